@@ -9,10 +9,10 @@ use url::Url;
 
 use super::error::ProbeError;
 use super::findings::Findings;
-use super::http::{SMALLEST_FILE, throughput};
+use super::http::throughput;
 use super::tcp_flows::{Body, BodySource, FlowPlan};
 use crate::cancel::Cancel;
-use crate::source::gridftp::{FtpError, MeasuredFlow};
+use crate::source::gridftp::{FtpError, MeasuredFlow, file_size};
 use crate::source::http::{ClientConfig, Read};
 
 /// How long a reply may take: servers look up their clients' names first.
@@ -36,30 +36,18 @@ pub(super) fn measure(
         ask_features(findings, address)?;
     }
     let source = FtpFiles { config: findings.options.client.clone(), address };
-    // The size decides whether several connections can be compared.
-    match MeasuredFlow::open(
-        url,
-        &source.config,
-        (0, 1),
-        &Cancel::new().child_until(Instant::now() + PATIENCE),
-    ) {
-        Ok(flow) => findings.server.size = flow.size(),
+    let cancel = Cancel::new().child_until(Instant::now() + PATIENCE);
+    findings.server.size = match file_size(url, &source.config, &cancel) {
+        Ok(size) => size,
         Err(error) => {
             findings.miss(format!(
                 "TCP throughput: {error}; with a login and a file of the server it can be measured"
             ));
             return Ok(());
         }
-    }
-    let size = findings.server.size.unwrap_or_default();
-    if size < SMALLEST_FILE {
-        findings.miss(format!(
-            "TCP throughput: the file has {size}, and slow start takes more than {SMALLEST_FILE}; name a larger one"
-        ));
-        return Ok(());
-    }
-    let size = Some(size).filter(|_| findings.server.ranges != Some(false));
-    throughput(findings, &source, url, size, progress)
+    };
+    let has_ranges = findings.server.ranges != Some(false);
+    throughput(findings, &source, url, has_ranges, progress)
 }
 
 /// Files of an FTP server, a data connection each.

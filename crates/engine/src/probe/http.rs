@@ -22,7 +22,7 @@ use super::tcp_flows::{BodySource, FlowPlan, FlowResult, receive};
 /// Connections beside which a single one is compared.
 pub(super) const SEVERAL: u32 = 4;
 /// A smaller file ends before slow start does.
-pub(super) const SMALLEST_FILE: Bytes = Bytes::mib(1);
+const SMALLEST_FILE: Bytes = Bytes::mib(1);
 /// How long an answer's head may take.
 const HEAD: Duration = Duration::from_secs(5);
 
@@ -68,19 +68,11 @@ pub(super) fn measure(
     findings.miss(
         "UDP and the path's queue and loss: only `longhaul serve --measure` and iperf3 servers answer with UDP; they would have shown what the path holds",
     );
-    let size = findings.server.size.unwrap_or_default();
-    if size < SMALLEST_FILE {
-        findings.miss(format!(
-            "TCP throughput: the file has {size}, and slow start takes more than {SMALLEST_FILE}; name a larger one"
-        ));
-        return Ok(());
-    }
-    let size = Some(size).filter(|_| findings.server.ranges == Some(true));
-    throughput(findings, &client, &url, size, progress)
+    let has_ranges = findings.server.ranges == Some(true);
+    throughput(findings, &client, &url, has_ranges, progress)
 }
 
-/// Measures what one connection carries, what several do, and with `--full` the sweeps; several where the file has a known `size`, of
-/// which ranges are sent.
+/// Measures what one connection carries, what several do where a part of the file can be requested, and with `--full` the sweeps.
 ///
 /// # Errors
 /// What the first connection has failed by.
@@ -88,9 +80,17 @@ pub(super) fn throughput(
     findings: &mut Findings<'_>,
     source: &dyn BodySource,
     url: &Url,
-    size: Option<Bytes>,
+    has_ranges: bool,
     progress: &dyn Fn(&str),
 ) -> Result<(), ProbeError> {
+    let Some(size) = findings.server.size.filter(|size| *size >= SMALLEST_FILE) else {
+        let has = findings.server.size.map_or_else(|| "an unknown size".to_owned(), |size| size.to_string());
+        findings.miss(format!(
+            "TCP throughput: the file has {has}, and slow start takes more than {SMALLEST_FILE}; name a larger one"
+        ));
+        return Ok(());
+    };
+    let size = Some(size).filter(|_| has_ranges);
     progress("TCP, one connection");
     let plan = |findings: &Findings<'_>, streams| FlowPlan {
         url: url.clone(),

@@ -158,7 +158,7 @@ fn receive_one(
     let mut buffer = vec![0; READ];
     let mut progress = vec![Progress { at: shared.started.elapsed(), bytes: Bytes::ZERO }];
     let (mut bytes, mut noted, mut looked) = (0, Duration::ZERO, Duration::ZERO);
-    while !shared.stop.load(Ordering::Relaxed) {
+    while !shared.stop.load(Ordering::Relaxed) && !cancel.is_cancelled() {
         match body.read(&mut buffer) {
             Ok(Read::Data(more)) => {
                 bytes += more as u64;
@@ -182,7 +182,6 @@ fn receive_one(
                     shared.stop.store(true, Ordering::Relaxed);
                 }
             }
-            Ok(Read::Idle) if cancel.is_cancelled() => break,
             Ok(Read::Idle) => {}
             Ok(Read::End) => break,
             Err(error) => {

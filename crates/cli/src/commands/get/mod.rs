@@ -102,7 +102,7 @@ pub(crate) struct GetArgs {
     ///
     /// Each mirror gets streams of its own. Its file must have the same size and a strong validator, and a part of its bytes is
     /// compared with those that are there.
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = url_text::parse)]
     mirror: Vec<Url>,
 
     /// How many files to fetch at once; small ones go more at once over kept connections

@@ -13,7 +13,7 @@ use longhaul_core::proto::metalink::MAX_DOCUMENT;
 use longhaul_core::units::Rate;
 
 use crate::commands::agent;
-use crate::token_file;
+use crate::{token_file, url_text};
 
 /// How often an addition is sent that no agent has answered.
 const TRIES: usize = 5;
@@ -123,6 +123,7 @@ impl AddArgs {
             {
                 return metalink(Path::new(operand));
             }
+            url_text::parse(operand).map_err(|why| invalid(format!("'{operand}': {why}")))?;
             let urls = std::iter::once(operand).chain(&self.mirror).cloned().collect();
             let kind = if self.recursive { TransferKind::Tree } else { TransferKind::Get };
             Ok(vec![TransferRequest { kind, urls, ..common.clone() }])

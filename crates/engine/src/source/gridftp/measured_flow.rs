@@ -14,13 +14,27 @@ use crate::cancel::Cancel;
 use crate::connect::{Received, Transport};
 use crate::source::http::{ClientConfig, Read};
 
+/// Asks the server for the size of a file; `None` where it does not tell.
+///
+/// # Errors
+/// [`FtpError`].
+pub(crate) fn file_size(
+    url: &Url,
+    config: &ClientConfig,
+    cancel: &Cancel,
+) -> Result<Option<Bytes>, FtpError> {
+    let sessions = Sessions::default();
+    let access = ServerAccess::new(RemoteAddress::of(url)?, config, &sessions)?;
+    let (_, state) = access.open(cancel)?;
+    Ok(state.size)
+}
+
 /// A data connection in mid-file, and its session.
 pub(crate) struct MeasuredFlow {
     at: String,
     /// The server ends the transfer with the session.
     _session: Session,
     transport: Transport,
-    size: Option<Bytes>,
 }
 
 impl MeasuredFlow {
@@ -41,12 +55,7 @@ impl MeasuredFlow {
         let sequential = sessions.is_sequential(&session.key);
         let start = if start > 0 && session.restarts(sequential, access.at(), cancel)? { start } else { 0 };
         let transport = passive::retrieve(&access, &mut session, start, cancel)?;
-        Ok(Self { at: access.at().to_owned(), _session: session, transport, size: state.size })
-    }
-
-    /// Returns the file's size, where the server tells it.
-    pub(crate) fn size(&self) -> Option<Bytes> {
-        self.size
+        Ok(Self { at: access.at().to_owned(), _session: session, transport })
     }
 
     /// Reads what has come.

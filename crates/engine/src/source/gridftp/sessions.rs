@@ -34,7 +34,7 @@ pub(super) struct SessionKey {
     pub(super) login: Login,
     /// Whether data is to be encrypted.
     pub(super) encrypt: bool,
-    /// Whom to trust, and the client's certificate.
+    /// The trusted certificates, and the client's own one.
     pub(super) tls: TlsConfig,
     /// Options of its sockets.
     pub(super) recv_buffer: Option<Bytes>,

@@ -1,4 +1,4 @@
-//! TLS: whom to trust, the client's own certificate, the handshake, and its errors.
+//! TLS: trusted certificates, the client's own one, the handshake, and its errors.
 
 use std::io;
 use std::net::TcpStream;
