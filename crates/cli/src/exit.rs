@@ -124,8 +124,23 @@ pub(crate) fn of_setup(error: &anyhow::Error) -> Code {
     if error.chain().any(|cause| cause.is::<std::io::Error>()) { of_chain(error) } else { USAGE }
 }
 
+/// Operands or options that do not fit together, or mean nothing.
+#[derive(Debug)]
+pub(crate) struct UsageError(pub(crate) String);
+
+impl std::error::Error for UsageError {}
+
+impl std::fmt::Display for UsageError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// Returns the code of an error of another command: what lies at its root, else an I/O error.
 pub(crate) fn of_chain(error: &anyhow::Error) -> Code {
+    if error.chain().any(|cause| cause.is::<UsageError>()) {
+        return USAGE;
+    }
     if let Some(error) = error.chain().find_map(|cause| cause.downcast_ref::<LabError>()) {
         return of_lab(error);
     }

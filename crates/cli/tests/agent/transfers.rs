@@ -81,7 +81,7 @@ fn wrong_checksum_fails_and_the_exit_code_says_so() {
 #[test]
 fn what_is_no_url_is_refused_and_nothing_is_added() {
     let home = Home::new();
-    for wrong in ["nonsense", "file:///etc/passwd", "http://"] {
+    for wrong in ["nonsense", "example.org/f", "file:///etc/passwd", "http://", "--put"] {
         assert_eq!(home.queue(&["add", wrong]).status.code(), Some(64), "{wrong}");
     }
     assert_eq!(home.queue(&["pause", "7"]).status.code(), Some(66));

@@ -13,6 +13,7 @@ use longhaul_core::proto::metalink::MAX_DOCUMENT;
 use longhaul_core::units::Rate;
 
 use crate::commands::agent;
+use crate::exit::UsageError;
 use crate::{token_file, url_text};
 
 /// How often an addition is sent that no agent has answered.
@@ -110,7 +111,7 @@ impl AddArgs {
         let common = self.common()?;
         if self.put {
             let Some((url, paths)) = self.operands.split_last().filter(|(_, paths)| !paths.is_empty()) else {
-                bail!(invalid("--put needs paths, and last the URL to put them to"));
+                bail!(UsageError("--put needs paths, and last the URL to put them to".to_owned()));
             };
             let paths = paths.iter().map(|path| absolute(Path::new(path))).collect::<anyhow::Result<_>>()?;
             let request =
@@ -123,7 +124,7 @@ impl AddArgs {
             {
                 return metalink(Path::new(operand));
             }
-            url_text::parse(operand).map_err(|why| invalid(format!("'{operand}': {why}")))?;
+            url_text::parse(operand).map_err(|why| UsageError(format!("'{operand}': {why}")))?;
             let urls = std::iter::once(operand).chain(&self.mirror).cloned().collect();
             let kind = if self.recursive { TransferKind::Tree } else { TransferKind::Get };
             Ok(vec![TransferRequest { kind, urls, ..common.clone() }])
