@@ -14,7 +14,7 @@ use super::request::PutRequest;
 use super::session::UploadSession;
 use super::shared_pace::SharedPace;
 use crate::send::{Reader, SourceFile};
-use crate::source::http::{Client, ClientAhead, ResolvedUrl};
+use crate::source::http::{Client, ResolvedUrl};
 use crate::source::{StreamPeer, StreamWorker};
 use crate::threads::lock;
 
@@ -76,19 +76,11 @@ pub(super) struct RangePeer<'a> {
     /// Whether the server has taken a range.
     accepts: AtomicBool,
     behind: Option<Mutex<DropBehind>>,
-    /// Whether a stream has taken the connection over which the server was asked what it takes.
-    is_first_taken: AtomicBool,
-    /// Connections that are begun for further streams.
-    ahead: Mutex<Vec<ClientAhead>>,
     shown: String,
 }
 
 impl<'a> RangePeer<'a> {
-    pub(super) fn new(
-        session: &'a UploadSession<'a>,
-        target: &'a RangeTarget<'a>,
-        ahead: Vec<ClientAhead>,
-    ) -> Self {
+    pub(super) fn new(session: &'a UploadSession<'a>, target: &'a RangeTarget<'a>) -> Self {
         let (request, source, reader) = (session.request, session.source, session.reader);
         Self {
             request,
@@ -100,15 +92,8 @@ impl<'a> RangePeer<'a> {
             pace: SharedPace::of_several(&session.pacing, request.pace, session.congestion.as_deref()),
             accepts: AtomicBool::new(false),
             behind: DropBehind::of(source, reader).map(Mutex::new),
-            is_first_taken: AtomicBool::new(false),
-            ahead: Mutex::new(ahead),
             shown: target.url.safe_url().to_string(),
         }
-    }
-
-    /// Returns a connection that is begun for a stream; the first stream has the client's idle one.
-    pub(super) fn take_ahead(&self) -> Option<ClientAhead> {
-        if self.is_first_taken.swap(true, Ordering::Relaxed) { lock(&self.ahead).pop() } else { None }
     }
 
     /// Returns whether a locked range can only be locked by a connection of this client.

@@ -68,10 +68,7 @@ impl<'p> RangeWorker<'p> {
     fn connect(&mut self, stream: &mut Stream<'_>) -> Result<(Connection, PacedConnection<'p>), SourceError> {
         let cancel = stream.renew_cancel();
         let client = self.peer.client;
-        let mut connection = match self.peer.take_ahead() {
-            Some(ahead) => client.connect_over(&mut self.target, ahead, &cancel)?,
-            None => client.connect(&mut self.target, &cancel)?,
-        };
+        let mut connection = client.connect(&mut self.target, &cancel)?;
         client.aim(&mut connection, &self.peer.target.requested(&self.target))?;
         let paced = self.peer.pace.pace(connection.socket());
         let is_first = !stream.has_connected();

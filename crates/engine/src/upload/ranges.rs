@@ -26,8 +26,6 @@ use crate::transfer::{StreamOptions, Streams};
 pub(super) const ALIGNMENT: Bytes = Bytes::kib(64);
 /// Less than this is sent in one request.
 const WORTH_SEVERAL: Bytes = Bytes::mib(16);
-/// The most connections that are begun before the server has answered, as of a fetch.
-const MAX_AHEAD: usize = 32;
 /// The payload of a packet on Ethernet (MTU 1500, with TCP timestamps).
 const SEGMENT: Bytes = Bytes::new(1448);
 
@@ -52,17 +50,6 @@ pub(super) fn control(
     let has_prefix_only = held.total() == prefix(held, size);
     let one_request = !control.is_controlled() && control.streams() == 1 && has_prefix_only;
     (!one_request && left > Bytes::ZERO).then_some(control)
-}
-
-/// Returns how many streams will probably send `left` bytes, before the server has said what it takes; 1 where that is doubtful.
-pub(super) fn probable_streams((request, path): (&PutRequest, &UploadPath), rtt: Rtt, left: Bytes) -> usize {
-    let is_doubtful = match request.streams {
-        Streams::Fixed(_) => false,
-        // A server that is not known may take no ranges.
-        Streams::Auto => path.remembered(rtt).is_none(),
-        Streams::Apt(_) => true,
-    };
-    if is_doubtful { 1 } else { control_of((request, path), rtt, left, MAX_AHEAD).streams().max(1) }
 }
 
 /// Chooses the number of streams for `left` bytes to a server that takes `most`.
@@ -121,7 +108,7 @@ pub(super) fn send(
     held: &RangeSet,
     control: CountControl,
 ) -> Result<(), UploadError> {
-    let ahead = session.hand_over();
+    session.close();
     let (request, progress) = (session.request, session.progress);
     let transfer = &progress.transfer;
     let gaps = held.gaps(ByteRange::with_len(0, progress.size));
@@ -134,7 +121,7 @@ pub(super) fn send(
     transfer.resume();
     progress.begin_ranges(held);
 
-    let peer = RangePeer::new(session, target, ahead);
+    let peer = RangePeer::new(session, target);
     // The windows to be held are the server's.
     let options = StreamOptions { retries: request.retries, stall: request.stall, hold_window: false };
     let set = StreamSet::new(transfer, &peer, 0, options, control.is_controlled());

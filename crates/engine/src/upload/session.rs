@@ -15,13 +15,10 @@ use super::body::{self, TrailingRequest};
 use super::error::UploadError;
 use super::known_path::UploadPath;
 use super::progress::UploadProgress;
-use super::ranges;
 use super::request::PutRequest;
 use crate::pacing::{PacingHandle, PacingThread};
 use crate::send::{Reader, SourceFile, Supply};
-use crate::source::http::{
-    Client, ClientAhead, Connection, HttpError, Redirects, ResolvedUrl, SafeUrl, UrlAndPeer,
-};
+use crate::source::http::{Client, Connection, HttpError, Redirects, ResolvedUrl, SafeUrl, UrlAndPeer};
 
 /// How long to wait for 100 Continue before the body is sent without it.
 const CONTINUE: Duration = Duration::from_secs(2);
@@ -53,8 +50,6 @@ pub(super) struct UploadSession<'a> {
     pub(super) path: &'a UploadPath,
     /// Whether the server is asked before a part is sent: it has refused one, or broken off.
     pub(super) asks_first: bool,
-    /// Connections for several streams, begun while the first answer is awaited; `None` before.
-    ahead: Option<Vec<ClientAhead>>,
 }
 
 /// One request of an upload.
@@ -93,7 +88,6 @@ impl<'a> UploadSession<'a> {
             congestion,
             path,
             asks_first: false,
-            ahead: None,
         })
     }
 
@@ -213,7 +207,7 @@ impl<'a> UploadSession<'a> {
     ) -> Result<UploadAnswer, UploadError> {
         let requested = self.requested(&step);
         self.ensure_connected()?;
-        let Self { connection: Some(connection), client, progress, paced, ahead, .. } = self else {
+        let Self { connection: Some(connection), client, progress, paced, .. } = self else {
             return Err(HttpError::Cancelled.into());
         };
         client.aim(connection, &requested)?;
@@ -225,8 +219,6 @@ impl<'a> UploadSession<'a> {
         if let Some(range) = step.body.filter(|range| !range.is_empty())
             && consents(connection)?
         {
-            // One stream sends it all.
-            *ahead = Some(Vec::new());
             let at = connection.at().clone();
             let mut supply = Supply::open(self.source, self.reader, range, progress.tree())
                 .map_err(|error| UploadError::cannot_read(self.source.path().clone(), error))?;
@@ -303,11 +295,6 @@ impl<'a> UploadSession<'a> {
             }
         }
         let rtt = tcp_info::read(socket).ok().and_then(|info| info.rtt());
-        if self.ahead.is_none() {
-            let streams =
-                ranges::probable_streams((request, self.path), rtt.unwrap_or_default(), progress.size);
-            self.ahead = Some(self.client.connect_ahead(&self.target, connection.peer(), streams - 1));
-        }
         progress.sockets().add(0, socket);
         progress.emit(&Event::Connected { stream: 0, peer: connection.peer(), rtt });
         self.connection = Some(connection);
@@ -326,17 +313,6 @@ impl<'a> UploadSession<'a> {
             self.progress.sockets().remove(0);
             self.progress.emit(&Event::Closed { stream: 0 });
         }
-    }
-
-    /// Hands the connection over to the streams: the first of them uses it, further ones those that are returned.
-    pub(super) fn hand_over(&mut self) -> Vec<ClientAhead> {
-        self.paced = None;
-        if let Some(connection) = self.connection.take() {
-            self.progress.sockets().remove(0);
-            self.progress.emit(&Event::Closed { stream: 0 });
-            self.client.keep(connection);
-        }
-        self.ahead.replace(Vec::new()).unwrap_or_default()
     }
 
     /// Returns the RTT of the connection, once there is one.

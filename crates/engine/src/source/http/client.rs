@@ -76,7 +76,7 @@ pub struct Opened {
 }
 
 /// A connection that is begun before a stream takes it, and what it can be used for.
-pub(crate) struct ClientAhead {
+pub(super) struct ClientAhead {
     key: ConnectionKey,
     connection: AheadConnection,
 }
@@ -204,7 +204,7 @@ impl Client {
     }
 
     /// Connects as [`connect`](Self::connect) does, over `ahead` where that leads to the target and stands.
-    pub(crate) fn connect_over(
+    pub(super) fn connect_over(
         &self,
         target: &mut ResolvedUrl,
         ahead: ClientAhead,
@@ -224,7 +224,7 @@ impl Client {
     }
 
     /// Begins up to `count` further connections to `peer`, the target's address that `connection` leads to.
-    pub(crate) fn connect_ahead(
+    pub(super) fn connect_ahead(
         &self,
         target: &ResolvedUrl,
         peer: SocketAddr,

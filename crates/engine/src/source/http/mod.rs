@@ -41,7 +41,6 @@ mod tls;
 mod worker;
 
 pub use body::Read;
-pub(crate) use client::ClientAhead;
 pub use client::{Chooser, Client, Opened};
 pub(crate) use clients::Clients;
 pub(crate) use config::TlsConfig;
