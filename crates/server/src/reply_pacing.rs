@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use longhaul_core::pace::Pace;
 use longhaul_core::tcp_info::TcpInfo;
-use longhaul_core::tune::pace::HeldRate;
-use longhaul_core::units::{Bytes, Rate};
+use longhaul_core::tune::pace::{HeldRate, Pacer};
+use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_engine::pacing::{PacingHandle, PacingStart, PacingThread, PathMeasurement, PathObserver};
-use longhaul_sys::tcp_info;
+use longhaul_sys::{host, tcp_info};
 use socket2::SockRef;
 
 use crate::client_paths::ClientPaths;
@@ -62,9 +62,19 @@ impl PacePolicy {
         Self { pace, congestion: congestion.map(Arc::from), pacing: Arc::default(), paths: Arc::new(paths) }
     }
 
-    /// Returns the pace of a reply of this length to a client that requests `asked`; `None` for a short reply.
-    pub(crate) fn of_reply(&self, length: Bytes, asked: Option<Pace>) -> Option<Pace> {
-        (length >= MIN_PACED_REPLY).then(|| asked.unwrap_or(self.pace).within(self.pace))
+    /// Returns the pace of a reply of this length on `socket` to a client that requests `asked`; `None` for a short reply.
+    ///
+    /// A client leaves all to one connection that is paced. Where the send buffer holds less than the path may, that connection
+    /// would be slower than several: [`Pace::Auto`] then paces none.
+    pub(crate) fn of_reply(&self, length: Bytes, asked: Option<Pace>, socket: impl AsFd) -> Option<Pace> {
+        if length < MIN_PACED_REPLY {
+            return None;
+        }
+        let rtt = || tcp_info::read(socket).ok().and_then(|tcp| tcp.min_rtt());
+        match asked.unwrap_or(self.pace).within(self.pace) {
+            Pace::Auto if !one_connection_suffices(host::tcp_wmem_max(), rtt()) => Some(Pace::Off),
+            pace => Some(pace),
+        }
     }
 
     /// Paces a new connection whose initial window is larger than the kernel's default.
@@ -198,6 +208,11 @@ impl Drop for SendingGuard {
     }
 }
 
+/// Returns whether a send buffer of this size holds what a path of this RTT may, as far as paths are paced.
+fn one_connection_suffices(send_buffer: Option<Bytes>, rtt: Option<Rtt>) -> bool {
+    send_buffer.zip(rtt).is_none_or(|(buffer, rtt)| buffer >= Pacer::PACED_BELOW.bdp(rtt))
+}
+
 /// Returns the local address of a connection.
 fn local_address(socket: impl AsFd) -> Option<IpAddr> {
     Some(SockRef::from(&socket).local_addr().ok()?.as_socket()?.ip())
@@ -209,4 +224,22 @@ fn held_pace(rate: Rate, tcp: &TcpInfo) -> Option<PathMeasurement> {
     let mtu = tcp.tcpi_pmtu().and_then(|mtu| u32::try_from(mtu).ok());
     let segment = Bytes::new(tcp.tcpi_snd_mss()?);
     (tcp.delivery_rate()? >= rate.scaled(HELD_SHARE)).then_some(PathMeasurement { known, segment, mtu })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn one_connection_suffices_where_its_send_buffer_holds_what_a_paced_path_may() {
+        let suffices = |buffer: u64, rtt_ms: u64| {
+            one_connection_suffices(Some(Bytes::mib(buffer)), Some(Rtt::new(Duration::from_millis(rtt_ms))))
+        };
+        // Debian's tcp_wmem, and one for long paths.
+        assert!(suffices(4, 10) && !suffices(4, 20) && !suffices(4, 300));
+        assert!(suffices(256, 302));
+        assert!(one_connection_suffices(None, None));
+    }
 }

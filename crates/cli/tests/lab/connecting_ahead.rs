@@ -1,7 +1,6 @@
 //! The further streams of a file on a long path: their handshakes run while the answer to the first request is awaited.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 
 use serde_json::Value;
 
@@ -38,25 +37,4 @@ fn further_streams_are_connected_when_the_first_answer_comes() {
     // The first one is reported when its answer has come; a connection that is begun then takes a round trip.
     let (first, last) = (connected[0], connected[connected.len() - 1]);
     assert!(last - first < RTT / 2.0, "{connected:?}");
-}
-
-#[test]
-fn streams_of_a_put_are_connected_when_the_server_has_said_what_it_takes() {
-    if skipped() {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let at = dir.path().display();
-    fs::write(dir.path().join("file"), vec![7; 64 << 20]).unwrap();
-    fs::create_dir(dir.path().join("up")).unwrap();
-    let token = dir.path().join("token");
-    fs::write(&token, "a-token-of-24-characters").unwrap();
-    fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).unwrap();
-    let serve = format!("{PROGRAM} serve {at}/up --writable --token {at}/token --listen $LAB_FAR:80");
-    let put =
-        format!("{PROGRAM} put --streams 8 --no-memory --json --token {at}/token {at}/file http://$LAB_FAR/");
-    let connected = connected(&serve, &put);
-    // The connection that has asked is the first stream's, and reported again as that.
-    assert!(connected.len() >= 9, "{connected:?}");
-    assert!(connected[8] - connected[1] < RTT / 2.0, "{connected:?}");
 }

@@ -12,4 +12,5 @@ mod put_streams;
 mod results;
 mod run;
 mod scenario;
+mod serve_buffers;
 mod support;

@@ -113,6 +113,9 @@ impl Default for PacerPhase {
 }
 
 impl Pacer {
+    /// Faster paths are not paced.
+    pub const PACED_BELOW: Rate = Params::UNPACED_FROM;
+
     /// Starts on a path that held the rate `known` when it was last used, with [`initial_pace`] until that has arrived.
     pub fn with_known_rate(known: Rate) -> Self {
         let from = initial_pace(known);
