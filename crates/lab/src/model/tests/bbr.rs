@@ -102,7 +102,7 @@ fn flows_share_a_path() {
 
 #[test]
 fn shallow_queue_overflows_in_startup_and_the_path_is_full_all_the_same() {
-    // Measured with the kernel's at 1 Gbit/s and 302 ms: 784 Mbit/s in the first 25 s, with 108,000 retransmits (docs/pacing.md).
+    // Measured with the kernel's at 1 Gbit/s and 302 ms: 784 Mbit/s in the first 25 s, with 108,000 retransmits.
     let mut sender = sender(&path(0.03), PACKET);
     run(&mut sender, 3);
     let lost = sender.totals().lost;
