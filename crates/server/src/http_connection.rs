@@ -156,9 +156,7 @@ impl HttpConnection {
             answer;
         framing.keep_alive &= *self.context.phase.borrow() == ServerPhase::Running;
         let status = reply.status();
-        let asked_pace = asked.map(|asked| asked.pace);
-        let pace =
-            paced.then(|| self.context.pace.of_reply(reply.length(), asked_pace, self.transport.socket()));
+        let pace = paced.then(|| self.context.pace.of_reply(reply.length(), asked, self.transport.socket()));
         let pace = pace.flatten();
         if let Some(pace) = pace {
             reply.add(PACE_HEADER, &pace.header());

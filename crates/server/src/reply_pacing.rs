@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use longhaul_core::pace::Pace;
+use longhaul_core::pace::{Pace, PaceRequest};
 use longhaul_core::tcp_info::TcpInfo;
 use longhaul_core::tune::pace::{HeldRate, Pacer};
 use longhaul_core::units::{Bytes, Rate, Rtt};
@@ -62,17 +62,27 @@ impl PacePolicy {
         Self { pace, congestion: congestion.map(Arc::from), pacing: Arc::default(), paths: Arc::new(paths) }
     }
 
-    /// Returns the pace of a reply of this length on `socket` to a client that requests `asked`; `None` for a short reply.
+    /// Returns the pace of a reply of this length on `socket` to a client's request for one; `None` for a short reply.
     ///
     /// A client leaves all to one connection that is paced. Where the send buffer holds less than the path may, that connection
-    /// would be slower than several: [`Pace::Auto`] then paces none.
-    pub(crate) fn of_reply(&self, length: Bytes, asked: Option<Pace>, socket: impl AsFd) -> Option<Pace> {
+    /// would be slower than several: [`Pace::Auto`] then paces none, unless initial windows are asked for, which follow from paced
+    /// connections.
+    pub(crate) fn of_reply(
+        &self,
+        length: Bytes,
+        request: Option<PaceRequest>,
+        socket: impl AsFd,
+    ) -> Option<Pace> {
         if length < MIN_PACED_REPLY {
             return None;
         }
+        let asked = request.map_or(self.pace, |request| request.pace);
         let rtt = || tcp_info::read(socket).ok().and_then(|tcp| tcp.min_rtt());
-        match asked.unwrap_or(self.pace).within(self.pace) {
-            Pace::Auto if !one_connection_suffices(host::tcp_wmem_max(), rtt()) => Some(Pace::Off),
+        let known = request.and_then(|request| request.known);
+        let suffices =
+            || self.paths.routes.is_some() || one_connection_suffices(host::tcp_wmem_max(), rtt(), known);
+        match asked.within(self.pace) {
+            Pace::Auto if !suffices() => Some(Pace::Off),
             pace => Some(pace),
         }
     }
@@ -208,9 +218,13 @@ impl Drop for SendingGuard {
     }
 }
 
-/// Returns whether a send buffer of this size holds what a path of this RTT may, as far as paths are paced.
-fn one_connection_suffices(send_buffer: Option<Bytes>, rtt: Option<Rtt>) -> bool {
-    send_buffer.zip(rtt).is_none_or(|(buffer, rtt)| buffer >= Pacer::PACED_BELOW.bdp(rtt))
+/// Returns whether a send buffer of this size holds what a path of this RTT does, as far as that is `known`, or may, as far as paths are
+/// paced.
+fn one_connection_suffices(send_buffer: Option<Bytes>, rtt: Option<Rtt>, known: Option<HeldRate>) -> bool {
+    send_buffer.zip(rtt).is_none_or(|(buffer, rtt)| {
+        let known = known.filter(|known| known.may_hold_at(rtt)).map(|known| known.rate);
+        buffer >= known.unwrap_or(Pacer::PACED_BELOW).bdp(rtt)
+    })
 }
 
 /// Returns the local address of a connection.
@@ -233,13 +247,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_connection_suffices_where_its_send_buffer_holds_what_a_paced_path_may() {
-        let suffices = |buffer: u64, rtt_ms: u64| {
-            one_connection_suffices(Some(Bytes::mib(buffer)), Some(Rtt::new(Duration::from_millis(rtt_ms))))
+    fn one_connection_suffices_where_its_send_buffer_holds_the_path() {
+        let rtt = |ms| Rtt::new(Duration::from_millis(ms));
+        let suffices = |buffer, rtt_ms, known| {
+            one_connection_suffices(Some(Bytes::mib(buffer)), Some(rtt(rtt_ms)), known)
         };
         // Debian's tcp_wmem, and one for long paths.
-        assert!(suffices(4, 10) && !suffices(4, 20) && !suffices(4, 300));
-        assert!(suffices(256, 302));
-        assert!(one_connection_suffices(None, None));
+        assert!(suffices(4, 10, None) && !suffices(4, 20, None) && !suffices(4, 300, None));
+        assert!(suffices(256, 302, None));
+        let known = |mbit: u64, rtt_ms| {
+            Some(HeldRate { rate: Rate::bits_per_sec(mbit * 1_000_000), rtt: rtt(rtt_ms) })
+        };
+        assert!(suffices(4, 200, known(100, 200)) && !suffices(4, 200, known(1000, 200)));
+        assert!(!suffices(4, 200, known(100, 20)), "another path");
+        assert!(one_connection_suffices(None, None, None));
     }
 }

@@ -268,6 +268,11 @@ impl<'a> UploadSession<'a> {
         else {
             return Ok(None);
         };
+        if !connection.reusable() {
+            // The server closes it, or the answer before was not read to its end: an interrupt ends that, and a long text.
+            self.close();
+            return Ok(None);
+        }
         let answer = connection.read_head().map(|head| UploadAnswer::read(head, connection));
         Ok(Some(answer.inspect_err(|_| self.close())?))
     }
