@@ -71,7 +71,7 @@ impl Sampler {
     /// Waits until the last sample is taken and told.
     pub(crate) fn end(self) {
         drop(self.alive);
-        // A panic there has told itself.
+        // The panic hook has already reported a panic there.
         let _ = self.thread.join();
     }
 }
