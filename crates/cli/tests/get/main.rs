@@ -20,6 +20,7 @@ mod real_servers;
 mod recording;
 mod resuming;
 mod several_streams;
+mod stdout;
 mod surroundings;
 mod tls_broken;
 mod tuned;
