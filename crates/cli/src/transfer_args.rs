@@ -16,6 +16,7 @@ use longhaul_engine::source::http::{
 use longhaul_scope::record::schema::Side;
 use url::{Host, Url};
 
+use crate::connect_args::ConnectArgs;
 use crate::record::RecordArgs;
 use crate::session::{Reporting, Session};
 use crate::values::time;
@@ -75,9 +76,16 @@ pub(crate) struct TransferArgs {
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
 
+    #[command(flatten)]
+    connect: ConnectArgs,
+
     /// The login for the server; ~/.netrc and the URL may hold one too
     #[arg(short, long, value_name = "USER:PASSWORD", conflicts_with = "token")]
     user: Option<String>,
+
+    /// A file with logins in place of ~/.netrc
+    #[arg(long, value_name = "FILE")]
+    netrc_file: Option<PathBuf>,
 
     /// A file with a bearer token for the server
     #[arg(long, value_name = "FILE")]
@@ -132,10 +140,12 @@ impl TransferArgs {
             }
             (None, None) => None,
         };
-        let environment = ClientConfig::from_env();
+        let environment = self.connect.applied(ClientConfig::from_env())?;
+        let referer = self.connect.referer()?;
         Ok(ClientConfig {
-            headers: self.header.clone(),
+            headers: self.header.iter().cloned().chain(referer).collect(),
             credentials,
+            netrc: self.netrc_file.clone().or_else(|| environment.netrc.clone()),
             ca_file: self.cacert.clone(),
             pins: self.pins.clone(),
             certificate: self.cert.clone().map(|cert| ClientCertificate {

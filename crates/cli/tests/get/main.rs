@@ -8,6 +8,7 @@ mod support;
 mod answers;
 mod bodies;
 mod connecting;
+mod connection_options;
 mod expired;
 mod interface;
 mod mirrors;

@@ -100,7 +100,7 @@ fn a_proxy_for_http() {
     // A proxy that is not there, or is none.
     let run = get().env("http_proxy", "http://127.0.0.1:1").args(["http://far.invalid/f"]);
     run.run().fails(69, &["the proxy http://127.0.0.1:1"]);
-    let run = get().env("http_proxy", "socks5://127.0.0.1:1").args(["http://far.invalid/f"]);
+    let run = get().env("http_proxy", "https://127.0.0.1:1").args(["http://far.invalid/f"]);
     run.run().fails(64, &["http_proxy"]);
 }
 

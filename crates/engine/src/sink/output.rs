@@ -119,16 +119,13 @@ impl PreparedOutput {
 /// Returns the name to use for a suggested one: never a partial file's, which would let a server write what another
 /// transfer resumes from, nor one that leads elsewhere.
 fn free_name<'a>(directory: &Directory, suggested: Option<&'a str>) -> Result<&'a OsStr, OutputError> {
-    let plain = |name: &&str| {
-        !matches!(*name, "" | "." | "..") && !name.contains(['/', '\0']) && !is_partial(name)
-    };
+    let plain =
+        |name: &&str| !matches!(*name, "" | "." | "..") && !name.contains(['/', '\0']) && !is_partial(name);
     let name = OsStr::new(suggested.filter(plain).unwrap_or(NAMELESS));
     match directory.look(name, false) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(name),
         Err(source) => Err(cannot_create(directory, name, source)),
-        Ok(_) if directory.is_directory(name) => {
-            Err(OutputError::IsDirectory(directory.path_of(name)))
-        }
+        Ok(_) if directory.is_directory(name) => Err(OutputError::IsDirectory(directory.path_of(name))),
         Ok(_) => Err(OutputError::Exists(directory.path_of(name))),
     }
 }

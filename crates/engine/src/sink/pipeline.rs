@@ -185,9 +185,9 @@ impl Pipeline {
         }
         if self.part.is_stream() {
             let stream = StreamWriter::new(self.part.file(), self.stop.clone());
-            return stream.map(|writer| Arc::new(writer) as Arc<dyn Writer>).map_err(|source| {
-                OutputError::Create { path: self.part.path().to_owned(), source }
-            });
+            return stream
+                .map(|writer| Arc::new(writer) as Arc<dyn Writer>)
+                .map_err(|source| OutputError::Create { path: self.part.path().to_owned(), source });
         }
         let opened = writer::open(self.choice, self.part.file(), self.size);
         opened.map(Arc::from).map_err(|source| OutputError::Writer {

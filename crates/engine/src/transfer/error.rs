@@ -255,7 +255,9 @@ impl TransferError {
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Source(error) => error.class,
-            Self::Output(OutputError::Reserve { .. } | OutputError::Write { .. } | OutputError::Sent { .. }) => FailureKind::Disk,
+            Self::Output(
+                OutputError::Reserve { .. } | OutputError::Write { .. } | OutputError::Sent { .. },
+            ) => FailureKind::Disk,
             Self::Output(_) => FailureKind::CannotCreate,
             Self::OtherFile { .. }
             | Self::Checksum { .. }

@@ -31,7 +31,9 @@ pub(super) fn output(args: &GetArgs, files: usize) -> anyhow::Result<Option<Outp
         bail!("--verify disk reads a file back; what has gone to stdout cannot be read again");
     }
     if !matches!(args.streams.wanted()?, Streams::Auto | Streams::Fixed(1)) {
-        bail!("-o - writes a file to stdout in its order, over one connection: leave out --streams and --tuner");
+        bail!(
+            "-o - writes a file to stdout in its order, over one connection: leave out --streams and --tuner"
+        );
     }
     let stdout = io::stdout().as_fd().try_clone_to_owned().context("cannot use stdout")?;
     Ok(Some(Output::Stream { file: Arc::new(File::from(stdout)), name: "stdout".to_owned() }))
