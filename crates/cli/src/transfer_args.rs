@@ -4,8 +4,9 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
+use console::Term;
 use longhaul_core::pace::Pace;
 use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::Rate;
@@ -79,9 +80,15 @@ pub(crate) struct TransferArgs {
     #[command(flatten)]
     connect: ConnectArgs,
 
-    /// The login for the server; ~/.netrc and the URL may hold one too
-    #[arg(short, long, value_name = "USER:PASSWORD", conflicts_with = "token")]
+    /// The login for the server; the password is asked for on the terminal. ~/.netrc and the URL may hold one too
+    ///
+    /// NAME:PASSWORD is taken as well, with a warning: other users of this host can read it. A password may be empty: NAME:
+    #[arg(short, long, value_name = "NAME", conflicts_with = "token")]
     user: Option<String>,
+
+    /// The file that holds the password of --user
+    #[arg(long, value_name = "FILE", requires = "user")]
+    password_file: Option<PathBuf>,
 
     /// A file with logins in place of ~/.netrc
     #[arg(long, value_name = "FILE")]
@@ -132,7 +139,7 @@ impl TransferArgs {
     /// Returns how to talk to the server.
     pub(crate) fn client(&self) -> anyhow::Result<ClientConfig> {
         let credentials = match (&self.user, &self.token) {
-            (Some(login), _) => Some(Credentials::from_login(login)),
+            (Some(login), _) => Some(Credentials::from_login(&self.login(login)?)),
             (None, Some(file)) => {
                 let token = token_file::read(file)
                     .with_context(|| format!("cannot read the token in {}", file.display()))?;
@@ -159,6 +166,33 @@ impl TransferArgs {
             },
             ..environment
         })
+    }
+
+    /// Returns the login with its password: of the file, of the option, or as it is entered on the terminal.
+    fn login(&self, user: &str) -> anyhow::Result<String> {
+        if let Some(file) = &self.password_file {
+            let password = token_file::read(file)
+                .with_context(|| format!("cannot read the password in {}", file.display()))?;
+            return Ok(format!("{user}:{password}"));
+        }
+        match user.split_once(':') {
+            Some((_, "")) => return Ok(user.to_owned()),
+            Some(_) => {
+                tracing::warn!(
+                    "other users of this host can read the password in --user: give the name alone, with --password-file or ~/.netrc"
+                );
+                return Ok(user.to_owned());
+            }
+            None => {}
+        }
+        let terminal = Term::stderr();
+        if !terminal.is_term() || !std::io::stdin().is_terminal() {
+            bail!(
+                "there is no terminal to ask for the password of {user}: use --password-file FILE or ~/.netrc"
+            );
+        }
+        terminal.write_str(&format!("Password of {user}: "))?;
+        Ok(format!("{user}:{}", terminal.read_secure_line()?))
     }
 
     /// Warns where whoever is on the way to `url` can read the token, and write with it.

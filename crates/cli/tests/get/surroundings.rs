@@ -42,7 +42,13 @@ fn logins_from_everywhere() {
     let url = server.url("/f");
     let with_login = url.replace("http://", "http://ann:secret@");
     let netrc = "machine 127.0.0.1 login ann password secret\n";
-    get().args(["--user", "ann:secret", &url]).run().ok();
+    let ended = get().args(["--user", "ann:secret", &url]).run().ok();
+    assert!(ended.stderr.contains("--password-file") && !ended.stderr.contains("secret"), "{ended:?}");
+    let run = get().args(["--user", "ann", "--password-file", "word", &url]);
+    fs::write(run.path("word"), "secret\n").unwrap();
+    let ended = run.run().ok();
+    assert!(!ended.stderr.contains("--password-file"), "{ended:?}");
+    get().args(["--user", "ann", &url]).run().fails(64, &["no terminal", "--password-file"]);
     get().args([&with_login]).run().ok();
     let run = get().args(["--token", "token", &url]);
     fs::write(run.path("token"), "token\n").unwrap();
