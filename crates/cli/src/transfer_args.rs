@@ -94,6 +94,12 @@ pub(crate) struct TransferArgs {
     #[arg(long, value_name = "FILE")]
     netrc_file: Option<PathBuf>,
 
+    /// Sends logins and tokens over http:// and ftp:// too, where everyone on the way can read them
+    ///
+    /// Loopback needs no permission. Cookies and logins from ~/.netrc are sent without it.
+    #[arg(long)]
+    allow_cleartext: bool,
+
     /// A file with a bearer token for the server
     #[arg(long, value_name = "FILE")]
     token: Option<PathBuf>,
@@ -195,17 +201,41 @@ impl TransferArgs {
         Ok(format!("{user}:{}", terminal.read_secure_line()?))
     }
 
-    /// Warns where whoever is on the way to `url` can read the token, and write with it.
-    pub(crate) fn warn_of_open_token(&self, url: &Url) {
+    /// Refuses to send a login, a token or an Authorization field to the server of `url` in clear, but for loopback.
+    ///
+    /// # Errors
+    /// Names the URL without secrets, and the option that permits it.
+    pub(crate) fn refuse_cleartext(&self, url: &Url) -> anyhow::Result<()> {
+        let has_field = self.header.iter().any(|header| header.is("authorization"));
+        if self.user.is_some() || self.token.is_some() || has_field {
+            return self.refuse_cleartext_to(url);
+        }
+        self.refuse_cleartext_login(url)
+    }
+
+    /// Refuses as [`Self::refuse_cleartext`] does, for the login within `url` alone.
+    ///
+    /// # Errors
+    /// As of it.
+    pub(crate) fn refuse_cleartext_login(&self, url: &Url) -> anyhow::Result<()> {
+        let is_open = matches!(url.username(), "" | "anonymous" | "ftp");
+        if is_open { Ok(()) } else { self.refuse_cleartext_to(url) }
+    }
+
+    fn refuse_cleartext_to(&self, url: &Url) -> anyhow::Result<()> {
         let stays_here = match url.host() {
             Some(Host::Domain(name)) => name == "localhost",
             Some(Host::Ipv4(address)) => address.is_loopback(),
             Some(Host::Ipv6(address)) => address.is_loopback(),
             None => true,
         };
-        if self.token.is_some() && url.scheme() == "http" && !stays_here {
-            tracing::warn!("the token goes to {} unencrypted: use https://", SafeUrl::of(url));
+        if self.allow_cleartext || stays_here || !matches!(url.scheme(), "http" | "ftp") {
+            return Ok(());
         }
+        bail!(
+            "{} would get the login or the token unencrypted: use https:// or ftps://, or permit it with --allow-cleartext",
+            SafeUrl::of(url)
+        )
     }
 
     /// Returns whether a progress line is drawn.

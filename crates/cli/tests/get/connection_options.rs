@@ -119,3 +119,23 @@ fn logins_come_from_the_file_that_is_named() {
     fs::write(run.path(".netrc"), "machine 127.0.0.1 login ann password wrong\n").unwrap();
     run.run().ok();
 }
+
+#[test]
+fn login_goes_in_clear_only_to_loopback_or_where_that_is_permitted() {
+    let (far, words) = ("http://192.0.2.1/f", ["192.0.2.1", "--allow-cleartext"]);
+    for args in [
+        &["--user", "ann:secret", far][..],
+        &["-H", "Authorization: Bearer secret", far],
+        &["http://ann:secret@192.0.2.1/f"],
+        &["ftp://ann:secret@192.0.2.1/f"],
+    ] {
+        let ended = get().args(args).run().fails(64, &words);
+        assert!(!ended.stderr.contains("secret"), "{ended:?}");
+    }
+    // Permitted, or without a secret, it is tried.
+    for args in [&["--allow-cleartext", "--user", "ann:secret"][..], &[]] {
+        let run = get().args(args).args(["--connect-timeout", "200ms", "--retries", "0", far]);
+        let code = run.run().status.code();
+        assert!(matches!(code, Some(69 | 75)), "{code:?}");
+    }
+}
