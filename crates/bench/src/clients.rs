@@ -261,7 +261,7 @@ impl BenchClient {
                 if let Self::PutPaced(pace) = self {
                     add(&["--streams", "1", "--no-memory", "--pace", &pace.header()].map(OsStr::new));
                 }
-                add(&["--token".as_ref()]);
+                add(&["--allow-cleartext".as_ref(), "--token".as_ref()]);
                 add(&[words.token, "--record".as_ref(), words.record, words.source]);
                 add(&[format!("http://{}/copy", words.server).as_ref()]);
             }
@@ -271,7 +271,7 @@ impl BenchClient {
                 if self == Self::PutUnverified {
                     add(&["--no-verify".as_ref()]);
                 }
-                add(&["--token".as_ref(), words.token, words.source]);
+                add(&["--allow-cleartext".as_ref(), "--token".as_ref(), words.token, words.source]);
                 add(&[format!("http://{}/copy", words.server).as_ref()]);
             }
             Self::CurlUpload => {

@@ -3,6 +3,7 @@
 mod batch;
 mod cli;
 mod commands;
+mod connect_args;
 mod exit;
 mod interrupt;
 mod json;

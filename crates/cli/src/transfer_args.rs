@@ -4,8 +4,9 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
+use console::Term;
 use longhaul_core::pace::Pace;
 use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::Rate;
@@ -16,6 +17,7 @@ use longhaul_engine::source::http::{
 use longhaul_scope::record::schema::Side;
 use url::{Host, Url};
 
+use crate::connect_args::ConnectArgs;
 use crate::record::RecordArgs;
 use crate::session::{Reporting, Session};
 use crate::values::time;
@@ -75,9 +77,28 @@ pub(crate) struct TransferArgs {
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
 
-    /// The login for the server; ~/.netrc and the URL may hold one too
-    #[arg(short, long, value_name = "USER:PASSWORD", conflicts_with = "token")]
+    #[command(flatten)]
+    connect: ConnectArgs,
+
+    /// The login for the server; the password is asked for on the terminal. ~/.netrc and the URL may hold one too
+    ///
+    /// NAME:PASSWORD is taken as well, with a warning: other users of this host can read it. A password may be empty: NAME:
+    #[arg(short, long, value_name = "NAME", conflicts_with = "token")]
     user: Option<String>,
+
+    /// The file that holds the password of --user
+    #[arg(long, value_name = "FILE", requires = "user")]
+    password_file: Option<PathBuf>,
+
+    /// A file with logins in place of ~/.netrc
+    #[arg(long, value_name = "FILE")]
+    netrc_file: Option<PathBuf>,
+
+    /// Sends logins and tokens over http:// and ftp:// too, where everyone on the way can read them
+    ///
+    /// Loopback needs no permission. Cookies and logins from ~/.netrc are sent without it.
+    #[arg(long)]
+    allow_cleartext: bool,
 
     /// A file with a bearer token for the server
     #[arg(long, value_name = "FILE")]
@@ -124,7 +145,7 @@ impl TransferArgs {
     /// Returns how to talk to the server.
     pub(crate) fn client(&self) -> anyhow::Result<ClientConfig> {
         let credentials = match (&self.user, &self.token) {
-            (Some(login), _) => Some(Credentials::from_login(login)),
+            (Some(login), _) => Some(Credentials::from_login(&self.login(login)?)),
             (None, Some(file)) => {
                 let token = token_file::read(file)
                     .with_context(|| format!("cannot read the token in {}", file.display()))?;
@@ -132,10 +153,12 @@ impl TransferArgs {
             }
             (None, None) => None,
         };
-        let environment = ClientConfig::from_env();
+        let environment = self.connect.applied(ClientConfig::from_env())?;
+        let referer = self.connect.referer()?;
         Ok(ClientConfig {
-            headers: self.header.clone(),
+            headers: self.header.iter().cloned().chain(referer).collect(),
             credentials,
+            netrc: self.netrc_file.clone().or_else(|| environment.netrc.clone()),
             ca_file: self.cacert.clone(),
             pins: self.pins.clone(),
             certificate: self.cert.clone().map(|cert| ClientCertificate {
@@ -151,17 +174,68 @@ impl TransferArgs {
         })
     }
 
-    /// Warns where whoever is on the way to `url` can read the token, and write with it.
-    pub(crate) fn warn_of_open_token(&self, url: &Url) {
+    /// Returns the login with its password: of the file, of the option, or as it is entered on the terminal.
+    fn login(&self, user: &str) -> anyhow::Result<String> {
+        if let Some(file) = &self.password_file {
+            let password = token_file::read(file)
+                .with_context(|| format!("cannot read the password in {}", file.display()))?;
+            return Ok(format!("{user}:{password}"));
+        }
+        match user.split_once(':') {
+            Some((_, "")) => return Ok(user.to_owned()),
+            Some(_) => {
+                tracing::warn!(
+                    "other users of this host can read the password in --user: give the name alone, with --password-file or ~/.netrc"
+                );
+                return Ok(user.to_owned());
+            }
+            None => {}
+        }
+        let terminal = Term::stderr();
+        if !terminal.is_term() || !std::io::stdin().is_terminal() {
+            bail!(
+                "there is no terminal to ask for the password of {user}: use --password-file FILE or ~/.netrc"
+            );
+        }
+        terminal.write_str(&format!("Password of {user}: "))?;
+        Ok(format!("{user}:{}", terminal.read_secure_line()?))
+    }
+
+    /// Refuses to send a login, a token or an Authorization field to the server of `url` in clear, but for loopback.
+    ///
+    /// # Errors
+    /// Names the URL without secrets, and the option that permits it.
+    pub(crate) fn refuse_cleartext(&self, url: &Url) -> anyhow::Result<()> {
+        let has_field = self.header.iter().any(|header| header.is("authorization"));
+        if self.user.is_some() || self.token.is_some() || has_field {
+            return self.refuse_cleartext_to(url);
+        }
+        self.refuse_cleartext_login(url)
+    }
+
+    /// Refuses as [`Self::refuse_cleartext`] does, for the login within `url` alone.
+    ///
+    /// # Errors
+    /// As of it.
+    pub(crate) fn refuse_cleartext_login(&self, url: &Url) -> anyhow::Result<()> {
+        let is_open = matches!(url.username(), "" | "anonymous" | "ftp");
+        if is_open { Ok(()) } else { self.refuse_cleartext_to(url) }
+    }
+
+    fn refuse_cleartext_to(&self, url: &Url) -> anyhow::Result<()> {
         let stays_here = match url.host() {
             Some(Host::Domain(name)) => name == "localhost",
             Some(Host::Ipv4(address)) => address.is_loopback(),
             Some(Host::Ipv6(address)) => address.is_loopback(),
             None => true,
         };
-        if self.token.is_some() && url.scheme() == "http" && !stays_here {
-            tracing::warn!("the token goes to {} unencrypted: use https://", SafeUrl::of(url));
+        if self.allow_cleartext || stays_here || !matches!(url.scheme(), "http" | "ftp") {
+            return Ok(());
         }
+        bail!(
+            "{} would get the login or the token unencrypted: use https:// or ftps://, or permit it with --allow-cleartext",
+            SafeUrl::of(url)
+        )
     }
 
     /// Returns whether a progress line is drawn.

@@ -272,8 +272,7 @@ fn check(args: &PutArgs, url: &Url) -> anyhow::Result<()> {
             bail!("{} cannot be both the file and its record", record.display());
         }
     }
-    args.transfer.warn_of_open_token(url);
-    Ok(())
+    args.transfer.refuse_cleartext(url)
 }
 
 /// Two files under one name would be the second alone.

@@ -42,7 +42,13 @@ fn logins_from_everywhere() {
     let url = server.url("/f");
     let with_login = url.replace("http://", "http://ann:secret@");
     let netrc = "machine 127.0.0.1 login ann password secret\n";
-    get().args(["--user", "ann:secret", &url]).run().ok();
+    let ended = get().args(["--user", "ann:secret", &url]).run().ok();
+    assert!(ended.stderr.contains("--password-file") && !ended.stderr.contains("secret"), "{ended:?}");
+    let run = get().args(["--user", "ann", "--password-file", "word", &url]);
+    fs::write(run.path("word"), "secret\n").unwrap();
+    let ended = run.run().ok();
+    assert!(!ended.stderr.contains("--password-file"), "{ended:?}");
+    get().args(["--user", "ann", &url]).run().fails(64, &["no terminal", "--password-file"]);
     get().args([&with_login]).run().ok();
     let run = get().args(["--token", "token", &url]);
     fs::write(run.path("token"), "token\n").unwrap();
@@ -100,7 +106,7 @@ fn a_proxy_for_http() {
     // A proxy that is not there, or is none.
     let run = get().env("http_proxy", "http://127.0.0.1:1").args(["http://far.invalid/f"]);
     run.run().fails(69, &["the proxy http://127.0.0.1:1"]);
-    let run = get().env("http_proxy", "socks5://127.0.0.1:1").args(["http://far.invalid/f"]);
+    let run = get().env("http_proxy", "https://127.0.0.1:1").args(["http://far.invalid/f"]);
     run.run().fails(64, &["http_proxy"]);
 }
 

@@ -34,7 +34,7 @@ fn put(hosts: &str, known: Option<Value>) -> Vec<Value> {
         fs::write(state.join("paths.json"), known.to_string()).unwrap();
     }
     let put = format!(
-        "env XDG_STATE_HOME={at}/state {program} put --json --token {at}/token {at}/f http://198.18.0.2:8080/"
+        "env XDG_STATE_HOME={at}/state {program} put --json --allow-cleartext --token {at}/token {at}/f http://198.18.0.2:8080/"
     );
     let output = exec(&options, &put).output().unwrap();
     assert!(output.status.success(), "{} {}", text(&output.stdout), text(&output.stderr));

@@ -32,7 +32,7 @@ fn options_that_cannot_work_are_refused() {
         assert_eq!(ended.status.code(), Some(64), "{ended:?}");
         assert!(ended.stderr.contains(word), "{word}: {ended:?}");
     }
-    of(b"abc", &["--token", "none", "f", "http://h/"]).run().fails(66, &["the token in none"]);
+    of(b"abc", &["--token", "none", "f", "https://h/"]).run().fails(66, &["the token in none"]);
 }
 
 #[test]
@@ -49,14 +49,20 @@ fn options_may_stand_anywhere_between_the_operands() {
 }
 
 #[test]
-fn a_token_that_everybody_can_read_is_warned_of() {
+fn token_that_everybody_can_read_is_refused() {
     // What is no loopback address, and leads nowhere else.
-    for (url, warned) in
+    for (url, refused) in
         [("http://0.0.0.0:1/", true), ("https://0.0.0.0:1/", false), ("http://127.0.0.1:1/", false)]
     {
         let ended = of(b"abc", &["--retries", "0", "--token", "f", "f", url]).run();
-        assert_eq!(ended.stderr.contains("unencrypted: use https://"), warned, "{ended:?}");
-        ended.fails(69, &["cannot connect"]);
+        assert_eq!(ended.stderr.contains("unencrypted: use https://"), refused, "{ended:?}");
+        if refused {
+            ended.fails(64, &["--allow-cleartext"]);
+            let permitted = ["--allow-cleartext", "--retries", "0", "--token", "f", "f", url];
+            of(b"abc", &permitted).run().fails(69, &["cannot connect"]);
+        } else {
+            ended.fails(69, &["cannot connect"]);
+        }
     }
 }
 

@@ -7,3 +7,4 @@ pub mod listing;
 pub mod metalink;
 pub mod native_messaging;
 pub mod netrc;
+pub mod socks5;

@@ -19,4 +19,5 @@ pub(crate) use deadline::Deadline;
 pub(crate) use dial::{SocketSettings, dial};
 pub use error::{Attempts, ConnectError};
 pub(crate) use resolved_hosts::ResolvedHosts;
+pub use resolved_hosts::{AddressFamily, AddressRules, FixedAddresses};
 pub(crate) use transport::{Received, TlsStream, Transport};

@@ -18,6 +18,63 @@ const FRESH: Duration = Duration::from_secs(60);
 /// The most hosts that are remembered.
 const MOST: usize = 1024;
 
+/// Which addresses are used; the default takes every address that the name service knows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AddressRules {
+    /// Addresses of hosts, which the name service is not asked for.
+    pub fixed: Vec<FixedAddresses>,
+    /// The only family to use.
+    pub family: Option<AddressFamily>,
+}
+
+/// The addresses to use for a host and a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FixedAddresses {
+    /// The host's name as in a URL; `*` is every host.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// The addresses, in the order to try them.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// A version of IP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AddressFamily {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl AddressRules {
+    fn fixed(&self, host: &Host<String>, port: u16) -> Option<Vec<SocketAddr>> {
+        let name = host.to_string();
+        let fits = |rule: &&FixedAddresses| {
+            rule.port == port && (rule.host == "*" || rule.host.eq_ignore_ascii_case(&name))
+        };
+        let rule = self.fixed.iter().find(fits)?;
+        Some(rule.addresses.iter().map(|address| SocketAddr::new(*address, port)).collect())
+    }
+
+    /// Leaves out addresses of the other family.
+    fn of_family(
+        &self,
+        host: &Host<String>,
+        found: Vec<SocketAddr>,
+    ) -> Result<Vec<SocketAddr>, ConnectError> {
+        let Some(family) = self.family else { return Ok(found) };
+        let of = |address: &SocketAddr| address.is_ipv4() == (family == AddressFamily::V4);
+        let found: Vec<_> = found.into_iter().filter(of).collect();
+        if found.is_empty() {
+            let why =
+                if family == AddressFamily::V4 { "it has no IPv4 address" } else { "it has no IPv6 address" };
+            return Err(ConnectError::Resolve { host: host.to_string(), source: io::Error::other(why) });
+        }
+        Ok(found)
+    }
+}
+
 /// Hosts whose addresses were found lately.
 #[derive(Default)]
 pub(crate) struct ResolvedHosts(Mutex<HashMap<(Host<String>, u16), Found>>);
@@ -30,6 +87,21 @@ struct Found {
 impl ResolvedHosts {
     /// Returns the addresses of `host`, found now or within the last minute.
     pub(crate) fn resolve(
+        &self,
+        host: &Host<String>,
+        port: u16,
+        rules: &AddressRules,
+        deadline: &Deadline<'_>,
+        tick: Duration,
+    ) -> Result<Vec<SocketAddr>, ConnectError> {
+        let found = match rules.fixed(host, port) {
+            Some(fixed) => fixed,
+            None => self.find(host, port, deadline, tick)?,
+        };
+        rules.of_family(host, found)
+    }
+
+    fn find(
         &self,
         host: &Host<String>,
         port: u16,

@@ -37,6 +37,7 @@ use crate::known_paths::KnownPaths;
 use crate::limit_watch::LimitWatch;
 use crate::passing_digest::{PassingDigest, Verify};
 use crate::rate_limit::RateLimit;
+use crate::sink::output::Output;
 use crate::sink::pages::PageCounter;
 use crate::sink::pipeline::{Pipeline, PipelineError};
 use crate::source::{Description, Source};
@@ -67,6 +68,13 @@ pub(crate) fn run(
     let emit = |event: &Event| observer.on(start.elapsed(), event);
     // Set by the user's flag, and by any thread that fails for good.
     let stop = cancel.child();
+    let in_order;
+    let job = if matches!(job.output, Output::Stream { .. }) {
+        in_order = for_stream(job);
+        &in_order
+    } else {
+        job
+    };
     let paths = KnownPaths::read(job.options.memory.as_deref(), &emit);
     let opened = open::open(engine, job, &paths, &stop, &emit)?;
     let Opened { sources, primary, description, part, replace, journal, committed, expected } = opened;
@@ -91,6 +99,7 @@ pub(crate) fn run(
         scheduler.allow(chunk - description.first.len());
     }
     let pipeline = Pipeline::new(part, journal, size, committed, options.writer, pool);
+    let pipeline = pipeline.stopped_by(stop.clone());
     let pipeline = match options.verify {
         Verify::Passing => hashing(pipeline, expected.digests()),
         Verify::Disk => pipeline,
@@ -111,7 +120,8 @@ pub(crate) fn run(
         replace,
         limits: &limits,
     };
-    let counted = options.sample.is_some() || options.count_pages;
+    let is_file = !transfer.pipeline.part().is_stream();
+    let counted = is_file && (options.sample.is_some() || options.count_pages);
     let pages = counted.then(|| PageCounter::of(transfer.pipeline.part().file())).flatten();
     // Only one thread counts the pages: the sampler where there is one, else the monitor.
     let Some(interval) = &options.sample else { return fetch.run(control, cancel, pages) };
@@ -126,6 +136,12 @@ pub(crate) fn run(
         drop(alive);
         result
     })
+}
+
+/// Returns the job as a stream needs it: bytes in their order over one connection, hashed while they pass.
+fn for_stream(job: &Job) -> Job {
+    let options = JobOptions { streams: Streams::Fixed(1), verify: Verify::Passing, ..job.options.clone() };
+    Job { options, ..job.clone() }
 }
 
 /// Lets a pipeline hash in passing: by BLAKE3's tree where the whole file's digest is BLAKE3's.
@@ -314,7 +330,13 @@ impl<'a> Fetch<'a> {
     /// Returns why the streams ended before the file was complete.
     fn check_end(&self, cancel: &Cancel) -> Result<(), TransferError> {
         match self.transfer.take_failure() {
-            Some(error) if !cancel.is_cancelled() || !is_interruption(&error) => Err(error),
+            // A write to a stream fails where the user interrupts it.
+            Some(error)
+                if !cancel.is_cancelled()
+                    || !(is_interruption(&error) || self.transfer.pipeline.part().is_stream()) =>
+            {
+                Err(error)
+            }
             None if !cancel.is_cancelled() => match self.transfer.take_given_up() {
                 Some(error) if !self.transfer.schedule.is_done() => Err(error),
                 _ => Ok(()),

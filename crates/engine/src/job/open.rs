@@ -101,7 +101,7 @@ pub(super) fn open<'e>(
             opened.sources.push(source_of(url));
         }
     }
-    opened.keep_primary_alone_if_indivisible(emit);
+    opened.keep_primary_alone_if_needed(emit);
     Ok(opened)
 }
 
@@ -111,13 +111,19 @@ pub(super) fn journal_source(url: &Url, identity: Identity) -> JournalSource {
 }
 
 impl Opened<'_> {
-    /// Leaves out the mirrors of a file that comes in one answer only: their bytes must not be combined with it.
-    fn keep_primary_alone_if_indivisible(&mut self, emit: &dyn Fn(&Event)) {
-        if self.description.combines_answers() || self.sources.len() == 1 {
+    /// Leaves out the mirrors of a file that comes in one answer only, as their bytes must not be combined with it, and of one that
+    /// goes to a stream, which takes bytes in their order.
+    fn keep_primary_alone_if_needed(&mut self, emit: &dyn Fn(&Event)) {
+        let is_stream = self.part.is_stream();
+        if (self.description.combines_answers() && !is_stream) || self.sources.len() == 1 {
             return;
         }
         let primary = self.sources.swap_remove(self.primary);
-        let reason = format!("{} sends the file in one answer only", primary.shown());
+        let reason = if is_stream {
+            format!("{} is written in its order, from one source", self.part.path().display())
+        } else {
+            format!("{} sends the file in one answer only", primary.shown())
+        };
         for mirror in std::mem::replace(&mut self.sources, vec![primary]) {
             let (url, reason) = (mirror.shown().to_owned(), reason.clone());
             emit(&Event::Warning(Warning::SourceDropped { url, reason }));

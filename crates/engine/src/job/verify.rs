@@ -77,6 +77,11 @@ pub(super) fn verify(
     let FileDigests { whole, pieces } = found.ok_or_else(|| fetch.interrupted())?;
     if let Some(expected) = &fetch.expected.pieces {
         let wrong = wrong_pieces(fetch, expected, &pieces)?;
+        if !wrong.is_empty() && pipeline.part().is_stream() {
+            let (path, pieces) = (pipeline.part().path().to_owned(), wrong.len());
+            let (wrong, stated_by) = (wrong.into_iter().collect(), "its metalink".to_owned());
+            return Err(TransferError::WrongPieces { path, pieces, wrong, stated_by });
+        }
         if !wrong.is_empty() {
             return blame_for_pieces(fetch, suspects, &wrong, "its metalink");
         }
@@ -86,6 +91,15 @@ pub(super) fn verify(
         None => None,
     };
     match (fetch.expected.checksum.as_ref().or(stated.as_ref()), whole) {
+        (Some(wanted), Some(found)) if found != *wanted && pipeline.part().is_stream() => {
+            Err(TransferError::Checksum {
+                path: pipeline.part().path().to_owned(),
+                wanted: wanted.clone(),
+                stated_by_server: fetch.job.expected.checksum.is_none(),
+                found,
+                fate: RefutedFate::Sent,
+            })
+        }
         (Some(wanted), Some(found)) if found != *wanted => {
             compare_with_sources(fetch, suspects, wanted, found, cancel)
         }

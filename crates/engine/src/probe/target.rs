@@ -6,7 +6,7 @@ use std::time::Duration;
 use url::{Host, Url};
 
 use crate::cancel::Cancel;
-use crate::connect::{Deadline, ResolvedHosts};
+use crate::connect::{AddressRules, Deadline, ResolvedHosts};
 use crate::source::http::SafeUrl;
 
 use super::error::ProbeError;
@@ -78,8 +78,8 @@ impl ProbeTarget {
         };
         let cancel = Cancel::new();
         let deadline = Deadline::new(&cancel, RESOLVE);
-        let found =
-            ResolvedHosts::default().resolve(&host, port, &deadline, TICK).map_err(ProbeError::Host)?;
+        let (hosts, rules) = (ResolvedHosts::default(), AddressRules::default());
+        let found = hosts.resolve(&host, port, &rules, &deadline, TICK).map_err(ProbeError::Host)?;
         found.first().copied().ok_or_else(|| none("the host has no address"))
     }
 }

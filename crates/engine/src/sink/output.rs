@@ -1,6 +1,7 @@
 //! Where a file goes: a directory that is held open, and a name in it.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,14 +28,27 @@ pub enum Output {
         /// The path below it.
         path: PathBuf,
     },
+    /// To an open pipe, terminal or file, in the order of the bytes; nothing of it can be resumed.
+    Stream {
+        /// Where the bytes go.
+        file: Arc<File>,
+        /// What it is called in messages.
+        name: String,
+    },
 }
 
 /// An [`Output`] whose directory is open: what happens to its path later changes nothing.
 #[derive(Debug)]
 pub struct PreparedOutput {
-    directory: Directory,
+    place: Place,
     /// `None` where the server or the URL gives the name.
     name: Option<OsString>,
+}
+
+#[derive(Debug)]
+enum Place {
+    Directory(Directory),
+    Stream(Arc<File>),
 }
 
 /// The most links that the kernel follows (path_resolution(7)).
@@ -56,6 +70,9 @@ impl Output {
             Self::File(path) => prepare_file(path),
             Self::Directory(path) => prepare_directory(path),
             Self::Beneath { root, path } => prepare_beneath(root, path),
+            Self::Stream { file, name } => {
+                Ok(PreparedOutput { place: Place::Stream(Arc::clone(file)), name: Some(name.into()) })
+            }
         }
     }
 }
@@ -63,7 +80,7 @@ impl Output {
 impl PreparedOutput {
     /// Takes an open directory, and the name of a file that may be replaced there; without one it is the server's.
     pub fn new(directory: Directory, name: Option<OsString>) -> Self {
-        Self { directory, name }
+        Self { place: Place::Directory(directory), name }
     }
 
     /// Returns the file's name, unless the server or the URL gives it.
@@ -82,35 +99,39 @@ impl PreparedOutput {
     /// # Errors
     /// [`OutputError::Exists`] where a suggested name is taken, and as of [`PartFile::open_in`].
     pub fn open(&self, suggested: Option<&str>) -> Result<PartFile, OutputError> {
+        let directory = match &self.place {
+            Place::Directory(directory) => directory,
+            Place::Stream(file) => {
+                let name = self.name.as_deref().unwrap_or_default().to_string_lossy();
+                let failed = |source| OutputError::Create { path: name.as_ref().into(), source };
+                return Ok(PartFile::of_stream(file.try_clone().map_err(failed)?, &name));
+            }
+        };
         let name = match &self.name {
             Some(name) => name.as_os_str(),
-            None => self.free_name(suggested)?,
+            None => free_name(directory, suggested)?,
         };
-        let directory = self.directory.try_clone();
-        let directory = directory.map_err(|source| self.cannot_create(name, source))?;
-        PartFile::open_in(directory, name)
+        let ours = directory.try_clone().map_err(|source| cannot_create(directory, name, source))?;
+        PartFile::open_in(ours, name)
     }
+}
 
-    /// Returns the name to use for a suggested one: never a partial file's, which would let a server write what another
-    /// transfer resumes from, nor one that leads elsewhere.
-    fn free_name<'a>(&self, suggested: Option<&'a str>) -> Result<&'a OsStr, OutputError> {
-        let plain = |name: &&str| {
-            !matches!(*name, "" | "." | "..") && !name.contains(['/', '\0']) && !is_partial(name)
-        };
-        let name = OsStr::new(suggested.filter(plain).unwrap_or(NAMELESS));
-        match self.directory.look(name, false) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(name),
-            Err(source) => Err(self.cannot_create(name, source)),
-            Ok(_) if self.directory.is_directory(name) => {
-                Err(OutputError::IsDirectory(self.directory.path_of(name)))
-            }
-            Ok(_) => Err(OutputError::Exists(self.directory.path_of(name))),
-        }
+/// Returns the name to use for a suggested one: never a partial file's, which would let a server write what another
+/// transfer resumes from, nor one that leads elsewhere.
+fn free_name<'a>(directory: &Directory, suggested: Option<&'a str>) -> Result<&'a OsStr, OutputError> {
+    let plain =
+        |name: &&str| !matches!(*name, "" | "." | "..") && !name.contains(['/', '\0']) && !is_partial(name);
+    let name = OsStr::new(suggested.filter(plain).unwrap_or(NAMELESS));
+    match directory.look(name, false) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(name),
+        Err(source) => Err(cannot_create(directory, name, source)),
+        Ok(_) if directory.is_directory(name) => Err(OutputError::IsDirectory(directory.path_of(name))),
+        Ok(_) => Err(OutputError::Exists(directory.path_of(name))),
     }
+}
 
-    fn cannot_create(&self, name: &OsStr, source: io::Error) -> OutputError {
-        OutputError::Create { path: self.directory.path_of(name), source }
-    }
+fn cannot_create(directory: &Directory, name: &OsStr, source: io::Error) -> OutputError {
+    OutputError::Create { path: directory.path_of(name), source }
 }
 
 fn prepare_directory(path: &Path) -> Result<PreparedOutput, OutputError> {

@@ -56,6 +56,16 @@ pub enum OutputError {
         /// Why.
         source: io::Error,
     },
+    /// Bytes that turned out wrong, or of another state of the file, have gone to a stream.
+    #[error(
+        "cannot start over: {sent} have gone to {path} already, and are of no use; write to a file, which can be fetched again in parts"
+    )]
+    Sent {
+        /// The stream.
+        path: PathBuf,
+        /// How much has gone there.
+        sent: Bytes,
+    },
     /// A write, a sync or the final rename failed.
     #[error("cannot {operation} {path}: {source}")]
     Write {

@@ -22,17 +22,25 @@ use super::output_error::OutputError;
 use super::part_names::{JOURNAL, PART, beside};
 
 /// The partial file of a transfer. Kept when dropped, so that the next run resumes, unless discarded.
+///
+/// A [stream](Self::of_stream) has neither names nor a journal: nothing of it can be read back, reserved or resumed.
 #[derive(Debug)]
 pub struct PartFile {
-    directory: Directory,
-    /// Names within the directory.
-    target: OsString,
-    part: OsString,
-    journal: OsString,
-    /// The same two as paths, for messages.
+    /// `None` for a stream.
+    names: Option<Names>,
+    /// The final and the temporary name as paths, for messages.
     target_path: PathBuf,
     part_path: PathBuf,
     file: File,
+}
+
+/// Where a partial file stands.
+#[derive(Debug)]
+struct Names {
+    directory: Directory,
+    target: OsString,
+    part: OsString,
+    journal: OsString,
 }
 
 /// A file under its final name.
@@ -104,8 +112,18 @@ impl PartFile {
                 (false, _) => {}
             }
         };
-        let target = target.to_owned();
-        Ok(Self { directory, target, part, journal, target_path, part_path, file })
+        let names = Some(Names { directory, target: target.to_owned(), part, journal });
+        Ok(Self { names, target_path, part_path, file })
+    }
+
+    /// Takes an open pipe, terminal or file that the bytes go to in their order; `name` is for messages.
+    pub fn of_stream(file: File, name: &str) -> Self {
+        Self { names: None, target_path: name.into(), part_path: name.into(), file }
+    }
+
+    /// Returns whether bytes go to a stream, in their order and for good.
+    pub fn is_stream(&self) -> bool {
+        self.names.is_none()
     }
 
     /// Returns the open file.
@@ -142,7 +160,7 @@ impl PartFile {
 
     /// Returns where the journal stands.
     pub fn journal_path(&self) -> PathBuf {
-        self.directory.path_of(&self.journal)
+        self.names.as_ref().map_or_else(PathBuf::new, |names| names.directory.path_of(&names.journal))
     }
 
     /// Reads the journal of an earlier run.
@@ -150,9 +168,10 @@ impl PartFile {
     /// # Errors
     /// [`JournalError`] where another version of this program, or another user, could read it: it is kept.
     pub fn journal(&self) -> Result<StoredJournal, JournalError> {
+        let Some(names) = &self.names else { return Ok(StoredJournal::Absent) };
         let length = self.file.metadata().map(|meta| meta.len());
         let length = length.map_err(|source| JournalError::Read { path: self.part_path.clone(), source })?;
-        read_journal(&self.directory, &self.journal, length)
+        read_journal(&names.directory, &names.journal, length)
     }
 
     /// Writes the journal with these committed ranges, replacing the last one atomically.
@@ -160,14 +179,15 @@ impl PartFile {
     /// # Errors
     /// What the kernel says of the directory.
     pub fn store(&self, journal: &Journal, committed: &RangeSet) -> io::Result<()> {
-        let fresh = self.fresh_journal();
+        let Some(names) = &self.names else { return Ok(()) };
+        let fresh = names.fresh_journal();
         let write = || {
-            let mut file = self.directory.open_file(&fresh, OFlags::CREATE | OFlags::TRUNC)?;
+            let mut file = names.directory.open_file(&fresh, OFlags::CREATE | OFlags::TRUNC)?;
             file.write_all(&journal.encode(committed)?)?;
             file.sync_data()?;
-            self.directory.rename(&fresh, &self.journal)
+            names.directory.rename(&fresh, &names.journal)
         };
-        write().inspect_err(|_| self.remove(&fresh))
+        write().inspect_err(|_| names.remove(&fresh))
     }
 
     /// Forgets the journal, for good: what is in the file is of no use any more.
@@ -175,8 +195,9 @@ impl PartFile {
     /// # Errors
     /// [`OutputError::Create`].
     pub fn start_over(&self) -> Result<(), OutputError> {
-        self.remove(&self.fresh_journal());
-        let removed = self.directory.remove(&self.journal).and_then(|()| self.directory.sync());
+        let Some(names) = &self.names else { return Ok(()) };
+        names.remove(&names.fresh_journal());
+        let removed = names.directory.remove(&names.journal).and_then(|()| names.directory.sync());
         match removed {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
                 Err(OutputError::Create { path: self.journal_path(), source })
@@ -190,6 +211,9 @@ impl PartFile {
     /// # Errors
     /// [`OutputError::Create`].
     pub fn empty(&self) -> Result<(), OutputError> {
+        if self.is_stream() {
+            return Ok(());
+        }
         let emptied = self.file.set_len(0);
         emptied.map_err(|source| OutputError::Create { path: self.part_path.clone(), source })
     }
@@ -199,6 +223,9 @@ impl PartFile {
     /// # Errors
     /// [`OutputError::Reserve`] where it does not fit; the file and its journal are then as they were.
     pub fn reserve(&self, size: Bytes) -> Result<(), OutputError> {
+        if self.is_stream() {
+            return Ok(());
+        }
         let failed = |source: io::Error| OutputError::Reserve { path: self.part_path.clone(), size, source };
         let before = self.file.metadata().map_err(failed)?;
         if size > Bytes::ZERO {
@@ -228,7 +255,7 @@ impl PartFile {
     /// # Errors
     /// What the kernel says.
     pub fn set_modified(&self, modified: SystemTime) -> io::Result<()> {
-        self.file.set_modified(modified)
+        if self.is_stream() { Ok(()) } else { self.file.set_modified(modified) }
     }
 
     /// Makes the content durable and gives the file its final name, atomically; a file that it replaces leaves it its
@@ -247,13 +274,14 @@ impl PartFile {
         sync_names: impl FnOnce() -> io::Result<()>,
     ) -> Result<Finished, OutputError> {
         let path = self.target_path.clone();
+        let Some(names) = &self.names else { return Ok(Finished { path, warnings: Vec::new() }) };
         let failed = |operation, source| OutputError::Write { operation, path: path.clone(), source };
-        let kept = if replace { self.take_mode() } else { Ok(None) };
+        let kept = if replace { self.take_mode(names) } else { Ok(None) };
         self.file.sync_all().map_err(|e| failed("sync", e))?;
         let renamed = if replace {
-            self.directory.rename(&self.part, &self.target)
+            names.directory.rename(&names.part, &names.target)
         } else {
-            self.directory.rename_new(&self.part, &self.target)
+            names.directory.rename_new(&names.part, &names.target)
         };
         if let Err(error) = renamed {
             if let Ok(Some(before)) = kept {
@@ -266,8 +294,8 @@ impl PartFile {
             });
         }
         // At once: the temporary name is free now, and another transfer may begin under it.
-        self.remove(&self.journal);
-        self.remove(&self.fresh_journal());
+        names.remove(&names.journal);
+        names.remove(&names.fresh_journal());
         let mode = kept.err().map(|source| FinishWarning::Mode { path: path.clone(), source });
         let sync = sync_names().err().map(|source| FinishWarning::Sync { path: path.clone(), source });
         let warnings = mode.into_iter().chain(sync).collect();
@@ -275,8 +303,8 @@ impl PartFile {
     }
 
     /// Gives the partial file the permissions of the file that it replaces; returns those that it had, where they differ.
-    fn take_mode(&self) -> io::Result<Option<Mode>> {
-        let Ok(there) = self.directory.look(&self.target, false) else { return Ok(None) };
+    fn take_mode(&self, names: &Names) -> io::Result<Option<Mode>> {
+        let Ok(there) = names.directory.look(&names.target, false) else { return Ok(None) };
         let bits = |mode| Mode::from_raw_mode(mode) & (Mode::RWXU | Mode::RWXG | Mode::RWXO);
         let (theirs, ours) = (bits(there.st_mode), bits(fstat(&self.file)?.st_mode));
         if !FileType::from_raw_mode(there.st_mode).is_file() || theirs == ours {
@@ -291,18 +319,19 @@ impl PartFile {
     /// # Errors
     /// What the kernel says.
     pub fn sync_names(&self) -> io::Result<()> {
-        self.directory.sync()
+        self.names.as_ref().map_or(Ok(()), |names| names.directory.sync())
     }
 
     /// Removes the partial file and its journal: nothing of it can be used.
     ///
     /// Does nothing where it has lost its name, for what has that now is another transfer's.
     pub fn discard(&self) {
-        let named = self.directory.look(&self.part, false);
+        let Some(names) = &self.names else { return };
+        let named = names.directory.look(&names.part, false);
         if named.is_ok_and(|there| self.identity().is_ok_and(|ours| (there.st_dev, there.st_ino) == ours)) {
             // The lock goes with the file's name, hence the last.
-            for name in [&self.fresh_journal(), &self.journal, &self.part] {
-                self.remove(name);
+            for name in [&names.fresh_journal(), &names.journal, &names.part] {
+                names.remove(name);
             }
         }
     }
@@ -313,7 +342,9 @@ impl PartFile {
             self.discard();
         }
     }
+}
 
+impl Names {
     /// Returns the name of a journal that is not yet whole.
     fn fresh_journal(&self) -> OsString {
         let mut name = self.journal.clone();

@@ -38,7 +38,8 @@ use super::journal::{Journal, JournalSource};
 use super::output_error::OutputError;
 use super::part_file::{Finished, PartFile};
 use super::segment_pool::{Segment, SegmentPool};
-use super::writer::{self, Writer, WriterChoice};
+use super::writer::{self, StreamWriter, Writer, WriterChoice};
+use crate::cancel::Cancel;
 use crate::digest::WantedDigests;
 use crate::job_cpu::{CoreTimes, JobCpu};
 use crate::passing_digest::PassingDigest;
@@ -59,6 +60,8 @@ pub struct Pipeline {
     backlog: Backlog,
     /// The digests of what is written, where they are wanted.
     follower: HashFollower,
+    /// Ends a write to a stream that takes nothing; a file never makes it wait.
+    stop: Cancel,
 }
 
 /// The threads of a pipeline.
@@ -72,7 +75,7 @@ pub struct Running<'scope> {
 }
 
 impl Pipeline {
-    /// Makes the pipeline of a file of which `committed` is on the disk.
+    /// Makes the pipeline of a file of which `committed` is on the disk. A stream has no journal.
     pub fn new(
         part: PartFile,
         journal: Option<Journal>,
@@ -82,7 +85,8 @@ impl Pipeline {
         pool: SegmentPool,
     ) -> Self {
         let resumed = committed.total();
-        let (journal, checkpoint) = (journal.map(Mutex::new), Checkpoint::new(committed));
+        let journal = journal.filter(|_| !part.is_stream()).map(Mutex::new);
+        let checkpoint = Checkpoint::new(committed);
         Self {
             part,
             journal,
@@ -94,7 +98,14 @@ impl Pipeline {
             backlog: Backlog::default(),
             cpu: JobCpu::default(),
             follower: HashFollower::new(WantedDigests::default(), None),
+            stop: Cancel::new(),
         }
+    }
+
+    /// Lets `stop` end a write to a stream whose reader takes nothing.
+    #[must_use]
+    pub fn stopped_by(self, stop: Cancel) -> Self {
+        Self { stop, ..self }
     }
 
     /// Hashes what is written from now on: by BLAKE3's tree, where one is given, and no digest that needs the file's order.
@@ -172,6 +183,12 @@ impl Pipeline {
         if self.size.is_none() && nothing_there {
             self.part.empty()?;
         }
+        if self.part.is_stream() {
+            let stream = StreamWriter::new(self.part.file(), self.stop.clone());
+            return stream
+                .map(|writer| Arc::new(writer) as Arc<dyn Writer>)
+                .map_err(|source| OutputError::Create { path: self.part.path().to_owned(), source });
+        }
         let opened = writer::open(self.choice, self.part.file(), self.size);
         opened.map(Arc::from).map_err(|source| OutputError::Writer {
             path: self.part.path().to_owned(),
@@ -217,7 +234,8 @@ impl Pipeline {
         writers: usize,
     ) -> Option<ScopedJoinHandle<'scope, ()>> {
         let follower = &self.follower;
-        if !follower.has_work_behind_writers(&self.checkpoint.ranges()) {
+        // What goes to a stream is hashed by its writer, as it cannot be read again.
+        if self.part.is_stream() || !follower.has_work_behind_writers(&self.checkpoint.ranges()) {
             return None;
         }
         let round = follower.begin();
@@ -259,7 +277,12 @@ impl Pipeline {
                 drop(segment);
             } else {
                 let range = segment.range();
-                self.follower.offer(segment, || self.pool.usage());
+                if self.part.is_stream() {
+                    self.follower.hash_next(segment.data());
+                    drop(segment);
+                } else {
+                    self.follower.offer(segment, || self.pool.usage());
+                }
                 self.checkpoint.wrote(range);
             }
             self.backlog.remove(epoch);
@@ -308,11 +331,16 @@ impl Pipeline {
     ///
     /// # Errors
     /// [`OutputError::Write`]; the transfer must then end, for the journal may still count the range as right.
+    /// [`OutputError::Sent`] where bytes of the range have gone to a stream.
     pub fn forget(&self, range: ByteRange) -> Result<(), OutputError> {
+        if self.part.is_stream() && self.checkpoint.written() > Bytes::new(range.start()) {
+            let (path, sent) = (self.part.path().to_owned(), self.checkpoint.written());
+            return Err(OutputError::Sent { path, sent });
+        }
         let forgotten = self.checkpoint.forget(range, |committed| self.store(committed));
         self.follower.forget(range);
         forgotten.map_err(|source| self.journal_failed("write", source))?;
-        if self.size.is_some() {
+        if self.size.is_some() || self.part.is_stream() {
             return Ok(());
         }
         let cut = self.part.file().set_len(self.checkpoint.ranges().end());

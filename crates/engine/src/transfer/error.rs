@@ -196,6 +196,8 @@ pub enum TransferError {
 pub enum RefutedFate {
     /// It is removed, as it could not be resumed.
     NothingKept,
+    /// It has gone to a stream.
+    Sent,
     /// It stays; a run that asks for the same checksum fetches it anew.
     FetchedAnew,
     /// It stays, for the source publishes the same digests of its pieces.
@@ -206,6 +208,7 @@ impl std::fmt::Display for RefutedFate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::NothingKept => "nothing is kept",
+            Self::Sent => "all of it has gone to the stream: what reads it must throw it away",
             Self::FetchedAnew => {
                 "it is kept for another try with the right checksum; the next run with the same one fetches it anew"
             }
@@ -252,7 +255,9 @@ impl TransferError {
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Source(error) => error.class,
-            Self::Output(OutputError::Reserve { .. } | OutputError::Write { .. }) => FailureKind::Disk,
+            Self::Output(
+                OutputError::Reserve { .. } | OutputError::Write { .. } | OutputError::Sent { .. },
+            ) => FailureKind::Disk,
             Self::Output(_) => FailureKind::CannotCreate,
             Self::OtherFile { .. }
             | Self::Checksum { .. }

@@ -1,5 +1,6 @@
 //! `longhaul get URL...`.
 
+mod stdout;
 mod tree;
 mod url_list;
 
@@ -10,7 +11,6 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
-use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
 use longhaul_core::admission::JobAdmission;
 use longhaul_core::checksum::Checksum;
@@ -62,11 +62,12 @@ pub(crate) struct GetArgs {
     #[arg(short, long, conflicts_with = "input")]
     recursive: bool,
 
-    /// Where to put it: a file, or a directory that exists or ends in / (several URLs need a directory)
+    /// Where to put it: a file, a directory that exists or ends in / (several URLs need a directory), or - for stdout
     ///
     /// A file that stands there is replaced once the new one is complete. Without -o, and within
-    /// a directory, the name comes from the server or the URL, and nothing is ever replaced.
-    #[arg(short, long, value_name = "PATH", value_parser = PathBufValueParser::new().try_map(output))]
+    /// a directory, the name comes from the server or the URL, and nothing is ever replaced. To stdout one file goes
+    /// over one connection, in its order (| tar x): it cannot be resumed, and its digest is checked at its end, so look at the exit code.
+    #[arg(short, long, value_name = "PATH|-", value_hint = ValueHint::AnyPath)]
     output: Option<PathBuf>,
 
     #[command(flatten)]
@@ -206,15 +207,6 @@ impl From<WriterArg> for WriterChoice {
     }
 }
 
-fn output(path: PathBuf) -> Result<PathBuf, &'static str> {
-    if path.as_os_str() == "-" {
-        return Err(
-            "longhaul writes files that can be resumed, not stdout; for a file of that name write ./-",
-        );
-    }
-    Ok(path)
-}
-
 fn recv_buffer(text: &str) -> Result<AutoOr<Bytes>, String> {
     if text == "auto" {
         return Ok(AutoOr::Auto);
@@ -249,10 +241,11 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
         let files = files(args)?;
         let first = files.first().and_then(|file| file.urls.first());
         let options = options(args, files.len() > 1, first)?;
+        let stdout = stdout::output(args, files.len())?;
         interrupt::listen(&cancel)?;
-        Ok::<_, anyhow::Error>((files, options))
+        Ok::<_, anyhow::Error>((files, options, stdout))
     };
-    let (files, options) = match setup() {
+    let (files, options, stdout) = match setup() {
         Ok(setup) => setup,
         Err(error) => {
             say::error(format_args!("{error:#}"));
@@ -272,7 +265,9 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
         let tag = JobTag::new(job, &file.shown());
         let job = Job {
             urls: file.urls,
-            output: target(args.output.as_deref(), several, file.name.as_deref()),
+            output: stdout
+                .clone()
+                .unwrap_or_else(|| target(args.output.as_deref(), several, file.name.as_deref())),
             expected: file.expected,
             options: options.clone(),
         };
@@ -378,6 +373,7 @@ fn of_metalink(path: &Path, args: &GetArgs) -> anyhow::Result<Vec<RemoteFile>> {
 /// Makes the options that all files share; `several` files may have them. Logins are for the server of the `first` URL only.
 fn options(args: &GetArgs, several: bool, first: Option<&Url>) -> anyhow::Result<JobOptions> {
     let common = &args.transfer;
+    first.map_or(Ok(()), |url| common.refuse_cleartext(url))?;
     Ok(JobOptions {
         streams: args.streams.wanted()?,
         memory: args.memory.memory(),
@@ -429,8 +425,8 @@ fn client(args: &GetArgs, several: bool) -> anyhow::Result<ClientConfig> {
             bail!("{} is a name for partial files; give the record another", record.display());
         }
     }
-    let urls = args.sources.iter().filter_map(Operand::url).chain(&args.mirror);
-    urls.for_each(|url| args.transfer.warn_of_open_token(url));
+    let mut urls = args.sources.iter().filter_map(Operand::url).chain(&args.mirror);
+    urls.try_for_each(|url| args.transfer.refuse_cleartext_login(url))?;
     let mut client = args.transfer.client()?;
     if args.transfer.pace != Pace::Auto && !client.headers.iter().any(|header| header.is(PACE_HEADER)) {
         client.headers.push(HeaderField::new(PACE_HEADER, &args.transfer.pace.header())?);

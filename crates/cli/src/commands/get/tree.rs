@@ -16,7 +16,7 @@ use longhaul_scope::record::schema::Side;
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-use super::{GetArgs, Operand, options, refuse_clear};
+use super::{GetArgs, Operand, options, refuse_clear, stdout};
 use crate::batch::Batch;
 use crate::summary::Unchanged;
 use crate::{exit, interrupt, say};
@@ -26,6 +26,7 @@ pub(super) fn run(args: &GetArgs) -> ExitCode {
     let cancel = Cancel::new();
     let setup = || {
         let url = url(args)?;
+        stdout::output(args, 1)?;
         let target = args.output.clone().map_or_else(|| named_after(url), Ok)?;
         let options = options(args, true, Some(url))?;
         interrupt::listen(&cancel)?;

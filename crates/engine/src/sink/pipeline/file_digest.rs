@@ -48,7 +48,10 @@ impl Pipeline {
         if left.is_empty() {
             return Ok(Some(FileDigests { whole, ..FileDigests::default() }));
         }
-        let rest = if left == self.follower.in_order() {
+        let rest = if self.part.is_stream() {
+            // Nothing of it can be read again: what its writer has not hashed stays unknown.
+            Some(self.follower.so_far())
+        } else if left == self.follower.in_order() {
             let hashed =
                 self.part.reopen().and_then(|file| self.follower.finish(&file, self.written(), cancel));
             hashed.map_err(|source| self.unverified(source))?

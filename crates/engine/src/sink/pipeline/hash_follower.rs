@@ -158,6 +158,18 @@ impl HashFollower {
         }
     }
 
+    /// Hashes the next bytes of what is written in order.
+    pub(super) fn hash_next(&self, bytes: &[u8]) {
+        if !self.wanted.is_empty() {
+            self.update(&mut lock(&self.in_order), bytes);
+        }
+    }
+
+    /// Returns the digests of what has been hashed in order.
+    pub(super) fn so_far(&self) -> FileDigests {
+        lock(&self.in_order).digests()
+    }
+
     /// Forgets what was hashed in `range`, which is no longer among the written ranges, and what depends on it.
     pub(super) fn forget(&self, range: ByteRange) {
         let mut in_order = lock(&self.in_order);

@@ -3,11 +3,14 @@
 mod buffered;
 mod direct;
 mod mmap;
+mod stream;
 
 use std::fs::File;
 use std::io;
 
 use longhaul_core::units::Bytes;
+
+pub(crate) use stream::StreamWriter;
 
 /// Writes pieces of a file; several threads may write different pieces at once.
 pub trait Writer: Send + Sync {

@@ -49,6 +49,10 @@ impl<'a> ServerAccess<'a> {
             let why = "it has no encryption; use ftps:// or gsiftp://, or leave out --encrypt";
             return Err(FtpError::Url { url: address.shown, why });
         }
+        if config.proxies.is_given() {
+            let why = "FTP goes through no proxy; leave out --proxy, or use https://";
+            return Err(FtpError::Url { url: address.shown, why });
+        }
         let given = match &config.credentials {
             Some(Credentials::Basic(login)) => Some(login.clone()),
             _ => None,
@@ -154,7 +158,7 @@ impl<'a> ServerAccess<'a> {
         // The buffer that a user sets is for data.
         let settings = SocketSettings { recv_buffer: None, ..self.settings() };
         let hosts = &self.sessions.hosts;
-        let addresses = hosts.resolve(host, *port, &deadline, settings.tick)?;
+        let addresses = hosts.resolve(host, *port, &self.config.addresses, &deadline, settings.tick)?;
         let dialled = dial(&format!("{host}:{port}"), &addresses, settings, &deadline);
         if dialled.is_err() {
             // The host may have other addresses by now.

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use longhaul_core::proto::http::{ContentRange, HeaderField, RangeRequest, ResponseHead};
+use longhaul_core::proto::socks5::SocksTarget;
 use longhaul_core::units::Bytes;
-use url::Url;
+use url::{Host, Url};
 
 use super::buffered_transport::BufferedTransport;
 use super::config::{ClientConfig, TlsConfig};
@@ -15,7 +16,7 @@ use super::connection::{Connection, ConnectionKey};
 use super::credentials::login_from_netrc;
 use super::error::HttpError;
 use super::idle::IdleConnections;
-use super::proxy::Proxy;
+use super::proxy::{Proxy, ProxyKind};
 use super::redirect::Redirects;
 use super::resolved_url::ResolvedUrl;
 use super::safe_url::UrlAndPeer;
@@ -251,7 +252,7 @@ impl Client {
         let key = ConnectionKey {
             https: target.is_https(),
             server: target.endpoint()?,
-            proxy: proxy.as_ref().map(|proxy| (proxy.host.clone(), proxy.port)),
+            proxy: proxy.as_ref().map(|proxy| (proxy.kind, proxy.host.clone(), proxy.port)),
             tls: self.config.tls(),
             recv_buffer: self.config.recv_buffer,
             congestion: self.config.congestion.clone(),
@@ -275,7 +276,13 @@ impl Client {
         let deadline = Deadline::new(cancel, self.config.timeouts.connect);
         let tick = self.config.timeouts.tick;
         if !target.is_resolved() {
-            target.set_addresses(self.caches.hosts.resolve(host, port, &deadline, tick)?);
+            target.set_addresses(self.caches.hosts.resolve(
+                host,
+                port,
+                &self.config.addresses,
+                &deadline,
+                tick,
+            )?);
         }
         let socket = dial(&name, &target.candidates(), self.socket_settings(), &deadline);
         if socket.is_err() {
@@ -307,6 +314,22 @@ impl Client {
         target.prefer(peer);
         let at = UrlAndPeer { url: target.safe_url(), peer };
         let deadline = Deadline::new(cancel, self.config.timeouts.head);
+        if let Some(proxy) = proxy.filter(|proxy| proxy.kind != ProxyKind::Http) {
+            let (host, port) = (&server.0, server.1);
+            let to = match host {
+                Host::Domain(name) if proxy.kind == ProxyKind::Socks5h => {
+                    SocksTarget::Name(name.clone(), port)
+                }
+                _ => {
+                    let (hosts, tick) = (&self.caches.hosts, self.config.timeouts.tick);
+                    let found = hosts.resolve(host, port, &self.config.addresses, &deadline, tick)?;
+                    let first = found.first().copied();
+                    first.map_or_else(|| SocksTarget::Name(host.to_string(), port), SocksTarget::Address)
+                }
+            };
+            socket = proxy.connect_socks(socket, to, &at, &deadline)?;
+        }
+        let proxy = proxy.filter(|proxy| proxy.kind == ProxyKind::Http);
         let transport = if key.https {
             if let Some(proxy) = proxy {
                 socket = proxy.tunnel(socket, (&server.0, server.1), &at, &deadline)?;
@@ -324,7 +347,8 @@ impl Client {
 
     /// Makes the following requests of a connection for another URL of its origin.
     pub(crate) fn aim(&self, connection: &mut Connection, target: &ResolvedUrl) -> Result<(), HttpError> {
-        let proxy = self.config.proxies.for_url(target.url())?.filter(|_| !target.is_https());
+        let proxy = self.config.proxies.for_url(target.url())?;
+        let proxy = proxy.filter(|proxy| !target.is_https() && proxy.kind == ProxyKind::Http);
         let login = proxy.as_ref().and_then(|p| p.authorization.as_ref());
         connection.aim(target.request_line(login, proxy.is_some()));
         Ok(())

@@ -9,6 +9,7 @@ use longhaul_core::units::Bytes;
 use super::credentials::{Credentials, netrc_path};
 use super::key_pin::KeyPin;
 use super::proxy::ProxyPolicy;
+use crate::connect::AddressRules;
 
 /// How long the client waits for each step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +46,10 @@ pub struct ClientConfig {
     pub netrc_default: bool,
     /// The proxies to use.
     pub proxies: ProxyPolicy,
+    /// Which addresses hosts have, and which of them are used.
+    pub addresses: AddressRules,
+    /// Whether servers with TLS are trusted without any proof, where `pins` names no key.
+    pub insecure: bool,
     /// A PEM file with root certificates to trust in addition to the system's.
     pub ca_file: Option<PathBuf>,
     /// The keys that a server with TLS may have, whatever authority certified them; any certified key where the list is empty.
@@ -83,6 +88,7 @@ pub(crate) struct TlsConfig {
     pub(crate) ca_file: Option<PathBuf>,
     pub(crate) pins: Vec<KeyPin>,
     pub(crate) certificate: Option<ClientCertificate>,
+    pub(crate) insecure: bool,
 }
 
 impl Default for ClientConfig {
@@ -93,6 +99,8 @@ impl Default for ClientConfig {
             netrc: None,
             netrc_default: true,
             proxies: ProxyPolicy::default(),
+            addresses: AddressRules::default(),
+            insecure: false,
             ca_file: None,
             pins: Vec::new(),
             certificate: None,
@@ -119,7 +127,7 @@ impl ClientConfig {
     pub(crate) fn tls(&self) -> TlsConfig {
         let (ca_file, pins, certificate) =
             (self.ca_file.clone(), self.pins.clone(), self.certificate.clone());
-        TlsConfig { ca_file, pins, certificate }
+        TlsConfig { ca_file, pins, certificate, insecure: self.insecure }
     }
 
     /// Makes the settings of the user's environment: proxies and .netrc.

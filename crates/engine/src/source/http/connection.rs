@@ -15,6 +15,7 @@ use super::buffered_transport::BufferedTransport;
 use super::config::{Timeouts, TlsConfig};
 use super::error::HttpError;
 use super::error_class::ErrorKind;
+use super::proxy::ProxyKind;
 use super::safe_url::{SafeUrl, UrlAndPeer};
 use crate::cancel::Cancel;
 use crate::connect::Deadline;
@@ -34,7 +35,7 @@ pub(super) struct RequestLine {
 pub(super) struct ConnectionKey {
     pub(super) https: bool,
     pub(super) server: (Host<String>, u16),
-    pub(super) proxy: Option<(Host<String>, u16)>,
+    pub(super) proxy: Option<(ProxyKind, Host<String>, u16)>,
     pub(super) tls: TlsConfig,
     pub(super) recv_buffer: Option<Bytes>,
     pub(super) congestion: Option<String>,

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use longhaul_core::proto::http::{ChunkedError, HeadError, HeaderError};
+use longhaul_core::proto::socks5::SocksError;
 use longhaul_core::units::Bytes;
 use thiserror::Error;
 
@@ -29,10 +30,10 @@ pub enum HttpError {
     /// A header given by the user is one that the transfer itself sets.
     #[error("cannot send the header '{0}': the transfer sets it; remove it")]
     OwnHeader(String),
-    /// A proxy named in the environment cannot be used. Its URL is not shown: it may hold a password.
+    /// A proxy named by an option or in the environment cannot be used. Its URL is not shown: it may hold a password.
     #[error("cannot use the proxy in {variable}: {why}")]
     ProxySetting {
-        /// The environment variable.
+        /// The environment variable or option.
         variable: &'static str,
         /// What is wrong, and what to write instead.
         why: &'static str,
@@ -88,6 +89,14 @@ pub enum HttpError {
         status: u16,
         /// The proxy's reason, escaped.
         reason: String,
+    },
+    /// A SOCKS proxy does not connect.
+    #[error("the proxy of {at} cannot be used: {source}")]
+    Socks {
+        /// The URL and the proxy's address.
+        at: UrlAndPeer,
+        /// The reason.
+        source: SocksError,
     },
     /// A request could not be sent.
     #[error("cannot send a request to {at}: {source}")]

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use longhaul_core::proto::socks5::SocksError;
+
 use super::error::HttpError;
 use crate::connect::ConnectError;
 use crate::failure::FailureKind;
@@ -81,6 +83,12 @@ impl HttpError {
                 401 | 403 | 407 | 451 => ErrorKind::Denied,
                 408 | 425 | 429 | 500..=599 => ErrorKind::Unavailable,
                 _ => ErrorKind::Protocol,
+            },
+            Self::Socks { source, .. } => match source {
+                SocksError::NeedsLogin | SocksError::Denied => ErrorKind::Denied,
+                SocksError::NotSocks => ErrorKind::Protocol,
+                SocksError::TooLong => ErrorKind::Usage,
+                SocksError::Refused(_) => ErrorKind::Unavailable,
             },
             Self::Send { .. }
             | Self::Receive { .. }

@@ -1,18 +1,22 @@
-//! Chooses a URL's proxy by the environment variables that curl knows, and opens tunnels through it.
+//! Chooses a URL's proxy, by the user's option or the environment variables that curl knows, and opens tunnels through it.
 
 use std::fmt::Write;
+use std::io::ErrorKind;
 use std::net::{IpAddr, TcpStream};
 
 use longhaul_core::proto::http::HeaderField;
+use longhaul_core::proto::netrc::Login;
+use longhaul_core::proto::socks5::{SocksHandshake, SocksStep, SocksTarget};
+use longhaul_core::units::Bytes;
 use url::{Host, Url};
 
 use super::buffered_transport::BufferedTransport;
 use super::credentials::Credentials;
-use super::error::HttpError;
+use super::error::{HttpError, check};
 use super::safe_url::{SafeUrl, UrlAndPeer};
-use crate::connect::{Deadline, Transport};
+use crate::connect::{Deadline, Received, Transport};
 
-/// The proxies of the environment; the default uses none. `Debug` names variables only.
+/// The proxies of the user or the environment; the default uses none. `Debug` names variables only.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ProxyPolicy {
     http: Option<Setting>,
@@ -20,7 +24,7 @@ pub struct ProxyPolicy {
     exceptions: Vec<String>,
 }
 
-/// A proxy as written, and the variable that holds it.
+/// A proxy as written, and the variable or option that holds it.
 #[derive(Clone, PartialEq, Eq)]
 struct Setting {
     variable: &'static str,
@@ -37,10 +41,22 @@ impl std::fmt::Debug for ProxyPolicy {
 /// A proxy to use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Proxy {
+    pub(super) kind: ProxyKind,
     pub(super) host: Host<String>,
     pub(super) port: u16,
     pub(super) url: SafeUrl,
     pub(super) authorization: Option<HeaderField>,
+    login: Option<Login>,
+}
+
+/// What a proxy speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ProxyKind {
+    Http,
+    /// SOCKS 5; names are looked up here.
+    Socks5,
+    /// SOCKS 5; the proxy looks up names.
+    Socks5h,
 }
 
 impl Proxy {
@@ -77,7 +93,79 @@ impl Proxy {
     }
 }
 
+impl Proxy {
+    /// Requests a connection to `target` from the SOCKS proxy at the other end of `socket`; returns the socket once it leads there.
+    pub(super) fn connect_socks(
+        &self,
+        socket: TcpStream,
+        target: SocksTarget,
+        at: &UrlAndPeer,
+        deadline: &Deadline<'_>,
+    ) -> Result<TcpStream, HttpError> {
+        let fail = |source| HttpError::Socks { at: at.clone(), source };
+        let mut handshake = SocksHandshake::new(target, self.login.clone()).map_err(fail)?;
+        let mut transport = Transport::Plain(socket);
+        let (mut received, mut send) = (Vec::new(), handshake.greeting());
+        loop {
+            let mut pending = &send[..];
+            while !pending.is_empty() {
+                check(deadline, at, "the proxy's handshake")?;
+                match transport.send(&mut pending) {
+                    Err(source) if source.kind() != ErrorKind::WouldBlock => {
+                        return Err(HttpError::Send { at: at.clone(), source });
+                    }
+                    _ => {}
+                }
+            }
+            send = loop {
+                match handshake.receive(&received).map_err(fail)? {
+                    SocksStep::Send(taken, message) => {
+                        received.drain(..taken);
+                        break message;
+                    }
+                    SocksStep::Connected(_) => {
+                        let Transport::Plain(socket) = transport else { return Err(HttpError::Cancelled) };
+                        return Ok(socket);
+                    }
+                    SocksStep::More => {}
+                }
+                check(deadline, at, "the proxy's handshake")?;
+                // One byte at a time: what follows the reply is the server's.
+                let mut byte = [0];
+                match transport.receive(&mut byte) {
+                    Ok(Received::Data(_)) => received.extend(byte),
+                    Ok(Received::Idle) => {}
+                    Ok(Received::End { .. }) => {
+                        return Err(HttpError::ClosedBeforeHead { at: at.clone(), got: Bytes::ZERO });
+                    }
+                    Err(source) => return Err(HttpError::Receive { at: at.clone(), source }),
+                }
+            };
+        }
+    }
+}
+
 impl ProxyPolicy {
+    /// Uses the proxy `url` for all but what `no_proxy` names, which is read through `variable`; an empty one is no proxy.
+    pub fn given(url: &str, variable: impl Fn(&str) -> Option<String>) -> Self {
+        let setting = Setting { variable: "--proxy", url: url.to_owned() };
+        let setting = Some(setting).filter(|setting| !setting.url.trim().is_empty());
+        Self { http: setting.clone(), https: setting, ..Self::from_vars(variable) }
+    }
+
+    /// Checks that every proxy can be used.
+    ///
+    /// # Errors
+    /// [`HttpError::ProxySetting`].
+    pub fn check(&self) -> Result<(), HttpError> {
+        [&self.http, &self.https].into_iter().flatten().try_for_each(|setting| proxy(setting).map(drop))
+    }
+
+    /// Returns whether an option names the proxy.
+    pub fn is_given(&self) -> bool {
+        self.http.as_ref().is_some_and(|setting| setting.variable == "--proxy")
+    }
+
     /// Reads `http_proxy`, `https_proxy`, `all_proxy` and `no_proxy` through `variable`, lower case first.
     ///
     /// HTTP_PROXY in capitals is not read, as curl does not: the client of a CGI script could set it.
@@ -106,20 +194,35 @@ impl ProxyPolicy {
         if self.exceptions.iter().any(|entry| covers(entry, &host)) {
             return Ok(None);
         }
-        let fail = |why| HttpError::ProxySetting { variable: setting.variable, why };
-        let text = setting.url.trim();
-        let text = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
-        let proxy = Url::parse(&text).map_err(|_| fail("it is not a URL; write http://host:port"))?;
-        if proxy.scheme() != "http" {
-            return Err(fail("only proxies over plain HTTP are known; write http://host:port"));
-        }
-        let authorization =
-            Credentials::of_url(&proxy).map(|c| c.field("Proxy-Authorization")).transpose()?;
-        let Some((host, port)) = proxy.host().zip(proxy.port_or_known_default()) else {
-            return Err(fail("it names no host; write http://host:port"));
-        };
-        Ok(Some(Proxy { host: host.to_owned(), port, url: SafeUrl::of(&proxy), authorization }))
+        proxy(setting).map(Some)
     }
+}
+
+fn proxy(setting: &Setting) -> Result<Proxy, HttpError> {
+    let fail = |why| HttpError::ProxySetting { variable: setting.variable, why };
+    let text = setting.url.trim();
+    let text = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+    let url = Url::parse(&text).map_err(|_| fail("it is not a URL; write http://host:port"))?;
+    let (kind, usual_port) = match url.scheme() {
+        "http" => (ProxyKind::Http, 80),
+        "socks5" => (ProxyKind::Socks5, 1080),
+        "socks5h" => (ProxyKind::Socks5h, 1080),
+        _ => return Err(fail("write http://, socks5:// or socks5h://, then host:port")),
+    };
+    // An address in a URL of SOCKS is read as a name.
+    let host = url.host_str().filter(|host| !host.is_empty()).and_then(|host| Host::parse(host).ok());
+    let host = host.ok_or_else(|| fail("it names no host; write http://host:port"))?;
+    let port = url.port().unwrap_or(usual_port);
+    let credentials = Credentials::of_url(&url);
+    let authorization = match (&credentials, kind) {
+        (Some(credentials), ProxyKind::Http) => Some(credentials.field("Proxy-Authorization")?),
+        _ => None,
+    };
+    let login = match credentials {
+        Some(Credentials::Basic(login)) => Some(login),
+        _ => None,
+    };
+    Ok(Proxy { kind, host, port, url: SafeUrl::of(&url), authorization, login })
 }
 
 /// Returns whether an entry of no_proxy covers `host`: `*`, a domain and all below it, an address, or a network.
@@ -184,6 +287,20 @@ mod tests {
     }
 
     #[test]
+    fn option_goes_before_the_environment_but_for_exceptions() {
+        let none = |name: &str| (name == "no_proxy").then(|| "near".to_owned());
+        let given = ProxyPolicy::given("socks5h://127.0.0.1", none);
+        let found = given.for_url(&"https://far/".parse().unwrap()).unwrap().unwrap();
+        assert_eq!(
+            (found.kind, found.host, found.port),
+            (ProxyKind::Socks5h, Host::Ipv4([127, 0, 0, 1].into()), 1080)
+        );
+        assert_eq!(given.for_url(&"http://near/".parse().unwrap()).unwrap(), None);
+        let off = ProxyPolicy::given("", |_| Some("http://p".to_owned()));
+        assert_eq!(off.for_url(&"http://h/".parse().unwrap()).unwrap(), None);
+    }
+
+    #[test]
     fn honours_exceptions() {
         let except =
             |list: &str, url: &str| chosen(&[("all_proxy", "p:1"), ("no_proxy", list)], url).is_none();
@@ -200,7 +317,7 @@ mod tests {
 
     #[test]
     fn names_the_variable_but_no_secret() {
-        for proxy in ["socks5://u:secret@h:1", "https://u:secret@h", "http://"] {
+        for proxy in ["socks4://u:secret@h:1", "https://u:secret@h", "http://"] {
             let vars = [("https_proxy", proxy)];
             let error = policy(&vars).for_url(&"https://h/".parse().unwrap()).unwrap_err().to_string();
             assert!(error.contains("https_proxy") && !error.contains("secret"), "{error}");

@@ -45,7 +45,7 @@ pub(crate) fn settings(config: &TlsConfig) -> Result<Arc<ClientConfig>, HttpErro
     let chains = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
     // Fails without roots.
     let chains = chains.build().map_err(|_| HttpError::NoRoots)?;
-    let verifier = ServerTrust::new(chains, trusted, config.pins.clone());
+    let verifier = ServerTrust::new(chains, trusted, config.pins.clone(), config.insecure);
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     // The provider supports the default versions.
     let builder = builder.map_err(|_| HttpError::NoRoots)?;

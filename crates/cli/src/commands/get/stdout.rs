@@ -1,0 +1,45 @@
+//! `longhaul get -o -`: a file to stdout, in its order.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use longhaul_engine::job::Streams;
+use longhaul_engine::passing_digest::Verify;
+use longhaul_engine::sink::output::Output;
+
+use super::GetArgs;
+
+/// Returns stdout as the output where `-o -` asks for it.
+///
+/// # Errors
+/// Options that a stream cannot fulfil.
+pub(super) fn output(args: &GetArgs, files: usize) -> anyhow::Result<Option<Output>> {
+    if !is_asked(args) {
+        return Ok(None);
+    }
+    if files != 1 || args.input.is_some() || args.recursive {
+        bail!("-o - takes one file: two on stdout could not be told apart");
+    }
+    if args.transfer.json {
+        bail!("--json and -o - both need stdout: write the file elsewhere");
+    }
+    if args.transfer.verify() == Verify::Disk {
+        bail!("--verify disk reads a file back; what has gone to stdout cannot be read again");
+    }
+    if !matches!(args.streams.wanted()?, Streams::Auto | Streams::Fixed(1)) {
+        bail!(
+            "-o - writes a file to stdout in its order, over one connection: leave out --streams and --tuner"
+        );
+    }
+    let stdout = io::stdout().as_fd().try_clone_to_owned().context("cannot use stdout")?;
+    Ok(Some(Output::Stream { file: Arc::new(File::from(stdout)), name: "stdout".to_owned() }))
+}
+
+/// Returns whether the file goes to stdout; a file of that name is `./-`.
+pub(super) fn is_asked(args: &GetArgs) -> bool {
+    args.output.as_deref() == Some(Path::new("-"))
+}

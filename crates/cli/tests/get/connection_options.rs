@@ -1,0 +1,141 @@
+//! Options that curl has too: proxies, addresses, names.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use crate::support::{File, Peer, Serve, Server, content, get, same};
+
+/// Plays a SOCKS 5 proxy that takes the login ann:secret, and connects to `port` whatever the name.
+fn socks(peer: &mut Peer, port: u16) {
+    let mut read = |n: usize| {
+        let mut bytes = vec![0; n];
+        peer.stream.read_exact(&mut bytes).map(|()| bytes)
+    };
+    let Ok(greeting) = read(4) else { return };
+    assert_eq!(greeting, [5, 2, 0, 2]);
+    peer.stream.write_all(&[5, 2]).unwrap();
+    let mut login = [0; 12];
+    peer.stream.read_exact(&mut login).unwrap();
+    assert_eq!(&login, b"\x01\x03ann\x06secret");
+    peer.stream.write_all(&[1, 0]).unwrap();
+    let mut request = [0; 18];
+    peer.stream.read_exact(&mut request).unwrap();
+    assert_eq!(&request[..16], b"\x05\x01\x00\x03\x0bfar.invalid");
+    let server = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    peer.stream.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
+    let (mut up, mut down) = (peer.stream.try_clone().unwrap(), server.try_clone().unwrap());
+    std::thread::spawn(move || std::io::copy(&mut up, &mut down));
+    let _ = std::io::copy(&mut &server, &mut peer.stream);
+}
+
+#[test]
+fn socks_proxy_looks_up_the_name() {
+    let file = File::new(content(3 << 20, 60));
+    let server = Server::of(file.clone());
+    let port = server.address.port();
+    let proxy = Server::new(move |peer| socks(peer, port));
+    let url = format!("socks5h://ann:secret@{}", proxy.address);
+    let run = get().args(["--proxy", &url, "--streams", "2", "http://far.invalid/f"]);
+    run.run().ok();
+    same(run.path("f"), &file.bytes);
+    assert_eq!(server.asks()[0].target, "/f");
+    assert_eq!(server.asks()[0].field("host"), Some("far.invalid"));
+    // The environment names it as well.
+    get().env("all_proxy", &url).args(["http://far.invalid/f"]).run().ok();
+    // Something else answers there.
+    let other = Server::new(|peer| {
+        peer.send("HTTP/1.1 400 No\r\n\r\n");
+    });
+    let run = get().args(["-x", &format!("socks5://{}", other.address), "http://127.0.0.1:1/f"]);
+    run.run().fails(76, &["the proxy of", "not SOCKS 5"]);
+}
+
+#[test]
+fn proxy_option_goes_before_the_environment() {
+    let file = File::new(content(1000, 61));
+    let proxy = Server::of(file.clone());
+    let run = get().env("http_proxy", "http://127.0.0.1:1");
+    let run = run.args(["--proxy", &proxy.address.to_string(), "http://far.invalid/f"]);
+    run.run().ok();
+    assert_eq!(proxy.asks()[0].target, "http://far.invalid/f");
+    let near = Server::of(file);
+    get().env("http_proxy", "http://127.0.0.1:1").args(["--proxy", "", &near.url("/f")]).run().ok();
+    get().args(["--proxy", "https://h", "http://h/f"]).run().fails(64, &["--proxy", "socks5h://"]);
+    get().args(["--proxy", "http://h", "ftp://h/f"]).run().fails(64, &["--proxy", "FTP"]);
+}
+
+#[test]
+fn host_has_the_address_that_is_given() {
+    let server = Server::of(File::new(content(1000, 62)));
+    let port = server.address.port();
+    let rule = format!("far.invalid:{port}:127.0.0.1");
+    let url = format!("http://far.invalid:{port}/f");
+    get().args(["--resolve", &rule, &url]).run().ok();
+    get().args(["-4", "--resolve", &rule, &url]).run().ok();
+    get().args(["-6", "--resolve", &rule, &url]).run().fails(68, &["far.invalid", "no IPv6 address"]);
+    get().args(["--resolve", "far.invalid", &url]).run().status.code().filter(|code| *code == 64).unwrap();
+}
+
+#[test]
+fn insecure_trusts_anyone_with_a_warning_and_pins_still_count() {
+    let site = Serve::start();
+    let bytes = content(100_000, 63);
+    site.file("f", &bytes);
+    let run = get().args(["-k", &site.tls_url("/f")]);
+    let ended = run.run().ok();
+    assert!(ended.stderr.contains("--insecure"), "{ended:?}");
+    same(run.path("f"), &bytes);
+    let pin = "0".repeat(64);
+    get().args(["-k", "--pin", &pin, &site.tls_url("/f")]).run().fails(76, &["--pin"]);
+}
+
+#[test]
+fn server_is_told_the_client_and_the_page() {
+    let server = Server::of(File::new(content(1000, 64)));
+    get().args(["-A", "me/1", "-e", "http://page/", &server.url("/f")]).run().ok();
+    let ask = &server.asks()[0];
+    assert_eq!((ask.field("user-agent"), ask.field("referer")), (Some("me/1"), Some("http://page/")));
+}
+
+#[test]
+fn logins_come_from_the_file_that_is_named() {
+    let file = File::new(content(1000, 65));
+    let server = Server::new(move |peer| {
+        while let Some(ask) = peer.ask() {
+            if ask.field("authorization") == Some("Basic YW5uOnNlY3JldA==") {
+                let (head, body) = file.answer(&ask);
+                peer.send(head);
+                peer.send(body);
+            } else {
+                peer.send(
+                    "HTTP/1.1 401 No\r\nWWW-Authenticate: Basic realm=\"a\"\r\nContent-Length: 0\r\n\r\n",
+                );
+            }
+        }
+    });
+    let run = get().args(["--netrc-file", "logins", &server.url("/f")]);
+    fs::write(run.path("logins"), "machine 127.0.0.1 login ann password secret\n").unwrap();
+    fs::write(run.path(".netrc"), "machine 127.0.0.1 login ann password wrong\n").unwrap();
+    run.run().ok();
+}
+
+#[test]
+fn login_goes_in_clear_only_to_loopback_or_where_that_is_permitted() {
+    let (far, words) = ("http://192.0.2.1/f", ["192.0.2.1", "--allow-cleartext"]);
+    for args in [
+        &["--user", "ann:secret", far][..],
+        &["-H", "Authorization: Bearer secret", far],
+        &["http://ann:secret@192.0.2.1/f"],
+        &["ftp://ann:secret@192.0.2.1/f"],
+    ] {
+        let ended = get().args(args).run().fails(64, &words);
+        assert!(!ended.stderr.contains("secret"), "{ended:?}");
+    }
+    // Permitted, or without a secret, it is tried.
+    for args in [&["--allow-cleartext", "--user", "ann:secret"][..], &[]] {
+        let run = get().args(args).args(["--connect-timeout", "200ms", "--retries", "0", far]);
+        let code = run.run().status.code();
+        assert!(matches!(code, Some(69 | 75)), "{code:?}");
+    }
+}

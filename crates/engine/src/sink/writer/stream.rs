@@ -1,0 +1,151 @@
+//! To a pipe, a terminal or a file that is only appended to: in the order of the bytes.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::{Mutex, PoisonError};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, OFlags, fstat};
+use rustix::pipe::fcntl_setpipe_size;
+
+use super::Writer;
+use crate::cancel::Cancel;
+
+/// Writes with write(2) whenever the stream takes something.
+#[derive(Debug)]
+pub(crate) struct StreamWriter {
+    file: File,
+    /// The most that one write may take.
+    piece: usize,
+    /// How much has been written: the offset of the next byte.
+    written: Mutex<u64>,
+    stop: Cancel,
+}
+
+/// A write of at most this size does not wait once poll(2) reports room (POSIX, PIPE_BUF).
+const PIECE: usize = 4096;
+/// What a pipe is asked to hold: the most that the kernel gives without privilege (pipe(7), pipe-max-size).
+const PIPE: usize = 1 << 20;
+/// How often a stream that takes nothing is left to look whether the transfer has ended.
+const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+impl StreamWriter {
+    /// Takes a stream from where it stands; `stop` ends a write that waits for its reader.
+    pub(crate) fn new(file: &File, stop: Cancel) -> io::Result<Self> {
+        let kind = FileType::from_raw_mode(fstat(file)?.st_mode);
+        let (file, piece) = match kind {
+            FileType::RegularFile => (file.try_clone()?, usize::MAX),
+            FileType::Fifo => match unblocked(file) {
+                Ok(pipe) => {
+                    // A smaller pipe only costs more writes.
+                    let _ = fcntl_setpipe_size(&pipe, PIPE);
+                    (pipe, usize::MAX)
+                }
+                Err(_) => (file.try_clone()?, PIECE),
+            },
+            _ => (file.try_clone()?, PIECE),
+        };
+        Ok(Self { file, piece, written: Mutex::new(0), stop })
+    }
+
+    /// Waits until the stream takes bytes, or its reader is gone, which the write reports.
+    fn wait(&self) -> io::Result<()> {
+        loop {
+            if self.stop.is_cancelled() {
+                return Err(io::Error::new(ErrorKind::Interrupted, "the transfer has ended"));
+            }
+            let ready = poll(&mut [PollFd::new(&self.file, PollFlags::OUT)], Some(&TICK));
+            if matches!(ready, Ok(1..)) {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Opens a pipe once more, so that its writes do not wait. The flag of `file` itself is shared with other processes.
+fn unblocked(file: &File) -> io::Result<File> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
+    File::options().write(true).custom_flags(flags).open(path)
+}
+
+impl Writer for StreamWriter {
+    fn name(&self) -> &'static str {
+        "stream"
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        if offset != *written {
+            let message = format!("byte {offset} came while byte {written} was due; please report it");
+            return Err(io::Error::new(ErrorKind::InvalidInput, message));
+        }
+        let mut left = data;
+        while !left.is_empty() {
+            self.wait()?;
+            match (&self.file).write(&left[..left.len().min(self.piece)]) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(taken) => left = &left[taken..],
+                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        *written += data.len() as u64;
+        Ok(())
+    }
+
+    fn threads(&self) -> usize {
+        1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    fn pipe() -> (File, File) {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        (reader.into(), writer.into())
+    }
+
+    #[test]
+    fn bytes_leave_in_their_order_and_no_other() {
+        let (mut reader, writer) = pipe();
+        let stream = StreamWriter::new(&writer, Cancel::new()).unwrap();
+        drop(writer);
+        let content: Vec<u8> = (0..300_000u32).map(|i| (i % 251) as u8).collect();
+        let read = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            reader.read_to_end(&mut all).map(|_| all)
+        });
+        stream.write(0, &content[..200_000]).unwrap();
+        assert_eq!(stream.write(250_000, &content[250_000..]).unwrap_err().kind(), ErrorKind::InvalidInput);
+        stream.write(200_000, &content[200_000..]).unwrap();
+        drop(stream);
+        assert!(read.join().unwrap().unwrap() == content);
+    }
+
+    #[test]
+    fn write_that_nobody_reads_ends_with_the_transfer() {
+        let (reader, writer) = pipe();
+        let stop = Cancel::new();
+        let stream = StreamWriter::new(&writer, stop.clone()).unwrap();
+        let write = std::thread::spawn(move || stream.write(0, &[0; 1 << 20]));
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        stop.cancel();
+        assert!(write.join().unwrap().is_err());
+        drop(reader);
+    }
+
+    #[test]
+    fn reader_that_is_gone_is_an_error() {
+        let (reader, writer) = pipe();
+        drop(reader);
+        let stream = StreamWriter::new(&writer, Cancel::new()).unwrap();
+        assert_eq!(stream.write(0, b"x").unwrap_err().kind(), ErrorKind::BrokenPipe);
+    }
+}
