@@ -93,8 +93,12 @@ pub struct TlsFiles {
 /// Limits of what clients may request, and how long they may take.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Connections open at once; a further one evicts the longest idle one, or waits until one closes.
+    /// Connections open at once; a further one takes a slot of the client that holds the most: that of its longest idle
+    /// connection, else of its slowest reply.
     pub connections: usize,
+    /// Connections of one client (an IPv4 address, or an IPv6 /64) open at once; a further one evicts its longest idle one, or waits
+    /// until one closes.
+    pub per_client: usize,
     /// Timeout of a request's head, and of a TLS handshake, from the first byte to the last.
     pub head: Duration,
     /// Idle timeout: how long a connection may wait for a request without any progress.
@@ -121,6 +125,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 10_000,
+            per_client: 5_000,
             head: Duration::from_secs(10),
             idle: Duration::from_secs(60),
             stall: Duration::from_secs(60),

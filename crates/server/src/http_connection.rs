@@ -10,6 +10,7 @@ use longhaul_core::units::{Bytes, Rate};
 use tokio::task::spawn_blocking;
 use tokio::time::{timeout, timeout_at};
 
+use crate::connection_limit::ConnectionSlot;
 use crate::connection_stats::{ConnectionEntry, FinishedReply};
 use crate::context::{ServerContext, ServerPhase};
 use crate::measurement;
@@ -31,6 +32,8 @@ pub(crate) struct HttpConnection {
     pub(crate) paced: PacedConnection,
     /// Received bytes that are not parsed yet, pipelined requests included.
     pub(crate) inbox: Vec<u8>,
+    /// Dropped last: a slot is free once the connection has closed.
+    pub(crate) slot: ConnectionSlot,
 }
 
 /// The outcome of waiting for a request.
@@ -83,7 +86,7 @@ enum AfterReply {
     Drain(Bytes),
     /// Close at once: nothing is in flight.
     Close,
-    /// Reset: the peer has stalled.
+    /// Reset: the peer has stalled, or another client needs the slot.
     Reset,
 }
 
@@ -100,20 +103,51 @@ impl HttpConnection {
     /// Serves requests until the connection closes.
     pub(crate) async fn run(mut self) {
         let slowest = self.context.limits.slowest;
-        loop {
+        let after = loop {
             match self.exchange().await {
                 AfterReply::KeepAlive => {}
-                AfterReply::Drain(most) => return self.transport.close(CLOSE_TIMEOUT, slowest, most).await,
-                AfterReply::Close => return self.transport.close(Duration::ZERO, slowest, DRAIN_LIMIT).await,
-                AfterReply::Reset => return self.transport.reset(),
+                after => break after,
+            }
+        };
+        let Self { transport, slot, .. } = &mut self;
+        let close = async {
+            match after {
+                AfterReply::Drain(most) => transport.close(CLOSE_TIMEOUT, slowest, most).await,
+                AfterReply::Close => transport.close(Duration::ZERO, slowest, DRAIN_LIMIT).await,
+                AfterReply::KeepAlive | AfterReply::Reset => transport.reset(),
+            }
+        };
+        tokio::select! {
+            () = close => {}
+            () = slot.evicted() => {}
+        }
+    }
+
+    /// Answers one request; ends where another connection gets the slot.
+    async fn exchange(&mut self) -> AfterReply {
+        self.slot.idle();
+        let evicted = self.slot.evicted();
+        let next = tokio::select! {
+            biased;
+            next = self.next() => next,
+            () = evicted => NextRequest::Closed,
+        };
+        if matches!(next, NextRequest::Closed) {
+            return AfterReply::Close;
+        }
+        self.slot.replying();
+        let evicted = self.slot.evicted();
+        tokio::select! {
+            biased;
+            after = self.reply(next) => after,
+            () = evicted => {
+                tracing::info!(target: "longhaul::access", peer = %self.peer, "cut: the slowest reply of the client with the most connections");
+                AfterReply::Reset
             }
         }
     }
 
-    /// Answers one request.
-    async fn exchange(&mut self) -> AfterReply {
-        let limit = Arc::clone(&self.context.connection_limit);
-        let next = limit.while_idle(self.next()).await.unwrap_or(NextRequest::Closed);
+    async fn reply(&mut self, next: NextRequest) -> AfterReply {
         let started = Instant::now();
         let answer = match next {
             NextRequest::Closed => return AfterReply::Close,
@@ -170,7 +204,7 @@ impl HttpConnection {
             let known = asked.and_then(|asked| asked.known);
             self.paced.begin(&self.context.pace, self.transport.socket(), pace, self.peer.ip(), known);
         }
-        let result = self.transport.send(&mut outgoing, &self.context.limits).await;
+        let result = self.transport.send(&mut outgoing, &self.context.limits, self.slot.sent()).await;
         self.paced.end(&self.context.pace, self.transport.socket());
         drop(held);
         let (sent, took) = (outgoing.sent().saturating_sub(head), started.elapsed());
@@ -190,11 +224,11 @@ impl HttpConnection {
 
     /// Receives an upload.
     async fn receive_upload(&mut self, uploads: &Arc<Uploads>, request: RequestHead) -> UploadReply {
-        let Self { transport, inbox, entry, .. } = self;
+        let Self { transport, inbox, entry, slot, .. } = self;
         if let Some(entry) = entry {
             entry.reply_begins(transport.socket());
         }
-        upload::handle(uploads, transport, inbox, request).await
+        upload::handle(uploads, (transport, slot), inbox, request).await
     }
 
     /// Makes the reply to a request without a body; opens files on a blocking thread.

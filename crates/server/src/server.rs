@@ -193,7 +193,7 @@ impl Server {
             static_files: self.static_files,
             uploads: self.uploads,
             measurement: self.measurement,
-            connection_limit: Arc::new(ConnectionLimit::new(self.limits.connections)),
+            connection_limit: Arc::new(ConnectionLimit::new(&self.limits)),
             limits: self.limits,
             pace: PacePolicy::new(self.pace, self.congestion.as_deref(), route_requests),
             tls,
@@ -253,10 +253,14 @@ fn listen_for_metrics(address: SocketAddr, config: &Config) -> Result<(TcpListen
 
 /// Makes the context of the separate address for metrics: its own limit, so that connections for files cannot use it up.
 fn metrics_context(files: &ServerContext) -> ServerContext {
-    let limits = Limits { connections: METRICS_CONNECTIONS, ..(*files.limits).clone() };
+    let limits = Limits {
+        connections: METRICS_CONNECTIONS,
+        per_client: METRICS_CONNECTIONS,
+        ..(*files.limits).clone()
+    };
     ServerContext {
         served: Served::Metrics,
-        connection_limit: Arc::new(ConnectionLimit::new(limits.connections)),
+        connection_limit: Arc::new(ConnectionLimit::new(&limits)),
         limits: Arc::new(limits),
         tls: None,
         uploads: None,

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use longhaul_core::units::{Bytes, Rate};
@@ -89,11 +90,18 @@ impl ServerTransport {
     }
 
     /// Writes everything queued; fails where the peer stalls or acknowledges too slowly.
-    pub(crate) async fn send(&mut self, outgoing: &mut Outgoing, limits: &Limits) -> Result<(), ReplyError> {
+    ///
+    /// Stores in `sent` how many bytes the socket has accepted.
+    pub(crate) async fn send(
+        &mut self,
+        outgoing: &mut Outgoing,
+        limits: &Limits,
+        sent: &AtomicU64,
+    ) -> Result<(), ReplyError> {
         let detector = StallDetector::new(self.socket(), limits.stall, limits.slowest);
         match self {
-            Self::Plain(stream) => send_plain(stream, outgoing, limits, detector).await,
-            Self::Tls(stream) => send_tls(stream, outgoing, limits, detector).await,
+            Self::Plain(stream) => send_plain(stream, outgoing, (limits, sent), detector).await,
+            Self::Tls(stream) => send_tls(stream, outgoing, (limits, sent), detector).await,
         }
     }
 
@@ -122,7 +130,7 @@ impl ServerTransport {
     }
 
     /// Resets the connection; discards what is still in its send buffer, for a peer that does not read.
-    pub(crate) fn reset(self) {
+    pub(crate) fn reset(&self) {
         // Where the option is refused, the kernel's own retransmission timeout ends the connection later.
         let _ = SockRef::from(&self.socket()).set_linger(Some(Duration::ZERO));
     }
@@ -131,7 +139,7 @@ impl ServerTransport {
 async fn send_plain(
     stream: &Arc<TcpStream>,
     outgoing: &mut Outgoing,
-    limits: &Limits,
+    (limits, sent): (&Limits, &AtomicU64),
     mut detector: StallDetector,
 ) -> Result<(), ReplyError> {
     loop {
@@ -157,6 +165,7 @@ async fn send_plain(
         } else {
             take_turn(stream, outgoing)?
         };
+        sent.store(outgoing.sent().get(), Ordering::Relaxed);
         if turn == Turn::Done {
             return Ok(());
         }
@@ -198,7 +207,7 @@ fn take_turn(stream: &TcpStream, outgoing: &mut Outgoing) -> Result<Turn, SendEr
 async fn send_tls(
     stream: &mut TlsStream<TcpStream>,
     outgoing: &mut Outgoing,
-    limits: &Limits,
+    (limits, sent): (&Limits, &AtomicU64),
     mut detector: StallDetector,
 ) -> Result<(), ReplyError> {
     let mut chunk = read_chunk(outgoing, Vec::new()).await?;
@@ -209,6 +218,7 @@ async fn send_tls(
             read_chunk(outgoing, std::mem::take(&mut spare))
         );
         written?;
+        sent.store(outgoing.sent().get(), Ordering::Relaxed);
         spare = std::mem::replace(&mut chunk, next?);
     }
     Ok(())

@@ -26,7 +26,7 @@ use crate::record::RecordArgs;
 use crate::values::app_buffer;
 use crate::{exit, interrupt, say, token_file};
 
-/// Descriptors for everything but connections and the files they are sent.
+/// Descriptors for everything but connections and the files they are sent; up to 32 connections wait for a slot.
 const SPARE_DESCRIPTORS: u64 = 64;
 
 /// Descriptors of one upload: the file, opened several times, its directory, and its connection's.
@@ -100,9 +100,13 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     record: RecordArgs,
 
-    /// Open at most this many connections at once; a further one takes the place of the longest idle, or waits
+    /// Open at most this many connections at once; a further one takes the place of the longest idle connection or the slowest reply of the client with the most
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     connections: u32,
+
+    /// Open at most this many connections of one client (an IPv4 address, or an IPv6 /64) at once; half of --connections where not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    connections_per_client: Option<u32>,
 
     /// Give transfers under way this long to finish when told to stop, as 30s
     #[arg(long, value_name = "TIME", default_value = "30s")]
@@ -226,6 +230,8 @@ fn config(args: &ServeArgs, token: Option<Token>) -> Config {
     let limits = Limits::default();
     let uploads = if args.writable { limits.uploads as u64 } else { 0 };
     let spare = SPARE_DESCRIPTORS + uploads * UPLOAD_DESCRIPTORS;
+    let connections = affordable(args.connections, if watched { 4 } else { 3 }, spare);
+    let per_client = args.connections_per_client.map_or(connections.div_ceil(2), |most| most as usize);
     Config {
         root: args.directory.clone(),
         listen: args.listen.clone(),
@@ -240,7 +246,8 @@ fn config(args: &ServeArgs, token: Option<Token>) -> Config {
         app_buffer: args.app_buffer,
         metrics,
         limits: Limits {
-            connections: affordable(args.connections, if watched { 4 } else { 3 }, spare),
+            connections,
+            per_client: per_client.min(connections),
             grace: args.grace.get(),
             ..limits
         },

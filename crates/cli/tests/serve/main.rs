@@ -6,6 +6,7 @@ mod far;
 mod initial_window;
 mod known_path;
 mod stalls;
+mod starvation;
 mod upload_ranges;
 mod uploads;
 

@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use longhaul_core::proto::http::{RequestBody, RequestHead};
@@ -23,6 +23,7 @@ use super::body_reader::BodyReader;
 use super::receive::{BodyConnection, UploadOutcome};
 use super::{Uploads, refusal};
 use crate::Limits;
+use crate::connection_limit::ConnectionSlot;
 use crate::reply::Reply;
 use crate::transport::{ReplyError, ServerTransport, TLS_CHUNK};
 
@@ -49,7 +50,7 @@ const START_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// Receives an upload and returns its reply; `inbox` holds bytes that came with the head.
 pub(crate) async fn handle(
     uploads: &Arc<Uploads>,
-    transport: &mut ServerTransport,
+    (transport, slot): (&mut ServerTransport, &ConnectionSlot),
     inbox: &mut Vec<u8>,
     request: RequestHead,
 ) -> UploadReply {
@@ -64,6 +65,7 @@ pub(crate) async fn handle(
             return UploadReply { reply, bytes: Bytes::ZERO, body_read: body == RequestBody::None };
         }
     };
+    slot.receiving();
     let received = async {
         // A client that has sent part of the body with the head does not wait for 100 Continue.
         if expects && inbox.is_empty() {
@@ -236,7 +238,7 @@ impl HandlerError {
 /// Sends an interim response (RFC 9110, section 15.2).
 async fn inform(transport: &mut ServerTransport, limits: &Limits, text: &[u8]) -> Result<(), HandlerError> {
     let mut outgoing = Outgoing::new([Piece::Text(text.to_vec())]);
-    transport.send(&mut outgoing, limits).await.map_err(HandlerError::Disconnected)
+    transport.send(&mut outgoing, limits, &AtomicU64::new(0)).await.map_err(HandlerError::Disconnected)
 }
 
 /// Cancels an upload when its connection's task is dropped, such as at the end of the server.
