@@ -109,6 +109,8 @@ pub struct Limits {
     ///
     /// Lowered to half of [`Config::pace`] where that is less.
     pub slowest: Rate,
+    /// How long an operation on a file may take; a request that needs it is then answered 503, and a reply ends.
+    pub disk: Duration,
     /// How long replies in progress may take once the server finishes.
     pub grace: Duration,
     /// The most entries on a directory's page.
@@ -130,6 +132,7 @@ impl Default for Limits {
             idle: Duration::from_secs(60),
             stall: Duration::from_secs(60),
             slowest: Rate::bytes_per_sec(1_000),
+            disk: Duration::from_secs(30),
             grace: Duration::from_secs(30),
             listing: 1_000,
             uploads: 16,

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant, SystemTime};
 use longhaul_core::pace::{PACE_HEADER, PaceRequest};
 use longhaul_core::proto::http::{MAX_HEAD, RequestBody, RequestHead};
 use longhaul_core::units::{Bytes, Rate};
-use tokio::task::spawn_blocking;
 use tokio::time::{timeout, timeout_at};
 
 use crate::connection_limit::ConnectionSlot;
@@ -195,7 +194,7 @@ impl HttpConnection {
         if let Some(pace) = pace {
             reply.add(PACE_HEADER, &pace.header());
         }
-        let QueuedReply { mut outgoing, head, held } = reply.queue(framing, SystemTime::now());
+        let QueuedReply { mut outgoing, head, held, disk } = reply.queue(framing, SystemTime::now());
         let entry = self.entry.as_ref().filter(|_| counts);
         if let Some(entry) = entry {
             entry.reply_begins(self.transport.socket());
@@ -204,7 +203,8 @@ impl HttpConnection {
             let known = asked.and_then(|asked| asked.known);
             self.paced.begin(&self.context.pace, self.transport.socket(), pace, self.peer.ip(), known);
         }
-        let result = self.transport.send(&mut outgoing, &self.context.limits, self.slot.sent()).await;
+        let result =
+            self.transport.send(&mut outgoing, &self.context.limits, (self.slot.sent(), disk.as_ref())).await;
         self.paced.end(&self.context.pace, self.transport.socket());
         drop(held);
         let (sent, took) = (outgoing.sent().saturating_sub(head), started.elapsed());
@@ -218,7 +218,7 @@ impl HttpConnection {
             Ok(()) => AfterReply::Drain(if received.is_some() { UPLOAD_DRAIN_LIMIT } else { DRAIN_LIMIT }),
             Err(ReplyError::Stalled(_) | ReplyError::Slow(_)) => AfterReply::Reset,
             // Closing before the announced length tells the peer that the body is incomplete.
-            Err(ReplyError::Send(_)) => AfterReply::Close,
+            Err(ReplyError::Send(_) | ReplyError::Disk(_)) => AfterReply::Close,
         }
     }
 
@@ -243,8 +243,7 @@ impl HttpConnection {
             Action::Upload => Reply::text(405, "files are only read here"),
             Action::Read(path) => {
                 let files = Arc::clone(&self.context.static_files);
-                let read = spawn_blocking(move || files.read(&path, &request, SystemTime::now()));
-                read.await.unwrap_or_else(|_| Reply::text(500, "the request could not be answered"))
+                files.answer(path, request).await
             }
         }
     }

@@ -23,6 +23,7 @@ mod context;
 mod directory_json;
 mod directory_listing;
 mod directory_page;
+mod disks;
 mod error;
 mod file_reply;
 mod http_connection;

@@ -14,6 +14,7 @@ use crate::accept::accept;
 use crate::connection_limit::ConnectionLimit;
 use crate::connection_stats::ConnectionStats;
 use crate::context::{ServerContext, ServerPhase};
+use crate::disks::Disks;
 use crate::initial_window_routes::InitialWindowRoutes;
 use crate::listen::listen;
 use crate::measurement::Measurement;
@@ -109,9 +110,11 @@ impl Server {
         let static_files = Arc::new(StaticFiles {
             root,
             hidden: config.hidden,
+            untrusted: config.writable.is_some(),
             max_entries: limits.listing,
             pages,
             piece_digests: PieceDigests::default(),
+            disks: Disks::new(&config.root, limits.disk),
         });
         let limits = Arc::new(limits);
         let app_buffer = config.app_buffer;

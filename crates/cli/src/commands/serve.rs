@@ -32,9 +32,9 @@ const SPARE_DESCRIPTORS: u64 = 64;
 /// Descriptors of one upload: the file, opened several times, its directory, and its connection's.
 const UPLOAD_DESCRIPTORS: u64 = 12;
 
-/// Threads that open files, list directories and run sendfile; they wait for disks, and for a client
+/// Threads for all file systems together, of which each gets 24: they open files, list directories and run sendfile; they wait for disks, and for a client
 /// only the milliseconds in which one that keeps up makes room.
-const DISK_THREADS: usize = 64;
+const DISK_THREADS: usize = 512;
 
 /// Serve the files of a directory over HTTP or HTTPS.
 ///
@@ -175,6 +175,8 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     if ended.cut > 0 {
         tracing::warn!("{} connections were cut before they were done", ended.cut);
     }
+    // A thread that waits for a disk that hangs is not waited for.
+    runtime.shutdown_background();
     // A record that is cut off is no failed server.
     if let Some(Err(error)) = recorder.map(|recorder| recorder.finish()) {
         tracing::error!("{error}");

@@ -7,14 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use longhaul_core::proto::http::{RequestBody, RequestHead};
+use longhaul_core::proto::http::{RequestBody, RequestHead, TargetPath};
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::send::{Outgoing, Piece};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::oneshot;
-use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 use tokio_rustls::server::TlsStream;
 
@@ -83,15 +82,17 @@ pub(crate) async fn handle(
 /// Starts an upload; waits for a superseded connection to end, and shortly for any other upload of the file.
 async fn begin(uploads: &Arc<Uploads>, request: RequestHead) -> Result<UploadStart, Reply> {
     let began = Instant::now();
+    let path = TargetPath::parse(request.target());
+    let disk = uploads.static_files.disks.of(path.as_ref().map_or(&[], TargetPath::names));
     let request = Arc::new(request);
     loop {
         let (uploads, request) = (Arc::clone(uploads), Arc::clone(&request));
-        match spawn_blocking(move || uploads.begin(&request)).await {
+        match disk.run(move || uploads.begin(&request)).await {
             Ok(Ok(begun)) => return Ok(begun),
             Ok(Err(NotStarted::Refused(reply))) => return Err(reply),
             Ok(Err(why)) if began.elapsed() < longest_wait(&why) => sleep(START_RETRY_INTERVAL).await,
             Ok(Err(_)) => return Err(refusal::busy()),
-            Err(error) => return Err(refusal::exhausted(&error)),
+            Err(error) => return Err(error.reply()),
         }
     }
 }
@@ -238,7 +239,10 @@ impl HandlerError {
 /// Sends an interim response (RFC 9110, section 15.2).
 async fn inform(transport: &mut ServerTransport, limits: &Limits, text: &[u8]) -> Result<(), HandlerError> {
     let mut outgoing = Outgoing::new([Piece::Text(text.to_vec())]);
-    transport.send(&mut outgoing, limits, &AtomicU64::new(0)).await.map_err(HandlerError::Disconnected)
+    transport
+        .send(&mut outgoing, limits, (&AtomicU64::new(0), None))
+        .await
+        .map_err(HandlerError::Disconnected)
 }
 
 /// Cancels an upload when its connection's task is dropped, such as at the end of the server.
