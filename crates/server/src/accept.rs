@@ -60,7 +60,7 @@ fn is_resource_exhaustion(error: &std::io::Error) -> bool {
 
 /// Runs one connection until it closes or the server ends.
 async fn run_connection(stream: TcpStream, peer: SocketAddr, context: ServerContext, slot: ConnectionSlot) {
-    let (mut phase, cut) = (context.phase.clone(), Arc::clone(&context.cut));
+    let (mut phase, cut, slot) = (context.phase.clone(), Arc::clone(&context.cut), Arc::new(slot));
     let admitted = tokio::select! {
         biased;
         admitted = timeout(context.limits.idle, slot.admitted()) => admitted.is_ok(),
@@ -71,14 +71,14 @@ async fn run_connection(stream: TcpStream, peer: SocketAddr, context: ServerCont
     }
     tokio::select! {
         biased;
-        () = serve(stream, peer, context, slot) => {}
+        () = serve(stream, peer, context, Arc::clone(&slot)) => {}
         _ = phase.wait_for(|phase| *phase == ServerPhase::Ended) => {
             cut.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
-async fn serve(stream: TcpStream, peer: SocketAddr, context: ServerContext, slot: ConnectionSlot) {
+async fn serve(stream: TcpStream, peer: SocketAddr, context: ServerContext, slot: Arc<ConnectionSlot>) {
     let window_pacing = context.pace.pace_initial_window(&stream);
     // Without a duplicate descriptor the delivery cannot be observed, and the pace remains.
     let watched =

@@ -88,6 +88,9 @@ pub struct TlsFiles {
     pub cert: PathBuf,
     /// The private key: PKCS #8, PKCS #1 or SEC 1.
     pub key: PathBuf,
+    /// The authorities of client certificates (PEM), one of which must have signed that of each client; none is requested where
+    /// `None`.
+    pub client_ca: Option<PathBuf>,
 }
 
 /// Limits of what clients may request, and how long they may take.

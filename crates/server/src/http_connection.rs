@@ -31,8 +31,7 @@ pub(crate) struct HttpConnection {
     pub(crate) paced: PacedConnection,
     /// Received bytes that are not parsed yet, pipelined requests included.
     pub(crate) inbox: Vec<u8>,
-    /// Dropped last: a slot is free once the connection has closed.
-    pub(crate) slot: ConnectionSlot,
+    pub(crate) slot: Arc<ConnectionSlot>,
 }
 
 /// The outcome of waiting for a request.

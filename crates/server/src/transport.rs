@@ -19,6 +19,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::Limits;
 use crate::disks::{Disk, DiskError};
+use crate::listen::MAX_UNSENT;
 use crate::stall_detector::StallDetector;
 
 /// Bytes encrypted or decrypted at once; a reply over TLS needs two such buffers.
@@ -167,10 +168,21 @@ async fn send_plain(
         } else {
             take_turn(stream, outgoing)?
         };
-        sent.store(outgoing.sent().get(), Ordering::Relaxed);
+        record_sent(outgoing, sent, stream);
         if turn == Turn::Done {
             return Ok(());
         }
+    }
+}
+
+/// Stores the bytes that the socket has accepted; lets a peer that keeps up have more unsent bytes in the kernel's buffer.
+fn record_sent(outgoing: &Outgoing, sent: &AtomicU64, socket: &TcpStream) {
+    let (now, threshold) = (outgoing.sent().get(), MAX_UNSENT.get() / 4);
+    let before = sent.swap(now, Ordering::Relaxed);
+    if before < threshold && now >= threshold {
+        // Refused, the buffer stays small, and the transfer slower.
+        let _ =
+            SockRef::from(socket).set_tcp_notsent_lowat(u32::try_from(MAX_UNSENT.get()).unwrap_or(u32::MAX));
     }
 }
 
@@ -220,7 +232,7 @@ async fn send_tls(
             read_chunk(outgoing, std::mem::take(&mut spare), disk)
         );
         written?;
-        sent.store(outgoing.sent().get(), Ordering::Relaxed);
+        record_sent(outgoing, sent, stream.get_ref().0);
         spare = std::mem::replace(&mut chunk, next?);
     }
     Ok(())

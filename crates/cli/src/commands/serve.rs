@@ -61,6 +61,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = ValueHint::FilePath)]
     tls_key: Option<PathBuf>,
 
+    /// Accept only clients with a certificate that one of the authorities in this file (PEM) has signed
+    #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = ValueHint::FilePath)]
+    client_ca: Option<PathBuf>,
+
     /// Use this congestion control, as cubic or bbr, instead of the kernel's default
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
@@ -238,7 +242,11 @@ fn config(args: &ServeArgs, token: Option<Token>) -> Config {
         root: args.directory.clone(),
         listen: args.listen.clone(),
         // clap has made sure that both are given or neither.
-        tls: args.tls_cert.clone().zip(args.tls_key.clone()).map(|(cert, key)| TlsFiles { cert, key }),
+        tls: args.tls_cert.clone().zip(args.tls_key.clone()).map(|(cert, key)| TlsFiles {
+            cert,
+            key,
+            client_ca: args.client_ca.clone(),
+        }),
         congestion: args.congestion.clone(),
         pace: args.pace,
         initial_window: args.initial_window,
@@ -290,9 +298,9 @@ async fn stop_on_signals(mut interrupt: Signal, mut terminate: Signal, stopper: 
         }
     };
     next().await;
-    stopper.finish();
-    // Into the log, for a line written here would wait for whoever reads stderr.
+    // Into the log, as a line written here would wait for the reader of stderr; before the end, which stops this task.
     tracing::info!("finishing the transfers under way; once more ends them");
+    stopper.finish();
     next().await;
     stopper.end();
 }

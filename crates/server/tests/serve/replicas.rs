@@ -25,7 +25,7 @@ fn if_match_replaces_only_the_file_that_it_names() {
     site.write("f", b"first");
     let tag = site.get("/f", &[]).header("ETag").unwrap().to_owned();
     let mut talk = Talk::to(&site);
-    let mut put = |name: &str, tag: &str| {
+    let put = |name: &str, tag: &str| {
         let lines = [format!("If-Match: {tag}"), "Content-Length: 6".to_owned()];
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
         let mut talk = Talk::to(&site);
