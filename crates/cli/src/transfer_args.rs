@@ -94,9 +94,9 @@ pub(crate) struct TransferArgs {
     #[arg(long, value_name = "FILE")]
     netrc_file: Option<PathBuf>,
 
-    /// Sends logins and tokens over http:// and ftp:// too, where everyone on the way can read them
+    /// Sends logins and tokens over http:// and ftp:// without a warning
     ///
-    /// Loopback needs no permission. Cookies and logins from ~/.netrc are sent without it.
+    /// Any host on the path can read them there. Loopback needs no permission; cookies and logins from ~/.netrc are sent without it.
     #[arg(long)]
     allow_cleartext: bool,
 
@@ -201,41 +201,34 @@ impl TransferArgs {
         Ok(format!("{user}:{}", terminal.read_secure_line()?))
     }
 
-    /// Refuses to send a login, a token or an Authorization field to the server of `url` in clear, but for loopback.
-    ///
-    /// # Errors
-    /// Names the URL without secrets, and the option that permits it.
-    pub(crate) fn refuse_cleartext(&self, url: &Url) -> anyhow::Result<()> {
+    /// Warns where --user, --token or an Authorization field goes to the server of `url` in clear, but for loopback.
+    pub(crate) fn warn_of_cleartext(&self, url: &Url) {
         let has_field = self.header.iter().any(|header| header.is("authorization"));
         if self.user.is_some() || self.token.is_some() || has_field {
-            return self.refuse_cleartext_to(url);
+            self.warn_of_cleartext_to(url);
         }
-        self.refuse_cleartext_login(url)
     }
 
-    /// Refuses as [`Self::refuse_cleartext`] does, for the login within `url` alone.
-    ///
-    /// # Errors
-    /// As of it.
-    pub(crate) fn refuse_cleartext_login(&self, url: &Url) -> anyhow::Result<()> {
-        let is_open = matches!(url.username(), "" | "anonymous" | "ftp");
-        if is_open { Ok(()) } else { self.refuse_cleartext_to(url) }
+    /// Warns where the login within `url` goes to its server in clear, but for loopback.
+    pub(crate) fn warn_of_cleartext_login(&self, url: &Url) {
+        if !matches!(url.username(), "" | "anonymous" | "ftp") {
+            self.warn_of_cleartext_to(url);
+        }
     }
 
-    fn refuse_cleartext_to(&self, url: &Url) -> anyhow::Result<()> {
+    fn warn_of_cleartext_to(&self, url: &Url) {
         let stays_here = match url.host() {
             Some(Host::Domain(name)) => name == "localhost",
             Some(Host::Ipv4(address)) => address.is_loopback(),
             Some(Host::Ipv6(address)) => address.is_loopback(),
             None => true,
         };
-        if self.allow_cleartext || stays_here || !matches!(url.scheme(), "http" | "ftp") {
-            return Ok(());
+        if !self.allow_cleartext && !stays_here && matches!(url.scheme(), "http" | "ftp") {
+            tracing::warn!(
+                "{} gets the login or the token unencrypted: use https:// or ftps://, or permit it with --allow-cleartext",
+                SafeUrl::of(url)
+            );
         }
-        bail!(
-            "{} would get the login or the token unencrypted: use https:// or ftps://, or permit it with --allow-cleartext",
-            SafeUrl::of(url)
-        )
     }
 
     /// Returns whether a progress line is drawn.

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
+use crate::connection_limit::ConnectionSlot;
 use crate::context::{ServerContext, ServerPhase};
 use crate::http_connection::HttpConnection;
 use crate::reply_pacing::PacedConnection;
@@ -22,24 +22,25 @@ const RESOURCE_RETRY: Duration = Duration::from_millis(200);
 
 /// Accepts connections until the server finishes.
 ///
-/// At the limit of connections one more is accepted and waits for its slot; further ones stay in the
+/// At the limit of connections some more are accepted and wait for a slot; further ones are closed, so that no client can fill the
 /// kernel's backlog.
 pub(crate) async fn accept(listener: TcpListener, context: ServerContext) {
     let mut phase = context.phase.clone();
     let mut exhausted = false;
     loop {
-        let next = async {
-            let (stream, peer) = listener.accept().await?;
-            Ok::<_, std::io::Error>((stream, peer, context.connection_limit.acquire().await))
-        };
         let next = tokio::select! {
-            next = next => next,
+            next = listener.accept() => next,
             _ = phase.wait_for(|phase| *phase != ServerPhase::Running) => return,
         };
         match next {
-            Ok((stream, peer, slot)) => {
+            Ok((stream, peer)) => {
                 exhausted = false;
-                tokio::spawn(run_connection(stream, peer, context.clone(), slot));
+                match context.connection_limit.arrive(peer.ip()) {
+                    Some(slot) => {
+                        tokio::spawn(run_connection(stream, peer, context.clone(), slot));
+                    }
+                    None => tracing::debug!(%peer, "closed: its client has as many connections as it may"),
+                }
             }
             Err(error) if is_resource_exhaustion(&error) => {
                 if !std::mem::replace(&mut exhausted, true) {
@@ -57,25 +58,27 @@ fn is_resource_exhaustion(error: &std::io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
 }
 
-/// Runs one connection until it closes or the server ends, then frees `slot`.
-async fn run_connection(
-    stream: TcpStream,
-    peer: SocketAddr,
-    context: ServerContext,
-    slot: Option<OwnedSemaphorePermit>,
-) {
-    let (mut phase, cut) = (context.phase.clone(), Arc::clone(&context.cut));
+/// Runs one connection until it closes or the server ends.
+async fn run_connection(stream: TcpStream, peer: SocketAddr, context: ServerContext, slot: ConnectionSlot) {
+    let (mut phase, cut, slot) = (context.phase.clone(), Arc::clone(&context.cut), Arc::new(slot));
+    let admitted = tokio::select! {
+        biased;
+        admitted = timeout(context.limits.idle, slot.admitted()) => admitted.is_ok(),
+        _ = phase.wait_for(|phase| *phase != ServerPhase::Running) => false,
+    };
+    if !admitted {
+        return;
+    }
     tokio::select! {
         biased;
-        () = serve(stream, peer, context) => {}
+        () = serve(stream, peer, context, Arc::clone(&slot)) => {}
         _ = phase.wait_for(|phase| *phase == ServerPhase::Ended) => {
             cut.fetch_add(1, Ordering::Relaxed);
         }
     }
-    drop(slot);
 }
 
-async fn serve(stream: TcpStream, peer: SocketAddr, context: ServerContext) {
+async fn serve(stream: TcpStream, peer: SocketAddr, context: ServerContext, slot: Arc<ConnectionSlot>) {
     let window_pacing = context.pace.pace_initial_window(&stream);
     // Without a duplicate descriptor the delivery cannot be observed, and the pace remains.
     let watched =
@@ -86,16 +89,21 @@ async fn serve(stream: TcpStream, peer: SocketAddr, context: ServerContext) {
         None => ServerTransport::Plain(Arc::new(stream)),
         Some(tls) => {
             let handshake = timeout(context.limits.head, tls.accept(stream));
-            match context.connection_limit.while_idle(handshake).await {
-                Some(Ok(Ok(stream))) => ServerTransport::Tls(Box::new(stream)),
-                Some(Ok(Err(error))) => return tracing::debug!(%peer, %error, "the TLS handshake failed"),
-                Some(Err(_)) => return tracing::debug!(%peer, "the TLS handshake took too long"),
-                None => return tracing::debug!(%peer, "the TLS handshake made room for another connection"),
+            let handshake = tokio::select! {
+                handshake = handshake => handshake,
+                () = slot.evicted() => {
+                    return tracing::debug!(%peer, "the TLS handshake made room for another connection");
+                }
+            };
+            match handshake {
+                Ok(Ok(stream)) => ServerTransport::Tls(Box::new(stream)),
+                Ok(Err(error)) => return tracing::debug!(%peer, %error, "the TLS handshake failed"),
+                Err(_) => return tracing::debug!(%peer, "the TLS handshake took too long"),
             }
         }
     };
     let paced = PacedConnection::after_initial_window(window_pacing);
-    let connection = HttpConnection { transport, peer, context, entry, paced, inbox: Vec::new() }.run();
+    let connection = HttpConnection { transport, peer, context, entry, paced, inbox: Vec::new(), slot }.run();
     match watched {
         None => connection.await,
         Some((pacing, socket)) => tokio::select! {

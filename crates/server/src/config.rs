@@ -88,13 +88,20 @@ pub struct TlsFiles {
     pub cert: PathBuf,
     /// The private key: PKCS #8, PKCS #1 or SEC 1.
     pub key: PathBuf,
+    /// The authorities of client certificates (PEM), one of which must have signed that of each client; none is requested where
+    /// `None`.
+    pub client_ca: Option<PathBuf>,
 }
 
 /// Limits of what clients may request, and how long they may take.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Connections open at once; a further one evicts the longest idle one, or waits until one closes.
+    /// Connections open at once; a further one takes a slot of the client that holds the most: that of its longest idle
+    /// connection, else of its slowest reply.
     pub connections: usize,
+    /// Connections of one client (an IPv4 address, or an IPv6 /64) open at once; a further one evicts its longest idle one, or waits
+    /// until one closes.
+    pub per_client: usize,
     /// Timeout of a request's head, and of a TLS handshake, from the first byte to the last.
     pub head: Duration,
     /// Idle timeout: how long a connection may wait for a request without any progress.
@@ -105,6 +112,8 @@ pub struct Limits {
     ///
     /// Lowered to half of [`Config::pace`] where that is less.
     pub slowest: Rate,
+    /// How long an operation on a file may take; a request that needs it is then answered 503, and a reply ends.
+    pub disk: Duration,
     /// How long replies in progress may take once the server finishes.
     pub grace: Duration,
     /// The most entries on a directory's page.
@@ -121,10 +130,12 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 10_000,
+            per_client: 5_000,
             head: Duration::from_secs(10),
             idle: Duration::from_secs(60),
             stall: Duration::from_secs(60),
             slowest: Rate::bytes_per_sec(1_000),
+            disk: Duration::from_secs(30),
             grace: Duration::from_secs(30),
             listing: 1_000,
             uploads: 16,

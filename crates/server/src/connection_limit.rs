@@ -1,104 +1,152 @@
-//! The limit of open connections: at the limit, a new connection evicts the longest idle one.
+//! The slots for connections: applies [`Admission`] to tasks.
 
-use std::collections::BTreeMap;
-use std::pin::pin;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::Instant;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
-use tokio::time::timeout;
+use tokio::sync::{Notify, watch};
 
-/// How long an evicted connection has to close before the next idle one is evicted too.
-const EVICTION_TIMEOUT: Duration = Duration::from_millis(50);
+use crate::Limits;
+use crate::admission::{Admission, AdmissionParams, Admitted, ConnectionId};
 
-/// Slots for connections, and a queue of the idle ones.
-///
-/// A connection is idle while it waits for a request or for a TLS handshake. Connections with a reply
-/// in progress are never evicted.
+/// Connections that wait for a slot at once: each holds a descriptor beyond the limit.
+const WAITING: usize = 32;
+const WAITING_PER_CLIENT: usize = 8;
+
+/// The limit of open connections, shared fairly by clients.
 pub(crate) struct ConnectionLimit {
-    limit: usize,
-    slots: Arc<Semaphore>,
-    idle: Mutex<IdleQueue>,
+    started: Instant,
+    state: Mutex<LimitState>,
+    /// Slots that exist, those of waiting and evicted connections included.
+    existing: watch::Sender<usize>,
 }
 
-/// Idle connections by the order in which they became idle.
+struct LimitState {
+    admission: Admission,
+    signals: HashMap<ConnectionId, Arc<SlotSignals>>,
+}
+
 #[derive(Default)]
-struct IdleQueue {
-    next: u64,
-    evictions: BTreeMap<u64, oneshot::Sender<()>>,
+struct SlotSignals {
+    admitted: Notify,
+    evicted: Notify,
 }
 
-/// An idle connection's entry in the queue, removed on drop.
-struct IdleEntry<'a> {
-    limit: &'a ConnectionLimit,
-    number: u64,
+/// A connection's slot, or its place among those that wait for one; freed on drop.
+pub(crate) struct ConnectionSlot {
+    limit: Arc<ConnectionLimit>,
+    id: ConnectionId,
+    signals: Arc<SlotSignals>,
+    /// Bytes of the reply in progress that the socket has accepted.
+    sent: Arc<AtomicU64>,
 }
 
 impl ConnectionLimit {
-    /// Allows `limit` connections at once.
-    pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, slots: Arc::new(Semaphore::new(limit)), idle: Mutex::default() }
+    /// Allows as many connections as `limits` say.
+    pub(crate) fn new(limits: &Limits) -> Self {
+        let params = AdmissionParams {
+            connections: limits.connections,
+            per_client: limits.per_client,
+            waiting: WAITING,
+            waiting_per_client: WAITING_PER_CLIENT,
+        };
+        let state = LimitState { admission: Admission::new(params), signals: HashMap::new() };
+        Self { started: Instant::now(), state: Mutex::new(state), existing: watch::Sender::new(0) }
     }
 
-    /// Takes a slot; evicts idle connections, the longest idle first, until one is free.
-    pub(crate) async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
-        let mut slot = pin!(Arc::clone(&self.slots).acquire_owned());
-        loop {
-            if self.slots.available_permits() == 0 {
-                self.evict_longest_idle();
-            }
-            if let Ok(slot) = timeout(EVICTION_TIMEOUT, &mut slot).await {
-                // The semaphore is never closed.
-                return slot.ok();
+    /// Takes a slot for a connection from `client`, or a place among those that wait; `None` where there is neither.
+    pub(crate) fn arrive(self: &Arc<Self>, client: IpAddr) -> Option<ConnectionSlot> {
+        let (sent, signals) = (Arc::<AtomicU64>::default(), Arc::<SlotSignals>::default());
+        let mut state = self.lock();
+        let (id, admitted) = state.admission.arrive(client.into(), Arc::clone(&sent), self.started.elapsed());
+        match admitted {
+            Admitted::Never => return None,
+            Admitted::Later => {}
+            Admitted::Now { evicted } => {
+                signals.admitted.notify_one();
+                evicted.into_iter().for_each(|evicted| state.evict(evicted));
             }
         }
+        state.signals.insert(id, Arc::clone(&signals));
+        drop(state);
+        self.existing.send_modify(|existing| *existing += 1);
+        Some(ConnectionSlot { limit: Arc::clone(self), id, signals, sent })
     }
 
     /// Waits until every connection has closed.
     pub(crate) async fn drained(&self) {
-        let all = u32::try_from(self.limit).unwrap_or(u32::MAX);
-        // The semaphore is never closed.
-        let _ = self.slots.acquire_many(all).await;
+        // `self` keeps the sender.
+        let _ = self.existing.subscribe().wait_for(|existing| *existing == 0).await;
     }
 
-    /// Runs `peer` while its connection counts as idle; `None` where the connection is evicted first.
-    pub(crate) async fn while_idle<T>(&self, peer: impl Future<Output = T>) -> Option<T> {
-        let (sender, evicted) = oneshot::channel();
-        let entry = self.enqueue(sender);
-        let mut peer = pin!(peer);
-        let output = tokio::select! {
-            biased;
-            output = &mut peer => Some(output),
-            // Only `entry` drops the sender, so an error cannot occur here.
-            _ = evicted => None,
-        };
-        drop(entry);
-        output
-    }
-
-    fn evict_longest_idle(&self) {
-        if let Some((_, sender)) = self.lock().evictions.pop_first() {
-            // A connection that just became busy ignores this; the next call evicts another.
-            let _ = sender.send(());
+    /// Changes a connection's entry; then gives slots to those that wait, where there are any.
+    fn change(&self, change: impl FnOnce(&mut LimitState)) {
+        let mut state = self.lock();
+        change(&mut state);
+        while let Some((id, evicted)) = state.admission.next(self.started.elapsed()) {
+            evicted.into_iter().for_each(|evicted| state.evict(evicted));
+            if let Some(signals) = state.signals.get(&id) {
+                signals.admitted.notify_one();
+            }
         }
     }
 
-    fn enqueue(&self, sender: oneshot::Sender<()>) -> IdleEntry<'_> {
-        let mut queue = self.lock();
-        let number = queue.next;
-        queue.next += 1;
-        queue.evictions.insert(number, sender);
-        IdleEntry { limit: self, number }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, IdleQueue> {
+    fn lock(&self) -> MutexGuard<'_, LimitState> {
         // Nothing panics while the lock is held.
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for IdleEntry<'_> {
+impl LimitState {
+    fn evict(&self, id: ConnectionId) {
+        if let Some(signals) = self.signals.get(&id) {
+            signals.evicted.notify_one();
+        }
+    }
+}
+
+impl ConnectionSlot {
+    /// Waits until the connection may be served.
+    pub(crate) async fn admitted(&self) {
+        self.signals.admitted.notified().await;
+    }
+
+    /// Waits until the connection must close, because another one got its slot.
+    pub(crate) fn evicted(&self) -> impl Future<Output = ()> + 'static {
+        let signals = Arc::clone(&self.signals);
+        async move { signals.evicted.notified().await }
+    }
+
+    /// Records that the connection waits for a request.
+    pub(crate) fn idle(&self) {
+        self.limit.change(|state| state.admission.idle(self.id));
+    }
+
+    /// Records that the connection answers a request.
+    pub(crate) fn replying(&self) {
+        let now = self.limit.started.elapsed();
+        self.limit.change(|state| state.admission.replying(self.id, now));
+    }
+
+    /// Records that the connection receives an upload.
+    pub(crate) fn receiving(&self) {
+        self.limit.change(|state| state.admission.receiving(self.id));
+    }
+
+    /// Returns the counter of bytes of the reply in progress.
+    pub(crate) fn sent(&self) -> &AtomicU64 {
+        &self.sent
+    }
+}
+
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        self.limit.lock().evictions.remove(&self.number);
+        self.limit.change(|state| {
+            state.admission.close(self.id);
+            state.signals.remove(&self.id);
+        });
+        self.limit.existing.send_modify(|existing| *existing -= 1);
     }
 }

@@ -17,22 +17,21 @@ use crate::piece_digests;
 use crate::reply::Reply;
 
 /// Answers a GET or HEAD for an open file: evaluates its conditions, then its range (RFC 9110, section 13.2.2).
+///
+/// An `untrusted` file may be an upload: a browser stores it and does not run its scripts.
 pub(crate) fn file_reply(
     source: &Arc<SourceFile>,
     request: &RequestHead,
     now: SystemTime,
+    untrusted: bool,
 ) -> io::Result<Reply> {
     let metadata = source.metadata();
     let size = Bytes::new(metadata.size());
     let written = metadata.modified()?;
     // A Last-Modified in the future must not be sent (RFC 9110, section 8.8.2.1).
     let modified = written.min(now);
-    let tag =
-        format!("{:x}-{:x}-{:x}.{:09}", metadata.ino(), size.get(), metadata.mtime(), metadata.mtime_nsec());
-    let weak = if is_unsettled(written, now) { "W/" } else { "" };
-    let etag = ETag::parse(&format!("{weak}\"{tag}\""))
-        .ok_or_else(|| io::Error::other("an entity tag with an illegal character"))?;
-    let validators = Validators::new(etag, modified);
+    let validators =
+        Validators::new(entity_tag(size.get(), (metadata.mtime(), metadata.mtime_nsec()), now)?, modified);
     let head = |status| {
         ReplyHead::new(status)
             .with("ETag", &validators.etag().to_string())
@@ -49,7 +48,14 @@ pub(crate) fn file_reply(
     let part = |range: &ByteRange| piece(source, Bytes::new(range.start()), range.len());
     let typed = |status, media: &str| {
         let head = head(status).with("Content-Type", media).with("X-Content-Type-Options", "nosniff");
-        head.with("Link", piece_digests::LINK)
+        let head = head.with("Link", piece_digests::LINK);
+        match runs_scripts(media) {
+            // A page that someone has uploaded must not act with the rights of the site's own pages.
+            true if untrusted => {
+                head.with("Content-Security-Policy", "sandbox").with("Content-Disposition", "attachment")
+            }
+            _ => head,
+        }
     };
     let media = media_type(source);
     Ok(match wanted(request, &validators, size, now) {
@@ -75,6 +81,27 @@ pub(crate) fn file_reply(
             Reply::explained(head, "the file has no such bytes, or too many ranges were asked for")
         }
     })
+}
+
+/// Returns the entity tag of a file: of its size and time of modification (seconds and nanoseconds), which replicas and restored
+/// files share (`rsync -t`).
+pub(crate) fn entity_tag(size: u64, (seconds, nanoseconds): (i64, i64), now: SystemTime) -> io::Result<ETag> {
+    let since = Duration::from_secs(seconds.unsigned_abs());
+    let second = match seconds < 0 {
+        true => SystemTime::UNIX_EPOCH.checked_sub(since),
+        false => SystemTime::UNIX_EPOCH.checked_add(since),
+    };
+    let fraction = Duration::from_nanos(nanoseconds.unsigned_abs());
+    let written = second.and_then(|second| second.checked_add(fraction)).unwrap_or(now);
+    let weak = if is_unsettled(written, now) { "W/" } else { "" };
+    ETag::parse(&format!("{weak}\"{size:x}-{seconds:x}.{nanoseconds:09}\""))
+        .ok_or_else(|| io::Error::other("an entity tag with an illegal character"))
+}
+
+/// Returns whether a browser runs scripts of this type in the site's origin.
+fn runs_scripts(media: &str) -> bool {
+    let kind = media.split(';').next().unwrap_or_default().trim();
+    kind == "text/html" || kind.ends_with("+xml") || kind.ends_with("/xml")
 }
 
 /// Returns whether the file was written so recently that a further write could keep the entity tag.

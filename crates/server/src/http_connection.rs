@@ -7,9 +7,9 @@ use std::time::{Duration, Instant, SystemTime};
 use longhaul_core::pace::{PACE_HEADER, PaceRequest};
 use longhaul_core::proto::http::{MAX_HEAD, RequestBody, RequestHead};
 use longhaul_core::units::{Bytes, Rate};
-use tokio::task::spawn_blocking;
 use tokio::time::{timeout, timeout_at};
 
+use crate::connection_limit::ConnectionSlot;
 use crate::connection_stats::{ConnectionEntry, FinishedReply};
 use crate::context::{ServerContext, ServerPhase};
 use crate::measurement;
@@ -31,6 +31,7 @@ pub(crate) struct HttpConnection {
     pub(crate) paced: PacedConnection,
     /// Received bytes that are not parsed yet, pipelined requests included.
     pub(crate) inbox: Vec<u8>,
+    pub(crate) slot: Arc<ConnectionSlot>,
 }
 
 /// The outcome of waiting for a request.
@@ -83,7 +84,7 @@ enum AfterReply {
     Drain(Bytes),
     /// Close at once: nothing is in flight.
     Close,
-    /// Reset: the peer has stalled.
+    /// Reset: the peer has stalled, or another client needs the slot.
     Reset,
 }
 
@@ -100,20 +101,51 @@ impl HttpConnection {
     /// Serves requests until the connection closes.
     pub(crate) async fn run(mut self) {
         let slowest = self.context.limits.slowest;
-        loop {
+        let after = loop {
             match self.exchange().await {
                 AfterReply::KeepAlive => {}
-                AfterReply::Drain(most) => return self.transport.close(CLOSE_TIMEOUT, slowest, most).await,
-                AfterReply::Close => return self.transport.close(Duration::ZERO, slowest, DRAIN_LIMIT).await,
-                AfterReply::Reset => return self.transport.reset(),
+                after => break after,
+            }
+        };
+        let Self { transport, slot, .. } = &mut self;
+        let close = async {
+            match after {
+                AfterReply::Drain(most) => transport.close(CLOSE_TIMEOUT, slowest, most).await,
+                AfterReply::Close => transport.close(Duration::ZERO, slowest, DRAIN_LIMIT).await,
+                AfterReply::KeepAlive | AfterReply::Reset => transport.reset(),
+            }
+        };
+        tokio::select! {
+            () = close => {}
+            () = slot.evicted() => {}
+        }
+    }
+
+    /// Answers one request; ends where another connection gets the slot.
+    async fn exchange(&mut self) -> AfterReply {
+        self.slot.idle();
+        let evicted = self.slot.evicted();
+        let next = tokio::select! {
+            biased;
+            next = self.next() => next,
+            () = evicted => NextRequest::Closed,
+        };
+        if matches!(next, NextRequest::Closed) {
+            return AfterReply::Close;
+        }
+        self.slot.replying();
+        let evicted = self.slot.evicted();
+        tokio::select! {
+            biased;
+            after = self.reply(next) => after,
+            () = evicted => {
+                tracing::info!(target: "longhaul::access", peer = %self.peer, "cut: the slowest reply of the client with the most connections");
+                AfterReply::Reset
             }
         }
     }
 
-    /// Answers one request.
-    async fn exchange(&mut self) -> AfterReply {
-        let limit = Arc::clone(&self.context.connection_limit);
-        let next = limit.while_idle(self.next()).await.unwrap_or(NextRequest::Closed);
+    async fn reply(&mut self, next: NextRequest) -> AfterReply {
         let started = Instant::now();
         let answer = match next {
             NextRequest::Closed => return AfterReply::Close,
@@ -161,7 +193,7 @@ impl HttpConnection {
         if let Some(pace) = pace {
             reply.add(PACE_HEADER, &pace.header());
         }
-        let QueuedReply { mut outgoing, head, held } = reply.queue(framing, SystemTime::now());
+        let QueuedReply { mut outgoing, head, held, disk } = reply.queue(framing, SystemTime::now());
         let entry = self.entry.as_ref().filter(|_| counts);
         if let Some(entry) = entry {
             entry.reply_begins(self.transport.socket());
@@ -170,7 +202,8 @@ impl HttpConnection {
             let known = asked.and_then(|asked| asked.known);
             self.paced.begin(&self.context.pace, self.transport.socket(), pace, self.peer.ip(), known);
         }
-        let result = self.transport.send(&mut outgoing, &self.context.limits).await;
+        let result =
+            self.transport.send(&mut outgoing, &self.context.limits, (self.slot.sent(), disk.as_ref())).await;
         self.paced.end(&self.context.pace, self.transport.socket());
         drop(held);
         let (sent, took) = (outgoing.sent().saturating_sub(head), started.elapsed());
@@ -184,17 +217,17 @@ impl HttpConnection {
             Ok(()) => AfterReply::Drain(if received.is_some() { UPLOAD_DRAIN_LIMIT } else { DRAIN_LIMIT }),
             Err(ReplyError::Stalled(_) | ReplyError::Slow(_)) => AfterReply::Reset,
             // Closing before the announced length tells the peer that the body is incomplete.
-            Err(ReplyError::Send(_)) => AfterReply::Close,
+            Err(ReplyError::Send(_) | ReplyError::Disk(_)) => AfterReply::Close,
         }
     }
 
     /// Receives an upload.
     async fn receive_upload(&mut self, uploads: &Arc<Uploads>, request: RequestHead) -> UploadReply {
-        let Self { transport, inbox, entry, .. } = self;
+        let Self { transport, inbox, entry, slot, .. } = self;
         if let Some(entry) = entry {
             entry.reply_begins(transport.socket());
         }
-        upload::handle(uploads, transport, inbox, request).await
+        upload::handle(uploads, (transport, slot), inbox, request).await
     }
 
     /// Makes the reply to a request without a body; opens files on a blocking thread.
@@ -209,8 +242,7 @@ impl HttpConnection {
             Action::Upload => Reply::text(405, "files are only read here"),
             Action::Read(path) => {
                 let files = Arc::clone(&self.context.static_files);
-                let read = spawn_blocking(move || files.read(&path, &request, SystemTime::now()));
-                read.await.unwrap_or_else(|_| Reply::text(500, "the request could not be answered"))
+                files.answer(path, request).await
             }
         }
     }

@@ -10,10 +10,11 @@
 //!
 //! Tasks wait for sockets; the runtime's blocking threads open files and run sendfile, which may wait
 //! for the disk. `connection_stats` counts connections and replies for an observer and `/metrics`.
-//! An idle connection costs a task of a few kilobytes and no thread; `connection_limit` evicts the
-//! longest idle one where a new connection needs its slot.
+//! An idle connection costs a task of a few kilobytes and no thread. `admission` decides which connections may be open, so that no
+//! client can keep others out.
 
 mod accept;
+mod admission;
 mod client_paths;
 mod config;
 mod connection_limit;
@@ -22,6 +23,7 @@ mod context;
 mod directory_json;
 mod directory_listing;
 mod directory_page;
+mod disks;
 mod error;
 mod file_reply;
 mod http_connection;

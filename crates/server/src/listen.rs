@@ -14,7 +14,10 @@ use crate::{Config, ServeError};
 ///
 /// The kernel tunes the size of the send buffer, which must hold a whole BDP in flight; without this bound
 /// it would also hold a BDP of unsent bytes. At 10 Gbit/s 4 MiB last 3 ms.
-const MAX_UNSENT: Bytes = Bytes::mib(4);
+pub(crate) const MAX_UNSENT: Bytes = Bytes::mib(4);
+
+/// The same until a reply has sent [`MAX_UNSENT`] / 4: thousands of slow peers must not take the kernel's memory for TCP (`tcp_mem`).
+const FIRST_UNSENT: Bytes = Bytes::kib(128);
 
 /// Connections that wait in the kernel's accept queue while the server is at its limit.
 const BACKLOG: i32 = 1024;
@@ -42,7 +45,7 @@ fn open(address: SocketAddr) -> io::Result<Socket> {
     socket.set_nonblocking(true)?;
     // Nagle's algorithm would delay the last segment of a reply by one RTT.
     socket.set_tcp_nodelay(true)?;
-    socket.set_tcp_notsent_lowat(u32::try_from(MAX_UNSENT.get()).unwrap_or(u32::MAX))?;
+    socket.set_tcp_notsent_lowat(u32::try_from(FIRST_UNSENT.get()).unwrap_or(u32::MAX))?;
     Ok(socket)
 }
 

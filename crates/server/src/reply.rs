@@ -6,6 +6,8 @@ use longhaul_core::proto::http::{ReplyHead, reason};
 use longhaul_core::units::Bytes;
 use longhaul_engine::send::{Outgoing, Piece};
 
+use crate::disks::Disk;
+
 /// What a reply keeps until it is sent: a permit, a share of a rate.
 pub(crate) type Held = Box<dyn Send>;
 
@@ -14,6 +16,7 @@ pub(crate) struct Reply {
     head: ReplyHead,
     body: Vec<Piece>,
     held: Option<Held>,
+    disk: Option<Disk>,
 }
 
 /// A reply ready to be sent.
@@ -22,6 +25,8 @@ pub(crate) struct QueuedReply {
     /// The length of the head.
     pub(crate) head: Bytes,
     pub(crate) held: Option<Held>,
+    /// The file system of the body's files.
+    pub(crate) disk: Option<Disk>,
 }
 
 /// The framing of a reply by its connection.
@@ -36,7 +41,7 @@ pub(crate) struct ReplyFraming {
 impl Reply {
     /// Makes a reply of a head and a body; [`Reply::queue`] adds Content-Length.
     pub(crate) fn new(head: ReplyHead, body: Vec<Piece>) -> Self {
-        Self { head, body, held: None }
+        Self { head, body, held: None, disk: None }
     }
 
     /// Makes a reply without a body.
@@ -59,6 +64,11 @@ impl Reply {
     /// Keeps `held` until the reply is sent: what bounds the number of such replies, or their rate.
     pub(crate) fn holding(self, held: impl Send + 'static) -> Self {
         Self { held: Some(Box::new(held)), ..self }
+    }
+
+    /// Reads the body's files from this file system.
+    pub(crate) fn on(self, disk: Disk) -> Self {
+        Self { disk: Some(disk), ..self }
     }
 
     /// Returns the status code.
@@ -97,6 +107,6 @@ impl Reply {
         let length = Bytes::new(head.len() as u64);
         let body = if framing.head_only { Vec::new() } else { self.body };
         let outgoing = Outgoing::new(std::iter::once(Piece::Text(head)).chain(body));
-        QueuedReply { outgoing, head: length, held: self.held }
+        QueuedReply { outgoing, head: length, held: self.held, disk: self.disk }
     }
 }

@@ -45,10 +45,10 @@ impl Root {
     /// Opens the file or directory at `names`, the path's components below the root.
     ///
     /// Other types count as missing and are never opened: opening a FIFO or a device has side effects.
-    /// Follows symbolic links that stay below the root.
-    pub(crate) fn find(&self, names: &[Vec<u8>]) -> io::Result<Found> {
+    /// Follows symbolic links that stay below the root where `follow` is set; else a path through one is ELOOP.
+    pub(crate) fn find(&self, names: &[Vec<u8>], follow: bool) -> io::Result<Found> {
         let below = join(names);
-        let looked = self.beneath(&below)?;
+        let looked = if follow { self.beneath(&below)? } else { self.without_links(&below)? };
         match FileType::from_raw_mode(rustix::fs::fstat(&looked)?.st_mode) {
             FileType::RegularFile => {
                 let file = File::from(reopen(&looked)?);
@@ -87,7 +87,15 @@ impl Root {
     }
 
     fn beneath(&self, below: &Path) -> Result<OwnedFd, Errno> {
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        self.resolve(below, ResolveFlags::NO_MAGICLINKS)
+    }
+
+    fn without_links(&self, below: &Path) -> Result<OwnedFd, Errno> {
+        self.resolve(below, ResolveFlags::NO_SYMLINKS)
+    }
+
+    fn resolve(&self, below: &Path, resolve: ResolveFlags) -> Result<OwnedFd, Errno> {
+        let resolve = ResolveFlags::BENEATH | resolve;
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let open = || rustix::fs::openat2(&self.dir, below, flags, Mode::empty(), resolve);
         // EAGAIN: a rename raced with the resolution of ".." in a link; openat2(2) says to retry.

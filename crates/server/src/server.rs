@@ -14,6 +14,7 @@ use crate::accept::accept;
 use crate::connection_limit::ConnectionLimit;
 use crate::connection_stats::ConnectionStats;
 use crate::context::{ServerContext, ServerPhase};
+use crate::disks::Disks;
 use crate::initial_window_routes::InitialWindowRoutes;
 use crate::listen::listen;
 use crate::measurement::Measurement;
@@ -109,9 +110,11 @@ impl Server {
         let static_files = Arc::new(StaticFiles {
             root,
             hidden: config.hidden,
+            untrusted: config.writable.is_some(),
             max_entries: limits.listing,
             pages,
             piece_digests: PieceDigests::default(),
+            disks: Disks::new(&config.root, limits.disk),
         });
         let limits = Arc::new(limits);
         let app_buffer = config.app_buffer;
@@ -193,7 +196,7 @@ impl Server {
             static_files: self.static_files,
             uploads: self.uploads,
             measurement: self.measurement,
-            connection_limit: Arc::new(ConnectionLimit::new(self.limits.connections)),
+            connection_limit: Arc::new(ConnectionLimit::new(&self.limits)),
             limits: self.limits,
             pace: PacePolicy::new(self.pace, self.congestion.as_deref(), route_requests),
             tls,
@@ -253,10 +256,14 @@ fn listen_for_metrics(address: SocketAddr, config: &Config) -> Result<(TcpListen
 
 /// Makes the context of the separate address for metrics: its own limit, so that connections for files cannot use it up.
 fn metrics_context(files: &ServerContext) -> ServerContext {
-    let limits = Limits { connections: METRICS_CONNECTIONS, ..(*files.limits).clone() };
+    let limits = Limits {
+        connections: METRICS_CONNECTIONS,
+        per_client: METRICS_CONNECTIONS,
+        ..(*files.limits).clone()
+    };
     ServerContext {
         served: Served::Metrics,
-        connection_limit: Arc::new(ConnectionLimit::new(limits.connections)),
+        connection_limit: Arc::new(ConnectionLimit::new(&limits)),
         limits: Arc::new(limits),
         tls: None,
         uploads: None,

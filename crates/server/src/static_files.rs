@@ -1,4 +1,4 @@
-//! Answers GET and HEAD with the files and directories below the root; runs on a blocking thread, for it may wait for the disk.
+//! Answers GET and HEAD with the files and directories below the root.
 
 use std::fs::File;
 use std::io;
@@ -13,6 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::directory_json;
 use crate::directory_listing::{DirectoryListing, ListingOptions, ListingPage, SortOrder};
 use crate::directory_page;
+use crate::disks::{Disk, Disks};
 use crate::file_reply::file_reply;
 use crate::piece_digests::{self, PieceDigests};
 use crate::reply::Reply;
@@ -23,30 +24,66 @@ pub(crate) struct StaticFiles {
     pub(crate) root: Root,
     /// Names that begin with a dot are served too.
     pub(crate) hidden: bool,
+    /// Clients may have uploaded the files.
+    pub(crate) untrusted: bool,
     /// The most entries on a directory's page.
     pub(crate) max_entries: usize,
     /// Limits the directory pages being made or sent at once.
     pub(crate) pages: Arc<Semaphore>,
     pub(crate) piece_digests: PieceDigests,
+    pub(crate) disks: Disks,
 }
 
 impl StaticFiles {
-    /// Answers a GET or HEAD for `path`.
-    pub(crate) fn read(&self, path: &TargetPath, request: &RequestHead, now: SystemTime) -> Reply {
-        self.find(path, request, now).unwrap_or_else(|error| error_reply(&error, request))
+    /// Answers a GET or HEAD for `path`; operations on a file system that hangs end in 503.
+    pub(crate) async fn answer(self: Arc<Self>, path: TargetPath, request: RequestHead) -> Reply {
+        let (path, request) = (Arc::new(path), Arc::new(request));
+        let read = |disk: Disk, follow: bool| {
+            let (files, path, request) = (Arc::clone(&self), Arc::clone(&path), Arc::clone(&request));
+            async move {
+                let found = disk.run(move || files.read(&path, &request, SystemTime::now(), follow)).await;
+                found.map(|reply| reply.map(|reply| reply.on(disk)))
+            }
+        };
+        let reply = match read(self.disks.of(path.names()), false).await {
+            Ok(None) => read(self.disks.links().clone(), true).await,
+            reply => reply,
+        };
+        match reply {
+            Ok(reply) => reply.unwrap_or_else(|| Reply::text(404, "there is no such file")),
+            Err(error) => {
+                tracing::warn!(target = request.target(), %error, "a file could not be opened");
+                error.reply()
+            }
+        }
     }
 
-    fn find(&self, path: &TargetPath, request: &RequestHead, now: SystemTime) -> io::Result<Reply> {
+    /// Answers a GET or HEAD for `path`; `None` where a symbolic link is met and not to be followed.
+    fn read(&self, path: &TargetPath, request: &RequestHead, now: SystemTime, follow: bool) -> Option<Reply> {
+        match self.find(path, request, now, follow) {
+            Ok(reply) => Some(reply),
+            Err(error) if !follow && Errno::from_io_error(&error) == Some(Errno::LOOP) => None,
+            Err(error) => Some(error_reply(&error, request)),
+        }
+    }
+
+    fn find(
+        &self,
+        path: &TargetPath,
+        request: &RequestHead,
+        now: SystemTime,
+        follow: bool,
+    ) -> io::Result<Reply> {
         let partial = path.names().last().is_some_and(is_partial);
         if partial || (path.is_hidden() && !self.hidden) {
             return Err(Errno::NOENT.into());
         }
-        let directory = match self.root.find(path.names())? {
+        let directory = match self.root.find(path.names(), follow)? {
             Found::File(_) if path.has_trailing_slash() => return Err(Errno::NOENT.into()),
             Found::File(source) if path.query() == Some(piece_digests::QUERY) => {
                 return self.piece_digests.reply(&source);
             }
-            Found::File(source) => return file_reply(&source, request, now),
+            Found::File(source) => return file_reply(&source, request, now, self.untrusted),
             Found::Directory(directory) => directory,
         };
         if !path.has_trailing_slash() {
@@ -59,8 +96,8 @@ impl StaticFiles {
             return self.list_as_json(path, &directory);
         }
         let index: Vec<Vec<u8>> = path.names().iter().cloned().chain([b"index.html".to_vec()]).collect();
-        match self.root.find(&index) {
-            Ok(Found::File(source)) => return file_reply(&source, request, now),
+        match self.root.find(&index, follow) {
+            Ok(Found::File(source)) => return file_reply(&source, request, now, self.untrusted),
             Ok(Found::Directory(_)) => {}
             Err(error) if Errno::from_io_error(&error) == Some(Errno::NOENT) => {}
             // An unreadable index.html must not expose the directory's listing instead.

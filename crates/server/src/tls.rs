@@ -6,12 +6,14 @@ use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -24,13 +26,34 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) fn acceptor(files: &TlsFiles) -> Result<(TlsAcceptor, Arc<RenewedCertificate>), ServeError> {
     let certificate = Arc::new(RenewedCertificate::read(files)?);
     let pair = |source| ServeError::TlsPair { cert: files.cert.clone(), key: files.key.clone(), source };
-    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(pair)?
-        .with_no_client_auth()
-        .with_cert_resolver(Arc::clone(&certificate) as Arc<dyn ResolvesServerCert>);
+        .map_err(pair)?;
+    let builder = match &files.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => builder.with_client_cert_verifier(client_verifier(path)?),
+    };
+    let mut config = builder.with_cert_resolver(Arc::clone(&certificate) as Arc<dyn ResolvesServerCert>);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok((TlsAcceptor::from(Arc::new(config)), certificate))
+}
+
+/// Makes what accepts only clients with a certificate of one of the file's authorities.
+fn client_verifier(path: &Path) -> Result<Arc<dyn ClientCertVerifier>, ServeError> {
+    let bad = |reason: String| ServeError::TlsFile {
+        what: "certificate of a client authority",
+        path: path.to_owned(),
+        reason,
+    };
+    let authorities = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let mut roots = RootCertStore::empty();
+    for authority in authorities.map_err(|error| bad(error.to_string()))? {
+        roots.add(authority).map_err(|error| bad(error.to_string()))?;
+    }
+    // Fails for a file without any.
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(ring::default_provider()))
+        .build()
+        .map_err(|error| bad(error.to_string()))
 }
 
 /// The certificate in use; connections keep the one that they began with.
@@ -155,7 +178,8 @@ mod tests {
     #[test]
     fn renewed_certificate_is_used_and_a_broken_or_expired_one_is_not() {
         let dir = tempfile::tempdir().unwrap();
-        let files = TlsFiles { cert: dir.path().join("cert.pem"), key: dir.path().join("key.pem") };
+        let files =
+            TlsFiles { cert: dir.path().join("cert.pem"), key: dir.path().join("key.pem"), client_ca: None };
         let first = write(&files, 4096);
         let certificate = RenewedCertificate::read(&files).unwrap();
         let used = || {

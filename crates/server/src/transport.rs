@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use longhaul_core::units::{Bytes, Rate};
@@ -17,6 +18,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::server::TlsStream;
 
 use crate::Limits;
+use crate::disks::{Disk, DiskError};
+use crate::listen::MAX_UNSENT;
 use crate::stall_detector::StallDetector;
 
 /// Bytes encrypted or decrypted at once; a reply over TLS needs two such buffers.
@@ -48,6 +51,8 @@ pub(crate) enum ReplyError {
     Stalled(Duration),
     #[error("the peer took less than {0}")]
     Slow(Rate),
+    #[error(transparent)]
+    Disk(#[from] DiskError),
 }
 
 impl From<io::Error> for ReplyError {
@@ -89,11 +94,18 @@ impl ServerTransport {
     }
 
     /// Writes everything queued; fails where the peer stalls or acknowledges too slowly.
-    pub(crate) async fn send(&mut self, outgoing: &mut Outgoing, limits: &Limits) -> Result<(), ReplyError> {
+    ///
+    /// Stores in `sent` how many bytes the socket has accepted. Files are read from `disk`.
+    pub(crate) async fn send(
+        &mut self,
+        outgoing: &mut Outgoing,
+        limits: &Limits,
+        (sent, disk): (&AtomicU64, Option<&Disk>),
+    ) -> Result<(), ReplyError> {
         let detector = StallDetector::new(self.socket(), limits.stall, limits.slowest);
         match self {
-            Self::Plain(stream) => send_plain(stream, outgoing, limits, detector).await,
-            Self::Tls(stream) => send_tls(stream, outgoing, limits, detector).await,
+            Self::Plain(stream) => send_plain(stream, outgoing, (limits, sent, disk), detector).await,
+            Self::Tls(stream) => send_tls(stream, outgoing, (limits, sent, disk), detector).await,
         }
     }
 
@@ -122,7 +134,7 @@ impl ServerTransport {
     }
 
     /// Resets the connection; discards what is still in its send buffer, for a peer that does not read.
-    pub(crate) fn reset(self) {
+    pub(crate) fn reset(&self) {
         // Where the option is refused, the kernel's own retransmission timeout ends the connection later.
         let _ = SockRef::from(&self.socket()).set_linger(Some(Duration::ZERO));
     }
@@ -131,7 +143,7 @@ impl ServerTransport {
 async fn send_plain(
     stream: &Arc<TcpStream>,
     outgoing: &mut Outgoing,
-    limits: &Limits,
+    (limits, sent, disk): (&Limits, &AtomicU64, Option<&Disk>),
     mut detector: StallDetector,
 ) -> Result<(), ReplyError> {
     loop {
@@ -146,20 +158,31 @@ async fn send_plain(
         let turn = if outgoing.reads_files() {
             // sendfile may wait for the disk, which must not block other tasks.
             let (stream, mut queue) = (Arc::clone(stream), std::mem::take(outgoing));
-            let (queue, turn) = spawn_blocking(move || {
+            let (queue, turn) = blocking(disk, move || {
                 let turn = take_turns(&stream, &mut queue);
                 (queue, turn)
             })
-            .await
-            .map_err(io::Error::from)?;
+            .await?;
             *outgoing = queue;
             turn?
         } else {
             take_turn(stream, outgoing)?
         };
+        record_sent(outgoing, sent, stream);
         if turn == Turn::Done {
             return Ok(());
         }
+    }
+}
+
+/// Stores the bytes that the socket has accepted; lets a peer that keeps up have more unsent bytes in the kernel's buffer.
+fn record_sent(outgoing: &Outgoing, sent: &AtomicU64, socket: &TcpStream) {
+    let (now, threshold) = (outgoing.sent().get(), MAX_UNSENT.get() / 4);
+    let before = sent.swap(now, Ordering::Relaxed);
+    if before < threshold && now >= threshold {
+        // Refused, the buffer stays small, and the transfer slower.
+        let _ =
+            SockRef::from(socket).set_tcp_notsent_lowat(u32::try_from(MAX_UNSENT.get()).unwrap_or(u32::MAX));
     }
 }
 
@@ -198,17 +221,18 @@ fn take_turn(stream: &TcpStream, outgoing: &mut Outgoing) -> Result<Turn, SendEr
 async fn send_tls(
     stream: &mut TlsStream<TcpStream>,
     outgoing: &mut Outgoing,
-    limits: &Limits,
+    (limits, sent, disk): (&Limits, &AtomicU64, Option<&Disk>),
     mut detector: StallDetector,
 ) -> Result<(), ReplyError> {
-    let mut chunk = read_chunk(outgoing, Vec::new()).await?;
+    let mut chunk = read_chunk(outgoing, Vec::new(), disk).await?;
     let mut spare = Vec::new();
     while !chunk.is_empty() {
         let (written, next) = tokio::join!(
             write_tls(stream, &chunk, limits, &mut detector),
-            read_chunk(outgoing, std::mem::take(&mut spare))
+            read_chunk(outgoing, std::mem::take(&mut spare), disk)
         );
         written?;
+        record_sent(outgoing, sent, stream.get_ref().0);
         spare = std::mem::replace(&mut chunk, next?);
     }
     Ok(())
@@ -244,19 +268,33 @@ async fn write_tls(
     Ok(())
 }
 
-async fn read_chunk(outgoing: &mut Outgoing, mut chunk: Vec<u8>) -> Result<Vec<u8>, ReplyError> {
+async fn read_chunk(
+    outgoing: &mut Outgoing,
+    mut chunk: Vec<u8>,
+    disk: Option<&Disk>,
+) -> Result<Vec<u8>, ReplyError> {
     chunk.clear();
     if !outgoing.reads_files() {
         outgoing.fill(&mut chunk, TLS_CHUNK)?;
         return Ok(chunk);
     }
     let mut queue = std::mem::take(outgoing);
-    let (queue, filled) = spawn_blocking(move || {
+    let (queue, filled) = blocking(disk, move || {
         let filled = queue.fill(&mut chunk, TLS_CHUNK).map(|()| chunk);
         (queue, filled)
     })
-    .await
-    .map_err(io::Error::from)?;
+    .await?;
     *outgoing = queue;
     Ok(filled?)
+}
+
+/// Runs an operation on files of `disk` on a blocking thread; where there is no disk, the files are in memory.
+async fn blocking<T: Send + 'static>(
+    disk: Option<&Disk>,
+    operation: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ReplyError> {
+    match disk {
+        Some(disk) => Ok(disk.run(operation).await?),
+        None => Ok(spawn_blocking(operation).await.map_err(io::Error::from)?),
+    }
 }

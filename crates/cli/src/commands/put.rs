@@ -272,7 +272,9 @@ fn check(args: &PutArgs, url: &Url) -> anyhow::Result<()> {
             bail!("{} cannot be both the file and its record", record.display());
         }
     }
-    args.transfer.refuse_cleartext(url)
+    args.transfer.warn_of_cleartext(url);
+    args.transfer.warn_of_cleartext_login(url);
+    Ok(())
 }
 
 /// Two files under one name would be the second alone.

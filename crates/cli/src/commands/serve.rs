@@ -26,15 +26,15 @@ use crate::record::RecordArgs;
 use crate::values::app_buffer;
 use crate::{exit, interrupt, say, token_file};
 
-/// Descriptors for everything but connections and the files they are sent.
+/// Descriptors for everything but connections and the files they are sent; up to 32 connections wait for a slot.
 const SPARE_DESCRIPTORS: u64 = 64;
 
 /// Descriptors of one upload: the file, opened several times, its directory, and its connection's.
 const UPLOAD_DESCRIPTORS: u64 = 12;
 
-/// Threads that open files, list directories and run sendfile; they wait for disks, and for a client
+/// Threads for all file systems together, of which each gets 24: they open files, list directories and run sendfile; they wait for disks, and for a client
 /// only the milliseconds in which one that keeps up makes room.
-const DISK_THREADS: usize = 64;
+const DISK_THREADS: usize = 512;
 
 /// Serve the files of a directory over HTTP or HTTPS.
 ///
@@ -60,6 +60,10 @@ pub(crate) struct ServeArgs {
     /// The certificate's private key (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = ValueHint::FilePath)]
     tls_key: Option<PathBuf>,
+
+    /// Accept only clients with a certificate that one of the authorities in this file (PEM) has signed
+    #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = ValueHint::FilePath)]
+    client_ca: Option<PathBuf>,
 
     /// Use this congestion control, as cubic or bbr, instead of the kernel's default
     #[arg(long, value_name = "NAME")]
@@ -100,9 +104,13 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     record: RecordArgs,
 
-    /// Open at most this many connections at once; a further one takes the place of the longest idle, or waits
+    /// Open at most this many connections at once; a further one takes the place of the longest idle connection or the slowest reply of the client with the most
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     connections: u32,
+
+    /// Open at most this many connections of one client (an IPv4 address, or an IPv6 /64) at once; half of --connections where not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    connections_per_client: Option<u32>,
 
     /// Give transfers under way this long to finish when told to stop, as 30s
     #[arg(long, value_name = "TIME", default_value = "30s")]
@@ -171,6 +179,8 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     if ended.cut > 0 {
         tracing::warn!("{} connections were cut before they were done", ended.cut);
     }
+    // A thread that waits for a disk that hangs is not waited for.
+    runtime.shutdown_background();
     // A record that is cut off is no failed server.
     if let Some(Err(error)) = recorder.map(|recorder| recorder.finish()) {
         tracing::error!("{error}");
@@ -226,11 +236,17 @@ fn config(args: &ServeArgs, token: Option<Token>) -> Config {
     let limits = Limits::default();
     let uploads = if args.writable { limits.uploads as u64 } else { 0 };
     let spare = SPARE_DESCRIPTORS + uploads * UPLOAD_DESCRIPTORS;
+    let connections = affordable(args.connections, if watched { 4 } else { 3 }, spare);
+    let per_client = args.connections_per_client.map_or(connections.div_ceil(2), |most| most as usize);
     Config {
         root: args.directory.clone(),
         listen: args.listen.clone(),
         // clap has made sure that both are given or neither.
-        tls: args.tls_cert.clone().zip(args.tls_key.clone()).map(|(cert, key)| TlsFiles { cert, key }),
+        tls: args.tls_cert.clone().zip(args.tls_key.clone()).map(|(cert, key)| TlsFiles {
+            cert,
+            key,
+            client_ca: args.client_ca.clone(),
+        }),
         congestion: args.congestion.clone(),
         pace: args.pace,
         initial_window: args.initial_window,
@@ -240,7 +256,8 @@ fn config(args: &ServeArgs, token: Option<Token>) -> Config {
         app_buffer: args.app_buffer,
         metrics,
         limits: Limits {
-            connections: affordable(args.connections, if watched { 4 } else { 3 }, spare),
+            connections,
+            per_client: per_client.min(connections),
             grace: args.grace.get(),
             ..limits
         },
@@ -281,9 +298,9 @@ async fn stop_on_signals(mut interrupt: Signal, mut terminate: Signal, stopper: 
         }
     };
     next().await;
-    stopper.finish();
-    // Into the log, for a line written here would wait for whoever reads stderr.
+    // Into the log, as a line written here would wait for the reader of stderr; before the end, which stops this task.
     tracing::info!("finishing the transfers under way; once more ends them");
+    stopper.finish();
     next().await;
     stopper.end();
 }

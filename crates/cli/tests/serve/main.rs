@@ -3,9 +3,11 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 
 mod far;
+mod hung_disk;
 mod initial_window;
 mod known_path;
 mod stalls;
+mod starvation;
 mod upload_ranges;
 mod uploads;
 

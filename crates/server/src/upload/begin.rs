@@ -5,12 +5,13 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use longhaul_core::checksum::Algorithm;
 use longhaul_core::identity::Identity;
 use longhaul_core::proto::http::{
-    ReplyHead, RequestBody, RequestHead, TargetError, TargetPath, UPLOAD_COMPLETE, UPLOAD_LENGTH,
-    UPLOAD_OFFSET, UPLOAD_RANGES, UploadId, Validator, held_ranges, upload_bool,
+    Condition, ETag, ReplyHead, RequestBody, RequestHead, TargetError, TargetPath, UPLOAD_COMPLETE,
+    UPLOAD_LENGTH, UPLOAD_OFFSET, UPLOAD_RANGES, UploadId, Validator, Validators, held_ranges, upload_bool,
 };
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
@@ -31,6 +32,7 @@ use super::receive::{self, AfterBody, BodyConnection, InboundUpload, UploadOutco
 use super::receive_range::InboundRange;
 use super::request::{AddRange, AppendPart, UploadOperation, WholeFile};
 use super::{ActiveUploads, Uploads, collection, refusal};
+use crate::file_reply::entity_tag;
 use crate::reply::Reply;
 use crate::static_files::StaticFiles;
 
@@ -109,6 +111,8 @@ struct UploadTarget {
     name: Vec<u8>,
     /// Whether a file of this name exists.
     exists: bool,
+    /// Its entity tag.
+    tag: Option<ETag>,
 }
 
 impl Uploads {
@@ -126,6 +130,9 @@ impl Uploads {
         }
         let operation = UploadOperation::of(request, &path)?;
         let target = UploadTarget::find(&self.static_files, &path)?;
+        if matches!(operation, UploadOperation::WholeFile(_)) {
+            target.check_match(request)?;
+        }
         self.ranged.make_way(&target.path(), &operation)?;
         match operation {
             UploadOperation::AddRange(add) => self.add_range(&target, &add),
@@ -296,16 +303,20 @@ impl UploadTarget {
         }
         let directory = files.root.directory(above).map_err(|error| refusal::directory(&error))?;
         // A symbolic link may lead out of the root; other types than files are not replaced.
-        let exists = match directory.look(OsStr::from_bytes(name), false) {
+        let (exists, tag) = match directory.look(OsStr::from_bytes(name), false) {
             Ok(there) => match FileType::from_raw_mode(there.st_mode) {
-                FileType::RegularFile => true,
+                FileType::RegularFile => {
+                    let modified = (there.st_mtime, i64::try_from(there.st_mtime_nsec).unwrap_or(0));
+                    let size = u64::try_from(there.st_size).unwrap_or(0);
+                    (true, entity_tag(size, modified, SystemTime::now()).ok())
+                }
                 FileType::Directory => return Err(Reply::text(409, "there is a directory of this name")),
                 _ => return Err(Reply::text(403, "what has this name is no file, and is not replaced")),
             },
-            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (false, None),
             Err(error) => return Err(refusal::directory(&error)),
         };
-        Ok(Self { directory, name: name.clone(), exists })
+        Ok(Self { directory, name: name.clone(), exists, tag })
     }
 
     fn path(&self) -> PathBuf {
@@ -317,6 +328,20 @@ impl UploadTarget {
             return Err(Reply::text(412, "there is a file of this name"));
         }
         Ok(())
+    }
+
+    /// Evaluates If-Match (RFC 9110, section 13.1.1).
+    fn check_match(&self, request: &RequestHead) -> Result<(), Reply> {
+        if request.header("if-match").is_none() {
+            return Ok(());
+        }
+        let validators = self.tag.clone().map(|tag| Validators::new(tag, SystemTime::UNIX_EPOCH));
+        match validators.map(|validators| validators.evaluate(request)) {
+            Some(Condition::Proceed | Condition::NotModified) => Ok(()),
+            Some(Condition::Failed) | None => {
+                Err(Reply::text(412, "the file is not the one that the request means"))
+            }
+        }
     }
 
     fn open(&self, active: &Arc<ActiveUploads>) -> Result<LockedPartFile, OutputError> {

@@ -4,17 +4,16 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use longhaul_core::proto::http::{RequestBody, RequestHead};
+use longhaul_core::proto::http::{RequestBody, RequestHead, TargetPath};
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::send::{Outgoing, Piece};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::oneshot;
-use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 use tokio_rustls::server::TlsStream;
 
@@ -23,6 +22,7 @@ use super::body_reader::BodyReader;
 use super::receive::{BodyConnection, UploadOutcome};
 use super::{Uploads, refusal};
 use crate::Limits;
+use crate::connection_limit::ConnectionSlot;
 use crate::reply::Reply;
 use crate::transport::{ReplyError, ServerTransport, TLS_CHUNK};
 
@@ -49,7 +49,7 @@ const START_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// Receives an upload and returns its reply; `inbox` holds bytes that came with the head.
 pub(crate) async fn handle(
     uploads: &Arc<Uploads>,
-    transport: &mut ServerTransport,
+    (transport, slot): (&mut ServerTransport, &ConnectionSlot),
     inbox: &mut Vec<u8>,
     request: RequestHead,
 ) -> UploadReply {
@@ -64,6 +64,7 @@ pub(crate) async fn handle(
             return UploadReply { reply, bytes: Bytes::ZERO, body_read: body == RequestBody::None };
         }
     };
+    slot.receiving();
     let received = async {
         // A client that has sent part of the body with the head does not wait for 100 Continue.
         if expects && inbox.is_empty() {
@@ -81,15 +82,17 @@ pub(crate) async fn handle(
 /// Starts an upload; waits for a superseded connection to end, and shortly for any other upload of the file.
 async fn begin(uploads: &Arc<Uploads>, request: RequestHead) -> Result<UploadStart, Reply> {
     let began = Instant::now();
+    let path = TargetPath::parse(request.target());
+    let disk = uploads.static_files.disks.of(path.as_ref().map_or(&[], TargetPath::names));
     let request = Arc::new(request);
     loop {
         let (uploads, request) = (Arc::clone(uploads), Arc::clone(&request));
-        match spawn_blocking(move || uploads.begin(&request)).await {
+        match disk.run(move || uploads.begin(&request)).await {
             Ok(Ok(begun)) => return Ok(begun),
             Ok(Err(NotStarted::Refused(reply))) => return Err(reply),
             Ok(Err(why)) if began.elapsed() < longest_wait(&why) => sleep(START_RETRY_INTERVAL).await,
             Ok(Err(_)) => return Err(refusal::busy()),
-            Err(error) => return Err(refusal::exhausted(&error)),
+            Err(error) => return Err(error.reply()),
         }
     }
 }
@@ -236,7 +239,10 @@ impl HandlerError {
 /// Sends an interim response (RFC 9110, section 15.2).
 async fn inform(transport: &mut ServerTransport, limits: &Limits, text: &[u8]) -> Result<(), HandlerError> {
     let mut outgoing = Outgoing::new([Piece::Text(text.to_vec())]);
-    transport.send(&mut outgoing, limits).await.map_err(HandlerError::Disconnected)
+    transport
+        .send(&mut outgoing, limits, (&AtomicU64::new(0), None))
+        .await
+        .map_err(HandlerError::Disconnected)
 }
 
 /// Cancels an upload when its connection's task is dropped, such as at the end of the server.

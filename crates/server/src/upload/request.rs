@@ -192,11 +192,12 @@ impl AddRange {
     }
 }
 
-/// Returns whether an existing file may be replaced; refuses conditions other than `If-None-Match: *`.
+/// Returns whether an existing file may be replaced; refuses conditions other than `If-None-Match: *`, and `If-Match` of a PUT,
+/// which is compared with the file later.
 fn may_replace(request: &RequestHead) -> Result<bool, Reply> {
-    let unknown =
-        || Reply::text(412, "the only condition for writing that is known here is If-None-Match: *");
-    if ["if-match", "if-unmodified-since"].iter().any(|name| request.header(name).is_some()) {
+    let unknown = || Reply::text(412, "writing knows the conditions If-None-Match: *, and for PUT If-Match");
+    let unknown_match = request.method() != "PUT" && request.header("if-match").is_some();
+    if unknown_match || request.header("if-unmodified-since").is_some() {
         return Err(unknown());
     }
     match request.list("if-none-match") {
@@ -303,7 +304,7 @@ mod tests {
             ("DELETE /f?upload=00112233445566778899aabbccddeeff", vec![chunked], 400),
             ("PUT /f", vec!["Content-Range: bytes 0-1/2"], 400),
             ("PUT /f", vec!["Content-Encoding: gzip"], 415),
-            ("PUT /f", vec!["If-Match: \"a\""], 412),
+            ("PATCH /f?upload=00112233445566778899aabbccddeeff", vec!["If-Match: \"a\""], 412),
             ("PUT /f", vec!["If-None-Match: \"a\""], 412),
             ("PUT /f", vec!["If-None-Match: *", "If-None-Match: \"a\""], 412),
             (PART, vec![TYPE, "If-Unmodified-Since: Sun, 22 Nov 2026 00:00:00 GMT"], 412),

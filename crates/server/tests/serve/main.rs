@@ -13,6 +13,7 @@ mod pace;
 mod pages;
 mod paths;
 mod ranges;
+mod replicas;
 mod shutdown;
 mod site;
 mod tls;

@@ -40,7 +40,7 @@ impl Site {
         let thread = std::thread::spawn(|| {
             let runtime = tokio::runtime::Builder::new_multi_thread()
                 .enable_all()
-                .max_blocking_threads(16)
+                .max_blocking_threads(128)
                 .build()
                 .unwrap();
             runtime.block_on(server.run()).unwrap()

@@ -1,7 +1,7 @@
 //! HTTPS with a certificate that curl verifies.
 
 use longhaul_server::{Config, ServeError, Server, TlsFiles};
-use rcgen::CertifiedKey;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedKey, IsCa, Issuer, KeyPair};
 
 use crate::site::{Site, curl, noise, same};
 
@@ -9,7 +9,7 @@ use crate::site::{Site, curl, noise, same};
 pub(crate) fn files(dir: &std::path::Path) -> TlsFiles {
     let CertifiedKey { cert, signing_key } =
         rcgen::generate_simple_self_signed(["127.0.0.1".to_owned(), "localhost".to_owned()]).unwrap();
-    let files = TlsFiles { cert: dir.join("cert.pem"), key: dir.join("key.pem") };
+    let files = TlsFiles { cert: dir.join("cert.pem"), key: dir.join("key.pem"), client_ca: None };
     std::fs::write(&files.cert, cert.pem()).unwrap();
     std::fs::write(&files.key, signing_key.serialize_pem()).unwrap();
     files
@@ -73,7 +73,7 @@ fn bad_files_are_named() {
     std::fs::write(&empty, "nothing").unwrap();
     let bind = |cert: &std::path::Path, key: &std::path::Path| {
         let mut config = Config::new(dir.path(), "127.0.0.1:0".parse().unwrap());
-        config.tls = Some(TlsFiles { cert: cert.to_owned(), key: key.to_owned() });
+        config.tls = Some(TlsFiles { cert: cert.to_owned(), key: key.to_owned(), client_ca: None });
         Server::bind(config).err().map(|error| (error.to_string(), error))
     };
     assert!(bind(&good.cert, &good.key).is_none());
@@ -122,3 +122,55 @@ fn renewed_certificate_is_shown_and_transfers_go_on() {
 
 /// The files are looked at each second; a busy host gets more time.
 const LONGEST_RENEWAL: std::time::Duration = std::time::Duration::from_secs(20);
+
+/// Writes a certificate of a client and its key, signed by a new authority; returns the names of the authority's, the client's and the
+/// key's file.
+fn client(dir: &std::path::Path, name: &str) -> [String; 3] {
+    let (authority_key, key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+    let mut authority = CertificateParams::new(Vec::new()).unwrap();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority_text = authority.self_signed(&authority_key).unwrap().pem();
+    let issuer = Issuer::new(authority, authority_key);
+    let certificate = CertificateParams::new(vec![name.to_owned()]).unwrap();
+    let certificate = certificate.signed_by(&key, &issuer).unwrap().pem();
+    let texts = [authority_text, certificate, key.serialize_pem()];
+    ["authority", "certificate", "key"].map(|kind| {
+        let path = dir.join(format!("{name}-{kind}.pem"));
+        let at = ["authority", "certificate", "key"].iter().position(|other| *other == kind).unwrap();
+        std::fs::write(&path, &texts[at]).unwrap();
+        path.to_str().unwrap().to_owned()
+    })
+}
+
+#[test]
+fn only_clients_with_a_certificate_of_the_authority_are_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut tls = files(dir.path());
+    let [authority, certificate, key] = client(dir.path(), "ann");
+    let [_, other_certificate, other_key] = client(dir.path(), "eve");
+    tls.client_ca = Some(authority.into());
+    let cert = tls.cert.to_str().unwrap().to_owned();
+    let site = Site::with(|config| config.tls = Some(tls));
+    site.write("f", b"content");
+    let url = format!("https://{}/f", site.address);
+    let get = |args: &[&str]| curl(&[&["--cacert", cert.as_str(), url.as_str()], args].concat());
+    let Some((code, text)) = get(&["--cert", &certificate, "--key", &key]) else { return };
+    assert_eq!((code, text.as_slice()), (0, b"content".as_slice()));
+    assert_ne!(get(&[]).unwrap(), (0, b"content".to_vec()));
+    let stranger = get(&["--cert", &other_certificate, "--key", &other_key]).unwrap();
+    assert!(stranger.0 != 0 && stranger.1.is_empty(), "{stranger:?}");
+    assert!(get(&[]).unwrap().0 != 0);
+}
+
+#[test]
+fn file_without_a_client_authority_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut tls = files(dir.path());
+    let empty = dir.path().join("empty.pem");
+    std::fs::write(&empty, "nothing").unwrap();
+    tls.client_ca = Some(empty);
+    let mut config = Config::new(dir.path(), "127.0.0.1:0".parse().unwrap());
+    config.tls = Some(tls);
+    let error = Server::bind(config).err().unwrap().to_string();
+    assert!(error.contains("empty.pem") && error.contains("client authority"), "{error}");
+}

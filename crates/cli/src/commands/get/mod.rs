@@ -373,7 +373,7 @@ fn of_metalink(path: &Path, args: &GetArgs) -> anyhow::Result<Vec<RemoteFile>> {
 /// Makes the options that all files share; `several` files may have them. Logins are for the server of the `first` URL only.
 fn options(args: &GetArgs, several: bool, first: Option<&Url>) -> anyhow::Result<JobOptions> {
     let common = &args.transfer;
-    first.map_or(Ok(()), |url| common.refuse_cleartext(url))?;
+    first.into_iter().for_each(|url| common.warn_of_cleartext(url));
     Ok(JobOptions {
         streams: args.streams.wanted()?,
         memory: args.memory.memory(),
@@ -425,8 +425,8 @@ fn client(args: &GetArgs, several: bool) -> anyhow::Result<ClientConfig> {
             bail!("{} is a name for partial files; give the record another", record.display());
         }
     }
-    let mut urls = args.sources.iter().filter_map(Operand::url).chain(&args.mirror);
-    urls.try_for_each(|url| args.transfer.refuse_cleartext_login(url))?;
+    let urls = args.sources.iter().filter_map(Operand::url).chain(&args.mirror);
+    urls.for_each(|url| args.transfer.warn_of_cleartext_login(url));
     let mut client = args.transfer.client()?;
     if args.transfer.pace != Pace::Auto && !client.headers.iter().any(|header| header.is(PACE_HEADER)) {
         client.headers.push(HeaderField::new(PACE_HEADER, &args.transfer.pace.header())?);
