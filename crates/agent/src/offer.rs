@@ -104,7 +104,7 @@ impl Queue {
             }
             let transfer = self.transfer(id)?;
             match transfer.state {
-                TransferState::Done => return Ok(()),
+                TransferState::Done => return judge_complete(&transfer, size),
                 TransferState::Queued | TransferState::Running if Instant::now() < end => {}
                 TransferState::Queued | TransferState::Running => {
                     let waited = ANSWER_TIMEOUT.as_secs();
@@ -139,6 +139,16 @@ impl Queue {
             tracing::warn!("transfer {id} stays in the list although it was refused: {error}");
         }
     }
+}
+
+/// Accepts a small file that was complete before its answer was looked at, unless the browser was sent another one; that is removed.
+fn judge_complete(transfer: &Transfer, offered: Option<u64>) -> Result<(), QueueError> {
+    let opened = Opened { size: Some(transfer.bytes), resumable: true };
+    let Some(why) = opened.refusal(offered) else { return Ok(()) };
+    if let Err(error) = fs::remove_file(&transfer.path) {
+        tracing::warn!("{} stays although its offer was refused: {error}", transfer.path);
+    }
+    Err(QueueError::Refused(why))
 }
 
 /// Returns the name, with a number before its extension where a file or a partial file of that name is there: a browser asks no more
