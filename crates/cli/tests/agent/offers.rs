@@ -19,7 +19,8 @@ fn nothing_is_kept(home: &Home) {
 #[test]
 fn same_file_is_taken_over() {
     let (home, bytes) = (Home::new(), content(3_000_000, 1));
-    let (status, taken) = offer(&home, &Server::of(File::new(bytes.clone())), 3_000_000);
+    let file = File { fields: "Accept-Ranges: bytes\r\n".to_owned(), ..File::new(bytes.clone()) };
+    let (status, taken) = offer(&home, &Server::of(file), 3_000_000);
     assert_eq!(status, 200, "{taken}");
     home.wait_for_state(taken["id"].as_i64().unwrap(), "done");
     same(home.files().join("f.bin"), &bytes);
