@@ -3,6 +3,7 @@
 import { api } from "./browser_api";
 import type { RequestLog } from "./request_log";
 import { fileName, withoutFolder } from "./rules";
+import { loadSettings } from "./settings";
 import type { Takeover } from "./takeover";
 
 /** A download that is older, milliseconds, was begun in an earlier session. */
@@ -17,6 +18,7 @@ async function created(item: chrome.downloads.DownloadItem, takeover: Takeover, 
   if (item.state !== "in_progress" || Date.now() - Date.parse(item.startTime) > MAX_AGE) return;
   // blob: and data: URLs are the page's own bytes: no server has them.
   if (!/^https?:/i.test(item.finalUrl) || item.byExtensionId) return;
+  if (item.incognito && !(await loadSettings()).privateWindows) return;
   try {
     await api.downloads.pause(item.id);
   } catch {
@@ -36,9 +38,22 @@ async function created(item: chrome.downloads.DownloadItem, takeover: Takeover, 
     return false;
   });
   if (!taken) {
-    await api.downloads.resume(item.id).catch(() => undefined);
+    await resume(item.id);
     return;
   }
   await api.downloads.cancel(item.id).catch(() => undefined);
   await api.downloads.erase({ id: item.id });
+}
+
+/** Attempts to resume, and the time between two, milliseconds: a pause may take effect after the call for it has returned. */
+const RESUME_ATTEMPTS = 20;
+const RESUME_INTERVAL = 100;
+
+async function resume(id: number): Promise<void> {
+  for (let attempt = 0; attempt < RESUME_ATTEMPTS; attempt += 1) {
+    await api.downloads.resume(id).catch(() => undefined);
+    const [item] = await api.downloads.search({ id });
+    if (!item?.paused) return;
+    await new Promise((resolve) => setTimeout(resolve, RESUME_INTERVAL));
+  }
 }

@@ -19,15 +19,21 @@ export class Chromium {
   static async launch({ home, downloads, extension }) {
     const userDataDir = Chromium.userDataDir(home);
     await mkdir(path.join(userDataDir, "Default"), { recursive: true });
-    const preferences = { download: { default_directory: downloads, prompt_for_download: false } };
+    const preferences = {
+      download: { default_directory: downloads, prompt_for_download: false },
+      // As where the user has allowed a page several downloads at once.
+      profile: { default_content_setting_values: { automatic_downloads: 1 } },
+    };
     await writeFile(path.join(userDataDir, "Default", "Preferences"), JSON.stringify(preferences));
+    const folders = extension ? [path.resolve(extension, "chromium")] : false;
     const chromium = new Chromium();
     chromium.#browser = await puppeteer.launch({
       executablePath: "/usr/bin/chromium",
       headless: true,
       pipe: true,
       userDataDir,
-      enableExtensions: extension ? [path.resolve(extension, "chromium")] : false,
+      enableExtensions: folders,
+      extensionsEnabledInIncognito: folders || [],
       env: { ...process.env, HOME: home, XDG_CONFIG_HOME: path.join(home, ".config"), XDG_RUNTIME_DIR: path.join(home, "run") },
       args: ["--no-sandbox", "--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking"],
     });
@@ -50,8 +56,13 @@ export class Chromium {
     await this.#page.click(selector);
   }
 
-  async type(selector, text) {
-    await this.#page.type(selector, text);
+  /** Replaces the text of a field, by the keyboard. */
+  async fill(selector, text) {
+    await this.#page.click(selector);
+    await this.#page.keyboard.down("Control");
+    await this.#page.keyboard.press("a");
+    await this.#page.keyboard.up("Control");
+    await this.#page.keyboard.type(text);
   }
 
   /** Runs the body of a function in the page. */
@@ -67,6 +78,33 @@ export class Chromium {
   async openTab(url) {
     this.#page = await this.#browser.newPage();
     await this.open(url);
+  }
+
+  /** Opens `url` in a private window, and goes on there. */
+  async openPrivate(url) {
+    const extension = await this.#browser.waitForTarget((target) => target.type() === "service_worker");
+    const known = new Set(this.#browser.targets());
+    const opened = this.#browser.waitForTarget((target) => target.type() === "page" && !known.has(target));
+    await (await extension.worker()).evaluate((url) => chrome.windows.create({ url, incognito: true }), url);
+    this.#page = await (await opened).page();
+  }
+
+  /** Waits until Chromium itself has begun a download of this name in a private window, and cancels it. */
+  async privateDownload(name) {
+    const extension = await this.#browser.waitForTarget((target) => target.type() === "service_worker");
+    const seen = async (name) => {
+      const end = Date.now() + 10_000;
+      let all = [];
+      while (Date.now() < end) {
+        all = await chrome.downloads.search({});
+        const item = all.find((one) => one.incognito && one.url.endsWith(name) && !one.paused);
+        if (item) return chrome.downloads.cancel(item.id).then(() => "seen");
+        await new Promise((resolve) => setTimeout(resolve, 100));
+      }
+      return JSON.stringify(all.map((one) => [one.url, one.incognito, one.state, one.paused]));
+    };
+    const found = await (await extension.worker()).evaluate(seen, name);
+    if (found !== "seen") throw new Error(`Chromium has begun no private download of ${name}: ${found}`);
   }
 
   tabs() {

@@ -47,7 +47,9 @@ export class Firefox {
     await firefox.#send("WebDriver:NewSession", { pageLoadStrategy: "none" });
     await firefox.#send("WebDriver:SetTimeouts", { implicit: 10_000, script: 30_000, pageLoad: 30_000 });
     if (extension) {
-      await firefox.#send("Addon:Install", { path: path.resolve(extension, "firefox"), temporary: true });
+      await firefox.#send("Addon:Install", {
+        path: path.resolve(extension, "firefox"), temporary: true, allowPrivateBrowsing: true,
+      });
     }
     return firefox;
   }
@@ -69,8 +71,10 @@ export class Firefox {
     await this.#send("WebDriver:ElementClick", { id: value[ELEMENT] });
   }
 
-  async type(selector, text) {
+  /** Replaces the text of a field, by the keyboard. */
+  async fill(selector, text) {
     const { value } = await this.#send("WebDriver:FindElement", { using: "css selector", value: selector });
+    await this.#send("WebDriver:ElementClear", { id: value[ELEMENT] });
     await this.#send("WebDriver:ElementSendKeys", { id: value[ELEMENT], text });
   }
 
@@ -88,6 +92,28 @@ export class Firefox {
     const { handle } = await this.#send("WebDriver:NewWindow", { type: "tab" });
     await this.#send("WebDriver:SwitchToWindow", { handle });
     await this.open(url);
+  }
+
+  /** Opens `url` in a private window, and goes on there. */
+  async openPrivate(url) {
+    const { handle } = await this.#send("WebDriver:NewWindow", { type: "window", private: true });
+    await this.switchTo(handle);
+    await this.open(url);
+  }
+
+  /** Opens `url` in a tab of a fresh container, and goes on there. */
+  async openContainer(url) {
+    const before = await this.tabs();
+    await this.#inChrome(`
+      const { ContextualIdentityService } = ChromeUtils.importESModule("resource://gre/modules/ContextualIdentityService.sys.mjs");
+      const { userContextId } = ContextualIdentityService.create("work", "briefcase", "orange");
+      const { gBrowser } = Services.wm.getMostRecentWindow("navigator:browser");
+      const triggeringPrincipal = Services.scriptSecurityManager.createContentPrincipal(Services.io.newURI(${JSON.stringify(url)}), { userContextId });
+      gBrowser.selectedTab = gBrowser.addTab(${JSON.stringify(url)}, { userContextId, triggeringPrincipal });`);
+    let fresh;
+    while (!(fresh = (await this.tabs()).find((tab) => !before.includes(tab)))) await new Promise((resolve) => setTimeout(resolve, 50));
+    await this.switchTo(fresh);
+    await this.#until(`return document.readyState === "complete" && location.href !== "about:blank"`);
   }
 
   async tabs() {
@@ -128,6 +154,16 @@ export class Firefox {
     while (!(await this.evaluate(script).catch(() => false))) {
       if (Date.now() > end) throw new Error(`Firefox: in vain: ${script}`);
       await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+  }
+
+  /** Runs the body of an async function with the browser's own privileges. */
+  async #inChrome(script) {
+    await this.#send("Marionette:SetContext", { value: "chrome" });
+    try {
+      return (await this.#send("WebDriver:ExecuteScript", { script: `return (async () => { ${script} })();`, args: [], sandbox: null })).value;
+    } finally {
+      await this.#send("Marionette:SetContext", { value: "content" });
     }
   }
 

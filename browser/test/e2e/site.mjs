@@ -8,6 +8,8 @@ import path from "node:path";
 
 /** Above the extension's least size. */
 export const SIZE = 80 * 1024 * 1024;
+const MIB = 1024 * 1024;
+const SMALL = 1024;
 const TYPE = "application/octet-stream";
 
 export class Site {
@@ -53,6 +55,29 @@ export class Site {
         used.add("once");
         return sendWhole(response, file, "once.bin");
       }
+      // The agent repeats none of the Sec-Fetch fields.
+      const isBrowser = request.headers["sec-fetch-dest"] !== undefined;
+      if (url.pathname === "/app/other-size") {
+        return sendRange(request, response, file, { name: "other-size.bin", size: isBrowser ? SIZE : SIZE / 2, rate: 40 * MIB });
+      }
+      if (url.pathname === "/app/login-page") {
+        if (isBrowser) return sendWhole(response, file, "login-page.bin");
+        return void response.writeHead(200, { "Content-Type": "text/html" }).end("<title>Log in</title>");
+      }
+      if (url.pathname === "/app/store") {
+        response.writeHead(200, { "Content-Type": "text/html", "Set-Cookie": `store=${url.searchParams.get("name")}; HttpOnly; Path=/` });
+        return void response.end(STORE_PAGE);
+      }
+      if (url.pathname === "/app/of-store") {
+        const store = /store=(\w+)/.exec(request.headers.cookie ?? "")?.[1];
+        if (!store) return void response.writeHead(403).end();
+        return sendRange(request, response, file, { name: `of-${store}.bin`, rate: 40 * MIB });
+      }
+      if (url.pathname === "/app/burst") {
+        response.writeHead(200, { "Content-Type": "text/html" });
+        return void response.end(burstPage(Number(url.searchParams.get("count"))));
+      }
+      if (url.pathname.startsWith("/app/small/")) return sendSmall(request, response, path.basename(url.pathname));
       if (url.pathname === "/app/post") {
         if (request.method !== "POST") return void response.writeHead(405).end();
         return sendWhole(response, file, "posted.bin");
@@ -61,7 +86,8 @@ export class Site {
         // A signed link: the signature expires.
         const valid = url.searchParams.get("signature") === (this.expired ? "fresh" : "first");
         if (!valid) return void response.writeHead(403).end();
-        return sendRange(request, response, file, "signed.bin", 4 * 1024 * 1024, () => this.expired && url.searchParams.get("signature") === "first");
+        const cut = () => this.expired && url.searchParams.get("signature") === "first";
+        return sendRange(request, response, file, { name: "signed.bin", rate: 4 * MIB, cut });
       }
       if (url.pathname === "/app/signed-page") {
         response.writeHead(200, { "Content-Type": "text/html" });
@@ -90,15 +116,15 @@ function sendWhole(response, file, name) {
   createReadStream(file).pipe(response);
 }
 
-/** Answers a range at `rate` bytes a second, and breaks off once `cut` says so. */
-function sendRange(request, response, file, name, rate, cut) {
+/** Answers a range of the file's first `size` bytes at `rate` bytes a second, and breaks off once `cut` says so. */
+function sendRange(request, response, file, { name, rate, size = SIZE, cut = () => false }) {
   const match = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? "");
   const start = match ? Number(match[1]) : 0;
-  const end = match?.[2] ? Math.min(Number(match[2]), SIZE - 1) : SIZE - 1;
+  const end = match?.[2] ? Math.min(Number(match[2]), size - 1) : size - 1;
   response.writeHead(match ? 206 : 200, {
-    "Content-Type": TYPE, "Content-Length": end - start + 1, ETag: '"signed-1"', "Accept-Ranges": "bytes",
+    "Content-Type": TYPE, "Content-Length": end - start + 1, ETag: `"${name}-${size}"`, "Accept-Ranges": "bytes",
     "Content-Disposition": `attachment; filename="${name}"`,
-    ...(match ? { "Content-Range": `bytes ${start}-${end}/${SIZE}` } : {}),
+    ...(match ? { "Content-Range": `bytes ${start}-${end}/${size}` } : {}),
   });
   const stream = createReadStream(file, { start, end, highWaterMark: Math.round(rate / 20) });
   const timer = setInterval(() => {
@@ -114,6 +140,32 @@ function sendRange(request, response, file, name, rate, cut) {
     clearInterval(timer);
     stream.destroy();
   });
+}
+
+/** Answers with a small file, or a range of it, whose end comes late enough that Chromium can pause it. */
+function sendSmall(request, response, name) {
+  const match = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? "");
+  const start = match ? Number(match[1]) : 0;
+  const end = match?.[2] ? Math.min(Number(match[2]), SMALL - 1) : SMALL - 1;
+  const body = Buffer.alloc(end - start + 1);
+  response.writeHead(match ? 206 : 200, {
+    "Content-Type": TYPE, "Content-Length": body.length, ETag: '"small"', "Accept-Ranges": "bytes",
+    "Content-Disposition": `attachment; filename="${name}"`,
+    ...(match ? { "Content-Range": `bytes ${start}-${end}/${SMALL}` } : {}),
+  });
+  response.write(body.subarray(1));
+  setTimeout(() => response.end(body.subarray(0, 1)), 1_000);
+}
+
+function burstPage(count) {
+  return `<!doctype html><title>Many</title><script>
+for (let i = 0; i < ${count}; i += 1) {
+  const frame = document.createElement("iframe");
+  frame.hidden = true;
+  frame.src = "/app/small/" + i + ".bin";
+  document.documentElement.append(frame);
+}
+</script>`;
 }
 
 async function startNginx(folder, root, application, setUrl) {
@@ -159,15 +211,21 @@ http {
   }
 }
 
+const STORE_PAGE = `<!doctype html><title>Store</title><a id="of-store" href="/app/of-store">the file of this store</a>`;
+
 const PAGE = `<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Data sets</title>
 <h1>Data sets</h1>
 <ul>
 <li><a id="plain" href="/plain.bin">plain</a>
+<li><a id="private-link" href="/private-link.bin">for private windows</a>
 <li><a id="guarded" href="/guarded.bin">guarded by a cookie</a>
 <li><a id="once" href="/app/once">works once</a>
 <li><form method="post" action="/app/post"><button id="post">result of a POST</button></form>
 <li><a id="no-ranges" href="/no-ranges.bin">without ranges</a>
+<li><a id="other-size" href="/app/other-size">another size for the agent</a>
+<li><a id="login-page" href="/app/login-page">a page for the agent</a>
+<li><a id="small" href="/app/small/small.bin">small</a>
 <li><a id="slow" href="/slow.bin">slow</a>
 <li><a id="basic" href="/basic.bin">behind a password</a>
 <li><a id="blank" href="/blank.bin" target="_blank">in a new tab</a>

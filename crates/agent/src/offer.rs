@@ -104,7 +104,11 @@ impl Queue {
             }
             let transfer = self.transfer(id)?;
             match transfer.state {
-                TransferState::Done => return Ok(()),
+                TransferState::Done => {
+                    // A small file may be complete before its answer was looked at.
+                    let opened = Opened { size: Some(transfer.bytes), resumable: true };
+                    return opened.refusal(size).map_or(Ok(()), |why| Err(QueueError::Refused(why)));
+                }
                 TransferState::Queued | TransferState::Running if Instant::now() < end => {}
                 TransferState::Queued | TransferState::Running => {
                     let waited = ANSWER_TIMEOUT.as_secs();
@@ -122,7 +126,7 @@ impl Queue {
         }
     }
 
-    /// Ends a transfer and removes all of it: row, record and partial file.
+    /// Ends a transfer and removes all of it: row, record and file, partial or complete.
     fn withdraw(&self, id: i64) {
         let part = self.row(id).ok().and_then(|row| row.part);
         // It may have ended by itself.
@@ -130,6 +134,12 @@ impl Queue {
         let end = Instant::now() + END_TIMEOUT;
         while self.live(id).is_some() && Instant::now() < end {
             std::thread::sleep(LOOK);
+        }
+        if let Ok(ended) = self.transfer(id)
+            && ended.state == TransferState::Done
+        {
+            // Complete before it was refused: a run replaces no file, so this one is its own.
+            let _ = fs::remove_file(&ended.path);
         }
         for file in part.iter().flat_map(|part| files_beside(&part.target)) {
             // The run removes what it cannot resume.

@@ -8,5 +8,6 @@ mod kills;
 mod limits;
 mod links;
 mod loopback;
+mod offers;
 mod support;
 mod transfers;
