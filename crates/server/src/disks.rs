@@ -80,7 +80,8 @@ impl Disks {
         path.extend(names.iter().map(|name| OsString::from_vec(name.clone())));
         let mut state = self.lock();
         state.refresh();
-        let mount = state.mounts.iter().rev().filter(|(point, _)| path.starts_with(point));
+        let mount = state.mounts.iter().filter(|(point, _)| path.starts_with(point));
+        // Of two at one place the later one, which covers the other.
         let device = mount.max_by_key(|(point, _)| point.as_os_str().len());
         let device = device.map(|(_, device)| device.clone()).unwrap_or_default();
         state.disks.entry(device).or_insert_with(|| Disk::new(self.deadline)).clone()
