@@ -1,4 +1,4 @@
-//! Receives datagrams in batches, with the kernel's time of their arrival.
+//! Receives datagrams in batches, with the kernel's time of their arrival; those that it has merged are cut apart.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -12,8 +12,8 @@ use crate::sockopt::set;
 
 /// Datagrams of one call: a call costs as much as some ten of them.
 const BATCH: usize = 32;
-/// Room for the control message that holds a time (CMSG_SPACE of a timespec is 32 bytes), and to spare.
-const CONTROL: usize = 64;
+/// Room for the control messages that hold a time and a size (CMSG_SPACE of a timespec is 32 bytes, of an int 24), and to spare.
+const CONTROL: usize = 128;
 
 /// Makes the kernel note the time at which each datagram arrives (SO_TIMESTAMPNS).
 ///
@@ -23,13 +23,30 @@ pub fn enable_timestamps(socket: impl AsFd) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1 as c_int)
 }
 
+/// Lets the kernel pass on in one piece datagrams of one size that came together (UDP_GRO, Linux 5.0).
+///
+/// # Errors
+/// ENOPROTOOPT of an older kernel.
+pub fn enable_merging(socket: impl AsFd) -> io::Result<()> {
+    set(socket, libc::SOL_UDP, libc::UDP_GRO, 1 as c_int)
+}
+
 /// Memory for a batch of datagrams, and the last batch.
 #[derive(Debug)]
 pub struct DatagramBatch {
     /// [`BATCH`] buffers of `largest` bytes.
     data: Vec<u8>,
     largest: usize,
-    received: Vec<(usize, Option<Duration>)>,
+    received: Vec<Received>,
+}
+
+/// What a buffer holds.
+#[derive(Debug, Clone, Copy)]
+struct Received {
+    length: usize,
+    at: Option<Duration>,
+    /// The size of each datagram but the last, where the kernel has merged several.
+    each: Option<usize>,
 }
 
 /// The buffer of a control message, aligned as `cmsghdr` is.
@@ -82,7 +99,7 @@ impl DatagramBatch {
         };
         let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
         self.received.extend(
-            headers[..count].iter().map(|header| (header.msg_len as usize, arrival(&header.msg_hdr))),
+            headers[..count].iter().map(|header| Received::of(&header.msg_hdr, header.msg_len as usize)),
         );
         Ok(())
     }
@@ -90,23 +107,42 @@ impl DatagramBatch {
     /// Returns the datagrams of the last batch, and the time since 1970 at which the kernel received each.
     pub fn datagrams(&self) -> impl Iterator<Item = (&[u8], Option<Duration>)> {
         let buffers = self.data.chunks_exact(self.largest);
-        self.received
-            .iter()
-            .zip(buffers)
-            .map(|((length, at), buffer)| (&buffer[..(*length).min(buffer.len())], *at))
+        self.received.iter().zip(buffers).flat_map(|(received, buffer)| {
+            let filled = &buffer[..received.length.min(buffer.len())];
+            filled
+                .chunks(received.each.unwrap_or(filled.len()).max(1))
+                .map(|datagram| (datagram, received.at))
+        })
     }
 }
 
-/// Reads the time out of a header's control messages.
-fn arrival(header: &msghdr) -> Option<Duration> {
-    // SAFETY: the kernel has filled the control buffer that the header points to, and set its length; it is still alive.
-    let message = unsafe { libc::CMSG_FIRSTHDR(header).as_ref() }?;
-    if (message.cmsg_level, message.cmsg_type) != (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) {
-        return None;
+impl Received {
+    /// Reads time and size out of a header's control messages.
+    fn of(header: &msghdr, length: usize) -> Self {
+        let mut received = Self { length, at: None, each: None };
+        // SAFETY: the kernel has filled the control buffer that the header points to, and set its length; it is still alive.
+        let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
+        // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR return null or a whole header within the control buffer.
+        while let Some(message) = unsafe { next.as_ref() } {
+            match (message.cmsg_level, message.cmsg_type) {
+                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+                    // SAFETY: a message of this type holds a timespec; it may not be aligned as one.
+                    let time = unsafe { libc::CMSG_DATA(message).cast::<timespec>().read_unaligned() };
+                    let parts = u64::try_from(time.tv_sec).ok().zip(u32::try_from(time.tv_nsec).ok());
+                    received.at = parts.map(|(seconds, nanos)| Duration::new(seconds, nanos));
+                }
+                (libc::SOL_UDP, libc::UDP_GRO) => {
+                    // SAFETY: a message of this type holds an int; it may not be aligned as one.
+                    let size = unsafe { libc::CMSG_DATA(message).cast::<c_int>().read_unaligned() };
+                    received.each = usize::try_from(size).ok();
+                }
+                _ => {}
+            }
+            // SAFETY: as above.
+            next = unsafe { libc::CMSG_NXTHDR(header, next) };
+        }
+        received
     }
-    // SAFETY: a message of this type holds a timespec; it may not be aligned as one.
-    let time = unsafe { libc::CMSG_DATA(message).cast::<timespec>().read_unaligned() };
-    Some(Duration::new(u64::try_from(time.tv_sec).ok()?, u32::try_from(time.tv_nsec).ok()?))
 }
 
 #[cfg(test)]
@@ -141,6 +177,22 @@ mod tests {
             }
         }
         assert_eq!(seen, (0..40).map(|n| (n, 10 + usize::from(n))).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn merged_datagrams_are_cut_apart() {
+        let (near, far) = pair();
+        enable_timestamps(&far).unwrap();
+        enable_merging(&far).unwrap();
+        crate::send_options::set_segment_size(&near, longhaul_core::units::Bytes::new(100)).unwrap();
+        // Loopback passes on in one piece what was sent in one.
+        let sent: Vec<u8> = (0..450_u32).map(|n| (n / 100) as u8).collect();
+        near.send(&sent).unwrap();
+        let mut batch = DatagramBatch::new(2000);
+        batch.receive(&far).unwrap();
+        let seen: Vec<_> =
+            batch.datagrams().map(|(datagram, at)| (datagram.to_vec(), at.is_some())).collect();
+        assert_eq!(seen, sent.chunks(100).map(|chunk| (chunk.to_vec(), true)).collect::<Vec<_>>());
     }
 
     #[test]

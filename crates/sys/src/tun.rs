@@ -15,9 +15,9 @@ pub const VNET_HEADER_LEN: usize = 10;
 /// What the kernel may leave for the TUN's reader to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offload {
-    /// Checksums only: every packet fits the MTU.
+    /// Checksums, and segmentation of UDP where the kernel has it (Linux 6.2): TCP's packets fit the MTU.
     Checksum,
-    /// Checksums and TCP segmentation: super-packets of up to 64 KiB.
+    /// Segmentation of TCP too: super-packets of up to 64 KiB.
     Segmentation,
 }
 
@@ -60,10 +60,9 @@ impl Tun {
                 libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN
             }
         };
-        // SAFETY: the descriptor is open and TUNSETOFFLOAD takes its flags by value.
-        if unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(flags)) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let udp = libc::TUN_F_USO4 | libc::TUN_F_USO6;
+        // Before Linux 6.2 the flags of UDP are unknown, and refused.
+        set_offload(&fd, flags | udp).or_else(|_| set_offload(&fd, flags))?;
         Ok(Self { fd })
     }
 
@@ -83,6 +82,12 @@ impl Tun {
         rustix::io::write(&self.fd, packet)?;
         Ok(())
     }
+}
+
+fn set_offload(fd: &OwnedFd, flags: libc::c_uint) -> io::Result<()> {
+    // SAFETY: the descriptor is open and TUNSETOFFLOAD takes its flags by value.
+    let refused = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(flags)) } < 0;
+    if refused { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 impl AsFd for Tun {

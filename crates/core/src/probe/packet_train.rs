@@ -18,6 +18,13 @@ pub struct Arrival {
     pub received: Duration,
 }
 
+impl Arrival {
+    /// Returns the time under way, in nanoseconds, with the clocks' unknown offset: only differences mean something.
+    fn one_way(&self) -> i128 {
+        self.received.as_nanos() as i128 - self.sent.as_nanos() as i128
+    }
+}
+
 /// A train of packets of one size, and which of them arrived.
 #[derive(Debug, Clone, Default)]
 pub struct PacketTrain {
@@ -64,6 +71,15 @@ impl PacketTrain {
         if self.count == 0 { 0.0 } else { f64::from(self.lost()) / f64::from(self.count) }
     }
 
+    /// Returns whether the train overflowed a queue on a path that loses the share `base` without one.
+    pub fn overflows(&self, base: f64) -> bool {
+        /// Random loss of a usable path is far less.
+        const SHARE: f64 = 0.05;
+        /// Of a short train a single loss is a large share.
+        const LEAST: u32 = 8;
+        self.lost() >= LEAST && self.loss() > base + SHARE
+    }
+
     /// Counts reordered packets: those that arrived after one of a higher number (RFC 4737, section 3.3).
     pub fn reordered(&self) -> u32 {
         let mut highest = None;
@@ -81,22 +97,80 @@ impl PacketTrain {
     ///
     /// Packets that arrive faster than a bottleneck sends queue before it and leave it back to back, whatever else is lost
     /// (Dovrolis et al., "What do packet dispersion techniques measure?", 2001; long trains, as here, measure what is left
-    /// beside cross traffic).
+    /// beside cross traffic). Where the sender paused for so long that the bottleneck stood idle, the longest part between two
+    /// pauses counts.
     pub fn dispersion(&self) -> Option<Dispersion> {
-        let received = span(self.arrivals.iter().map(|arrival| arrival.received))?;
-        let sent = span(self.arrivals.iter().map(|arrival| arrival.sent))?;
-        let bytes = Bytes::new(self.packet.get() * (self.arrivals.len() as u64).saturating_sub(1));
+        let arrivals = self.busy_part();
+        let received = span(arrivals.iter().map(|arrival| arrival.received))?;
+        let sent = span(arrivals.iter().map(|arrival| arrival.sent))?;
         if received.is_zero() {
             return None;
         }
+        // Packets that have one stamp came in one piece: the time runs from the end of the first piece on.
+        let first = arrivals.iter().map(|arrival| arrival.received).min()?;
+        let later = arrivals.iter().filter(|arrival| arrival.received > first).count() as u64;
+        let bytes = Bytes::new(self.packet.get() * later);
         // Where all stamps are one, the sender was faster than its clock.
         let sent_at = Rate::over(bytes, sent.max(Duration::from_nanos(1)));
         Some(Dispersion { rate: Rate::over(bytes, received), time: received, sent_at })
     }
 
-    /// Returns by how much the slowest packet took longer than the fastest: the longest wait in the path's queue.
+    /// Returns from the first arrival to the last.
+    pub fn duration(&self) -> Duration {
+        span(self.arrivals.iter().map(|arrival| arrival.received)).unwrap_or_default()
+    }
+
+    /// Returns the longest part during which the bottleneck always had a packet to send.
+    ///
+    /// A packet that comes long after the one before it, and has waited for less than that, met an idle bottleneck. A
+    /// receiver that is late sees the same gap, but its packet has waited for all of it.
+    fn busy_part(&self) -> &[Arrival] {
+        /// Shorter gaps are those of hosts that wake up and send or receive several packets at once.
+        const PAUSE: Duration = Duration::from_micros(500);
+        /// So many times the mean gap is one of a slow path.
+        const GAPS: u32 = 4;
+        let packets = u32::try_from(self.arrivals.len()).unwrap_or(u32::MAX).max(1);
+        let pause = PAUSE.max(self.duration() * GAPS / packets);
+        let least = self.arrivals.iter().map(Arrival::one_way).min().unwrap_or_default();
+        let meets_idle = |before: &Arrival, after: &Arrival| {
+            let gap = after.received.saturating_sub(before.received);
+            let waited = u128::try_from(after.one_way() - least).unwrap_or(0);
+            gap > pause && waited < gap.as_nanos() / 2
+        };
+        let parts = self.arrivals.chunk_by(|before, after| !meets_idle(before, after));
+        parts.max_by_key(|part| part.len()).unwrap_or_default()
+    }
+
+    /// Returns by how much longer than the fastest the packets took that found the queue all but full: those before which as many
+    /// as a burst has were dropped. The median, which a few late ones do not move; `None` where nothing was dropped.
+    pub fn full_queue_delay(&self) -> Option<Duration> {
+        // What this host has dropped leaves gaps too.
+        if self.dropped_here > 0 {
+            return None;
+        }
+        let least = self.arrivals.iter().map(Arrival::one_way).min()?;
+        let after = self.arrivals.iter().skip(1).map(|arrival| arrival.number).chain([self.count]);
+        let mut full: Vec<(i128, u32)> = self
+            .arrivals
+            .iter()
+            .zip(after)
+            .map(|(arrival, next)| (arrival.one_way() - least, next.saturating_sub(arrival.number + 1)))
+            .filter(|(_, dropped)| *dropped > 0)
+            .collect();
+        full.sort_unstable();
+        let half = full.iter().map(|(_, dropped)| u64::from(*dropped)).sum::<u64>() / 2;
+        let mut seen = 0;
+        let median = full.into_iter().find(|(_, dropped)| {
+            seen += u64::from(*dropped);
+            seen > half
+        })?;
+        Some(Duration::from_nanos(u64::try_from(median.0).unwrap_or(0)))
+    }
+
+    /// Returns by how much longer than the fastest one packet in fifty took: a wait in the path's queue, beside hosts that are late
+    /// at times.
     pub fn queueing_delay(&self) -> Duration {
-        delays(&self.arrivals).last().copied().unwrap_or_default()
+        usual_longest_delay(&self.arrivals)
     }
 }
 
@@ -109,10 +183,7 @@ pub fn usual_longest_delay(arrivals: &[Arrival]) -> Duration {
 
 /// Returns by how much longer than the fastest each packet took, ascending.
 fn delays(arrivals: &[Arrival]) -> Vec<Duration> {
-    // The clocks differ by an unknown offset, which the difference of two one-way times does not have.
-    let nanos = |time: Duration| time.as_nanos() as i128;
-    let mut times: Vec<i128> =
-        arrivals.iter().map(|arrival| nanos(arrival.received) - nanos(arrival.sent)).collect();
+    let mut times: Vec<i128> = arrivals.iter().map(Arrival::one_way).collect();
     times.sort_unstable();
     let least = times.first().copied().unwrap_or_default();
     times.into_iter().map(|time| Duration::from_nanos(u64::try_from(time - least).unwrap_or(0))).collect()
@@ -183,7 +254,8 @@ mod tests {
         let found = train(0..100).dispersion().unwrap();
         assert_eq!((found.rate, found.time), (Rate::bits_per_sec(12_000_000), MICRO(99_000)));
         assert!(found.is_path_limited());
-        assert_eq!(train(0..100).queueing_delay(), MICRO(99 * 999));
+        // The last of 50: the second from the end.
+        assert_eq!(train(0..100).queueing_delay(), MICRO(98 * 999));
     }
 
     #[test]
@@ -201,6 +273,52 @@ mod tests {
         assert_eq!(PacketTrain { dropped_here: 4, ..lossy }.lost(), 6);
         assert_eq!(train([0, 2, 1, 3, 5, 4].into_iter()).reordered(), 2);
         assert_eq!(PacketTrain::default().loss(), 0.0);
+    }
+
+    #[test]
+    fn pause_of_the_sender_is_not_the_paths_rate() {
+        let mut paused = train(0..100);
+        // 30 ms after the first 40 the queue has long been empty.
+        for arrival in &mut paused.arrivals[40..] {
+            arrival.sent += MICRO(70_000);
+            arrival.received += MICRO(30_000);
+        }
+        let found = paused.dispersion().unwrap();
+        assert_eq!((found.rate, found.time), (Rate::bits_per_sec(12_000_000), MICRO(59_000)));
+        assert!(found.is_path_limited() && paused.duration() == MICRO(129_000));
+    }
+
+    #[test]
+    fn late_receiver_does_not_divide_a_train() {
+        let mut late = train(0..100);
+        let at = late.arrivals[49].received;
+        late.arrivals[30..50].iter_mut().for_each(|arrival| arrival.received = at);
+        assert_eq!(late.dispersion().unwrap().time, MICRO(99_000));
+    }
+
+    #[test]
+    fn packets_of_one_stamp_are_one_piece() {
+        let mut pieces = train(0..100);
+        for arrival in &mut pieces.arrivals {
+            let end = arrival.number / 10 * 10 + 9;
+            arrival.received = MICRO(50_000 + 1000 * u64::from(end));
+        }
+        assert_eq!(pieces.dispersion().unwrap().rate, Rate::bits_per_sec(12_000_000));
+    }
+
+    #[test]
+    fn full_queue_is_told_by_the_packets_before_drops() {
+        // Of each burst of ten, three find room; the queue holds 20 ms. Two bursts are received late.
+        let mut full = train((0..100).filter(|number| number % 10 < 3));
+        for (index, arrival) in full.arrivals.iter_mut().enumerate() {
+            let place = index as u64 % 3;
+            let late = if (12..18).contains(&index) { 9000 } else { 0 };
+            arrival.received =
+                arrival.sent + MICRO(if index < 3 { place * 1000 } else { 18_000 + place * 1000 + late });
+        }
+        assert_eq!(full.full_queue_delay(), Some(MICRO(20_000)));
+        assert_eq!(PacketTrain { dropped_here: 1, ..full }.full_queue_delay(), None);
+        assert_eq!(train(0..100).full_queue_delay(), None);
     }
 
     #[test]

@@ -41,6 +41,8 @@ const LONG_ENOUGH: Duration = Duration::from_millis(20);
 const LARGEST_COUNT: u32 = 16_384;
 /// Trains of the final size; their median is the rate.
 const REPETITIONS: usize = 3;
+/// Trains that are sent again because their sender paused.
+const REPLACEMENTS: u32 = 3;
 /// Trains in a row of which nothing arrives before UDP counts as blocked.
 const SILENT_TRAINS: u32 = 2;
 
@@ -63,6 +65,8 @@ pub struct TrainSearch {
     /// The pace of further trains, once one back to back has overflowed the queue before it was long enough.
     pace: Option<Rate>,
     silent: u32,
+    /// How many trains may still be sent again.
+    replacements: u32,
     finals: Vec<TrainRate>,
 }
 
@@ -74,7 +78,8 @@ const PACED_TIMES: u32 = 2;
 impl TrainSearch {
     /// Starts with messages of `message` bytes.
     pub fn new(message: Bytes) -> Self {
-        Self { message, count: FIRST_COUNT, pace: None, silent: 0, finals: Vec::new() }
+        let replacements = REPLACEMENTS;
+        Self { message, count: FIRST_COUNT, pace: None, silent: 0, replacements, finals: Vec::new() }
     }
 
     /// Returns the next train; `None` where the search is over.
@@ -90,10 +95,12 @@ impl TrainSearch {
             return;
         };
         self.silent = 0;
-        if found.time >= LONG_ENOUGH || self.count >= LARGEST_COUNT || self.pace.is_some() {
+        if train.duration() >= LONG_ENOUGH && found.time < LONG_ENOUGH && self.replacements > 0 {
+            self.replacements -= 1;
+        } else if found.time >= LONG_ENOUGH || self.count >= LARGEST_COUNT || self.pace.is_some() {
             let is_path_limited = found.is_path_limited();
             self.finals.push(TrainRate { rate: found.rate, is_path_limited, fastest: found.sent_at });
-        } else if train.loss() > OVERFLOW {
+        } else if train.overflows(0.0) {
             // A longer train would only lose more: it lasts as long as the queue does.
             let pace = found.rate.scaled(ABOVE);
             let count = pace.bytes_in(LONG_ENOUGH * PACED_TIMES).get() / train.packet.get().max(1);
@@ -130,7 +137,7 @@ pub struct QueueSize {
     pub is_lower_bound: bool,
 }
 
-/// The search for the size of the queue before the bottleneck: trains back to back, until one overflows it.
+/// The search for the size of the queue before the bottleneck: trains back to back, until several have overflowed it.
 #[derive(Debug, Clone)]
 pub struct QueueSearch {
     message: Bytes,
@@ -140,31 +147,32 @@ pub struct QueueSearch {
     next: Bytes,
     /// The longest wait of packets so far.
     longest: Duration,
-    has_overflowed: bool,
+    /// The wait of a full queue, by each train that overflowed it.
+    full: Vec<Duration>,
 }
-
-/// A queue has overflowed where this share of a train is lost; random loss of a usable path is far less.
-const OVERFLOW: f64 = 0.05;
 
 impl QueueSearch {
     /// Starts on a path of `rate`, with messages of `message` bytes; sends no more than `budget`.
     pub fn new(message: Bytes, rate: Rate, budget: Bytes) -> Self {
         let next = rate.bytes_in(LONG_ENOUGH * 4);
-        Self { message, rate, budget, next, longest: Duration::ZERO, has_overflowed: false }
+        Self { message, rate, budget, next, longest: Duration::ZERO, full: Vec::new() }
     }
 
-    /// Returns the next train; `None` where the queue has overflowed or the budget is spent.
+    /// Returns the next train; `None` where the queue has overflowed often enough or the budget is spent.
     pub fn next_train(&self) -> Option<TrainPlan> {
         let packet = (self.message + UDP_HEADERS).get();
         // The rest of the budget goes into one train rather than into two of which neither is long enough.
-        let last = self.next.get().saturating_mul(u64::from(GROWTH)) > self.budget.get();
-        let bytes = if last { self.budget } else { self.next };
+        let is_last =
+            self.full.is_empty() && self.next.get().saturating_mul(u64::from(GROWTH)) > self.budget.get();
+        let bytes = if is_last { self.budget } else { self.next };
         let count = u32::try_from(bytes.get() / packet).unwrap_or(u32::MAX);
-        (!self.has_overflowed && count >= FIRST_COUNT).then_some(TrainPlan {
-            count,
-            message: self.message,
-            rate: None,
-        })
+        let is_over = self.full.len() >= REPETITIONS || bytes > self.budget;
+        (!is_over && count >= FIRST_COUNT).then_some(TrainPlan { count, message: self.message, rate: None })
+    }
+
+    /// Returns whether the size is known, if by one train only.
+    pub fn has_overflowed(&self) -> bool {
+        !self.full.is_empty()
     }
 
     /// Takes what became of a train of this search. `base` is the path's loss without a queue.
@@ -175,19 +183,28 @@ impl QueueSearch {
 
     /// Takes what became of a train that was sent for another search, at no cost to the budget.
     pub fn observe(&mut self, train: &PacketTrain, base: f64) {
-        let sent = train.packet * u64::from(train.count);
-        self.next = Bytes::new(self.next.get().max(sent.get().saturating_mul(u64::from(GROWTH))));
+        let sent = train.packet.get() * u64::from(train.count);
         self.longest = self.longest.max(train.queueing_delay());
-        self.has_overflowed |= train.loss() > base + OVERFLOW;
+        if train.overflows(base) {
+            self.full.push(train.full_queue_delay().unwrap_or(train.queueing_delay()));
+            // One that has filled the queue needs not be exceeded.
+            self.next = Bytes::new(sent);
+        } else if self.full.is_empty() {
+            self.next = Bytes::new(self.next.get().max(sent.saturating_mul(u64::from(GROWTH))));
+        }
     }
 
-    /// Returns the size: the longest wait times the rate, and the packet that waited; `None` where nothing waited.
+    /// Returns the size: the wait in it times the rate, and the packet that waited; `None` where nothing waited.
     pub fn size(&self) -> Option<QueueSize> {
         let packet = self.message + UDP_HEADERS;
-        (!self.longest.is_zero()).then(|| QueueSize {
-            size: self.rate.bytes_in(self.longest) + packet,
-            delay: self.longest,
-            is_lower_bound: !self.has_overflowed,
+        let mut full = self.full.clone();
+        full.sort_unstable();
+        let median = full.get(full.len() / 2).copied();
+        let delay = median.unwrap_or(self.longest);
+        (!delay.is_zero()).then(|| QueueSize {
+            size: self.rate.bytes_in(delay) + packet,
+            delay,
+            is_lower_bound: median.is_none(),
         })
     }
 }

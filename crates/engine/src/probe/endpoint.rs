@@ -373,6 +373,10 @@ fn find_queue(
     let mut search = QueueSearch::new(message, found.rate, budget);
     trains.iter().for_each(|train| search.observe(train, base));
     while let Some(plan) = search.next_train() {
+        // Further trains make the size surer; TCP needs its time too.
+        if search.has_overflowed() && findings.budget.time_left() < 3 * flow_time(findings.min_rtt()) {
+            break;
+        }
         search.record(&session.train(plan)?, base);
     }
     findings.path.queue = search.size().map(|queue| MeasuredQueue {

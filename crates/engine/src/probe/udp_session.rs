@@ -8,7 +8,7 @@ use longhaul_core::probe::message::{LARGEST_MESSAGE, Nonce, UdpOffer, UdpPacket,
 use longhaul_core::probe::packet_train::{Arrival, PacketTrain, UDP_HEADERS};
 use longhaul_core::probe::train_search::TrainPlan;
 use longhaul_core::units::{Bytes, Rtt};
-use longhaul_sys::datagram_batch::{DatagramBatch, enable_timestamps};
+use longhaul_sys::datagram_batch::{DatagramBatch, enable_merging, enable_timestamps};
 use longhaul_sys::sockopt::set_recv_buffer;
 use rustix::net::sockopt::{
     Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, ip_mtu, ipv6_mtu, set_ip_mtu_discover, set_ipv6_mtu_discover,
@@ -66,12 +66,15 @@ impl UdpSession {
         socket.connect((server, offer.port))?;
         set_recv_buffer(&socket, BUFFER)?;
         enable_timestamps(&socket)?;
+        if let Err(error) = enable_merging(&socket) {
+            tracing::debug!("datagrams of trains are received one by one: {error}");
+        }
         if server.is_ipv4() {
             set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DO)?;
         } else {
             set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::DO)?;
         }
-        let batch = DatagramBatch::new(LARGEST_MESSAGE.get().min(9000) as usize);
+        let batch = DatagramBatch::new(LARGEST_MESSAGE.as_usize());
         Ok(Self { socket, nonce, batch, next: 1, rtt, received: Bytes::ZERO })
     }
 

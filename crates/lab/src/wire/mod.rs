@@ -1,4 +1,4 @@
-//! Packets of a TUN device: a virtio header, then an IP packet or a TCP super-packet.
+//! Packets of a TUN device: a virtio header, then an IP packet or a super-packet of TCP or UDP.
 //!
 //! A super-packet (GSO) stands for several packets of at most the MTU with one header between them. On
 //! the emulated wire it counts as those packets, each with its own header.
@@ -24,41 +24,59 @@ const CSUM_START: usize = 6;
 const GSO_NONE: u8 = 0;
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
+const GSO_UDP_L4: u8 = 5;
 /// Set beside the type where the first packet, and only that, carries CWR.
 const GSO_ECN: u8 = 0x80;
+/// The length of UDP's header.
+const UDP_HEADER: usize = 8;
 
 /// How a frame divides into packets on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// IP and TCP header, in bytes; only for super-packets.
+    /// IP's header and TCP's or UDP's, in bytes; only for super-packets.
     header: usize,
-    /// Where the TCP header starts in the IP packet; only for super-packets.
-    tcp: usize,
-    /// TCP payload, or the whole packet where it is no super-packet.
+    /// Where the header of TCP or UDP starts in the IP packet; only for super-packets.
+    transport: usize,
+    /// What is behind the headers, or the whole packet where it is no super-packet.
     payload: usize,
-    /// TCP payload of each packet but the last.
+    /// The payload of each packet but the last.
     segment: usize,
 }
 
 impl Shape {
-    /// Reads a frame's shape. What is no valid TCP super-packet is one packet.
+    /// Reads a frame's shape. What is no valid super-packet is one packet.
     pub(crate) fn of(frame: &[u8]) -> Self {
         Self::of_super_packet(frame).unwrap_or_else(|| {
             let len = frame.len().saturating_sub(VNET_HEADER_LEN);
-            Self { header: 0, tcp: 0, payload: len, segment: len.max(1) }
+            Self { header: 0, transport: 0, payload: len, segment: len.max(1) }
         })
     }
 
     fn of_super_packet(frame: &[u8]) -> Option<Self> {
         let (vnet, packet) = frame.split_at_checked(VNET_HEADER_LEN)?;
-        if !matches!(vnet[GSO_TYPE] & !GSO_ECN, GSO_TCPV4 | GSO_TCPV6) {
-            return None;
-        }
         let segment = usize::from(get_ne(vnet, GSO_SIZE));
-        let tcp = usize::from(get_ne(vnet, CSUM_START));
-        let header = tcp + usize::from(packet.get(tcp + 12)? >> 4) * 4;
+        let transport = usize::from(get_ne(vnet, CSUM_START));
+        let least = match vnet[GSO_TYPE] & !GSO_ECN {
+            GSO_TCPV4 | GSO_TCPV6 => 20,
+            GSO_UDP_L4 => UDP_HEADER,
+            _ => return None,
+        };
+        let header = match least {
+            UDP_HEADER => transport + UDP_HEADER,
+            _ => transport + usize::from(packet.get(transport + 12)? >> 4) * 4,
+        };
         let payload = packet.len().checked_sub(header)?;
-        (segment > 0 && header >= tcp + 20 && tcp >= 20).then_some(Self { header, tcp, payload, segment })
+        (segment > 0 && header >= transport + least && transport >= 20).then_some(Self {
+            header,
+            transport,
+            payload,
+            segment,
+        })
+    }
+
+    /// Returns whether a super-packet is UDP's: TCP's header is longer.
+    fn is_udp(self) -> bool {
+        self.header - self.transport == UDP_HEADER
     }
 
     /// Returns how many packets the frame is on the wire.

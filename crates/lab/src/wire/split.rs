@@ -1,4 +1,4 @@
-//! Splits packets out of a TCP super-packet, so that the model drops single packets.
+//! Splits packets out of a super-packet, so that the model drops single packets.
 
 use std::ops::Range;
 
@@ -10,13 +10,14 @@ const FIN: u8 = 0x01;
 const PSH: u8 = 0x08;
 const CWR: u8 = 0x80;
 const PROTOCOL_TCP: u8 = 6;
+const PROTOCOL_UDP: u8 = 17;
 
 /// Appends to `out` the frame of the packets `run` of `frame`: a super-packet again where they are several.
 ///
 /// Headers become what the kernel's own segmentation makes of them: length, id and checksum of IP,
-/// sequence number of TCP; FIN and PSH stay on the last packet only, CWR on the first. The TCP
-/// checksum remains partial (the pseudo-header's sum), to be completed by the receiving kernel, as
-/// it was in `frame`.
+/// sequence number of TCP, length of UDP; FIN and PSH stay on the last packet only, CWR on the first. The
+/// checksum of TCP or UDP remains partial (the pseudo-header's sum), to be completed by the receiving kernel,
+/// as it was in `frame`.
 pub(crate) fn write_piece(frame: &[u8], shape: Shape, run: Range<usize>, out: &mut Vec<u8>) {
     let (vnet, packet) = frame.split_at(VNET_HEADER_LEN);
     let from = run.start * shape.segment;
@@ -38,22 +39,29 @@ pub(crate) fn write_piece(frame: &[u8], shape: Shape, run: Range<usize>, out: &m
         vnet[GSO_TYPE] &= !GSO_ECN;
     }
 
-    let pseudo_sum = fix_ip(packet, shape.tcp, run.start as u16);
-    let tcp = &mut packet[shape.tcp..];
-    let sequence = get_u32(tcp, 4).wrapping_add(from as u32);
-    tcp[4..8].copy_from_slice(&sequence.to_be_bytes());
+    let protocol = if shape.is_udp() { PROTOCOL_UDP } else { PROTOCOL_TCP };
+    let pseudo_sum = fix_ip(packet, shape.transport, protocol, run.start as u16);
+    let transport = &mut packet[shape.transport..];
+    if shape.is_udp() {
+        let length = transport.len() as u16;
+        transport[4..6].copy_from_slice(&length.to_be_bytes());
+        transport[6..8].copy_from_slice(&pseudo_sum.to_be_bytes());
+        return;
+    }
+    let sequence = get_u32(transport, 4).wrapping_add(from as u32);
+    transport[4..8].copy_from_slice(&sequence.to_be_bytes());
     if !is_last {
-        tcp[13] &= !(FIN | PSH);
+        transport[13] &= !(FIN | PSH);
     }
     if !is_first {
-        tcp[13] &= !CWR;
+        transport[13] &= !CWR;
     }
-    tcp[16..18].copy_from_slice(&pseudo_sum.to_be_bytes());
+    transport[16..18].copy_from_slice(&pseudo_sum.to_be_bytes());
 }
 
-/// Sets the IP header's length, id and checksum; returns the sum of TCP's pseudo-header (RFC 9293, 3.1).
-fn fix_ip(packet: &mut [u8], header: usize, id_offset: u16) -> u16 {
-    let tcp_len = packet.len() - header;
+/// Sets the IP header's length, id and checksum; returns the sum of the pseudo-header of TCP or UDP (RFC 9293, 3.1; RFC 768).
+fn fix_ip(packet: &mut [u8], header: usize, protocol: u8, id_offset: u16) -> u16 {
+    let length = packet.len() - header;
     let addresses = if packet[0] >> 4 == 4 {
         let total = packet.len() as u16;
         packet[2..4].copy_from_slice(&total.to_be_bytes());
@@ -68,7 +76,7 @@ fn fix_ip(packet: &mut [u8], header: usize, id_offset: u16) -> u16 {
         packet[4..6].copy_from_slice(&payload.to_be_bytes());
         8..40
     };
-    fold(sum(&packet[addresses]) + u32::from(PROTOCOL_TCP) + tcp_len as u32)
+    fold(sum(&packet[addresses]) + u32::from(protocol) + length as u32)
 }
 
 fn get_u32(bytes: &[u8], at: usize) -> u32 {

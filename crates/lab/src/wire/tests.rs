@@ -131,3 +131,51 @@ proptest! {
         }
     }
 }
+
+const UDP: usize = 8;
+
+/// Makes a super-packet of UDP as the kernel gives it: its length field counts all of it.
+fn udp_super_packet(v6: bool, segment: u16, payload: usize) -> Vec<u8> {
+    let ip = if v6 { 40 } else { 20 };
+    let mut frame = super_packet(v6, segment, 0);
+    frame.truncate(VNET_HEADER_LEN + ip + UDP);
+    frame[GSO_TYPE] = GSO_UDP_L4;
+    frame[VNET_HEADER_LEN + if v6 { 6 } else { 9 }] = 17;
+    let length = ((UDP + payload) as u16).to_be_bytes();
+    frame[VNET_HEADER_LEN + ip + 4..][..2].copy_from_slice(&length);
+    frame.extend((0..payload).map(|n| (n % 251) as u8));
+    frame
+}
+
+proptest! {
+    #[test]
+    fn pieces_of_udp_have_their_own_length_and_checksum(
+        v6: bool,
+        segment in 88_u16..9000,
+        payload in 1_usize..64_000,
+        cut in 1_usize..700,
+    ) {
+        let frame = udp_super_packet(v6, segment, payload);
+        let shape = Shape::of(&frame);
+        let count = payload.div_ceil(usize::from(segment));
+        prop_assert_eq!(shape.packets(), count);
+        let cut = cut.min(count - 1);
+        let mut whole = Vec::new();
+        for run in [0..cut, cut..count].into_iter().filter(|run| !run.is_empty()) {
+            let mut piece = Vec::new();
+            write_piece(&frame, shape, run.clone(), &mut piece);
+            let ip = if v6 { 40 } else { 20 };
+            let packet = &piece[VNET_HEADER_LEN..];
+            let big_endian = |at: usize| usize::from(u16::from_be_bytes([packet[at], packet[at + 1]]));
+            prop_assert_eq!(big_endian(ip + 4), packet.len() - ip);
+            let addresses = if v6 { 8..40 } else { 12..20 };
+            let pseudo = sum(&packet[addresses]) + 17 + (packet.len() - ip) as u32;
+            prop_assert_eq!(big_endian(ip + 6), usize::from(fold(pseudo)));
+            let is_several = run.len() > 1;
+            prop_assert_eq!(piece[GSO_TYPE], if is_several { GSO_UDP_L4 } else { GSO_NONE });
+            prop_assert_eq!(is_several, get_ne(&piece, GSO_SIZE) > 0);
+            whole.extend_from_slice(&packet[ip + UDP..]);
+        }
+        prop_assert!(whole == frame[frame.len() - payload..]);
+    }
+}
