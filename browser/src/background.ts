@@ -37,9 +37,16 @@ api.runtime.onInstalled.addListener(() => {
 
 api.contextMenus.onClicked.addListener((click, tab) => {
   const url = click.linkUrl ?? click.srcUrl;
-  const store = (tab as { cookieStoreId?: string } | undefined)?.cookieStoreId;
-  if (url) void takeover.add(url, click.pageUrl ?? "", store);
+  if (url) void cookieStoreOf(tab).then((store) => takeover.add(url, click.pageUrl ?? "", store));
 });
+
+/** Returns the cookie store of a tab: Firefox names it, Chromium lists the tabs of each. */
+async function cookieStoreOf(tab: chrome.tabs.Tab | undefined): Promise<string | undefined> {
+  const named = (tab as { cookieStoreId?: string } | undefined)?.cookieStoreId;
+  if (named !== undefined) return named;
+  const stores = await api.cookies.getAllCookieStores();
+  return stores.find((store) => tab?.id !== undefined && store.tabIds.includes(tab.id))?.id;
+}
 
 api.notifications.onClicked.addListener((id) => void notificationClicked(id));
 

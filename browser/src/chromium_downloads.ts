@@ -32,7 +32,8 @@ async function created(item: chrome.downloads.DownloadItem, takeover: Takeover, 
     mediaType: item.mime ?? "",
     name: withoutFolder(item.filename) || fileName(log.find(item.finalUrl)?.disposition ?? "", item.finalUrl),
     privateWindow: item.incognito,
-    cookieStore: undefined,
+    // Chromium's store of private windows is the second.
+    cookieStore: item.incognito ? "1" : "0",
   }).catch((error: unknown) => {
     console.error("the download stays with the browser:", error);
     return false;

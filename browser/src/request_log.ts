@@ -17,6 +17,8 @@ export interface LoggedRequest {
   /** The page that asked. */
   page: string;
   tab: number;
+  /** Firefox's cookie store of the request; undefined in Chromium. */
+  cookieStore: string | undefined;
   at: number;
 }
 
@@ -42,16 +44,17 @@ export class RequestLog {
     );
   }
 
-  /** Returns the latest request for `url`, where it is still remembered. */
-  find(url: string): LoggedRequest | null {
+  /** Returns the latest request for `url`, where it is still remembered and `store` is not another identity's. */
+  find(url: string, store?: string): LoggedRequest | null {
     const request = this.requests.get(url);
-    return request && Date.now() - request.at < MAX_AGE ? request : null;
+    const isOfStore = !store || !request?.cookieStore || request.cookieStore === store;
+    return request && isOfStore && Date.now() - request.at < MAX_AGE ? request : null;
   }
 
   private record(details: chrome.webRequest.OnSendHeadersDetails): void {
     const value = (name: string) =>
       details.requestHeaders?.find((header) => header.name.toLowerCase() === name)?.value ?? "";
-    const origin = details as { initiator?: string; documentUrl?: string; originUrl?: string };
+    const origin = details as { initiator?: string; documentUrl?: string; originUrl?: string; cookieStoreId?: string };
     this.requests.delete(details.url);
     this.requests.set(details.url, {
       method: details.method,
@@ -62,6 +65,7 @@ export class RequestLog {
       disposition: "",
       page: value("referer") || origin.documentUrl || origin.originUrl || origin.initiator || "",
       tab: details.tabId,
+      cookieStore: origin.cookieStoreId,
       at: Date.now(),
     });
     const oldest = this.requests.keys().next();

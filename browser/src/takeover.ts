@@ -30,7 +30,7 @@ export class Takeover {
   async offer(offer: Offer): Promise<boolean> {
     const reason = whyNot(offer, await loadSettings());
     if (reason !== null && reason !== "small" && reason !== "size unknown") return false;
-    const logged = this.log.find(offer.url) ?? this.log.find(offer.requested);
+    const logged = this.log.find(offer.url, offer.cookieStore) ?? this.log.find(offer.requested, offer.cookieStore);
     if (logged && logged.method !== "GET") return false;
     const request = await this.request(offer, logged);
     const dead = await this.deadLinks.match(offer);
@@ -50,9 +50,9 @@ export class Takeover {
     const offer: Offer = {
       url, requested: url, method: "GET", size: null, mediaType: "", name: "", privateWindow: false, cookieStore,
     };
-    const request = await this.request(offer, null);
-    if (page) Object.assign(request, { referrer: page, page_url: page });
     try {
+      const request = await this.request(offer, null);
+      if (page) Object.assign(request, { referrer: page, page_url: page });
       await this.host.request<Transfer>({ type: "add", request });
     } catch (error) {
       await this.notices.failed(error);
@@ -96,8 +96,9 @@ export class Takeover {
   }
 }
 
+/** Returns the cookies for `url`; none without a store, for they could be another identity's. */
 async function cookiesOf(url: string, storeId: string | undefined): Promise<string> {
-  if (!/^https?:/i.test(url)) return "";
-  const cookies = await api.cookies.getAll(storeId === undefined ? { url } : { url, storeId });
+  if (!/^https?:/i.test(url) || storeId === undefined) return "";
+  const cookies = await api.cookies.getAll({ url, storeId });
   return cookies.map((cookie) => `${cookie.name}=${cookie.value}`).join("; ");
 }

@@ -105,8 +105,8 @@ impl Queue {
             let transfer = self.transfer(id)?;
             match transfer.state {
                 TransferState::Done => {
-                    // A small file may be complete before its answer was looked at.
-                    let opened = Opened { size: Some(transfer.bytes), resumable: true };
+                    // A small file may be complete before its answer was looked at; its size alone shows that it is the offered one.
+                    let opened = Opened { size: Some(transfer.bytes), resumable: size.is_some() };
                     return opened.refusal(size).map_or(Ok(()), |why| Err(QueueError::Refused(why)));
                 }
                 TransferState::Queued | TransferState::Running if Instant::now() < end => {}

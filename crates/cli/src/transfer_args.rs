@@ -179,7 +179,8 @@ impl TransferArgs {
         if let Some(file) = &self.password_file {
             let password = token_file::read(file)
                 .with_context(|| format!("cannot read the password in {}", file.display()))?;
-            return Ok(format!("{user}:{password}"));
+            let name = user.split_once(':').map_or(user, |(name, _)| name);
+            return Ok(format!("{name}:{password}"));
         }
         match user.split_once(':') {
             Some((_, "")) => return Ok(user.to_owned()),

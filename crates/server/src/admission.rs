@@ -1,7 +1,8 @@
 //! Which connections may be open: a cap and a fair share of slots for each client. Pure: the time is passed in.
 //!
 //! A client at its cap replaces its own longest idle connection, or waits. Where all slots are taken, a client within its fair
-//! share gets a slot of the largest holder: that of its longest idle connection, else that of its slowest reply.
+//! share gets, in this order, the slot of the largest holder's longest idle connection, of its slowest reply if that is slow, of the
+//! longest idle connection of all clients, or of the slowest reply of the largest holder that has one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -11,6 +12,11 @@ use std::time::Duration;
 
 /// Replies younger than this are compared as if they were as old: their first bytes only fill the send buffer.
 const MIN_REPLY_AGE: Duration = Duration::from_secs(1);
+
+/// A reply of a lower rate, in bytes a second, ends before an idle connection does,
+const SLOW_REPLY: u64 = 64_000;
+/// once it has lasted this long.
+const SLOW_REPLY_AGE: Duration = Duration::from_secs(5);
 
 /// The limits of [`Admission`].
 #[derive(Debug, Clone, Copy)]
@@ -159,12 +165,12 @@ impl Admission {
         self.set(id, Activity::Idle(self.next_idle));
     }
 
-    /// Records that a connection answers a request.
-    pub(crate) fn replying(&mut self, id: ConnectionId, now: Duration) {
-        if let Some(connection) = self.connections.get(&id) {
-            connection.sent.store(0, Ordering::Relaxed);
-        }
+    /// Records that a connection answers a request; returns whether it still has its slot.
+    pub(crate) fn replying(&mut self, id: ConnectionId, now: Duration) -> bool {
+        let Some(connection) = self.connections.get(&id) else { return false };
+        connection.sent.store(0, Ordering::Relaxed);
         self.set(id, Activity::Replying { since: now });
+        true
     }
 
     /// Records that a connection receives an upload.
@@ -200,21 +206,36 @@ impl Admission {
         }
         let holders = self.by_count.len() + usize::from(holds == 0);
         let share = (self.params.connections / holders.max(1)).max(1);
-        match self.by_count.last() {
-            // What is left to the largest holder is no less than what the new connection's client then has.
-            Some(&(most, largest)) if most > share && most > holds + 1 => {
-                slot_of(self.least_useful(largest, now))
-            }
-            _ if holds < share => slot_of(self.idle.values().next().copied()),
-            _ => own_idle(),
-        }
+        // What is left to a larger holder is no less than what the new connection's client then has.
+        let larger = self.by_count.iter().rev().take_while(|(most, _)| *most > share && *most > holds + 1);
+        let mut larger = larger.map(|&(_, client)| client).peekable();
+        let largest = larger.peek().copied();
+        let idle_of_largest = || self.longest_idle(largest?);
+        let slow_reply = || self.slowest_reply(largest?, now).filter(|&id| self.is_slow(id, now));
+        let any_idle = || self.idle.values().next().copied().filter(|_| holds < share);
+        idle_of_largest()
+            .or_else(slow_reply)
+            .or_else(any_idle)
+            .or_else(|| larger.find_map(|client| self.slowest_reply(client, now)))
+            .map_or_else(own_idle, Slot::Of)
     }
 
-    /// Returns a client's longest idle connection, else that of its slowest reply.
-    fn least_useful(&self, client: ClientKey, now: Duration) -> Option<ConnectionId> {
-        let held = self.clients.get(&client)?;
-        let slowest = || held.replying.iter().copied().min_by_key(|&id| (self.rate(id, now), id));
-        held.idle.values().next().copied().or_else(slowest)
+    fn longest_idle(&self, client: ClientKey) -> Option<ConnectionId> {
+        self.clients.get(&client)?.idle.values().next().copied()
+    }
+
+    fn slowest_reply(&self, client: ClientKey, now: Duration) -> Option<ConnectionId> {
+        let replying = self.clients.get(&client)?.replying.iter().copied();
+        replying.min_by_key(|&id| (self.rate(id, now), id))
+    }
+
+    /// Returns whether a reply is so slow that it ends before an idle connection does.
+    fn is_slow(&self, id: ConnectionId, now: Duration) -> bool {
+        let since = match self.connections.get(&id) {
+            Some(Connection { activity: Activity::Replying { since }, .. }) => *since,
+            _ => return false,
+        };
+        now.saturating_sub(since) >= SLOW_REPLY_AGE && self.rate(id, now) < SLOW_REPLY
     }
 
     /// Returns the mean rate of a reply, in bytes a second.
@@ -318,7 +339,7 @@ mod tests {
             let counter = Arc::new(AtomicU64::new(0));
             let (id, admitted) = self.admission.arrive(key(client), Arc::clone(&counter), self.now);
             assert!(matches!(admitted, Admitted::Now { .. }), "{client}: {admitted:?}");
-            self.admission.replying(id, self.now);
+            assert!(self.admission.replying(id, self.now));
             counter.store(sent, Ordering::Relaxed);
             id
         }
@@ -357,6 +378,37 @@ mod tests {
     }
 
     #[test]
+    fn idle_connection_of_another_client_ends_before_a_fast_reply() {
+        let mut model = Model::new(4, 4);
+        model.reply("10.0.0.2", 1 << 30);
+        model.reply("10.0.0.2", 1 << 30);
+        let idle = model.arrive("10.0.0.1").0;
+        model.arrive("10.0.0.3");
+        assert_eq!(model.arrive("10.0.0.4").1, Admitted::Now { evicted: Some(idle) });
+    }
+
+    #[test]
+    fn slow_reply_of_the_largest_holder_ends_before_an_idle_connection_of_another_client() {
+        let mut model = Model::new(3, 3);
+        let slow = model.reply("10.0.0.2", 10_000);
+        model.reply("10.0.0.2", 1 << 30);
+        model.arrive("10.0.0.1");
+        model.now += SLOW_REPLY_AGE;
+        assert_eq!(model.arrive("10.0.0.3").1, Admitted::Now { evicted: Some(slow) });
+    }
+
+    #[test]
+    fn uploads_of_the_largest_holder_do_not_keep_idle_connections_of_others_open() {
+        let mut model = Model::new(3, 3);
+        for _ in 0..2 {
+            let upload = model.arrive("10.0.0.2").0;
+            model.admission.receiving(upload);
+        }
+        let idle = model.arrive("10.0.0.1").0;
+        assert_eq!(model.arrive("10.0.0.3").1, Admitted::Now { evicted: Some(idle) });
+    }
+
+    #[test]
     fn upload_is_not_evicted() {
         let mut model = Model::new(2, 2);
         let upload = model.arrive("10.0.0.2").0;
@@ -372,7 +424,7 @@ mod tests {
         model.reply("10.0.0.2", 0);
         let own = model.arrive("10.0.0.2").0;
         assert_eq!(model.arrive("10.0.0.2").1, Admitted::Now { evicted: Some(own) });
-        model.admission.replying(3, model.now);
+        assert!(model.admission.replying(3, model.now));
         assert_eq!(model.arrive("10.0.0.2").1, Admitted::Later);
         assert_eq!(model.arrive("10.0.0.2").1, Admitted::Later);
         assert_eq!(model.arrive("10.0.0.2").1, Admitted::Never);
@@ -392,7 +444,7 @@ mod tests {
         assert_eq!((admitted, model.admission.next(model.now)), (Admitted::Later, None));
         model.admission.idle(first);
         assert_eq!(model.admission.next(model.now), Some((third, Some(first))));
-        // It ends later than it was evicted.
+        assert!(!model.admission.replying(first, model.now), "it has no slot any more");
         model.admission.close(first);
         assert_eq!(model.admission.next(model.now), None);
     }
@@ -403,7 +455,7 @@ mod tests {
         for client in 0..20 {
             let (id, _) = model.arrive(&format!("10.0.0.{}", client % 4));
             if client % 3 == 0 {
-                model.admission.replying(id, model.now);
+                assert!(model.admission.replying(id, model.now));
             }
         }
         (0..20).for_each(|id| model.admission.close(id));

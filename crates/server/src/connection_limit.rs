@@ -82,15 +82,16 @@ impl ConnectionLimit {
     }
 
     /// Changes a connection's entry; then gives slots to those that wait, where there are any.
-    fn change(&self, change: impl FnOnce(&mut LimitState)) {
+    fn change<T>(&self, change: impl FnOnce(&mut LimitState) -> T) -> T {
         let mut state = self.lock();
-        change(&mut state);
+        let changed = change(&mut state);
         while let Some((id, evicted)) = state.admission.next(self.started.elapsed()) {
             evicted.into_iter().for_each(|evicted| state.evict(evicted));
             if let Some(signals) = state.signals.get(&id) {
                 signals.admitted.notify_one();
             }
         }
+        changed
     }
 
     fn lock(&self) -> MutexGuard<'_, LimitState> {
@@ -124,10 +125,10 @@ impl ConnectionSlot {
         self.limit.change(|state| state.admission.idle(self.id));
     }
 
-    /// Records that the connection answers a request.
-    pub(crate) fn replying(&self) {
+    /// Records that the connection answers a request; returns whether it still has its slot.
+    pub(crate) fn replying(&self) -> bool {
         let now = self.limit.started.elapsed();
-        self.limit.change(|state| state.admission.replying(self.id, now));
+        self.limit.change(|state| state.admission.replying(self.id, now))
     }
 
     /// Records that the connection receives an upload.

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use longhaul_core::units::Bytes;
 use longhaul_engine::sink::part_names::is_partial;
-use rustix::fs::{AtFlags, Dir, FileType};
+use rustix::fs::{AtFlags, Dir, FileType, StatxFlags, statx};
 
 use crate::root::Root;
 
@@ -148,7 +148,9 @@ fn is_shown(name: &[u8], hidden: bool) -> bool {
 
 /// Reads one entry; `None` where it cannot be served, or no longer exists.
 fn entry(root: &Root, directory: &File, names: &[Vec<u8>], name: &CStr) -> Option<DirectoryEntry> {
-    let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    // A mount point whose file system hangs must not be waited for: what the kernel knows is enough.
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let stat = statx(directory, name, flags, StatxFlags::BASIC_STATS).ok()?;
     let name = name.to_bytes().to_vec();
     let entry = |kind: FileType, size: u64, seconds: i64, identity: (u64, u64)| {
         matches!(kind, FileType::RegularFile | FileType::Directory).then(|| DirectoryEntry {
@@ -160,7 +162,7 @@ fn entry(root: &Root, directory: &File, names: &[Vec<u8>], name: &CStr) -> Optio
             identity,
         })
     };
-    match FileType::from_raw_mode(stat.st_mode) {
+    match FileType::from_raw_mode(u32::from(stat.stx_mode)) {
         FileType::Symlink => {
             let path: Vec<Vec<u8>> = names.iter().cloned().chain([name.clone()]).collect();
             let target = root.look(&path).and_then(|file| file.metadata()).ok()?;
@@ -168,8 +170,8 @@ fn entry(root: &Root, directory: &File, names: &[Vec<u8>], name: &CStr) -> Optio
             entry(FileType::from_raw_mode(target.mode()), target.size(), target.mtime(), identity)
         }
         kind => {
-            let size = u64::try_from(stat.st_size).unwrap_or(0);
-            entry(kind, size, stat.st_mtime, (stat.st_dev, stat.st_ino))
+            let device = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
+            entry(kind, stat.stx_size, stat.stx_mtime.tv_sec, (device, stat.stx_ino))
         }
     }
 }

@@ -79,7 +79,7 @@ impl Disks {
         let mut path = self.root.clone();
         path.extend(names.iter().map(|name| OsString::from_vec(name.clone())));
         let mut state = self.lock();
-        state.refresh();
+        state.refresh(&self.root);
         let mount = state.mounts.iter().filter(|(point, _)| path.starts_with(point));
         // Of two at one place the later one, which covers the other.
         let device = mount.max_by_key(|(point, _)| point.as_os_str().len());
@@ -99,8 +99,8 @@ impl Disks {
 }
 
 impl DisksState {
-    /// Reads the mount table where it has changed, which poll(2) reports.
-    fn refresh(&mut self) {
+    /// Reads the mount table where it has changed, which poll(2) reports: the mount points below `root`, and those that hold it.
+    fn refresh(&mut self, root: &Path) {
         let Some(table) = &mut self.table else { return };
         let mut changed = [PollFd::new(&*table, PollFlags::PRI)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -109,7 +109,9 @@ impl DisksState {
         }
         let mut text = Vec::new();
         if table.rewind().and_then(|()| table.read_to_end(&mut text)).is_ok() {
-            self.mounts = text.split(|&byte| byte == b'\n').filter_map(parse_mount).collect();
+            let mounts = text.split(|&byte| byte == b'\n').filter_map(parse_mount);
+            self.mounts =
+                mounts.filter(|(point, _)| point.starts_with(root) || root.starts_with(point)).collect();
         }
     }
 }

@@ -108,6 +108,8 @@ impl HttpConnection {
             }
         };
         let Self { transport, slot, .. } = &mut self;
+        // What is left of the last reply is no reason to keep the connection.
+        slot.idle();
         let close = async {
             match after {
                 AfterReply::Drain(most) => transport.close(CLOSE_TIMEOUT, slowest, most).await,
@@ -133,7 +135,10 @@ impl HttpConnection {
         if matches!(next, NextRequest::Closed) {
             return AfterReply::Close;
         }
-        self.slot.replying();
+        if !self.slot.replying() {
+            // The slot went to another connection while a request had already arrived.
+            return AfterReply::Close;
+        }
         let evicted = self.slot.evicted();
         tokio::select! {
             biased;

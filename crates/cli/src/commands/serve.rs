@@ -29,6 +29,9 @@ use crate::{exit, interrupt, say, token_file};
 /// Descriptors for everything but connections and the files they are sent; up to 32 connections wait for a slot.
 const SPARE_DESCRIPTORS: u64 = 64;
 
+/// The least default of --connections-per-client: several downloads of 64 streams, or the users behind one router.
+const MIN_DEFAULT_CAP: usize = 256;
+
 /// Descriptors of one upload: the file, opened several times, its directory, and its connection's.
 const UPLOAD_DESCRIPTORS: u64 = 12;
 
@@ -108,7 +111,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     connections: u32,
 
-    /// Open at most this many connections of one client (an IPv4 address, or an IPv6 /64) at once; half of --connections where not given
+    /// Open at most this many connections of one client (an IPv4 address, or an IPv6 /64) at once; half of --connections, but at least 256, where not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     connections_per_client: Option<u32>,
 
@@ -237,7 +240,8 @@ fn config(args: &ServeArgs, token: Option<Token>) -> Config {
     let uploads = if args.writable { limits.uploads as u64 } else { 0 };
     let spare = SPARE_DESCRIPTORS + uploads * UPLOAD_DESCRIPTORS;
     let connections = affordable(args.connections, if watched { 4 } else { 3 }, spare);
-    let per_client = args.connections_per_client.map_or(connections.div_ceil(2), |most| most as usize);
+    let default_cap = connections.div_ceil(2).max(MIN_DEFAULT_CAP);
+    let per_client = args.connections_per_client.map_or(default_cap, |most| most as usize);
     Config {
         root: args.directory.clone(),
         listen: args.listen.clone(),

@@ -57,7 +57,9 @@ fn a_bit_that_flips_on_the_way_costs_one_connection() {
         let run = run.args(["f", &url]);
         fs::write(run.path("f"), &bytes).unwrap();
         let ended = run.run().ok();
-        assert_eq!(ended.json().iter().filter(|line| line["event"] == "retrying").count(), 1, "{ended:?}");
+        let count = |event| ended.json().iter().filter(|line| line["event"] == event).count();
+        // An answer that is damaged before its upload has begun costs a connection, and is no retry of the upload.
+        assert!(count("retrying") <= 1 && count("connected") >= 2, "{ended:?}");
         same(site.path("f"), &bytes);
         fs::remove_file(site.path("f")).unwrap();
     }

@@ -50,7 +50,8 @@ fn hung_file_system_holds_up_neither_other_files_nor_the_end() {
     std::fs::write(dir.path().join("f"), "content").unwrap();
     let point = dir.path().join("hung");
     std::fs::create_dir(&point).unwrap();
-    std::os::unix::fs::symlink("hung/f", dir.path().join("link")).unwrap();
+    std::fs::create_dir(dir.path().join("links")).unwrap();
+    std::os::unix::fs::symlink("../hung/f", dir.path().join("links/link")).unwrap();
     let Some(_mount) = HungMount::new(&point) else { return };
     let server = Serve::start(serve(dir.path(), &[]));
     let ask = |path: &str| {
@@ -59,10 +60,11 @@ fn hung_file_system_holds_up_neither_other_files_nor_the_end() {
         stream
     };
     let waiting: Vec<TcpStream> =
-        (0..600).map(|number| ask(if number % 2 == 0 { "/hung/f" } else { "/link" })).collect();
+        (0..600).map(|number| ask(if number % 2 == 0 { "/hung/f" } else { "/links/link" })).collect();
     std::thread::sleep(Duration::from_millis(300));
     let started = Instant::now();
     assert!(get(server.address, "/f").ends_with("content"));
+    assert!(get(server.address, "/").contains("hung"), "a listing does not wait for the mount point");
     assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
     server.signal(Signal::INT);
     std::thread::sleep(Duration::from_millis(200));

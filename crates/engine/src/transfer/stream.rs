@@ -343,6 +343,11 @@ impl<'a> Stream<'a> {
         self.intake.delivery.total
     }
 
+    /// Returns whether delivered bytes have gone to a pipe, which takes none of them back.
+    pub(crate) fn is_to_stdout(&self) -> bool {
+        self.intake.inlet().is_some_and(|inlet| inlet.pipeline().part().is_stream())
+    }
+
     /// Forgets all that was delivered, once it is written: bytes of an earlier answer must not stand beside those of a later
     /// one.
     ///

@@ -134,7 +134,7 @@ mod tests {
         let (reader, writer) = pipe();
         let stop = Cancel::new();
         let stream = StreamWriter::new(&writer, stop.clone()).unwrap();
-        let write = std::thread::spawn(move || stream.write(0, &[0; 1 << 20]));
+        let write = std::thread::spawn(move || stream.write(0, &vec![0; 2 * PIPE]));
         std::thread::sleep(std::time::Duration::from_millis(50));
         stop.cancel();
         assert!(write.join().unwrap().is_err());

@@ -128,6 +128,8 @@ impl HttpError {
                 retry_after.map_or(Retry::Now, Retry::After)
             }
             Self::ProxyRefused { status: 429 | 500 | 502 | 503 | 504, .. } => Retry::Now,
+            // A general failure, or the host could not be reached; rules do not change by a retry (RFC 1928, section 6).
+            Self::Socks { source: SocksError::Refused(1 | 3..=6), .. } => Retry::Now,
             Self::Connect(error) if error.may_be_retried() => Retry::Now,
             Self::Send { .. }
             | Self::Receive { .. }

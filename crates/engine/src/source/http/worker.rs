@@ -422,7 +422,7 @@ impl Exchange<'_, '_, '_> {
     /// That is no progress, however much arrives: only a whole file is.
     fn start_over(&mut self) -> Result<(), SourceError> {
         let file = &self.described.file;
-        if file.identity.is_none() || file.size.is_none() {
+        if file.identity.is_none() || file.size.is_none() || self.stream.is_to_stdout() {
             self.stream.forget_delivered()?;
         }
         if let Some(reached) = self.stream.restart() {
