@@ -35,7 +35,7 @@ pub(crate) enum BenchPart {
     NoDelay,
     /// GridFTP from the Globus server, next to globus-url-copy and HTTP; needs real root
     Gridftp,
-    /// The ways of receiving and writing, for docs/buffers.md
+    /// The ways of receiving and writing, for docs/measurements.md
     Buffers,
     /// `--pace` over rates, RTTs and queues: the two parts that follow
     PacingGrid,

@@ -1,4 +1,4 @@
-//! The ways of receiving and writing of one stream, next to each other: the table of docs/buffers.md.
+//! The ways of receiving and writing of one stream, next to each other: the table of docs/measurements.md#writers.
 
 use std::fmt::Write;
 

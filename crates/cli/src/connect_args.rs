@@ -30,7 +30,7 @@ pub(crate) struct ConnectArgs {
     #[arg(short = '6', long)]
     ipv6: bool,
 
-    /// Trusts any server: whoever is on the way can read and change everything
+    /// Trusts any server: any host on the path can read and change everything
     #[arg(short = 'k', long)]
     insecure: bool,
 

@@ -117,7 +117,7 @@ pub enum Event {
     },
     /// The file is there; its digest is being checked.
     Verifying,
-    /// Lines of progress were left out here, because the reader of this output was too slow.
+    /// Lines of progress or of connections were left out here, because the reader of this output was too slow.
     Dropped {
         /// How many.
         lines: u64,

@@ -112,7 +112,7 @@ fn a_rate_of_the_servers_own_and_a_window_that_was_named() {
     assert!(server.logged("begin with this window").contains("segments=30"));
     let known = fetch(&path.near(), address, "");
     assert!(known > TEN_SEGMENTS + TEN_SEGMENTS && known.get() <= 30 * 1460, "{known}");
-    // Whoever asks for less is no reason to forget it.
+    // A client that requests a lower pace does not lower the known rate.
     fetch(&path.near(), address, "Longhaul-Pace: 20Mbit\r\n");
     std::thread::sleep(REMOVED_BY_THEN);
     assert_eq!(ours(&routes(&path.far())), 1);

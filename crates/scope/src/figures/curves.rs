@@ -63,7 +63,7 @@ pub(super) fn acked(record: &Record, window: f64) -> Counter {
 
 /// Counts by samples whose time is certain enough for averages over `window` seconds.
 ///
-/// Whoever reads a socket may have to wait for it, or for a core: what was counted at the end of that then
+/// A reading may have to wait for the socket or for a core: what was counted at the end of that then
 /// stands at the wrong time, and a steady flow would seem to pause and to burst.
 fn counted(record: &Record, window: f64, of: impl Fn(&Sample) -> u64) -> Counter {
     let seconds = |sample: &Sample| sample.took.unwrap_or_default().as_secs_f64();

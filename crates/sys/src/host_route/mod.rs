@@ -23,7 +23,7 @@ use route::Route;
 
 /// The protocol of routes made here, as `ip route show proto 176` finds them.
 const PROTOCOL: u8 = 176;
-/// Their metric. Whoever adds a route to the same host has a lower one, and is obeyed.
+/// Their metric: a route to the same host that an administrator adds has a lower one, and precedes.
 const PRIORITY: u32 = 17_600;
 
 const RTM_NEWROUTE: u16 = 24;
