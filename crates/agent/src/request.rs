@@ -1,25 +1,15 @@
-//! What a client asks to be transferred, and what the engine is to do for it.
+//! What a client requests to be transferred.
+
+mod engine_job;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use longhaul_core::checksum::Checksum;
-use longhaul_core::pace::{PACE_HEADER, Pace};
-use longhaul_core::proto::http::HeaderField;
 use longhaul_core::proto::metalink::{Metalink, Pieces};
 use longhaul_core::units::Bytes;
-use longhaul_engine::engine::Engine;
-use longhaul_engine::job::{Expected, Job, JobOptions, Streams};
-use longhaul_engine::passing_digest::Verify;
-use longhaul_engine::rate_limit::RateLimit;
-use longhaul_engine::sampling::SampleInterval;
-use longhaul_engine::send::ReaderChoice;
-use longhaul_engine::sink::output::Output;
-use longhaul_engine::sink::writer::WriterChoice;
-use longhaul_engine::source::http::{ClientConfig, Credentials, SafeUrl};
+use longhaul_engine::source::http::SafeUrl;
 use longhaul_engine::source::is_known_scheme;
-use longhaul_engine::upload::{PutRequest, destination};
-use longhaul_engine::user_state;
+use longhaul_engine::upload::destination;
 use serde::{Deserialize, Serialize};
 use url::Url;
 use utoipa::ToSchema;
@@ -27,17 +17,14 @@ use utoipa::ToSchema;
 use crate::error::QueueError;
 use crate::transfer::TransferKind;
 
+pub(crate) use engine_job::{EngineJob, RunContext};
+
 /// The most sources of one file: more connections than these have streams for.
 const MOST_SOURCES: usize = 16;
 /// More connections than this only hurt, the server first.
 const MOST_STREAMS: usize = 256;
 /// The highest and, negated, the lowest priority: listings are ordered by its negation, which must be a number too.
 const MOST_PRIORITY: i64 = 1_000_000;
-/// How many failures in a row a stream may have, as with `longhaul get`.
-const STREAM_RETRIES: u32 = 5;
-/// How long next to nothing may move, as with `longhaul get`.
-const STALL: Duration = Duration::from_secs(60);
-
 /// A number of connections: `"auto"` or a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
@@ -231,28 +218,6 @@ pub fn of_metalink(document: &[u8]) -> Result<Vec<TransferRequest>, QueueError> 
     metalink.files.into_iter().map(of_file).collect()
 }
 
-/// What a run of a transfer needs beside the request.
-pub(crate) struct RunContext<'a> {
-    pub(crate) engine: &'a Engine,
-    pub(crate) limit: RateLimit,
-    pub(crate) sample: SampleInterval,
-    /// The name that an earlier run has given the file: a fresh link may suggest another.
-    pub(crate) known_name: Option<String>,
-}
-
-/// What the engine is to do.
-pub(crate) enum Work {
-    Get(Box<Job>),
-    GetTree {
-        url: Url,
-        target: PathBuf,
-        options: Box<JobOptions>,
-    },
-    Put(Box<PutRequest>),
-    /// The path of the request is the directory, its URL the one on the server.
-    PutTree(Box<PutRequest>),
-}
-
 impl TransferRequest {
     /// Checks the request, makes its paths absolute, and splits one with several paths.
     ///
@@ -389,133 +354,6 @@ impl TransferRequest {
     pub(crate) fn shown_path(&self) -> String {
         let path = self.paths.first().or(self.output.as_ref());
         path.map(|path| path.display().to_string()).unwrap_or_default()
-    }
-
-    fn client(&self) -> Result<ClientConfig, QueueError> {
-        let mut headers = Vec::new();
-        for text in &self.headers {
-            headers.push(
-                text.parse::<HeaderField>()
-                    .map_err(|error| invalid(format!("a header cannot be used: {error}")))?,
-            );
-        }
-        for (name, value) in [("Cookie", &self.cookies), ("Referer", &self.referrer)] {
-            if let Some(value) = value.as_ref().filter(|value| !value.is_empty()) {
-                headers.push(
-                    HeaderField::new(name, value)
-                        .map_err(|error| invalid(format!("cannot use {name}: {error}")))?,
-                );
-            }
-        }
-        let environment = ClientConfig::from_env();
-        Ok(ClientConfig {
-            headers,
-            credentials: self.token.clone().map(Credentials::Bearer),
-            user_agent: self.user_agent.clone().unwrap_or_else(|| environment.user_agent.clone()),
-            ..environment
-        })
-    }
-
-    fn pace(&self) -> Result<Pace, QueueError> {
-        let parse = |text: &String| text.parse::<Pace>().map_err(|error| invalid(format!("pace: {error}")));
-        self.pace.as_ref().map_or(Ok(Pace::Auto), parse)
-    }
-
-    fn checksum(&self) -> Result<Option<Checksum>, QueueError> {
-        let parse = |text: &String| text.parse().map_err(|error| invalid(format!("checksum: {error}")));
-        self.checksum.as_ref().map(parse).transpose()
-    }
-
-    fn streams(&self) -> Streams {
-        match self.streams {
-            StreamsWish::Auto => Streams::Auto,
-            StreamsWish::Fixed(n) => Streams::Fixed(n),
-        }
-    }
-
-    /// Says what the engine is to do for a normalised request.
-    ///
-    /// # Errors
-    /// [`QueueError::Invalid`].
-    pub(crate) fn work(&self, context: RunContext<'_>) -> Result<Work, QueueError> {
-        if let Some(path) = self.paths.first() {
-            let put = Box::new(self.put(path, context)?);
-            return Ok(if self.kind == TransferKind::Tree { Work::PutTree(put) } else { Work::Put(put) });
-        }
-        let urls: Vec<Url> = self.urls.iter().map(|url| parse_url(url)).collect::<Result<_, _>>()?;
-        let first = urls.first().cloned().ok_or_else(|| invalid("there is no URL"))?;
-        let known_name = context.known_name.clone();
-        let options = Box::new(self.options(context, first.clone())?);
-        let output = self.output.clone().unwrap_or_default();
-        if self.kind == TransferKind::Tree {
-            return Ok(Work::GetTree { url: first, target: output, options });
-        }
-        let metalink = self.metalink.as_ref();
-        let expected = Expected {
-            name: self.name.clone().or(known_name),
-            size: metalink.and_then(|facts| facts.size),
-            checksum: self.checksum()?,
-            pieces: metalink.and_then(MetalinkFacts::pieces),
-            ..Expected::default()
-        };
-        let is_directory = output.as_os_str().as_encoded_bytes().ends_with(b"/") || self.name.is_some();
-        let output = if is_directory { Output::Directory(output) } else { Output::File(output) };
-        Ok(Work::Get(Box::new(Job { urls, output, expected, options: *options })))
-    }
-
-    fn options(&self, context: RunContext<'_>, first: Url) -> Result<JobOptions, QueueError> {
-        let (mut client, pace) = (self.client()?, self.pace()?);
-        if pace != Pace::Auto && !client.headers.iter().any(|header| header.is(PACE_HEADER)) {
-            client.headers.push(HeaderField::new(PACE_HEADER, &pace.header()).map_err(invalid)?);
-        }
-        let limit = match pace {
-            // Servers that do not pace are held to the rate here.
-            Pace::Rate(rate) => context.limit.within(Some(rate)),
-            Pace::Auto | Pace::Off => context.limit,
-        };
-        Ok(JobOptions {
-            streams: self.streams(),
-            memory: user_state::path_memory(),
-            segment: None,
-            sample: Some(context.sample),
-            count_pages: true,
-            verify: Verify::Passing,
-            writer: match self.writer {
-                WriterWish::Auto => WriterChoice::Auto,
-                WriterWish::Direct => WriterChoice::Direct,
-                WriterWish::Mmap => WriterChoice::Mmap,
-                WriterWish::Buffered => WriterChoice::Buffered,
-            },
-            pace,
-            limit: Some(limit),
-            resume: true,
-            assume_unchanged: self.assume_unchanged,
-            keep_time: self.kind == TransferKind::Tree,
-            retries: STREAM_RETRIES,
-            stall: STALL,
-            client,
-            logins_for: Some(first),
-        })
-    }
-
-    fn put(&self, path: &Path, context: RunContext<'_>) -> Result<PutRequest, QueueError> {
-        Ok(PutRequest {
-            path: path.to_owned(),
-            url: parse_url(self.url.as_deref().unwrap_or_default())?,
-            reader: ReaderChoice::Auto,
-            verify: Some(Verify::Passing),
-            streams: self.streams(),
-            pace: self.pace()?,
-            congestion: None,
-            limit: Some(context.limit),
-            resume: true,
-            retries: STREAM_RETRIES,
-            stall: STALL,
-            sample: Some(context.sample),
-            memory: user_state::path_memory(),
-            client: self.client()?,
-            sessions: context.engine.ftp_sessions(),
-        })
     }
 }
 

@@ -1,4 +1,4 @@
-//! How servers are reached, and what they are told of the client; the names are curl's.
+//! Options of connections and of request headers; the names are curl's.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ use longhaul_engine::source::http::{ClientConfig, ProxyPolicy};
 pub(crate) struct ConnectArgs {
     /// The proxy: http://, socks5:// or socks5h:// (the proxy looks up names); "" uses none
     ///
-    /// It goes before http_proxy, https_proxy and all_proxy; hosts that no_proxy names are reached without it.
+    /// It precedes http_proxy, https_proxy and all_proxy; hosts that no_proxy names are reached without it.
     #[arg(short = 'x', long, value_name = "URL")]
     proxy: Option<String>,
 
@@ -34,11 +34,11 @@ pub(crate) struct ConnectArgs {
     #[arg(short = 'k', long)]
     insecure: bool,
 
-    /// The name of the client that servers see
+    /// The User-Agent of requests
     #[arg(short = 'A', long, value_name = "NAME")]
     user_agent: Option<String>,
 
-    /// The page that the URL stands on, as servers are told
+    /// The Referer of requests: the page that links to the URL
     #[arg(short = 'e', long, value_name = "URL")]
     referer: Option<String>,
 }
@@ -74,7 +74,7 @@ impl ConnectArgs {
         })
     }
 
-    /// Returns the header that tells where the URL stands.
+    /// Returns the Referer header.
     pub(crate) fn referer(&self) -> anyhow::Result<Option<HeaderField>> {
         Ok(self.referer.as_ref().map(|url| HeaderField::new("Referer", url)).transpose()?)
     }

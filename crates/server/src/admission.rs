@@ -363,7 +363,7 @@ mod tests {
         model.reply("10.0.0.1", 0);
         let slow = [9_000, 2_000, 5_000].map(|sent| model.reply("10.0.0.2", sent));
         assert_eq!(model.arrive("10.0.0.3").1, Admitted::Now { evicted: Some(slow[1]) });
-        // 2, 1, 1: everybody has a share.
+        // The clients hold 1, 2 and 1 connections: no further eviction makes that fairer.
         assert_eq!(model.arrive("10.0.0.3").1, Admitted::Now { evicted: Some(4) }, "its own idle one");
         assert_eq!(model.arrive("10.0.0.2").1, Admitted::Later);
     }

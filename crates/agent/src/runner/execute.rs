@@ -9,7 +9,7 @@ use super::tree;
 use crate::database::Row;
 use crate::live::Live;
 use crate::queue::Queue;
-use crate::request::{RunContext, Work};
+use crate::request::{EngineJob, RunContext};
 use crate::transfer::TransferKind;
 
 /// Why a run ended without success.
@@ -43,20 +43,20 @@ pub(super) fn execute(
             .as_ref()
             .and_then(|part| Some(part.target.file_name()?.to_string_lossy().into_owned())),
     };
-    let work = request.work(context).map_err(usage)?;
+    let work = request.engine_job(context).map_err(usage)?;
     make_directory(&request)?;
     let (job, cancel) = (JobObserver::new(observer.tag(), observer), &live.cancel);
     match work {
-        Work::Get(get) => {
+        EngineJob::Get(get) => {
             let outcome = queue.engine.run(&get, job, cancel);
             outcome.map(|outcome| Done::from(&outcome)).map_err(|error| Failure::new(error.kind(), error))
         }
-        Work::Put(put) => {
+        EngineJob::Put(put) => {
             let outcome = upload::put(&put, job, cancel);
             outcome.map(|outcome| Done::from(&outcome)).map_err(|error| Failure::new(error.kind(), error))
         }
-        Work::GetTree { url, target, options } => tree::get(queue, live, &url, &target, *options),
-        Work::PutTree(put) => tree::put(queue, live, *put),
+        EngineJob::GetTree { url, target, options } => tree::get(queue, live, &url, &target, *options),
+        EngineJob::PutTree(put) => tree::put(queue, live, *put),
     }
 }
 

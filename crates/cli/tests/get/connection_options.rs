@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use crate::support::{File, Peer, Serve, Server, content, get, same};
+use crate::surroundings::private;
 
 /// Plays a SOCKS 5 proxy that takes the login ann:secret, and connects to `port` whatever the name.
 fn socks(peer: &mut Peer, port: u16) {
@@ -100,20 +101,7 @@ fn server_is_told_the_client_and_the_page() {
 
 #[test]
 fn logins_come_from_the_file_that_is_named() {
-    let file = File::new(content(1000, 65));
-    let server = Server::new(move |peer| {
-        while let Some(ask) = peer.ask() {
-            if ask.field("authorization") == Some("Basic YW5uOnNlY3JldA==") {
-                let (head, body) = file.answer(&ask);
-                peer.send(head);
-                peer.send(body);
-            } else {
-                peer.send(
-                    "HTTP/1.1 401 No\r\nWWW-Authenticate: Basic realm=\"a\"\r\nContent-Length: 0\r\n\r\n",
-                );
-            }
-        }
-    });
+    let server = private();
     let run = get().args(["--netrc-file", "logins", &server.url("/f")]);
     fs::write(run.path("logins"), "machine 127.0.0.1 login ann password secret\n").unwrap();
     fs::write(run.path(".netrc"), "machine 127.0.0.1 login ann password wrong\n").unwrap();

@@ -18,8 +18,8 @@ fn headers_reach_the_server_on_every_stream() {
     }
 }
 
-/// A server that wants the login ann:secret.
-fn private() -> Server {
+/// A server that requires the login ann:secret.
+pub(crate) fn private() -> Server {
     let file = File::new(content(1000, 2));
     Server::new(move |peer| {
         while let Some(ask) = peer.ask() {

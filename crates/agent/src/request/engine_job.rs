@@ -1,0 +1,184 @@
+//! The engine's job for a request.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use longhaul_core::checksum::Checksum;
+use longhaul_core::pace::{PACE_HEADER, Pace};
+use longhaul_core::proto::http::HeaderField;
+use longhaul_engine::engine::Engine;
+use longhaul_engine::job::{Expected, Job, JobOptions, Streams};
+use longhaul_engine::passing_digest::Verify;
+use longhaul_engine::rate_limit::RateLimit;
+use longhaul_engine::sampling::SampleInterval;
+use longhaul_engine::send::ReaderChoice;
+use longhaul_engine::sink::output::Output;
+use longhaul_engine::sink::writer::WriterChoice;
+use longhaul_engine::source::http::{ClientConfig, Credentials};
+use longhaul_engine::upload::PutRequest;
+use longhaul_engine::user_state;
+use url::Url;
+
+use super::{MetalinkFacts, StreamsWish, TransferRequest, WriterWish, invalid, parse_url};
+use crate::error::QueueError;
+use crate::transfer::TransferKind;
+
+/// How many failures in a row a stream may have, as with `longhaul get`.
+const STREAM_RETRIES: u32 = 5;
+/// How long next to nothing may move, as with `longhaul get`.
+const STALL: Duration = Duration::from_secs(60);
+
+/// What a run of a transfer needs beside the request.
+pub(crate) struct RunContext<'a> {
+    pub(crate) engine: &'a Engine,
+    pub(crate) limit: RateLimit,
+    pub(crate) sample: SampleInterval,
+    /// The name that an earlier run has given the file: a fresh link may suggest another.
+    pub(crate) known_name: Option<String>,
+}
+
+/// What the engine does for a request.
+pub(crate) enum EngineJob {
+    Get(Box<Job>),
+    GetTree {
+        url: Url,
+        target: PathBuf,
+        options: Box<JobOptions>,
+    },
+    Put(Box<PutRequest>),
+    /// The path of the request is the directory, its URL the one on the server.
+    PutTree(Box<PutRequest>),
+}
+
+impl TransferRequest {
+    pub(super) fn client(&self) -> Result<ClientConfig, QueueError> {
+        let mut headers = Vec::new();
+        for text in &self.headers {
+            headers.push(
+                text.parse::<HeaderField>()
+                    .map_err(|error| invalid(format!("a header cannot be used: {error}")))?,
+            );
+        }
+        for (name, value) in [("Cookie", &self.cookies), ("Referer", &self.referrer)] {
+            if let Some(value) = value.as_ref().filter(|value| !value.is_empty()) {
+                headers.push(
+                    HeaderField::new(name, value)
+                        .map_err(|error| invalid(format!("cannot use {name}: {error}")))?,
+                );
+            }
+        }
+        let environment = ClientConfig::from_env();
+        Ok(ClientConfig {
+            headers,
+            credentials: self.token.clone().map(Credentials::Bearer),
+            user_agent: self.user_agent.clone().unwrap_or_else(|| environment.user_agent.clone()),
+            ..environment
+        })
+    }
+
+    pub(super) fn pace(&self) -> Result<Pace, QueueError> {
+        let parse = |text: &String| text.parse::<Pace>().map_err(|error| invalid(format!("pace: {error}")));
+        self.pace.as_ref().map_or(Ok(Pace::Auto), parse)
+    }
+
+    pub(super) fn checksum(&self) -> Result<Option<Checksum>, QueueError> {
+        let parse = |text: &String| text.parse().map_err(|error| invalid(format!("checksum: {error}")));
+        self.checksum.as_ref().map(parse).transpose()
+    }
+
+    fn streams(&self) -> Streams {
+        match self.streams {
+            StreamsWish::Auto => Streams::Auto,
+            StreamsWish::Fixed(n) => Streams::Fixed(n),
+        }
+    }
+
+    /// Makes the engine's job of a normalised request.
+    ///
+    /// # Errors
+    /// [`QueueError::Invalid`].
+    pub(crate) fn engine_job(&self, context: RunContext<'_>) -> Result<EngineJob, QueueError> {
+        if let Some(path) = self.paths.first() {
+            let put = Box::new(self.put(path, context)?);
+            return Ok(if self.kind == TransferKind::Tree {
+                EngineJob::PutTree(put)
+            } else {
+                EngineJob::Put(put)
+            });
+        }
+        let urls: Vec<Url> = self.urls.iter().map(|url| parse_url(url)).collect::<Result<_, _>>()?;
+        let first = urls.first().cloned().ok_or_else(|| invalid("there is no URL"))?;
+        let known_name = context.known_name.clone();
+        let options = Box::new(self.options(context, first.clone())?);
+        let output = self.output.clone().unwrap_or_default();
+        if self.kind == TransferKind::Tree {
+            return Ok(EngineJob::GetTree { url: first, target: output, options });
+        }
+        let metalink = self.metalink.as_ref();
+        let expected = Expected {
+            name: self.name.clone().or(known_name),
+            size: metalink.and_then(|facts| facts.size),
+            checksum: self.checksum()?,
+            pieces: metalink.and_then(MetalinkFacts::pieces),
+            ..Expected::default()
+        };
+        let is_directory = output.as_os_str().as_encoded_bytes().ends_with(b"/") || self.name.is_some();
+        let output = if is_directory { Output::Directory(output) } else { Output::File(output) };
+        Ok(EngineJob::Get(Box::new(Job { urls, output, expected, options: *options })))
+    }
+
+    fn options(&self, context: RunContext<'_>, first: Url) -> Result<JobOptions, QueueError> {
+        let (mut client, pace) = (self.client()?, self.pace()?);
+        if pace != Pace::Auto && !client.headers.iter().any(|header| header.is(PACE_HEADER)) {
+            client.headers.push(HeaderField::new(PACE_HEADER, &pace.header()).map_err(invalid)?);
+        }
+        let limit = match pace {
+            // Servers that do not pace are held to the rate here.
+            Pace::Rate(rate) => context.limit.within(Some(rate)),
+            Pace::Auto | Pace::Off => context.limit,
+        };
+        Ok(JobOptions {
+            streams: self.streams(),
+            memory: user_state::path_memory(),
+            segment: None,
+            sample: Some(context.sample),
+            count_pages: true,
+            verify: Verify::Passing,
+            writer: match self.writer {
+                WriterWish::Auto => WriterChoice::Auto,
+                WriterWish::Direct => WriterChoice::Direct,
+                WriterWish::Mmap => WriterChoice::Mmap,
+                WriterWish::Buffered => WriterChoice::Buffered,
+            },
+            pace,
+            limit: Some(limit),
+            resume: true,
+            assume_unchanged: self.assume_unchanged,
+            keep_time: self.kind == TransferKind::Tree,
+            retries: STREAM_RETRIES,
+            stall: STALL,
+            client,
+            logins_for: Some(first),
+        })
+    }
+
+    fn put(&self, path: &Path, context: RunContext<'_>) -> Result<PutRequest, QueueError> {
+        Ok(PutRequest {
+            path: path.to_owned(),
+            url: parse_url(self.url.as_deref().unwrap_or_default())?,
+            reader: ReaderChoice::Auto,
+            verify: Some(Verify::Passing),
+            streams: self.streams(),
+            pace: self.pace()?,
+            congestion: None,
+            limit: Some(context.limit),
+            resume: true,
+            retries: STREAM_RETRIES,
+            stall: STALL,
+            sample: Some(context.sample),
+            memory: user_state::path_memory(),
+            client: self.client()?,
+            sessions: context.engine.ftp_sessions(),
+        })
+    }
+}
