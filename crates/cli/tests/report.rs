@@ -114,7 +114,12 @@ fn chosen_charts_alone_are_drawn() {
     let svg = fs::read_to_string(directory.path().join("a.svg")).unwrap();
     assert!(svg.contains(">Throughput<") && svg.contains(">Socket buffer in use<"));
     assert!(!svg.contains(">Application buffer in use<"));
-    fails(directory.path(), &["a.jsonl", "--chart", "\u{e9}"], 64, &["no chart has that title", "Throughput; "]);
+    fails(
+        directory.path(),
+        &["a.jsonl", "--chart", "\u{e9}"],
+        64,
+        &["no chart has that title", "Throughput; "],
+    );
 }
 
 #[test]

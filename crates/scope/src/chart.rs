@@ -20,7 +20,8 @@ impl Sheet {
         let has = |chart: &Chart, title: &str| {
             chart.title.get(..title.len()).is_some_and(|start| start.eq_ignore_ascii_case(title))
         };
-        if let Some(unknown) = titles.iter().find(|title| !self.charts.iter().any(|chart| has(chart, title))) {
+        if let Some(unknown) = titles.iter().find(|title| !self.charts.iter().any(|chart| has(chart, title)))
+        {
             return Err(unknown);
         }
         self.charts.retain(|chart| titles.is_empty() || titles.iter().any(|title| has(chart, title)));
