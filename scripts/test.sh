@@ -24,7 +24,8 @@ if [ ${#targets[@]} = 0 ] || [ ${#failed[@]} = 0 ] || [ ${#failed[@]} -gt $MOST_
 fi
 for target in "${targets[@]}"; do
     echo "test: once more, alone: $target: ${failed[*]}"
-    read -ra arguments <<<"$target"
+    # One package alone would be compiled again, with the features that it alone asks for.
+    read -ra arguments <<<"--workspace ${target#-p * }"
     run "${arguments[@]}" -- --exact --test-threads=1 "${failed[@]}" | tee "$output"
     # A target that failed without a failed test of its own has no excuse.
     ran=$(sed -n 's/^test result: ok\. \([0-9]*\) passed.*/\1/p' "$output" | awk '{sum += $1} END {print sum + 0}')

@@ -1,17 +1,22 @@
-//! The queue: what is stored, what runs, and the operations that clients ask for.
+//! The queue: what is stored and what runs.
+
+mod listing;
+mod operations;
+mod wake;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use longhaul_core::units::Rate;
 use longhaul_engine::engine::Engine;
 use longhaul_engine::rate_limit::RateLimit;
 use longhaul_engine::sink::memory_budget::AppBuffer;
-use serde::Serialize;
 
-use crate::database::{Database, NewTransfer, PageCursor, Row};
+pub use listing::{Stats, TransferPage};
+use wake::Wake;
+
+use crate::database::{Database, NewTransfer, Row};
 use crate::error::{AgentError, QueueError};
 use crate::events::{AgentEvent, Events};
 use crate::live::Live;
@@ -41,41 +46,6 @@ pub struct Queue {
     offered: Mutex<HashSet<i64>>,
     wake: Wake,
     stopping: AtomicBool,
-}
-
-/// Wakes the runner.
-#[derive(Default)]
-struct Wake {
-    called: Mutex<bool>,
-    changed: Condvar,
-}
-
-/// The totals.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, serde::Deserialize, utoipa::ToSchema)]
-pub struct Stats {
-    /// Transfers that run.
-    pub active: u64,
-    /// Transfers that wait for their turn or for a time.
-    pub waiting: u64,
-    /// The rate of all, in bits per second.
-    pub goodput_bps: u64,
-    /// The program's version.
-    pub version: String,
-    /// The agent's process.
-    pub pid: u32,
-}
-
-/// A page of transfers.
-#[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize, utoipa::ToSchema)]
-pub struct TransferPage {
-    /// The transfers.
-    pub transfers: Vec<Transfer>,
-    /// What `after` is for the next page.
-    pub next: Option<String>,
-    /// How many there are in all pages.
-    pub total: u64,
-    /// How many there are of each state.
-    pub counts: std::collections::BTreeMap<String, u64>,
 }
 
 impl Queue {
@@ -214,40 +184,6 @@ impl Queue {
         self.database(|database| database.get(id))?.ok_or(QueueError::NotFound(id))
     }
 
-    /// Returns a page of transfers: what runs first, what has ended last.
-    ///
-    /// # Errors
-    /// [`QueueError::Invalid`] for a cursor that is none.
-    pub fn page(
-        &self,
-        state: Option<TransferState>,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<TransferPage, QueueError> {
-        let after = after.map(str::parse::<PageCursor>).transpose().map_err(QueueError::Invalid)?;
-        let page = self.database(|database| database.page(state, after, limit))?;
-        Ok(TransferPage {
-            transfers: page.rows.into_iter().map(|row| self.shown(row)).collect(),
-            next: page.next.map(|next| next.to_string()),
-            total: page.total,
-            counts: page.counts.into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
-        })
-    }
-
-    /// Returns the transfers that were added last, the latest first.
-    ///
-    /// # Errors
-    /// [`QueueError::Database`].
-    pub fn newest(&self, limit: usize) -> Result<TransferPage, QueueError> {
-        let page = self.database(|database| database.newest(limit))?;
-        Ok(TransferPage {
-            transfers: page.rows.into_iter().map(|row| self.shown(row)).collect(),
-            next: None,
-            total: page.total,
-            counts: page.counts.into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
-        })
-    }
-
     /// Adds to what is stored how a running transfer stands.
     pub(crate) fn shown(&self, row: Row) -> Transfer {
         let mut transfer = row.transfer;
@@ -271,164 +207,6 @@ impl Queue {
         Ok(transfer)
     }
 
-    /// Changes the state of a transfer where its present one is allowed.
-    fn change(
-        &self,
-        id: i64,
-        wanted: &'static str,
-        allowed: impl Fn(TransferState) -> bool,
-        change: impl FnOnce(&mut Database, &Transfer) -> Result<(), crate::database::DatabaseError>,
-    ) -> Result<Transfer, QueueError> {
-        self.database(|database| {
-            let transfer = database.get(id)?.ok_or(QueueError::NotFound(id))?.transfer;
-            if !allowed(transfer.state) {
-                return Err(QueueError::WrongState { id, state: transfer.state, wanted });
-            }
-            Ok(change(database, &transfer)?)
-        })?;
-        self.wake();
-        self.changed(id)
-    }
-
-    /// Pauses a transfer; what is there is kept.
-    ///
-    /// # Errors
-    /// [`QueueError`].
-    pub fn pause(&self, id: i64) -> Result<Transfer, QueueError> {
-        let paused = self.change(
-            id,
-            "paused",
-            |state| !state.is_ended(),
-            |database, _| database.set_state(id, TransferState::Paused, unix_now()),
-        );
-        self.stop_live(id);
-        paused
-    }
-
-    /// Lets a transfer go on.
-    ///
-    /// # Errors
-    /// [`QueueError`].
-    pub fn resume(&self, id: i64) -> Result<Transfer, QueueError> {
-        use TransferState::{Paused, Queued, Running, Scheduled, WaitingLink};
-        let allowed = |state| matches!(state, Paused | WaitingLink | Scheduled | Queued | Running);
-        self.change(id, "resumed", allowed, |database, transfer| match transfer.state {
-            Queued | Running => Ok(()),
-            _ => database.requeue(id, Queued),
-        })
-    }
-
-    /// Gives up a transfer; its partial file stays.
-    ///
-    /// # Errors
-    /// [`QueueError`].
-    pub fn cancel(&self, id: i64) -> Result<Transfer, QueueError> {
-        let cancelled = self.change(
-            id,
-            "cancelled",
-            |state| !state.is_ended(),
-            |database, _| database.set_state(id, TransferState::Cancelled, unix_now()),
-        );
-        self.stop_live(id);
-        cancelled
-    }
-
-    /// Tries a transfer again that has failed or was given up.
-    ///
-    /// # Errors
-    /// [`QueueError`].
-    pub fn retry(&self, id: i64) -> Result<Transfer, QueueError> {
-        use TransferState::{Cancelled, Failed, Scheduled, WaitingLink};
-        let allowed = |state| matches!(state, Failed | Cancelled | WaitingLink | Scheduled);
-        self.change(id, "retried", allowed, |database, _| database.requeue(id, TransferState::Queued))
-    }
-
-    /// Replaces the link of a transfer, which continues from what is there.
-    ///
-    /// # Errors
-    /// [`QueueError`].
-    pub fn refresh(&self, id: i64, url: &str, headers: Option<Vec<String>>) -> Result<Transfer, QueueError> {
-        let mut request = self.request(id)?;
-        request.refresh(url, headers)?;
-        let (sealed, shown) = (self.seal(&request), request.shown_urls());
-        let allowed = |state| !matches!(state, TransferState::Done | TransferState::Running);
-        self.change(id, "given another link", allowed, |database, transfer| {
-            database.set_request(id, &sealed, &shown)?;
-            match transfer.state {
-                TransferState::Paused | TransferState::Queued => Ok(()),
-                _ => database.requeue(id, TransferState::Queued),
-            }
-        })
-    }
-
-    /// Moves a transfer before another one, or to the end.
-    ///
-    /// # Errors
-    /// [`QueueError`].
-    pub fn place(&self, id: i64, before: Option<i64>) -> Result<Transfer, QueueError> {
-        self.row(id)?;
-        if let Some(before) = before {
-            self.row(before)?;
-        }
-        self.database(|database| database.place(id, before))?;
-        self.replaced(id)
-    }
-
-    /// Changes the priority, or the ceiling, of a transfer; a running one keeps to the new ceiling at once.
-    ///
-    /// # Errors
-    /// [`QueueError`].
-    pub fn patch(
-        &self,
-        id: i64,
-        priority: Option<i64>,
-        limit: Option<Option<u64>>,
-    ) -> Result<Transfer, QueueError> {
-        self.row(id)?;
-        if limit.flatten().is_some_and(|rate| rate < 8) {
-            return Err(QueueError::Invalid("limit_bps must be at least 8, or null".to_owned()));
-        }
-        priority.map_or(Ok(()), crate::request::check_priority)?;
-        self.database(|database| database.patch(id, priority, limit))?;
-        if let (Some(limit), Some(live)) = (limit, self.live(id)) {
-            live.limit.set(limit.map(Rate::bits_per_sec));
-        }
-        self.replaced(id)
-    }
-
-    /// Lets the runner, and clients, know of a transfer's new place.
-    fn replaced(&self, id: i64) -> Result<Transfer, QueueError> {
-        let transfer = self.changed(id)?;
-        if let Some(live) = self.live(id) {
-            live.priority.store(transfer.priority, Ordering::Relaxed);
-            live.position.store(transfer.position, Ordering::Relaxed);
-        }
-        self.wake();
-        Ok(transfer)
-    }
-
-    /// Removes an ended transfer from the list, and its record.
-    ///
-    /// # Errors
-    /// [`QueueError`].
-    pub fn remove(&self, id: i64) -> Result<(), QueueError> {
-        let live = self.live(id).is_some();
-        self.database(|database| {
-            let state = database.get(id)?.ok_or(QueueError::NotFound(id))?.transfer.state;
-            if !state.is_ended() || live {
-                return Err(QueueError::WrongState { id, state, wanted: "removed before it has ended" });
-            }
-            Ok(database.remove(id)?)
-        })?;
-        // It may never have had one.
-        let _ = std::fs::remove_file(self.paths.record(id));
-        if self.is_offered(id) {
-            return Ok(());
-        }
-        self.events.send(|| AgentEvent::Removed(format!("{{\"id\":{id}}}").into()));
-        Ok(())
-    }
-
     /// Returns the settings.
     pub fn settings(&self) -> Settings {
         lock(&self.settings).clone()
@@ -446,23 +224,6 @@ impl Queue {
         drop(settings);
         self.wake();
         Ok(changed)
-    }
-
-    /// Returns the totals.
-    ///
-    /// # Errors
-    /// [`QueueError`].
-    pub fn stats(&self) -> Result<Stats, QueueError> {
-        let counts = self.database(|database| database.count())?;
-        let count = |state: TransferState| counts.get(state.name()).copied().unwrap_or_default();
-        let live = self.all_live();
-        Ok(Stats {
-            active: live.len() as u64,
-            waiting: count(TransferState::Queued) + count(TransferState::Scheduled),
-            goodput_bps: live.iter().map(|live| live.goodput()).sum(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            pid: std::process::id(),
-        })
     }
 
     /// Returns a running transfer.
@@ -491,24 +252,12 @@ impl Queue {
 
     /// Lets the runner look at the queue.
     pub(crate) fn wake(&self) {
-        *lock(&self.wake.called) = true;
-        self.wake.changed.notify_all();
+        self.wake.call();
     }
 
     /// Waits until [`wake`](Self::wake) is called, for `most` at most; without it, for as long as it takes.
     pub(crate) fn wait(&self, most: Option<Duration>) {
-        let called = lock(&self.wake.called);
-        let quiet = |called: &mut bool| !*called;
-        let mut called = match most {
-            None => {
-                self.wake.changed.wait_while(called, quiet).unwrap_or_else(std::sync::PoisonError::into_inner)
-            }
-            Some(most) => {
-                let waited = self.wake.changed.wait_timeout_while(called, most, quiet);
-                waited.unwrap_or_else(std::sync::PoisonError::into_inner).0
-            }
-        };
-        *called = false;
+        self.wake.wait(most);
     }
 
     /// Ends all runs; what they were at stays queued.

@@ -107,6 +107,22 @@ fn several_records_and_outputs_at_once_under_unique_names() {
 }
 
 #[test]
+fn chosen_charts_alone_are_drawn() {
+    let directory = directory();
+    let chosen = ["a.jsonl", "--chart", "throughput", "--chart", "Socket buffer", "-o", "a.svg"];
+    assert_eq!(report(directory.path(), &chosen).status.code(), Some(0));
+    let svg = fs::read_to_string(directory.path().join("a.svg")).unwrap();
+    assert!(svg.contains(">Throughput<") && svg.contains(">Socket buffer in use<"));
+    assert!(!svg.contains(">Application buffer in use<"));
+    fails(
+        directory.path(),
+        &["a.jsonl", "--chart", "\u{e9}"],
+        64,
+        &["no chart has that title", "Throughput; "],
+    );
+}
+
+#[test]
 fn a_record_that_was_cut_off_is_drawn_with_a_warning() {
     let directory = directory();
     fs::write(directory.path().join("cut.jsonl"), record(false)).unwrap();

@@ -11,6 +11,24 @@ pub struct Sheet {
     pub charts: Vec<Chart>,
 }
 
+impl Sheet {
+    /// Keeps the charts whose titles begin with one of `titles`, in any case; all where there are none.
+    ///
+    /// # Errors
+    /// The first of `titles` that no chart has.
+    pub fn keep<'t>(&mut self, titles: &'t [String]) -> Result<(), &'t str> {
+        let has = |chart: &Chart, title: &str| {
+            chart.title.get(..title.len()).is_some_and(|start| start.eq_ignore_ascii_case(title))
+        };
+        if let Some(unknown) = titles.iter().find(|title| !self.charts.iter().any(|chart| has(chart, title)))
+        {
+            return Err(unknown);
+        }
+        self.charts.retain(|chart| titles.is_empty() || titles.iter().any(|title| has(chart, title)));
+        Ok(())
+    }
+}
+
 /// One chart.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chart {

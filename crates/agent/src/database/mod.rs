@@ -12,7 +12,7 @@ use thiserror::Error;
 
 pub(crate) use open::Opened;
 pub(crate) use row::{NewTransfer, PartIdentity, Row, RunEnd};
-pub(crate) use rows::PageCursor;
+pub(crate) use rows::{Page, PageCursor};
 
 /// The queue's database.
 pub(crate) struct Database {

@@ -31,6 +31,10 @@ pub(crate) struct ReportArgs {
     #[arg(long = "name", value_name = "NAME")]
     names: Vec<String>,
 
+    /// Draw only the charts whose titles begin so, such as "throughput" or "receive window"; may be given several times
+    #[arg(long = "chart", value_name = "TITLE")]
+    charts: Vec<String>,
+
     /// Print the records' numbers, one JSON object for each; draw only what -o names
     #[arg(long)]
     json: bool,
@@ -78,7 +82,12 @@ fn report(args: &ReportArgs) -> Result<(), (String, Code)> {
     if outputs.is_empty() {
         return Ok(());
     }
-    let sheet = figures::of_records(&records);
+    let mut sheet = figures::of_records(&records);
+    let titles: Vec<_> = sheet.charts.iter().map(|chart| chart.title.clone()).collect();
+    sheet.keep(&args.charts).map_err(|unknown| {
+        let message = format!("--chart {unknown:?}: no chart has that title: {}", titles.join("; "));
+        (message, exit::USAGE)
+    })?;
     for output in outputs {
         draw::write(&sheet, output).map_err(not_drawn)?;
         if !args.json {

@@ -1,28 +1,24 @@
 //! A stream of a transfer, as its source sees it: leases in, bytes out.
 
+mod leases;
+mod several_connections;
+mod taking_back;
+
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use longhaul_core::plan;
-use longhaul_core::ranges::{ByteRange, RangeSet};
+use longhaul_core::ranges::ByteRange;
 use longhaul_core::schedule::WorkerId;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 
-use super::error::{Cause, Retry, SourceError};
+use super::error::SourceError;
 use super::intake::Intake;
 use super::state::{SourceProgress, TransferState};
 use super::stream_handle::StreamHandle;
 use crate::cancel::Cancel;
-use crate::failure::FailureKind;
 use crate::sink::pipeline::Inlet;
 
-/// A draining stream still receives what arrives within this time, or two round trips.
-const DRAIN_TIME: Duration = Duration::from_millis(500);
-/// Beside other sources a chunk is no more than this part of what is left,
-const PARTS_BESIDE_OTHERS: u64 = 8;
-/// and no less than this.
-const LEAST_CHUNK: Bytes = Bytes::mib(2);
 /// The fractional parts of its multiples spread evenly over 0 to 1, however many there are (the golden ratio's inverse).
 const GOLDEN: f64 = 0.618_034;
 
@@ -91,79 +87,6 @@ impl<'a> Stream<'a> {
         self.transfer.stop.is_cancelled() || self.transfer.schedule.is_done() || self.is_draining()
     }
 
-    /// Waits until a range can be leased; `false` where the stream ends instead.
-    pub(crate) fn wait_for_work(&self) -> bool {
-        let over = || self.transfer.stop.is_cancelled() || self.is_draining();
-        self.transfer.schedule.wait_for_work(self.id(), over, |victim| self.transfer.interrupt(victim))
-    }
-
-    /// Leases a range; `None` where none is left, or the stream drains.
-    pub(crate) fn lease(&self) -> Option<ByteRange> {
-        if self.is_draining() {
-            return None;
-        }
-        self.transfer.schedule.with(|schedule, now| schedule.lease(self.id(), now))
-    }
-
-    /// Leases the range that was requested before the streams began.
-    pub(crate) fn lease_requested(&self, range: ByteRange) {
-        self.transfer.schedule.lease_requested(self.id(), range);
-    }
-
-    /// Returns what is still to come of the first lease; a draining stream releases what would take it long.
-    pub(crate) fn front(&self) -> Option<ByteRange> {
-        if self.is_draining() {
-            let soon = DRAIN_TIME.max(self.intake.delivery.rtt.get() * 2);
-            let keep = self.intake.delivery.rate.bytes_in(soon);
-            self.transfer.schedule.change(|schedule| schedule.release_beyond(self.id(), keep));
-        }
-        self.transfer.schedule.front(self.id())
-    }
-
-    /// Returns how much is leased and not received, in how many leases.
-    pub(crate) fn outstanding(&self) -> (Bytes, usize) {
-        self.transfer.schedule.with(|schedule, _| schedule.outstanding(self.id()))
-    }
-
-    /// Returns how much may be leased now, by any stream.
-    pub(crate) fn unleased(&self) -> Bytes {
-        self.transfer.schedule.with(|schedule, _| schedule.available())
-    }
-
-    /// Returns whether nothing is left to lease for any stream, unless another fails or is slow.
-    pub(crate) fn is_all_leased(&self) -> bool {
-        self.transfer.schedule.with(|schedule, _| schedule.is_all_leased())
-    }
-
-    /// Returns how much should be outstanding so that the server never idles.
-    ///
-    /// The only stream of the only source requests everything at once from a `paced` server, which may start at a rate that it
-    /// remembers.
-    pub(crate) fn outstanding_target(&self, paced: bool) -> Bytes {
-        let streams = self.wanted_streams();
-        let wanted = if paced && streams == 1 && !self.transfer.has_other_source(self.handle.source) {
-            Bytes::new(u64::MAX)
-        } else {
-            plan::ask_ahead(self.intake.delivery.expected, self.intake.delivery.data_rtt(), streams)
-        };
-        self.transfer.schedule.with(|schedule, _| schedule.outstanding_target(self.id(), wanted))
-    }
-
-    /// Ends the first lease at `end`: a server may send less than was requested (RFC 9110, section 15.3.7).
-    pub(crate) fn shorten(&self, end: u64) {
-        self.transfer.schedule.change(|schedule| schedule.shorten(self.id(), end));
-    }
-
-    /// Begins the first lease, all of the file, from its start again; returns how far it had come.
-    pub(crate) fn restart(&self) -> Option<u64> {
-        self.transfer.schedule.with(|schedule, _| schedule.restart(self.id()))
-    }
-
-    /// Drops the first lease, all of which has arrived; `false` where another stream has stolen it.
-    pub(crate) fn complete(&self) -> bool {
-        self.transfer.schedule.change(|schedule| schedule.complete(self.id()))
-    }
-
     /// Begins to measure a new connection.
     pub(crate) fn connected(&mut self, socket: &TcpStream, peer: SocketAddr) {
         let rtt = self.intake.connected(socket, peer, self.wanted_streams());
@@ -204,11 +127,6 @@ impl<'a> Stream<'a> {
         self.transfer.schedule.with(|schedule, _| schedule.update(self.id(), change));
     }
 
-    /// Returns whether all of a range that ends at `end` is still leased to the stream.
-    pub(crate) fn leases_until(&self, end: u64) -> bool {
-        self.transfer.schedule.with(|schedule, _| schedule.leases_until(self.id(), end))
-    }
-
     /// Accounts for a part of a lease that the peer's TCP has acknowledged on `socket`; returns how many of its leading bytes
     /// count: the rest was stolen meanwhile.
     pub(crate) fn acknowledged(&mut self, part: ByteRange, socket: &TcpStream) -> Bytes {
@@ -232,11 +150,6 @@ impl<'a> Stream<'a> {
         // Waiting streams end with the last byte.
         self.transfer.schedule.change(|_| ());
         true
-    }
-
-    /// Makes acknowledged parts of leases available again: the server has not confirmed them.
-    pub(crate) fn requeue(&self, parts: impl Iterator<Item = ByteRange>) {
-        self.transfer.schedule.change(|schedule| parts.for_each(|part| schedule.requeue(part)));
     }
 
     /// Notes that the stream waits for the peer, which is alive.
@@ -346,121 +259,6 @@ impl<'a> Stream<'a> {
     /// Returns whether delivered bytes have gone to a pipe, which takes none of them back.
     pub(crate) fn is_to_stdout(&self) -> bool {
         self.intake.inlet().is_some_and(|inlet| inlet.pipeline().part().is_stream())
-    }
-
-    /// Forgets all that was delivered, once it is written: bytes of an earlier answer must not stand beside those of a later
-    /// one.
-    ///
-    /// # Errors
-    /// The disk failed.
-    pub(crate) fn forget_delivered(&mut self) -> Result<(), SourceError> {
-        self.flush();
-        let Some(pipeline) = self.intake.inlet().map(Inlet::pipeline) else { return Ok(()) };
-        if !pipeline.drain() {
-            return Err(SourceError::interrupted());
-        }
-        let written = pipeline.written_ranges();
-        written.iter().try_for_each(|range| pipeline.forget(range)).map_err(|error| {
-            let message = error.to_string();
-            self.transfer.fail(error.into());
-            SourceError::new(FailureKind::Disk, Retry::Never, Cause::Interrupted, message)
-        })
-    }
-
-    /// Returns how much of several connections should be outstanding together, so that the server never idles.
-    pub(crate) fn outstanding_target_over(&self, expected: Rate, rtt: Rtt) -> Bytes {
-        let wanted = plan::ask_ahead(expected, rtt, 1);
-        self.transfer.schedule.with(|schedule, _| schedule.outstanding_target(self.id(), wanted))
-    }
-
-    /// Leases a chunk of at most `most` bytes; `None` where none is left, or the stream drains.
-    pub(crate) fn lease_chunk(&self, most: Bytes) -> Option<ByteRange> {
-        if self.is_draining() {
-            return None;
-        }
-        let shares = self.has_other_source();
-        self.transfer.schedule.with(|schedule, now| {
-            // Beside other sources chunks shrink towards the end, so that all finish at once.
-            let part = Bytes::new(schedule.left().get() / PARTS_BESIDE_OTHERS).max(LEAST_CHUNK);
-            schedule.lease_chunk(self.id(), if shares { most.min(part) } else { most }, now)
-        })
-    }
-
-    /// Returns what is still to come from `offset` on of the lease that holds it.
-    pub(crate) fn leased_at(&self, offset: u64) -> Option<ByteRange> {
-        self.transfer.schedule.with(|schedule, _| schedule.leased_at(self.id(), offset))
-    }
-
-    /// Drops the leases that have arrived; returns whether any is left.
-    pub(crate) fn drop_received(&self) -> bool {
-        let left = self.transfer.schedule.with(|schedule, _| {
-            schedule.drop_received(self.id());
-            schedule.outstanding(self.id()).1 > 0
-        });
-        if !left {
-            // What waits for the end of a chunk looks again.
-            self.transfer.schedule.change(|_| ());
-        }
-        left
-    }
-
-    /// Makes the way to the disk of a connection of a stream that has several: the first has the stream's own number.
-    /// Returns its number too.
-    pub(crate) fn new_intake(&self, number: Option<usize>) -> (Intake<'a>, usize) {
-        let number = number.unwrap_or_else(|| self.transfer.next_number());
-        let inlet = self.intake.inlet().cloned();
-        (Intake::new(number, self.handle.source, self.transfer, inlet, self.options), number)
-    }
-
-    /// Begins to measure one of several connections.
-    pub(crate) fn connected_over(&mut self, intake: &mut Intake<'_>, socket: &TcpStream, peer: SocketAddr) {
-        let rtt = intake.connected(socket, peer, self.wanted_streams());
-        self.note_connected(rtt);
-        self.answered();
-    }
-
-    /// Accounts for `arrived`, which was received from `socket` into the front of an intake's buffer; `rate` is that of all
-    /// connections of the stream. Returns how many of its leading bytes are kept: the rest was stolen meanwhile.
-    pub(crate) fn delivered_over(
-        &mut self,
-        intake: &mut Intake<'_>,
-        arrived: ByteRange,
-        rate: Rate,
-        socket: &TcpStream,
-    ) -> Bytes {
-        let own = self.receive(arrived, rate);
-        let full = intake.keep(own.as_usize());
-        intake.measure(own, socket);
-        self.count(own.as_usize());
-        if full || own < arrived.len() {
-            intake.flush();
-        } else {
-            intake.flush_if_slow();
-        }
-        own
-    }
-
-    /// Makes bytes available again that were delivered and may be of another state of the file.
-    ///
-    /// # Errors
-    /// The disk failed.
-    pub(crate) fn take_back(&mut self, ranges: &RangeSet) -> Result<(), SourceError> {
-        self.flush();
-        let Some(pipeline) = self.intake.inlet().map(Inlet::pipeline) else { return Ok(()) };
-        if ranges.total() == Bytes::ZERO {
-            return Ok(());
-        }
-        if !pipeline.drain() {
-            return Err(SourceError::interrupted());
-        }
-        ranges.iter().try_for_each(|range| pipeline.forget(range)).map_err(|error| {
-            let message = error.to_string();
-            self.transfer.fail(error.into());
-            SourceError::new(FailureKind::Disk, Retry::Never, Cause::Interrupted, message)
-        })?;
-        ranges.iter().for_each(|range| self.progress().forget_delivered_in(range));
-        self.requeue(ranges.iter());
-        Ok(())
     }
 
     /// Returns the flag that is raised once the transfer is stopped, and at no other time.

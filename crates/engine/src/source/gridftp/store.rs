@@ -1,89 +1,26 @@
 //! What an upload asks a server for: to store a temporary file beside the target, to prove it, and to give it its name.
 
+mod block_dialler;
+mod checksums;
+mod target;
+
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
-use longhaul_core::checksum::{Algorithm, Checksum};
-use longhaul_core::proto::gridftp::{Command, Reply, parse_checksum, parse_size};
-use longhaul_core::ranges::ByteRange;
-use longhaul_core::units::{Bytes, Rate, Rtt};
+use longhaul_core::proto::gridftp::{Command, Reply, parse_size};
+use longhaul_core::units::{Bytes, Rtt};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use url::Url;
+
+pub(crate) use block_dialler::BlockDialler;
+use block_dialler::shake_hands;
+pub(crate) use target::StoreTarget;
 
 use super::control::check;
-use super::data_protection::DataProtection;
 use super::error::FtpError;
-use super::login::ServerAccess;
 use super::passive;
-use super::remote_address::RemoteAddress;
-use super::sessions::{Mode, Session, Sessions};
+use super::sessions::{Mode, Session};
 use crate::cancel::Cancel;
-use crate::connect::{Deadline, Received, SocketSettings, Transport, dial};
-use crate::source::http::ClientConfig;
-
-/// Algorithms that CKSM is asked for, the first that is offered: SHA-256 and SHA-1 have instructions of their own on most CPUs,
-/// SHA-512 is faster than MD5 without.
-const PREFERRED: [Algorithm; 4] = [Algorithm::Sha256, Algorithm::Sha1, Algorithm::Sha512, Algorithm::Md5];
-/// A server hashes and reads at least at this rate; a single disk reads faster, a busy one may not.
-const SLOWEST_CHECKSUM: Rate = Rate::bytes_per_sec(10_000_000);
-/// So many commands are sent ahead of their replies, which fit into socket buffers of 64 KiB.
-const FLIGHT: usize = 64;
-
-/// How to reach the server, and what the file is called there until it is complete.
-pub(crate) struct StoreTarget<'a> {
-    access: ServerAccess<'a>,
-    /// The path that the file gets in the end.
-    target: Vec<u8>,
-}
-
-impl<'a> StoreTarget<'a> {
-    /// Takes the target's URL; the temporary file stands in its directory, with `suffix` behind the target's name.
-    ///
-    /// # Errors
-    /// [`FtpError`] where the URL names no file, or a file with logins cannot be read.
-    pub(crate) fn new(
-        url: &Url,
-        suffix: &str,
-        config: &'a ClientConfig,
-        sessions: &'a Sessions,
-    ) -> Result<Self, FtpError> {
-        // Its path is relative or absolute by the login.
-        let mut access = ServerAccess::new(RemoteAddress::of(url)?, config, sessions)?;
-        let temporary = temporary_path(&access.address.path, suffix);
-        let target = std::mem::replace(&mut access.address.path, temporary);
-        Ok(Self { access, target })
-    }
-
-    /// Returns the URL without secrets.
-    pub(crate) fn at(&self) -> &str {
-        self.access.at()
-    }
-
-    /// Logs in, or takes a session that was kept.
-    ///
-    /// # Errors
-    /// [`FtpError`].
-    pub(crate) fn open(&self, cancel: &Cancel) -> Result<StoreSession<'_>, FtpError> {
-        let (session, state) = self.access.open_for_any(cancel)?;
-        // A file that the server does not tell of is not there, or will be refused when it is stored.
-        let held = state.ok().and_then(|state| state.size);
-        Ok(StoreSession { store: self, session, held, has_computed: false })
-    }
-}
-
-/// The longest name that file systems take, in bytes (NAME_MAX of Linux).
-const MOST_OF_NAME: usize = 255;
-
-/// Returns the path of the temporary file: the target's name, cut where that would be too long, and `suffix`.
-fn temporary_path(target: &[u8], suffix: &str) -> Vec<u8> {
-    let name = target.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
-    let mut end = target.len().min(name + MOST_OF_NAME.saturating_sub(suffix.len()));
-    // Not within a character of UTF-8.
-    while end < target.len() && end > name && target[end] & 0xc0 == 0x80 {
-        end -= 1;
-    }
-    [&target[..end], suffix.as_bytes()].concat()
-}
+use crate::connect::{Deadline, Transport};
 
 /// How the temporary file is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,7 +43,7 @@ pub(crate) struct StoreSession<'a> {
     has_computed: bool,
 }
 
-impl<'a> StoreSession<'a> {
+impl StoreSession<'_> {
     /// Returns the server's address.
     pub(crate) fn peer(&self) -> SocketAddr {
         self.session.control.peer
@@ -138,11 +75,6 @@ impl<'a> StoreSession<'a> {
     pub(crate) fn shake_hands(&self, transport: &mut Transport, cancel: &Cancel) -> Result<(), FtpError> {
         let deadline = Deadline::new(cancel, self.store.access.config.timeouts.connect);
         shake_hands(transport, self.store.at(), &deadline)
-    }
-
-    /// Returns the algorithm to compare checksums by; `None` where the server computes none.
-    pub(crate) fn algorithm(&self) -> Option<Algorithm> {
-        PREFERRED.into_iter().find(|algorithm| self.session.features.checksum(*algorithm))
     }
 
     /// Selects MODE E, and returns where the server accepts data connections.
@@ -263,69 +195,6 @@ impl<'a> StoreSession<'a> {
         self.session.features.restarts_streams()
     }
 
-    /// Asks for the checksums of ranges of the temporary file; `None` for each where the server turns out to compute none.
-    ///
-    /// # Errors
-    /// [`FtpError`]; any other refusal is one.
-    pub(crate) fn checksums(
-        &mut self,
-        algorithm: Algorithm,
-        ranges: &[ByteRange],
-        cancel: &Cancel,
-    ) -> Result<Vec<Option<Checksum>>, FtpError> {
-        let access = &self.store.access;
-        let name = longhaul_core::proto::gridftp::checksum_algorithm_name(algorithm).unwrap_or("MD5");
-        let mut found = Vec::with_capacity(ranges.len());
-        let together = if access.sessions.is_sequential(&self.session.key) { 1 } else { FLIGHT };
-        for flight in ranges.chunks(together) {
-            let path = &access.address.path;
-            let commands: Vec<_> =
-                flight.iter().map(|range| Command::Cksm(name, Some(*range), path)).collect();
-            self.session.control.send(&commands, access.at(), cancel)?;
-            for range in flight {
-                let limit = self.session.control.limit + SLOWEST_CHECKSUM.time_for(range.len());
-                let reply = self.session.control.reply("CKSM", limit, access.at(), cancel)?;
-                found.push(self.checksum_of(reply, algorithm)?);
-            }
-        }
-        Ok(found)
-    }
-
-    /// Asks for the checksum of the whole temporary file, which should have `size` bytes; `None` where the server computes none.
-    ///
-    /// # Errors
-    /// [`FtpError`].
-    pub(crate) fn whole_checksum(
-        &mut self,
-        algorithm: Algorithm,
-        size: Bytes,
-        cancel: &Cancel,
-    ) -> Result<Option<Checksum>, FtpError> {
-        let at = self.store.access.at();
-        let name = longhaul_core::proto::gridftp::checksum_algorithm_name(algorithm).unwrap_or("MD5");
-        self.session.control.send(
-            &[Command::Cksm(name, None, &self.store.access.address.path)],
-            at,
-            cancel,
-        )?;
-        let limit = self.session.control.limit + SLOWEST_CHECKSUM.time_for(size);
-        let reply = self.session.control.reply("CKSM", limit, at, cancel)?;
-        self.checksum_of(reply, algorithm)
-    }
-
-    /// Reads the reply to CKSM; `None` where it says that the server has no such command, which may be said only at first.
-    fn checksum_of(&mut self, reply: Reply, algorithm: Algorithm) -> Result<Option<Checksum>, FtpError> {
-        let is_unknown = matches!(reply.code, 500 | 502 | 504) && !self.has_computed;
-        match parse_checksum(&reply, algorithm) {
-            Some(checksum) => {
-                self.has_computed = true;
-                Ok(Some(checksum))
-            }
-            None if is_unknown => Ok(None),
-            None => Err(self.refused("CKSM", reply)),
-        }
-    }
-
     /// Asks for the length of the temporary file; `None` where the server does not say.
     ///
     /// # Errors
@@ -381,14 +250,6 @@ impl<'a> StoreSession<'a> {
         }
     }
 
-    /// Opens a data connection to an address of [`Self::listen_for_blocks`].
-    pub(crate) fn dialler(&self, address: SocketAddr) -> BlockDialler<'a> {
-        let access = &self.store.access;
-        let (settings, limit) = (access.settings(), access.config.timeouts.connect);
-        let protection = self.session.protection.clone();
-        BlockDialler { settings, limit, address, protection, at: access.at() }
-    }
-
     /// Keeps the session for the next file.
     pub(crate) fn keep(self) {
         self.store.access.sessions.keep(self.session);
@@ -413,71 +274,5 @@ impl<'a> StoreSession<'a> {
                 None => check(&deadline, self.store.at(), "storing the file")?,
             }
         }
-    }
-}
-
-/// Opens data connections of MODE E, from any thread.
-pub(crate) struct BlockDialler<'a> {
-    settings: SocketSettings<'a>,
-    limit: Duration,
-    address: SocketAddr,
-    protection: DataProtection,
-    /// The URL, for errors.
-    at: &'a str,
-}
-
-impl BlockDialler<'_> {
-    /// Opens a data connection, encrypted where the session's are; its handshake is complete.
-    ///
-    /// # Errors
-    /// [`FtpError`].
-    pub(crate) fn dial(&self, cancel: &Cancel) -> Result<Transport, FtpError> {
-        let deadline = Deadline::new(cancel, self.limit);
-        let (socket, _) = dial(&self.address.to_string(), &[self.address], self.settings, &deadline)?;
-        let transport = self.protection.over_connected(socket);
-        let mut transport = transport.map_err(|error| FtpError::of_tls(self.at, &error))?;
-        shake_hands(&mut transport, self.at, &deadline)?;
-        Ok(transport)
-    }
-
-    /// Returns the address.
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
-    }
-}
-
-/// Completes the TLS handshake, so that nothing is sent to a peer that is not verified.
-fn shake_hands(transport: &mut Transport, at: &str, deadline: &Deadline<'_>) -> Result<(), FtpError> {
-    while let Transport::Tls(tls) = &*transport
-        && tls.session.is_handshaking()
-    {
-        match transport.receive(&mut [0]) {
-            Ok(Received::Idle) => {}
-            Ok(Received::Data(_)) => {
-                return Err(FtpError::Unrequested { at: at.to_owned(), what: "data".to_owned() });
-            }
-            Ok(Received::End { .. }) => {
-                return Err(FtpError::ClosedEarly { at: at.to_owned(), got: Bytes::ZERO });
-            }
-            Err(source) => return Err(FtpError::of_receive(at, source)),
-        }
-        check(deadline, at, "the TLS handshake of a data connection")?;
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_temporary_name_stands_beside_the_target_and_is_never_too_long() {
-        assert_eq!(temporary_path(b"/a/b", ".x"), b"/a/b.x");
-        assert_eq!(temporary_path(b"b", ".x"), b"b.x");
-        let long = [b"/dir/".as_slice(), "\u{e9}".repeat(127).as_bytes()].concat();
-        let path = temporary_path(&long, ".0123456789");
-        assert_eq!(&path[..5], b"/dir/");
-        assert!(path.len() - 5 <= MOST_OF_NAME && path.ends_with(b".0123456789"));
-        assert!(String::from_utf8(path).is_ok());
     }
 }

@@ -1,22 +1,18 @@
 //! One stream over HTTP: pipelined range requests, and their bodies from the socket straight into segments.
 
+mod answer;
+mod connecting;
 mod trailing_request;
 
 use std::collections::VecDeque;
 
-use longhaul_core::proto::http::{RangeAnswer, ResponseHead};
 use longhaul_core::ranges::ByteRange;
-use longhaul_core::units::Bytes;
 
 use super::Read;
-use super::client::Opened;
 use super::connection::Connection;
 use super::error::HttpError;
 use super::http_source::{Described, HttpSource};
 use super::location::Location;
-use super::remote_file::Agreement;
-use super::source_error::bad_range;
-use crate::cancel::Cancel;
 use crate::failure::FailureKind;
 use crate::source::{StreamPeer, StreamWorker};
 use crate::transfer::Stream;
@@ -24,8 +20,6 @@ use crate::transfer::error::{Cause, Retry, SourceError};
 
 /// Requests sent ahead of the one that is answered: a server reads each when it has sent the answers before it.
 const MOST_REQUESTS_AHEAD: usize = 64;
-/// A connection that has delivered this much and is then closed between two answers has served enough requests: no failure.
-const SERVED_WELL: Bytes = Bytes::kib(64);
 
 /// The HTTP side of one stream.
 pub(super) struct HttpWorker<'s> {
@@ -188,93 +182,6 @@ impl Exchange<'_, '_, '_> {
         self.worker.source.shown()
     }
 
-    /// Connects to where the URL leads; where that redirect has expired, asks the URL anew.
-    fn connect(&mut self) -> Result<Connection, SourceError> {
-        let cancel = self.stream.renew_cancel();
-        self.adopt_location();
-        if self.worker.redirect != Redirect::Holds && self.worker.location.may_be_renewed() {
-            match self.reopen(&cancel) {
-                Ok(Some(connection)) => return Ok(connection),
-                Ok(None) => {}
-                // The target that broke connections may work again.
-                Err(error) if self.worker.redirect == Redirect::Doubtful && error.is_of_server() => {
-                    self.worker.redirect = Redirect::Holds;
-                    self.drop_requests();
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        let client = &self.described.client;
-        let fresh = std::mem::take(&mut self.worker.distrusts_kept);
-        // Only the first connection of a stream: what is left later is old.
-        let takes_ahead = !fresh && !self.stream.has_connected();
-        let ahead = if takes_ahead { self.worker.source.take_ahead() } else { None };
-        let connection = match self.worker.location.connect(client, ahead, fresh, &cancel) {
-            Err(error) if self.worker.location.may_have_expired(&error) => {
-                self.worker.redirect = Redirect::Expired;
-                match self.reopen(&cancel)? {
-                    Some(connection) => return Ok(connection),
-                    None => self.worker.location.connect(client, None, fresh, &cancel)?,
-                }
-            }
-            connected => connected?,
-        };
-        let is_first = !self.stream.has_connected();
-        self.stream.connected(connection.socket(), connection.peer());
-        if is_first {
-            cancel.sleep(self.stream.slow_start_offset());
-        }
-        Ok(connection)
-    }
-
-    /// Takes the target that another worker has found since; returns whether there is one.
-    fn adopt_location(&mut self) -> bool {
-        let newest = self.worker.source.location();
-        let is_newer = !newest.has_generation_of(&self.worker.location);
-        if is_newer {
-            (self.worker.location, self.worker.redirect) = (newest, Redirect::Holds);
-            // A refusal by the new target is the first one.
-            self.worker.has_refreshed = false;
-        }
-        is_newer
-    }
-
-    /// Requests the next range from the original URL, whose redirect has expired. The answer is received as data, for the fresh
-    /// target may serve no second request.
-    ///
-    /// Returns `None` where another worker has found a fresh target meanwhile.
-    fn reopen(&mut self, cancel: &Cancel) -> Result<Option<Connection>, SourceError> {
-        let source = self.worker.source;
-        let _refreshing = source.lock_redirect();
-        if self.adopt_location() {
-            return Ok(None);
-        }
-        let Some(range) = self.stream.lease() else { return Err(self.without_range()) };
-        let file = &self.described.file;
-        let request = file.request(range).map(|request| request.only_if(file.if_range()));
-        let with_if_range = request.as_ref().is_some_and(|request| request.if_range().is_some());
-        let opened = self.described.client.open(source.url(), request.as_ref(), cancel);
-        let Opened { connection, head, target, .. } = opened.map_err(|error| match &error {
-            HttpError::RangeNotSatisfiable { at, .. } => source.disagreed(at.peer, &error.to_string()).0,
-            // A slow original looks like a stall, and the range is stolen.
-            HttpError::Cancelled => self.without_range(),
-            _ => error.into(),
-        })?;
-        self.stream.connected(connection.socket(), connection.peer());
-        self.worker.requested.push_back(Requested { range, with_if_range, answered: true });
-        self.take_answer(&connection, &head, range, with_if_range)?;
-        self.worker.location.refresh(target);
-        self.worker.redirect = Redirect::Holds;
-        source.set_location(self.worker.location.clone());
-        Ok(Some(connection))
-    }
-
-    /// Makes the error of a worker that waits for a range again, and then requests it from the original URL.
-    fn without_range(&self) -> SourceError {
-        let message = format!("{}: another stream has taken over the range", self.shown());
-        SourceError::new(FailureKind::Temporary, Retry::AtOnce, Cause::Connection, message)
-    }
-
     /// Leases a range and requests it; `false` where none is left, or this stream drains.
     fn request_next(&mut self, connection: &mut Connection) -> Result<bool, SourceError> {
         let file = &self.described.file;
@@ -310,125 +217,6 @@ impl Exchange<'_, '_, '_> {
                 return self.request_trailing(connection, ahead);
             }
         }
-    }
-
-    /// Reads the head of the next answer, which must hold what was requested of the described file.
-    fn read_head(&mut self, connection: &mut Connection) -> Result<(), SourceError> {
-        let Some(&Requested { range: asked, with_if_range, answered }) = self.worker.requested.front() else {
-            return Err(SourceError::stolen(self.shown()));
-        };
-        if answered {
-            return Ok(());
-        }
-        if self.stream.front().is_none_or(|front| front.start() != asked.start()) {
-            return Err(SourceError::stolen(self.shown()));
-        }
-        let head = match connection.read_head() {
-            // The next try connects afresh.
-            Err(error) if connection.was_closed_while_idle(&error) => {
-                self.worker.distrusts_kept = true;
-                return Err(self.at_once(&error));
-            }
-            Err(HttpError::ClosedBeforeHead { got: Bytes::ZERO, .. })
-                if self.stream.delivered_so_far() >= SERVED_WELL =>
-            {
-                let message = format!("{} closed the connection between two answers", self.shown());
-                return Err(SourceError::new(
-                    FailureKind::Temporary,
-                    Retry::AtOnce,
-                    Cause::Connection,
-                    message,
-                ));
-            }
-            head => head?,
-        };
-        if let Err(error) = connection.check_status(&head) {
-            return Err(self.bad_status(error, connection));
-        }
-        self.take_answer(connection, &head, asked, with_if_range)
-    }
-
-    /// Compares the head of an answer with what was asked of the described file.
-    fn take_answer(
-        &mut self,
-        connection: &Connection,
-        head: &ResponseHead,
-        asked: ByteRange,
-        with_if_range: bool,
-    ) -> Result<(), SourceError> {
-        let file = &self.described.file;
-        let answer = RangeAnswer::of(head, file.request(asked).as_ref())
-            .map_err(|source| bad_range(self.shown(), &source))?;
-        match file.agreement(head, answer, with_if_range) {
-            Agreement::Part(range) => {
-                if range.end() < asked.end() {
-                    self.stream.shorten(range.end());
-                }
-                self.worker.source.agreed();
-                self.worker.location.note_answer();
-                self.worker.has_refreshed = false;
-                self.worker.has_answered = true;
-                self.stream.answered();
-                Ok(())
-            }
-            Agreement::FromStart => {
-                self.worker.has_answered = true;
-                self.start_over()
-            }
-            Agreement::IfRangeRefused => {
-                file.refuse_if_range();
-                let message = format!(
-                    "{} answered a request for a part, if unchanged, with the whole file",
-                    self.shown()
-                );
-                Err(SourceError::new(FailureKind::Protocol, Retry::AtOnce, Cause::Connection, message))
-            }
-            Agreement::RangesIgnored => {
-                let message = format!(
-                    "{} answered a request for a part with the whole file; use --streams 1",
-                    self.shown()
-                );
-                Err(SourceError::new(FailureKind::Protocol, Retry::Never, Cause::Connection, message))
-            }
-            Agreement::OtherFile => Err(self.disagreed(connection, &file.difference(head))),
-        }
-    }
-
-    /// Turns a status that is no success into an error, which the next connection may cure.
-    fn bad_status(&mut self, error: HttpError, connection: &Connection) -> SourceError {
-        match &error {
-            // The range lay within the file when that was described.
-            HttpError::RangeNotSatisfiable { .. } => self.disagreed(connection, &error.to_string()),
-            error if self.worker.location.may_have_expired(error) => {
-                self.worker.redirect = Redirect::Expired;
-                let again = std::mem::replace(&mut self.worker.has_refreshed, true);
-                let retry = if again { Retry::Backoff } else { Retry::AtOnce };
-                SourceError::new(FailureKind::Temporary, retry, Cause::Connection, error.to_string())
-            }
-            _ => error.into(),
-        }
-    }
-
-    fn disagreed(&mut self, connection: &Connection, difference: &str) -> SourceError {
-        let (error, avoid) = self.worker.source.disagreed(connection.peer(), difference);
-        if avoid {
-            self.worker.location.avoid(connection.peer());
-        }
-        error
-    }
-
-    /// Receives a file from its start again, where the server sends it in one answer only.
-    ///
-    /// That is no progress, however much arrives: only a whole file is.
-    fn start_over(&mut self) -> Result<(), SourceError> {
-        let file = &self.described.file;
-        if file.identity.is_none() || file.size.is_none() || self.stream.is_to_stdout() {
-            self.stream.forget_delivered()?;
-        }
-        if let Some(reached) = self.stream.restart() {
-            self.worker.broke_off = self.worker.broke_off.max(Some(reached));
-        }
-        Ok(())
     }
 
     /// Receives the first lease, which is shortened as its bytes arrive, so that a failure keeps the rest.

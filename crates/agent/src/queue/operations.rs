@@ -1,0 +1,171 @@
+//! The operations that clients ask for on one transfer.
+
+use std::sync::atomic::Ordering;
+
+use longhaul_core::units::Rate;
+
+use super::{Queue, unix_now};
+use crate::database::{Database, DatabaseError};
+use crate::error::QueueError;
+use crate::events::AgentEvent;
+use crate::transfer::{Transfer, TransferState};
+
+impl Queue {
+    /// Changes the state of a transfer where its present one is allowed.
+    fn change(
+        &self,
+        id: i64,
+        wanted: &'static str,
+        allowed: impl Fn(TransferState) -> bool,
+        change: impl FnOnce(&mut Database, &Transfer) -> Result<(), DatabaseError>,
+    ) -> Result<Transfer, QueueError> {
+        self.database(|database| {
+            let transfer = database.get(id)?.ok_or(QueueError::NotFound(id))?.transfer;
+            if !allowed(transfer.state) {
+                return Err(QueueError::WrongState { id, state: transfer.state, wanted });
+            }
+            Ok(change(database, &transfer)?)
+        })?;
+        self.wake();
+        self.changed(id)
+    }
+
+    /// Pauses a transfer; what is there is kept.
+    ///
+    /// # Errors
+    /// [`QueueError`].
+    pub fn pause(&self, id: i64) -> Result<Transfer, QueueError> {
+        let paused = self.change(
+            id,
+            "paused",
+            |state| !state.is_ended(),
+            |database, _| database.set_state(id, TransferState::Paused, unix_now()),
+        );
+        self.stop_live(id);
+        paused
+    }
+
+    /// Lets a transfer go on.
+    ///
+    /// # Errors
+    /// [`QueueError`].
+    pub fn resume(&self, id: i64) -> Result<Transfer, QueueError> {
+        use TransferState::{Paused, Queued, Running, Scheduled, WaitingLink};
+        let allowed = |state| matches!(state, Paused | WaitingLink | Scheduled | Queued | Running);
+        self.change(id, "resumed", allowed, |database, transfer| match transfer.state {
+            Queued | Running => Ok(()),
+            _ => database.requeue(id, Queued),
+        })
+    }
+
+    /// Gives up a transfer; its partial file stays.
+    ///
+    /// # Errors
+    /// [`QueueError`].
+    pub fn cancel(&self, id: i64) -> Result<Transfer, QueueError> {
+        let cancelled = self.change(
+            id,
+            "cancelled",
+            |state| !state.is_ended(),
+            |database, _| database.set_state(id, TransferState::Cancelled, unix_now()),
+        );
+        self.stop_live(id);
+        cancelled
+    }
+
+    /// Tries a transfer again that has failed or was given up.
+    ///
+    /// # Errors
+    /// [`QueueError`].
+    pub fn retry(&self, id: i64) -> Result<Transfer, QueueError> {
+        use TransferState::{Cancelled, Failed, Scheduled, WaitingLink};
+        let allowed = |state| matches!(state, Failed | Cancelled | WaitingLink | Scheduled);
+        self.change(id, "retried", allowed, |database, _| database.requeue(id, TransferState::Queued))
+    }
+
+    /// Replaces the link of a transfer, which continues from what is there.
+    ///
+    /// # Errors
+    /// [`QueueError`].
+    pub fn refresh(&self, id: i64, url: &str, headers: Option<Vec<String>>) -> Result<Transfer, QueueError> {
+        let mut request = self.request(id)?;
+        request.refresh(url, headers)?;
+        let (sealed, shown) = (self.seal(&request), request.shown_urls());
+        let allowed = |state| !matches!(state, TransferState::Done | TransferState::Running);
+        self.change(id, "given another link", allowed, |database, transfer| {
+            database.set_request(id, &sealed, &shown)?;
+            match transfer.state {
+                TransferState::Paused | TransferState::Queued => Ok(()),
+                _ => database.requeue(id, TransferState::Queued),
+            }
+        })
+    }
+
+    /// Moves a transfer before another one, or to the end.
+    ///
+    /// # Errors
+    /// [`QueueError`].
+    pub fn place(&self, id: i64, before: Option<i64>) -> Result<Transfer, QueueError> {
+        self.row(id)?;
+        if let Some(before) = before {
+            self.row(before)?;
+        }
+        self.database(|database| database.place(id, before))?;
+        self.replaced(id)
+    }
+
+    /// Changes the priority, or the ceiling, of a transfer; a running one keeps to the new ceiling at once.
+    ///
+    /// # Errors
+    /// [`QueueError`].
+    pub fn patch(
+        &self,
+        id: i64,
+        priority: Option<i64>,
+        limit: Option<Option<u64>>,
+    ) -> Result<Transfer, QueueError> {
+        self.row(id)?;
+        if limit.flatten().is_some_and(|rate| rate < 8) {
+            return Err(QueueError::Invalid("limit_bps must be at least 8, or null".to_owned()));
+        }
+        priority.map_or(Ok(()), crate::request::check_priority)?;
+        self.database(|database| database.patch(id, priority, limit))?;
+        if let (Some(limit), Some(live)) = (limit, self.live(id)) {
+            live.limit.set(limit.map(Rate::bits_per_sec));
+        }
+        self.replaced(id)
+    }
+
+    /// Lets the runner, and clients, know of a transfer's new place.
+    fn replaced(&self, id: i64) -> Result<Transfer, QueueError> {
+        let transfer = self.changed(id)?;
+        if let Some(live) = self.live(id) {
+            live.priority.store(transfer.priority, Ordering::Relaxed);
+            live.position.store(transfer.position, Ordering::Relaxed);
+        }
+        self.wake();
+        Ok(transfer)
+    }
+
+    /// Removes an ended transfer from the list, and its record.
+    ///
+    /// # Errors
+    /// [`QueueError`].
+    pub fn remove(&self, id: i64) -> Result<(), QueueError> {
+        let live = self.live(id).is_some();
+        self.database(|database| {
+            let state = database.get(id)?.ok_or(QueueError::NotFound(id))?.transfer.state;
+            if !state.is_ended() || live {
+                return Err(QueueError::WrongState { id, state, wanted: "removed before it has ended" });
+            }
+            Ok(database.remove(id)?)
+        })?;
+        // It may never have had one.
+        let _ = std::fs::remove_file(self.paths.record(id));
+        if self.is_offered(id) {
+            return Ok(());
+        }
+        self.events.send(|| AgentEvent::Removed(format!("{{\"id\":{id}}}").into()));
+        Ok(())
+    }
+}

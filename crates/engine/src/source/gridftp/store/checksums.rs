@@ -1,0 +1,88 @@
+//! Checksums that the server computes of the temporary file.
+
+use longhaul_core::checksum::{Algorithm, Checksum};
+use longhaul_core::proto::gridftp::{Command, Reply, checksum_algorithm_name, parse_checksum};
+use longhaul_core::ranges::ByteRange;
+use longhaul_core::units::{Bytes, Rate};
+
+use super::StoreSession;
+use crate::cancel::Cancel;
+use crate::source::gridftp::error::FtpError;
+
+/// Algorithms that CKSM is asked for, the first that is offered: SHA-256 and SHA-1 have instructions of their own on most CPUs,
+/// SHA-512 is faster than MD5 without.
+const PREFERRED: [Algorithm; 4] = [Algorithm::Sha256, Algorithm::Sha1, Algorithm::Sha512, Algorithm::Md5];
+/// A server hashes and reads at least at this rate; a single disk reads faster, a busy one may not.
+const SLOWEST_CHECKSUM: Rate = Rate::bytes_per_sec(10_000_000);
+/// So many commands are sent ahead of their replies, which fit into socket buffers of 64 KiB.
+const FLIGHT: usize = 64;
+
+impl StoreSession<'_> {
+    /// Returns the algorithm to compare checksums by; `None` where the server computes none.
+    pub(crate) fn algorithm(&self) -> Option<Algorithm> {
+        PREFERRED.into_iter().find(|algorithm| self.session.features.checksum(*algorithm))
+    }
+
+    /// Asks for the checksums of ranges of the temporary file; `None` for each where the server turns out to compute none.
+    ///
+    /// # Errors
+    /// [`FtpError`]; any other refusal is one.
+    pub(crate) fn checksums(
+        &mut self,
+        algorithm: Algorithm,
+        ranges: &[ByteRange],
+        cancel: &Cancel,
+    ) -> Result<Vec<Option<Checksum>>, FtpError> {
+        let access = &self.store.access;
+        let name = checksum_algorithm_name(algorithm).unwrap_or("MD5");
+        let mut found = Vec::with_capacity(ranges.len());
+        let together = if access.sessions.is_sequential(&self.session.key) { 1 } else { FLIGHT };
+        for flight in ranges.chunks(together) {
+            let path = &access.address.path;
+            let commands: Vec<_> =
+                flight.iter().map(|range| Command::Cksm(name, Some(*range), path)).collect();
+            self.session.control.send(&commands, access.at(), cancel)?;
+            for range in flight {
+                let limit = self.session.control.limit + SLOWEST_CHECKSUM.time_for(range.len());
+                let reply = self.session.control.reply("CKSM", limit, access.at(), cancel)?;
+                found.push(self.checksum_of(reply, algorithm)?);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Asks for the checksum of the whole temporary file, which should have `size` bytes; `None` where the server computes none.
+    ///
+    /// # Errors
+    /// [`FtpError`].
+    pub(crate) fn whole_checksum(
+        &mut self,
+        algorithm: Algorithm,
+        size: Bytes,
+        cancel: &Cancel,
+    ) -> Result<Option<Checksum>, FtpError> {
+        let at = self.store.access.at();
+        let name = checksum_algorithm_name(algorithm).unwrap_or("MD5");
+        self.session.control.send(
+            &[Command::Cksm(name, None, &self.store.access.address.path)],
+            at,
+            cancel,
+        )?;
+        let limit = self.session.control.limit + SLOWEST_CHECKSUM.time_for(size);
+        let reply = self.session.control.reply("CKSM", limit, at, cancel)?;
+        self.checksum_of(reply, algorithm)
+    }
+
+    /// Reads the reply to CKSM; `None` where it says that the server has no such command, which may be said only at first.
+    fn checksum_of(&mut self, reply: Reply, algorithm: Algorithm) -> Result<Option<Checksum>, FtpError> {
+        let is_unknown = matches!(reply.code, 500 | 502 | 504) && !self.has_computed;
+        match parse_checksum(&reply, algorithm) {
+            Some(checksum) => {
+                self.has_computed = true;
+                Ok(Some(checksum))
+            }
+            None if is_unknown => Ok(None),
+            None => Err(self.refused("CKSM", reply)),
+        }
+    }
+}

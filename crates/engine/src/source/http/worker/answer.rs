@@ -1,0 +1,137 @@
+//! The head of an answer, held against what was requested.
+
+use longhaul_core::proto::http::{RangeAnswer, ResponseHead};
+use longhaul_core::ranges::ByteRange;
+use longhaul_core::units::Bytes;
+
+use super::{Exchange, Redirect, Requested};
+use crate::failure::FailureKind;
+use crate::source::http::connection::Connection;
+use crate::source::http::error::HttpError;
+use crate::source::http::remote_file::Agreement;
+use crate::source::http::source_error::bad_range;
+use crate::transfer::error::{Cause, Retry, SourceError};
+
+/// A connection that has delivered this much and is then closed between two answers has served enough requests: no failure.
+const SERVED_WELL: Bytes = Bytes::kib(64);
+
+impl Exchange<'_, '_, '_> {
+    /// Reads the head of the next answer, which must hold what was requested of the described file.
+    pub(super) fn read_head(&mut self, connection: &mut Connection) -> Result<(), SourceError> {
+        let Some(&Requested { range: asked, with_if_range, answered }) = self.worker.requested.front() else {
+            return Err(SourceError::stolen(self.shown()));
+        };
+        if answered {
+            return Ok(());
+        }
+        if self.stream.front().is_none_or(|front| front.start() != asked.start()) {
+            return Err(SourceError::stolen(self.shown()));
+        }
+        let head = match connection.read_head() {
+            // The next try connects afresh.
+            Err(error) if connection.was_closed_while_idle(&error) => {
+                self.worker.distrusts_kept = true;
+                return Err(self.at_once(&error));
+            }
+            Err(HttpError::ClosedBeforeHead { got: Bytes::ZERO, .. })
+                if self.stream.delivered_so_far() >= SERVED_WELL =>
+            {
+                let message = format!("{} closed the connection between two answers", self.shown());
+                return Err(SourceError::new(
+                    FailureKind::Temporary,
+                    Retry::AtOnce,
+                    Cause::Connection,
+                    message,
+                ));
+            }
+            head => head?,
+        };
+        if let Err(error) = connection.check_status(&head) {
+            return Err(self.bad_status(error, connection));
+        }
+        self.take_answer(connection, &head, asked, with_if_range)
+    }
+
+    /// Compares the head of an answer with what was asked of the described file.
+    pub(super) fn take_answer(
+        &mut self,
+        connection: &Connection,
+        head: &ResponseHead,
+        asked: ByteRange,
+        with_if_range: bool,
+    ) -> Result<(), SourceError> {
+        let file = &self.described.file;
+        let answer = RangeAnswer::of(head, file.request(asked).as_ref())
+            .map_err(|source| bad_range(self.shown(), &source))?;
+        match file.agreement(head, answer, with_if_range) {
+            Agreement::Part(range) => {
+                if range.end() < asked.end() {
+                    self.stream.shorten(range.end());
+                }
+                self.worker.source.agreed();
+                self.worker.location.note_answer();
+                self.worker.has_refreshed = false;
+                self.worker.has_answered = true;
+                self.stream.answered();
+                Ok(())
+            }
+            Agreement::FromStart => {
+                self.worker.has_answered = true;
+                self.start_over()
+            }
+            Agreement::IfRangeRefused => {
+                file.refuse_if_range();
+                let message = format!(
+                    "{} answered a request for a part, if unchanged, with the whole file",
+                    self.shown()
+                );
+                Err(SourceError::new(FailureKind::Protocol, Retry::AtOnce, Cause::Connection, message))
+            }
+            Agreement::RangesIgnored => {
+                let message = format!(
+                    "{} answered a request for a part with the whole file; use --streams 1",
+                    self.shown()
+                );
+                Err(SourceError::new(FailureKind::Protocol, Retry::Never, Cause::Connection, message))
+            }
+            Agreement::OtherFile => Err(self.disagreed(connection, &file.difference(head))),
+        }
+    }
+
+    /// Turns a status that is no success into an error, which the next connection may cure.
+    fn bad_status(&mut self, error: HttpError, connection: &Connection) -> SourceError {
+        match &error {
+            // The range lay within the file when that was described.
+            HttpError::RangeNotSatisfiable { .. } => self.disagreed(connection, &error.to_string()),
+            error if self.worker.location.may_have_expired(error) => {
+                self.worker.redirect = Redirect::Expired;
+                let again = std::mem::replace(&mut self.worker.has_refreshed, true);
+                let retry = if again { Retry::Backoff } else { Retry::AtOnce };
+                SourceError::new(FailureKind::Temporary, retry, Cause::Connection, error.to_string())
+            }
+            _ => error.into(),
+        }
+    }
+
+    fn disagreed(&mut self, connection: &Connection, difference: &str) -> SourceError {
+        let (error, avoid) = self.worker.source.disagreed(connection.peer(), difference);
+        if avoid {
+            self.worker.location.avoid(connection.peer());
+        }
+        error
+    }
+
+    /// Receives a file from its start again, where the server sends it in one answer only.
+    ///
+    /// That is no progress, however much arrives: only a whole file is.
+    fn start_over(&mut self) -> Result<(), SourceError> {
+        let file = &self.described.file;
+        if file.identity.is_none() || file.size.is_none() || self.stream.is_to_stdout() {
+            self.stream.forget_delivered()?;
+        }
+        if let Some(reached) = self.stream.restart() {
+            self.worker.broke_off = self.worker.broke_off.max(Some(reached));
+        }
+        Ok(())
+    }
+}

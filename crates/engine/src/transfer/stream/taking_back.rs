@@ -1,0 +1,51 @@
+//! Bytes that were delivered and may not stay.
+
+use longhaul_core::ranges::RangeSet;
+use longhaul_core::units::Bytes;
+
+use super::Stream;
+use crate::failure::FailureKind;
+use crate::sink::pipeline::{Inlet, Pipeline};
+use crate::transfer::error::{Cause, Retry, SourceError};
+
+impl Stream<'_> {
+    /// Forgets all that was delivered, once it is written: bytes of an earlier answer must not stand beside those of a later
+    /// one.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub(crate) fn forget_delivered(&mut self) -> Result<(), SourceError> {
+        self.forget(Pipeline::written_ranges)
+    }
+
+    /// Makes bytes available again that were delivered and may be of another state of the file.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub(crate) fn take_back(&mut self, ranges: &RangeSet) -> Result<(), SourceError> {
+        if ranges.total() == Bytes::ZERO {
+            self.flush();
+            return Ok(());
+        }
+        self.forget(|_| ranges.clone())?;
+        if self.intake.inlet().is_some() {
+            ranges.iter().for_each(|range| self.progress().forget_delivered_in(range));
+            self.requeue(ranges.iter());
+        }
+        Ok(())
+    }
+
+    /// Forgets ranges once all that was delivered is written.
+    fn forget(&mut self, ranges: impl FnOnce(&Pipeline) -> RangeSet) -> Result<(), SourceError> {
+        self.flush();
+        let Some(pipeline) = self.intake.inlet().map(Inlet::pipeline) else { return Ok(()) };
+        if !pipeline.drain() {
+            return Err(SourceError::interrupted());
+        }
+        ranges(pipeline).iter().try_for_each(|range| pipeline.forget(range)).map_err(|error| {
+            let message = error.to_string();
+            self.transfer.fail(error.into());
+            SourceError::new(FailureKind::Disk, Retry::Never, Cause::Interrupted, message)
+        })
+    }
+}
