@@ -28,7 +28,8 @@ struct Params {
     /// A window is full from this share in flight on. Receive autotuning keeps it at twice of what arrives in a round
     /// trip (Linux, tcp_rcv_space_adjust) wherever it may.
     full_window: f64,
-    /// A peer that does not read shrinks its window to less than this share of its largest one.
+    /// A peer that does not read shrinks its window to less than this share of its largest one, or lets less than this share of a window
+    /// pass in a round trip.
     closed_window: f64,
     /// Slow start from 10 packets to 10 Gbit/s at 1448 bytes takes about 14 doublings, a round trip each, and settles in a few more.
     ramp_up: u32,
@@ -341,10 +342,15 @@ impl Classifier {
         if buffer > window {
             return Some(LimitedBy::SendBuffer);
         }
-        // A receiver that reads at once keeps its window open; one that does not lets it close.
+        // A receiver that reads at once keeps its window open; one that does not lets it close, or opens it seldom: then less than a
+        // window passes in a round trip.
         let open = self.largest_window.get() as f64 * PARAMS.closed_window;
-        let closed = interval.now.window.is_some_and(|window| (window.get() as f64) < open);
-        Some(if closed { LimitedBy::Server } else { LimitedBy::ReceiveWindow })
+        let rtt = interval.now.data_rtt.max(interval.min_rtt()).unwrap_or_default();
+        let unread = interval.now.window.is_some_and(|window| {
+            let window = window.get() as f64;
+            window < open || (interval.rate().bdp(rtt).get() as f64) < window * PARAMS.closed_window
+        });
+        Some(if unread { LimitedBy::Server } else { LimitedBy::ReceiveWindow })
     }
 
     /// Returns whether the server sends in bursts with gaps that are longer than a round trip, as a rate limit in user space does.
@@ -397,8 +403,9 @@ impl Classifier {
         let long = interval.min_rtt().is_some_and(|rtt| rtt.get() >= TIMESTAMP_TICK);
         // A window that closes is wide open a moment before.
         let window = interval.now.window.max(interval.before.window).unwrap_or_default();
-        let full = window.get() as f64 * PARAMS.full_window;
-        long && window > Bytes::ZERO && interval.in_flight().get() as f64 >= full
+        let (window, in_flight) = (window.get() as f64, interval.in_flight().get() as f64);
+        // More than the window cannot have been in flight: it was larger between the readings.
+        long && in_flight >= window * PARAMS.full_window && in_flight <= window / PARAMS.full_window
     }
 
     /// Tells apart what is left where the window is open, no queue stands, and nothing is lost.

@@ -77,6 +77,10 @@ fn receive_window_full_without_a_queue_is_the_limit() {
     let finding = Course::at(End::Receiver, 200).slow_start(110.0).run(20.0, 120.0, small).finding();
     assert_limit(&finding, LimitedBy::ReceiveWindow, 0.85);
     assert!(finding.advice[1].contains("128 MiB / 200 ms"), "{:?}", finding.advice);
+    // No window holds the rate below what it allows.
+    let closing = |reading: &mut Reading| reading.window = Some(Bytes::kib(96));
+    let finding = Course::at(End::Receiver, 200).slow_start(110.0).run(20.0, 120.0, closing).finding();
+    assert_eq!(finding.shares.get(LimitedBy::ReceiveWindow), 0.0, "{finding:?}");
 }
 
 #[test]
@@ -189,17 +193,23 @@ fn waits_of_one_of_four_streams_are_no_limit() {
 
 #[test]
 fn kernel_of_the_sender_names_window_and_buffer() {
-    let course = || Course::at(End::Sender, 50).slow_start(100.0);
+    let course = |window| {
+        let mut course = Course::at(End::Sender, 50);
+        course.reading.window = Some(window);
+        course.slow_start(100.0)
+    };
     let window = |reading: &mut Reading| {
         sender(reading).busy += TICK;
         sender(reading).window_limited += TICK.mul_f64(0.9);
     };
-    assert_limit(&course().run(10.0, 100.0, window).finding(), LimitedBy::ReceiveWindow, 0.9);
+    let finding = course(Bytes::kib(700)).run(10.0, 100.0, window).finding();
+    assert_limit(&finding, LimitedBy::ReceiveWindow, 0.9);
+    assert_limit(&course(Bytes::mib(3)).run(10.0, 100.0, window).finding(), LimitedBy::Server, 0.9);
     let buffer = |reading: &mut Reading| {
         sender(reading).busy += TICK;
         sender(reading).buffer_limited += TICK.mul_f64(0.6);
     };
-    assert_limit(&course().run(10.0, 100.0, buffer).finding(), LimitedBy::SendBuffer, 0.9);
+    assert_limit(&course(Bytes::mib(3)).run(10.0, 100.0, buffer).finding(), LimitedBy::SendBuffer, 0.9);
     let mut open = true;
     let closing = |reading: &mut Reading| {
         window(reading);

@@ -204,10 +204,12 @@ impl Facts<'_> {
                 )
             }
             LimitedBy::ReceiveWindow => {
-                let now = self.host.tcp_rmem_max.map_or_else(String::new, |max| format!(" from {max}"));
+                let now = self.host.tcp_rmem_max;
+                let from = now.map_or_else(String::new, |max| format!(" from {max}"));
+                let larger = now.map_or(LARGE_BUFFER, |max| LARGE_BUFFER.max(Bytes::new(max.get() * 2)));
                 format!(
-                    "raise net.ipv4.tcp_rmem on this host{now} to {LARGE_BUFFER}, of which half is the window, or pass --recv-buffer: {}",
-                    gain(Bytes::new(LARGE_BUFFER.get() / 2))
+                    "raise net.ipv4.tcp_rmem on this host{from} to {larger}, of which half is the window, or pass --recv-buffer: {}",
+                    gain(Bytes::new(larger.get() / 2))
                 )
             }
             LimitedBy::SendBuffer => {
