@@ -7,7 +7,7 @@ BIN := $(CARGO_TARGET_DIR)/release/longhaul
 SOURCES := Cargo.toml Cargo.lock rust-toolchain.toml $(shell find crates -name '*.rs' -o -name Cargo.toml)
 SHARE := $(DESTDIR)$(PREFIX)/share
 
-.PHONY: build test faults fuzz demo bench browser docs install clean help
+.PHONY: build test faults fuzz demo demo-browser bench browser docs install clean help
 
 build: ## Build the longhaul program (the default)
 	scripts/setup.sh build
@@ -32,6 +32,12 @@ demo: ## Fetch a file across an emulated 10 Gbit/s, 200 ms path, next to curl (u
 	scripts/setup.sh demo
 	$(CARGO) build --release --locked --package longhaul
 	scripts/demo.sh $(BIN)
+
+demo-browser: ## Click a link in a real Firefox, across the same path; leaves pictures and the report in out/demo-browser
+	scripts/setup.sh demo-browser
+	$(CARGO) build --release --locked --package longhaul
+	npm run --prefix browser build
+	scripts/demo-browser.sh $(BIN)
 
 bench: ## Measure against nginx and curl in the lab; ARGS="..." goes to the benchmark
 	scripts/setup.sh test
@@ -69,4 +75,4 @@ clean: ## Remove everything built
 	$(CARGO) clean
 
 help: ## List the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22

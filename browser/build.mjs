@@ -12,7 +12,9 @@ const manifest = JSON.parse(await readFile("src/manifest.json", "utf8"));
 function manifestOf(browser) {
   const { key, minimum_chrome_version, browser_specific_settings, ...common } = manifest;
   if (browser === "firefox") {
-    return { ...common, browser_specific_settings, background: { scripts: ["background.js"] } };
+    // Firefox shows the badge only of buttons on its toolbar; Chromium has no place to name.
+    const action = { ...common.action, default_area: "navbar" };
+    return { ...common, action, browser_specific_settings, background: { scripts: ["background.js"] } };
   }
   const permissions = common.permissions.filter((name) => name !== "webRequestBlocking");
   return { ...common, key, minimum_chrome_version, permissions, background: { service_worker: "background.js" } };

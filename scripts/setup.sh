@@ -3,6 +3,8 @@
 #
 #   scripts/setup.sh build   what compiles it
 #   scripts/setup.sh demo    and what `make demo` runs
+#   scripts/setup.sh demo-browser
+#                            and what `make demo-browser` runs
 #   scripts/setup.sh browser and what builds the browser extension
 #   scripts/setup.sh test    and what the tests and benchmarks run
 #
@@ -17,12 +19,13 @@ command -v npm >/dev/null || node=(nodejs npm)
 case "${1:-}" in
     build) ;;
     demo) packages+=(curl iproute2) ;;
+    demo-browser) packages+=(curl iproute2 firefox-esr "${node[@]}") ;;
     browser) packages+=("${node[@]}") ;;
     test) packages+=(curl iproute2 git openssl nginx-light apache2-bin iperf3 fio util-linux e2fsprogs bsdutils mount tcpdump axel aria2 ns2
         globus-gridftp-server-progs globus-gass-copy-progs globus-proxy-utils proftpd-basic proftpd-mod-crypto jq
         libcap2 libpam0g libwrap0 # these three for vsftpd
         firefox-esr chromium fonts-ipafont-gothic python3-venv "${node[@]}") ;;
-    *) echo "usage: $0 build|demo|browser|test" >&2; exit 64 ;;
+    *) echo "usage: $0 build|demo|demo-browser|browser|test" >&2; exit 64 ;;
 esac
 
 die() { echo "setup: $*" >&2; exit 1; }
@@ -119,5 +122,5 @@ if [ "$1" = test ]; then
     install_node_packages dashboard browser
     install_aria2p
 fi
-[ "$1" != browser ] || install_node_packages browser
+case $1 in browser | demo-browser) install_node_packages browser ;; esac
 install_toolchain

@@ -41,6 +41,11 @@ class Row {
     this.state.className = "faint";
   }
 
+  /** Bits per second; 0 unless it runs. */
+  get rate(): number {
+    return this.shown?.state === "running" ? this.shown.goodput_bps : 0;
+  }
+
   progress(progress: Progress): void {
     if (!this.shown) return;
     const left = (this.shown.size ?? 0) - progress.bytes;
@@ -75,7 +80,7 @@ class Row {
     const of = transfer.size === null ? "" : ` / ${size(transfer.size)}`;
     const speed = transfer.goodput_bps > 0 ? rate(transfer.goodput_bps) : "";
     const rest = running && transfer.eta !== null ? duration(transfer.eta) : "";
-    this.facts.replaceChildren(...[`${size(transfer.bytes)}${of}`, speed, rest].map((fact) => {
+    this.facts.replaceChildren(...[`${size(transfer.bytes)}${of}`, speed, rest].filter(Boolean).map((fact) => {
       const span = document.createElement("span");
       span.textContent = fact;
       return span;
@@ -142,12 +147,12 @@ async function refresh(): Promise<void> {
   const transfers = await ask<Transfer[]>({ type: "list", limit: SHOWN });
   if (!transfers) return;
   transfers.sort((a, b) => a.id - b.id).forEach(show);
-  showTotal(transfers);
+  showTotal();
   element("empty").hidden = rows.size > 0;
 }
 
-function showTotal(transfers: Transfer[]): void {
-  const total = transfers.filter((t) => t.state === "running").reduce((sum, t) => sum + t.goodput_bps, 0);
+function showTotal(): void {
+  const total = [...rows.values()].reduce((sum, row) => sum + row.rate, 0);
   element("total").textContent = total > 0 ? rate(total) : "";
 }
 
@@ -175,5 +180,6 @@ api.runtime.onMessage.addListener((message: HostMessage) => {
   if (message.event === "transfer") show(message.transfer);
   if (message.event === "progress") rows.get(message.progress.id)?.progress(message.progress);
   if (message.event === "removed") drop(message.id);
+  showTotal();
 });
 void refresh();

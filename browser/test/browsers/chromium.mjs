@@ -21,8 +21,9 @@ export class Chromium {
     await mkdir(path.join(userDataDir, "Default"), { recursive: true });
     const preferences = {
       download: { default_directory: downloads, prompt_for_download: false },
-      // As where the user has allowed a page several downloads at once.
-      profile: { default_content_setting_values: { automatic_downloads: 1 } },
+      // As where the user has allowed a page several downloads at once, and downloads over HTTP from other hosts than this one,
+      // which wait for a click in a warning otherwise.
+      profile: { default_content_setting_values: { automatic_downloads: 1, mixed_script: 1 } },
     };
     await writeFile(path.join(userDataDir, "Default", "Preferences"), JSON.stringify(preferences));
     const folders = extension ? [path.resolve(extension, "chromium")] : false;

@@ -41,7 +41,7 @@ export class Firefox {
     firefox.#process = spawn(
       "firefox-esr",
       ["-headless", "-marionette", "-remote-allow-system-access", "-no-remote", "-profile", profile],
-      { env: { ...process.env, HOME: home, XDG_RUNTIME_DIR: path.join(home, "run"), MOZ_DISABLE_CONTENT_SANDBOX: "1" }, stdio: "ignore" },
+      { env: { ...process.env, HOME: home, XDG_RUNTIME_DIR: path.join(home, "run") }, stdio: "ignore" },
     );
     firefox.#marionette = await Marionette.connect(port);
     await firefox.#send("WebDriver:NewSession", { pageLoadStrategy: "none" });
@@ -131,6 +131,16 @@ export class Firefox {
   async screenshot(file) {
     const { value } = await this.#send("WebDriver:TakeScreenshot", { full: false, hash: false });
     await writeFile(file, Buffer.from(value, "base64"));
+  }
+
+  async resize(width, height) {
+    await this.#send("WebDriver:SetWindowRect", { width, height });
+  }
+
+  /** Takes a picture of the whole window: page, tabs and toolbar. */
+  async windowScreenshot(file) {
+    await this.#send("Marionette:SetContext", { value: "chrome" });
+    await this.screenshot(file).finally(() => this.#send("Marionette:SetContext", { value: "content" }));
   }
 
   kill() {
