@@ -12,7 +12,7 @@ use tokio::time::{timeout, timeout_at};
 use crate::connection_limit::ConnectionSlot;
 use crate::connection_stats::{ConnectionEntry, FinishedReply};
 use crate::context::{ServerContext, ServerPhase};
-use crate::measurement;
+use crate::measurement::{self, InboundReply};
 use crate::metrics;
 use crate::reply::{QueuedReply, Reply, ReplyFraming};
 use crate::reply_pacing::PacedConnection;
@@ -179,6 +179,11 @@ impl HttpConnection {
                 (received, body_read) = (Some(taken.bytes), taken.body_read);
                 taken.reply
             }
+            (Action::Measure, _) if method == "PUT" => {
+                let taken = self.receive_measurement(&request).await;
+                received = Some(taken.bytes);
+                taken.reply
+            }
             (action, _) => self.act(action, request).await,
         };
         // A measurement may have changed the socket's options.
@@ -193,6 +198,7 @@ impl HttpConnection {
             answer;
         framing.keep_alive &= *self.context.phase.borrow() == ServerPhase::Running;
         let status = reply.status();
+        let is_upload = received.is_some() && paced;
         let pace = paced.then(|| self.context.pace.of_reply(reply.length(), asked, self.transport.socket()));
         let pace = pace.flatten();
         if let Some(pace) = pace {
@@ -219,7 +225,7 @@ impl HttpConnection {
         }
         match result {
             Ok(()) if framing.keep_alive => AfterReply::KeepAlive,
-            Ok(()) => AfterReply::Drain(if received.is_some() { UPLOAD_DRAIN_LIMIT } else { DRAIN_LIMIT }),
+            Ok(()) => AfterReply::Drain(if is_upload { UPLOAD_DRAIN_LIMIT } else { DRAIN_LIMIT }),
             Err(ReplyError::Stalled(_) | ReplyError::Slow(_)) => AfterReply::Reset,
             // Closing before the announced length tells the peer that the body is incomplete.
             Err(ReplyError::Send(_) | ReplyError::Disk(_)) => AfterReply::Close,
@@ -233,6 +239,19 @@ impl HttpConnection {
             entry.reply_begins(transport.socket());
         }
         upload::handle(uploads, (transport, slot), inbox, request).await
+    }
+
+    /// Receives a measurement's bytes.
+    async fn receive_measurement(&mut self, request: &RequestHead) -> InboundReply {
+        let Self { transport, inbox, slot, context, peer, .. } = self;
+        let Some(measurement) = &context.measurement else {
+            return InboundReply {
+                reply: Reply::text(404, "no measurements are allowed here"),
+                bytes: Bytes::ZERO,
+            };
+        };
+        slot.receiving();
+        measurement.receive(request, transport, (peer.ip(), std::mem::take(inbox).len())).await
     }
 
     /// Makes the reply to a request without a body; opens files on a blocking thread.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_engine::send::{Outgoing, SendError, Turn};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvFlags, recv};
 use socket2::SockRef;
 use thiserror::Error;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
@@ -89,6 +90,43 @@ impl ServerTransport {
             Self::Tls(stream) => {
                 inbox.reserve(READ_SIZE);
                 stream.read_buf(inbox).await
+            }
+        }
+    }
+
+    /// Receives up to `most` bytes and discards them; returns their number, zero at the end of the connection.
+    pub(crate) async fn discard(&mut self, most: usize) -> io::Result<usize> {
+        match self {
+            // The kernel discards the bytes without copying them (tcp(7), MSG_TRUNC).
+            Self::Plain(stream) => {
+                let discard = || {
+                    let (_, length) = recv(&*stream, vec![0; most].as_mut_slice(), RecvFlags::TRUNC)?;
+                    Ok(length)
+                };
+                stream.async_io(Interest::READABLE, discard).await
+            }
+            Self::Tls(stream) => stream.read(&mut vec![0; most.min(TLS_CHUNK.as_usize())]).await,
+        }
+    }
+
+    /// Writes an interim reply.
+    pub(crate) async fn write_interim(&mut self, text: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Plain(stream) => {
+                let mut left = text;
+                while !left.is_empty() {
+                    stream.writable().await?;
+                    match stream.try_write(left) {
+                        Ok(written) => left = &left[written..],
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                Ok(())
+            }
+            Self::Tls(stream) => {
+                stream.write_all(text).await?;
+                stream.flush().await
             }
         }
     }

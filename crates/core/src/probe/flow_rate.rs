@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::units::{Bytes, Rate};
+use crate::units::{Bytes, Rate, Rtt};
 
 /// What had arrived in all at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +21,8 @@ const WINDOW_BYTES: Bytes = Bytes::kib(32);
 const MOST_WINDOWS: usize = 1 << 20;
 /// The share of the time at the end in which a connection counts as steady.
 const STEADY_SHARE: f64 = 0.5;
+/// A sustained rate is that over this time at least: longer than a host or a Wi-Fi link keeps packets back and delivers them at once.
+const SUSTAINED: Duration = Duration::from_millis(250);
 /// Headers of IPv4 and TCP with timestamps (RFC 7323).
 const TCP_HEADERS: u64 = 52;
 
@@ -54,6 +56,31 @@ pub fn burst_rate(progress: &[Progress]) -> Option<Rate> {
         seen >= half
     })?;
     (median > 0).then(|| Rate::over(Bytes::new(median), window))
+}
+
+/// Returns the highest rate over a round trip, and over [`SUSTAINED`] at least; a flow that is shorter counts as if it had taken that.
+pub fn sustained_rate(progress: &[Progress], rtt: Rtt) -> Rate {
+    let over = rtt.get().max(SUSTAINED);
+    let (Some(start), Some(end)) = (progress.first(), progress.last()) else { return Rate::default() };
+    let rate = |from: &Progress, to: &Progress| {
+        Rate::over(to.bytes.saturating_sub(from.bytes), to.at.saturating_sub(from.at).max(over))
+    };
+    let mut best = rate(start, end);
+    let mut from = 0;
+    for last in progress {
+        while progress[from + 1..].first().is_some_and(|next| next.at + over <= last.at) {
+            from += 1;
+        }
+        best = best.max(rate(&progress[from], last));
+    }
+    best
+}
+
+/// Returns the rate within bursts as far as the flow supports it: twice the sustained rate at most, to which slow start grows within the
+/// next round trip. Packets that were kept back and arrive at once (GRO, Wi-Fi, a stalled receiver) show a higher one.
+pub fn supported_rate(progress: &[Progress], rtt: Rtt) -> Rate {
+    let sustained = sustained_rate(progress, rtt);
+    burst_rate(progress).map_or(sustained, |burst| burst.min(sustained.scaled(2.0)))
 }
 
 /// Returns the mean rate over the second half of the time; zero where there is none.
@@ -151,6 +178,30 @@ mod tests {
             .map(|step| Progress { at: Duration::from_micros(500 * step), bytes: Bytes::new(6250 * step) });
         let rate = burst_rate(&course.collect::<Vec<_>>()).unwrap().as_bits_per_sec();
         assert!((95_000_000..=108_000_000).contains(&rate), "{rate}");
+    }
+
+    #[test]
+    fn supported_rate_of_slow_start_is_that_of_its_flights() {
+        let rtt = Rtt::new(MS(100));
+        let rate = supported_rate(&slow_start(), rtt).as_bits_per_sec();
+        assert!((60_000_000..=105_000_000).contains(&rate), "{rate}");
+        assert_eq!(supported_rate(&[], rtt), Rate::default());
+        let rate = supported_rate(&steady(1250, 2000), rtt).as_bits_per_sec();
+        assert!((9_900_000..=10_600_000).contains(&rate), "{rate}");
+    }
+
+    #[test]
+    fn packets_that_were_kept_back_do_not_raise_the_supported_rate() {
+        // 100 Mbit/s, kept back for 200 ms at a time and delivered within 2 ms: 1 Gbit/s in windows of 20 ms.
+        let course = (0..20_u64).flat_map(|burst| {
+            let bytes = move |part| Bytes::new(2_500_000 * burst + part);
+            [(0, 0), (2, 2_500_000)]
+                .map(|(at, part)| Progress { at: MS(200 * (burst + 1) + at), bytes: bytes(part) })
+        });
+        let course: Vec<_> = course.collect();
+        assert!(burst_rate(&course).unwrap().as_bits_per_sec() > 900_000_000);
+        let rate = supported_rate(&course, Rtt::new(MS(10))).as_bits_per_sec();
+        assert!((100_000_000..=400_000_000).contains(&rate), "{rate}");
     }
 
     fn steady(bytes_per_ms: u64, milliseconds: u64) -> Vec<Progress> {

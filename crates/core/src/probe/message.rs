@@ -3,6 +3,7 @@
 //! ```text
 //!  GET /.longhaul/measure                          -> MeasureOffer
 //!  GET /.longhaul/measure/stream?bytes=N[&..]      -> N bytes over TCP
+//!  PUT /.longhaul/measure/stream                   N bytes over TCP -> 204
 //!  GET /.longhaul/measure/udp                      -> UdpOffer: a port and a nonce
 //!  UDP: UdpRequest::Echo, UdpRequest::Train        -> UdpPacket, one or a train of them
 //! ```
@@ -20,7 +21,7 @@ use super::train_search::TrainPlan;
 
 /// Where the endpoint is on a server.
 pub const MEASURE_PATH: &str = "/.longhaul/measure";
-/// Where it sends bytes over TCP.
+/// Where it sends bytes over TCP (GET), and receives them (PUT).
 pub const STREAM_PATH: &str = "/.longhaul/measure/stream";
 /// Where it opens a UDP port.
 pub const UDP_PATH: &str = "/.longhaul/measure/udp";
@@ -34,6 +35,12 @@ pub struct MeasureOffer {
     pub version: u32,
     /// The highest rate at which it sends.
     pub ceiling_bps: Rate,
+    /// What this client may have now, all of its flows together, where a ceiling is configured: clients share it.
+    #[serde(default)]
+    pub allowed_bps: Option<Rate>,
+    /// Whether it receives streams too.
+    #[serde(default)]
+    pub receives: bool,
     /// The most bytes of one stream.
     pub stream_bytes: u64,
     /// The congestion controls that streams may use.

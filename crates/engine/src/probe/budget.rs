@@ -43,6 +43,11 @@ impl Budget {
         self.rate = Some(rate);
     }
 
+    /// Returns for how long a path may be filled by a measurement that may use this share of the budget.
+    pub(super) fn filling_time(&self, share: f64) -> Duration {
+        self.time.min(TIME).mul_f64(MARGIN * self.share * share)
+    }
+
     /// Counts bytes.
     pub(super) fn spend(&mut self, bytes: Bytes) {
         self.used += bytes;

@@ -37,8 +37,8 @@ const MESSAGES: [u64; 3] = [64, 1024, 1472];
 const TABLE_TIME: Duration = Duration::from_millis(25);
 /// How long losses are counted.
 const LOSS_TIME: Duration = Duration::from_millis(1500);
-/// What a path that trains cannot fill is reckoned to carry, until TCP has shown it: the fastest that most hosts are connected to.
-const FAST_PATH: Rate = Rate::bits_per_sec(10_000_000_000);
+/// The share of the budget that is left for a single connection.
+const ONE_SHARE: f64 = 0.6;
 /// The share of the budget's bytes for finding the queue; the others are for TCP.
 const QUEUE_SHARE: f64 = 0.45;
 /// What the answers of the endpoint have at most.
@@ -109,32 +109,31 @@ pub(super) fn measure(
     let streams = StreamPlans { url: join(url, STREAM_PATH), most: Bytes::new(offer.stream_bytes) };
     // Where trains are slower than the path, TCP alone shows it, and takes its time for that.
     let is_fast = trains.rate.is_some_and(|found| !found.is_path_limited);
-    let mut one = FlowResult::default();
-    let mut run_one = |findings: &mut Findings<'_>, udp: Option<&mut UdpSession>| {
+    let run_one = |findings: &mut Findings<'_>, udp: Option<&mut UdpSession>| {
         progress("TCP, one connection");
-        let mut plan = streams.plan(findings, 1, 0.6);
+        let mut plan = streams.plan(findings, 1, ONE_SHARE);
         if is_fast {
             plan.time = findings.budget.time_left().saturating_sub(LOSS_TIME);
+            plan.filling = Some(findings.budget.filling_time(ONE_SHARE));
         }
         let (flow, loaded) = beside_echoes(udp, || receive(client, &plan));
         take(findings, &flow, 1);
         take_loaded(findings, &flow, idle.as_ref(), loaded);
-        one = flow;
+        flow
     };
-    if is_fast {
-        run_one(findings, udp.as_mut());
-        if let Some(burst) = findings.burst {
-            findings.budget.set_rate(ip_rate(burst, findings.mtu()));
-        }
+    let mut first = None;
+    if let Some(found) = trains.rate.filter(|_| is_fast) {
+        let one = run_one(findings, udp.as_mut());
+        let supported = ip_rate(one.supported(findings.min_rtt()), findings.mtu());
+        findings.budget.set_rate(found.rate.max(supported));
+        first = Some(one);
     }
     if let (Some(session), Some(found)) = (&mut udp, trains.rate) {
         by_udp(findings, session, progress, |findings, session| {
             measure_losses(findings, session, found, &trains.sent, progress)
         });
     }
-    if !is_fast {
-        run_one(findings, udp.as_mut());
-    }
+    let one = first.unwrap_or_else(|| run_one(findings, udp.as_mut()));
     progress("TCP, several connections");
     let together = receive(client, &streams.plan(findings, SEVERAL, 1.0));
     take(findings, &together, SEVERAL);
@@ -185,7 +184,7 @@ impl StreamPlans {
         url.set_query(Some(&format!("bytes={}", bytes.get())));
         let rtt = findings.min_rtt();
         let time = flow_time(rtt).min(findings.budget.time_left());
-        FlowPlan { url, size: None, streams, time, bytes, rtt }
+        FlowPlan { url, size: None, streams, time, bytes, filling: None, rtt }
     }
 }
 
@@ -260,8 +259,7 @@ fn measure_rate(
         evidence: RateEvidence::UdpTrains,
         is_lower_bound: !found.is_path_limited,
     });
-    let reckoned = if found.is_path_limited { found.rate } else { found.rate.max(FAST_PATH) };
-    findings.budget.set_rate(reckoned);
+    findings.budget.set_rate(found.rate);
     Ok(TrainFindings { rate: Some(found), sent })
 }
 

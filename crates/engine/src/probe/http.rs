@@ -98,6 +98,7 @@ pub(super) fn throughput(
         streams,
         time: flow_time(findings.min_rtt()).min(findings.budget.time_left()),
         bytes: findings.budget.bytes_left().unwrap_or(Bytes::new(u64::MAX)).max(SMALLEST_FILE),
+        filling: None,
         rtt: findings.min_rtt(),
     };
     let one = receive(source, &plan(findings, 1));

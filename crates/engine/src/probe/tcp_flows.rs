@@ -4,7 +4,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use longhaul_core::probe::flow_rate::{Progress, burst_rate, is_flat, steady_rate, sum};
+use longhaul_core::probe::flow_rate::{Progress, burst_rate, is_flat, steady_rate, sum, supported_rate};
 use longhaul_core::probe::report::TcpRow;
 use longhaul_core::proto::http::RangeRequest;
 use longhaul_core::ranges::ByteRange;
@@ -83,6 +83,8 @@ pub(super) struct FlowPlan {
     pub(super) time: Duration,
     /// The most bytes, all connections together.
     pub(super) bytes: Bytes,
+    /// Of one connection over a path of unknown rate: it may have the bytes of so much time at the rate that it supports so far.
+    pub(super) filling: Option<Duration>,
     pub(super) rtt: Rtt,
 }
 
@@ -157,15 +159,17 @@ fn receive_one(
     };
     let mut buffer = vec![0; READ];
     let mut progress = vec![Progress { at: shared.started.elapsed(), bytes: Bytes::ZERO }];
-    let (mut bytes, mut noted, mut looked) = (0, Duration::ZERO, Duration::ZERO);
+    let mut latest = progress[0];
+    let (mut bytes, mut noted, mut looked, mut most) = (0, Duration::ZERO, Duration::ZERO, plan.bytes);
     while !shared.stop.load(Ordering::Relaxed) && !cancel.is_cancelled() {
         match body.read(&mut buffer) {
             Ok(Read::Data(more)) => {
                 bytes += more as u64;
                 let total = shared.received.fetch_add(more as u64, Ordering::Relaxed) + more as u64;
                 let at = shared.started.elapsed();
+                latest = Progress { at, bytes: Bytes::new(bytes) };
                 if more > 0 && (at.saturating_sub(noted) >= STEP || progress.len() == 1) {
-                    progress.push(Progress { at, bytes: Bytes::new(bytes) });
+                    progress.push(latest);
                     noted = at;
                 }
                 if at.saturating_sub(looked) >= LOOK {
@@ -177,8 +181,11 @@ fn receive_one(
                     if at.saturating_sub(from) >= settled && is_flat(&progress) {
                         shared.stop.store(true, Ordering::Relaxed);
                     }
+                    let filling =
+                        plan.filling.map(|time| supported_rate(&progress[1..], plan.rtt).bytes_in(time));
+                    most = most.max(filling.unwrap_or_default());
                 }
-                if total >= plan.bytes.get() {
+                if total >= most.get() {
                     shared.stop.store(true, Ordering::Relaxed);
                 }
             }
@@ -194,6 +201,9 @@ fn receive_one(
         result.out_of_order = info.tcpi_rcv_ooopack().unwrap_or(0);
         result.window = result.window.max(info.rcv_wnd());
         result.mtu = info.tcpi_pmtu().map(Bytes::new);
+    }
+    if progress.last().is_some_and(|last| last.bytes < latest.bytes) {
+        progress.push(latest);
     }
     // From the first byte of the body on; the request's round trip is not part of the rate.
     progress.drain(..1);
@@ -213,6 +223,11 @@ impl FlowResult {
         burst_rate(&sum(&self.flows))
     }
 
+    /// Returns the rate within bursts as far as it was sustained.
+    pub(super) fn supported(&self, rtt: Rtt) -> Rate {
+        supported_rate(&sum(&self.flows), rtt)
+    }
+
     /// Makes the row of a table.
     pub(super) fn row(&self, streams: u32, buffer: Option<Bytes>, congestion: Option<&str>) -> TcpRow {
         let all = sum(&self.flows);
@@ -226,5 +241,65 @@ impl FlowResult {
             is_flat: is_flat(&all),
             out_of_order: self.out_of_order,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// 100 Mbit/s that arrive 200 ms at a time, as they do where packets were kept back.
+    struct Bursts(TcpStream, Instant, u64);
+
+    impl BodySource for TcpListener {
+        fn open(&self, _: &FlowPlan, _: u32, _: &Cancel) -> Result<Option<Box<dyn Body>>, ProbeError> {
+            let socket = TcpStream::connect(self.local_addr().unwrap()).unwrap();
+            Ok(Some(Box::new(Bursts(socket, Instant::now(), 0))))
+        }
+
+        fn with_config(&self, _: ClientConfig) -> Result<Box<dyn BodySource>, ProbeError> {
+            unreachable!("no other settings are asked for")
+        }
+    }
+
+    impl Body for Bursts {
+        fn read(&mut self, buffer: &mut [u8]) -> Result<Read, ProbeError> {
+            const BURST: u64 = 2_500_000;
+            let due = self.1.elapsed().as_millis() as u64 / 200 * BURST;
+            if self.2 >= due {
+                std::thread::sleep(Duration::from_millis(2));
+                return Ok(Read::Idle);
+            }
+            let more = (buffer.len() as u64).min(due - self.2);
+            self.2 += more;
+            Ok(Read::Data(more as usize))
+        }
+
+        fn socket(&self) -> &TcpStream {
+            &self.0
+        }
+    }
+
+    #[test]
+    fn bytes_of_a_fast_path_grow_by_what_was_sustained() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let plan = FlowPlan {
+            url: Url::parse("http://h/").unwrap(),
+            size: None,
+            streams: 1,
+            time: Duration::from_secs(8),
+            bytes: Bytes::mib(4),
+            filling: Some(Duration::from_millis(540)),
+            rtt: Rtt::new(Duration::from_millis(200)),
+        };
+        let result = receive(&listener, &plan);
+        // Bursts of more than 1 Gbit/s would allow 67 MB; 540 ms of 100 Mbit/s are 6.75 MB.
+        let bytes = result.bytes().get();
+        assert!((5_000_000..=20_000_000).contains(&bytes), "{bytes}");
+        assert!(result.burst().unwrap().as_bits_per_sec() > 900_000_000);
+        let supported = result.supported(plan.rtt).as_bits_per_sec();
+        assert!((90_000_000..=400_000_000).contains(&supported), "{supported}");
     }
 }

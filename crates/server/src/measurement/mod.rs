@@ -3,19 +3,21 @@
 //! ```text
 //!  GET /.longhaul/measure          what is offered
 //!  GET /.longhaul/measure/stream   bytes over this connection       <- stream
+//!  PUT /.longhaul/measure/stream   bytes of the client, discarded   <- inbound
 //!  GET /.longhaul/measure/udp      a UDP port, for this client only <- udp_port -> train
 //! ```
 //!
 //! It sends only to an address that has completed a TCP handshake and shown a random number from the answer, never more than was
 //! requested, and never faster than the ceiling for all together, and not through a proxy: it cannot be made to flood a third party, but for a proxy that hides itself.
 
-mod send_ceiling;
+mod inbound;
+mod rate_ceiling;
 mod stream;
 mod train;
 mod udp_port;
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -31,12 +33,13 @@ use crate::config::MeasureConfig;
 use crate::context::ServerPhase;
 use crate::reply::Reply;
 use crate::token::Token;
-use send_ceiling::SendCeiling;
+pub(crate) use inbound::InboundReply;
+use rate_ceiling::RateCeiling;
 use stream::{StreamRequest, StreamSource};
 
 /// UDP ports open at once: two measurements at a time already disturb each other.
 const UDP_PORTS: usize = 2;
-/// Streams being sent at once: four measurements of 16.
+/// Streams being sent or received at once: four measurements of 16.
 const STREAMS: usize = 64;
 /// The most bytes of one stream: 3 s of 40 Gbit/s.
 const STREAM_BYTES: Bytes = Bytes::gib(14);
@@ -47,8 +50,8 @@ const USUAL_CEILING: Rate = Rate::bits_per_sec(40_000_000_000);
 
 /// The measurement endpoint.
 pub(crate) struct Measurement {
-    /// The configured ceiling of all that is sent.
-    ceiling: Option<Arc<SendCeiling>>,
+    /// The configured ceiling of all that is sent and received.
+    ceiling: Option<Arc<RateCeiling>>,
     token: Option<Token>,
     ports: Arc<Semaphore>,
     streams: Arc<Semaphore>,
@@ -65,8 +68,11 @@ impl fmt::Debug for Measurement {
 /// Returns whether a request is for the endpoint.
 pub(crate) fn is_addressed(request: &RequestHead) -> bool {
     let path = path(request);
-    request.method() == "GET"
-        && path.strip_prefix(MEASURE_PATH).is_some_and(|rest| matches!(rest, "" | "/stream" | "/udp"))
+    match request.method() {
+        "GET" => path.strip_prefix(MEASURE_PATH).is_some_and(|rest| matches!(rest, "" | "/stream" | "/udp")),
+        "PUT" => path == STREAM_PATH,
+        _ => false,
+    }
 }
 
 fn path(request: &RequestHead) -> &str {
@@ -84,7 +90,7 @@ impl Measurement {
         phase: watch::Receiver<ServerPhase>,
     ) -> std::io::Result<Self> {
         Ok(Self {
-            ceiling: config.ceiling.map(SendCeiling::new),
+            ceiling: config.ceiling.map(RateCeiling::new),
             token: token.or(config.token.as_ref()).cloned(),
             ports: Arc::new(Semaphore::new(UDP_PORTS)),
             streams: Arc::new(Semaphore::new(STREAMS)),
@@ -98,25 +104,33 @@ impl Measurement {
         if request.body() != RequestBody::None {
             return Reply::text(400, "a request for a measurement carries no body");
         }
-        if self.token.as_ref().is_some_and(|token| !token.allows(request)) {
-            let head = ReplyHead::new(401).with("WWW-Authenticate", "Bearer");
-            return Reply::explained(head, "measurements need the server's token");
+        if let Some(refusal) = self.refusal(request) {
+            return refusal;
         }
         match path(request) {
-            STREAM_PATH => self.stream(request, socket),
+            STREAM_PATH => self.stream(request, socket, peer.ip()),
             UDP_PATH if PROXY_FIELDS.iter().any(|name| request.header(name).is_some()) => {
                 Reply::text(403, "UDP is measured by a client that connects by itself, not through a proxy")
             }
             UDP_PATH => self.udp(socket, peer),
-            _ => json(&self.offer()),
+            _ => json(&self.offer(peer.ip())),
         }
     }
 
-    fn offer(&self) -> MeasureOffer {
+    /// Refuses a request without the server's token.
+    fn refusal(&self, request: &RequestHead) -> Option<Reply> {
+        let is_refused = self.token.as_ref().is_some_and(|token| !token.allows(request));
+        let head = ReplyHead::new(401).with("WWW-Authenticate", "Bearer");
+        is_refused.then(|| Reply::explained(head, "measurements need the server's token"))
+    }
+
+    fn offer(&self, client: IpAddr) -> MeasureOffer {
         let allowed = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control");
         MeasureOffer {
             version: VERSION,
             ceiling_bps: self.udp_ceiling(),
+            allowed_bps: self.ceiling.as_ref().map(|ceiling| ceiling.allowed_to(client)),
+            receives: true,
             stream_bytes: STREAM_BYTES.get(),
             congestion: allowed.unwrap_or_default().split_whitespace().map(str::to_owned).collect(),
             tcp_wmem_max: host::tcp_wmem_max().map(Bytes::get),
@@ -127,18 +141,18 @@ impl Measurement {
         self.ceiling.as_ref().map_or(USUAL_CEILING, |ceiling| ceiling.total())
     }
 
-    fn stream(&self, request: &RequestHead, socket: BorrowedFd<'_>) -> Reply {
+    fn stream(&self, request: &RequestHead, socket: BorrowedFd<'_>, client: IpAddr) -> Reply {
         let wanted = match StreamRequest::parse(request.target(), STREAM_BYTES) {
             Ok(wanted) => wanted,
             Err(why) => return Reply::text(400, why),
         };
         // To a privileged process the kernel grants others too, and loads their modules.
-        if wanted.congestion.as_ref().is_some_and(|name| !self.offer().congestion.contains(name)) {
+        if wanted.congestion.as_ref().is_some_and(|name| !self.offer(client).congestion.contains(name)) {
             return Reply::text(400, "this congestion control is not offered");
         }
         let Ok(permit) = Arc::clone(&self.streams).try_acquire_owned() else { return busy() };
         // Pacing changes how slow start looks at the client: only where a ceiling was configured.
-        let share = self.ceiling.as_ref().map(|ceiling| ceiling.join_stream(socket)).transpose();
+        let share = self.ceiling.as_ref().map(|ceiling| ceiling.join_stream(client, socket)).transpose();
         match wanted.set_up(socket).and(share) {
             Ok(share) => self.source.reply(wanted.bytes).holding((permit, share)),
             Err(error) => Reply::text(400, &format!("the kernel refuses these options: {error}")),

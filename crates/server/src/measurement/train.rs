@@ -10,7 +10,7 @@ use longhaul_core::probe::train_search::TrainPlan;
 use longhaul_core::units::Bytes;
 use longhaul_sys::send_options::set_segment_size;
 
-use super::send_ceiling::SendCeiling;
+use super::rate_ceiling::CeilingShare;
 
 /// Sleeping is not finer than this; packets that are due meanwhile leave together.
 const NAP: Duration = Duration::from_micros(60);
@@ -24,8 +24,8 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 pub(super) struct Train<'a> {
     pub(super) number: u32,
     pub(super) plan: TrainPlan,
-    /// Its share is the highest rate.
-    pub(super) ceiling: Option<&'a SendCeiling>,
+    /// The highest rate.
+    pub(super) share: Option<&'a CeilingShare>,
     /// The most bytes of packets, with the headers of UDP and IP.
     pub(super) most: Bytes,
     /// When the train ends at the latest.
@@ -49,13 +49,13 @@ impl Train<'_> {
         clock: Instant,
         goes_on: &dyn Fn() -> bool,
     ) -> (Bytes, TrainEnd) {
-        let Self { number, plan, ceiling, most, deadline } = *self;
+        let Self { number, plan, share, most, deadline } = *self;
         let size = plan.message + UDP_HEADERS;
         let affordable = u32::try_from(most.get() / size.get()).unwrap_or(u32::MAX);
         let count = plan.count.min(affordable);
         // Others may begin or cease to share the ceiling while the train is sent.
         let gap = || {
-            let rates = [plan.rate, ceiling.map(SendCeiling::share)];
+            let rates = [plan.rate, share.map(CeilingShare::rate)];
             rates.into_iter().flatten().min().map_or(Duration::ZERO, |rate| rate.time_for(size))
         };
         let mut batch = Batch::new(socket, plan.message);
@@ -162,6 +162,7 @@ impl Drop for Batch<'_> {
 mod tests {
     use longhaul_core::units::Rate;
 
+    use super::super::rate_ceiling::RateCeiling;
     use super::*;
 
     fn pair() -> (UdpSocket, UdpSocket) {
@@ -174,7 +175,7 @@ mod tests {
     fn train(count: u32, rate: Option<u64>) -> Train<'static> {
         let plan = TrainPlan { count, message: Bytes::new(100), rate: rate.map(Rate::bits_per_sec) };
         let deadline = Instant::now() + Duration::from_secs(30);
-        Train { number: 5, plan, ceiling: None, most: Bytes::mib(1), deadline }
+        Train { number: 5, plan, share: None, most: Bytes::mib(1), deadline }
     }
 
     fn received(far: &UdpSocket) -> Vec<UdpPacket> {
@@ -217,8 +218,8 @@ mod tests {
     fn pace_and_ceiling_bound_the_rate() {
         let (near, _far) = pair();
         // 20 packets of 128 bytes at 512 kbit/s take 38 ms to the last.
-        let ceiling = SendCeiling::new(Rate::bits_per_sec(512_000));
-        for slow in [train(20, Some(512_000)), Train { ceiling: Some(&ceiling), ..train(20, None) }] {
+        let share = RateCeiling::new(Rate::bits_per_sec(512_000)).join_paced([127, 0, 0, 1].into(), None);
+        for slow in [train(20, Some(512_000)), Train { share: Some(&share), ..train(20, None) }] {
             let started = Instant::now();
             slow.send(&near, started, &|| true);
             assert!(started.elapsed() >= Duration::from_millis(37), "{:?}", started.elapsed());

@@ -17,7 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use crate::context::ServerPhase;
 
-use super::send_ceiling::SendCeiling;
+use super::rate_ceiling::RateCeiling;
 use super::train::{Train, TrainEnd};
 
 /// How long a port is open at most; a probe needs it for ten seconds.
@@ -36,7 +36,7 @@ struct UdpPort {
     client: IpAddr,
     /// Whether the socket is connected to the address from which the first request came.
     is_connected: bool,
-    ceiling: Option<Arc<SendCeiling>>,
+    ceiling: Option<Arc<RateCeiling>>,
     left: Bytes,
     opened: Instant,
     /// The number of the last train: one that comes again was sent already.
@@ -48,7 +48,7 @@ struct UdpPort {
 pub(super) fn open(
     connection: BorrowedFd<'_>,
     peer: SocketAddr,
-    ceiling: Option<Arc<SendCeiling>>,
+    ceiling: Option<Arc<RateCeiling>>,
     reckoned: Rate,
     phase: watch::Receiver<ServerPhase>,
     permit: OwnedSemaphorePermit,
@@ -158,9 +158,9 @@ impl UdpPort {
                 }
                 self.last_train = number;
                 let deadline = self.opened + OPEN;
-                let ceiling = self.ceiling.as_deref();
-                let train = Train { number, plan, ceiling, most: self.left, deadline };
-                let _share = self.ceiling.as_ref().map(SendCeiling::join_train);
+                let share =
+                    self.ceiling.as_ref().map(|ceiling| ceiling.join_paced(self.client, plan.rate));
+                let train = Train { number, plan, share: share.as_ref(), most: self.left, deadline };
                 let (sent, end) = train.send(&self.socket, self.opened, &|| self.is_running());
                 self.left = self.left.saturating_sub(sent);
                 end == TrainEnd::Sent

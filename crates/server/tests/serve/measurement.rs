@@ -1,6 +1,7 @@
 //! The measurement endpoint: tokens, bounds, and that UDP goes only to the client that asked.
 
-use std::net::UdpSocket;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use longhaul_core::probe::message::{MeasureOffer, Nonce, UdpOffer, UdpPacket, UdpRequest};
@@ -151,6 +152,74 @@ fn ceiling_holds_for_all_streams_together() {
     });
     // 16 MB less ten segments of 64 KiB each, which the kernel does not pace, take 1.07 s; a ceiling for each would be 0.27 s.
     assert!(started.elapsed() > Duration::from_millis(700), "{:?}", started.elapsed());
+}
+
+/// Sends a stream of `sent` bytes, announced as `length`; returns the reply.
+fn send(site: &Site, length: usize, sent: usize, field: &str) -> String {
+    let mut stream = TcpStream::connect(site.address).unwrap();
+    let head = format!(
+        "PUT /.longhaul/measure/stream HTTP/1.1\r\nHost: h\r\n{field}Content-Length: {length}\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    // A refusing server may close the connection before all is sent.
+    let _ = stream.write_all(&vec![7; sent]);
+    let _ = stream.shutdown(Shutdown::Write);
+    let mut reply = String::new();
+    let _ = stream.read_to_string(&mut reply);
+    reply
+}
+
+#[test]
+fn stream_of_a_client_is_received_and_discarded() {
+    let site = site();
+    let offer: MeasureOffer = serde_json::from_str(&site.get(PATH, &[]).body).unwrap();
+    assert!(offer.receives && offer.allowed_bps.is_none(), "{offer:?}");
+    let reply = send(&site, 5_000_000, 5_000_000, "");
+    assert!(reply.starts_with("HTTP/1.1 204") && reply.contains("Connection: close"), "{reply}");
+    let reply = send(&site, 100, 100, "Expect: 100-continue\r\n");
+    assert!(reply.contains("HTTP/1.1 204"), "{reply}");
+    assert!(send(&site, 5_000_000, 1000, "").starts_with("HTTP/1.1 400"));
+    assert!(send(&site, 99_999_999_999_999, 0, "").starts_with("HTTP/1.1 413"));
+    assert!(send(&site, 3, 3, "Transfer-Encoding: chunked\r\n").starts_with("HTTP/1.1 4"));
+    let guarded = Site::with(|config| {
+        let token = Some(Token::new("s3cret").unwrap());
+        config.measure = Some(MeasureConfig { token, ..MeasureConfig::default() });
+    });
+    assert!(send(&guarded, 3, 3, "").starts_with("HTTP/1.1 401"));
+    assert!(send(&guarded, 3, 3, "Authorization: Bearer s3cret\r\n").starts_with("HTTP/1.1 204"));
+    let closed = Site::start();
+    assert!(send(&closed, 3, 3, "").starts_with("HTTP/1.1 405"));
+}
+
+#[test]
+fn ceiling_holds_for_streams_of_a_client_and_is_told() {
+    let site = Site::with(|config| {
+        let ceiling = Some(Rate::bits_per_sec(80_000_000));
+        config.measure = Some(MeasureConfig { ceiling, token: None });
+    });
+    let started = Instant::now();
+    assert!(send(&site, 8_000_000, 8_000_000, "").starts_with("HTTP/1.1 204"));
+    // 8 MB of 80 Mbit/s take 0.8 s, without a ceiling some milliseconds.
+    assert!(started.elapsed() > Duration::from_millis(700), "{:?}", started.elapsed());
+    let allowed = || {
+        let offer: MeasureOffer = serde_json::from_str(&site.get(PATH, &[]).body).unwrap();
+        offer.allowed_bps.unwrap().as_bits_per_sec()
+    };
+    assert_eq!(allowed(), 80_000_000);
+    // A stream from another address takes a half, however many streams it has.
+    let connect = |number: u8| {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        let from = std::net::SocketAddr::from(([127, 0, 0, number], 0));
+        socket.bind(&from.into()).unwrap();
+        socket.connect(&site.address.into()).unwrap();
+        let mut stream = TcpStream::from(socket);
+        let head = "GET /.longhaul/measure/stream?bytes=100000000 HTTP/1.1\r\nHost: h\r\n\r\n";
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.read_exact(&mut [0; 1000]).unwrap();
+        stream
+    };
+    let _others = [connect(2), connect(2)];
+    assert_eq!(allowed(), 40_000_000);
 }
 
 #[test]
