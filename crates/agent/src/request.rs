@@ -95,6 +95,8 @@ pub struct TransferRequest {
     pub user_agent: Option<String>,
     /// The value of the header Referer.
     pub referrer: Option<String>,
+    /// Whether logins and tokens are sent over http and ftp too, where any host on the path can read them.
+    pub allow_cleartext: bool,
     /// A bearer token for the server.
     pub token: Option<String>,
     /// How many connections to use.

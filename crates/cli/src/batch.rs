@@ -34,6 +34,20 @@ pub(crate) struct Batch<'a> {
 /// The size of a file that is complete, where that is known.
 pub(crate) type FileResult = Result<Option<Bytes>, exit::Code>;
 
+/// Returns the exit code of a command that was stopped; says so where its time was over.
+fn interruption(cancel: &Cancel) -> exit::Code {
+    if !cancel.is_expired() {
+        return exit::INTERRUPTED;
+    }
+    say::error("stopped: --max-time is over; run again to resume");
+    exit::TEMPORARY
+}
+
+/// Returns whether a code is that of a command that was stopped.
+fn is_stop(code: ExitCode) -> bool {
+    [exit::INTERRUPTED, exit::TEMPORARY].into_iter().any(|stop| code == stop.into())
+}
+
 impl Batch<'_> {
     /// Transfers every file by `task`, which reports what has become of it; ends the session.
     ///
@@ -60,7 +74,7 @@ impl Batch<'_> {
         session.end();
         // A file that was not begun has no result of its own.
         let stopped = interrupted.into_inner() || !all_started;
-        let code = if stopped { Some(exit::INTERRUPTED) } else { first_failure.into_inner() };
+        let code = if stopped { Some(interruption(cancel)) } else { first_failure.into_inner() };
         code.map_or(ExitCode::SUCCESS, ExitCode::from)
     }
 
@@ -96,7 +110,7 @@ impl Batch<'_> {
             match walker.join() {
                 Err(_) => exit::SOFTWARE.into(),
                 // The walk ends without a word where it is interrupted.
-                Ok(()) if cancel.is_cancelled() => exit::INTERRUPTED.into(),
+                Ok(()) if cancel.is_cancelled() && !is_stop(code) => interruption(cancel).into(),
                 Ok(()) => code,
             }
         })

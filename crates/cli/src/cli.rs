@@ -3,16 +3,20 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    agent, browser, completions, doctor, explain, get, lab, man, probe, put, queue, report, serve,
+    agent, browser, completions, config, doctor, explain, get, lab, man, probe, put, queue, report, serve,
 };
 
-/// Moves large files across long fat networks as fast as the path allows.
+/// Move large files across long fat networks as fast as the path allows
 #[derive(Debug, Parser)]
 #[command(name = "longhaul", version, arg_required_else_help = true, max_term_width = 100)]
 pub(crate) struct Cli {
-    /// Says more on stderr; twice for much more. LONGHAUL_LOG holds a finer filter.
+    /// Say more on stderr; twice for much more. LONGHAUL_LOG holds a finer filter
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
+
+    /// Go without the options of ~/.config/longhaul/config.toml
+    #[arg(long, global = true)]
+    no_config: bool,
 
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -21,32 +25,34 @@ pub(crate) struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Fetches files over HTTP or HTTPS, and resumes what was interrupted
+    /// Fetch files over HTTP, FTP or GridFTP, and resume what was interrupted
     Get(Box<get::GetArgs>),
-    /// Sends files over HTTP or HTTPS, and resumes what was interrupted where the server can
+    /// Send files over HTTP, FTP or GridFTP, and resume what was interrupted where the server can
     #[command(override_usage = "longhaul put [OPTIONS] <PATH>... <URL>")]
     Put(Box<put::PutArgs>),
-    /// Serves a directory over HTTP or HTTPS, made for large files
+    /// Serve a directory over HTTP or HTTPS, made for large files
     Serve(serve::ServeArgs),
-    /// Runs a queue of transfers in the background, with a dashboard for the browser
+    /// Run a queue of transfers in the background, with a dashboard for the browser
     Agent(agent::AgentArgs),
-    /// Adds transfers to the queue in the background, and steers them
+    /// Add transfers to the queue in the background, and steer them
     Queue(queue::QueueArgs),
-    /// Checks what on this host would slow a transfer, and prints the fix
+    /// Check what on this host would slow a transfer, and print the fix
     Doctor(doctor::DoctorArgs),
-    /// Measures the path to a server, and tells which knob makes it faster
+    /// Measure the path to a server, and tell which knob makes it faster
     Probe(Box<probe::ProbeArgs>),
-    /// Emulates a long fat network on this machine, with real kernel TCP at both ends
+    /// Emulate a long fat network on this machine, with real kernel TCP at both ends
     Lab(lab::LabArgs),
-    /// Draws records of transfers: buffers, throughput, windows and losses over time
+    /// Draw records of transfers: buffers, throughput, windows and losses over time
     Report(report::ReportArgs),
-    /// Says what limited a transfer: from its record, from a packet capture of any program, or live
+    /// Say what limited a transfer: from its record, from a packet capture of any program, or live
     Explain(explain::ExplainArgs),
-    /// Connects Firefox and Chromium with Longhaul: a click on a large download
+    /// Connect Firefox and Chromium with Longhaul: a click on a large download
     Browser(browser::BrowserArgs),
-    /// Prints a completion script for a shell
+    /// Show the options of commands, and whether config.toml sets them
+    Config(config::ConfigArgs),
+    /// Print a completion script for a shell
     Completions(completions::CompletionsArgs),
-    /// Writes the manual pages into a directory
+    /// Write the manual pages into a directory
     Man(man::ManArgs),
 }
 

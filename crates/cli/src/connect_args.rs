@@ -1,53 +1,59 @@
-//! Options of connections and of request headers; the names are curl's.
+//! Options of connections; the names are curl's.
 
 use std::net::IpAddr;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::Args;
-use longhaul_core::proto::http::HeaderField;
 use longhaul_engine::connect::{AddressFamily, AddressRules, FixedAddresses};
-use longhaul_engine::source::http::{ClientConfig, ProxyPolicy};
+use longhaul_engine::source::http::{ClientConfig, ProxyPolicy, Timeouts};
+
+use crate::values::time;
 
 /// Options of connections.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct ConnectArgs {
-    /// The proxy: http://, socks5:// or socks5h:// (the proxy looks up names); "" uses none
+    /// Use a proxy: http://, socks5:// or socks5h:// (the proxy looks up names); "" uses none
     ///
     /// It precedes http_proxy, https_proxy and all_proxy; hosts that no_proxy names are reached without it.
     #[arg(short = 'x', long, value_name = "URL")]
     proxy: Option<String>,
 
-    /// The address to use for a host and a port, as in example.org:443:192.0.2.1; may be given several times
+    /// Use this address for a host and a port, as example.org:443:192.0.2.1; may be given several times
     #[arg(long, value_name = "HOST:PORT:ADDR[,ADDR]", value_parser = fixed)]
     resolve: Vec<FixedAddresses>,
 
-    /// Uses IPv4 only
+    /// Use IPv4 only
     #[arg(short = '4', long, conflicts_with = "ipv6")]
     ipv4: bool,
 
-    /// Uses IPv6 only
+    /// Use IPv6 only
     #[arg(short = '6', long)]
     ipv6: bool,
 
-    /// Trusts any server: any host on the path can read and change everything
-    #[arg(short = 'k', long)]
-    insecure: bool,
+    /// End the command after this time, whatever is under way; what is there can be resumed
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) max_time: Option<Duration>,
 
-    /// The User-Agent of requests
-    #[arg(short = 'A', long, value_name = "NAME")]
-    user_agent: Option<String>,
+    /// Wait at most this long for a connection
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time)]
+    connect_timeout: Duration,
 
-    /// The Referer of requests: the page that links to the URL
-    #[arg(short = 'e', long, value_name = "URL")]
-    referer: Option<String>,
+    /// Take a connection for dead on which next to nothing moves for this time
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
+    pub(crate) stall_timeout: Duration,
+
+    /// Allow a stream this many failures in a row
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub(crate) retries: u32,
 }
 
 impl ConnectArgs {
     /// Returns the settings with these options.
     ///
     /// # Errors
-    /// A proxy or a name that cannot be used.
+    /// A proxy that cannot be used.
     pub(crate) fn applied(&self, config: ClientConfig) -> anyhow::Result<ClientConfig> {
         let proxies = match &self.proxy {
             Some(url) => {
@@ -57,9 +63,6 @@ impl ConnectArgs {
             }
             None => config.proxies,
         };
-        if self.insecure {
-            tracing::warn!("--insecure: servers are trusted without proof; --pin or --cacert prove them");
-        }
         let family = match (self.ipv4, self.ipv6) {
             (true, _) => Some(AddressFamily::V4),
             (_, true) => Some(AddressFamily::V6),
@@ -68,15 +71,9 @@ impl ConnectArgs {
         Ok(ClientConfig {
             proxies,
             addresses: AddressRules { fixed: self.resolve.clone(), family },
-            insecure: self.insecure,
-            user_agent: self.user_agent.clone().unwrap_or(config.user_agent),
+            timeouts: Timeouts { connect: self.connect_timeout, head: self.stall_timeout, ..config.timeouts },
             ..config
         })
-    }
-
-    /// Returns the Referer header.
-    pub(crate) fn referer(&self) -> anyhow::Result<Option<HeaderField>> {
-        Ok(self.referer.as_ref().map(|url| HeaderField::new("Referer", url)).transpose()?)
     }
 }
 

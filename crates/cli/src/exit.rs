@@ -4,11 +4,14 @@ use longhaul_agent::client::ClientError;
 use longhaul_engine::failure::FailureKind;
 use longhaul_engine::job::TransferError;
 use longhaul_engine::probe::ProbeError;
+use longhaul_engine::sink::output_error::OutputError;
 use longhaul_engine::tree::{TreeError, WalkError};
 use longhaul_engine::upload::UploadError;
 use longhaul_lab::{LabError, LabErrorKind};
 use longhaul_scope::draw::{DrawError, DrawErrorKind};
 use longhaul_scope::record::{RecordError, RecordErrorKind};
+
+use crate::config_file::ConfigError;
 
 /// An exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +37,8 @@ pub(crate) const CANNOT_CREATE: Code = Code(73);
 pub(crate) const IO: Code = Code(74);
 /// Access is denied.
 pub(crate) const NO_PERMISSION: Code = Code(77);
+/// The time that the command was given is over; run again to resume.
+pub(crate) const TEMPORARY: Code = Code(75);
 /// What an option or a file it names asks for cannot be had.
 pub(crate) const CONFIG: Code = Code(78);
 /// Stopped by Ctrl-C, as shells report it.
@@ -121,6 +126,9 @@ pub(crate) fn of_drawing(error: &DrawError) -> Code {
 
 /// Returns the code of options that cannot work: that of the file they name, where that is why.
 pub(crate) fn of_setup(error: &anyhow::Error) -> Code {
+    if error.chain().any(|cause| cause.is::<OutputError>()) {
+        return CANNOT_CREATE;
+    }
     if error.chain().any(|cause| cause.is::<std::io::Error>()) { of_chain(error) } else { USAGE }
 }
 
@@ -138,6 +146,9 @@ impl std::fmt::Display for UsageError {
 
 /// Returns the code of an error of another command: what lies at its root, else an I/O error.
 pub(crate) fn of_chain(error: &anyhow::Error) -> Code {
+    if error.chain().any(|cause| cause.is::<ConfigError>()) {
+        return CONFIG;
+    }
     if error.chain().any(|cause| cause.is::<UsageError>()) {
         return USAGE;
     }
@@ -156,6 +167,7 @@ pub(crate) fn of_chain(error: &anyhow::Error) -> Code {
     match error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>()).map(std::io::Error::kind) {
         Some(std::io::ErrorKind::NotFound) => NO_INPUT,
         Some(std::io::ErrorKind::PermissionDenied) => NO_PERMISSION,
+        Some(std::io::ErrorKind::Interrupted) => INTERRUPTED,
         Some(_) => IO,
         None => SOFTWARE,
     }

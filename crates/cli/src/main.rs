@@ -3,14 +3,19 @@
 mod batch;
 mod cli;
 mod commands;
+mod config_file;
 mod connect_args;
 mod exit;
 mod interrupt;
 mod json;
 mod line_queue;
 mod log_thread;
+mod login_args;
+mod password;
 mod progress;
 mod record;
+mod request_args;
+mod results;
 mod say;
 mod session;
 mod stderr;
@@ -21,16 +26,22 @@ mod transfer_args;
 mod url_text;
 mod values;
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use tracing_subscriber::EnvFilter;
 
 use cli::{Cli, Command};
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let words = match config_file::with_config(std::env::args_os().collect(), &Cli::command()) {
+        Ok(words) => words,
+        Err(error) => {
+            say::error(&error);
+            return exit::CONFIG.into();
+        }
+    };
+    let cli = match Cli::try_parse_from(words) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are no errors; where nobody reads the message there is nothing to add.
@@ -51,6 +62,7 @@ fn main() -> ExitCode {
         Command::Report(args) => Ok(commands::report::run(&args)),
         Command::Explain(args) => Ok(commands::explain::run(&args)),
         Command::Browser(args) => commands::browser::run(&args),
+        Command::Config(args) => commands::config::run(&args),
         Command::Completions(args) => commands::completions::run(&args),
         Command::Man(args) => commands::man::run(&args),
     };
@@ -77,7 +89,7 @@ fn log_to_stderr(cli: &Cli) -> Log {
         .with_env_filter(filter)
         // Their report would go to stderr as well, and end the program where that is closed.
         .log_internal_errors(false)
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_ansi(stderr::has_colours())
         .with_target(false);
     if matches!(cli.command, Command::Serve(_) | Command::Agent(_)) {
         let (writer, thread) = log_thread::start();

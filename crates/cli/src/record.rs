@@ -11,21 +11,23 @@ use longhaul_scope::record::{RecordError, Recorder};
 /// What to record, and how often.
 #[derive(Debug, Args)]
 pub(crate) struct RecordArgs {
-    /// Records all that can be measured on the way, one JSON object a line
+    /// Record all that can be measured on the way, one JSON object a line
     ///
     /// A record that stands there is replaced once the transfer's file is opened, or the server has
     /// begun; any other file is not. It grows by about 200 kB a second for each connection on which
     /// data moves, at 10ms.
-    #[arg(long = "record", value_name = "FILE")]
+    #[arg(long = "record", value_name = "FILE", help_heading = "Output")]
     file: Option<PathBuf>,
 
-    /// How often to measure for the record, from 1ms to 10s
+    /// Measure for the record this often, from 1ms to 10s
     #[arg(
         long = "record-interval",
         value_name = "TIME",
         default_value = "10ms",
         requires = "file",
-        value_parser = interval
+        value_parser = interval,
+        help_heading = "Output",
+        hide_short_help = true
     )]
     interval: Duration,
 }

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::io;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use longhaul_core::event::{Event, JobObserver, JobTag, Observer};
@@ -11,6 +12,7 @@ use longhaul_scope::record::schema::Side;
 use crate::json::JsonLines;
 use crate::progress::ProgressLines;
 use crate::record::RecordArgs;
+use crate::results::Results;
 use crate::summary::{self, Complete};
 use crate::{exit, say};
 
@@ -30,8 +32,17 @@ pub(crate) struct Reporting<'a> {
 pub(crate) struct Session {
     side: Side,
     results: bool,
+    /// The results of several files.
+    table: Option<Table>,
     shown: Shown,
     recorder: Option<Recorder>,
+}
+
+/// The results of several files, for the end.
+struct Table {
+    results: Mutex<Results>,
+    /// Whether it is for a terminal: then no file has a line of its own meanwhile.
+    lines: bool,
 }
 
 enum Shown {
@@ -62,7 +73,9 @@ impl Session {
         } else {
             Shown::Progress(ProgressLines::begin(reporting.lines, side, files))
         };
-        Ok(Self { side, results: reporting.results, shown, recorder })
+        let several = reporting.results && files != Some(1);
+        let table = several.then(|| Table { results: Mutex::new(Results::begin()), lines: reporting.lines });
+        Ok(Self { side, results: reporting.results, table, shown, recorder })
     }
 
     /// Runs one job to its end, and reports that; its URL must hold no secret.
@@ -82,23 +95,47 @@ impl Session {
             Err(error) => Event::Error { message: error.to_string(), exit_code: code(error).number() },
         };
         self.on(job, start.elapsed(), &end);
-        let shown = self.results && result.as_ref().is_ok_and(Complete::is_shown);
-        if let (Event::Done(done), true) = (&end, shown) {
-            match self.side {
-                Side::Get => summary::say(done, &done.path.display().to_string()),
-                _ => summary::say(done, job.url()),
-            }
+        if let Some(note) = result.as_ref().ok().and_then(Complete::note).filter(|_| self.results) {
+            say::line(note.replace(char::is_control, "?"));
         }
+        self.show_result(job, &end, result.as_ref().is_ok_and(Complete::is_shown));
         result.map(drop).map_err(|error| {
             say::error(&error);
             code(&error)
         })
     }
 
+    /// Shows what has become of a file, or keeps it for the table.
+    fn show_result(&self, job: &JobTag, end: &Event, is_shown: bool) {
+        let is_table = self.table.as_ref().is_some_and(|table| table.lines);
+        let name = match (end, self.side) {
+            (Event::Done(done), Side::Get) => done.path.display().to_string(),
+            _ => job.url().to_owned(),
+        };
+        if let Some(table) = &self.table {
+            let mut results = table.results.lock().unwrap_or_else(PoisonError::into_inner);
+            match end {
+                Event::Done(done) if is_shown => results.complete(&name, done),
+                Event::Done(_) => results.unchanged(),
+                _ => results.failed(&name),
+            }
+        }
+        if let (Event::Done(done), true, true, false) = (end, is_shown, self.results, is_table) {
+            summary::say(done, &name);
+        }
+    }
+
     /// Ends the session; an output that is not read is waited for only briefly.
     pub(crate) fn end(self) {
         if let Shown::Json(json) = &self.shown {
             json.end();
+        }
+        if let Some(table) = self.table {
+            let results = table.results.into_inner().unwrap_or_else(PoisonError::into_inner);
+            match table.lines {
+                true => results.lines().into_iter().for_each(say::line),
+                false => results.total().into_iter().for_each(say::line),
+            }
         }
         // A record that is cut off is no failed transfer.
         if let Some(Err(error)) = self.recorder.map(|recorder| recorder.finish()) {

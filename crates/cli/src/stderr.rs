@@ -1,7 +1,7 @@
 //! stderr of a transfer: log, progress and messages leave through one thread, so that no transfer waits for a terminal
 //! or a pipe.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -27,6 +27,16 @@ pub(crate) fn start() -> Stderr {
         let _ = QUEUE.set(queue);
     }
     Stderr(())
+}
+
+/// Returns whether stderr is a terminal that understands control sequences.
+pub(crate) fn is_capable() -> bool {
+    io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|kind| kind != "dumb")
+}
+
+/// Returns whether text on stderr may have colours: NO_COLOR and CLICOLOR=0 forbid them.
+pub(crate) fn has_colours() -> bool {
+    is_capable() && console::colors_enabled_stderr()
 }
 
 /// Writes a line above what is drawn.

@@ -9,41 +9,41 @@ use longhaul_core::tune;
 use longhaul_engine::job::{AptSettings, Streams};
 use longhaul_engine::user_state;
 
-use crate::values::{AutoOr, time};
+use crate::values::{AutoOr, RESEARCH, time};
 
 /// Options of the number of streams.
 #[derive(Debug, Args)]
 pub(crate) struct StreamsArgs {
-    /// How many connections to use; auto keeps as many as pay
+    /// Use this many connections; auto keeps as many as pay
     ///
     /// auto begins with one for each 5 ms of RTT, 32 at most, and with a single one below 20 ms. get keeps one from beginning to end
     /// where the server paces what it sends, but with --pace off. put keeps one where this host's send buffer (tcp_wmem) suffices
     /// for 10 Gbit/s, and sends over several only to `longhaul serve --writable` and to Apache's mod_dav_fs.
-    #[arg(long, value_name = "auto|N", default_value = "auto", value_parser = streams)]
+    #[arg(long, value_name = "auto|N", default_value = "auto", value_parser = streams, help_heading = "Speed")]
     streams: AutoOr<usize>,
 
-    /// What chooses the number of connections
-    #[arg(long, value_enum, default_value = "auto")]
+    /// Choose what chooses the number of connections
+    #[arg(long, value_enum, default_value = "auto", help_heading = RESEARCH, hide_short_help = true)]
     tuner: TunerArg,
 
-    /// By how much GridFTP-APT multiplies the number of connections while it looks for a bracket [default: 2]
-    #[arg(long, value_name = "FACTOR", value_parser = alpha)]
+    /// Multiply the number of connections by this while GridFTP-APT looks for a bracket [default: 2]
+    #[arg(long, value_name = "FACTOR", value_parser = alpha, help_heading = RESEARCH, hide_short_help = true)]
     apt_alpha: Option<f64>,
 
-    /// How long a chunk of GridFTP-APT should take [default: 3s]
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    /// Make a chunk of GridFTP-APT last about this long [default: 3s]
+    #[arg(long, value_name = "TIME", value_parser = time, help_heading = RESEARCH, hide_short_help = true)]
     apt_delta: Option<Duration>,
 
-    /// How many connections GridFTP-APT begins with [default: 4]
-    #[arg(long, value_name = "N", value_parser = n0)]
+    /// Begin GridFTP-APT with this many connections [default: 4]
+    #[arg(long, value_name = "N", value_parser = n0, help_heading = RESEARCH, hide_short_help = true)]
     apt_n0: Option<usize>,
 }
 
 /// What is remembered of paths.
 #[derive(Debug, Args)]
 pub(crate) struct MemoryArgs {
-    /// Neither uses nor keeps what is known of paths from earlier transfers
-    #[arg(long)]
+    /// Neither use nor keep what is known of paths from earlier transfers
+    #[arg(long, help_heading = RESEARCH, hide_short_help = true)]
     no_memory: bool,
 }
 

@@ -19,6 +19,11 @@ pub(crate) trait Complete {
     fn is_shown(&self) -> bool {
         true
     }
+
+    /// Returns what is said in place of that line.
+    fn note(&self) -> Option<String> {
+        None
+    }
 }
 
 /// A file that is at its place already, with the size and the time that it is to have.

@@ -5,6 +5,9 @@ use std::time::Duration;
 use longhaul_core::units::Rtt;
 use longhaul_engine::sink::memory_budget::AppBuffer;
 
+/// The heading of options that experiments need, and users rarely: they are left out of the short help.
+pub(crate) const RESEARCH: &str = "Tuning and research";
+
 /// A value, or the program's own choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AutoOr<T> {

@@ -20,6 +20,7 @@
 pub mod admission;
 pub mod advice;
 pub mod checksum;
+pub mod checksum_list;
 pub mod event;
 pub mod happy_eyeballs;
 pub mod host_check;

@@ -47,6 +47,11 @@ impl Cancel {
             || self.0.parent.as_ref().is_some_and(Self::is_cancelled)
     }
 
+    /// Returns whether its own time is reached, and nothing else has raised it.
+    pub fn is_expired(&self) -> bool {
+        !self.0.raised.load(Ordering::Relaxed) && self.0.until.is_some_and(|until| Instant::now() >= until)
+    }
+
     /// Waits for `time`, or until the flag is raised; returns whether it is.
     pub fn sleep(&self, time: Duration) -> bool {
         let began = Instant::now();
@@ -83,6 +88,9 @@ mod tests {
         let parent = Cancel::new();
         let child = parent.child_until(Instant::now() + Duration::from_millis(30));
         assert!(child.sleep(Duration::from_secs(60)) && !parent.is_cancelled());
+        assert!(child.is_expired() && !parent.is_expired());
+        child.cancel();
+        assert!(!child.is_expired());
         let later = parent.child_until(Instant::now() + Duration::from_secs(60));
         assert!(!later.is_cancelled());
         parent.cancel();

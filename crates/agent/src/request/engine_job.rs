@@ -70,6 +70,7 @@ impl TransferRequest {
         let environment = ClientConfig::from_env();
         Ok(ClientConfig {
             headers,
+            allow_cleartext: self.allow_cleartext,
             credentials: self.token.clone().map(Credentials::Bearer),
             user_agent: self.user_agent.clone().unwrap_or_else(|| environment.user_agent.clone()),
             ..environment
@@ -154,6 +155,7 @@ impl TransferRequest {
             limit: Some(limit),
             resume: true,
             assume_unchanged: self.assume_unchanged,
+            newer_than: None,
             keep_time: self.kind == TransferKind::Tree,
             retries: STREAM_RETRIES,
             stall: STALL,

@@ -32,19 +32,19 @@ pub(crate) struct AgentArgs {
     #[command(subcommand)]
     command: Option<AgentCommand>,
 
-    /// Stays in the foreground, as a service manager needs it
+    /// Stay in the foreground, as a service manager needs it
     #[arg(long)]
     foreground: bool,
 
-    /// Leaves the session of the terminal
+    /// Leave the session of the terminal
     #[arg(long, hide = true)]
     detached: bool,
 
-    /// The loopback address of the dashboard [default: port 6777 of 127.0.0.1, or a free one where that is taken]
+    /// Serve the dashboard at this loopback address [default: port 6777 of 127.0.0.1, or a free one where that is taken]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
 
-    /// Answers aria2's JSON-RPC at /jsonrpc, for its clients; their secret is the agent's token
+    /// Answer aria2's JSON-RPC at /jsonrpc, for its clients; their secret is the agent's token
     #[arg(long)]
     aria2_rpc: bool,
 }
@@ -52,15 +52,15 @@ pub(crate) struct AgentArgs {
 /// What else to do.
 #[derive(Debug, Subcommand)]
 enum AgentCommand {
-    /// Writes a systemd unit, so that the agent starts with the user's session
+    /// Write a systemd unit, so that the agent starts with the user's session
     Install,
-    /// Removes that unit
+    /// Remove that unit
     Uninstall,
-    /// Stops the agent; what it was moving goes on when it runs again
+    /// Stop the agent; what it was moving goes on when it runs again
     Stop,
-    /// Shows whether the agent runs, and what it does
+    /// Show whether the agent runs, and what it does
     Status {
-        /// Prints JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },

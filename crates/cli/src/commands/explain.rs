@@ -21,7 +21,7 @@ use crate::{interrupt, say, values};
 
 /// What to explain: a file, or a process.
 ///
-/// Says what limited a transfer, for which share of its time, by what that was seen, and which knob to turn. A packet
+/// Say what limited a transfer, for which share of its time, by what that was seen, and which knob to turn. A packet
 /// capture, or a process, may be of any program.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("subject").required(true))]
@@ -30,11 +30,11 @@ pub(crate) struct ExplainArgs {
     #[arg(group = "subject", value_name = "RECORD|CAPTURE")]
     file: Option<PathBuf>,
 
-    /// Observes the TCP connections of a running process instead
+    /// Observe the TCP connections of a running process instead
     #[arg(long, group = "subject", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pid: Option<u32>,
 
-    /// For how long to observe a process
+    /// Observe a process for this long
     #[arg(long = "for", value_name = "TIME", default_value = "5s", requires = "pid", value_parser = values::time)]
     time: Duration,
 

@@ -3,6 +3,7 @@
 pub(crate) mod agent;
 pub(crate) mod browser;
 pub(crate) mod completions;
+pub(crate) mod config;
 pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod get;

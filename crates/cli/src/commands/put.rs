@@ -15,7 +15,7 @@ use longhaul_engine::rate_limit::RateLimit;
 use longhaul_engine::sampling::SampleInterval;
 use longhaul_engine::send::ReaderChoice;
 use longhaul_engine::sink::memory_budget::AppBuffer;
-use longhaul_engine::source::http::{ClientConfig, SafeUrl};
+use longhaul_engine::source::http::SafeUrl;
 use longhaul_engine::tree::TreeOptions;
 use longhaul_engine::upload::{self, FtpSessions, PutRequest, UploadError};
 use longhaul_scope::record::schema::Side;
@@ -26,7 +26,7 @@ use crate::session::Session;
 use crate::streams_args::{MemoryArgs, StreamsArgs};
 use crate::summary::Unchanged;
 use crate::transfer_args::TransferArgs;
-use crate::values::parallel;
+use crate::values::{RESEARCH, parallel};
 use crate::{exit, interrupt, record, say, url_text};
 
 /// What to send, and how.
@@ -41,35 +41,29 @@ pub(crate) struct PutArgs {
     #[arg(required = true, num_args = 1.., value_names = ["PATH", "URL"], value_hint = ValueHint::FilePath)]
     operands: Vec<PathBuf>,
 
-    /// Sends a directory with all below it into the directory at the URL, which is made where it is missing
+    /// Send a directory with all below it into the directory at the URL, which is made where it is missing
     ///
     /// A file that the server has with the same size and time is not sent again, unless --no-resume is given. Servers but
     /// `longhaul serve` give files the time of their upload: there a file must not be older than the one here. Symbolic links are
     /// left out.
-    #[arg(short, long)]
+    #[arg(short, long, help_heading = "Files")]
     recursive: bool,
 
-    /// How many files to send at once; small ones go more at once
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = parallel)]
+    /// Send this many files at once; small ones go more at once
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = parallel, help_heading = "Speed")]
     parallel: usize,
 
     /// Use this congestion control, as cubic or bbr, instead of the kernel's default
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = RESEARCH, hide_short_help = true)]
     congestion: Option<String>,
 
-    /// How the files are read
-    #[arg(long, value_enum, default_value = "auto")]
+    /// Choose how the files are read
+    #[arg(long, value_enum, default_value = "auto", help_heading = RESEARCH, hide_short_help = true)]
     reader: ReaderArg,
 
-    /// Does not have the server compare digests before the file gets its name
-    #[arg(long, conflicts_with = "verify")]
+    /// Do not have the server compare digests before the file gets its name
+    #[arg(long, conflicts_with = "verify", help_heading = "Integrity")]
     no_verify: bool,
-
-    /// Encrypts the data of gsiftp:// too; a URL or server that takes data in clear is refused
-    ///
-    /// Without it gsiftp:// authenticates both ends and encrypts the commands, but not the data. https:// and ftps:// always encrypt.
-    #[arg(long)]
-    encrypt: bool,
 
     #[command(flatten)]
     streams: StreamsArgs,
@@ -122,7 +116,7 @@ const MOST_SMALL: usize = 16;
 
 /// Sends every file; the exit code is that of the first that fails, or of an interruption.
 pub(crate) fn run(args: &PutArgs) -> ExitCode {
-    let cancel = Cancel::new();
+    let cancel = args.transfer.cancel();
     let setup = || {
         let url = args.url()?;
         check(args, &url)?;
@@ -236,11 +230,11 @@ fn request(args: &PutArgs, url: &Url) -> anyhow::Result<PutRequest> {
         congestion: args.congestion.clone(),
         limit: limit.map(RateLimit::new),
         resume: !common.no_resume,
-        retries: common.retries,
-        stall: common.stall_timeout,
+        retries: common.retries(),
+        stall: common.stall_timeout(),
         sample: common.record.interval().map(SampleInterval::new),
         memory: args.memory.memory(),
-        client: ClientConfig { encrypt: args.encrypt, ..common.client()? },
+        client: common.client()?,
         sessions: FtpSessions::default(),
     })
 }
@@ -251,7 +245,7 @@ fn check(args: &PutArgs, url: &Url) -> anyhow::Result<()> {
     if paths.is_empty() {
         bail!("nothing to put: name a file before the URL");
     }
-    if args.encrypt && matches!(url.scheme(), "http" | "ftp") {
+    if args.transfer.encrypts() && matches!(url.scheme(), "http" | "ftp") {
         bail!(
             "{} takes data in clear; --encrypt needs an https://, ftps:// or gsiftp:// URL",
             SafeUrl::of(url)
@@ -272,9 +266,8 @@ fn check(args: &PutArgs, url: &Url) -> anyhow::Result<()> {
             bail!("{} cannot be both the file and its record", record.display());
         }
     }
-    args.transfer.warn_of_cleartext(url);
-    args.transfer.warn_of_cleartext_login(url);
-    Ok(())
+    args.transfer.check_cleartext(url)?;
+    args.transfer.check_cleartext_login(url)
 }
 
 /// Two files under one name would be the second alone.

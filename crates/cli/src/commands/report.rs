@@ -22,12 +22,12 @@ pub(crate) struct ReportArgs {
     #[arg(required = true, value_name = "RECORD")]
     records: Vec<PathBuf>,
 
-    /// Where the charts go: a page to look into (.html), or a picture (.svg, .png); may be given several
+    /// Write the charts to a file: a page to look into (.html), or a picture (.svg, .png); may be given several
     /// times [default: the first record's name with .html]
     #[arg(short, long, value_name = "FILE")]
     output: Vec<PathBuf>,
 
-    /// The records' names in the charts, in their order [default: the names of their files]
+    /// Give the records these names in the charts, in their order [default: the names of their files]
     #[arg(long = "name", value_name = "NAME")]
     names: Vec<String>,
 

@@ -109,27 +109,86 @@ fn logins_come_from_the_file_that_is_named() {
 }
 
 #[test]
-fn login_that_goes_in_clear_beyond_loopback_is_warned_of() {
+fn login_does_not_go_in_clear_beyond_loopback() {
+    // 0.0.0.0 is no loopback address, and leads nowhere else.
     let far = "http://0.0.0.0:1/f";
-    let warning = "unencrypted: use https://";
-    let warned = |args: &[&str]| {
-        let ended = get().args(args).args(["--retries", "0"]).run().fails(69, &["cannot connect"]);
+    let run = |args: &[&str]| {
+        let run = get().args(args).args(["--retries", "0"]);
+        fs::write(run.path("token"), "secret\n").unwrap();
+        fs::write(run.path("list"), "http://ann:secret@0.0.0.0:1/f\n").unwrap();
+        let ended = run.run();
         assert!(!ended.stderr.contains("secret"), "{ended:?}");
-        ended.stderr.contains(warning)
+        ended
     };
     for args in [
         &["--user", "ann:secret", far][..],
-        &["-H", "Authorization: Bearer secret", far],
+        &["--token", "token", far],
+        &["--token", "token", "-r", "http://0.0.0.0:1/d/"],
         &["http://ann:secret@0.0.0.0:1/f"],
         &["ftp://ann:secret@0.0.0.0:1/f"],
+        &["-i", "list"],
     ] {
-        assert!(warned(args), "{args:?}");
+        run(args).fails(64, &["unencrypted", "https://", "--allow-cleartext"]);
     }
     for args in [
         &["--allow-cleartext", "--user", "ann:secret", far][..],
+        &["--allow-cleartext", "ftp://ann:secret@0.0.0.0:1/f"],
+        &["--allow-cleartext", "-i", "list"],
         &["--user", "ann:secret", "http://127.0.0.1:1/f"],
+        &["--user", "ann:secret", "https://0.0.0.0:1/f"],
+        &["ftp://anonymous:me@0.0.0.0:1/f"],
         &[far],
     ] {
-        assert!(!warned(args), "{args:?}");
+        run(args).fails(69, &["cannot connect"]);
     }
+    for args in [&["-H", "Authorization: Bearer secret", far][..], &["-b", "a=secret", far]] {
+        let ended = run(args).fails(69, &["cannot connect"]);
+        assert!(ended.stderr.contains("unencrypted: use https://"), "{ended:?}");
+    }
+}
+
+#[test]
+fn login_of_netrc_does_not_go_in_clear_beyond_loopback() {
+    let server = private();
+    let port = server.address.port();
+    let url = format!("http://far.test:{port}/f");
+    let run = get().args(["--resolve", &format!("far.test:{port}:127.0.0.1"), &url]);
+    fs::write(run.path(".netrc"), "machine far.test login ann password secret\n").unwrap();
+    run.run().fails(64, &["unencrypted", "--allow-cleartext"]);
+    assert!(server.asks().iter().all(|ask| ask.field("authorization").is_none()));
+    run.args(["--allow-cleartext"]).run().ok();
+}
+
+#[test]
+fn login_of_netrc_goes_with_the_first_request() {
+    let server = private();
+    let run = get().args(["-n", &server.url("/f")]);
+    fs::write(run.path(".netrc"), "machine 127.0.0.1 login ann password secret\n").unwrap();
+    run.run().ok();
+    assert_eq!(server.asks().len(), 1);
+    assert!(server.asks()[0].field("authorization").is_some());
+}
+
+#[test]
+fn max_time_ends_the_command_resumably() {
+    let bytes = content(4 << 20, 65);
+    let slow = Server::new({
+        let file = File::new(bytes.clone());
+        move |peer| {
+            let Some(ask) = peer.ask() else { return };
+            let (head, body) = file.answer(&ask);
+            peer.send(head);
+            peer.send(&body[..body.len() / 2]);
+            std::thread::sleep(std::time::Duration::from_secs(30));
+        }
+    });
+    let run = get().args(["--max-time", "1500ms", "--streams", "1", &slow.url("/f")]);
+    let ended = run.run();
+    assert!(ended.time < std::time::Duration::from_secs(10), "{ended:?}");
+    ended.fails(75, &["--max-time is over"]);
+    slow.mend(File::new(bytes.clone()));
+    let run = run.again(["--max-time", "30s", "--json", &slow.url("/f")]);
+    let ended = run.run().ok();
+    assert!(ended.done()["resumed"].as_u64() > Some(0), "{ended:?}");
+    same(run.path("f"), &bytes);
 }

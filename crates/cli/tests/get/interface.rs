@@ -107,8 +107,8 @@ fn a_terminal_sees_how_it_goes() {
     }
     let run = get();
     let line = |args: &str| format!("{} get {} {args}", env!("CARGO_BIN_EXE_longhaul"), server.url("/f"));
-    let always = ["f ", "%", "of 1.9 MiB", "bit/s", "sock ", "app ", "ETA 0:0"];
-    for (columns, words) in [(80, &[][..]), (200, &["1 stream", "RTT"][..])] {
+    let always = ["f ", "%", "bit/s", "sock ", "app ", "ETA 0:0"];
+    for (columns, words) in [(80, &[][..]), (200, &["1 stream", "RTT", "of 1.9 MiB"][..])] {
         let output = format!("f{columns}");
         let command =
             format!("stty rows 24 cols {columns}; {}", line(&format!("--writer buffered -o {output}")));

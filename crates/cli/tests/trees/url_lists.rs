@@ -32,6 +32,57 @@ fn list_with_comments_and_options() {
 }
 
 #[test]
+fn directories_of_a_list_are_made() {
+    let server = site();
+    let run = get().args(["-i", "list", "-o", "new/sub/"]);
+    fs::write(run.path("list"), format!("{}\n{}\n  dir=own/place\n", server.url("/a"), server.url("/b")))
+        .unwrap();
+    run.run().ok();
+    same(run.path("new/sub/a"), b"one");
+    same(run.path("own/place/b"), b"two");
+    fs::write(run.path("file"), "").unwrap();
+    let run = run.again(["-i", "list", "-o", "file/sub"]);
+    run.run().fails(73, &["file/sub"]);
+}
+
+#[test]
+fn list_as_aria2_writes_it() {
+    let server = site();
+    let gone = server.url("/gone");
+    let list = format!(
+        "{gone}\t{}\n  out=first\n  header=X-Own: 1\n  header=Cookie: a=b\n  split=4\n  max-tries=2\n{}\n  split=5\n",
+        server.url("/a"),
+        server.url("/b")
+    );
+    let run = get().args(["-i", "list", "-H", "X-All: 2"]);
+    fs::write(run.path("list"), list).unwrap();
+    let ended = run.run().ok();
+    same(run.path("first"), b"one");
+    same(run.path("b"), b"two");
+    for (name, line) in [("split", "line 5"), ("max-tries", "line 6")] {
+        let warned = ended.stderr.lines().filter(|text| text.contains(&format!("option {name} ")));
+        let warned: Vec<_> = warned.collect();
+        assert!(warned.len() == 1 && warned[0].contains(line), "{ended:?}");
+    }
+    let asks = server.asks();
+    let of = |target: &str| asks.iter().find(|ask| ask.target == target).unwrap();
+    assert_eq!((of("/a").field("x-own"), of("/a").field("cookie")), (Some("1"), Some("a=b")));
+    assert_eq!((of("/b").field("x-own"), of("/b").field("x-all")), (None, Some("2")));
+}
+
+#[test]
+fn logins_of_the_command_stay_with_its_first_server() {
+    let (first, other) = (site(), site());
+    let list = format!("{}\n{}\n  header=Authorization: Own 1\n", first.url("/a"), other.url("/b"));
+    let run = get().args(["-i", "list", "-b", "all=1"]);
+    fs::write(run.path("list"), list).unwrap();
+    run.run().ok();
+    assert_eq!(first.asks()[0].field("cookie"), Some("all=1"));
+    let ask = &other.asks()[0];
+    assert_eq!((ask.field("cookie"), ask.field("authorization")), (None, Some("Own 1")));
+}
+
+#[test]
 fn list_from_stdin() {
     let server = site();
     let run = get().args(["-i", "-"]);

@@ -1,6 +1,7 @@
 //! Protocols as pure text: parse and encode, never a socket.
 
 pub mod aria2_rpc;
+pub mod cookies;
 pub mod gridftp;
 pub mod http;
 pub mod listing;

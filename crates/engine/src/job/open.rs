@@ -265,8 +265,18 @@ impl Opener<'_> {
                 (Err(error), Some(journal)) if error.cause == Cause::OtherFile => {
                     return Err(self.other_file(journal, error.to_string()));
                 }
+                (Err(error), _)
+                    if error.cause == Cause::NotModified && self.job.options.newer_than.is_some() =>
+                {
+                    return Err(TransferError::NotModified);
+                }
                 (described, _) => described?,
             };
+            let there = self.job.options.newer_than.zip(description.modified);
+            if there.is_some_and(|(here, there)| there <= here) {
+                source.abandon();
+                return Err(TransferError::NotModified);
+            }
             self.check_size(source, &description)?;
             if !shared && description.whole && description.names_proved_duplicates() {
                 // All of it was asked for at once: a part can be shared with the duplicates.

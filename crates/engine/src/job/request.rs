@@ -89,6 +89,8 @@ pub struct JobOptions {
     /// Whether the user vouches that the file does not change, so that ranges are combined although the server gives no
     /// strong validator.
     pub assume_unchanged: bool,
+    /// When the file was modified that is there, where only a newer one is to be fetched.
+    pub newer_than: Option<SystemTime>,
     /// Whether the file gets the time of modification that it has on the server.
     pub keep_time: bool,
     /// How many failures in a row a stream may have.

@@ -200,7 +200,7 @@ impl<'a> StreamSet<'a> {
     /// Lets a stream end whose `error` says that the server takes no further stream; returns whether it ends.
     pub(super) fn leaves_refused(&self, stream: WorkerId, error: &SourceError, delivered: bool) -> bool {
         let refused = match error.cause {
-            Cause::OtherFile | Cause::EveryStream | Cause::Memory => false,
+            Cause::OtherFile | Cause::NotModified | Cause::EveryStream | Cause::Memory => false,
             Cause::Refused => true,
             // Accepted and then left waiting, while others are served: a server with a fixed number of workers.
             Cause::Interrupted => !delivered && self.serves_another(stream),

@@ -50,6 +50,8 @@ pub enum Cause {
     Interrupted,
     /// The file is not the one that the transfer began with.
     OtherFile,
+    /// The file is not newer than the one that is there.
+    NotModified,
     /// Every stream of the source fails by it.
     EveryStream,
     /// This host lacks memory.
@@ -133,6 +135,9 @@ pub enum TransferError {
         /// What the server sends.
         now: String,
     },
+    /// The file on the server is not newer than the one that is there, and only a newer one was asked for.
+    #[error("the file is not newer on the server")]
+    NotModified,
     /// Neither the URL nor a mirror of the file could be used.
     #[error("no source of the file can be used: {}", .0.join("; "))]
     NoSource(Vec<String>),
@@ -263,6 +268,8 @@ impl TransferError {
             | Self::Checksum { .. }
             | Self::OtherPieces { .. }
             | Self::WrongPieces { .. } => FailureKind::Data,
+            // The command asked for a newer one.
+            Self::NotModified => FailureKind::NotFound,
             Self::NoSource(_) => FailureKind::Unavailable,
             Self::Thread(..) => FailureKind::Host,
             Self::Panicked(_) | Self::Internal(_) => FailureKind::Internal,

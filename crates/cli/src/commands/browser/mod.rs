@@ -15,7 +15,7 @@ use clap::{Args, Subcommand};
 
 use crate::{exit, say};
 
-/// Connects browsers with Longhaul.
+/// Connect browsers with Longhaul.
 #[derive(Debug, Args)]
 pub(crate) struct BrowserArgs {
     #[command(subcommand)]
@@ -41,7 +41,7 @@ enum BrowserCommand {
 /// Which browsers.
 #[derive(Debug, Args)]
 struct PlaceArgs {
-    /// A further profile directory, as Chromium's --user-data-dir names it; may be repeated
+    /// Use a further profile directory, as Chromium's --user-data-dir names it; may be repeated
     #[arg(long, value_name = "DIR")]
     user_data_dir: Vec<PathBuf>,
 }

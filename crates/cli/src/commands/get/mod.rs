@@ -1,16 +1,16 @@
 //! `longhaul get URL...`.
 
+mod files;
+mod if_newer;
 mod stdout;
 mod tree;
 mod url_list;
 
-use std::fs::File;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::{Args, ValueEnum, ValueHint};
 use longhaul_core::admission::JobAdmission;
 use longhaul_core::checksum::Checksum;
@@ -18,26 +18,23 @@ use longhaul_core::event::{JobObserver, JobTag};
 use longhaul_core::pace::{PACE_HEADER, Pace};
 use longhaul_core::plan::LARGEST_WINDOW;
 use longhaul_core::proto::http::HeaderField;
-use longhaul_core::proto::metalink::{MAX_DOCUMENT, Metalink, MetalinkFile};
 use longhaul_core::units::Bytes;
-use longhaul_engine::cancel::Cancel;
 use longhaul_engine::engine::Engine;
-use longhaul_engine::job::{Expected, Job, JobOptions};
+use longhaul_engine::job::{Job, JobOptions};
 use longhaul_engine::rate_limit::RateLimit;
 use longhaul_engine::sampling::SampleInterval;
 use longhaul_engine::sink::memory_budget::AppBuffer;
-use longhaul_engine::sink::output::Output;
 use longhaul_engine::sink::part_names::is_partial;
 use longhaul_engine::sink::writer::WriterChoice;
-use longhaul_engine::source::http::{ClientConfig, SafeUrl};
-use longhaul_engine::source::is_known_scheme;
+use longhaul_engine::source::http::ClientConfig;
 use longhaul_scope::record::schema::Side;
 use url::Url;
 
 use crate::batch::Batch;
 use crate::streams_args::{MemoryArgs, StreamsArgs};
+use crate::summary::Complete;
 use crate::transfer_args::TransferArgs;
-use crate::values::{AutoOr, app_buffer, parallel};
+use crate::values::{AutoOr, RESEARCH, app_buffer, parallel};
 use crate::{exit, interrupt, record, say, url_text};
 
 /// What to fetch, and how.
@@ -47,27 +44,28 @@ pub(crate) struct GetArgs {
     #[arg(required_unless_present = "input", value_name = "URL|FILE.meta4")]
     sources: Vec<Operand>,
 
-    /// A file with further URLs, one a line, or - for stdin
+    /// Read further URLs from a file, one a line, or from stdin (-)
     ///
-    /// Blank lines and lines that begin with # are skipped. Indented lines below a URL hold its options: out=NAME, checksum=ALG:HEX.
-    /// -o is a directory then.
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    /// The format is aria2's: tabs separate the mirrors of a file, and indented lines below them hold its options: out=NAME, dir=DIR,
+    /// checksum=ALG=HEX, header=K: V, referer=URL, user-agent=NAME. An option that is not known is named in a warning. Blank lines and
+    /// lines that begin with # are skipped. -o is a directory then, and is made where it is missing.
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Files")]
     input: Option<PathBuf>,
 
-    /// Fetches a directory with all below it: from longhaul serve, nginx with autoindex, index pages of Apache, or by MLSD of FTP
+    /// Fetch a directory with all below it
     ///
-    /// What it holds goes into the directory -o, by default one of its name. Files keep their time of modification; without -r they
+    /// It is listed by longhaul serve, nginx with autoindex, index pages of Apache, or MLSD of FTP. What it holds goes into the directory -o, by default one of its name. Files keep their time of modification; without -r they
     /// have the time at which they were fetched. A file whose size and time have not changed is not fetched again, unless --no-resume
     /// is given. Names that lead elsewhere are refused, and the rest goes on.
-    #[arg(short, long, conflicts_with = "input")]
+    #[arg(short, long, conflicts_with = "input", help_heading = "Files")]
     recursive: bool,
 
-    /// Where to put it: a file, a directory that exists or ends in / (several URLs need a directory), or - for stdout
+    /// Write to a file, into a directory that exists or ends in / (several URLs need one), or to stdout (-)
     ///
     /// A file that stands there is replaced once the new one is complete. Without -o, and within
     /// a directory, the name comes from the server or the URL, and nothing is ever replaced. To stdout one file goes
     /// over one connection, in its order (| tar x): it cannot be resumed, and its digest is checked at its end, so look at the exit code.
-    #[arg(short, long, value_name = "PATH|-", value_hint = ValueHint::AnyPath)]
+    #[arg(short, long, value_name = "PATH|-", value_hint = ValueHint::AnyPath, help_heading = "Files")]
     output: Option<PathBuf>,
 
     #[command(flatten)]
@@ -76,51 +74,72 @@ pub(crate) struct GetArgs {
     #[command(flatten)]
     memory: MemoryArgs,
 
-    /// The socket's receive buffer, at most 1GiB; auto leaves it to the kernel wherever that can reach the path's need
-    #[arg(long, value_name = "auto|SIZE", default_value = "auto", value_parser = recv_buffer)]
+    /// Set the socket's receive buffer, at most 1GiB; auto leaves it to the kernel wherever that can reach the path's need
+    #[arg(
+        long,
+        value_name = "auto|SIZE",
+        default_value = "auto",
+        value_parser = recv_buffer,
+        help_heading = RESEARCH,
+        hide_short_help = true
+    )]
     recv_buffer: AutoOr<Bytes>,
 
-    /// The application buffer of all files together: what the disk may lag behind; auto is 64MiB, and more where the disk is seen to stall
-    #[arg(long, value_name = "auto|SIZE", default_value = "auto", value_parser = app_buffer)]
+    /// Set the application buffer of all files together: what the disk may lag behind; auto is 64MiB, and more where the disk stalls
+    #[arg(
+        long,
+        value_name = "auto|SIZE",
+        default_value = "auto",
+        value_parser = app_buffer,
+        help_heading = RESEARCH,
+        hide_short_help = true
+    )]
     app_buffer: AppBuffer,
 
-    /// The size of its segments, a power of two; every stream gets at least two [default: 4MiB, less for many streams]
-    #[arg(long, value_name = "SIZE", value_parser = segment)]
+    /// Set the size of the application buffer's segments, a power of two; every stream gets at least two [default: 4MiB, less for many streams]
+    #[arg(long, value_name = "SIZE", value_parser = segment, help_heading = RESEARCH, hide_short_help = true)]
     segment: Option<Bytes>,
 
-    /// How the file is written
-    #[arg(long, value_enum, default_value = "auto")]
+    /// Choose how the file is written
+    #[arg(long, value_enum, default_value = "auto", help_heading = RESEARCH, hide_short_help = true)]
     writer: WriterArg,
 
-    /// What the file's checksum must be: md5, sha1, sha256, sha512 or blake3, and the hex digits; or server, which has to state it
+    /// Demand this checksum of the file: md5, sha1, sha256, sha512 or blake3, and the hex digits; or server, which has to state it
     ///
     /// With server, a GridFTP server computes the digest (CKSM), and an HTTP server sends it (Repr-Digest or Digest); one that states none
     /// fails.
-    #[arg(long, value_name = "ALG:HEX|server")]
+    #[arg(long, value_name = "ALG:HEX|server", help_heading = "Integrity")]
     checksum: Option<ChecksumArg>,
 
-    /// Another URL of the file; may be given several times
+    /// Demand the checksums of a file, as SHA256SUMS: by the names of its lines; a file without a line is not fetched
+    ///
+    /// The lines are those of sha256sum and its kin, or of BSD: SHA256 (NAME) = HEX. A checksum of -i or of a metalink precedes it.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["checksum", "recursive"], help_heading = "Integrity")]
+    checksum_file: Option<PathBuf>,
+
+    /// Fetch only what is newer than the file that is here, as wget -N and curl -z
+    ///
+    /// The file gets the time that it has on the server (Last-Modified, or MDTM of FTP), and the next run fetches it only where that
+    /// has become later. Its name is that of -o, out= or the URL, and the newer file takes its place.
+    #[arg(short = 'N', long, conflicts_with = "recursive", help_heading = "Files")]
+    if_newer: bool,
+
+    /// Fetch from another URL of the file too; may be given several times
     ///
     /// Each mirror gets streams of its own. Its file must have the same size and a strong validator, and a part of its bytes is
     /// compared with those that are there.
-    #[arg(long, value_name = "URL", value_parser = url_text::parse)]
+    #[arg(long, value_name = "URL", value_parser = url_text::parse, help_heading = "Files")]
     mirror: Vec<Url>,
 
-    /// How many files to fetch at once; small ones go more at once over kept connections
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = parallel)]
+    /// Fetch this many files at once; small ones go more at once over kept connections
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = parallel, help_heading = "Speed")]
     parallel: usize,
 
-    /// Combines ranges although the server gives no strong validator: you vouch that the file does not change
+    /// Combine ranges although the server gives no strong validator: you vouch that the file does not change
     ///
     /// Without it such a file is fetched in one answer over one connection, and starts over after a break.
-    #[arg(long)]
+    #[arg(long, help_heading = "Integrity")]
     assume_unchanged: bool,
-
-    /// Encrypts the data of gsiftp:// too; a URL or server that sends data in clear is refused
-    ///
-    /// Without it gsiftp:// authenticates both ends and encrypts the commands, but not the data. https:// and ftps:// always encrypt.
-    #[arg(long)]
-    encrypt: bool,
 
     #[command(flatten)]
     transfer: TransferArgs,
@@ -181,8 +200,6 @@ impl FromStr for Operand {
     }
 }
 
-/// The most sources of one file: more connections than these have streams for.
-const MOST_SOURCES: usize = 16;
 /// `--writer`.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum WriterArg {
@@ -236,12 +253,13 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
     if args.recursive {
         return tree::run(args);
     }
-    let cancel = Cancel::new();
+    let cancel = args.transfer.cancel();
     let setup = || {
-        let files = files(args)?;
+        let files = files::collect(args)?;
         let first = files.first().and_then(|file| file.urls.first());
         let options = options(args, files.len() > 1, first)?;
         let stdout = stdout::output(args, files.len())?;
+        files::make_directories(args, &files)?;
         interrupt::listen(&cancel)?;
         Ok::<_, anyhow::Error>((files, options, stdout))
     };
@@ -252,7 +270,7 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
             return exit::of_setup(&error).into();
         }
     };
-    let what = files.first().map(RemoteFile::shown).unwrap_or_default();
+    let what = files.first().map(files::RemoteFile::shown).unwrap_or_default();
     let session = match args.transfer.begin(Side::Get, &what, Some(files.len())) {
         Ok(session) => session,
         Err(code) => return code.into(),
@@ -263,117 +281,27 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
     let batch = Batch { engine: &engine, session, cancel: &cancel, admission };
     batch.run(files.into_iter(), |session, job, file| {
         let tag = JobTag::new(job, &file.shown());
-        let job = Job {
+        let mut job = Job {
+            options: file.options(&options),
+            output: stdout.clone().unwrap_or_else(|| file.target(args.output.as_deref(), several)),
             urls: file.urls,
-            output: stdout
-                .clone()
-                .unwrap_or_else(|| target(args.output.as_deref(), several, file.name.as_deref())),
             expected: file.expected,
-            options: options.clone(),
         };
+        let there = if args.if_newer { if_newer::apply(&mut job) } else { None };
         let mut size = None;
         let get = |observer: JobObserver<'_>| {
-            engine.run(&job, observer, &cancel).inspect(|outcome| size = Some(outcome.size))
+            let fetched = engine.run(&job, observer, &cancel);
+            let fetched = if_newer::outcome(fetched, there);
+            fetched.inspect(|fetched| size = Some(fetched.done().bytes))
         };
         session.run(&tag, get, exit::of_transfer).map(|()| size)
     })
 }
 
-/// A file to fetch: its URLs, and what is known of it beforehand.
-struct RemoteFile {
-    urls: Vec<Url>,
-    expected: Expected,
-    /// The name that the user chose for it in the output directory.
-    name: Option<String>,
-}
-
-impl RemoteFile {
-    fn shown(&self) -> String {
-        self.urls.first().map(|url| SafeUrl::of(url).to_string()).unwrap_or_default()
-    }
-}
-
-/// Collects what the operands and the list name: a URL is a file, a metalink one or more.
-fn files(args: &GetArgs) -> anyhow::Result<Vec<RemoteFile>> {
-    let mut files = Vec::new();
-    let given = args.checksum.as_ref().and_then(ChecksumArg::given);
-    let by_server = args.checksum.as_ref().is_some_and(ChecksumArg::is_by_server);
-    for source in &args.sources {
-        match source {
-            Operand::Url(url) => {
-                let urls = std::iter::once(url).chain(&args.mirror).cloned().collect();
-                let expected = Expected { checksum: given.cloned(), by_server, ..Expected::default() };
-                files.push(RemoteFile { urls, expected, name: None });
-            }
-            Operand::Metalink(path) => files.extend(of_metalink(path, args)?),
-        }
-    }
-    if let Some(list) = &args.input {
-        if given.is_some() || !args.mirror.is_empty() {
-            bail!("--checksum and --mirror are for one file; in the list, write checksum= below its URL");
-        }
-        files.extend(url_list::read(list)?.into_iter().map(|line| RemoteFile {
-            urls: vec![line.url],
-            expected: Expected { checksum: line.checksum, by_server, ..Expected::default() },
-            name: line.name,
-        }));
-    }
-    if files.len() > 1 && (given.is_some() || !args.mirror.is_empty()) {
-        bail!("--checksum and --mirror are for one file; fetch the others with commands of their own");
-    }
-    refuse_clear(args, files.iter().flat_map(|file| &file.urls))?;
-    Ok(files)
-}
-
-/// Fails where one of `urls` has no encryption and the user asks for it.
-fn refuse_clear<'u>(args: &GetArgs, mut urls: impl Iterator<Item = &'u Url>) -> anyhow::Result<()> {
-    match urls.find(|url| args.encrypt && matches!(url.scheme(), "http" | "ftp")) {
-        Some(url) => {
-            bail!(
-                "{} is sent in clear; --encrypt needs https://, ftps:// or gsiftp:// URLs",
-                SafeUrl::of(url)
-            )
-        }
-        None => Ok(()),
-    }
-}
-
-/// Reads the files of a metalink; those without a usable URL are an error, for the rest would look complete.
-fn of_metalink(path: &Path, args: &GetArgs) -> anyhow::Result<Vec<RemoteFile>> {
-    let read = || -> anyhow::Result<Metalink> {
-        let mut document = Vec::new();
-        File::open(path)?.take(MAX_DOCUMENT.get() + 1).read_to_end(&mut document)?;
-        Ok(Metalink::parse(&document)?)
-    };
-    let metalink = read().with_context(|| format!("cannot use the metalink {}", path.display()))?;
-    let of_file = |file: MetalinkFile| {
-        let usable = |url: Url| is_known_scheme(url.scheme()).then_some(url);
-        let named = file.sources.iter().filter_map(|source| usable(source.url.parse().ok()?));
-        let urls: Vec<_> = named.take(MOST_SOURCES).chain(args.mirror.iter().cloned()).collect();
-        if urls.is_empty() {
-            bail!("{} in the metalink {} has no URL that can be fetched", file.name, path.display());
-        }
-        let given = args.checksum.as_ref().and_then(ChecksumArg::given);
-        let checksum = given.or_else(|| file.best_checksum()).cloned();
-        let by_server = args.checksum.as_ref().is_some_and(ChecksumArg::is_by_server);
-        let name = file.name.components().last().map(|name| name.to_string());
-        let expected = Expected {
-            name,
-            size: file.size,
-            checksum,
-            by_server,
-            pieces: file.pieces,
-            ..Expected::default()
-        };
-        Ok(RemoteFile { urls, expected, name: None })
-    };
-    metalink.files.into_iter().map(of_file).collect()
-}
-
 /// Makes the options that all files share; `several` files may have them. Logins are for the server of the `first` URL only.
 fn options(args: &GetArgs, several: bool, first: Option<&Url>) -> anyhow::Result<JobOptions> {
     let common = &args.transfer;
-    first.into_iter().for_each(|url| common.warn_of_cleartext(url));
+    first.map_or(Ok(()), |url| common.check_cleartext(url))?;
     Ok(JobOptions {
         streams: args.streams.wanted()?,
         memory: args.memory.memory(),
@@ -391,26 +319,13 @@ fn options(args: &GetArgs, several: bool, first: Option<&Url>) -> anyhow::Result
         .map(RateLimit::new),
         resume: !common.no_resume,
         assume_unchanged: args.assume_unchanged,
-        keep_time: args.recursive,
-        retries: common.retries,
-        stall: common.stall_timeout,
+        newer_than: None,
+        keep_time: args.recursive || args.if_newer,
+        retries: common.retries(),
+        stall: common.stall_timeout(),
         client: client(args, several)?,
         logins_for: first.cloned(),
     })
-}
-
-/// Tells a file from a directory: what ends in / is one, and so is the place for several files; `name` is one in it.
-fn target(output: Option<&Path>, several: bool, name: Option<&str>) -> Output {
-    if let Some(name) = name {
-        return Output::File(output.unwrap_or(Path::new(".")).join(name));
-    }
-    match output {
-        None => Output::Directory(PathBuf::from(".")),
-        Some(path) if several || path.as_os_str().as_encoded_bytes().ends_with(b"/") => {
-            Output::Directory(path.to_owned())
-        }
-        Some(path) => Output::File(path.to_owned()),
-    }
 }
 
 fn client(args: &GetArgs, several: bool) -> anyhow::Result<ClientConfig> {
@@ -426,7 +341,7 @@ fn client(args: &GetArgs, several: bool) -> anyhow::Result<ClientConfig> {
         }
     }
     let urls = args.sources.iter().filter_map(Operand::url).chain(&args.mirror);
-    urls.for_each(|url| args.transfer.warn_of_cleartext_login(url));
+    urls.map(|url| args.transfer.check_cleartext_login(url)).collect::<Result<(), _>>()?;
     let mut client = args.transfer.client()?;
     if args.transfer.pace != Pace::Auto && !client.headers.iter().any(|header| header.is(PACE_HEADER)) {
         client.headers.push(HeaderField::new(PACE_HEADER, &args.transfer.pace.header())?);
@@ -436,7 +351,6 @@ fn client(args: &GetArgs, several: bool) -> anyhow::Result<ClientConfig> {
             AutoOr::Auto => None,
             AutoOr::Value(size) => Some(size),
         },
-        encrypt: args.encrypt,
         ..client
     })
 }
@@ -444,20 +358,6 @@ fn client(args: &GetArgs, several: bool) -> anyhow::Result<ClientConfig> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_target_is_a_directory_only_where_that_is_said() {
-        let is_directory = |output: Option<&str>, several| {
-            matches!(target(output.map(Path::new), several, None), Output::Directory(_))
-        };
-        assert!(
-            is_directory(None, false) && is_directory(Some("a/"), false) && is_directory(Some("a"), true)
-        );
-        assert!(!is_directory(Some("a"), false));
-        assert!(
-            matches!(target(Some(Path::new("a")), true, Some("b")), Output::File(path) if path == Path::new("a/b"))
-        );
-    }
 
     #[test]
     fn refuses_options_that_cannot_work() {

@@ -7,7 +7,6 @@ use anyhow::{Context, bail};
 use longhaul_core::admission::JobAdmission;
 use longhaul_core::event::{JobObserver, JobTag};
 use longhaul_core::proto::listing::check_name;
-use longhaul_engine::cancel::Cancel;
 use longhaul_engine::engine::Engine;
 use longhaul_engine::job::TransferError;
 use longhaul_engine::source::http::SafeUrl;
@@ -16,14 +15,15 @@ use longhaul_scope::record::schema::Side;
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-use super::{GetArgs, Operand, options, refuse_clear, stdout};
+use super::files::refuse_clear;
+use super::{GetArgs, Operand, options, stdout};
 use crate::batch::Batch;
 use crate::summary::Unchanged;
 use crate::{exit, interrupt, say};
 
 /// Fetches a directory; the exit code is that of the first file or directory that fails, or of an interruption.
 pub(super) fn run(args: &GetArgs) -> ExitCode {
-    let cancel = Cancel::new();
+    let cancel = args.transfer.cancel();
     let setup = || {
         let url = url(args)?;
         stdout::output(args, 1)?;

@@ -1,12 +1,13 @@
-//! Lists of URLs: one a line, and options of each on indented lines below it, as aria2 reads them.
+//! Lists of URLs: one file a line, and options of each on indented lines below it, as aria2 and wget read them.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use longhaul_core::checksum::Checksum;
+use longhaul_core::proto::http::HeaderField;
 use longhaul_core::proto::listing::check_name;
 use longhaul_engine::source::is_known_scheme;
 use url::Url;
@@ -16,17 +17,30 @@ use crate::url_text;
 /// The longest list: more than a million URLs.
 const LONGEST: u64 = 256 << 20;
 
+/// A list as it was read.
+#[derive(Debug, Default)]
+pub(super) struct UrlList {
+    pub(super) files: Vec<ListedFile>,
+    /// Options that have no effect, with the line on which each stands first.
+    pub(super) unknown: Vec<(String, usize)>,
+}
+
 /// A file of a list.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct UrlLine {
-    pub(super) url: Url,
-    /// The file's name in the output directory.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct ListedFile {
+    /// Where it is; the others are mirrors of the first.
+    pub(super) urls: Vec<Url>,
+    /// The file's name in its directory.
     pub(super) name: Option<String>,
+    /// The directory that it goes into, in place of that of the command.
+    pub(super) dir: Option<PathBuf>,
     pub(super) checksum: Option<Checksum>,
+    /// Headers of the requests for it.
+    pub(super) headers: Vec<HeaderField>,
 }
 
 /// Reads the list in the file `path`, or in stdin where that is `-`. The whole list is checked before anything is fetched.
-pub(super) fn read(path: &Path) -> anyhow::Result<Vec<UrlLine>> {
+pub(super) fn read(path: &Path) -> anyhow::Result<Vec<ListedFile>> {
     let shown = if path.as_os_str() == "-" { "stdin".into() } else { path.display().to_string() };
     let mut text = Vec::new();
     let read = match path.to_str() {
@@ -37,57 +51,91 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Vec<UrlLine>> {
     if text.len() as u64 > LONGEST {
         bail!("the list of URLs in {shown} is longer than {LONGEST} bytes: split it");
     }
-    parse(&text).with_context(|| format!("cannot use the list of URLs in {shown}"))
+    let list = UrlList::parse(&text).with_context(|| format!("cannot use the list of URLs in {shown}"))?;
+    for (name, line) in &list.unknown {
+        tracing::warn!("{shown}, line {line}: the option {name} is not known here, and is ignored");
+    }
+    Ok(list.files)
 }
 
-fn parse(text: &[u8]) -> anyhow::Result<Vec<UrlLine>> {
-    let mut lines: Vec<UrlLine> = Vec::new();
-    let mut names = HashMap::new();
-    for (line, number) in text.split(|byte| *byte == b'\n').zip(1..) {
-        let line = std::str::from_utf8(line).with_context(|| format!("line {number} is not UTF-8"))?;
-        let content = line.trim();
-        if content.is_empty() || content.starts_with('#') {
-            continue;
+impl UrlList {
+    fn parse(text: &[u8]) -> anyhow::Result<Self> {
+        let mut list = Self::default();
+        for (line, number) in text.split(|byte| *byte == b'\n').zip(1..) {
+            let line = std::str::from_utf8(line).with_context(|| format!("line {number} is not UTF-8"))?;
+            let content = line.trim();
+            if content.is_empty() || content.starts_with('#') {
+                continue;
+            }
+            if !line.starts_with([' ', '\t']) {
+                let urls = urls(content).map_err(|why| anyhow::anyhow!("line {number}: {why}"))?;
+                list.files.push(ListedFile { urls, ..ListedFile::default() });
+                continue;
+            }
+            let Some(last) = list.files.last_mut() else {
+                bail!("line {number}: an option stands before any URL")
+            };
+            let unknown = last.set(content).with_context(|| format!("line {number}"))?;
+            if let Some(name) = unknown.filter(|name| list.unknown.iter().all(|(known, _)| known != name)) {
+                list.unknown.push((name, number));
+            }
         }
-        if !line.starts_with([' ', '\t']) {
-            let url = url(content).map_err(|why| anyhow::anyhow!("line {number}: {why}: {content}"))?;
-            lines.push(UrlLine { url, name: None, checksum: None });
-            continue;
-        }
-        let Some(last) = lines.last_mut() else { bail!("line {number}: an option stands before any URL") };
-        option(last, content).with_context(|| format!("line {number}"))?;
-        if let Some(name) = &last.name
-            && let Some(first) = names.insert(name.clone(), lines.len()).filter(|first| *first != lines.len())
-        {
-            bail!("line {number}: the name is that of URL {first} of the list too");
-        }
+        list.check_names()?;
+        Ok(list)
     }
-    Ok(lines)
+
+    /// Fails where two files would go to one place.
+    fn check_names(&self) -> anyhow::Result<()> {
+        let mut places = HashMap::new();
+        for (file, number) in self.files.iter().zip(1..) {
+            let Some(name) = &file.name else { continue };
+            if let Some(first) = places.insert((&file.dir, name), number) {
+                bail!("URL {number} of the list has the name of URL {first}, {name}: change out= of one");
+            }
+        }
+        Ok(())
+    }
 }
 
-fn url(text: &str) -> Result<Url, String> {
-    let url = url_text::parse(text)?;
-    if url.host().is_none() || !is_known_scheme(url.scheme()) {
-        return Err("not a URL that can be fetched".to_owned());
-    }
-    Ok(url)
+/// Reads the URLs of one file, which tabs separate.
+fn urls(line: &str) -> Result<Vec<Url>, String> {
+    let url = |text: &str| {
+        let url = url_text::parse(text).map_err(|why| format!("{why}: {text}"))?;
+        if url.host().is_none() || !is_known_scheme(url.scheme()) {
+            return Err(format!("not a URL that can be fetched: {text}"));
+        }
+        Ok(url)
+    };
+    line.split('\t').map(str::trim).filter(|text| !text.is_empty()).map(url).collect()
 }
 
-/// Reads `out=NAME` or `checksum=ALG:HEX`; aria2's `checksum=sha-256=HEX` too.
-fn option(of: &mut UrlLine, text: &str) -> anyhow::Result<()> {
-    match text.split_once('=').map(|(name, value)| (name.trim(), value.trim())) {
-        Some(("out", name)) => {
-            check_name(name.as_bytes()).with_context(|| format!("out={name} is not the name of a file"))?;
-            of.name = Some(name.to_owned());
+impl ListedFile {
+    /// Reads an option; returns the name of one that is not known.
+    fn set(&mut self, text: &str) -> anyhow::Result<Option<String>> {
+        let Some((name, value)) = text.split_once('=').map(|(name, value)| (name.trim(), value.trim()))
+        else {
+            bail!("'{text}' is no option: write NAME=VALUE, as out=NAME, or begin the line with a URL");
+        };
+        match name {
+            "out" => {
+                check_name(value.as_bytes())
+                    .with_context(|| format!("out={value} is not the name of a file"))?;
+                self.name = Some(value.to_owned());
+            }
+            "dir" if value.is_empty() => bail!("dir= names no directory"),
+            "dir" => self.dir = Some(value.into()),
+            "checksum" => {
+                let (algorithm, hex) = value.split_once([':', '=']).unwrap_or((value, ""));
+                let checksum = format!("{}:{hex}", algorithm.replace('-', "")).parse();
+                self.checksum = Some(checksum.with_context(|| format!("checksum={value}"))?);
+            }
+            "header" => self.headers.push(value.parse()?),
+            "referer" => self.headers.push(HeaderField::new("Referer", value)?),
+            "user-agent" => self.headers.push(HeaderField::new("User-Agent", value)?),
+            _ => return Ok(Some(name.to_owned())),
         }
-        Some(("checksum", value)) => {
-            let (algorithm, hex) = value.split_once([':', '=']).unwrap_or((value, ""));
-            let checksum = format!("{}:{hex}", algorithm.replace('-', "")).parse();
-            of.checksum = Some(checksum.with_context(|| format!("checksum={value}"))?);
-        }
-        _ => bail!("'{text}' is neither out=NAME nor checksum=ALG:HEX"),
+        Ok(None)
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -98,33 +146,50 @@ mod tests {
     fn one_url_a_line_with_options_below() {
         let hex = "900150983cd24fb0d6963f7d28e17f72";
         let text = format!(
-            "# files\r\n\r\nhttp://h/a\r\n  out=b c\r\n\tchecksum=md5:{hex}\n   # more\nhttps://h/b?x=1 \nhttp://h/c\n checksum = md5={hex}"
+            "# files\r\n\r\nhttp://h/a\r\n  out=b c\r\n\tchecksum=md5:{hex}\n   # more\nhttps://h/b?x=1 \n\
+             http://h/c\thttps://m/c\t\tftp://n/c\t\r\n checksum = md5={hex}\n header=X: y=z\n dir=/srv/x\n split=5\n\
+             http://h/d\n split=6\n max-tries=1\n referer=http://page/\n"
         );
-        let lines = parse(text.as_bytes()).unwrap();
-        let urls: Vec<_> = lines.iter().map(|line| line.url.as_str()).collect();
-        assert_eq!(urls, ["http://h/a", "https://h/b?x=1", "http://h/c"]);
+        let list = UrlList::parse(text.as_bytes()).unwrap();
+        let files = &list.files;
+        let urls: Vec<_> = files.iter().flat_map(|file| &file.urls).map(Url::as_str).collect();
+        assert_eq!(
+            urls,
+            ["http://h/a", "https://h/b?x=1", "http://h/c", "https://m/c", "ftp://n/c", "http://h/d"]
+        );
         let checksum = Some(format!("md5:{hex}").parse().unwrap());
-        assert_eq!((lines[0].name.as_deref(), &lines[0].checksum), (Some("b c"), &checksum));
-        assert_eq!((lines[1].name.as_deref(), &lines[2].checksum), (None, &checksum));
-        assert_eq!(parse(b"").unwrap(), []);
+        assert_eq!((files[0].name.as_deref(), &files[0].checksum), (Some("b c"), &checksum));
+        assert_eq!((files[1].name.as_deref(), &files[2].checksum), (None, &checksum));
+        assert_eq!(
+            (files[2].headers[0].value(), files[2].dir.as_deref()),
+            ("y=z", Some(Path::new("/srv/x")))
+        );
+        assert_eq!(files[3].headers[0].name(), "Referer");
+        assert_eq!(list.unknown, [("split".to_owned(), 12), ("max-tries".to_owned(), 15)]);
+        assert_eq!(UrlList::parse(b"").unwrap().files, []);
     }
 
     #[test]
     fn bad_line_is_named_by_its_number() {
-        for (text, number, why) in [
-            ("http://h/a\nnonsense\n", 2, "relative URL"),
-            ("\n\nfile:///etc/passwd", 3, "not a URL that can be fetched"),
-            ("http:///", 1, ""),
-            (" out=a\nhttp://h/", 1, "before any URL"),
-            ("http://h/\n out=../a", 2, "not the name"),
-            ("http://h/\n out=", 2, "not the name"),
-            ("http://h/\n split=5", 2, "neither out"),
-            ("http://h/\n checksum=md5:12", 2, "checksum"),
-            ("http://h/a\n out=x\nhttp://h/b\n out=x", 4, "URL 1"),
+        for (text, place, why) in [
+            ("http://h/a\nnonsense\n", "line 2", "relative URL"),
+            ("\n\nfile:///etc/passwd", "line 3", "not a URL that can be fetched"),
+            ("http://h/a\tfile:///etc/passwd", "line 1", "not a URL that can be fetched: file"),
+            ("http:///", "line 1", ""),
+            (" out=a\nhttp://h/", "line 1", "before any URL"),
+            ("http://h/\n out=../a", "line 2", "not the name"),
+            ("http://h/\n out=", "line 2", "not the name"),
+            ("http://h/\n dir=", "line 2", "no directory"),
+            ("http://h/\n split", "line 2", "no option"),
+            ("http://h/\n checksum=md5:12", "line 2", "checksum"),
+            ("http://h/\n header=none", "line 2", "colon"),
+            ("http://h/a\n out=x\nhttp://h/b\n out=x", "URL 2", "of URL 1"),
         ] {
-            let error = format!("{:#}", parse(text.as_bytes()).unwrap_err());
-            assert!(error.contains(&format!("line {number}")) && error.contains(why), "{text:?}: {error}");
+            let error = format!("{:#}", UrlList::parse(text.as_bytes()).unwrap_err());
+            assert!(error.contains(place) && error.contains(why), "{text:?}: {error}");
         }
-        assert!(parse(b"http://h/\xff").is_err());
+        assert!(UrlList::parse(b"http://h/\xff").is_err());
+        let apart = b"http://h/a\n out=x\nhttp://h/b\n out=x\n dir=d";
+        assert!(UrlList::parse(apart).is_ok(), "two directories hold a file of one name");
     }
 }

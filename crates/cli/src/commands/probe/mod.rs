@@ -30,31 +30,35 @@ pub(crate) struct ProbeArgs {
     #[arg(value_name = "HOST|URL")]
     target: String,
 
-    /// Sweeps too: takes up to two minutes, and sends as much as a transfer of that time
+    /// Sweep too: up to two minutes, with as much sent as a transfer of that time
     #[arg(long)]
     full: bool,
 
-    /// The size of the file whose transfer time is told
+    /// Tell the transfer time of a file of this size
     #[arg(long, value_name = "SIZE", default_value = "10GiB")]
     size: Bytes,
 
-    /// Prints one JSON object on stdout instead of tables
+    /// Print one JSON object on stdout instead of tables
     #[arg(long)]
     json: bool,
 
-    /// Draws the results too: .svg, .png or .html
+    /// Draw the results too: .svg, .png or .html
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     plot: Option<PathBuf>,
 
-    /// A further request header; may be given several times
+    /// Add a request header; may be given several times
     #[arg(long, value_name = "K: V")]
     header: Vec<HeaderField>,
 
-    /// A file with a bearer token for the server
+    /// Send a bearer token, which a file holds
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     token: Option<PathBuf>,
 
-    /// Root certificates to trust besides the system's, in PEM
+    /// Send the token over http:// too, where any host on the path can read it
+    #[arg(long)]
+    allow_cleartext: bool,
+
+    /// Trust further root certificates, in PEM
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     cacert: Option<PathBuf>,
 
@@ -126,6 +130,7 @@ fn client(args: &ProbeArgs) -> anyhow::Result<ClientConfig> {
     Ok(ClientConfig {
         headers: args.header.clone(),
         credentials: args.token.as_ref().map(read).transpose()?.map(Credentials::Bearer),
+        allow_cleartext: args.allow_cleartext,
         ca_file: args.cacert.clone(),
         ..ClientConfig::from_env()
     })

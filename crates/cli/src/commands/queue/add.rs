@@ -28,59 +28,63 @@ pub(super) struct AddArgs {
     #[arg(required = true, value_name = "URL|FILE.meta4")]
     operands: Vec<String>,
 
-    /// Sends: the operands are files or directories, and last the URL to put them to
+    /// Send: the operands are files or directories, and last the URL to put them to
     #[arg(long, conflicts_with_all = ["mirror", "checksum", "output", "recursive"])]
     put: bool,
 
-    /// Fetches a directory with all below it
+    /// Fetch a directory with all below it
     #[arg(short, long, conflicts_with_all = ["mirror", "checksum"])]
     recursive: bool,
 
-    /// Where to put it: a file, or a directory that exists or ends in /; of several operands, a directory [default: the directory of the agent's settings]
+    /// Write to a file, or a directory that exists or ends in /; of several operands, a directory [default: the directory of the agent's settings]
     #[arg(short, long, value_name = "PATH")]
     output: Option<PathBuf>,
 
-    /// Another URL of the file; may be given several times
+    /// Use another URL of the file too; may be given several times
     #[arg(long, value_name = "URL")]
     mirror: Vec<String>,
 
-    /// What the file's checksum must be: md5, sha1, sha256, sha512 or blake3, and the hex digits
+    /// Demand this checksum of the file: md5, sha1, sha256, sha512 or blake3, and the hex digits
     #[arg(long, value_name = "ALG:HEX")]
     checksum: Option<String>,
 
-    /// A further request header; may be given several times
+    /// Add a request header; may be given several times
     #[arg(long, value_name = "K: V")]
     header: Vec<String>,
 
-    /// A file with a bearer token for the server
+    /// Send a bearer token, which a file holds
     #[arg(long, value_name = "FILE")]
     token: Option<PathBuf>,
 
-    /// How many connections to use
+    /// Send logins and tokens over http:// and ftp:// too, where any host on the path can read them
+    #[arg(long)]
+    allow_cleartext: bool,
+
+    /// Use this many connections
     #[arg(long, value_name = "auto|N", default_value = "auto", value_parser = streams)]
     streams: StreamsWish,
 
-    /// How evenly, and how fast, the server is to send
+    /// Set how evenly, and how fast, the server is to send
     #[arg(long, value_name = "auto|off|RATE")]
     pace: Option<String>,
 
-    /// The highest rate, as in 500Mbit or 60MB/s
+    /// Set the highest rate, as 500Mbit or 60MB/s
     #[arg(long, value_name = "RATE", value_parser = Rate::with_unit)]
     limit: Option<Rate>,
 
-    /// The higher, the sooner it runs
+    /// Set the priority: the higher, the sooner it runs
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     priority: i64,
 
-    /// When to run, in seconds since 1970
+    /// Run at this time, in seconds since 1970
     #[arg(long, value_name = "TIME")]
     at: Option<i64>,
 
-    /// Waits until it is resumed
+    /// Wait until it is resumed
     #[arg(long)]
     paused: bool,
 
-    /// Shows the transfers until they have ended
+    /// Show the transfers until they have ended
     #[arg(long)]
     watch: bool,
 }
@@ -151,6 +155,7 @@ impl AddArgs {
             checksum: self.checksum.clone(),
             headers: self.header.clone(),
             token: token.transpose()?,
+            allow_cleartext: self.allow_cleartext,
             streams: self.streams,
             pace: self.pace.clone(),
             limit_bps: self.limit.map(Rate::as_bits_per_sec),

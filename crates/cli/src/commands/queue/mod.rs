@@ -23,68 +23,68 @@ pub(crate) struct QueueArgs {
     #[command(subcommand)]
     command: QueueCommand,
 
-    /// Prints JSON
+    /// Print JSON
     #[arg(long, global = true)]
     json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum QueueCommand {
-    /// Adds transfers; they run in the background and survive a reboot
+    /// Add transfers; they run in the background and survive a reboot
     Add(Box<add::AddArgs>),
-    /// Lists transfers
+    /// List transfers
     List {
-        /// Lists those of one state only
+        /// List those of one state only
         #[arg(long, value_name = "STATE")]
         state: Option<TransferState>,
     },
-    /// Pauses transfers; what is there is kept
+    /// Pause transfers; what is there is kept
     Pause(Ids),
-    /// Lets transfers go on
+    /// Resume transfers
     Resume(Ids),
-    /// Gives up transfers; their partial files stay
+    /// Give up transfers; their partial files stay
     Cancel(Ids),
-    /// Tries transfers again that failed or were given up
+    /// Try transfers again that failed or were given up
     Retry(Ids),
-    /// Removes ended transfers from the list; their files stay
+    /// Remove ended transfers from the list; their files stay
     Remove(Ids),
-    /// Gives a transfer a fresh link, and continues from what is there
+    /// Give a transfer a fresh link, and continue from what is there
     Refresh {
         /// The transfer
         id: i64,
         /// The fresh link
         url: String,
-        /// A request header for it; may be given several times, and replaces the headers of before
+        /// Send a request header for it; may be given several times, and replaces the headers of before
         #[arg(long, value_name = "K: V")]
         header: Vec<String>,
     },
-    /// Moves a transfer in the queue
+    /// Move a transfer in the queue
     Move {
         /// The transfer
         id: i64,
-        /// The transfer that is to come next [default: the end of the queue]
+        /// Put it before this transfer [default: the end of the queue]
         #[arg(long, value_name = "ID")]
         before: Option<i64>,
     },
-    /// Changes the priority or the limit of a transfer
+    /// Change the priority or the limit of a transfer
     Set {
         /// The transfer
         id: i64,
-        /// The higher, the sooner it runs
+        /// Set the priority: the higher, the sooner it runs
         #[arg(long, allow_negative_numbers = true)]
         priority: Option<i64>,
-        /// The highest rate, as in 500Mbit, or none
+        /// Set the highest rate, as 500Mbit, or none
         #[arg(long, value_name = "RATE|none", value_parser = limit)]
         limit: Option<Limit>,
     },
-    /// Shows transfers until they have ended; the exit code is that of the first that fails
+    /// Show transfers until they have ended; the exit code is that of the first that fails
     Watch {
         /// The transfers [default: all]
         ids: Vec<i64>,
     },
-    /// Opens the dashboard in the browser, and prints its URL, which opens it once and within a minute
+    /// Open the dashboard in the browser, and print its URL, which works once and within a minute
     Open {
-        /// Prints the URL only
+        /// Print the URL only
         #[arg(long)]
         print: bool,
     },

@@ -14,5 +14,5 @@ pub(crate) use damaging::{Record, damaging};
 pub(crate) use http::{Ask, File, Peer, Server};
 pub(crate) use memory::{MEMORY, remember};
 pub(crate) use partial::{Left, partial, partial_with};
-pub(crate) use program::{Ended, Get, Running, get, old_kernel, skip};
+pub(crate) use program::{Ended, Get, Running, get, longhaul, old_kernel, skip};
 pub(crate) use real::{Apache, Nginx, Serve};

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::{Duration, SystemTime};
 
 use thiserror::Error;
 
@@ -45,6 +46,15 @@ impl HeaderField {
         Ok(Self { name: name.to_owned(), value: value.to_owned() })
     }
 
+    /// Makes a field of a date (RFC 9110, section 5.6.7); `None` for a time that it cannot write.
+    pub fn of_date(name: &str, date: SystemTime) -> Option<Self> {
+        /// The first second of the year 10000, which the format cannot write.
+        const END: Duration = Duration::from_secs(253_402_300_800);
+        let since_1970 = date.duration_since(SystemTime::UNIX_EPOCH).ok();
+        since_1970.filter(|time| *time < END)?;
+        Self::new(name, &httpdate::fmt_http_date(date)).ok()
+    }
+
     /// Returns the name as given.
     pub fn name(&self) -> &str {
         &self.name
@@ -86,6 +96,16 @@ mod tests {
         let field: HeaderField = "Authorization:  Bearer a:b ".parse().unwrap();
         assert_eq!((field.name(), field.value()), ("Authorization", "Bearer a:b"));
         assert!(field.is("authorization") && !format!("{field:?}").contains("Bearer"));
+    }
+
+    #[test]
+    fn date_that_cannot_be_written_makes_no_field() {
+        let of = |seconds| {
+            HeaderField::of_date("If-Modified-Since", SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
+        };
+        assert_eq!(of(784_111_777).unwrap().value(), "Sun, 06 Nov 1994 08:49:37 GMT");
+        assert!(of(253_402_300_799).is_some() && of(253_402_300_800).is_none());
+        assert!(HeaderField::of_date("Date", SystemTime::UNIX_EPOCH - Duration::from_secs(1)).is_none());
     }
 
     #[test]

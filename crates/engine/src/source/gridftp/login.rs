@@ -15,7 +15,7 @@ use super::security;
 use super::sessions::{Session, SessionKey, Sessions};
 use crate::cancel::Cancel;
 use crate::connect::{Deadline, SocketSettings, Transport, dial};
-use crate::source::http::{ClientConfig, Credentials, login_from_netrc};
+use crate::source::http::{ClientConfig, Credentials, is_loopback, login_from_netrc};
 
 /// The user and the password of those without an account (RFC 1635).
 const ANONYMOUS: (&str, &str) = ("anonymous", "anonymous@");
@@ -66,6 +66,13 @@ impl<'a> ServerAccess<'a> {
             {
                 login = Some(found);
             }
+        }
+        let is_secret = |login: &Login| !matches!(login.user.as_str(), "" | "anonymous" | "ftp");
+        let in_clear = address.scheme == Scheme::Ftp && !is_loopback(&address.host);
+        if in_clear && !config.allow_cleartext && login.as_ref().is_some_and(is_secret) {
+            let why = "it sends the login unencrypted, and any host on the path can read it; use ftps://, or permit it with \
+                       --allow-cleartext";
+            return Err(FtpError::Url { url: address.shown, why });
         }
         if login.is_none() && address.scheme != Scheme::GsiFtp {
             address.make_absolute();

@@ -13,13 +13,13 @@ use url::{Host, Url};
 use super::buffered_transport::BufferedTransport;
 use super::config::{ClientConfig, TlsConfig};
 use super::connection::{Connection, ConnectionKey};
-use super::credentials::login_from_netrc;
+use super::credentials::{Credentials, is_cleartext, login_from_netrc};
 use super::error::HttpError;
 use super::idle::IdleConnections;
 use super::proxy::{Proxy, ProxyKind};
 use super::redirect::Redirects;
 use super::resolved_url::ResolvedUrl;
-use super::safe_url::UrlAndPeer;
+use super::safe_url::{SafeUrl, UrlAndPeer};
 use super::tls;
 use crate::cancel::Cancel;
 use crate::connect::{AheadConnection, Deadline, ResolvedHosts, SocketSettings, Transport, dial};
@@ -121,9 +121,24 @@ impl Client {
     /// Makes a target of `url` as it is given, without a request.
     ///
     /// # Errors
-    /// [`HttpError::Url`] for a URL that is not HTTP's.
+    /// [`HttpError::Url`] for a URL that is not HTTP's, [`HttpError::Cleartext`] where a login or a token would be sent unencrypted.
     pub fn target(&self, url: &Url) -> Result<ResolvedUrl, HttpError> {
-        ResolvedUrl::new(url, self.headers.clone(), self.config.credentials.as_ref())
+        let given = Credentials::of_url(url).or_else(|| self.config.credentials.clone());
+        if given.is_some() {
+            self.check_cleartext(url)?;
+        }
+        let target = ResolvedUrl::new(url, self.headers.clone(), given.as_ref())?;
+        let target = target.with_cookies(self.config.cookies.clone());
+        let at_once = self.config.netrc_at_once && !target.is_authorised();
+        Ok(if at_once { self.with_netrc(&target)?.unwrap_or(target) } else { target })
+    }
+
+    /// Fails where a login or a token for `url` would be sent unencrypted beyond loopback, unless that is permitted.
+    fn check_cleartext(&self, url: &Url) -> Result<(), HttpError> {
+        if self.config.allow_cleartext || !is_cleartext(url) {
+            return Ok(());
+        }
+        Err(HttpError::Cleartext { url: SafeUrl::of(url) })
     }
 
     /// Requests `url`, whole or in part, follows redirects, and answers one 401 by a login from .netrc.
@@ -366,12 +381,17 @@ impl Client {
         head: &ResponseHead,
     ) -> Result<Option<ResolvedUrl>, HttpError> {
         let wanted = head.status() == 401 && head.offers_scheme("www-authenticate", "basic");
-        let Some(path) = self.config.netrc.as_ref().filter(|_| wanted && !target.is_authorised()) else {
-            return Ok(None);
-        };
+        if wanted && !target.is_authorised() { self.with_netrc(target) } else { Ok(None) }
+    }
+
+    /// Returns the target with a login from .netrc, where that has one.
+    fn with_netrc(&self, target: &ResolvedUrl) -> Result<Option<ResolvedUrl>, HttpError> {
+        let Some(path) = &self.config.netrc else { return Ok(None) };
         let host = target.url().host_str().unwrap_or_default().trim_matches(['[', ']']);
         let login = login_from_netrc(path, host, self.config.netrc_default)?;
-        login.map(|login| target.with_credentials(&login)).transpose()
+        let Some(login) = login else { return Ok(None) };
+        self.check_cleartext(target.url())?;
+        target.with_credentials(&login).map(Some)
     }
 
     fn tls_settings(&self) -> Result<Arc<rustls::ClientConfig>, HttpError> {
@@ -392,6 +412,7 @@ impl HttpError {
         match (head.status(), head.content_range()) {
             // The other 2xx bring no file: 202 is a notice, 204 has no content.
             (200 | 203 | 206, _) => Ok(()),
+            (304, _) => Err(Self::NotModified { at }),
             (416, Some(ContentRange::Unsatisfied { total })) => {
                 Err(Self::RangeNotSatisfiable { at, total: Some(total) })
             }

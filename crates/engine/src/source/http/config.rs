@@ -1,8 +1,10 @@
 //! The client's settings.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use longhaul_core::proto::cookies::CookieJar;
 use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::Bytes;
 
@@ -42,8 +44,14 @@ pub struct ClientConfig {
     pub credentials: Option<Credentials>,
     /// The .netrc file, read when a server answers 401.
     pub netrc: Option<PathBuf>,
+    /// Whether the login of the .netrc goes with the first request, and not only where a server answers 401.
+    pub netrc_at_once: bool,
     /// Whether the .netrc's `default` counts too, which names no host.
     pub netrc_default: bool,
+    /// Cookies; each goes to its own server only.
+    pub cookies: Option<Arc<CookieJar>>,
+    /// Whether logins and tokens are sent unencrypted beyond loopback; otherwise a request that would do so fails.
+    pub allow_cleartext: bool,
     /// The proxies to use.
     pub proxies: ProxyPolicy,
     /// Which addresses hosts have, and which of them are used.
@@ -97,7 +105,10 @@ impl Default for ClientConfig {
             headers: Vec::new(),
             credentials: None,
             netrc: None,
+            netrc_at_once: false,
             netrc_default: true,
+            cookies: None,
+            allow_cleartext: false,
             proxies: ProxyPolicy::default(),
             addresses: AddressRules::default(),
             insecure: false,

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use longhaul_core::proto::http::{HeaderError, HeaderField};
 use longhaul_core::proto::netrc::{Login, netrc_login};
 use percent_encoding::percent_decode_str;
-use url::Url;
+use url::{Host, Url};
 
 use super::error::HttpError;
 
@@ -61,6 +61,20 @@ impl Credentials {
     }
 }
 
+/// Returns whether requests for a URL can be read on their way: without TLS, and to another host than this one.
+pub fn is_cleartext(url: &Url) -> bool {
+    matches!(url.scheme(), "http" | "ftp") && !url.host().is_none_or(|host| is_loopback(&host))
+}
+
+/// Returns whether a host is this one, whatever its name resolves to.
+pub(crate) fn is_loopback(host: &Host<impl AsRef<str>>) -> bool {
+    match host {
+        Host::Domain(name) => name.as_ref().trim_end_matches('.').eq_ignore_ascii_case("localhost"),
+        Host::Ipv4(address) => address.is_loopback(),
+        Host::Ipv6(address) => address.to_canonical().is_loopback(),
+    }
+}
+
 /// Returns the path of the .netrc: $NETRC, else ~/.netrc.
 pub(super) fn netrc_path(variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     variable("NETRC")
@@ -106,6 +120,26 @@ mod tests {
         assert_eq!(of("http://a@h/"), Some(Credentials::from_login("a")));
         assert_eq!(of("http://h/"), None);
         assert!(!format!("{:?}", of("http://a:secret@h/")).contains("secret"));
+    }
+
+    #[test]
+    fn only_loopback_needs_no_encryption() {
+        for (url, expected) in [
+            ("http://h/", true),
+            ("ftp://10.0.0.1/", true),
+            ("http://localhost.evil/", true),
+            ("http://127.0.0.1.nip.example/", true),
+            ("http://0.0.0.0/", true),
+            ("http://[fe80::1]/", true),
+            ("https://h/", false),
+            ("gsiftp://h/", false),
+            ("http://LOCALHOST:81/", false),
+            ("http://127.9.9.9/", false),
+            ("http://[::1]/", false),
+            ("http://[::ffff:127.0.0.1]/", false),
+        ] {
+            assert_eq!(is_cleartext(&url.parse().unwrap()), expected, "{url}");
+        }
     }
 
     #[test]

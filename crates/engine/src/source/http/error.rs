@@ -59,6 +59,21 @@ pub enum HttpError {
         "no root certificates on this host, so no server can be trusted: install ca-certificates, or give --cacert FILE"
     )]
     NoRoots,
+    /// A login or a token would be sent unencrypted.
+    #[error(
+        "will not send a login or a token to {url} unencrypted, where any host on the path can read it: use https:// or ftps://, or permit \
+         it with --allow-cleartext"
+    )]
+    Cleartext {
+        /// The URL.
+        url: SafeUrl,
+    },
+    /// The server says that its file is not newer than the one here (304).
+    #[error("{at} has nothing newer")]
+    NotModified {
+        /// The URL and the peer.
+        at: UrlAndPeer,
+    },
     /// The file with logins cannot be read.
     #[error("cannot read logins from {}: {why}; correct the file or set NETRC", .path.display())]
     Netrc {

@@ -71,9 +71,11 @@ impl HttpError {
     /// Classifies the error.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Url { .. } | Self::Header(_) | Self::OwnHeader(_) | Self::ProxySetting { .. } => {
-                ErrorKind::Usage
-            }
+            Self::Url { .. }
+            | Self::Header(_)
+            | Self::OwnHeader(_)
+            | Self::ProxySetting { .. }
+            | Self::Cleartext { .. } => ErrorKind::Usage,
             Self::CaFile { .. } | Self::ClientCertificate { .. } | Self::Netrc { .. } => ErrorKind::LocalFile,
             Self::Connect(error) => error.into(),
             Self::Timeout { .. } => ErrorKind::Timeout,
@@ -96,6 +98,7 @@ impl HttpError {
             | Self::ClosedEarly { .. }
             | Self::NoCloseNotify { .. } => ErrorKind::Io,
             Self::HeadTooLong { .. }
+            | Self::NotModified { .. }
             | Self::NotHttp { .. }
             | Self::Head { .. }
             | Self::Chunked { .. }

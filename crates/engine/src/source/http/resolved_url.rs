@@ -3,7 +3,9 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::SystemTime;
 
+use longhaul_core::proto::cookies::{CookieJar, CookieScope};
 use longhaul_core::proto::http::HeaderField;
 use url::{Host, Position, Url};
 
@@ -23,6 +25,8 @@ pub struct ResolvedUrl {
     url: Url,
     /// User-Agent, the user's headers and Authorization.
     headers: Vec<HeaderField>,
+    /// Cookies, of which each request carries those of its own server.
+    cookies: Option<Arc<CookieJar>>,
     /// The addresses of the server or proxy, the one that accepted the last connection first; empty before the
     /// first connection.
     addresses: Vec<SocketAddr>,
@@ -61,7 +65,12 @@ impl ResolvedUrl {
         let _ = url.set_password(None);
         url.set_fragment(None);
         let (addresses, avoided) = (Vec::new(), Vec::new());
-        Ok(Self { original, redirected: false, url, headers, addresses, avoided })
+        Ok(Self { original, redirected: false, url, headers, cookies: None, addresses, avoided })
+    }
+
+    /// Returns this target, whose requests and those that it redirects to carry the cookies of their servers.
+    pub(super) fn with_cookies(self, cookies: Option<Arc<CookieJar>>) -> Self {
+        Self { cookies, ..self }
     }
 
     /// Returns the target of a redirect to `url`: secrets are sent only within the origin.
@@ -71,6 +80,7 @@ impl ResolvedUrl {
         let mut next = Self::new(url, headers, None)?;
         next.original = Arc::clone(&self.original);
         next.redirected = true;
+        next.cookies.clone_from(&self.cookies);
         if stays {
             next.addresses.clone_from(&self.addresses);
             next.avoided.clone_from(&self.avoided);
@@ -191,11 +201,24 @@ impl ResolvedUrl {
         Ok((host.to_owned(), port))
     }
 
+    /// Returns the Cookie header, which holds the user's own cookies too.
+    fn cookie(&self, jar: &CookieJar) -> Option<HeaderField> {
+        let given = self.headers.iter().filter(|header| header.is("cookie"));
+        let given: Vec<_> = given.map(HeaderField::value).collect();
+        let host = self.url.host_str()?;
+        let scope = CookieScope { host, path: self.url.path(), is_encrypted: self.is_https() };
+        jar.field(scope, SystemTime::now(), &given)
+    }
+
     /// Returns the parts of a request for this URL; a proxy that forwards requests needs the `absolute` form (RFC 9112,
     /// section 3.2.2).
     pub(super) fn request_line(&self, via_proxy: Option<&HeaderField>, absolute: bool) -> RequestLine {
         let from = if absolute { Position::BeforeScheme } else { Position::BeforePath };
         let mut headers = self.headers.clone();
+        if let Some(cookie) = self.cookies.as_ref().and_then(|jar| self.cookie(jar)) {
+            headers.retain(|header| !header.is("cookie"));
+            headers.push(cookie);
+        }
         headers.extend(via_proxy.cloned());
         let host = self.url[Position::BeforeHost..Position::AfterPort].to_owned();
         let target = self.url[from..Position::AfterQuery].to_owned();
@@ -246,6 +269,24 @@ mod tests {
         for other in ["https://h:444/b", "http://h/b", "https://sub.h/b"] {
             assert_eq!(names(&to(other)), ["X"], "{other}");
         }
+    }
+
+    #[test]
+    fn cookies_of_a_jar_follow_redirects_to_their_own_server_only() {
+        let jar =
+            CookieJar::parse(b"h.example\tFALSE\t/\tFALSE\t0\ta\t1\no.example\tFALSE\t/\tFALSE\t0\tb\t2\n")
+                .jar;
+        let first = target("http://h.example/", &["Cookie: own=0"]).with_cookies(Some(Arc::new(jar)));
+        let cookies = |target: &ResolvedUrl| {
+            let line = target.request_line(None, false);
+            let fields = line.headers.into_iter().filter(|header| header.is("cookie"));
+            fields.map(|field| field.value().to_owned()).collect::<Vec<_>>()
+        };
+        let to = |url: &str| first.redirected(&url.parse().unwrap()).unwrap();
+        assert_eq!(cookies(&first), ["own=0; a=1"]);
+        assert_eq!(cookies(&to("http://h.example/x")), ["own=0; a=1"]);
+        assert_eq!(cookies(&to("http://o.example/")), ["b=2"]);
+        assert_eq!(cookies(&to("http://other.example/")), [""; 0]);
     }
 
     #[test]

@@ -18,6 +18,7 @@ impl From<HttpError> for SourceError {
         let cause = match &error {
             HttpError::Status { status: 429 | 503, .. } => Cause::Refused,
             HttpError::RangeNotSatisfiable { .. } => Cause::OtherFile,
+            HttpError::NotModified { .. } => Cause::NotModified,
             HttpError::Cancelled => Cause::Interrupted,
             error if error.is_before_connection() => Cause::Unreachable,
             _ => Cause::Connection,

@@ -1,0 +1,61 @@
+//! `longhaul config`: the options of the commands as they are without a command line, and where each comes from.
+
+use std::process::ExitCode;
+
+use clap::{ArgAction, Args, Command, CommandFactory};
+
+use crate::cli::Cli;
+use crate::config_file::{self, COMMANDS, ConfigFile};
+use crate::say;
+
+/// Whose options to show.
+#[derive(Debug, Args)]
+pub(crate) struct ConfigArgs {
+    /// Show the options of these commands only
+    #[arg(value_name = "COMMAND", value_parser = COMMANDS)]
+    commands: Vec<String>,
+
+    /// Show options too that are not set and have no default
+    #[arg(long)]
+    all: bool,
+}
+
+/// Prints the options as a file that would set them.
+pub(crate) fn run(args: &ConfigArgs) -> anyhow::Result<ExitCode> {
+    let mut program = Cli::command();
+    program.build();
+    let file = match config_file::user_path() {
+        Some(path) => ConfigFile::read(path, &program)?,
+        None => ConfigFile::default(),
+    };
+    say::output(format_args!("# {}", file.path().display()));
+    let wanted =
+        |name: &&&str| args.commands.is_empty() || args.commands.iter().any(|wanted| wanted == **name);
+    for command in COMMANDS.iter().filter(wanted).filter_map(|name| program.find_subcommand(name)) {
+        show(command, &file, args.all);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(command: &Command, file: &ConfigFile, all: bool) {
+    say::output(format_args!("\n[{}]", command.get_name()));
+    for arg in config_file::options(command) {
+        let name = arg.get_long().unwrap_or_default();
+        if let Some(setting) = file.get(command.get_name(), arg) {
+            let from = format!("{}, line {}", file.path().display(), setting.line);
+            say::output(format_args!("{:<40} # {from}", format!("{name} = {setting}")));
+            continue;
+        }
+        let defaults = arg.get_default_values();
+        let default = match (arg.get_action(), defaults) {
+            (ArgAction::SetTrue, _) => Some("false".to_owned()),
+            (_, [value]) => Some(toml::Value::from(value.to_string_lossy().as_ref()).to_string()),
+            _ => None,
+        };
+        match default {
+            Some(value) => say::output(format_args!("{:<40} # default", format!("{name} = {value}"))),
+            None if all => say::output(format_args!("{:<40} # not set", format!("# {name} ="))),
+            None => {}
+        }
+    }
+}

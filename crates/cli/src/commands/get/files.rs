@@ -1,0 +1,233 @@
+//! The files that a command names: by URLs, metalinks and lists, with what is known of each beforehand.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use longhaul_core::checksum_list::ChecksumList;
+use longhaul_core::proto::http::HeaderField;
+use longhaul_core::proto::metalink::{MAX_DOCUMENT, Metalink, MetalinkFile};
+use longhaul_engine::job::{Expected, JobOptions};
+use longhaul_engine::sink::output::Output;
+use longhaul_engine::sink::output_error::OutputError;
+use longhaul_engine::source::http::SafeUrl;
+use longhaul_engine::source::is_known_scheme;
+use percent_encoding::percent_decode_str;
+use url::Url;
+
+use super::{ChecksumArg, GetArgs, Operand, stdout, url_list};
+
+/// The most sources of one file: more connections than these have streams for.
+const MOST_SOURCES: usize = 16;
+/// The longest list of checksums: those of half a million files.
+const LONGEST_CHECKSUMS: u64 = 64 << 20;
+
+/// A file to fetch: its URLs, and what is known of it beforehand.
+#[derive(Default)]
+pub(super) struct RemoteFile {
+    pub(super) urls: Vec<Url>,
+    pub(super) expected: Expected,
+    /// The name that the user chose for it in the output directory.
+    name: Option<String>,
+    /// The directory that it goes into, in place of the command's.
+    dir: Option<PathBuf>,
+    /// Headers of its requests.
+    headers: Vec<HeaderField>,
+}
+
+impl RemoteFile {
+    pub(super) fn shown(&self) -> String {
+        self.urls.first().map(|url| SafeUrl::of(url).to_string()).unwrap_or_default()
+    }
+
+    /// Tells a file from a directory: what ends in / is one, and so is the place for `several` files.
+    pub(super) fn target(&self, output: Option<&Path>, several: bool) -> Output {
+        let output = self.dir.as_deref().or(output);
+        if let Some(name) = &self.name {
+            return Output::File(output.unwrap_or(Path::new(".")).join(name));
+        }
+        match output {
+            None => Output::Directory(PathBuf::from(".")),
+            Some(path)
+                if several || self.dir.is_some() || path.as_os_str().as_encoded_bytes().ends_with(b"/") =>
+            {
+                Output::Directory(path.to_owned())
+            }
+            Some(path) => Output::File(path.to_owned()),
+        }
+    }
+
+    /// Returns the options of this file: those of all, with its own headers, which go to the server of its first URL.
+    pub(super) fn options(&self, all: &JobOptions) -> JobOptions {
+        let mut options = all.clone();
+        let own = self.urls.first().filter(|url| matches!(url.scheme(), "http" | "https"));
+        if let (Some(own), false) = (own, self.headers.is_empty()) {
+            if options.logins_for.as_ref().is_some_and(|trusted| trusted.origin() != own.origin()) {
+                options.client = options.client.without_secrets();
+            }
+            let given = |header: &HeaderField| self.headers.iter().any(|own| own.is(header.name()));
+            options.client.headers.retain(|header| !given(header));
+            options.client.headers.extend(self.headers.iter().cloned());
+            options.logins_for = Some(own.clone());
+        }
+        options
+    }
+
+    /// Returns the path of the file on its server, as text.
+    fn remote_path(&self) -> Option<String> {
+        let url = self.urls.first()?;
+        Some(percent_decode_str(url.path()).decode_utf8_lossy().into_owned())
+    }
+}
+
+/// Collects what the operands and the list name: a URL is a file, a metalink one or more.
+pub(super) fn collect(args: &GetArgs) -> anyhow::Result<Vec<RemoteFile>> {
+    let mut files = Vec::new();
+    let given = args.checksum.as_ref().and_then(ChecksumArg::given);
+    let by_server = args.checksum.as_ref().is_some_and(ChecksumArg::is_by_server);
+    for source in &args.sources {
+        match source {
+            Operand::Url(url) => {
+                let urls = std::iter::once(url).chain(&args.mirror).cloned().collect();
+                let expected = Expected { checksum: given.cloned(), by_server, ..Expected::default() };
+                files.push(RemoteFile { urls, expected, ..RemoteFile::default() });
+            }
+            Operand::Metalink(path) => files.extend(of_metalink(path, args)?),
+        }
+    }
+    if let Some(list) = &args.input {
+        if given.is_some() || !args.mirror.is_empty() {
+            bail!("--checksum and --mirror are for one file; in the list, write checksum= below its URL");
+        }
+        files.extend(url_list::read(list)?.into_iter().map(|file| RemoteFile {
+            urls: file.urls.into_iter().take(MOST_SOURCES).collect(),
+            expected: Expected { checksum: file.checksum, by_server, ..Expected::default() },
+            name: file.name,
+            dir: file.dir,
+            headers: file.headers,
+        }));
+    }
+    if files.len() > 1 && (given.is_some() || !args.mirror.is_empty()) {
+        bail!("--checksum and --mirror are for one file; fetch the others with commands of their own");
+    }
+    refuse_clear(args, files.iter().flat_map(|file| &file.urls))?;
+    if let Some(list) = &args.checksum_file {
+        look_up_checksums(list, args, &mut files)?;
+    }
+    Ok(files)
+}
+
+/// Fails where one of `urls` has no encryption and the user asks for it.
+pub(super) fn refuse_clear<'u>(
+    args: &GetArgs,
+    mut urls: impl Iterator<Item = &'u Url>,
+) -> anyhow::Result<()> {
+    match urls.find(|url| args.transfer.encrypts() && matches!(url.scheme(), "http" | "ftp")) {
+        Some(url) => {
+            bail!(
+                "{} is sent in clear; --encrypt needs https://, ftps:// or gsiftp:// URLs",
+                SafeUrl::of(url)
+            )
+        }
+        None => Ok(()),
+    }
+}
+
+/// Makes the directories that the files of a list go into, where they are missing.
+///
+/// # Errors
+/// [`OutputError::Create`].
+pub(super) fn make_directories(args: &GetArgs, files: &[RemoteFile]) -> Result<(), OutputError> {
+    let common = args.output.as_deref().filter(|_| args.input.is_some() && !stdout::is_asked(args));
+    let own = files.iter().filter_map(|file| file.dir.as_deref());
+    for directory in common.into_iter().chain(own) {
+        let made = std::fs::create_dir_all(directory);
+        made.map_err(|source| OutputError::Create { path: directory.to_owned(), source })?;
+    }
+    Ok(())
+}
+
+/// Gives each file without a checksum that of the list at `path`: by the name on the server, or else by the name that it gets here.
+fn look_up_checksums(path: &Path, args: &GetArgs, files: &mut [RemoteFile]) -> anyhow::Result<()> {
+    let read = || -> anyhow::Result<ChecksumList> {
+        let mut text = Vec::new();
+        File::open(path)?.take(LONGEST_CHECKSUMS + 1).read_to_end(&mut text)?;
+        if text.len() as u64 > LONGEST_CHECKSUMS {
+            bail!("it is longer than {LONGEST_CHECKSUMS} bytes: split it");
+        }
+        Ok(ChecksumList::parse(&text)?)
+    };
+    let list = read().with_context(|| format!("cannot use the checksums in {}", path.display()))?;
+    let output = args.output.as_deref().filter(|_| files.len() == 1 && !stdout::is_asked(args));
+    let output = output.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+    for file in files.iter_mut().filter(|file| file.expected.checksum.is_none()) {
+        let remote = file.remote_path().unwrap_or_default();
+        let here = file.expected.name.as_ref().or(file.name.as_ref()).or(output.as_ref());
+        let found = list.find(&remote).or_else(|error| here.map_or(Err(error), |name| list.find(name)));
+        let found =
+            found.with_context(|| format!("{} has no checksum of {}", path.display(), file.shown()))?;
+        file.expected.checksum = Some(found.clone());
+    }
+    Ok(())
+}
+
+/// Reads the files of a metalink; those without a usable URL are an error, for the rest would look complete.
+fn of_metalink(path: &Path, args: &GetArgs) -> anyhow::Result<Vec<RemoteFile>> {
+    let read = || -> anyhow::Result<Metalink> {
+        let mut document = Vec::new();
+        File::open(path)?.take(MAX_DOCUMENT.get() + 1).read_to_end(&mut document)?;
+        Ok(Metalink::parse(&document)?)
+    };
+    let metalink = read().with_context(|| format!("cannot use the metalink {}", path.display()))?;
+    let of_file = |file: MetalinkFile| {
+        let usable = |url: Url| is_known_scheme(url.scheme()).then_some(url);
+        let named = file.sources.iter().filter_map(|source| usable(source.url.parse().ok()?));
+        let urls: Vec<_> = named.take(MOST_SOURCES).chain(args.mirror.iter().cloned()).collect();
+        if urls.is_empty() {
+            bail!("{} in the metalink {} has no URL that can be fetched", file.name, path.display());
+        }
+        let given = args.checksum.as_ref().and_then(ChecksumArg::given);
+        let checksum = given.or_else(|| file.best_checksum()).cloned();
+        let by_server = args.checksum.as_ref().is_some_and(ChecksumArg::is_by_server);
+        let name = file.name.components().last().map(|name| name.to_string());
+        let expected = Expected {
+            name,
+            size: file.size,
+            checksum,
+            by_server,
+            pieces: file.pieces,
+            ..Expected::default()
+        };
+        Ok(RemoteFile { urls, expected, ..RemoteFile::default() })
+    };
+    metalink.files.into_iter().map(of_file).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_a_directory_only_where_that_is_said() {
+        let file = |name: Option<&str>, dir: Option<&str>| RemoteFile {
+            name: name.map(str::to_owned),
+            dir: dir.map(PathBuf::from),
+            ..RemoteFile::default()
+        };
+        let is_directory = |output: Option<&str>, several| {
+            matches!(file(None, None).target(output.map(Path::new), several), Output::Directory(_))
+        };
+        assert!(
+            is_directory(None, false) && is_directory(Some("a/"), false) && is_directory(Some("a"), true)
+        );
+        assert!(!is_directory(Some("a"), false));
+        let named = |dir| match file(Some("b"), dir).target(Some(Path::new("a")), true) {
+            Output::File(path) => path,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!((named(None), named(Some("c"))), ("a/b".into(), "c/b".into()));
+        let own = file(None, Some("c")).target(Some(Path::new("a")), false);
+        assert!(matches!(own, Output::Directory(path) if path == Path::new("c")));
+    }
+}

@@ -1,0 +1,74 @@
+//! `longhaul get --if-newer`: a file is fetched only where the server's is newer than the one that is here.
+
+use std::fs;
+
+use longhaul_core::event::Done;
+use longhaul_core::proto::http::HeaderField;
+use longhaul_core::proto::listing::check_name;
+use longhaul_core::units::Bytes;
+use longhaul_engine::job::{Job, Outcome, TransferError};
+use longhaul_engine::sink::output::Output;
+use longhaul_engine::sink::part_names::is_partial;
+use percent_encoding::percent_decode_str;
+
+use crate::summary::{Complete, Unchanged};
+
+/// What came of a file.
+pub(super) enum Fetched {
+    Fetched(Box<Outcome>),
+    Unchanged(Unchanged),
+}
+
+impl Complete for Fetched {
+    fn done(&self) -> Done {
+        match self {
+            Self::Fetched(outcome) => outcome.done(),
+            Self::Unchanged(unchanged) => unchanged.done(),
+        }
+    }
+
+    fn is_shown(&self) -> bool {
+        matches!(self, Self::Fetched(_))
+    }
+
+    fn note(&self) -> Option<String> {
+        match self {
+            Self::Fetched(_) => None,
+            Self::Unchanged(unchanged) => {
+                Some(format!("{}: not newer on the server", unchanged.path.display()))
+            }
+        }
+    }
+}
+
+/// Gives the job's file the name of its URL, and asks only for one that is newer than what has the name; returns that.
+pub(super) fn apply(job: &mut Job) -> Option<Unchanged> {
+    let url = job.urls.first()?;
+    let last = url.path_segments().and_then(|mut segments| segments.next_back()).unwrap_or_default();
+    let of_url = percent_decode_str(last).decode_utf8_lossy().into_owned();
+    let named = job.expected.name.as_ref().unwrap_or(&of_url);
+    // Where the URL has no name the server gives one, and nothing is replaced.
+    let is_name = check_name(named.as_bytes()).is_ok() && !is_partial(named);
+    let path = match &job.output {
+        Output::File(path) if !path.is_dir() => path.clone(),
+        Output::File(directory) | Output::Directory(directory) if is_name => directory.join(named),
+        _ => return None,
+    };
+    job.output = Output::File(path.clone());
+    let there = fs::metadata(&path).ok().filter(fs::Metadata::is_file)?;
+    let modified = there.modified().ok()?;
+    job.options.newer_than = Some(modified);
+    job.options.client.headers.extend(HeaderField::of_date("If-Modified-Since", modified));
+    Some(Unchanged { path, size: Bytes::new(there.len()) })
+}
+
+/// Returns what came of a file whose place holds `there`.
+pub(super) fn outcome(
+    result: Result<Outcome, TransferError>,
+    there: Option<Unchanged>,
+) -> Result<Fetched, TransferError> {
+    match (result, there) {
+        (Err(TransferError::NotModified), Some(there)) => Ok(Fetched::Unchanged(there)),
+        (result, _) => result.map(|outcome| Fetched::Fetched(Box::new(outcome))),
+    }
+}

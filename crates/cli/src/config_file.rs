@@ -1,0 +1,339 @@
+//! `~/.config/longhaul/config.toml`: options by their names, which the command line overrides.
+//!
+//! What the file sets is put between the command's name and the user's words, so that clap reads both alike.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use thiserror::Error;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// The commands whose options a file may set.
+pub(crate) const COMMANDS: [&str; 4] = ["get", "put", "serve", "probe"];
+/// Options that mean one call only.
+const NEVER_SET: [&str; 4] = ["help", "version", "verbose", "no_config"];
+
+/// Options of a file.
+#[derive(Debug, Default)]
+pub(crate) struct ConfigFile {
+    path: PathBuf,
+    settings: Vec<Setting>,
+}
+
+/// An option that a file sets.
+#[derive(Debug, Clone)]
+pub(crate) struct Setting {
+    /// The command of the table that it stands in; `None` for all that have the option.
+    command: Option<String>,
+    name: String,
+    value: Value,
+    /// The line that it stands on.
+    pub(crate) line: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Value {
+    Flag(bool),
+    Text(String),
+    Several(Vec<String>),
+}
+
+/// Why a file cannot be used.
+#[derive(Debug, Error)]
+pub(crate) enum ConfigError {
+    #[error("cannot read {}: {source}; --no-config goes without it", .path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{}, line {line}: {why}", .path.display())]
+    Line { path: PathBuf, line: usize, why: String },
+}
+
+impl ConfigFile {
+    /// Reads the user's file; one that is missing sets nothing.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for a file that cannot be read, and for a line that sets no option of `program`.
+    pub(crate) fn read(path: PathBuf, program: &Command) -> Result<Self, ConfigError> {
+        match std::fs::read_to_string(&path) {
+            Ok(text) => Self::parse(path, &text, program),
+            Err(source) if source.kind() == io::ErrorKind::NotFound => {
+                Ok(Self { path, settings: Vec::new() })
+            }
+            // Below a directory of another user, as the home that `sudo -u` leaves in place: this user has no file.
+            Err(source)
+                if source.kind() == io::ErrorKind::PermissionDenied
+                    && std::fs::symlink_metadata(&path).is_err() =>
+            {
+                Ok(Self { path, settings: Vec::new() })
+            }
+            Err(source) => Err(ConfigError::Read { path, source }),
+        }
+    }
+
+    fn parse(path: PathBuf, text: &str, program: &Command) -> Result<Self, ConfigError> {
+        let line_at =
+            |offset: usize| 1 + text.as_bytes().iter().take(offset).filter(|b| **b == b'\n').count();
+        let fail = |offset, why: String| ConfigError::Line { path: path.clone(), line: line_at(offset), why };
+        let table = DeTable::parse(text).map_err(|error| {
+            let why = error.message().lines().next().unwrap_or_default().to_owned();
+            fail(error.span().map_or(0, |span| span.start), why)
+        })?;
+        let mut settings = Vec::new();
+        for (key, value) in table.get_ref() {
+            let (name, at) = (key.get_ref().to_string(), key.span().start);
+            match value.get_ref() {
+                DeValue::Table(options) => {
+                    if !COMMANDS.contains(&name.as_str()) {
+                        let known = COMMANDS.join("], [");
+                        return Err(fail(
+                            at,
+                            format!("[{name}] is no table of options; there are [{known}]"),
+                        ));
+                    }
+                    for (key, value) in options {
+                        let at = key.span().start;
+                        let setting = Setting::new(Some(name.clone()), key, value, line_at(at));
+                        settings.push(setting.map_err(|why| fail(at, why))?);
+                    }
+                }
+                _ => {
+                    let setting = Setting::new(None, key, value, line_at(at));
+                    settings.push(setting.map_err(|why| fail(at, why))?);
+                }
+            }
+        }
+        let file = Self { path, settings };
+        file.settings.iter().try_for_each(|setting| {
+            let check = setting.check(program);
+            check.map_err(|why| ConfigError::Line { path: file.path.clone(), line: setting.line, why })
+        })?;
+        Ok(file)
+    }
+
+    /// Returns where the file is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns what the file sets an option of a command to: its table goes before the top of the file.
+    pub(crate) fn get(&self, command: &str, arg: &Arg) -> Option<&Setting> {
+        let name = arg.get_long()?;
+        let of = |table: Option<&str>| {
+            self.settings.iter().find(|setting| setting.command.as_deref() == table && setting.name == name)
+        };
+        of(Some(command)).or_else(|| of(None))
+    }
+
+    /// Returns the words for what the file sets and the user's words do not, nor anything that excludes it.
+    fn words(&self, command: &Command, given: &ArgMatches) -> Vec<OsString> {
+        let is_given =
+            |arg: &Arg| given.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine);
+        let settable = options(command).filter(|arg| {
+            let excludes = |one: &Arg, other: &Arg| command.get_arg_conflicts_with(one).contains(&other);
+            // Either of two may say that they exclude each other.
+            let excluded = options(command).filter(|other| is_given(other));
+            let excluded = excluded.into_iter().any(|other| excludes(arg, other) || excludes(other, arg));
+            !excluded && !is_given(arg)
+        });
+        let set = settable.filter_map(|arg| self.get(command.get_name(), arg));
+        set.flat_map(Setting::words).collect()
+    }
+}
+
+impl Setting {
+    fn new(
+        command: Option<String>,
+        key: &Spanned<std::borrow::Cow<'_, str>>,
+        value: &Spanned<DeValue<'_>>,
+        line: usize,
+    ) -> Result<Self, String> {
+        let name = key.get_ref().to_string();
+        let text = |value: &DeValue<'_>| match value {
+            DeValue::String(text) => Some(text.to_string()),
+            DeValue::Integer(number) => {
+                let number = i128::from_str_radix(number.as_str(), number.radix()).ok()?;
+                Some(number.to_string())
+            }
+            DeValue::Float(number) => Some(number.to_string()),
+            _ => None,
+        };
+        let value = match value.get_ref() {
+            DeValue::Boolean(is_set) => Value::Flag(*is_set),
+            DeValue::Array(values) => {
+                let values = values.iter().map(|value| text(value.get_ref()));
+                let values: Option<Vec<_>> = values.collect();
+                Value::Several(values.ok_or_else(|| format!("{name} takes texts or numbers"))?)
+            }
+            other => Value::Text(text(other).ok_or_else(|| format!("{name} takes no value of this kind"))?),
+        };
+        Ok(Self { command, name, value, line })
+    }
+
+    /// Fails where no command has the option, or it does not take such a value.
+    fn check(&self, program: &Command) -> Result<(), String> {
+        let commands = COMMANDS.iter().filter(|name| self.command.as_ref().is_none_or(|own| own == *name));
+        let commands = commands.filter_map(|name| program.find_subcommand(name));
+        let mut having = commands.filter_map(|command| {
+            let arg = options(command).find(|arg| arg.get_long() == Some(&self.name))?;
+            Some((command, arg))
+        });
+        let Some((command, arg)) = having.next() else {
+            let of = self.command.as_ref().map_or_else(|| COMMANDS.join(", "), Clone::clone);
+            return Err(format!("{} is no option of longhaul {of}", self.name));
+        };
+        match (&self.value, arg.get_action()) {
+            (Value::Flag(_), ArgAction::SetTrue) => return Ok(()),
+            (_, ArgAction::SetTrue) => return Err(format!("{} takes true or false", self.name)),
+            (Value::Flag(_), _) => return Err(format!("{} takes a value, not true or false", self.name)),
+            (Value::Several(_), action) if !matches!(action, ArgAction::Append) => {
+                return Err(format!("{} takes one value", self.name));
+            }
+            _ => {}
+        }
+        // Whether the command lacks other words does not matter here.
+        let line = [program.get_name().into(), command.get_name().into()].into_iter().chain(self.words());
+        match program.clone().try_get_matches_from(line) {
+            Err(error) if is_of_value(error.kind()) => {
+                let text = error.to_string();
+                let why = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+                Err(why.to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn words(&self) -> Vec<OsString> {
+        let word = |value: &String| OsString::from(format!("--{}={value}", self.name));
+        match &self.value {
+            Value::Flag(true) => vec![format!("--{}", self.name).into()],
+            Value::Flag(false) => Vec::new(),
+            Value::Text(value) => vec![word(value)],
+            Value::Several(values) => values.iter().map(word).collect(),
+        }
+    }
+}
+
+impl fmt::Display for Setting {
+    /// Writes the value as TOML.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.value {
+            Value::Flag(is_set) => write!(f, "{is_set}"),
+            Value::Text(text) => write!(f, "{}", toml::Value::from(text.as_str())),
+            Value::Several(texts) => write!(f, "{}", toml::Value::from(texts.clone())),
+        }
+    }
+}
+
+fn is_of_value(kind: clap::error::ErrorKind) -> bool {
+    use clap::error::ErrorKind::{
+        InvalidUtf8, InvalidValue, TooManyValues, ValueValidation, WrongNumberOfValues,
+    };
+    matches!(kind, InvalidValue | ValueValidation | TooManyValues | WrongNumberOfValues | InvalidUtf8)
+}
+
+/// Returns the options of a command that a file may set.
+pub(crate) fn options(command: &Command) -> impl Iterator<Item = &Arg> {
+    let settable = |arg: &&Arg| arg.get_long().is_some() && !NEVER_SET.contains(&arg.get_id().as_str());
+    command.get_arguments().filter(settable)
+}
+
+/// Returns where the user's file is: below $XDG_CONFIG_HOME, else below ~/.config.
+pub(crate) fn user_path() -> Option<PathBuf> {
+    let directory = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let config = directory("XDG_CONFIG_HOME").or_else(|| Some(directory("HOME")?.join(".config")))?;
+    Some(config.join("longhaul/config.toml"))
+}
+
+/// Adds to the words of a command line what the user's file sets, behind the command's name.
+///
+/// # Errors
+/// [`ConfigError`].
+pub(crate) fn with_config(words: Vec<OsString>, program: &Command) -> Result<Vec<OsString>, ConfigError> {
+    // What is wrong with the words is said when they are read with the file's.
+    let Ok(matches) = program.clone().ignore_errors(true).try_get_matches_from(&words) else {
+        return Ok(words);
+    };
+    let Some((name, given)) = matches.subcommand().filter(|(name, _)| COMMANDS.contains(name)) else {
+        return Ok(words);
+    };
+    let (Some(path), Some(command)) = (user_path(), program.find_subcommand(name)) else { return Ok(words) };
+    if given.get_flag("no_config") {
+        return Ok(words);
+    }
+    let set = ConfigFile::read(path, program)?.words(command, given);
+    let at = words.iter().position(|word| word == name).map_or(words.len(), |at| at + 1);
+    let (before, after) = words.split_at(at);
+    Ok([before, &set, after].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    fn program() -> Command {
+        let mut program = Cli::command();
+        program.build();
+        program
+    }
+
+    fn file(text: &str) -> Result<ConfigFile, String> {
+        ConfigFile::parse("config.toml".into(), text, &program()).map_err(|error| error.to_string())
+    }
+
+    fn words(text: &str, line: &[&str]) -> Vec<String> {
+        let program = program();
+        let line = ["longhaul", "get"].iter().chain(line);
+        let matches = program.clone().ignore_errors(true).try_get_matches_from(line).unwrap();
+        let given = matches.subcommand_matches("get").unwrap();
+        let words = file(text).unwrap().words(program.find_subcommand("get").unwrap(), given);
+        words.into_iter().map(|word| word.into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn command_line_goes_before_the_table_and_that_before_the_top() {
+        let text = "retries = 9\nquiet = true\nlisten = \"127.0.0.1:1\"\nheader = [\"A: 1\", 'B: 2']\n\
+            [get]\nretries = 7\n[put]\nstreams = 3\n";
+        let mut set = words(text, &["http://h/f"]);
+        set.sort();
+        assert_eq!(set, ["--header=A: 1", "--header=B: 2", "--quiet", "--retries=7"]);
+        let mut set = words(text, &["http://h/f", "-q", "--retries", "1", "-H", "C: 3"]);
+        set.sort();
+        assert_eq!(set, [""; 0]);
+        assert_eq!(words("quiet = true\n[get]\nquiet = false\n", &["http://h/f"]), [""; 0]);
+    }
+
+    #[test]
+    fn option_that_the_command_line_excludes_is_left_out() {
+        assert_eq!(words("ipv6 = true\ntoken = \"t\"\n", &["-4", "--user", "a", "http://h/f"]), [""; 0]);
+    }
+
+    #[test]
+    fn bad_line_is_named() {
+        for (text, line, why) in [
+            ("retries = 5\nnonsense = 1\n", 2, "nonsense is no option"),
+            ("[get]\n\nlisten = 'x'\n", 3, "listen is no option of longhaul get"),
+            ("[fetch]\na = 1", 1, "[fetch] is no table"),
+            ("retries = 'many'\n", 1, "'many'"),
+            ("retries = [1, 2]", 1, "one value"),
+            ("quiet = 'yes'", 1, "true or false"),
+            ("streams = true", 1, "takes a value"),
+            ("streams = 2020-01-01", 1, "no value of this kind"),
+            ("limit = '10M'", 1, "10M"),
+            ("a = \n", 1, ""),
+            ("retries = 5\nretries = 6", 2, "duplicate"),
+            ("help = true", 1, "no option"),
+        ] {
+            let error = file(text).unwrap_err();
+            assert!(error.starts_with(&format!("config.toml, line {line}: ")), "{text}: {error}");
+            assert!(error.contains(why), "{text}: {error}");
+        }
+        assert!(file("").is_ok() && file("retries = 0x10\nlimit = '10Mbit'\n").is_ok());
+    }
+}

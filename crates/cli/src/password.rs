@@ -1,0 +1,62 @@
+//! Asks for a password on the terminal.
+
+use std::io::{self, BufRead, Write};
+
+use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
+
+/// What Ctrl-C sends.
+const CTRL_C: u8 = 3;
+
+/// Prints `prompt` on stderr, and reads a line from stdin without showing it.
+///
+/// # Errors
+/// [`io::ErrorKind::Interrupted`] where Ctrl-C ends it: the terminal is as it was before.
+pub(crate) fn ask(prompt: &str) -> io::Result<String> {
+    let hidden = Hidden::begin()?;
+    write!(io::stderr(), "{prompt}")?;
+    let mut line = Vec::new();
+    let mut stdin = io::stdin().lock();
+    loop {
+        let bytes = stdin.fill_buf()?;
+        let end = bytes.iter().position(|byte| matches!(*byte, b'\n' | CTRL_C));
+        let (taken, is_end) = end.map_or((bytes.len(), bytes.is_empty()), |at| (at + 1, true));
+        line.extend_from_slice(&bytes[..taken]);
+        stdin.consume(taken);
+        if is_end {
+            break;
+        }
+    }
+    drop(hidden);
+    // The line's end was not shown either.
+    writeln!(io::stderr())?;
+    match line.pop() {
+        Some(CTRL_C) => Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted at the password")),
+        Some(b'\n') => String::from_utf8(line)
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "the password is not UTF-8")),
+        _ => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "no password was entered")),
+    }
+}
+
+/// A terminal that shows nothing of what is typed; dropped, it is as before.
+struct Hidden {
+    before: Termios,
+}
+
+impl Hidden {
+    /// Hides input. Ctrl-C ends the line instead of the process, which would leave the terminal like this.
+    fn begin() -> io::Result<Self> {
+        let before = tcgetattr(io::stdin())?;
+        let mut hidden = before.clone();
+        hidden.local_modes.remove(LocalModes::ECHO | LocalModes::ISIG);
+        hidden.special_codes[SpecialCodeIndex::VEOL] = CTRL_C;
+        tcsetattr(io::stdin(), OptionalActions::Flush, &hidden)?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for Hidden {
+    fn drop(&mut self) {
+        // A terminal that has gone needs nothing back.
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
+    }
+}

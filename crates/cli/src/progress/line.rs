@@ -1,0 +1,177 @@
+//! The words of a progress line.
+
+use std::path::Path;
+use std::time::Duration;
+
+use longhaul_core::event::Progress;
+use longhaul_core::units::{Bytes, Rate};
+use longhaul_scope::record::schema::Side;
+
+use super::eta::Pace;
+
+/// Returns a file's name without what a terminal would obey.
+pub(super) fn shown_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// Returns a name, cut to leave room for the rest.
+pub(super) fn short_name(name: &str, longest: usize) -> String {
+    match name.char_indices().nth(longest) {
+        Some((end, _)) => format!("{}..", &name[..end]),
+        None => name.to_owned(),
+    }
+}
+
+/// Writes one moment: how fast, how long still, how much, how full the buffers are, and over what.
+///
+/// What does not fit is cut off at the end. Where it is narrow, per cents say how much.
+pub(super) fn line(now: &Progress, pace: &Pace, side: Side, narrow: bool) -> String {
+    let much = match now.size {
+        Some(_) if narrow => String::new(),
+        Some(size) => format!("  {} of {size}", now.present),
+        None => format!("  {}", now.present),
+    };
+    let eta = pace.left().map_or_else(String::new, |left| format!("  ETA {}", clock(left)));
+    let buffers = if side == Side::Put { flight(now) } else { buffers(now) };
+    let rtt = now.rtt.map_or_else(String::new, |rtt| format!("  RTT {rtt}"));
+    let streams = if now.streams == 1 { "1 stream".into() } else { format!("{} streams", now.streams) };
+    format!("{}{eta}{much}  {buffers}  {streams}{rtt}", pace.rate())
+}
+
+/// Writes how all files together stand: `known` is their size, where each is known.
+pub(super) fn total(
+    files: Option<usize>,
+    ended: usize,
+    present: Bytes,
+    known: Option<Bytes>,
+    rate: Rate,
+) -> String {
+    let files = match files {
+        Some(files) => format!("{ended} of {files} files done"),
+        None => format!("{ended} files done"),
+    };
+    let Some(size) = known.filter(|size| *size > Bytes::ZERO) else {
+        return format!("{files}  {rate}  {present}");
+    };
+    let left = rate.time_for(size - present);
+    let eta =
+        if left < Duration::from_secs(360_000) { format!("  ETA {}", clock(left)) } else { String::new() };
+    format!("{files}  {}  {rate}{eta}  {present} of {size}", percent(present, size))
+}
+
+/// Writes what a sender has on the way: the congestion window, and what had to be sent again.
+fn flight(now: &Progress) -> String {
+    let cwnd = now.cwnd.map_or_else(String::new, |cwnd| format!("cwnd {cwnd} "));
+    format!("{cwnd}lost {}", now.retransmits)
+}
+
+/// Writes the fill of the three buffers: the socket's, the application's, and the file's pages on their way to the disk.
+fn buffers(now: &Progress) -> String {
+    // What may still come fits into the window that is announced.
+    let socket =
+        now.rwin.map_or_else(|| now.unread.to_string(), |rwin| percent(now.unread, now.unread + rwin));
+    let app = percent(now.buffered, now.app_buffer);
+    let cached = now.dirty.zip(now.writeback).map(|(dirty, writeback)| dirty + writeback);
+    let cache = cached.map_or_else(String::new, |bytes| format!(" cache {bytes}"));
+    format!("sock {socket} app {app}{cache}")
+}
+
+fn percent(part: Bytes, whole: Bytes) -> String {
+    let percent = part.get().saturating_mul(100).checked_div(whole.get()).unwrap_or(0);
+    format!("{percent}%")
+}
+
+fn clock(time: Duration) -> String {
+    let (minutes, seconds) = (time.as_secs() / 60, time.as_secs() % 60);
+    if minutes < 60 {
+        format!("{minutes}:{seconds:02}")
+    } else {
+        format!("{}:{:02}:{seconds:02}", minutes / 60, minutes % 60)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_core::units::Rtt;
+
+    use super::*;
+
+    /// A pace of so many bytes a second, with so much left.
+    fn pace(bytes_per_second: u64, left: Option<Bytes>) -> Pace {
+        let mut pace = Pace::default();
+        pace.follow(Duration::from_secs(1), Bytes::new(bytes_per_second), left);
+        pace
+    }
+
+    #[test]
+    fn says_how_fast_how_long_how_much_and_over_what() {
+        let now = Progress {
+            present: Bytes::gib(2),
+            size: Some(Bytes::gib(8)),
+            streams: 1,
+            rtt: Some(Rtt::new(Duration::from_millis(200))),
+            unread: Bytes::mib(30),
+            rwin: Some(Bytes::mib(270)),
+            buffered: Bytes::mib(8),
+            app_buffer: Bytes::mib(64),
+            dirty: Some(Bytes::gib(1)),
+            writeback: Some(Bytes::gib(1)),
+            ..Progress::default()
+        };
+        let text = line(&now, &pace(1_225_000_000, Some(Bytes::gib(6))), Side::Get, false);
+        assert_eq!(
+            text,
+            "9.80 Gbit/s  ETA 0:05  2 GiB of 8 GiB  sock 10% app 12% cache 2 GiB  1 stream  RTT 200 ms"
+        );
+        let unknown = Progress { present: Bytes::gib(2), ..Progress::default() };
+        for narrow in [false, true] {
+            let text = line(&unknown, &Pace::default(), Side::Get, narrow);
+            assert_eq!(text, "0 bit/s  2 GiB  sock 0 B app 0%  0 streams");
+        }
+    }
+
+    #[test]
+    fn eighty_columns_show_the_end_and_the_three_buffers() {
+        let odd = Bytes::new((1 << 40) - (1 << 26));
+        let now = Progress {
+            present: odd,
+            size: Some(odd),
+            unread: odd,
+            rwin: Some(Bytes::ZERO),
+            buffered: Bytes::mib(64),
+            app_buffer: Bytes::mib(64),
+            dirty: Some(odd),
+            writeback: Some(Bytes::ZERO),
+            ..Progress::default()
+        };
+        let text = line(&now, &pace(12_498_750_000, Some(odd)), Side::Get, true);
+        let cache = "cache 1023.9 GiB";
+        let shown = short_name("a-long-name.tar.gz", super::super::drawing::SHORT_NAME).len()
+            + " 100% ".len()
+            + super::super::drawing::SHORT_BAR
+            + " ".len();
+        let end = text.find(cache).unwrap() + cache.len();
+        assert!(
+            shown + end <= 80 && text.contains("sock 100% app 100%") && text.contains("ETA 1:27"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn several_files_have_a_line_for_all_of_them() {
+        let total =
+            |files, known| super::total(files, 3, Bytes::mib(7), known, Rate::bits_per_sec(5_000_000));
+        assert_eq!(total(Some(10), None), "3 of 10 files done  5.00 Mbit/s  7 MiB");
+        assert_eq!(total(None, None), "3 files done  5.00 Mbit/s  7 MiB");
+        assert_eq!(
+            total(Some(4), Some(Bytes::mib(14))),
+            "3 of 4 files done  50%  5.00 Mbit/s  ETA 0:11  7 MiB of 14 MiB"
+        );
+    }
+
+    #[test]
+    fn a_name_does_nothing_to_the_terminal() {
+        assert_eq!(shown_name(Path::new("/d/a\x1b[2Jb\n")), "a?[2Jb?");
+    }
+}

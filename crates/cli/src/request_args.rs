@@ -1,0 +1,101 @@
+//! Options of requests: headers and cookies, by curl's and wget's names.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use clap::{Args, ValueHint};
+use longhaul_core::proto::cookies::CookieJar;
+use longhaul_core::proto::http::HeaderField;
+use longhaul_engine::source::http::ClientConfig;
+
+/// Options of requests.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Requests")]
+pub(crate) struct RequestArgs {
+    /// Add a request header; may be given several times
+    #[arg(short = 'H', long, value_name = "K: V")]
+    header: Vec<HeaderField>,
+
+    /// Send cookies to the server of the first URL, as 'a=b; c=d'; without = it names a file as of --load-cookies
+    #[arg(short = 'b', long, value_name = "DATA|FILE")]
+    cookie: Vec<String>,
+
+    /// Send the cookies of a file in Netscape's format, as browsers' extensions, curl -c and wget write it
+    ///
+    /// Each server gets its own cookies only, after redirects too: by domain, path and expiry, and those that are secure over TLS only.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    load_cookies: Option<PathBuf>,
+
+    /// Set the User-Agent of requests
+    #[arg(short = 'A', long, value_name = "NAME")]
+    user_agent: Option<String>,
+
+    /// Set the Referer of requests: the page that links to the URL
+    #[arg(short = 'e', long, value_name = "URL")]
+    referer: Option<String>,
+}
+
+impl RequestArgs {
+    /// Returns the settings with these options.
+    ///
+    /// # Errors
+    /// A header that cannot be sent, or a file without cookies.
+    pub(crate) fn applied(&self, config: ClientConfig) -> anyhow::Result<ClientConfig> {
+        let referer = self.referer.as_ref().map(|url| HeaderField::new("Referer", url)).transpose()?;
+        let cookies: Vec<_> =
+            self.cookie.iter().filter(|text| text.contains('=')).map(String::as_str).collect();
+        let cookies = (!cookies.is_empty()).then(|| HeaderField::new("Cookie", &cookies.join("; ")));
+        let own = self.header.iter().cloned();
+        Ok(ClientConfig {
+            headers: own.chain(referer).chain(cookies.transpose()?).collect(),
+            cookies: self.jar()?.map(Arc::new),
+            user_agent: self.user_agent.clone().unwrap_or(config.user_agent),
+            ..config
+        })
+    }
+
+    /// Returns whether a header is one that only the server may know.
+    pub(crate) fn has_secrets(&self) -> bool {
+        let is_secret = |header: &HeaderField| header.is("authorization") || header.is("cookie");
+        self.header.iter().any(is_secret) || self.cookie.iter().any(|text| text.contains('='))
+    }
+
+    /// Reads the files of cookies.
+    fn jar(&self) -> anyhow::Result<Option<CookieJar>> {
+        let of_cookie = self.cookie.iter().filter(|text| !text.contains('=')).map(Path::new);
+        let mut all: Option<CookieJar> = None;
+        for path in self.load_cookies.as_deref().into_iter().chain(of_cookie) {
+            let jar =
+                read_jar(path).with_context(|| format!("cannot use the cookies in {}", path.display()))?;
+            all.get_or_insert_default().extend(jar);
+        }
+        Ok(all)
+    }
+}
+
+fn read_jar(path: &Path) -> anyhow::Result<CookieJar> {
+    /// No browser keeps so many.
+    const LONGEST: u64 = 16 << 20;
+    let mut text = Vec::new();
+    File::open(path)?.take(LONGEST + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > LONGEST {
+        bail!("it is longer than {LONGEST} bytes");
+    }
+    let file = CookieJar::parse(&text);
+    match file.skipped.first() {
+        Some(_) if file.jar.is_empty() => {
+            bail!(
+                "no line is a cookie in Netscape's format: domain, TRUE or FALSE, path, TRUE or FALSE, expiry, name, value, with tabs between"
+            )
+        }
+        Some(line) => {
+            let (lines, path) = (file.skipped.len(), path.display());
+            tracing::warn!("{path}: {lines} lines are no cookies and are left out, the first is line {line}");
+        }
+        None => {}
+    }
+    Ok(file.jar)
+}

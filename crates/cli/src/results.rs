@@ -1,0 +1,193 @@
+//! The results of several files: a table once all have ended.
+
+use std::time::{Duration, Instant};
+
+use console::{Alignment, measure_text_width, pad_str, truncate_str};
+use longhaul_core::event::Done;
+use longhaul_core::units::{Bytes, Rate};
+
+/// Rows of the table; the files beyond are counted only.
+const MOST_ROWS: usize = 100;
+/// Columns of a name.
+const MOST_NAME: usize = 40;
+
+/// What has become of files, to be shown at the end.
+#[derive(Debug)]
+pub(crate) struct Results {
+    began: Instant,
+    rows: Vec<[String; 5]>,
+    /// Files that are complete and have no row.
+    hidden: usize,
+    complete: usize,
+    unchanged: usize,
+    failed: usize,
+    bytes: Bytes,
+    /// What this run moved of them.
+    moved: Bytes,
+    /// What could be better, each once.
+    advice: Vec<String>,
+}
+
+impl Results {
+    pub(crate) fn begin() -> Self {
+        Self {
+            began: Instant::now(),
+            rows: Vec::new(),
+            hidden: 0,
+            complete: 0,
+            unchanged: 0,
+            failed: 0,
+            bytes: Bytes::ZERO,
+            moved: Bytes::ZERO,
+            advice: Vec::new(),
+        }
+    }
+
+    /// Adds a file that is complete.
+    pub(crate) fn complete(&mut self, name: &str, done: &Done) {
+        self.complete += 1;
+        self.bytes += done.bytes;
+        self.moved += done.bytes - done.resumed;
+        for advice in &done.advice {
+            let advice = advice.to_string();
+            if !self.advice.contains(&advice) {
+                self.advice.push(advice);
+            }
+        }
+        if self.rows.len() == MOST_ROWS {
+            self.hidden += 1;
+            return;
+        }
+        let time = format!("{:.1} s", done.time.as_secs_f64());
+        let limit = done.limited_by.to_string();
+        self.rows.push([shown(name), done.bytes.to_string(), time, done.goodput.to_string(), limit]);
+    }
+
+    /// Adds a file that was there already.
+    pub(crate) fn unchanged(&mut self) {
+        self.unchanged += 1;
+    }
+
+    /// Adds a file that failed; why was said when it did.
+    pub(crate) fn failed(&mut self, name: &str) {
+        self.failed += 1;
+        if self.rows.len() < MOST_ROWS {
+            self.rows.push([shown(name), "failed".into(), String::new(), String::new(), String::new()]);
+        }
+    }
+
+    /// Writes the table, where there were files.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.lines_after(self.began.elapsed())
+    }
+
+    /// Writes how all files together went, where there were several.
+    pub(crate) fn total(&self) -> Option<String> {
+        self.total_after(self.began.elapsed())
+    }
+
+    fn total_after(&self, time: Duration) -> Option<String> {
+        if self.complete + self.failed < 2 {
+            return None;
+        }
+        let [files, size, seconds, rate, _] = self.total_row(time);
+        Some(format!("{files}: {size} in {seconds}, {rate}"))
+    }
+
+    fn total_row(&self, time: Duration) -> [String; 5] {
+        let mut parts = vec![format!("{} file{}", self.complete, if self.complete == 1 { "" } else { "s" })];
+        if self.unchanged > 0 {
+            parts.push(format!("{} unchanged", self.unchanged));
+        }
+        if self.failed > 0 {
+            parts.push(format!("{} failed", self.failed));
+        }
+        let rate = Rate::over(self.moved, time).to_string();
+        let seconds = format!("{:.1} s", time.as_secs_f64());
+        [parts.join(", "), self.bytes.to_string(), seconds, rate, String::new()]
+    }
+
+    fn lines_after(&self, time: Duration) -> Vec<String> {
+        if self.complete + self.failed == 0 {
+            return Vec::new();
+        }
+        let total = self.total_row(time);
+        let head = ["file", "size", "time", "rate", "limited by"].map(str::to_owned);
+        let rows = || std::iter::once(&head).chain(&self.rows).chain(std::iter::once(&total));
+        let width = |column: usize| rows().map(|row| measure_text_width(&row[column])).max().unwrap_or(0);
+        let widths = [0, 1, 2, 3, 4].map(width);
+        let line = |row: &[String; 5]| {
+            let cells = row.iter().zip(widths).enumerate().map(|(column, (cell, width))| {
+                let alignment = if matches!(column, 1..=3) { Alignment::Right } else { Alignment::Left };
+                pad_str(cell, width, alignment, None).into_owned()
+            });
+            cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+        };
+        let mut lines = vec![line(&head)];
+        lines.extend(self.rows.iter().map(line));
+        if self.hidden > 0 {
+            lines.push(format!("... and {} more", self.hidden));
+        }
+        lines.push(line(&total));
+        lines.extend(self.advice.iter().map(|advice| format!("  {advice}")));
+        lines
+    }
+}
+
+/// Returns a name as it can be shown: cut, and without what a terminal would obey.
+fn shown(name: &str) -> String {
+    let name: String = name.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    truncate_str(&name, MOST_NAME, "..").into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_core::advice::LimitedBy;
+
+    use super::*;
+
+    fn done(mib: u64) -> Done {
+        Done {
+            bytes: Bytes::mib(mib),
+            time: Duration::from_secs(2),
+            goodput: Rate::over(Bytes::mib(mib), Duration::from_secs(2)),
+            limited_by: LimitedBy::Path,
+            ..Done::default()
+        }
+    }
+
+    #[test]
+    fn table_has_a_row_for_each_file_and_one_for_all() {
+        let mut results = Results::begin();
+        assert!(
+            results.lines_after(Duration::ZERO).is_empty() && results.total_after(Duration::ZERO).is_none()
+        );
+        results.complete("a.iso", &done(10));
+        assert_eq!(results.total_after(Duration::ZERO), None, "one file has a line of its own");
+        results.complete("a-much-longer-name\x1b[2J.tar.gz", &done(200));
+        results.failed("gone");
+        results.unchanged();
+        let expected = [
+            "file                               size   time         rate  limited by",
+            "a.iso                            10 MiB  2.0 s  41.9 Mbit/s  path",
+            "a-much-longer-name?[2J.tar.gz   200 MiB  2.0 s   839 Mbit/s  path",
+            "gone                             failed",
+            "2 files, 1 unchanged, 1 failed  210 MiB  4.0 s   440 Mbit/s",
+        ];
+        assert_eq!(
+            results.total_after(Duration::from_secs(4)).as_deref(),
+            Some("2 files, 1 unchanged, 1 failed: 210 MiB in 4.0 s, 440 Mbit/s")
+        );
+        assert_eq!(results.lines_after(Duration::from_secs(4)), expected);
+    }
+
+    #[test]
+    fn long_list_is_counted() {
+        let mut results = Results::begin();
+        (0..250).for_each(|number| results.complete(&number.to_string(), &done(1)));
+        let lines = results.lines_after(Duration::from_secs(1));
+        assert_eq!(lines.len(), 1 + MOST_ROWS + 2);
+        assert_eq!(lines[MOST_ROWS + 1], "... and 150 more");
+        assert!(lines[MOST_ROWS + 2].starts_with("250 files  "));
+    }
+}

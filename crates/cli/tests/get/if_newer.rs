@@ -1,0 +1,69 @@
+//! `--if-newer`: what is here and as new as on the server is not fetched.
+
+use std::fs;
+use std::time::{Duration, SystemTime};
+
+use crate::support::{File, Nginx, Server, content, get, same};
+
+fn set_modified(path: &std::path::Path, time: SystemTime) {
+    fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
+}
+
+#[test]
+fn only_a_newer_file_takes_the_place_of_the_one_here() {
+    let Some(nginx) = Nginx::start() else { return };
+    let (old, new) = (content(300_000, 95), content(400_000, 96));
+    nginx.file("f", &old);
+    let run = get().args(["--if-newer", "--json", &nginx.url("/f")]);
+    assert_eq!(run.run().ok().done()["resumed"], 0);
+    same(run.path("f"), &old);
+    let there = fs::metadata(nginx.path("f")).unwrap().modified().unwrap();
+    let here = fs::metadata(run.path("f")).unwrap().modified().unwrap();
+    let apart = there.duration_since(here).unwrap();
+    assert!(apart < Duration::from_secs(1), "the file has its time on the server: {apart:?} apart");
+    // As new: not fetched again, whatever stands in it.
+    fs::write(run.path("f"), "changed here").unwrap();
+    let done = run.run().ok().done();
+    assert_eq!((done["streams"].as_u64(), done["bytes"].as_u64()), (Some(0), Some(12)));
+    same(run.path("f"), b"changed here");
+    // The server's becomes newer.
+    set_modified(&run.path("f"), here);
+    nginx.file("f", &new);
+    set_modified(&nginx.path("f"), there + Duration::from_secs(60));
+    let ended = run.run().ok();
+    assert!(ended.done()["streams"].as_u64() > Some(0), "{ended:?}");
+    same(run.path("f"), &new);
+    // Under a name of the user's, too.
+    let run = run.again(["-N", "-o", "g", &nginx.url("/f")]);
+    run.run().ok();
+    let ended = run.run().ok();
+    assert!(ended.stderr.contains("g: not newer on the server"), "{ended:?}");
+}
+
+#[test]
+fn server_that_knows_no_conditions_is_asked_for_the_head_only() {
+    let bytes = content(40 << 20, 97);
+    let date = "Sun, 06 Nov 1994 08:49:37 GMT";
+    let file = File { fields: format!("Last-Modified: {date}\r\n"), ..File::new(bytes) };
+    let server = Server::of(file);
+    let run = get().args(["--if-newer", &server.url("/f")]);
+    fs::write(run.path("f"), "here").unwrap();
+    run.run().ok();
+    same(run.path("f"), b"here");
+    // One that does not say when its file was modified cannot be judged: the file is fetched.
+    let server = Server::of(File::new(content(1000, 98)));
+    let run = get().args(["--if-newer", &server.url("/f")]);
+    fs::write(run.path("f"), "here").unwrap();
+    run.run().ok();
+    same(run.path("f"), &content(1000, 98));
+}
+
+#[test]
+fn url_cannot_name_a_file_elsewhere() {
+    let server = Server::of(File::new(content(1000, 99)));
+    let run = get().args(["--if-newer", "-o", "sub/", &server.url("/..%2Fprecious")]);
+    fs::create_dir(run.path("sub")).unwrap();
+    fs::write(run.path("precious"), "here").unwrap();
+    run.run().ok();
+    same(run.path("precious"), b"here");
+}

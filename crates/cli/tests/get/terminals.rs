@@ -1,0 +1,123 @@
+//! What a terminal gets to see, and what it must not: colours, control sequences, echoed passwords.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use crate::support::{Ended, Get, Running, Server, content, get, skip};
+
+/// Serves whatever is asked for, slowly enough to be watched.
+fn slow() -> Server {
+    Server::new(|peer| {
+        let file = crate::support::File::new(content(400_000, 110));
+        while let Some(ask) = peer.ask() {
+            let (head, body) = file.answer(&ask);
+            peer.send(head);
+            peer.trickle(body, 500_000);
+        }
+    })
+}
+
+/// Runs a line of a shell in a terminal of 100 columns, in the directory of `run`, with `keys` typed.
+fn terminal(run: &Get, line: &str, env: &[(&str, &str)], keys: Option<&str>) -> Option<Ended> {
+    if Command::new("script").arg("--version").output().is_err() {
+        skip("script (util-linux) is not installed");
+        return None;
+    }
+    let mut command = Command::new("script");
+    command.args(["-qec", &format!("stty rows 24 cols 100; {line}"), "/dev/null"]).current_dir(run.dir());
+    for name in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE"] {
+        command.env_remove(name);
+    }
+    command.env("TERM", "xterm").env("HOME", run.dir()).env("SHELL", "/bin/sh").envs(env.iter().copied());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
+    if let Some(keys) = keys {
+        fs::write(run.path("keys"), keys).unwrap();
+        let typist = format!("(sleep 1.5; cat keys; sleep 1.5) | script -qec '{line}' /dev/null");
+        command = Command::new("sh");
+        command.args(["-c", &typist]).current_dir(run.dir()).env("HOME", run.dir()).env("TERM", "xterm");
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
+    }
+    Some(Running::new(command).end())
+}
+
+fn program(words: &str) -> String {
+    format!("{} {words}", env!("CARGO_BIN_EXE_longhaul"))
+}
+
+const COLOUR: &str = "\u{1b}[3";
+
+#[test]
+fn colours_follow_the_conventions() {
+    let server = slow();
+    let line = program(&format!("get --insecure -o f {}", server.url("/f")));
+    let shown = |env: &[(&str, &str)]| terminal(&get(), &line, env, None).map(|ended| ended.ok().stdout);
+    let Some(coloured) = shown(&[]) else { return };
+    assert!(coloured.contains(COLOUR) && coloured.contains("\u{1b}[2K"), "{coloured:?}");
+    for env in [("NO_COLOR", "1"), ("CLICOLOR", "0")] {
+        let plain = shown(&[env]).unwrap();
+        assert!(!plain.contains(COLOUR) && plain.contains("ETA "), "{env:?}: {plain:?}");
+        assert!(plain.contains("WARN"), "the warning has none either: {plain:?}");
+    }
+    let dumb = shown(&[("TERM", "dumb")]).unwrap();
+    assert!(!dumb.contains('\u{1b}') && dumb.contains("limited by"), "{dumb:?}");
+}
+
+#[test]
+fn what_is_no_terminal_gets_no_control_characters() {
+    let server = slow();
+    let ended =
+        get().args(["--insecure", &server.url("/f"), &server.url("/g")]).env("TERM", "xterm").run().ok();
+    assert!(!ended.stderr.chars().any(|c| c.is_control() && c != '\n'), "{ended:?}");
+    let total = ended.stderr.lines().last().unwrap();
+    assert!(total.starts_with("2 files: 781.2 KiB in "), "{ended:?}");
+    for name in ["./f: ", "./g: "] {
+        let mut lines = ended.stderr.lines();
+        assert!(lines.any(|line| line.starts_with(name) && line.contains("limited by")), "{ended:?}");
+    }
+}
+
+#[test]
+fn several_files_end_in_a_table() {
+    let server = slow();
+    let urls: Vec<_> = ["a", "b", "c"].iter().map(|name| server.url(&format!("/{name}"))).collect();
+    let line = program(&format!("get {} http://127.0.0.1:1/gone --retries 0", urls.join(" ")));
+    let Some(ended) = terminal(&get(), &line, &[("NO_COLOR", "1")], None) else { return };
+    let text = ended.stdout.rsplit("\u{1b}[2K").next().unwrap();
+    let lines: Vec<_> = text.lines().map(str::trim_end).collect();
+    let at = |start: &str| lines.iter().position(|line| line.starts_with(start));
+    let head = at("file ").unwrap_or_else(|| panic!("{ended:?}"));
+    assert!(["size", "time", "rate", "limited by"].iter().all(|word| lines[head].contains(word)));
+    for name in ["./a ", "./b ", "./c ", "http://127.0.0.1:1/gone"] {
+        assert!(at(name).is_some_and(|row| row > head), "{name}: {ended:?}");
+    }
+    assert!(at("3 files, 1 failed ").is_some_and(|row| row > head + 4), "{ended:?}");
+}
+
+#[test]
+fn many_files_have_few_lines() {
+    let server = slow();
+    let urls: Vec<_> = (0..30).map(|name| server.url(&format!("/f{name}"))).collect();
+    let line = program(&format!("get --parallel 30 {}", urls.join(" ")));
+    let Some(ended) = terminal(&get(), &line, &[], None) else { return };
+    assert!(
+        ended.stdout.contains("of 30 files done") && ended.stdout.contains("more under way)"),
+        "{ended:?}"
+    );
+    let drawn = ended.stdout.split("of 30 files done").map(|part| part.matches("ETA ").count());
+    assert!(drawn.max() <= Some(13), "{ended:?}");
+}
+
+#[test]
+fn password_is_not_shown_and_ctrl_c_leaves_the_terminal_as_it_was() {
+    let server = crate::surroundings::private();
+    let run = get();
+    let line = program(&format!("get --user ann {}; echo; stty -a", server.url("/f")));
+    let Some(ended) = terminal(&run, &line, &[], Some("secret\n")) else { return };
+    assert!(ended.stdout.contains("Password of ann: ") && run.path("f").exists(), "{ended:?}");
+    assert!(!ended.stdout.contains("secret"), "{ended:?}");
+    let run = get();
+    let line = program(&format!("get --user ann {}; echo code $?; stty -a", server.url("/f")));
+    let ended = terminal(&run, &line, &[], Some("sec\u{3}")).unwrap();
+    assert!(ended.stdout.contains("code 130") && !run.path("f").exists(), "{ended:?}");
+    assert!(ended.stdout.contains(" echo ") && ended.stdout.contains("isig icanon "), "{ended:?}");
+}

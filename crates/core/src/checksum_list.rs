@@ -1,0 +1,194 @@
+//! Lists of checksums, as sha256sum(1) and its kin write them and software is published with.
+
+use thiserror::Error;
+
+use crate::checksum::{Algorithm, Checksum};
+
+/// The checksums of a list, by the names of their files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChecksumList {
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Entry {
+    /// The path of the file, without `./` in front.
+    path: String,
+    checksum: Checksum,
+}
+
+/// Why a list gives no checksum.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ChecksumListError {
+    /// No line is a checksum.
+    #[error("no line of it is a checksum: write 'HEX  NAME' as sha256sum does, or 'SHA256 (NAME) = HEX'")]
+    Empty,
+    /// No line has the name.
+    #[error("no line has the name {0}")]
+    Missing(String),
+    /// Lines of one name contradict each other.
+    #[error("two lines with the name {0} have different checksums")]
+    Ambiguous(String),
+}
+
+impl ChecksumList {
+    /// Reads the lines of coreutils (`HEX  NAME`, `HEX *NAME`, with `\` in front where the name is escaped) and of BSD
+    /// (`SHA256 (NAME) = HEX`), MD5 to SHA-512 by the number of digits, BLAKE3 by its tag. Other lines, as of a signature, are passed over.
+    ///
+    /// # Errors
+    /// [`ChecksumListError::Empty`] where no line is a checksum.
+    pub fn parse(text: &[u8]) -> Result<Self, ChecksumListError> {
+        let text = String::from_utf8_lossy(text);
+        let entries: Vec<_> = text.trim_start_matches('\u{feff}').lines().filter_map(entry).collect();
+        if entries.is_empty() { Err(ChecksumListError::Empty) } else { Ok(Self { entries }) }
+    }
+
+    /// Finds the checksum of the file at `path` by the last name of that. Of several lines with the name those count that have
+    /// most of the path.
+    ///
+    /// # Errors
+    /// [`ChecksumListError::Missing`] and [`ChecksumListError::Ambiguous`].
+    pub fn find(&self, path: &str) -> Result<&Checksum, ChecksumListError> {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let in_common = |entry: &Entry| {
+            let pairs = entry.path.rsplit('/').zip(path.rsplit('/'));
+            pairs.take_while(|(theirs, ours)| theirs == ours).count()
+        };
+        let most = self.entries.iter().map(in_common).max().unwrap_or_default();
+        if most == 0 {
+            return Err(ChecksumListError::Missing(name.to_owned()));
+        }
+        let found: Vec<_> = self.entries.iter().filter(|entry| in_common(entry) == most).collect();
+        let best = found.iter().map(|entry| entry.checksum.algorithm).max();
+        let mut best =
+            found.iter().map(|entry| &entry.checksum).filter(|found| Some(found.algorithm) == best);
+        match best.next() {
+            Some(first) if best.all(|other| other == first) => Ok(first),
+            _ => Err(ChecksumListError::Ambiguous(name.to_owned())),
+        }
+    }
+}
+
+fn entry(line: &str) -> Option<Entry> {
+    let line = line.trim_end_matches('\r');
+    let (line, is_escaped) = line.strip_prefix('\\').map_or((line, false), |rest| (rest, true));
+    let (path, checksum) = tagged(line).or_else(|| untagged(line))?;
+    let path = if is_escaped { unescape(path) } else { path.to_owned() };
+    let path = path.trim_start_matches("./").to_owned();
+    (!path.is_empty()).then_some(Entry { path, checksum })
+}
+
+/// Reads `SHA256 (NAME) = HEX`, and `SHA2-256(NAME)= HEX` as openssl writes it.
+fn tagged(line: &str) -> Option<(&str, Checksum)> {
+    let (algorithm, rest) = line.split_once('(')?;
+    let (path, hex) = rest.rsplit_once(')')?;
+    let hex = hex.trim_start().strip_prefix('=')?.trim();
+    let name = algorithm.trim().to_ascii_lowercase().replace("sha2-", "sha");
+    Some((path, Checksum::from_hex(Algorithm::named(&name)?, hex)?))
+}
+
+/// Reads `HEX  NAME`, `HEX *NAME` and `HEX NAME`.
+fn untagged(line: &str) -> Option<(&str, Checksum)> {
+    let (hex, rest) = line.split_once([' ', '\t'])?;
+    let algorithm = match hex.len() {
+        32 => Algorithm::Md5,
+        40 => Algorithm::Sha1,
+        64 => Algorithm::Sha256,
+        128 => Algorithm::Sha512,
+        _ => return None,
+    };
+    let path = rest.strip_prefix([' ', '*']).unwrap_or(rest);
+    Some((path, Checksum::from_hex(algorithm, hex)?))
+}
+
+/// Undoes the escapes of coreutils.
+fn unescape(path: &str) -> String {
+    let mut plain = String::new();
+    let mut characters = path.chars();
+    while let Some(character) = characters.next() {
+        match (character, characters.clone().next()) {
+            ('\\', Some(escaped @ ('n' | 'r' | '\\'))) => {
+                plain.push(match escaped {
+                    'n' => '\n',
+                    'r' => '\r',
+                    other => other,
+                });
+                characters.next();
+            }
+            _ => plain.push(character),
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn hex(length: usize, digit: char) -> String {
+        std::iter::repeat_n(digit, length).collect()
+    }
+
+    fn find(list: &str, path: &str) -> Result<String, ChecksumListError> {
+        ChecksumList::parse(list.as_bytes())?.find(path).map(ToString::to_string)
+    }
+
+    #[test]
+    fn reads_the_lines_of_coreutils_bsd_and_openssl() {
+        let (sha256, sha512) = (hex(64, 'a'), hex(128, 'B'));
+        let list = format!(
+            "-----BEGIN PGP SIGNED MESSAGE-----\r\n\r\n{sha256}  text.iso\r\n{sha256} *binary.iso\n{} short\n\
+             SHA512 (with (brackets).iso) = {sha512}\nSHA2-256(openssl.iso)= {sha256}\nBLAKE3 (b3) = {sha256}\n\
+             \\{sha256}  new\\nline\\\\\nRMD160 (x) = {}\n{}  one space.txt\n",
+            hex(32, '1'),
+            hex(40, '2'),
+            hex(40, '3'),
+        );
+        for (path, checksum) in [
+            ("text.iso", format!("sha256:{sha256}")),
+            ("binary.iso", format!("sha256:{sha256}")),
+            ("short", format!("md5:{}", hex(32, '1'))),
+            ("with (brackets).iso", format!("sha512:{}", hex(128, 'b'))),
+            ("openssl.iso", format!("sha256:{sha256}")),
+            ("b3", format!("blake3:{sha256}")),
+            ("new\nline\\", format!("sha256:{sha256}")),
+            ("one space.txt", format!("sha1:{}", hex(40, '3'))),
+        ] {
+            assert_eq!(find(&list, path), Ok(checksum), "{path}");
+        }
+        assert_eq!(find(&list, "x"), Err(ChecksumListError::Missing("x".into())));
+        for none in ["", "\n", "<html>404</html>", "abc  name", &format!("{sha256}"), &format!("{sha256}  ")]
+        {
+            assert_eq!(find(none, "name"), Err(ChecksumListError::Empty), "{none}");
+        }
+    }
+
+    #[test]
+    fn of_several_lines_the_one_with_the_same_directory_counts() {
+        let (a, b) = (hex(64, 'a'), hex(64, 'b'));
+        let list = format!("{a}  ./amd64/image\n{b}  ./arm64/image\n{a}  ./twice\n{a}  twice\n");
+        assert_eq!(find(&list, "pub/arm64/image"), Ok(format!("sha256:{b}")));
+        assert_eq!(find(&list, "image"), Err(ChecksumListError::Ambiguous("image".into())));
+        assert_eq!(find(&list, "twice"), Ok(format!("sha256:{a}")));
+        let both = format!("{}  f\n{}  f\n", hex(32, '1'), hex(128, '2'));
+        assert_eq!(find(&both, "f"), Ok(format!("sha512:{}", hex(128, '2'))), "the stronger one");
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in "((SHA256|MD5|[0-9a-f]{64}|[0-9a-f]{32})?[ (*)=\\\\n\r\n]{0,4}[a-c/.]{0,3}){0,12}") {
+            if let Ok(list) = ChecksumList::parse(text.as_bytes()) {
+                let _ = list.find("a/b");
+            }
+        }
+
+        #[test]
+        fn finds_whatever_name_a_line_has(name in "[^/\r\n\u{85}\u{2028}\u{2029}\u{b}\u{c}]{1,20}") {
+            prop_assume!(!name.starts_with("./") && !matches!(name.as_str(), "."));
+            let list = format!("{}  {}\n", hex(64, 'c'), name);
+            prop_assert!(find(&list, &name).is_ok());
+        }
+    }
+}

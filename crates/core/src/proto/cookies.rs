@@ -1,0 +1,238 @@
+//! Cookies that a user brings along: a file in Netscape's format, and which of them a request carries (RFC 6265, section 5.4).
+
+use std::fmt;
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime};
+
+use super::http::HeaderField;
+
+/// Cookies of several servers; each request carries those of its own server only.
+///
+/// `Debug` hides the values, which are credentials.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct CookieJar {
+    cookies: Vec<Cookie>,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+struct Cookie {
+    /// In lower case, without a dot in front.
+    domain: String,
+    /// Whether hosts below the domain get it too.
+    has_subdomains: bool,
+    path: String,
+    /// Whether it is sent with TLS only.
+    secure: bool,
+    /// `None` for a session's cookie, which counts while the file is there.
+    expires: Option<SystemTime>,
+    name: String,
+    value: String,
+}
+
+/// Where a request goes, as far as cookies depend on it.
+#[derive(Debug, Clone, Copy)]
+pub struct CookieScope<'a> {
+    /// The host, in brackets where it is an address of IPv6.
+    pub host: &'a str,
+    /// The path, which begins with /.
+    pub path: &'a str,
+    /// Whether the request is encrypted.
+    pub is_encrypted: bool,
+}
+
+/// A file of cookies as it was read.
+#[derive(Debug)]
+pub struct CookieFile {
+    /// Its cookies.
+    pub jar: CookieJar,
+    /// The numbers of the lines that are none, and no comment.
+    pub skipped: Vec<usize>,
+}
+
+impl fmt::Debug for CookieJar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} cookies", self.cookies.len())
+    }
+}
+
+impl CookieJar {
+    /// Reads a file in Netscape's format, which browsers' extensions, `curl -c` and `wget --save-cookies` write: seven fields a line,
+    /// separated by tabs.
+    pub fn parse(text: &[u8]) -> CookieFile {
+        let mut file = CookieFile { jar: Self::default(), skipped: Vec::new() };
+        for (line, number) in text.split(|byte| *byte == b'\n').zip(1..) {
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            let http_only = line.strip_prefix(b"#HttpOnly_");
+            if http_only.is_none() && (line.starts_with(b"#") || line.trim_ascii().is_empty()) {
+                continue;
+            }
+            match std::str::from_utf8(http_only.unwrap_or(line)).ok().and_then(cookie) {
+                Some(cookie) => file.jar.cookies.push(cookie),
+                None => file.skipped.push(number),
+            }
+        }
+        file
+    }
+
+    /// Adds the cookies of another file.
+    pub fn extend(&mut self, other: Self) {
+        self.cookies.extend(other.cookies);
+    }
+
+    /// Returns whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.cookies.is_empty()
+    }
+
+    /// Returns the Cookie header of a request to `scope` at the time `now`: the cookies of its host and path, the longest path first,
+    /// behind those of `given`; `None` where there is none.
+    pub fn field(&self, scope: CookieScope<'_>, now: SystemTime, given: &[&str]) -> Option<HeaderField> {
+        let mut own: Vec<_> = self.cookies.iter().filter(|cookie| cookie.is_for(scope, now)).collect();
+        own.sort_by_key(|cookie| std::cmp::Reverse(cookie.path.len()));
+        let own = own.into_iter().map(|cookie| match cookie.name.as_str() {
+            "" => cookie.value.clone(),
+            name => format!("{name}={}", cookie.value),
+        });
+        let pairs: Vec<_> = given.iter().map(|text| (*text).to_owned()).chain(own).collect();
+        // No cookie of a jar holds a control character, and none of a header that is sent.
+        if pairs.is_empty() { None } else { HeaderField::new("Cookie", &pairs.join("; ")).ok() }
+    }
+}
+
+impl Cookie {
+    fn is_for(&self, scope: CookieScope<'_>, now: SystemTime) -> bool {
+        let host = scope.host.trim_matches(['[', ']']).trim_end_matches('.').to_ascii_lowercase();
+        let above = host.strip_suffix(&self.domain).and_then(|rest| rest.strip_suffix('.'));
+        // An address has no subdomains, and a top-level domain names no server.
+        let takes_subdomains =
+            self.has_subdomains && self.domain.contains('.') && host.parse::<IpAddr>().is_err();
+        let path_matches = scope
+            .path
+            .strip_prefix(self.path.as_str())
+            .is_some_and(|rest| rest.is_empty() || self.path.ends_with('/') || rest.starts_with('/'));
+        (host == self.domain || (takes_subdomains && above.is_some()))
+            && path_matches
+            && (!self.secure || scope.is_encrypted)
+            && self.expires.is_none_or(|expires| expires > now)
+    }
+}
+
+/// Reads a line: domain, whether it has subdomains, path, whether it is secure, expiry in seconds since 1970, name, value.
+fn cookie(line: &str) -> Option<Cookie> {
+    let flag = |text: &str| match text {
+        "TRUE" => Some(true),
+        "FALSE" => Some(false),
+        _ => None,
+    };
+    let fields: Vec<_> = line.splitn(7, '\t').collect();
+    let (value, fields) = match &fields[..] {
+        [fields @ .., value] if fields.len() == 6 => (*value, fields),
+        // curl leaves an empty value out.
+        fields if fields.len() == 6 => ("", fields),
+        _ => return None,
+    };
+    let domain = fields[0].trim_start_matches('.').trim_matches(['[', ']']).to_ascii_lowercase();
+    let expires = fields[4].split('.').next()?.parse::<i64>().ok()?;
+    let is_clean = |text: &str| !text.chars().any(|c| c.is_control() || c == ';');
+    if domain.is_empty() || !fields[2].starts_with('/') || !is_clean(fields[5]) || !is_clean(value) {
+        return None;
+    }
+    // Chrome's extensions write -1 for a session's cookie, most others 0.
+    let expires = u64::try_from(expires).ok().filter(|seconds| *seconds > 0);
+    let expires =
+        expires.and_then(|seconds| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds)));
+    Some(Cookie {
+        domain,
+        has_subdomains: flag(fields[1])?,
+        path: fields[2].to_owned(),
+        secure: flag(fields[3])?,
+        expires,
+        name: fields[5].to_owned(),
+        value: value.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NOW: SystemTime = SystemTime::UNIX_EPOCH;
+
+    fn scope(url: &str) -> CookieScope<'_> {
+        let (scheme, rest) = url.split_once("://").unwrap();
+        let (host, path) = rest.split_at(rest.find('/').unwrap());
+        let port = host.rfind(':').filter(|colon| !host[*colon..].contains(']')).unwrap_or(host.len());
+        CookieScope { host: &host[..port], path, is_encrypted: scheme == "https" }
+    }
+
+    fn sent(file: &str, url: &str, now: SystemTime) -> Option<String> {
+        let jar = CookieJar::parse(file.as_bytes()).jar;
+        jar.field(scope(url), now, &[]).map(|field| field.value().to_owned())
+    }
+
+    #[test]
+    fn request_carries_the_cookies_of_its_host_path_and_transport() {
+        let file = "# Netscape HTTP Cookie File\r\n\r\n\
+            .example.org\tTRUE\t/\tFALSE\t0\tall\t1\r\n\
+            www.example.org\tFALSE\t/\tFALSE\t0\tone\t2\n\
+            #HttpOnly_example.org\tTRUE\t/data\tTRUE\t4000000000\tsecure\ta=b\n\
+            example.org\tTRUE\t/data/x\tFALSE\t0\tdeep\n\
+            com\tTRUE\t/\tFALSE\t0\ttop\t3\n\
+            127.0.0.1\tFALSE\t/\tFALSE\t-1\tip\t4\n\
+            ::1\tFALSE\t/\tFALSE\t0.5\tsix\t5\n";
+        for (url, expected) in [
+            ("http://example.org/", Some("all=1")),
+            ("http://WWW.Example.org./", Some("all=1; one=2")),
+            ("http://sub.www.example.org/", Some("all=1")),
+            ("https://example.org/data", Some("secure=a=b; all=1")),
+            ("http://example.org/data/", Some("all=1")),
+            ("https://example.org/database", Some("all=1")),
+            ("https://example.org/data/x/f", Some("deep=; secure=a=b; all=1")),
+            ("http://notexample.org/", None),
+            ("http://example.org.evil/", None),
+            ("http://a.com/", None),
+            ("http://com/", Some("top=3")),
+            ("http://127.0.0.1:81/f", Some("ip=4")),
+            ("http://0.0.127.0.0.1.example/", None),
+            ("http://[::1]/", Some("six=5")),
+        ] {
+            assert_eq!(sent(file, url, NOW).as_deref(), expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn expired_cookie_is_not_sent() {
+        let file = "h.example\tFALSE\t/\tFALSE\t100\ta\tb\n";
+        let at = |seconds| sent(file, "http://h.example/", NOW + Duration::from_secs(seconds));
+        assert_eq!((at(99).as_deref(), at(100)), (Some("a=b"), None));
+    }
+
+    #[test]
+    fn given_cookies_stand_in_the_same_header() {
+        let jar = CookieJar::parse(b"h.example\tFALSE\t/\tFALSE\t0\ta\tb\n").jar;
+        let field = |url: &str| jar.field(scope(url), NOW, &["x=y"]).unwrap();
+        assert_eq!(field("http://h.example/").value(), "x=y; a=b");
+        assert_eq!(field("http://other/").value(), "x=y");
+        assert_eq!(format!("{jar:?}"), "1 cookies");
+    }
+
+    #[test]
+    fn line_that_is_no_cookie_is_named() {
+        let file = CookieJar::parse(
+            b"h\tFALSE\t/\tFALSE\t0\ta\tb\nnonsense\nh\tyes\t/\tFALSE\t0\ta\tb\nh\tFALSE\tx\tFALSE\t0\ta\tb\n\
+              h\tFALSE\t/\tFALSE\tsoon\ta\tb\nh\tFALSE\t/\tFALSE\t0\ta\tb; c=d\nh\tFALSE\t/\tFALSE\t0\ta\t\x01\n\xff\n\
+              \tFALSE\t/\tFALSE\t0\ta\tb\n",
+        );
+        assert_eq!((file.skipped, file.jar.cookies.len()), ((2..=9).collect(), 1));
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in "((h|#HttpOnly_|TRUE|FALSE|/|-?[0-9]{1,20}|[\t\n])\t?){0,40}") {
+            let jar = CookieJar::parse(text.as_bytes()).jar;
+            let _ = jar.field(scope("http://h/"), NOW, &[]);
+        }
+    }
+}
