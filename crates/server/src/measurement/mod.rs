@@ -30,7 +30,6 @@ use tokio::sync::{Semaphore, watch};
 use crate::config::MeasureConfig;
 use crate::context::ServerPhase;
 use crate::reply::Reply;
-use crate::token::Token;
 use send_ceiling::SendCeiling;
 use stream::{StreamRequest, StreamSource};
 
@@ -49,7 +48,6 @@ const USUAL_CEILING: Rate = Rate::bits_per_sec(40_000_000_000);
 pub(crate) struct Measurement {
     /// The configured ceiling of all that is sent.
     ceiling: Option<Arc<SendCeiling>>,
-    token: Option<Token>,
     ports: Arc<Semaphore>,
     streams: Arc<Semaphore>,
     source: StreamSource,
@@ -74,18 +72,13 @@ fn path(request: &RequestHead) -> &str {
 }
 
 impl Measurement {
-    /// Makes the endpoint; `token` is that of uploads, where there are any.
+    /// Makes the endpoint.
     ///
     /// # Errors
     /// What the kernel says of memory for the streams' bytes.
-    pub(crate) fn new(
-        config: &MeasureConfig,
-        token: Option<&Token>,
-        phase: watch::Receiver<ServerPhase>,
-    ) -> std::io::Result<Self> {
+    pub(crate) fn new(config: &MeasureConfig, phase: watch::Receiver<ServerPhase>) -> std::io::Result<Self> {
         Ok(Self {
             ceiling: config.ceiling.map(SendCeiling::new),
-            token: token.or(config.token.as_ref()).cloned(),
             ports: Arc::new(Semaphore::new(UDP_PORTS)),
             streams: Arc::new(Semaphore::new(STREAMS)),
             source: StreamSource::new()?,
@@ -97,10 +90,6 @@ impl Measurement {
     pub(crate) fn reply(&self, request: &RequestHead, socket: BorrowedFd<'_>, peer: SocketAddr) -> Reply {
         if request.body() != RequestBody::None {
             return Reply::text(400, "a request for a measurement carries no body");
-        }
-        if self.token.as_ref().is_some_and(|token| !token.allows(request)) {
-            let head = ReplyHead::new(401).with("WWW-Authenticate", "Bearer");
-            return Reply::explained(head, "measurements need the server's token");
         }
         match path(request) {
             STREAM_PATH => self.stream(request, socket),

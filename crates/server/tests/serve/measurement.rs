@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use longhaul_core::probe::message::{MeasureOffer, Nonce, UdpOffer, UdpPacket, UdpRequest};
 use longhaul_core::probe::train_search::TrainPlan;
 use longhaul_core::units::{Bytes, Rate};
-use longhaul_server::{MeasureConfig, Token};
+use longhaul_server::{MeasureConfig, Token, Tokens};
 
 use crate::site::Site;
 
@@ -64,11 +64,11 @@ fn nothing_is_measured_unless_it_is_configured() {
 
 #[test]
 fn token_guards_every_measurement() {
-    let token = Token::new("s3cret").unwrap();
-    for (writable, own) in [(None, Some(token.clone())), (Some(token.clone()), None)] {
+    for writable in [false, true] {
         let site = Site::with(|config| {
             config.writable = writable;
-            config.measure = Some(MeasureConfig { token: own, ..MeasureConfig::default() });
+            config.tokens = Tokens::One(Token::new("s3cret").unwrap());
+            config.measure = Some(MeasureConfig::default());
         });
         for path in [PATH, UDP, "/.longhaul/measure/stream?bytes=9"] {
             let refused = site.get(path, &["Authorization: Bearer wrong"]);
@@ -138,7 +138,7 @@ fn no_port_is_opened_through_a_proxy() {
 fn ceiling_holds_for_all_streams_together() {
     let site = Site::with(|config| {
         let ceiling = Some(Rate::bits_per_sec(100_000_000));
-        config.measure = Some(MeasureConfig { ceiling, token: None });
+        config.measure = Some(MeasureConfig { ceiling });
     });
     let started = Instant::now();
     std::thread::scope(|scope| {
@@ -157,7 +157,7 @@ fn ceiling_holds_for_all_streams_together() {
 fn ports_and_what_they_send_are_bounded() {
     let site = Site::with(|config| {
         let ceiling = Some(Rate::bits_per_sec(160_000));
-        config.measure = Some(MeasureConfig { ceiling, token: None });
+        config.measure = Some(MeasureConfig { ceiling });
     });
     let port = Port::open(&site, "127.0.0.1");
     let _other = Port::open(&site, "127.0.0.1");
