@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -70,7 +71,7 @@ impl BenchServer {
             Self::ServeByItself => serve(&host, longhaul, &dir.join("www")),
             Self::Writable => {
                 let mut command = serve(&host, longhaul, &dir.join("copies"));
-                command.args(["--writable", "--token"]).arg(token_file(dir)?);
+                command.args(["--writable", "--allow-cleartext", "--token"]).arg(token_file(dir)?);
                 command
             }
             Self::Globus => {
@@ -120,6 +121,8 @@ fn serve(host: &Host, longhaul: &Path, directory: &Path) -> Command {
 /// Fails where it cannot be written.
 pub(crate) fn token_file(dir: &Path) -> Result<std::path::PathBuf> {
     let file = dir.join("token");
-    fs::write(&file, TOKEN).with_context(|| format!("cannot write {}", file.display()))?;
+    let failed = || format!("cannot write {}", file.display());
+    fs::write(&file, TOKEN).with_context(failed)?;
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).with_context(failed)?;
     Ok(file)
 }

@@ -9,7 +9,7 @@ use longhaul_core::pace::Pace;
 use longhaul_core::units::Rate;
 use longhaul_engine::sink::memory_budget::AppBuffer;
 
-use crate::token::Token;
+use crate::access::Tokens;
 
 /// What to serve, where, and how.
 #[derive(Debug, Clone)]
@@ -28,8 +28,14 @@ pub struct Config {
     pub initial_window: InitialWindow,
     /// Serves and lists names that start with a dot too; they are 404 otherwise.
     pub hidden: bool,
-    /// Accepts uploads with this bearer token; the server is read-only where `None`.
-    pub writable: Option<Token>,
+    /// Accepts uploads; each needs one of the tokens.
+    pub writable: bool,
+    /// The tokens for uploads and measurements.
+    pub tokens: Tokens,
+    /// Reading needs one of the tokens too.
+    pub require_token: bool,
+    /// Takes credentials over plain HTTP from other hosts.
+    pub allow_cleartext: bool,
     /// The application buffer of each upload.
     pub app_buffer: AppBuffer,
     /// Where `/metrics` is served.
@@ -40,23 +46,19 @@ pub struct Config {
     pub limits: Limits,
 }
 
-/// How measurements are allowed.
+/// How measurements are allowed; they need a token where the server has any.
 #[derive(Debug, Clone, Default)]
 pub struct MeasureConfig {
     /// The highest rate of all streams and UDP ports together; UDP sends 40 Gbit/s at most where `None`.
     pub ceiling: Option<Rate>,
-    /// The token that permits them, unless uploads have one, which then counts; any client may measure without either.
-    pub token: Option<Token>,
 }
 
 /// Where `/metrics` is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Metrics {
-    /// Nowhere: a file named `metrics` is served like any other.
+    /// Nowhere.
     #[default]
     Off,
-    /// Beside the files; a file of that name is not served.
-    WithFiles,
     /// At a separate address, over plain HTTP, which serves nothing else.
     At(SocketAddr),
 }
@@ -72,7 +74,10 @@ impl Config {
             pace: Pace::Auto,
             initial_window: InitialWindow::Off,
             hidden: false,
-            writable: None,
+            writable: false,
+            tokens: Tokens::None,
+            require_token: false,
+            allow_cleartext: false,
             app_buffer: AppBuffer::Auto,
             metrics: Metrics::Off,
             measure: None,

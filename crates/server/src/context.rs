@@ -7,11 +7,12 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use crate::Limits;
+use crate::access::Access;
 use crate::connection_limit::ConnectionLimit;
 use crate::connection_stats::ConnectionStats;
 use crate::measurement::Measurement;
 use crate::reply_pacing::PacePolicy;
-use crate::routes::Served;
+use crate::routes::{Offers, Served};
 use crate::static_files::StaticFiles;
 use crate::upload::Uploads;
 
@@ -30,6 +31,7 @@ pub(crate) enum ServerPhase {
 #[derive(Clone)]
 pub(crate) struct ServerContext {
     pub(crate) served: Served,
+    pub(crate) access: Arc<Access>,
     pub(crate) stats: Arc<ConnectionStats>,
     pub(crate) static_files: Arc<StaticFiles>,
     /// `None` where the server is read-only.
@@ -43,4 +45,15 @@ pub(crate) struct ServerContext {
     /// Counts the connections that the end of the server has cut.
     pub(crate) cut: Arc<AtomicUsize>,
     pub(crate) phase: watch::Receiver<ServerPhase>,
+}
+
+impl ServerContext {
+    /// Returns what is offered to clients.
+    pub(crate) fn offers(&self) -> Offers {
+        Offers {
+            served: self.served,
+            writable: self.access.is_writable() && self.uploads.is_some(),
+            measures: self.measurement.is_some(),
+        }
+    }
 }

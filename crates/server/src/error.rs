@@ -74,6 +74,14 @@ pub enum ServeError {
         /// The kernel's error.
         source: io::Error,
     },
+    /// The file of tokens cannot be used.
+    #[error("cannot use the tokens in {path}: {reason}", path = path.display())]
+    Tokens {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with the file.
+        reason: String,
+    },
     /// A certificate or key file cannot be read, or contains none.
     #[error("cannot read a {what} from {path}: {reason}", path = path.display())]
     TlsFile {

@@ -5,21 +5,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use longhaul_core::pace::{PACE_HEADER, PaceRequest};
-use longhaul_core::proto::http::{MAX_HEAD, RequestBody, RequestHead};
+use longhaul_core::proto::http::{MAX_HEAD, RequestBody, RequestHead, TargetPath};
 use longhaul_core::units::{Bytes, Rate};
 use tokio::time::{timeout, timeout_at};
 
 use crate::connection_limit::ConnectionSlot;
 use crate::connection_stats::{ConnectionEntry, FinishedReply};
 use crate::context::{ServerContext, ServerPhase};
-use crate::measurement::{self, InboundReply};
+use crate::measurement::InboundReply;
 use crate::metrics;
 use crate::reply::{QueuedReply, Reply, ReplyFraming};
 use crate::reply_pacing::PacedConnection;
 use crate::routes::{Action, route};
 use crate::stall_detector::StallDetector;
 use crate::transport::{ReplyError, ServerTransport};
-use crate::upload::{self, UploadReply, Uploads};
+use crate::upload;
 
 /// A connection's state between requests.
 pub(crate) struct HttpConnection {
@@ -166,25 +166,31 @@ impl HttpConnection {
         let (head_only, keeps_alive) = (method == "HEAD", request.keeps_alive());
         let pace = request.header(PACE_HEADER).and_then(|pace| PaceRequest::parse(pace).ok());
         // After an unread body the next request cannot be found.
-        let (mut body_read, mut received) = (request.body() == RequestBody::None, None);
-        let measures = self.context.measurement.is_some() && measurement::is_addressed(&request);
-        let action = match measures {
-            true => Action::Measure,
-            false => route(self.context.served, self.context.uploads.is_some(), &request),
+        let mut body_read = request.body() == RequestBody::None;
+        let mut received = (!body_read && matches!(request.method(), "PUT" | "PATCH")).then_some(Bytes::ZERO);
+        let path = TargetPath::parse(request.target());
+        let access = &self.context.access;
+        let action = match access.authorise(&request, &path, self.is_exposed(), SystemTime::now()) {
+            Ok(grant) => route(self.context.offers(), request, path, grant),
+            Err(refused) => Action::Reply(refused),
         };
-        let counts = !matches!(action, Action::Metrics);
+        let (counts, measures) = (!matches!(action, Action::Metrics), matches!(action, Action::Measure(_)));
         let reply = match (action, self.context.uploads.clone()) {
-            (Action::Upload, Some(uploads)) => {
-                let taken = self.receive_upload(&uploads, request).await;
+            (Action::Upload(command), Some(uploads)) => {
+                let Self { transport, inbox, entry, slot, .. } = self;
+                if let Some(entry) = entry {
+                    entry.reply_begins(transport.socket());
+                }
+                let taken = upload::handle(&uploads, (transport, slot), inbox, *command).await;
                 (received, body_read) = (Some(taken.bytes), taken.body_read);
                 taken.reply
             }
-            (Action::Measure, _) if method == "PUT" => {
+            (Action::Measure(request), _) if method == "PUT" => {
                 let taken = self.receive_measurement(&request).await;
                 received = Some(taken.bytes);
                 taken.reply
             }
-            (action, _) => self.act(action, request).await,
+            (action, _) => self.act(action).await,
         };
         // A measurement may have changed the socket's options.
         let keep_alive = keeps_alive && body_read && !measures;
@@ -232,13 +238,9 @@ impl HttpConnection {
         }
     }
 
-    /// Receives an upload.
-    async fn receive_upload(&mut self, uploads: &Arc<Uploads>, request: RequestHead) -> UploadReply {
-        let Self { transport, inbox, entry, slot, .. } = self;
-        if let Some(entry) = entry {
-            entry.reply_begins(transport.socket());
-        }
-        upload::handle(uploads, (transport, slot), inbox, request).await
+    /// Returns whether others than the peer may have read the request: it came unencrypted, from another host.
+    fn is_exposed(&self) -> bool {
+        matches!(self.transport, ServerTransport::Plain(_)) && !self.peer.ip().to_canonical().is_loopback()
     }
 
     /// Receives a measurement's bytes.
@@ -255,16 +257,16 @@ impl HttpConnection {
     }
 
     /// Makes the reply to a request without a body; opens files on a blocking thread.
-    async fn act(&self, action: Action, request: RequestHead) -> Reply {
+    async fn act(&self, action: Action) -> Reply {
         match action {
             Action::Reply(reply) => reply,
             Action::Metrics => metrics::reply(&self.context.stats).await,
-            Action::Measure => self.context.measurement.as_ref().map_or_else(
+            Action::Measure(request) => self.context.measurement.as_ref().map_or_else(
                 || Reply::text(404, "no measurements are allowed here"),
                 |measurement| measurement.reply(&request, self.transport.socket(), self.peer),
             ),
-            Action::Upload => Reply::text(405, "files are only read here"),
-            Action::Read(path) => {
+            Action::Upload(_) => Reply::text(405, "files are only read here"),
+            Action::Read(path, request) => {
                 let files = Arc::clone(&self.context.static_files);
                 files.answer(path, request).await
             }

@@ -1,7 +1,7 @@
 //! Longhaul's HTTP server: serves the files of one directory over HTTP/1.1 and HTTPS, paced to the path's rate.
 //!
 //! ```text
-//!   listen -> accept -> http_connection (one task each) -> routes -> static_files -> reply
+//!   listen -> accept -> http_connection (one task each) -> access -> routes -> static_files -> reply
 //!                |               |                                       |
 //!        connection_limit        |                                root (openat2: never above DIR)
 //!                                |-> transport -> engine::send: file -> sendfile -> socket
@@ -14,6 +14,7 @@
 //! client can keep others out.
 
 mod accept;
+mod access;
 mod admission;
 mod client_paths;
 mod config;
@@ -26,6 +27,7 @@ mod directory_page;
 mod disks;
 mod error;
 mod file_reply;
+mod file_state;
 mod http_connection;
 mod initial_window_pacing;
 mod initial_window_routes;
@@ -43,12 +45,11 @@ mod static_files;
 mod tcp_totals;
 mod telemetry;
 mod tls;
-mod token;
 mod transport;
 mod upload;
 
+pub use access::{Token, TokenError, Tokens, WIDE_MODE};
 pub use config::{Config, Limits, MeasureConfig, Metrics, TlsFiles};
 pub use error::ServeError;
 pub use server::{Server, ServerOutcome, Stopper};
 pub use telemetry::Telemetry;
-pub use token::{Token, TokenError};

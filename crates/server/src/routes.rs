@@ -1,12 +1,15 @@
 //! Routes a request by method and target; opens no file.
 
 use longhaul_core::proto::http::{
-    PARTIAL_UPLOAD, ReplyHead, RequestBody, RequestHead, TargetPath, UPLOAD_LIMIT, UPLOAD_MTIME, upload_limit,
+    PARTIAL_UPLOAD, ReplyHead, RequestBody, RequestHead, TargetError, TargetPath, UPLOAD_LIMIT, UPLOAD_MTIME,
+    upload_limit,
 };
 
+use crate::access::{Grant, names_upload};
+use crate::measurement;
 use crate::metrics;
 use crate::reply::Reply;
-use crate::upload::MOST_RANGES;
+use crate::upload::{MOST_RANGES, UploadCommand};
 
 /// The methods of a read-only server.
 const READ_METHODS: &str = "GET, HEAD, OPTIONS";
@@ -18,37 +21,53 @@ pub(crate) enum Action {
     /// With this reply.
     Reply(Reply),
     /// With the file or directory at this path.
-    Read(TargetPath),
+    Read(TargetPath, RequestHead),
     /// With the metrics.
     Metrics,
     /// By the measurement endpoint.
-    Measure,
+    Measure(RequestHead),
     /// By the upload handler.
-    Upload,
+    Upload(Box<UploadCommand>),
 }
 
 /// What is served at an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Served {
     Files,
-    FilesAndMetrics,
     Metrics,
 }
 
-/// Routes a request to an address that serves `served`, and accepts uploads where it is `writable`.
-pub(crate) fn route(served: Served, writable: bool, request: &RequestHead) -> Action {
+/// What is offered at an address, beside what it serves.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Offers {
+    pub(crate) served: Served,
+    /// Files are written too.
+    pub(crate) writable: bool,
+    /// Measurements are allowed.
+    pub(crate) measures: bool,
+}
+
+/// Routes an allowed request for `path`.
+pub(crate) fn route(
+    offers: Offers,
+    request: RequestHead,
+    path: Result<TargetPath, TargetError>,
+    grant: Grant,
+) -> Action {
+    let Offers { served, writable, measures } = offers;
     match request.method() {
-        "PUT" | "PATCH" | "DELETE" | "MKCOL" if writable => Action::Upload,
-        "HEAD" if writable && names_upload(request.target()) => Action::Upload,
+        _ if measures && measurement::is_addressed(&request) => Action::Measure(request),
+        "PUT" | "PATCH" | "DELETE" | "MKCOL" if writable => upload(request, path, grant),
+        "HEAD" if writable && names_upload(request.target()) => upload(request, path, grant),
         "GET" | "HEAD" if request.body() != RequestBody::None => {
             Action::Reply(Reply::text(400, "a request for a file carries no body"))
         }
-        "GET" | "HEAD" => match TargetPath::parse(request.target()) {
-            Ok(path) if served != Served::Files && is_metrics(&path) => Action::Metrics,
+        "GET" | "HEAD" => match path {
+            Ok(path) if served == Served::Metrics && is_metrics(&path) => Action::Metrics,
             Ok(_) if served == Served::Metrics => {
                 Action::Reply(Reply::text(404, "nothing but /metrics is served here"))
             }
-            Ok(path) => Action::Read(path),
+            Ok(path) => Action::Read(path, request),
             Err(error) => Action::Reply(Reply::text(400, &error.to_string())),
         },
         "OPTIONS" if writable => {
@@ -66,9 +85,15 @@ pub(crate) fn route(served: Served, writable: bool, request: &RequestHead) -> Ac
     }
 }
 
-/// Returns whether the query has an `upload` parameter, valid or not.
-fn names_upload(target: &str) -> bool {
-    target.split_once('?').is_some_and(|(_, query)| query.split('&').any(|pair| pair.starts_with("upload=")))
+fn upload(request: RequestHead, path: Result<TargetPath, TargetError>, grant: Grant) -> Action {
+    let path = path.map_err(|error| match error {
+        TargetError::Climbs => Reply::text(403, "nothing is written outside the served directory"),
+        error => Reply::text(400, &error.to_string()),
+    });
+    match path.and_then(|path| UploadCommand::parse(request, path, grant)) {
+        Ok(command) => Action::Upload(Box::new(command)),
+        Err(refused) => Action::Reply(refused),
+    }
 }
 
 fn is_metrics(path: &TargetPath) -> bool {

@@ -8,9 +8,11 @@ use longhaul_core::initial_window::InitialWindow;
 use longhaul_core::pace::Pace;
 use longhaul_core::units::Rate;
 use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use crate::accept::accept;
+use crate::access::{Access, AccessRules};
 use crate::connection_limit::ConnectionLimit;
 use crate::connection_stats::ConnectionStats;
 use crate::context::{ServerContext, ServerPhase};
@@ -35,8 +37,8 @@ const METRICS_CONNECTIONS: usize = 16;
 /// A server that listens; [`Server::run`] makes it answer.
 pub struct Server {
     listeners: Vec<TcpListener>,
+    access: Arc<Access>,
     addresses: Vec<SocketAddr>,
-    served: Served,
     /// The separate address for metrics.
     metrics: Option<(TcpListener, SocketAddr)>,
     telemetry: Option<Telemetry>,
@@ -89,6 +91,13 @@ impl Server {
         let congestion = CongestionPlan::plan(config.congestion.as_deref(), config.pace);
         config.congestion = congestion.initial;
         let root = Root::open(&config.root)?;
+        let access = Access::new(AccessRules {
+            tokens: &config.tokens,
+            writable: config.writable,
+            measures: config.measure.is_some(),
+            guards_reading: config.require_token,
+            allows_cleartext: config.allow_cleartext,
+        })?;
         let tls = config.tls.as_ref().map(tls::acceptor).transpose()?;
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
@@ -99,7 +108,7 @@ impl Server {
         }
         let metrics = match config.metrics {
             Metrics::At(address) => Some(listen_for_metrics(address, &config)?),
-            Metrics::Off | Metrics::WithFiles => None,
+            Metrics::Off => None,
         };
         let mut limits = config.limits;
         if let Pace::Rate(pace) = config.pace {
@@ -110,7 +119,7 @@ impl Server {
         let static_files = Arc::new(StaticFiles {
             root,
             hidden: config.hidden,
-            untrusted: config.writable.is_some(),
+            untrusted: config.writable,
             max_entries: limits.listing,
             pages,
             piece_digests: PieceDigests::default(),
@@ -119,22 +128,17 @@ impl Server {
         let limits = Arc::new(limits);
         let app_buffer = config.app_buffer;
         let phase = watch::Sender::new(ServerPhase::Running);
-        let measurement = config.measure.as_ref().map(|measure| {
-            Measurement::new(measure, config.writable.as_ref(), phase.subscribe()).map(Arc::new)
-        });
+        let measurement =
+            config.measure.as_ref().map(|measure| Measurement::new(measure, phase.subscribe()).map(Arc::new));
         let measurement = measurement.transpose().map_err(|source| ServeError::Measure { source })?;
-        let uploads = config.writable.map(|token| {
+        let uploads = config.writable.then(|| {
             let files = Arc::clone(&static_files);
-            Arc::new(Uploads::new(token, app_buffer, files, Arc::clone(&limits)))
+            Arc::new(Uploads::new(app_buffer, files, Arc::clone(&limits)))
         });
         Ok(Self {
             listeners,
+            access: Arc::new(access),
             addresses,
-            served: if config.metrics == Metrics::WithFiles {
-                Served::FilesAndMetrics
-            } else {
-                Served::Files
-            },
             metrics,
             telemetry: None,
             static_files,
@@ -173,7 +177,7 @@ impl Server {
 
     /// Serves until stopped; must run on a Tokio runtime with I/O and time enabled.
     pub async fn run(self) -> Result<ServerOutcome, ServeError> {
-        let serves_metrics = self.served == Served::FilesAndMetrics || self.metrics.is_some();
+        let serves_metrics = self.metrics.is_some();
         let (observer, interval) = match self.telemetry {
             Some(telemetry) => (Some((telemetry.job, telemetry.observer)), telemetry.sample),
             None => (None, None),
@@ -189,9 +193,12 @@ impl Server {
             abandoned::report(self.static_files.root.path());
         }
         let (tls, certificate) = self.tls.unzip();
-        let renewal = certificate.map(|certificate| tokio::spawn(certificate.follow()));
+        let mut renewals = JoinSet::new();
+        certificate.into_iter().for_each(|certificate| drop(renewals.spawn(certificate.follow())));
+        self.access.token_file().into_iter().for_each(|file| drop(renewals.spawn(file.follow())));
         let files = ServerContext {
-            served: self.served,
+            served: Served::Files,
+            access: Arc::clone(&self.access),
             stats,
             static_files: self.static_files,
             uploads: self.uploads,
@@ -233,9 +240,7 @@ impl Server {
         if let Some(uploads) = &files.uploads {
             uploads.drained().await;
         }
-        if let Some(renewal) = renewal {
-            renewal.abort();
-        }
+        renewals.abort_all();
         if let Some(sampler) = sampler {
             sampler.end();
         }
@@ -263,6 +268,7 @@ fn metrics_context(files: &ServerContext) -> ServerContext {
     };
     ServerContext {
         served: Served::Metrics,
+        access: Arc::new(Access::public()),
         connection_limit: Arc::new(ConnectionLimit::new(&limits)),
         limits: Arc::new(limits),
         tls: None,

@@ -1,10 +1,8 @@
 //! The certificate and key for HTTPS: read at the start, and again when their files change.
 
 use std::fmt;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{self, PemObject};
@@ -17,10 +15,8 @@ use rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::file_state::{CHECK_INTERVAL, FileState};
 use crate::{ServeError, TlsFiles};
-
-/// How often the files are compared with what is in use: a renewal is in force before its notice can be read.
-const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Makes a TLS acceptor of a certificate and its key, and what reads them again; checks that they match.
 pub(crate) fn acceptor(files: &TlsFiles) -> Result<(TlsAcceptor, Arc<RenewedCertificate>), ServeError> {
@@ -61,11 +57,8 @@ pub(crate) struct RenewedCertificate {
     files: TlsFiles,
     current: RwLock<Arc<CertifiedKey>>,
     /// The state of the files when they were last read, whether they were usable or not.
-    seen: RwLock<FilesState>,
+    seen: RwLock<[FileState; 2]>,
 }
-
-/// Inode, size and time of modification of both files; `None` for one that cannot be looked at.
-type FilesState = [Option<(u64, u64, i64, i64)>; 2];
 
 impl RenewedCertificate {
     fn read(files: &TlsFiles) -> Result<Self, ServeError> {
@@ -119,11 +112,8 @@ impl fmt::Debug for RenewedCertificate {
     }
 }
 
-fn state(files: &TlsFiles) -> FilesState {
-    [&files.cert, &files.key].map(|path| {
-        let found = std::fs::metadata(path).ok()?;
-        Some((found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
-    })
+fn state(files: &TlsFiles) -> [FileState; 2] {
+    [&files.cert, &files.key].map(|path| FileState::of(path))
 }
 
 /// Reads a certificate and its key; checks that they match.

@@ -16,7 +16,8 @@ use longhaul_core::units::{Rate, Rtt};
 use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_scope::record::schema::Side;
 use longhaul_server::{
-    Config, Limits, MeasureConfig, Metrics, ServeError, Server, Stopper, Telemetry, TlsFiles, Token,
+    Config, Limits, MeasureConfig, Metrics, ServeError, Server, Stopper, Telemetry, TlsFiles, Token, Tokens,
+    WIDE_MODE,
 };
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::runtime::Runtime;
@@ -80,13 +81,25 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "off|auto|SEGMENTS", default_value = "off")]
     initial_window: InitialWindow,
 
-    /// Take files too, by PUT or `longhaul put`, from whoever shows the token
-    #[arg(long, requires = "token")]
+    /// Take files too, by PUT or `longhaul put`, from clients with a token
+    #[arg(long, requires = "any_token")]
     writable: bool,
 
     /// A file that holds the token for writing and measuring: letters, digits and -._~+/=
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, group = "any_token")]
     token: Option<PathBuf>,
+
+    /// A TOML file of several tokens, each with name, directory, rights and expiry; read again when it changes
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, group = "any_token")]
+    tokens: Option<PathBuf>,
+
+    /// Reading needs a token too
+    #[arg(long, requires = "any_token")]
+    require_token: bool,
+
+    /// Take tokens over plain HTTP from other hosts, where others may read them on their way
+    #[arg(long)]
+    allow_cleartext: bool,
 
     /// The application buffer of all uploads together: what the disk may lag behind; auto is 64MiB, and more (an eighth of the memory available) where the disk is seen to stall
     #[arg(long, value_name = "auto|SIZE", default_value = "auto", value_parser = app_buffer)]
@@ -96,9 +109,9 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     hidden: bool,
 
-    /// Serve /metrics for Prometheus beside the files, in place of a file of that name; with =ADDR:PORT only there, over plain HTTP. Whoever reaches the port may read them
-    #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, require_equals = true)]
-    metrics: Option<Option<SocketAddr>>,
+    /// Serve /metrics for Prometheus at 127.0.0.1:9464, or at =ADDR:PORT, over plain HTTP and without a token
+    #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:9464")]
+    metrics: Option<SocketAddr>,
 
     /// Answer `longhaul probe` at /.longhaul/measure; with =RATE no faster than that, all measurements together. Any client may measure unless --token is given; each sends and receives as much as the path holds for some seconds
     #[arg(long, value_name = "RATE", num_args = 0..=1, require_equals = true)]
@@ -134,20 +147,21 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         say::error("--initial-window needs a pace, or the window would leave as one burst: drop --pace off");
         return Ok(exit::USAGE.into());
     }
-    if args.token.is_some() && !args.writable && args.measure.is_none() {
-        say::error("--token is for --writable or --measure: give one of them too");
+    let guarded = args.writable || args.measure.is_some() || args.require_token;
+    if args.token.as_ref().or(args.tokens.as_ref()).is_some() && !guarded {
+        say::error("a token is for --writable, --measure or --require-token: give one of them too");
         return Ok(exit::USAGE.into());
     }
     interrupt::outlive_size_limit().context("catching SIGXFSZ")?;
     let scheme = if args.tls_cert.is_some() { "https" } else { "http" };
-    let token = match args.token.as_deref().map(|file| token(file, &args)).transpose() {
-        Ok(token) => token,
+    let tokens = match tokens(&args) {
+        Ok(tokens) => tokens,
         Err((why, code)) => {
             say::error(format_args!("{why:#}"));
             return Ok(code.into());
         }
     };
-    let mut server = match Server::bind(config(&args, token)) {
+    let mut server = match Server::bind(config(&args, tokens)) {
         Ok(server) => server,
         Err(error) => {
             say::error(&error);
@@ -200,13 +214,29 @@ fn is_below(file: &Path, directory: &Path) -> bool {
     matches!((place, directory.canonicalize()), (Ok(place), Ok(root)) if place.starts_with(&root))
 }
 
-/// Reads the token that lets clients write; says why it cannot be one, and with which exit code to end.
-fn token(file: &Path, args: &ServeArgs) -> Result<Token, (anyhow::Error, exit::Code)> {
-    let shown = file.display();
+/// Reads the only token, or names the file of tokens; says why that cannot be used, and with which exit code to end.
+fn tokens(args: &ServeArgs) -> Result<Tokens, (anyhow::Error, exit::Code)> {
+    let Some(file) = args.token.as_ref().or(args.tokens.as_ref()) else { return Ok(Tokens::None) };
     if is_below(file, &args.directory) {
+        let shown = file.display();
         let why = anyhow::anyhow!("the token in {shown} would be served to everybody: keep it elsewhere");
         return Err((why, exit::USAGE));
     }
+    if args.allow_cleartext
+        && args.tls_cert.is_none()
+        && args.listen.iter().any(|address| !address.ip().is_loopback())
+    {
+        tracing::warn!("clients send their tokens unencrypted; --tls-cert and --tls-key protect them");
+    }
+    match &args.token {
+        Some(file) => token(file).map(Tokens::One),
+        None => Ok(Tokens::File(file.clone())),
+    }
+}
+
+/// Reads the only token.
+fn token(file: &Path) -> Result<Token, (anyhow::Error, exit::Code)> {
+    let shown = file.display();
     let text = token_file::read(file).map_err(|error| {
         let code = match error.kind() {
             ErrorKind::PermissionDenied => exit::NO_PERMISSION,
@@ -219,21 +249,15 @@ fn token(file: &Path, args: &ServeArgs) -> Result<Token, (anyhow::Error, exit::C
         let why = "write one with: openssl rand -hex 32";
         (anyhow::anyhow!("cannot use the token in {shown}: {error}; {why}"), exit::CONFIG)
     })?;
-    if std::fs::metadata(file).is_ok_and(|meta| meta.mode() & 0o007 != 0) {
-        tracing::warn!("everybody on this host may read or change the token in {shown}: chmod 600 it");
-    }
-    if args.tls_cert.is_none() && args.listen.iter().any(|address| !address.ip().is_loopback()) {
-        tracing::warn!("clients send the token unencrypted; --tls-cert and --tls-key protect it");
+    if std::fs::metadata(file).is_ok_and(|meta| meta.mode() & WIDE_MODE != 0) {
+        let why = anyhow::anyhow!("other users may read or change the token in {shown}: chmod 600 it");
+        return Err((why, exit::NO_PERMISSION));
     }
     Ok(token)
 }
 
-fn config(args: &ServeArgs, token: Option<Token>) -> Config {
-    let metrics = match args.metrics {
-        None => Metrics::Off,
-        Some(None) => Metrics::WithFiles,
-        Some(Some(address)) => Metrics::At(address),
-    };
+fn config(args: &ServeArgs, tokens: Tokens) -> Config {
+    let metrics = args.metrics.map_or(Metrics::Off, Metrics::At);
     // Its socket and one file, twice while that is opened; a second descriptor of the socket where it is watched.
     let watched = metrics != Metrics::Off || args.record.file().is_some();
     let limits = Limits::default();
@@ -255,8 +279,11 @@ fn config(args: &ServeArgs, token: Option<Token>) -> Config {
         pace: args.pace,
         initial_window: args.initial_window,
         hidden: args.hidden,
-        writable: token.clone().filter(|_| args.writable),
-        measure: args.measure.map(|ceiling| MeasureConfig { ceiling, token }),
+        writable: args.writable,
+        tokens,
+        require_token: args.require_token,
+        allow_cleartext: args.allow_cleartext,
+        measure: args.measure.map(|ceiling| MeasureConfig { ceiling }),
         app_buffer: args.app_buffer,
         metrics,
         limits: Limits {
@@ -324,6 +351,7 @@ fn exit_code(error: &ServeError) -> exit::Code {
         ServeError::NoOpenat2 { .. } | ServeError::NoProc { .. } | ServeError::Measure { .. } => exit::OS,
         ServeError::Congestion { .. }
         | ServeError::Pace { .. }
+        | ServeError::Tokens { .. }
         | ServeError::TlsFile { .. }
         | ServeError::TlsPair { .. } => exit::CONFIG,
     }

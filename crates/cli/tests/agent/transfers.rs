@@ -1,6 +1,7 @@
 //! What the queue does with transfers: fetches, sends, pauses, fails.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use crate::support::{File, Home, Serve, Server, content, partial_files, same, text};
 
@@ -126,6 +127,7 @@ fn directories_are_fetched_and_sent() {
     same(target.join("sub/b"), &content(50_000, 2));
 
     fs::write(home.path("token"), "sesame").unwrap();
+    fs::set_permissions(home.path("token"), fs::Permissions::from_mode(0o600)).unwrap();
     let token = home.path("token");
     let sink = Serve::new(&to, &["--writable", "--token", token.to_str().unwrap()]);
     let put = |path: &std::path::Path, url: &str| {

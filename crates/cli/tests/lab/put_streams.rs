@@ -25,7 +25,9 @@ fn put(hosts: &str, known: Option<Value>) -> Vec<Value> {
     fs::write(path("token"), "sesame").unwrap();
     fs::set_permissions(path("token"), fs::Permissions::from_mode(0o600)).unwrap();
     let (program, at) = (env!("CARGO_BIN_EXE_longhaul"), dir.path().display());
-    let serve = format!("{program} serve {at}/files --writable --token {at}/token --listen 0.0.0.0:8080");
+    let serve = format!(
+        "{program} serve {at}/files --writable --allow-cleartext --token {at}/token --listen 0.0.0.0:8080"
+    );
     let path_of_lab = ["--rate", "1Gbit", "--rtt", "100ms", "--hosts", hosts];
     let options = [&path_of_lab[..], &["--far", &serve, "--far-port", "8080"]].concat();
     let state = path("state/longhaul");

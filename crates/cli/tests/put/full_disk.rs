@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -27,6 +28,7 @@ impl Small {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("files")).unwrap();
         fs::write(dir.path().join("token"), "sesame").unwrap();
+        fs::set_permissions(dir.path().join("token"), fs::Permissions::from_mode(0o600)).unwrap();
         let longhaul = env!("CARGO_BIN_EXE_longhaul");
         let script = format!(
             "mount -t tmpfs -o size=8m small files && \

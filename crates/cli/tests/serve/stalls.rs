@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -63,6 +64,7 @@ fn a_stall_of_the_disk_goes_into_the_buffer_that_may_grow() {
     let Some(()) = disk(&at("image")) else { return };
     fs::create_dir(at("mnt")).unwrap();
     fs::write(at("token"), "s3cret").unwrap();
+    fs::set_permissions(at("token"), fs::Permissions::from_mode(0o600)).unwrap();
     for (buffer, grows) in [("auto", true), ("24MiB", false)] {
         let script = "cd \"$0\" && mount -o loop image mnt && rm -f mnt/f && exec \"$@\"";
         let mut command = Command::new("unshare");

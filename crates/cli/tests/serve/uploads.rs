@@ -29,7 +29,7 @@ impl Place {
         place
     }
 
-    fn token(&self) -> PathBuf {
+    pub(crate) fn token(&self) -> PathBuf {
         self.beside.path().join("token")
     }
 
@@ -74,16 +74,26 @@ fn flags_that_cannot_work_have_their_exit_code() {
     let beside = |name: &str, text: &str| {
         let path = place.beside.path().join(name);
         fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
         path.to_str().unwrap().to_owned()
     };
     let (empty, odd) = (beside("empty", " \n"), beside("odd", "two words"));
     let inside = place.dir.path().join("token");
     fs::write(&inside, "s3cret").unwrap();
     let (inside, good) = (inside.to_str().unwrap(), beside("good", "s3cret"));
+    let (wide, broken) = (beside("wide", "s3cret"), beside("broken", "[[token]]\nname = 1\n"));
+    fs::set_permissions(&wide, Permissions::from_mode(0o644)).unwrap();
     for (args, code, named) in [
         (vec!["--writable"], 64, "--token"),
         (vec!["--token", &good], 64, "--writable"),
+        (vec!["--require-token"], 64, "--token"),
+        (vec!["--writable", "--token", &good, "--tokens", &good], 64, "--tokens"),
         (vec!["--writable", "--token", "/none/token"], 66, "/none/token"),
+        (vec!["--writable", "--token", &wide], 77, "chmod 600"),
+        (vec!["--writable", "--tokens", &wide], 78, "chmod 600"),
+        (vec!["--writable", "--tokens", "/none/tokens"], 78, "/none/tokens"),
+        (vec!["--writable", "--tokens", &broken], 78, "line 2"),
+        (vec!["--writable", "--tokens", inside], 64, "served to everybody"),
         (vec!["--writable", "--token", &empty], 78, "empty"),
         (vec!["--writable", "--token", &odd], 78, "letters, digits"),
         (vec!["--writable", "--token", inside], 64, "served to everybody"),
@@ -99,7 +109,6 @@ fn flags_that_cannot_work_have_their_exit_code() {
 #[test]
 fn an_upload_is_logged_and_recorded_with_its_buffers() {
     let place = Place::new();
-    fs::set_permissions(place.token(), Permissions::from_mode(0o644)).unwrap();
     let record = place.beside.path().join("r.jsonl");
     let args = ["--record", record.to_str().unwrap(), "--record-interval", "2ms", "--app-buffer", "4GiB"];
     let server = Serve::start(place.command(&args));

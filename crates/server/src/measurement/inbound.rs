@@ -35,9 +35,6 @@ impl Measurement {
         (client, ahead): (IpAddr, usize),
     ) -> InboundReply {
         let refused = |reply| InboundReply { reply, bytes: Bytes::ZERO };
-        if let Some(refusal) = self.refusal(request) {
-            return refused(refusal);
-        }
         let length = match request.body() {
             RequestBody::Length(length) if length <= STREAM_BYTES => length,
             RequestBody::Length(_) => {
@@ -49,7 +46,8 @@ impl Measurement {
         };
         let Ok(_permit) = Arc::clone(&self.streams).try_acquire_owned() else { return refused(busy()) };
         let share = self.ceiling.as_ref().map(|ceiling| ceiling.join_paced(client, None));
-        let expects = request.header("expect").is_some_and(|value| value.eq_ignore_ascii_case("100-continue"));
+        let expects =
+            request.header("expect").is_some_and(|value| value.eq_ignore_ascii_case("100-continue"));
         if expects && ahead == 0 && transport.write_interim(b"HTTP/1.1 100 Continue\r\n\r\n").await.is_err() {
             return refused(Reply::text(408, "the connection failed"));
         }
@@ -70,9 +68,14 @@ impl Measurement {
                     due = due.max(Instant::now()) + pause.min(LONGEST);
                 }
                 // A client that has measured enough closes the connection.
-                Ok(_) => return InboundReply { reply: Reply::text(400, "the body was cut"), bytes: received },
+                Ok(_) => {
+                    return InboundReply { reply: Reply::text(400, "the body was cut"), bytes: received };
+                }
                 Err(_) => {
-                    return InboundReply { reply: Reply::text(408, "the body took too long"), bytes: received };
+                    return InboundReply {
+                        reply: Reply::text(408, "the body took too long"),
+                        bytes: received,
+                    };
                 }
             }
         }

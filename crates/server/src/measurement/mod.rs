@@ -32,7 +32,6 @@ use tokio::sync::{Semaphore, watch};
 use crate::config::MeasureConfig;
 use crate::context::ServerPhase;
 use crate::reply::Reply;
-use crate::token::Token;
 pub(crate) use inbound::InboundReply;
 use rate_ceiling::RateCeiling;
 use stream::{StreamRequest, StreamSource};
@@ -52,7 +51,6 @@ const USUAL_CEILING: Rate = Rate::bits_per_sec(40_000_000_000);
 pub(crate) struct Measurement {
     /// The configured ceiling of all that is sent and received.
     ceiling: Option<Arc<RateCeiling>>,
-    token: Option<Token>,
     ports: Arc<Semaphore>,
     streams: Arc<Semaphore>,
     source: StreamSource,
@@ -80,18 +78,13 @@ fn path(request: &RequestHead) -> &str {
 }
 
 impl Measurement {
-    /// Makes the endpoint; `token` is that of uploads, where there are any.
+    /// Makes the endpoint.
     ///
     /// # Errors
     /// What the kernel says of memory for the streams' bytes.
-    pub(crate) fn new(
-        config: &MeasureConfig,
-        token: Option<&Token>,
-        phase: watch::Receiver<ServerPhase>,
-    ) -> std::io::Result<Self> {
+    pub(crate) fn new(config: &MeasureConfig, phase: watch::Receiver<ServerPhase>) -> std::io::Result<Self> {
         Ok(Self {
             ceiling: config.ceiling.map(RateCeiling::new),
-            token: token.or(config.token.as_ref()).cloned(),
             ports: Arc::new(Semaphore::new(UDP_PORTS)),
             streams: Arc::new(Semaphore::new(STREAMS)),
             source: StreamSource::new()?,
@@ -104,9 +97,6 @@ impl Measurement {
         if request.body() != RequestBody::None {
             return Reply::text(400, "a request for a measurement carries no body");
         }
-        if let Some(refusal) = self.refusal(request) {
-            return refusal;
-        }
         match path(request) {
             STREAM_PATH => self.stream(request, socket, peer.ip()),
             UDP_PATH if PROXY_FIELDS.iter().any(|name| request.header(name).is_some()) => {
@@ -115,13 +105,6 @@ impl Measurement {
             UDP_PATH => self.udp(socket, peer),
             _ => json(&self.offer(peer.ip())),
         }
-    }
-
-    /// Refuses a request without the server's token.
-    fn refusal(&self, request: &RequestHead) -> Option<Reply> {
-        let is_refused = self.token.as_ref().is_some_and(|token| !token.allows(request));
-        let head = ReplyHead::new(401).with("WWW-Authenticate", "Bearer");
-        is_refused.then(|| Reply::explained(head, "measurements need the server's token"))
     }
 
     fn offer(&self, client: IpAddr) -> MeasureOffer {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use longhaul_core::proto::http::{RequestBody, RequestHead, TargetPath};
+use longhaul_core::proto::http::RequestBody;
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::send::{Outgoing, Piece};
@@ -17,9 +17,10 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 use tokio_rustls::server::TlsStream;
 
-use super::begin::{Inbound, NotStarted, UploadStart};
 use super::body_reader::BodyReader;
-use super::receive::{BodyConnection, UploadOutcome};
+use super::command::UploadCommand;
+use super::start::{Inbound, NotStarted, UploadStart};
+use super::worker::{BodyConnection, UploadOutcome};
 use super::{Uploads, refusal};
 use crate::Limits;
 use crate::connection_limit::ConnectionSlot;
@@ -51,14 +52,15 @@ pub(crate) async fn handle(
     uploads: &Arc<Uploads>,
     (transport, slot): (&mut ServerTransport, &ConnectionSlot),
     inbox: &mut Vec<u8>,
-    request: RequestHead,
+    command: UploadCommand,
 ) -> UploadReply {
-    let (body, limits) = (request.body(), &uploads.limits);
+    let (request, limits) = (&command.request, &uploads.limits);
+    let body = request.body();
     let expects = request.is_http_1_1()
         && body != RequestBody::None
         && request.header("expect").is_some_and(|value| value.trim().eq_ignore_ascii_case("100-continue"));
     let may_inform = request.is_http_1_1();
-    let upload = match begin(uploads, request).await {
+    let upload = match start(uploads, command).await {
         Ok(UploadStart::Ready(upload)) => upload,
         Ok(UploadStart::Answered(reply)) | Err(reply) => {
             return UploadReply { reply, bytes: Bytes::ZERO, body_read: body == RequestBody::None };
@@ -70,7 +72,7 @@ pub(crate) async fn handle(
         if expects && inbox.is_empty() {
             inform(transport, limits, b"HTTP/1.1 100 Continue\r\n\r\n").await?;
         }
-        receive(upload, limits, transport, inbox, body, may_inform).await
+        run_worker(upload, limits, transport, inbox, body, may_inform).await
     };
     received.await.unwrap_or_else(|failure| UploadReply {
         reply: failure.reply(),
@@ -80,14 +82,13 @@ pub(crate) async fn handle(
 }
 
 /// Starts an upload; waits for a superseded connection to end, and shortly for any other upload of the file.
-async fn begin(uploads: &Arc<Uploads>, request: RequestHead) -> Result<UploadStart, Reply> {
+async fn start(uploads: &Arc<Uploads>, command: UploadCommand) -> Result<UploadStart, Reply> {
     let began = Instant::now();
-    let path = TargetPath::parse(request.target());
-    let disk = uploads.static_files.disks.of(path.as_ref().map_or(&[], TargetPath::names));
-    let request = Arc::new(request);
+    let disk = uploads.static_files.disks.of(command.path.names());
+    let command = Arc::new(command);
     loop {
-        let (uploads, request) = (Arc::clone(uploads), Arc::clone(&request));
-        match disk.run(move || uploads.begin(&request)).await {
+        let (uploads, command) = (Arc::clone(uploads), Arc::clone(&command));
+        match disk.run(move || uploads.start(&command)).await {
             Ok(Ok(begun)) => return Ok(begun),
             Ok(Err(NotStarted::Refused(reply))) => return Err(reply),
             Ok(Err(why)) if began.elapsed() < longest_wait(&why) => sleep(START_RETRY_INTERVAL).await,
@@ -109,7 +110,7 @@ fn longest_wait(why: &NotStarted) -> Duration {
 }
 
 /// Runs an upload on a thread of its own; over TLS, passes decrypted bytes to it.
-async fn receive(
+async fn run_worker(
     upload: Inbound,
     limits: &Arc<Limits>,
     transport: &mut ServerTransport,

@@ -1,10 +1,10 @@
 //! Uploads: whole files by PUT, and resumable uploads by PATCH (docs/uploads.md).
 //!
 //! ```text
-//!   routes -> Uploads::begin (a blocking thread: token, names, lock, space)
-//!                |  refused: the reply precedes the body
-//!                v  100 Continue
-//!   transport -> BodyReader -> InboundUpload (a thread of its own) -> engine::sink::pipeline -> file
+//!   routes -> UploadCommand::parse -> Uploads::start (a blocking thread: names, lock, space)
+//!                                        |  refused: the reply precedes the body
+//!                                        v  100 Continue
+//!   transport -> BodyReader -> InboundUpload (a worker thread) -> engine::sink::pipeline -> file
 //!      plain: the socket itself  InboundRange (a thread for each) ----'
 //!                                                                     |
 //!      TLS:   a socket pair                         sync, journal, digest, final name
@@ -12,17 +12,17 @@
 
 pub(crate) mod abandoned;
 mod active;
-mod begin;
 mod body_reader;
 mod collection;
+mod command;
 mod digests;
 mod handler;
+mod range_worker;
 mod ranged;
-mod receive;
-mod receive_range;
 mod refusal;
 mod repr_digest;
-mod request;
+mod start;
+mod worker;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,10 +33,10 @@ use tokio::time::timeout;
 
 use crate::Limits;
 use crate::static_files::StaticFiles;
-use crate::token::Token;
 
 pub(crate) use active::{ActiveUploads, UploadUsage};
-pub(crate) use handler::{UploadReply, handle};
+pub(crate) use command::UploadCommand;
+pub(crate) use handler::handle;
 pub(crate) use ranged::MOST_RANGES;
 
 use digests::UploadDigests;
@@ -44,7 +44,6 @@ use ranged::RangedUploads;
 
 /// The settings and shared state of a writable server's uploads.
 pub(crate) struct Uploads {
-    pub(crate) token: Token,
     /// The application buffer of all uploads together.
     pub(crate) memory: MemoryBudget,
     /// Limits the uploads in progress: each has threads and a buffer.
@@ -60,16 +59,11 @@ pub(crate) struct Uploads {
 const LAST_SYNC: Duration = Duration::from_secs(20);
 
 impl Uploads {
-    pub(crate) fn new(
-        token: Token,
-        app_buffer: AppBuffer,
-        static_files: Arc<StaticFiles>,
-        limits: Arc<Limits>,
-    ) -> Self {
+    pub(crate) fn new(app_buffer: AppBuffer, static_files: Arc<StaticFiles>, limits: Arc<Limits>) -> Self {
         let slots = Arc::new(Semaphore::new(limits.uploads));
         let (memory, active) = (MemoryBudget::new(app_buffer), Arc::default());
         let (digests, ranged) = (Arc::default(), Arc::default());
-        Self { token, memory, slots, active, digests, ranged, static_files, limits }
+        Self { memory, slots, active, digests, ranged, static_files, limits }
     }
 
     /// Waits until every upload has ended, at most [`LAST_SYNC`].

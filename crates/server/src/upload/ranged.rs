@@ -21,9 +21,9 @@ use longhaul_engine::sink::writer::Writer;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::active::{ActiveEntry, PartFileLock, SILENT_AFTER, UploadLiveness};
-use super::begin::NotStarted;
+use super::command::UploadOperation;
 use super::refusal;
-use super::request::UploadOperation;
+use super::start::NotStarted;
 use crate::reply::Reply;
 
 /// The most ranges of one upload that are received at once: as many as a client has streams.

@@ -11,10 +11,12 @@ use rustix::io::Errno;
 
 use crate::reply::Reply;
 
-/// 401: the request lacks the token.
-pub(super) fn unauthorized() -> Reply {
-    let head = ReplyHead::new(401).with("WWW-Authenticate", "Bearer");
-    Reply::explained(head, "files are written here with a token: Authorization: Bearer TOKEN")
+/// 423: a paused upload of this name was begun with another token.
+pub(super) fn of_another_token() -> Reply {
+    Reply::text(
+        423,
+        "a paused upload of another token has this name: choose another, or wait until that is over",
+    )
 }
 
 /// 409: the part's offset is not that of the upload.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use longhaul_core::probe::message::{MeasureOffer, Nonce, UdpOffer, UdpPacket, UdpRequest};
 use longhaul_core::probe::train_search::TrainPlan;
 use longhaul_core::units::{Bytes, Rate};
-use longhaul_server::{MeasureConfig, Token};
+use longhaul_server::{MeasureConfig, Token, Tokens};
 
 use crate::site::Site;
 
@@ -65,11 +65,11 @@ fn nothing_is_measured_unless_it_is_configured() {
 
 #[test]
 fn token_guards_every_measurement() {
-    let token = Token::new("s3cret").unwrap();
-    for (writable, own) in [(None, Some(token.clone())), (Some(token.clone()), None)] {
+    for writable in [false, true] {
         let site = Site::with(|config| {
             config.writable = writable;
-            config.measure = Some(MeasureConfig { token: own, ..MeasureConfig::default() });
+            config.tokens = Tokens::One(Token::new("s3cret").unwrap());
+            config.measure = Some(MeasureConfig::default());
         });
         for path in [PATH, UDP, "/.longhaul/measure/stream?bytes=9"] {
             let refused = site.get(path, &["Authorization: Bearer wrong"]);
@@ -139,7 +139,7 @@ fn no_port_is_opened_through_a_proxy() {
 fn ceiling_holds_for_all_streams_together() {
     let site = Site::with(|config| {
         let ceiling = Some(Rate::bits_per_sec(100_000_000));
-        config.measure = Some(MeasureConfig { ceiling, token: None });
+        config.measure = Some(MeasureConfig { ceiling });
     });
     let started = Instant::now();
     std::thread::scope(|scope| {
@@ -182,8 +182,8 @@ fn stream_of_a_client_is_received_and_discarded() {
     assert!(send(&site, 99_999_999_999_999, 0, "").starts_with("HTTP/1.1 413"));
     assert!(send(&site, 3, 3, "Transfer-Encoding: chunked\r\n").starts_with("HTTP/1.1 4"));
     let guarded = Site::with(|config| {
-        let token = Some(Token::new("s3cret").unwrap());
-        config.measure = Some(MeasureConfig { token, ..MeasureConfig::default() });
+        config.tokens = Tokens::One(Token::new("s3cret").unwrap());
+        config.measure = Some(MeasureConfig::default());
     });
     assert!(send(&guarded, 3, 3, "").starts_with("HTTP/1.1 401"));
     assert!(send(&guarded, 3, 3, "Authorization: Bearer s3cret\r\n").starts_with("HTTP/1.1 204"));
@@ -195,7 +195,7 @@ fn stream_of_a_client_is_received_and_discarded() {
 fn ceiling_holds_for_streams_of_a_client_and_is_told() {
     let site = Site::with(|config| {
         let ceiling = Some(Rate::bits_per_sec(80_000_000));
-        config.measure = Some(MeasureConfig { ceiling, token: None });
+        config.measure = Some(MeasureConfig { ceiling });
     });
     let started = Instant::now();
     assert!(send(&site, 8_000_000, 8_000_000, "").starts_with("HTTP/1.1 204"));
@@ -226,7 +226,7 @@ fn ceiling_holds_for_streams_of_a_client_and_is_told() {
 fn ports_and_what_they_send_are_bounded() {
     let site = Site::with(|config| {
         let ceiling = Some(Rate::bits_per_sec(160_000));
-        config.measure = Some(MeasureConfig { ceiling, token: None });
+        config.measure = Some(MeasureConfig { ceiling });
     });
     let port = Port::open(&site, "127.0.0.1");
     let _other = Port::open(&site, "127.0.0.1");

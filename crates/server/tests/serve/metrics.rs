@@ -80,10 +80,10 @@ impl Scrape {
 }
 
 /// Scrapes until `ready`, for at most 5 seconds.
-fn scrape_until(address: SocketAddr, ready: impl Fn(&Scrape) -> bool) -> Scrape {
+fn scrape_until(metrics: SocketAddr, ready: impl Fn(&Scrape) -> bool) -> Scrape {
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {
-        let scrape = Scrape::of(address);
+        let scrape = Scrape::of(metrics);
         if ready(&scrape) {
             return scrape;
         }
@@ -92,8 +92,12 @@ fn scrape_until(address: SocketAddr, ready: impl Fn(&Scrape) -> bool) -> Scrape 
     }
 }
 
-fn with_files(config: &mut Config) {
-    config.metrics = Metrics::WithFiles;
+fn with_metrics(config: &mut Config) {
+    config.metrics = Metrics::At("127.0.0.1:0".parse().unwrap());
+}
+
+fn scrape(site: &Site) -> Scrape {
+    Scrape::of(site.metrics.unwrap())
 }
 
 /// Asks for a file and reads its first byte.
@@ -113,27 +117,8 @@ fn without_being_asked_for_it_is_a_name_like_any_other() {
 }
 
 #[test]
-fn beside_files_it_wins_over_a_file_of_that_name() {
-    let site = Site::with(with_files);
-    site.write("metrics", b"of my own");
-    site.write("sub/metrics", b"below");
-    assert!(site.get("/metrics?x=y", &[]).body.contains("longhaul_connections "));
-    assert!(site.get("/%6detrics", &[]).body.contains("longhaul_connections "));
-    assert_eq!(site.get("/sub/metrics", &[]).body, "below");
-    assert_eq!((site.get("/metrics/", &[]).status, site.get("/metrics/x", &[]).status), (404, 404));
-    let head = site.ask("HEAD", "/metrics", &[]);
-    assert_eq!((head.status, head.body.as_str()), (200, ""));
-    let length: usize = head.header("Content-Length").unwrap().parse().unwrap();
-    assert!(length > 1000);
-    for method in ["POST", "PUT", "DELETE"] {
-        assert_eq!(site.ask(method, "/metrics", &[]).status, 405);
-    }
-    assert_eq!(site.ask("GET", "/metrics", &["Content-Length: 1"]).status, 400);
-}
-
-#[test]
 fn at_an_address_of_its_own_there_is_nothing_else() {
-    let site = Site::with(|config| config.metrics = Metrics::At("127.0.0.1:0".parse().unwrap()));
+    let site = Site::with(with_metrics);
     site.write("f", b"content");
     let metrics = site.metrics.unwrap();
     assert_eq!((site.get("/metrics", &[]).status, site.get("/f", &[]).body.as_str()), (404, "content"));
@@ -170,40 +155,40 @@ fn its_own_address_answers_when_files_have_taken_every_place() {
     });
     site.write("f", &noise(CONTENT));
     let _stream = begin(&site, "/f");
-    assert_eq!(Scrape::of(site.metrics.unwrap()).get("longhaul_sending_connections"), 1.0);
+    assert_eq!(scrape(&site).get("longhaul_sending_connections"), 1.0);
 }
 
 #[test]
 fn a_transfer_is_seen_and_what_it_counted_stays() {
-    let site = Site::with(with_files);
+    let site = Site::with(with_metrics);
     site.write("f", &noise(CONTENT));
-    let before = Scrape::of(site.address);
+    let before = scrape(&site);
     assert!(!before.has("longhaul_rtt_seconds") && before.get("longhaul_cwnd_bytes") == 0.0);
-    assert_eq!((before.get("longhaul_sent_bytes_total"), before.get("longhaul_connections")), (0.0, 1.0));
+    assert_eq!((before.get("longhaul_sent_bytes_total"), before.get("longhaul_connections")), (0.0, 0.0));
     let version = format!("longhaul_build_info{{version=\"{}\"}}", env!("CARGO_PKG_VERSION"));
     assert_eq!(before.get(&version), 1.0);
 
     let mut stream = begin(&site, "/f");
-    let during = Scrape::of(site.address);
+    let during = scrape(&site);
     assert_eq!(during.get("longhaul_sending_connections"), 1.0);
     for gauge in ["cwnd_bytes", "rtt_seconds", "min_rtt_seconds", "pacing_rate_bytes_per_second"] {
         assert!(during.get(&format!("longhaul_{gauge}")) > 0.0, "{gauge}");
     }
     // The reader has stopped: its window is what limits.
     std::thread::sleep(Duration::from_millis(300));
-    let later = Scrape::of(site.address);
+    let later = scrape(&site);
     let limited = "longhaul_rwnd_limited_seconds_total";
     assert!(later.get(limited) > during.get(limited) + 0.1);
     assert!(later.get("longhaul_sent_bytes_total") < CONTENT as f64);
 
     stream.read_to_end(&mut Vec::new()).unwrap();
     drop(stream);
-    let after = scrape_until(site.address, |now| now.get("longhaul_connections") == 1.0);
+    let after = scrape_until(site.metrics.unwrap(), |now| now.get("longhaul_connections") == 0.0);
     assert_eq!(after.get("longhaul_sending_connections"), 0.0);
     let head = after.get("longhaul_sent_bytes_total") - CONTENT as f64;
     assert!((1.0..1000.0).contains(&head), "{head} bytes besides the file: scrapes are none of them");
     assert_eq!(after.get("longhaul_replies_total{code=\"200\"}"), 1.0);
-    let all = [before, during, later, after, Scrape::of(site.address)];
+    let all = [before, during, later, after, scrape(&site)];
     for (one, next) in all.iter().zip(&all[1..]) {
         for counter in COUNTERS {
             assert!(next.get(counter) >= one.get(counter), "{counter}");
@@ -213,7 +198,7 @@ fn a_transfer_is_seen_and_what_it_counted_stays() {
 
 #[test]
 fn a_kept_connection_counts_each_reply_once_and_is_not_read_while_idle() {
-    let site = Site::with(with_files);
+    let site = Site::with(with_metrics);
     site.write("f", &noise(1 << 20));
     let mut stream = site.connect();
     let mut reply = vec![0; 0];
@@ -225,16 +210,15 @@ fn a_kept_connection_counts_each_reply_once_and_is_not_read_while_idle() {
             let length = stream.read(&mut part).unwrap();
             reply.extend_from_slice(&part[..length]);
         }
-        // Itself, and the one that scrapes; scrapes of before may take a moment to end.
-        let idle = scrape_until(site.address, |now| {
-            (now.get("longhaul_sending_connections"), now.get("longhaul_connections")) == (0.0, 2.0)
+        let idle = scrape_until(site.metrics.unwrap(), |now| {
+            (now.get("longhaul_sending_connections"), now.get("longhaul_connections")) == (0.0, 1.0)
         });
         assert_eq!(idle.get("longhaul_sent_bytes_total"), (round * reply.len()) as f64);
     }
     // One that sends no request counts as a connection, and what is refused as a reply.
     let answer = Answer::read(&site.raw("nonsense\r\n\r\n"));
     let code = format!("longhaul_replies_total{{code=\"{}\"}}", answer.status);
-    assert_eq!(Scrape::of(site.address).get(&code), 1.0);
+    assert_eq!(scrape(&site).get(&code), 1.0);
 }
 
 fn reply_is_whole(reply: &[u8]) -> bool {
@@ -244,19 +228,19 @@ fn reply_is_whole(reply: &[u8]) -> bool {
 
 #[test]
 fn a_scrape_among_a_hundred_transfers_is_quick() {
-    let site = Site::with(with_files);
+    let site = Site::with(with_metrics);
     site.write("f", &noise(CONTENT));
     let _streams: Vec<TcpStream> = (0..100).map(|_| begin(&site, "/f")).collect();
     let started = Instant::now();
-    let scrape = Scrape::of(site.address);
+    let scrape = scrape(&site);
     assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
     assert_eq!(scrape.get("longhaul_sending_connections"), 100.0);
-    assert_eq!(scrape.get("longhaul_connections"), 101.0);
+    assert_eq!(scrape.get("longhaul_connections"), 100.0);
 }
 
 #[test]
 fn scrapes_side_by_side_count_short_replies_once() {
-    let site = Site::with(with_files);
+    let site = Site::with(with_metrics);
     site.write("f", &noise(5000));
     let client = || {
         let (mut stream, mut received) = (site.connect(), 0);
@@ -279,7 +263,7 @@ fn scrapes_side_by_side_count_short_replies_once() {
     let scraper = || {
         let mut before = 0.0;
         while !done.load(Ordering::Relaxed) {
-            let now = Scrape::of(site.address).get("longhaul_sent_bytes_total");
+            let now = scrape(&site).get("longhaul_sent_bytes_total");
             assert!(now >= before, "{now} after {before}");
             before = now;
         }
@@ -289,7 +273,7 @@ fn scrapes_side_by_side_count_short_replies_once() {
         let clients: Vec<_> = (0..3).map(|_| threads.spawn(client)).collect();
         // Kept open, for the end of a connection is acknowledged like a byte.
         let ended: Vec<_> = clients.into_iter().map(|client| client.join().unwrap()).collect();
-        let idle = scrape_until(site.address, |now| now.get("longhaul_sending_connections") == 0.0);
+        let idle = scrape_until(site.metrics.unwrap(), |now| now.get("longhaul_sending_connections") == 0.0);
         done.store(true, Ordering::Relaxed);
         scrapers.into_iter().for_each(|scraper| scraper.join().unwrap());
         let received = ended.iter().map(|(_, received)| received).sum();
@@ -302,10 +286,13 @@ fn scrapes_side_by_side_count_short_replies_once() {
 #[test]
 fn it_answers_while_every_disk_hangs() {
     let dir = tempfile::tempdir().unwrap();
-    let config =
-        Config { metrics: Metrics::WithFiles, ..Config::new(dir.path(), "127.0.0.1:0".parse().unwrap()) };
+    let config = Config {
+        metrics: Metrics::At("127.0.0.1:0".parse().unwrap()),
+        ..Config::new(dir.path(), "127.0.0.1:0".parse().unwrap())
+    };
     let server = Server::bind(config).unwrap();
     let (address, stopper) = (server.addresses()[0], server.stopper());
+    let metrics = server.metrics_address().unwrap();
     let (disk, hangs) = std::sync::mpsc::channel::<()>();
     let thread = std::thread::spawn(move || {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
@@ -314,40 +301,31 @@ fn it_answers_while_every_disk_hangs() {
         runtime.spawn_blocking(move || hangs.recv());
         runtime.block_on(server.run()).unwrap()
     });
-    assert!(Scrape::of(address).has("longhaul_connections"));
+    assert!(Scrape::of(metrics).has("longhaul_connections"));
     let mut file = TcpStream::connect(address).unwrap();
     file.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
     file.write_all(b"GET /f HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
     assert!(file.read(&mut [0; 1]).is_err(), "files were to hang");
-    assert!(Scrape::of(address).has("longhaul_connections"));
+    assert!(Scrape::of(metrics).has("longhaul_connections"));
     drop(disk);
     stopper.end();
     thread.join().unwrap();
 }
 
 #[test]
-fn encrypted_connections_count_too_and_metrics_are_encrypted_beside_files() {
+fn encrypted_connections_count_too() {
     let dir = tempfile::tempdir().unwrap();
     let files = tls::files(dir.path());
     let cert = files.cert.to_str().unwrap().to_owned();
     let site = Site::with(|config| {
         config.tls = Some(files);
-        with_files(config);
+        with_metrics(config);
     });
     site.write("f", &noise(1 << 20));
-    let url = |name: &str| format!("https://{}/{name}", site.address);
-    let Some((code, body)) = curl(&["--cacert", &cert, &url("f")]) else { return };
+    let url = format!("https://{}/f", site.address);
+    let Some((code, body)) = curl(&["--cacert", &cert, &url]) else { return };
     assert_eq!((code, body.len()), (0, 1 << 20));
-    let scrape = || {
-        let (code, text) = curl(&["--cacert", &cert, &url("metrics")]).unwrap();
-        assert_eq!(code, 0);
-        Scrape::read(&String::from_utf8(text).unwrap())
-    };
-    let deadline = Instant::now() + Duration::from_secs(5);
-    let mut now = scrape();
-    while now.get("longhaul_connections") > 1.0 && Instant::now() < deadline {
-        now = scrape();
-    }
+    let now = scrape_until(site.metrics.unwrap(), |now| now.get("longhaul_connections") == 0.0);
     // Records of TLS hold 16 KiB and add some bytes each.
     let more = now.get("longhaul_sent_bytes_total") - f64::from(1 << 20);
     assert!((1000.0..10_000.0).contains(&more), "{more} bytes of heads and encryption");

@@ -33,6 +33,15 @@ impl Site {
         let dir = tempfile::tempdir().unwrap();
         let mut config = Config::new(dir.path(), "127.0.0.1:0".parse().unwrap());
         change(&mut config);
+        Self::run(dir, config, telemetry)
+    }
+
+    /// Starts a server of another directory than the site's own.
+    pub(crate) fn of(config: Config) -> Self {
+        Self::run(tempfile::tempdir().unwrap(), config, None)
+    }
+
+    fn run(dir: TempDir, config: Config, telemetry: Option<Telemetry>) -> Self {
         let mut server = Server::bind(config).unwrap();
         let (address, stopper) = (server.addresses()[0], server.stopper());
         let metrics = server.metrics_address();
@@ -88,6 +97,16 @@ impl Site {
 
     pub(crate) fn get(&self, target: &str, lines: &[&str]) -> Answer {
         self.ask("GET", target, lines)
+    }
+
+    /// Reads the metrics at their own address.
+    pub(crate) fn metrics_page(&self) -> String {
+        let mut stream = TcpStream::connect(self.metrics.unwrap()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        Answer::read(&text).body
     }
 
     /// Waits for the server's end.

@@ -12,7 +12,7 @@ use longhaul_core::checksum::Algorithm;
 use longhaul_core::proto::http::UploadId;
 use longhaul_core::proto::metalink::Metalink;
 use longhaul_engine::digest::{PrefixDigest, WantedDigests};
-use longhaul_server::{Config, Token};
+use longhaul_server::{Config, Token, Tokens};
 
 use crate::site::{Answer, Site, curl, noise};
 use crate::tls;
@@ -29,7 +29,8 @@ pub(crate) fn writable() -> Site {
 
 pub(crate) fn writable_with(change: impl FnOnce(&mut Config)) -> Site {
     Site::with(|config| {
-        config.writable = Some(Token::new("s3cret").unwrap());
+        config.writable = true;
+        config.tokens = Tokens::One(Token::new("s3cret").unwrap());
         change(config);
     })
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use longhaul_core::event::{Event, JobId, JobTag, Observer};
 use longhaul_core::telemetry::Sample;
 use longhaul_core::units::Bytes;
-use longhaul_server::{Metrics, Telemetry, Token};
+use longhaul_server::{Metrics, Telemetry, Token, Tokens};
 
 use crate::site::{Site, noise};
 use crate::uploads::{Talk, head, writable_with};
@@ -29,8 +29,10 @@ fn samples_show_the_three_buffers_while_a_file_comes() {
     let observer: Arc<dyn Observer> = samples.clone();
     let job = JobTag::new(JobId::default(), "http://h/");
     let telemetry = Telemetry { job, observer, sample: Some(Duration::from_millis(2)) };
-    let writable =
-        |config: &mut longhaul_server::Config| config.writable = Some(Token::new("s3cret").unwrap());
+    let writable = |config: &mut longhaul_server::Config| {
+        config.writable = true;
+        config.tokens = Tokens::One(Token::new("s3cret").unwrap());
+    };
     let site = Site::observed(writable, Some(telemetry));
     let file = noise(24 << 20);
     let mut talk = Talk::to(&site);
@@ -57,9 +59,9 @@ fn samples_show_the_three_buffers_while_a_file_comes() {
 
 #[test]
 fn metrics_count_what_was_received() {
-    let site = writable_with(|config| config.metrics = Metrics::WithFiles);
+    let site = writable_with(|config| config.metrics = Metrics::At("127.0.0.1:0".parse().unwrap()));
     let of = |name: &str| -> u64 {
-        let page = site.get("/metrics", &[]).body;
+        let page = site.metrics_page();
         let line = page.lines().find(|line| line.starts_with(&format!("{name} "))).unwrap().to_owned();
         line.rsplit(' ').next().unwrap().parse().unwrap()
     };

@@ -1,4 +1,4 @@
-//! Starts an upload: checks token, name, lock and space, so that a refusal precedes the body.
+//! Starts an upload: checks name, lock and space, so that a refusal precedes the body.
 
 use std::ffi::OsStr;
 use std::io;
@@ -10,8 +10,8 @@ use std::time::SystemTime;
 use longhaul_core::checksum::Algorithm;
 use longhaul_core::identity::Identity;
 use longhaul_core::proto::http::{
-    Condition, ETag, ReplyHead, RequestBody, RequestHead, TargetError, TargetPath, UPLOAD_COMPLETE,
-    UPLOAD_LENGTH, UPLOAD_OFFSET, UPLOAD_RANGES, UploadId, Validator, Validators, held_ranges, upload_bool,
+    Condition, ETag, ReplyHead, RequestBody, RequestHead, TargetPath, UPLOAD_COMPLETE, UPLOAD_LENGTH,
+    UPLOAD_OFFSET, UPLOAD_RANGES, UploadId, Validator, Validators, held_ranges, upload_bool,
 };
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
@@ -27,11 +27,12 @@ use longhaul_engine::sink::writer::WriterChoice;
 use rustix::fs::FileType;
 
 use super::active::{PartFileLock, UploadLiveness};
+use super::command::{AddRange, AppendPart, UploadCommand, UploadOperation, WholeFile};
+use super::range_worker::InboundRange;
 use super::ranged::{HeldUpload, RangedLookup, RangedUpload};
-use super::receive::{self, AfterBody, BodyConnection, InboundUpload, UploadOutcome};
-use super::receive_range::InboundRange;
-use super::request::{AddRange, AppendPart, UploadOperation, WholeFile};
+use super::worker::{self, AfterBody, BodyConnection, InboundUpload, UploadOutcome};
 use super::{ActiveUploads, Uploads, collection, refusal};
+use crate::access::Grant;
 use crate::file_reply::entity_tag;
 use crate::reply::Reply;
 use crate::static_files::StaticFiles;
@@ -107,6 +108,7 @@ struct LockedPartFile {
 
 /// The file that an upload writes.
 struct UploadTarget {
+    grant: Grant,
     directory: Directory,
     name: Vec<u8>,
     /// Whether a file of this name exists.
@@ -117,34 +119,40 @@ struct UploadTarget {
 
 impl Uploads {
     /// Does everything that does not need the body; blocks on the disk.
-    pub(super) fn begin(&self, request: &RequestHead) -> Result<UploadStart, NotStarted> {
-        if !self.token.allows(request) {
-            return Err(refusal::unauthorized().into());
-        }
-        let path = TargetPath::parse(request.target()).map_err(|error| match error {
-            TargetError::Climbs => Reply::text(403, "nothing is written outside the served directory"),
-            error => Reply::text(400, &error.to_string()),
-        })?;
-        if request.method() == "MKCOL" {
-            return Ok(UploadStart::Answered(collection::make(&self.static_files, &path, request)));
-        }
-        let operation = UploadOperation::of(request, &path)?;
-        let target = UploadTarget::find(&self.static_files, &path)?;
-        if matches!(operation, UploadOperation::WholeFile(_)) {
-            target.check_match(request)?;
-        }
-        self.ranged.make_way(&target.path(), &operation)?;
-        match operation {
-            UploadOperation::AddRange(add) => self.add_range(&target, &add),
-            UploadOperation::Status(id) => Ok(UploadStart::Answered(target.status(id, &self.active)?)),
-            UploadOperation::Discard(id) => {
-                let reply = target.discard(id, &self.active)?;
-                self.ranged.has_locked(&target.path());
-                Ok(UploadStart::Answered(reply))
+    pub(super) fn start(&self, command: &UploadCommand) -> Result<UploadStart, NotStarted> {
+        let answered = |reply| Ok(UploadStart::Answered(reply));
+        match &command.operation {
+            UploadOperation::MakeDirectory => {
+                answered(collection::make(&self.static_files, &command.path, &command.request))
             }
-            UploadOperation::AppendPart(append) => self.append(target, append, request.body()),
-            UploadOperation::WholeFile(whole) => self.whole(target, whole),
+            UploadOperation::DeleteFile => answered(self.target(command)?.delete()?),
+            UploadOperation::AddRange(add) => self.add_range(&self.free_target(command)?, add),
+            UploadOperation::Status(id) => answered(self.free_target(command)?.status(*id, &self.active)?),
+            UploadOperation::Discard(id) => {
+                let target = self.free_target(command)?;
+                let reply = target.discard(*id, &self.active)?;
+                self.ranged.has_locked(&target.path());
+                answered(reply)
+            }
+            UploadOperation::AppendPart(append) => {
+                self.append(self.free_target(command)?, append.clone(), command.request.body())
+            }
+            UploadOperation::WholeFile(whole) => self.whole(self.free_target(command)?, whole.clone()),
         }
+    }
+
+    /// Finds what a command writes; compares it with the command's condition.
+    fn target(&self, command: &UploadCommand) -> Result<UploadTarget, Reply> {
+        let target = UploadTarget::find(&self.static_files, &command.path, &command.grant)?;
+        target.check_match(&command.request)?;
+        Ok(target)
+    }
+
+    /// The same, once no other upload of ranges holds the file.
+    fn free_target(&self, command: &UploadCommand) -> Result<UploadTarget, NotStarted> {
+        let target = self.target(command)?;
+        self.ranged.make_way(&target.path(), &command.operation)?;
+        Ok(target)
     }
 
     fn append(
@@ -160,7 +168,7 @@ impl Uploads {
         let prior = usable(part.journal(), id)?;
         let size = append.follows(prior.as_ref(), body).inspect_err(|_| part.abandon())?;
         let slot = self.slot().inspect_err(|_| part.abandon())?;
-        let journal = journal(id, size).inspect_err(|_| part.abandon())?;
+        let journal = journal(id, size, target.grant.holder.as_deref()).inspect_err(|_| part.abandon())?;
         let there = Some(ByteRange::with_len(0, append.offset)).filter(|range| !range.is_empty());
         let (committed, exists) = (there.into_iter().collect(), target.exists);
         let identity = part.identity().map_err(|source| OutputError::Create { path: target.path(), source });
@@ -169,7 +177,7 @@ impl Uploads {
             true => AfterBody::Finish {
                 digest: append.digest,
                 modified: append.modified,
-                replace: append.replace,
+                replace: append.replace && target.grant.may_replace,
                 takes_pieces: append.takes_pieces,
             },
             false => AfterBody::KeepPartial,
@@ -211,14 +219,14 @@ impl Uploads {
             return Err(refusal::other_length().into());
         }
         let slot = self.slot().inspect_err(|_| part.abandon())?;
-        let journal = journal(id, whole).inspect_err(|_| part.abandon())?;
+        let journal = journal(id, whole, target.grant.holder.as_deref()).inspect_err(|_| part.abandon())?;
         let committed = prior.map(|prior| prior.committed().clone()).unwrap_or_default();
         let identity = part.identity().map_err(|source| OutputError::Create { path: target.path(), source });
         let passing = self.digests.of((identity?, id), (&committed, whole), hash);
         let pipeline =
             Pipeline::new(part, Some(journal), Some(whole), committed, WriterChoice::Auto, self.pool())
                 .hashing(passing);
-        let writer = receive::reserve(&pipeline)?;
+        let writer = worker::reserve(&pipeline)?;
         let (pipeline, liveness) = (Arc::new(pipeline), Arc::new(UploadLiveness::default()));
         let entry = self.active.enter(&pipeline, &liveness);
         let held = HeldUpload { writer, slot, lock, entry };
@@ -235,6 +243,7 @@ impl Uploads {
             digest.as_ref().map(|digest| digest.algorithm).filter(|name| *name != Algorithm::Blake3);
         let pipeline = Pipeline::new(part, None, length, RangeSet::new(), WriterChoice::Auto, self.pool())
             .hashing_in_order(WantedDigests { whole: in_order, pieces: None }, None);
+        let replace = replace && target.grant.may_replace;
         let after = AfterBody::Finish { digest, modified, replace, takes_pieces: false };
         Ok(UploadStart::ready(InboundUpload::prepare(
             pipeline,
@@ -291,7 +300,7 @@ impl UploadStart {
 
 impl UploadTarget {
     /// Opens the directory below the root, and checks what exists under the name.
-    fn find(files: &StaticFiles, path: &TargetPath) -> Result<Self, Reply> {
+    fn find(files: &StaticFiles, path: &TargetPath, grant: &Grant) -> Result<Self, Reply> {
         let Some((name, above)) = path.names().split_last() else {
             return Err(Reply::text(409, "the root is a directory; name a file"));
         };
@@ -316,7 +325,7 @@ impl UploadTarget {
             Err(error) if error.kind() == io::ErrorKind::NotFound => (false, None),
             Err(error) => return Err(refusal::directory(&error)),
         };
-        Ok(Self { directory, name: name.clone(), exists, tag })
+        Ok(Self { grant: grant.clone(), directory, name: name.clone(), exists, tag })
     }
 
     fn path(&self) -> PathBuf {
@@ -327,7 +336,22 @@ impl UploadTarget {
         if self.exists && !replace {
             return Err(Reply::text(412, "there is a file of this name"));
         }
+        if self.exists && !self.grant.may_replace {
+            return Err(Reply::text(403, "the token does not permit to replace a file"));
+        }
         Ok(())
+    }
+
+    /// Deletes the file.
+    fn delete(&self) -> Result<Reply, Reply> {
+        if !self.exists {
+            return Err(Reply::text(404, "there is no such file"));
+        }
+        let removed = self.directory.remove(OsStr::from_bytes(&self.name));
+        match removed.and_then(|()| self.directory.sync()) {
+            Ok(()) => Ok(Reply::empty(ReplyHead::new(204))),
+            Err(error) => Err(refusal::directory(&error)),
+        }
     }
 
     /// Evaluates If-Match (RFC 9110, section 13.1.1).
@@ -344,12 +368,22 @@ impl UploadTarget {
         }
     }
 
-    fn open(&self, active: &Arc<ActiveUploads>) -> Result<LockedPartFile, OutputError> {
+    fn open(&self, active: &Arc<ActiveUploads>) -> Result<LockedPartFile, NotStarted> {
         let name = OsStr::from_bytes(&self.name);
         let failed = |source| OutputError::Create { path: self.path(), source };
         let part = PartFile::open_in(self.directory.try_clone().map_err(failed)?, name)?;
         let lock = active.lock_part(part.identity().map_err(failed)?);
-        lock.map(|lock| LockedPartFile { part, lock }).ok_or_else(|| OutputError::Busy(self.path()))
+        let lock = lock.ok_or(NotStarted::Busy)?;
+        let found = part.journal().map_err(|error| refusal::output(&error.into()))?;
+        let holder = found.sound().and_then(|journal| holder_of(&journal).map(str::to_owned));
+        // The only token of a server may write over every upload.
+        if self.grant.holder.is_some()
+            && holder.is_some()
+            && self.grant.holder.as_deref() != holder.as_deref()
+        {
+            return Err(refusal::of_another_token().into());
+        }
+        Ok(LockedPartFile { part, lock })
     }
 
     /// Opens the partial file for a part of an upload; cancels an older, silent connection of the same upload,
@@ -359,15 +393,12 @@ impl UploadTarget {
         id: UploadId,
         active: &Arc<ActiveUploads>,
     ) -> Result<LockedPartFile, NotStarted> {
-        let opened = match self.open(active) {
-            Err(OutputError::Busy(_)) if self.cancel_silent(id, active) => {
-                return Err(NotStarted::Superseding);
-            }
+        match self.open(active) {
+            Err(NotStarted::Busy) if self.cancel_silent(id, active) => Err(NotStarted::Superseding),
             // The other upload may have ended since.
-            Err(OutputError::Busy(_)) => self.open(active),
+            Err(NotStarted::Busy) => self.open(active),
             opened => opened,
-        };
-        Ok(opened?)
+        }
     }
 
     fn cancel_silent(&self, id: UploadId, active: &ActiveUploads) -> bool {
@@ -407,11 +438,20 @@ impl UploadTarget {
     }
 }
 
+/// Separates the name of the token from the upload's URL in a journal.
+const HOLDER: &str = ";token=";
+
 /// Makes the journal of an upload, with its ID as the URL and the validator.
-fn journal(id: UploadId, size: Bytes) -> Result<Journal, Reply> {
+fn journal(id: UploadId, size: Bytes, holder: Option<&str>) -> Result<Journal, Reply> {
     let (name, identity) = (url_of(id), identity_of(id));
     let identity = identity.ok_or_else(|| Reply::text(400, "the upload's name is no entity tag"))?;
-    Ok(Journal::new(size, vec![JournalSource::new(&name, name.clone(), identity)], None))
+    let shown = holder.map_or_else(|| name.clone(), |holder| format!("{name}{HOLDER}{holder}"));
+    Ok(Journal::new(size, vec![JournalSource::new(&name, shown, identity)], None))
+}
+
+/// Returns the name of the token that began an upload.
+fn holder_of(journal: &Journal) -> Option<&str> {
+    journal.sources().first().and_then(|source| source.url().split_once(HOLDER)).map(|(_, holder)| holder)
 }
 
 fn url_of(id: UploadId) -> String {
@@ -455,7 +495,7 @@ mod tests {
                 r#"{{"version":1,"url":"upload:{id}","url_digest":"{url_digest}","size":9,"validator":"\"{id}\"","committed":[[0,4]]}}"#
             )
         };
-        let own = journal(id, Bytes::new(9)).ok().unwrap();
+        let own = journal(id, Bytes::new(9), None).ok().unwrap();
         let own = String::from_utf8(own.encode(&RangeSet::new()).unwrap()).unwrap();
         let (_, rest) = own.split_once(r#""url_digest":""#).unwrap();
         let (url_digest, _) = rest.split_once('"').unwrap();

@@ -8,7 +8,7 @@ use longhaul_core::units::Bytes;
 
 use super::active::{ActiveUploads, UploadLiveness};
 use super::ranged::RangeClaim;
-use super::receive::{BodyConnection, BodyReceiver, BodyTarget, ReceiveError, UploadOutcome};
+use super::worker::{BodyConnection, BodyReceiver, BodyTarget, ReceiveError, UploadOutcome};
 use crate::reply::Reply;
 
 /// A range whose body can be received.
@@ -29,7 +29,7 @@ impl InboundRange {
     /// Receives the body; the reply says that it is received, not that it is on the device.
     pub(super) fn run(self, mut connection: BodyConnection) -> UploadOutcome {
         let mut received = Bytes::ZERO;
-        let body = self.receive(&mut connection, &mut received);
+        let body = self.write_body(&mut connection, &mut received);
         connection.body_received.store(body.is_ok(), Ordering::Relaxed);
         let reply = match (self.claim.upload.refusal(), body) {
             (Some(refused), _) => refused,
@@ -40,7 +40,7 @@ impl InboundRange {
         UploadOutcome { reply, received, body_read, inbox: connection.body.into_inbox() }
     }
 
-    fn receive(&self, connection: &mut BodyConnection, received: &mut Bytes) -> Result<(), ReceiveError> {
+    fn write_body(&self, connection: &mut BodyConnection, received: &mut Bytes) -> Result<(), ReceiveError> {
         let RangeClaim { upload, range, liveness, .. } = &self.claim;
         let inlet = upload.pipeline().inlet_to(upload.queue().ok_or(ReceiveError::Cancelled)?);
         let target = BodyTarget { range: *range, active: &self.active, liveness };

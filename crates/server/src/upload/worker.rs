@@ -270,13 +270,13 @@ impl<'a> BodyReceiver<'a> {
 
     /// Reads to the end of the body; bytes received before an error are written too.
     pub(super) fn run(mut self, received: &mut Bytes) -> Result<(), ReceiveError> {
-        let result = self.receive();
+        let result = self.fill_segments();
         self.flush();
         *received = self.delivery.total;
         result
     }
 
-    fn receive(&mut self) -> Result<(), ReceiveError> {
+    fn fill_segments(&mut self) -> Result<(), ReceiveError> {
         let end = self.target.range.end();
         while !self.stop.is_cancelled() {
             let read = if self.at == end {

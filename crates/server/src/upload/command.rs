@@ -13,6 +13,7 @@ use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 
 use super::repr_digest;
+use crate::access::{Grant, names_upload};
 use crate::reply::Reply;
 
 /// Header fields that must not be repeated.
@@ -32,6 +33,37 @@ pub(super) enum UploadOperation {
     Discard(UploadId),
     /// PUT: receive a whole file in one request.
     WholeFile(WholeFile),
+    /// DELETE without an upload: delete a file.
+    DeleteFile,
+    /// MKCOL: make a directory.
+    MakeDirectory,
+}
+
+/// An upload request, parsed and allowed.
+pub(crate) struct UploadCommand {
+    pub(super) request: RequestHead,
+    pub(super) path: TargetPath,
+    pub(super) grant: Grant,
+    pub(super) operation: UploadOperation,
+}
+
+impl UploadCommand {
+    /// Parses an allowed request.
+    pub(crate) fn parse(request: RequestHead, path: TargetPath, grant: Grant) -> Result<Self, Reply> {
+        let operation = UploadOperation::parse(&request, &path, grant.holder.as_deref())?;
+        Ok(Self { request, path, grant, operation })
+    }
+}
+
+/// Returns the ID of an upload within the server: two tokens never share one.
+fn upload_id(query: &str, holder: Option<&str>) -> Option<UploadId> {
+    let id = UploadId::of_query(query)?;
+    let Some(holder) = holder else { return Some(id) };
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(id.to_string().as_bytes()).update(holder.as_bytes());
+    let mut bits = [0; 16];
+    hasher.finalize_xof().fill(&mut bits);
+    Some(UploadId::new(bits))
 }
 
 /// A part of an upload.
@@ -87,14 +119,18 @@ impl UploadOperation {
             Self::Status(id) | Self::Discard(id) => Some(*id),
             Self::AppendPart(append) => Some(append.id),
             Self::AddRange(add) => Some(add.id),
-            Self::WholeFile(_) => None,
+            Self::WholeFile(_) | Self::DeleteFile | Self::MakeDirectory => None,
         }
     }
 
-    /// Parses the operation of a request's head.
-    pub(super) fn of(request: &RequestHead, path: &TargetPath) -> Result<Self, Reply> {
+    /// Parses the operation of a request's head, with the token of `holder`.
+    fn parse(request: &RequestHead, path: &TargetPath, holder: Option<&str>) -> Result<Self, Reply> {
         let bad = |why: &str| Err(Reply::text(400, why));
-        let id = path.query().and_then(UploadId::of_query);
+        let id = path.query().and_then(|query| upload_id(query, holder));
+        let names_upload = names_upload(request.target());
+        if request.method() == "MKCOL" {
+            return Ok(Self::MakeDirectory);
+        }
         // A repeated field is ambiguous.
         if let Some(name) = SINGLE_FIELDS.iter().find(|name| request.repeats(name)) {
             return bad(&format!("there may be one {name} only"));
@@ -102,6 +138,10 @@ impl UploadOperation {
         let replace = may_replace(request)?;
         match (request.method(), id) {
             ("PUT", _) => Self::whole(request, replace),
+            ("DELETE", None) if !names_upload && request.body() != RequestBody::None => {
+                bad("this request carries no body")
+            }
+            ("DELETE", None) if !names_upload => Ok(Self::DeleteFile),
             (_, None) => bad("an upload is named by ?upload= and 32 hexadecimal digits"),
             ("PATCH", Some(id)) => Self::append(request, id, replace),
             (_, Some(_)) if request.body() != RequestBody::None => bad("this request carries no body"),
@@ -192,11 +232,18 @@ impl AddRange {
     }
 }
 
-/// Returns whether an existing file may be replaced; refuses conditions other than `If-None-Match: *`, and `If-Match` of a PUT,
+/// Returns whether an existing file may be replaced; refuses conditions other than `If-None-Match: *`, and `If-Match` of a PUT or of a file's DELETE,
 /// which is compared with the file later.
 fn may_replace(request: &RequestHead) -> Result<bool, Reply> {
-    let unknown = || Reply::text(412, "writing knows the conditions If-None-Match: *, and for PUT If-Match");
-    let unknown_match = request.method() != "PUT" && request.header("if-match").is_some();
+    let unknown = || {
+        Reply::text(
+            412,
+            "writing knows the conditions If-None-Match: *, and for PUT and DELETE of files If-Match",
+        )
+    };
+    let compares =
+        matches!(request.method(), "PUT") || request.method() == "DELETE" && !names_upload(request.target());
+    let unknown_match = !compares && request.header("if-match").is_some();
     if unknown_match || request.header("if-unmodified-since").is_some() {
         return Err(unknown());
     }
@@ -241,7 +288,7 @@ mod tests {
         let text = format!("{first} HTTP/1.1\r\nHost: h\r\n{}\r\n\r\n", lines.join("\r\n"));
         let request = RequestHead::parse(text.as_bytes()).unwrap().unwrap().0;
         let path = TargetPath::parse(request.target()).unwrap();
-        UploadOperation::of(&request, &path).map_err(|reply| reply.status())
+        UploadOperation::parse(&request, &path, None).map_err(|reply| reply.status())
     }
 
     const PART: &str = "PATCH /f?upload=00112233445566778899aabbccddeeff";
@@ -300,7 +347,8 @@ mod tests {
             (PART, vec![TYPE, "Upload-Offset: 0", "Upload-Complete: ?1", "Repr-Digest: md5=:AA==:"], 400),
             ("PATCH /f", vec![TYPE], 400),
             ("PATCH /f?upload=0", vec![TYPE], 400),
-            ("DELETE /f", vec!["X: y"], 400),
+            ("DELETE /f?upload=", vec!["X: y"], 400),
+            ("DELETE /f", vec![chunked], 400),
             ("DELETE /f?upload=00112233445566778899aabbccddeeff", vec![chunked], 400),
             ("PUT /f", vec!["Content-Range: bytes 0-1/2"], 400),
             ("PUT /f", vec!["Content-Encoding: gzip"], 415),
@@ -318,6 +366,16 @@ mod tests {
         ] {
             assert_eq!(read(first, &lines), Err(status), "{first} {lines:?}");
         }
+    }
+
+    #[test]
+    fn uploads_of_two_tokens_are_two() {
+        let query = "upload=00112233445566778899aabbccddeeff";
+        let id = |holder| upload_id(query, holder).unwrap();
+        assert_eq!(id(None).to_string(), "00112233445566778899aabbccddeeff");
+        assert_eq!(id(Some("a")), id(Some("a")));
+        assert!(id(Some("a")) != id(Some("b")) && id(Some("a")) != id(None));
+        assert_eq!(upload_id("upload=0", Some("a")), None);
     }
 
     #[test]

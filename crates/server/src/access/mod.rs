@@ -1,0 +1,261 @@
+//! Decides whether a request is allowed, before it is routed: tokens, their rights and directories, credentials in clear.
+
+mod token;
+mod token_set;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use longhaul_core::proto::http::{ReplyHead, RequestHead, TargetError, TargetPath};
+
+use crate::reply::Reply;
+use crate::{ServeError, measurement};
+
+pub use token::{Token, TokenError};
+pub use token_set::WIDE_MODE;
+use token_set::{TokenEntry, TokenFile};
+
+/// The tokens of a server.
+#[derive(Debug, Clone, Default)]
+pub enum Tokens {
+    /// None: reading is public, nothing is written.
+    #[default]
+    None,
+    /// One, with all rights to the whole directory.
+    One(Token),
+    /// Those of a TOML file, which is read again when it changes (docs/uploads.md).
+    File(PathBuf),
+}
+
+/// What a token permits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Right {
+    /// To get files and listings.
+    Read,
+    /// To make files and directories.
+    Write,
+    /// To delete files, and to replace them.
+    Delete,
+}
+
+/// What a request needs of a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Need {
+    /// No token.
+    Nothing,
+    /// Any valid token.
+    AnyToken,
+    /// A token with this right to the target.
+    Right(Right),
+}
+
+/// What an allowed request may do besides what it asks for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Grant {
+    /// The token's name; `None` where the server has only one, or none was needed.
+    pub(crate) holder: Option<Arc<str>>,
+    /// Existing files may be replaced.
+    pub(crate) may_replace: bool,
+}
+
+/// The rules of a listening address.
+pub(crate) struct Access {
+    tokens: TokenStore,
+    writable: bool,
+    /// Measurements are allowed.
+    measures: bool,
+    /// Reading needs a token too.
+    guards_reading: bool,
+    allows_cleartext: bool,
+}
+
+enum TokenStore {
+    None,
+    One(TokenEntry),
+    File(Arc<TokenFile>),
+}
+
+/// The configuration of [`Access`].
+pub(crate) struct AccessRules<'a> {
+    pub(crate) tokens: &'a Tokens,
+    pub(crate) writable: bool,
+    pub(crate) measures: bool,
+    pub(crate) guards_reading: bool,
+    pub(crate) allows_cleartext: bool,
+}
+
+impl Access {
+    /// Reads the tokens.
+    pub(crate) fn new(rules: AccessRules<'_>) -> Result<Self, ServeError> {
+        let AccessRules { tokens, writable, measures, guards_reading, allows_cleartext } = rules;
+        let tokens = match tokens {
+            Tokens::None => TokenStore::None,
+            Tokens::One(token) => TokenStore::One(TokenEntry::with_all_rights(token.clone())),
+            Tokens::File(path) => TokenStore::File(Arc::new(TokenFile::read(path)?)),
+        };
+        Ok(Self { tokens, writable, measures, guards_reading, allows_cleartext })
+    }
+
+    /// Makes the rules of an address that is public and only read.
+    pub(crate) fn public() -> Self {
+        Self {
+            tokens: TokenStore::None,
+            writable: false,
+            measures: false,
+            guards_reading: false,
+            allows_cleartext: true,
+        }
+    }
+
+    /// Returns the file of tokens, which is to be followed.
+    pub(crate) fn token_file(&self) -> Option<Arc<TokenFile>> {
+        match &self.tokens {
+            TokenStore::File(file) => Some(Arc::clone(file)),
+            TokenStore::None | TokenStore::One(_) => None,
+        }
+    }
+
+    /// Returns whether files are written here.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Decides on a request for `path`; it is `exposed` where others may have read it on its way.
+    ///
+    /// # Errors
+    /// The reply: 401 without a valid token, 403 where the token does not permit the request, or credentials come in clear.
+    pub(crate) fn authorise(
+        &self,
+        request: &RequestHead,
+        path: &Result<TargetPath, TargetError>,
+        exposed: bool,
+        now: SystemTime,
+    ) -> Result<Grant, Reply> {
+        let need = self.need(request);
+        let has_tokens = !matches!(self.tokens, TokenStore::None);
+        let is_secret = need != Need::Nothing || request.header("authorization").is_some();
+        if exposed && has_tokens && is_secret && !self.allows_cleartext {
+            return Err(Reply::text(
+                403,
+                "credentials are not taken unencrypted: use https, or start the server with --allow-cleartext",
+            ));
+        }
+        if need == Need::Nothing {
+            return Ok(Grant::default());
+        }
+        let entry = self.presented(request).ok_or_else(unauthorized)?;
+        if entry.is_expired(now) {
+            return Err(unauthorized());
+        }
+        if let (Need::Right(right), Ok(path)) = (need, path)
+            && !entry.permits(right, path)
+        {
+            return Err(Reply::text(403, "the token does not permit this here"));
+        }
+        let may_replace = path.as_ref().is_ok_and(|path| entry.permits(Right::Delete, path));
+        Ok(Grant { holder: entry.name.clone(), may_replace })
+    }
+
+    /// Returns what a request needs.
+    fn need(&self, request: &RequestHead) -> Need {
+        match request.method() {
+            _ if self.measures && measurement::is_addressed(request) => match self.tokens {
+                TokenStore::None => Need::Nothing,
+                TokenStore::One(_) | TokenStore::File(_) => Need::AnyToken,
+            },
+            "PUT" | "PATCH" | "MKCOL" if self.writable => Need::Right(Right::Write),
+            "HEAD" | "DELETE" if self.writable && names_upload(request.target()) => Need::Right(Right::Write),
+            "DELETE" if self.writable => Need::Right(Right::Delete),
+            "GET" | "HEAD" if self.guards_reading => Need::Right(Right::Read),
+            _ => Need::Nothing,
+        }
+    }
+
+    /// Returns the token that a request shows.
+    fn presented(&self, request: &RequestHead) -> Option<Arc<TokenEntry>> {
+        let (scheme, shown) = request.header("authorization")?.split_once(' ')?;
+        let shown = Some(shown.trim()).filter(|_| scheme.eq_ignore_ascii_case("bearer"))?;
+        match &self.tokens {
+            TokenStore::None => None,
+            TokenStore::One(entry) => entry.token.is(shown).then(|| Arc::new(entry.clone())),
+            TokenStore::File(file) => file.find(shown),
+        }
+    }
+}
+
+/// Returns whether the query has an `upload` parameter, valid or not.
+pub(crate) fn names_upload(target: &str) -> bool {
+    target.split_once('?').is_some_and(|(_, query)| query.split('&').any(|pair| pair.starts_with("upload=")))
+}
+
+/// 401: the request lacks a valid token.
+fn unauthorized() -> Reply {
+    let head = ReplyHead::new(401).with("WWW-Authenticate", "Bearer");
+    Reply::explained(head, "this needs a valid token: Authorization: Bearer TOKEN")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn access(guards_reading: bool, allows_cleartext: bool) -> Access {
+        let tokens = &Tokens::One(Token::new("s3cret").unwrap());
+        Access::new(AccessRules { tokens, writable: true, measures: true, guards_reading, allows_cleartext })
+            .unwrap()
+    }
+
+    fn status(access: &Access, first: &str, line: &str, exposed: bool) -> u16 {
+        let text = format!("{first} HTTP/1.1\r\nHost: h\r\n{line}\r\n\r\n");
+        let request = RequestHead::parse(text.as_bytes()).unwrap().unwrap().0;
+        let path = TargetPath::parse(request.target());
+        access
+            .authorise(&request, &path, exposed, SystemTime::now())
+            .map_or_else(|reply| reply.status(), |_| 200)
+    }
+
+    #[test]
+    fn only_requests_with_the_token_are_allowed() {
+        let access = access(false, false);
+        assert_eq!(status(&access, "PUT /f", "Authorization: bearer  s3cret", false), 200);
+        assert_eq!(status(&access, "GET /f", "X: y", false), 200);
+        for line in [
+            "X: y",
+            "Authorization: Bearer",
+            "Authorization: Bearer ",
+            "Authorization: Bearer s3cre",
+            "Authorization: Bearer s3cret2",
+            "Authorization: Basic s3cret",
+            "Authorization: s3cret",
+        ] {
+            assert_eq!(status(&access, "PUT /f", line, false), 401, "{line}");
+        }
+    }
+
+    #[test]
+    fn token_may_guard_reading() {
+        let access = access(true, false);
+        for first in ["GET /f", "HEAD /f", "GET /"] {
+            assert_eq!(status(&access, first, "X: y", false), 401, "{first}");
+            assert_eq!(status(&access, first, "Authorization: Bearer s3cret", false), 200, "{first}");
+        }
+        assert_eq!(status(&access, "OPTIONS /f", "X: y", false), 200);
+    }
+
+    #[test]
+    fn credentials_in_clear_are_refused_unless_allowed() {
+        let token = "Authorization: Bearer s3cret";
+        let strict = access(false, false);
+        for (first, line) in [
+            ("PUT /f", token),
+            ("PUT /f", "X: y"),
+            ("GET /f", token),
+            ("GET /f", "Authorization: Basic YTpi"),
+        ] {
+            assert_eq!(status(&strict, first, line, true), 403, "{first} {line}");
+        }
+        assert_eq!(status(&strict, "GET /f", "X: y", true), 200);
+        assert_eq!(status(&access(false, true), "PUT /f", token, true), 200);
+    }
+}

@@ -1,0 +1,311 @@
+//! The file of tokens: read at the start, and again when it changes.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, SystemTime};
+
+use longhaul_core::proto::http::TargetPath;
+use serde::Deserialize;
+use toml::value::{Datetime, Offset};
+
+use super::Right;
+use super::token::Token;
+use crate::ServeError;
+use crate::file_state::{CHECK_INTERVAL, FileState};
+
+/// No file of tokens is larger; a device would never end.
+const LARGEST: u64 = 1 << 20;
+
+/// Permissions that let others than the owner change a file of tokens, or others than its group read it.
+pub const WIDE_MODE: u32 = 0o027;
+
+/// A token, and what it permits.
+#[derive(Clone)]
+pub(super) struct TokenEntry {
+    /// `None` for the only token of a server.
+    pub(super) name: Option<Arc<str>>,
+    pub(super) token: Token,
+    /// The directory that it is for, as names from the root down.
+    directory: Vec<Vec<u8>>,
+    rights: Vec<Right>,
+    expires: Option<SystemTime>,
+}
+
+/// The tokens of a file.
+pub(crate) struct TokenFile {
+    path: PathBuf,
+    current: RwLock<Vec<Arc<TokenEntry>>>,
+    /// The state of the file when it was last read, whether it was usable or not.
+    seen: RwLock<FileState>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenFile {
+    #[serde(default)]
+    token: Vec<WrittenToken>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenToken {
+    name: String,
+    token: String,
+    #[serde(default = "root")]
+    directory: String,
+    rights: Vec<Right>,
+    expires: Option<Datetime>,
+}
+
+fn root() -> String {
+    "/".to_owned()
+}
+
+impl TokenEntry {
+    /// Makes the only token of a server.
+    pub(super) fn with_all_rights(token: Token) -> Self {
+        let rights = vec![Right::Read, Right::Write, Right::Delete];
+        Self { name: None, token, directory: Vec::new(), rights, expires: None }
+    }
+
+    pub(super) fn permits(&self, right: Right, path: &TargetPath) -> bool {
+        self.rights.contains(&right) && path.names().starts_with(&self.directory)
+    }
+
+    pub(super) fn is_expired(&self, now: SystemTime) -> bool {
+        self.expires.is_some_and(|expires| expires <= now)
+    }
+
+    fn parse(written: WrittenToken) -> Result<Self, String> {
+        let WrittenToken { name, token, directory, rights, expires } = written;
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        if name.is_empty() || name.len() > 64 || !name.bytes().all(fits) {
+            return Err(format!("the name '{name}' must be 1 to 64 letters, digits and -._"));
+        }
+        let of = |why: &dyn std::fmt::Display| format!("token '{name}': {why}");
+        if !directory.starts_with('/') {
+            return Err(of(&"its directory must begin with /, the served directory"));
+        }
+        let directory: Vec<Vec<u8>> = directory
+            .split('/')
+            .filter(|name| !matches!(*name, "" | "."))
+            .map(|name| name.as_bytes().to_vec())
+            .collect();
+        if directory.iter().any(|name| name == b"..") {
+            return Err(of(&"its directory must not climb with '..'"));
+        }
+        if rights.is_empty() {
+            return Err(of(&"give it rights: read, write, delete"));
+        }
+        let token = Token::new(&token).map_err(|error| of(&error))?;
+        let expires =
+            expires.map(|at| instant(at).ok_or_else(|| of(&"expires must be as 2027-01-31T12:00:00Z")));
+        Ok(Self { name: Some(name.into()), token, directory, rights, expires: expires.transpose()? })
+    }
+}
+
+impl TokenFile {
+    pub(super) fn read(path: &Path) -> Result<Self, ServeError> {
+        let seen = RwLock::new(FileState::of(path));
+        let current = read(path).map_err(|reason| ServeError::Tokens { path: path.to_owned(), reason })?;
+        Ok(Self { path: path.to_owned(), current: RwLock::new(current), seen })
+    }
+
+    /// Returns the token with this text; looks at all tokens, so that the time does not tell which are there.
+    pub(super) fn find(&self, shown: &str) -> Option<Arc<TokenEntry>> {
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        current
+            .iter()
+            .fold(None, |found, entry| if entry.token.is(shown) { Some(Arc::clone(entry)) } else { found })
+    }
+
+    /// Reads the file again each time it has changed, until the task is aborted.
+    pub(crate) async fn follow(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(CHECK_INTERVAL).await;
+            let file = Arc::clone(&self);
+            let _ = tokio::task::spawn_blocking(move || file.renew()).await;
+        }
+    }
+
+    /// Reads the file where it has changed; one that cannot be used leaves the tokens in force.
+    fn renew(&self) {
+        let now = FileState::of(&self.path);
+        if *self.seen.read().unwrap_or_else(PoisonError::into_inner) == now {
+            return;
+        }
+        *self.seen.write().unwrap_or_else(PoisonError::into_inner) = now;
+        let path = self.path.display();
+        match read(&self.path) {
+            Ok(fresh) => {
+                let count = fresh.len();
+                *self.current.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+                tracing::info!(%path, count, "the changed tokens are in force");
+            }
+            Err(why) => tracing::warn!(%path, %why, "the tokens cannot be read: the old ones stay in force"),
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<Arc<TokenEntry>>, String> {
+    // Before it is opened: a pipe would wait for its other end.
+    if !std::fs::metadata(path).map_err(|error| error.to_string())?.is_file() {
+        return Err("it is no regular file".to_owned());
+    }
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    let mode = file.metadata().map_err(|error| error.to_string())?.mode();
+    if mode & WIDE_MODE != 0 {
+        return Err(format!("other users may read or change it (mode {:o}): chmod 600 it", mode & 0o777));
+    }
+    let mut text = String::new();
+    file.take(LARGEST + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    if text.len() as u64 > LARGEST {
+        return Err("it is too large".to_owned());
+    }
+    parse(&text)
+}
+
+fn parse(text: &str) -> Result<Vec<Arc<TokenEntry>>, String> {
+    // The error's own text would quote the line, and so a token.
+    let written: WrittenFile = toml::from_str(text).map_err(|error| {
+        let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
+        let message = if error.message().contains('`') {
+            error.message()
+        } else {
+            "it is not TOML as in docs/uploads.md"
+        };
+        format!("line {line}: {message}")
+    })?;
+    let entries: Vec<TokenEntry> =
+        written.token.into_iter().map(TokenEntry::parse).collect::<Result<_, _>>()?;
+    if entries.is_empty() {
+        return Err("it holds no [[token]]".to_owned());
+    }
+    for (at, entry) in entries.iter().enumerate() {
+        let name = entry.name.as_deref().unwrap_or_default();
+        if entries[..at].iter().any(|other| other.name == entry.name) {
+            return Err(format!("the name '{name}' is there twice"));
+        }
+        if entries[..at].iter().any(|other| other.token == entry.token) {
+            return Err(format!("the token of '{name}' is there twice"));
+        }
+    }
+    Ok(entries.into_iter().map(Arc::new).collect())
+}
+
+/// Returns the point in time of a date with time and offset.
+fn instant(at: Datetime) -> Option<SystemTime> {
+    let (date, time) = (at.date?, at.time?);
+    let minutes = match at.offset? {
+        Offset::Z => 0,
+        Offset::Custom { minutes } => i64::from(minutes),
+    };
+    let month = time::Month::try_from(date.month).ok()?;
+    let date = time::Date::from_calendar_date(i32::from(date.year), month, date.day).ok()?;
+    let time = time::Time::from_hms(time.hour, time.minute, time.second.min(59)).ok()?;
+    let since = date.with_time(time).assume_utc().unix_timestamp() - minutes * 60;
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(u64::try_from(since).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    const TWO: &str = r#"
+        [[token]]
+        name = "backup"
+        token = "one"
+        directory = "/incoming/"
+        rights = ["write"]
+        expires = 2027-01-01T01:00:00+01:00
+
+        [[token]]
+        name = "reader"
+        token = "two"
+        rights = ["read", "delete"]
+    "#;
+
+    #[test]
+    fn tokens_have_directory_rights_and_expiry() {
+        let entries = parse(TWO).unwrap();
+        let path = |text: &str| TargetPath::parse(text).unwrap();
+        let (backup, reader) = (&entries[0], &entries[1]);
+        assert!(backup.permits(Right::Write, &path("/incoming/a/b")));
+        for other in ["/", "/incoming2/f", "/f"] {
+            assert!(!backup.permits(Right::Write, &path(other)), "{other}");
+        }
+        assert!(!backup.permits(Right::Read, &path("/incoming/f")));
+        assert!(reader.permits(Right::Read, &path("/")) && !reader.permits(Right::Write, &path("/f")));
+        let year = SystemTime::UNIX_EPOCH + Duration::from_secs(1_798_761_600);
+        assert!(backup.is_expired(year) && !backup.is_expired(year - Duration::from_secs(1)));
+        assert!(!reader.is_expired(year));
+    }
+
+    #[test]
+    fn files_that_cannot_be_used_are_refused_without_quoting_a_token() {
+        for (text, why) in [
+            ("", "no [[token]]"),
+            ("[[token]]\nname = \"a\"\n", "missing field"),
+            ("[[token]]\nname = \"a\"\ntoken = \"s3cret\nrights = []\n", "line 3"),
+            ("[[token]]\nname = \"a\"\ntoken = \"s3cret\"\nrights = [\"all\"]\n", "all"),
+            ("[[token]]\nname = \"a\"\ntoken = \"s3cret\"\nrights = []\n", "rights"),
+            ("[[token]]\nname = \"a b\"\ntoken = \"s3cret\"\nrights = [\"read\"]\n", "name"),
+            ("[[token]]\nname = \"a\"\ntoken = \"two words\"\nrights = [\"read\"]\n", "letters"),
+            ("[[token]]\nname = \"a\"\ntoken = \"s3cret\"\nrights = [\"read\"]\nright = 1\n", "right"),
+            (
+                "[[token]]\nname = \"a\"\ntoken = \"s3cret\"\nrights = [\"read\"]\nexpires = 2027-01-01\n",
+                "expires",
+            ),
+            (
+                "[[token]]\nname = \"a\"\ntoken = \"s3cret\"\nrights = [\"read\"]\ndirectory = \"/a/../..\"\n",
+                "climb",
+            ),
+            (
+                "[[token]]\nname = \"a\"\ntoken = \"s3cret\"\nrights = [\"read\"]\ndirectory = \"a\"\n",
+                "begin with /",
+            ),
+            (&TWO.replace("reader", "backup"), "twice"),
+            (&TWO.replace("two", "one"), "twice"),
+        ] {
+            let Err(found) = parse(text) else { panic!("{text}") };
+            assert!(found.contains(why) && !found.contains("s3cret"), "{text}: {found}");
+        }
+    }
+
+    #[test]
+    fn changed_file_is_used_and_a_broken_or_wide_one_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tokens");
+        let write = |text: &str, mode: u32| {
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        };
+        write(TWO, 0o604);
+        assert!(
+            matches!(TokenFile::read(&path), Err(ServeError::Tokens { reason, .. }) if reason.contains("chmod"))
+        );
+        write(TWO, 0o640);
+        let file = TokenFile::read(&path).unwrap();
+        let known = |shown: &str| {
+            file.renew();
+            file.find(shown).is_some()
+        };
+        assert!(known("one") && known("two") && !known("three"));
+        write(&TWO.replace("two", "three"), 0o600);
+        assert!(known("three") && !known("two"));
+        write("[[token]]\nbroken", 0o600);
+        assert!(known("three"), "broken");
+        write(TWO, 0o644);
+        assert!(known("three") && !known("two"), "wide");
+        fs::remove_file(&path).unwrap();
+        assert!(known("three"), "missing");
+        write(TWO, 0o600);
+        assert!(known("two") && !known("three"));
+    }
+}

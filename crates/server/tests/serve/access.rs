@@ -1,0 +1,203 @@
+//! Several tokens, each with a directory, rights and an expiry; a token for reading; files that are deleted.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+use longhaul_server::{Config, ServeError, Server, Token, Tokens};
+
+use crate::site::{Answer, Site};
+use crate::uploads::{ID, Talk, content, names, resource};
+
+const TOKENS: &str = r#"
+    [[token]]
+    name = "ann"
+    token = "anns"
+    rights = ["read", "write", "delete"]
+
+    [[token]]
+    name = "bob"
+    token = "bobs"
+    rights = ["read", "write", "delete"]
+
+    [[token]]
+    name = "drop"
+    token = "drops"
+    directory = "/in"
+    rights = ["write"]
+
+    [[token]]
+    name = "old"
+    token = "olds"
+    rights = ["read", "write", "delete"]
+    expires = 2020-01-01T00:00:00Z
+"#;
+
+/// A writable server with [`TOKENS`], and the directory that holds their file.
+fn site(change: impl FnOnce(&mut Config)) -> (Site, tempfile::TempDir) {
+    let beside = tempfile::tempdir().unwrap();
+    let path = beside.path().join("tokens");
+    fs::write(&path, TOKENS).unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    let site = Site::with(|config| {
+        config.writable = true;
+        config.tokens = Tokens::File(path);
+        change(config);
+    });
+    fs::create_dir(site.dir.path().join("in")).unwrap();
+    (site, beside)
+}
+
+fn ask(site: &Site, token: &str, method: &str, target: &str, lines: &[&str], body: &str) -> Answer {
+    let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
+    let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
+    let head = format!("{method} {target} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {token}\r\n");
+    Talk::to(site).ask(&format!("{head}{lines}{length}\r\n"), body.as_bytes())
+}
+
+fn put(site: &Site, token: &str, target: &str, body: &str) -> u16 {
+    ask(site, token, "PUT", target, &[], body).status
+}
+
+/// Sends five of nine bytes of an upload.
+fn begin(site: &Site, token: &str, target: &str) -> u16 {
+    let lines = [
+        "Content-Type: application/partial-upload",
+        "Upload-Offset: 0",
+        "Upload-Length: 9",
+        "Upload-Complete: ?0",
+    ];
+    ask(site, token, "PATCH", target, &lines, "12345").status
+}
+
+#[test]
+fn token_permits_its_rights_in_its_directory() {
+    let (site, _beside) = site(|_| {});
+    assert_eq!((put(&site, "drops", "/in/f", "first"), put(&site, "drops", "/f", "x")), (201, 403));
+    assert_eq!(put(&site, "drops", "/in/f", "again"), 403, "without the right to delete nothing is replaced");
+    assert_eq!(ask(&site, "drops", "DELETE", "/in/f", &[], "").status, 403);
+    assert_eq!(ask(&site, "drops", "MKCOL", "/in/d", &[], "").status, 201);
+    assert_eq!((put(&site, "olds", "/f", "x"), put(&site, "none", "/f", "x")), (401, 401));
+    assert_eq!(put(&site, "anns", "/in/f", "other"), 204);
+    assert_eq!(content(&site, "in/f"), b"other");
+    assert_eq!(site.get("/in/f", &[]).body, "other", "reading needs no token");
+}
+
+#[test]
+fn file_is_deleted_by_a_token_with_the_right() {
+    let (site, _beside) = site(|_| {});
+    assert_eq!(put(&site, "anns", "/f", "content"), 201);
+    let delete = |target: &str, lines: &[&str]| ask(&site, "bobs", "DELETE", target, lines, "").status;
+    assert_eq!((delete("/none", &[]), delete("/in", &[]), delete("/../f", &[])), (404, 409, 403));
+    assert_eq!(delete("/f", &["If-Match: \"other\""]), 412);
+    assert_eq!(names(&site), ["f", "in"]);
+    assert_eq!((delete("/f", &[]), delete("/f", &[])), (204, 404));
+    assert_eq!(names(&site), ["in"]);
+}
+
+#[test]
+fn reading_may_need_a_token() {
+    let (site, _beside) = site(|config| config.require_token = true);
+    site.write("f", b"content");
+    for target in ["/f", "/", "/none"] {
+        let refused = site.get(target, &[]);
+        assert_eq!((refused.status, refused.header("www-authenticate")), (401, Some("Bearer")), "{target}");
+        assert_eq!(site.get(target, &["Authorization: Bearer olds"]).status, 401, "{target}");
+        assert_eq!(site.get(target, &["Authorization: Bearer drops"]).status, 403, "{target}");
+    }
+    assert_eq!(site.get("/f", &["Authorization: Bearer anns"]).body, "content");
+    assert_eq!(site.get("/", &["Authorization: Bearer anns"]).status, 200);
+}
+
+#[test]
+fn paused_upload_of_another_token_is_neither_seen_nor_restarted() {
+    let (site, _beside) = site(|_| {});
+    let url = resource("f", ID);
+    let other = resource("f", longhaul_core::proto::http::UploadId::new([1; 16]));
+    assert_eq!(begin(&site, "anns", &url), 204);
+    let kept = content(&site, "f.longhaul-journal");
+    let status = |token: &str| ask(&site, token, "HEAD", &url, &[], "");
+    // The same ID names another upload for another token.
+    for target in [&url, &other] {
+        assert_eq!(begin(&site, "bobs", target), 423, "{target}");
+    }
+    assert_eq!(put(&site, "bobs", "/f", "x"), 423);
+    assert_eq!((status("bobs").status, ask(&site, "bobs", "DELETE", &url, &[], "").status), (404, 404));
+    let ranged =
+        ["Content-Type: application/partial-upload", "Content-Range: bytes 5-8/9", "Upload-Complete: ?0"];
+    assert_eq!(ask(&site, "bobs", "PATCH", &url, &ranged, "6789").status, 423);
+    assert_eq!(content(&site, "f.longhaul-journal"), kept);
+    let mine = status("anns");
+    assert_eq!((mine.status, mine.header("upload-offset")), (204, Some("5")));
+    // The token's own holder may start over with another ID.
+    assert_eq!(begin(&site, "anns", &other), 204);
+    assert_eq!(status("anns").status, 404);
+}
+
+#[test]
+fn ranges_of_two_tokens_do_not_mix() {
+    let (site, _beside) = site(|_| {});
+    let url = resource("f", ID);
+    let range = |token: &str, range: &str, body: &str| {
+        let range = format!("Content-Range: bytes {range}/9");
+        let lines = ["Content-Type: application/partial-upload", &range, "Upload-Complete: ?0"];
+        ask(&site, token, "PATCH", &url, &lines, body).status
+    };
+    assert_eq!(range("anns", "0-4", "12345"), 202);
+    assert_eq!(range("bobs", "5-8", "6789"), 423);
+    assert_eq!(range("anns", "5-8", "6789"), 202);
+    let last = [
+        "Content-Type: application/partial-upload",
+        "Upload-Offset: 9",
+        "Upload-Complete: ?1",
+        "Content-Length: 0",
+    ];
+    assert_eq!(ask(&site, "anns", "PATCH", &url, &last, "").status, 201);
+    assert_eq!(content(&site, "f"), b"123456789");
+}
+
+#[test]
+fn changed_tokens_are_in_force_without_a_restart() {
+    let (site, beside) = site(|_| {});
+    let path = beside.path().join("tokens");
+    fs::write(&path, TOKENS.replace("bobs", "new")).unwrap();
+    let until = Instant::now() + Duration::from_secs(10);
+    while put(&site, "new", "/in/g", "x") == 401 {
+        assert!(Instant::now() < until, "the new token is not taken");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(put(&site, "bobs", "/in/h", "x"), 401);
+    fs::write(&path, "broken").unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(put(&site, "new", "/in/i", "x"), 201, "a broken file leaves the tokens in force");
+}
+
+#[test]
+fn tokens_that_cannot_be_read_keep_the_server_from_starting() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tokens");
+    let bind = || {
+        let mut config = Config::new(dir.path(), "127.0.0.1:0".parse().unwrap());
+        config.tokens = Tokens::File(path.clone());
+        Server::bind(config).err().unwrap()
+    };
+    assert!(matches!(bind(), ServeError::Tokens { .. }), "missing");
+    fs::write(&path, TOKENS).unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+    assert!(bind().to_string().contains("chmod 600"));
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    fs::write(&path, "[[token]]\nname = 1\n").unwrap();
+    assert!(bind().to_string().contains("line 2"));
+}
+
+#[test]
+fn one_token_writes_over_uploads_of_every_token() {
+    let (site, _beside) = site(|_| {});
+    assert_eq!(begin(&site, "anns", &resource("f", ID)), 204);
+    let mut config = Config::new(site.dir.path(), "127.0.0.1:0".parse().unwrap());
+    config.writable = true;
+    config.tokens = Tokens::One(Token::new("s3cret").unwrap());
+    let single = Site::of(config);
+    assert_eq!(put(&single, "s3cret", "/f", "whole"), 201);
+    assert_eq!(names(&site), ["f", "in"]);
+}
