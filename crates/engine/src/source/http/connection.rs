@@ -121,7 +121,12 @@ impl Connection {
             unfinished: Unfinished::default(),
             early: None,
             body: Body::Ended,
-            persistence: Persistence { reusable: true, has_answered: false, has_waited: false, timeout: None },
+            persistence: Persistence {
+                reusable: true,
+                has_answered: false,
+                has_waited: false,
+                timeout: None,
+            },
         }
     }
 

@@ -97,8 +97,7 @@ impl EarlyConnections {
             if left.is_zero() {
                 return None;
             }
-            (all, _) =
-                self.changed.wait_timeout(all, left.min(tick)).unwrap_or_else(PoisonError::into_inner);
+            (all, _) = self.changed.wait_timeout(all, left.min(tick)).unwrap_or_else(PoisonError::into_inner);
         }
         None
     }
