@@ -4,11 +4,13 @@ import { api, isFirefox, text } from "./browser_api";
 import { BurstGuard } from "./burst_guard";
 import { watchChromiumDownloads } from "./chromium_downloads";
 import { DeadLinks } from "./dead_links";
+import { EarlyConnection } from "./early_connection";
 import { watchFirefoxDownloads } from "./firefox_downloads";
 import { HostError, type HostRequest, type Transfer } from "./messages";
 import { NativeHost } from "./native_host";
 import { Notices } from "./notices";
 import { RequestLog } from "./request_log";
+import { watchSettings } from "./settings";
 import { Takeover } from "./takeover";
 
 const notices = new Notices();
@@ -22,7 +24,9 @@ const guard = new BurstGuard();
 const deadLinks = new DeadLinks();
 const takeover = new Takeover(host, log, guard, deadLinks, notices);
 
+watchSettings();
 log.listen();
+new EarlyConnection(host).listen();
 if (isFirefox) watchFirefoxDownloads(takeover);
 else watchChromiumDownloads(takeover, log);
 

@@ -6,34 +6,96 @@ import type { Download } from "./rules";
 
 /** How long a replacement is waited for, milliseconds. */
 const MAX_WAIT = 15 * 60_000;
+/** Transfers whose cookie store is remembered. */
+const MAX_STORES = 500;
+/** The stores of private windows: Firefox's, Chromium's. */
+const PRIVATE_STORES = ["firefox-private", "1"];
 
-interface Awaited {
+/** What the next matching download is compared with. */
+export interface Awaited {
   transfer: number;
   name: string;
   size: number | null;
+  /** The hosts of the link and of its page. */
+  hosts: string[];
+  /** The cookie store of the first download; undefined where it is not known, as for a transfer that the browser did not add. */
+  store: string | undefined;
   at: number;
 }
 
+/** A download that may continue a transfer. */
+export interface Candidate extends Download {
+  /** The page that it was started from; "" where that is not known. */
+  page: string;
+  cookieStore: string | undefined;
+}
+
+/** Returns whether a download continues the awaited transfer: another identity's or another site's file of that size does not. */
+export function isReplacement(awaited: Awaited, candidate: Candidate, now: number): boolean {
+  if (now - awaited.at > MAX_WAIT) return false;
+  if (awaited.store !== undefined && awaited.store !== candidate.cookieStore) return false;
+  if (![candidate.url, candidate.page].some((url) => awaited.hosts.includes(hostOf(url)))) return false;
+  return awaited.size !== null && candidate.size !== null
+    ? awaited.size === candidate.size
+    : awaited.name === candidate.name;
+}
+
 export class DeadLinks {
-  /** Opens the page that the transfer's link came from, and waits for the next matching download. */
-  async open(transfer: Transfer): Promise<void> {
-    const awaited: Awaited = { transfer: transfer.id, name: transfer.name, size: transfer.size, at: Date.now() };
-    await api.storage.session.set({ awaited });
-    const url = transfer.page_url ?? transfer.urls[0];
-    if (url && /^https?:/i.test(url)) await api.tabs.create({ url });
+  /** Remembers from which cookie store a transfer was started: its link is refreshed there. */
+  async remember(transfer: Transfer, store: string | undefined): Promise<void> {
+    if (store === undefined) return;
+    const stores = (await loadStores()).filter((one) => one.transfer !== transfer.id);
+    stores.push({ transfer: transfer.id, name: transfer.name, store });
+    await api.storage.local.set({ stores: stores.slice(-MAX_STORES) });
   }
 
-  /** Returns the transfer that the download continues: it has the size, and the name where the size is not known. */
-  async match(download: Download): Promise<number | null> {
+  /** Opens the page that the transfer's link came from, in the same cookie store, and waits for the next matching download. */
+  async open(transfer: Transfer): Promise<void> {
+    // An agent whose queue is new counts anew: the name tells its transfers from those of before.
+    const known = (await loadStores()).find((one) => one.transfer === transfer.id && one.name === transfer.name);
+    const url = transfer.page_url ?? transfer.urls[0] ?? "";
+    const awaited: Awaited = {
+      transfer: transfer.id, name: transfer.name, size: transfer.size, store: known?.store, at: Date.now(),
+      hosts: [url, ...transfer.urls].map(hostOf).filter(Boolean),
+    };
+    await api.storage.session.set({ awaited });
+    if (/^https?:/i.test(url)) await openPage(url, known?.store);
+  }
+
+  /** Returns the transfer that the download continues. */
+  async match(candidate: Candidate): Promise<number | null> {
     const { awaited } = (await api.storage.session.get("awaited")) as { awaited?: Awaited };
-    if (!awaited || Date.now() - awaited.at > MAX_WAIT) return null;
-    const matches = awaited.size !== null && download.size !== null
-      ? awaited.size === download.size
-      : awaited.name === download.name;
-    return matches ? awaited.transfer : null;
+    return awaited && isReplacement(awaited, candidate, Date.now()) ? awaited.transfer : null;
   }
 
   async forget(): Promise<void> {
     await api.storage.session.remove("awaited");
   }
+}
+
+interface StoreOf {
+  transfer: number;
+  name: string;
+  store: string;
+}
+
+async function loadStores(): Promise<StoreOf[]> {
+  const { stores } = (await api.storage.local.get("stores")) as { stores?: StoreOf[] };
+  return stores ?? [];
+}
+
+/** Opens a page with the cookies of `store`; fails where its container has been removed, rather than as another identity. */
+async function openPage(url: string, store: string | undefined): Promise<void> {
+  if (store !== undefined && PRIVATE_STORES.includes(store)) {
+    await api.windows.create({ url, incognito: true });
+    return;
+  }
+  const place = store?.startsWith("firefox-") ? { url, cookieStoreId: store } : { url };
+  // A private window takes no tabs of other stores.
+  if ((await api.windows.getLastFocused()).incognito) await api.windows.create({ ...place, incognito: false });
+  else await api.tabs.create(place);
+}
+
+function hostOf(url: string): string {
+  return URL.canParse(url) ? new URL(url).hostname : "";
 }

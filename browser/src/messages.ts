@@ -35,6 +35,8 @@ export interface TransferRequest {
 /** A request to the host, without its number. */
 export type HostRequest =
   | { type: "hello" }
+  /** Connects to the server of a link that may be offered. */
+  | { type: "connect"; url: string }
   /** Starts a transfer if its server answers as the browser was answered; refused otherwise, and nothing is kept. */
   | { type: "offer"; request: TransferRequest }
   | { type: "add"; request: TransferRequest }

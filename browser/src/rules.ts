@@ -54,6 +54,15 @@ export function isSaved(disposition: string, mediaType: string): boolean {
   return /^\s*attachment/i.test(disposition) || (mediaType !== "" && !SHOWN.test(mediaType));
 }
 
+/** Endings of names that lead to pages and to what browsers show. */
+const SHOWN_NAME = /\.(html?|xhtml|php\d?|aspx?|jsp|cgi|do|js|css|json|xml|txt|md|pdf|svg|png|jpe?g|gif|webp|avif|ico|mp3|m4a|ogg|wav|mp4|webm|com|org|net)$/i;
+
+/** Returns whether the answer to a request for `url` is likely to be saved, by the ending of its name: `.iso`, `.tar.gz`, `.nc`. */
+export function looksSaved(url: string): boolean {
+  const name = fileName("", url);
+  return /\.(?=[a-z0-9]*[a-z])[a-z0-9]{2,8}$/i.test(name) && !SHOWN_NAME.test(name);
+}
+
 /** Returns the file name of a Content-Disposition field or of the URL's path, without any folder; "" where there is none. */
 export function fileName(disposition: string, url: string): string {
   const extended = /filename\*\s*=\s*utf-8'[^']*'([^;\s]+)/i.exec(disposition)?.[1];

@@ -31,9 +31,25 @@ export const DEFAULTS: Settings = {
   notify: true,
 };
 
-export async function loadSettings(): Promise<Settings> {
+/** The settings once they are read, which takes tens of milliseconds the first time. */
+let known: Promise<Settings> | undefined;
+
+export function loadSettings(): Promise<Settings> {
+  known ??= read();
+  return known;
+}
+
+async function read(): Promise<Settings> {
   const stored = await api.storage.local.get("settings");
   return { ...DEFAULTS, ...(stored["settings"] as Partial<Settings> | undefined) };
+}
+
+/** Has settings that another page saves take effect; must be called while the background script starts. */
+export function watchSettings(): void {
+  api.storage.local.onChanged.addListener((changes) => {
+    if ("settings" in changes) known = undefined;
+  });
+  void loadSettings();
 }
 
 export async function saveSettings(settings: Settings): Promise<void> {

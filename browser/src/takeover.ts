@@ -33,11 +33,12 @@ export class Takeover {
     const logged = this.log.find(offer.url, offer.cookieStore) ?? this.log.find(offer.requested, offer.cookieStore);
     if (logged && logged.method !== "GET") return false;
     const request = await this.request(offer, logged);
-    const dead = await this.deadLinks.match(offer);
+    const dead = await this.deadLinks.match({ ...offer, page: logged?.page ?? "" });
     if (dead !== null) return this.refresh(dead, request);
     if (reason !== null || !this.admitted(logged?.page || offer.url)) return false;
     try {
-      await this.host.request<Transfer>({ type: "offer", request });
+      const transfer = await this.host.request<Transfer>({ type: "offer", request });
+      await this.deadLinks.remember(transfer, offer.cookieStore);
       return true;
     } catch (error) {
       await this.refused(error, offer);
@@ -53,7 +54,8 @@ export class Takeover {
     try {
       const request = await this.request(offer, null);
       if (page) Object.assign(request, { referrer: page, page_url: page });
-      await this.host.request<Transfer>({ type: "add", request });
+      const { transfers } = await this.host.request<{ transfers: Transfer[] }>({ type: "add", request });
+      if (transfers[0]) await this.deadLinks.remember(transfers[0], cookieStore);
     } catch (error) {
       await this.notices.failed(error);
     }

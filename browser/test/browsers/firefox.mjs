@@ -107,13 +107,35 @@ export class Firefox {
     await this.#inChrome(`
       const { ContextualIdentityService } = ChromeUtils.importESModule("resource://gre/modules/ContextualIdentityService.sys.mjs");
       const { userContextId } = ContextualIdentityService.create("work", "briefcase", "orange");
-      const { gBrowser } = Services.wm.getMostRecentWindow("navigator:browser");
+      const { PrivateBrowsingUtils } = ChromeUtils.importESModule("resource://gre/modules/PrivateBrowsingUtils.sys.mjs");
+      const windows = [...Services.wm.getEnumerator("navigator:browser")];
+      // A private window has no containers.
+      const { gBrowser } = windows.find((window) => !PrivateBrowsingUtils.isWindowPrivate(window));
       const triggeringPrincipal = Services.scriptSecurityManager.createContentPrincipal(Services.io.newURI(${JSON.stringify(url)}), { userContextId });
       gBrowser.selectedTab = gBrowser.addTab(${JSON.stringify(url)}, { userContextId, triggeringPrincipal });`);
     let fresh;
     while (!(fresh = (await this.tabs()).find((tab) => !before.includes(tab)))) await new Promise((resolve) => setTimeout(resolve, 50));
     await this.switchTo(fresh);
     await this.#until(`return document.readyState === "complete" && location.href !== "about:blank"`);
+  }
+
+  /** Chooses the extension's entry in the context menu of a link. */
+  async chooseInContextMenu(selector) {
+    const { value } = await this.#send("WebDriver:FindElement", { using: "css selector", value: selector });
+    const actions = [
+      { type: "pointerMove", origin: value, x: 0, y: 0 }, { type: "pointerDown", button: 2 }, { type: "pointerUp", button: 2 },
+    ];
+    await this.#send("WebDriver:PerformActions", { actions: [{ type: "pointer", id: "mouse", actions }] });
+    await this.#inChrome(`
+      const { setTimeout } = ChromeUtils.importESModule("resource://gre/modules/Timer.sys.mjs");
+      const menus = [...Services.wm.getEnumerator("navigator:browser")].map((window) => window.document.getElementById("contentAreaContextMenu"));
+      for (let tries = 0; tries < 100; tries += 1) {
+        const menu = menus.find((menu) => menu.state === "open");
+        const entry = menu?.querySelector("menuitem[id*='menuitem-_add']");
+        if (entry) return menu.activateItem(entry);
+        await new Promise((resolve) => setTimeout(resolve, 50));
+      }
+      throw new Error("no context menu with the extension's entry");`);
   }
 
   async tabs() {

@@ -5,12 +5,15 @@ import { readdir } from "node:fs/promises";
 import path from "node:path";
 import { test } from "node:test";
 
+import { Ftp } from "./ftp.mjs";
 import { eventually, inEachBrowser } from "./session.mjs";
 
 /** Downloads of the page that starts many; the rule for 10,000 has a unit test. */
 const BURST = Number(process.env.BURST ?? 60);
 /** How many of them are taken over without a question (burst_guard.ts). */
 const FREE = 30;
+/** Chromium has no containers, and its context menu is a window of the desktop, which no remote control reaches. */
+const ONLY_FIREFOX = (session) => session.name !== "firefox" && "only Firefox";
 
 inEachBrowser((session) => {
   test("page is reloaded while its download runs: the transfer goes on, and none is added", async () => {
@@ -47,11 +50,58 @@ inEachBrowser((session) => {
     await session.expectTaken("guarded.bin");
   });
 
-  test("container: its own cookie is sent", { skip: session.name !== "firefox" && "Chromium has no containers" }, async () => {
+  test("container: its own cookie is sent", { skip: ONLY_FIREFOX(session) }, async () => {
     await session.browser.openTab(`${session.site.url}/app/store?name=usual`);
     await session.browser.openContainer(`${session.site.url}/app/store?name=work`);
     await session.browser.click("#of-store");
     await session.expectTaken("of-work.bin");
+  });
+
+  test("container: a link added by the context menu is fetched with its own cookie", { skip: ONLY_FIREFOX(session) }, async () => {
+    await session.browser.openTab(`${session.site.url}/app/store?name=usual`);
+    await session.browser.openContainer(`${session.site.url}/app/store?name=hobby`);
+    await session.browser.chooseInContextMenu("#of-store");
+    await session.expectTaken("of-hobby.bin");
+  });
+
+  test("container: the page of a dead link opens there, and only a download from there continues it", { skip: ONLY_FIREFOX(session) }, async () => {
+    session.site.expired = false;
+    await session.browser.openContainer(`${session.site.url}/app/store?name=work`);
+    await session.browser.click("#to-signed");
+    await session.browser.click("#signed");
+    await session.longhaul.until("store-signed.bin", (one) => one.state === "running" && one.bytes > 4 * 1024 * 1024, "it runs");
+    session.site.expired = true;
+    const waiting = await session.longhaul.until("store-signed.bin", (one) => one.state === "waiting-link", "it asks for a link");
+    await session.openPopup();
+    const before = await session.browser.tabs();
+    await session.browser.click(`[data-transfer="${waiting.id}"] [data-action="open-dead-link"]`);
+    let page;
+    await eventually("the page is open, with the container's cookie", async () => {
+      page = (await session.browser.tabs()).find((tab) => !before.includes(tab));
+      if (!page) return false;
+      await session.browser.switchTo(page);
+      return session.browser.evaluate(`return location.pathname === "/app/store-signed-page" && document.title === "work"`);
+    });
+    // Of the same size, from the same site, in another store.
+    await session.browser.openTab(`${session.site.url}/index.html`);
+    await session.browser.click("#guarded");
+    await session.expectTaken("guarded.bin");
+    assert.equal((await session.longhaul.until("store-signed.bin", () => true)).state, "waiting-link");
+    await session.browser.switchTo(page);
+    await session.browser.click("#signed");
+    assert.equal((await session.expectTaken("store-signed.bin")).id, waiting.id, "the same transfer");
+  });
+
+  test("FTP link is handed over by the context menu", { skip: ONLY_FIREFOX(session) }, async (test) => {
+    const server = await Ftp.start(session.folder);
+    if (!server) return test.skip("vsftpd or root is missing");
+    try {
+      await session.browser.openTab(`${session.site.url}/app/link?to=${encodeURIComponent(`${server.url}/files/of-ftp.bin`)}`);
+      await session.browser.chooseInContextMenu("#link");
+      await session.expectTaken("of-ftp.bin");
+    } finally {
+      await server.stop();
+    }
   });
 
   test("rules for hosts change what is taken", async () => {

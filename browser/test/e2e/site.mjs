@@ -68,10 +68,27 @@ export class Site {
         response.writeHead(200, { "Content-Type": "text/html", "Set-Cookie": `store=${url.searchParams.get("name")}; HttpOnly; Path=/` });
         return void response.end(STORE_PAGE);
       }
+      if (url.pathname === "/app/store-signed") {
+        // A link that expires, for the store alone that has the cookie.
+        const valid = url.searchParams.get("signature") === (this.expired ? "fresh" : "first");
+        if (!valid || !/store=work/.test(request.headers.cookie ?? "")) return void response.writeHead(403).end();
+        const cut = () => this.expired && url.searchParams.get("signature") === "first";
+        return sendRange(request, response, file, { name: "store-signed.bin", rate: 4 * MIB, cut });
+      }
+      if (url.pathname === "/app/store-signed-page") {
+        response.writeHead(200, { "Content-Type": "text/html" });
+        const signature = this.expired ? "fresh" : "first";
+        const store = /store=(\w+)/.exec(request.headers.cookie ?? "")?.[1] ?? "none";
+        return void response.end(`<!doctype html><title>${store}</title><a id="signed" href="/app/store-signed?signature=${signature}">signed</a>`);
+      }
       if (url.pathname === "/app/of-store") {
         const store = /store=(\w+)/.exec(request.headers.cookie ?? "")?.[1];
         if (!store) return void response.writeHead(403).end();
         return sendRange(request, response, file, { name: `of-${store}.bin`, rate: 40 * MIB });
+      }
+      if (url.pathname === "/app/link") {
+        response.writeHead(200, { "Content-Type": "text/html" });
+        return void response.end(`<!doctype html><title>Link</title><a id="link" href="${url.searchParams.get("to")}">the file</a>`);
       }
       if (url.pathname === "/app/burst") {
         response.writeHead(200, { "Content-Type": "text/html" });
@@ -211,7 +228,7 @@ http {
   }
 }
 
-const STORE_PAGE = `<!doctype html><title>Store</title><a id="of-store" href="/app/of-store">the file of this store</a>`;
+const STORE_PAGE = `<!doctype html><title>Store</title><a id="to-signed" href="/app/store-signed-page">signed</a> <a id="of-store" href="/app/of-store">the file of this store</a>`;
 
 const PAGE = `<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Data sets</title>

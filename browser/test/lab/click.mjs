@@ -1,8 +1,9 @@
 // Measures one click: prints how long the first byte and the whole file took, as one JSON object.
 //
-//   node click.mjs firefox|chromium PAGE SELECTOR NAME BYTES [--longhaul PROGRAM] [--original FILE]
+//   node click.mjs firefox|chromium PAGE SELECTOR NAME BYTES [--longhaul] [--original FILE]
 //
-// Without --longhaul the browser downloads by itself. --original: the file that the copy must equal.
+// --longhaul: through the extension and `longhaul` of PATH; else the browser downloads by itself. --original: the file that the copy
+// must equal.
 import { execFileSync } from "node:child_process";
 import { parseArgs } from "node:util";
 
@@ -10,15 +11,16 @@ import { Clicker } from "./clicker.mjs";
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
-  options: { longhaul: { type: "string" }, original: { type: "string" } },
+  options: { longhaul: { type: "boolean" }, original: { type: "string" } },
 });
 const [browser, page, selector, name, bytes] = positionals;
 if (!bytes) {
-  console.error("usage: click.mjs firefox|chromium PAGE SELECTOR NAME BYTES [--longhaul PROGRAM] [--original FILE]");
+  console.error("usage: click.mjs firefox|chromium PAGE SELECTOR NAME BYTES [--longhaul] [--original FILE]");
   process.exit(64);
 }
 
-const clicker = await Clicker.start({ browser, program: values.longhaul, parent: process.env.LAB_OUT });
+const program = values.longhaul ? execFileSync("which", ["longhaul"], { encoding: "utf8" }).trim() : undefined;
+const clicker = await Clicker.start({ browser, program, parent: process.env.LAB_OUT });
 try {
   const clicked = clicker.click(page, selector);
   const first = clicked.then(() => clicker.firstByte());

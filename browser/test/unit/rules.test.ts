@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { fileName, isSaved, whyNot, withoutFolder, type Download } from "../../src/rules";
+import { fileName, isSaved, looksSaved, whyNot, withoutFolder, type Download } from "../../src/rules";
 import { DEFAULTS, parseHostRules } from "../../src/settings";
 
 const MIB = 1024 * 1024;
@@ -64,4 +64,13 @@ test("attachments and types that browsers do not show are saved", () => {
   assert.ok(!isSaved("inline", "text/html; charset=utf-8"));
   assert.ok(!isSaved("", "video/mp4"));
   assert.ok(!isSaved("", ""));
+});
+
+test("links whose names end like a file's are likely to be saved", () => {
+  for (const name of ["set.tar.gz", "image.iso", "a/run7.nc", "x.7z", "x.bin?token=1.html"]) {
+    assert.ok(looksSaved(`https://h.example/${name}`), name);
+  }
+  for (const name of ["", "page", "index.html", "a.php?file=x.iso", "photo.JPG", "v1.2", "paper.pdf", ".", "%zz"]) {
+    assert.ok(!looksSaved(`https://h.example/${name}`), name);
+  }
 });

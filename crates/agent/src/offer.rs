@@ -4,15 +4,17 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
+use longhaul_engine::sampling::SampleInterval;
 use longhaul_engine::sink::part_names::{files_beside, part_of};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
 use crate::error::QueueError;
 use crate::queue::Queue;
-use crate::request::TransferRequest;
+use crate::request::{EngineJob, RunContext, TransferRequest};
 use crate::runner;
 use crate::transfer::{Transfer, TransferState};
 
@@ -34,6 +36,13 @@ pub(crate) struct Offer {
     /// What to fetch.
     #[serde(flatten)]
     request: TransferRequest,
+}
+
+/// A download that may be offered as soon as the browser has its answer.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+pub(crate) struct ExpectedOffer {
+    /// A URL of its server.
+    url: String,
 }
 
 /// What the first answer of a run has shown.
@@ -85,6 +94,32 @@ impl Queue {
         }
     }
 
+    /// Connects to the server of an expected offer, on a thread; the offer's first request finds the handshakes done.
+    ///
+    /// # Errors
+    /// [`QueueError::Invalid`] for what is no URL.
+    pub(crate) fn expect_offer(self: &Arc<Self>, expected: ExpectedOffer) -> Result<(), QueueError> {
+        let request = TransferRequest { urls: vec![expected.url], ..TransferRequest::default() };
+        let context = RunContext {
+            engine: &self.engine,
+            limit: self.limit.clone(),
+            // The job does not run.
+            sample: SampleInterval::new(LOOK),
+            known_name: None,
+        };
+        let EngineJob::Get(job) = request.engine_job(context)? else { return Ok(()) };
+        let queue = Arc::clone(self);
+        let held = thread::Builder::new().name("early".into()).spawn(move || {
+            if let Err(error) = queue.engine.hold_early(&job) {
+                tracing::debug!("no connection ahead of an offer: {error}");
+            }
+        });
+        if let Err(error) = held {
+            tracing::debug!("no thread for a connection ahead of an offer: {error}");
+        }
+        Ok(())
+    }
+
     fn start_offered(self: &Arc<Self>, id: i64) -> Result<(), QueueError> {
         let row = self.row(id)?;
         // Where the runner was quicker, it runs as well.
@@ -122,7 +157,7 @@ impl Queue {
                     return Err(QueueError::Refused(why));
                 }
             }
-            std::thread::sleep(LOOK);
+            thread::sleep(LOOK);
         }
     }
 
@@ -133,7 +168,7 @@ impl Queue {
         let _ = self.cancel(id);
         let end = Instant::now() + END_TIMEOUT;
         while self.live(id).is_some() && Instant::now() < end {
-            std::thread::sleep(LOOK);
+            thread::sleep(LOOK);
         }
         if let Ok(ended) = self.transfer(id)
             && ended.state == TransferState::Done

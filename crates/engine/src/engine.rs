@@ -24,7 +24,7 @@ use longhaul_core::event::JobObserver;
 use longhaul_core::units::Bytes;
 
 use crate::cancel::Cancel;
-use crate::job::{self, Job, Outcome, TransferError};
+use crate::job::{self, Job, Outcome, SourceError, TransferError};
 use crate::sink::memory_budget::{AppBuffer, MemoryBudget};
 use crate::sink::segment_pool::SegmentPool;
 use crate::source::gridftp::Sessions;
@@ -65,6 +65,15 @@ impl Engine {
         cancel: &Cancel,
     ) -> Result<Outcome, TransferError> {
         job::run(&self.shared, job, observer, cancel)
+    }
+
+    /// Connects to the HTTP server of a job that may come, with the job's settings, and holds the connection for 3 seconds. At most 2
+    /// per server and 8 in all are held; further calls return at once.
+    ///
+    /// # Errors
+    /// Those of the job's settings; a server that cannot be reached is none.
+    pub fn hold_early(&self, job: &Job) -> Result<(), SourceError> {
+        job::hold_early(&self.shared, job)
     }
 
     /// Returns the HTTP clients, whose connections jobs share.

@@ -42,6 +42,7 @@ fn routes() -> Router<ApiState> {
     Router::new()
         .route("/api/v1/transfers", get(transfers::list).post(transfers::add))
         .route("/api/v1/transfers/offer", post(transfers::offer))
+        .route("/api/v1/connections", post(transfers::connect))
         .route(
             "/api/v1/transfers/{id}",
             get(transfers::show).delete(transfers::remove).patch(transfers::patch),

@@ -16,6 +16,7 @@ use super::{auth, events, metrics, report, settings, transfers};
         transfers::list,
         transfers::add,
         transfers::offer,
+        transfers::connect,
         transfers::show,
         transfers::remove,
         transfers::patch,

@@ -10,7 +10,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::error::ErrorBody;
 use super::{ApiError, ApiState, blocking};
-use crate::offer::Offer;
+use crate::offer::{ExpectedOffer, Offer};
 use crate::queue::TransferPage;
 use crate::request::{self, TransferRequest};
 use crate::transfer::{Transfer, TransferState};
@@ -129,6 +129,19 @@ pub(super) async fn offer(State(api): State<ApiState>, body: Bytes) -> ApiResult
     let offer: Offer = parse(&body)?;
     let queue = std::sync::Arc::clone(&api.queue);
     blocking(&api.queue, move |_| queue.offer(offer)).await.map(Json)
+}
+
+/// Connects to a server whose file may be offered within seconds.
+#[utoipa::path(post, path = "/api/v1/connections", tag = "transfers", request_body = ExpectedOffer,
+    responses((status = 202), (status = 400, body = ErrorBody)))]
+pub(super) async fn connect(
+    State(api): State<ApiState>,
+    body: Bytes,
+) -> Result<(StatusCode, Json<serde_json::Value>), ApiError> {
+    let expected: ExpectedOffer = parse(&body)?;
+    let queue = std::sync::Arc::clone(&api.queue);
+    blocking(&api.queue, move |_| queue.expect_offer(expected)).await?;
+    Ok((StatusCode::ACCEPTED, Json(serde_json::Value::Null)))
 }
 
 /// Returns a transfer.

@@ -54,3 +54,33 @@ fn refusal_of_the_server_is_one_of_the_offer() {
     assert_eq!(status, 409, "{refused}");
     nothing_is_kept(&home);
 }
+
+#[test]
+fn connection_made_before_the_offer_carries_it() {
+    let (home, bytes) = (Home::new(), content(3_000_000, 3));
+    let file = File { fields: "Accept-Ranges: bytes\r\n".to_owned(), ..File::new(bytes.clone()) };
+    let (accepted, accepts) = std::sync::mpsc::channel();
+    // A second connection would be refused.
+    let server = Server::first(1, move |peer| {
+        accepted.send(()).unwrap();
+        peer.serve(&file);
+    });
+    let expected = json!({ "url": server.url("/") });
+    let (status, answer) = home.http("POST", "/api/v1/connections", &[], Some(&expected));
+    assert_eq!(status, 202, "{answer}");
+    accepts.recv_timeout(std::time::Duration::from_secs(10)).unwrap();
+    assert!(server.asks().is_empty(), "nothing is asked for before the offer");
+    let (status, taken) = offer(&home, &server, 3_000_000);
+    assert_eq!(status, 200, "{taken}");
+    home.wait_for_state(taken["id"].as_i64().unwrap(), "done");
+    same(home.files().join("f.bin"), &bytes);
+}
+
+#[test]
+fn connection_to_what_is_no_url_is_refused() {
+    let home = Home::new();
+    for body in [json!({ "url": "no url" }), json!({ "url": "file:///etc/passwd" }), json!({})] {
+        let (status, answer) = home.http("POST", "/api/v1/connections", &[], Some(&body));
+        assert_eq!(status, 400, "{body}: {answer}");
+    }
+}

@@ -47,6 +47,11 @@ pub struct HostRequest {
 pub enum HostRequestKind {
     /// The program's version.
     Hello,
+    /// To connect to the server of a link that may be offered.
+    Connect {
+        /// The server's address, as the URL of its root.
+        url: String,
+    },
     /// To start a transfer if its server answers, and to keep nothing where it does not.
     Offer {
         /// What to fetch, as the agent's API takes it.

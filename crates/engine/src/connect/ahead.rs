@@ -19,7 +19,7 @@ pub(crate) struct AheadConnection {
 
 /// An older one is not used, and a handshake is not awaited for longer: servers close connections without a request (HAProxy's usual
 /// `timeout http-request` is 5 to 10 s).
-const MAX_AGE: Duration = Duration::from_secs(3);
+pub(crate) const MAX_UNUSED_AGE: Duration = Duration::from_secs(3);
 
 impl AheadConnection {
     /// Sends the SYN, and does not wait.
@@ -40,7 +40,7 @@ impl AheadConnection {
     pub(crate) fn finish(self, settings: SocketSettings<'_>, deadline: &Deadline<'_>) -> Option<TcpStream> {
         let running = [(self.peer, self.socket)];
         while deadline.check_cancel().is_ok() {
-            let left = MAX_AGE.saturating_sub(self.begun.elapsed()).min(deadline.left());
+            let left = MAX_UNUSED_AGE.saturating_sub(self.begun.elapsed()).min(deadline.left());
             if left.is_zero() {
                 return None;
             }

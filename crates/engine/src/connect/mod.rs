@@ -14,7 +14,7 @@ mod error;
 mod resolved_hosts;
 mod transport;
 
-pub(crate) use ahead::AheadConnection;
+pub(crate) use ahead::{AheadConnection, MAX_UNUSED_AGE};
 pub(crate) use deadline::Deadline;
 pub(crate) use dial::{SocketSettings, dial};
 pub use error::{Attempts, ConnectError};

@@ -53,6 +53,12 @@ const BLOCK_ALIGNMENT: Bytes = Bytes::kib(64);
 /// A shorter transfer has no best second.
 const LEVEL_FOR: std::time::Duration = std::time::Duration::from_secs(2);
 
+/// Connects to the server of a job's first URL, and holds the connection for a job that comes within seconds.
+pub(crate) fn hold_early(engine: &Shared, job: &Job) -> Result<(), SourceError> {
+    let paths = KnownPaths::read(job.options.memory.as_deref(), &|_| ());
+    open::hold_early(engine, job, &paths)
+}
+
 /// Fetches a file; returns once it is complete, verified and under its final name.
 ///
 /// # Errors

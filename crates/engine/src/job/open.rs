@@ -57,13 +57,7 @@ pub(super) fn open<'e>(
     cancel: &Cancel,
     emit: &dyn Fn(&Event),
 ) -> Result<Opened<'e>, TransferError> {
-    let options = SourceOptions {
-        client: job.options.client.clone(),
-        streams: job.options.streams,
-        pace: job.options.pace,
-        retries: job.options.retries,
-        assume_unchanged: job.options.assume_unchanged,
-    };
+    let options = source_options(job);
     let trusted_origin = job.options.logins_for.as_ref().or(job.urls.first()).map(source::origin);
     let source_of = |url: &Url| -> Box<dyn Source + 'e> {
         let mut options = options.clone();
@@ -103,6 +97,25 @@ pub(super) fn open<'e>(
     }
     opened.keep_primary_alone_if_needed(emit);
     Ok(opened)
+}
+
+fn source_options(job: &Job) -> SourceOptions {
+    SourceOptions {
+        client: job.options.client.clone(),
+        streams: job.options.streams,
+        pace: job.options.pace,
+        retries: job.options.retries,
+        assume_unchanged: job.options.assume_unchanged,
+    }
+}
+
+/// Connects to the server of a job's first URL, and holds the connection for a job that comes within seconds.
+pub(super) fn hold_early(engine: &Shared, job: &Job, paths: &KnownPaths) -> Result<(), SourceError> {
+    let Some(url) = job.urls.first().filter(|url| matches!(url.scheme(), "http" | "https")) else {
+        return Ok(());
+    };
+    let source = HttpSource::new(url.clone(), source_options(job), &engine.clients, paths.paths());
+    Ok(source.hold_early()?)
 }
 
 /// Describes a source as a journal keeps it.

@@ -69,6 +69,7 @@ async fn answer(client: &Client, kind: HostRequestKind, output: &Output) -> Resu
     start_agent().await?;
     let result = match kind {
         HostRequestKind::Hello => Ok(json!({ "version": env!("CARGO_PKG_VERSION") })),
+        HostRequestKind::Connect { url } => client.post("/api/v1/connections", &json!({ "url": url })).await,
         HostRequestKind::Offer { request } => client.post("/api/v1/transfers/offer", &request).await,
         HostRequestKind::Add { request } => client.post("/api/v1/transfers", &request).await,
         HostRequestKind::List { limit } => {

@@ -14,6 +14,7 @@ use super::buffered_transport::BufferedTransport;
 use super::config::{ClientConfig, TlsConfig};
 use super::connection::{Connection, ConnectionKey};
 use super::credentials::{Credentials, is_cleartext, login_from_netrc};
+use super::early::EarlyConnections;
 use super::error::HttpError;
 use super::idle::IdleConnections;
 use super::proxy::{Proxy, ProxyKind};
@@ -58,6 +59,7 @@ pub struct Client {
 #[derive(Default)]
 struct Caches {
     idle: IdleConnections,
+    early: EarlyConnections,
     hosts: ResolvedHosts,
     /// TLS settings by what they depend on. Each is made when first needed, as reading the system's certificates takes
     /// milliseconds, and holds the sessions that can be resumed.
@@ -210,13 +212,28 @@ impl Client {
     /// Those of finding, reaching and trusting the server.
     pub fn connect(&self, target: &mut ResolvedUrl, cancel: &Cancel) -> Result<Connection, HttpError> {
         let (key, proxy) = self.key(target)?;
-        if let Some(mut connection) = self.caches.idle.take(&key, |peer| target.allows(peer)) {
+        let deadline = Deadline::new(cancel, self.config.timeouts.connect);
+        let allows = |peer| target.allows(peer);
+        let kept = self.caches.idle.take(&key, allows);
+        let early = || self.caches.early.take(&key, allows, &deadline, self.config.timeouts.tick);
+        if let Some(mut connection) = kept.or_else(early) {
             connection.set_cancel(cancel.clone());
             connection.set_timeouts(self.config.timeouts);
             self.aim(&mut connection, target)?;
             return Ok(connection);
         }
         self.dial(target, key, proxy.as_ref(), cancel)
+    }
+
+    /// Connects to the server of `url`, and holds the connection for a request until it is too old. Few are held at once.
+    ///
+    /// # Errors
+    /// [`HttpError::Url`] for a URL that is not HTTP's.
+    pub(super) fn hold_early(&self, url: &Url) -> Result<(), HttpError> {
+        let mut target = self.target(url)?;
+        let (key, proxy) = self.key(&target)?;
+        self.caches.early.hold(&key, |key| self.dial(&mut target, key, proxy.as_ref(), &Cancel::new()).ok());
+        Ok(())
     }
 
     /// Connects as [`connect`](Self::connect) does, over `ahead` where that leads to the target and stands.
@@ -473,5 +490,74 @@ mod tests {
         let [one, other] = addresses;
         assert_eq!(peers[..2], [one, other], "the avoided address is not used");
         assert!(client.connect(&mut target, &cancel).is_ok(), "there is no other");
+    }
+
+    /// Listens; returns the address, and each connection once it is accepted.
+    fn accepting() -> (Url, std::sync::mpsc::Receiver<TcpStream>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
+        let (sender, accepted) = std::sync::mpsc::channel();
+        std::thread::spawn(move || listener.incoming().flatten().all(|stream| sender.send(stream).is_ok()));
+        (url, accepted)
+    }
+
+    fn hold_on_a_thread(client: &Arc<Client>, url: &Url) {
+        let (client, url) = (Arc::clone(client), url.clone());
+        std::thread::spawn(move || client.hold_early(&url).unwrap());
+    }
+
+    #[test]
+    fn connection_made_early_carries_the_first_request() {
+        let (url, accepted) = accepting();
+        let client = Arc::new(Client::new(ClientConfig::default()).unwrap());
+        hold_on_a_thread(&client, &url);
+        let mut server = accepted.recv().unwrap();
+        let mut connection = client.connect(&mut client.target(&url).unwrap(), &Cancel::new()).unwrap();
+        assert_eq!(connection.socket().local_addr().unwrap(), server.peer_addr().unwrap());
+        connection.send_get(None).unwrap();
+        let mut request = [0; 3];
+        server.read_exact(&mut request).unwrap();
+        assert_eq!(&request, b"GET");
+        assert!(accepted.try_recv().is_err(), "there is no second connection");
+    }
+
+    #[test]
+    fn connection_made_early_that_the_server_closes_is_replaced() {
+        let (url, accepted) = accepting();
+        let client = Arc::new(Client::new(ClientConfig::default()).unwrap());
+        hold_on_a_thread(&client, &url);
+        let server = accepted.recv().unwrap();
+        std::thread::spawn(move || {
+            // The request is there, and the end comes in place of its answer.
+            let _ = (&server).read(&mut [0; 1024]);
+            drop(server);
+            let mut second = accepted.recv().unwrap();
+            let _ = second.read(&mut [0; 1024]);
+            second.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+        });
+        assert_eq!(client.open(&url, None, &Cancel::new()).unwrap().head.status(), 200);
+    }
+
+    #[test]
+    fn handshakes_under_way_are_waited_for_until_they_fail() {
+        let (early, cancel) = (Arc::new(EarlyConnections::default()), Cancel::new());
+        let client = Client::new(ClientConfig::default()).unwrap();
+        let (key, _) = client.key(&client.target(&"http://h.test/".parse().unwrap()).unwrap()).unwrap();
+        let (held, theirs) = (Arc::clone(&early), key.clone());
+        let (begun, begins) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            held.hold(&theirs, |_| {
+                begun.send(()).unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(300));
+                None
+            });
+        });
+        begins.recv().unwrap();
+        let start = std::time::Instant::now();
+        let tick = std::time::Duration::from_millis(10);
+        let deadline = Deadline::new(&cancel, std::time::Duration::from_secs(10));
+        assert!(early.take(&key, |_| true, &deadline, tick).is_none());
+        let waited = start.elapsed().as_millis();
+        assert!((200..2_000).contains(&waited), "{waited} ms");
     }
 }

@@ -97,6 +97,8 @@ struct Unfinished {
 struct Persistence {
     reusable: bool,
     has_answered: bool,
+    /// It has been idle before its first request.
+    has_waited: bool,
     /// How long the server keeps an idle connection open, where the last answer said so.
     timeout: Option<Duration>,
 }
@@ -119,7 +121,12 @@ impl Connection {
             unfinished: Unfinished::default(),
             early: None,
             body: Body::Ended,
-            persistence: Persistence { reusable: true, has_answered: false, timeout: None },
+            persistence: Persistence {
+                reusable: true,
+                has_answered: false,
+                has_waited: false,
+                timeout: None,
+            },
         }
     }
 
@@ -279,6 +286,7 @@ impl Connection {
         self.persistence = Persistence {
             reusable: still_open && head.keeps_alive() && framing != Framing::UntilClose,
             has_answered: true,
+            has_waited: false,
             timeout: head.text("keep-alive").and_then(timeout_of).or(self.persistence.timeout),
         };
         Ok(head)
@@ -371,7 +379,13 @@ impl Connection {
     /// byte of an answer has come. The request is worth another try on a [fresh](super::Client::connect_fresh) connection.
     pub fn was_closed_while_idle(&self, error: &HttpError) -> bool {
         let is_single = self.unanswered.len() <= 1 && !self.transport.has_buffered();
-        self.persistence.has_answered && is_single && error.kind() == ErrorKind::Io
+        let was_idle = self.persistence.has_answered || self.persistence.has_waited;
+        was_idle && is_single && error.kind() == ErrorKind::Io
+    }
+
+    /// Notes that the connection has been idle before its first request: the server may have closed it.
+    pub(super) fn note_wait(&mut self) {
+        self.persistence.has_waited = true;
     }
 
     /// Returns whether the server has answered on it before.

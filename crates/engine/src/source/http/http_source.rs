@@ -94,6 +94,12 @@ impl<'e> HttpSource<'e> {
         }
     }
 
+    /// Connects to the server as the first request will, and holds the connection for a request that comes within seconds.
+    pub(crate) fn hold_early(&self) -> Result<(), HttpError> {
+        let known_pace = KnownPace::of(&self.options, self.recall(&self.url));
+        self.clients.get(&self.config(known_pace.as_ref())?)?.hold_early(&self.url)
+    }
+
     /// Returns what the first answer has settled.
     pub(super) fn described(&self) -> Result<Arc<Described>, SourceError> {
         let out_of_order = || {

@@ -18,6 +18,7 @@ mod clients;
 mod config;
 mod connection;
 mod credentials;
+mod early;
 mod error;
 mod error_class;
 mod first_answer;

@@ -1,0 +1,104 @@
+//! Connections that are made before a request for them exists: a browser has just requested a link that it may offer as soon as
+//! the answer is there, a round trip later.
+
+use std::net::SocketAddr;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::connection::{Connection, ConnectionKey};
+use crate::connect::{Deadline, MAX_UNUSED_AGE};
+use crate::threads::lock;
+
+/// The most at once to one origin: for two links that are clicked in a row.
+const MOST_PER_ORIGIN: usize = 2;
+/// The most at once in all, each of which has a thread.
+const MOST: usize = 8;
+
+/// The connections that no request has taken yet.
+#[derive(Default)]
+pub(super) struct EarlyConnections {
+    all: Mutex<Vec<Early>>,
+    changed: Condvar,
+}
+
+struct Early {
+    key: ConnectionKey,
+    begun: Instant,
+    /// `None` during the handshakes, and once it has been taken.
+    connection: Option<Connection>,
+    is_connecting: bool,
+}
+
+impl Early {
+    fn left(&self) -> Duration {
+        MAX_UNUSED_AGE.saturating_sub(self.begun.elapsed())
+    }
+}
+
+impl EarlyConnections {
+    /// Has `connect` make a connection, and keeps that until a request takes it or it is too old; nothing where there are enough.
+    pub(super) fn hold(
+        &self,
+        key: &ConnectionKey,
+        connect: impl FnOnce(ConnectionKey) -> Option<Connection>,
+    ) {
+        let begun = Instant::now();
+        {
+            let mut all = lock(&self.all);
+            let same = all.iter().filter(|early| early.key == *key).count();
+            if same >= MOST_PER_ORIGIN || all.len() >= MOST {
+                return;
+            }
+            all.push(Early { key: key.clone(), begun, connection: None, is_connecting: true });
+        }
+        let connection = connect(key.clone());
+        let is_made = connection.is_some();
+        self.change(key, begun, |early| {
+            early.connection = connection;
+            early.is_connecting = false;
+        });
+        if is_made {
+            std::thread::sleep(MAX_UNUSED_AGE.saturating_sub(begun.elapsed()));
+        }
+        lock(&self.all).retain(|early| early.key != *key || early.begun != begun);
+    }
+
+    fn change(&self, key: &ConnectionKey, begun: Instant, change: impl FnOnce(&mut Early)) {
+        if let Some(early) = lock(&self.all).iter_mut().find(|one| one.key == *key && one.begun == begun) {
+            change(early);
+        }
+        self.changed.notify_all();
+    }
+
+    /// Takes a connection that fits `key`, whose peer is allowed, and on which the server is silent; waits for one whose handshakes
+    /// are under way.
+    pub(super) fn take(
+        &self,
+        key: &ConnectionKey,
+        allows: impl Fn(SocketAddr) -> bool,
+        deadline: &Deadline<'_>,
+        tick: Duration,
+    ) -> Option<Connection> {
+        let mut all = lock(&self.all);
+        while deadline.check_cancel().is_ok() {
+            let fits = |early: &&mut Early| early.key == *key && !early.left().is_zero();
+            for early in all.iter_mut().filter(fits) {
+                let is_allowed = early.connection.as_ref().is_some_and(|made| allows(made.peer()));
+                let taken = early.connection.take_if(|_| is_allowed);
+                if let Some(mut connection) = taken
+                    && connection.is_silent()
+                {
+                    connection.note_wait();
+                    return Some(connection);
+                }
+            }
+            let connecting = all.iter().filter(|early| early.key == *key && early.is_connecting);
+            let left = connecting.map(Early::left).max().unwrap_or_default().min(deadline.left());
+            if left.is_zero() {
+                return None;
+            }
+            (all, _) = self.changed.wait_timeout(all, left.min(tick)).unwrap_or_else(PoisonError::into_inner);
+        }
+        None
+    }
+}
