@@ -7,7 +7,7 @@ BIN := $(CARGO_TARGET_DIR)/release/longhaul
 SOURCES := Cargo.toml Cargo.lock rust-toolchain.toml $(shell find crates -name '*.rs' -o -name Cargo.toml)
 SHARE := $(DESTDIR)$(PREFIX)/share
 
-.PHONY: build test faults fuzz demo demo-browser bench browser docs install clean help
+.PHONY: build test faults fuzz demo demo-browser bench browser docs install deb static dist cross clean help
 
 build: ## Build the longhaul program (the default)
 	scripts/setup.sh build
@@ -67,6 +67,25 @@ install: $(BIN) ## Install program, manual pages and shell completions under PRE
 	$(BIN) completions bash > $(SHARE)/bash-completion/completions/longhaul
 	$(BIN) completions zsh > $(SHARE)/zsh/site-functions/_longhaul
 	$(BIN) completions fish > $(SHARE)/fish/vendor_completions.d/longhaul.fish
+
+DIST ?= $(CARGO_TARGET_DIR)/dist
+MUSL := $(shell uname -m)-unknown-linux-musl
+STATIC_DIR ?= $(CARGO_TARGET_DIR)/$(MUSL)/release
+
+deb: $(BIN) ## Make a Debian package in target/dist: program, manuals, completions, systemd units
+	scripts/deb.sh $(BIN) $(DIST)
+
+static: ## Build a program without shared libraries (musl); STATIC_DIR=DIR puts it there too
+	scripts/setup.sh static
+	$(CARGO) build --release --locked --package longhaul --target $(MUSL)
+	@[ $(STATIC_DIR) = $(CARGO_TARGET_DIR)/$(MUSL)/release ] || install -D -m 755 $(CARGO_TARGET_DIR)/$(MUSL)/release/longhaul $(STATIC_DIR)/longhaul
+
+dist: static ## Make the archive of the static program that `cargo binstall` fetches, in target/dist
+	scripts/dist.sh $(CARGO_TARGET_DIR)/$(MUSL)/release/longhaul $(MUSL) $(DIST)
+
+cross: ## Check that everything compiles for aarch64
+	scripts/setup.sh cross
+	$(CARGO) check --workspace --locked --target aarch64-unknown-linux-gnu
 
 $(BIN): $(SOURCES)
 	$(MAKE) build

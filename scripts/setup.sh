@@ -6,6 +6,8 @@
 #   scripts/setup.sh demo-browser
 #                            and what `make demo-browser` runs
 #   scripts/setup.sh browser and what builds the browser extension
+#   scripts/setup.sh static  and what links it without shared libraries
+#   scripts/setup.sh cross   and what compiles it for aarch64
 #   scripts/setup.sh test    and what the tests and benchmarks run
 #
 # System packages need root or sudo. No service is started, now or at the next boot.
@@ -13,6 +15,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 packages=(gcc libc6-dev make ca-certificates)
+# A target besides the host's.
+target=
 # Another Node.js than Debian's brings its own npm, and excludes Debian's.
 node=()
 command -v npm >/dev/null || node=(nodejs npm)
@@ -21,11 +25,13 @@ case "${1:-}" in
     demo) packages+=(curl iproute2) ;;
     demo-browser) packages+=(curl iproute2 firefox-esr "${node[@]}") ;;
     browser) packages+=("${node[@]}") ;;
+    static) packages+=(musl-tools) target=$(uname -m)-unknown-linux-musl ;;
+    cross) packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross) target=aarch64-unknown-linux-gnu ;;
     test) packages+=(curl iproute2 git openssl nginx-light apache2-bin iperf3 fio util-linux e2fsprogs bsdutils mount tcpdump axel aria2 ns2
         globus-gridftp-server-progs globus-gass-copy-progs globus-proxy-utils proftpd-basic proftpd-mod-crypto jq
         libcap2 libpam0g libwrap0 # these three for vsftpd
         firefox-esr chromium fonts-ipafont-gothic python3-venv "${node[@]}") ;;
-    *) echo "usage: $0 build|demo|demo-browser|browser|test" >&2; exit 64 ;;
+    *) echo "usage: $0 build|demo|demo-browser|browser|static|cross|test" >&2; exit 64 ;;
 esac
 
 die() { echo "setup: $*" >&2; exit 1; }
@@ -116,6 +122,13 @@ install_toolchain() {
     fi
 }
 
+# The standard library for the target; a toolchain without rustup must have it already.
+install_target() {
+    command -v rustup >/dev/null || return 0
+    ! rustup target list --installed | grep -qx "$target" || return 0
+    rustup target add "$target"
+}
+
 install_packages
 if [ "$1" = test ]; then
     unpack_vsftpd
@@ -124,3 +137,4 @@ if [ "$1" = test ]; then
 fi
 case $1 in browser | demo-browser) install_node_packages browser ;; esac
 install_toolchain
+[ -z "$target" ] || install_target

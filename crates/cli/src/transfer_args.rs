@@ -7,7 +7,7 @@ use longhaul_core::pace::Pace;
 use longhaul_core::units::Rate;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::passing_digest::Verify;
-use longhaul_engine::source::http::ClientConfig;
+use longhaul_engine::source::http::{ClientConfig, SafeUrl};
 use longhaul_scope::record::schema::Side;
 use url::Url;
 
@@ -105,6 +105,17 @@ impl TransferArgs {
             self.logins.warn_of_cleartext(url);
         }
         self.logins.check_cleartext(url)
+    }
+
+    /// Warns where the proxy of the environment does not apply to one of `urls`.
+    pub(crate) fn warn_of_unused_proxy<'u>(config: &ClientConfig, mut urls: impl Iterator<Item = &'u Url>) {
+        let Some(variable) = config.proxies.names_all() else { return };
+        if let Some(url) = urls.find(|url| matches!(url.scheme(), "ftp" | "ftps" | "gsiftp")) {
+            tracing::warn!(
+                "{} goes through no proxy: {variable} applies to http:// and https:// only",
+                SafeUrl::of(url)
+            );
+        }
     }
 
     /// Refuses to send the login within `url` in clear, but for loopback.

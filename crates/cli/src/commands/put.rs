@@ -220,6 +220,8 @@ fn request(args: &PutArgs, url: &Url) -> anyhow::Result<PutRequest> {
         Pace::Rate(rate) if several => Some(common.limit.map_or(rate, |limit| limit.min(rate))),
         _ => common.limit,
     };
+    let client = common.client()?;
+    TransferArgs::warn_of_unused_proxy(&client, std::iter::once(url));
     Ok(PutRequest {
         path: PathBuf::new(),
         url: url.clone(),
@@ -234,7 +236,7 @@ fn request(args: &PutArgs, url: &Url) -> anyhow::Result<PutRequest> {
         stall: common.stall_timeout(),
         sample: common.record.interval().map(SampleInterval::new),
         memory: args.memory.memory(),
-        client: common.client()?,
+        client,
         sessions: FtpSessions::default(),
     })
 }

@@ -24,7 +24,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::record::RecordArgs;
-use crate::values::app_buffer;
+use crate::values::{RESEARCH, app_buffer};
 use crate::{exit, interrupt, say, token_file};
 
 /// Descriptors for everything but connections and the files they are sent; up to 32 connections wait for a slot.
@@ -58,27 +58,27 @@ pub(crate) struct ServeArgs {
     listen: Vec<SocketAddr>,
 
     /// Speak HTTPS with this certificate chain (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_key", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", requires = "tls_key", value_hint = ValueHint::FilePath, help_heading = "TLS")]
     tls_cert: Option<PathBuf>,
 
-    /// The certificate's private key (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = ValueHint::FilePath)]
+    /// Read the certificate's private key from this file (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = ValueHint::FilePath, help_heading = "TLS")]
     tls_key: Option<PathBuf>,
 
     /// Accept only clients with a certificate that one of the authorities in this file (PEM) has signed
-    #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = ValueHint::FilePath, help_heading = "TLS")]
     client_ca: Option<PathBuf>,
 
     /// Use this congestion control, as cubic or bbr, instead of the kernel's default
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = RESEARCH, hide_short_help = true)]
     congestion: Option<String>,
 
     /// Pace each connection: auto finds and follows what the path holds, a rate as 6.5Gbit bounds it, off leaves it to the congestion control
-    #[arg(long, value_name = "auto|off|RATE", default_value = "auto")]
+    #[arg(long, value_name = "auto|off|RATE", default_value = "auto", help_heading = "Speed")]
     pace: Pace,
 
     /// Begin connections to a client whose rate is known with this congestion window, not with ten segments: auto is what the pace sends in their first round trip. Makes routes to those clients in the host's routing table while it runs (needs CAP_NET_ADMIN), which other programs' connections to them use too
-    #[arg(long, value_name = "off|auto|SEGMENTS", default_value = "off")]
+    #[arg(long, value_name = "off|auto|SEGMENTS", default_value = "off", help_heading = RESEARCH, hide_short_help = true)]
     initial_window: InitialWindow,
 
     /// Take files too, by PUT or `longhaul put`, from clients with a token
@@ -101,8 +101,15 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     allow_cleartext: bool,
 
-    /// The application buffer of all uploads together: what the disk may lag behind; auto is 64MiB, and more (an eighth of the memory available) where the disk is seen to stall
-    #[arg(long, value_name = "auto|SIZE", default_value = "auto", value_parser = app_buffer)]
+    /// Set the application buffer of all uploads together: what the disk may lag behind; auto is 64MiB, and more (an eighth of the memory available) where the disk is seen to stall
+    #[arg(
+        long,
+        value_name = "auto|SIZE",
+        default_value = "auto",
+        value_parser = app_buffer,
+        help_heading = RESEARCH,
+        hide_short_help = true
+    )]
     app_buffer: AppBuffer,
 
     /// Serve and list names that start with a dot too
@@ -121,15 +128,26 @@ pub(crate) struct ServeArgs {
     record: RecordArgs,
 
     /// Open at most this many connections at once; a further one takes the place of the longest idle connection or the slowest reply of the client with the most
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 10_000,
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000),
+        help_heading = "Limits"
+    )]
     connections: u32,
 
     /// Open at most this many connections of one client (an IPv4 address, or an IPv6 /64) at once; half of --connections, but at least 256, where not given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000),
+        help_heading = "Limits"
+    )]
     connections_per_client: Option<u32>,
 
     /// Give transfers under way this long to finish when told to stop, as 30s
-    #[arg(long, value_name = "TIME", default_value = "30s")]
+    #[arg(long, value_name = "TIME", default_value = "30s", help_heading = "Limits")]
     grace: Rtt,
 }
 

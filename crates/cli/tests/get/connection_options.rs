@@ -7,6 +7,52 @@ use std::net::TcpStream;
 use crate::support::{File, Peer, Serve, Server, content, get, same};
 use crate::surroundings::private;
 
+/// Plays a SOCKS 5 proxy that reaches `port` of 127.0.0.1 only, by its address.
+fn socks_of_addresses(peer: &mut Peer, port: u16) {
+    let mut read = |n: usize| {
+        let mut bytes = vec![0; n];
+        peer.stream.read_exact(&mut bytes).map(|()| bytes)
+    };
+    if read(3).is_err() {
+        return;
+    }
+    peer.stream.write_all(&[5, 0]).unwrap();
+    let mut request = [0; 10];
+    peer.stream.read_exact(&mut request).unwrap();
+    assert_eq!(request[..4], [5, 1, 0, 1]);
+    if request[4..8] != [127, 0, 0, 1] {
+        // The host cannot be reached.
+        peer.stream.write_all(&[5, 4, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
+        return;
+    }
+    let server = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    peer.stream.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
+    let (mut up, mut down) = (peer.stream.try_clone().unwrap(), server.try_clone().unwrap());
+    std::thread::spawn(move || std::io::copy(&mut up, &mut down));
+    let _ = std::io::copy(&mut &server, &mut peer.stream);
+}
+
+#[test]
+fn socks_proxy_is_asked_for_each_address_of_the_server() {
+    let server = Server::of(File::new(content(100_000, 66)));
+    let port = server.address.port();
+    let proxy = Server::new(move |peer| socks_of_addresses(peer, port));
+    let rule = format!("far.test:{port}:192.0.2.1,127.0.0.1");
+    let url = format!("http://far.test:{port}/f");
+    let run = get().args(["-x", &format!("socks5://{}", proxy.address), "--resolve", &rule, &url]);
+    run.run().ok();
+    let none = format!("far.test:{port}:192.0.2.1,192.0.2.2");
+    let run = get().args(["-x", &format!("socks5://{}", proxy.address), "--resolve", &none, &url]);
+    run.args(["--retries", "0"]).run().fails(69, &["the proxy of"]);
+}
+
+#[test]
+fn proxy_for_all_protocols_that_ftp_does_not_use_is_warned_of() {
+    let run = get().env("ALL_PROXY", "http://127.0.0.1:1");
+    let ended = run.args(["--retries", "0", "ftp://127.0.0.1:1/f"]).run().fails(69, &["cannot connect"]);
+    assert!(ended.stderr.contains("ALL_PROXY applies to http:// and https:// only"), "{ended:?}");
+}
+
 /// Plays a SOCKS 5 proxy that takes the login ann:secret, and connects to `port` whatever the name.
 fn socks(peer: &mut Peer, port: u16) {
     let mut read = |n: usize| {

@@ -50,12 +50,21 @@ fn server_that_knows_no_conditions_is_asked_for_the_head_only() {
     fs::write(run.path("f"), "here").unwrap();
     run.run().ok();
     same(run.path("f"), b"here");
-    // One that does not say when its file was modified cannot be judged: the file is fetched.
+}
+
+#[test]
+fn entity_tag_counts_where_the_server_does_not_say_when() {
     let server = Server::of(File::new(content(1000, 98)));
-    let run = get().args(["--if-newer", &server.url("/f")]);
+    let run = get().args(["--if-newer", "--json", &server.url("/f")]);
+    // Nothing is known of the one here.
     fs::write(run.path("f"), "here").unwrap();
-    run.run().ok();
+    assert!(run.run().ok().done()["streams"].as_u64() > Some(0));
     same(run.path("f"), &content(1000, 98));
+    assert_eq!(run.run().ok().done()["streams"], 0);
+    assert_eq!(server.asks().last().unwrap().field("if-none-match"), Some("\"v1\""));
+    server.mend(File { etag: Some("\"v2\""), ..File::new(content(1000, 99)) });
+    assert!(run.run().ok().done()["streams"].as_u64() > Some(0));
+    same(run.path("f"), &content(1000, 99));
 }
 
 #[test]

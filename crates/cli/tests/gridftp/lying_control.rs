@@ -214,6 +214,33 @@ fn a_lost_control_connection_is_replaced_and_the_file_resumed() {
 }
 
 #[test]
+fn a_control_connection_that_is_lost_behind_the_last_byte_costs_a_pipe_nothing() {
+    let (fetched, lost) = (AtomicBool::new(false), AtomicBool::new(false));
+    let bytes = content(SIZE, 86);
+    let server = Scripted::new(bytes.clone(), move |session, ask| match ask.verb.as_str() {
+        "FEAT" => {
+            session.reply(PLAIN);
+            true
+        }
+        "RETR" => {
+            fetched.store(true, Ordering::SeqCst);
+            false
+        }
+        // The state of the file is asked for behind its last byte.
+        "SIZE" | "MDTM" | "MLST" if fetched.load(Ordering::SeqCst) && !lost.swap(true, Ordering::SeqCst) => {
+            session.close();
+            true
+        }
+        _ => false,
+    });
+    let run = get().args(["-o", "-", &server.url()]);
+    let output = run.command().output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.stdout, bytes);
+    assert_eq!(server.count("RETR"), 1, "{:?}", server.asks());
+}
+
+#[test]
 fn a_control_connection_that_is_lost_each_time_ends_the_run() {
     let (server, _) = answering("ERET", Session::close);
     is_refused(&server, 75, &["closed the control connection"]);

@@ -19,6 +19,7 @@ use std::time::Instant;
 use longhaul_core::advice::End;
 use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::event::{Event, JobObserver, Warning};
+use longhaul_core::identity::Identity;
 use longhaul_core::pace::Pace;
 use longhaul_core::plan;
 use longhaul_core::ranges::ByteRange;
@@ -28,7 +29,7 @@ use longhaul_core::units::{Bytes, Rate};
 
 pub use crate::transfer::error::{Kept, RefutedFate, SourceError, TransferError};
 pub use crate::transfer::{AptSettings, Streams};
-pub use request::{Expected, Job, JobOptions, Outcome};
+pub use request::{Expected, FileHere, Job, JobOptions, Outcome};
 
 use crate::cancel::Cancel;
 use crate::digest::WantedDigests;
@@ -37,6 +38,7 @@ use crate::known_paths::KnownPaths;
 use crate::limit_watch::LimitWatch;
 use crate::passing_digest::{PassingDigest, Verify};
 use crate::rate_limit::RateLimit;
+use crate::sink::origin_tag;
 use crate::sink::output::Output;
 use crate::sink::pages::PageCounter;
 use crate::sink::pipeline::{Pipeline, PipelineError};
@@ -221,11 +223,20 @@ impl<'a> Fetch<'a> {
         })
     }
 
-    /// Gives the complete file its time on the server, where that is wanted and known.
+    /// Gives the complete file its time on the server, where that is wanted; where it is not known, the entity tag.
     fn keep_time(&self) {
-        let known = self.description.modified.or(self.expected.modified);
-        let Some(modified) = known.filter(|_| self.job.options.keep_time) else { return };
+        if !self.job.options.keep_time {
+            return;
+        }
         let part = self.transfer.pipeline.part();
+        let Some(modified) = self.description.modified.or(self.expected.modified) else {
+            if let Some(Identity::ETag(tag)) = &self.description.identity
+                && let Err(error) = origin_tag::write(part.file(), tag)
+            {
+                tracing::info!("{} does not keep its entity tag: {error}", part.target().display());
+            }
+            return;
+        };
         if let Err(error) = part.set_modified(modified) {
             let reason =
                 format!("{} does not get its time of modification: {error}", part.target().display());

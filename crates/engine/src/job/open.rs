@@ -285,8 +285,9 @@ impl Opener<'_> {
                 }
                 (described, _) => described?,
             };
-            let there = self.job.options.newer_than.zip(description.modified);
-            if there.is_some_and(|(here, there)| there <= here) {
+            let here = self.job.options.newer_than.as_ref();
+            if here.is_some_and(|here| here.is_as_new_as(description.modified, description.identity.as_ref()))
+            {
                 source.abandon();
                 return Err(TransferError::NotModified);
             }

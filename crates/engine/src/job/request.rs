@@ -6,7 +6,9 @@ use std::time::{Duration, SystemTime};
 use longhaul_core::advice::Finding;
 use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::event::Done;
+use longhaul_core::identity::Identity;
 use longhaul_core::pace::Pace;
+use longhaul_core::proto::http::ETag;
 use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::units::{Bytes, Rate};
 use url::Url;
@@ -62,6 +64,26 @@ impl Expected {
     }
 }
 
+/// A file that is there already, from an earlier fetch.
+#[derive(Debug, Clone)]
+pub struct FileHere {
+    /// When it was modified.
+    pub modified: SystemTime,
+    /// Its entity tag, where its server did not say when it was modified.
+    pub tag: Option<ETag>,
+}
+
+impl FileHere {
+    /// Returns whether the file on the server is not newer: by its time, or else by its entity tag.
+    pub(super) fn is_as_new_as(&self, modified: Option<SystemTime>, identity: Option<&Identity>) -> bool {
+        match (modified, &self.tag, identity) {
+            (Some(there), _, _) => there <= self.modified,
+            (None, Some(here), Some(Identity::ETag(there))) => here.matches_strongly(there),
+            _ => false,
+        }
+    }
+}
+
 /// How a file is fetched.
 #[derive(Debug, Clone)]
 pub struct JobOptions {
@@ -89,8 +111,8 @@ pub struct JobOptions {
     /// Whether the user vouches that the file does not change, so that ranges are combined although the server gives no
     /// strong validator.
     pub assume_unchanged: bool,
-    /// When the file was modified that is there, where only a newer one is to be fetched.
-    pub newer_than: Option<SystemTime>,
+    /// The file that is there, where only a newer one is to be fetched.
+    pub newer_than: Option<FileHere>,
     /// Whether the file gets the time of modification that it has on the server.
     pub keep_time: bool,
     /// How many failures in a row a stream may have.

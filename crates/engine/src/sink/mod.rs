@@ -13,6 +13,7 @@ pub mod checkpoint;
 pub mod directory;
 pub mod journal;
 pub mod memory_budget;
+pub mod origin_tag;
 pub mod output;
 pub mod output_error;
 pub mod pages;

@@ -6,7 +6,8 @@ use longhaul_core::event::Done;
 use longhaul_core::proto::http::HeaderField;
 use longhaul_core::proto::listing::check_name;
 use longhaul_core::units::Bytes;
-use longhaul_engine::job::{Job, Outcome, TransferError};
+use longhaul_engine::job::{FileHere, Job, Outcome, TransferError};
+use longhaul_engine::sink::origin_tag;
 use longhaul_engine::sink::output::Output;
 use longhaul_engine::sink::part_names::is_partial;
 use percent_encoding::percent_decode_str;
@@ -57,8 +58,11 @@ pub(super) fn apply(job: &mut Job) -> Option<Unchanged> {
     job.output = Output::File(path.clone());
     let there = fs::metadata(&path).ok().filter(fs::Metadata::is_file)?;
     let modified = there.modified().ok()?;
-    job.options.newer_than = Some(modified);
-    job.options.client.headers.extend(HeaderField::of_date("If-Modified-Since", modified));
+    let tag = origin_tag::read(&path);
+    let matches = tag.as_ref().map(|tag| HeaderField::new("If-None-Match", &tag.to_string()).ok());
+    let since = HeaderField::of_date("If-Modified-Since", modified);
+    job.options.client.headers.extend(matches.unwrap_or(since));
+    job.options.newer_than = Some(FileHere { modified, tag });
     Some(Unchanged { path, size: Bytes::new(there.len()) })
 }
 

@@ -120,7 +120,7 @@ pub(crate) struct GetArgs {
     /// Fetch only what is newer than the file that is here, as wget -N and curl -z
     ///
     /// The file gets the time that it has on the server (Last-Modified, or MDTM of FTP), and the next run fetches it only where that
-    /// has become later. Its name is that of -o, out= or the URL, and the newer file takes its place.
+    /// has become later. Of a server that tells no time the ETag is kept in the attribute user.longhaul.etag, and compared. Its name is that of -o, out= or the URL, and the newer file takes its place.
     #[arg(short = 'N', long, conflicts_with = "recursive", help_heading = "Files")]
     if_newer: bool,
 
@@ -341,8 +341,9 @@ fn client(args: &GetArgs, several: bool) -> anyhow::Result<ClientConfig> {
         }
     }
     let urls = args.sources.iter().filter_map(Operand::url).chain(&args.mirror);
-    urls.map(|url| args.transfer.check_cleartext_login(url)).collect::<Result<(), _>>()?;
+    urls.clone().map(|url| args.transfer.check_cleartext_login(url)).collect::<Result<(), _>>()?;
     let mut client = args.transfer.client()?;
+    TransferArgs::warn_of_unused_proxy(&client, urls);
     if args.transfer.pace != Pace::Auto && !client.headers.iter().any(|header| header.is(PACE_HEADER)) {
         client.headers.push(HeaderField::new(PACE_HEADER, &args.transfer.pace.header())?);
     }

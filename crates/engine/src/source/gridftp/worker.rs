@@ -1,5 +1,7 @@
 //! One worker of an FTP source: in MODE E the only one, over all data connections; in MODE S one of several.
 
+use std::time::Duration;
+
 use super::chunk_pace::ChunkPace;
 use super::error::FtpError;
 use super::extended_mode;
@@ -92,6 +94,32 @@ impl<'s> GridFtpWorker<'s> {
     }
 }
 
+impl GridFtpWorker<'_> {
+    /// Proves what has gone to a pipe, which takes nothing back, by the state that further logins bring; returns whether all of the file
+    /// had come before the break, and is proved.
+    fn prove_complete(&mut self, stream: &mut Stream<'_>) -> bool {
+        /// When the server is asked again that has just broken a connection.
+        const WAITS: [Duration; 3] = [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(4)];
+        stream.drop_received();
+        let Ok((described, access)) = self.source.described().and_then(|d| Ok((d, self.source.access()?)))
+        else {
+            return false;
+        };
+        if !stream.is_complete() {
+            return false;
+        }
+        WAITS.into_iter().any(|wait| {
+            let opened = if stream.stop().sleep(wait) { None } else { access.open(stream.stop()).ok() };
+            let proved = opened.filter(|(_, state)| compare(&described.state, state, access.at()).is_ok());
+            proved.is_some_and(|(session, _)| {
+                self.unproved.prove_all();
+                self.source.keep(session);
+                true
+            })
+        })
+    }
+}
+
 impl StreamWorker for GridFtpWorker<'_> {
     fn work(&mut self, stream: &mut Stream<'_>) -> Result<(), SourceError> {
         let served = self.serve(stream);
@@ -101,6 +129,8 @@ impl StreamWorker for GridFtpWorker<'_> {
             // Before the transfer stops: the other workers then take back what they have.
             self.source.set_changed();
             self.unproved.take_back(stream)?;
+        } else if stream.is_to_stdout() && self.prove_complete(stream) {
+            return Ok(());
         } else {
             self.unproved.withhold(stream)?;
         }

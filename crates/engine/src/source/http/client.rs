@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use longhaul_core::proto::http::{ContentRange, HeaderField, RangeRequest, ResponseHead};
-use longhaul_core::proto::socks5::SocksTarget;
+use longhaul_core::proto::socks5::{SocksError, SocksTarget};
 use longhaul_core::units::Bytes;
 use url::{Host, Url};
 
 use super::buffered_transport::BufferedTransport;
-use super::config::{ClientConfig, TlsConfig};
+use super::config::{ClientConfig, Timeouts, TlsConfig};
 use super::connection::{Connection, ConnectionKey};
 use super::credentials::{Credentials, is_cleartext, login_from_netrc};
 use super::early::EarlyConnections;
@@ -251,7 +251,11 @@ impl Client {
         let peer = connection.peer();
         let deadline = Deadline::new(cancel, self.config.timeouts.connect);
         match connection.finish(self.socket_settings(), &deadline) {
-            Some(socket) => self.established(target, begun_for, proxy.as_ref(), (socket, peer), cancel),
+            Some(socket) => {
+                let behind =
+                    self.socks_targets(&key.server, proxy.as_ref(), cancel)?.into_iter().next().flatten();
+                self.established(target, begun_for, proxy.as_ref(), behind, (socket, peer), cancel)
+            }
             None => self.connect(target, cancel),
         }
     }
@@ -316,13 +320,46 @@ impl Client {
                 tick,
             )?);
         }
-        let socket = dial(&name, &target.candidates(), self.socket_settings(), &deadline);
-        if socket.is_err() {
-            // The host may have other addresses by now.
-            target.set_addresses(Vec::new());
-            self.caches.hosts.forget(host, port);
+        let mut refused = None;
+        for behind in self.socks_targets(server, proxy, cancel)? {
+            let socket = dial(&name, &target.candidates(), self.socket_settings(), &deadline);
+            if socket.is_err() {
+                // The host may have other addresses by now.
+                target.set_addresses(Vec::new());
+                self.caches.hosts.forget(host, port);
+            }
+            match self.established(target, key.clone(), proxy, behind, socket?, cancel) {
+                // The proxy may reach another address of the server.
+                Err(error @ HttpError::Socks { source: SocksError::Refused(_), .. }) => {
+                    refused.get_or_insert(error);
+                }
+                connected => return connected,
+            }
         }
-        self.established(target, key, proxy, socket?, cancel)
+        Err(refused.unwrap_or(HttpError::Cancelled))
+    }
+
+    /// Returns what a SOCKS proxy is to connect to, in the order of the tries: the server's name, or its addresses; `None` alone where the
+    /// proxy is another, or there is none.
+    fn socks_targets(
+        &self,
+        (host, port): &(Host<String>, u16),
+        proxy: Option<&Proxy>,
+        cancel: &Cancel,
+    ) -> Result<Vec<Option<SocksTarget>>, HttpError> {
+        let kind = proxy.map_or(ProxyKind::Http, |proxy| proxy.kind);
+        match (kind, host) {
+            (ProxyKind::Http, _) => return Ok(vec![None]),
+            (ProxyKind::Socks5h, Host::Domain(name)) => {
+                return Ok(vec![Some(SocksTarget::Name(name.clone(), *port))]);
+            }
+            _ => {}
+        }
+        let Timeouts { connect, tick, .. } = self.config.timeouts;
+        let deadline = Deadline::new(cancel, connect);
+        let found = self.caches.hosts.resolve(host, *port, &self.config.addresses, &deadline, tick)?;
+        let targets: Vec<_> = found.into_iter().map(|address| Some(SocksTarget::Address(address))).collect();
+        Ok(if targets.is_empty() { vec![Some(SocksTarget::Name(host.to_string(), *port))] } else { targets })
     }
 
     fn socket_settings(&self) -> SocketSettings<'_> {
@@ -333,12 +370,14 @@ impl Client {
         }
     }
 
-    /// Makes a connection of a socket whose handshake is over: through a proxy's tunnel and TLS, where they are needed.
+    /// Makes a connection of a socket whose handshake is over: through a proxy's tunnel and TLS, where they are needed. `behind` is what a
+    /// SOCKS proxy is to connect to.
     fn established(
         &self,
         target: &mut ResolvedUrl,
         key: ConnectionKey,
         proxy: Option<&Proxy>,
+        behind: Option<SocksTarget>,
         (mut socket, peer): (TcpStream, SocketAddr),
         cancel: &Cancel,
     ) -> Result<Connection, HttpError> {
@@ -346,19 +385,7 @@ impl Client {
         target.prefer(peer);
         let at = UrlAndPeer { url: target.safe_url(), peer };
         let deadline = Deadline::new(cancel, self.config.timeouts.head);
-        if let Some(proxy) = proxy.filter(|proxy| proxy.kind != ProxyKind::Http) {
-            let (host, port) = (&server.0, server.1);
-            let to = match host {
-                Host::Domain(name) if proxy.kind == ProxyKind::Socks5h => {
-                    SocksTarget::Name(name.clone(), port)
-                }
-                _ => {
-                    let (hosts, tick) = (&self.caches.hosts, self.config.timeouts.tick);
-                    let found = hosts.resolve(host, port, &self.config.addresses, &deadline, tick)?;
-                    let first = found.first().copied();
-                    first.map_or_else(|| SocksTarget::Name(host.to_string(), port), SocksTarget::Address)
-                }
-            };
+        if let Some((proxy, to)) = proxy.zip(behind) {
             socket = proxy.connect_socks(socket, to, &at, &deadline)?;
         }
         let proxy = proxy.filter(|proxy| proxy.kind == ProxyKind::Http);

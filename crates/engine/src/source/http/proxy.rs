@@ -166,6 +166,12 @@ impl ProxyPolicy {
         self.http.as_ref().is_some_and(|setting| setting.variable == "--proxy")
     }
 
+    /// Returns the variable that names a proxy for all protocols: FTP goes through none.
+    pub fn names_all(&self) -> Option<&'static str> {
+        let named = [&self.http, &self.https].into_iter().flatten().map(|setting| setting.variable);
+        named.into_iter().find(|name| name.eq_ignore_ascii_case("all_proxy"))
+    }
+
     /// Reads `http_proxy`, `https_proxy`, `all_proxy` and `no_proxy` through `variable`, lower case first.
     ///
     /// HTTP_PROXY in capitals is not read, as curl does not: the client of a CGI script could set it.
