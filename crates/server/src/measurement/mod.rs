@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use longhaul_core::probe::message::{MEASURE_PATH, MeasureOffer, STREAM_PATH, UDP_PATH, VERSION};
+use longhaul_core::probe::message::{MeasureOffer, STREAM_PATH, UDP_PATH, VERSION};
 use longhaul_core::proto::http::{ReplyHead, RequestBody, RequestHead};
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_engine::send::Piece;
@@ -30,6 +30,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::config::MeasureConfig;
 use crate::context::ServerPhase;
 use crate::reply::Reply;
+use crate::targets::without_query;
 use send_ceiling::SendCeiling;
 use stream::{StreamRequest, StreamSource};
 
@@ -60,17 +61,6 @@ impl fmt::Debug for Measurement {
     }
 }
 
-/// Returns whether a request is for the endpoint.
-pub(crate) fn is_addressed(request: &RequestHead) -> bool {
-    let path = path(request);
-    request.method() == "GET"
-        && path.strip_prefix(MEASURE_PATH).is_some_and(|rest| matches!(rest, "" | "/stream" | "/udp"))
-}
-
-fn path(request: &RequestHead) -> &str {
-    request.target().split('?').next().unwrap_or_default()
-}
-
 impl Measurement {
     /// Makes the endpoint.
     ///
@@ -91,7 +81,7 @@ impl Measurement {
         if request.body() != RequestBody::None {
             return Reply::text(400, "a request for a measurement carries no body");
         }
-        match path(request) {
+        match without_query(request) {
             STREAM_PATH => self.stream(request, socket),
             UDP_PATH if PROXY_FIELDS.iter().any(|name| request.header(name).is_some()) => {
                 Reply::text(403, "UDP is measured by a client that connects by itself, not through a proxy")
