@@ -29,6 +29,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::config::MeasureConfig;
 use crate::context::ServerPhase;
+use crate::disks::Disk;
 use crate::reply::Reply;
 use crate::targets::without_query;
 use send_ceiling::SendCeiling;
@@ -52,6 +53,7 @@ pub(crate) struct Measurement {
     ports: Arc<Semaphore>,
     streams: Arc<Semaphore>,
     source: StreamSource,
+    memory: Disk,
     phase: watch::Receiver<ServerPhase>,
 }
 
@@ -72,6 +74,7 @@ impl Measurement {
             ports: Arc::new(Semaphore::new(UDP_PORTS)),
             streams: Arc::new(Semaphore::new(STREAMS)),
             source: StreamSource::new()?,
+            memory: Disk::of_memory(),
             phase,
         })
     }
@@ -119,7 +122,7 @@ impl Measurement {
         // Pacing changes how slow start looks at the client: only where a ceiling was configured.
         let share = self.ceiling.as_ref().map(|ceiling| ceiling.join_stream(socket)).transpose();
         match wanted.set_up(socket).and(share) {
-            Ok(share) => self.source.reply(wanted.bytes).holding((permit, share)),
+            Ok(share) => self.source.reply(wanted.bytes).on(self.memory.clone()).holding((permit, share)),
             Err(error) => Reply::text(400, &format!("the kernel refuses these options: {error}")),
         }
     }
