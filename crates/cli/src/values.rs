@@ -24,6 +24,22 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Reads a period of at least a second, as 90s, 30m, 12h or 7d.
+pub(crate) fn period(text: &str) -> Result<Duration, String> {
+    let unit = match text.chars().last() {
+        Some('s') => 1,
+        Some('m') => 60,
+        Some('h') => 3_600,
+        Some('d') => 86_400,
+        _ => 0,
+    };
+    let number = text.get(..text.len().saturating_sub(1)).and_then(|number| number.parse::<u32>().ok());
+    match number.filter(|number| *number > 0 && unit > 0) {
+        Some(number) => Ok(Duration::from_secs(u64::from(number) * unit)),
+        None => Err("write a whole number and s, m, h or d, as 7d".into()),
+    }
+}
+
 /// Reads `--app-buffer`.
 pub(crate) fn app_buffer(text: &str) -> Result<AppBuffer, String> {
     match text {
@@ -40,5 +56,19 @@ pub(crate) fn parallel(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(n @ 1..=MOST_PARALLEL) => Ok(n),
         _ => Err(format!("write a number from 1 to {MOST_PARALLEL}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn period_has_a_unit() {
+        assert_eq!(period("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(period("7d"), Ok(Duration::from_secs(604_800)));
+        for text in ["", "7", "0d", "-1d", "1.5h", "d", "7\u{fc}"] {
+            assert!(period(text).is_err(), "{text}");
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use longhaul_core::initial_window::InitialWindow;
 use longhaul_core::pace::Pace;
-use longhaul_core::units::Rate;
+use longhaul_core::units::{Bytes, Rate};
 use longhaul_engine::sink::memory_budget::AppBuffer;
 
 use crate::access::Tokens;
@@ -125,6 +125,10 @@ pub struct Limits {
     pub listing: usize,
     /// Uploads in progress at once; further ones get 503 with Retry-After.
     pub uploads: usize,
+    /// The space of all partial files of resumable uploads together; an upload that exceeds it gets 507.
+    pub upload_quota: Option<Bytes>,
+    /// How long a paused upload is kept after its last byte.
+    pub upload_expiry: Option<Duration>,
     /// The interval of 102 (Processing) while an upload's file is being written or verified.
     pub processing: Duration,
     /// Directory pages being made or sent at once; further requests get 503 with Retry-After.
@@ -144,6 +148,8 @@ impl Default for Limits {
             grace: Duration::from_secs(30),
             listing: 1_000,
             uploads: 16,
+            upload_quota: None,
+            upload_expiry: None,
             processing: Duration::from_secs(5),
             pages: 32,
         }

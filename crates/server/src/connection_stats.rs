@@ -14,8 +14,8 @@ use longhaul_core::units::Bytes;
 use longhaul_engine::telemetry;
 use longhaul_sys::tcp_info;
 
+use crate::targets::without_secrets;
 use crate::tcp_totals::TcpTotals;
-use crate::telemetry::without_secrets;
 use crate::upload::{ActiveUploads, UploadUsage};
 
 /// Statistics of all connections of a server, for an observer and for `/metrics`.

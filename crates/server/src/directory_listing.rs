@@ -74,7 +74,7 @@ pub(crate) struct DirectoryListing {
 impl DirectoryListing {
     /// Reads the regular files and directories of `directory`, whose path below the root is `names`.
     ///
-    /// Keeps at most `options.max_entries`, so that a huge directory costs bounded memory; further names are
+    /// Keeps the first `options.max_entries` of the order, so that a huge directory costs bounded memory; further entries are
     /// counted only.
     pub(crate) fn read(
         root: &Root,
@@ -82,21 +82,24 @@ impl DirectoryListing {
         names: &[Vec<u8>],
         options: ListingOptions,
     ) -> io::Result<Self> {
-        let mut entries = Vec::new();
-        let mut more = 0;
+        let (mut entries, mut found, most) = (Vec::new(), 0, options.max_entries);
         for item in Dir::read_from(directory)? {
             let item = item?;
             let name = item.file_name();
             if !is_shown(name.to_bytes(), options.hidden) {
                 continue;
             }
-            if entries.len() == options.max_entries {
-                more += 1;
-                continue;
+            let Some(entry) = entry(root, directory, names, name) else { continue };
+            found += 1;
+            entries.push(entry);
+            if entries.len() > most.saturating_mul(2) {
+                sort(&mut entries, options.order);
+                entries.truncate(most);
             }
-            entries.extend(entry(root, directory, names, name));
         }
         sort(&mut entries, options.order);
+        entries.truncate(most);
+        let more = found - entries.len();
         Ok(Self { entries, more, order: options.order })
     }
 }

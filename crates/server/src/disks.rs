@@ -4,7 +4,7 @@
 //! paths through links have threads of their own.
 
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -15,7 +15,7 @@ use std::time::Duration;
 use longhaul_core::proto::http::ReplyHead;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
@@ -24,27 +24,67 @@ use crate::reply::Reply;
 /// Operations on one file system at once; fewer than [`crate::Limits::pages`], so that listings of one that hangs leave some to others.
 const OPERATIONS: usize = 24;
 
+/// Threads of all file systems that wait for a socket at once, besides their operations.
+const SOCKET_WAITS: usize = 64;
+
+/// Types of file systems whose cached names and pages are found without asking a server or a daemon.
+const LOCAL: [&str; 8] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs", "ramfs"];
+
 /// The file systems below the served directory.
 pub(crate) struct Disks {
     root: PathBuf,
     deadline: Duration,
     state: Mutex<DisksState>,
+    waits: Arc<Semaphore>,
     /// For paths through symbolic links, which may lead to any file system.
     links: Disk,
 }
 
 struct DisksState {
     table: Option<File>,
-    /// Mount points and the device of each, in the order of the table: a later one covers an earlier one.
-    mounts: Vec<(PathBuf, String)>,
+    /// In the order of the table: a later mount covers an earlier one.
+    mounts: Vec<Mount>,
     disks: HashMap<String, Disk>,
+}
+
+/// A line of the mount table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Mount {
+    point: PathBuf,
+    /// The device's number and the file system's type.
+    device: String,
+    /// What its kernel code has in memory is found without waiting: it asks no server and no daemon.
+    is_local: bool,
 }
 
 /// One file system.
 #[derive(Clone)]
 pub(crate) struct Disk {
     operations: Arc<Semaphore>,
+    /// Threads of all file systems that wait for a socket in the middle of an operation.
+    waits: Arc<Semaphore>,
     deadline: Duration,
+    is_local: bool,
+}
+
+/// The place of an operation among those of its file system.
+pub(crate) struct DiskPlace {
+    permit: Option<OwnedSemaphorePermit>,
+    operations: Arc<Semaphore>,
+    waits: Arc<Semaphore>,
+}
+
+impl DiskPlace {
+    /// Runs `wait`, which needs no disk, while other operations may have the place. Returns `None` where too many threads wait, or
+    /// the place is taken afterwards: the operation must end then.
+    pub(crate) fn lend<T>(&mut self, wait: impl FnOnce() -> T) -> Option<T> {
+        let waiting = self.waits.try_acquire().ok()?;
+        self.permit = None;
+        let outcome = wait();
+        drop(waiting);
+        self.permit = Arc::clone(&self.operations).try_acquire_owned().ok();
+        self.permit.as_ref().map(|_| outcome)
+    }
 }
 
 /// Why an operation has no outcome.
@@ -71,20 +111,26 @@ impl Disks {
         let table = File::open("/proc/self/mountinfo");
         let table = table.inspect_err(|error| tracing::warn!(%error, "the mount table cannot be read: all files count as one file system"));
         let state = DisksState { table: table.ok(), mounts: Vec::new(), disks: HashMap::new() };
-        Self { root, deadline, state: Mutex::new(state), links: Disk::new(deadline) }
+        let waits = Arc::new(Semaphore::new(SOCKET_WAITS));
+        let links = Disk::new(deadline, &waits, false);
+        Self { root, deadline, state: Mutex::new(state), waits, links }
     }
 
     /// Returns the file system of the path `names` below the root, where no symbolic link is followed.
     pub(crate) fn of(&self, names: &[Vec<u8>]) -> Disk {
-        let mut path = self.root.clone();
-        path.extend(names.iter().map(|name| OsString::from_vec(name.clone())));
         let mut state = self.lock();
         state.refresh(&self.root);
-        let mount = state.mounts.iter().filter(|(point, _)| path.starts_with(point));
+        let DisksState { mounts, disks, .. } = &mut *state;
+        let mount = mounts.iter().filter(|mount| is_beneath(&self.root, names, &mount.point));
         // Of two at one place the later one, which covers the other.
-        let device = mount.max_by_key(|(point, _)| point.as_os_str().len());
-        let device = device.map(|(_, device)| device.clone()).unwrap_or_default();
-        state.disks.entry(device).or_insert_with(|| Disk::new(self.deadline)).clone()
+        let mount = mount.max_by_key(|mount| mount.point.as_os_str().len());
+        let (device, is_local) = mount.map_or(("", false), |mount| (&mount.device, mount.is_local));
+        if let Some(disk) = disks.get(device) {
+            return disk.clone();
+        }
+        let disk = Disk::new(self.deadline, &self.waits, is_local);
+        disks.insert(device.to_owned(), disk.clone());
+        disk
     }
 
     /// Returns the threads for paths through symbolic links.
@@ -110,18 +156,33 @@ impl DisksState {
         let mut text = Vec::new();
         if table.rewind().and_then(|()| table.read_to_end(&mut text)).is_ok() {
             let mounts = text.split(|&byte| byte == b'\n').filter_map(parse_mount);
-            self.mounts =
-                mounts.filter(|(point, _)| point.starts_with(root) || root.starts_with(point)).collect();
+            let concerns = |mount: &Mount| mount.point.starts_with(root) || root.starts_with(&mount.point);
+            self.mounts = mounts.filter(concerns).collect();
         }
     }
 }
 
+/// Returns whether the path `names` below `root` is at `point` or beneath it.
+fn is_beneath(root: &Path, names: &[Vec<u8>], point: &Path) -> bool {
+    match point.strip_prefix(root) {
+        Ok(below) => {
+            let below: Vec<&OsStr> = below.iter().collect();
+            below.len() <= names.len()
+                && below.iter().zip(names).all(|(name, other)| name.as_bytes() == other)
+        }
+        Err(_) => root.starts_with(point),
+    }
+}
+
 /// Parses a line of /proc/self/mountinfo (proc(5)).
-fn parse_mount(line: &[u8]) -> Option<(PathBuf, String)> {
+fn parse_mount(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|&byte| byte == b' ').skip(2);
-    let device = String::from_utf8(fields.next()?.to_vec()).ok()?;
-    let point = unescape(fields.nth(1)?);
-    Some((PathBuf::from(std::ffi::OsStr::from_bytes(&point)), device))
+    let number = fields.next()?;
+    let point = PathBuf::from(OsString::from_vec(unescape(fields.nth(1)?)));
+    let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
+    let device = String::from_utf8([number, b" ", kind].concat()).ok()?;
+    let is_local = LOCAL.iter().any(|local| local.as_bytes() == kind);
+    Some(Mount { point, device, is_local })
 }
 
 /// Replaces `\040` and the like by the bytes that they stand for.
@@ -137,8 +198,20 @@ fn unescape(field: &[u8]) -> Vec<u8> {
 }
 
 impl Disk {
-    fn new(deadline: Duration) -> Self {
-        Self { operations: Arc::new(Semaphore::new(OPERATIONS)), deadline }
+    fn new(deadline: Duration, waits: &Arc<Semaphore>, is_local: bool) -> Self {
+        let operations = Arc::new(Semaphore::new(OPERATIONS));
+        Self { operations, waits: Arc::clone(waits), deadline, is_local }
+    }
+
+    /// Makes the file system of files that have no disk: long replies of them are sent by threads too.
+    pub(crate) fn of_memory() -> Self {
+        const DEADLINE: Duration = Duration::from_secs(30);
+        Self::new(DEADLINE, &Arc::new(Semaphore::new(SOCKET_WAITS)), false)
+    }
+
+    /// Returns whether what the kernel has cached of it is found without waiting.
+    pub(crate) fn is_local(&self) -> bool {
+        self.is_local
     }
 
     /// Runs an operation on a blocking thread. One that exceeds the deadline keeps its thread until the kernel ends it.
@@ -146,14 +219,20 @@ impl Disk {
         &self,
         operation: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, DiskError> {
+        self.run_in_place(|_| operation()).await
+    }
+
+    /// Runs an operation that may lend its place.
+    pub(crate) async fn run_in_place<T: Send + 'static>(
+        &self,
+        operation: impl FnOnce(&mut DiskPlace) -> T + Send + 'static,
+    ) -> Result<T, DiskError> {
         let run = async {
             // The semaphore is never closed.
-            let permit = Arc::clone(&self.operations).acquire_owned().await;
-            let run = spawn_blocking(move || {
-                let outcome = operation();
-                drop(permit);
-                outcome
-            });
+            let permit = Arc::clone(&self.operations).acquire_owned().await.ok();
+            let (operations, waits) = (Arc::clone(&self.operations), Arc::clone(&self.waits));
+            let mut place = DiskPlace { permit, operations, waits };
+            let run = spawn_blocking(move || operation(&mut place));
             run.await.map_err(|_| DiskError::Thread)
         };
         timeout(self.deadline, run).await.unwrap_or(Err(DiskError::Timeout(self.deadline)))
@@ -167,14 +246,64 @@ mod tests {
     #[test]
     fn mount_points_are_unescaped() {
         let line = b"36 35 98:0 /mnt1 /mnt/two\\040words rw,noatime master:1 - ext3 /dev/root rw";
-        assert_eq!(parse_mount(line), Some((PathBuf::from("/mnt/two words"), "98:0".to_owned())));
+        let mount = |kind: &str, is_local| Mount {
+            point: PathBuf::from("/mnt/two words"),
+            device: format!("98:0 {kind}"),
+            is_local,
+        };
+        assert_eq!(parse_mount(line), Some(mount("ext3", true)));
+        let line = b"36 35 98:0 /mnt1 /mnt/two\\040words rw - fuse.sshfs host: rw";
+        assert_eq!(parse_mount(line), Some(mount("fuse.sshfs", false)));
         assert_eq!(parse_mount(b""), None);
         assert_eq!(unescape(b"a\\9\\"), b"a\\9\\");
     }
 
+    #[test]
+    fn path_belongs_to_the_mount_that_holds_it() {
+        let names = |path: &str| path.split('/').map(|name| name.as_bytes().to_vec()).collect::<Vec<_>>();
+        for (path, point, holds) in [
+            ("a/b", "/srv/www/a", true),
+            ("a/b", "/srv/www/a/b", true),
+            ("ab", "/srv/www/a", false),
+            ("a", "/srv/www/a/b", false),
+            ("a", "/srv", true),
+            ("a", "/", true),
+            ("a", "/srv/w", false),
+        ] {
+            assert_eq!(
+                is_beneath(Path::new("/srv/www"), &names(path), Path::new(point)),
+                holds,
+                "{path} {point}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn operation_that_waits_for_a_socket_lends_its_place() {
+        let disk = Disk::new(Duration::from_secs(5), &Arc::new(Semaphore::new(OPERATIONS)), false);
+        let (release, held) = crossbeam_channel::bounded::<()>(0);
+        let waiting: Vec<_> = (0..OPERATIONS)
+            .map(|_| {
+                let (disk, held) = (disk.clone(), held.clone());
+                tokio::spawn(async move { disk.run_in_place(move |place| place.lend(|| held.recv())).await })
+            })
+            .collect();
+        // Each has begun once it holds no place.
+        while disk.waits.available_permits() > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(disk.run(|| 5).await.ok(), Some(5));
+        drop(release);
+        for waiting in waiting {
+            assert!(waiting.await.is_ok());
+        }
+    }
+
     #[tokio::test]
     async fn hung_operations_do_not_hold_up_another_file_system() {
-        let (hung, sound) = (Disk::new(Duration::from_millis(100)), Disk::new(Duration::from_secs(5)));
+        let waits = Arc::new(Semaphore::new(SOCKET_WAITS));
+        let disk = |deadline| Disk::new(deadline, &waits, false);
+        let (hung, sound) = (disk(Duration::from_millis(100)), disk(Duration::from_secs(5)));
         let (release, held) = crossbeam_channel::bounded::<()>(0);
         for _ in 0..OPERATIONS + 2 {
             let held = held.clone();

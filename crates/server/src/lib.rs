@@ -42,6 +42,7 @@ mod routes;
 mod server;
 mod stall_detector;
 mod static_files;
+mod targets;
 mod tcp_totals;
 mod telemetry;
 mod tls;

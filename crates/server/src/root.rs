@@ -49,6 +49,17 @@ impl Root {
     pub(crate) fn find(&self, names: &[Vec<u8>], follow: bool) -> io::Result<Found> {
         let below = join(names);
         let looked = if follow { self.beneath(&below)? } else { self.without_links(&below)? };
+        self.open_found(looked, below)
+    }
+
+    /// The same for a path whose names are all in the kernel's cache, without links; `None` where they are not.
+    pub(crate) fn find_cached(&self, names: &[Vec<u8>]) -> Option<Found> {
+        let below = join(names);
+        let looked = self.resolve(&below, ResolveFlags::NO_SYMLINKS | ResolveFlags::CACHED).ok()?;
+        self.open_found(looked, below).ok()
+    }
+
+    fn open_found(&self, looked: OwnedFd, below: PathBuf) -> io::Result<Found> {
         match FileType::from_raw_mode(rustix::fs::fstat(&looked)?.st_mode) {
             FileType::RegularFile => {
                 let file = File::from(reopen(&looked)?);
@@ -98,6 +109,9 @@ impl Root {
         let resolve = ResolveFlags::BENEATH | resolve;
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let open = || rustix::fs::openat2(&self.dir, below, flags, Mode::empty(), resolve);
+        if resolve.contains(ResolveFlags::CACHED) {
+            return open();
+        }
         // EAGAIN: a rename raced with the resolution of ".." in a link; openat2(2) says to retry.
         (0..8)
             .map(|_| open())

@@ -5,10 +5,10 @@ use longhaul_core::proto::http::{
     upload_limit,
 };
 
-use crate::access::{Grant, names_upload};
-use crate::measurement;
+use crate::access::Grant;
 use crate::metrics;
 use crate::reply::Reply;
+use crate::targets::{is_measurement, lists_uploads, names_upload};
 use crate::upload::{MOST_RANGES, UploadCommand};
 
 /// The methods of a read-only server.
@@ -56,9 +56,10 @@ pub(crate) fn route(
 ) -> Action {
     let Offers { served, writable, measures } = offers;
     match request.method() {
-        _ if measures && measurement::is_addressed(&request) => Action::Measure(request),
+        _ if measures && is_measurement(&request) => Action::Measure(request),
         "PUT" | "PATCH" | "DELETE" | "MKCOL" if writable => upload(request, path, grant),
         "HEAD" if writable && names_upload(request.target()) => upload(request, path, grant),
+        "GET" if writable && lists_uploads(&request) => upload(request, path, grant),
         "GET" | "HEAD" if request.body() != RequestBody::None => {
             Action::Reply(Reply::text(400, "a request for a file carries no body"))
         }

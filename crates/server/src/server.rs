@@ -27,7 +27,7 @@ use crate::routes::Served;
 use crate::static_files::StaticFiles;
 use crate::telemetry::{Sampler, Telemetry};
 use crate::tls::RenewedCertificate;
-use crate::upload::{Uploads, abandoned};
+use crate::upload::Uploads;
 use crate::{Config, Limits, Metrics, ServeError, tls};
 use longhaul_engine::pacing::CongestionPlan;
 
@@ -189,13 +189,12 @@ impl Server {
         // Dropped, with all routes, when the last connection has closed or this future is dropped.
         let (window_routes, route_requests) = InitialWindowRoutes::start(self.initial_window).unzip();
         let mut phase = self.phase.subscribe();
-        if self.uploads.is_some() {
-            abandoned::report(self.static_files.root.path());
-        }
         let (tls, certificate) = self.tls.unzip();
-        let mut renewals = JoinSet::new();
-        certificate.into_iter().for_each(|certificate| drop(renewals.spawn(certificate.follow())));
-        self.access.token_file().into_iter().for_each(|file| drop(renewals.spawn(file.follow())));
+        let mut background = JoinSet::new();
+        certificate.into_iter().for_each(|certificate| drop(background.spawn(certificate.follow())));
+        let uploads = self.uploads.clone();
+        uploads.into_iter().for_each(|uploads| drop(background.spawn(uploads.follow_partials())));
+        self.access.token_file().into_iter().for_each(|file| drop(background.spawn(file.follow())));
         let files = ServerContext {
             served: Served::Files,
             access: Arc::clone(&self.access),
@@ -240,7 +239,7 @@ impl Server {
         if let Some(uploads) = &files.uploads {
             uploads.drained().await;
         }
-        renewals.abort_all();
+        background.abort_all();
         if let Some(sampler) = sampler {
             sampler.end();
         }

@@ -45,7 +45,13 @@ impl StaticFiles {
                 found.map(|reply| reply.map(|reply| reply.on(disk)))
             }
         };
-        let reply = match read(self.disks.of(path.names()), false).await {
+        let disk = self.disks.of(path.names());
+        if disk.is_local()
+            && let Some(reply) = self.read_cached(&path, &request, SystemTime::now())
+        {
+            return reply.on(disk);
+        }
+        let reply = match read(disk, false).await {
             Ok(None) => read(self.disks.links().clone(), true).await,
             reply => reply,
         };
@@ -56,6 +62,22 @@ impl StaticFiles {
                 error.reply()
             }
         }
+    }
+
+    /// Answers a GET or HEAD for a file that is opened without waiting for a disk.
+    fn read_cached(&self, path: &TargetPath, request: &RequestHead, now: SystemTime) -> Option<Reply> {
+        if path.has_trailing_slash() || path.query().is_some() || !self.is_shown(path) {
+            return None;
+        }
+        match self.root.find_cached(path.names())? {
+            Found::File(source) => file_reply(&source, request, now, self.untrusted).ok(),
+            Found::Directory(_) => None,
+        }
+    }
+
+    /// Returns whether files of this path may be served.
+    fn is_shown(&self, path: &TargetPath) -> bool {
+        !path.names().last().is_some_and(is_partial) && (self.hidden || !path.is_hidden())
     }
 
     /// Answers a GET or HEAD for `path`; `None` where a symbolic link is met and not to be followed.
@@ -74,8 +96,7 @@ impl StaticFiles {
         now: SystemTime,
         follow: bool,
     ) -> io::Result<Reply> {
-        let partial = path.names().last().is_some_and(is_partial);
-        if partial || (path.is_hidden() && !self.hidden) {
+        if !self.is_shown(path) {
             return Err(Errno::NOENT.into());
         }
         let directory = match self.root.find(path.names(), follow)? {

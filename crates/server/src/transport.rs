@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::server::TlsStream;
 
 use crate::Limits;
-use crate::disks::{Disk, DiskError};
+use crate::disks::{Disk, DiskError, DiskPlace};
 use crate::listen::MAX_UNSENT;
 use crate::stall_detector::StallDetector;
 
@@ -31,6 +31,10 @@ const BLOCKING_TURN: Duration = Duration::from_millis(20);
 
 /// How long a blocking thread waits for its socket: a peer at 3 Gbit/s acknowledges 1.9 MB in this time.
 const SOCKET_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+
+/// A reply of at most this size is sent by the connection's task where its files are cached: that takes less than a change of
+/// threads, and holds up other connections for less than a millisecond.
+const SMALL_REPLY: Bytes = Bytes::kib(512);
 
 /// Bytes read from the peer at once.
 const READ_SIZE: usize = 8 << 10;
@@ -140,6 +144,15 @@ impl ServerTransport {
         limits: &Limits,
         (sent, disk): (&AtomicU64, Option<&Disk>),
     ) -> Result<(), ReplyError> {
+        if let Self::Plain(stream) = self
+            && sends_at_once(outgoing, disk)
+        {
+            let turn = take_turn(stream, outgoing)?;
+            record_sent(outgoing, sent, stream);
+            if turn == Turn::Done {
+                return Ok(());
+            }
+        }
         let detector = StallDetector::new(self.socket(), limits.stall, limits.slowest);
         match self {
             Self::Plain(stream) => send_plain(stream, outgoing, (limits, sent, disk), detector).await,
@@ -193,18 +206,19 @@ async fn send_plain(
         if !detector.is_fast_enough(stream) {
             return Err(ReplyError::Slow(limits.slowest));
         }
-        let turn = if outgoing.reads_files() {
-            // sendfile may wait for the disk, which must not block other tasks.
-            let (stream, mut queue) = (Arc::clone(stream), std::mem::take(outgoing));
-            let (queue, turn) = blocking(disk, move || {
-                let turn = take_turns(&stream, &mut queue);
-                (queue, turn)
-            })
-            .await?;
-            *outgoing = queue;
-            turn?
-        } else {
-            take_turn(stream, outgoing)?
+        let turn = match disk.filter(|_| outgoing.reads_files() && !sends_at_once(outgoing, disk)) {
+            Some(disk) => {
+                // sendfile may wait for the disk, which must not block other tasks.
+                let (stream, mut queue) = (Arc::clone(stream), std::mem::take(outgoing));
+                let run = move |place: &mut DiskPlace| {
+                    let turn = take_turns(&stream, &mut queue, place);
+                    (queue, turn)
+                };
+                let (queue, turn) = disk.run_in_place(run).await?;
+                *outgoing = queue;
+                turn?
+            }
+            None => take_turn(stream, outgoing)?,
         };
         record_sent(outgoing, sent, stream);
         if turn == Turn::Done {
@@ -224,18 +238,30 @@ fn record_sent(outgoing: &Outgoing, sent: &AtomicU64, socket: &TcpStream) {
     }
 }
 
+/// Returns whether the rest of a reply is small and in memory.
+fn sends_at_once(outgoing: &Outgoing, disk: Option<&Disk>) -> bool {
+    !outgoing.reads_files() || (disk.is_some_and(Disk::is_local) && outgoing.is_cached(SMALL_REPLY))
+}
+
 /// Sends turn after turn while the peer keeps up: a change of threads per turn would cost more than the sending.
-fn take_turns(stream: &TcpStream, outgoing: &mut Outgoing) -> Result<Turn, SendError> {
+///
+/// While the socket is full, the place is lent to other replies.
+fn take_turns(stream: &TcpStream, outgoing: &mut Outgoing, place: &mut DiskPlace) -> Result<Turn, SendError> {
     let end = std::time::Instant::now() + BLOCKING_TURN;
-    let ready = || {
+    let poll_socket = || {
         let mut sockets = [PollFd::new(stream, PollFlags::OUT)];
         matches!(poll(&mut sockets, Some(&SOCKET_WAIT)), Ok(1..))
     };
+    let mut ready = || place.lend(poll_socket);
     while std::time::Instant::now() < end {
         match outgoing.turn(stream)? {
             Turn::Done => return Ok(Turn::Done),
-            Turn::Blocked if !ready() => break,
-            Turn::Blocked | Turn::More => {}
+            Turn::Blocked => match ready() {
+                Some(true) => {}
+                Some(false) => break,
+                None => return Ok(Turn::Blocked),
+            },
+            Turn::More => {}
         }
     }
     take_turn(stream, outgoing)

@@ -11,7 +11,7 @@ use longhaul_core::units::Bytes;
 /// The same number on every architecture (Linux 6.5).
 const SYS_CACHESTAT: c_long = 451;
 
-/// `struct cachestat_range`; a length of 0 reaches to the end.
+/// `struct cachestat_range`.
 #[repr(C)]
 struct Range {
     offset: u64,
@@ -35,7 +35,25 @@ struct Pages {
 /// [`io::ErrorKind::Unsupported`] where the kernel is older than 6.5, or the file is on hugetlbfs.
 /// EPERM where the file may neither be written nor is the caller's own (Linux 6.16 and later).
 pub fn page_cache(file: &File) -> io::Result<PageCache> {
-    let (range, mut pages) = (Range { offset: 0, len: 0 }, Pages::default());
+    // A length of 0 reaches to the end.
+    page_cache_of(file, Range { offset: 0, len: 0 })
+}
+
+/// Returns whether all pages of a range are in the page cache, so that reading them waits for no device; `false` where that is
+/// not known.
+pub fn is_cached(file: &File, start: Bytes, length: Bytes) -> bool {
+    if length == Bytes::ZERO {
+        return true;
+    }
+    let page = rustix::param::page_size() as u64;
+    let first = start.get() / page;
+    let last = (start.get().saturating_add(length.get()) - 1) / page;
+    let range = Range { offset: start.get(), len: length.get() };
+    page_cache_of(file, range).is_ok_and(|found| found.cached.get() / page > last - first)
+}
+
+fn page_cache_of(file: &File, range: Range) -> io::Result<PageCache> {
+    let mut pages = Pages::default();
     let no_flags: c_uint = 0;
     // SAFETY: both structs have the kernel's layout and live across the call; it reads one and writes the other.
     let rc = unsafe {

@@ -6,13 +6,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, ValueHint};
 use longhaul_core::event::{JobId, JobTag};
 use longhaul_core::initial_window::InitialWindow;
 use longhaul_core::pace::Pace;
-use longhaul_core::units::{Rate, Rtt};
+use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_scope::record::schema::Side;
 use longhaul_server::{
@@ -24,7 +25,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::record::RecordArgs;
-use crate::values::{RESEARCH, app_buffer};
+use crate::values::{RESEARCH, app_buffer, period};
 use crate::{exit, interrupt, say, token_file};
 
 /// Descriptors for everything but connections and the files they are sent; up to 32 connections wait for a slot.
@@ -111,6 +112,14 @@ pub(crate) struct ServeArgs {
         hide_short_help = true
     )]
     app_buffer: AppBuffer,
+
+    /// Let unfinished uploads take this much space together; further ones are refused
+    #[arg(long, value_name = "SIZE", requires = "writable")]
+    upload_quota: Option<Bytes>,
+
+    /// Delete an unfinished upload this long after its last byte, as 12h or 7d
+    #[arg(long, value_name = "TIME", requires = "writable", value_parser = period)]
+    upload_expiry: Option<Duration>,
 
     /// Serve and list names that start with a dot too
     #[arg(long)]
@@ -308,6 +317,8 @@ fn config(args: &ServeArgs, tokens: Tokens) -> Config {
             connections,
             per_client: per_client.min(connections),
             grace: args.grace.get(),
+            upload_quota: args.upload_quota,
+            upload_expiry: args.upload_expiry,
             ..limits
         },
     }

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use longhaul_core::units::Bytes;
+use longhaul_sys::cachestat::is_cached;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::SendFlags;
 
@@ -86,6 +87,19 @@ impl Outgoing {
     /// Returns whether the next turn may wait for a disk.
     pub fn reads_files(&self) -> bool {
         self.pieces.iter().any(|piece| matches!(piece, Piece::File { .. }))
+    }
+
+    /// Returns whether all that is left, at most `limit`, is in memory or in the page cache: the next turn waits for no disk.
+    pub fn is_cached(&self, limit: Bytes) -> bool {
+        let mut left = Bytes::ZERO;
+        self.pieces.iter().all(|piece| {
+            left += piece.length();
+            left <= limit
+                && match piece {
+                    Piece::Text(_) => true,
+                    Piece::File { source, start, length } => is_cached(source.file(), *start, *length),
+                }
+        })
     }
 
     /// Moves at most [`TURN`] bytes into `socket`: file bytes by sendfile, without a copy.

@@ -22,6 +22,11 @@ pub fn is_part(name: &[u8]) -> bool {
     name.ends_with(PART.as_bytes())
 }
 
+/// Returns what a partial file's name begins with: the name of its target, or a short form of it that has the same partial file.
+pub fn target_of(part: &[u8]) -> Option<&[u8]> {
+    part.strip_suffix(PART.as_bytes()).filter(|target| !target.is_empty())
+}
+
 /// Returns the partial file of the file that will stand at `target`.
 pub fn part_of(target: &Path) -> PathBuf {
     target.with_file_name(beside(target.file_name().unwrap_or_default(), PART))

@@ -9,8 +9,9 @@ use std::time::SystemTime;
 
 use longhaul_core::proto::http::{ReplyHead, RequestHead, TargetError, TargetPath};
 
+use crate::ServeError;
 use crate::reply::Reply;
-use crate::{ServeError, measurement};
+use crate::targets::{is_measurement, lists_uploads, names_upload};
 
 pub use token::{Token, TokenError};
 pub use token_set::WIDE_MODE;
@@ -161,13 +162,14 @@ impl Access {
     /// Returns what a request needs.
     fn need(&self, request: &RequestHead) -> Need {
         match request.method() {
-            _ if self.measures && measurement::is_addressed(request) => match self.tokens {
+            _ if self.measures && is_measurement(request) => match self.tokens {
                 TokenStore::None => Need::Nothing,
                 TokenStore::One(_) | TokenStore::File(_) => Need::AnyToken,
             },
             "PUT" | "PATCH" | "MKCOL" if self.writable => Need::Right(Right::Write),
             "HEAD" | "DELETE" if self.writable && names_upload(request.target()) => Need::Right(Right::Write),
             "DELETE" if self.writable => Need::Right(Right::Delete),
+            "GET" if self.writable && lists_uploads(request) => Need::Right(Right::Write),
             "GET" | "HEAD" if self.guards_reading => Need::Right(Right::Read),
             _ => Need::Nothing,
         }
@@ -183,11 +185,6 @@ impl Access {
             TokenStore::File(file) => file.find(shown),
         }
     }
-}
-
-/// Returns whether the query has an `upload` parameter, valid or not.
-pub(crate) fn names_upload(target: &str) -> bool {
-    target.split_once('?').is_some_and(|(_, query)| query.split('&').any(|pair| pair.starts_with("upload=")))
 }
 
 /// 401: the request lacks a valid token.

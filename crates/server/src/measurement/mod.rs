@@ -21,7 +21,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use longhaul_core::probe::message::{MEASURE_PATH, MeasureOffer, STREAM_PATH, UDP_PATH, VERSION};
+use longhaul_core::probe::message::{MeasureOffer, STREAM_PATH, UDP_PATH, VERSION};
 use longhaul_core::proto::http::{ReplyHead, RequestBody, RequestHead};
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_engine::send::Piece;
@@ -31,7 +31,9 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::config::MeasureConfig;
 use crate::context::ServerPhase;
+use crate::disks::Disk;
 use crate::reply::Reply;
+use crate::targets::without_query;
 pub(crate) use inbound::InboundReply;
 use rate_ceiling::RateCeiling;
 use stream::{StreamRequest, StreamSource};
@@ -54,6 +56,7 @@ pub(crate) struct Measurement {
     ports: Arc<Semaphore>,
     streams: Arc<Semaphore>,
     source: StreamSource,
+    memory: Disk,
     phase: watch::Receiver<ServerPhase>,
 }
 
@@ -61,20 +64,6 @@ impl fmt::Debug for Measurement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Measurement").field("ceiling", &self.ceiling).finish_non_exhaustive()
     }
-}
-
-/// Returns whether a request is for the endpoint.
-pub(crate) fn is_addressed(request: &RequestHead) -> bool {
-    let path = path(request);
-    match request.method() {
-        "GET" => path.strip_prefix(MEASURE_PATH).is_some_and(|rest| matches!(rest, "" | "/stream" | "/udp")),
-        "PUT" => path == STREAM_PATH,
-        _ => false,
-    }
-}
-
-fn path(request: &RequestHead) -> &str {
-    request.target().split('?').next().unwrap_or_default()
 }
 
 impl Measurement {
@@ -88,6 +77,7 @@ impl Measurement {
             ports: Arc::new(Semaphore::new(UDP_PORTS)),
             streams: Arc::new(Semaphore::new(STREAMS)),
             source: StreamSource::new()?,
+            memory: Disk::of_memory(),
             phase,
         })
     }
@@ -97,7 +87,7 @@ impl Measurement {
         if request.body() != RequestBody::None {
             return Reply::text(400, "a request for a measurement carries no body");
         }
-        match path(request) {
+        match without_query(request) {
             STREAM_PATH => self.stream(request, socket, peer.ip()),
             UDP_PATH if PROXY_FIELDS.iter().any(|name| request.header(name).is_some()) => {
                 Reply::text(403, "UDP is measured by a client that connects by itself, not through a proxy")
@@ -137,7 +127,7 @@ impl Measurement {
         // Pacing changes how slow start looks at the client: only where a ceiling was configured.
         let share = self.ceiling.as_ref().map(|ceiling| ceiling.join_stream(client, socket)).transpose();
         match wanted.set_up(socket).and(share) {
-            Ok(share) => self.source.reply(wanted.bytes).holding((permit, share)),
+            Ok(share) => self.source.reply(wanted.bytes).on(self.memory.clone()).holding((permit, share)),
             Err(error) => Reply::text(400, &format!("the kernel refuses these options: {error}")),
         }
     }

@@ -13,8 +13,9 @@ use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 
 use super::repr_digest;
-use crate::access::{Grant, names_upload};
+use crate::access::Grant;
 use crate::reply::Reply;
+use crate::targets::names_upload;
 
 /// Header fields that must not be repeated.
 const SINGLE_FIELDS: [&str; 6] =
@@ -37,6 +38,8 @@ pub(super) enum UploadOperation {
     DeleteFile,
     /// MKCOL: make a directory.
     MakeDirectory,
+    /// GET with `?uploads`: list the paused uploads of a directory.
+    List,
 }
 
 /// An upload request, parsed and allowed.
@@ -119,7 +122,7 @@ impl UploadOperation {
             Self::Status(id) | Self::Discard(id) => Some(*id),
             Self::AppendPart(append) => Some(append.id),
             Self::AddRange(add) => Some(add.id),
-            Self::WholeFile(_) | Self::DeleteFile | Self::MakeDirectory => None,
+            Self::WholeFile(_) | Self::DeleteFile | Self::MakeDirectory | Self::List => None,
         }
     }
 
@@ -142,6 +145,7 @@ impl UploadOperation {
                 bad("this request carries no body")
             }
             ("DELETE", None) if !names_upload => Ok(Self::DeleteFile),
+            ("GET", _) => Ok(Self::List),
             (_, None) => bad("an upload is named by ?upload= and 32 hexadecimal digits"),
             ("PATCH", Some(id)) => Self::append(request, id, replace),
             (_, Some(_)) if request.body() != RequestBody::None => bad("this request carries no body"),

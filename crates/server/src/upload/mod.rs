@@ -10,13 +10,14 @@
 //!      TLS:   a socket pair                         sync, journal, digest, final name
 //! ```
 
-pub(crate) mod abandoned;
 mod active;
 mod body_reader;
 mod collection;
 mod command;
 mod digests;
 mod handler;
+mod listing;
+mod partials;
 mod range_worker;
 mod ranged;
 mod refusal;
@@ -25,11 +26,12 @@ mod start;
 mod worker;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use longhaul_engine::sink::memory_budget::{AppBuffer, MemoryBudget};
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::task::spawn_blocking;
+use tokio::time::{sleep, timeout};
 
 use crate::Limits;
 use crate::static_files::StaticFiles;
@@ -40,6 +42,7 @@ pub(crate) use handler::handle;
 pub(crate) use ranged::MOST_RANGES;
 
 use digests::UploadDigests;
+use partials::PartialUploads;
 use ranged::RangedUploads;
 
 /// The settings and shared state of a writable server's uploads.
@@ -51,6 +54,7 @@ pub(crate) struct Uploads {
     pub(crate) active: Arc<ActiveUploads>,
     digests: Arc<UploadDigests>,
     ranged: Arc<RangedUploads>,
+    partials: Arc<PartialUploads>,
     pub(crate) static_files: Arc<StaticFiles>,
     pub(crate) limits: Arc<Limits>,
 }
@@ -63,7 +67,22 @@ impl Uploads {
         let slots = Arc::new(Semaphore::new(limits.uploads));
         let (memory, active) = (MemoryBudget::new(app_buffer), Arc::default());
         let (digests, ranged) = (Arc::default(), Arc::default());
-        Self { memory, slots, active, digests, ranged, static_files, limits }
+        let root = static_files.root.path();
+        let partials = Arc::new(PartialUploads::new(root, limits.upload_quota, limits.upload_expiry));
+        Self { memory, slots, active, digests, ranged, partials, static_files, limits }
+    }
+
+    /// Finds the partial files of earlier runs, then deletes those that expire, until the task is aborted.
+    pub(crate) async fn follow_partials(self: Arc<Self>) {
+        let interval = self.partials.check_interval();
+        let partials = Arc::clone(&self.partials);
+        let _ = spawn_blocking(move || partials.scan()).await;
+        let Some(interval) = interval else { return };
+        loop {
+            sleep(interval).await;
+            let (partials, active) = (Arc::clone(&self.partials), Arc::clone(&self.active));
+            let _ = spawn_blocking(move || partials.expire(&active, SystemTime::now())).await;
+        }
     }
 
     /// Waits until every upload has ended, at most [`LAST_SYNC`].

@@ -108,6 +108,14 @@ pub(super) fn pipeline(error: &PipelineError) -> Reply {
     }
 }
 
+/// 507: the paused uploads of the server would take more space than they may.
+pub(super) fn over_quota() -> Reply {
+    Reply::text(
+        507,
+        "the unfinished uploads here would exceed their quota: finish or delete some, see GET /dir/?uploads",
+    )
+}
+
 /// 423: another upload has locked the file, or another request the range.
 pub(super) fn busy() -> Reply {
     let head = ReplyHead::new(423).with("Retry-After", "5");

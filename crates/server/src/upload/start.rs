@@ -28,6 +28,7 @@ use rustix::fs::FileType;
 
 use super::active::{PartFileLock, UploadLiveness};
 use super::command::{AddRange, AppendPart, UploadCommand, UploadOperation, WholeFile};
+use super::partials::OverQuota;
 use super::range_worker::InboundRange;
 use super::ranged::{HeldUpload, RangedLookup, RangedUpload};
 use super::worker::{self, AfterBody, BodyConnection, InboundUpload, UploadOutcome};
@@ -125,6 +126,7 @@ impl Uploads {
             UploadOperation::MakeDirectory => {
                 answered(collection::make(&self.static_files, &command.path, &command.request))
             }
+            UploadOperation::List => answered(self.list(command)?),
             UploadOperation::DeleteFile => answered(self.target(command)?.delete()?),
             UploadOperation::AddRange(add) => self.add_range(&self.free_target(command)?, add),
             UploadOperation::Status(id) => answered(self.free_target(command)?.status(*id, &self.active)?),
@@ -168,6 +170,7 @@ impl Uploads {
         let prior = usable(part.journal(), id)?;
         let size = append.follows(prior.as_ref(), body).inspect_err(|_| part.abandon())?;
         let slot = self.slot().inspect_err(|_| part.abandon())?;
+        self.admit(&part, size)?;
         let journal = journal(id, size, target.grant.holder.as_deref()).inspect_err(|_| part.abandon())?;
         let there = Some(ByteRange::with_len(0, append.offset)).filter(|range| !range.is_empty());
         let (committed, exists) = (there.into_iter().collect(), target.exists);
@@ -219,6 +222,7 @@ impl Uploads {
             return Err(refusal::other_length().into());
         }
         let slot = self.slot().inspect_err(|_| part.abandon())?;
+        self.admit(&part, whole)?;
         let journal = journal(id, whole, target.grant.holder.as_deref()).inspect_err(|_| part.abandon())?;
         let committed = prior.map(|prior| prior.committed().clone()).unwrap_or_default();
         let identity = part.identity().map_err(|source| OutputError::Create { path: target.path(), source });
@@ -252,6 +256,14 @@ impl Uploads {
             &self.active,
             (lock, slot),
         )?))
+    }
+
+    /// Counts a partial file against the quota.
+    fn admit(&self, part: &PartFile, size: Bytes) -> Result<(), Reply> {
+        self.partials.admit(part.path(), size).map_err(|OverQuota| {
+            part.abandon();
+            refusal::over_quota()
+        })
     }
 
     fn pool(&self) -> SegmentPool {
@@ -450,7 +462,7 @@ fn journal(id: UploadId, size: Bytes, holder: Option<&str>) -> Result<Journal, R
 }
 
 /// Returns the name of the token that began an upload.
-fn holder_of(journal: &Journal) -> Option<&str> {
+pub(super) fn holder_of(journal: &Journal) -> Option<&str> {
     journal.sources().first().and_then(|source| source.url().split_once(HOLDER)).map(|(_, holder)| holder)
 }
 

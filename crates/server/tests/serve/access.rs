@@ -201,3 +201,42 @@ fn one_token_writes_over_uploads_of_every_token() {
     assert_eq!(put(&single, "s3cret", "/f", "whole"), 201);
     assert_eq!(names(&site), ["f", "in"]);
 }
+
+#[test]
+fn paused_uploads_are_listed_for_their_token() {
+    let (site, _beside) = site(|config| config.limits.upload_expiry = Some(Duration::from_secs(3600)));
+    assert_eq!(
+        (begin(&site, "anns", &resource("f", ID)), begin(&site, "bobs", &resource("g", ID))),
+        (204, 204)
+    );
+    let list = |token: &str, target: &str| ask(&site, token, "GET", target, &[], "");
+    let listing: serde_json::Value = serde_json::from_str(&list("anns", "/?uploads").body).unwrap();
+    let [upload] = listing["uploads"].as_array().unwrap().as_slice() else { panic!("{listing}") };
+    assert_eq!((&upload["name"], &upload["token"]), (&"f".into(), &"ann".into()), "{listing}");
+    assert_eq!((&upload["size"], &upload["received"]), (&9.into(), &5.into()), "{listing}");
+    assert!(upload["expires"].is_string() && listing["used"] == 18, "{listing}");
+    assert_eq!((list("drops", "/?uploads").status, list("none", "/?uploads").status), (403, 401));
+    assert_eq!((list("drops", "/in/?uploads").status, list("anns", "/none/?uploads").status), (200, 409));
+}
+
+#[test]
+fn quota_of_paused_uploads_is_kept() {
+    let (site, _beside) =
+        site(|config| config.limits.upload_quota = Some(longhaul_core::units::Bytes::new(20)));
+    let [f, g, h] = ["f", "g", "h"].map(|name| resource(name, ID));
+    assert_eq!((begin(&site, "anns", &f), begin(&site, "bobs", &g)), (204, 204));
+    assert_eq!(begin(&site, "anns", &h), 507);
+    assert_eq!(names(&site).iter().filter(|name| name.starts_with('h')).count(), 0);
+    assert_eq!(ask(&site, "bobs", "DELETE", &g, &[], "").status, 204);
+    assert_eq!(begin(&site, "anns", &h), 204);
+    assert_eq!(put(&site, "anns", "/whole", "a whole file of more than twenty bytes"), 201);
+}
+
+#[test]
+fn paused_upload_expires() {
+    let (site, _beside) = site(|config| config.limits.upload_expiry = Some(Duration::from_secs(1)));
+    let url = resource("f", ID);
+    assert_eq!(begin(&site, "anns", &url), 204);
+    crate::uploads_refused::wait_for(|| names(&site) == ["in"]);
+    assert_eq!(ask(&site, "anns", "HEAD", &url, &[], "").status, 404);
+}

@@ -69,12 +69,16 @@ fn an_index_takes_the_pages_place() {
 #[test]
 fn a_huge_directory_is_bounded() {
     let site = Site::with(|config| config.limits.listing = 100);
-    for i in 0..150 {
-        site.write(&format!("f{i}"), b"");
+    for i in 0..350 {
+        site.write(&format!("f{i:03}"), b"");
     }
     let page = site.get("/", &[]).body;
     assert_eq!(page.matches("href=\"./f").count(), 100);
-    assert!(page.contains("50 more names are not shown here"));
+    assert!(page.contains("250 more names are not shown here"));
+    // Sorted before it is cut.
+    assert!(page.contains("./f000\"") && page.contains("./f099\"") && !page.contains("./f100\""));
+    let page = site.get("/?order=desc", &[]).body;
+    assert!(page.contains("./f349\"") && page.contains("./f250\"") && !page.contains("./f249\""));
 }
 
 #[test]

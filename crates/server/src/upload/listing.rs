@@ -1,0 +1,97 @@
+//! Lists the paused uploads of a directory as JSON.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::time::{Duration, SystemTime};
+
+use longhaul_core::proto::http::ReplyHead;
+use longhaul_engine::send::Piece;
+use longhaul_engine::sink::part_file;
+use longhaul_engine::sink::part_names::{is_part, target_of};
+use rustix::fs::Dir;
+use rustix::io::Errno;
+use serde::Serialize;
+
+use super::command::UploadCommand;
+use super::start::holder_of;
+use super::{Uploads, refusal};
+use crate::reply::Reply;
+use crate::root::Found;
+
+/// The most uploads listed.
+const MOST: usize = 1000;
+
+#[derive(Serialize)]
+struct WrittenListing {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quota: Option<u64>,
+    used: u64,
+    uploads: Vec<WrittenUpload>,
+}
+
+#[derive(Serialize)]
+struct WrittenUpload {
+    name: String,
+    size: u64,
+    received: u64,
+    written: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token: Option<String>,
+}
+
+impl Uploads {
+    /// Lists the uploads of the command's directory; of a server with several tokens, only those of the command's own.
+    pub(super) fn list(&self, command: &UploadCommand) -> Result<Reply, Reply> {
+        let uploads = self.uploads_in(command).map_err(|error| refusal::directory(&error))?;
+        let listing = WrittenListing {
+            quota: self.partials.quota().map(|quota| quota.get()),
+            used: self.partials.used().get(),
+            uploads,
+        };
+        let head =
+            ReplyHead::new(200).with("Content-Type", "application/json").with("Cache-Control", "no-store");
+        // Strings and numbers can always be written.
+        Ok(Reply::new(head, vec![Piece::Text(serde_json::to_vec(&listing).unwrap_or_default())]))
+    }
+
+    fn uploads_in(&self, command: &UploadCommand) -> io::Result<Vec<WrittenUpload>> {
+        let root = &self.static_files.root;
+        let directory = root.directory(command.path.names())?;
+        let Found::Directory(entries) = root.find(command.path.names(), true)? else {
+            return Err(Errno::NOTDIR.into());
+        };
+        let mut uploads = Vec::new();
+        for entry in Dir::read_from(entries)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            let target = target_of(name).filter(|target| {
+                is_part(name) && (self.static_files.hidden || target.first() != Some(&b'.'))
+            });
+            let Some(target) = target else { continue };
+            let found = part_file::journal_of(&directory, OsStr::from_bytes(target));
+            let Some(journal) = found.ok().and_then(|found| found.sound()) else { continue };
+            let holder = holder_of(&journal);
+            if command.grant.holder.is_some() && holder != command.grant.holder.as_deref() {
+                continue;
+            }
+            let written = directory.look(OsStr::from_bytes(name), false)?.st_mtime;
+            let written = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(written).unwrap_or(0));
+            uploads.push(WrittenUpload {
+                name: String::from_utf8_lossy(target).into_owned(),
+                size: journal.size().get(),
+                received: journal.committed().total().get(),
+                written: httpdate::fmt_http_date(written),
+                expires: self.partials.expires(written).map(httpdate::fmt_http_date),
+                token: holder.map(str::to_owned),
+            });
+            if uploads.len() == MOST {
+                break;
+            }
+        }
+        uploads.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(uploads)
+    }
+}
