@@ -109,7 +109,7 @@ impl Workshop {
         let address = server.as_ref().map(|server| server.address.to_string()).unwrap_or_default();
         let used = self.measure(&lab, client, &address, source, &place)?;
         let stats = lab.stats()?;
-        let mut warnings = stats.infidelities(lab.spec().one_way());
+        let mut warnings = stats.infidelities(lab.spec());
         if tcp_memory::shortages(&lab.near())? + tcp_memory::shortages(&lab.far())? > 0 {
             warnings.push(
                 "the kernel ran short of TCP memory (net.ipv4.tcp_mem), which both hosts share".to_owned(),

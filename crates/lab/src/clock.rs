@@ -1,6 +1,6 @@
 //! The lab's only clock outside the tests; the model gets the time as an argument.
 
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::model::Time;
 
@@ -20,7 +20,12 @@ impl Clock {
 }
 
 /// Returns the time of day in seconds since 1970, UTC; 0 where the machine's clock stands before.
-#[expect(clippy::disallowed_methods, reason = "only told to whoever reads the results")]
 pub(crate) fn since_1970() -> f64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
+    time_of_day().as_secs_f64()
+}
+
+/// Returns the time of day since 1970, UTC; zero where the machine's clock stands before.
+#[expect(clippy::disallowed_methods, reason = "only written to results and captures")]
+pub(crate) fn time_of_day() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }

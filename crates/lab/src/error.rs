@@ -108,7 +108,7 @@ pub enum LabError {
     #[error("the lab's thread inside the namespaces has ended: an operation run there panicked")]
     WorkerGone,
     /// The far command did not open its port.
-    #[error("nothing listens on port {port} of the far host: {why}")]
+    #[error("nothing listens on port {port} of the server host: {why}")]
     NotListening {
         /// The TCP port.
         port: u16,

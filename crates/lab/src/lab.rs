@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::cross_traffic::CrossTraffic;
 use crate::error::LabError;
-use crate::host::{Host, HostSide, HostsInner};
-use crate::link::PathStats;
+use crate::host::{Host, HostSide, HostsInner, Watch};
+use crate::link::{DirectionEvidence, PathStats};
 use crate::spec::PathSpec;
 
 /// An emulated path between a near and a far host, running.
@@ -27,8 +27,16 @@ impl Lab {
     /// Fails where `spec` is not a path, where namespaces or TUN devices are not permitted, and where
     /// the kernel lacks the congestion control asked for.
     pub fn new(spec: PathSpec) -> Result<Self, LabError> {
+        Self::watched(spec, &Watch::default())
+    }
+
+    /// Builds the path and starts it, watched as `watch` says: hosts that a plain veth pair would join have a TUN device then.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and where a capture cannot be created.
+    pub fn watched(spec: PathSpec, watch: &Watch) -> Result<Self, LabError> {
         let flows = spec.cross_flows;
-        let mut lab = Self { cross: None, inner: Arc::new(HostsInner::start(spec)?) };
+        let mut lab = Self { cross: None, inner: Arc::new(HostsInner::start(spec, watch)?) };
         if flows.count > 0 {
             lab.cross = Some(CrossTraffic::start(flows, &lab.near(), &lab.far())?);
         }
@@ -43,6 +51,15 @@ impl Lab {
     /// Returns the far host.
     pub fn far(&self) -> Host {
         Host { lab: Arc::clone(&self.inner), side: HostSide::Far }
+    }
+
+    /// Returns the flows and queues of both directions, client to server first, where they are watched; writes captures to
+    /// their files.
+    ///
+    /// # Errors
+    /// Fails where a capture could not be written.
+    pub fn evidence(&self) -> Result<Vec<DirectionEvidence>, LabError> {
+        self.inner.evidence().map_err(|cause| LabError::Start { what: "write a capture", cause })
     }
 
     /// Returns what the path was asked to be.

@@ -17,11 +17,14 @@ mod wire;
 
 pub use cross_traffic::CrossFlowStats;
 pub use error::{LabError, LabErrorKind};
-pub use host::{FarCommand, Finished, Host, Process};
+pub use host::{FarCommand, Finished, Host, Process, Watch};
 pub use lab::Lab;
-pub use link::{DirectionStats, PathStats};
+pub use link::{DirectionEvidence, DirectionStats, FlowStats, PathStats, QueueSample};
 pub use privilege::gain_privilege;
 pub use spec::{
-    Aqm, BackgroundSteps, CrossFlows, GeModel, Hosts, ParseAqmError, ParseBackgroundError, ParseChoiceError,
-    ParseCrossFlowsError, ParseGeModelError, PathSpec, QueueLimit,
+    Aqm, BackgroundSteps, CrossFlows, GeModel, Hosts, Overrides, PacketShare, Pair, Pairs, ParseAqmError,
+    ParseBackgroundError, ParseChoiceError, ParseCrossFlowsError, ParseGeModelError, ParseOverridesError,
+    ParsePairsError, ParseReorderError, ParseScheduleError, ParseShareError, PathSpec, QueueLimit,
+    RateSchedule, Reorder,
 };
+pub use wire::FlowKey;

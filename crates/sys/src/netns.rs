@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
 
 use rustix::mount::MountPropagationFlags;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
@@ -41,16 +42,53 @@ pub fn enter_new_mounts() -> io::Result<()> {
     Ok(rustix::mount::mount_change("/", private)?)
 }
 
-/// Moves the process into a new user namespace in which it is root, mapped to its present user.
+/// Moves the process into a new user namespace in which it is root.
+///
+/// Where the process may map further ids (root, or a user with ranges in `/etc/subuid` and `/etc/subgid` and `newuidmap`
+/// installed), programs in the namespace can change to other users; else its one user is all there is.
 ///
 /// # Errors
 /// Fails once the process has a second thread (EINVAL), and where the kernel does not let this user
 /// make namespaces (EPERM, ENOSPC).
 pub fn become_root_in_user_namespace() -> io::Result<()> {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let mapper = IdMapper::start(uid, gid);
     // SAFETY: NEWUSER changes credentials only, and the kernel refuses it to a process with threads.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER) }?;
+    if mapper.is_ok_and(IdMapper::map) {
+        return Ok(());
+    }
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("0 {uid} 1"))?;
     fs::write("/proc/self/gid_map", format!("0 {gid} 1"))
+}
+
+/// A shell outside the new user namespace: only a process there may map ids other than its own.
+struct IdMapper {
+    shell: Child,
+}
+
+impl IdMapper {
+    /// Starts the shell; it waits for its standard input to end.
+    fn start(uid: u32, gid: u32) -> io::Result<Self> {
+        const ROOT: &str = "read -r _; p=/proc/$1; cat $p/setgroups >/dev/null && \
+            awk '{n=$1+$3; if (n>m) m=n} END {printf \"0 0 %d\", m}' /proc/self/gid_map >$p/gid_map && \
+            awk '{n=$1+$3; if (n>m) m=n} END {printf \"0 0 %d\", m}' /proc/self/uid_map >$p/uid_map";
+        const USER: &str = "read -r _; name=$(id -un); \
+            range() { awk -F: -v n=\"$name\" -v i=\"$2\" '$1==n || $1==i {print $2, $3; exit}' \"$1\"; }; \
+            u=$(range /etc/subuid \"$2\"); g=$(range /etc/subgid \"$2\"); [ -n \"$u\" ] && [ -n \"$g\" ] && \
+            newgidmap $1 0 $3 1 1 $g && newuidmap $1 0 $2 1 1 $u";
+        let script = if uid == 0 { ROOT } else { USER };
+        let own = std::process::id().to_string();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script, "sh", &own, &uid.to_string(), &gid.to_string()]);
+        shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(Self { shell: shell.spawn()? })
+    }
+
+    /// Lets the shell map the ids of the namespace that the process is in now; says whether it did.
+    fn map(mut self) -> bool {
+        drop(self.shell.stdin.take());
+        self.shell.wait().is_ok_and(|status| status.success())
+    }
 }

@@ -22,10 +22,19 @@ fn passes_on_output_and_exit_status() {
     if skipped() {
         return;
     }
-    let Output { status, stdout, stderr } = exec(&SLOW, "echo $LAB_NEAR-$LAB_FAR; exit 42").output().unwrap();
+    let shell = "echo $LAB_CLIENT-$LAB_SERVER $LAB_NEAR-$LAB_FAR; exit 42";
+    let Output { status, stdout, stderr } = exec(&SLOW, shell).output().unwrap();
     assert_eq!(status.code(), Some(42));
-    assert_eq!(text(&stdout), "198.18.0.1-198.18.0.2");
-    assert!(text(&stderr).contains("lab: near to far: "), "{}", text(&stderr));
+    assert_eq!(text(&stdout), "198.18.0.1-198.18.0.2 198.18.0.1-198.18.0.2");
+    let told = text(&stderr);
+    let lines: Vec<_> = told.lines().collect();
+    assert_eq!(lines.len(), 2, "{told}");
+    for (line, start) in lines.iter().zip(["lab: client -> server: ", "lab: server -> client: "]) {
+        assert!(
+            line.starts_with(start) && line.contains(" packets, ") && line.ends_with(" ms at most"),
+            "{told}"
+        );
+    }
     assert_eq!(exec(&[], "kill -9 $$").output().unwrap().status.code(), Some(128 + 9));
 }
 
@@ -37,15 +46,15 @@ fn runs_the_far_command_on_the_far_host() {
     let mark = tempfile::NamedTempFile::new().unwrap();
     let far = format!("ip -4 -o addr > {0}; sleep 98762", mark.path().display());
     let near = format!("until grep -q 198.18.0.2/24 {0}; do sleep 0.01; done", mark.path().display());
-    let output = exec(&[&SLOW[..], &["--far", &far]].concat(), &near).output().unwrap();
+    let output = exec(&[&SLOW[..], &["--server", &far]].concat(), &near).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(processes_with("98762").is_empty(), "the far command has ended");
     let output = exec(&["--far", "exit 5"], "sleep 0.2").output().unwrap();
-    assert!(text(&output.stderr).contains("the far command ended early: exit status: 5"));
+    assert!(text(&output.stderr).contains("the server command ended early: exit status: 5"));
     let output = exec(&["--far", "exit 5", "--far-port", "80"], "true").output().unwrap();
     assert_eq!(output.status.code(), Some(71));
     let error = text(&output.stderr);
-    assert!(error.contains("nothing listens on port 80 of the far host"), "{error}");
+    assert!(error.contains("nothing listens on port 80 of the server host"), "{error}");
 }
 
 #[test]
@@ -86,7 +95,9 @@ fn a_kill_leaves_nothing() {
 #[test]
 fn explains_what_it_cannot_do() {
     for (options, expected) in [
-        (&["--loss", "2"][..], "loss: 2 is not a share between 0 and 1"),
+        (&["--loss", "2"][..], "'2' is no share of packets: write 2%"),
+        (&["--loss", "0.05"], "write 5% for this share, or 0.05%"),
+        (&["--delay", "1ms", "--rtt", "2ms"], "cannot be used with"),
         (&["--queue", "10p"], "a queue needs a rate"),
         (&["--rate", "fast"], "'fast' is not a rate"),
         (&["--queue", "100packs"], "'100packs' is not a size"),
@@ -96,7 +107,7 @@ fn explains_what_it_cannot_do() {
             &["--rate", "1Mbit", "--queue", "10packets", "--aqm", "red"],
             "aqm: max_th of 15 packets is more than",
         ),
-        (&["--aqm", "codel"], "'codel' is not one of droptail, red"),
+        (&["--aqm", "pie"], "'pie' is not one of droptail, red, codel, fq_codel"),
         (&["--aqm", "red:max_p=often"], "max_p: 'often' is not a number"),
         (&["--background", "20%"], "background: background traffic needs a rate"),
         (&["--background", "20%@soon"], "'20%@soon' is no background traffic: 'soon' is not a time"),
@@ -126,4 +137,56 @@ fn root_without_the_capability_is_no_dead_end() {
     let error = text(&output.stderr);
     let told = output.status.code() == Some(77) && error.contains("CAP_SYS_ADMIN");
     assert!(output.status.success() || told, "{:?}: {error}", output.status);
+}
+
+#[test]
+fn hosts_know_each_other_by_name() {
+    if skipped() {
+        return;
+    }
+    let output = exec(&SLOW, "getent ahostsv4 client server; getent ahostsv6 server").output().unwrap();
+    let told = text(&output.stdout);
+    for expected in ["198.18.0.1", "198.18.0.2", "2001:2::2"] {
+        assert!(told.contains(expected), "{told}");
+    }
+    let machine = fs::read_to_string("/etc/hosts").unwrap();
+    assert!(!machine.contains("198.18.0.2"), "the machine's file is as before: {machine}");
+}
+
+/// A server that starts as root and changes to a user of its own, in a namespace that was made for it.
+#[test]
+fn a_server_with_its_own_user_works_in_a_user_namespace() {
+    if skipped() || !rustix::process::geteuid().is_root() || Command::new("nginx").arg("-v").output().is_err()
+    {
+        println!("skipped: not as root, or nginx is missing");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let conf = dir.path().join("nginx.conf");
+    let base = dir.path().display();
+    let text_of = format!(
+        "user www-data;\ndaemon off;\npid {base}/pid;\nerror_log stderr;\nevents {{}}\nhttp {{\n access_log off;\n \
+         client_body_temp_path {base}/b; proxy_temp_path {base}/p; fastcgi_temp_path {base}/f; \
+         uwsgi_temp_path {base}/u; scgi_temp_path {base}/s;\n server {{ listen 8080; location / {{ return 200 hello; }} }}\n}}\n"
+    );
+    fs::write(&conf, text_of).unwrap();
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin"]);
+    command.arg(env!("CARGO_BIN_EXE_longhaul")).args([
+        "lab",
+        "exec",
+        "--rate",
+        "100Mbit",
+        "--server-port",
+        "8080",
+    ]);
+    command.args(["--server", &format!("exec nginx -c {}", conf.display()), "--", "sh", "-c"]);
+    command.arg("curl -s http://server:8080/; ps -eo user:20,args | grep '[n]ginx: worker'");
+    let output = command.output().unwrap();
+    if output.status.code() == Some(77) {
+        println!("skipped: {}", text(&output.stderr));
+        return;
+    }
+    let told = text(&output.stdout);
+    assert!(told.starts_with("hello") && told.contains("www-data"), "{told}: {}", text(&output.stderr));
 }

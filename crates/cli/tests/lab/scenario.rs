@@ -50,6 +50,10 @@ impl Scenario {
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = longhaul(self.dir.path());
         command.args(["lab", "run"]).arg(&self.file).arg("--out").arg(self.path("out"));
+        // A test judges a busy machine's path by itself, where it does.
+        if !args.contains(&"--retries") {
+            command.args(["--retries", "0"]);
+        }
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

@@ -43,8 +43,13 @@ pub(super) fn device_error(what: &'static str) -> impl FnOnce(std::io::Error) ->
     move |cause| LabError::Device { what, device: DEVICE.to_owned(), cause }
 }
 
-/// Gives a host's device its addresses and brings it and `lo` up; says also whether there is IPv6.
-pub(super) fn configure_device(side: HostSide, mtu: u32, plain: bool) -> Result<(Device, bool), LabError> {
+/// Gives a host's device an address for each of the `pairs` of hosts and brings it and `lo` up; says also whether there is IPv6.
+pub(super) fn configure_device(
+    side: HostSide,
+    pairs: u16,
+    mtu: u32,
+    plain: bool,
+) -> Result<(Device, bool), LabError> {
     let netlink = DeviceNetlink::open().map_err(device_error("open a netlink socket"))?;
     let index = netlink.index(DEVICE).map_err(device_error("find the index"))?;
     netlink.set_limits(index, mtu, DEVICE_QUEUE).map_err(device_error("set MTU and queue length"))?;
@@ -54,9 +59,11 @@ pub(super) fn configure_device(side: HostSide, mtu: u32, plain: bool) -> Result<
     let lo = netlink.index("lo").map_err(device_error("find lo beside"))?;
     netlink.set_up(lo).map_err(device_error("bring up lo beside"))?;
     netlink.set_up(index).map_err(device_error("bring up the link"))?;
-    let set = netlink.add_address(index, IpAddr::V4(side.ipv4()), 24);
-    set.map_err(device_error("set the IPv4 address"))?;
-    let ipv6 = netlink.add_address(index, IpAddr::V6(side.ipv6()), 64);
+    for pair in 0..pairs {
+        let set = netlink.add_address(index, IpAddr::V4(side.ipv4_of(pair)), 24);
+        set.map_err(device_error("set the IPv4 address"))?;
+    }
+    let ipv6 = (0..pairs).try_for_each(|pair| netlink.add_address(index, IpAddr::V6(side.ipv6_of(pair)), 64));
     if let Err(error) = &ipv6 {
         tracing::debug!("the lab's hosts have no IPv6: {error}");
     }

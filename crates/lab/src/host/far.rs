@@ -61,10 +61,10 @@ impl FarCommand {
             }
             step += 1;
             if let Some(finished) = self.process.wait_for(POLL_INTERVAL)? {
-                return failed(format!("the far command ended: {}", finished.status));
+                return failed(format!("the server command ended: {}", finished.status));
             }
             if elapsed > LISTEN_TIMEOUT {
-                return failed(format!("the far command runs, but {LISTEN_TIMEOUT:?} are over"));
+                return failed(format!("the server command runs, but {LISTEN_TIMEOUT:?} are over"));
             }
         }
         Ok(())

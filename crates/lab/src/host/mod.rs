@@ -2,6 +2,7 @@
 
 mod device;
 mod far;
+mod hosts_file;
 mod listening;
 mod netlink;
 mod process;
@@ -15,6 +16,7 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -22,7 +24,7 @@ use longhaul_sys::process::PidNamespace;
 use longhaul_sys::tun::{Offload, Tun};
 
 use crate::error::LabError;
-use crate::link::{Direction, PathStats};
+use crate::link::{Capture, Direction, DirectionEvidence, Observers, PathStats};
 use crate::spec::PathSpec;
 
 use device::{DEVICE, Device, configure_device, device_error};
@@ -45,18 +47,48 @@ pub(crate) enum HostSide {
 impl HostSide {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::Near => "near",
-            Self::Far => "far",
+            Self::Near => "client",
+            Self::Far => "server",
         }
     }
 
-    /// Addresses from the blocks set aside for benchmarks (RFC 2544, RFC 5180).
+    /// Addresses from the blocks set aside for benchmarks (RFC 2544, RFC 5180), a network a pair of hosts.
+    fn ipv4_of(self, pair: u16) -> Ipv4Addr {
+        Ipv4Addr::new(198, 18, pair as u8, 1 + self as u8)
+    }
+
+    fn ipv6_of(self, pair: u16) -> Ipv6Addr {
+        Ipv6Addr::new(0x2001, 2, 0, pair, 0, 0, 0, 1 + self as u16)
+    }
+
     fn ipv4(self) -> Ipv4Addr {
-        Ipv4Addr::new(198, 18, 0, 1 + self as u8)
+        self.ipv4_of(0)
     }
 
     fn ipv6(self) -> Ipv6Addr {
-        Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1 + self as u16)
+        self.ipv6_of(0)
+    }
+}
+
+/// What is watched of a path beside its counters; nothing by default.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Watch {
+    /// A `pcap` file for what the client sends and receives.
+    pub client_pcap: Option<PathBuf>,
+    /// A `pcap` file for what the server sends and receives.
+    pub server_pcap: Option<PathBuf>,
+    /// Whether flows and queues are followed.
+    pub flows_and_queues: bool,
+}
+
+impl Watch {
+    fn is_any(&self) -> bool {
+        *self != Self::default()
+    }
+
+    fn captures(&self) -> Result<[Option<Capture>; 2], LabError> {
+        let create = |path: &Option<PathBuf>| path.as_deref().map(Capture::create).transpose();
+        Ok([create(&self.client_pcap)?, create(&self.server_pcap)?])
     }
 }
 
@@ -73,6 +105,7 @@ pub(crate) struct HostsInner {
     tcp_memory: [TcpMemoryPressure; 2],
     listening: [Listening; 2],
     has_ipv6: bool,
+    captures: [Option<Capture>; 2],
     pub(crate) spec: PathSpec,
 }
 
@@ -83,9 +116,12 @@ struct PreparedHosts {
 }
 
 impl HostsInner {
-    pub(crate) fn start(spec: PathSpec) -> Result<Self, LabError> {
+    pub(crate) fn start(spec: PathSpec, watch: &Watch) -> Result<Self, LabError> {
         spec.validate()?;
-        let (worker, namespaces) = Worker::start()?;
+        let captures = watch.captures()?;
+        let plain = spec.is_plain() && !watch.is_any();
+        let pairs = spec.pairs.0.len().max(1) as u16;
+        let (worker, namespaces) = Worker::start(pairs)?;
         let Namespaces { networks: [_, far_namespace], tcp_memory, listening, processes } = namespaces;
         let mut congestion = Vec::new();
         let mut tuns = Vec::new();
@@ -93,15 +129,15 @@ impl HostsInner {
         for side in [HostSide::Near, HostSide::Far] {
             let spec = spec.clone();
             let peer = if side == HostSide::Near { peer.take() } else { None };
-            let prepared = worker.run(side, move || prepare(&spec, side, peer))??;
+            let prepared = worker.run(side, move || prepare(&spec, side, peer, plain))??;
             congestion.push((side, prepared.congestion));
             tuns.extend(prepared.tun.map(Arc::new));
         }
         settings::set_congestion(&spec.congestion, &mut congestion)?;
 
         let mtu = spec.mtu;
-        let plain = spec.is_plain();
-        let configure = |side| worker.run(side, move || configure_device(side, mtu.get() as u32, plain))?;
+        let configure =
+            |side| worker.run(side, move || configure_device(side, pairs, mtu.get() as u32, plain))?;
         let (near, near_ipv6) = configure(HostSide::Near)?;
         let (far, far_ipv6) = configure(HostSide::Far)?;
 
@@ -111,8 +147,17 @@ impl HostsInner {
         let mut directions = Vec::new();
         if let [near, far] = tuns.as_slice() {
             for (name, stream, from, to) in [("near", 0, near, far), ("far", 1, far, near)] {
-                let link = spec.link(stream);
-                directions.push(Direction::start(name, &spec, link, Arc::clone(from), Arc::clone(to))?);
+                let observers = Observers {
+                    capture: captures[stream as usize].clone(),
+                    evidence: watch.flows_and_queues.then(Arc::default),
+                };
+                directions.push(Direction::start(
+                    (name, stream),
+                    &spec.direction(stream),
+                    (Arc::clone(from), Arc::clone(to)),
+                    observers,
+                    captures[1 - stream as usize].clone(),
+                )?);
             }
         }
         Ok(Self {
@@ -123,6 +168,7 @@ impl HostsInner {
             tcp_memory,
             listening,
             has_ipv6: near_ipv6 && far_ipv6,
+            captures,
             spec,
         })
     }
@@ -130,6 +176,12 @@ impl HostsInner {
     /// Says whether a host has sent a packet on the path; always where a veth pair joins the hosts.
     pub(crate) fn has_carried(&self) -> bool {
         self.directions.is_empty() || self.directions.iter().any(|direction| direction.stats().packets > 0)
+    }
+
+    /// Returns what was watched of both directions so far, and writes the captures to their files.
+    pub(crate) fn evidence(&self) -> io::Result<Vec<DirectionEvidence>> {
+        self.captures.iter().flatten().try_for_each(Capture::flush)?;
+        Ok(self.directions.iter().filter_map(Direction::evidence).collect())
     }
 
     pub(crate) fn stats(&self) -> Result<PathStats, LabError> {
@@ -157,9 +209,14 @@ impl HostsInner {
 }
 
 /// Makes a host's settings and its device; `peer` is where the other end of a veth pair goes.
-fn prepare(spec: &PathSpec, side: HostSide, peer: Option<OwnedFd>) -> Result<PreparedHosts, LabError> {
+fn prepare(
+    spec: &PathSpec,
+    side: HostSide,
+    peer: Option<OwnedFd>,
+    plain: bool,
+) -> Result<PreparedHosts, LabError> {
     let congestion = settings::apply(spec, side)?;
-    let tun = if spec.is_plain() {
+    let tun = if plain {
         if let Some(peer) = peer {
             let netlink = DeviceNetlink::open().map_err(device_error("open a netlink socket"))?;
             netlink.add_veth(DEVICE, peer.as_fd()).map_err(device_error("make a veth pair"))?;
@@ -174,7 +231,8 @@ fn prepare(spec: &PathSpec, side: HostSide, peer: Option<OwnedFd>) -> Result<Pre
 /// Slow paths are emulated packet by packet; for fast ones super-packets are needed to keep up.
 fn offload(spec: &PathSpec) -> Offload {
     const PACKET_BY_PACKET: u64 = 1_000_000_000;
-    match spec.rate {
+    let rates = [spec.direction(0).rate, spec.direction(1).rate];
+    match rates.into_iter().collect::<Option<Vec<_>>>().and_then(|rates| rates.into_iter().max()) {
         Some(rate) if rate.as_bits_per_sec() <= PACKET_BY_PACKET => Offload::Checksum,
         _ => Offload::Segmentation,
     }
@@ -228,10 +286,17 @@ impl Host {
         self.lab.listening[self.side as usize].on(port)
     }
 
-    /// Makes a command with both hosts' addresses in its environment: LAB_NEAR, LAB_FAR, LAB_NEAR6, LAB_FAR6.
+    /// Makes a command with both hosts' addresses in its environment: LAB_CLIENT, LAB_SERVER, LAB_CLIENT6, LAB_SERVER6.
+    ///
+    /// LAB_NEAR and LAB_FAR are their names of earlier scenarios.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
-        for (name, side) in [("LAB_NEAR", HostSide::Near), ("LAB_FAR", HostSide::Far)] {
+        for (name, side) in [
+            ("LAB_CLIENT", HostSide::Near),
+            ("LAB_NEAR", HostSide::Near),
+            ("LAB_SERVER", HostSide::Far),
+            ("LAB_FAR", HostSide::Far),
+        ] {
             command.env(name, side.ipv4().to_string());
             if self.lab.has_ipv6 {
                 command.env(format!("{name}6"), side.ipv6().to_string());

@@ -13,6 +13,7 @@ use crate::spec::PathSpec;
 use super::HostSide;
 
 const CONGESTION_CONTROL: &str = "net.ipv4.tcp_congestion_control";
+const ECN: &str = "net.ipv4.tcp_ecn";
 const ALLOWED_CONTROLS: &str = "net.ipv4.tcp_allowed_congestion_control";
 const AVAILABLE_CONTROLS: &str = "net.ipv4.tcp_available_congestion_control";
 
@@ -39,6 +40,9 @@ pub(super) fn apply(spec: &PathSpec, side: HostSide) -> Result<File, LabError> {
         ("net.ipv4.tcp_no_metrics_save", "1"),
     ] {
         fs::write(path(name), value).map_err(|cause| failed(name, value, cause))?;
+    }
+    if spec.ecn {
+        fs::write(path(ECN), "1").map_err(|cause| failed(ECN, "1", cause))?;
     }
     // So that an idle link is idle. Best effort: missing where the kernel has no IPv6.
     for (name, value) in [("accept_ra", "0"), ("router_solicitations", "0"), ("addr_gen_mode", "1")] {

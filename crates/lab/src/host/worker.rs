@@ -11,6 +11,7 @@ use longhaul_sys::process::PidNamespace;
 use crate::error::LabError;
 
 use super::HostSide;
+use super::hosts_file;
 use super::listening::Listening;
 use super::tcp_memory::TcpMemoryPressure;
 
@@ -34,13 +35,15 @@ pub(super) struct Worker {
 
 impl Worker {
     /// Starts the thread and makes its namespaces.
-    pub(super) fn start() -> Result<(Self, Namespaces), LabError> {
+    ///
+    /// The hosts know the names of so many `pairs`.
+    pub(super) fn start(pairs: u16) -> Result<(Self, Namespaces), LabError> {
         let (jobs, queue) = mpsc::channel::<(HostSide, Job)>();
         let (tell, ready) = mpsc::channel();
         let thread = thread::Builder::new()
             .name("lab-hosts".to_owned())
             .spawn(move || {
-                let hosts = match enter_namespaces() {
+                let hosts = match enter_namespaces(pairs) {
                     Ok((hosts, for_caller)) => {
                         let _ = tell.send(Ok(for_caller));
                         hosts
@@ -88,7 +91,7 @@ impl Drop for Worker {
 }
 
 /// Makes two network namespaces, near and far, and a mount and a PID namespace for both.
-fn enter_namespaces() -> Result<([OwnedFd; 2], Namespaces), LabError> {
+fn enter_namespaces(pairs: u16) -> Result<([OwnedFd; 2], Namespaces), LabError> {
     let failed = |what| move |cause: io::Error| LabError::Namespace { what, cause };
     let host = || {
         let network = netns::enter_new_network().map_err(failed("a network namespace"))?;
@@ -99,6 +102,7 @@ fn enter_namespaces() -> Result<([OwnedFd; 2], Namespaces), LabError> {
     let copy = |fd: &OwnedFd| fd.try_clone().map_err(failed("a network namespace"));
     let networks = [copy(&near)?, copy(&far)?];
     netns::enter_new_mounts().map_err(failed("a mount namespace"))?;
+    hosts_file::mount(pairs);
     let processes = PidNamespace::for_children_of_this_thread().map_err(failed("a PID namespace"))?;
     let tcp_memory = [near_memory, far_memory];
     let listening = [near_ports, far_ports];

@@ -6,8 +6,12 @@
 //!
 //! The ring holds the packets that are under way. A frame is copied twice, by the kernel: on read and on write.
 
+mod capture;
 mod catch_up;
+mod evidence;
+mod held_reader;
 mod lateness;
+mod outlet;
 mod read_lag;
 mod reader;
 mod stats;
@@ -16,8 +20,8 @@ mod writer;
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -28,11 +32,13 @@ use rustix::event::EventfdFlags;
 
 use crate::clock::Clock;
 use crate::error::LabError;
-use crate::model::Link;
 use crate::spec::{PathSpec, QueueLimit};
 use crate::wire::MAX_FRAME;
 
+pub(crate) use capture::Capture;
 use catch_up::CatchUp;
+pub use evidence::{DirectionEvidence, FlowStats, QueueSample};
+use outlet::Outlet;
 use read_lag::ReadLag;
 use stats::LinkCounters;
 pub use stats::{DirectionStats, PathStats};
@@ -42,6 +48,7 @@ pub use stats::{DirectionStats, PathStats};
 pub(crate) struct Direction {
     stop: Arc<StopLink>,
     counters: Arc<LinkCounters>,
+    evidence: Option<Arc<Mutex<DirectionEvidence>>>,
     reader: Option<JoinHandle<()>>,
     writer: Option<JoinHandle<()>>,
 }
@@ -59,18 +66,35 @@ impl StopLink {
     }
 }
 
+/// What watches a direction beside its counters; none by default, at no cost.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Observers {
+    /// Of what the sending host sends.
+    pub(crate) capture: Option<Capture>,
+    pub(crate) evidence: Option<Arc<Mutex<DirectionEvidence>>>,
+}
+
+impl Observers {
+    fn with(&self, note: impl FnOnce(&mut DirectionEvidence)) {
+        if let Some(evidence) = &self.evidence {
+            note(&mut evidence.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+}
+
 /// Set while the writer waits for a first packet, so that the reader wakes it only then.
 #[derive(Debug, Default)]
 struct Idle(AtomicBool);
 
 impl Direction {
-    /// Starts carrying packets from one device to the other as `link` says.
+    /// Starts carrying packets from one device to the other as `spec` says for direction `stream`; `observers` watch it, and
+    /// `received` captures what the receiving host receives.
     pub(crate) fn start(
-        name: &str,
+        (name, stream): (&str, u64),
         spec: &PathSpec,
-        link: Link,
-        from: Arc<Tun>,
-        to: Arc<Tun>,
+        (from, to): (Arc<Tun>, Arc<Tun>),
+        observers: Observers,
+        received: Option<Capture>,
     ) -> Result<Self, LabError> {
         let start = |what: &'static str| move |cause: io::Error| LabError::Start { what, cause };
         let (producer, consumer) =
@@ -92,29 +116,47 @@ impl Direction {
             stop: Arc::clone(&stop),
             idle: Arc::clone(&idle),
             counters: Arc::clone(&counters),
+            capture: received,
         };
         let writer = thread::Builder::new()
             .name(format!("{name}-out"))
             .spawn(move || writer.run())
             .map_err(start("start a link's thread"))?;
-        let mut direction = Self { stop, counters, reader: None, writer: None };
-        let reader = reader::TunReader {
-            from,
-            link,
-            ring: producer,
-            clock,
-            stop: Arc::clone(&direction.stop),
-            idle,
-            writer: writer.thread().clone(),
-            counters: Arc::clone(&direction.counters),
-            lag: spec.rate.map(|rate| ReadLag::new(rate, spec.one_way(), spec.is_alone())),
+        let evidence = observers.evidence.clone();
+        let mut direction = Self { stop, counters, evidence, reader: None, writer: None };
+        let outlet = Outlet { ring: producer, idle, writer: writer.thread().clone() };
+        let run: Box<dyn FnOnce() + Send> = if spec.is_held() {
+            let reader = held_reader::HeldReader {
+                from,
+                link: spec.held_link(stream),
+                outlet,
+                clock,
+                stop: Arc::clone(&direction.stop),
+                counters: Arc::clone(&direction.counters),
+                observers,
+                seed: spec.seed,
+                ecn: spec.ecn,
+            };
+            Box::new(|| reader.run())
+        } else {
+            let reader = reader::TunReader {
+                from,
+                link: spec.link(stream),
+                outlet,
+                clock,
+                stop: Arc::clone(&direction.stop),
+                observers,
+                counters: Arc::clone(&direction.counters),
+                lag: spec.rate.map(|rate| ReadLag::new(rate, spec.one_way(), spec.is_alone())),
+            };
+            Box::new(|| reader.run())
         };
         // From here on an early return stops the writer.
         direction.writer = Some(writer);
         direction.reader = Some(
             thread::Builder::new()
                 .name(format!("{name}-in"))
-                .spawn(move || reader.run())
+                .spawn(run)
                 .map_err(start("start a link's thread"))?,
         );
         Ok(direction)
@@ -122,6 +164,14 @@ impl Direction {
 
     pub(crate) fn stats(&self) -> DirectionStats {
         self.counters.snapshot()
+    }
+}
+
+impl Direction {
+    /// Returns what was watched so far; `None` where nothing was.
+    pub(crate) fn evidence(&self) -> Option<DirectionEvidence> {
+        let evidence = self.evidence.as_ref()?;
+        Some(evidence.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }
 }
 
@@ -157,7 +207,7 @@ fn batch(spec: &PathSpec) -> Duration {
 fn ring_size(spec: &PathSpec) -> Bytes {
     const RING_MARGIN: Bytes = Bytes::mib(16);
     const MAX_RING: Bytes = Bytes::gib(16);
-    let one_way = Rtt::new(spec.one_way());
+    let one_way = Rtt::new(spec.longest_way());
     let under_way = match (spec.rate, spec.queue_limit()) {
         (Some(rate), Some(QueueLimit::Bytes(queue))) => rate.bdp(one_way) + queue,
         (Some(rate), Some(QueueLimit::Packets(packets))) => rate.bdp(one_way) + spec.mtu * packets,

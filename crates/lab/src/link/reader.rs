@@ -3,30 +3,28 @@
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
-use std::thread::Thread;
+use std::sync::atomic::Ordering;
 
 use longhaul_core::units::Bytes;
-use longhaul_sys::ring::Producer;
 use longhaul_sys::tun::Tun;
 
 use crate::clock::Clock;
-use crate::model::{BackgroundCounts, Cause, Fate, Link, Time};
-use crate::wire::{self, MAX_FRAME, Shape};
+use crate::model::{BackgroundCounts, Backlog, Cause, Fate, Link, Time};
+use crate::wire::{self, FlowKey, MAX_FRAME, Shape};
 
+use super::outlet::Outlet;
 use super::read_lag::ReadLag;
 use super::stats::LinkCounters;
 use super::wait::PacketWait;
-use super::{Idle, LUMP, StopLink, prepare_thread};
+use super::{LUMP, Observers, StopLink, prepare_thread};
 
 pub(super) struct TunReader {
     pub(super) from: Arc<Tun>,
     pub(super) link: Link,
-    pub(super) ring: Producer,
+    pub(super) outlet: Outlet,
     pub(super) clock: Clock,
     pub(super) stop: Arc<StopLink>,
-    pub(super) idle: Arc<Idle>,
-    pub(super) writer: Thread,
+    pub(super) observers: Observers,
     pub(super) counters: Arc<LinkCounters>,
     /// None on a path without a rate: the machine's own speed is what was asked for there.
     pub(super) lag: Option<ReadLag>,
@@ -53,7 +51,7 @@ impl TunReader {
 
     /// Reads a frame straight into the ring and settles it.
     fn take_one(&mut self, spare: &mut [u8], splitter: &mut Splitter, wait: &PacketWait) -> io::Result<()> {
-        let Some(slot) = self.ring.reserve(MAX_FRAME) else {
+        let Some(slot) = self.outlet.ring.reserve(MAX_FRAME) else {
             let len = self.from.read(spare)?;
             self.counters.overflowed(Shape::of(&spare[..len]).packets());
             return Ok(());
@@ -62,6 +60,9 @@ impl TunReader {
         let now = self.clock.now();
         let frame = &slot[..len];
         let shape = Shape::of(frame);
+        if let Some(capture) = &self.observers.capture {
+            capture.frame(frame);
+        }
 
         splitter.fates.clear();
         splitter.fates.extend((0..shape.packets()).map(|index| self.link.pass(now, shape.size(index))));
@@ -71,10 +72,12 @@ impl TunReader {
             let bytes = splitter.bytes_past_the_queue(shape);
             self.counters.read_late.record(lag.pass(wait.empty(), now, bytes, leaves));
         }
+        if self.observers.evidence.is_some() {
+            self.observers.observe(now, FlowKey::of(frame), shape, &splitter.fates, self.link.queue());
+        }
         if let Some(leaves) = splitter.all_leave() {
-            self.ring.commit(leaves.as_nanos(), len);
+            self.outlet.commit(leaves, len);
             self.counters.carried(shape, 0..shape.packets());
-            self.wake_writer();
         } else if splitter.some_leave() {
             splitter.keep(frame);
             self.put_pieces(splitter, shape);
@@ -87,25 +90,35 @@ impl TunReader {
         let mut next = 0;
         while let Some((run, leaves)) = splitter.next_run(&mut next) {
             let piece = splitter.cut(shape, run.clone());
-            match self.ring.reserve(piece.len()) {
-                Some(slot) => {
-                    slot.copy_from_slice(piece);
-                    self.ring.commit(leaves.as_nanos(), piece.len());
-                    self.counters.carried(shape, run);
-                    self.wake_writer();
-                }
-                None => self.counters.overflowed(run.len()),
+            if self.outlet.put(leaves, piece) {
+                self.counters.carried(shape, run);
+            } else {
+                self.counters.overflowed(run.len());
             }
         }
     }
+}
 
-    fn wake_writer(&self) {
-        // Pairs with the writer's fence: either it sees the record, or we see that it waits.
-        fence(Ordering::SeqCst);
-        if self.idle.0.load(Ordering::Relaxed) {
-            self.idle.0.store(false, Ordering::Relaxed);
-            self.writer.unpark();
-        }
+impl Observers {
+    /// Notes a frame that was read, and what becomes of its packets.
+    fn observe(
+        &self,
+        now: Time,
+        flow: Option<FlowKey>,
+        shape: Shape,
+        fates: &[Fate],
+        queue: Option<(Backlog, Time)>,
+    ) {
+        let (backlog, free) = queue.unwrap_or_default();
+        self.with(|evidence| {
+            evidence.arrived(now, flow, shape.packets() as u64, shape.bytes(), backlog);
+            evidence.waited(now, free.since(now));
+            for fate in fates {
+                if let Fate::Dropped(cause) = *fate {
+                    evidence.dropped(now, flow, cause);
+                }
+            }
+        });
     }
 }
 
@@ -175,7 +188,7 @@ impl Splitter {
 
 impl LinkCounters {
     /// Counts those packets of a frame that the model drops.
-    fn dropped(&self, fates: &[Fate]) {
+    pub(super) fn dropped(&self, fates: &[Fate]) {
         let (mut queue, mut loss) = (0, 0);
         for fate in fates {
             match fate {
@@ -191,7 +204,7 @@ impl LinkCounters {
     }
 
     /// Notes what the background has done so far.
-    fn shared_with(&self, background: BackgroundCounts) {
+    pub(super) fn shared_with(&self, background: BackgroundCounts) {
         if background.offered > 0 {
             self.background_offered.store(background.offered, Ordering::Relaxed);
             self.background_lost.store(background.lost, Ordering::Relaxed);
@@ -200,14 +213,14 @@ impl LinkCounters {
     }
 
     /// Counts packets of a frame that the ring has taken.
-    fn carried(&self, shape: Shape, packets: Range<usize>) {
+    pub(super) fn carried(&self, shape: Shape, packets: Range<usize>) {
         self.packets.fetch_add(packets.len() as u64, Ordering::Relaxed);
         let bytes = packets.map(|index| shape.size(index).get()).sum();
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Counts packets that the ring had no room for.
-    fn overflowed(&self, packets: usize) {
+    pub(super) fn overflowed(&self, packets: usize) {
         self.dropped_overflow.fetch_add(packets as u64, Ordering::Relaxed);
     }
 }

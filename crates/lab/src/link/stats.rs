@@ -8,6 +8,7 @@ use longhaul_core::units::Bytes;
 
 use crate::cross_traffic::CrossFlowStats;
 use crate::model::BackgroundCounts;
+use crate::spec::PathSpec;
 
 use super::lateness::Lateness;
 
@@ -19,6 +20,7 @@ pub(super) struct LinkCounters {
     pub(super) dropped_queue: AtomicU64,
     pub(super) dropped_loss: AtomicU64,
     pub(super) dropped_overflow: AtomicU64,
+    pub(super) marked: AtomicU64,
     pub(super) refused: AtomicU64,
     pub(super) background_offered: AtomicU64,
     pub(super) background_lost: AtomicU64,
@@ -37,6 +39,7 @@ impl LinkCounters {
             dropped_queue: get(&self.dropped_queue),
             dropped_loss: get(&self.dropped_loss),
             dropped_overflow: get(&self.dropped_overflow) + get(&self.refused),
+            marked: get(&self.marked),
             background: BackgroundCounts {
                 offered: get(&self.background_offered),
                 lost: get(&self.background_lost),
@@ -63,6 +66,8 @@ pub struct DirectionStats {
     /// Packets that the emulator itself failed to carry: they spoil an experiment. Its ring was full,
     /// the kernel's queue before it was, or the receiving kernel refused them.
     pub dropped_overflow: u64,
+    /// Packets that the queue marked (ECN).
+    pub marked: u64,
     /// The background traffic in this direction, up to the last packet that a host sent.
     pub background: BackgroundCounts,
     /// How much later packets leave because the emulator saw them late: 99 % of frames at most this much.
@@ -78,9 +83,9 @@ pub struct DirectionStats {
 impl DirectionStats {
     /// Says what makes this direction differ from what was asked; `None` where nothing does.
     ///
-    /// Late means: entering and leaving together, p99 above 5 % of `one_way`, or above 1 ms where there is no delay to compare with.
-    pub fn infidelity(&self, one_way: Duration) -> Option<String> {
-        let allowed = if one_way.is_zero() { Duration::from_millis(1) } else { one_way / 20 };
+    /// Late means: entering and leaving together, p99 above [`PathSpec::allowed_lateness`].
+    pub fn infidelity(&self, spec: &PathSpec) -> Option<String> {
+        let (allowed, of_what) = spec.allowed_lateness();
         if self.dropped_overflow > 0 {
             return Some(format!(
                 "{} packets were dropped by the emulator itself, which the model did not ask for",
@@ -89,7 +94,7 @@ impl DirectionStats {
         }
         (self.read_late_p99 + self.late_p99 > allowed).then(|| {
             format!(
-                "1 % of packets entered up to {:.1?} late, or left over {:.1?} late, and 5 % of the delay is \
+                "1 % of packets entered up to {:.1?} late, or left over {:.1?} late, and {of_what} is \
                  {allowed:.1?}: this machine did not keep up, or the receiving host's kernel, which runs in the \
                  link's thread, did not",
                 self.read_late_p99, self.late_p99
@@ -102,23 +107,30 @@ impl fmt::Display for DirectionStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} packets ({}), dropped {} queue + {} loss, late p99 {:.0?} in + {:.0?} out, max {:.0?} out",
+            "{} packets, {}; dropped {} by the queue, {} at random; late {} at p99, {} at most",
             self.packets,
             self.bytes,
             self.dropped_queue,
             self.dropped_loss,
-            self.read_late_p99,
-            self.late_p99,
-            self.late_max
+            millis(self.read_late_p99 + self.late_p99),
+            millis(self.late_max)
         )?;
+        if self.marked > 0 {
+            write!(f, "; {} marked by the queue", self.marked)?;
+        }
         match self.background {
             BackgroundCounts { offered: 0, .. } => Ok(()),
             BackgroundCounts { offered, lost, bytes } => {
                 let share = lost as f64 / offered as f64 * 100.0;
-                write!(f, ", background {offered} packets ({bytes}), {lost} of them dropped ({share:.2} %)")
+                write!(f, "; background {offered} packets, {bytes}, {lost} of them dropped ({share:.2} %)")
             }
         }
     }
+}
+
+/// Writes a time in milliseconds, the unit in which delays are configured.
+fn millis(time: Duration) -> String {
+    format!("{:.2} ms", time.as_secs_f64() * 1e3)
 }
 
 /// What both directions have done so far.
@@ -135,11 +147,19 @@ pub struct PathStats {
 }
 
 impl PathStats {
+    /// Returns both directions with their names.
+    pub fn directions(&self) -> [(&'static str, DirectionStats); 2] {
+        [("client -> server", self.near_to_far), ("server -> client", self.far_to_near)]
+    }
+
     /// Says what makes the path differ from what was asked, direction by direction.
-    pub fn infidelities(&self, one_way: Duration) -> Vec<String> {
-        [("near to far", self.near_to_far), ("far to near", self.far_to_near)]
+    pub fn infidelities(&self, spec: &PathSpec) -> Vec<String> {
+        self.directions()
             .into_iter()
-            .filter_map(|(name, stats)| Some(format!("{name}: {}", stats.infidelity(one_way)?)))
+            .zip(0..)
+            .filter_map(|((name, stats), stream)| {
+                Some(format!("{name}: {}", stats.infidelity(&spec.direction(stream))?))
+            })
             .chain((self.cross_flows.failed > 0).then(|| {
                 let CrossFlowStats { flows, failed, .. } = self.cross_flows;
                 format!("{failed} of {flows} cross flows could not be made, or broke off")
@@ -153,12 +173,14 @@ impl PathStats {
     }
 }
 
+/// One line a direction, and one of the cross flows where there are any.
 impl fmt::Display for PathStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "near to far: {}; far to near: {}", self.near_to_far, self.far_to_near)?;
+        let [(up, to_server), (down, to_client)] = self.directions();
+        write!(f, "{up}: {to_server}\n{down}: {to_client}")?;
         match self.cross_flows {
             CrossFlowStats { flows: 0, .. } => Ok(()),
-            cross => write!(f, "; {} cross flows: {} in {:.1?}", cross.flows, cross.goodput(), cross.time),
+            cross => write!(f, "\n{} cross flows: {} in {:.1?}", cross.flows, cross.goodput(), cross.time),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::clock::Clock;
 use crate::model::Time;
@@ -40,9 +40,20 @@ impl PacketWait {
 
     /// Waits until `device` has a packet or `stop` is set, after a read that found none.
     pub(super) fn until_readable(&mut self, device: impl AsFd, stop: impl AsFd) -> io::Result<()> {
+        self.until_readable_for(device, stop, None)
+    }
+
+    /// The same, for `limit` at most.
+    pub(super) fn until_readable_for(
+        &mut self,
+        device: impl AsFd,
+        stop: impl AsFd,
+        limit: Option<Duration>,
+    ) -> io::Result<()> {
+        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         let before = self.run_delay();
         let mut on = [PollFd::new(&device, PollFlags::IN), PollFd::new(&stop, PollFlags::IN)];
-        let waited = rustix::event::poll(&mut on, None);
+        let waited = rustix::event::poll(&mut on, limit.as_ref());
         // Awake since now, but woken before: the packet has waited for the CPU as long as we have.
         let waking = self.run_delay().saturating_sub(before);
         self.empty =

@@ -13,6 +13,7 @@ use crate::clock::Clock;
 use crate::model::Time;
 use crate::wire::Shape;
 
+use super::capture::Capture;
 use super::catch_up::CatchUp;
 use super::stats::LinkCounters;
 use super::{Idle, StopLink, prepare_thread};
@@ -27,6 +28,8 @@ pub(super) struct TunWriter {
     pub(super) stop: Arc<StopLink>,
     pub(super) idle: Arc<Idle>,
     pub(super) counters: Arc<LinkCounters>,
+    /// Of what the receiving host receives.
+    pub(super) capture: Option<Capture>,
 }
 
 impl TunWriter {
@@ -53,6 +56,9 @@ impl TunWriter {
                 Err(_) => self.counters.refused.fetch_add(shape.packets() as u64, Ordering::Relaxed),
                 Ok(()) => 0,
             };
+            if let Some(capture) = &self.capture {
+                capture.frame(frame);
+            }
             self.catch_up.left(due, shape.bytes(), now);
             self.counters.lateness.record(now.since(due));
             self.ring.release();

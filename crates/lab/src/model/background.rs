@@ -90,6 +90,11 @@ impl Background {
         }
     }
 
+    /// Counts the loss of a packet that had arrived.
+    pub(super) fn lost_one(&mut self) {
+        self.counts.lost += 1;
+    }
+
     /// Passes over the arrivals before `until`, of which none is lost, and counts as many as their mean rate makes.
     pub(super) fn skip_to(&mut self, until: Time) {
         let Some(mut from) = self.next else { return };

@@ -15,11 +15,19 @@ pub enum DropTail {
     Packets(u64),
 }
 
+impl DropTail {
+    /// Says whether a queue with `backlog` may take `size` bytes more, as one packet; with none, whether it is within the limit.
+    pub(super) fn holds(self, backlog: Backlog, size: Bytes) -> bool {
+        let more = u64::from(size > Bytes::ZERO);
+        match self {
+            Self::Bytes(limit) => backlog.bytes + size <= limit,
+            Self::Packets(limit) => backlog.packets + more <= limit,
+        }
+    }
+}
+
 impl Admission for DropTail {
     fn admits(&mut self, _now: Time, backlog: Backlog, size: Bytes) -> bool {
-        match *self {
-            Self::Bytes(limit) => backlog.bytes + size <= limit,
-            Self::Packets(limit) => backlog.packets < limit,
-        }
+        self.holds(backlog, size.max(Bytes::new(1)))
     }
 }

@@ -9,7 +9,11 @@ mod background;
 mod burst_loss;
 mod cubic;
 mod delay;
+pub mod discipline;
 mod droptail;
+pub mod held;
+mod jitter;
+mod line;
 mod loss;
 pub mod paced_sender;
 mod rate;
@@ -30,8 +34,11 @@ pub use background::{Background, BackgroundCounts};
 pub use burst_loss::{BurstLoss, GilbertElliott};
 pub use delay::Delay;
 pub use droptail::DropTail;
+pub use jitter::Jitter;
+pub use line::Line;
 pub use loss::RandomLoss;
 pub use rate::{Admission, Backlog, RateLimit};
+use red::Verdict;
 pub use red::{Red, RedParameters};
 pub use time::Time;
 
@@ -59,6 +66,11 @@ pub trait Node: fmt::Debug + Send {
     ///
     /// Calls come in order of arrival; departures must keep that order.
     fn pass(&mut self, now: Time, size: Bytes) -> Fate;
+
+    /// Returns what waits before it, and when the last of that is out; `None` where nothing ever waits.
+    fn queue(&self) -> Option<(Backlog, Time)> {
+        None
+    }
 
     /// Returns what the background traffic that it carries has done so far; `None` where it carries none.
     fn background(&self) -> Option<BackgroundCounts> {
@@ -94,6 +106,11 @@ impl Link {
             }
         }
         Fate::Leaves(at)
+    }
+
+    /// Returns what waited before the bottleneck after the last packet came, that included, and when the last of it is out.
+    pub fn queue(&self) -> Option<(Backlog, Time)> {
+        self.nodes.iter().find_map(|node| node.queue())
     }
 
     /// Returns what background traffic has done up to the last packet that came; nothing where there is none.

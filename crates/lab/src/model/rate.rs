@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use longhaul_core::units::{Bytes, Rate};
 
-use super::{Background, BackgroundCounts, Cause, Fate, Node, Time};
+use super::{Background, BackgroundCounts, Cause, Fate, Line, Node, Time};
 
 /// What waits in front of the bottleneck, the packet being sent included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -17,6 +17,13 @@ pub struct Backlog {
     pub packets: u64,
     /// How long nothing has waited and nothing was sent; zero where something is.
     pub idle: Duration,
+}
+
+impl Backlog {
+    /// Adds another, as the packet being sent.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self { bytes: self.bytes + other.bytes, packets: self.packets + other.packets, idle: self.idle }
+    }
 }
 
 /// Decides which packets a queue takes: DropTail, or an active queue management.
@@ -35,11 +42,15 @@ pub struct RateLimit {
 impl RateLimit {
     /// Makes a bottleneck of `rate` (bytes of the IP layer; at least 1 bit/s) behind a queue.
     pub fn new(rate: Rate, admission: impl Admission + 'static) -> Self {
+        Self::on(Line::fixed(rate), admission)
+    }
+
+    /// Makes a bottleneck that sends as `line` does.
+    pub fn on(line: Line, admission: impl Admission + 'static) -> Self {
         let line = PacketQueue {
-            bits_per_sec: rate.as_bits_per_sec().max(1),
+            line,
             admission: Box::new(admission),
             free: Time::START,
-            fraction: 0,
             queue: VecDeque::new(),
             backlog: Backlog::default(),
         };
@@ -76,6 +87,10 @@ impl Node for RateLimit {
         self.line.send(now, size).map_or(Fate::Dropped(Cause::Queue), Fate::Leaves)
     }
 
+    fn queue(&self) -> Option<(Backlog, Time)> {
+        Some((self.line.backlog, self.line.free))
+    }
+
     fn background(&self) -> Option<BackgroundCounts> {
         self.background.as_ref().map(Background::counts)
     }
@@ -84,12 +99,10 @@ impl Node for RateLimit {
 /// The queue of all packets, and the line that serves it.
 #[derive(Debug)]
 struct PacketQueue {
-    bits_per_sec: u64,
+    line: Line,
     admission: Box<dyn Admission>,
     /// When the last packet taken is out.
     free: Time,
-    /// The part of a nanosecond, in units of 1 / bits_per_sec, by which `free` is too early.
-    fraction: u64,
     /// Departure and size of each packet not yet out.
     queue: VecDeque<(Time, Bytes)>,
     backlog: Backlog,
@@ -103,13 +116,7 @@ impl PacketQueue {
         if !self.admission.admits(now, self.backlog, size) {
             return None;
         }
-        if self.free < now {
-            (self.free, self.fraction) = (now, 0);
-        }
-        // Exact: what division leaves over is carried, so that a busy link never runs fast or slow.
-        let work = size.get().saturating_mul(8_000_000_000).saturating_add(self.fraction);
-        self.fraction = work % self.bits_per_sec;
-        self.free = Time::from_nanos(self.free.as_nanos() + work / self.bits_per_sec);
+        self.free = self.line.send(self.free.max(now), size);
         self.queue.push_back((self.free, size));
         self.backlog.bytes += size;
         self.backlog.packets += 1;

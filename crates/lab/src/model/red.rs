@@ -122,14 +122,36 @@ impl Red {
     }
 }
 
-impl Admission for Red {
-    fn admits(&mut self, now: Time, backlog: Backlog, size: Bytes) -> bool {
+/// What RED decides about a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It joins the queue.
+    Admitted,
+    /// It is to be dropped early, or marked where its sender understands that.
+    Early,
+    /// There is no room for it.
+    Full,
+}
+
+impl Red {
+    /// Decides about a packet of `size` bytes that meets `backlog` at `now`.
+    pub(super) fn judge(&mut self, now: Time, backlog: Backlog, size: Bytes) -> Verdict {
         self.follow(backlog);
         let weight = self.weight(size);
-        let admitted = !self.drops(weight) && self.limit.admits(now, backlog, size);
-        let counts = admitted && self.average >= self.parameters.min_th;
+        let verdict = match (self.drops(weight), self.limit.admits(now, backlog, size)) {
+            (_, false) => Verdict::Full,
+            (true, true) => Verdict::Early,
+            (false, true) => Verdict::Admitted,
+        };
+        let counts = verdict == Verdict::Admitted && self.average >= self.parameters.min_th;
         self.count = if counts { self.count + weight } else { 0.0 };
-        admitted
+        verdict
+    }
+}
+
+impl Admission for Red {
+    fn admits(&mut self, now: Time, backlog: Backlog, size: Bytes) -> bool {
+        self.judge(now, backlog, size) == Verdict::Admitted
     }
 }
 

@@ -27,6 +27,13 @@ impl Time {
     }
 }
 
+impl Time {
+    /// Returns the point `time` earlier; the start where that is later.
+    pub(crate) const fn before(self, time: Duration) -> Self {
+        Self(Self(self.0).since(Self(time.as_nanos() as u64)).as_nanos() as u64)
+    }
+}
+
 impl Add<Duration> for Time {
     type Output = Self;
     fn add(self, time: Duration) -> Self {

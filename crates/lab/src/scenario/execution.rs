@@ -108,7 +108,7 @@ impl Attempt<'_> {
         self.result.set_link(stats, lab.spec());
         if let Some(status) = served?.flatten() {
             let said = last_output_line::quote(&[&self.files.far]);
-            self.result.remarks.push(format!("the far command ended early: {status}; {said}"));
+            self.result.remarks.push(format!("the server command ended early: {status}; {said}"));
         }
         Ok(())
     }

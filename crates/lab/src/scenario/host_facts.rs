@@ -1,7 +1,8 @@
 //! The machine and the conditions of a measurement.
 
 use std::fmt;
-use std::fs;
+use std::fs::{self, File};
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
 use longhaul_core::units::Bytes;
@@ -21,7 +22,7 @@ impl Conditions {
     pub(super) fn now() -> Self {
         let facts = HostFacts::now();
         Self {
-            program: concat!("longhaul ", env!("CARGO_PKG_VERSION")).to_owned(),
+            program: format!(concat!("longhaul ", env!("CARGO_PKG_VERSION"), " {}"), program_hash()),
             host: facts.hardware(),
             kernel: facts.kernel,
         }
@@ -32,6 +33,20 @@ impl fmt::Display for Conditions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, {}, Linux {}", self.program, self.host, self.kernel)
     }
+}
+
+/// Returns the start of this program's BLAKE3 hash: two builds of one version are not the same program.
+fn program_hash() -> &'static str {
+    const SHOWN: usize = 12;
+    static HASH: OnceLock<String> = OnceLock::new();
+    HASH.get_or_init(|| {
+        let hashed = File::open("/proc/self/exe").and_then(|file| {
+            let mut hasher = blake3::Hasher::new();
+            hasher.update_reader(file)?;
+            Ok(hasher.finalize().to_hex()[..SHOWN].to_owned())
+        });
+        hashed.unwrap_or_else(|error| format!("(unreadable: {error})"))
+    })
 }
 
 /// The machine, as its kernel describes it.
@@ -84,6 +99,14 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_is_identified_by_its_content() {
+        let program = Conditions::now().program;
+        let hash = program.rsplit(' ').next().unwrap();
+        let content = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        assert_eq!(hash, &blake3::hash(&content).to_hex()[..12], "{program}");
+    }
 
     #[test]
     fn tells_this_machine_and_survives_a_mad_clock() {

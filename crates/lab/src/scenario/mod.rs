@@ -36,7 +36,7 @@ pub use output::Output;
 pub use plan::{Execution, Selection};
 pub use plot::{Plot, RUN};
 pub use quantity::{UnitOf, measures, unit_of};
-pub use results::Results;
+pub use results::{FidelityPolicy, Results};
 pub use runner::{Begun, ExecutionPhase, Watcher, run_scenario};
 pub use summary::{Group, Spread};
 pub use sweep::{Parameter, SetParameter};

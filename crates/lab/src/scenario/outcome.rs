@@ -54,9 +54,16 @@ pub struct RunResult {
     /// What else was not as it should be: the far command, the record.
     #[serde(default)]
     pub remarks: Vec<String>,
+    /// How often it ran until the path was the one asked for, or the limit was reached; earlier versions ran it once.
+    #[serde(default = "once")]
+    pub attempts: u32,
     /// What it ran on; earlier versions did not tell.
     #[serde(default)]
     pub(super) on: Option<Conditions>,
+}
+
+fn once() -> u32 {
+    1
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -134,6 +141,7 @@ impl RunResult {
             link: None,
             infidelities: Vec::new(),
             remarks: Vec::new(),
+            attempts: 1,
             on: None,
         }
     }
@@ -149,13 +157,13 @@ impl RunResult {
     }
 
     pub(super) fn set_link(&mut self, stats: PathStats, spec: &PathSpec) {
-        self.infidelities.extend(stats.infidelities(spec.one_way()));
+        self.infidelities.extend(stats.infidelities(spec));
         let both = [stats.near_to_far, stats.far_to_near];
         let sum = |count: fn(&DirectionStats) -> u64| both.iter().map(count).sum::<u64>() as f64;
         self.add_values([
             ("dropped_queue", sum(|direction| direction.dropped_queue)),
             ("dropped_loss", sum(|direction| direction.dropped_loss)),
-            ("path_rtt_s", spec.rtt.get().as_secs_f64()),
+            ("path_rtt_s", spec.round_trip().as_secs_f64()),
             ("path_loss", 1.0 - (1.0 - spec.loss) * (1.0 - spec.gemodel.mean_loss())),
         ]);
         for (name, direction) in [("near_to_far", stats.near_to_far), ("far_to_near", stats.far_to_near)] {
@@ -215,6 +223,11 @@ impl RunResult {
     /// Says whether the command ended by itself, with status 0, and nothing around it failed.
     pub fn succeeded(&self) -> bool {
         self.exit_code == Some(0) && !self.timed_out && self.error.is_none()
+    }
+
+    /// Says whether it succeeded on a path that was not the one asked for.
+    pub fn is_marked(&self) -> bool {
+        self.succeeded() && !self.infidelities.is_empty()
     }
 
     /// Says whether the command is what failed.

@@ -46,7 +46,7 @@ impl Scenario {
         }
         let sweep = raw.sweep.0.into_iter().map(|(name, values)| Parameter::new(name, values));
         let sweep = sweep.collect::<Result<Vec<_>, _>>()?;
-        let far = raw.far.map(|far| Far { command: far.command, port: far.port.map(NonZeroU16::get) });
+        let far = raw.server.map(|far| Far { command: far.command, port: far.port.map(NonZeroU16::get) });
         let stem = file.file_stem().unwrap_or_default().to_string_lossy();
         let runs = raw.run.into_iter().map(|run| make_run(run, raw.repeat, far.as_ref(), &sweep));
         let scenario = Self {
@@ -167,10 +167,12 @@ fn make_run(raw: RawRun, repeat: NonZeroU32, far: Option<&Far>, sweep: &[Paramet
         return wrong(format!("its path sets '{key}', which it sweeps too: name the others under its sweep"));
     }
     let port = raw.port.map(NonZeroU16::get);
-    let far = match (raw.far, port) {
+    let far = match (raw.server, port) {
         // Whatever serves it, the run's command asks at a port: the same as for the others where none is named.
         (Some(command), port) => Some(Far { command, port: port.or(far.and_then(|far| far.port)) }),
-        (None, Some(_)) => return wrong("a port needs a far command of its own: far = \"...\"".to_owned()),
+        (None, Some(_)) => {
+            return wrong("a port needs a server command of its own: server = \"...\"".to_owned());
+        }
         (None, None) => far.cloned(),
     };
     Ok(Run {

@@ -19,7 +19,8 @@ pub(super) struct RawScenario {
     pub(super) prepare: Option<String>,
     pub(super) cleanup: Option<String>,
     pub(super) path: RawPath,
-    pub(super) far: Option<RawFar>,
+    #[serde(alias = "far")]
+    pub(super) server: Option<RawFar>,
     #[serde(default)]
     pub(super) sweep: RawSweep,
     #[serde(default)]
@@ -49,7 +50,8 @@ pub(super) struct RawRun {
     #[serde(default)]
     pub(super) path: RawRunPath,
     pub(super) sweep: Option<Vec<String>>,
-    pub(super) far: Option<String>,
+    #[serde(alias = "far")]
+    pub(super) server: Option<String>,
     pub(super) port: Option<NonZeroU16>,
     pub(super) setup: Option<String>,
     pub(super) cleanup: Option<String>,

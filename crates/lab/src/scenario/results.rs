@@ -31,8 +31,31 @@ pub struct Results {
     obsolete: Vec<Plot>,
     /// Whether `results.json` does not tell of what is drawn now.
     draws_other: bool,
+    /// What becomes of executions whose path was not the one asked for.
+    pub fidelity: FidelityPolicy,
     /// The latest of each execution, in the order in which they ended.
     pub runs: Vec<RunResult>,
+}
+
+/// What becomes of an execution that succeeded on a path that was not the one asked for. It is in no median either way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FidelityPolicy {
+    /// How often it is repeated at most.
+    pub retries: u32,
+    /// Whether it counts as failed after that.
+    pub is_strict: bool,
+}
+
+impl Default for FidelityPolicy {
+    fn default() -> Self {
+        Self { retries: 2, is_strict: false }
+    }
+}
+
+impl FidelityPolicy {
+    fn accepts(self, result: &RunResult) -> bool {
+        result.succeeded() && !(self.is_strict && result.is_marked())
+    }
 }
 
 /// `results.json`: times in seconds, sizes in bytes, rates in bits per second.
@@ -66,6 +89,7 @@ impl Results {
             host: HostFacts::now(),
             obsolete: Vec::new(),
             draws_other: false,
+            fidelity: FidelityPolicy::default(),
             runs: Vec::new(),
         }
     }
@@ -94,7 +118,14 @@ impl Results {
         let drawn = |plot: &Plot| scenario.plots.iter().any(|own| own.file_stem == plot.file_stem);
         let draws_other = before.plots != scenario.plots;
         let obsolete = before.plots.into_iter().filter(|plot| !drawn(plot)).collect();
-        Ok(Self { scenario: scenario.clone(), host: read.host, obsolete, draws_other, runs: read.runs })
+        Ok(Self {
+            scenario: scenario.clone(),
+            host: read.host,
+            obsolete,
+            draws_other,
+            fidelity: FidelityPolicy::default(),
+            runs: read.runs,
+        })
     }
 
     /// Removes the results in a directory, and all that was written beside them: tables, drawings, and what the
@@ -119,10 +150,11 @@ impl Results {
         atomic_file::remove(&path)
     }
 
-    /// Returns those executions of a plan that are missing or have failed.
+    /// Returns those executions of a plan that are missing or have failed; where the policy is strict, also those whose
+    /// path was not the one asked for.
     pub fn remaining<'p, 's>(&self, plan: &'p [Execution<'s>]) -> Vec<&'p Execution<'s>> {
         let done = |execution: &Execution<'_>| {
-            self.runs.iter().any(|result| result.is_of(execution) && result.succeeded())
+            self.runs.iter().any(|result| result.is_of(execution) && self.fidelity.accepts(result))
         };
         plan.iter().filter(|execution| !done(execution)).collect()
     }

@@ -53,6 +53,9 @@ pub trait Watcher {
     /// Hears that an execution has ended.
     fn ended(&mut self, execution: &Execution<'_>, result: &RunResult);
 
+    /// Hears that an execution whose path was not the one asked for runs again: the how manieth time, of how many at most.
+    fn repeats(&mut self, time: u32, limit: u32);
+
     /// Reads the values of a record that a near command has made.
     ///
     /// # Errors
@@ -125,8 +128,17 @@ fn execute_all(
         }
         let number = total - left.len() + index + 1;
         watcher.begins(&Begun { number, total, left: &left[index..], results });
-        let result = execute(execution, environment, output, watcher)?;
+        let mut result = execute(execution, environment, output, watcher)?;
         watcher.ended(execution, &result);
+        for attempt in 2..=results.fidelity.retries.saturating_add(1) {
+            if !result.is_marked() {
+                break;
+            }
+            watcher.repeats(attempt - 1, results.fidelity.retries);
+            result = execute(execution, environment, output, watcher)?;
+            result.attempts = attempt;
+            watcher.ended(execution, &result);
+        }
         results.put(execution, result);
         results.write(output)?;
     }

@@ -47,10 +47,16 @@ impl Group<'_> {
         self.parameters.iter().find(|(own, _)| *own == name).map(|(_, value)| *value)
     }
 
-    /// Sums up a value over the repetitions that succeeded.
+    /// Sums up a value over the repetitions that succeeded on the path that was asked for.
     pub fn spread(&self, value: &str) -> Option<Spread> {
-        let good = self.results.iter().filter(|result| result.succeeded());
+        let good = self.results.iter().filter(|result| result.succeeded() && !result.is_marked());
         Spread::of(good.filter_map(|result| result.value(value)))
+    }
+
+    /// Sums up a value over the repetitions that succeeded on another path than was asked for.
+    pub fn marked_spread(&self, value: &str) -> Option<Spread> {
+        let marked = self.results.iter().filter(|result| result.is_marked());
+        Spread::of(marked.filter_map(|result| result.value(value)))
     }
 
     pub(super) fn succeeded(&self) -> usize {
@@ -59,7 +65,7 @@ impl Group<'_> {
 
     /// Counts those that succeeded, but not on the path that was asked for.
     pub(super) fn marked(&self) -> usize {
-        self.results.iter().filter(|result| result.succeeded() && !result.infidelities.is_empty()).count()
+        self.results.iter().filter(|result| result.is_marked()).count()
     }
 
     /// Counts those that succeeded, but with something to remark.

@@ -121,7 +121,7 @@ mod tests {
             ("", &["1"], "a name starts with a small letter"),
             ("a-b", &["1"], "a name starts with a small letter"),
             ("run", &["1"], "[sweep] run: results have a column of this name"),
-            ("path.delay", &["1ms"], "[sweep] path.delay: the path has no 'delay'; it has rate, rtt"),
+            ("path.latency", &["1ms"], "[sweep] path.latency: the path has no 'latency'; it has rate, rtt"),
             ("buffer", &[], "[sweep] buffer: the list is empty"),
             ("buffer", &["1", "2", "1"], "[sweep] buffer: '1' stands there twice"),
             ("buffer", &["a\0b"], "holds a control character"),

@@ -6,25 +6,56 @@ use super::quantity::{UnitOf, unit_of};
 use super::results::Results;
 use super::summary::{Group, Spread};
 
+/// One row of the table: a configuration, or those of its executions whose path was not the one asked for.
+struct Row<'a> {
+    group: &'a Group<'a>,
+    is_marked: bool,
+}
+
+impl<'a> Row<'a> {
+    fn of_groups(groups: &'a [Group<'a>]) -> Vec<Self> {
+        let rows = |group: &'a Group<'a>| {
+            let marked = (group.marked() > 0).then_some(Self { group, is_marked: true });
+            std::iter::once(Self { group, is_marked: false }).chain(marked)
+        };
+        groups.iter().flat_map(rows).collect()
+    }
+
+    fn name(&self) -> String {
+        if self.is_marked { format!("{}, marked", self.group.name) } else { self.group.name.to_owned() }
+    }
+
+    fn ok(&self) -> String {
+        if self.is_marked { self.group.marked().to_string() } else { ok(self.group) }
+    }
+
+    fn spread(&self, value: &str) -> Option<Spread> {
+        if self.is_marked { self.group.marked_spread(value) } else { self.group.spread(value) }
+    }
+}
+
 /// Makes the table: run, parameters, how many succeeded of how many, and median [least..largest] of each column.
+///
+/// Executions whose path was not the one asked for are in a row of their own below their configuration's.
 ///
 /// Cells are padded, so that it can be read as it is.
 pub(super) fn markdown(results: &Results) -> String {
     let groups = results.groups();
     let parameters: Vec<_> = results.scenario.sweep.iter().map(|p| p.name.as_str()).collect();
-    let mut columns = vec![column("run", groups.iter().map(|group| group.name.to_owned()))];
+    let rows = Row::of_groups(&groups);
+    let mut columns = vec![column("run", rows.iter().map(Row::name))];
     for name in parameters {
-        let value = |group: &Group<'_>| cell(group.parameter(name).unwrap_or(""));
-        columns.push(column(name, groups.iter().map(value)));
+        let value = |row: &Row<'_>| cell(row.group.parameter(name).unwrap_or(""));
+        columns.push(column(name, rows.iter().map(value)));
     }
-    columns.push(column("ok", groups.iter().map(ok)));
-    columns.extend(results.scenario.columns.iter().map(|name| values(name, &groups)));
+    columns.push(column("ok", rows.iter().map(Row::ok)));
+    columns.extend(results.scenario.columns.iter().map(|name| values(name, &rows)));
     let mut text = String::new();
     let widths: Vec<usize> = columns
         .iter()
         .map(|column| column.iter().map(|cell| cell.chars().count()).max().unwrap_or(0).max(3))
         .collect();
-    for row in 0..=groups.len() {
+    for row in 0..=rows.len() {
         for (column, width) in columns.iter().zip(&widths) {
             let _ = write!(text, "| {:width$} ", column[row]);
         }
@@ -44,10 +75,10 @@ pub(super) fn page(results: &Results, table: &str) -> String {
     let scenario = &results.scenario;
     let mut text = format!("# {}\n\n{}\n\n{table}", scenario.name, results.conditions().join("\n\n"));
     text.push_str(
-        "\nok: executions that succeeded, of all; marked: on a path that was not quite what was asked for; \
+        "\nok: executions that succeeded, of all; marked: on a path that was not the one asked for, and in no other row; \
          remarked: something else was odd, results.json says what. ",
     );
-    text.push_str("Values: median [least..largest] of those that succeeded.\n");
+    text.push_str("Values: median [least..largest].\n");
     for plot in &scenario.plots {
         let title = plot.title.replace(['[', ']', '\n'], " ");
         let _ = write!(text, "\n![{title}]({}.svg)\n", plot.file_stem);
@@ -74,8 +105,8 @@ fn ok(group: &Group<'_>) -> String {
     }
 }
 
-fn values(name: &str, groups: &[Group<'_>]) -> Vec<String> {
-    let spreads: Vec<Option<Spread>> = groups.iter().map(|group| group.spread(name)).collect();
+fn values(name: &str, rows: &[Row<'_>]) -> Vec<String> {
+    let spreads: Vec<Option<Spread>> = rows.iter().map(|row| row.spread(name)).collect();
     let largest = spreads.iter().flatten().map(|spread| spread.max.abs()).fold(0.0, f64::max);
     let unit = unit_of(name);
     let (written, size) = unit.for_reading(largest);
@@ -146,7 +177,7 @@ mod tests {
     fn medians_and_spreads_in_units_that_read_well() {
         let text = markdown(&results());
         let lines: Vec<_> = text.lines().collect();
-        assert_eq!(lines.len(), 6, "{text}");
+        assert_eq!(lines.len(), 7, "{text}");
         let cells = |line: &str| {
             line.split(" | ").map(|cell| cell.trim_matches(['|', ' ']).to_owned()).collect::<Vec<_>>()
         };
@@ -159,8 +190,9 @@ mod tests {
             ["one", "a, \"b\"", "10ms", "2/2", "2.500 [2.000..3.000]", "5.500 [5.000..6.000]", "-"]
         );
         assert_eq!(cells(lines[3]), ["one", "a, \"b\"", "20ms", "0/1", "-", "-", "-"]);
-        assert_eq!(cells(lines[4]), ["one", "c", "10ms", "1/1 (1 marked)", "4.000", "7.000", "-"]);
-        assert_eq!(cells(lines[5]), ["two", "", "10ms", "1/1 (1 remarked)", "1.000", "-", "-"]);
+        assert_eq!(cells(lines[4]), ["one", "c", "10ms", "1/1 (1 marked)", "-", "-", "-"]);
+        assert_eq!(cells(lines[5]), ["one, marked", "c", "10ms", "1", "4.000", "7.000", "-"]);
+        assert_eq!(cells(lines[6]), ["two", "", "10ms", "1/1 (1 remarked)", "1.000", "-", "-"]);
         let width = lines[0].len();
         assert!(lines.iter().all(|line| line.len() == width), "{text}");
     }

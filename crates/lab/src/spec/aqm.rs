@@ -3,11 +3,14 @@
 use std::fmt;
 use std::str::FromStr;
 
+use longhaul_core::units::Rtt;
 use thiserror::Error;
 
 use crate::model::RedParameters;
+use crate::model::discipline::{CodelParameters, FqCodelParameters};
 
-/// How a queue chooses what to drop, written "droptail", "red" or "red:min_th=20,max_th=60,max_p=0.1,w_q=0.002,gentle=yes".
+/// How a queue chooses what to drop, written "droptail", "red", "codel" or "fq_codel", or with parameters:
+/// "red:min_th=20,max_th=60,max_p=0.1,w_q=0.002,gentle=yes", "codel:target=5ms,interval=100ms", "fq_codel:target=5ms,interval=100ms,flows=1024".
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Aqm {
     /// Takes packets until it is full.
@@ -15,13 +18,17 @@ pub enum Aqm {
     DropTail,
     /// Drops at random the more, the longer the queue has been on average.
     Red(RedParameters),
+    /// Drops while packets have waited too long for an interval (RFC 8289).
+    Codel(CodelParameters),
+    /// The same for each flow, which take turns (RFC 8290).
+    FqCodel(FqCodelParameters),
 }
 
 /// Why a text names no algorithm.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "'{text}' is no way to choose what to drop: {why}; write droptail, red, or red with some of its parameters, as in \
-     red:min_th=5,max_th=15,max_p=0.1,w_q=0.002,gentle=yes"
+    "'{text}' is no way to choose what to drop: {why}; write droptail, red, codel or fq_codel, or one with some of its parameters, as in \
+     red:min_th=5,max_th=15,max_p=0.1,w_q=0.002,gentle=yes or codel:target=5ms,interval=100ms"
 )]
 pub struct ParseAqmError {
     text: String,
@@ -29,6 +36,11 @@ pub struct ParseAqmError {
 }
 
 impl Aqm {
+    /// Returns whether it decides when a packet leaves, so that its fate is not known on arrival.
+    pub(super) fn decides_on_leaving(&self) -> bool {
+        matches!(self, Self::Codel(_) | Self::FqCodel(_))
+    }
+
     /// Says what of its parameters cannot be before a queue of so many packets of the largest size.
     pub(super) fn fault(&self, queue: f64) -> Option<String> {
         let Self::Red(RedParameters { min_th, max_th, max_p, w_q, gentle: _ }) = *self else { return None };
@@ -64,19 +76,65 @@ impl FromStr for Aqm {
                 })
                 .map(Self::Red)
                 .map_err(failed),
+            Some("codel") => {
+                let parameters = words.try_fold(CodelParameters::default(), |parameters, word| {
+                    let (name, value) = named(word)?;
+                    set_codel(parameters, name, value, "codel has no", "it has target, interval")
+                });
+                parameters.map(Self::Codel).map_err(failed)
+            }
+            Some("fq_codel") => {
+                let parameters = words.try_fold(FqCodelParameters::default(), |parameters, word| {
+                    let (name, value) = named(word)?;
+                    if name == "flows" {
+                        let flows = value.parse().ok().filter(|flows| *flows > 0);
+                        let flows = flows
+                            .ok_or_else(|| format!("flows: '{value}' is not a number from 1 to 65535"))?;
+                        return Ok(FqCodelParameters { flows, ..parameters });
+                    }
+                    let has = "it has target, interval, flows";
+                    let codel = set_codel(parameters.codel, name, value, "fq_codel has no", has)?;
+                    Ok(FqCodelParameters { codel, ..parameters })
+                });
+                parameters.map(Self::FqCodel).map_err(failed)
+            }
             Some("droptail") => match words.next() {
                 None => Ok(Self::DropTail),
                 Some(word) => Err(failed(format!("droptail has no parameters, and '{word}' is one"))),
             },
-            Some(word) => Err(failed(format!("'{word}' is not one of droptail, red"))),
+            Some(word) => Err(failed(format!("'{word}' is not one of droptail, red, codel, fq_codel"))),
             None => Err(failed("nothing stands there".to_owned())),
         }
     }
 }
 
+fn named(word: &str) -> Result<(&str, &str), String> {
+    word.split_once('=').ok_or_else(|| format!("'{word}' has no '='"))
+}
+
+/// Sets one of CoDel's times.
+fn set_codel(
+    parameters: CodelParameters,
+    name: &str,
+    value: &str,
+    has_no: &str,
+    has: &str,
+) -> Result<CodelParameters, String> {
+    let time = || match value.parse::<Rtt>() {
+        Ok(time) if !time.get().is_zero() => Ok(time.get()),
+        Ok(_) => Err(format!("{name} of {value} is not above 0")),
+        Err(error) => Err(format!("{name}: {error}")),
+    };
+    match name {
+        "target" => Ok(CodelParameters { target: time()?, ..parameters }),
+        "interval" => Ok(CodelParameters { interval: time()?, ..parameters }),
+        _ => Err(format!("{has_no} '{name}'; {has}")),
+    }
+}
+
 /// Sets a parameter from a word like "max_p=0.1".
 fn set(parameters: &mut RedParameters, word: &str) -> Result<(), String> {
-    let (name, value) = word.split_once('=').ok_or_else(|| format!("'{word}' has no '='"))?;
+    let (name, value) = named(word)?;
     let number = || value.parse::<f64>().map_err(|_| format!("{name}: '{value}' is not a number"));
     match name {
         "min_th" => parameters.min_th = number()?,
@@ -99,6 +157,13 @@ impl fmt::Display for Aqm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::DropTail => f.pad("droptail"),
+            Self::Codel(CodelParameters { target, interval }) => {
+                write!(f, "codel:target={}s,interval={}s", target.as_secs_f64(), interval.as_secs_f64())
+            }
+            Self::FqCodel(FqCodelParameters { codel: CodelParameters { target, interval }, flows }) => {
+                let (target, interval) = (target.as_secs_f64(), interval.as_secs_f64());
+                write!(f, "fq_codel:target={target}s,interval={interval}s,flows={flows}")
+            }
             Self::Red(RedParameters { min_th, max_th, max_p, w_q, gentle }) => {
                 let gentle = if *gentle { "yes" } else { "no" };
                 write!(f, "red:min_th={min_th},max_th={max_th},max_p={max_p},w_q={w_q},gentle={gentle}")
@@ -119,6 +184,17 @@ mod tests {
             ("red", Aqm::Red(classic)),
             ("red:max_th=60,min_th=20", Aqm::Red(RedParameters { min_th: 20.0, max_th: 60.0, ..classic })),
             ("red max_p=0.02  gentle=no", Aqm::Red(RedParameters { max_p: 0.02, gentle: false, ..classic })),
+            ("codel", Aqm::Codel(CodelParameters::default())),
+            (
+                "fq_codel:flows=8,target=2ms",
+                Aqm::FqCodel(FqCodelParameters {
+                    codel: CodelParameters {
+                        target: std::time::Duration::from_millis(2),
+                        ..CodelParameters::default()
+                    },
+                    flows: 8,
+                }),
+            ),
             ("red: w_q=1e-3", Aqm::Red(RedParameters { w_q: 0.001, ..classic })),
         ] {
             assert_eq!(text.parse(), Ok(aqm), "{text}");
@@ -130,8 +206,12 @@ mod tests {
     fn says_what_is_wrong() {
         for (text, expected) in [
             ("", "nothing stands there"),
-            ("codel", "'codel' is not one of droptail, red"),
+            ("pie", "'pie' is not one of droptail, red, codel, fq_codel"),
             ("RED", "'RED' is not one of droptail, red"),
+            ("codel:flows=3", "codel has no 'flows'; it has target, interval"),
+            ("codel:target=5", "target: '5' is not a time"),
+            ("codel:target=0s", "target of 0s is not above 0"),
+            ("fq_codel:flows=0", "flows: '0' is not a number from 1"),
             ("droptail:min_th=5", "droptail has no parameters, and 'min_th=5' is one"),
             ("red:min_th", "'min_th' has no '='"),
             ("red:min_th=few", "min_th: 'few' is not a number"),

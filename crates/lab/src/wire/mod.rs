@@ -3,6 +3,7 @@
 //! A super-packet (GSO) stands for several packets of at most the MTU with one header between them. On
 //! the emulated wire it counts as those packets, each with its own header.
 
+mod fields;
 mod split;
 #[cfg(test)]
 mod tests;
@@ -10,6 +11,8 @@ mod tests;
 use longhaul_core::units::Bytes;
 use longhaul_sys::tun::VNET_HEADER_LEN;
 
+pub use fields::FlowKey;
+pub(crate) use fields::{corrupt, mark_congestion, takes_marks};
 pub(crate) use split::write_piece;
 
 /// The longest frame: the virtio header and the longest IPv6 packet, rounded up.

@@ -3,38 +3,65 @@
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::Args;
+use clap::{Args, ValueHint};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_lab::{
-    Aqm, BackgroundSteps, CrossFlows, FarCommand, GeModel, Hosts, Lab, PathSpec, Process, QueueLimit,
+    Aqm, BackgroundSteps, CrossFlows, FarCommand, GeModel, Hosts, Lab, LabError, Overrides, PacketShare,
+    Pairs, PathSpec, Process, QueueLimit, RateSchedule, Reorder, Watch,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::say;
 
-/// Run a command on the near host of an emulated path, and another on the far host.
+use super::path_report::PathReport;
+
+/// EX_TEMPFAIL of sysexits.h: the same command may succeed when the machine is less busy.
+const NOT_THE_PATH: u8 = 75;
+
+/// Run a command on the client of an emulated path, and another on its server.
 ///
-/// LAB_NEAR and LAB_FAR hold the hosts' IPv4 addresses, LAB_NEAR6 and LAB_FAR6 their IPv6 addresses. The
-/// exit status is the command's. Nothing is left behind, whatever ends it.
+/// Both hosts resolve the names `client` and `server`. LAB_CLIENT and LAB_SERVER hold their IPv4 addresses,
+/// LAB_CLIENT6 and LAB_SERVER6 their IPv6 addresses. The exit status is the command's. All processes end with it.
 #[derive(Debug, Args)]
 pub(super) struct ExecArgs {
     #[command(flatten)]
     path: PathArgs,
 
-    /// Shell command to run on the far host until the near command ends
-    #[arg(long, value_name = "CMD")]
-    far: Option<String>,
+    /// Shell command to run on the server until the client's command ends
+    #[arg(long, alias = "far", value_name = "CMD")]
+    server: Option<String>,
 
-    /// TCP port of the far command: wait until it listens there before the near command starts
-    #[arg(long, value_name = "PORT", requires = "far", value_parser = clap::value_parser!(u16).range(1..))]
-    far_port: Option<u16>,
+    /// TCP port of the server's command: wait until it listens there before the client's command starts
+    #[arg(long, alias = "far-port", value_name = "PORT", requires = "server", value_parser = clap::value_parser!(u16).range(1..))]
+    server_port: Option<u16>,
 
-    /// Command to run on the near host
+    /// Write what the client sends and receives to a capture: headers of IP packets, super-packets as such
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pcap: Option<PathBuf>,
+
+    /// The same of the server
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pcap_server: Option<PathBuf>,
+
+    /// Write path.json (flows, and the queues over time) and queue.svg to DIR
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    evidence: Option<PathBuf>,
+
+    /// Print what the path did, with a table of flows, as one line of JSON behind the command's output
+    #[arg(long)]
+    json: bool,
+
+    /// Fail with exit status 75 where this machine did not hold the path that was asked for
+    #[arg(long)]
+    strict: bool,
+
+    /// Command to run on the client
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<String>,
 }
@@ -54,15 +81,19 @@ struct PathArgs {
     #[arg(long, value_name = "SIZE")]
     queue: Option<QueueLimit>,
 
-    /// Share of packets lost at random each way, 0 to 1
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
-    loss: f64,
+    /// One-way delay in each direction, as netem's `delay`: half of --rtt
+    #[arg(long, value_name = "TIME", conflicts_with = "rtt")]
+    delay: Option<Rtt>,
+
+    /// Packets lost at random each way, as netem's `loss`: 0.1%
+    #[arg(long, value_name = "PERCENT", default_value_t)]
+    loss: PacketShare,
 
     /// Packets lost in bursts each way, as netem's gemodel: p,r[,1-h[,1-k]], shares or percent (0.1%,10%)
     #[arg(long, value_name = "P,R[,..]", default_value_t)]
     gemodel: GeModel,
 
-    /// How the queue chooses what to drop: droptail, or red with parameters (red:min_th=5,max_th=15,max_p=0.1,w_q=0.002,gentle=yes)
+    /// How the queue chooses what to drop: droptail, red, codel or fq_codel, with parameters (codel:target=5ms,interval=100ms)
     #[arg(long, value_name = "NAME[:..]", default_value_t)]
     aqm: Aqm,
 
@@ -70,13 +101,58 @@ struct PathArgs {
     #[arg(long, value_name = "RATE", default_value_t)]
     background: BackgroundSteps,
 
-    /// Bulk TCP flows of others from the far host to the near one: how many, and when (4@5s..20s)
+    /// Bulk TCP flows of others from the server to the client: how many, and when (4@5s..20s)
     #[arg(long, value_name = "N[@FROM..TO]", default_value_t)]
     cross_flows: CrossFlows,
 
     /// Hold pure acknowledgements, each way, to the next multiple of this time, as a switch that bunches them
     #[arg(long, value_name = "TIME", default_value = "0")]
     ack_compression: Rtt,
+
+    /// Let the hosts negotiate ECN, and the queue (--aqm red, codel, fq_codel) mark instead of dropping
+    #[arg(long)]
+    ecn: bool,
+
+    /// Vary the delay by up to this time, up and down; packets keep their order
+    #[arg(long, value_name = "TIME", default_value = "0")]
+    jitter: Rtt,
+
+    /// Hold a share of packets back for a time, so that others overtake them: 1%,5ms
+    #[arg(long, value_name = "PERCENT,TIME", default_value_t)]
+    reorder: Reorder,
+
+    /// Packets that arrive twice: 0.1%
+    #[arg(long, value_name = "PERCENT", default_value_t)]
+    duplicate: PacketShare,
+
+    /// Packets of which a bit is flipped: 0.1%
+    #[arg(long, value_name = "PERCENT", default_value_t)]
+    corrupt: PacketShare,
+
+    /// Rates that hold from a time on, since the first packet: 100Mbit@0s,20Mbit@8s
+    #[arg(long, value_name = "RATE@TIME[,..]", conflicts_with = "trace")]
+    rate_steps: Option<RateSchedule>,
+
+    /// Send by a trace of mahimahi: a line for each 1500 bytes, with the millisecond at which they may leave
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    trace: Option<PathBuf>,
+
+    /// What differs from the client to the server: rate=10Mbit; queue=100packets
+    #[arg(long, value_name = "NAME=VALUE[;..]", default_value_t)]
+    up: Overrides,
+
+    /// What differs from the server to the client
+    #[arg(long, value_name = "NAME=VALUE[;..]", default_value_t)]
+    down: Overrides,
+
+    /// A second bottleneck behind the first, as it differs from that: rate=50Mbit
+    #[arg(long, value_name = "NAME=VALUE[;..]", default_value_t)]
+    second: Overrides,
+
+    /// Pairs of hosts that share the path, by their round trips; @first or @second: they cross only this bottleneck.
+    /// Their names are client1, server1, client2 and so on
+    #[arg(long, value_name = "RTT[@WHICH],..", default_value_t, conflicts_with_all = ["rtt", "delay"])]
+    pairs: Pairs,
 
     /// The hosts' TCP buffer limits: stock (Debian's) or tuned (1 GiB)
     #[arg(long, default_value_t)]
@@ -96,12 +172,18 @@ struct PathArgs {
 }
 
 impl PathArgs {
-    fn spec(self) -> PathSpec {
-        PathSpec {
+    /// # Errors
+    /// Fails where the trace is none.
+    fn spec(self) -> Result<PathSpec> {
+        let schedule = match &self.trace {
+            Some(file) => RateSchedule::load_trace(file).map_err(|error| refused("trace", error))?,
+            None => self.rate_steps.unwrap_or_default(),
+        };
+        let mut spec = PathSpec {
             rate: self.rate,
-            rtt: self.rtt,
+            rtt: self.delay.map_or(self.rtt, |delay| Rtt::new(delay.get().saturating_mul(2))),
             queue: self.queue,
-            loss: self.loss,
+            loss: self.loss.get(),
             gemodel: self.gemodel,
             aqm: self.aqm,
             background: self.background,
@@ -111,8 +193,24 @@ impl PathArgs {
             congestion: self.congestion,
             seed: self.seed,
             mtu: Bytes::new(self.mtu),
-        }
+            schedule: RateSchedule::None,
+            jitter: self.jitter,
+            reorder: self.reorder,
+            duplicate: self.duplicate,
+            corrupt: self.corrupt,
+            ecn: self.ecn,
+            up: self.up,
+            down: self.down,
+            second: self.second,
+            pairs: self.pairs,
+        };
+        spec.set_schedule(schedule);
+        Ok(spec)
     }
+}
+
+fn refused(what: &'static str, why: impl ToString) -> LabError {
+    LabError::Spec { what, why: why.to_string() }
 }
 
 /// Runs both commands; gives the near one's exit status.
@@ -123,10 +221,15 @@ pub(super) fn run(args: ExecArgs) -> Result<ExitCode> {
     // Before any thread is started: the kernel demands it.
     longhaul_lab::gain_privilege()?;
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot watch for signals")?;
-    let lab = Lab::new(args.path.spec())?;
+    let watch = Watch {
+        client_pcap: args.pcap,
+        server_pcap: args.pcap_server,
+        flows_and_queues: args.json || args.evidence.is_some(),
+    };
+    let lab = Lab::watched(args.path.spec()?, &watch)?;
     let start_far = |command: String| FarCommand::start(&lab.far(), &command, |_| Ok(()));
-    let mut far = args.far.map(start_far).transpose()?;
-    if let (Some(serving), Some(port)) = (&mut far, args.far_port) {
+    let mut far = args.server.map(start_far).transpose()?;
+    if let (Some(serving), Some(port)) = (&mut far, args.server_port) {
         let mut asked = None;
         let ready = serving.wait_until_listening(port, |_| {
             asked = signals.pending().next();
@@ -152,9 +255,25 @@ pub(super) fn run(args: ExecArgs) -> Result<ExitCode> {
         }
     };
     if let Some(status) = far.map(FarCommand::end).transpose()?.flatten() {
-        say::line(format_args!("lab: the far command ended early: {status}"));
+        say::line(format_args!("lab: the server command ended early: {status}"));
     }
-    report(&lab)?;
+    let report = PathReport::of(&lab, finished.status.code())?;
+    for line in report.lines() {
+        say::line(format_args!("lab: {line}"));
+    }
+    let problems = report.infidelities();
+    for problem in &problems {
+        say::line(format_args!("lab: WARNING: not the path that was asked for: {problem}"));
+    }
+    if let Some(directory) = &args.evidence {
+        report.write(directory)?;
+    }
+    if args.json {
+        say::output(report.json());
+    }
+    if args.strict && !problems.is_empty() && finished.status.success() {
+        return Ok(ExitCode::from(NOT_THE_PATH));
+    }
     Ok(exit_code(finished.status))
 }
 
@@ -165,15 +284,6 @@ fn forward(signal: i32, near: &Process) -> Result<()> {
         SIGINT => Ok(near.interrupt()?),
         _ => Ok(near.terminate()?),
     }
-}
-
-fn report(lab: &Lab) -> Result<()> {
-    let stats = lab.stats()?;
-    say::line(format_args!("lab: {stats}"));
-    for problem in stats.infidelities(lab.spec().one_way()) {
-        say::line(format_args!("lab: WARNING: not the path that was asked for: {problem}"));
-    }
-    Ok(())
 }
 
 /// Returns a command's exit status as a shell would: 128 and the signal where one killed it.

@@ -1,8 +1,10 @@
 //! `longhaul lab`: commands at the two ends of an emulated path.
 
+mod check;
 mod estimate;
 mod evidence;
 mod exec;
+mod path_report;
 mod plots;
 mod run;
 mod watcher;
@@ -23,6 +25,7 @@ pub(crate) struct LabArgs {
 enum LabCommand {
     Exec(Box<exec::ExecArgs>),
     Run(run::RunArgs),
+    Check(check::CheckArgs),
 }
 
 /// Runs `longhaul lab ...`.
@@ -33,5 +36,6 @@ pub(crate) fn run(args: LabArgs) -> Result<ExitCode> {
     match args.command {
         LabCommand::Exec(args) => exec::run(*args),
         LabCommand::Run(args) => run::run(args),
+        LabCommand::Check(args) => check::run(args),
     }
 }

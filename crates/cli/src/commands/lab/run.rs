@@ -7,7 +7,9 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Args, ValueHint};
 use longhaul_lab::LabError;
-use longhaul_lab::scenario::{Execution, Output, Results, Scenario, Selection, SetParameter, run_scenario};
+use longhaul_lab::scenario::{
+    Execution, FidelityPolicy, Output, Results, Scenario, Selection, SetParameter, run_scenario,
+};
 
 use crate::say;
 
@@ -41,6 +43,14 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "NAME=VALUE[,VALUE..]")]
     set: Vec<SetParameter>,
 
+    /// Repeat an execution so often at most where this machine did not hold the path that was asked for
+    #[arg(long, value_name = "N", default_value_t = FidelityPolicy::default().retries)]
+    retries: u32,
+
+    /// Fail where an execution did not have the path that was asked for, after all retries
+    #[arg(long)]
+    strict: bool,
+
     /// Throw away the results that are in DIR
     #[arg(long)]
     fresh: bool,
@@ -58,9 +68,16 @@ pub(super) fn run(args: RunArgs) -> Result<ExitCode> {
     let scenario = Scenario::load(&args.scenario, &args.set)?;
     let plan = scenario.plan(&Selection { only: args.only, repeat: args.repeat })?;
     let out = args.out.unwrap_or_else(|| Path::new("out").join(&scenario.name));
-    let earlier = |directory: &Path| match args.fresh {
-        true => Ok(Results::new(&scenario)),
-        false => Results::resume(&scenario, directory),
+    let fidelity = FidelityPolicy { retries: args.retries, is_strict: args.strict };
+    let earlier = |directory: &Path| {
+        let found = match args.fresh {
+            true => Ok(Results::new(&scenario)),
+            false => Results::resume(&scenario, directory),
+        };
+        found.map(|mut results| {
+            results.fidelity = fidelity;
+            results
+        })
     };
     if args.list {
         list(&plan, &earlier(&out)?);

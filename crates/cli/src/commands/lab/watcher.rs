@@ -79,7 +79,7 @@ impl Terminal {
         // What is left was estimated from how long commands ran.
         let (phase, of_command) = match phase {
             ExecutionPhase::Command => (None, elapsed),
-            ExecutionPhase::Far => (Some("waiting for the far command"), Duration::ZERO),
+            ExecutionPhase::Far => (Some("waiting for the server command"), Duration::ZERO),
             other => (Some(other.name()), Duration::ZERO),
         };
         let now = Some(self.now.as_str()).filter(|now| !now.is_empty()).into_iter();
@@ -123,6 +123,11 @@ impl Watcher for Terminal {
                 say::line(format_args!("lab: WARNING: {remark}"));
             }
         });
+    }
+
+    fn repeats(&mut self, time: u32, limit: u32) {
+        self.bar
+            .suspend(|| say::line(format_args!("lab: running it again, {time} of {limit} times at most")));
     }
 
     fn read_record(&mut self, record: &Path) -> Result<Vec<(String, f64)>, String> {

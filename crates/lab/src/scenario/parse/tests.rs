@@ -168,7 +168,7 @@ fn set_replaces_values() {
     assert_eq!(scenario.path.rate, "10Mbit".parse().ok());
     for (set, expected) in [
         ("eta=1", "--set eta: there is no such parameter; [sweep] has: zeta, path.rtt, alpha; and path.KEY"),
-        ("path.delay=1", "--set path.delay: there is no such parameter"),
+        ("path.latency=1", "--set path.latency: there is no such parameter"),
         ("path.rate=1Gbit,2Gbit", "--set path.rate: [sweep] has no 'path.rate', so that it takes one value"),
         ("path.rate=fast", "--set path.rate: 'fast' is not a rate"),
         ("path.rtt=soon", "[sweep] path.rtt: 'soon' is not a time"),
@@ -181,12 +181,12 @@ fn set_replaces_values() {
 #[test]
 fn says_what_is_wrong_and_where() {
     for (from, to, expected) in [
-        ("rtt =", "delay =", "unknown field `delay`"),
+        ("rtt =", "latency =", "unknown field `latency`"),
         ("\"20ms\"", "\"20\"", "line 4"),
         ("\"20ms\"", "\"20\"", "rtt: '20' is not a time"),
         ("\"1Gbit\"", "[]", "line 3"),
         ("\"1Gbit\"", "[]", "expected a string, a number, or true or false"),
-        ("0.001", "2.0", "[path] loss: 2"),
+        ("0.001", "2.0", "loss: '2' is no share of packets: write 2%"),
         ("\"tuned\"", "\"fast\"", "'fast' is not one of stock, tuned"),
         ("repeat = 2", "repeat = 0", "repeat"),
         ("repeat = 2", "repeat = 20000", "that makes 20001 executions, and 10000 are the most"),
@@ -216,7 +216,7 @@ fn says_what_is_wrong_with_a_sweep_and_its_plots() {
         ("zeta = [", "Zeta = [", "[sweep] Zeta: a name starts with a small letter"),
         ("alpha", "zeta", "duplicate key"),
         ("alpha", "path_rtt", "[sweep] two parameters are $path_rtt to a command"),
-        ("alpha", "\"path.delay\"", "[sweep] path.delay: the path has no 'delay'"),
+        ("alpha", "\"path.latency\"", "[sweep] path.latency: the path has no 'latency'"),
         ("alpha = [1, 0.5, true]", "\"path.seed\" = [1]", "[sweep] path.seed and seeds both choose"),
         ("\"200ms\"", "\"200\"", "[sweep] path.rtt: '200' is not a time"),
         ("\"200ms\"", "\"2000s\"", "[path] with path.rtt = '2000s' rtt: 2000000 ms is above one minute"),
@@ -226,7 +226,7 @@ fn says_what_is_wrong_with_a_sweep_and_its_plots() {
             "sweep = [\"alpha\", \"alpha\"]",
             "[[run]] 'peer': sweep names 'alpha' twice",
         ),
-        ("far = \"other\"", "", "[[run]] 'peer': a port needs a far command of its own"),
+        ("far = \"other\"", "", "[[run]] 'peer': a port needs a server command of its own"),
         ("setup = \"before\"", "sweep = [\"zeta\"]", "[sweep] alpha: it concerns no [[run]]"),
         (
             "x = \"zeta\"",
@@ -267,9 +267,9 @@ fn run_has_values_of_the_path_of_its_own() {
     assert_eq!((paths[1].loss, paths[1].seed, paths[1].rate), (0.01, 9, "20Mbit".parse().ok()));
     assert_eq!(paths[1].rtt, paths[0].rtt, "what it does not set is the scenario's");
     for (path, expected) in [
-        (r#"{ delay = "1ms" }"#, "unknown field `delay`"),
+        (r#"{ latency = "1ms" }"#, "unknown field `latency`"),
         (r#"{ rtt = "5" }"#, "'5' is not a time"),
-        ("{ loss = 2 }", "[[run]] 'two': [path] loss: 2 is not a share"),
+        ("{ loss = 2 }", "loss: '2' is no share of packets: write 2%"),
         ("7", "a table with values of the path"),
     ] {
         let error = parse(&own(path), &[]).unwrap_err();

@@ -1,0 +1,119 @@
+//! `longhaul lab check`: which paths this machine can hold.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use longhaul_core::units::{Rate, Rtt};
+use longhaul_lab::{CrossFlows, Hosts, Lab, PathSpec, PathStats};
+
+use crate::say;
+
+/// Paths from easy to hard: rate, round trip, and the queue where it is not one BDP.
+const PATHS: [(&str, &str, &str); 7] = [
+    ("100Mbit", "20ms", ""),
+    ("1Gbit", "20ms", ""),
+    ("1Gbit", "100ms", "1MB"),
+    ("2.5Gbit", "20ms", ""),
+    ("10Gbit", "20ms", ""),
+    ("10Gbit", "100ms", ""),
+    ("10Gbit", "200ms", ""),
+];
+/// Flows that load a path.
+const FLOWS: u16 = 4;
+/// How long a path is loaded, beside its slow start.
+const LOADED: Duration = Duration::from_secs(4);
+/// The share of the rate that flows have to reach for the path to be loaded.
+const LOAD: f64 = 0.8;
+
+/// Measure which paths this machine can hold, in less than a minute.
+///
+/// Loads each path with TCP flows between tuned hosts. Each line says what the flows reached, how late packets were at
+/// the 99th percentile, and how late they may be. A path that is held is the one that was asked for under full load; one that is
+/// not loaded was held, but by flows that the machine could not drive faster.
+#[derive(Debug, Args)]
+pub(super) struct CheckArgs {}
+
+/// Measures all paths; fails with exit status 1 where none is held.
+///
+/// # Errors
+/// Fails where this machine does not permit a lab.
+pub(super) fn run(_: CheckArgs) -> Result<ExitCode> {
+    // Before any thread is started: the kernel demands it.
+    longhaul_lab::gain_privilege()?;
+    say::output(format_args!(
+        "{:>10} {:>8} {:>8}  {:>12} {:>10} {:>10}  {}",
+        "rate", "RTT", "queue", "goodput", "late p99", "allowed", "held"
+    ));
+    let mut held = 0;
+    for (rate, rtt, queue) in PATHS {
+        let spec = spec(rate, rtt, queue)?;
+        let stats = load(&spec)?;
+        let row = Row::of(&spec, &stats);
+        held += usize::from(row.is_held);
+        let queue = if queue.is_empty() { "1 BDP" } else { queue };
+        say::output(format_args!(
+            "{rate:>10} {rtt:>8} {queue:>8}  {:>12} {:>7.2} ms {:>7.2} ms  {}",
+            row.goodput.to_string(),
+            row.late.as_secs_f64() * 1e3,
+            spec.allowed_lateness().0.as_secs_f64() * 1e3,
+            row.verdict()
+        ));
+    }
+    Ok(if held > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn spec(rate: &str, rtt: &str, queue: &str) -> Result<PathSpec> {
+    let queue = (!queue.is_empty()).then(|| queue.parse()).transpose().context("cannot read a queue")?;
+    Ok(PathSpec {
+        rate: Some(rate.parse().map_err(anyhow::Error::msg)?),
+        rtt: rtt.parse::<Rtt>().map_err(anyhow::Error::msg)?,
+        queue,
+        hosts: Hosts::Tuned,
+        cross_flows: CrossFlows { count: FLOWS, ..CrossFlows::default() },
+        ..PathSpec::default()
+    })
+}
+
+/// Loads a path with flows from the server to the client.
+fn load(spec: &PathSpec) -> Result<PathStats> {
+    let lab = Lab::new(spec.clone())?;
+    // The first packet starts the flows.
+    let address = lab.far().ipv4();
+    let sent =
+        lab.near().run(move || std::net::UdpSocket::bind("0.0.0.0:0")?.send_to(b"begin", (address, 9)))?;
+    sent.context("cannot send the first packet")?;
+    let slow_start = spec.round_trip() * 20;
+    std::thread::sleep(LOADED + slow_start.min(Duration::from_secs(3)));
+    Ok(lab.stats()?)
+}
+
+struct Row {
+    goodput: Rate,
+    late: Duration,
+    is_held: bool,
+    is_loaded: bool,
+}
+
+impl Row {
+    fn of(spec: &PathSpec, stats: &PathStats) -> Self {
+        let late = |direction: longhaul_lab::DirectionStats| direction.read_late_p99 + direction.late_p99;
+        let goodput = stats.cross_flows.goodput();
+        let wanted = spec.rate.unwrap_or_default().scaled(LOAD);
+        Self {
+            goodput,
+            late: late(stats.far_to_near).max(late(stats.near_to_far)),
+            is_held: stats.infidelities(spec).is_empty(),
+            is_loaded: goodput >= wanted,
+        }
+    }
+
+    fn verdict(&self) -> &'static str {
+        match (self.is_held, self.is_loaded) {
+            (true, true) => "yes",
+            (true, false) => "yes, but not loaded",
+            (false, _) => "NO",
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What a path did, as JSON and as pictures.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use longhaul_lab::{
+    DirectionEvidence, DirectionStats, FlowKey, FlowStats, Lab, PathSpec, PathStats, QueueSample,
+};
+use longhaul_scope::chart::{Axis, Chart, Mark, Scale, Series, Sheet, Unit};
+use serde_json::{Value, json};
+
+use super::evidence;
+
+/// The keys of both directions in JSON, in the order of [`Lab::evidence`].
+const DIRECTIONS: [&str; 2] = ["client_to_server", "server_to_client"];
+
+/// All that is known of a path at its end.
+pub(super) struct PathReport {
+    spec: PathSpec,
+    stats: PathStats,
+    evidence: Vec<DirectionEvidence>,
+    exit_code: Option<i32>,
+}
+
+impl PathReport {
+    /// Takes what a lab has measured.
+    ///
+    /// # Errors
+    /// Fails where counters cannot be read or captures not be written.
+    pub(super) fn of(lab: &Lab, exit_code: Option<i32>) -> Result<Self> {
+        Ok(Self { spec: lab.spec().clone(), stats: lab.stats()?, evidence: lab.evidence()?, exit_code })
+    }
+
+    /// Returns why the path was not the one asked for; nothing where it was.
+    pub(super) fn infidelities(&self) -> Vec<String> {
+        self.stats.infidelities(&self.spec)
+    }
+
+    /// Returns a line for each direction, and further ones.
+    pub(super) fn lines(&self) -> Vec<String> {
+        self.stats.to_string().lines().map(str::to_owned).collect()
+    }
+
+    /// Returns one object: times in seconds, sizes in bytes, rates in bits per second.
+    pub(super) fn json(&self) -> Value {
+        let stats = [self.stats.near_to_far, self.stats.far_to_near];
+        let directions = DIRECTIONS.iter().enumerate().map(|(index, name)| {
+            let flows =
+                self.evidence.get(index).map(|evidence| evidence.flows.iter().map(flow).collect::<Vec<_>>());
+            ((*name).to_owned(), direction(&stats[index], flows))
+        });
+        let mut object = json!({ "event": "path", "exit_code": self.exit_code, "path": self.spec });
+        object["infidelities"] = json!(self.infidelities());
+        for (name, value) in directions {
+            object[name] = value;
+        }
+        object
+    }
+
+    /// Writes `path.json`, which has the queues over time as well, and `queue.svg` into `directory`.
+    ///
+    /// # Errors
+    /// Fails where they cannot be written.
+    pub(super) fn write(&self, directory: &Path) -> Result<()> {
+        fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
+        let mut object = self.json();
+        for (name, evidence) in DIRECTIONS.iter().zip(&self.evidence) {
+            object[*name]["interval_s"] = json!(evidence.interval.as_secs_f64());
+            object[*name]["queue"] = evidence.queue.iter().map(sample).collect();
+        }
+        let path = directory.join("path.json");
+        fs::write(&path, format!("{object:#}\n"))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        evidence::draw(&self.sheet(), &directory.join("queue.svg"))
+    }
+
+    fn sheet(&self) -> Sheet {
+        let chart = |title: &str, label: &str, unit, value: fn(&QueueSample) -> f64| Chart {
+            title: title.to_owned(),
+            note: "the most in each interval".to_owned(),
+            x: Axis { label: "time".to_owned(), unit: Unit::Seconds, scale: Scale::Linear },
+            y: Axis { label: label.to_owned(), unit, scale: Scale::Linear },
+            series: self.series(value),
+        };
+        Sheet {
+            title: "The bottleneck's queue".to_owned(),
+            notes: self.infidelities(),
+            charts: vec![
+                chart("Queue", "queued", Unit::Bytes, |sample| sample.bytes.get() as f64),
+                chart("Sojourn time", "in the queue", Unit::Seconds, |sample| sample.sojourn.as_secs_f64()),
+                chart("Dropped", "packets an interval", Unit::Number, |sample| sample.dropped as f64),
+            ],
+        }
+    }
+
+    fn series(&self, value: fn(&QueueSample) -> f64) -> Vec<Series> {
+        let line = |(index, evidence): (usize, &DirectionEvidence)| Series {
+            name: DIRECTIONS[index].replace('_', " "),
+            colour: index,
+            mark: Mark::Line,
+            points: evidence
+                .queue
+                .iter()
+                .map(|sample| (sample.from.as_secs_f64(), value(sample)).into())
+                .collect(),
+        };
+        self.evidence.iter().take(DIRECTIONS.len()).enumerate().map(line).collect()
+    }
+}
+
+fn direction(stats: &DirectionStats, flows: Option<Vec<Value>>) -> Value {
+    json!({
+        "packets": stats.packets,
+        "bytes": stats.bytes.get(),
+        "dropped_queue": stats.dropped_queue,
+        "dropped_loss": stats.dropped_loss,
+        "dropped_overflow": stats.dropped_overflow,
+        "marked": stats.marked,
+        "background_packets": stats.background.offered,
+        "background_lost": stats.background.lost,
+        "read_late_p99_s": stats.read_late_p99.as_secs_f64(),
+        "late_p99_s": stats.late_p99.as_secs_f64(),
+        "late_max_s": stats.late_max.as_secs_f64(),
+        "flows": flows,
+    })
+}
+
+fn flow((key, stats): (&Option<FlowKey>, &FlowStats)) -> Value {
+    let end = |end: fn(&FlowKey) -> (std::net::IpAddr, u16)| {
+        key.as_ref().map(|key| std::net::SocketAddr::from(end(key)).to_string())
+    };
+    json!({
+        "protocol": key.as_ref().map(FlowKey::protocol_name),
+        "from": end(|key| key.from),
+        "to": end(|key| key.to),
+        "packets": stats.packets,
+        "bytes": stats.bytes.get(),
+        "dropped_queue": stats.dropped_queue,
+        "dropped_loss": stats.dropped_loss,
+        "marked": stats.marked,
+        "first_s": stats.first.as_secs_f64(),
+        "last_s": stats.last.as_secs_f64(),
+        "rate_bps": stats.rate().as_bits_per_sec(),
+    })
+}
+
+fn sample(sample: &QueueSample) -> Value {
+    json!({
+        "t_s": sample.from.as_secs_f64(),
+        "bytes": sample.bytes.get(),
+        "packets": sample.packets,
+        "sojourn_s": sample.sojourn.as_secs_f64(),
+        "arrived_bytes": sample.arrived.get(),
+        "dropped": sample.dropped,
+        "marked": sample.marked,
+    })
+}

@@ -1,0 +1,65 @@
+//! `/etc/hosts` as the hosts' commands see it: the machine's, and the names `client` and `server`.
+
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use super::HostSide;
+
+const HOSTS: &str = "/etc/hosts";
+
+/// Mounts a file with both hosts' names over `/etc/hosts` of the calling thread's mount namespace.
+///
+/// Best effort: a machine without the file, or with a directory for temporary files that is full, has no names, as before.
+pub(super) fn mount(pairs: u16) {
+    if let Err(error) = try_mount(pairs) {
+        tracing::debug!("the lab's hosts have no names: {HOSTS}: {error}");
+    }
+}
+
+fn try_mount(pairs: u16) -> io::Result<()> {
+    let text = with_names(&fs::read_to_string(HOSTS)?, pairs);
+    let path = std::env::temp_dir().join(format!("longhaul-lab-hosts-{}", std::process::id()));
+    // A name that another user has left there is not followed.
+    let _ = fs::remove_file(&path);
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&path)?;
+    io::Write::write_all(&mut file, text.as_bytes())?;
+    file.set_permissions(fs::Permissions::from_mode(0o644))?;
+    let mounted = rustix::mount::mount_bind(&path, Path::new(HOSTS));
+    // The mount keeps the content.
+    fs::remove_file(&path)?;
+    Ok(mounted?)
+}
+
+/// Puts the names first: the first line with a name counts. Pairs of hosts are `client1` and `server1`, `client2` and so on.
+fn with_names(machine: &str, pairs: u16) -> String {
+    let mut text = String::new();
+    for (name, side) in [("client", HostSide::Near), ("server", HostSide::Far)] {
+        for pair in 0..pairs {
+            let first = if pair == 0 { format!("{name} ") } else { String::new() };
+            for address in [IpAddr::V4(side.ipv4_of(pair)), IpAddr::V6(side.ipv6_of(pair))] {
+                text.push_str(&format!("{address}\t{first}{name}{}\n", pair + 1));
+            }
+        }
+    }
+    text + machine
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_before_those_of_the_machine() {
+        let text = with_names("127.0.0.1\tlocalhost\n10.0.0.1\tserver\n", 2);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "198.18.0.1\tclient client1");
+        assert_eq!(
+            lines[4..7],
+            ["198.18.0.2\tserver server1", "2001:2::2\tserver server1", "198.18.1.2\tserver2"]
+        );
+        assert_eq!(lines[7..], ["2001:2:0:1::2\tserver2", "127.0.0.1\tlocalhost", "10.0.0.1\tserver"]);
+    }
+}

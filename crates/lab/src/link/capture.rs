@@ -1,0 +1,70 @@
+//! Captures of what a host sends and receives, as `pcap` files (draft-ietf-opsawg-pcap) with times in nanoseconds.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use longhaul_sys::tun::VNET_HEADER_LEN;
+
+use crate::clock;
+use crate::error::LabError;
+
+const MAGIC_NANOS: u32 = 0xa1b2_3c4d;
+const LINKTYPE_RAW: u32 = 101;
+/// Enough for the headers of IPv6 and of TCP with all options, and the first bytes of what is in them.
+const SNAPLEN: usize = 200;
+
+/// A capture file that the threads of both directions write to.
+#[derive(Debug, Clone)]
+pub(crate) struct Capture(Arc<Mutex<CaptureFile>>);
+
+#[derive(Debug)]
+struct CaptureFile {
+    to: BufWriter<File>,
+    /// The first failure; nothing is written after it.
+    failed: Option<io::Error>,
+}
+
+impl Capture {
+    /// Makes the file.
+    pub(crate) fn create(path: &Path) -> Result<Self, LabError> {
+        let create = || -> io::Result<BufWriter<File>> {
+            let mut to = BufWriter::with_capacity(1 << 20, File::create(path)?);
+            for field in [MAGIC_NANOS, 2 | 4 << 16, 0, 0, SNAPLEN as u32, LINKTYPE_RAW] {
+                to.write_all(&field.to_ne_bytes())?;
+            }
+            to.flush()?;
+            Ok(to)
+        };
+        let to = create().map_err(|cause| LabError::Create { path: path.to_owned(), cause })?;
+        Ok(Self(Arc::new(Mutex::new(CaptureFile { to, failed: None }))))
+    }
+
+    /// Writes a frame's start, as of now. A super-packet is one packet, as for `tcpdump` on a host that has offloads.
+    pub(crate) fn frame(&self, frame: &[u8]) {
+        let packet = frame.get(VNET_HEADER_LEN..).unwrap_or_default();
+        // Under the lock, so that times rise.
+        let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if file.failed.is_some() {
+            return;
+        }
+        let now = clock::time_of_day();
+        let kept = &packet[..packet.len().min(SNAPLEN)];
+        let head = [now.as_secs() as u32, now.subsec_nanos(), kept.len() as u32, packet.len() as u32];
+        let written = head.iter().try_for_each(|field| file.to.write_all(&field.to_ne_bytes()));
+        if let Err(error) = written.and_then(|()| file.to.write_all(kept)) {
+            tracing::error!("the lab's capture ends early: {error}");
+            file.failed = Some(error);
+        }
+    }
+
+    /// Writes what is buffered.
+    pub(crate) fn flush(&self) -> io::Result<()> {
+        let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match file.failed.take() {
+            Some(error) => Err(error),
+            None => file.to.flush(),
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! Reads packets from the sender's TUN into a link that holds them, and puts them into the ring when they leave it.
+
+use std::collections::BinaryHeap;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_sys::tun::Tun;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use crate::clock::Clock;
+use crate::model::held::{HeldEvent, HeldLink, HeldPacket};
+use crate::model::{Cause, Fate, Time};
+use crate::wire::{self, FlowKey, MAX_FRAME, Shape};
+
+use super::outlet::Outlet;
+use super::stats::LinkCounters;
+use super::wait::PacketWait;
+use super::{LUMP, Observers, StopLink, prepare_thread};
+
+/// Packets of a frame that an id counts: one of 64 KiB has fewer, whatever their size.
+const PACKETS_OF_FRAME: u64 = 1 << 16;
+/// Frames that are read before the link's own events are looked at again.
+const FRAMES_AT_ONCE: usize = 32;
+
+pub(super) struct HeldReader {
+    pub(super) from: Arc<Tun>,
+    pub(super) link: HeldLink,
+    pub(super) outlet: Outlet,
+    pub(super) clock: Clock,
+    pub(super) stop: Arc<StopLink>,
+    pub(super) counters: Arc<LinkCounters>,
+    pub(super) observers: Observers,
+    pub(super) seed: u64,
+    /// Whether the hosts' packets may be marked.
+    pub(super) ecn: bool,
+}
+
+/// A frame of which packets are inside the link.
+struct HeldFrame {
+    bytes: Vec<u8>,
+    shape: Shape,
+    flow: Option<FlowKey>,
+    /// How many of its packets have not left.
+    inside: usize,
+}
+
+/// Packets of a frame that leave together.
+struct Piece {
+    slot: usize,
+    run: Range<usize>,
+    first: Time,
+    at: Time,
+    is_marked: bool,
+}
+
+/// A frame that has left the bottlenecks and is on its way. The first due is the largest.
+struct UnderWay {
+    at: Time,
+    /// Keeps the order of frames that are due at the same time.
+    number: u64,
+    frame: Vec<u8>,
+}
+
+impl PartialEq for UnderWay {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.number) == (other.at, other.number)
+    }
+}
+
+impl Eq for UnderWay {}
+
+impl PartialOrd for UnderWay {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for UnderWay {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (other.at, other.number).cmp(&(self.at, self.number))
+    }
+}
+
+/// The frames inside, and those that have left and wait for their turn in the ring.
+struct HeldFrames {
+    frames: Vec<Option<HeldFrame>>,
+    free: Vec<usize>,
+    /// What is put together of packets that leave one after the other.
+    piece: Option<Piece>,
+    under_way: BinaryHeap<UnderWay>,
+    number: u64,
+    random: ChaCha8Rng,
+}
+
+impl HeldReader {
+    pub(super) fn run(mut self) {
+        prepare_thread(1);
+        let mut wait = PacketWait::new(self.clock);
+        let mut held = HeldFrames::new(self.seed);
+        let mut buffer = vec![0; MAX_FRAME];
+        let least_delay = self.link.least_delay();
+        let mut events = Vec::new();
+        while !self.stop.is_set() {
+            let mut outcome = Ok(());
+            for _ in 0..FRAMES_AT_ONCE {
+                outcome = self.from.read(&mut buffer).map(|len| {
+                    let now = self.clock.now();
+                    self.link.run_until(now, &mut events);
+                    self.enter(&buffer[..len], now, wait.empty(), &mut held, &mut events);
+                });
+                if outcome.is_err() {
+                    break;
+                }
+            }
+            let now = self.clock.now();
+            self.link.run_until(now, &mut events);
+            self.settle(now, &mut events, &mut held);
+            self.release(now + least_delay, &mut held);
+            let Err(error) = outcome else { continue };
+            let due = held.under_way.peek().map(|first| first.at.before(least_delay));
+            let next = [self.link.next(), due].into_iter().flatten().min();
+            let limit = next.map(|next| next.since(self.clock.now()));
+            let waits = error.kind() == io::ErrorKind::WouldBlock;
+            let waited =
+                if waits { wait.until_readable_for(&self.from, &self.stop.event, limit) } else { Err(error) };
+            if let Err(error) = waited {
+                tracing::error!("the lab's link stops: reading from its TUN device: {error}");
+                return;
+            }
+        }
+    }
+
+    /// Lets the packets of a frame enter the link.
+    fn enter(
+        &mut self,
+        frame: &[u8],
+        now: Time,
+        empty: Time,
+        held: &mut HeldFrames,
+        events: &mut Vec<HeldEvent>,
+    ) {
+        let (shape, flow) = (Shape::of(frame), FlowKey::of(frame));
+        let takes_marks = self.ecn && wire::takes_marks(frame);
+        let (hash, pair) = flow.map_or((0, 0), |flow| (flow.hash_with(self.seed), flow.pair()));
+        if let Some(capture) = &self.observers.capture {
+            capture.frame(frame);
+        }
+        // Where the line stood idle a late read delays the packet; else it would have waited anyway.
+        let late = if self.link.backlog().packets == 0 { now.since(empty) } else { Duration::ZERO };
+        self.counters.read_late.record(late);
+        let slot = held.keep(HeldFrame { bytes: frame.to_vec(), shape, flow, inside: shape.packets() });
+        for index in 0..shape.packets() {
+            let id = slot as u64 * PACKETS_OF_FRAME + index as u64;
+            let packet = HeldPacket { id, size: shape.size(index), flow: hash, takes_marks, pair };
+            self.link.arrive(now, packet, events);
+        }
+        let backlog = self.link.backlog();
+        self.observers.with(|evidence| {
+            evidence.arrived(now, flow, shape.packets() as u64, shape.bytes(), backlog);
+        });
+        self.settle(now, events, held);
+    }
+
+    /// Does what the link's events say.
+    fn settle(&mut self, now: Time, events: &mut Vec<HeldEvent>, held: &mut HeldFrames) {
+        for event in events.drain(..) {
+            match event {
+                HeldEvent::Dropped { id, cause } => self.drop_packet(now, id, cause, held),
+                HeldEvent::Leaves { id, at, sojourn, is_marked, is_corrupted, is_doubled } => {
+                    let (slot, index) = split(id);
+                    let flow = held.frames.get(slot).and_then(Option::as_ref).and_then(|frame| frame.flow);
+                    self.observers.with(|evidence| {
+                        evidence.waited(now, sojourn);
+                        if is_marked {
+                            evidence.marked(now, flow);
+                        }
+                    });
+                    self.counters
+                        .marked
+                        .fetch_add(u64::from(is_marked), std::sync::atomic::Ordering::Relaxed);
+                    if is_corrupted || is_doubled {
+                        held.flush();
+                        held.send_alone(slot, index, at, is_marked, is_corrupted, is_doubled);
+                    } else {
+                        held.add(slot, index, at, is_marked);
+                    }
+                    held.release_packet(slot);
+                }
+            }
+        }
+        held.flush();
+        self.counters.shared_with(self.link.background());
+    }
+
+    fn drop_packet(&mut self, now: Time, id: u64, cause: Cause, held: &mut HeldFrames) {
+        let (slot, _) = split(id);
+        let flow = held.frames.get(slot).and_then(Option::as_ref).and_then(|frame| frame.flow);
+        self.counters.dropped(&[Fate::Dropped(cause)]);
+        self.observers.with(|evidence| evidence.dropped(now, flow, cause));
+        held.flush();
+        held.release_packet(slot);
+    }
+
+    /// Puts into the ring what no later packet can overtake: it arrives up to `until`.
+    fn release(&mut self, until: Time, held: &mut HeldFrames) {
+        while let Some(first) = held.under_way.peek().filter(|first| first.at <= until) {
+            let shape = Shape::of(&first.frame);
+            if self.outlet.put(first.at, &first.frame) {
+                self.counters.carried(shape, 0..shape.packets());
+            } else {
+                self.counters.overflowed(shape.packets());
+            }
+            held.under_way.pop();
+        }
+    }
+}
+
+fn split(id: u64) -> (usize, usize) {
+    ((id / PACKETS_OF_FRAME) as usize, (id % PACKETS_OF_FRAME) as usize)
+}
+
+impl HeldFrames {
+    fn new(seed: u64) -> Self {
+        Self {
+            frames: Vec::new(),
+            free: Vec::new(),
+            piece: None,
+            under_way: BinaryHeap::new(),
+            number: 0,
+            random: ChaCha8Rng::seed_from_u64(seed),
+        }
+    }
+
+    fn keep(&mut self, frame: HeldFrame) -> usize {
+        match self.free.pop() {
+            Some(slot) => {
+                self.frames[slot] = Some(frame);
+                slot
+            }
+            None => {
+                self.frames.push(Some(frame));
+                self.frames.len() - 1
+            }
+        }
+    }
+
+    /// Notes that a packet of the frame in `slot` is no longer inside.
+    fn release_packet(&mut self, slot: usize) {
+        let Some(Some(frame)) = self.frames.get_mut(slot) else { return };
+        frame.inside -= 1;
+        if frame.inside == 0 {
+            self.flush();
+            self.frames[slot] = None;
+            self.free.push(slot);
+        }
+    }
+
+    /// Adds a packet to the piece that leaves, or starts one with it.
+    fn add(&mut self, slot: usize, index: usize, at: Time, is_marked: bool) {
+        if let Some(piece) = &mut self.piece
+            && (piece.slot, piece.run.end, piece.is_marked) == (slot, index, is_marked)
+            && at >= piece.at
+            && at.since(piece.first) <= LUMP
+        {
+            (piece.run.end, piece.at) = (index + 1, at);
+            return;
+        }
+        self.flush();
+        self.piece = Some(Piece { slot, run: index..index + 1, first: at, at, is_marked });
+    }
+
+    /// Sends the piece that was put together.
+    fn flush(&mut self) {
+        let Some(Piece { slot, run, at, is_marked, .. }) = self.piece.take() else { return };
+        let Some(frame) = self.cut(slot, run, is_marked) else { return };
+        self.send(at, frame);
+    }
+
+    fn send_alone(
+        &mut self,
+        slot: usize,
+        index: usize,
+        at: Time,
+        is_marked: bool,
+        is_corrupted: bool,
+        is_doubled: bool,
+    ) {
+        let Some(mut frame) = self.cut(slot, index..index + 1, is_marked) else { return };
+        if is_doubled {
+            self.send(at, frame.clone());
+        }
+        if is_corrupted {
+            wire::corrupt(&mut frame, self.random.random());
+        }
+        self.send(at, frame);
+    }
+
+    fn send(&mut self, at: Time, frame: Vec<u8>) {
+        self.number += 1;
+        self.under_way.push(UnderWay { at, number: self.number, frame });
+    }
+
+    fn cut(&self, slot: usize, run: Range<usize>, is_marked: bool) -> Option<Vec<u8>> {
+        let held = self.frames.get(slot)?.as_ref()?;
+        let mut frame = if run.len() == held.shape.packets() {
+            held.bytes.clone()
+        } else {
+            let mut piece = Vec::new();
+            wire::write_piece(&held.bytes, held.shape, run, &mut piece);
+            piece
+        };
+        if is_marked {
+            wire::mark_congestion(&mut frame);
+        }
+        Some(frame)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_leave_by_time_and_then_in_order() {
+        let mut held = HeldFrames::new(1);
+        for (millis, byte) in [(5, 1), (3, 2), (5, 3), (4, 4)] {
+            held.send(Time::from_nanos(millis), vec![byte]);
+        }
+        let order: Vec<u8> =
+            std::iter::from_fn(|| held.under_way.pop()).map(|frame| frame.frame[0]).collect();
+        assert_eq!(order, [2, 4, 1, 3]);
+    }
+}

@@ -1,0 +1,76 @@
+//! FIFO queues, DropTail or RED, for links that look at packets when they leave; RED marks where it may.
+
+use super::super::{Backlog, DropTail, Red, Time, Verdict};
+use super::{Discipline, PacketList, QueuedPacket};
+
+/// How a FIFO queue chooses what joins it.
+#[derive(Debug)]
+enum Policy {
+    DropTail(DropTail),
+    Red(Red),
+}
+
+/// One queue in order of arrival.
+#[derive(Debug)]
+pub struct FifoQueue {
+    policy: Policy,
+    packets: PacketList,
+    /// When it was last empty, with nothing being sent.
+    empty_since: Option<Time>,
+}
+
+impl FifoQueue {
+    /// Makes a queue that drops what its limit does not hold.
+    pub fn drop_tail(limit: DropTail) -> Self {
+        Self {
+            policy: Policy::DropTail(limit),
+            packets: PacketList::default(),
+            empty_since: Some(Time::START),
+        }
+    }
+
+    /// Makes a queue under RED, which marks packets that take marks (RFC 3168) where it would drop others early.
+    pub fn red(red: Red) -> Self {
+        Self { policy: Policy::Red(red), packets: PacketList::default(), empty_since: Some(Time::START) }
+    }
+}
+
+impl Discipline for FifoQueue {
+    fn enqueue(
+        &mut self,
+        now: Time,
+        mut packet: QueuedPacket,
+        sending: Backlog,
+        dropped: &mut Vec<QueuedPacket>,
+    ) {
+        let mut backlog = self.packets.backlog().and(sending);
+        if backlog.packets == 0 {
+            backlog.idle = now.since(self.empty_since.unwrap_or(now));
+        }
+        let verdict = match &mut self.policy {
+            Policy::DropTail(limit) if limit.holds(backlog, packet.size) => Verdict::Admitted,
+            Policy::DropTail(_) => Verdict::Full,
+            Policy::Red(red) => red.judge(now, backlog, packet.size),
+        };
+        match verdict {
+            Verdict::Full => return dropped.push(packet),
+            Verdict::Early if !packet.takes_marks => return dropped.push(packet),
+            Verdict::Early => packet.is_marked = true,
+            Verdict::Admitted => {}
+        }
+        self.empty_since = None;
+        self.packets.push(packet);
+    }
+
+    fn dequeue(&mut self, now: Time, _: &mut Vec<QueuedPacket>) -> Option<QueuedPacket> {
+        let packet = self.packets.pop();
+        if packet.is_none() {
+            self.empty_since.get_or_insert(now);
+        }
+        packet
+    }
+
+    fn backlog(&self) -> Backlog {
+        self.packets.backlog()
+    }
+}

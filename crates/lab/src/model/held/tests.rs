@@ -1,0 +1,169 @@
+//! Held links in virtual time.
+
+use std::time::Duration;
+
+use longhaul_core::units::Rate;
+
+use super::*;
+use crate::model::discipline::{CodelParameters, CodelQueue, FifoQueue};
+use crate::model::{DropTail, Link, RateLimit};
+
+const MTU: Bytes = Bytes::new(1500);
+const MS: Duration = Duration::from_millis(1);
+
+fn millis(count: u64) -> Duration {
+    MS * count as u32
+}
+
+fn packet(id: u64, pair: u16) -> HeldPacket {
+    HeldPacket { id, size: MTU, flow: u64::from(pair), takes_marks: false, pair }
+}
+
+fn fifo(bits_per_sec: u64, packets: u64) -> Bottleneck {
+    let queue = FifoQueue::drop_tail(DropTail::Packets(packets));
+    Bottleneck::new(Box::new(queue), Line::fixed(Rate::bits_per_sec(bits_per_sec)), None)
+}
+
+fn tail(impairments: Impairments) -> Tail {
+    Tail::new(impairments, 1)
+}
+
+/// Sends packets of (time, pair) through a link; returns its events.
+fn through(link: &mut HeldLink, arrivals: &[(Time, u16)]) -> Vec<HeldEvent> {
+    through_until(link, arrivals, Time::START + Duration::from_secs(1_000_000))
+}
+
+/// The same, up to `end`.
+fn through_until(link: &mut HeldLink, arrivals: &[(Time, u16)], end: Time) -> Vec<HeldEvent> {
+    let mut events = Vec::new();
+    for (id, (at, pair)) in arrivals.iter().enumerate() {
+        link.run_until(*at, &mut events);
+        link.arrive(*at, packet(id as u64, *pair), &mut events);
+    }
+    while let Some(next) = link.next().filter(|next| *next <= end) {
+        link.run_until(next, &mut events);
+    }
+    events
+}
+
+fn steady(packets: u64, gap: Duration, pair: u16) -> Vec<(Time, u16)> {
+    (0..packets).map(|number| (Time::START + gap * number as u32, pair)).collect()
+}
+
+fn left(events: &[HeldEvent]) -> Vec<(u64, Time)> {
+    let left = |event: &HeldEvent| match *event {
+        HeldEvent::Leaves { id, at, .. } => Some((id, at)),
+        HeldEvent::Dropped { .. } => None,
+    };
+    events.iter().filter_map(left).collect()
+}
+
+#[test]
+fn a_fifo_is_the_same_link_held_or_not() {
+    // Three bursts that overflow the queue, at a rate that does not divide a second.
+    let arrivals: Vec<_> =
+        (0..3u64).flat_map(|burst| vec![(Time::START + millis(burst * 13), 0); 30]).collect();
+    let mut held = HeldLink::new(
+        vec![fifo(7_000_000, 20)],
+        Vec::new(),
+        tail(Impairments { delays: vec![millis(10)], ..Impairments::default() }),
+    );
+    let mut known = Link::new()
+        .then(RateLimit::new(Rate::bits_per_sec(7_000_000), DropTail::Packets(20)))
+        .then(crate::model::Delay::new(millis(10)));
+    let expected: Vec<_> = arrivals
+        .iter()
+        .enumerate()
+        .filter_map(|(id, (at, _))| match known.pass(*at, MTU) {
+            crate::model::Fate::Leaves(at) => Some((id as u64, at)),
+            crate::model::Fate::Dropped(_) => None,
+        })
+        .collect();
+    assert_eq!(left(&through(&mut held, &arrivals)), expected);
+}
+
+#[test]
+fn every_packet_has_one_end() {
+    let codel = CodelQueue::new(CodelParameters::default(), DropTail::Packets(100), MTU);
+    let line = Line::fixed(Rate::bits_per_sec(12_000_000));
+    let background = Background::new(vec![(Duration::ZERO, Rate::bits_per_sec(4_000_000))], MTU, 1);
+    let mut link = HeldLink::new(
+        vec![Bottleneck::new(Box::new(codel), line, Some(background)), fifo(11_000_000, 50)],
+        Vec::new(),
+        tail(Impairments { loss: 0.05, delays: vec![millis(5)], ..Impairments::default() }),
+    );
+    let events = through(&mut link, &steady(5000, Duration::from_micros(900), 0));
+    let mut ids: Vec<u64> = events
+        .iter()
+        .map(|event| match event {
+            HeldEvent::Dropped { id, .. } | HeldEvent::Leaves { id, .. } => *id,
+        })
+        .collect();
+    ids.sort_unstable();
+    assert_eq!(ids, (0..5000).collect::<Vec<_>>());
+    let (counts, lost) = (
+        link.background(),
+        events.iter().filter(|event| matches!(event, HeldEvent::Dropped { cause: Cause::Queue, .. })).count(),
+    );
+    assert!(counts.offered > 1300 && lost > 100, "{counts:?}, {lost} of ours");
+}
+
+#[test]
+fn held_back_packets_are_overtaken_and_others_keep_their_order() {
+    let impairments = Impairments {
+        delays: vec![millis(20)],
+        jitter: millis(5),
+        reordered: 0.1,
+        reordered_by: millis(7),
+        ..Impairments::default()
+    };
+    let mut link = HeldLink::new(Vec::new(), Vec::new(), tail(impairments));
+    let mut events = left(&through(&mut link, &steady(10_000, MS, 0)));
+    let sent = |id: u64| Time::START + millis(id);
+    assert!(events.iter().all(|(id, at)| (millis(15)..=millis(32)).contains(&at.since(sent(*id)))));
+    events.sort_by_key(|(id, at)| (*at, *id));
+    let (mut newest, mut overtaken) = (0, 0);
+    for (id, _) in &events {
+        overtaken += usize::from(*id < newest);
+        newest = newest.max(*id);
+    }
+    assert!((850..1150).contains(&overtaken), "{overtaken}");
+}
+
+#[test]
+fn shares_of_packets_are_doubled_and_corrupted() {
+    let impairments = Impairments { duplicated: 0.02, corrupted: 0.05, ..Impairments::default() };
+    let mut link = HeldLink::new(Vec::new(), Vec::new(), tail(impairments));
+    let events = through(&mut link, &steady(20_000, MS, 0));
+    let count = |what: fn(&HeldEvent) -> bool| events.iter().filter(|event| what(event)).count();
+    let doubled = count(|event| matches!(event, HeldEvent::Leaves { is_doubled: true, .. }));
+    let corrupted = count(|event| matches!(event, HeldEvent::Leaves { is_corrupted: true, .. }));
+    // Four standard deviations.
+    assert!(doubled.abs_diff(400) < 80 && corrupted.abs_diff(1000) < 124, "{doubled}, {corrupted}");
+}
+
+#[test]
+fn each_pair_has_its_delay_and_its_bottlenecks() {
+    let impairments =
+        Impairments { delays: vec![millis(10), millis(50), millis(1)], ..Impairments::default() };
+    let crossings = vec![Crossing::All, Crossing::First, Crossing::Second];
+    let mut link =
+        HeldLink::new(vec![fifo(12_000_000, 10), fifo(6_000_000, 10)], crossings, tail(impairments));
+    // One packet of each pair, far apart: 1 ms at the first bottleneck, 2 ms at the second.
+    let arrivals: Vec<_> =
+        (0..3u16).map(|pair| (Time::START + millis(u64::from(pair) * 100), pair)).collect();
+    let waited: Vec<_> = left(&through(&mut link, &arrivals))
+        .iter()
+        .map(|(id, at)| at.since(arrivals[*id as usize].0))
+        .collect();
+    assert_eq!(waited, [millis(13), millis(51), millis(3)]);
+    // Pairs 0 and 2 share the second: alone each would get all of it.
+    let mut both = [steady(1000, MS, 0), steady(1000, MS, 2)].concat();
+    both.sort();
+    let events = left(&through(
+        &mut link,
+        &both.iter().map(|(at, pair)| (*at + millis(1000), *pair)).collect::<Vec<_>>(),
+    ));
+    let of = |pair| events.iter().filter(|(id, _)| both[*id as usize].1 == pair).count();
+    assert!((450..560).contains(&(of(0) + of(2))), "{} and {}: 1 s at 6 Mbit/s is 500 packets", of(0), of(2));
+}

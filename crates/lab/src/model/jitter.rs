@@ -1,0 +1,39 @@
+//! Jitter: a propagation delay that varies from packet to packet.
+
+use std::time::Duration;
+
+use longhaul_core::units::Bytes;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::{Fate, Node, Time};
+
+/// Keeps its random numbers apart from those of other nodes that are given the same seed.
+const JITTER_SEED_STREAM: u64 = 3;
+
+/// Delays packets by a time that is uniform between `delay - jitter` and `delay + jitter`, and keeps their order.
+#[derive(Debug)]
+pub struct Jitter {
+    least: Duration,
+    spread_nanos: u64,
+    last: Time,
+    random: ChaCha8Rng,
+}
+
+impl Jitter {
+    /// Makes a one-way delay; `jitter` is no more than `delay`. The same `seed` gives the same delays.
+    pub fn new(delay: Duration, jitter: Duration, seed: u64) -> Self {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        random.set_stream(JITTER_SEED_STREAM);
+        let spread = u64::try_from(jitter.as_nanos()).unwrap_or(u64::MAX).saturating_mul(2);
+        Self { least: delay.saturating_sub(jitter), spread_nanos: spread, last: Time::START, random }
+    }
+}
+
+impl Node for Jitter {
+    fn pass(&mut self, now: Time, _: Bytes) -> Fate {
+        let extra = Duration::from_nanos(self.random.random_range(0..=self.spread_nanos));
+        self.last = self.last.max(now + self.least + extra);
+        Fate::Leaves(self.last)
+    }
+}

@@ -1,0 +1,95 @@
+//! A share of packets lost, as netem writes it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// The largest share that may be written without a unit.
+const LARGEST_BARE: f64 = 0.01;
+
+/// A share of packets, written "0.1%" as in tc-netem(8), or as a fraction up to 0.01.
+///
+/// A larger bare number is refused: netem reads 5 as 5 %, and 0.05 may be meant as 5 % or as 0.05 %.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct PacketShare(f64);
+
+/// Why a text is no share of packets.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("'{text}' is no share of packets: {why}")]
+pub struct ParseShareError {
+    text: String,
+    why: String,
+}
+
+impl PacketShare {
+    /// Returns the share, 0 to 1.
+    pub fn get(self) -> f64 {
+        self.0
+    }
+}
+
+impl FromStr for PacketShare {
+    type Err = ParseShareError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let failed = |why: String| ParseShareError { text: text.to_owned(), why };
+        let word = text.trim();
+        let (number, percent) =
+            word.strip_suffix('%').map_or((word, false), |number| (number.trim_end(), true));
+        let value: f64 = number.parse().map_err(|_| failed("write one like 0.1%".to_owned()))?;
+        match (value, percent) {
+            (0.0..=100.0, true) => Ok(Self(value / 100.0)),
+            (0.0..=LARGEST_BARE, false) => Ok(Self(value)),
+            (LARGEST_BARE..=1.0, false) => {
+                let share = PacketShare(value);
+                Err(failed(format!(
+                    "without a unit it may be either: write {share} for this share, or {word}%"
+                )))
+            }
+            (1.0..=100.0, false) => Err(failed(format!("write {word}%"))),
+            _ => Err(failed("it is not between 0% and 100%".to_owned())),
+        }
+    }
+}
+
+/// In percent, without the digits that binary fractions add.
+impl fmt::Display for PacketShare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = format!("{:.9}", self.0 * 100.0);
+        write!(f, "{}%", digits.trim_end_matches('0').trim_end_matches('.'))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_percent_and_small_fractions() {
+        for (text, share) in
+            [("0.1%", 0.001), ("5 %", 0.05), ("100%", 1.0), ("0", 0.0), ("0.01", 0.01), ("1e-4", 1e-4)]
+        {
+            let read: PacketShare = text.parse().unwrap();
+            assert!((read.get() - share).abs() < 1e-12, "{text}: {read:?}");
+            assert_eq!(read.to_string().parse(), Ok(read), "{read}");
+        }
+    }
+
+    #[test]
+    fn refuses_bare_numbers_that_netem_reads_otherwise() {
+        for (text, hint) in [
+            ("0.05", "write 5% for this share, or 0.05%"),
+            ("0.3", "write 30% for this share, or 0.3%"),
+            ("2", "write 2%"),
+            ("101%", "not between 0% and 100%"),
+            ("-1%", "not between 0% and 100%"),
+            ("nan", "not between 0% and 100%"),
+            ("some", "write one like 0.1%"),
+            ("", "write one like 0.1%"),
+        ] {
+            let error = text.parse::<PacketShare>().unwrap_err().to_string();
+            assert!(error.contains(hint), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Values of a path that hold for a part of it: for one direction, or for its second bottleneck.
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use super::PathSpec;
+
+/// What may differ from the rest of the path; hosts, seed and MTU may not.
+const OF_A_DIRECTION: [&str; 13] = [
+    "rate",
+    "rate_steps",
+    "trace",
+    "delay",
+    "jitter",
+    "queue",
+    "aqm",
+    "loss",
+    "gemodel",
+    "reorder",
+    "duplicate",
+    "corrupt",
+    "background",
+];
+
+/// Values by their names, written "rate=10Mbit; queue=100packets"; by default none.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Overrides(Vec<(String, String)>);
+
+/// Why a text does not set values of a path.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "'{text}' sets no values of a path: {why}; write NAME=VALUE with ';' between them, as in rate=10Mbit; queue=100packets"
+)]
+pub struct ParseOverridesError {
+    text: String,
+    why: String,
+}
+
+impl Overrides {
+    /// Returns whether nothing differs.
+    pub fn is_none(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Sets the values.
+    pub(super) fn apply(&self, spec: &mut PathSpec) {
+        for (key, value) in &self.0 {
+            if key == "rate" || key == "rate_steps" || key == "trace" {
+                (spec.schedule, spec.rate) = (super::RateSchedule::None, None);
+            }
+            // Every value was read once already, when the text was.
+            let _ = spec.set(key, value);
+        }
+    }
+}
+
+impl FromStr for Overrides {
+    type Err = ParseOverridesError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let failed = |why: String| ParseOverridesError { text: text.to_owned(), why };
+        let mut values = Vec::new();
+        for part in text.split(';').map(str::trim).filter(|part| !part.is_empty() && *part != "none") {
+            let (key, value) = part.split_once('=').ok_or_else(|| failed(format!("'{part}' has no '='")))?;
+            let (key, value) = (key.trim(), value.trim());
+            if !OF_A_DIRECTION.contains(&key) {
+                return Err(failed(format!("'{key}' is not one of {}", OF_A_DIRECTION.join(", "))));
+            }
+            PathSpec::default().set(key, value).map_err(|error| failed(error.to_string()))?;
+            values.push((key.to_owned(), value.to_owned()));
+        }
+        Ok(Self(values))
+    }
+}
+
+impl fmt::Display for Overrides {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("none");
+        }
+        let parts: Vec<String> = self.0.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        f.write_str(&parts.join("; "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_direction_differs_in_what_is_set() {
+        let base = PathSpec {
+            rate: "100Mbit".parse().ok(),
+            up: "rate=10Mbit; delay=5ms; loss=1%".parse().unwrap(),
+            ..PathSpec::default()
+        };
+        let (up, down) = (base.direction(0), base.direction(1));
+        assert_eq!((up.rate, up.loss, up.one_way().as_millis()), ("10Mbit".parse().ok(), 0.01, 5));
+        assert_eq!((down.rate, down.loss, down.one_way().as_millis()), ("100Mbit".parse().ok(), 0.0, 0));
+        assert_eq!(base.up.to_string().parse(), Ok(base.up.clone()));
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        for (text, expected) in [
+            ("rate", "'rate' has no '='"),
+            ("seed=1", "'seed' is not one of rate, "),
+            ("rtt=1ms", "'rtt' is not one of"),
+            ("rate=fast", "'fast' is not a rate"),
+        ] {
+            let error = text.parse::<Overrides>().unwrap_err().to_string();
+            assert!(error.contains(expected) && error.contains("as in rate=10Mbit"), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Pairs of hosts that share the path, each with its own round trip.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use longhaul_core::units::Rtt;
+use thiserror::Error;
+
+use crate::model::held::Crossing;
+
+/// No more pairs than addresses are set aside for.
+const MOST_PAIRS: usize = 64;
+
+/// Pairs of a client and a server, written "10ms,50ms@first,30ms@second": round trips, and which of two bottlenecks they cross; by
+/// default one pair with the path's own round trip.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Pairs(pub Vec<Pair>);
+
+/// A client and a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pair {
+    /// Their round-trip time without queueing; half of it each way.
+    pub rtt: Rtt,
+    /// Which bottlenecks lie between them.
+    pub crossing: Crossing,
+}
+
+/// Why a text does not say which pairs there are.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "'{text}' are no pairs of hosts: {why}; write their round trips, and which of two bottlenecks they cross, as in 10ms,50ms@first"
+)]
+pub struct ParsePairsError {
+    text: String,
+    why: String,
+}
+
+impl Pairs {
+    /// Returns the one-way delay of each, the path's own where none is listed.
+    pub(super) fn delays(&self, own: Duration) -> Vec<Duration> {
+        if self.0.is_empty() { vec![own] } else { self.0.iter().map(|pair| pair.rtt.get() / 2).collect() }
+    }
+}
+
+impl FromStr for Pairs {
+    type Err = ParsePairsError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let failed = |why: String| ParsePairsError { text: text.to_owned(), why };
+        let mut pairs = Vec::new();
+        for word in text.split([',', ' ']).filter(|word| !word.is_empty() && *word != "none") {
+            let (rtt, crossing) = match word.split_once('@') {
+                None => (word, Crossing::All),
+                Some((rtt, "first")) => (rtt, Crossing::First),
+                Some((rtt, "second")) => (rtt, Crossing::Second),
+                Some((_, other)) => return Err(failed(format!("'{other}' is neither first nor second"))),
+            };
+            let rtt: Rtt = rtt.parse().map_err(|error| failed(format!("{error}")))?;
+            if rtt.get() > Duration::from_secs(60) {
+                return Err(failed(format!("{rtt} is above one minute")));
+            }
+            pairs.push(Pair { rtt, crossing });
+        }
+        if pairs.len() > MOST_PAIRS {
+            return Err(failed(format!("{} are above {MOST_PAIRS}", pairs.len())));
+        }
+        Ok(Self(pairs))
+    }
+}
+
+impl fmt::Display for Pairs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("none");
+        }
+        for (index, Pair { rtt, crossing }) in self.0.iter().enumerate() {
+            f.write_str(if index == 0 { "" } else { "," })?;
+            write!(f, "{}s", rtt.get().as_secs_f64())?;
+            f.write_str(match crossing {
+                Crossing::All => "",
+                Crossing::First => "@first",
+                Crossing::Second => "@second",
+            })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_round_trips_and_bottlenecks() {
+        let pairs: Pairs = "10ms,50ms@first 30ms@second".parse().unwrap();
+        assert_eq!(pairs.to_string(), "0.01s,0.05s@first,0.03s@second");
+        assert_eq!(pairs.to_string().parse(), Ok(pairs.clone()));
+        assert_eq!(pairs.delays(Duration::ZERO)[1], Duration::from_millis(25));
+        assert_eq!("none".parse(), Ok(Pairs::default()));
+        for (text, expected) in
+            [("10", "'10' is not a time"), ("1ms@third", "'third' is neither"), ("61s", "above one minute")]
+        {
+            let error = text.parse::<Pairs>().unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+        assert!(
+            vec!["1ms"; 65].join(",").parse::<Pairs>().unwrap_err().to_string().contains("65 are above 64")
+        );
+    }
+}

@@ -1,0 +1,76 @@
+//! Packets that are overtaken.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use longhaul_core::units::Rtt;
+use thiserror::Error;
+
+use super::PacketShare;
+
+/// Which share of packets is held back for how long, written "1%,5ms"; by default none.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Reorder {
+    /// The share.
+    pub share: PacketShare,
+    /// How much later they arrive.
+    pub by: Duration,
+}
+
+/// Why a text does not say which packets are held back.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "'{text}' does not say which packets are overtaken: {why}; write a share and for how long they are held back, as in 1%,5ms"
+)]
+pub struct ParseReorderError {
+    text: String,
+    why: String,
+}
+
+impl FromStr for Reorder {
+    type Err = ParseReorderError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let failed = |why: String| ParseReorderError { text: text.to_owned(), why };
+        if text.trim() == "none" {
+            return Ok(Self::default());
+        }
+        let words: Vec<&str> = text.split([',', ' ']).filter(|word| !word.is_empty()).collect();
+        let [share, by] = words.as_slice() else { return Err(failed("it has not two values".to_owned())) };
+        let share = share.parse().map_err(|error| failed(format!("{error}")))?;
+        let by = by.parse::<Rtt>().map_err(|error| failed(error.to_string()))?.get();
+        if by > Duration::from_secs(60) {
+            return Err(failed(format!("{by:?} is above one minute")));
+        }
+        Ok(Self { share, by })
+    }
+}
+
+impl fmt::Display for Reorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.share.get() {
+            0.0 => f.write_str("none"),
+            _ => write!(f, "{},{}s", self.share, self.by.as_secs_f64()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_share_and_time() {
+        let reorder: Reorder = "1%,5ms".parse().unwrap();
+        assert_eq!((reorder.share.get(), reorder.by), (0.01, Duration::from_millis(5)));
+        assert_eq!(reorder.to_string().parse(), Ok(reorder));
+        assert_eq!(Reorder::default().to_string().parse(), Ok(Reorder::default()));
+        for (text, expected) in
+            [("1%", "it has not two values"), ("5,5ms", "write 5%"), ("1%,5", "'5' is not a time")]
+        {
+            let error = text.parse::<Reorder>().unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Rates that change: by steps in time, or by a trace of mahimahi.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_core::units::{Bytes, Rate, Rtt};
+use thiserror::Error;
+
+use crate::model::Line;
+
+/// Lines of a trace that are read at most: an hour at 1 Gbit/s.
+const MOST_OPPORTUNITIES: usize = 300_000_000;
+/// Bytes of an opportunity of a trace.
+const OPPORTUNITY: Bytes = Bytes::new(1500);
+
+/// How the bottleneck's rate changes; by default not at all.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum RateSchedule {
+    /// It stays as it is.
+    #[default]
+    None,
+    /// Each rate from its time on, since the first packet, written "100Mbit@0s,20Mbit@8s".
+    Steps(Vec<(Duration, Rate)>),
+    /// A file of mahimahi, mm-link(1): on each line a time in milliseconds at which 1500 bytes may leave.
+    Trace {
+        /// The file.
+        file: PathBuf,
+        /// Its times.
+        millis: Arc<[u32]>,
+    },
+}
+
+/// Why a text or a file is no schedule.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("'{text}' is no schedule of rates: {why}")]
+pub struct ParseScheduleError {
+    text: String,
+    why: String,
+}
+
+impl RateSchedule {
+    /// Reads a trace.
+    ///
+    /// # Errors
+    /// Fails where the file cannot be read, or is no trace; names the line.
+    pub fn load_trace(file: &Path) -> Result<Self, ParseScheduleError> {
+        let failed = |why: String| ParseScheduleError { text: file.display().to_string(), why };
+        let text = std::fs::read_to_string(file).map_err(|error| failed(error.to_string()))?;
+        Ok(Self::Trace { file: file.to_owned(), millis: read_trace(&text).map_err(failed)? })
+    }
+
+    /// Returns the rate that stands for all of it, as for the size of the queue: the highest step, or the mean of a trace.
+    pub fn nominal(&self) -> Option<Rate> {
+        match self {
+            Self::None => None,
+            Self::Steps(steps) => steps.iter().map(|(_, rate)| *rate).max(),
+            Self::Trace { millis, .. } => {
+                let period = Duration::from_millis(u64::from(*millis.last()?));
+                Some(Rate::over(OPPORTUNITY * millis.len() as u64, period))
+            }
+        }
+    }
+
+    /// Makes the line; `rate` where nothing changes.
+    pub(super) fn line(&self, rate: Rate) -> Line {
+        match self {
+            Self::None => Line::fixed(rate),
+            Self::Steps(steps) => Line::steps(steps.clone()),
+            Self::Trace { millis, .. } => Line::trace(Arc::clone(millis)),
+        }
+    }
+}
+
+fn read_trace(text: &str) -> Result<Arc<[u32]>, String> {
+    let mut millis: Vec<u32> = Vec::new();
+    for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let wrong = |why: &str| {
+            format!("line {}: '{}' {why}", number + 1, line.trim().chars().take(40).collect::<String>())
+        };
+        let time = line.trim().parse::<u32>().map_err(|_| wrong("is not a time in whole milliseconds"))?;
+        if millis.last().is_some_and(|last| *last > time) {
+            return Err(wrong("comes before the line above it"));
+        }
+        if millis.len() == MOST_OPPORTUNITIES {
+            return Err(wrong("is one line too many"));
+        }
+        millis.push(time);
+    }
+    match millis.last() {
+        None => {
+            Err("it has no lines; each is a time in milliseconds at which 1500 bytes may leave".to_owned())
+        }
+        Some(0) => Err("all its times are 0: the last is the period, after which it starts over".to_owned()),
+        Some(_) => Ok(Arc::from(millis)),
+    }
+}
+
+impl FromStr for RateSchedule {
+    type Err = ParseScheduleError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let failed = |why: String| ParseScheduleError { text: text.to_owned(), why };
+        if text.trim() == "none" {
+            return Ok(Self::None);
+        }
+        let mut steps: Vec<(Duration, Rate)> = Vec::new();
+        for word in text.split([',', ' ']).filter(|word| !word.is_empty()) {
+            let (rate, from) = word.split_once('@').unwrap_or((word, "0s"));
+            let from = from.parse::<Rtt>().map_err(|error| failed(error.to_string()))?.get();
+            let rate = if rate == "0" {
+                Rate::default()
+            } else {
+                rate.parse().map_err(|error| failed(format!("{error}")))?
+            };
+            if let Some((before, _)) = steps.last().filter(|(before, _)| *before >= from) {
+                return Err(failed(format!("{from:?} does not come after {before:?}")));
+            }
+            steps.push((from, rate));
+        }
+        match steps.last() {
+            None => Err(failed("write rates and times, as in 100Mbit@0s,20Mbit@8s".to_owned())),
+            Some((_, rate)) if *rate == Rate::default() => {
+                Err(failed("the last rate is 0: nothing would arrive any more".to_owned()))
+            }
+            Some(_) => Ok(Self::Steps(steps)),
+        }
+    }
+}
+
+impl fmt::Display for RateSchedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::Trace { file, .. } => write!(f, "trace {}", file.display()),
+            Self::Steps(steps) => {
+                for (index, (from, rate)) in steps.iter().enumerate() {
+                    f.write_str(if index == 0 { "" } else { "," })?;
+                    write!(f, "{}@{}s", rate.as_bits_per_sec(), from.as_secs_f64())?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_steps() {
+        let schedule: RateSchedule = "100Mbit,0@8s 20Mbit@9s".parse().unwrap();
+        assert_eq!(schedule.to_string(), "100000000@0s,0@8s,20000000@9s");
+        assert_eq!(schedule.to_string().parse(), Ok(schedule.clone()));
+        assert_eq!(schedule.nominal(), "100Mbit".parse().ok());
+        for (text, expected) in [
+            ("", "write rates and times"),
+            ("fast@1s", "'fast' is not a rate"),
+            ("1Mbit@soon", "'soon' is not a time"),
+            ("1Mbit@2s,2Mbit@1s", "1s does not come after 2s"),
+            ("1Mbit,0@3s", "the last rate is 0"),
+        ] {
+            let error = text.parse::<RateSchedule>().unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn reads_traces_and_names_the_line_that_is_wrong() {
+        let dir = tempfile::tempdir().unwrap();
+        let load = |text: &str| {
+            let file = dir.path().join("trace");
+            std::fs::write(&file, text).unwrap();
+            RateSchedule::load_trace(&file)
+        };
+        // Ten packets in 20 ms.
+        let trace = load("2\n4\n6\n8\n10\n12\n14\n16\n18\n20\n").unwrap();
+        assert_eq!(trace.nominal(), "6Mbit".parse().ok());
+        for (text, expected) in [
+            ("", "it has no lines"),
+            ("0\n0\n", "all its times are 0"),
+            ("1\n\n3\n2\n", "line 4: '2' comes before"),
+            ("1\nx\n", "line 2: 'x' is not a time"),
+            ("-1\n", "line 1: '-1' is not a time"),
+        ] {
+            let error = load(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        assert!(
+            RateSchedule::load_trace(&dir.path().join("none"))
+                .unwrap_err()
+                .to_string()
+                .contains("No such file")
+        );
+    }
+}
