@@ -1,7 +1,7 @@
 // The popup: the agent's latest transfers, live.
 
 import type { PageRequest } from "../background";
-import { api, text } from "../browser_api";
+import { api, limitOf, text } from "../browser_api";
 import { duration, rate, size } from "../format";
 import type { HostMessage, Progress, Transfer } from "../messages";
 
@@ -61,7 +61,7 @@ class Row {
     this.root.dataset["state"] = transfer.state;
     this.state.textContent = text(`state_${transfer.state.replace("-", "_")}`);
     this.showProgress(transfer);
-    const note = transfer.error?.message ?? transfer.explanation ?? "";
+    const note = transfer.error?.message ?? limitOf(transfer);
     this.explanation.textContent = note;
     this.explanation.classList.toggle("bad", transfer.error !== null);
     this.explanation.hidden = note === "";

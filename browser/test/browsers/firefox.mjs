@@ -16,8 +16,8 @@ export class Firefox {
   #process;
   #marionette;
 
-  /** Starts Firefox with a fresh profile below `home`; `extension` null starts it without. */
-  static async launch({ home, downloads, extension }) {
+  /** Starts Firefox with a fresh profile below `home`; `extension` null starts it without. `dark`: the desktop's theme. */
+  static async launch({ home, downloads, extension, dark = false }) {
     const profile = path.join(home, "firefox-profile");
     await mkdir(profile, { recursive: true });
     const port = await freePort();
@@ -29,6 +29,7 @@ export class Firefox {
       "browser.download.useDownloadDir": true,
       "browser.download.always_ask_before_handling_new_types": false,
       "browser.download.alwaysOpenPanel": false,
+      "ui.systemUsesDarkTheme": dark ? 1 : 0,
       "browser.shell.checkDefaultBrowser": false,
       "browser.startup.page": 0,
       "datareporting.policy.dataSubmissionEnabled": false,
@@ -76,6 +77,12 @@ export class Firefox {
     const { value } = await this.#send("WebDriver:FindElement", { using: "css selector", value: selector });
     await this.#send("WebDriver:ElementClear", { id: value[ELEMENT] });
     await this.#send("WebDriver:ElementSendKeys", { id: value[ELEMENT], text });
+  }
+
+  async press(key) {
+    const value = { Tab: "\uE004", Enter: "\uE007" }[key];
+    const actions = [{ type: "keyDown", value }, { type: "keyUp", value }];
+    await this.#send("WebDriver:PerformActions", { actions: [{ type: "key", id: "keyboard", actions }] });
   }
 
   /** Runs the body of a function in the page. */

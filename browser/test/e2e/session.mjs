@@ -16,11 +16,11 @@ const PROGRAM = path.resolve(process.env.LONGHAUL ?? "../target/release/longhaul
 export const SCREENSHOTS = path.resolve(process.env.SCREENSHOTS ?? "dist/screenshots");
 const BROWSERS = { firefox: Firefox, chromium: Chromium };
 
-/** Runs `tests(session)` in each of the browsers that the variable BROWSERS names. */
-export function inEachBrowser(tests) {
+/** Runs `tests(session)` in each of the browsers that the variable BROWSERS names, on a desktop of that language and theme. */
+export function inEachBrowser(tests, desktop = {}) {
   for (const name of (process.env.BROWSERS ?? "firefox,chromium").split(",")) {
     describe(name, { timeout: 600_000 }, () => {
-      const session = new Session(BROWSERS[name]);
+      const session = new Session(BROWSERS[name], desktop);
       before(() => session.start());
       after(() => session.stop());
       tests(session);
@@ -29,7 +29,8 @@ export function inEachBrowser(tests) {
 }
 
 class Session {
-  constructor(Browser) {
+  constructor(Browser, desktop) {
+    this.desktop = desktop;
     this.Browser = Browser;
     this.name = Browser.name.toLowerCase();
   }
@@ -61,7 +62,7 @@ class Session {
   }
 
   async launch() {
-    this.browser = await this.Browser.launch({ home: this.home, downloads: this.downloads, extension: "dist" });
+    this.browser = await this.Browser.launch({ ...this.desktop, home: this.home, downloads: this.downloads, extension: "dist" });
   }
 
   /** Clicks a link of the site's page. */
