@@ -16,8 +16,8 @@ export class Chromium {
     return path.join(home, "chromium-profile");
   }
 
-  /** Starts Chromium with the profile below `home`, which must be fresh; `extension` null starts it without. `language`, `dark`: the desktop's. */
-  static async launch({ home, downloads, extension, language = "en", dark = false }) {
+  /** Starts Chromium with the profile below `home`, which must be fresh; `extension` null starts it without. `dark`: the desktop's theme. */
+  static async launch({ home, downloads, extension, dark = false }) {
     const userDataDir = Chromium.userDataDir(home);
     await mkdir(path.join(userDataDir, "Default"), { recursive: true });
     const preferences = {
@@ -37,7 +37,7 @@ export class Chromium {
       userDataDir,
       enableExtensions: folders,
       extensionsEnabledInIncognito: folders || [],
-      env: { ...process.env, HOME: home, XDG_CONFIG_HOME: path.join(home, ".config"), XDG_RUNTIME_DIR: path.join(home, "run"), LANGUAGE: language },
+      env: { ...process.env, HOME: home, XDG_CONFIG_HOME: path.join(home, ".config"), XDG_RUNTIME_DIR: path.join(home, "run") },
       args: ["--no-sandbox", "--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking"],
     });
     chromium.#page = await chromium.#browser.newPage();
