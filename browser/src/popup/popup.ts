@@ -78,7 +78,8 @@ class Row {
       this.bar.value = transfer.bytes;
     }
     const of = transfer.size === null ? "" : ` / ${size(transfer.size)}`;
-    const speed = transfer.goodput_bps > 0 ? rate(transfer.goodput_bps) : "";
+    const moves = running || transfer.state === "done";
+    const speed = moves && transfer.goodput_bps > 0 ? rate(transfer.goodput_bps) : "";
     const rest = running && transfer.eta !== null ? duration(transfer.eta) : "";
     this.facts.replaceChildren(...[`${size(transfer.bytes)}${of}`, speed, rest].filter(Boolean).map((fact) => {
       const span = document.createElement("span");

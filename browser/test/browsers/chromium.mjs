@@ -45,8 +45,8 @@ export class Chromium {
     return chromium;
   }
 
-  async open(url) {
-    await this.#page.goto(url, { waitUntil: "load", timeout: 20_000 });
+  async open(url, timeout = 20_000) {
+    await this.#page.goto(url, { waitUntil: "load", timeout });
   }
 
   reload() {
@@ -82,10 +82,10 @@ export class Chromium {
   }
 
   /** Opens `url` in a tab of its own, and goes on there. */
-  async openTab(url) {
+  async openTab(url, timeout) {
     this.#page = await this.#browser.newPage();
     if (this.#dark) await this.#page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: "dark" }]);
-    await this.open(url);
+    await this.open(url, timeout);
   }
 
   /** Opens `url` in a private window, and goes on there. */

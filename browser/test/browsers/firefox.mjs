@@ -55,11 +55,11 @@ export class Firefox {
     return firefox;
   }
 
-  async open(url) {
+  async open(url, timeout = 20_000) {
     // No page-load strategy waits here: the page of before is marked, so that it is not taken for the new one.
     await this.evaluate("window.leaving = true").catch(() => undefined);
     await this.#send("WebDriver:Navigate", { url });
-    await this.#until(`return !window.leaving && document.readyState === "complete" && location.href !== "about:blank"`);
+    await this.#until(`return !window.leaving && document.readyState === "complete" && location.href !== "about:blank"`, timeout);
   }
 
   async reload() {
@@ -95,10 +95,10 @@ export class Firefox {
   }
 
   /** Opens `url` in a tab of its own, and goes on there. */
-  async openTab(url) {
+  async openTab(url, timeout) {
     const { handle } = await this.#send("WebDriver:NewWindow", { type: "tab" });
     await this.#send("WebDriver:SwitchToWindow", { handle });
-    await this.open(url);
+    await this.open(url, timeout);
   }
 
   /** Opens `url` in a private window, and goes on there. */
