@@ -1,6 +1,6 @@
 // The badge and the notifications.
 
-import { api, text } from "./browser_api";
+import { api, limitOf, text } from "./browser_api";
 import { HostError, type Transfer } from "./messages";
 import { loadSettings } from "./settings";
 
@@ -19,7 +19,7 @@ export class Notices {
     // A transfer that had ended before this session is no news.
     if (before === undefined && transfer.state !== "waiting-link") return;
     if (transfer.state === "done") {
-      await this.show(`done:${transfer.id}`, text("noticeDone", transfer.name), transfer.explanation ?? "");
+      await this.show(`done:${transfer.id}`, text("noticeDone", transfer.name), limitOf(transfer));
     } else if (transfer.state === "failed") {
       await this.show(`failed:${transfer.id}`, text("noticeFailed", transfer.name), transfer.error?.message ?? "");
     } else if (transfer.state === "waiting-link") {

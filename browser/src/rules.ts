@@ -72,10 +72,9 @@ export function fileName(disposition: string, url: string): string {
   return withoutFolder(named);
 }
 
-/** Returns the last component of a path of any system; `.` and `..` are no names. */
+/** Returns the last component of a path of any system, without leading dots: no page names a hidden file. */
 export function withoutFolder(path: string): string {
-  const name = path.split(/[/\\]/).at(-1) ?? "";
-  return name === "." || name === ".." ? "" : name;
+  return (path.split(/[/\\]/).at(-1) ?? "").replace(/^\.+/, "");
 }
 
 function decoded(value: string): string {

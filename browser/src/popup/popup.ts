@@ -1,7 +1,7 @@
 // The popup: the agent's latest transfers, live.
 
 import type { PageRequest } from "../background";
-import { api, text } from "../browser_api";
+import { api, limitOf, text } from "../browser_api";
 import { duration, rate, size } from "../format";
 import type { HostMessage, Progress, Transfer } from "../messages";
 
@@ -61,7 +61,7 @@ class Row {
     this.root.dataset["state"] = transfer.state;
     this.state.textContent = text(`state_${transfer.state.replace("-", "_")}`);
     this.showProgress(transfer);
-    const note = transfer.error?.message ?? transfer.explanation ?? "";
+    const note = transfer.error?.message ?? limitOf(transfer);
     this.explanation.textContent = note;
     this.explanation.classList.toggle("bad", transfer.error !== null);
     this.explanation.hidden = note === "";
@@ -78,7 +78,8 @@ class Row {
       this.bar.value = transfer.bytes;
     }
     const of = transfer.size === null ? "" : ` / ${size(transfer.size)}`;
-    const speed = transfer.goodput_bps > 0 ? rate(transfer.goodput_bps) : "";
+    const moves = running || transfer.state === "done";
+    const speed = moves && transfer.goodput_bps > 0 ? rate(transfer.goodput_bps) : "";
     const rest = running && transfer.eta !== null ? duration(transfer.eta) : "";
     this.facts.replaceChildren(...[`${size(transfer.bytes)}${of}`, speed, rest].filter(Boolean).map((fact) => {
       const span = document.createElement("span");

@@ -9,14 +9,15 @@ export class Chromium {
   name = "chromium";
   #browser;
   #page;
+  #dark;
 
   /** Not Chromium's own directory, in which extensions loaded by remote control do not run. */
   static userDataDir(home) {
     return path.join(home, "chromium-profile");
   }
 
-  /** Starts Chromium with the profile below `home`, which must be fresh; `extension` null starts it without. */
-  static async launch({ home, downloads, extension }) {
+  /** Starts Chromium with the profile below `home`, which must be fresh; `extension` null starts it without. `dark`: the desktop's theme. */
+  static async launch({ home, downloads, extension, dark = false }) {
     const userDataDir = Chromium.userDataDir(home);
     await mkdir(path.join(userDataDir, "Default"), { recursive: true });
     const preferences = {
@@ -28,6 +29,7 @@ export class Chromium {
     await writeFile(path.join(userDataDir, "Default", "Preferences"), JSON.stringify(preferences));
     const folders = extension ? [path.resolve(extension, "chromium")] : false;
     const chromium = new Chromium();
+    chromium.#dark = dark;
     chromium.#browser = await puppeteer.launch({
       executablePath: "/usr/bin/chromium",
       headless: true,
@@ -43,8 +45,8 @@ export class Chromium {
     return chromium;
   }
 
-  async open(url) {
-    await this.#page.goto(url, { waitUntil: "load", timeout: 20_000 });
+  async open(url, timeout = 20_000) {
+    await this.#page.goto(url, { waitUntil: "load", timeout });
   }
 
   reload() {
@@ -66,6 +68,10 @@ export class Chromium {
     await this.#page.keyboard.type(text);
   }
 
+  press(key) {
+    return this.#page.keyboard.press(key);
+  }
+
   /** Runs the body of a function in the page. */
   evaluate(script) {
     return this.#page.evaluate(new Function(script));
@@ -76,9 +82,10 @@ export class Chromium {
   }
 
   /** Opens `url` in a tab of its own, and goes on there. */
-  async openTab(url) {
+  async openTab(url, timeout) {
     this.#page = await this.#browser.newPage();
-    await this.open(url);
+    if (this.#dark) await this.#page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: "dark" }]);
+    await this.open(url, timeout);
   }
 
   /** Opens `url` in a private window, and goes on there. */

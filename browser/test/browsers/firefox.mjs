@@ -16,8 +16,8 @@ export class Firefox {
   #process;
   #marionette;
 
-  /** Starts Firefox with a fresh profile below `home`; `extension` null starts it without. */
-  static async launch({ home, downloads, extension }) {
+  /** Starts Firefox with a fresh profile below `home`; `extension` null starts it without. `dark`: the desktop's theme. */
+  static async launch({ home, downloads, extension, dark = false }) {
     const profile = path.join(home, "firefox-profile");
     await mkdir(profile, { recursive: true });
     const port = await freePort();
@@ -29,6 +29,7 @@ export class Firefox {
       "browser.download.useDownloadDir": true,
       "browser.download.always_ask_before_handling_new_types": false,
       "browser.download.alwaysOpenPanel": false,
+      "ui.systemUsesDarkTheme": dark ? 1 : 0,
       "browser.shell.checkDefaultBrowser": false,
       "browser.startup.page": 0,
       "datareporting.policy.dataSubmissionEnabled": false,
@@ -54,11 +55,11 @@ export class Firefox {
     return firefox;
   }
 
-  async open(url) {
+  async open(url, timeout = 20_000) {
     // No page-load strategy waits here: the page of before is marked, so that it is not taken for the new one.
     await this.evaluate("window.leaving = true").catch(() => undefined);
     await this.#send("WebDriver:Navigate", { url });
-    await this.#until(`return !window.leaving && document.readyState === "complete" && location.href !== "about:blank"`);
+    await this.#until(`return !window.leaving && document.readyState === "complete" && location.href !== "about:blank"`, timeout);
   }
 
   async reload() {
@@ -78,6 +79,12 @@ export class Firefox {
     await this.#send("WebDriver:ElementSendKeys", { id: value[ELEMENT], text });
   }
 
+  async press(key) {
+    const value = { Tab: "\uE004", Enter: "\uE007" }[key];
+    const actions = [{ type: "keyDown", value }, { type: "keyUp", value }];
+    await this.#send("WebDriver:PerformActions", { actions: [{ type: "key", id: "keyboard", actions }] });
+  }
+
   /** Runs the body of a function in the page. */
   async evaluate(script) {
     return (await this.#send("WebDriver:ExecuteScript", { script, args: [], sandbox: null })).value;
@@ -88,10 +95,10 @@ export class Firefox {
   }
 
   /** Opens `url` in a tab of its own, and goes on there. */
-  async openTab(url) {
+  async openTab(url, timeout) {
     const { handle } = await this.#send("WebDriver:NewWindow", { type: "tab" });
     await this.#send("WebDriver:SwitchToWindow", { handle });
-    await this.open(url);
+    await this.open(url, timeout);
   }
 
   /** Opens `url` in a private window, and goes on there. */

@@ -122,7 +122,7 @@ inEachBrowser((session) => {
 
   test("page that starts many downloads hands over some, and the browser keeps the others", async () => {
     const before = (await session.longhaul.transfers()).length;
-    await session.browser.openTab(`${session.site.url}/app/burst?count=${BURST}`);
+    await session.browser.openTab(`${session.site.url}/app/burst?count=${BURST}`, 20_000 + BURST * 50);
     const missing = async () => {
       const saved = new Set(await readdir(session.downloads));
       return [...Array(BURST).keys()].filter((number) => !saved.has(`${number}.bin`));

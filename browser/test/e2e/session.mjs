@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { createReadStream, existsSync } from "node:fs";
-import { mkdir, mkdtemp, rm, stat } from "node:fs/promises";
+import { copyFile, cp, mkdir, mkdtemp, rm, stat } from "node:fs/promises";
 import os from "node:os";
 import path from "node:path";
 import { after, before, describe } from "node:test";
@@ -16,11 +16,11 @@ const PROGRAM = path.resolve(process.env.LONGHAUL ?? "../target/release/longhaul
 export const SCREENSHOTS = path.resolve(process.env.SCREENSHOTS ?? "dist/screenshots");
 const BROWSERS = { firefox: Firefox, chromium: Chromium };
 
-/** Runs `tests(session)` in each of the browsers that the variable BROWSERS names. */
-export function inEachBrowser(tests) {
+/** Runs `tests(session)` in each of the browsers that the variable BROWSERS names, on a desktop of that language and theme. */
+export function inEachBrowser(tests, desktop = {}) {
   for (const name of (process.env.BROWSERS ?? "firefox,chromium").split(",")) {
     describe(name, { timeout: 600_000 }, () => {
-      const session = new Session(BROWSERS[name]);
+      const session = new Session(BROWSERS[name], desktop);
       before(() => session.start());
       after(() => session.stop());
       tests(session);
@@ -29,7 +29,8 @@ export function inEachBrowser(tests) {
 }
 
 class Session {
-  constructor(Browser) {
+  constructor(Browser, desktop) {
+    this.desktop = desktop;
     this.Browser = Browser;
     this.name = Browser.name.toLowerCase();
   }
@@ -61,7 +62,20 @@ class Session {
   }
 
   async launch() {
-    this.browser = await this.Browser.launch({ home: this.home, downloads: this.downloads, extension: "dist" });
+    const { language, dark } = this.desktop;
+    const extension = language ? await this.inLanguage(language) : "dist";
+    this.browser = await this.Browser.launch({ home: this.home, downloads: this.downloads, extension, dark });
+  }
+
+  /** Makes a copy of the extension whose English is another language: Debian's browsers have languages as packages of their own. */
+  async inLanguage(language) {
+    const copy = path.join(this.folder, "dist");
+    for (const browser of Object.keys(BROWSERS)) {
+      await cp(`dist/${browser}`, path.join(copy, browser), { recursive: true });
+      const locales = path.join(copy, browser, "_locales");
+      await copyFile(path.join(locales, language, "messages.json"), path.join(locales, "en", "messages.json"));
+    }
+    return copy;
   }
 
   /** Clicks a link of the site's page. */

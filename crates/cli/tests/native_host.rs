@@ -118,6 +118,23 @@ fn name_that_leads_out_of_the_directory_is_refused() {
 }
 
 #[test]
+fn connection_for_an_expected_offer_is_made_without_a_request() {
+    let home = tempfile::tempdir().unwrap();
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", server.local_addr().unwrap());
+    let accepted = std::thread::spawn(move || server.accept().unwrap().0);
+    let connect = json!({"id": 1, "type": "connect", "url": url}).to_string();
+    let replies = ask(&home, &[connect.as_bytes(), br#"{"id":2,"type":"connect","url":"no url"}"#]);
+    let reply = |id: u64| replies.iter().find(|reply| reply["id"] == id).unwrap();
+    assert_eq!((&reply(1)["ok"], &reply(2)["ok"]), (&json!(true), &json!(false)), "{replies:?}");
+    let mut connection = accepted.join().unwrap();
+    let mut received = Vec::new();
+    connection.read_to_end(&mut received).unwrap();
+    assert!(received.is_empty(), "it is closed unused, and nothing was sent on it");
+    stop_agent(&home);
+}
+
+#[test]
 fn install_can_be_undone() {
     let home = tempfile::tempdir().unwrap();
     let profile = home.path().join("profile");
