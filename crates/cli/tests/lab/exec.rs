@@ -31,7 +31,7 @@ fn passes_on_output_and_exit_status() {
     assert_eq!(lines.len(), 2, "{told}");
     for (line, start) in lines.iter().zip(["lab: client -> server: ", "lab: server -> client: "]) {
         assert!(
-            line.starts_with(start) && line.contains(" packets, ") && line.ends_with(" ms at most"),
+            line.starts_with(start) && line.contains(" packets, ") && line.ends_with(" ms out at p99"),
             "{told}"
         );
     }

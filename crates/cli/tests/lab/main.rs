@@ -3,6 +3,7 @@
 
 mod apt;
 mod connecting_ahead;
+mod evidence;
 mod exec;
 mod icdc;
 mod interrupt;

@@ -77,3 +77,28 @@ fn never_mixes_or_overwrites_other_results() {
     assert_eq!(scenario.executed(), ["steady 1"]);
     assert!(!scenario.out("runs/steady-2-near.out").exists(), "thrown away");
 }
+
+/// A path that no machine holds: repeated, kept out of the medians, and a failure where that is asked for.
+#[test]
+fn what_was_not_the_path_is_repeated_and_in_no_median() {
+    if skipped() {
+        return;
+    }
+    let scenario = Scenario::new(
+        "[path]\nrate = '20Mbit'\nrtt = '4us'\n[server]\ncommand = 'exec iperf3 --server'\nport = 5201\n\
+         [[run]]\nname = 'one'\ncommand = 'echo run >> $LAB_DIR/ran; iperf3 -4 -c server -t 1 > /dev/null'\n\
+         timeout = '20s'\n",
+    );
+    let output = scenario.run(&["--retries", "1"]);
+    assert!(output.status.success(), "{}", error(&output));
+    assert_eq!(fs::read_to_string(scenario.path("ran")).unwrap().lines().count(), 2);
+    assert_eq!(scenario.results()[0]["attempts"], 2);
+    let summary = scenario.read("summary.md");
+    let row = |name: &str| summary.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
+    assert!(row("| one ").contains("1/1 (1 marked) | -"), "{summary}");
+    assert!(row("| one, marked").contains("| 1 "), "{summary}");
+    // It is done, but not for one that is strict.
+    assert!(error(&scenario.run(&[])).contains("all 1 executions are done already"));
+    let strict = scenario.run(&["--strict"]);
+    assert_eq!(strict.status.code(), Some(1), "{}", error(&strict));
+}

@@ -5,6 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::HostSide;
 
@@ -21,7 +22,10 @@ pub(super) fn mount(pairs: u16) {
 
 fn try_mount(pairs: u16) -> io::Result<()> {
     let text = with_names(&fs::read_to_string(HOSTS)?, pairs);
-    let path = std::env::temp_dir().join(format!("longhaul-lab-hosts-{}", std::process::id()));
+    static LABS: AtomicU64 = AtomicU64::new(0);
+    let number = LABS.fetch_add(1, Ordering::Relaxed);
+    let name = format!("longhaul-lab-hosts-{}-{number}", std::process::id());
+    let path = std::env::temp_dir().join(name);
     // A name that another user has left there is not followed.
     let _ = fs::remove_file(&path);
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&path)?;

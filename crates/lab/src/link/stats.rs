@@ -107,13 +107,13 @@ impl fmt::Display for DirectionStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} packets, {}; dropped {} by the queue, {} at random; late {} at p99, {} at most",
+            "{} packets, {}; dropped {} by the queue, {} at random; late {} in and {} out at p99",
             self.packets,
             self.bytes,
             self.dropped_queue,
             self.dropped_loss,
-            millis(self.read_late_p99 + self.late_p99),
-            millis(self.late_max)
+            millis(self.read_late_p99),
+            millis(self.late_p99)
         )?;
         if self.marked > 0 {
             write!(f, "; {} marked by the queue", self.marked)?;

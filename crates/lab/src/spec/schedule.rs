@@ -11,8 +11,8 @@ use thiserror::Error;
 
 use crate::model::Line;
 
-/// Lines of a trace that are read at most: an hour at 1 Gbit/s.
-const MOST_OPPORTUNITIES: usize = 300_000_000;
+/// Bytes of a trace that are read at most: about an hour at 1 Gbit/s.
+const LARGEST_TRACE: u64 = 1 << 30;
 /// Bytes of an opportunity of a trace.
 const OPPORTUNITY: Bytes = Bytes::new(1500);
 
@@ -48,6 +48,10 @@ impl RateSchedule {
     /// Fails where the file cannot be read, or is no trace; names the line.
     pub fn load_trace(file: &Path) -> Result<Self, ParseScheduleError> {
         let failed = |why: String| ParseScheduleError { text: file.display().to_string(), why };
+        let metadata = std::fs::metadata(file).map_err(|error| failed(error.to_string()))?;
+        if !metadata.is_file() || metadata.len() > LARGEST_TRACE {
+            return Err(failed("it is no file, or larger than 1 GiB".to_owned()));
+        }
         let text = std::fs::read_to_string(file).map_err(|error| failed(error.to_string()))?;
         Ok(Self::Trace { file: file.to_owned(), millis: read_trace(&text).map_err(failed)? })
     }
@@ -83,9 +87,6 @@ fn read_trace(text: &str) -> Result<Arc<[u32]>, String> {
         let time = line.trim().parse::<u32>().map_err(|_| wrong("is not a time in whole milliseconds"))?;
         if millis.last().is_some_and(|last| *last > time) {
             return Err(wrong("comes before the line above it"));
-        }
-        if millis.len() == MOST_OPPORTUNITIES {
-            return Err(wrong("is one line too many"));
         }
         millis.push(time);
     }
@@ -166,6 +167,12 @@ mod tests {
             let error = text.parse::<RateSchedule>().unwrap_err().to_string();
             assert!(error.contains(expected), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn devices_are_no_traces() {
+        let error = RateSchedule::load_trace("/dev/zero".as_ref()).unwrap_err().to_string();
+        assert!(error.contains("it is no file"), "{error}");
     }
 
     #[test]

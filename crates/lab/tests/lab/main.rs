@@ -8,6 +8,7 @@
 
 mod common;
 mod cross_flows;
+mod held;
 mod hosts;
 mod path;
 mod red;

@@ -167,3 +167,26 @@ fn each_pair_has_its_delay_and_its_bottlenecks() {
     let of = |pair| events.iter().filter(|(id, _)| both[*id as usize].1 == pair).count();
     assert!((450..560).contains(&(of(0) + of(2))), "{} and {}: 1 s at 6 Mbit/s is 500 packets", of(0), of(2));
 }
+
+/// The figures are ns-3.37's, by `scenarios/tools/ns3-codel.cc`.
+#[test]
+fn codel_drops_as_many_packets_as_that_of_ns3() {
+    for (payload_mbits, expected) in
+        [(12.5, 602.0), (13.0, 1017.0), (14.0, 1734.0), (16.0, 2889.0), (20.0, 3636.0)]
+    {
+        let queue = CodelQueue::new(CodelParameters::default(), DropTail::Packets(5000), MTU);
+        let line = Line::fixed(Rate::bits_per_sec(12_000_000));
+        let bottleneck = Bottleneck::new(Box::new(queue), line, None);
+        let mut link = HeldLink::new(vec![bottleneck], Vec::new(), tail(Impairments::default()));
+        let gap = Duration::from_secs_f64(1472.0 * 8.0 / (payload_mbits * 1e6));
+        let packets = (10.0 / gap.as_secs_f64()) as u64 + 1;
+        // The simulation of ns-3 ends two seconds after its last packet.
+        let events =
+            through_until(&mut link, &steady(packets, gap, 0), Time::START + Duration::from_secs(12));
+        let dropped = events.len() - left(&events).len();
+        assert!(
+            (dropped as f64 / expected - 1.0).abs() < 0.03,
+            "{payload_mbits} Mbit/s: {dropped}, not {expected}"
+        );
+    }
+}

@@ -1,0 +1,133 @@
+//! What `longhaul lab exec` shows of a path: captures, flows, queues over time, and whether it was the one asked for.
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::{exec, longhaul, skipped, text};
+
+const PATH: [&str; 6] = ["--rate", "20Mbit", "--rtt", "10ms", "--queue", "60packets"];
+
+/// Serves iperf3, and sends for a second.
+fn with_iperf3<'a>(options: &[&'a str]) -> (Vec<&'a str>, &'static str) {
+    let server = ["--server", "exec iperf3 --server", "--server-port", "5201"];
+    ([&PATH[..], &server, options].concat(), "iperf3 -4 -c server -t 1 > /dev/null; exit 3")
+}
+
+#[test]
+fn json_has_a_table_of_flows_that_adds_up() {
+    if skipped() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let evidence = dir.path().join("evidence");
+    let (options, shell) = with_iperf3(&["--json", "--evidence", evidence.to_str().unwrap()]);
+    let output = exec(&options, shell).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    let line: Value = serde_json::from_str(text(&output.stdout).lines().last().unwrap()).unwrap();
+    assert_eq!(
+        (&line["event"], &line["exit_code"], &line["path"]["rate_bps"]),
+        (&"path".into(), &3.into(), &20_000_000.into())
+    );
+    let up = &line["client_to_server"];
+    let flows = up["flows"].as_array().unwrap();
+    let sum = |key: &str| flows.iter().map(|flow| flow[key].as_u64().unwrap()).sum::<u64>();
+    // Counters and flows are read one after the other, while connections still end.
+    let differ = (sum("packets") - sum("dropped_queue")).abs_diff(up["packets"].as_u64().unwrap());
+    assert!(differ <= 10, "{up}");
+    assert_eq!(sum("dropped_queue"), up["dropped_queue"].as_u64().unwrap());
+    let bulk = flows.iter().max_by_key(|flow| flow["bytes"].as_u64()).unwrap();
+    assert!(bulk["to"] == "198.18.0.2:5201" && bulk["protocol"] == "tcp", "{bulk}");
+    let rate = bulk["rate_bps"].as_f64().unwrap();
+    assert!((14e6..30e6).contains(&rate), "{rate}");
+
+    let whole: Value =
+        serde_json::from_str(&fs::read_to_string(evidence.join("path.json")).unwrap()).unwrap();
+    let samples = whole["client_to_server"]["queue"].as_array().unwrap();
+    let most = |key: &str| samples.iter().filter_map(|sample| sample[key].as_f64()).fold(0.0, f64::max);
+    // A full queue of 60 packets takes 36 ms.
+    assert!((59.0..=60.0).contains(&most("packets")), "{}", most("packets"));
+    assert!((0.034..0.037).contains(&most("sojourn_s")), "{}", most("sojourn_s"));
+    let picture = fs::read_to_string(evidence.join("queue.svg")).unwrap();
+    assert!(
+        picture.starts_with("<svg")
+            && picture.contains("Sojourn time")
+            && picture.contains("client to server")
+    );
+}
+
+#[test]
+fn both_hosts_packets_are_captured() {
+    if skipped() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (client, server) = (dir.path().join("client.pcap"), dir.path().join("server.pcap"));
+    let (options, shell) = with_iperf3(&[
+        "--pcap",
+        client.to_str().unwrap(),
+        "--pcap-server",
+        server.to_str().unwrap(),
+        "--json",
+    ]);
+    let output = exec(&options, shell).output().unwrap();
+    let line: Value = serde_json::from_str(text(&output.stdout).lines().last().unwrap()).unwrap();
+    if Command::new("tcpdump").arg("--version").output().is_err() {
+        println!("skipped: tcpdump is missing");
+        return;
+    }
+    let packets = |file: &std::path::Path, filter: &str| {
+        let output = Command::new("tcpdump").arg("-nr").arg(file).arg(filter).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout).lines().count() as u64
+    };
+    let up = &line["client_to_server"];
+    let (carried, dropped) = (up["packets"].as_u64().unwrap(), up["dropped_queue"].as_u64().unwrap());
+    assert!(dropped > 0, "{up}");
+    let sent = packets(&client, "src host 198.18.0.1");
+    assert!(sent.abs_diff(carried + dropped) <= 10, "{sent}, not {carried} and {dropped}");
+    // What is on its way at the end does not arrive.
+    let arrived = packets(&server, "src host 198.18.0.1");
+    assert!((carried - 100..=carried + 10).contains(&arrived), "{arrived} of {carried}");
+    let explained = longhaul(dir.path()).arg("explain").arg(&server).output().unwrap();
+    assert!(explained.status.success(), "{}", text(&explained.stderr));
+}
+
+#[test]
+fn strict_fails_where_the_path_was_not_the_one_asked_for() {
+    if skipped() {
+        return;
+    }
+    // No machine holds the delay of 2 us to 5 %.
+    let options =
+        ["--rate", "20Mbit", "--rtt", "4us", "--server", "exec iperf3 --server", "--server-port", "5201"];
+    let shell = "iperf3 -4 -c server -t 1 > /dev/null";
+    let output = exec(&options, shell).output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(
+        text(&output.stderr).contains("lab: WARNING: not the path that was asked for: "),
+        "{}",
+        text(&output.stderr)
+    );
+    let output = exec(&[&options[..], &["--strict"]].concat(), shell).output().unwrap();
+    assert_eq!(output.status.code(), Some(75), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_check_says_which_paths_this_machine_holds() {
+    if skipped() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let output = longhaul(dir.path()).args(["lab", "check", "--max-rate", "100Mbit"]).output().unwrap();
+    let told = text(&output.stdout);
+    let rows: Vec<Vec<&str>> = told.lines().map(|line| line.split_whitespace().collect()).collect();
+    let is_held = rows[1].last() != Some(&"NO");
+    assert_eq!((rows.len(), output.status.success()), (2, is_held), "{told}: {}", text(&output.stderr));
+    assert_eq!(rows[1][..3], ["100Mbit", "20ms", "1"], "{told}");
+    let goodput: f64 = rows[1][4].parse().unwrap();
+    assert!((50.0..97.0).contains(&goodput) && rows[1][5] == "Mbit/s", "{told}");
+    // 5 % of 10 ms.
+    assert!(told.contains("0.50 ms"), "{told}");
+}

@@ -1,0 +1,265 @@
+//! Links that hold their packets, between real hosts: queue disciplines, ECN, damage, directions, pairs of hosts.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::common::{FULL, lab, measure_while_keeping_up, path, udp, within};
+use longhaul_lab::{Lab, PathSpec, PathStats, QueueLimit};
+
+/// What two bulk connections to the server do to the path.
+struct Load {
+    stats: PathStats,
+    /// The median round trip of small packets beside them.
+    round_trip: Duration,
+    /// Bits a second that arrived.
+    goodput: f64,
+}
+
+fn load(lab: &Lab) -> Load {
+    let address = SocketAddr::from((lab.far().ipv4(), 4000));
+    let listener = lab.far().run(move || TcpListener::bind(address).unwrap()).unwrap();
+    let (received, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let (near, far) = udp(lab);
+    near.set_read_timeout(Some(Duration::from_millis(900))).unwrap();
+    far.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    thread::scope(|scope| {
+        let mut sockets = Vec::new();
+        for _ in 0..2 {
+            let mut sender = lab.near().run(move || TcpStream::connect(address).unwrap()).unwrap();
+            let (mut receiver, _) = listener.accept().unwrap();
+            sockets.push(sender.try_clone().unwrap());
+            let (received, stop) = (&received, &stop);
+            scope.spawn(
+                move || while !stop.load(Ordering::Relaxed) && sender.write_all(&[0; 1 << 16]).is_ok() {},
+            );
+            scope.spawn(move || {
+                let mut chunk = vec![0; 1 << 16];
+                while let Ok(len @ 1..) = receiver.read(&mut chunk) {
+                    received.fetch_add(len as u64, Ordering::Relaxed);
+                }
+            });
+        }
+        let stop = &stop;
+        scope.spawn(move || {
+            let mut packet = [0; 64];
+            while !stop.load(Ordering::Relaxed) {
+                if let Ok((len, from)) = far.recv_from(&mut packet) {
+                    let _ = far.send_to(&packet[..len], from);
+                }
+            }
+        });
+        thread::sleep(Duration::from_secs(2));
+        let (before, begun) = (received.load(Ordering::Relaxed), Instant::now());
+        let mut trips: Vec<Duration> = (0..20_u32).filter_map(|number| round_trip(&near, number)).collect();
+        let goodput =
+            (received.load(Ordering::Relaxed) - before) as f64 * 8.0 / begun.elapsed().as_secs_f64();
+        let stats = lab.stats().unwrap();
+        stop.store(true, Ordering::Relaxed);
+        sockets.iter().for_each(|socket| drop(socket.shutdown(std::net::Shutdown::Both)));
+        trips.sort();
+        Load { stats, round_trip: trips.get(trips.len() / 2).copied().unwrap_or(Duration::MAX), goodput }
+    })
+}
+
+/// Sends a packet that comes back, and waits a little.
+fn round_trip(near: &UdpSocket, number: u32) -> Option<Duration> {
+    let sent = Instant::now();
+    near.send(&number.to_be_bytes()).unwrap();
+    let mut packet = [0; 64];
+    loop {
+        let len = near.recv(&mut packet).ok()?;
+        if packet[..len] == number.to_be_bytes() {
+            let trip = sent.elapsed();
+            thread::sleep(Duration::from_millis(50));
+            return Some(trip);
+        }
+    }
+}
+
+/// A queue of a second, which DropTail fills.
+fn deep(aqm: &str) -> PathSpec {
+    PathSpec {
+        queue: Some(QueueLimit::Packets(1700)),
+        aqm: aqm.parse().unwrap(),
+        hosts: longhaul_lab::Hosts::Tuned,
+        ..path("20Mbit", 20)
+    }
+}
+
+#[test]
+fn codel_keeps_the_queue_short_and_the_line_busy() {
+    measure_while_keeping_up(&deep("codel"), |lab| {
+        let Load { stats, round_trip, goodput } = load(lab);
+        within("round trip in ms", round_trip.as_secs_f64() * 1e3, 20.0..=60.0)?;
+        within("goodput in Mbit/s", goodput / 1e6, 15.0..=20.0)?;
+        within("drops", stats.near_to_far.dropped_queue as f64, 1.0..=2000.0)
+    });
+    let Some(lab) = lab(deep("droptail")) else { return };
+    let standing = load(&lab).round_trip;
+    assert!(standing > Duration::from_millis(100), "DropTail has a standing queue: {standing:?}");
+}
+
+#[test]
+fn fq_codel_lets_small_flows_pass_bulk_ones() {
+    measure_while_keeping_up(&deep("fq_codel"), |lab| {
+        let Load { round_trip, goodput, .. } = load(lab);
+        within("round trip in ms", round_trip.as_secs_f64() * 1e3, 20.0..=26.0)?;
+        within("goodput in Mbit/s", goodput / 1e6, 15.0..=20.0)
+    });
+}
+
+#[test]
+fn ecn_marks_where_codel_would_drop() {
+    measure_while_keeping_up(&PathSpec { ecn: true, ..deep("codel") }, |lab| {
+        let Load { stats, goodput, .. } = load(lab);
+        within("marked packets", stats.near_to_far.marked as f64, 5.0..=5000.0)?;
+        within("goodput in Mbit/s", goodput / 1e6, 15.0..=20.0)?;
+        // Only what is not TCP's data does not take marks.
+        within("drops", stats.near_to_far.dropped_queue as f64, 0.0..=2.0)
+    });
+}
+
+/// Sends numbered packets to the server; returns the numbers as they arrive.
+fn numbered(lab: &Lab, count: u32, gap: Duration) -> Vec<u32> {
+    let (near, far) = udp(lab);
+    let sender = thread::spawn(move || {
+        for number in 0..count {
+            let mut packet = [7; 200];
+            packet[..4].copy_from_slice(&number.to_be_bytes());
+            near.send(&packet).unwrap();
+            thread::sleep(gap);
+        }
+    });
+    let (mut arrived, mut packet) = (Vec::new(), [0; FULL]);
+    while let Ok(len) = far.recv(&mut packet) {
+        assert!(len == 200 && packet[4..200].iter().all(|byte| *byte == 7), "content");
+        arrived.push(u32::from_be_bytes([packet[0], packet[1], packet[2], packet[3]]));
+    }
+    sender.join().unwrap();
+    arrived
+}
+
+#[test]
+fn packets_arrive_twice_or_damaged_or_overtaken() {
+    let gap = Duration::from_micros(500);
+    let spec = PathSpec { duplicate: "10%".parse().unwrap(), ..path("100Mbit", 4) };
+    let Some(twice) = lab(spec.clone()) else { return };
+    let arrived = numbered(&twice, 1000, gap);
+    assert!((1050..1160).contains(&arrived.len()), "{}", arrived.len());
+
+    let spec = PathSpec { corrupt: "10%".parse().unwrap(), duplicate: "0".parse().unwrap(), ..spec };
+    let damaged = lab(spec.clone()).unwrap();
+    // The receiving kernel finds the damage by its checksum.
+    let arrived = numbered(&damaged, 1000, gap);
+    assert!((840..950).contains(&arrived.len()), "{}", arrived.len());
+    assert_eq!(damaged.stats().unwrap().near_to_far.dropped_overflow, 0);
+
+    let reorder = "10%,20ms".parse().unwrap();
+    let overtaken = lab(PathSpec { corrupt: "0".parse().unwrap(), reorder, ..spec }).unwrap();
+    let arrived = numbered(&overtaken, 1000, gap);
+    let late = arrived.windows(2).filter(|pair| pair[1] < pair[0]).count();
+    assert!(arrived.len() == 1000 && (50..150).contains(&late), "{late} of {}", arrived.len());
+}
+
+#[test]
+fn directions_differ() {
+    let spec = PathSpec { up: "rate=2Mbit; delay=30ms".parse().unwrap(), ..path("100Mbit", 20) };
+    assert_eq!(spec.round_trip(), Duration::from_millis(40));
+    let Some(lab) = lab(spec) else { return };
+    let (near, far) = udp(&lab);
+    let start = Instant::now();
+    near.send(&[0; FULL]).unwrap();
+    let mut packet = [0; FULL];
+    let (_, from) = far.recv_from(&mut packet).unwrap();
+    let there = start.elapsed();
+    far.send_to(&packet, from).unwrap();
+    near.recv(&mut packet).unwrap();
+    let back = start.elapsed() - there;
+    // 1500 bytes take 6 ms at 2 Mbit/s.
+    assert!(
+        (36..45).contains(&there.as_millis()) && (10..16).contains(&back.as_millis()),
+        "{there:?}, {back:?}"
+    );
+}
+
+#[test]
+fn a_rate_follows_its_schedule() {
+    let mut spec = PathSpec { queue: Some(QueueLimit::Packets(1000)), ..path("12Mbit", 2) };
+    spec.set_schedule("12Mbit@0s,1.2Mbit@100ms".parse().unwrap());
+    let Some(lab) = lab(spec) else { return };
+    let (near, far) = udp(&lab);
+    let start = Instant::now();
+    for _ in 0..120 {
+        near.send(&[0; FULL]).unwrap();
+    }
+    let mut arrivals = Vec::new();
+    while far.recv(&mut [0; FULL]).is_ok() {
+        arrivals.push(start.elapsed());
+    }
+    // A packet a millisecond for 100 ms, then one each 10 ms.
+    assert_eq!(arrivals.len(), 120);
+    assert!((95..112).contains(&arrivals[96].as_millis()), "{:?}", arrivals[96]);
+    assert!((290..320).contains(&arrivals[119].as_millis()), "{:?}", arrivals[119]);
+}
+
+#[test]
+fn pairs_of_hosts_have_their_own_round_trips_through_one_queue() {
+    let spec = PathSpec { pairs: "10ms,60ms".parse().unwrap(), ..path("10Mbit", 0) };
+    let Some(lab) = lab(spec) else { return };
+    for (pair, expected) in [(0, 10), (1, 60)] {
+        let server = SocketAddr::from((Ipv4Addr::new(198, 18, pair, 2), 5000));
+        let far = lab.far().run(move || UdpSocket::bind(server).unwrap()).unwrap();
+        let near = lab.near().run(move || UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();
+        near.connect(server).unwrap();
+        assert_eq!(near.local_addr().unwrap().ip(), Ipv4Addr::new(198, 18, pair, 1));
+        let echo = thread::spawn(move || {
+            let mut packet = [0; 64];
+            let (len, from) = far.recv_from(&mut packet).unwrap();
+            far.send_to(&packet[..len], from).unwrap();
+        });
+        let trip = round_trip(&near, 1).unwrap();
+        echo.join().unwrap();
+        assert!((expected..expected + 6).contains(&(trip.as_millis() as u64)), "{trip:?}");
+    }
+}
+
+/// Carries packets of one pair for a while, as fast as they are taken; returns the bits a second that arrive.
+fn arrives(lab: &Lab, pair: u8, stop: Instant) -> thread::JoinHandle<f64> {
+    let server = SocketAddr::from((Ipv4Addr::new(198, 18, pair, 2), 5000));
+    let far = lab.far().run(move || UdpSocket::bind(server).unwrap()).unwrap();
+    let near = lab.near().run(move || UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();
+    far.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    thread::spawn(move || {
+        thread::spawn(move || {
+            // 12 Mbit/s: more than either bottleneck.
+            while Instant::now() < stop {
+                let _ = near.send_to(&[0; FULL], server);
+                thread::sleep(Duration::from_micros(900));
+            }
+        });
+        let (begun, mut bytes) = (Instant::now(), 0);
+        while Instant::now() < stop && far.recv(&mut [0; FULL]).is_ok() {
+            bytes += 1500;
+        }
+        f64::from(bytes) * 8.0 / begun.elapsed().as_secs_f64()
+    })
+}
+
+#[test]
+fn a_parking_lot_has_two_bottlenecks() {
+    let queue = Some(QueueLimit::Packets(20));
+    let pairs = "4ms,4ms@first,4ms@second".parse().unwrap();
+    let spec = PathSpec { queue, pairs, second: "rate=4Mbit".parse().unwrap(), ..path("8Mbit", 0) };
+    let Some(lab) = lab(spec) else { return };
+    let stop = Instant::now() + Duration::from_secs(3);
+    let running: Vec<_> = (0..3).map(|pair| arrives(&lab, pair, stop)).collect();
+    let rates: Vec<f64> = running.into_iter().map(|one| one.join().unwrap() / 1e6).collect();
+    let (both, first, second) = (rates[0], rates[1], rates[2]);
+    // Each pair offers more than 8 Mbit/s: at the first bottleneck the two that cross it get about half each.
+    assert!((2.5..5.5).contains(&first), "{rates:?}");
+    assert!((3.3..4.2).contains(&(both + second)), "{rates:?}: the second carries 4 Mbit/s");
+    assert!(both < 0.6 * first, "{rates:?}: who crosses both is lost twice");
+}
