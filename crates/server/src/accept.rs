@@ -7,7 +7,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::connection_limit::ConnectionSlot;
@@ -20,13 +22,24 @@ use crate::transport::ServerTransport;
 /// Pause after accept(2) failed for lack of descriptors or memory: another connection must close first.
 const RESOURCE_RETRY: Duration = Duration::from_millis(200);
 
+/// Connections that are answered 503 at once; each has a descriptor. Further ones are closed without an answer.
+const REFUSALS: usize = 16;
+
+/// How long a connection that gets no slot may take to read why.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The answer to a connection that gets no slot.
+const NO_SLOT: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Type: text/plain; charset=utf-8\r\n\
+    Content-Length: 68\r\nConnection: close\r\n\r\n503 Service Unavailable: too many connections from here; try again.\n";
+
 /// Accepts connections until the server finishes.
 ///
-/// At the limit of connections some more are accepted and wait for a slot; further ones are closed, so that no client can fill the
-/// kernel's backlog.
+/// At the limit of connections some more are accepted and wait for a slot; further ones are answered 503 and closed, so that no client
+/// can fill the kernel's backlog.
 pub(crate) async fn accept(listener: TcpListener, context: ServerContext) {
     let mut phase = context.phase.clone();
     let mut exhausted = false;
+    let refusals = Arc::new(Semaphore::new(REFUSALS));
     loop {
         let next = tokio::select! {
             next = listener.accept() => next,
@@ -39,7 +52,12 @@ pub(crate) async fn accept(listener: TcpListener, context: ServerContext) {
                     Some(slot) => {
                         tokio::spawn(run_connection(stream, peer, context.clone(), slot));
                     }
-                    None => tracing::debug!(%peer, "closed: its client has as many connections as it may"),
+                    None => {
+                        tracing::debug!(%peer, "refused: its client has as many connections as it may");
+                        if let Ok(permit) = Arc::clone(&refusals).try_acquire_owned() {
+                            tokio::spawn(refuse(stream, context.tls.is_some(), permit));
+                        }
+                    }
                 }
             }
             Err(error) if is_resource_exhaustion(&error) => {
@@ -52,6 +70,23 @@ pub(crate) async fn accept(listener: TcpListener, context: ServerContext) {
             Err(error) => tracing::debug!(%error, "a connection was lost before it was accepted"),
         }
     }
+}
+
+/// Answers 503 to a connection that gets no slot; one that expects TLS is closed.
+async fn refuse(mut stream: TcpStream, encrypted: bool, _permit: OwnedSemaphorePermit) {
+    if encrypted {
+        return;
+    }
+    let refusal = async {
+        stream.write_all(NO_SLOT).await?;
+        stream.shutdown().await?;
+        // Closing a socket with unread bytes would reset the connection before the peer has read the answer.
+        let mut unread = [0; 1024];
+        while stream.read(&mut unread).await? > 0 {}
+        Ok::<_, std::io::Error>(())
+    };
+    // A peer that has gone cannot be told.
+    let _ = timeout(REFUSAL_TIMEOUT, refusal).await;
 }
 
 fn is_resource_exhaustion(error: &std::io::Error) -> bool {
@@ -103,7 +138,9 @@ async fn serve(stream: TcpStream, peer: SocketAddr, context: ServerContext, slot
         }
     };
     let paced = PacedConnection::after_initial_window(window_pacing);
-    let connection = HttpConnection { transport, peer, context, entry, paced, inbox: Vec::new(), slot }.run();
+    let connection =
+        HttpConnection { transport, peer, context, entry, paced, inbox: Vec::new(), slot, sending: None }
+            .run();
     match watched {
         None => connection.await,
         Some((pacing, socket)) => tokio::select! {

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use longhaul_core::pace::{PACE_HEADER, PaceRequest};
@@ -32,6 +33,18 @@ pub(crate) struct HttpConnection {
     /// Received bytes that are not parsed yet, pipelined requests included.
     pub(crate) inbox: Vec<u8>,
     pub(crate) slot: Arc<ConnectionSlot>,
+    /// The reply being sent, for the log.
+    pub(crate) sending: Option<SendingReply>,
+}
+
+/// A reply that may be cut by an eviction.
+pub(crate) struct SendingReply {
+    method: String,
+    target: String,
+    status: u16,
+    started: Instant,
+    /// The length of the head.
+    head: Bytes,
 }
 
 /// The outcome of waiting for a request.
@@ -144,7 +157,7 @@ impl HttpConnection {
             biased;
             after = self.reply(next) => after,
             () = evicted => {
-                tracing::info!(target: "longhaul::access", peer = %self.peer, "cut: the slowest reply of the client with the most connections");
+                self.log_evicted();
                 AfterReply::Reset
             }
         }
@@ -211,6 +224,8 @@ impl HttpConnection {
             reply.add(PACE_HEADER, &pace.header());
         }
         let QueuedReply { mut outgoing, head, held, disk } = reply.queue(framing, SystemTime::now());
+        self.sending =
+            Some(SendingReply { method: method.clone(), target: target.clone(), status, started, head });
         let entry = self.entry.as_ref().filter(|_| counts);
         if let Some(entry) = entry {
             entry.reply_begins(self.transport.socket());
@@ -222,6 +237,7 @@ impl HttpConnection {
         let result =
             self.transport.send(&mut outgoing, &self.context.limits, (self.slot.sent(), disk.as_ref())).await;
         self.paced.end(&self.context.pace, self.transport.socket());
+        self.sending = None;
         drop(held);
         let (sent, took) = (outgoing.sent().saturating_sub(head), started.elapsed());
         let replied = FinishedReply { method, target, status, sent, received, took };
@@ -232,7 +248,7 @@ impl HttpConnection {
         match result {
             Ok(()) if framing.keep_alive => AfterReply::KeepAlive,
             Ok(()) => AfterReply::Drain(if is_upload { UPLOAD_DRAIN_LIMIT } else { DRAIN_LIMIT }),
-            Err(ReplyError::Stalled(_) | ReplyError::Slow(_)) => AfterReply::Reset,
+            Err(ReplyError::Stalled(_) | ReplyError::Slow(_) | ReplyError::Evicted) => AfterReply::Reset,
             // Closing before the announced length tells the peer that the body is incomplete.
             Err(ReplyError::Send(_) | ReplyError::Disk(_)) => AfterReply::Close,
         }
@@ -327,6 +343,19 @@ impl HttpConnection {
             biased;
             received = received => received,
             _ = phase.wait_for(|phase| *phase != ServerPhase::Running) => false,
+        }
+    }
+
+    /// Logs the reply that ends because another connection gets the slot.
+    fn log_evicted(&mut self) {
+        let Some(SendingReply { method, target, status, started, head }) = self.sending.take() else {
+            return;
+        };
+        let sent = Bytes::new(self.slot.sent().load(Ordering::Relaxed)).saturating_sub(head);
+        let replied = FinishedReply { method, target, status, sent, received: None, took: started.elapsed() };
+        self.log(&replied, Some(&ReplyError::Evicted));
+        if let Some(entry) = &self.entry {
+            entry.reply_ends(replied);
         }
     }
 

@@ -18,6 +18,7 @@ mod access;
 mod admission;
 mod client_paths;
 mod config;
+mod confinement;
 mod connection_limit;
 mod connection_stats;
 mod context;
@@ -51,6 +52,7 @@ mod upload;
 
 pub use access::{Token, TokenError, Tokens, WIDE_MODE};
 pub use config::{Config, Limits, MeasureConfig, Metrics, TlsFiles};
+pub use confinement::{Confined, Confinement};
 pub use error::ServeError;
 pub use server::{Server, ServerOutcome, Stopper};
 pub use telemetry::Telemetry;

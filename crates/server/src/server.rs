@@ -12,7 +12,8 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use crate::accept::accept;
-use crate::access::{Access, AccessRules};
+use crate::access::{Access, AccessRules, Tokens};
+use crate::confinement::Confinement;
 use crate::connection_limit::ConnectionLimit;
 use crate::connection_stats::ConnectionStats;
 use crate::context::{ServerContext, ServerPhase};
@@ -42,6 +43,7 @@ pub struct Server {
     /// The separate address for metrics.
     metrics: Option<(TcpListener, SocketAddr)>,
     telemetry: Option<Telemetry>,
+    confinement: Confinement,
     static_files: Arc<StaticFiles>,
     uploads: Option<Arc<Uploads>>,
     measurement: Option<Arc<Measurement>>,
@@ -110,6 +112,7 @@ impl Server {
             Metrics::At(address) => Some(listen_for_metrics(address, &config)?),
             Metrics::Off => None,
         };
+        let confinement = confinement(&config, congestion.paced.as_deref());
         let mut limits = config.limits;
         if let Pace::Rate(pace) = config.pace {
             // A peer that receives at the configured pace must not count as too slow.
@@ -141,6 +144,7 @@ impl Server {
             addresses,
             metrics,
             telemetry: None,
+            confinement,
             static_files,
             uploads,
             measurement,
@@ -168,6 +172,11 @@ impl Server {
     /// Called after [`Server::bind`], so that a server that cannot start neither begins a record nor replaces one.
     pub fn observe(&mut self, telemetry: Telemetry) {
         self.telemetry = Some(telemetry);
+    }
+
+    /// Returns what the server's threads need from now on; applied by the caller before the runtime starts.
+    pub fn confinement(&self) -> &Confinement {
+        &self.confinement
     }
 
     /// Returns a handle that stops this server.
@@ -245,6 +254,20 @@ impl Server {
         }
         Ok(ServerOutcome { cut: files.cut.load(Ordering::Relaxed) })
     }
+}
+
+/// Lists what a server of this configuration needs once it listens.
+fn confinement(config: &Config, congestion: Option<&str>) -> Confinement {
+    let tls = config.tls.iter().flat_map(|files| [files.cert.clone(), files.key.clone()]);
+    let tokens = match &config.tokens {
+        Tokens::File(path) => Some(path.clone()),
+        Tokens::None | Tokens::One(_) => None,
+    };
+    let allowed =
+        std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap_or_default();
+    let is_allowed = |name: &str| allowed.split_whitespace().any(|allowed| allowed == name);
+    let changes_network = config.initial_window != InitialWindow::Off || !congestion.is_none_or(is_allowed);
+    Confinement::new(&config.root, config.writable, tls.chain(tokens).collect(), changes_network)
 }
 
 /// Opens the listening socket for metrics; returns its address too, with a port chosen by the kernel.

@@ -58,6 +58,8 @@ pub(crate) enum ReplyError {
     Slow(Rate),
     #[error(transparent)]
     Disk(#[from] DiskError),
+    #[error("another client got the slot of this one, which had the most connections")]
+    Evicted,
 }
 
 impl From<io::Error> for ReplyError {

@@ -24,4 +24,5 @@ pub mod sock_diag;
 pub mod sockopt;
 pub mod tcp_info;
 pub mod tun;
+pub mod user;
 pub mod write_back;

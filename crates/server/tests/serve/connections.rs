@@ -290,3 +290,22 @@ fn a_reader_far_too_slow_is_cut() {
     assert!(got < content.len(), "all came to a reader at a tenth of the least rate");
     assert!(started.elapsed() > ms(600), "it was cut before its rate could be told");
 }
+
+#[test]
+fn connection_that_gets_no_slot_is_told_so() {
+    let site = Site::with(|config| {
+        config.limits.connections = 1;
+        config.limits.per_client = 1;
+    });
+    site.write("f", &noise(32 << 20));
+    let mut replying = site.connect();
+    replying.write_all(b"GET /f HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    replying.read_exact(&mut [0; 1]).unwrap();
+    let _waiting: Vec<TcpStream> = (0..8).map(|_| site.connect()).collect();
+    let mut refused = site.connect();
+    refused.write_all(b"GET /f HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    let (text, took) = to_the_end(refused);
+    let answer = Answer::read(&text);
+    assert_eq!((answer.status, answer.header("retry-after")), (503, Some("5")), "{text}");
+    assert!(answer.body.len().to_string() == answer.header("content-length").unwrap() && took < ms(900));
+}

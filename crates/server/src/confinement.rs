@@ -1,0 +1,165 @@
+//! Gives up what a server that listens does not need: capabilities, and all files but those it serves or reads again.
+//!
+//! A bug in the parsing of names or requests then opens nothing else. Landlock and capabilities belong to threads: what is given up
+//! is given up by the calling thread and by those that it starts.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, RestrictionStatus, Ruleset, RulesetAttr, RulesetCreatedAttr,
+    RulesetError, RulesetStatus, Scope, path_beneath_rules,
+};
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
+
+/// The rules that this module knows; older kernels enforce fewer of them.
+const KNOWN: ABI = ABI::V7;
+
+/// What the server reads besides files: its own descriptors, the mount table, TCP's settings, counters of memory and of interfaces.
+const SYSTEM: [&str; 4] = ["/proc", "/sys/class/net", "/sys/fs/cgroup", "/dev/urandom"];
+
+/// What a server needs once it listens.
+#[derive(Debug, Clone)]
+pub struct Confinement {
+    root: PathBuf,
+    is_writable: bool,
+    /// Files that are read again when they change.
+    renewed: Vec<PathBuf>,
+    changes_network: bool,
+}
+
+/// What a confined thread could give up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Confined {
+    /// Files elsewhere cannot be opened.
+    ToServedFiles,
+    /// The kernel has no Landlock: only capabilities are given up.
+    CapabilitiesOnly,
+}
+
+impl Confinement {
+    pub(crate) fn new(root: &Path, is_writable: bool, renewed: Vec<PathBuf>, changes_network: bool) -> Self {
+        Self { root: root.to_owned(), is_writable, renewed, changes_network }
+    }
+
+    /// Confines the calling thread, and those that it starts from now on.
+    ///
+    /// # Errors
+    /// What the kernel says, but for a missing Landlock.
+    pub fn apply(&self) -> io::Result<Confined> {
+        self.drop_capabilities()?;
+        let status = self.restrict_files().map_err(io::Error::other)?;
+        Ok(match status.ruleset {
+            RulesetStatus::NotEnforced => Confined::CapabilitiesOnly,
+            RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => Confined::ToServedFiles,
+        })
+    }
+
+    /// Keeps only capabilities for files of other users, and for routes and congestion controls where they are changed.
+    fn drop_capabilities(&self) -> io::Result<()> {
+        let mut needed = CapabilitySet::DAC_READ_SEARCH;
+        if self.is_writable {
+            needed |= CapabilitySet::DAC_OVERRIDE | CapabilitySet::FOWNER;
+        }
+        if self.changes_network {
+            needed |= CapabilitySet::NET_ADMIN;
+        }
+        let held = capabilities(None)?;
+        let sets = CapabilitySets {
+            effective: held.effective & needed,
+            permitted: held.permitted & needed,
+            inheritable: CapabilitySet::empty(),
+        };
+        Ok(set_capabilities(None, sets)?)
+    }
+
+    fn restrict_files(&self) -> Result<RestrictionStatus, RulesetError> {
+        let (read, all) = (AccessFs::from_read(KNOWN) & !AccessFs::Execute, AccessFs::from_all(KNOWN));
+        let served = if self.is_writable { all & !AccessFs::Execute } else { read };
+        Ruleset::default()
+            .handle_access(all)?
+            // The sockets are bound already, and the server connects to none.
+            .handle_access(AccessNet::from_all(KNOWN))?
+            .scope(Scope::from_all(KNOWN))?
+            .create()?
+            .add_rules(path_beneath_rules([&self.root], served))?
+            .add_rules(path_beneath_rules(self.renewed.iter().flat_map(|file| places(file)), read))?
+            .add_rules(path_beneath_rules(SYSTEM, read))?
+            .restrict_self()
+    }
+}
+
+/// Returns the directories in which a file is replaced: its own, and that of the file which it links to.
+fn places(file: &Path) -> Vec<PathBuf> {
+    let absolute = std::path::absolute(file).ok();
+    let linked = file.canonicalize().ok();
+    let above = [absolute, linked].into_iter().flatten();
+    above
+        .filter_map(|path| path.parent().filter(|above| above.parent().is_some()).map(Path::to_owned))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::io::ErrorKind;
+
+    use super::*;
+
+    /// Runs `test` in a thread that is confined; `None` where the kernel has no Landlock.
+    fn confined<T: Send>(confinement: &Confinement, test: impl FnOnce() -> T + Send) -> Option<T> {
+        let run = || matches!(confinement.apply().unwrap(), Confined::ToServedFiles).then(test);
+        let outcome = std::thread::scope(|threads| threads.spawn(run).join().unwrap());
+        if outcome.is_none() {
+            println!("skipped: this kernel has no Landlock");
+        }
+        outcome
+    }
+
+    #[test]
+    fn only_served_and_renewed_files_can_be_opened() {
+        let [served, beside, elsewhere] = [0; 3].map(|_| tempfile::tempdir().unwrap());
+        for dir in [&served, &beside, &elsewhere] {
+            fs::write(dir.path().join("f"), "content").unwrap();
+        }
+        std::os::unix::fs::symlink(elsewhere.path().join("f"), served.path().join("out")).unwrap();
+        let renewed = vec![beside.path().join("f")];
+        let confinement = Confinement::new(served.path(), false, renewed, false);
+        let test = || {
+            assert_eq!(fs::read(served.path().join("f")).unwrap(), b"content");
+            // A renewal replaces the file.
+            assert_eq!(fs::read(beside.path().join("f")).unwrap(), b"content");
+            assert!(File::open("/proc/self/mountinfo").is_ok());
+            let refused =
+                |outcome: io::Result<File>| outcome.unwrap_err().kind() == ErrorKind::PermissionDenied;
+            assert!(refused(File::open(elsewhere.path().join("f"))));
+            assert!(refused(File::open(served.path().join("out"))), "through a symbolic link");
+            assert!(refused(File::open("/etc/passwd")));
+            assert!(refused(File::create(served.path().join("new"))), "it is only read");
+            assert!(refused(File::create(beside.path().join("f"))));
+            // A thread that this one starts is confined too.
+            let started = std::thread::spawn(|| File::open("/etc/passwd").is_err());
+            assert!(started.join().unwrap());
+            let connected = std::net::TcpStream::connect("127.0.0.1:9");
+            assert_eq!(connected.unwrap_err().kind(), ErrorKind::PermissionDenied);
+        };
+        let _ = confined(&confinement, test);
+    }
+
+    #[test]
+    fn writable_directory_can_be_written_and_capabilities_are_gone() {
+        let served = tempfile::tempdir().unwrap();
+        let confinement = Confinement::new(served.path(), true, Vec::new(), false);
+        let test = || {
+            fs::create_dir(served.path().join("d")).unwrap();
+            fs::write(served.path().join("a"), "x").unwrap();
+            fs::rename(served.path().join("a"), served.path().join("d/b")).unwrap();
+            fs::remove_file(served.path().join("d/b")).unwrap();
+            let left = capabilities(None).unwrap().permitted;
+            let may_stay =
+                CapabilitySet::DAC_READ_SEARCH | CapabilitySet::DAC_OVERRIDE | CapabilitySet::FOWNER;
+            assert!(may_stay.contains(left), "{left:?}");
+        };
+        let _ = confined(&confinement, test);
+    }
+}
