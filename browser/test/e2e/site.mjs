@@ -94,7 +94,9 @@ export class Site {
         response.writeHead(200, { "Content-Type": "text/html" });
         return void response.end(burstPage(Number(url.searchParams.get("count"))));
       }
-      if (url.pathname.startsWith("/app/small/")) return sendSmall(request, response, path.basename(url.pathname));
+      if (url.pathname.startsWith("/app/small/")) {
+        return sendSmall(request, response, path.basename(url.pathname), Number(url.searchParams.get("delay") ?? 1_000));
+      }
       if (url.pathname === "/app/post") {
         if (request.method !== "POST") return void response.writeHead(405).end();
         return sendWhole(response, file, "posted.bin");
@@ -160,7 +162,7 @@ function sendRange(request, response, file, { name, rate, size = SIZE, cut = () 
 }
 
 /** Answers with a small file, or a range of it, whose end comes late enough that Chromium can pause it. */
-function sendSmall(request, response, name) {
+function sendSmall(request, response, name, delay) {
   const match = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? "");
   const start = match ? Number(match[1]) : 0;
   const end = match?.[2] ? Math.min(Number(match[2]), SMALL - 1) : SMALL - 1;
@@ -171,15 +173,17 @@ function sendSmall(request, response, name) {
     ...(match ? { "Content-Range": `bytes ${start}-${end}/${SMALL}` } : {}),
   });
   response.write(body.subarray(1));
-  setTimeout(() => response.end(body.subarray(0, 1)), 1_000);
+  setTimeout(() => response.end(body.subarray(0, 1)), delay);
 }
 
 function burstPage(count) {
+  // Browsers fetch six at once.
+  const delay = count > 1_000 ? 50 : 1_000;
   return `<!doctype html><title>Many</title><script>
 for (let i = 0; i < ${count}; i += 1) {
   const frame = document.createElement("iframe");
   frame.hidden = true;
-  frame.src = "/app/small/" + i + ".bin";
+  frame.src = "/app/small/" + i + ".bin?delay=${delay}";
   document.documentElement.append(frame);
 }
 </script>`;
