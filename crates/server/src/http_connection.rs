@@ -12,7 +12,7 @@ use tokio::time::{timeout, timeout_at};
 use crate::connection_limit::ConnectionSlot;
 use crate::connection_stats::{ConnectionEntry, FinishedReply};
 use crate::context::{ServerContext, ServerPhase};
-use crate::measurement::{self, InboundReply};
+use crate::measurement;
 use crate::metrics;
 use crate::reply::{QueuedReply, Reply, ReplyFraming};
 use crate::reply_pacing::PacedConnection;
@@ -155,6 +155,13 @@ impl HttpConnection {
         let answer = match next {
             NextRequest::Closed => return AfterReply::Close,
             NextRequest::Refused(status, why) => PreparedReply::refusal(status, &why),
+            NextRequest::Request(request) if self.measures(&request) && request.method() == "PUT" => {
+                match self.receive_measurement(&request).await {
+                    Some(answer) => answer,
+                    // A client that has measured enough closes the connection.
+                    None => return AfterReply::Close,
+                }
+            }
             NextRequest::Request(request) => self.answer(request).await,
         };
         self.send(answer, started).await
@@ -167,7 +174,7 @@ impl HttpConnection {
         let pace = request.header(PACE_HEADER).and_then(|pace| PaceRequest::parse(pace).ok());
         // After an unread body the next request cannot be found.
         let (mut body_read, mut received) = (request.body() == RequestBody::None, None);
-        let measures = self.context.measurement.is_some() && measurement::is_addressed(&request);
+        let measures = self.measures(&request);
         let action = match measures {
             true => Action::Measure,
             false => route(self.context.served, self.context.uploads.is_some(), &request),
@@ -177,11 +184,6 @@ impl HttpConnection {
             (Action::Upload, Some(uploads)) => {
                 let taken = self.receive_upload(&uploads, request).await;
                 (received, body_read) = (Some(taken.bytes), taken.body_read);
-                taken.reply
-            }
-            (Action::Measure, _) if method == "PUT" => {
-                let taken = self.receive_measurement(&request).await;
-                received = Some(taken.bytes);
                 taken.reply
             }
             (action, _) => self.act(action, request).await,
@@ -241,17 +243,28 @@ impl HttpConnection {
         upload::handle(uploads, (transport, slot), inbox, request).await
     }
 
-    /// Receives a measurement's bytes.
-    async fn receive_measurement(&mut self, request: &RequestHead) -> InboundReply {
+    /// Returns whether a request is for the measurement endpoint.
+    fn measures(&self, request: &RequestHead) -> bool {
+        self.context.measurement.is_some() && measurement::is_addressed(request)
+    }
+
+    /// Receives a measurement's bytes; `None` where the client has closed the connection.
+    async fn receive_measurement(&mut self, request: &RequestHead) -> Option<PreparedReply> {
         let Self { transport, inbox, slot, context, peer, .. } = self;
-        let Some(measurement) = &context.measurement else {
-            return InboundReply {
-                reply: Reply::text(404, "no measurements are allowed here"),
-                bytes: Bytes::ZERO,
-            };
-        };
         slot.receiving();
-        measurement.receive(request, transport, (peer.ip(), std::mem::take(inbox).len())).await
+        let ahead = std::mem::take(inbox).len();
+        let measurement = context.measurement.as_ref()?;
+        let (reply, bytes) = measurement.receive(request, transport, (peer.ip(), ahead)).await?;
+        Some(PreparedReply {
+            method: request.method().to_owned(),
+            target: request.target().to_owned(),
+            reply,
+            framing: ReplyFraming { head_only: false, keep_alive: false },
+            counts: true,
+            paced: false,
+            pace: None,
+            received: Some(bytes),
+        })
     }
 
     /// Makes the reply to a request without a body; opens files on a blocking thread.

@@ -33,7 +33,6 @@ use crate::config::MeasureConfig;
 use crate::context::ServerPhase;
 use crate::reply::Reply;
 use crate::token::Token;
-pub(crate) use inbound::InboundReply;
 use rate_ceiling::RateCeiling;
 use stream::{StreamRequest, StreamSource};
 

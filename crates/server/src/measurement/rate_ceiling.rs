@@ -83,12 +83,7 @@ impl RateCeiling {
         self.join(client, None, demand)
     }
 
-    fn join(
-        self: &Arc<Self>,
-        client: IpAddr,
-        socket: Option<OwnedFd>,
-        demand: Option<Rate>,
-    ) -> CeilingShare {
+    fn join(self: &Arc<Self>, client: IpAddr, socket: Option<OwnedFd>, demand: Option<Rate>) -> CeilingShare {
         let mut flows = self.flows();
         flows.next += 1;
         let number = flows.next;

@@ -158,8 +158,7 @@ impl UdpPort {
                 }
                 self.last_train = number;
                 let deadline = self.opened + OPEN;
-                let share =
-                    self.ceiling.as_ref().map(|ceiling| ceiling.join_paced(self.client, plan.rate));
+                let share = self.ceiling.as_ref().map(|ceiling| ceiling.join_paced(self.client, plan.rate));
                 let train = Train { number, plan, share: share.as_ref(), most: self.left, deadline };
                 let (sent, end) = train.send(&self.socket, self.opened, &|| self.is_running());
                 self.left = self.left.saturating_sub(sent);
