@@ -21,8 +21,10 @@ use super::findings::Findings;
 use super::http::{SEVERAL, flow_time};
 use super::tcp_flows::{FlowPlan, FlowResult, FlowWatch, Shared, together};
 
-/// What is sent before the rate is known: 50 ms of 10 Mbit/s.
+/// What is sent at least: 50 ms of 10 Mbit/s.
 const FIRST: Bytes = Bytes::kib(64);
+/// What is sent before the rate is known, where this direction alone is measured: slow start needs four flights to show one.
+const FIRST_ALONE: Bytes = Bytes::kib(256);
 /// The interval of readings of the kernel's count of acknowledged bytes.
 const READING: Duration = Duration::from_millis(1);
 /// How long the server may think before it asks for the bytes.
@@ -61,7 +63,7 @@ pub(super) fn measure(
         // Half of the budget each, where this direction alone is measured.
         let left = findings.budget.bytes_left();
         let filling = left.is_none().then(|| findings.budget.filling_time(0.5));
-        let bytes = left.map_or(FIRST, |left| left.max(FIRST));
+        let bytes = left.map_or(FIRST_ALONE, |left| left.max(FIRST));
         let time = flow_time(rtt).min(findings.budget.time_left());
         let plan = FlowPlan { url: url.clone(), size: None, streams, time, bytes, filling, rtt };
         let most = Bytes::new(offer.stream_bytes);
