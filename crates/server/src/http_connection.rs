@@ -13,7 +13,6 @@ use tokio::time::{timeout, timeout_at};
 use crate::connection_limit::ConnectionSlot;
 use crate::connection_stats::{ConnectionEntry, FinishedReply};
 use crate::context::{ServerContext, ServerPhase};
-use crate::measurement::InboundReply;
 use crate::metrics;
 use crate::reply::{QueuedReply, Reply, ReplyFraming};
 use crate::reply_pacing::PacedConnection;
@@ -168,13 +167,16 @@ impl HttpConnection {
         let answer = match next {
             NextRequest::Closed => return AfterReply::Close,
             NextRequest::Refused(status, why) => PreparedReply::refusal(status, &why),
-            NextRequest::Request(request) => self.answer(request).await,
+            NextRequest::Request(request) => match self.answer(request).await {
+                Some(answer) => answer,
+                None => return AfterReply::Close,
+            },
         };
         self.send(answer, started).await
     }
 
-    /// Makes the reply to a request; receives the body of an upload.
-    async fn answer(&mut self, request: RequestHead) -> PreparedReply {
+    /// Makes the reply to a request; receives its body. `None` where the client has measured enough, and closed the connection.
+    async fn answer(&mut self, request: RequestHead) -> Option<PreparedReply> {
         let (method, target) = (request.method().to_owned(), request.target().to_owned());
         let (head_only, keeps_alive) = (method == "HEAD", request.keeps_alive());
         let pace = request.header(PACE_HEADER).and_then(|pace| PaceRequest::parse(pace).ok());
@@ -199,16 +201,16 @@ impl HttpConnection {
                 taken.reply
             }
             (Action::Measure(request), _) if method == "PUT" => {
-                let taken = self.receive_measurement(&request).await;
-                received = Some(taken.bytes);
-                taken.reply
+                let (reply, bytes) = self.receive_measurement(&request).await?;
+                received = Some(bytes);
+                reply
             }
             (action, _) => self.act(action).await,
         };
         // A measurement may have changed the socket's options.
         let keep_alive = keeps_alive && body_read && !measures;
         let framing = ReplyFraming { head_only, keep_alive };
-        PreparedReply { method, target, reply, framing, counts, paced: !measures, pace, received }
+        Some(PreparedReply { method, target, reply, framing, counts, paced: !measures, pace, received })
     }
 
     /// Sends a reply; returns what to do with the connection.
@@ -259,17 +261,12 @@ impl HttpConnection {
         matches!(self.transport, ServerTransport::Plain(_)) && !self.peer.ip().to_canonical().is_loopback()
     }
 
-    /// Receives a measurement's bytes.
-    async fn receive_measurement(&mut self, request: &RequestHead) -> InboundReply {
+    /// Receives a measurement's bytes; `None` where the client has closed the connection.
+    async fn receive_measurement(&mut self, request: &RequestHead) -> Option<(Reply, Bytes)> {
         let Self { transport, inbox, slot, context, peer, .. } = self;
-        let Some(measurement) = &context.measurement else {
-            return InboundReply {
-                reply: Reply::text(404, "no measurements are allowed here"),
-                bytes: Bytes::ZERO,
-            };
-        };
         slot.receiving();
-        measurement.receive(request, transport, (peer.ip(), std::mem::take(inbox).len())).await
+        let ahead = std::mem::take(inbox).len();
+        context.measurement.as_ref()?.receive(request, transport, (peer.ip(), ahead)).await
     }
 
     /// Makes the reply to a request without a body; opens files on a blocking thread.

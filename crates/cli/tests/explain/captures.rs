@@ -133,3 +133,16 @@ fn what_is_no_capture_is_refused() {
     fails(home.path(), &["none.pcap"], 65, &["no TCP connection in none.pcap has data"]);
     fails(home.path(), &["missing.pcap"], 66, &["missing.pcap"]);
 }
+
+#[test]
+fn capture_of_another_protocol_is_refused() {
+    /// Where the first packet's protocol is: behind the headers of the file and of the packet.
+    const PROTOCOL: usize = 24 + 16 + 9;
+    const UDP: u8 = 17;
+    let home = tempfile::tempdir().unwrap();
+    let mut datagram = Capture::new();
+    datagram.add(0.0, true, (1, 1), ACK, 500);
+    datagram.0[PROTOCOL] = UDP;
+    fs::write(home.path().join("udp.pcap"), &datagram.0).unwrap();
+    fails(home.path(), &["udp.pcap"], 65, &["no TCP connection in udp.pcap has data"]);
+}

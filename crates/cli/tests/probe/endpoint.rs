@@ -1,6 +1,10 @@
 //! Against `longhaul serve --measure` on loopback.
 
+use std::io::Write;
+use std::net::SocketAddr;
 use std::path::Path;
+
+use socket2::{Domain, Socket, Type};
 
 use crate::support::{Serve, alone, json, misses, probe, run, text};
 
@@ -11,7 +15,7 @@ fn site() -> tempfile::TempDir {
 }
 
 #[test]
-fn path_is_measured_drawn_and_remembered_for_get() {
+fn path_is_measured_and_drawn() {
     let _alone = alone();
     let (dir, home) = (site(), tempfile::tempdir().unwrap());
     let server = Serve::start(dir.path(), &["--measure=200Mbit"]);
@@ -34,9 +38,55 @@ fn path_is_measured_drawn_and_remembered_for_get() {
     let one = report["tcp"][0]["payload_bps"].as_u64().unwrap();
     assert!((100_000_000..220_000_000).contains(&one), "{report}");
     assert!(report["path"]["loss"]["sent"].as_u64().unwrap() > 100, "{report}");
-    let known = std::fs::read_to_string(home.path().join(".local/state/longhaul/paths.json")).unwrap();
-    assert!(known.contains(&format!("\"port\": {}", server.address.port())), "{known}");
+    // The ceiling is the server's, not the path's, and must not hold a transfer down.
+    assert_eq!(report["server"]["allowed_bps"], 200_000_000);
+    assert_eq!(report["server"]["limit"]["kind"], "ceiling", "{report}");
+    assert_eq!(report["path"]["rate"]["is_lower_bound"], true, "{report}");
+    assert!(!home.path().join(".local/state/longhaul/paths.json").exists(), "{report}");
+    let upload = report["upload"]["tcp"][0]["payload_bps"].as_u64().unwrap();
+    assert!((20_000_000..260_000_000).contains(&upload), "{report}");
+    assert!(report["verdict"]["put_seconds"].as_f64().unwrap() > 300.0, "{report}");
     assert!(std::fs::read_to_string(plot).unwrap().contains("UDP by size of message"));
+}
+
+#[test]
+fn clients_share_the_ceiling_and_are_told_their_part() {
+    let _alone = alone();
+    let dir = site();
+    let server = Serve::start(dir.path(), &["--measure=100Mbit"]);
+    // Another client, from another address of this host, receives all the time.
+    let other = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    other.bind(&SocketAddr::from(([127, 0, 0, 9], 0)).into()).unwrap();
+    other.connect(&server.address.into()).unwrap();
+    let mut other = std::net::TcpStream::from(other);
+    let request = b"GET /.longhaul/measure/stream?bytes=4000000000 HTTP/1.1\r\nHost: h\r\n\r\n";
+    other.write_all(request).unwrap();
+    let receiver = std::thread::spawn(move || std::io::copy(&mut other, &mut std::io::sink()));
+    let (output, _) = run(&[&server.url("/f"), "--json"]);
+    let report = json(&output);
+    assert_eq!(report["server"]["allowed_bps"], 50_000_000, "{report}");
+    assert_eq!(report["server"]["limit"]["kind"], "ceiling", "{report}");
+    let (text_output, _) = run(&[&server.url("/f")]);
+    let shown = text(&text_output.stdout);
+    assert!(shown.contains("the server allows measurements 50.0 Mbit/s now"), "{shown}");
+    drop(server);
+    let _ = receiver.join();
+}
+
+#[test]
+fn upload_alone_is_measured_by_one_connection_and_several() {
+    let _alone = alone();
+    let dir = site();
+    let server = Serve::start(dir.path(), &["--measure"]);
+    let (output, took) = run(&[&server.url("/f"), "--json", "--upload", "--size", "1GiB"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report = json(&output);
+    let rows = report["upload"]["tcp"].as_array().unwrap();
+    assert_eq!(rows.iter().map(|row| row["streams"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 4]);
+    assert!(rows.iter().all(|row| row["payload_bps"].as_u64().unwrap() > 50_000_000), "{report}");
+    assert!(report["tcp"].as_array().unwrap().is_empty() && report["path"]["rate"].is_null(), "{report}");
+    assert!(report["verdict"]["put_seconds"].as_f64().unwrap() < 180.0, "{report}");
+    assert!(took.as_secs() < 12, "{took:?}");
 }
 
 #[test]

@@ -30,6 +30,7 @@ fn iperf3_server_is_measured_by_iperf3() {
     assert_eq!(report["server"]["protocol"], "iperf3");
     assert_eq!(report["tcp"].as_array().unwrap().len(), 2, "{report}");
     assert!(report["path"]["rate"]["rate_bps"].as_u64().unwrap() > 10_000_000, "{report}");
+    assert_eq!(report["upload"]["tcp"].as_array().unwrap().len(), 1, "{report}");
     assert!(report["path"]["loss"]["sent"].as_u64().unwrap() > 0, "{report}");
     assert!(took < Duration::from_secs(20), "{took:?}");
 }

@@ -49,6 +49,9 @@ fn check(path: &Path) -> Option<Value> {
     near("rate", &report["path"]["rate"]["rate_bps"], path.rate);
     near("RTT", &report["rtt"][0]["min"], path.rtt);
     near("queue", &report["path"]["queue"]["bytes"], path.queue);
+    if path.options.contains(&"0") {
+        near("upload", &report["upload"]["rate"]["rate_bps"], path.rate);
+    }
     assert_eq!(report["path"]["mtu"], 1500);
     // A tenth of ten seconds, and what a busy machine measures too much.
     assert!(report["bytes"].as_f64().unwrap() < path.rate / 8.0 * 1.3, "{report}");
@@ -64,6 +67,16 @@ fn short_slow_path_is_found() {
         rtt: 0.02,
         queue: 1e5,
     });
+}
+
+#[test]
+fn path_is_remembered_for_get() {
+    let _alone = alone();
+    let options = ["--rate", "50Mbit", "--rtt", "10ms", "--queue", "100kB", "--loss", "0"];
+    let command =
+        "$LONGHAUL probe http://$LAB_FAR:8080/f >/dev/null && cat $HOME/.local/state/longhaul/paths.json";
+    let Some(known) = run(&options, "--measure", 4 << 20, command) else { return };
+    assert!(known.to_string().contains("\"port\":8080"), "{known}");
 }
 
 #[test]

@@ -37,6 +37,9 @@ pub struct Attribution {
     begun: (Duration, Reading),
     /// The latest reading.
     latest: (Duration, Reading),
+    /// The highest RTT of the data since then, and until the first loss.
+    highest_data_rtt: Option<Rtt>,
+    highest_before_loss: Option<Rtt>,
     evidence: [Evidence; LimitedBy::ALL.len()],
 }
 
@@ -109,6 +112,8 @@ impl Attribution {
             end,
             begun: Default::default(),
             latest: Default::default(),
+            highest_data_rtt: None,
+            highest_before_loss: None,
             evidence: Default::default(),
         }
     }
@@ -131,6 +136,10 @@ impl Attribution {
     pub fn observe(&mut self, now: Duration, reading: &Reading) -> Option<LimitedSpan> {
         let rtt = reading.min_rtt.map_or(Duration::ZERO, Rtt::get);
         self.latest = (now, *reading);
+        self.highest_data_rtt = self.highest_data_rtt.max(reading.data_rtt);
+        if reading.lost == self.begun.1.lost {
+            self.highest_before_loss = self.highest_data_rtt;
+        }
         let due = now.saturating_sub(self.begun.0) >= SHORTEST.max(rtt);
         if due { self.close() } else { None }
     }
@@ -153,7 +162,14 @@ impl Attribution {
     fn close(&mut self) -> Option<LimitedSpan> {
         let ((from, before), (to, now)) = (self.begun, self.latest);
         let span = to.checked_sub(from).filter(|span| *span > Duration::ZERO)?;
-        let interval = Interval { end: to, span, before, now };
+        let interval = Interval {
+            end: to,
+            span,
+            before,
+            now,
+            highest_data_rtt: self.highest_data_rtt.take(),
+            highest_before_loss: self.highest_before_loss.take(),
+        };
         let limit = self.classifier.classify(&interval);
         self.evidence[limit as usize].add(&interval);
         self.begun = self.latest;

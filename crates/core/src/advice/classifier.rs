@@ -25,6 +25,14 @@ struct Params {
     standing_round_trips: u32,
     /// Five readings.
     standing_at_least: Duration,
+    /// In slow start flights wait for half of their length at most, a quarter of a round trip until they fill the path: data that were
+    /// delayed by more just before a loss lay in a queue that overflowed.
+    overflowing: f64,
+    /// A sender was held by the bottleneck so many times within so many round trips, and not more often than these apart: BBR probes once
+    /// in eight round trips (draft-ietf-ccwg-bbr), a small send buffer bursts once in each.
+    held_times: usize,
+    held_round_trips: u32,
+    held_apart: u32,
     /// A window is full from this share in flight on. Receive autotuning keeps it at twice of what arrives in a round
     /// trip (Linux, tcp_rcv_space_adjust) wherever it may.
     full_window: f64,
@@ -49,6 +57,10 @@ const PARAMS: Params = Params {
     queued: 1.1,
     standing_round_trips: 4,
     standing_at_least: Duration::from_millis(450),
+    overflowing: 1.25,
+    held_times: 2,
+    held_round_trips: 24,
+    held_apart: 7,
     full_window: 0.7,
     closed_window: 0.5,
     ramp_up: 20,
@@ -77,6 +89,8 @@ pub(super) struct Classifier {
     recent: RecentRates,
     /// The RTT of the data in the last intervals.
     data_rtts: VecDeque<(Duration, Rtt)>,
+    /// When the sender sent more and the bottleneck let no more through.
+    held: VecDeque<Duration>,
     /// When a packet was lost last.
     lost_at: Option<Duration>,
     /// The last loss, unless a queue has stood since.
@@ -97,6 +111,7 @@ impl Classifier {
             ramped_up: false,
             recent: RecentRates::default(),
             data_rtts: VecDeque::new(),
+            held: VecDeque::new(),
             lost_at: None,
             loss: None,
             largest_window: Bytes::ZERO,
@@ -106,7 +121,7 @@ impl Classifier {
 
     /// Returns the limit of the next interval.
     pub(super) fn classify(&mut self, interval: &Interval) -> LimitedBy {
-        let was_queued = self.is_queued(interval);
+        let was_queued = self.is_queued(interval) || self.overflows_in_slow_start(interval);
         self.note_data_rtt(interval);
         self.note_loss(interval, was_queued);
         self.largest_window = self.largest_window.max(interval.now.window.unwrap_or_default());
@@ -117,6 +132,7 @@ impl Classifier {
             .lost_at
             .is_some_and(|at| at + interval.span + Self::retransmission_timeout(rtt) >= interval.end);
         self.recent.push(PastRate { end: interval.end, rate, after_loss });
+        self.note_held(interval, after_loss);
         let limit = self.own_limit(interval).unwrap_or_else(|| self.of_the_connection(interval));
         self.best = self.best.max(rate);
         self.last = limit;
@@ -129,6 +145,52 @@ impl Classifier {
         while self.data_rtts.front().is_some_and(|(at, _)| at.saturating_add(over) < interval.end) {
             self.data_rtts.pop_front();
         }
+    }
+
+    /// Notes an interval in which the sender sent more than arrived: the delay of the data grew, and their rate stayed.
+    ///
+    /// Of a sender with an even rate, what is delayed by more arrives later: the rate is lower by the growth of the delay over the
+    /// interval. It is not where the sender sends more by as much, as BBR does once in a cycle, and the bottleneck holds it.
+    fn note_held(&mut self, interval: &Interval, after_loss: bool) {
+        let rtt = interval.min_rtt().map_or(Duration::ZERO, Rtt::get);
+        let kept = recent_rates::COVERED.max(rtt * PARAMS.held_round_trips);
+        while self.held.front().is_some_and(|at| at.saturating_add(kept) < interval.end) {
+            self.held.pop_front();
+        }
+        let (Some(before), Some(highest)) = (interval.before.data_rtt, interval.highest_data_rtt) else {
+            return;
+        };
+        let growth = highest.get().saturating_sub(before.get());
+        if self.end == End::Sender
+            || after_loss
+            || growth <= TIMESTAMP_TICK.max(rtt.mul_f64(PARAMS.queued - 1.0))
+        {
+            return;
+        }
+        let dip = growth.as_secs_f64() / interval.span.as_secs_f64();
+        // One rise may take two intervals.
+        let is_another = self.held.back().is_none_or(|at| at.saturating_add(rtt * 4) <= interval.end);
+        if is_another && self.recent.is_even(dip / 2.0) {
+            self.held.push_back(interval.end);
+        }
+    }
+
+    /// Returns whether the bottleneck holds a sender that probes from time to time.
+    fn is_held(&self, interval: &Interval) -> bool {
+        let rtt = interval.min_rtt().map_or(Duration::ZERO, Rtt::get);
+        let (Some(first), Some(last)) = (self.held.front(), self.held.back()) else { return false };
+        let gaps = u32::try_from(self.held.len() - 1).unwrap_or(u32::MAX);
+        self.held.len() >= PARAMS.held_times
+            && last.saturating_sub(*first) >= rtt * PARAMS.held_apart.saturating_mul(gaps)
+    }
+
+    /// Returns whether the delay of the data just before a loss in slow start shows that a queue overflowed.
+    fn overflows_in_slow_start(&self, interval: &Interval) -> bool {
+        let delays = interval.min_rtt().zip(interval.highest_before_loss.max(interval.before.data_rtt));
+        !self.ramped_up
+            && delays.is_some_and(|(least, highest)| {
+                highest.get() > least.get().mul_f64(PARAMS.overflowing) + TIMESTAMP_TICK
+            })
     }
 
     /// Returns the time after which a queue that has not drained stands.
@@ -274,7 +336,7 @@ impl Classifier {
         if self.end == End::Sender && Self::leaves_its_windows(interval) {
             return LimitedBy::SendBuffer;
         }
-        if self.is_queued(interval) {
+        if self.is_queued(interval) || self.is_held(interval) {
             return LimitedBy::Path;
         }
         if self.end == End::Receiver && self.is_window_full(interval) {

@@ -16,6 +16,9 @@ pub(super) struct Interval {
     pub(super) before: Reading,
     /// The reading at its end.
     pub(super) now: Reading,
+    /// The highest RTT of the data of all readings in it, and of those before its first loss.
+    pub(super) highest_data_rtt: Option<Rtt>,
+    pub(super) highest_before_loss: Option<Rtt>,
 }
 
 impl Interval {

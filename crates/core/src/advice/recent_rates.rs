@@ -86,14 +86,29 @@ impl RecentRates {
         gaps.count() as f64 >= STOP_AND_GO * self.0.len() as f64
     }
 
-    /// Returns whether the mean of the later half is not above that of the earlier one.
+    /// Returns whether the mean of the later half is not above that of the earlier one by more than their jitter explains.
     ///
     /// Single intervals differ where the sender sends a buffer at a time, and an interval is no multiple of its period.
     fn is_settled(&self) -> bool {
         let half = self.0.len() / 2;
-        let later: f64 = self.bits().rev().take(half).sum();
-        let earlier: f64 = self.bits().rev().skip(half).take(half).sum();
-        self.0.len() >= FEW && later <= earlier * (1.0 + FLAT)
+        if self.0.len() < FEW {
+            return false;
+        }
+        let rates: Vec<_> = self.bits().rev().collect();
+        let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
+        let squares = |part: &[f64]| part.iter().map(|rate| (rate - mean(part)).powi(2)).sum::<f64>();
+        let (later, earlier) = (&rates[..half], &rates[half..half * 2]);
+        let variance = (squares(later) + squares(earlier)) / (2 * half - 2).max(1) as f64;
+        // Two standard errors of the difference between the means.
+        let jitter = 2.0 * (variance * 2.0 / half as f64).sqrt();
+        mean(later) - mean(earlier) <= jitter.max(mean(earlier) * FLAT)
+    }
+
+    /// Returns whether the latest rate and the few before it lie within this share of the mean of those few.
+    pub(super) fn is_even(&self, tolerance: f64) -> bool {
+        let mean = self.bits().rev().skip(1).take(FEW).sum::<f64>() / FEW as f64;
+        let is_near = |rate: f64| (rate - mean).abs() <= mean * tolerance;
+        self.0.len() > FEW && self.bits().rev().take(FEW + 1).all(is_near)
     }
 
     fn mean_of_last(&self, count: usize) -> f64 {

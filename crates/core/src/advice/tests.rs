@@ -356,6 +356,34 @@ fn queue_that_drains_between_bursts_is_not_the_path() {
     assert_limit(&finding, LimitedBy::Server, 0.8);
 }
 
+/// BBR on a path of 50 Mbit/s and 50 ms: every eighth round trip it sends a quarter more, which waits in the queue.
+fn probing(rate_falls: f64) -> Finding {
+    let mut course = Course::at(End::Receiver, 50).slow_start(48.0);
+    for _ in 0..15 {
+        course = course.run(0.3, 48.3, |reading| queue(reading, 0));
+        course = course.run(0.1, 48.3 * (1.0 - rate_falls), |reading| queue(reading, 11));
+    }
+    course.finding()
+}
+
+#[test]
+fn sender_that_probes_and_is_held_by_the_bottleneck_is_limited_by_the_path() {
+    assert_limit(&probing(0.0), LimitedBy::Path, 0.75);
+    // An even sender whose data are delayed by others: as much less arrives as the delay has grown.
+    assert_eq!(probing(0.11).limit, LimitedBy::Server, "{:?}", probing(0.11));
+}
+
+#[test]
+fn jittering_rate_without_a_queue_is_not_the_path() {
+    // A small send buffer that is sent in bursts: 12 to 50 Mbit/s in intervals of 100 ms, and no trend.
+    let rates = [13.0, 36.0, 22.0, 19.0, 49.0, 31.0, 15.0, 24.0, 38.0, 20.0, 29.0];
+    let mut course = Course::at(End::Receiver, 50).slow_start(24.0);
+    for round in 0..60_usize {
+        course = course.run(0.1, rates[(round * round + round) % rates.len()], |_| ());
+    }
+    assert_limit(&course.finding(), LimitedBy::Server, 0.6);
+}
+
 #[test]
 fn even_rate_is_one_on_average() {
     let mut course = Course::at(End::Receiver, 50);

@@ -31,6 +31,8 @@ pub struct ProbeReport {
     pub udp: Vec<UdpRow>,
     /// TCP by number of connections, size of the socket buffer and congestion control.
     pub tcp: Vec<TcpRow>,
+    /// The other direction, from this host to the server, where it was measured.
+    pub upload: Option<UploadFindings>,
     /// The server.
     pub server: ServerFindings,
     /// What could not be measured, why, and what it would have told.
@@ -139,6 +141,15 @@ pub struct TcpRow {
     pub out_of_order: u64,
 }
 
+/// What the path carries from this host to the server.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct UploadFindings {
+    /// TCP by number of connections; packets sent again are counted in place of those out of order.
+    pub tcp: Vec<TcpRow>,
+    /// The rate at the IP layer.
+    pub rate: Option<MeasuredRate>,
+}
+
 /// What a server can do, and what it allows.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct ServerFindings {
@@ -156,6 +167,8 @@ pub struct ServerFindings {
     pub measures: bool,
     /// How far its kernel lets a send buffer grow, where the endpoint says so.
     pub tcp_wmem_max: Option<Bytes>,
+    /// What the endpoint allows this client, the least while it was measured; `None` without a ceiling.
+    pub allowed_bps: Option<Rate>,
     /// What its connections showed.
     pub limit: Option<ServerLimit>,
 }

@@ -52,6 +52,11 @@ pub enum ServerLimit {
     Shared,
     /// The connections were still growing when the measurement ended.
     Growing,
+    /// The ceiling of the measurement endpoint, which clients share: transfers are not bound by it.
+    Ceiling {
+        /// What it allows this client.
+        rate: Rate,
+    },
 }
 
 /// Several connections are faster than one where they reach this many times its rate.

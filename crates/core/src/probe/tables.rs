@@ -13,7 +13,8 @@ pub fn text(report: &ProbeReport) -> String {
     write_path(report, &mut out);
     write_server(report, &mut out);
     write_udp(report, &mut out);
-    write_tcp(report, &mut out);
+    write_tcp(&report.tcp, ("TCP streams", "out of order"), &mut out);
+    write_upload(report, &mut out);
     for missing in &report.missing {
         line(&mut out, "not measured", missing);
     }
@@ -106,6 +107,7 @@ fn describe(limit: ServerLimit) -> String {
         ServerLimit::ReceiveWindow { window } => format!("this host's receive window, {window}"),
         ServerLimit::Loss => "loss: several connections hold more than one".to_owned(),
         ServerLimit::Shared => "the path, or a limit that all connections share".to_owned(),
+        ServerLimit::Ceiling { rate } => format!("the server allows measurements {rate} now"),
         ServerLimit::Growing => "none met: the connections were still growing".to_owned(),
     }
 }
@@ -133,16 +135,26 @@ fn write_udp(report: &ProbeReport, out: &mut String) {
     }
 }
 
-fn write_tcp(report: &ProbeReport, out: &mut String) {
-    if report.tcp.is_empty() {
+fn write_upload(report: &ProbeReport, out: &mut String) {
+    let Some(upload) = &report.upload else { return };
+    write_tcp(&upload.tcp, ("upload", "sent again"), out);
+    if let Some(found) = upload.rate {
+        let least = if found.is_lower_bound { "at least " } else { "" };
+        line(out, "upload path", &format!("{least}{} ({})", found.rate_bps, found.evidence.name()));
+    }
+}
+
+/// Writes rows under the names of the first and the last column.
+fn write_tcp(rows: &[TcpRow], (first, last): (&str, &str), out: &mut String) {
+    if rows.is_empty() {
         return;
     }
     let _ = writeln!(
         out,
-        "\n  {:>11}  {:>10}  {:>10}  {:>12}  {:>7}  {:>12}",
-        "TCP streams", "buffer", "congestion", "payload", "time", "out of order"
+        "\n  {first:>11}  {:>10}  {:>10}  {:>12}  {:>7}  {last:>12}",
+        "buffer", "congestion", "payload", "time"
     );
-    for TcpRow { streams, buffer, congestion, payload_bps, seconds, is_flat, out_of_order } in &report.tcp {
+    for TcpRow { streams, buffer, congestion, payload_bps, seconds, is_flat, out_of_order } in rows {
         let _ = writeln!(
             out,
             "  {streams:>11}  {:>10}  {:>10}  {:>12}  {:>5.1} s  {out_of_order:>12}{}",
@@ -165,8 +177,15 @@ fn write_verdict(report: &ProbeReport, out: &mut String) {
         None => "what it measures by itself: there was no throughput to conclude from".to_owned(),
     };
     let _ = writeln!(out, "\n  get will use   {settings}");
+    let is_least = matches!(report.server.limit, Some(ServerLimit::Ceiling { .. }));
+    let (most, least) = if is_least { ("at most ", " or more") } else { ("", "") };
     if let (Some(rate), Some(time)) = (verdict.rate_bps, verdict.seconds) {
-        line(out, &format!("{} takes", verdict.size), &format!("{:.1} s at {rate}", time.as_secs_f64()));
+        let value = format!("{most}{:.1} s at {rate}{least}", time.as_secs_f64());
+        line(out, &format!("{} takes", verdict.size), &value);
+    }
+    if let (Some(rate), Some(time)) = (verdict.put_rate_bps, verdict.put_seconds) {
+        let value = format!("{most}{:.1} s at {rate}{least}: put of {}", time.as_secs_f64(), verdict.size);
+        line(out, "upload takes", &value);
     }
     for (index, arithmetic) in verdict.arithmetic.iter().enumerate() {
         line(out, if index == 0 { "because" } else { "" }, arithmetic);
@@ -180,7 +199,9 @@ fn write_verdict(report: &ProbeReport, out: &mut String) {
 mod tests {
     use std::time::Duration;
 
-    use super::super::report::{MeasuredRate, PathFindings, RateEvidence, ServerFindings, UdpRow};
+    use super::super::report::{
+        MeasuredRate, PathFindings, RateEvidence, ServerFindings, UdpRow, UploadFindings,
+    };
     use super::super::rtt::{RttMethod, RttSummary};
     use super::super::verdict::Verdict;
     use super::*;
@@ -213,6 +234,7 @@ mod tests {
                 is_flat: true,
                 out_of_order: 3,
             }],
+            upload: None,
             server: ServerFindings {
                 protocol: "http".to_owned(),
                 ranges: Some(true),
@@ -248,6 +270,33 @@ mod tests {
         ] {
             assert!(text.contains(words), "{words} in {text}");
         }
+    }
+
+    #[test]
+    fn upload_has_a_table_and_its_forecast() {
+        let tcp = vec![TcpRow { out_of_order: 77, ..report().tcp[0].clone() }];
+        let rate_bps = Rate::bits_per_sec(50_000_000);
+        let rate = MeasuredRate { rate_bps, evidence: RateEvidence::TcpBursts, is_lower_bound: false };
+        let upload = Some(UploadFindings { tcp, rate: Some(rate) });
+        let put = Verdict {
+            put_rate_bps: Some(rate_bps),
+            put_seconds: Some(Duration::from_secs(99)),
+            ..report().verdict
+        };
+        let text = text(&ProbeReport { upload, verdict: put, ..report() });
+        for words in ["sent again", "77", "50.0 Mbit/s (TCP bursts)", "99.0 s at 50.0 Mbit/s: put of 10 GiB"]
+        {
+            assert!(text.contains(words), "{words} in {text}");
+        }
+    }
+
+    #[test]
+    fn what_the_server_allows_is_a_lower_bound() {
+        let limit = Some(ServerLimit::Ceiling { rate: Rate::bits_per_sec(100_000_000) });
+        let server = ServerFindings { limit, ..report().server };
+        let text = text(&ProbeReport { server, ..report() });
+        assert!(text.contains("the server allows measurements 100 Mbit/s now"), "{text}");
+        assert!(text.contains("at most 86.0 s at 1.00 Gbit/s or more"), "{text}");
     }
 
     #[test]

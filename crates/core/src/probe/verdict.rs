@@ -9,7 +9,7 @@ use crate::units::{Bytes, Rate, Rtt, seconds};
 
 use super::flow_rate::payload_rate;
 use super::packet_train::per_cent;
-use super::report::{PathFindings, TcpRow};
+use super::report::{PathFindings, TcpRow, UploadFindings};
 use super::server_limits::ServerLimit;
 
 /// What the verdict is made from.
@@ -27,6 +27,8 @@ pub struct Evidence<'a> {
     pub ranges: bool,
     /// How far this host's kernel raises a receive buffer (`tcp_rmem[2]`).
     pub tcp_rmem_max: Option<Bytes>,
+    /// The other direction.
+    pub upload: Option<&'a UploadFindings>,
     /// The file's size.
     pub size: Bytes,
 }
@@ -45,6 +47,11 @@ pub struct Verdict {
     /// How long the file takes.
     #[serde(serialize_with = "optional_seconds")]
     pub seconds: Option<Duration>,
+    /// The rate of payload that `put` will reach with one stream, where the upload was measured.
+    pub put_rate_bps: Option<Rate>,
+    /// How long a `put` of the file takes.
+    #[serde(serialize_with = "optional_seconds")]
+    pub put_seconds: Option<Duration>,
     /// How the numbers come about, a sentence each.
     pub arithmetic: Vec<String>,
     /// What to change on this host or the other, a sentence each.
@@ -111,7 +118,9 @@ pub fn conclude(evidence: &Evidence<'_>) -> Verdict {
         verdict.arithmetic.push("without ranges a file comes over one connection".to_owned());
     }
     advise_path(evidence, &mut verdict);
-    finish(evidence, verdict)
+    finish(evidence, &mut verdict);
+    forecast_put(evidence, &mut verdict);
+    verdict
 }
 
 /// Returns the rate to which something other than the path holds one connection.
@@ -144,6 +153,16 @@ fn limit_of_one(evidence: &Evidence<'_>, path: Option<Rate>, verdict: &mut Verdi
                 verdict.arithmetic.push(format!("this host's window: {window} / {rtt} = {rate} a stream"));
             }
             rate
+        }
+        ServerLimit::Ceiling { rate } => {
+            verdict.arithmetic.push(format!(
+                "the server allows measurements {rate} now, all of their clients share its ceiling: the path may hold more"
+            ));
+            verdict.advice.push(
+                "server: raise the ceiling of serve --measure=RATE, or probe when no other client does"
+                    .to_owned(),
+            );
+            None
         }
         ServerLimit::Loss => single.map(|row| row.payload_bps),
         ServerLimit::Shared | ServerLimit::Growing => None,
@@ -208,24 +227,45 @@ fn advise_path(evidence: &Evidence<'_>, verdict: &mut Verdict) {
 }
 
 /// Adds how long the file takes: ramp-up, then the rate.
-fn finish(evidence: &Evidence<'_>, mut verdict: Verdict) -> Verdict {
-    let Some(rate) = verdict.rate_bps.filter(|rate| rate.as_bits_per_sec() > 0) else { return verdict };
-    let rtt = evidence.rtt.unwrap_or_default();
-    let doublings =
-        (rate.bdp(rtt).get() as f64 / INITIAL_WINDOW / f64::from(verdict.streams)).max(1.0).log2();
+fn finish(evidence: &Evidence<'_>, verdict: &mut Verdict) {
+    let Some(rate) = verdict.rate_bps else { return };
+    let (total, ramp) = transfer_time(rate, evidence, verdict.streams);
+    verdict.arithmetic.extend(ramp);
+    verdict.seconds = total;
+}
+
+/// Adds what a `put` of the file takes: at the rate of one connection where it was steady or had losses, else at that within its bursts.
+fn forecast_put(evidence: &Evidence<'_>, verdict: &mut Verdict) {
+    let Some(upload) = evidence.upload else { return };
+    let single = upload.tcp.iter().find(|row| row.streams == 1);
+    let mtu = evidence.path.mtu.unwrap_or(Bytes::new(1500));
+    let path = upload.rate.map(|found| payload_rate(found.rate_bps, mtu).scaled(REACHED));
+    let steady =
+        single.filter(|row| row.is_flat || row.out_of_order > 0 || path.is_none()).map(|row| row.payload_bps);
+    let Some(rate) = steady.or(path) else { return };
+    let (total, arithmetic) = transfer_time(rate, evidence, 1);
+    verdict.put_rate_bps = Some(rate).filter(|_| total.is_some());
+    verdict.put_seconds = total;
+    verdict.arithmetic.extend(arithmetic.map(|line| format!("put, {line}")));
+}
+
+/// Returns how long the file takes at a rate, and the arithmetic.
+fn transfer_time(rate: Rate, evidence: &Evidence<'_>, streams: u32) -> (Option<Duration>, Option<String>) {
+    if rate.as_bits_per_sec() == 0 {
+        return (None, None);
+    }
+    let (rtt, size) = (evidence.rtt.unwrap_or_default(), evidence.size);
+    let doublings = (rate.bdp(rtt).get() as f64 / INITIAL_WINDOW / f64::from(streams)).max(1.0).log2();
     // Each round trip of slow start sends half of the next: all of it together one BDP, as the last round alone would.
     let ramp = rtt.get().mul_f64(doublings.ceil() + 1.0);
-    let total = ramp + rate.time_for(verdict.size);
-    verdict.arithmetic.push(format!(
-        "{}: {} / {rate} + {:.1} s of connecting and slow start ({:.0} round trips) = {:.1} s",
-        verdict.size,
-        verdict.size,
+    let total = ramp + rate.time_for(size);
+    let arithmetic = format!(
+        "{size}: {size} / {rate} + {:.1} s of connecting and slow start ({:.0} round trips) = {:.1} s",
         ramp.as_secs_f64(),
         doublings.ceil() + 1.0,
         total.as_secs_f64()
-    ));
-    verdict.seconds = Some(total);
-    verdict
+    );
+    (Some(total), Some(arithmetic))
 }
 
 #[cfg(test)]
@@ -260,6 +300,7 @@ mod tests {
             limit: Some(ServerLimit::Shared),
             ranges: true,
             tcp_rmem_max: Some(Bytes::gib(1)),
+            upload: None,
             size: Bytes::gib(1),
         }
     }
@@ -312,6 +353,34 @@ mod tests {
         let ceiling = loss_ceiling(Rtt::new(Duration::from_millis(100)), 0.01).unwrap().as_bits_per_sec();
         assert!((1_400_000..1_430_000).contains(&ceiling), "{ceiling}");
         assert_eq!(loss_ceiling(Rtt::default(), 0.01), None);
+    }
+
+    #[test]
+    fn ceiling_of_the_endpoint_is_not_the_paths_rate() {
+        let rate = Rate::bits_per_sec(100_000_000);
+        let (path, tcp) = (path(100), [row(1, 95)]);
+        let verdict =
+            conclude(&Evidence { limit: Some(ServerLimit::Ceiling { rate }), ..evidence(&path, &tcp) });
+        assert!(verdict.arithmetic.iter().any(|line| line.contains("allows measurements 100 Mbit/s now")));
+        assert!(verdict.advice.iter().any(|line| line.contains("--measure=RATE")), "{verdict:?}");
+    }
+
+    #[test]
+    fn put_takes_what_its_direction_holds() {
+        let (path, tcp) = (path(1000), [row(1, 940)]);
+        let rate_bps = Rate::bits_per_sec(20_000_000);
+        let rate = MeasuredRate { rate_bps, evidence: RateEvidence::TcpBursts, is_lower_bound: false };
+        let upload = UploadFindings { tcp: vec![row(1, 18)], rate: Some(rate) };
+        let verdict = conclude(&Evidence { upload: Some(&upload), ..evidence(&path, &tcp) });
+        assert_eq!(verdict.put_rate_bps, Some(Rate::bits_per_sec(18_000_000)));
+        // 1 GiB at 18 Mbit/s.
+        let seconds = verdict.put_seconds.unwrap().as_secs_f64();
+        assert!((477.0..479.0).contains(&seconds), "{seconds}");
+        let growing = UploadFindings { tcp: vec![TcpRow { is_flat: false, ..row(1, 5) }], ..upload };
+        let verdict = conclude(&Evidence { upload: Some(&growing), ..evidence(&path, &tcp) });
+        let rate = verdict.put_rate_bps.unwrap().as_bits_per_sec();
+        assert!((18_000_000..19_000_000).contains(&rate), "{rate}");
+        assert!(verdict.seconds.unwrap() < Duration::from_secs(12), "download is not affected");
     }
 
     #[test]

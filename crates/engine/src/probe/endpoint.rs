@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use longhaul_core::probe::flow_rate::ip_rate;
-use longhaul_core::probe::message::{MeasureOffer, STREAM_PATH, UDP_PATH, UdpOffer, VERSION};
+use longhaul_core::probe::message::{MEASURE_PATH, MeasureOffer, STREAM_PATH, UDP_PATH, UdpOffer, VERSION};
 use longhaul_core::probe::packet_train::{PacketTrain, UDP_HEADERS, usual_longest_delay};
 use longhaul_core::probe::report::{MeasuredQueue, MeasuredRate, RateEvidence, UdpRow};
 use longhaul_core::probe::rtt::{RttMethod, RttSummary};
@@ -25,6 +25,7 @@ use super::http::{SEVERAL, compare, flow_time, take};
 use super::sweep;
 use super::tcp_flows::{FlowPlan, FlowResult, receive};
 use super::udp_session::{ENOUGH_BUFFER, Echoes, UdpSession};
+use super::upload;
 
 /// For how long echoes are sent before the first train, and their interval.
 const ECHO_TIME: Duration = Duration::from_millis(80);
@@ -39,6 +40,8 @@ const TABLE_TIME: Duration = Duration::from_millis(25);
 const LOSS_TIME: Duration = Duration::from_millis(1500);
 /// The share of the budget that is left for a single connection.
 const ONE_SHARE: f64 = 0.6;
+/// The share of what is then left for several connections; the others are for the upload.
+const SEVERAL_SHARE: f64 = 0.6;
 /// The share of the budget's bytes for finding the queue; the others are for TCP.
 const QUEUE_SHARE: f64 = 0.45;
 /// What the answers of the endpoint have at most.
@@ -99,6 +102,12 @@ pub(super) fn measure(
 ) -> Result<(), ProbeError> {
     findings.server.measures = true;
     findings.server.tcp_wmem_max = offer.tcp_wmem_max.map(Bytes::new);
+    findings.allow(offer.allowed_bps);
+    if findings.options.upload {
+        let measured = upload::measure(findings, client, url, offer, progress);
+        ask_allowed(findings, client, url);
+        return measured;
+    }
     let (mut udp, idle) = open_udp(findings, client, url)?.unzip();
     let mut trains = TrainFindings::default();
     if let Some(session) = &mut udp {
@@ -106,6 +115,7 @@ pub(super) fn measure(
             measure_rate(findings, session, progress)
         });
     }
+    ask_allowed(findings, client, url);
     let streams = StreamPlans { url: join(url, STREAM_PATH), most: Bytes::new(offer.stream_bytes) };
     // Where trains are slower than the path, TCP alone shows it, and takes its time for that.
     let is_fast = trains.rate.is_some_and(|found| !found.is_path_limited);
@@ -135,13 +145,25 @@ pub(super) fn measure(
     }
     let one = first.unwrap_or_else(|| run_one(findings, udp.as_mut()));
     progress("TCP, several connections");
-    let together = receive(client, &streams.plan(findings, SEVERAL, 1.0));
+    let together = receive(client, &streams.plan(findings, SEVERAL, SEVERAL_SHARE));
     take(findings, &together, SEVERAL);
     compare(findings, &one, &together);
+    ask_allowed(findings, client, url);
     if findings.options.full {
         sweep::own_server(findings, client, offer, |findings| streams.plan(findings, 1, 1.0), progress)?;
     }
-    one.failure.or(together.failure).map_or(Ok(()), Err)
+    let upload = upload::measure(findings, client, url, offer, progress);
+    ask_allowed(findings, client, url);
+    one.failure.or(together.failure).map_or(upload, Err)
+}
+
+/// Asks again what the server allows: other clients may have begun to share its ceiling.
+fn ask_allowed(findings: &mut Findings<'_>, client: &Client, url: &Url) {
+    if findings.server.allowed_bps.is_some() {
+        // Its answers so far stand where it gives none now.
+        let now = request::<MeasureOffer>(client, &join(url, MEASURE_PATH));
+        findings.allow(now.ok().and_then(|offer| offer.allowed_bps));
+    }
 }
 
 /// What the search for the rate came to.
@@ -188,7 +210,7 @@ impl StreamPlans {
     }
 }
 
-fn join(url: &Url, path: &str) -> Url {
+pub(super) fn join(url: &Url, path: &str) -> Url {
     let mut url = url.clone();
     url.set_path(path);
     url.set_query(None);

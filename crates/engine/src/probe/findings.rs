@@ -5,9 +5,10 @@ use std::time::Instant;
 
 use longhaul_core::probe::flow_rate::ip_rate;
 use longhaul_core::probe::report::{
-    MeasuredRate, PathFindings, ProbeReport, RateEvidence, ServerFindings, TcpRow, UdpRow,
+    MeasuredRate, PathFindings, ProbeReport, RateEvidence, ServerFindings, TcpRow, UdpRow, UploadFindings,
 };
 use longhaul_core::probe::rtt::{RttMethod, RttSummary};
+use longhaul_core::probe::server_limits::ServerLimit;
 use longhaul_core::probe::verdict::{Evidence, Verdict, conclude};
 use longhaul_core::tune::streams::Remembered;
 use longhaul_core::units::{Bytes, Rate, Rtt};
@@ -34,6 +35,7 @@ pub(super) struct Findings<'a> {
     pub(super) path: PathFindings,
     pub(super) udp: Vec<UdpRow>,
     pub(super) tcp: Vec<TcpRow>,
+    pub(super) upload: Option<UploadFindings>,
     pub(super) server: ServerFindings,
     pub(super) missing: Vec<String>,
     /// The payload's rate within bursts of single TCP connections, the highest.
@@ -57,6 +59,7 @@ impl<'a> Findings<'a> {
             path: PathFindings::default(),
             udp: Vec::new(),
             tcp: Vec::new(),
+            upload: None,
             server: ServerFindings::default(),
             missing: Vec::new(),
             burst: None,
@@ -118,9 +121,34 @@ impl<'a> Findings<'a> {
         }
     }
 
+    /// Notes what the endpoint allows this client now.
+    pub(super) fn allow(&mut self, allowed: Option<Rate>) {
+        let known = self.server.allowed_bps;
+        self.server.allowed_bps = known.into_iter().chain(allowed).min();
+    }
+
+    /// Takes a rate near what the endpoint allows for its ceiling, not for the path's rate.
+    fn recognize_ceiling(&mut self) {
+        /// Measurements reach their share only nearly.
+        const NEAR: f64 = 0.85;
+        let Some(allowed) = self.server.allowed_bps else { return };
+        let is_near = |found: &MeasuredRate| found.rate_bps >= allowed.scaled(NEAR);
+        let upload = self.upload.as_mut().and_then(|upload| upload.rate.as_mut());
+        let rates = self.path.rate.iter_mut().chain(upload);
+        let mut is_met = false;
+        for found in rates.filter(|found| is_near(found)) {
+            found.is_lower_bound = true;
+            is_met = true;
+        }
+        if is_met {
+            self.server.limit = Some(ServerLimit::Ceiling { rate: allowed });
+        }
+    }
+
     /// Draws the conclusions, and keeps the path for `get`.
     pub(super) fn conclude(mut self, failure: Option<&ProbeError>) -> ProbeReport {
         self.choose_rate();
+        self.recognize_ceiling();
         if let Some(failure) = failure {
             self.missing.push(failure.to_string());
         }
@@ -138,6 +166,7 @@ impl<'a> Findings<'a> {
             limit: self.server.limit,
             ranges: self.server.ranges != Some(false),
             tcp_rmem_max: host::tcp_rmem_max(),
+            upload: self.upload.as_ref(),
             size: self.options.size,
         });
         self.remember(rtt, &verdict);
@@ -150,6 +179,7 @@ impl<'a> Findings<'a> {
             path: self.path,
             udp: self.udp,
             tcp: self.tcp,
+            upload: self.upload,
             server: self.server,
             missing: self.missing,
             verdict,
@@ -163,8 +193,10 @@ impl<'a> Findings<'a> {
         let (ProbeTarget::Http(url) | ProbeTarget::Ftp(url)) = self.target else { return };
         let Some(file) = &self.options.memory else { return };
         // A lower bound would hold the next transfer down.
-        let is_least =
-            |found: MeasuredRate| found.is_lower_bound && found.evidence == RateEvidence::UdpTrains;
+        let is_capped = matches!(self.server.limit, Some(ServerLimit::Ceiling { .. }));
+        let is_least = |found: MeasuredRate| {
+            is_capped || (found.is_lower_bound && found.evidence == RateEvidence::UdpTrains)
+        };
         if self.path.rate.is_some_and(is_least) {
             return;
         }

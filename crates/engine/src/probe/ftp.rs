@@ -35,6 +35,10 @@ pub(super) fn measure(
     } else {
         ask_features(findings, address)?;
     }
+    if findings.options.upload {
+        findings.miss("upload: only `longhaul serve --measure` and iperf3 servers receive measurements");
+        return Ok(());
+    }
     let source = FtpFiles { config: findings.options.client.clone(), address };
     let cancel = Cancel::new().child_until(Instant::now() + PATIENCE);
     findings.server.size = match file_size(url, &source.config, &cancel) {

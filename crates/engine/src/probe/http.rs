@@ -65,6 +65,10 @@ pub(super) fn measure(
     if let Some(offer) = endpoint::find(findings, &client, &url.join(MEASURE_PATH).unwrap_or(url.clone()))? {
         return endpoint::measure(findings, &client, &url, &offer, progress);
     }
+    if findings.options.upload {
+        findings.miss("upload: only `longhaul serve --measure` and iperf3 servers receive measurements");
+        return Ok(());
+    }
     findings.miss(
         "UDP and the path's queue and loss: only `longhaul serve --measure` and iperf3 servers answer with UDP; they would have shown what the path holds",
     );

@@ -4,10 +4,10 @@ use std::io::Read;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use longhaul_core::probe::flow_rate::payload_rate;
+use longhaul_core::probe::flow_rate::{ip_rate, payload_rate};
 use longhaul_core::probe::iperf3::{Iperf3Error, Iperf3Tcp, parse_tcp, parse_udp};
 use longhaul_core::probe::packet_train::LossShare;
-use longhaul_core::probe::report::{TcpRow, UdpRow};
+use longhaul_core::probe::report::{MeasuredRate, RateEvidence, TcpRow, UdpRow, UploadFindings};
 use longhaul_core::probe::server_limits::{ConnectionRates, find_limit};
 use longhaul_core::units::{Bytes, Rate};
 
@@ -39,7 +39,7 @@ const BUFFERS: [Bytes; 4] = [Bytes::kib(64), Bytes::kib(256), Bytes::mib(1), Byt
 const STREAMS: [u32; 3] = [2, 8, 16];
 const CONTROLS: [&str; 3] = ["cubic", "bbr", "reno"];
 
-/// Measures from the server to this host (`-R`).
+/// Measures from the server to this host (`-R`), then the other direction.
 ///
 /// # Errors
 /// [`ProbeError::Local`] where iperf3 cannot be run, [`ProbeError::Iperf3`] where it fails.
@@ -51,6 +51,9 @@ pub(super) fn measure(
 ) -> Result<(), ProbeError> {
     "iperf3".clone_into(&mut findings.server.protocol);
     let iperf3 = Iperf3 { host, port };
+    if findings.options.upload {
+        return upload(findings, &iperf3, &[1, SEVERAL], progress);
+    }
     progress("TCP, one connection");
     let one = iperf3.tcp(&[])?;
     push(findings, &one, 1, None, None);
@@ -77,9 +80,33 @@ pub(super) fn measure(
     iperf3.udp(findings, Bytes::new(largest), best.scaled(UDP_SHARE), false)?;
     iperf3.udp(findings, Bytes::new(largest), best.scaled(LOSS_SHARE), true)?;
     findings.miss("the queue: iperf3 does not tell when each packet arrived");
+    upload(findings, &iperf3, if findings.options.full { &[1, SEVERAL] } else { &[1] }, progress)?;
     if findings.options.full {
         sweep(findings, &iperf3, best, progress)?;
     }
+    Ok(())
+}
+
+/// Measures from this host to the server.
+fn upload(
+    findings: &mut Findings<'_>,
+    iperf3: &Iperf3<'_>,
+    numbers: &[u32],
+    progress: &dyn Fn(&str),
+) -> Result<(), ProbeError> {
+    let mut upload = UploadFindings::default();
+    for &streams in numbers {
+        progress("TCP upload");
+        let options = ["-P", &streams.to_string()];
+        let result = iperf3.test(TCP_SECONDS, Way::Upload, &options, parse_tcp)?;
+        let result = result.map_err(|source| iperf3.failed(source))?;
+        findings.budget.spend(result.received.bytes_in(result.time));
+        upload.tcp.push(row(&result, streams, None, None));
+    }
+    let best = upload.tcp.iter().map(|row| row.payload_bps).max().unwrap_or_default();
+    let rate_bps = ip_rate(best, findings.mtu());
+    upload.rate = Some(MeasuredRate { rate_bps, evidence: RateEvidence::TcpSteady, is_lower_bound: true });
+    findings.upload = Some(upload);
     Ok(())
 }
 
@@ -124,7 +151,11 @@ fn push(
     name: Option<&str>,
 ) {
     findings.budget.spend(result.received.bytes_in(result.time));
-    findings.tcp.push(TcpRow {
+    findings.tcp.push(row(result, streams, buffer, name));
+}
+
+fn row(result: &Iperf3Tcp, streams: u32, buffer: Option<Bytes>, name: Option<&str>) -> TcpRow {
+    TcpRow {
         streams,
         buffer,
         congestion: name.map(str::to_owned),
@@ -132,7 +163,14 @@ fn push(
         seconds: result.time,
         is_flat: true,
         out_of_order: result.retransmits.unwrap_or(0),
-    });
+    }
+}
+
+/// The direction of a test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Download,
+    Upload,
 }
 
 /// An iperf3 server.
@@ -143,7 +181,7 @@ struct Iperf3<'a> {
 
 impl Iperf3<'_> {
     fn tcp(&self, options: &[&str]) -> Result<Iperf3Tcp, ProbeError> {
-        self.test(TCP_SECONDS, options, parse_tcp)?.map_err(|source| self.failed(source))
+        self.test(TCP_SECONDS, Way::Download, options, parse_tcp)?.map_err(|source| self.failed(source))
     }
 
     /// Sends messages at `rate` of payload; for the path's loss, or as a row of the table.
@@ -156,14 +194,15 @@ impl Iperf3<'_> {
     ) -> Result<(), ProbeError> {
         let (length, bits) = (message.get().to_string(), rate.as_bits_per_sec().to_string());
         let options = ["-u", "-l", &length, "-b", &bits];
-        let found = match self.test(UDP_SECONDS, &options, |output| parse_udp(output, message))? {
-            Ok(found) => found,
-            Err(Iperf3Error::Refused(why)) => {
-                findings.miss(format!("UDP: {why}; it would have shown the path's loss and reordering"));
-                return Ok(());
-            }
-            Err(error) => return Err(self.failed(error)),
-        };
+        let found =
+            match self.test(UDP_SECONDS, Way::Download, &options, |output| parse_udp(output, message))? {
+                Ok(found) => found,
+                Err(Iperf3Error::Refused(why)) => {
+                    findings.miss(format!("UDP: {why}; it would have shown the path's loss and reordering"));
+                    return Ok(());
+                }
+                Err(error) => return Err(self.failed(error)),
+            };
         findings.budget.spend(found.sent.bytes_in(Duration::from_secs(u64::from(UDP_SECONDS))));
         if for_loss {
             findings.path.loss = Some(LossShare::new(found.packets, found.lost));
@@ -187,12 +226,13 @@ impl Iperf3<'_> {
     fn test<T>(
         &self,
         seconds: u32,
+        way: Way,
         options: &[&str],
         parse: impl Fn(&str) -> Result<T, Iperf3Error>,
     ) -> Result<Result<T, Iperf3Error>, ProbeError> {
         let mut tries = 1;
         loop {
-            let result = parse(&self.run(seconds, options)?);
+            let result = parse(&self.run(seconds, way, options)?);
             match &result {
                 Err(error) if error.is_passing() && tries < TRIES => std::thread::sleep(PAUSE * tries),
                 _ => return Ok(result),
@@ -202,10 +242,11 @@ impl Iperf3<'_> {
     }
 
     /// Runs one test; returns what iperf3 printed.
-    fn run(&self, seconds: u32, options: &[&str]) -> Result<String, ProbeError> {
+    fn run(&self, seconds: u32, way: Way, options: &[&str]) -> Result<String, ProbeError> {
         let local = |source| ProbeError::Local { what: "run iperf3 (apt install iperf3)".to_owned(), source };
         let mut child = Command::new("iperf3")
-            .args(["--client", self.host, "--port", &self.port.to_string(), "--json", "--reverse"])
+            .args(["--client", self.host, "--port", &self.port.to_string(), "--json"])
+            .args((way == Way::Download).then_some("--reverse"))
             .args(["--connect-timeout", "3000", "--time", &seconds.to_string()])
             .args(options)
             .stdin(Stdio::null())

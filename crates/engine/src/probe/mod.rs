@@ -4,7 +4,7 @@
 //!  target    host or URL -> address
 //!  rtt       handshakes, ICMP echoes
 //!  http      what the server can do; tcp_flows: bodies by number of connections
-//!  endpoint  our server's: udp_session carries trains, tcp_flows its streams
+//!  endpoint  our server's: udp_session carries trains, tcp_flows its streams, upload those to it
 //!  ftp, iperf3
 //!            -> core::probe: estimators, verdict -> path memory
 //! ```
@@ -23,6 +23,7 @@ mod sweep;
 mod target;
 mod tcp_flows;
 mod udp_session;
+mod upload;
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -41,6 +42,8 @@ pub use target::ProbeTarget;
 pub struct ProbeOptions {
     /// Sweeps too: sizes of messages and buffers, numbers of streams, congestion controls.
     pub full: bool,
+    /// The upload alone, with all of the time.
+    pub upload: bool,
     /// The size of the file that the verdict is for.
     pub size: Bytes,
     /// The HTTP client's settings.

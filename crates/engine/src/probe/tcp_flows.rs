@@ -83,7 +83,7 @@ pub(super) struct FlowPlan {
     pub(super) time: Duration,
     /// The most bytes, all connections together.
     pub(super) bytes: Bytes,
-    /// Of one connection over a path of unknown rate: it may have the bytes of so much time at the rate that it supports so far.
+    /// Of connections over a path of unknown rate: each may have the bytes of so much time at the rate that it supports so far.
     pub(super) filling: Option<Duration>,
     pub(super) rtt: Rtt,
 }
@@ -91,9 +91,11 @@ pub(super) struct FlowPlan {
 /// What came.
 #[derive(Debug, Default)]
 pub(super) struct FlowResult {
-    flows: Vec<Vec<Progress>>,
-    /// Packets that arrived out of order.
+    pub(super) flows: Vec<Vec<Progress>>,
+    /// Packets that arrived out of order; of a sender, those sent again.
     pub(super) out_of_order: u64,
+    /// What a sender had sent beyond what was acknowledged.
+    pub(super) unacknowledged: Bytes,
     /// The largest window that a connection announced.
     pub(super) window: Option<Bytes>,
     /// The path's largest packet, as the kernel takes it.
@@ -113,28 +115,42 @@ const SETTLED: Duration = Duration::from_millis(400);
 const SETTLED_RTTS: u32 = 8;
 
 /// What the threads of one measurement share.
-struct Shared {
+pub(super) struct Shared {
     started: Instant,
-    received: AtomicU64,
+    moved: AtomicU64,
     stop: AtomicBool,
+}
+
+impl Shared {
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
 }
 
 /// Receives as the plan says.
 pub(super) fn receive(source: &dyn BodySource, plan: &FlowPlan) -> FlowResult {
-    let shared =
-        Shared { started: Instant::now(), received: AtomicU64::new(0), stop: AtomicBool::new(false) };
+    together(plan, |index, shared, cancel| receive_one(source, plan, index, shared, cancel))
+}
+
+/// Runs the plan's connections, a thread each, and adds up their results.
+pub(super) fn together(
+    plan: &FlowPlan,
+    run: impl Fn(u32, &Shared, &Cancel) -> FlowResult + Sync,
+) -> FlowResult {
+    let shared = Shared { started: Instant::now(), moved: AtomicU64::new(0), stop: AtomicBool::new(false) };
     let cancel = Cancel::new().child_until(shared.started + plan.time);
     let mut result = FlowResult::default();
     std::thread::scope(|scope| {
         let flow = |index| {
-            let (shared, cancel) = (&shared, &cancel);
-            move || receive_one(source, plan, index, shared, cancel)
+            let (run, shared, cancel) = (&run, &shared, &cancel);
+            move || run(index, shared, cancel)
         };
         let threads: Vec<_> = (0..plan.streams).map(|index| scope.spawn(flow(index))).collect();
         for thread in threads {
             // A panic has been reported by its hook; the others' results stand.
             let Ok(one) = thread.join() else { continue };
             result.out_of_order += one.out_of_order;
+            result.unacknowledged += one.unacknowledged;
             result.window = result.window.max(one.window);
             result.mtu = result.mtu.or(one.mtu);
             result.flows.extend(one.flows);
@@ -158,35 +174,13 @@ fn receive_one(
         Err(error) => return FlowResult { failure: Some(error), ..result },
     };
     let mut buffer = vec![0; READ];
-    let mut progress = vec![Progress { at: shared.started.elapsed(), bytes: Bytes::ZERO }];
-    let mut latest = progress[0];
-    let (mut bytes, mut noted, mut looked, mut most) = (0, Duration::ZERO, Duration::ZERO, plan.bytes);
+    let mut watch = FlowWatch::new(plan, shared);
     while !shared.stop.load(Ordering::Relaxed) && !cancel.is_cancelled() {
         match body.read(&mut buffer) {
             Ok(Read::Data(more)) => {
-                bytes += more as u64;
-                let total = shared.received.fetch_add(more as u64, Ordering::Relaxed) + more as u64;
-                let at = shared.started.elapsed();
-                latest = Progress { at, bytes: Bytes::new(bytes) };
-                if more > 0 && (at.saturating_sub(noted) >= STEP || progress.len() == 1) {
-                    progress.push(latest);
-                    noted = at;
-                }
-                if at.saturating_sub(looked) >= LOOK {
-                    looked = at;
+                if watch.record(more as u64) {
                     let window = tcp_info::read(body.socket()).ok().and_then(|info| info.rcv_wnd());
                     result.window = result.window.max(window);
-                    let from = progress.get(1).map_or(at, |first| first.at);
-                    let settled = SETTLED.max(plan.rtt.get() * SETTLED_RTTS);
-                    if at.saturating_sub(from) >= settled && is_flat(&progress) {
-                        shared.stop.store(true, Ordering::Relaxed);
-                    }
-                    let filling =
-                        plan.filling.map(|time| supported_rate(&progress[1..], plan.rtt).bytes_in(time));
-                    most = most.max(filling.unwrap_or_default());
-                }
-                if total >= most.get() {
-                    shared.stop.store(true, Ordering::Relaxed);
                 }
             }
             Ok(Read::Idle) => {}
@@ -202,20 +196,72 @@ fn receive_one(
         result.window = result.window.max(info.rcv_wnd());
         result.mtu = info.tcpi_pmtu().map(Bytes::new);
     }
-    if progress.last().is_some_and(|last| last.bytes < latest.bytes) {
-        progress.push(latest);
-    }
-    // From the first byte of the body on; the request's round trip is not part of the rate.
-    progress.drain(..1);
-    result.flows.push(progress);
+    result.flows.push(watch.finish());
     result
 }
 
+/// Records the progress of one connection, and stops all where they have shown enough.
+pub(super) struct FlowWatch<'a> {
+    plan: &'a FlowPlan,
+    shared: &'a Shared,
+    progress: Vec<Progress>,
+    latest: Progress,
+    looked: Duration,
+    /// The most bytes, all connections together.
+    most: Bytes,
+}
+
+impl<'a> FlowWatch<'a> {
+    pub(super) fn new(plan: &'a FlowPlan, shared: &'a Shared) -> Self {
+        let latest = Progress { at: shared.started.elapsed(), bytes: Bytes::ZERO };
+        Self { plan, shared, progress: vec![latest], latest, looked: Duration::ZERO, most: plan.bytes }
+    }
+
+    /// Records so many further bytes; returns whether it has looked at the progress so far, as it does from time to time.
+    pub(super) fn record(&mut self, more: u64) -> bool {
+        let Self { plan, shared, .. } = *self;
+        let total = shared.moved.fetch_add(more, Ordering::Relaxed) + more;
+        let at = shared.started.elapsed();
+        self.latest = Progress { at, bytes: self.latest.bytes + Bytes::new(more) };
+        let noted = self.progress.last().map_or(Duration::ZERO, |last| last.at);
+        if more > 0 && (at.saturating_sub(noted) >= STEP || self.progress.len() == 1) {
+            self.progress.push(self.latest);
+        }
+        let looks = at.saturating_sub(self.looked) >= LOOK;
+        if looks {
+            self.looked = at;
+            let from = self.progress.get(1).map_or(at, |first| first.at);
+            let settled = SETTLED.max(plan.rtt.get() * SETTLED_RTTS);
+            if at.saturating_sub(from) >= settled && is_flat(&self.progress) {
+                shared.stop.store(true, Ordering::Relaxed);
+            }
+            let rate = plan.filling.map(|time| (supported_rate(&self.progress[1..], plan.rtt), time));
+            self.most = self.most.max(rate.map_or(Bytes::ZERO, |(rate, time)| rate.bytes_in(time)));
+        }
+        // What a connection of unknown rate moves until it is looked at is a hundredth of what it carries in ten seconds.
+        let first = self.progress.get(1).map_or(at, |first| first.at);
+        let is_unknown = plan.filling.is_some() && at.saturating_sub(first) < LOOK * 2;
+        if total >= self.most.get() && !is_unknown {
+            shared.stop.store(true, Ordering::Relaxed);
+        }
+        looks
+    }
+
+    /// Returns the progress from the first byte on; the request's round trip is not part of the rate.
+    pub(super) fn finish(mut self) -> Vec<Progress> {
+        if self.progress.last().is_some_and(|last| last.bytes < self.latest.bytes) {
+            self.progress.push(self.latest);
+        }
+        self.progress.drain(..1);
+        self.progress
+    }
+}
+
 impl FlowResult {
-    /// Returns the payload that came.
+    /// Returns the payload that was moved.
     pub(super) fn bytes(&self) -> Bytes {
         let all = self.flows.iter().filter_map(|flow| flow.last()).map(|last| last.bytes.get());
-        Bytes::new(all.sum())
+        Bytes::new(all.sum()) + self.unacknowledged
     }
 
     /// Returns the rate within bursts; `None` for too short a time.
@@ -290,7 +336,7 @@ mod tests {
             size: None,
             streams: 1,
             time: Duration::from_secs(8),
-            bytes: Bytes::mib(4),
+            bytes: Bytes::kib(64),
             filling: Some(Duration::from_millis(540)),
             rtt: Rtt::new(Duration::from_millis(200)),
         };

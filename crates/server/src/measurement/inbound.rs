@@ -19,22 +19,16 @@ const PIECE: Bytes = Bytes::kib(256);
 /// What is read at once where a ceiling holds: 5 ms of 100 Mbit/s.
 const PACED_PIECE: Bytes = Bytes::kib(64);
 
-/// The reply to a stream of a client.
-pub(crate) struct InboundReply {
-    pub(crate) reply: Reply,
-    /// Bytes of the body that were received.
-    pub(crate) bytes: Bytes,
-}
-
 impl Measurement {
-    /// Receives the body of a request from `client`; `ahead` bytes of it came with the head.
+    /// Receives the body of a request from `client`, of which `ahead` bytes came with the head; returns the reply, and how many bytes
+    /// were received; `None` where the client has closed the connection, as it does once it has measured enough.
     pub(crate) async fn receive(
         &self,
         request: &RequestHead,
         transport: &mut ServerTransport,
         (client, ahead): (IpAddr, usize),
-    ) -> InboundReply {
-        let refused = |reply| InboundReply { reply, bytes: Bytes::ZERO };
+    ) -> Option<(Reply, Bytes)> {
+        let refused = |reply| Some((reply, Bytes::ZERO));
         let length = match request.body() {
             RequestBody::Length(length) if length <= STREAM_BYTES => length,
             RequestBody::Length(_) => {
@@ -49,7 +43,7 @@ impl Measurement {
         let expects =
             request.header("expect").is_some_and(|value| value.eq_ignore_ascii_case("100-continue"));
         if expects && ahead == 0 && transport.write_interim(b"HTTP/1.1 100 Continue\r\n\r\n").await.is_err() {
-            return refused(Reply::text(408, "the connection failed"));
+            return None;
         }
         let deadline = Instant::now() + LONGEST;
         let mut received = length.min(Bytes::new(ahead as u64));
@@ -67,18 +61,13 @@ impl Measurement {
                     let pause = share.as_ref().map_or(Duration::ZERO, |share| share.rate().time_for(more));
                     due = due.max(Instant::now()) + pause.min(LONGEST);
                 }
-                // A client that has measured enough closes the connection.
                 Ok(_) => {
-                    return InboundReply { reply: Reply::text(400, "the body was cut"), bytes: received };
+                    tracing::debug!(%client, bytes = received.get(), "the client has measured enough");
+                    return None;
                 }
-                Err(_) => {
-                    return InboundReply {
-                        reply: Reply::text(408, "the body took too long"),
-                        bytes: received,
-                    };
-                }
+                Err(_) => return Some((Reply::text(408, "the body took too long"), received)),
             }
         }
-        InboundReply { reply: Reply::empty(ReplyHead::new(204)), bytes: received }
+        Some((Reply::empty(ReplyHead::new(204)), received))
     }
 }

@@ -34,7 +34,6 @@ use crate::context::ServerPhase;
 use crate::disks::Disk;
 use crate::reply::Reply;
 use crate::targets::without_query;
-pub(crate) use inbound::InboundReply;
 use rate_ceiling::RateCeiling;
 use stream::{StreamRequest, StreamSource};
 

@@ -34,6 +34,10 @@ pub(crate) struct ProbeArgs {
     #[arg(long)]
     full: bool,
 
+    /// Measure the upload alone, as `put` sends, with all of the time; against `longhaul serve --measure` and iperf3
+    #[arg(long, conflicts_with = "full")]
+    upload: bool,
+
     /// Tell the transfer time of a file of this size
     #[arg(long, value_name = "SIZE", default_value = "10GiB")]
     size: Bytes,
@@ -76,6 +80,7 @@ pub(crate) fn run(args: &ProbeArgs) -> ExitCode {
         }
         Ok::<_, anyhow::Error>(ProbeOptions {
             full: args.full,
+            upload: args.upload,
             size: args.size,
             client: client(args)?,
             memory: args.memory.memory(),

@@ -157,3 +157,19 @@ fn window_that_grows_on_after_a_loss_is_still_limited_by_it() {
     }
     assert_limit(&course.finding(), LimitedBy::Loss, 0.8);
 }
+
+#[test]
+fn overflow_at_the_end_of_slow_start_is_the_path() {
+    let lose = |reading: &mut Reading| {
+        queue(reading, 45);
+        reading.lost += 80;
+    };
+    let ends = |before_ms| {
+        let course = Course::at(End::Receiver, 50).slow_start(40.0);
+        let course = course.run(0.1, 48.0, |reading| queue(reading, before_ms)).run(0.1, 40.0, lose);
+        course.run(0.3, 40.0, |reading| queue(reading, 0)).run(1.0, 30.0, |_| ()).finding()
+    };
+    let (overflow, random) = (ends(22), ends(2));
+    assert!(overflow.shares.get(LimitedBy::Path) > overflow.shares.get(LimitedBy::Loss), "{overflow:?}");
+    assert!(random.shares.get(LimitedBy::Loss) > random.shares.get(LimitedBy::Path), "{random:?}");
+}

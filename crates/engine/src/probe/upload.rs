@@ -1,0 +1,175 @@
+//! The other direction: bytes sent to the measurement endpoint over TCP, and how many were acknowledged when.
+
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use longhaul_core::probe::flow_rate::ip_rate;
+use longhaul_core::probe::message::{MeasureOffer, STREAM_PATH};
+use longhaul_core::probe::report::{MeasuredRate, RateEvidence, UploadFindings};
+use longhaul_core::proto::http::Ask;
+use longhaul_core::units::{Bytes, Rate};
+use longhaul_sys::tcp_info;
+use socket2::SockRef;
+use url::Url;
+
+use crate::cancel::Cancel;
+use crate::source::http::{Client, Connection, HttpError};
+
+use super::endpoint::join;
+use super::error::ProbeError;
+use super::findings::Findings;
+use super::http::{SEVERAL, flow_time};
+use super::tcp_flows::{FlowPlan, FlowResult, FlowWatch, Shared, together};
+
+/// What is sent at least: 50 ms of 10 Mbit/s.
+const FIRST: Bytes = Bytes::kib(64);
+/// What is sent before the rate is known, where this direction alone is measured: slow start needs four flights to show one.
+const FIRST_ALONE: Bytes = Bytes::kib(256);
+/// The interval of readings of the kernel's count of acknowledged bytes.
+const READING: Duration = Duration::from_millis(1);
+/// How long the server may think before it asks for the bytes.
+const CONSENT: Duration = Duration::from_secs(2);
+/// Bytes given to the kernel at once.
+const WRITE: usize = 256 << 10;
+/// Round trips that show a rate at least: connection, request, and the first ones of slow start.
+const ROUND_TRIPS: u32 = 6;
+
+/// Measures what one connection carries to the server, and where there is time for both directions or for this one alone, what
+/// several carry.
+pub(super) fn measure(
+    findings: &mut Findings<'_>,
+    client: &Client,
+    url: &Url,
+    offer: &MeasureOffer,
+    progress: &dyn Fn(&str),
+) -> Result<(), ProbeError> {
+    if !offer.receives {
+        findings.miss("upload: the server's version receives no measurements");
+        return Ok(());
+    }
+    let rtt = findings.min_rtt();
+    if findings.budget.time_left() < rtt.get() * ROUND_TRIPS + Duration::from_millis(300) {
+        findings.miss("upload: no time was left; see --upload");
+        return Ok(());
+    }
+    let url = join(url, STREAM_PATH);
+    let mut upload = UploadFindings::default();
+    let mut burst: Option<Rate> = None;
+    let is_thorough = findings.options.upload || findings.options.full;
+    let numbers: &[u32] = if is_thorough { &[1, SEVERAL] } else { &[1] };
+    let mut failure = None;
+    for &streams in numbers {
+        progress("TCP upload");
+        // Half of the budget each, where this direction alone is measured.
+        let left = findings.budget.bytes_left();
+        let filling = left.is_none().then(|| findings.budget.filling_time(0.5));
+        let bytes = left.map_or(FIRST_ALONE, |left| left.max(FIRST));
+        let time = flow_time(rtt).min(findings.budget.time_left());
+        let plan = FlowPlan { url: url.clone(), size: None, streams, time, bytes, filling, rtt };
+        let most = Bytes::new(offer.stream_bytes);
+        let sent = together(&plan, |_, shared, cancel| send(client, &plan, most, shared, cancel));
+        findings.budget.spend(sent.bytes());
+        let row = sent.row(streams, None, None);
+        if row.payload_bps > Rate::default() {
+            upload.tcp.push(row);
+            burst = burst.max(sent.burst());
+            if filling.is_some() {
+                let supported = ip_rate(sent.supported(rtt), findings.mtu());
+                findings.budget.set_rate(supported);
+            }
+        }
+        failure = failure.or(sent.failure);
+    }
+    upload.rate = choose_rate(&upload, burst, findings.mtu());
+    if upload.tcp.is_empty() && failure.is_none() {
+        findings.miss("upload: nothing was acknowledged in the time that was left; see --upload");
+    } else {
+        findings.upload = Some(upload).filter(|upload| !upload.tcp.is_empty());
+    }
+    failure.map_or(Ok(()), Err)
+}
+
+/// Chooses the rate that the evidence supports: within bursts, or where several connections carried more, that.
+fn choose_rate(upload: &UploadFindings, burst: Option<Rate>, mtu: Bytes) -> Option<MeasuredRate> {
+    let steady = upload.tcp.iter().map(|row| row.payload_bps).max()?;
+    let burst = burst.filter(|burst| *burst >= steady);
+    let evidence = if burst.is_some() { RateEvidence::TcpBursts } else { RateEvidence::TcpSteady };
+    let rate_bps = ip_rate(burst.unwrap_or(steady), mtu);
+    // What losses have held down is no burst at the path's rate.
+    let had_losses = upload.tcp.iter().any(|row| row.out_of_order > 0 && !row.is_flat);
+    Some(MeasuredRate { rate_bps, evidence, is_lower_bound: burst.is_none() || had_losses })
+}
+
+/// Sends over one connection until all together have shown enough.
+fn send(client: &Client, plan: &FlowPlan, most: Bytes, shared: &Shared, cancel: &Cancel) -> FlowResult {
+    match open(client, plan, most, cancel) {
+        Ok(Some(connection)) => fill(connection, plan, shared, cancel),
+        Ok(None) | Err(ProbeError::Http(HttpError::Cancelled)) => FlowResult::default(),
+        Err(error) => FlowResult { failure: Some(error), ..FlowResult::default() },
+    }
+}
+
+/// Connects, and requests to send; `None` where the server has not consented in time.
+fn open(
+    client: &Client,
+    plan: &FlowPlan,
+    most: Bytes,
+    cancel: &Cancel,
+) -> Result<Option<Connection>, ProbeError> {
+    let mut target = client.target(&plan.url)?;
+    let mut connection = client.connect(&mut target, cancel)?;
+    connection.send(Ask::Put(most))?;
+    if connection.await_continue(CONSENT)? {
+        return Ok(Some(connection));
+    }
+    let head = connection.read_head()?;
+    connection.check_status(&head)?;
+    Ok(None)
+}
+
+/// Fills the connection, and records what is acknowledged.
+fn fill(mut connection: Connection, plan: &FlowPlan, shared: &Shared, cancel: &Cancel) -> FlowResult {
+    let mut result = FlowResult::default();
+    let Ok(socket) = connection.socket().try_clone() else { return result };
+    let acknowledged =
+        || tcp_info::read(&socket).ok().and_then(|info| info.bytes_acked()).unwrap_or_default();
+    let (before, mut seen) = (acknowledged(), Bytes::ZERO);
+    let mut watch = FlowWatch::new(plan, shared);
+    let is_over = || shared.is_stopped() || cancel.is_cancelled();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| write(&mut connection, &is_over));
+        while !is_over() && !writer.is_finished() {
+            let now = acknowledged().saturating_sub(before);
+            watch.record(now.saturating_sub(seen).get());
+            seen = now;
+            std::thread::sleep(READING);
+        }
+        // What is queued is not sent any more, and the writer's wait ends.
+        let _ = SockRef::from(&socket).set_linger(Some(Duration::ZERO));
+    });
+    if let Ok(info) = tcp_info::read(&socket) {
+        let sent = info.tcpi_bytes_sent().map_or(Bytes::ZERO, Bytes::new);
+        result.unacknowledged = sent.saturating_sub(before + seen);
+        result.out_of_order = info.tcpi_total_retrans().unwrap_or(0);
+        result.mtu = info.tcpi_pmtu().map(Bytes::new);
+    }
+    result.flows.push(watch.finish());
+    result
+}
+
+/// Writes until the measurement is over or the connection fails; a failure shows as an end of acknowledgements.
+fn write(connection: &mut Connection, is_over: &dyn Fn() -> bool) {
+    let bytes = vec![0x5a; WRITE];
+    let mut pending = bytes.as_slice();
+    while !is_over() {
+        match connection.send_body(&mut pending) {
+            Ok(true) => pending = &bytes,
+            Ok(false) => {}
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(error) => {
+                tracing::debug!("the upload of a measurement ended: {error}");
+                return;
+            }
+        }
+    }
+}
