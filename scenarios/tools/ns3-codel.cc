@@ -36,7 +36,8 @@ int main(int argc, char **argv) {
     ApplicationContainer sender = client.Install(nodes.Get(0));
     sender.Start(Seconds(1));
     sender.Stop(Seconds(1 + seconds));
-    Simulator::Stop(Seconds(3 + seconds));
+    // Until the queue is empty.
+    Simulator::Stop(Seconds(61 + seconds));
     Simulator::Run();
     std::printf("{\"ns3_dropped\": %u}\n", queues.Get(0)->GetStats().nTotalDroppedPackets);
     Simulator::Destroy();

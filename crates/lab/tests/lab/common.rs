@@ -63,7 +63,7 @@ pub(crate) fn measure_while_keeping_up(spec: &PathSpec, measure: impl Fn(&Lab) -
         let Some(lab) = lab(spec.clone()) else { return };
         let Err(failure) = measure(&lab) else { return };
         let stats = lab.stats().unwrap();
-        let excuses = stats.infidelities(&spec);
+        let excuses = stats.infidelities(spec);
         assert!(!excuses.is_empty(), "{failure}, and the machine kept up: {stats}");
         failures.push(format!("{failure}: {}", excuses.join("; ")));
     }

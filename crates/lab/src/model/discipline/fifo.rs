@@ -7,7 +7,7 @@ use super::{Discipline, PacketList, QueuedPacket};
 #[derive(Debug)]
 enum Policy {
     DropTail(DropTail),
-    Red(Red),
+    Red(Box<Red>),
 }
 
 /// One queue in order of arrival.
@@ -31,7 +31,11 @@ impl FifoQueue {
 
     /// Makes a queue under RED, which marks packets that take marks (RFC 3168) where it would drop others early.
     pub fn red(red: Red) -> Self {
-        Self { policy: Policy::Red(red), packets: PacketList::default(), empty_since: Some(Time::START) }
+        Self {
+            policy: Policy::Red(Box::new(red)),
+            packets: PacketList::default(),
+            empty_since: Some(Time::START),
+        }
     }
 }
 

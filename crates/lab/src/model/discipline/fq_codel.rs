@@ -70,7 +70,7 @@ impl FqCodelQueue {
         self.total.bytes = self.total.bytes - packet.size;
     }
 
-    /// Drops from the head of the longest queue, so that the flow which fills the queue pays, and learns of it early.
+    /// Drops from the head of the longest queue, so that the flow which fills the queue loses packets, and its sender sees that early.
     fn drop_from_longest(&mut self, dropped: &mut Vec<QueuedPacket>) {
         let longest = self.flows.iter_mut().max_by_key(|flow| flow.packets.bytes());
         if let Some(packet) = longest.and_then(|flow| flow.packets.pop()) {
