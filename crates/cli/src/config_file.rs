@@ -222,9 +222,17 @@ impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.value {
             Value::Flag(is_set) => write!(f, "{is_set}"),
-            Value::Text(text) => write!(f, "{}", toml::Value::from(text.as_str())),
+            Value::Text(text) => f.write_str(&as_toml(text)),
             Value::Several(texts) => write!(f, "{}", toml::Value::from(texts.clone())),
         }
+    }
+}
+
+/// Writes a value of the command line as TOML: a number, or else a text.
+pub(crate) fn as_toml(text: &str) -> String {
+    match text.parse::<i64>() {
+        Ok(number) if number.to_string() == text => text.to_owned(),
+        _ => toml::Value::from(text).to_string(),
     }
 }
 

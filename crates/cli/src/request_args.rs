@@ -45,12 +45,13 @@ impl RequestArgs {
     /// A header that cannot be sent, or a file without cookies.
     pub(crate) fn applied(&self, config: ClientConfig) -> anyhow::Result<ClientConfig> {
         let referer = self.referer.as_ref().map(|url| HeaderField::new("Referer", url)).transpose()?;
-        let cookies: Vec<_> =
-            self.cookie.iter().filter(|text| text.contains('=')).map(String::as_str).collect();
+        // A request has one Cookie header at most (RFC 6265, section 5.4).
+        let (cookies, own): (Vec<_>, Vec<_>) = self.header.iter().partition(|header| header.is("cookie"));
+        let given = self.cookie.iter().map(String::as_str).filter(|text| text.contains('='));
+        let cookies: Vec<_> = cookies.into_iter().map(HeaderField::value).chain(given).collect();
         let cookies = (!cookies.is_empty()).then(|| HeaderField::new("Cookie", &cookies.join("; ")));
-        let own = self.header.iter().cloned();
         Ok(ClientConfig {
-            headers: own.chain(referer).chain(cookies.transpose()?).collect(),
+            headers: own.into_iter().cloned().chain(referer).chain(cookies.transpose()?).collect(),
             cookies: self.jar()?.map(Arc::new),
             user_agent: self.user_agent.clone().unwrap_or(config.user_agent),
             ..config

@@ -159,7 +159,7 @@ mod tests {
             assert_eq!(find(&list, path), Ok(checksum), "{path}");
         }
         assert_eq!(find(&list, "x"), Err(ChecksumListError::Missing("x".into())));
-        for none in ["", "\n", "<html>404</html>", "abc  name", sha256.as_str(), &format!("{sha256}  ")] {
+        for none in ["", "\n", "<html>404</html>", "abc  name", &sha256, &format!("{sha256}  ")] {
             assert_eq!(find(none, "name"), Err(ChecksumListError::Empty), "{none}");
         }
     }

@@ -10,6 +10,7 @@ mod files;
 mod gridftp;
 mod heads;
 mod listing;
+mod lists;
 mod native_messaging;
 mod probe;
 
@@ -19,6 +20,7 @@ pub use files::{journal, metalink, netrc, record, scenario, tcp_info};
 pub use gridftp::{gridftp_block, gridftp_facts, gridftp_passive, gridftp_reply};
 pub use heads::{content_range, disposition, link_and_digest, request_head, response_head};
 pub use listing::listing;
+pub use lists::{checksum_list, cookies};
 pub use native_messaging::native_messaging;
 pub use probe::{capture, iperf3, measurement};
 
@@ -29,8 +31,10 @@ pub type Entry = fn(&[u8]);
 pub const ENTRIES: &[(&str, Entry)] = &[
     ("aria2_rpc", aria2_rpc),
     ("capture", capture),
+    ("checksum_list", checksum_list),
     ("chunked", chunked),
     ("content_range", content_range),
+    ("cookies", cookies),
     ("disposition", disposition),
     ("gridftp_block", gridftp_block),
     ("gridftp_facts", gridftp_facts),

@@ -17,10 +17,9 @@ pub struct LocalTime {
 /// # Errors
 /// EOVERFLOW for a year that does not fit.
 pub fn local_time(unix: i64) -> io::Result<LocalTime> {
-    let time: libc::time_t = unix;
     let mut parts = MaybeUninit::<libc::tm>::uninit();
     // SAFETY: both pointers are valid for the call, which writes the whole of `parts` unless it returns null.
-    let done = unsafe { libc::localtime_r(&raw const time, parts.as_mut_ptr()) };
+    let done = unsafe { libc::localtime_r(&raw const unix, parts.as_mut_ptr()) };
     if done.is_null() {
         return Err(io::Error::last_os_error());
     }

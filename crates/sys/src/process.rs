@@ -216,9 +216,11 @@ fn time(value: libc::timeval) -> Duration {
 /// # Errors
 /// EPERM without CAP_SYS_NICE; EINVAL where the priority is out of bounds.
 pub fn schedule_real_time(priority: u8) -> io::Result<()> {
-    let parameters = libc::sched_param { sched_priority: priority.into() };
-    // SAFETY: the pointer is to a live sched_param; 0 names the calling thread.
-    if unsafe { libc::sched_setscheduler(0, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, &parameters) } < 0 {
+    // The kernel's sched_param is one int. musl's function of the name refuses every call.
+    let priority = libc::c_int::from(priority);
+    let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: the pointer is to a live int; 0 names the calling thread.
+    if unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const priority) } < 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(())

@@ -50,7 +50,7 @@ impl Tun {
         }
         request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as c_short;
         // SAFETY: the descriptor is open and TUNSETIFF reads and writes one ifreq, which lives here.
-        if unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &mut request) } < 0 {
+        if unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF as _, &mut request) } < 0 {
             return Err(io::Error::last_os_error());
         }
 
@@ -86,7 +86,8 @@ impl Tun {
 
 fn set_offload(fd: &OwnedFd, flags: libc::c_uint) -> io::Result<()> {
     // SAFETY: the descriptor is open and TUNSETOFFLOAD takes its flags by value.
-    let refused = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(flags)) } < 0;
+    let refused =
+        unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD as _, libc::c_ulong::from(flags)) } < 0;
     if refused { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 

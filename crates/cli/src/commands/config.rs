@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{ArgAction, Args, Command, CommandFactory};
 
 use crate::cli::Cli;
-use crate::config_file::{self, COMMANDS, ConfigFile};
+use crate::config_file::{self, COMMANDS, ConfigFile, as_toml};
 use crate::say;
 
 /// Whose options to show.
@@ -49,7 +49,7 @@ fn show(command: &Command, file: &ConfigFile, all: bool) {
         let defaults = arg.get_default_values();
         let default = match (arg.get_action(), defaults) {
             (ArgAction::SetTrue, _) => Some("false".to_owned()),
-            (_, [value]) => Some(toml::Value::from(value.to_string_lossy().as_ref()).to_string()),
+            (_, [value]) => Some(as_toml(&value.to_string_lossy())),
             _ => None,
         };
         match default {

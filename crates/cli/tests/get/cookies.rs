@@ -44,8 +44,9 @@ fn each_server_of_a_redirect_gets_its_own_cookies() {
 fn cookies_of_the_command_line_stay_with_the_first_server() {
     let last = Server::of(File::new(content(1000, 81)));
     let first = redirecting(&last.url("/f"));
-    get().args(["-b", "a=b", "--cookie", "c=d; e=f", &first.url("/f")]).run().ok();
-    assert_eq!((cookie(&first).as_deref(), cookie(&last)), (Some("a=b; c=d; e=f"), None));
+    get().args(["-b", "a=b", "--cookie", "c=d; e=f", "-H", "cookie: g=h", &first.url("/f")]).run().ok();
+    assert_eq!((cookie(&first).as_deref(), cookie(&last)), (Some("g=h; a=b; c=d; e=f"), None));
+    assert_eq!(first.asks()[0].head.to_ascii_lowercase().matches("\ncookie:").count(), 1);
     let first = redirecting(&last.url("/f"));
     get().args(["-H", "Cookie: a=b", &first.url("/f")]).run().ok();
     assert_eq!((cookie(&first).as_deref(), cookie(&last)), (Some("a=b"), None));

@@ -99,6 +99,7 @@ fn stream_refuses_what_it_cannot_do() {
         (vec!["--json"], "--json"),
         (vec!["--streams", "4"], "--streams"),
         (vec!["--verify", "disk"], "--verify disk"),
+        (vec!["--if-newer"], "--if-newer"),
         (vec!["-r"], "one file"),
     ] {
         let ended = get().args(["-o", "-", &url]).args(&args).run().fails(64, &["stdout", word]);

@@ -341,7 +341,7 @@ fn client(args: &GetArgs, several: bool) -> anyhow::Result<ClientConfig> {
         }
     }
     let urls = args.sources.iter().filter_map(Operand::url).chain(&args.mirror);
-    urls.clone().map(|url| args.transfer.check_cleartext_login(url)).collect::<Result<(), _>>()?;
+    urls.clone().try_for_each(|url| args.transfer.check_cleartext_login(url))?;
     let mut client = args.transfer.client()?;
     TransferArgs::warn_of_unused_proxy(&client, urls);
     if args.transfer.pace != Pace::Auto && !client.headers.iter().any(|header| header.is(PACE_HEADER)) {

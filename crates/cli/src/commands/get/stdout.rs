@@ -24,6 +24,9 @@ pub(super) fn output(args: &GetArgs, files: usize) -> anyhow::Result<Option<Outp
     if files != 1 || args.input.is_some() || args.recursive {
         bail!("-o - takes one file: two on stdout could not be told apart");
     }
+    if args.if_newer {
+        bail!("--if-newer compares with a file; stdout is none");
+    }
     if args.transfer.json {
         bail!("--json and -o - both need stdout: write the file elsewhere");
     }
