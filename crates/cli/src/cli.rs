@@ -31,7 +31,7 @@ pub(crate) enum Command {
     #[command(override_usage = "longhaul put [OPTIONS] <PATH>... <URL>")]
     Put(Box<put::PutArgs>),
     /// Serve a directory over HTTP or HTTPS, made for large files
-    Serve(serve::ServeArgs),
+    Serve(Box<serve::ServeArgs>),
     /// Run a queue of transfers in the background, with a dashboard for the browser
     Agent(agent::AgentArgs),
     /// Add transfers to the queue in the background, and steer them
