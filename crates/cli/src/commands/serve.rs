@@ -161,7 +161,7 @@ pub(crate) struct ServeArgs {
 }
 
 /// Serves until told to stop.
-pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: Box<ServeArgs>) -> anyhow::Result<ExitCode> {
     if let Some(record) = args.record.file().filter(|record| is_below(record, &args.directory)) {
         say::error(format_args!(
             "the record {} would be served to everybody: name a file outside {}",
