@@ -1,11 +1,12 @@
 //! Where the agent keeps its files.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use longhaul_engine::user_state;
+use longhaul_sys::atomic_file;
 use rustix::process::geteuid;
 
 /// The directories of one agent.
@@ -121,11 +122,7 @@ pub(crate) fn kept_secret(path: &Path, fresh: impl FnOnce() -> Vec<u8>) -> io::R
         Err(error) => return Err(error),
     }
     let secret = fresh();
-    let written = path.with_extension("new");
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&written)?;
-    file.write_all(&secret)?;
-    file.sync_all()?;
-    std::fs::rename(&written, path)?;
+    atomic_file::replace(path, &secret, 0o600)?;
     if let Some(directory) = path.parent() {
         File::open(directory)?.sync_all()?;
     }

@@ -1,7 +1,7 @@
 //! What is known of paths from earlier transfers: a small file of the user's.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use longhaul_core::tune::pace::HeldRate;
 use longhaul_core::tune::streams::Remembered;
 use longhaul_core::units::{Bytes, Rate, Rtt};
+use longhaul_sys::atomic_file;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -239,7 +240,8 @@ pub fn keep(file: &Path, path: KnownPath) -> Result<(), MemoryError> {
     paths.truncate(MOST);
     let written = serde_json::to_vec_pretty(&Document { version: VERSION, paths })
         .map_err(io::Error::from)
-        .and_then(|text| replace(file, &text));
+        // The servers that a user fetches from are no other user's business.
+        .and_then(|text| atomic_file::replace(file, &text, 0o600));
     written.map_err(|source| MemoryError::Write { path: file.to_owned(), source })
 }
 
@@ -272,19 +274,6 @@ fn beside(file: &Path, suffix: &str) -> PathBuf {
     let mut name = file.file_name().unwrap_or_default().to_owned();
     name.push(suffix);
     parent(file).join(name)
-}
-
-/// Replaces the file in one step: a reader finds the old content or the new.
-fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
-    let fresh = beside(file, &format!(".{}~", std::process::id()));
-    let write = || {
-        // The servers that a user fetches from are no other user's business.
-        let mut open = File::options().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
-        open.write_all(text)?;
-        open.sync_all()?;
-        fs::rename(&fresh, file)
-    };
-    write().inspect_err(|_| drop(fs::remove_file(&fresh)))
 }
 
 fn now() -> u64 {

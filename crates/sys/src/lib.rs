@@ -2,6 +2,7 @@
 //!
 //! What `rustix` or `socket2` already offer safely is not wrapped again.
 
+pub mod atomic_file;
 pub mod cachestat;
 pub mod chunk;
 pub mod datagram_batch;

@@ -1,28 +1,22 @@
-//! Replaces files of results atomically: a reader sees the old or the new content, never a part.
+//! Replaces and removes files of results.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use longhaul_sys::atomic_file;
 
 use crate::error::LabError;
 
 /// Replaces a file's content atomically; after an error or a crash the old content remains.
 pub(super) fn replace(path: &Path, content: &[u8]) -> Result<(), LabError> {
-    let unfinished = unfinished(path);
-    let write = || -> io::Result<()> {
-        let mut file = File::create(&unfinished)?;
-        file.write_all(content)?;
-        file.sync_data()?;
-        fs::rename(&unfinished, path)
-    };
-    write().map_err(|cause| LabError::Write { path: path.to_owned(), cause })
+    atomic_file::replace(path, content, 0o666)
+        .map_err(|cause| LabError::Write { path: path.to_owned(), cause })
 }
 
-/// Returns the path of the new content until it is complete.
-pub(super) fn unfinished(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".part");
-    name.into()
+/// Removes what replacements of a file that were cut short have left.
+pub(super) fn remove_unfinished(path: &Path) -> Result<(), LabError> {
+    atomic_file::remove_unfinished(path).map_err(|cause| LabError::Write { path: path.to_owned(), cause })
 }
 
 /// Removes a file, if it exists.

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::error::LabError;
 
-use super::atomic_file::{remove, unfinished};
+use super::atomic_file::{remove, remove_unfinished};
 use super::plan::Execution;
 use super::plot::Plot;
 use super::runner::ExecutionPhase;
@@ -104,8 +104,9 @@ impl Output {
     pub(super) fn clear_all(&self) -> Result<(), LabError> {
         let logs = [ExecutionPhase::Prepare, ExecutionPhase::Cleanup].map(|phase| self.log_path(phase));
         let tables = [self.csv(), self.summary(), self.plots_page(), self.records_page()];
-        let unfinished = [self.results(), self.csv(), self.summary()].map(|path| unfinished(&path));
-        logs.iter().chain(&tables).chain(&unfinished).try_for_each(|path| remove(path))?;
+        logs.iter().chain(&tables).try_for_each(|path| remove(path))?;
+        let replaced = [self.results(), self.csv(), self.summary()];
+        replaced.iter().try_for_each(|path| remove_unfinished(path))?;
         let directory = self.directory.join(RUNS);
         let failed = |cause: io::Error| LabError::Read { path: directory.clone(), cause };
         for entry in fs::read_dir(&directory).map_err(failed)? {

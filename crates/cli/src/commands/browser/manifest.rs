@@ -4,11 +4,10 @@
 //! refuses one that has Chromium's key as well.
 
 use std::fs;
-use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use longhaul_sys::atomic_file;
 use serde_json::{Value, json};
 
 use super::browsers::{self, Family};
@@ -62,13 +61,7 @@ pub(super) fn is_our_extension(arguments: &[String]) -> bool {
 pub(super) fn write(path: &Path, content: &[u8], mode: u32) -> anyhow::Result<()> {
     let folder = path.parent().context("a file without a folder")?;
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let fresh = path.with_extension("new");
-    let written = fs::File::create(&fresh).and_then(|mut file| {
-        file.set_permissions(fs::Permissions::from_mode(mode))?;
-        file.write_all(content)?;
-        fs::rename(&fresh, path)
-    });
-    written.with_context(|| format!("cannot write {}", path.display()))
+    atomic_file::replace(path, content, mode).with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[cfg(test)]

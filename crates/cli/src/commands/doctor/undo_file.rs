@@ -1,10 +1,10 @@
 //! The values from before `--fix`: a small file of the user's state.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
+use longhaul_sys::atomic_file;
 use serde::{Deserialize, Serialize};
 
 use super::Failure;
@@ -76,18 +76,8 @@ pub(super) fn write(file: &Path, settings: &[SavedSetting]) -> Result<(), Failur
     }
     let document = Document { version: VERSION, settings: settings.to_vec() };
     let text = serde_json::to_vec_pretty(&document).map_err(|error| failed(error.into()))?;
-    let fresh = file.with_extension(format!("json.{}~", std::process::id()));
-    let replace = || {
-        fs::create_dir_all(file.parent().unwrap_or(Path::new(".")))?;
-        let mut open = File::options().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
-        open.write_all(&text)?;
-        open.sync_all()?;
-        fs::rename(&fresh, file)
-    };
-    replace().map_err(|error| {
-        let _ = fs::remove_file(&fresh);
-        failed(error)
-    })
+    fs::create_dir_all(file.parent().unwrap_or(Path::new("."))).map_err(failed)?;
+    atomic_file::replace(file, &text, 0o600).map_err(failed)
 }
 
 /// Adds a change. Of a setting that was changed before, and is still as it was then, the first old value is kept.

@@ -205,10 +205,7 @@ fn fresh_removes_all_that_was_written() {
         directory.path(),
         &["first.svg", "second.png", "plots.html", "records.html", "results.csv", "summary.md", "mine.svg"],
     );
-    draw(
-        directory.path(),
-        &["summary.md.part", "runs/prepare.log", "runs/cleanup.log", "runs/one-1-far.log"],
-    );
+    draw(directory.path(), &["summary.md.12~", "runs/prepare.log", "runs/cleanup.log", "runs/one-1-far.log"]);
     Results::new(&scenario(SCENARIO, &[])).discard(&output).unwrap();
     assert_eq!(listed(directory.path()), ["mine.svg", "runs"]);
     assert!(listed(&directory.path().join("runs")).is_empty());

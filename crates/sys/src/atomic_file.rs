@@ -1,0 +1,92 @@
+//! Replaces small files atomically.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// The end of the name of a file that is not complete.
+const UNFINISHED: &str = "~";
+
+/// Replaces a file's content in one step, or makes the file; it has `mode` then, less the process's umask.
+///
+/// A reader finds the old content or the new one, never a part, also after a crash, and after an error the old one.
+///
+/// # Errors
+/// What the kernel says.
+pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    let fresh = fresh(path);
+    let write = || -> io::Result<()> {
+        let mut file = File::options().write(true).create(true).truncate(true).mode(mode).open(&fresh)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&fresh, path)
+    };
+    write().inspect_err(|_| drop(fs::remove_file(&fresh)))
+}
+
+/// Removes what replacements of a file that were cut short have left beside it.
+///
+/// # Errors
+/// What the kernel says.
+pub fn remove_unfinished(path: &Path) -> io::Result<()> {
+    let mut start = path.file_name().unwrap_or_default().to_os_string();
+    start.push(".");
+    for entry in fs::read_dir(parent(path))? {
+        let entry = entry?;
+        let (name, start) = (entry.file_name().into_encoded_bytes(), start.as_encoded_bytes());
+        let middle = name.strip_prefix(start).and_then(|rest| rest.strip_suffix(UNFINISHED.as_bytes()));
+        if middle.is_some_and(|middle| !middle.is_empty() && middle.iter().all(u8::is_ascii_digit)) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns a path in the same directory that no other process writes to: "name.PID~".
+fn fresh(path: &Path) -> PathBuf {
+    let mut name: OsString = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}{UNFINISHED}", std::process::id()));
+    parent(path).join(name)
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn content_and_mode_are_replaced_and_nothing_is_left_beside() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        for (content, mode) in [("first", 0o644), ("second", 0o600)] {
+            replace(&path, content.as_bytes(), mode).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), content);
+            assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, mode);
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn an_error_keeps_the_old_file_and_what_a_crash_leaves_can_be_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        fs::create_dir(&path).unwrap();
+        assert!(replace(&path, b"new", 0o600).is_err(), "a directory is not replaced");
+        assert!(path.is_dir());
+        for name in ["file.12~", "file.x~", "file.~", "other.12~"] {
+            fs::write(dir.path().join(name), "").unwrap();
+        }
+        remove_unfinished(&path).unwrap();
+        let mut left: Vec<_> =
+            fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["file", "file.x~", "file.~", "other.12~"]);
+    }
+}
