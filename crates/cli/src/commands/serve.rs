@@ -17,9 +17,10 @@ use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_scope::record::schema::Side;
 use longhaul_server::{
-    Config, Limits, MeasureConfig, Metrics, ServeError, Server, Stopper, Telemetry, TlsFiles, Token, Tokens,
-    WIDE_MODE,
+    Config, Confined, Limits, MeasureConfig, Metrics, ServeError, Server, Stopper, Telemetry, TlsFiles,
+    Token, Tokens, WIDE_MODE,
 };
+use longhaul_sys::user::become_user;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -155,6 +156,10 @@ pub(crate) struct ServeArgs {
     )]
     connections_per_client: Option<u32>,
 
+    /// Become this user once the sockets are bound; for a server that root starts
+    #[arg(long, value_name = "USER")]
+    run_as: Option<String>,
+
     /// Give transfers under way this long to finish when told to stop, as 30s
     #[arg(long, value_name = "TIME", default_value = "30s", help_heading = "Limits")]
     grace: Rtt,
@@ -172,6 +177,10 @@ pub(crate) fn run(args: Box<ServeArgs>) -> anyhow::Result<ExitCode> {
     }
     if args.pace == Pace::Off && args.initial_window != InitialWindow::Off {
         say::error("--initial-window needs a pace, or the window would leave as one burst: drop --pace off");
+        return Ok(exit::USAGE.into());
+    }
+    if args.run_as.is_some() && args.initial_window != InitialWindow::Off {
+        say::error("--initial-window needs CAP_NET_ADMIN, which --run-as gives up: drop one of them");
         return Ok(exit::USAGE.into());
     }
     let guarded = args.writable || args.measure.is_some() || args.require_token;
@@ -195,6 +204,14 @@ pub(crate) fn run(args: Box<ServeArgs>) -> anyhow::Result<ExitCode> {
             return Ok(exit_code(&error).into());
         }
     };
+    if let Some(user) = &args.run_as
+        && let Err(error) = become_user(user)
+    {
+        say::error(format_args!(
+            "cannot run as {user}: {error}; start as root, and name a user of this host"
+        ));
+        return Ok(exit::NO_PERMISSION.into());
+    }
     // Not before: no record is begun for a server that cannot start.
     let what = std::path::absolute(&args.directory).unwrap_or_else(|_| args.directory.clone());
     let recorder = args.record.begin(Side::Serve, &what.to_string_lossy())?.map(Arc::new);
@@ -203,12 +220,34 @@ pub(crate) fn run(args: Box<ServeArgs>) -> anyhow::Result<ExitCode> {
         let job = JobTag::new(JobId::new(1), &format!("{scheme}://{address}/"));
         server.observe(Telemetry { job, observer: recorder.clone(), sample: args.record.interval() });
     }
+    // The recorder's thread, and this one, which ends the record, are not confined to the served files.
+    let served = std::thread::scope(|threads| threads.spawn(|| serve(server, &args)).join());
+    let ended = served.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    // A record that is cut off is no failed server.
+    if let Some(Err(error)) = recorder.map(|recorder| recorder.finish()) {
+        tracing::error!("{error}");
+    }
+    ended.map(|()| ExitCode::SUCCESS)
+}
+
+/// Serves with threads that can open only what they need.
+fn serve(server: Server, args: &ServeArgs) -> anyhow::Result<()> {
+    match server.confinement().apply() {
+        Ok(Confined::ToServedFiles) => {}
+        Ok(Confined::CapabilitiesOnly) => {
+            tracing::debug!(
+                "this kernel has no Landlock: only the checks of names keep files outside from being opened"
+            );
+        }
+        Err(error) => tracing::warn!(%error, "the server keeps privileges that it does not need"),
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .max_blocking_threads(DISK_THREADS)
         .build()
         .context("starting the server's threads")?;
     let (interrupt, terminate) = signals(&runtime).context("catching SIGINT and SIGTERM")?;
+    let scheme = if args.tls_cert.is_some() { "https" } else { "http" };
     for address in server.addresses() {
         let reach = if address.ip().is_loopback() { " (this host only; see --listen)" } else { "" };
         say::line(format_args!("serving {} at {scheme}://{address}/{reach}", args.directory.display()));
@@ -225,11 +264,7 @@ pub(crate) fn run(args: Box<ServeArgs>) -> anyhow::Result<ExitCode> {
     }
     // A thread that waits for a disk that hangs is not waited for.
     runtime.shutdown_background();
-    // A record that is cut off is no failed server.
-    if let Some(Err(error)) = recorder.map(|recorder| recorder.finish()) {
-        tracing::error!("{error}");
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Returns whether a file lies below a directory, or would once it is made.

@@ -1,9 +1,11 @@
-//! `serve --require-token` and `--allow-cleartext`: `get` and curl against it.
+//! Tokens and privileges of `serve` as a process: `get` and curl against it.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use crate::uploads::Place;
+use crate::uploads::{Place, ask};
 use crate::{BIN, Serve};
 
 #[test]
@@ -69,4 +71,61 @@ fn token_in_clear_from_another_host_is_refused_unless_allowed() {
     assert!(refused.ends_with(" 201\n"), "on loopback nobody listens: {refused}");
     assert!(!place.dir.path().join("10.9.9.1").exists());
     assert_eq!(run("--allow-cleartext").unwrap(), " 201\n 204\n");
+}
+
+/// Returns the fields of /proc/PID/task/TID/status of a thread that serves.
+fn status_of_a_worker(server: &Serve) -> String {
+    let tasks = format!("/proc/{}/task", server.child.id());
+    let mut threads = fs::read_dir(tasks).unwrap().map(|entry| entry.unwrap().path());
+    let worker = threads.find(|task| fs::read_to_string(task.join("comm")).unwrap().starts_with("tokio"));
+    fs::read_to_string(worker.unwrap().join("status")).unwrap()
+}
+
+#[test]
+fn threads_that_serve_have_given_up_privileges_and_still_read_changed_tokens() {
+    let place = Place::new();
+    let tokens = place.token().with_file_name("tokens");
+    let write = |token: &str| {
+        let text = format!("[[token]]\nname = \"a\"\ntoken = \"{token}\"\nrights = [\"write\"]\n");
+        let fresh = tokens.with_extension("fresh");
+        fs::write(&fresh, text).unwrap();
+        fs::set_permissions(&fresh, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::rename(fresh, &tokens).unwrap();
+    };
+    write("first");
+    let server =
+        Serve::start(crate::serve(place.dir.path(), &["--writable", "--tokens", tokens.to_str().unwrap()]));
+    let status = status_of_a_worker(&server);
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        u64::from_str_radix(line.trim(), 16).unwrap()
+    };
+    // DAC_OVERRIDE, DAC_READ_SEARCH and FOWNER.
+    assert_eq!(field("CapPrm:") & !0b1110, 0, "{status}");
+    assert_eq!(field("CapEff:"), field("CapPrm:"), "{status}");
+    write("s3cret");
+    let until = Instant::now() + Duration::from_secs(10);
+    while ask(server.address, "PUT /f", "Content-Length: 1\r\n", b"x").0 == 401 {
+        assert!(Instant::now() < until, "the changed tokens are not read");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn server_becomes_another_user() {
+    if !rustix::process::geteuid().is_root() {
+        assert!(std::env::var_os("CI").is_none(), "only root can become another user");
+        println!("skipped: only root can become another user");
+        return;
+    }
+    let place = Place::new();
+    fs::write(place.dir.path().join("f"), "content").unwrap();
+    fs::set_permissions(place.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let server = Serve::start(crate::serve(place.dir.path(), &["--run-as", "nobody"]));
+    assert!(crate::get(server.address, "/f").ends_with("content"));
+    let status = status_of_a_worker(&server);
+    let uid = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap();
+    assert!(uid.split_whitespace().all(|uid| uid == "65534"), "{status}");
+    let output = crate::serve(place.dir.path(), &["--run-as", "no-such-user-here"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(77));
 }
