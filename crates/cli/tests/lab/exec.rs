@@ -115,6 +115,10 @@ fn explains_what_it_cannot_do() {
         (&["--cross-flows", "65"], "cross_flows: 65 are above 64"),
         (&["--ack-compression", "2s"], "ack_compression: 2000 ms is above one second"),
         (&["--hosts", "big"], "'big' is not one of stock, tuned"),
+        (
+            &["--pcap", "one.pcap", "--pcap-server", "./one.pcap"],
+            "pcap-server: ./one.pcap is the client's capture, too",
+        ),
     ] {
         let output = exec(options, "true").output().unwrap();
         let error = text(&output.stderr);
