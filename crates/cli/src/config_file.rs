@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use longhaul_lab::NO_CONFIG;
 use thiserror::Error;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -269,7 +270,7 @@ pub(crate) fn with_config(words: Vec<OsString>, program: &Command) -> Result<Vec
         return Ok(words);
     };
     let (Some(path), Some(command)) = (user_path(), program.find_subcommand(name)) else { return Ok(words) };
-    if given.get_flag("no_config") {
+    if given.get_flag("no_config") || std::env::var_os(NO_CONFIG).is_some_and(|set| !set.is_empty()) {
         return Ok(words);
     }
     let set = ConfigFile::read(path, program)?.words(command, given);

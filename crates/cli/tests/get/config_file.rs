@@ -29,6 +29,19 @@ fn options_of_the_file_hold_where_the_command_line_has_none() {
 }
 
 #[test]
+fn variable_goes_without_the_file() {
+    let server = Server::of(File::new(content(1000, 105)));
+    let run = get().args([&server.url("/f")]);
+    configure(&run, "user-agent = 'home'\n");
+    let run = run.env("LONGHAUL_NO_CONFIG", "1");
+    run.run().ok();
+    run.again(["-o", "g", &server.url("/f")]).env("LONGHAUL_NO_CONFIG", "").run().ok();
+    let asks = server.asks();
+    assert!(asks[0].field("user-agent").unwrap().starts_with("longhaul/"), "{asks:?}");
+    assert_eq!(asks[1].field("user-agent"), Some("home"));
+}
+
+#[test]
 fn file_of_xdg_config_home_is_the_one_that_counts() {
     let server = Server::of(File::new(content(1000, 101)));
     let run = get().args([&server.url("/f")]);

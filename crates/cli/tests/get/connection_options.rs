@@ -228,10 +228,11 @@ fn max_time_ends_the_command_resumably() {
             std::thread::sleep(std::time::Duration::from_secs(30));
         }
     });
-    let run = get().args(["--max-time", "1500ms", "--streams", "1", &slow.url("/f")]);
+    let run = get().args(["--max-time", "1500ms", "--json", "--streams", "1", &slow.url("/f")]);
     let ended = run.run();
     assert!(ended.time < std::time::Duration::from_secs(10), "{ended:?}");
-    ended.fails(75, &["--max-time is over"]);
+    let ended = ended.fails(75, &["--max-time is over"]);
+    assert_eq!(ended.json().last().unwrap()["exit_code"], 75);
     slow.mend(File::new(bytes.clone()));
     let run = run.again(["--max-time", "30s", "--json", &slow.url("/f")]);
     let ended = run.run().ok();
