@@ -93,6 +93,11 @@ impl LoginArgs {
             }
             (None, None) => None,
         };
+        if let Some(file) = &self.netrc_file {
+            // The usual one may be missing, a named one may not.
+            std::fs::metadata(file)
+                .with_context(|| format!("cannot read the logins in {}", file.display()))?;
+        }
         Ok(ClientConfig {
             credentials,
             netrc: self.netrc_file.clone().or_else(|| config.netrc.clone()),

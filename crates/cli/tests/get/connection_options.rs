@@ -194,6 +194,13 @@ fn login_does_not_go_in_clear_beyond_loopback() {
 }
 
 #[test]
+fn named_netrc_that_is_missing_is_an_error() {
+    let server = Server::of(File::new(content(1000, 130)));
+    get().args(["--netrc-file", "nosuch", &server.url("/f")]).run().fails(66, &["nosuch"]);
+    assert!(server.asks().is_empty());
+}
+
+#[test]
 fn login_of_netrc_does_not_go_in_clear_beyond_loopback() {
     let server = private();
     let port = server.address.port();
