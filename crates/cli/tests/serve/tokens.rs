@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -73,6 +74,17 @@ fn token_in_clear_from_another_host_is_refused_unless_allowed() {
     assert_eq!(run("--allow-cleartext").unwrap(), " 201\n 204\n");
 }
 
+/// Returns the fields of /proc/PID/task/TID/status of every thread that does not end meanwhile.
+fn statuses(server: &Serve) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", server.child.id())).unwrap();
+    tasks.filter_map(|task| fs::read_to_string(task.unwrap().path().join("status")).ok()).collect()
+}
+
+fn capabilities(status: &str, name: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    u64::from_str_radix(line.trim(), 16).unwrap()
+}
+
 /// Returns the fields of /proc/PID/task/TID/status of a thread that serves.
 fn status_of_a_worker(server: &Serve) -> String {
     let tasks = format!("/proc/{}/task", server.child.id());
@@ -93,22 +105,31 @@ fn threads_that_serve_have_given_up_privileges_and_still_read_changed_tokens() {
         fs::rename(fresh, &tokens).unwrap();
     };
     write("first");
+    let record = tokens.with_extension("jsonl");
+    let [tokens, record] = [&tokens, &record].map(|path| path.to_str().unwrap());
     let server =
-        Serve::start(crate::serve(place.dir.path(), &["--writable", "--tokens", tokens.to_str().unwrap()]));
-    let status = status_of_a_worker(&server);
-    let field = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-        u64::from_str_radix(line.trim(), 16).unwrap()
-    };
-    // DAC_OVERRIDE, DAC_READ_SEARCH and FOWNER.
-    assert_eq!(field("CapPrm:") & !0b1110, 0, "{status}");
-    assert_eq!(field("CapEff:"), field("CapPrm:"), "{status}");
+        Serve::start(crate::serve(place.dir.path(), &["--writable", "--tokens", tokens, "--record", record]));
     write("s3cret");
     let until = Instant::now() + Duration::from_secs(10);
     while ask(server.address, "PUT /f", "Content-Length: 1\r\n", b"x").0 == 401 {
         assert!(Instant::now() < until, "the changed tokens are not read");
         std::thread::sleep(Duration::from_millis(50));
     }
+    assert_eq!(fs::read(place.dir.path().join("f")).unwrap(), b"x");
+    // The upload has started further threads.
+    let statuses = statuses(&server);
+    assert!(statuses.len() > 4, "{statuses:?}");
+    for status in statuses {
+        // DAC_OVERRIDE, DAC_READ_SEARCH and FOWNER.
+        for name in ["CapPrm:", "CapEff:", "CapInh:"] {
+            assert_eq!(capabilities(&status, name) & !0b1110, 0, "{status}");
+        }
+    }
+    server.signal(rustix::process::Signal::TERM);
+    let (code, log) = server.end();
+    assert!(code == Some(0) && log.contains("status=201"), "{code:?} {log}");
+    let events = crate::lines(Path::new(record));
+    assert!(events.len() > 2, "{events:?}");
 }
 
 #[test]
@@ -126,6 +147,10 @@ fn server_becomes_another_user() {
     let status = status_of_a_worker(&server);
     let uid = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap();
     assert!(uid.split_whitespace().all(|uid| uid == "65534"), "{status}");
+    for status in statuses(&server) {
+        assert_eq!(capabilities(&status, "CapPrm:"), 0, "{status}");
+        assert!(status.contains("\nUid:\t65534\t65534\t65534\t65534\n"), "{status}");
+    }
     let output = crate::serve(place.dir.path(), &["--run-as", "no-such-user-here"]).output().unwrap();
     assert_eq!(output.status.code(), Some(77));
 }

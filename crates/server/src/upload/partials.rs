@@ -134,7 +134,9 @@ impl PartialUploads {
 
     /// Counts a partial file again, whose lock the caller still holds.
     pub(super) fn restore(&self, part: &Path, known: Option<KnownPart>) {
-        known.into_iter().for_each(|known| drop(self.lock().parts.insert(part.to_owned(), known)));
+        if let Some(known) = known {
+            self.lock().parts.insert(part.to_owned(), known);
+        }
     }
 
     /// Removes a partial file, whose space is free then.
