@@ -133,6 +133,42 @@ fn threads_that_serve_have_given_up_privileges_and_still_read_changed_tokens() {
 }
 
 #[test]
+fn renewed_certificate_is_read_by_a_confined_server() {
+    let place = Place::new();
+    let beside = place.token().parent().unwrap().join("tls");
+    fs::create_dir(&beside).unwrap();
+    fs::write(place.dir.path().join("f"), "content").unwrap();
+    let at = |name: &str| beside.join(name).to_str().unwrap().to_owned();
+    // Each replaces the files by a rename, and is its own authority.
+    let renew = |trusted: &str| {
+        let names = vec!["127.0.0.1".to_owned()];
+        let certified = rcgen::generate_simple_self_signed(names).unwrap();
+        fs::write(at(trusted), certified.cert.pem()).unwrap();
+        fs::write(at("fresh.key"), certified.signing_key.serialize_pem()).unwrap();
+        fs::copy(at(trusted), at("fresh.pem")).unwrap();
+        fs::rename(at("fresh.key"), at("server.key")).unwrap();
+        fs::rename(at("fresh.pem"), at("server.pem")).unwrap();
+    };
+    renew("first");
+    let server = Serve::start(crate::serve(
+        place.dir.path(),
+        &["--tls-cert", &at("server.pem"), "--tls-key", &at("server.key")],
+    ));
+    let get = |trusted: &str| {
+        let mut curl = Command::new("curl");
+        curl.args(["-s", "--noproxy", "*", "--cacert", &at(trusted)]);
+        curl.arg(format!("https://{}/f", server.address)).output().unwrap().stdout
+    };
+    assert_eq!(get("first"), b"content");
+    renew("second");
+    let until = Instant::now() + Duration::from_secs(10);
+    while get("second") != b"content" {
+        assert!(Instant::now() < until, "the renewed certificate is not read");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
 fn server_becomes_another_user() {
     if !rustix::process::geteuid().is_root() {
         assert!(std::env::var_os("CI").is_none(), "only root can become another user");
