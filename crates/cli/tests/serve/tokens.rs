@@ -1,7 +1,7 @@
 //! Tokens and privileges of `serve` as a process: `get` and curl against it.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -85,31 +85,27 @@ fn capabilities(status: &str, name: &str) -> u64 {
     u64::from_str_radix(line.trim(), 16).unwrap()
 }
 
-/// Returns the fields of /proc/PID/task/TID/status of a thread that serves.
-fn status_of_a_worker(server: &Serve) -> String {
-    let tasks = format!("/proc/{}/task", server.child.id());
-    let mut threads = fs::read_dir(tasks).unwrap().map(|entry| entry.unwrap().path());
-    let worker = threads.find(|task| fs::read_to_string(task.join("comm")).unwrap().starts_with("tokio"));
-    fs::read_to_string(worker.unwrap().join("status")).unwrap()
+/// Replaces a file of tokens, as editors do, by one of the directory's owner.
+fn replace_tokens(tokens: &Path, token: &str) {
+    let text = format!("[[token]]\nname = \"a\"\ntoken = \"{token}\"\nrights = [\"write\"]\n");
+    let fresh = tokens.with_extension("fresh");
+    let owner = fs::metadata(tokens.parent().unwrap()).unwrap();
+    fs::write(&fresh, text).unwrap();
+    fs::set_permissions(&fresh, fs::Permissions::from_mode(0o600)).unwrap();
+    chown(&fresh, Some(owner.uid()), Some(owner.gid())).unwrap();
+    fs::rename(fresh, tokens).unwrap();
 }
 
-#[test]
-fn threads_that_serve_have_given_up_privileges_and_still_read_changed_tokens() {
-    let place = Place::new();
+/// Uploads once the tokens are changed; then ends the server, whose log and record must tell of it. Returns the status of each
+/// thread before the end.
+fn upload_with_changed_tokens(place: &Place, args: &[&str]) -> Vec<String> {
     let tokens = place.token().with_file_name("tokens");
-    let write = |token: &str| {
-        let text = format!("[[token]]\nname = \"a\"\ntoken = \"{token}\"\nrights = [\"write\"]\n");
-        let fresh = tokens.with_extension("fresh");
-        fs::write(&fresh, text).unwrap();
-        fs::set_permissions(&fresh, fs::Permissions::from_mode(0o600)).unwrap();
-        fs::rename(fresh, &tokens).unwrap();
-    };
-    write("first");
+    replace_tokens(&tokens, "first");
     let record = tokens.with_extension("jsonl");
-    let [tokens, record] = [&tokens, &record].map(|path| path.to_str().unwrap());
-    let server =
-        Serve::start(crate::serve(place.dir.path(), &["--writable", "--tokens", tokens, "--record", record]));
-    write("s3cret");
+    let mut command = crate::serve(place.dir.path(), args);
+    command.arg("--writable").arg("--tokens").arg(&tokens).arg("--record").arg(&record);
+    let server = Serve::start(command);
+    replace_tokens(&tokens, "s3cret");
     let until = Instant::now() + Duration::from_secs(10);
     while ask(server.address, "PUT /f", "Content-Length: 1\r\n", b"x").0 == 401 {
         assert!(Instant::now() < until, "the changed tokens are not read");
@@ -119,17 +115,22 @@ fn threads_that_serve_have_given_up_privileges_and_still_read_changed_tokens() {
     // The upload has started further threads.
     let statuses = statuses(&server);
     assert!(statuses.len() > 4, "{statuses:?}");
-    for status in statuses {
+    server.signal(rustix::process::Signal::TERM);
+    let (code, log) = server.end();
+    assert!(code == Some(0) && log.contains("status=201"), "{code:?} {log}");
+    let events = crate::lines(&record);
+    assert!(events.len() > 2, "{events:?}");
+    statuses
+}
+
+#[test]
+fn every_thread_gives_up_privileges_and_changed_tokens_are_still_read() {
+    for status in upload_with_changed_tokens(&Place::new(), &[]) {
         // DAC_OVERRIDE, DAC_READ_SEARCH and FOWNER.
         for name in ["CapPrm:", "CapEff:", "CapInh:"] {
             assert_eq!(capabilities(&status, name) & !0b1110, 0, "{status}");
         }
     }
-    server.signal(rustix::process::Signal::TERM);
-    let (code, log) = server.end();
-    assert!(code == Some(0) && log.contains("status=201"), "{code:?} {log}");
-    let events = crate::lines(Path::new(record));
-    assert!(events.len() > 2, "{events:?}");
 }
 
 #[test]
@@ -180,10 +181,15 @@ fn server_becomes_another_user() {
     fs::set_permissions(place.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let server = Serve::start(crate::serve(place.dir.path(), &["--run-as", "nobody"]));
     assert!(crate::get(server.address, "/f").ends_with("content"));
-    let status = status_of_a_worker(&server);
-    let uid = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap();
-    assert!(uid.split_whitespace().all(|uid| uid == "65534"), "{status}");
-    for status in statuses(&server) {
+    drop(server);
+    fs::remove_file(place.dir.path().join("f")).unwrap();
+    let token_place = place.token().parent().unwrap().to_owned();
+    for directory in [place.dir.path(), &token_place] {
+        chown(directory, Some(65534), Some(65534)).unwrap();
+    }
+    let statuses = upload_with_changed_tokens(&place, &["--run-as", "nobody"]);
+    assert_eq!(fs::metadata(place.dir.path().join("f")).unwrap().uid(), 65534);
+    for status in statuses {
         assert_eq!(capabilities(&status, "CapPrm:"), 0, "{status}");
         assert!(status.contains("\nUid:\t65534\t65534\t65534\t65534\n"), "{status}");
     }
