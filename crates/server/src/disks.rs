@@ -80,7 +80,7 @@ pub(crate) enum Lent<T> {
     /// The wait has ended, and the place is held again.
     Waited(T),
     /// Too many threads wait already: the place is still held, and nothing was waited for.
-    NotLent,
+    Crowded,
     /// Another operation has the place now: this one must end.
     Lost,
 }
@@ -88,7 +88,7 @@ pub(crate) enum Lent<T> {
 impl DiskPlace {
     /// Runs `wait`, which needs no disk, while other operations may have the place.
     pub(crate) fn lend<T>(&mut self, wait: impl FnOnce() -> T) -> Lent<T> {
-        let Ok(waiting) = self.waits.try_acquire() else { return Lent::NotLent };
+        let Ok(waiting) = self.waits.try_acquire() else { return Lent::Crowded };
         self.permit = None;
         let outcome = wait();
         drop(waiting);
@@ -319,7 +319,7 @@ mod tests {
         let waits = Arc::new(Semaphore::new(1));
         let disk = Disk::new(Duration::from_secs(5), &waits, false);
         let held = Arc::clone(&waits).acquire_owned().await.unwrap();
-        assert_eq!(disk.run_in_place(|place| place.lend(|| 5)).await.ok(), Some(Lent::NotLent));
+        assert_eq!(disk.run_in_place(|place| place.lend(|| 5)).await.ok(), Some(Lent::Crowded));
         drop(held);
         assert_eq!(disk.run_in_place(|place| place.lend(|| 5)).await.ok(), Some(Lent::Waited(5)));
         let operations = Arc::clone(&disk.operations);

@@ -255,7 +255,7 @@ fn take_turns(stream: &TcpStream, outgoing: &mut Outgoing, place: &mut DiskPlace
             Turn::Done => return Ok(Turn::Done),
             Turn::Blocked => match place.lend(|| becomes_writable(stream, &SOCKET_WAIT)) {
                 Lent::Waited(true) => {}
-                Lent::Waited(false) | Lent::NotLent => break,
+                Lent::Waited(false) | Lent::Crowded => break,
                 Lent::Lost => {
                     clear_readiness(stream);
                     return Ok(Turn::Blocked);
