@@ -1,11 +1,42 @@
 //! A server's log leaves through a thread of its own: whoever reads it slowly, or not at all, delays no client.
 
-use std::io;
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use longhaul_server::keep_file_capabilities;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 
 /// How many lines wait for a slow reader; further ones are dropped and counted.
 const LINES: usize = 4096;
+
+/// Whether the process has become the user that it stays. Before, all its threads need the capabilities for that change: the C
+/// library ends a process of which some threads change their user and others fail.
+static USER_IS_FINAL: AtomicBool = AtomicBool::new(false);
+
+/// Lets the thread of the log give up its capabilities, before its next line.
+pub(crate) fn drop_privileges() {
+    USER_IS_FINAL.store(true, Ordering::Relaxed);
+}
+
+/// Writes to stderr, in the thread of the log.
+struct LogWriter {
+    has_privileges: bool,
+}
+
+impl Write for LogWriter {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if self.has_privileges && USER_IS_FINAL.load(Ordering::Relaxed) {
+            // Refused, the thread keeps them: a line about that would be written here.
+            let _ = keep_file_capabilities();
+            self.has_privileges = false;
+        }
+        io::stderr().write(line)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
 
 /// Keeps the thread; dropping it waits about a second at most for the lines not yet written.
 pub(crate) struct LogThread {
@@ -19,7 +50,7 @@ pub(crate) fn start() -> (NonBlocking, LogThread) {
         .lossy(true)
         .buffered_lines_limit(LINES)
         .thread_name("log")
-        .finish(io::stderr());
+        .finish(LogWriter { has_privileges: true });
     let counter = writer.error_counter();
     (writer, LogThread { guard: Some(guard), counter })
 }

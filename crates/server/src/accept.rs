@@ -85,7 +85,7 @@ async fn refuse(mut stream: TcpStream, encrypted: bool, _permit: OwnedSemaphoreP
         while stream.read(&mut unread).await? > 0 {}
         Ok::<_, std::io::Error>(())
     };
-    // A peer that has gone cannot be told.
+    // Fails where the peer has closed the connection, which needs no answer then.
     let _ = timeout(REFUSAL_TIMEOUT, refusal).await;
 }
 

@@ -18,6 +18,40 @@ const KNOWN: ABI = ABI::V7;
 /// What the server reads besides files: its own descriptors, the mount table, TCP's settings, counters of memory and of interfaces.
 const SYSTEM: [&str; 4] = ["/proc", "/sys/class/net", "/sys/fs/cgroup", "/dev/urandom"];
 
+/// Capabilities for files of other users.
+const FOR_FILES: CapabilitySet =
+    CapabilitySet::DAC_READ_SEARCH.union(CapabilitySet::DAC_OVERRIDE).union(CapabilitySet::FOWNER);
+
+/// Gives up all capabilities of the calling thread, and of those that it starts, but the ones for files of other users.
+///
+/// # Errors
+/// What the kernel says.
+pub fn keep_file_capabilities() -> io::Result<()> {
+    keep_capabilities(FOR_FILES)
+}
+
+/// Runs `start` in a thread that has only capabilities for files of other users; the threads that it starts have no others either.
+pub fn with_file_capabilities<T: Send>(start: impl FnOnce() -> T + Send) -> T {
+    let run = || {
+        if let Err(error) = keep_file_capabilities() {
+            tracing::warn!(%error, "a thread keeps capabilities that it does not need");
+        }
+        start()
+    };
+    let outcome = std::thread::scope(|threads| threads.spawn(run).join());
+    outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn keep_capabilities(needed: CapabilitySet) -> io::Result<()> {
+    let held = capabilities(None)?;
+    let sets = CapabilitySets {
+        effective: held.effective & needed,
+        permitted: held.permitted & needed,
+        inheritable: CapabilitySet::empty(),
+    };
+    Ok(set_capabilities(None, sets)?)
+}
+
 /// What a server needs once it listens.
 #[derive(Debug, Clone)]
 pub struct Confinement {
@@ -31,8 +65,10 @@ pub struct Confinement {
 /// What a confined thread could give up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Confined {
-    /// Files elsewhere cannot be opened.
+    /// Files elsewhere cannot be opened, and no TCP socket can be bound or connected.
     ToServedFiles,
+    /// The kernel enforces only some of the rules: those for files, and not all that later kernels have.
+    Partially,
     /// The kernel has no Landlock: only capabilities are given up.
     CapabilitiesOnly,
 }
@@ -51,7 +87,8 @@ impl Confinement {
         let status = self.restrict_files().map_err(io::Error::other)?;
         Ok(match status.ruleset {
             RulesetStatus::NotEnforced => Confined::CapabilitiesOnly,
-            RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => Confined::ToServedFiles,
+            RulesetStatus::PartiallyEnforced => Confined::Partially,
+            RulesetStatus::FullyEnforced => Confined::ToServedFiles,
         })
     }
 
@@ -59,23 +96,18 @@ impl Confinement {
     fn drop_capabilities(&self) -> io::Result<()> {
         let mut needed = CapabilitySet::DAC_READ_SEARCH;
         if self.is_writable {
-            needed |= CapabilitySet::DAC_OVERRIDE | CapabilitySet::FOWNER;
+            needed |= FOR_FILES;
         }
         if self.changes_network {
             needed |= CapabilitySet::NET_ADMIN;
         }
-        let held = capabilities(None)?;
-        let sets = CapabilitySets {
-            effective: held.effective & needed,
-            permitted: held.permitted & needed,
-            inheritable: CapabilitySet::empty(),
-        };
-        Ok(set_capabilities(None, sets)?)
+        keep_capabilities(needed)
     }
 
     fn restrict_files(&self) -> Result<RestrictionStatus, RulesetError> {
         let (read, all) = (AccessFs::from_read(KNOWN) & !AccessFs::Execute, AccessFs::from_all(KNOWN));
         let served = if self.is_writable { all & !AccessFs::Execute } else { read };
+        let renewed = self.renewed.iter().flat_map(|file| places(file));
         Ruleset::default()
             .handle_access(all)?
             // The sockets are bound already, and the server connects to none.
@@ -83,7 +115,7 @@ impl Confinement {
             .scope(Scope::from_all(KNOWN))?
             .create()?
             .add_rules(path_beneath_rules([&self.root], served))?
-            .add_rules(path_beneath_rules(self.renewed.iter().flat_map(|file| places(file)), read))?
+            .add_rules(path_beneath_rules(renewed, AccessFs::ReadFile))?
             .add_rules(path_beneath_rules(SYSTEM, read))?
             .restrict_self()
     }
@@ -104,11 +136,13 @@ mod tests {
     use std::fs::{self, File};
     use std::io::ErrorKind;
 
+    use landlock::{CompatLevel, Compatible};
+
     use super::*;
 
     /// Runs `test` in a thread that is confined; `None` where the kernel has no Landlock.
     fn confined<T: Send>(confinement: &Confinement, test: impl FnOnce() -> T + Send) -> Option<T> {
-        let run = || matches!(confinement.apply().unwrap(), Confined::ToServedFiles).then(test);
+        let run = || (confinement.apply().unwrap() != Confined::CapabilitiesOnly).then(test);
         let outcome = std::thread::scope(|threads| threads.spawn(run).join().unwrap());
         if outcome.is_none() {
             println!("skipped: this kernel has no Landlock");
@@ -125,6 +159,9 @@ mod tests {
         std::os::unix::fs::symlink(elsewhere.path().join("f"), served.path().join("out")).unwrap();
         let renewed = vec![beside.path().join("f")];
         let confinement = Confinement::new(served.path(), false, renewed, false);
+        // Rules for TCP sockets need ABI 4 (Linux 6.7).
+        let network = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+        let has_network_rules = network.handle_access(AccessNet::from_all(KNOWN)).is_ok();
         let test = || {
             assert_eq!(fs::read(served.path().join("f")).unwrap(), b"content");
             // A renewal replaces the file.
@@ -140,8 +177,11 @@ mod tests {
             // A thread that this one starts is confined too.
             let started = std::thread::spawn(|| File::open("/etc/passwd").is_err());
             assert!(started.join().unwrap());
-            let connected = std::net::TcpStream::connect("127.0.0.1:9");
-            assert_eq!(connected.unwrap_err().kind(), ErrorKind::PermissionDenied);
+            assert!(refused(File::open(beside.path())), "only its files are read");
+            if has_network_rules {
+                let connected = std::net::TcpStream::connect("127.0.0.1:9");
+                assert_eq!(connected.unwrap_err().kind(), ErrorKind::PermissionDenied);
+            }
         };
         let _ = confined(&confinement, test);
     }
@@ -156,9 +196,7 @@ mod tests {
             fs::rename(served.path().join("a"), served.path().join("d/b")).unwrap();
             fs::remove_file(served.path().join("d/b")).unwrap();
             let left = capabilities(None).unwrap().permitted;
-            let may_stay =
-                CapabilitySet::DAC_READ_SEARCH | CapabilitySet::DAC_OVERRIDE | CapabilitySet::FOWNER;
-            assert!(may_stay.contains(left), "{left:?}");
+            assert!(FOR_FILES.contains(left), "{left:?}");
         };
         let _ = confined(&confinement, test);
     }

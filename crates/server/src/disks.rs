@@ -74,16 +74,26 @@ pub(crate) struct DiskPlace {
     waits: Arc<Semaphore>,
 }
 
+/// What became of a place that was to be lent.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Lent<T> {
+    /// The wait has ended, and the place is held again.
+    Waited(T),
+    /// Too many threads wait already: the place is still held, and nothing was waited for.
+    Crowded,
+    /// Another operation has the place now: this one must end.
+    Lost,
+}
+
 impl DiskPlace {
-    /// Runs `wait`, which needs no disk, while other operations may have the place. Returns `None` where too many threads wait, or
-    /// the place is taken afterwards: the operation must end then.
-    pub(crate) fn lend<T>(&mut self, wait: impl FnOnce() -> T) -> Option<T> {
-        let waiting = self.waits.try_acquire().ok()?;
+    /// Runs `wait`, which needs no disk, while other operations may have the place.
+    pub(crate) fn lend<T>(&mut self, wait: impl FnOnce() -> T) -> Lent<T> {
+        let Ok(waiting) = self.waits.try_acquire() else { return Lent::Crowded };
         self.permit = None;
         let outcome = wait();
         drop(waiting);
         self.permit = Arc::clone(&self.operations).try_acquire_owned().ok();
-        self.permit.as_ref().map(|_| outcome)
+        if self.permit.is_some() { Lent::Waited(outcome) } else { Lent::Lost }
     }
 }
 
@@ -209,6 +219,11 @@ impl Disk {
         Self::new(DEADLINE, &Arc::new(Semaphore::new(SOCKET_WAITS)), false)
     }
 
+    /// Returns whether both are one file system.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.operations, &other.operations)
+    }
+
     /// Returns whether what the kernel has cached of it is found without waiting.
     pub(crate) fn is_local(&self) -> bool {
         self.is_local
@@ -297,6 +312,24 @@ mod tests {
         for waiting in waiting {
             assert!(waiting.await.is_ok());
         }
+    }
+
+    #[tokio::test]
+    async fn place_is_kept_where_too_many_wait_and_lost_where_another_has_it() {
+        let waits = Arc::new(Semaphore::new(1));
+        let disk = Disk::new(Duration::from_secs(5), &waits, false);
+        let held = Arc::clone(&waits).acquire_owned().await.unwrap();
+        assert_eq!(disk.run_in_place(|place| place.lend(|| 5)).await.ok(), Some(Lent::Crowded));
+        drop(held);
+        assert_eq!(disk.run_in_place(|place| place.lend(|| 5)).await.ok(), Some(Lent::Waited(5)));
+        let operations = Arc::clone(&disk.operations);
+        let take_all = move |place: &mut DiskPlace| {
+            let mut taken = Vec::new();
+            place.lend(|| {
+                taken.extend(std::iter::from_fn(|| Arc::clone(&operations).try_acquire_owned().ok()));
+            })
+        };
+        assert_eq!(disk.run_in_place(take_all).await.ok(), Some(Lent::Lost));
     }
 
     #[tokio::test]

@@ -52,7 +52,7 @@ mod upload;
 
 pub use access::{Token, TokenError, Tokens, WIDE_MODE};
 pub use config::{Config, Limits, MeasureConfig, Metrics, TlsFiles};
-pub use confinement::{Confined, Confinement};
+pub use confinement::{Confined, Confinement, keep_file_capabilities, with_file_capabilities};
 pub use error::ServeError;
 pub use server::{Server, ServerOutcome, Stopper};
 pub use telemetry::Telemetry;

@@ -52,7 +52,7 @@ impl Root {
         self.open_found(looked, below)
     }
 
-    /// The same for a path whose names are all in the kernel's cache, without links; `None` where they are not.
+    /// Opens the file or directory at `names` where all of them are in the kernel's cache, without links; `None` where they are not.
     pub(crate) fn find_cached(&self, names: &[Vec<u8>]) -> Option<Found> {
         let below = join(names);
         let looked = self.resolve(&below, ResolveFlags::NO_SYMLINKS | ResolveFlags::CACHED).ok()?;

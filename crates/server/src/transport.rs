@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::server::TlsStream;
 
 use crate::Limits;
-use crate::disks::{Disk, DiskError, DiskPlace};
+use crate::disks::{Disk, DiskError, DiskPlace, Lent};
 use crate::listen::MAX_UNSENT;
 use crate::stall_detector::StallDetector;
 
@@ -250,23 +250,36 @@ fn sends_at_once(outgoing: &Outgoing, disk: Option<&Disk>) -> bool {
 /// While the socket is full, the place is lent to other replies.
 fn take_turns(stream: &TcpStream, outgoing: &mut Outgoing, place: &mut DiskPlace) -> Result<Turn, SendError> {
     let end = std::time::Instant::now() + BLOCKING_TURN;
-    let poll_socket = || {
-        let mut sockets = [PollFd::new(stream, PollFlags::OUT)];
-        matches!(poll(&mut sockets, Some(&SOCKET_WAIT)), Ok(1..))
-    };
-    let mut ready = || place.lend(poll_socket);
     while std::time::Instant::now() < end {
         match outgoing.turn(stream)? {
             Turn::Done => return Ok(Turn::Done),
-            Turn::Blocked => match ready() {
-                Some(true) => {}
-                Some(false) => break,
-                None => return Ok(Turn::Blocked),
+            Turn::Blocked => match place.lend(|| becomes_writable(stream, &SOCKET_WAIT)) {
+                Lent::Waited(true) => {}
+                Lent::Waited(false) | Lent::Crowded => break,
+                Lent::Lost => {
+                    clear_readiness(stream);
+                    return Ok(Turn::Blocked);
+                }
             },
             Turn::More => {}
         }
     }
     take_turn(stream, outgoing)
+}
+
+fn becomes_writable(stream: &TcpStream, within: &Timespec) -> bool {
+    let mut sockets = [PollFd::new(stream, PollFlags::OUT)];
+    matches!(poll(&mut sockets, Some(within)), Ok(1..))
+}
+
+/// Clears the runtime's readiness where the socket is full, so that `writable` waits; sends nothing.
+fn clear_readiness(stream: &TcpStream) {
+    const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let cleared = stream.try_io(Interest::WRITABLE, || match becomes_writable(stream, &NOW) {
+        true => Ok(()),
+        false => Err(io::ErrorKind::WouldBlock.into()),
+    });
+    drop(cleared);
 }
 
 /// Sends one turn; clears the runtime's readiness where the socket is full, so that `writable` waits.
@@ -362,5 +375,37 @@ async fn blocking<T: Send + 'static>(
     match disk {
         Some(disk) => Ok(disk.run(operation).await?),
         None => Ok(spawn_blocking(operation).await.map_err(io::Error::from)?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use longhaul_engine::send::Piece;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn full_socket_is_waited_for_after_its_place_is_lost() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let connected = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut outgoing = Outgoing::new([Piece::Text(vec![7; 64 << 20])]);
+        stream.writable().await.unwrap();
+        while outgoing.turn(&stream).unwrap() != Turn::Blocked {}
+        // The runtime still holds the readiness from before the socket was full.
+        let rounds = AtomicUsize::new(0);
+        let waits = async {
+            loop {
+                stream.writable().await.unwrap();
+                rounds.fetch_add(1, Ordering::Relaxed);
+                clear_readiness(&stream);
+                tokio::task::yield_now().await;
+            }
+        };
+        assert!(timeout(Duration::from_millis(100), waits).await.is_err());
+        assert!(rounds.into_inner() <= 3, "it does not spin");
+        drop(connected);
     }
 }

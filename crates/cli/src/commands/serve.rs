@@ -18,7 +18,7 @@ use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_scope::record::schema::Side;
 use longhaul_server::{
     Config, Confined, Limits, MeasureConfig, Metrics, ServeError, Server, Stopper, Telemetry, TlsFiles,
-    Token, Tokens, WIDE_MODE,
+    Token, Tokens, WIDE_MODE, keep_file_capabilities, with_file_capabilities,
 };
 use longhaul_sys::user::become_user;
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -27,7 +27,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::record::RecordArgs;
 use crate::values::{RESEARCH, app_buffer, period};
-use crate::{exit, interrupt, say, secret_file};
+use crate::{exit, interrupt, log_thread, say, secret_file};
 
 /// Descriptors for everything but connections and the files they are sent; up to 32 connections wait for a slot.
 const SPARE_DESCRIPTORS: u64 = 64;
@@ -169,7 +169,7 @@ pub(crate) struct ServeArgs {
 pub(crate) fn run(args: Box<ServeArgs>) -> anyhow::Result<ExitCode> {
     if let Some(record) = args.record.file().filter(|record| is_below(record, &args.directory)) {
         say::error(format_args!(
-            "the record {} would be served to everybody: name a file outside {}",
+            "the record {} would be readable for every client: name a file outside {}",
             record.display(),
             args.directory.display()
         ));
@@ -212,16 +212,25 @@ pub(crate) fn run(args: Box<ServeArgs>) -> anyhow::Result<ExitCode> {
         ));
         return Ok(exit::NO_PERMISSION.into());
     }
+    log_thread::drop_privileges();
     // Not before: no record is begun for a server that cannot start.
     let what = std::path::absolute(&args.directory).unwrap_or_else(|_| args.directory.clone());
-    let recorder = args.record.begin(Side::Serve, &what.to_string_lossy())?.map(Arc::new);
+    let begin = || args.record.begin(Side::Serve, &what.to_string_lossy());
+    let recorder = with_file_capabilities(begin)?.map(Arc::new);
     if let Some(recorder) = &recorder {
         let address = server.addresses().first().map(ToString::to_string).unwrap_or_default();
         let job = JobTag::new(JobId::new(1), &format!("{scheme}://{address}/"));
         server.observe(Telemetry { job, observer: recorder.clone(), sample: args.record.interval() });
     }
     // The recorder's thread, and this one, which ends the record, are not confined to the served files.
-    let served = std::thread::scope(|threads| threads.spawn(|| serve(server, &args)).join());
+    let served = std::thread::scope(|threads| {
+        let serving = threads.spawn(|| serve(server, &args));
+        // Not before: the serving thread would inherit it, and may need CAP_NET_ADMIN.
+        if let Err(error) = keep_file_capabilities() {
+            tracing::warn!(%error, "the main thread keeps capabilities that it does not need");
+        }
+        serving.join()
+    });
     let ended = served.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     // A record that is cut off is no failed server.
     if let Some(Err(error)) = recorder.map(|recorder| recorder.finish()) {
@@ -234,6 +243,11 @@ pub(crate) fn run(args: Box<ServeArgs>) -> anyhow::Result<ExitCode> {
 fn serve(server: Server, args: &ServeArgs) -> anyhow::Result<()> {
     match server.confinement().apply() {
         Ok(Confined::ToServedFiles) => {}
+        Ok(Confined::Partially) => {
+            tracing::debug!(
+                "this kernel enforces a part of the rules only: see Privileges in docs/servers.md"
+            );
+        }
         Ok(Confined::CapabilitiesOnly) => {
             tracing::debug!(
                 "this kernel has no Landlock: only the checks of names keep files outside from being opened"
@@ -281,7 +295,8 @@ fn tokens(args: &ServeArgs) -> Result<Tokens, (anyhow::Error, exit::Code)> {
     let Some(file) = args.token.as_ref().or(args.tokens.as_ref()) else { return Ok(Tokens::None) };
     if is_below(file, &args.directory) {
         let shown = file.display();
-        let why = anyhow::anyhow!("the token in {shown} would be served to everybody: keep it elsewhere");
+        let why =
+            anyhow::anyhow!("the token in {shown} would be readable for every client: keep it elsewhere");
         return Err((why, exit::USAGE));
     }
     if args.allow_cleartext

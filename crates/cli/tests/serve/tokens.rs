@@ -1,7 +1,8 @@
 //! Tokens and privileges of `serve` as a process: `get` and curl against it.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -73,40 +74,97 @@ fn token_in_clear_from_another_host_is_refused_unless_allowed() {
     assert_eq!(run("--allow-cleartext").unwrap(), " 201\n 204\n");
 }
 
-/// Returns the fields of /proc/PID/task/TID/status of a thread that serves.
-fn status_of_a_worker(server: &Serve) -> String {
-    let tasks = format!("/proc/{}/task", server.child.id());
-    let mut threads = fs::read_dir(tasks).unwrap().map(|entry| entry.unwrap().path());
-    let worker = threads.find(|task| fs::read_to_string(task.join("comm")).unwrap().starts_with("tokio"));
-    fs::read_to_string(worker.unwrap().join("status")).unwrap()
+/// Returns the fields of /proc/PID/task/TID/status of every thread that does not end meanwhile.
+fn statuses(server: &Serve) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", server.child.id())).unwrap();
+    tasks.filter_map(|task| fs::read_to_string(task.unwrap().path().join("status")).ok()).collect()
 }
 
-#[test]
-fn threads_that_serve_have_given_up_privileges_and_still_read_changed_tokens() {
-    let place = Place::new();
+fn capabilities(status: &str, name: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    u64::from_str_radix(line.trim(), 16).unwrap()
+}
+
+/// Replaces a file of tokens, as editors do, by one of the directory's owner.
+fn replace_tokens(tokens: &Path, token: &str) {
+    let text = format!("[[token]]\nname = \"a\"\ntoken = \"{token}\"\nrights = [\"write\"]\n");
+    let fresh = tokens.with_extension("fresh");
+    let owner = fs::metadata(tokens.parent().unwrap()).unwrap();
+    fs::write(&fresh, text).unwrap();
+    fs::set_permissions(&fresh, fs::Permissions::from_mode(0o600)).unwrap();
+    chown(&fresh, Some(owner.uid()), Some(owner.gid())).unwrap();
+    fs::rename(fresh, tokens).unwrap();
+}
+
+/// Uploads once the tokens are changed; then ends the server, whose log and record must tell of it. Returns the status of each
+/// thread before the end.
+fn upload_with_changed_tokens(place: &Place, args: &[&str]) -> Vec<String> {
     let tokens = place.token().with_file_name("tokens");
-    let write = |token: &str| {
-        let text = format!("[[token]]\nname = \"a\"\ntoken = \"{token}\"\nrights = [\"write\"]\n");
-        let fresh = tokens.with_extension("fresh");
-        fs::write(&fresh, text).unwrap();
-        fs::set_permissions(&fresh, fs::Permissions::from_mode(0o600)).unwrap();
-        fs::rename(fresh, &tokens).unwrap();
-    };
-    write("first");
-    let server =
-        Serve::start(crate::serve(place.dir.path(), &["--writable", "--tokens", tokens.to_str().unwrap()]));
-    let status = status_of_a_worker(&server);
-    let field = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-        u64::from_str_radix(line.trim(), 16).unwrap()
-    };
-    // DAC_OVERRIDE, DAC_READ_SEARCH and FOWNER.
-    assert_eq!(field("CapPrm:") & !0b1110, 0, "{status}");
-    assert_eq!(field("CapEff:"), field("CapPrm:"), "{status}");
-    write("s3cret");
+    replace_tokens(&tokens, "first");
+    let record = tokens.with_extension("jsonl");
+    let mut command = crate::serve(place.dir.path(), args);
+    command.arg("--writable").arg("--tokens").arg(&tokens).arg("--record").arg(&record);
+    let server = Serve::start(command);
+    replace_tokens(&tokens, "s3cret");
     let until = Instant::now() + Duration::from_secs(10);
     while ask(server.address, "PUT /f", "Content-Length: 1\r\n", b"x").0 == 401 {
         assert!(Instant::now() < until, "the changed tokens are not read");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(fs::read(place.dir.path().join("f")).unwrap(), b"x");
+    // The upload has started further threads.
+    let statuses = statuses(&server);
+    assert!(statuses.len() > 4, "{statuses:?}");
+    server.signal(rustix::process::Signal::TERM);
+    let (code, log) = server.end();
+    assert!(code == Some(0) && log.contains("status=201"), "{code:?} {log}");
+    let events = crate::lines(&record);
+    assert!(events.len() > 2, "{events:?}");
+    statuses
+}
+
+#[test]
+fn every_thread_gives_up_privileges_and_changed_tokens_are_still_read() {
+    for status in upload_with_changed_tokens(&Place::new(), &[]) {
+        // DAC_OVERRIDE, DAC_READ_SEARCH and FOWNER.
+        for name in ["CapPrm:", "CapEff:", "CapInh:"] {
+            assert_eq!(capabilities(&status, name) & !0b1110, 0, "{status}");
+        }
+    }
+}
+
+#[test]
+fn renewed_certificate_is_read_by_a_confined_server() {
+    let place = Place::new();
+    let beside = place.token().parent().unwrap().join("tls");
+    fs::create_dir(&beside).unwrap();
+    fs::write(place.dir.path().join("f"), "content").unwrap();
+    let at = |name: &str| beside.join(name).to_str().unwrap().to_owned();
+    // Each replaces the files by a rename, and is its own authority.
+    let renew = |trusted: &str| {
+        let names = vec!["127.0.0.1".to_owned()];
+        let certified = rcgen::generate_simple_self_signed(names).unwrap();
+        fs::write(at(trusted), certified.cert.pem()).unwrap();
+        fs::write(at("fresh.key"), certified.signing_key.serialize_pem()).unwrap();
+        fs::copy(at(trusted), at("fresh.pem")).unwrap();
+        fs::rename(at("fresh.key"), at("server.key")).unwrap();
+        fs::rename(at("fresh.pem"), at("server.pem")).unwrap();
+    };
+    renew("first");
+    let server = Serve::start(crate::serve(
+        place.dir.path(),
+        &["--tls-cert", &at("server.pem"), "--tls-key", &at("server.key")],
+    ));
+    let get = |trusted: &str| {
+        let mut curl = Command::new("curl");
+        curl.args(["-s", "--noproxy", "*", "--cacert", &at(trusted)]);
+        curl.arg(format!("https://{}/f", server.address)).output().unwrap().stdout
+    };
+    assert_eq!(get("first"), b"content");
+    renew("second");
+    let until = Instant::now() + Duration::from_secs(10);
+    while get("second") != b"content" {
+        assert!(Instant::now() < until, "the renewed certificate is not read");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -123,9 +181,18 @@ fn server_becomes_another_user() {
     fs::set_permissions(place.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let server = Serve::start(crate::serve(place.dir.path(), &["--run-as", "nobody"]));
     assert!(crate::get(server.address, "/f").ends_with("content"));
-    let status = status_of_a_worker(&server);
-    let uid = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap();
-    assert!(uid.split_whitespace().all(|uid| uid == "65534"), "{status}");
+    drop(server);
+    fs::remove_file(place.dir.path().join("f")).unwrap();
+    let token_place = place.token().parent().unwrap().to_owned();
+    for directory in [place.dir.path(), &token_place] {
+        chown(directory, Some(65534), Some(65534)).unwrap();
+    }
+    let statuses = upload_with_changed_tokens(&place, &["--run-as", "nobody"]);
+    assert_eq!(fs::metadata(place.dir.path().join("f")).unwrap().uid(), 65534);
+    for status in statuses {
+        assert_eq!(capabilities(&status, "CapPrm:"), 0, "{status}");
+        assert!(status.contains("\nUid:\t65534\t65534\t65534\t65534\n"), "{status}");
+    }
     let output = crate::serve(place.dir.path(), &["--run-as", "no-such-user-here"]).output().unwrap();
     assert_eq!(output.status.code(), Some(77));
 }

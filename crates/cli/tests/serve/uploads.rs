@@ -93,10 +93,10 @@ fn flags_that_cannot_work_have_their_exit_code() {
         (vec!["--writable", "--tokens", &wide], 78, "chmod 600"),
         (vec!["--writable", "--tokens", "/none/tokens"], 78, "/none/tokens"),
         (vec!["--writable", "--tokens", &broken], 78, "line 2"),
-        (vec!["--writable", "--tokens", inside], 64, "served to everybody"),
+        (vec!["--writable", "--tokens", inside], 64, "readable for every client"),
         (vec!["--writable", "--token", &empty], 78, "empty"),
         (vec!["--writable", "--token", &odd], 78, "letters, digits"),
-        (vec!["--writable", "--token", inside], 64, "served to everybody"),
+        (vec!["--writable", "--token", inside], 64, "readable for every client"),
         (vec!["--app-buffer", "many"], 64, "--app-buffer"),
     ] {
         let output = serve(place.dir.path(), &args).output().unwrap();

@@ -1,13 +1,15 @@
 //! A queue of texts and file ranges on their way into a socket.
 
 use std::collections::VecDeque;
+use std::fs::File;
+use std::io::IoSliceMut;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use longhaul_core::units::Bytes;
 use longhaul_sys::cachestat::is_cached;
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::{Errno, ReadWriteFlags, preadv2, retry_on_intr};
 use rustix::net::SendFlags;
 
 use super::{SendError, SourceFile};
@@ -97,7 +99,10 @@ impl Outgoing {
             left <= limit
                 && match piece {
                     Piece::Text(_) => true,
-                    Piece::File { source, start, length } => is_cached(source.file(), *start, *length),
+                    Piece::File { source, start, length } => {
+                        is_cached(source.file(), *start, *length)
+                            && is_readable_at_once(source.file(), *start, *length)
+                    }
                 }
         })
     }
@@ -212,6 +217,26 @@ impl Outgoing {
             _ => SendError::Socket(error.into()),
         }
     }
+}
+
+/// Returns whether a range whose pages are in the page cache can be read without waiting: a page that the kernel still reads from
+/// the device is counted by cachestat(2) too, and sendfile waits for it.
+fn is_readable_at_once(file: &File, start: Bytes, length: Bytes) -> bool {
+    const CHUNK: Bytes = Bytes::kib(64);
+    let mut buffer = vec![0; CHUNK.min(length).as_usize()];
+    let (mut at, end) = (start.get(), (start + length).get());
+    while at < end {
+        let share = CHUNK.min(Bytes::new(end - at)).as_usize();
+        let mut parts = [IoSliceMut::new(&mut buffer[..share])];
+        match retry_on_intr(|| preadv2(file, &mut parts, at, ReadWriteFlags::NOWAIT)) {
+            // The end of a file that has become shorter: sendfile finds it at once too.
+            Ok(0) => return true,
+            Ok(read) => at += read as u64,
+            // Of the local file systems, those without such reads have no device: tmpfs and ramfs.
+            Err(error) => return error == Errno::OPNOTSUPP,
+        }
+    }
+    true
 }
 
 /// Returns what `share` covers of a text whose first `sent` bytes have left.

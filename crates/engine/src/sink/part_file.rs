@@ -82,6 +82,18 @@ impl PartFile {
     /// # Errors
     /// [`OutputError`]: the target is a directory, the part cannot be made, or another transfer writes it.
     pub fn open_in(directory: Directory, target: &OsStr) -> Result<Self, OutputError> {
+        Self::open(directory, target, OFlags::CREATE)
+    }
+
+    /// Opens the partial file of `target` in `directory`, and locks it against other transfers; makes none.
+    ///
+    /// # Errors
+    /// As of [`PartFile::open_in`]; [`OutputError::Create`] with `NotFound` where there is no partial file.
+    pub fn open_existing_in(directory: Directory, target: &OsStr) -> Result<Self, OutputError> {
+        Self::open(directory, target, OFlags::empty())
+    }
+
+    fn open(directory: Directory, target: &OsStr, how: OFlags) -> Result<Self, OutputError> {
         let (part, journal) = (beside(target, PART), beside(target, JOURNAL));
         let (target_path, part_path) = (directory.path_of(target), directory.path_of(&part));
         if directory.is_directory(target) {
@@ -89,7 +101,7 @@ impl PartFile {
         }
         let failed = |source| OutputError::Create { path: part_path.clone(), source };
         let file = loop {
-            let file = directory.open_file(&part, OFlags::CREATE).map_err(failed)?;
+            let file = directory.open_file(&part, how).map_err(failed)?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 // Some cluster file systems have no locks; two transfers to one name are then the user's to avoid.
@@ -338,9 +350,14 @@ impl PartFile {
 
     /// Removes it unless it has a journal from which a later run can resume.
     pub fn abandon(&self) {
-        if matches!(self.journal(), Ok(StoredJournal::Absent | StoredJournal::Damaged { .. })) {
+        if !self.is_resumable() {
             self.discard();
         }
+    }
+
+    /// Returns whether a later run can resume from a journal, or may not touch the one that exists.
+    pub fn is_resumable(&self) -> bool {
+        !matches!(self.journal(), Ok(StoredJournal::Absent | StoredJournal::Damaged { .. }))
     }
 }
 

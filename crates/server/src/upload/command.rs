@@ -126,6 +126,11 @@ impl UploadOperation {
         }
     }
 
+    /// Returns whether the operation may begin an upload that counts against the quota.
+    pub(super) fn takes_quota(&self) -> bool {
+        matches!(self, Self::AppendPart(_) | Self::AddRange(_))
+    }
+
     /// Parses the operation of a request's head, with the token of `holder`.
     fn parse(request: &RequestHead, path: &TargetPath, holder: Option<&str>) -> Result<Self, Reply> {
         let bad = |why: &str| Err(Reply::text(400, why));

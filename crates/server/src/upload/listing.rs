@@ -58,6 +58,9 @@ impl Uploads {
     }
 
     fn uploads_in(&self, command: &UploadCommand) -> io::Result<Vec<WrittenUpload>> {
+        if command.path.is_hidden() && !self.static_files.hidden {
+            return Err(Errno::NOENT.into());
+        }
         let root = &self.static_files.root;
         let directory = root.directory(command.path.names())?;
         let Found::Directory(entries) = root.find(command.path.names(), true)? else {
@@ -77,8 +80,10 @@ impl Uploads {
             if command.grant.holder.is_some() && holder != command.grant.holder.as_deref() {
                 continue;
             }
-            let written = directory.look(OsStr::from_bytes(name), false)?.st_mtime;
-            let written = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(written).unwrap_or(0));
+            // An upload that has finished since then is left out.
+            let Ok(part) = directory.look(OsStr::from_bytes(name), false) else { continue };
+            let written =
+                SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(part.st_ctime).unwrap_or(0));
             uploads.push(WrittenUpload {
                 name: String::from_utf8_lossy(target).into_owned(),
                 size: journal.size().get(),

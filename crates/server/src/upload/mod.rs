@@ -30,7 +30,6 @@ use std::time::{Duration, SystemTime};
 
 use longhaul_engine::sink::memory_budget::{AppBuffer, MemoryBudget};
 use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
 use crate::Limits;
@@ -74,14 +73,11 @@ impl Uploads {
 
     /// Finds the partial files of earlier runs, then deletes those that expire, until the task is aborted.
     pub(crate) async fn follow_partials(self: Arc<Self>) {
-        let interval = self.partials.check_interval();
-        let partials = Arc::clone(&self.partials);
-        let _ = spawn_blocking(move || partials.scan()).await;
-        let Some(interval) = interval else { return };
+        let (partials, disks) = (&self.partials, &self.static_files.disks);
+        partials.scan(disks).await;
         loop {
-            sleep(interval).await;
-            let (partials, active) = (Arc::clone(&self.partials), Arc::clone(&self.active));
-            let _ = spawn_blocking(move || partials.expire(&active, SystemTime::now())).await;
+            sleep(partials.check_interval()).await;
+            partials.check(disks, &self.active, SystemTime::now()).await;
         }
     }
 

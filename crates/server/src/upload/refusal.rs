@@ -116,6 +116,12 @@ pub(super) fn over_quota() -> Reply {
     )
 }
 
+/// 503: the space of the unfinished uploads of earlier runs is not yet known.
+pub(super) fn not_scanned() -> Reply {
+    let head = ReplyHead::new(503).with("Retry-After", "5");
+    Reply::explained(head, "the server still counts its unfinished uploads; try again")
+}
+
 /// 423: another upload has locked the file, or another request the range.
 pub(super) fn busy() -> Reply {
     let head = ReplyHead::new(423).with("Retry-After", "5");

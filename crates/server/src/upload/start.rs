@@ -132,7 +132,7 @@ impl Uploads {
             UploadOperation::Status(id) => answered(self.free_target(command)?.status(*id, &self.active)?),
             UploadOperation::Discard(id) => {
                 let target = self.free_target(command)?;
-                let reply = target.discard(*id, &self.active)?;
+                let reply = target.discard(*id, self)?;
                 self.ranged.has_locked(&target.path());
                 answered(reply)
             }
@@ -150,7 +150,7 @@ impl Uploads {
         Ok(target)
     }
 
-    /// The same, once no other upload of ranges holds the file.
+    /// Finds what a command writes, once no other upload of ranges holds the file.
     fn free_target(&self, command: &UploadCommand) -> Result<UploadTarget, NotStarted> {
         let target = self.target(command)?;
         self.ranged.make_way(&target.path(), &command.operation)?;
@@ -168,10 +168,11 @@ impl Uploads {
         let LockedPartFile { part, lock } = target.open_superseding(id, &self.active)?;
         self.ranged.has_locked(&target.path());
         let prior = usable(part.journal(), id)?;
-        let size = append.follows(prior.as_ref(), body).inspect_err(|_| part.abandon())?;
-        let slot = self.slot().inspect_err(|_| part.abandon())?;
+        let size = append.follows(prior.as_ref(), body).inspect_err(|_| self.abandon(&part))?;
+        let slot = self.slot().inspect_err(|_| self.abandon(&part))?;
         self.admit(&part, size)?;
-        let journal = journal(id, size, target.grant.holder.as_deref()).inspect_err(|_| part.abandon())?;
+        let journal =
+            journal(id, size, target.grant.holder.as_deref()).inspect_err(|_| self.abandon(&part))?;
         let there = Some(ByteRange::with_len(0, append.offset)).filter(|range| !range.is_empty());
         let (committed, exists) = (there.into_iter().collect(), target.exists);
         let identity = part.identity().map_err(|source| OutputError::Create { path: target.path(), source });
@@ -189,7 +190,7 @@ impl Uploads {
             Pipeline::new(part, Some(journal), Some(size), committed, WriterChoice::Auto, self.pool())
                 .hashing(passing.clone());
         let digest = passing.map(|passing| (Arc::clone(&self.digests), passing));
-        let mut upload = InboundUpload::prepare(pipeline, after, exists, &self.active, (lock, slot))?;
+        let mut upload = InboundUpload::prepare(pipeline, after, exists, self, (lock, slot))?;
         upload.digest = digest;
         Ok(UploadStart::ready(upload))
     }
@@ -221,16 +222,17 @@ impl Uploads {
         if prior.as_ref().is_some_and(|prior| prior.size() != whole) {
             return Err(refusal::other_length().into());
         }
-        let slot = self.slot().inspect_err(|_| part.abandon())?;
+        let slot = self.slot().inspect_err(|_| self.abandon(&part))?;
         self.admit(&part, whole)?;
-        let journal = journal(id, whole, target.grant.holder.as_deref()).inspect_err(|_| part.abandon())?;
+        let journal =
+            journal(id, whole, target.grant.holder.as_deref()).inspect_err(|_| self.abandon(&part))?;
         let committed = prior.map(|prior| prior.committed().clone()).unwrap_or_default();
         let identity = part.identity().map_err(|source| OutputError::Create { path: target.path(), source });
         let passing = self.digests.of((identity?, id), (&committed, whole), hash);
         let pipeline =
             Pipeline::new(part, Some(journal), Some(whole), committed, WriterChoice::Auto, self.pool())
                 .hashing(passing);
-        let writer = worker::reserve(&pipeline)?;
+        let writer = worker::reserve(&pipeline, &self.partials)?;
         let (pipeline, liveness) = (Arc::new(pipeline), Arc::new(UploadLiveness::default()));
         let entry = self.active.enter(&pipeline, &liveness);
         let held = HeldUpload { writer, slot, lock, entry };
@@ -241,7 +243,7 @@ impl Uploads {
         let WholeFile { length, digest, modified, replace } = whole;
         target.may_be_replaced(replace)?;
         let LockedPartFile { part, lock } = target.open(&self.active)?;
-        let slot = self.slot().inspect_err(|_| part.abandon())?;
+        let slot = self.slot().inspect_err(|_| self.abandon(&part))?;
         // BLAKE3 is read back unless Want-Repr-Digest asks otherwise, which a plain PUT does not.
         let in_order =
             digest.as_ref().map(|digest| digest.algorithm).filter(|name| *name != Algorithm::Blake3);
@@ -249,21 +251,20 @@ impl Uploads {
             .hashing_in_order(WantedDigests { whole: in_order, pieces: None }, None);
         let replace = replace && target.grant.may_replace;
         let after = AfterBody::Finish { digest, modified, replace, takes_pieces: false };
-        Ok(UploadStart::ready(InboundUpload::prepare(
-            pipeline,
-            after,
-            target.exists,
-            &self.active,
-            (lock, slot),
-        )?))
+        Ok(UploadStart::ready(InboundUpload::prepare(pipeline, after, target.exists, self, (lock, slot))?))
     }
 
     /// Counts a partial file against the quota.
     fn admit(&self, part: &PartFile, size: Bytes) -> Result<(), Reply> {
         self.partials.admit(part.path(), size).map_err(|OverQuota| {
-            part.abandon();
+            self.abandon(part);
             refusal::over_quota()
         })
+    }
+
+    /// Removes a partial file that holds nothing to resume.
+    fn abandon(&self, part: &PartFile) {
+        self.partials.abandon(part);
     }
 
     fn pool(&self) -> SegmentPool {
@@ -440,12 +441,12 @@ impl UploadTarget {
     }
 
     /// Removes the partial file and journal of an upload.
-    fn discard(&self, id: UploadId, active: &Arc<ActiveUploads>) -> Result<Reply, NotStarted> {
+    fn discard(&self, id: UploadId, uploads: &Uploads) -> Result<Reply, NotStarted> {
         self.journal(id)?;
-        let locked = self.open_superseding(id, active)?;
+        let locked = self.open_superseding(id, &uploads.active)?;
         // The previous holder of the lock may have finished this upload, or begun another.
-        self.journal(id).inspect_err(|_| locked.part.abandon())?;
-        locked.part.discard();
+        self.journal(id).inspect_err(|_| uploads.abandon(&locked.part))?;
+        uploads.partials.discard(&locked.part);
         Ok(Reply::empty(ReplyHead::new(204)))
     }
 }
@@ -466,8 +467,16 @@ pub(super) fn holder_of(journal: &Journal) -> Option<&str> {
     journal.sources().first().and_then(|source| source.url().split_once(HOLDER)).map(|(_, holder)| holder)
 }
 
+/// What the URL of an upload begins with in a journal; that of a download begins with http, gsiftp or the like.
+const SCHEME: &str = "upload:";
+
+/// Returns whether a journal is of an upload to a server, not of a download into the served directory.
+pub(super) fn is_upload(journal: &Journal) -> bool {
+    journal.sources().first().is_some_and(|source| source.url().starts_with(SCHEME))
+}
+
 fn url_of(id: UploadId) -> String {
-    format!("upload:{id}")
+    format!("{SCHEME}{id}")
 }
 
 fn identity_of(id: UploadId) -> Option<Identity> {

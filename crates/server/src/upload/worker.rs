@@ -24,7 +24,8 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::active::{ActiveEntry, ActiveUploads, PartFileLock, UploadLiveness};
 use super::body_reader::{BODY_READ_TIMEOUT, BodyRead, BodyReader, UploadBodyError};
 use super::digests::UploadDigests;
-use super::refusal;
+use super::partials::PartialUploads;
+use super::{Uploads, refusal};
 use crate::reply::Reply;
 use crate::stall_detector::SETTLING_STALLS;
 use crate::{Limits, piece_digests};
@@ -46,6 +47,7 @@ pub(super) struct InboundUpload {
     /// Whether a file of this name existed before.
     exists: bool,
     active: Arc<ActiveUploads>,
+    partials: Arc<PartialUploads>,
     /// The digest of a resumable upload, which its next request continues.
     pub(super) digest: Option<(Arc<UploadDigests>, Arc<PassingDigest>)>,
     pub(super) liveness: Arc<UploadLiveness>,
@@ -93,10 +95,10 @@ const SLOW_FLUSH: Duration = Duration::from_secs(5);
 
 /// Reserves the file's space, and opens its writer and its journal; where that fails, removes a partial file that holds nothing to
 /// resume.
-pub(super) fn reserve(pipeline: &Pipeline) -> Result<Arc<dyn Writer>, Reply> {
+pub(super) fn reserve(pipeline: &Pipeline, partials: &PartialUploads) -> Result<Arc<dyn Writer>, Reply> {
     let prepared = pipeline.prepare().and_then(|writer| pipeline.note().map(|()| writer));
     prepared.map_err(|error| {
-        pipeline.part().abandon();
+        partials.abandon(pipeline.part());
         refusal::output(&error)
     })
 }
@@ -107,20 +109,21 @@ impl InboundUpload {
         pipeline: Pipeline,
         after: AfterBody,
         exists: bool,
-        active: &Arc<ActiveUploads>,
+        uploads: &Uploads,
         (lock, slot): (PartFileLock, OwnedSemaphorePermit),
     ) -> Result<Self, Reply> {
-        let writer = reserve(&pipeline)?;
+        let (active, partials) = (Arc::clone(&uploads.active), Arc::clone(&uploads.partials));
+        let writer = reserve(&pipeline, &partials)?;
         let pipeline = Arc::new(pipeline);
         let liveness = Arc::new(UploadLiveness::default());
         let entry = active.enter(&pipeline, &liveness);
-        let active = Arc::clone(active);
         Ok(Self {
             pipeline,
             writer,
             after,
             exists,
             active,
+            partials,
             digest: None,
             liveness,
             _slot: slot,
@@ -186,7 +189,7 @@ impl InboundUpload {
                     if let Some(pieces) = takes_pieces.then(|| self.pieces(cancel)).flatten() {
                         return Err(pieces);
                     }
-                    pipeline.part().discard();
+                    self.partials.discard(pipeline.part());
                     return Err(Reply::text(422, &format!("the file has the digest {found}, not {wanted}")));
                 }
                 Some(_) => {}
@@ -196,7 +199,11 @@ impl InboundUpload {
         if let Some(Err(error)) = &timed {
             tracing::warn!("{} does not get its time: {error}", pipeline.part().target().display());
         }
-        let finished = pipeline.finish(*replace).map_err(|error| refusal::pipeline(&error))?;
+        let counted = self.partials.forget(pipeline.part().path());
+        let finished = pipeline.finish(*replace).map_err(|error| {
+            self.partials.restore(pipeline.part().path(), counted);
+            refusal::pipeline(&error)
+        })?;
         finished.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         let mut head = ReplyHead::new(if self.exists { 204 } else { 201 });
         if let Some(Ok(())) = timed {
@@ -225,7 +232,7 @@ impl Drop for InboundUpload {
     /// Removes the partial file of a PUT, which cannot be resumed.
     fn drop(&mut self) {
         if self.pipeline.journal().is_none() {
-            self.pipeline.part().discard();
+            self.partials.discard(self.pipeline.part());
         }
     }
 }

@@ -170,6 +170,17 @@ fn changed_tokens_are_in_force_without_a_restart() {
     fs::write(&path, "broken").unwrap();
     std::thread::sleep(Duration::from_millis(1500));
     assert_eq!(put(&site, "new", "/in/i", "x"), 201, "a broken file leaves the tokens in force");
+    // Replaced by a rename, as editors do.
+    let fresh = beside.path().join("fresh");
+    fs::write(&fresh, TOKENS.replace("bobs", "third")).unwrap();
+    fs::set_permissions(&fresh, Permissions::from_mode(0o600)).unwrap();
+    fs::rename(&fresh, &path).unwrap();
+    let until = Instant::now() + Duration::from_secs(10);
+    while put(&site, "third", "/in/j", "x") == 401 {
+        assert!(Instant::now() < until, "the file is read again after a broken one");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(put(&site, "new", "/in/k", "x"), 401);
 }
 
 #[test]
@@ -217,6 +228,14 @@ fn paused_uploads_are_listed_for_their_token() {
     assert!(upload["expires"].is_string() && listing["used"] == 18, "{listing}");
     assert_eq!((list("drops", "/?uploads").status, list("none", "/?uploads").status), (403, 401));
     assert_eq!((list("drops", "/in/?uploads").status, list("anns", "/none/?uploads").status), (200, 409));
+}
+
+#[test]
+fn paused_uploads_of_hidden_directories_are_not_listed() {
+    let (site, _beside) = site(|_| {});
+    fs::create_dir(site.dir.path().join(".private")).unwrap();
+    let list = |target: &str| ask(&site, "anns", "GET", target, &[], "").status;
+    assert_eq!((list("/?uploads"), list("/.private/?uploads")), (200, 409));
 }
 
 #[test]

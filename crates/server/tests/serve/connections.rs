@@ -134,11 +134,11 @@ fn a_silent_connection_is_closed_without_a_word() {
     site.write("f", b"x");
     let (reply, took) = to_the_end(site.connect());
     assert_eq!(reply, "");
-    assert!(took > ms(150) && took < ms(2000), "{took:?}");
+    assert!(took > ms(150) && took < ms(10_000), "{took:?}");
     let mut kept = site.connect();
     kept.write_all(b"GET /f HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
     let (reply, took) = to_the_end(kept);
-    assert!(reply.ends_with("\r\n\r\nx") && took > ms(150) && took < ms(2000), "{took:?}");
+    assert!(reply.ends_with("\r\n\r\nx") && took > ms(150) && took < ms(10_000), "{took:?}");
 }
 
 #[test]
@@ -307,5 +307,6 @@ fn connection_that_gets_no_slot_is_told_so() {
     let (text, took) = to_the_end(refused);
     let answer = Answer::read(&text);
     assert_eq!((answer.status, answer.header("retry-after")), (503, Some("5")), "{text}");
-    assert!(answer.body.len().to_string() == answer.header("content-length").unwrap() && took < ms(900));
+    assert_eq!(Some(answer.body.len().to_string().as_str()), answer.header("content-length"));
+    assert!(took < ms(5000), "it waits for no slot: {took:?}");
 }

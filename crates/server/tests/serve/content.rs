@@ -61,7 +61,7 @@ fn a_paced_connection_keeps_its_rate() {
     println!("10 MB paced to {rate}: {took:?}");
     assert!(got.ends_with(&content[9_000_000..]));
     // The kernel paces headers too and starts with a burst: 1 s is the arithmetic, not the law.
-    assert!(took > Duration::from_millis(850) && took < Duration::from_millis(2000), "{took:?}");
+    assert!(took > Duration::from_millis(850) && took < Duration::from_secs(5), "{took:?}");
 }
 
 #[test]
