@@ -41,12 +41,15 @@ export function isReplacement(awaited: Awaited, candidate: Candidate, now: numbe
 }
 
 export class DeadLinks {
+  /** The last update of the stores: the next begins after it, as each reads them all and writes them all. */
+  private updated: Promise<void> = Promise.resolve();
+
   /** Remembers from which cookie store a transfer was started: its link is refreshed there. */
   async remember(transfer: Transfer, store: string | undefined): Promise<void> {
     if (store === undefined) return;
-    const stores = (await loadStores()).filter((one) => one.transfer !== transfer.id);
-    stores.push({ transfer: transfer.id, name: transfer.name, store });
-    await api.storage.local.set({ stores: stores.slice(-MAX_STORES) });
+    const update = this.updated.then(() => saveStore({ transfer: transfer.id, name: transfer.name, store }));
+    this.updated = update.catch(() => undefined);
+    await update;
   }
 
   /** Opens the page that the transfer's link came from, in the same cookie store, and waits for the next matching download. */
@@ -79,9 +82,23 @@ interface StoreOf {
   store: string;
 }
 
+/** Returns the transfers of private windows, whose names must not reach the disk, and then the others. */
 async function loadStores(): Promise<StoreOf[]> {
-  const { stores } = (await api.storage.local.get("stores")) as { stores?: StoreOf[] };
+  return [...(await storesIn(api.storage.session)), ...(await storesIn(api.storage.local))];
+}
+
+async function storesIn(area: chrome.storage.StorageArea): Promise<StoreOf[]> {
+  const { stores } = (await area.get("stores")) as { stores?: StoreOf[] };
   return stores ?? [];
+}
+
+async function saveStore(entry: StoreOf): Promise<void> {
+  const isPrivate = PRIVATE_STORES.includes(entry.store);
+  for (const area of [api.storage.session, api.storage.local]) {
+    const stores = (await storesIn(area)).filter((one) => one.transfer !== entry.transfer);
+    if (isPrivate === (area === api.storage.session)) stores.push(entry);
+    await area.set({ stores: stores.slice(-MAX_STORES) });
+  }
 }
 
 /** Opens a page with the cookies of `store`; fails where its container has been removed, rather than as another identity. */

@@ -35,8 +35,14 @@ export const DEFAULTS: Settings = {
 let known: Promise<Settings> | undefined;
 
 export function loadSettings(): Promise<Settings> {
-  known ??= read();
-  return known;
+  if (known !== undefined) return known;
+  const reading = read();
+  // A read that fails is repeated by the next call.
+  reading.catch(() => {
+    if (known === reading) known = undefined;
+  });
+  known = reading;
+  return reading;
 }
 
 async function read(): Promise<Settings> {
@@ -49,7 +55,7 @@ export function watchSettings(): void {
   api.storage.local.onChanged.addListener((changes) => {
     if ("settings" in changes) known = undefined;
   });
-  void loadSettings();
+  loadSettings().catch(() => undefined);
 }
 
 export async function saveSettings(settings: Settings): Promise<void> {

@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { isReplacement, type Awaited, type Candidate } from "../../src/dead_links";
+import { DeadLinks, isReplacement, type Awaited, type Candidate } from "../../src/dead_links";
+import type { Transfer } from "../../src/messages";
+import { addStorage } from "./storage";
 
 const AWAITED: Awaited = {
   transfer: 1, name: "set.tar", size: 500, hosts: ["data.example", "cdn.example"], store: "firefox-container-2", at: 0,
@@ -38,4 +40,17 @@ test("name decides where a size is not known", () => {
 test("transfer whose store is not known takes a download of any, and none after a quarter of an hour", () => {
   assert.ok(replaces({ cookieStore: "firefox-default" }, { store: undefined }));
   assert.ok(!replaces({}, {}, 16 * 60_000));
+});
+
+test("stores of transfers that begin at once are all remembered, those of private windows for the session only", async () => {
+  const storage = addStorage();
+  const links = new DeadLinks();
+  const remember = (id: number, store: string) => links.remember({ id, name: `f${id}` } as Transfer, store);
+  await Promise.all([remember(1, "a"), remember(2, "firefox-private"), remember(3, "b"), remember(4, "1")]);
+  const kept = (area: Record<string, unknown>) => (area["stores"] as { transfer: number }[]).map((one) => one.transfer);
+  assert.deepEqual(kept(storage.local), [1, 3]);
+  assert.deepEqual(kept(storage.session), [2, 4]);
+  await remember(1, "firefox-private");
+  assert.deepEqual(kept(storage.local), [3]);
+  assert.deepEqual(kept(storage.session), [2, 4, 1]);
 });

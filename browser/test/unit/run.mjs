@@ -13,7 +13,7 @@ await build({
   platform: "node",
   format: "esm",
   logLevel: "warning",
-  // The modules under test name the browser's API, but call none of it.
+  // The modules under test name the browser's API; a test of one that calls it adds what is called.
   banner: { js: "globalThis.chrome = { runtime: { getURL: () => '' } };" },
 });
 const files = names.map((name) => `${outdir}/${name.replace(/\.ts$/, ".mjs")}`);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use longhaul_core::pace::Pace;
-use longhaul_lab::{Host, Lab, Process};
+use longhaul_lab::{Host, Lab, NO_CONFIG, Process};
 
 use crate::{globus, nginx};
 
@@ -111,6 +111,7 @@ impl RunningServer {
 
 fn serve(host: &Host, longhaul: &Path, directory: &Path) -> Command {
     let mut command = host.command(longhaul);
+    command.env(NO_CONFIG, "1");
     command.arg("serve").arg(directory).arg("--listen").arg(format!("{}:{PORT}", host.ipv4()));
     command
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use longhaul_core::units::{Bytes, Rate};
-use longhaul_lab::{DirectionStats, Lab};
+use longhaul_lab::{DirectionStats, Lab, NO_CONFIG};
 use longhaul_scope::figures;
 use longhaul_scope::record::Record;
 use serde::Deserialize;
@@ -178,6 +178,7 @@ impl Workshop {
         remove(&result)?;
         let mut command = lab.near().command(&self.bench);
         command.arg("stopwatch").arg(&result).arg("--").args(client.command(&words));
+        command.env(NO_CONFIG, "1");
         PROXIES.iter().for_each(|name| {
             command.env_remove(name);
         });

@@ -36,11 +36,11 @@ pub(crate) type FileResult = Result<Option<Bytes>, exit::Code>;
 
 /// Returns the exit code of a command that was stopped; says so where its time was over.
 fn interruption(cancel: &Cancel) -> exit::Code {
-    if !cancel.is_expired() {
-        return exit::INTERRUPTED;
+    let code = exit::of_stop(exit::INTERRUPTED, cancel);
+    if code == exit::TEMPORARY {
+        say::error("stopped: --max-time is over; run again to resume");
     }
-    say::error("stopped: --max-time is over; run again to resume");
-    exit::TEMPORARY
+    code
 }
 
 /// Returns whether a code is that of a command that was stopped.

@@ -14,7 +14,7 @@ pub(crate) struct Cli {
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
 
-    /// Go without the options of ~/.config/longhaul/config.toml
+    /// Go without the options of ~/.config/longhaul/config.toml; LONGHAUL_NO_CONFIG=1 does so too
     #[arg(long, global = true)]
     no_config: bool,
 

@@ -4,17 +4,21 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use longhaul_lab::NO_CONFIG;
 use thiserror::Error;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 /// The commands whose options a file may set.
 pub(crate) const COMMANDS: [&str; 4] = ["get", "put", "serve", "probe"];
+/// No file of options is longer.
+const LONGEST: u64 = 1 << 20;
 /// Options that mean one call only.
 const NEVER_SET: [&str; 4] = ["help", "version", "verbose", "no_config"];
 
@@ -58,7 +62,7 @@ impl ConfigFile {
     /// # Errors
     /// [`ConfigError`] for a file that cannot be read, and for a line that sets no option of `program`.
     pub(crate) fn read(path: PathBuf, program: &Command) -> Result<Self, ConfigError> {
-        match std::fs::read_to_string(&path) {
+        match read_text(&path) {
             Ok(text) => Self::parse(path, &text, program),
             Err(source) if source.kind() == io::ErrorKind::NotFound => {
                 Ok(Self { path, settings: Vec::new() })
@@ -173,6 +177,11 @@ impl Setting {
         Ok(Self { command, name, value, line })
     }
 
+    /// Returns whether the option may hold a password or a token.
+    pub(crate) fn may_be_secret(&self) -> bool {
+        secret_mark(&self.name).is_some()
+    }
+
     /// Fails where no command has the option, or it does not take such a value.
     fn check(&self, program: &Command) -> Result<(), String> {
         let commands = COMMANDS.iter().filter(|name| self.command.as_ref().is_none_or(|own| own == *name));
@@ -218,14 +227,45 @@ impl Setting {
 }
 
 impl fmt::Display for Setting {
-    /// Writes the value as TOML.
+    /// Writes the value as TOML, without passwords.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |text: &String| without_secret(&self.name, text);
         match &self.value {
             Value::Flag(is_set) => write!(f, "{is_set}"),
-            Value::Text(text) => f.write_str(&as_toml(text)),
-            Value::Several(texts) => write!(f, "{}", toml::Value::from(texts.clone())),
+            Value::Text(text) => f.write_str(&as_toml(&shown(text))),
+            Value::Several(texts) => {
+                write!(f, "{}", toml::Value::from(texts.iter().map(shown).collect::<Vec<_>>()))
+            }
         }
     }
+}
+
+/// Reads a file of options; anything else than a short regular file would never end.
+fn read_text(path: &Path) -> io::Result<String> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+    }
+    let mut text = String::new();
+    File::open(path)?.take(LONGEST + 1).read_to_string(&mut text)?;
+    match text.len() as u64 > LONGEST {
+        true => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is longer than 1 MiB")),
+        false => Ok(text),
+    }
+}
+
+/// Returns what stands before the secret in the value of an option.
+fn secret_mark(option: &str) -> Option<char> {
+    match option {
+        "user" | "header" => Some(':'),
+        "cookie" => Some('='),
+        _ => None,
+    }
+}
+
+/// Leaves out the secret part of an option's value.
+fn without_secret(option: &str, text: &str) -> String {
+    let parts = secret_mark(option).and_then(|mark| Some((mark, text.split_once(mark)?)));
+    parts.map_or_else(|| text.to_owned(), |(mark, (name, _))| format!("{name}{mark}..."))
 }
 
 /// Writes a value of the command line as TOML: a number, or else a text.
@@ -269,7 +309,7 @@ pub(crate) fn with_config(words: Vec<OsString>, program: &Command) -> Result<Vec
         return Ok(words);
     };
     let (Some(path), Some(command)) = (user_path(), program.find_subcommand(name)) else { return Ok(words) };
-    if given.get_flag("no_config") {
+    if given.get_flag("no_config") || std::env::var_os(NO_CONFIG).is_some_and(|set| !set.is_empty()) {
         return Ok(words);
     }
     let set = ConfigFile::read(path, program)?.words(command, given);

@@ -1,6 +1,7 @@
 //! Exit codes, after sysexits(3).
 
 use longhaul_agent::client::ClientError;
+use longhaul_engine::cancel::Cancel;
 use longhaul_engine::failure::FailureKind;
 use longhaul_engine::job::TransferError;
 use longhaul_engine::probe::ProbeError;
@@ -85,6 +86,11 @@ pub(crate) fn of_walk(error: &WalkError) -> Code {
 /// Returns the code of a tree that cannot be begun.
 pub(crate) fn of_tree(error: &TreeError) -> Code {
     of_kind(error.kind())
+}
+
+/// Returns the code of what was stopped: another than an interruption's where the time of `cancel` was over.
+pub(crate) fn of_stop(code: Code, cancel: &Cancel) -> Code {
+    if code == INTERRUPTED && cancel.is_expired() { TEMPORARY } else { code }
 }
 
 fn of_kind(kind: FailureKind) -> Code {

@@ -10,7 +10,7 @@ use longhaul_engine::source::http::{
 };
 use url::Url;
 
-use crate::{password, token_file};
+use crate::{password, secret_file};
 
 /// Options of logins.
 #[derive(Debug, Args)]
@@ -87,12 +87,17 @@ impl LoginArgs {
         let credentials = match (&self.user, &self.token) {
             (Some(login), _) => Some(Credentials::from_login(&self.login(login)?)),
             (None, Some(file)) => {
-                let token = token_file::read(file)
+                let token = secret_file::read_token(file)
                     .with_context(|| format!("cannot read the token in {}", file.display()))?;
                 Some(Credentials::Bearer(token))
             }
             (None, None) => None,
         };
+        if let Some(file) = &self.netrc_file {
+            // The usual one may be missing, a named one may not.
+            std::fs::metadata(file)
+                .with_context(|| format!("cannot read the logins in {}", file.display()))?;
+        }
         Ok(ClientConfig {
             credentials,
             netrc: self.netrc_file.clone().or_else(|| config.netrc.clone()),
@@ -105,7 +110,7 @@ impl LoginArgs {
     /// Returns the login with its password: of the file, of the option, or as it is entered on the terminal.
     fn login(&self, user: &str) -> anyhow::Result<String> {
         if let Some(file) = &self.password_file {
-            let password = token_file::read(file)
+            let password = secret_file::read_password(file)
                 .with_context(|| format!("cannot read the password in {}", file.display()))?;
             let name = user.split_once(':').map_or(user, |(name, _)| name);
             return Ok(format!("{name}:{password}"));

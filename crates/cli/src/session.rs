@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use longhaul_core::event::{Event, JobObserver, JobTag, Observer};
+use longhaul_engine::cancel::Cancel;
 use longhaul_scope::record::Recorder;
 use longhaul_scope::record::schema::Side;
 
@@ -26,6 +27,8 @@ pub(crate) struct Reporting<'a> {
     pub(crate) results: bool,
     /// The record.
     pub(crate) record: &'a RecordArgs,
+    /// The flag that ends the command.
+    pub(crate) cancel: &'a Cancel,
 }
 
 /// The observer of all jobs of a command. Several of its jobs may run at once.
@@ -36,6 +39,7 @@ pub(crate) struct Session {
     table: Option<Table>,
     shown: Shown,
     recorder: Option<Recorder>,
+    cancel: Cancel,
 }
 
 /// The results of several files, for the end.
@@ -75,7 +79,8 @@ impl Session {
         };
         let several = reporting.results && files != Some(1);
         let table = several.then(|| Table { results: Mutex::new(Results::begin()), lines: reporting.lines });
-        Ok(Self { side, results: reporting.results, table, shown, recorder })
+        let cancel = reporting.cancel.clone();
+        Ok(Self { side, results: reporting.results, table, shown, recorder, cancel })
     }
 
     /// Runs one job to its end, and reports that; its URL must hold no secret.
@@ -92,7 +97,10 @@ impl Session {
         let result = transfer(JobObserver::new(job, self));
         let end = match &result {
             Ok(outcome) => Event::Done(Box::new(outcome.done())),
-            Err(error) => Event::Error { message: error.to_string(), exit_code: code(error).number() },
+            Err(error) => {
+                let code = exit::of_stop(code(error), &self.cancel);
+                Event::Error { message: error.to_string(), exit_code: code.number() }
+            }
         };
         self.on(job, start.elapsed(), &end);
         if let Some(note) = result.as_ref().ok().and_then(Complete::note).filter(|_| self.results) {
@@ -183,7 +191,8 @@ mod tests {
 
     fn session(record: &Path) -> Session {
         let options = Options::parse_from(["longhaul".as_ref(), "--record".as_ref(), record.as_os_str()]);
-        let reporting = Reporting { json: false, lines: false, results: false, record: &options.record };
+        let (record, cancel) = (&options.record, &Cancel::new());
+        let reporting = Reporting { json: false, lines: false, results: false, record, cancel };
         Session::begin(&reporting, Side::Get, "http://h/", Some(2)).unwrap()
     }
 

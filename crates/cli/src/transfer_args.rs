@@ -158,12 +158,19 @@ impl TransferArgs {
     ///
     /// # Errors
     /// What the program is to exit with; the error has been printed.
-    pub(crate) fn begin(&self, side: Side, what: &str, files: Option<usize>) -> Result<Session, exit::Code> {
+    pub(crate) fn begin(
+        &self,
+        side: Side,
+        what: &str,
+        files: Option<usize>,
+        cancel: &Cancel,
+    ) -> Result<Session, exit::Code> {
         let reporting = Reporting {
             json: self.json,
             lines: self.shows_line(),
             results: !self.quiet && !self.json,
             record: &self.record,
+            cancel,
         };
         Session::begin(&reporting, side, what, files)
     }

@@ -28,3 +28,7 @@ pub use spec::{
     RateSchedule, Reorder,
 };
 pub use wire::FlowKey;
+
+/// The environment variable by which longhaul ignores the user's config.toml. Commands of a scenario have it: their results must
+/// not depend on the user.
+pub const NO_CONFIG: &str = "LONGHAUL_NO_CONFIG";

@@ -58,9 +58,19 @@ pub fn become_root_in_user_namespace() -> io::Result<()> {
     if mapper.is_ok_and(IdMapper::map) {
         return Ok(());
     }
-    fs::write("/proc/self/setgroups", "deny")?;
-    fs::write("/proc/self/uid_map", format!("0 {uid} 1"))?;
-    fs::write("/proc/self/gid_map", format!("0 {gid} 1"))
+    // What the shell has mapped before it failed cannot be written again, nor can `setgroups` once groups are mapped.
+    if is_unmapped("/proc/self/uid_map")? {
+        fs::write("/proc/self/uid_map", format!("0 {uid} 1"))?;
+    }
+    if is_unmapped("/proc/self/gid_map")? {
+        fs::write("/proc/self/setgroups", "deny")?;
+        fs::write("/proc/self/gid_map", format!("0 {gid} 1"))?;
+    }
+    Ok(())
+}
+
+fn is_unmapped(map: &str) -> io::Result<bool> {
+    Ok(fs::read_to_string(map)?.trim().is_empty())
 }
 
 /// A shell outside the new user namespace: only a process there may map ids other than its own.
@@ -77,7 +87,7 @@ impl IdMapper {
         const USER: &str = "read -r _; name=$(id -un); \
             range() { awk -F: -v n=\"$name\" -v i=\"$2\" '$1==n || $1==i {print $2, $3; exit}' \"$1\"; }; \
             u=$(range /etc/subuid \"$2\"); g=$(range /etc/subgid \"$2\"); [ -n \"$u\" ] && [ -n \"$g\" ] && \
-            newgidmap $1 0 $3 1 1 $g && newuidmap $1 0 $2 1 1 $u";
+            newuidmap $1 0 $2 1 1 $u && newgidmap $1 0 $3 1 1 $g";
         let script = if uid == 0 { ROOT } else { USER };
         let own = std::process::id().to_string();
         let mut shell = Command::new("sh");
@@ -90,5 +100,13 @@ impl IdMapper {
     fn map(mut self) -> bool {
         drop(self.shell.stdin.take());
         self.shell.wait().is_ok_and(|status| status.success())
+    }
+}
+
+impl Drop for IdMapper {
+    /// Ends the shell where it has nothing to map.
+    fn drop(&mut self) {
+        let _ = self.shell.kill();
+        let _ = self.shell.wait();
     }
 }

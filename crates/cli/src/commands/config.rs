@@ -43,7 +43,9 @@ fn show(command: &Command, file: &ConfigFile, all: bool) {
         let name = arg.get_long().unwrap_or_default();
         if let Some(setting) = file.get(command.get_name(), arg) {
             let from = format!("{}, line {}", file.path().display(), setting.line);
-            say::output(format_args!("{:<40} # {from}", format!("{name} = {setting}")));
+            // Without its secret it would set something else.
+            let comment = if setting.may_be_secret() { "# " } else { "" };
+            say::output(format_args!("{:<40} # {from}", format!("{comment}{name} = {setting}")));
             continue;
         }
         let defaults = arg.get_default_values();

@@ -27,7 +27,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::record::RecordArgs;
 use crate::values::{RESEARCH, app_buffer, period};
-use crate::{exit, interrupt, say, token_file};
+use crate::{exit, interrupt, say, secret_file};
 
 /// Descriptors for everything but connections and the files they are sent; up to 32 connections wait for a slot.
 const SPARE_DESCRIPTORS: u64 = 64;
@@ -299,7 +299,7 @@ fn tokens(args: &ServeArgs) -> Result<Tokens, (anyhow::Error, exit::Code)> {
 /// Reads the only token.
 fn token(file: &Path) -> Result<Token, (anyhow::Error, exit::Code)> {
     let shown = file.display();
-    let text = token_file::read(file).map_err(|error| {
+    let text = secret_file::read_token(file).map_err(|error| {
         let code = match error.kind() {
             ErrorKind::PermissionDenied => exit::NO_PERMISSION,
             ErrorKind::InvalidInput => exit::CONFIG,

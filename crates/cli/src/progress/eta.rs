@@ -12,7 +12,7 @@ const END_HALF_LIFE: f64 = 5.0;
 const MOVES_BY: f64 = 0.15;
 /// and by more than this.
 const MOVES_BY_AT_LEAST: Duration = Duration::from_secs(2);
-/// A longer time is none that anybody waits for.
+/// A longer time is not shown.
 const LONGEST: Duration = Duration::from_secs(360_000);
 
 /// The rate and the end of one transfer, from what has arrived by when.

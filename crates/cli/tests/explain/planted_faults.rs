@@ -109,7 +109,7 @@ fn limit_of_the_user_is_named() {
 fn small_send_buffer_of_an_upload_is_named() {
     let far = "umask 077; echo secret-token-of-the-test >token; \
                exec longhaul serve served --listen $LAB_FAR:8080 --writable --allow-cleartext --token token";
-    let near = "sysctl -qw net.ipv4.tcp_wmem='4096 16384 131072'; longhaul put --json --streams 1 --no-memory \
+    let near = "sysctl -qw net.ipv4.tcp_wmem='4096 16384 131072'; longhaul put --json --streams 1 --no-memory --allow-cleartext \
                 --token token --record r.jsonl --record-interval 50ms served/file http://$LAB_FAR:8080/sent";
     let path = &["--rate", "200Mbit", "--rtt", "50ms"];
     Fault { path, far, near, size: 8_000_000, limit: "send-buffer" }.check();

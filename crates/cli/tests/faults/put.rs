@@ -33,7 +33,6 @@ impl Site {
         fs::create_dir(&files).unwrap();
         fs::write(dir.join("token"), "sesame").unwrap();
         fs::set_permissions(dir.join("token"), fs::Permissions::from_mode(0o600)).unwrap();
-        fs::set_permissions(dir.join("token"), fs::Permissions::from_mode(0o600)).unwrap();
         let namespace = disk.map(Disk::holder);
         let (child, address) = Self::spawn(dir, namespace);
         Self { child, dir: dir.to_owned(), files, namespace, address }

@@ -29,6 +29,19 @@ fn options_of_the_file_hold_where_the_command_line_has_none() {
 }
 
 #[test]
+fn variable_goes_without_the_file() {
+    let server = Server::of(File::new(content(1000, 105)));
+    let run = get().args([&server.url("/f")]);
+    configure(&run, "user-agent = 'home'\n");
+    let run = run.env("LONGHAUL_NO_CONFIG", "1");
+    run.run().ok();
+    run.again(["-o", "g", &server.url("/f")]).env("LONGHAUL_NO_CONFIG", "").run().ok();
+    let asks = server.asks();
+    assert!(asks[0].field("user-agent").unwrap().starts_with("longhaul/"), "{asks:?}");
+    assert_eq!(asks[1].field("user-agent"), Some("home"));
+}
+
+#[test]
 fn file_of_xdg_config_home_is_the_one_that_counts() {
     let server = Server::of(File::new(content(1000, 101)));
     let run = get().args([&server.url("/f")]);
@@ -56,6 +69,10 @@ fn unknown_option_names_the_file_and_the_line_before_anything_is_done() {
     let run = get().args([&server.url("/f")]);
     fs::create_dir_all(run.path(".config/longhaul/config.toml")).unwrap();
     run.run().fails(78, &["config.toml", "--no-config"]);
+    let run = get().args([&server.url("/f")]);
+    fs::create_dir_all(run.path(".config/longhaul")).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", run.path(".config/longhaul/config.toml")).unwrap();
+    run.run().fails(78, &["config.toml", "no regular file"]);
     assert!(server.asks().is_empty());
 }
 
@@ -82,4 +99,18 @@ fn command_config_shows_what_holds_and_where_it_comes_from() {
         text.lines().map(|line| line.split(" # ").next().unwrap().trim_end().to_owned()).skip(1).collect()
     };
     assert_eq!(values(&shown), values(&ended.stdout));
+}
+
+#[test]
+fn command_config_shows_no_password() {
+    let run = longhaul("config");
+    configure(
+        &run,
+        "[get]\nuser = 'joe:s3cret'\nheader = ['Authorization: s3cret', 'X-Key:s3cret']\ncookie = 'sid=s3cret'\n",
+    );
+    let shown = run.run().ok().stdout;
+    assert!(!shown.contains("s3cret"), "{shown}");
+    for line in ["# user = \"joe:...\"", "# cookie = \"sid=...\"", "Authorization:..."] {
+        assert!(shown.contains(line), "{line}: {shown}");
+    }
 }

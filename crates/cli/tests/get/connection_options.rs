@@ -194,6 +194,13 @@ fn login_does_not_go_in_clear_beyond_loopback() {
 }
 
 #[test]
+fn named_netrc_that_is_missing_is_an_error() {
+    let server = Server::of(File::new(content(1000, 130)));
+    get().args(["--netrc-file", "nosuch", &server.url("/f")]).run().fails(66, &["nosuch"]);
+    assert!(server.asks().is_empty());
+}
+
+#[test]
 fn login_of_netrc_does_not_go_in_clear_beyond_loopback() {
     let server = private();
     let port = server.address.port();
@@ -228,10 +235,11 @@ fn max_time_ends_the_command_resumably() {
             std::thread::sleep(std::time::Duration::from_secs(30));
         }
     });
-    let run = get().args(["--max-time", "1500ms", "--streams", "1", &slow.url("/f")]);
+    let run = get().args(["--max-time", "1500ms", "--json", "--streams", "1", &slow.url("/f")]);
     let ended = run.run();
     assert!(ended.time < std::time::Duration::from_secs(10), "{ended:?}");
-    ended.fails(75, &["--max-time is over"]);
+    let ended = ended.fails(75, &["--max-time is over"]);
+    assert_eq!(ended.json().last().unwrap()["exit_code"], 75);
     slow.mend(File::new(bytes.clone()));
     let run = run.again(["--max-time", "30s", "--json", &slow.url("/f")]);
     let ended = run.run().ok();

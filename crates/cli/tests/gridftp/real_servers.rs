@@ -106,10 +106,9 @@ fn apt_changes_the_number_of_connections_from_chunk_to_chunk() {
     same(run.path("f"), &bytes);
     let mut streams: Vec<_> =
         globus.logged(3, is_retrieval).iter().map(|transfer| transfer.streams).collect();
-    assert_eq!(streams[..2], [1, 2], "{streams:?}");
-    streams.sort_unstable();
+    // A chunk of the tuner may be several requests, whose lengths are bounded too.
     streams.dedup();
-    assert!(streams.len() > 1, "{streams:?}");
+    assert!(streams.starts_with(&[1, 2]), "{streams:?}");
 }
 
 #[test]

@@ -155,3 +155,25 @@ fn an_interrupt_leaves_nothing_of_a_setup() {
     assert_eq!(child.wait_with_output().unwrap().status.code(), Some(143));
     wait_until("nothing is left", || processes_with("98771").is_empty());
 }
+
+/// A result on a path that was not held is one all the same, with its files; its repetition may be interrupted.
+#[test]
+fn an_interrupted_repetition_leaves_the_result_before_it() {
+    if skipped() {
+        return;
+    }
+    // No machine holds 50 ns.
+    let scenario = Scenario::new(
+        "[path]\ndelay = '1us'\n[[run]]\nname = 'one'\ncommand = 'curl -s http://$LAB_SERVER:9/; \
+         if test -e $LAB_DIR/first; then echo second; touch $LAB_DIR/second; sleep 98772; fi; \
+         touch $LAB_DIR/first; echo first'\n",
+    );
+    let child = scenario.command(&["--retries", "2"]).spawn().unwrap();
+    wait_until("it is repeated", || scenario.path("second").exists());
+    send(&child, Signal::INT);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", error(&output));
+    let runs = scenario.results();
+    assert!(runs.len() == 1 && runs[0]["exit_code"] == 0 && runs[0]["attempts"] == 1, "{runs:?}");
+    assert_eq!(scenario.read("runs/one-1-near.out"), "first\n");
+}

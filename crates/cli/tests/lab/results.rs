@@ -102,3 +102,25 @@ fn what_was_not_the_path_is_repeated_and_in_no_median() {
     let strict = scenario.run(&["--strict"]);
     assert_eq!(strict.status.code(), Some(1), "{}", error(&strict));
 }
+
+/// A repetition for the path's sake that fails takes nothing away.
+#[test]
+fn a_failed_repetition_leaves_the_result_before_it() {
+    if skipped() {
+        return;
+    }
+    // No machine holds 50 ns.
+    let scenario = Scenario::new(
+        "[path]\ndelay = '1us'\n[[run]]\nname = 'one'\ncommand = 'curl -s http://$LAB_SERVER:9/; \
+         echo run >> $LAB_DIR/runs; echo $(wc -l < $LAB_DIR/runs); test $(wc -l < $LAB_DIR/runs) = 1'\n",
+    );
+    let output = scenario.run(&["--retries", "2"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(fs::read_to_string(scenario.path("runs")).unwrap(), "run\n".repeat(3));
+    let runs = scenario.results();
+    assert!(runs.len() == 1 && runs[0]["exit_code"] == 0 && runs[0]["attempts"] == 3, "{runs:?}");
+    assert!(runs[0]["remarks"][0].as_str().unwrap().contains("a repetition for the path's sake failed"));
+    assert_eq!(scenario.read("runs/one-1-near.out"), "1\n");
+    let hidden = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with('.');
+    assert_eq!(fs::read_dir(scenario.out("runs")).unwrap().filter_map(Result::ok).filter(hidden).count(), 0);
+}

@@ -136,6 +136,9 @@ fn sweeps_over_real_transfers_and_draws_them() {
         return;
     }
     let scenario = Scenario::new(SWEPT);
+    // Only commands that read the user's file fail by it.
+    fs::create_dir_all(scenario.path(".config/longhaul")).unwrap();
+    fs::write(scenario.path(".config/longhaul/config.toml"), "nonsense = 1\n").unwrap();
     let output = scenario.run(&[]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let runs = scenario.results();

@@ -13,7 +13,7 @@ pub(crate) const SLOW: [&str; 4] = ["--rate", "100Mbit", "--rtt", "20ms"];
 /// Runs the program, and what it runs, with a home of its own: what is remembered of the user's paths stays as it is.
 pub(crate) fn longhaul(home: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
-    command.env("HOME", home).env_remove("XDG_STATE_HOME");
+    command.env("HOME", home).env_remove("XDG_STATE_HOME").env_remove("XDG_CONFIG_HOME");
     command
 }
 

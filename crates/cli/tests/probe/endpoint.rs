@@ -1,7 +1,9 @@
 //! Against `longhaul serve --measure` on loopback.
 
+use std::fs::Permissions;
 use std::io::Write;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use socket2::{Domain, Socket, Type};
@@ -106,6 +108,7 @@ fn token_is_requested() {
     let (dir, home) = (site(), tempfile::tempdir().unwrap());
     let token = home.path().join("token");
     std::fs::write(&token, "s3cret").unwrap();
+    std::fs::set_permissions(&token, Permissions::from_mode(0o600)).unwrap();
     let token = token.to_str().unwrap();
     let server = Serve::start(dir.path(), &["--measure=50Mbit", "--token", token]);
     let refused = json(&run(&[&server.url("/f"), "--json"]).0);

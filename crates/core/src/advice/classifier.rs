@@ -412,6 +412,8 @@ impl Classifier {
             let window = window.get() as f64;
             window < open || (interval.rate().bdp(rtt).get() as f64) < window * PARAMS.closed_window
         });
+        // On a short path no window limits.
+        let unread = unread || rtt.get() < TIMESTAMP_TICK;
         Some(if unread { LimitedBy::Server } else { LimitedBy::ReceiveWindow })
     }
 

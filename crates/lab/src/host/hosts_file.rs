@@ -13,7 +13,7 @@ const HOSTS: &str = "/etc/hosts";
 
 /// Mounts a file with both hosts' names over `/etc/hosts` of the calling thread's mount namespace.
 ///
-/// Best effort: a machine without the file, or with a directory for temporary files that is full, has no names, as before.
+/// Best effort: on a machine without the file, or with a full directory for temporary files, the hosts have no names.
 pub(super) fn mount(pairs: u16) {
     if let Err(error) = try_mount(pairs) {
         tracing::debug!("the lab's hosts have no names: {HOSTS}: {error}");

@@ -16,7 +16,7 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
@@ -87,9 +87,25 @@ impl Watch {
     }
 
     fn captures(&self) -> Result<[Option<Capture>; 2], LabError> {
+        if let (Some(client), Some(server)) = (&self.client_pcap, &self.server_pcap)
+            && resolved(client) == resolved(server)
+        {
+            let why =
+                format!("{} is the client's capture, too: give each host its own file", server.display());
+            return Err(LabError::Spec { what: "pcap-server", why });
+        }
         let create = |path: &Option<PathBuf>| path.as_deref().map(Capture::create).transpose();
         Ok([create(&self.client_pcap)?, create(&self.server_pcap)?])
     }
+}
+
+/// Returns where a file is, or will be once it is made: without links and `..`.
+fn resolved(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| {
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let directory = directory.unwrap_or(Path::new(".")).canonicalize().unwrap_or_default();
+        directory.join(path.file_name().unwrap_or_default())
+    })
 }
 
 /// A path and its hosts, running.

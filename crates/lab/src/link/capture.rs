@@ -11,6 +11,8 @@ use crate::clock;
 use crate::error::LabError;
 
 const MAGIC_NANOS: u32 = 0xa1b2_3c4d;
+/// Of the format: major and minor.
+const VERSION: [u16; 2] = [2, 4];
 const LINKTYPE_RAW: u32 = 101;
 /// Enough for the headers of IPv6 and of TCP with all options, and the first bytes of what is in them.
 const SNAPLEN: usize = 200;
@@ -31,9 +33,11 @@ impl Capture {
     pub(crate) fn create(path: &Path) -> Result<Self, LabError> {
         let create = || -> io::Result<BufWriter<File>> {
             let mut to = BufWriter::with_capacity(1 << 20, File::create(path)?);
-            for field in [MAGIC_NANOS, 2 | 4 << 16, 0, 0, SNAPLEN as u32, LINKTYPE_RAW] {
-                to.write_all(&field.to_ne_bytes())?;
-            }
+            to.write_all(&MAGIC_NANOS.to_ne_bytes())?;
+            VERSION.iter().try_for_each(|field| to.write_all(&field.to_ne_bytes()))?;
+            [0, 0, SNAPLEN as u32, LINKTYPE_RAW]
+                .iter()
+                .try_for_each(|field| to.write_all(&field.to_ne_bytes()))?;
             to.flush()?;
             Ok(to)
         };

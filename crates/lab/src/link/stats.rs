@@ -76,7 +76,7 @@ pub struct DirectionStats {
     pub read_late_p99: Duration,
     /// How late packets left, against the model: 99 % of frames at most this much.
     pub late_p99: Duration,
-    /// The same, the worst.
+    /// How late the latest frame left, against the model.
     pub late_max: Duration,
 }
 

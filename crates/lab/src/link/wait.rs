@@ -43,7 +43,7 @@ impl PacketWait {
         self.until_readable_for(device, stop, None)
     }
 
-    /// The same, for `limit` at most.
+    /// Waits until `device` has a packet, `stop` is set or `limit` has passed, after a read that found none.
     pub(super) fn until_readable_for(
         &mut self,
         device: impl AsFd,

@@ -25,7 +25,7 @@ const BACKGROUND_FLOW: u64 = 0x9e37_79b9_7f4a_7c15;
 /// A packet that arrives at a held link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeldPacket {
-    /// By which the caller knows it; below `u64::MAX`.
+    /// The caller's number for it; below `u64::MAX`.
     pub id: u64,
     /// Its size at the IP layer.
     pub size: Bytes,

@@ -142,7 +142,11 @@ impl Trace {
         let count = self.millis.len() as u64;
         let period = u64::from(self.millis[self.millis.len() - 1]);
         let elapsed = start.since(begun).as_nanos().div_ceil(1_000_000) as u64;
-        let (round, within) = (elapsed / period, elapsed % period);
+        // A round holds its last millisecond, and none of its opportunities are passed over before that is.
+        let (round, within) = match elapsed.checked_sub(1) {
+            Some(before) => (before / period, before % period + 1),
+            None => (0, 0),
+        };
         let before = self.millis.partition_point(|millis| u64::from(*millis) < within) as u64;
         self.used = self.used.max(round * count + before);
     }
@@ -197,5 +201,21 @@ mod tests {
         let mut line = Line::trace(Arc::from([1]));
         let last = (0..1000).map(|_| line.send(Time::START, PACKET)).last();
         assert_eq!(last, Some(Time::from_nanos(1_000_000_000)));
+    }
+
+    #[test]
+    fn all_opportunities_of_a_trace_s_last_millisecond_count() {
+        let mut line = Line::trace(Arc::from([5, 5, 5]));
+        let times: Vec<_> = (0..7).map(|_| line.send(Time::START, PACKET)).collect();
+        assert_eq!(times, [5, 5, 5, 10, 10, 10, 15].map(|millis| at(millis * 1000)));
+        assert_eq!(line.send(at(20_000), PACKET), at(20_000), "at the end of a round");
+        // 24 Mbit/s: two opportunities each millisecond.
+        let mut line = Line::trace(Arc::from([1, 1]));
+        let last = (0..1000).map(|_| line.send(Time::START, PACKET)).last();
+        assert_eq!(last, Some(at(500_000)));
+        // An opportunity at 0 belongs to the round that begins.
+        let mut line = Line::trace(Arc::from([0, 4]));
+        let times: Vec<_> = (0..5).map(|_| line.send(Time::START, PACKET)).collect();
+        assert_eq!(times, [0, 4, 4, 8, 8].map(|millis| at(millis * 1000)));
     }
 }

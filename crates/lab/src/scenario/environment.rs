@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::NO_CONFIG;
 use crate::error::LabError;
 
 use super::Scenario;
@@ -17,7 +18,7 @@ use super::sweep::variable;
 pub(super) struct Environment(Vec<(String, OsString)>);
 
 impl Environment {
-    /// Makes what all of a scenario's commands share: `LAB_OUT`, `LAB_DIR`, and `PATH` with the directory
+    /// Makes what all of a scenario's commands share: `LAB_OUT`, `LAB_DIR`, [`NO_CONFIG`], and `PATH` with the directory
     /// of `program` first, so that commands which name it run the same one.
     ///
     /// # Errors
@@ -30,6 +31,7 @@ impl Environment {
         let mut variables = vec![
             ("LAB_OUT".to_owned(), output.directory().as_os_str().to_owned()),
             ("LAB_DIR".to_owned(), directory.into_os_string()),
+            (NO_CONFIG.to_owned(), "1".into()),
         ];
         let before = env::var_os("PATH").unwrap_or_default();
         let own = program.parent().map(Path::to_owned).unwrap_or_default();

@@ -42,7 +42,7 @@ pub struct RunResult {
     pub wall_s: f64,
     /// CPU time in user mode of it and of what it waited for, in seconds.
     pub user_s: f64,
-    /// CPU time in the kernel of the same, in seconds.
+    /// CPU time in the kernel of the command and of what it waited for, in seconds.
     pub sys_s: f64,
     /// What else is known in numbers, by name.
     pub values: BTreeMap<String, f64>,

@@ -44,6 +44,28 @@ impl Files {
     }
 }
 
+/// The files of an execution under other names, while it is repeated.
+pub(super) struct FilesAside {
+    /// Where each belongs, and where it is.
+    moved: Vec<(PathBuf, PathBuf)>,
+}
+
+impl FilesAside {
+    /// Puts them back over those of the repetition.
+    pub(super) fn put_back(self) -> Result<(), LabError> {
+        self.moved.into_iter().try_for_each(|(path, aside)| match fs::rename(&aside, &path) {
+            // It had no such file; the repetition may have made one.
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => remove(&path),
+            other => other.map_err(|cause| LabError::Write { path, cause }),
+        })
+    }
+
+    /// Removes them.
+    pub(super) fn remove(self) -> Result<(), LabError> {
+        self.moved.iter().try_for_each(|(_, aside)| remove(aside))
+    }
+}
+
 impl Output {
     /// Makes the directory where it is not there, and holds it.
     ///
@@ -133,6 +155,21 @@ impl Output {
     /// Returns where an execution's record is, if its near command has made one.
     pub(super) fn record_of(&self, execution: &Execution<'_>) -> Option<PathBuf> {
         Some(self.files(execution).record).filter(|record| record.is_file())
+    }
+
+    /// Gives the files of an execution other names, so that it can run again and they can still be kept.
+    pub(super) fn set_aside(&self, execution: &Execution<'_>) -> Result<FilesAside, LabError> {
+        let mut moved = Vec::new();
+        for path in self.files(execution).all() {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let aside = path.with_file_name(format!(".{name}"));
+            match fs::rename(path, &aside) {
+                Err(cause) if cause.kind() == io::ErrorKind::NotFound => remove(&aside)?,
+                other => other.map_err(|cause| LabError::Write { path: aside.clone(), cause })?,
+            }
+            moved.push((path.to_owned(), aside));
+        }
+        Ok(FilesAside { moved })
     }
 
     /// Removes what an earlier execution of the same name has left.

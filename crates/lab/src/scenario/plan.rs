@@ -23,7 +23,7 @@ pub struct Selection {
     pub repeat: Option<NonZeroU32>,
 }
 
-/// One execution of a run's command: with which values, the how manieth time.
+/// One execution of a run's command: with which values, and its number among the repetitions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Execution<'a> {
     /// What runs.

@@ -44,16 +44,16 @@ impl ExecutionPhase {
 
 /// Observes the progress of a scenario, may stop it, and reads records.
 pub trait Watcher {
-    /// Hears that an execution begins.
+    /// Is called when an execution begins.
     fn begins(&mut self, begun: &Begun<'_>);
 
     /// Is called a few times a second with what runs, and for how long; a break ends the experiment.
     fn ticks(&mut self, phase: ExecutionPhase, elapsed: Duration) -> ControlFlow<()>;
 
-    /// Hears that an execution has ended.
+    /// Is called when an execution has ended.
     fn ended(&mut self, execution: &Execution<'_>, result: &RunResult);
 
-    /// Hears that an execution whose path was not the one asked for runs again: the how manieth time, of how many at most.
+    /// Is called before an execution whose path was not the one asked for is repeated: `time` counts from 1 to `limit`.
     fn repeats(&mut self, time: u32, limit: u32);
 
     /// Reads the values of a record that a near command has made.
@@ -130,19 +130,52 @@ fn execute_all(
         watcher.begins(&Begun { number, total, left: &left[index..], results });
         let mut result = execute(execution, environment, output, watcher)?;
         watcher.ended(execution, &result);
+        results.put(execution, result.clone());
+        results.write(output)?;
         for attempt in 2..=results.fidelity.retries.saturating_add(1) {
             if !result.is_marked() {
                 break;
             }
             watcher.repeats(attempt - 1, results.fidelity.retries);
-            result = execute(execution, environment, output, watcher)?;
+            result = repeat(execution, result, environment, output, watcher)?;
             result.attempts = attempt;
-            watcher.ended(execution, &result);
+            results.put(execution, result.clone());
+            results.write(output)?;
         }
-        results.put(execution, result);
-        results.write(output)?;
     }
     Ok(())
+}
+
+/// Runs an execution again; returns the new result, or `earlier`, with its files, where the command fails this time.
+///
+/// # Errors
+/// Fails as [`execute`] does; the files of `earlier` are in place then, too.
+fn repeat(
+    execution: &Execution<'_>,
+    mut earlier: RunResult,
+    environment: &Environment,
+    output: &Output,
+    watcher: &mut dyn Watcher,
+) -> Result<RunResult, LabError> {
+    let kept = output.set_aside(execution)?;
+    let again = execute(execution, environment, output, watcher);
+    if let Ok(again) = &again {
+        watcher.ended(execution, again);
+    }
+    match again {
+        Ok(again) if again.succeeded() => {
+            kept.remove()?;
+            Ok(again)
+        }
+        failed => {
+            kept.put_back()?;
+            failed?;
+            earlier
+                .remarks
+                .push("a repetition for the path's sake failed; this is the result before it".to_owned());
+            Ok(earlier)
+        }
+    }
 }
 
 fn prepare(

@@ -20,7 +20,7 @@ pub enum Aqm {
     Red(RedParameters),
     /// Drops while packets have waited too long for an interval (RFC 8289).
     Codel(CodelParameters),
-    /// The same for each flow, which take turns (RFC 8290).
+    /// CoDel in a queue for each flow; the queues take turns (RFC 8290).
     FqCodel(FqCodelParameters),
 }
 

@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 use crate::common::{FULL, lab, measure_while_keeping_up, path, udp, within};
 use longhaul_lab::{Lab, PathSpec, PathStats, QueueLimit};
 
+/// Packets of which the fastest counts: the test's own threads may wait for a CPU, which no counter of the path shows.
+const TRIES: u32 = 5;
+
 /// What two bulk connections to the server do to the path.
 struct Load {
     stats: PathStats,
@@ -146,84 +149,91 @@ fn numbered(lab: &Lab, count: u32, gap: Duration) -> Vec<u32> {
 fn packets_arrive_twice_or_damaged_or_overtaken() {
     let gap = Duration::from_micros(500);
     let spec = PathSpec { duplicate: "10%".parse().unwrap(), ..path("100Mbit", 4) };
-    let Some(twice) = lab(spec.clone()) else { return };
-    let arrived = numbered(&twice, 1000, gap);
-    assert!((1050..1160).contains(&arrived.len()), "{}", arrived.len());
-
+    measure_while_keeping_up(&spec, |lab| {
+        within("packets with those sent twice", numbered(lab, 1000, gap).len() as f64, 1050.0..=1159.0)
+    });
     let spec = PathSpec { corrupt: "10%".parse().unwrap(), duplicate: "0".parse().unwrap(), ..spec };
-    let damaged = lab(spec.clone()).unwrap();
     // The receiving kernel finds the damage by its checksum.
-    let arrived = numbered(&damaged, 1000, gap);
-    assert!((840..950).contains(&arrived.len()), "{}", arrived.len());
-    assert_eq!(damaged.stats().unwrap().near_to_far.dropped_overflow, 0);
-
+    measure_while_keeping_up(&spec, |lab| {
+        within("undamaged packets", numbered(lab, 1000, gap).len() as f64, 840.0..=949.0)
+    });
     let reorder = "10%,20ms".parse().unwrap();
-    let overtaken = lab(PathSpec { corrupt: "0".parse().unwrap(), reorder, ..spec }).unwrap();
-    let arrived = numbered(&overtaken, 1000, gap);
-    let late = arrived.windows(2).filter(|pair| pair[1] < pair[0]).count();
-    assert!(arrived.len() == 1000 && (50..150).contains(&late), "{late} of {}", arrived.len());
+    let spec = PathSpec { corrupt: "0".parse().unwrap(), reorder, ..spec };
+    measure_while_keeping_up(&spec, |lab| {
+        let arrived = numbered(lab, 1000, gap);
+        let late = arrived.windows(2).filter(|pair| pair[1] < pair[0]).count();
+        within("packets", arrived.len() as f64, 1000.0..=1000.0)?;
+        within("packets that another overtook", late as f64, 50.0..=149.0)
+    });
 }
 
 #[test]
 fn directions_differ() {
     let spec = PathSpec { up: "rate=2Mbit; delay=30ms".parse().unwrap(), ..path("100Mbit", 20) };
     assert_eq!(spec.round_trip(), Duration::from_millis(40));
-    let Some(lab) = lab(spec) else { return };
-    let (near, far) = udp(&lab);
-    let start = Instant::now();
-    near.send(&[0; FULL]).unwrap();
-    let mut packet = [0; FULL];
-    let (_, from) = far.recv_from(&mut packet).unwrap();
-    let there = start.elapsed();
-    far.send_to(&packet, from).unwrap();
-    near.recv(&mut packet).unwrap();
-    let back = start.elapsed() - there;
-    // 1500 bytes take 6 ms at 2 Mbit/s.
-    assert!(
-        (36..45).contains(&there.as_millis()) && (10..16).contains(&back.as_millis()),
-        "{there:?}, {back:?}"
-    );
+    measure_while_keeping_up(&spec, |lab| {
+        let (near, far) = udp(lab);
+        let (mut there, mut back) = (Duration::MAX, Duration::MAX);
+        for _ in 0..TRIES {
+            let start = Instant::now();
+            near.send(&[0; FULL]).unwrap();
+            let mut packet = [0; FULL];
+            let (_, from) = far.recv_from(&mut packet).unwrap();
+            let arrived = start.elapsed();
+            far.send_to(&packet, from).unwrap();
+            near.recv(&mut packet).unwrap();
+            (there, back) = (there.min(arrived), back.min(start.elapsed() - arrived));
+        }
+        // 1500 bytes take 6 ms at 2 Mbit/s.
+        within("ms there", there.as_secs_f64() * 1e3, 36.0..=45.0)?;
+        within("ms back", back.as_secs_f64() * 1e3, 10.0..=16.0)
+    });
 }
 
 #[test]
 fn a_rate_follows_its_schedule() {
     let mut spec = PathSpec { queue: Some(QueueLimit::Packets(1000)), ..path("12Mbit", 2) };
     spec.set_schedule("12Mbit@0s,1.2Mbit@100ms".parse().unwrap());
-    let Some(lab) = lab(spec) else { return };
-    let (near, far) = udp(&lab);
-    let start = Instant::now();
-    for _ in 0..120 {
-        near.send(&[0; FULL]).unwrap();
-    }
-    let mut arrivals = Vec::new();
-    while far.recv(&mut [0; FULL]).is_ok() {
-        arrivals.push(start.elapsed());
-    }
-    // A packet a millisecond for 100 ms, then one each 10 ms.
-    assert_eq!(arrivals.len(), 120);
-    assert!((95..112).contains(&arrivals[96].as_millis()), "{:?}", arrivals[96]);
-    assert!((290..320).contains(&arrivals[119].as_millis()), "{:?}", arrivals[119]);
+    measure_while_keeping_up(&spec, |lab| {
+        let (near, far) = udp(lab);
+        let start = Instant::now();
+        for _ in 0..120 {
+            near.send(&[0; FULL]).unwrap();
+        }
+        let mut arrivals = Vec::new();
+        while far.recv(&mut [0; FULL]).is_ok() {
+            arrivals.push(start.elapsed().as_secs_f64() * 1e3);
+        }
+        // A packet a millisecond for 100 ms, then one each 10 ms.
+        within("packets", arrivals.len() as f64, 120.0..=120.0)?;
+        within("ms to the packet before the change", arrivals[96], 95.0..=130.0)?;
+        within("ms to the last packet", arrivals[119], 290.0..=340.0)
+    });
 }
 
 #[test]
 fn pairs_of_hosts_have_their_own_round_trips_through_one_queue() {
     let spec = PathSpec { pairs: "10ms,60ms".parse().unwrap(), ..path("10Mbit", 0) };
-    let Some(lab) = lab(spec) else { return };
-    for (pair, expected) in [(0, 10), (1, 60)] {
-        let server = SocketAddr::from((Ipv4Addr::new(198, 18, pair, 2), 5000));
-        let far = lab.far().run(move || UdpSocket::bind(server).unwrap()).unwrap();
-        let near = lab.near().run(move || UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();
-        near.connect(server).unwrap();
-        assert_eq!(near.local_addr().unwrap().ip(), Ipv4Addr::new(198, 18, pair, 1));
-        let echo = thread::spawn(move || {
-            let mut packet = [0; 64];
-            let (len, from) = far.recv_from(&mut packet).unwrap();
-            far.send_to(&packet[..len], from).unwrap();
-        });
-        let trip = round_trip(&near, 1).unwrap();
-        echo.join().unwrap();
-        assert!((expected..expected + 6).contains(&(trip.as_millis() as u64)), "{trip:?}");
-    }
+    measure_while_keeping_up(&spec, |lab| {
+        for (pair, expected) in [(0, 10.0), (1, 60.0)] {
+            let server = SocketAddr::from((Ipv4Addr::new(198, 18, pair, 2), 5000));
+            let far = lab.far().run(move || UdpSocket::bind(server).unwrap()).unwrap();
+            let near = lab.near().run(move || UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();
+            near.connect(server).unwrap();
+            assert_eq!(near.local_addr().unwrap().ip(), Ipv4Addr::new(198, 18, pair, 1));
+            let echo = thread::spawn(move || {
+                let mut packet = [0; 64];
+                for _ in 0..TRIES {
+                    let (len, from) = far.recv_from(&mut packet).unwrap();
+                    far.send_to(&packet[..len], from).unwrap();
+                }
+            });
+            let trip = (0..TRIES).map(|number| round_trip(&near, number).unwrap()).min().unwrap();
+            echo.join().unwrap();
+            within("round trip in ms", trip.as_secs_f64() * 1e3, expected..=expected + 6.0)?;
+        }
+        Ok(())
+    });
 }
 
 /// Carries packets of one pair for a while, as fast as they are taken; returns the bits a second that arrive.
@@ -253,13 +263,15 @@ fn a_parking_lot_has_two_bottlenecks() {
     let queue = Some(QueueLimit::Packets(20));
     let pairs = "4ms,4ms@first,4ms@second".parse().unwrap();
     let spec = PathSpec { queue, pairs, second: "rate=4Mbit".parse().unwrap(), ..path("8Mbit", 0) };
-    let Some(lab) = lab(spec) else { return };
-    let stop = Instant::now() + Duration::from_secs(3);
-    let running: Vec<_> = (0..3).map(|pair| arrives(&lab, pair, stop)).collect();
-    let rates: Vec<f64> = running.into_iter().map(|one| one.join().unwrap() / 1e6).collect();
-    let (both, first, second) = (rates[0], rates[1], rates[2]);
-    // Each pair offers more than 8 Mbit/s: at the first bottleneck the two that cross it get about half each.
-    assert!((2.5..5.5).contains(&first), "{rates:?}");
-    assert!((3.3..4.2).contains(&(both + second)), "{rates:?}: the second carries 4 Mbit/s");
-    assert!(both < 0.6 * first, "{rates:?}: who crosses both is lost twice");
+    measure_while_keeping_up(&spec, |lab| {
+        let stop = Instant::now() + Duration::from_secs(3);
+        let running: Vec<_> = (0..3).map(|pair| arrives(lab, pair, stop)).collect();
+        let rates: Vec<f64> = running.into_iter().map(|one| one.join().unwrap() / 1e6).collect();
+        let (both, first, second) = (rates[0], rates[1], rates[2]);
+        // Each pair offers more than 8 Mbit/s: at the first bottleneck the two that cross it get about half each.
+        within("Mbit/s of the pair at the first", first, 2.5..=5.5)?;
+        within("Mbit/s of the pairs at the second, which has 4", both + second, 3.3..=4.2)?;
+        // Packets of the pair that crosses both bottlenecks are dropped at each.
+        within("Mbit/s of the pair at both over that at the first", both / first, 0.0..=0.6)
+    });
 }

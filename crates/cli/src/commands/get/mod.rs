@@ -271,7 +271,7 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
         }
     };
     let what = files.first().map(files::RemoteFile::shown).unwrap_or_default();
-    let session = match args.transfer.begin(Side::Get, &what, Some(files.len())) {
+    let session = match args.transfer.begin(Side::Get, &what, Some(files.len()), &cancel) {
         Ok(session) => session,
         Err(code) => return code.into(),
     };

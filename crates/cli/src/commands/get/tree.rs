@@ -49,7 +49,7 @@ pub(super) fn run(args: &GetArgs) -> ExitCode {
             return exit::of_tree(&error).into();
         }
     };
-    let session = match args.transfer.begin(Side::Get, &SafeUrl::of(url).to_string(), None) {
+    let session = match args.transfer.begin(Side::Get, &SafeUrl::of(url).to_string(), None, &cancel) {
         Ok(session) => session,
         Err(code) => return code.into(),
     };

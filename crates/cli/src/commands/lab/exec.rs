@@ -45,7 +45,7 @@ pub(super) struct ExecArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pcap: Option<PathBuf>,
 
-    /// The same of the server
+    /// Write what the server sends and receives to another capture: headers of IP packets, super-packets as such
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pcap_server: Option<PathBuf>,
 

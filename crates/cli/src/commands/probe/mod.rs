@@ -16,7 +16,7 @@ use longhaul_engine::source::http::{ClientConfig, Credentials};
 use longhaul_scope::draw;
 
 use crate::streams_args::MemoryArgs;
-use crate::{exit, say, token_file};
+use crate::{exit, say, secret_file};
 
 /// Measure the path to a server: what it holds, and which knob makes a transfer over it faster.
 ///
@@ -130,7 +130,7 @@ pub(crate) fn run(args: &ProbeArgs) -> ExitCode {
 /// Returns how to talk to the server.
 fn client(args: &ProbeArgs) -> anyhow::Result<ClientConfig> {
     let read = |file: &PathBuf| {
-        token_file::read(file).with_context(|| format!("cannot read the token in {}", file.display()))
+        secret_file::read_token(file).with_context(|| format!("cannot read the token in {}", file.display()))
     };
     Ok(ClientConfig {
         headers: args.header.clone(),

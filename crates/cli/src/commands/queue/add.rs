@@ -14,7 +14,7 @@ use longhaul_core::units::Rate;
 
 use crate::commands::agent;
 use crate::exit::UsageError;
-use crate::{token_file, url_text};
+use crate::{secret_file, url_text};
 
 /// How often an addition is sent that no agent has answered.
 const TRIES: usize = 5;
@@ -148,7 +148,8 @@ impl AddArgs {
 
     fn common(&self) -> anyhow::Result<TransferRequest> {
         let token = self.token.as_ref().map(|file| {
-            token_file::read(file).with_context(|| format!("cannot read the token in {}", file.display()))
+            secret_file::read_token(file)
+                .with_context(|| format!("cannot read the token in {}", file.display()))
         });
         Ok(TransferRequest {
             output: self.output()?,

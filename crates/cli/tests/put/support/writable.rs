@@ -40,7 +40,6 @@ impl Writable {
         fs::create_dir(dir.path().join("files")).unwrap();
         fs::write(dir.path().join("token"), "sesame").unwrap();
         fs::set_permissions(dir.path().join("token"), fs::Permissions::from_mode(0o600)).unwrap();
-        fs::set_permissions(dir.path().join("token"), fs::Permissions::from_mode(0o600)).unwrap();
         if scheme == "https" {
             certificates(dir.path());
         }

@@ -232,7 +232,7 @@ impl Client {
     pub(super) fn hold_early(&self, url: &Url) -> Result<(), HttpError> {
         let mut target = self.target(url)?;
         let (key, proxy) = self.key(&target)?;
-        self.caches.early.hold(&key, |key| self.dial(&mut target, key, proxy.as_ref(), &Cancel::new()).ok());
+        self.caches.early.hold(&key, |key, cancel| self.dial(&mut target, key, proxy.as_ref(), cancel).ok());
         Ok(())
     }
 
@@ -566,6 +566,18 @@ mod tests {
     }
 
     #[test]
+    fn connection_made_early_is_given_up_where_the_handshakes_hang() {
+        let (mut url, accepted) = accepting();
+        url.set_scheme("https").unwrap();
+        let client = Client::new(ClientConfig::default()).unwrap();
+        let start = std::time::Instant::now();
+        client.hold_early(&url).unwrap();
+        let _silent = accepted.recv().unwrap();
+        let (took, timeout) = (start.elapsed(), client.config.timeouts.connect);
+        assert!(took < std::time::Duration::from_secs(10).min(timeout), "{took:?} of {timeout:?}");
+    }
+
+    #[test]
     fn handshakes_under_way_are_waited_for_until_they_fail() {
         let (early, cancel) = (Arc::new(EarlyConnections::default()), Cancel::new());
         let client = Client::new(ClientConfig::default()).unwrap();
@@ -573,7 +585,7 @@ mod tests {
         let (held, theirs) = (Arc::clone(&early), key.clone());
         let (begun, begins) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            held.hold(&theirs, |_| {
+            held.hold(&theirs, |_, _| {
                 begun.send(()).unwrap();
                 std::thread::sleep(std::time::Duration::from_millis(300));
                 None

@@ -6,6 +6,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::connection::{Connection, ConnectionKey};
+use crate::cancel::Cancel;
 use crate::connect::{Deadline, MAX_UNUSED_AGE};
 use crate::threads::lock;
 
@@ -37,10 +38,12 @@ impl Early {
 
 impl EarlyConnections {
     /// Has `connect` make a connection, and keeps that until a request takes it or it is too old; nothing where there are enough.
+    ///
+    /// Handshakes end at that age too, so that a silent server occupies no place for longer.
     pub(super) fn hold(
         &self,
         key: &ConnectionKey,
-        connect: impl FnOnce(ConnectionKey) -> Option<Connection>,
+        connect: impl FnOnce(ConnectionKey, &Cancel) -> Option<Connection>,
     ) {
         let begun = Instant::now();
         {
@@ -51,7 +54,7 @@ impl EarlyConnections {
             }
             all.push(Early { key: key.clone(), begun, connection: None, is_connecting: true });
         }
-        let connection = connect(key.clone());
+        let connection = connect(key.clone(), &Cancel::new().child_until(begun + MAX_UNUSED_AGE));
         let is_made = connection.is_some();
         self.change(key, begun, |early| {
             early.connection = connection;

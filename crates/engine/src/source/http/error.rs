@@ -287,7 +287,7 @@ fn status_hint(status: u16) -> &'static str {
         401 => {
             ": give a login in the URL or in ~/.netrc, or a token with --header 'Authorization: Bearer ...'"
         }
-        403 | 451 => ": this client may not have the file",
+        403 | 451 => ": this client may not have the file, or may not log in over plain http",
         404 | 410 => ": there is no such file; check the URL",
         407 => ": give the proxy's login in the proxy's URL",
         400 => ": the server did not understand; is this the right port and scheme?",

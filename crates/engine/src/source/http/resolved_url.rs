@@ -59,10 +59,7 @@ impl ResolvedUrl {
             headers.push(credentials.field("Authorization")?);
         }
         let original = Arc::new(url.clone());
-        let mut url = url.clone();
-        // Both can fail only for URLs without a host.
-        let _ = url.set_username("");
-        let _ = url.set_password(None);
+        let mut url = without_login(url);
         url.set_fragment(None);
         let (addresses, avoided) = (Vec::new(), Vec::new());
         Ok(Self { original, redirected: false, url, headers, cookies: None, addresses, avoided })
@@ -73,11 +70,12 @@ impl ResolvedUrl {
         Self { cookies, ..self }
     }
 
-    /// Returns the target of a redirect to `url`: secrets are sent only within the origin.
+    /// Returns the target of a redirect to `url`: secrets are sent only within the origin, and a login that the server
+    /// writes into `url` is not sent at all.
     pub(super) fn redirected(&self, url: &Url) -> Result<Self, HttpError> {
         let stays = url.origin() == self.url.origin();
         let headers = self.headers.iter().filter(|h| stays || !is_secret(h)).cloned().collect();
-        let mut next = Self::new(url, headers, None)?;
+        let mut next = Self::new(&without_login(url), headers, None)?;
         next.original = Arc::clone(&self.original);
         next.redirected = true;
         next.cookies.clone_from(&self.cookies);
@@ -226,6 +224,14 @@ impl ResolvedUrl {
     }
 }
 
+fn without_login(url: &Url) -> Url {
+    let mut url = url.clone();
+    // Both can fail only for URLs without a host, which have no login.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    url
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -269,6 +275,14 @@ mod tests {
         for other in ["https://h:444/b", "http://h/b", "https://sub.h/b"] {
             assert_eq!(names(&to(other)), ["X"], "{other}");
         }
+    }
+
+    #[test]
+    fn a_login_that_a_redirect_names_is_not_sent() {
+        let first = target("https://h/a", &[]);
+        let to = |url: &str| first.redirected(&url.parse().unwrap()).unwrap();
+        assert_eq!(names(&to("http://u:p@other/b")), [""; 0]);
+        assert_eq!(to("https://u:p@h/b").headers, first.headers);
     }
 
     #[test]

@@ -70,7 +70,8 @@ impl FqCodelQueue {
         self.total.bytes = self.total.bytes - packet.size;
     }
 
-    /// Drops from the head of the longest queue, so that the flow which fills the queue loses packets, and its sender sees that early.
+    /// Drops from the head of the longest queue: the flow that fills the queue loses packets, and its receiver finds the gap before
+    /// the rest of the queue arrives.
     fn drop_from_longest(&mut self, dropped: &mut Vec<QueuedPacket>) {
         let longest = self.flows.iter_mut().max_by_key(|flow| flow.packets.bytes());
         if let Some(packet) = longest.and_then(|flow| flow.packets.pop()) {

@@ -20,7 +20,7 @@ pub use fq_codel::{FqCodelParameters, FqCodelQueue};
 /// A packet as a queue sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueuedPacket {
-    /// By which its owner knows it.
+    /// Its number, unique among the packets of the link.
     pub id: u64,
     /// Its size at the IP layer.
     pub size: Bytes,

@@ -140,7 +140,7 @@ impl RunningSession {
         network.ask(self.download, packets);
     }
 
-    /// Learns that all it has asked for has come.
+    /// Records that all it has asked for has come.
     fn completed(&mut self, network: &mut Network) {
         let (from, packets) = self.chunk;
         let goodput = Rate::over(self.payload * packets, network.now().since(from));

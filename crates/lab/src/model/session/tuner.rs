@@ -16,10 +16,10 @@ pub trait Tuner: fmt::Debug + Send {
         None
     }
 
-    /// Learns the goodput of the chunk that has come, and decides about the next.
+    /// Takes the goodput of the chunk that has come, and decides about the next.
     fn chunk_done(&mut self, _goodput: Rate) {}
 
-    /// Learns what an interval has shown, `now` after the session's begin; returns how many connections are to be used.
+    /// Takes what an interval has shown, `now` after the session's begin; returns how many connections are to be used.
     fn observe(&mut self, _seen: &Interval, _now: Duration) -> usize {
         self.streams()
     }

@@ -1,4 +1,4 @@
-//! The congestion control of a simulated sender: what it hears of a packet, and what it allows.
+//! The congestion control of a simulated sender: what it is told of a packet, and what it allows.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ impl SimulatedControl {
     }
 }
 
-/// What a sender learns from the acknowledgement of a packet. All counts are of segments.
+/// What the acknowledgement of a packet tells. All counts are of segments.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AckSample {
     /// The segments of the packet.

@@ -100,7 +100,7 @@ impl SimulatedFlow {
         SentPacket { at: now, delivered: self.acknowledged, delivered_at, first_sent }
     }
 
-    /// Hears what became of a packet.
+    /// Takes what became of a packet.
     pub(super) fn hear(&mut self, sent: &SentPacket, is_lost: bool, now: Time) {
         let in_flight = self.in_flight * self.segments;
         self.in_flight -= 1;

@@ -45,7 +45,7 @@ pub struct Simulation {
     echoes: VecDeque<DelayedAck>,
 }
 
-/// What a sender hears of a packet.
+/// What returns to a sender of a packet.
 #[derive(Debug)]
 struct DelayedAck {
     at: Time,
@@ -89,7 +89,7 @@ pub struct FlowObservation {
 impl Simulation {
     /// Makes a sender of packets of `packet` bytes at the IP layer (at least 1).
     ///
-    /// `link` carries them; what the sender hears of them takes `back`. A link made by
+    /// `link` carries them; what returns to the sender takes `back`. A link made by
     /// [`PathSpec::link`](crate::PathSpec::link) has half of the round-trip time, and the other half is `back`. The link
     /// needs a rate, or the sender a pace from the start: nothing else bounds what is in flight.
     ///
@@ -187,7 +187,7 @@ impl Simulation {
         })
     }
 
-    /// Sends and hears all that happens up to `until`.
+    /// Handles all events up to `until`.
     fn advance(&mut self, until: Time) {
         loop {
             let heard = self.echoes.front().map(|echo| echo.at).filter(|at| *at <= until);

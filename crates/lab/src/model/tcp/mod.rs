@@ -209,7 +209,7 @@ impl Network {
         }
     }
 
-    /// Hears the next echo; returns the download that it completes.
+    /// Takes the next echo; returns the download that it completes.
     fn hear(&mut self) -> Option<usize> {
         let echo = self.echoes.pop_front()?;
         let connection = &mut self.connections[echo.connection];

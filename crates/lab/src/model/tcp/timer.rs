@@ -21,7 +21,7 @@ impl Timer {
         Self { smoothed: rtt, deviation: rtt / 2, backoff: 0 }
     }
 
-    /// Learns a round-trip time.
+    /// Takes a measured round-trip time into the estimate.
     pub(super) fn acknowledged(&mut self, rtt: Duration) {
         self.deviation = (self.deviation * 3 + self.smoothed.abs_diff(rtt)) / 4;
         self.smoothed = (self.smoothed * 7 + rtt) / 8;
