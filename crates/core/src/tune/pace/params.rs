@@ -27,6 +27,8 @@ impl Params {
     pub(super) const MIN_GAIN: f64 = 0.125;
     /// The largest gain: slow start's.
     pub(super) const MAX_GAIN: f64 = 1.0;
+    /// The new pace over the old one after a probe that jitter has hidden: doubles it in a hundred RTTs.
+    pub(super) const BLIND_RISE: f64 = 1.0 + 1.0 / 32.0;
     /// The pace over what the path is known to carry.
     pub(super) const HEADROOM: f64 = 0.98;
     /// The pace while a queue drains, over the pace before: so deep that a queue of 0.3 RTTs is gone an RTT later.

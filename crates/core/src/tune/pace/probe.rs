@@ -105,17 +105,19 @@ impl Probe {
                     self.back_off(rtt, now);
                     return target;
                 }
-                // Where the jitter is so large that a full path would not stand out, nothing was measured, and the pace
-                // rises: losses then are the only evidence.
-                let is_noisy = jitter > self.queue / 2;
-                if is_noisy || rise <= self.queue / 4 + jitter {
+                if jitter > self.queue / 2 {
+                    // A full path would not stand out: nothing was measured. Lasting jitter must not hold the pace down.
+                    self.rest_longer(rtt, now);
+                    return target.max(target.scaled(Params::BLIND_RISE).min(sent));
+                }
+                if rise <= self.queue / 4 + jitter {
                     (self.gain, self.rest_rtts) = ((2.0 * self.gain).min(Params::MAX_GAIN), 1);
                     // Until the new pace is seen to be used.
                     self.rest(now + rtt / 4);
                 } else {
                     self.back_off(rtt, now);
                 }
-                let has_room = is_noisy || rise <= jitter;
+                let has_room = rise <= jitter;
                 let proven = if has_room { sent } else { left(capacity, sent, rise, to - from) };
                 return target.max(proven);
             }
@@ -124,9 +126,14 @@ impl Probe {
         target
     }
 
-    /// Lowers the gain, and rests longer, after a probe that has found the path full.
+    /// Slows down after a probe that has found the path full.
     fn back_off(&mut self, rtt: Duration, now: Duration) {
         self.was_full = true;
+        self.rest_longer(rtt, now);
+    }
+
+    /// Lowers the gain, and rests longer.
+    fn rest_longer(&mut self, rtt: Duration, now: Duration) {
         self.rest_rtts = (2 * self.rest_rtts).min(Params::REACTION_RTTS);
         self.gain = (self.gain / 2.0).max(Params::MIN_GAIN);
         self.rest(now + rtt * self.rest_rtts);
