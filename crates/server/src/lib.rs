@@ -8,8 +8,9 @@
 //!                                '-> upload <- socket: engine::sink::pipeline -> file (writable servers)
 //! ```
 //!
-//! Tasks wait for sockets; the runtime's blocking threads open files and run sendfile, which may wait
-//! for the disk. `connection_stats` counts connections and replies for an observer and `/metrics`.
+//! Tasks wait for sockets, and send small files that are in memory. Threads, a bounded number for each file system (`disks`), open all
+//! others and run sendfile, which may wait for the disk. `confinement` takes capabilities, and all files but those served, from every
+//! thread. `connection_stats` counts connections and replies for an observer and `/metrics`.
 //! An idle connection costs a task of a few kilobytes and no thread. `admission` decides which connections may be open, so that no
 //! client can keep others out.
 
