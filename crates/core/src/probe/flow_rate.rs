@@ -58,7 +58,7 @@ pub fn burst_rate(progress: &[Progress]) -> Option<Rate> {
     (median > 0).then(|| Rate::over(Bytes::new(median), window))
 }
 
-/// Returns the highest rate over a round trip, and over [`SUSTAINED`] at least; a flow that is shorter counts as if it had taken that.
+/// Returns the highest rate over a round trip, and over 250 ms at least; a flow that is shorter counts as if it had taken that.
 pub fn sustained_rate(progress: &[Progress], rtt: Rtt) -> Rate {
     let over = rtt.get().max(SUSTAINED);
     let (Some(start), Some(end)) = (progress.first(), progress.last()) else { return Rate::default() };
