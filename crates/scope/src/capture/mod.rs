@@ -101,7 +101,7 @@ impl Capture {
             .left_out
             .then(|| format!("more than {MOST_CONNECTIONS} connections; the others were left out"));
         let mut flows: Vec<Flow> = all.by_ends.into_values().filter_map(Connection::end).collect();
-        flows.sort_by(|a, b| b.bytes.cmp(&a.bytes).then(a.from.cmp(&b.from)));
+        flows.sort_by(|a, b| b.bytes.cmp(&a.bytes).then((a.from, a.to).cmp(&(b.from, b.to))));
         if flows.is_empty() {
             let (packets, others) = (all.packets, all.others);
             return Err(CaptureError::NoData { path: path.to_owned(), packets, others });
