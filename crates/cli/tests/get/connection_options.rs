@@ -7,6 +7,15 @@ use std::net::TcpStream;
 use crate::support::{File, Peer, Serve, Server, content, get, same};
 use crate::surroundings::private;
 
+/// Lets a SOCKS 5 proxy reach `port`, and copies between both.
+fn relay(peer: &mut Peer, port: u16) {
+    let server = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    peer.stream.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
+    let (mut up, mut down) = (peer.stream.try_clone().unwrap(), server.try_clone().unwrap());
+    std::thread::spawn(move || std::io::copy(&mut up, &mut down));
+    let _ = std::io::copy(&mut &server, &mut peer.stream);
+}
+
 /// Plays a SOCKS 5 proxy that reaches `port` of 127.0.0.1 only, by its address.
 fn socks_of_addresses(peer: &mut Peer, port: u16) {
     let mut read = |n: usize| {
@@ -25,11 +34,7 @@ fn socks_of_addresses(peer: &mut Peer, port: u16) {
         peer.stream.write_all(&[5, 4, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
         return;
     }
-    let server = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    peer.stream.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
-    let (mut up, mut down) = (peer.stream.try_clone().unwrap(), server.try_clone().unwrap());
-    std::thread::spawn(move || std::io::copy(&mut up, &mut down));
-    let _ = std::io::copy(&mut &server, &mut peer.stream);
+    relay(peer, port);
 }
 
 #[test]
@@ -69,11 +74,7 @@ fn socks(peer: &mut Peer, port: u16) {
     let mut request = [0; 18];
     peer.stream.read_exact(&mut request).unwrap();
     assert_eq!(&request[..16], b"\x05\x01\x00\x03\x0bfar.invalid");
-    let server = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    peer.stream.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
-    let (mut up, mut down) = (peer.stream.try_clone().unwrap(), server.try_clone().unwrap());
-    std::thread::spawn(move || std::io::copy(&mut up, &mut down));
-    let _ = std::io::copy(&mut &server, &mut peer.stream);
+    relay(peer, port);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::streams::connected;
 use crate::support::{Ask, Ended, Files, Put, Scripted, content, put, scripted_dav};
 
 const SIZE: usize = (24 << 20) + 4097;
@@ -102,8 +103,8 @@ fn a_connection_that_is_cut_in_a_range_costs_only_that_range() {
         }
     });
     let ended = put_to(&server.url("/f"), &bytes).run().ok();
-    // The stream that was cut may wait until the others have sent all.
-    assert!(streams(&ended) >= 2, "{ended:?}");
+    // The most at a time may be fewer: the stream that was cut waits before it connects again.
+    assert_eq!(connected(&ended), 3, "{ended:?}");
     only_holds(&files, &bytes);
     assert!(server.asks().iter().all(|ask| !ask.head.starts_with("PUT /f ")), "one PUT was sent");
 }

@@ -19,7 +19,7 @@ fn halfway() {
 }
 
 /// Returns how many connections carried ranges.
-fn connected(ended: &Ended) -> usize {
+pub(crate) fn connected(ended: &Ended) -> usize {
     let lines = ended.json();
     let ids = lines.iter().filter(|line| line["event"] == "connected").map(|line| line["stream"].as_u64());
     let mut ids: Vec<_> = ids.collect();

@@ -1,6 +1,9 @@
 //! What the tests share: a lab, or a reason to skip; sockets at both ends.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use longhaul_core::units::Rtt;
@@ -75,4 +78,30 @@ pub(crate) fn measure_while_keeping_up(spec: &PathSpec, measure: impl Fn(&Lab) -
 /// Returns an error that names what was measured where that is not within the bounds.
 pub(crate) fn within(what: &str, measured: f64, bounds: std::ops::RangeInclusive<f64>) -> Result<(), String> {
     if bounds.contains(&measured) { Ok(()) } else { Err(format!("{what}: {measured} is not in {bounds:?}")) }
+}
+
+/// Loads the way to the server with two connections until `stop`; returns the senders' sockets.
+pub(crate) fn bulk<'scope>(
+    lab: &Lab,
+    scope: &'scope thread::Scope<'scope, '_>,
+    received: &'scope AtomicU64,
+    stop: &'scope AtomicBool,
+) -> Vec<TcpStream> {
+    let address = SocketAddr::from((lab.far().ipv4(), 4000));
+    let listener = lab.far().run(move || TcpListener::bind(address).unwrap()).unwrap();
+    let mut sockets = Vec::new();
+    for _ in 0..2 {
+        let mut sender = lab.near().run(move || TcpStream::connect(address).unwrap()).unwrap();
+        let (mut receiver, _) = listener.accept().unwrap();
+        sockets.push(sender.try_clone().unwrap());
+        scope
+            .spawn(move || while !stop.load(Ordering::Relaxed) && sender.write_all(&[0; 1 << 16]).is_ok() {});
+        scope.spawn(move || {
+            let mut chunk = vec![0; 1 << 16];
+            while let Ok(len @ 1..) = receiver.read(&mut chunk) {
+                received.fetch_add(len as u64, Ordering::Relaxed);
+            }
+        });
+    }
+    sockets
 }

@@ -1,12 +1,11 @@
 //! Links that hold their packets, between real hosts: queue disciplines, ECN, damage, directions, pairs of hosts.
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{FULL, lab, measure_while_keeping_up, path, udp, within};
+use crate::common::{FULL, bulk, lab, measure_while_keeping_up, path, udp, within};
 use longhaul_lab::{Lab, PathSpec, PathStats, QueueLimit};
 
 /// Packets of which the fastest counts: the test's own threads may wait for a CPU, which no counter of the path shows.
@@ -22,29 +21,12 @@ struct Load {
 }
 
 fn load(lab: &Lab) -> Load {
-    let address = SocketAddr::from((lab.far().ipv4(), 4000));
-    let listener = lab.far().run(move || TcpListener::bind(address).unwrap()).unwrap();
     let (received, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     let (near, far) = udp(lab);
     near.set_read_timeout(Some(Duration::from_millis(900))).unwrap();
     far.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     thread::scope(|scope| {
-        let mut sockets = Vec::new();
-        for _ in 0..2 {
-            let mut sender = lab.near().run(move || TcpStream::connect(address).unwrap()).unwrap();
-            let (mut receiver, _) = listener.accept().unwrap();
-            sockets.push(sender.try_clone().unwrap());
-            let (received, stop) = (&received, &stop);
-            scope.spawn(
-                move || while !stop.load(Ordering::Relaxed) && sender.write_all(&[0; 1 << 16]).is_ok() {},
-            );
-            scope.spawn(move || {
-                let mut chunk = vec![0; 1 << 16];
-                while let Ok(len @ 1..) = receiver.read(&mut chunk) {
-                    received.fetch_add(len as u64, Ordering::Relaxed);
-                }
-            });
-        }
+        let sockets = bulk(lab, scope, &received, &stop);
         let stop = &stop;
         scope.spawn(move || {
             let mut packet = [0; 64];

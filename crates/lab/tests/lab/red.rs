@@ -1,12 +1,11 @@
 //! RED between real TCP hosts: what it is for, measured from outside.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{lab, path, udp};
+use crate::common::{bulk, lab, path, udp};
 use longhaul_lab::{Lab, PathSpec, QueueLimit};
 
 const RTT: Duration = Duration::from_millis(20);
@@ -23,28 +22,11 @@ struct Loaded {
 
 /// Loads the way to the far host with two connections, and measures once they have found the path's rate.
 fn load(lab: &Lab) -> Loaded {
-    let address = SocketAddr::from((lab.far().ipv4(), 4000));
-    let listener = lab.far().run(move || TcpListener::bind(address).unwrap()).unwrap();
     let (received, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     let (near, far) = udp(lab);
     near.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     thread::scope(|scope| {
-        let mut sockets = Vec::new();
-        for _ in 0..2 {
-            let mut sender = lab.near().run(move || TcpStream::connect(address).unwrap()).unwrap();
-            let (mut receiver, _) = listener.accept().unwrap();
-            sockets.push(sender.try_clone().unwrap());
-            let (received, stop) = (&received, &stop);
-            scope.spawn(
-                move || while !stop.load(Ordering::Relaxed) && sender.write_all(&[0; 1 << 16]).is_ok() {},
-            );
-            scope.spawn(move || {
-                let mut chunk = vec![0; 1 << 16];
-                while let Ok(len @ 1..) = receiver.read(&mut chunk) {
-                    received.fetch_add(len as u64, Ordering::Relaxed);
-                }
-            });
-        }
+        let sockets = bulk(lab, scope, &received, &stop);
         scope.spawn(|| echo(&far, &stop));
         thread::sleep(Duration::from_secs(1));
         let (before, begun) = (received.load(Ordering::Relaxed), Instant::now());
