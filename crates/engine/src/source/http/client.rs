@@ -1,29 +1,29 @@
 //! Opens URLs: connects, sends the request, follows redirects, answers one challenge.
 
+mod dialling;
+
 use std::collections::HashMap;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use longhaul_core::proto::http::{ContentRange, HeaderField, RangeRequest, ResponseHead};
-use longhaul_core::proto::socks5::{SocksError, SocksTarget};
 use longhaul_core::units::Bytes;
-use url::{Host, Url};
+use url::Url;
 
-use super::buffered_transport::BufferedTransport;
-use super::config::{ClientConfig, Timeouts, TlsConfig};
+use super::config::{ClientConfig, TlsConfig};
 use super::connection::{Connection, ConnectionKey};
 use super::credentials::{Credentials, is_cleartext, login_from_netrc};
 use super::early::EarlyConnections;
 use super::error::HttpError;
 use super::idle::IdleConnections;
-use super::proxy::{Proxy, ProxyKind};
+use super::proxy::ProxyKind;
 use super::redirect::Redirects;
 use super::resolved_url::ResolvedUrl;
 use super::safe_url::{SafeUrl, UrlAndPeer};
 use super::tls;
 use crate::cancel::Cancel;
-use crate::connect::{AheadConnection, Deadline, ResolvedHosts, SocketSettings, Transport, dial};
+use crate::connect::{AheadConnection, Deadline, ResolvedHosts};
 use crate::threads::lock;
 
 /// The most of a redirect's or refusal's body that is read so that the connection can be used again; a new one costs an RTT
@@ -283,127 +283,6 @@ impl Client {
         self.dial(target, key, proxy.as_ref(), cancel)
     }
 
-    fn key(&self, target: &ResolvedUrl) -> Result<(ConnectionKey, Option<Proxy>), HttpError> {
-        let proxy = self.config.proxies.for_url(target.url())?;
-        let key = ConnectionKey {
-            https: target.is_https(),
-            server: target.endpoint()?,
-            proxy: proxy.as_ref().map(|proxy| (proxy.kind, proxy.host.clone(), proxy.port)),
-            tls: self.config.tls(),
-            recv_buffer: self.config.recv_buffer,
-            congestion: self.config.congestion.clone(),
-            tick: self.config.timeouts.tick,
-        };
-        Ok((key, proxy))
-    }
-
-    fn dial(
-        &self,
-        target: &mut ResolvedUrl,
-        key: ConnectionKey,
-        proxy: Option<&Proxy>,
-        cancel: &Cancel,
-    ) -> Result<Connection, HttpError> {
-        let server = &key.server;
-        let (host, port, name) = match proxy {
-            Some(proxy) => (&proxy.host, proxy.port, format!("the proxy {}", proxy.url)),
-            None => (&server.0, server.1, format!("{}:{}", server.0, server.1)),
-        };
-        let deadline = Deadline::new(cancel, self.config.timeouts.connect);
-        let tick = self.config.timeouts.tick;
-        if !target.is_resolved() {
-            target.set_addresses(self.caches.hosts.resolve(
-                host,
-                port,
-                &self.config.addresses,
-                &deadline,
-                tick,
-            )?);
-        }
-        let mut refused = None;
-        for behind in self.socks_targets(server, proxy, cancel)? {
-            let socket = dial(&name, &target.candidates(), self.socket_settings(), &deadline);
-            if socket.is_err() {
-                // The host may have other addresses by now.
-                target.set_addresses(Vec::new());
-                self.caches.hosts.forget(host, port);
-            }
-            match self.established(target, key.clone(), proxy, behind, socket?, cancel) {
-                // The proxy may reach another address of the server.
-                Err(error @ HttpError::Socks { source: SocksError::Refused(_), .. }) => {
-                    refused.get_or_insert(error);
-                }
-                connected => return connected,
-            }
-        }
-        Err(refused.unwrap_or(HttpError::Cancelled))
-    }
-
-    /// Returns what a SOCKS proxy is to connect to, in the order of the tries: the server's name, or its addresses; `None` alone where the
-    /// proxy is another, or there is none.
-    fn socks_targets(
-        &self,
-        (host, port): &(Host<String>, u16),
-        proxy: Option<&Proxy>,
-        cancel: &Cancel,
-    ) -> Result<Vec<Option<SocksTarget>>, HttpError> {
-        let kind = proxy.map_or(ProxyKind::Http, |proxy| proxy.kind);
-        match (kind, host) {
-            (ProxyKind::Http, _) => return Ok(vec![None]),
-            (ProxyKind::Socks5h, Host::Domain(name)) => {
-                return Ok(vec![Some(SocksTarget::Name(name.clone(), *port))]);
-            }
-            _ => {}
-        }
-        let Timeouts { connect, tick, .. } = self.config.timeouts;
-        let deadline = Deadline::new(cancel, connect);
-        let found = self.caches.hosts.resolve(host, *port, &self.config.addresses, &deadline, tick)?;
-        let targets: Vec<_> = found.into_iter().map(|address| Some(SocksTarget::Address(address))).collect();
-        Ok(if targets.is_empty() { vec![Some(SocksTarget::Name(host.to_string(), *port))] } else { targets })
-    }
-
-    fn socket_settings(&self) -> SocketSettings<'_> {
-        SocketSettings {
-            recv_buffer: self.config.recv_buffer,
-            congestion: self.config.congestion.as_deref(),
-            tick: self.config.timeouts.tick,
-        }
-    }
-
-    /// Makes a connection of a socket whose handshake is over: through a proxy's tunnel and TLS, where they are needed. `behind` is what a
-    /// SOCKS proxy is to connect to.
-    fn established(
-        &self,
-        target: &mut ResolvedUrl,
-        key: ConnectionKey,
-        proxy: Option<&Proxy>,
-        behind: Option<SocksTarget>,
-        (mut socket, peer): (TcpStream, SocketAddr),
-        cancel: &Cancel,
-    ) -> Result<Connection, HttpError> {
-        let server = &key.server;
-        target.prefer(peer);
-        let at = UrlAndPeer { url: target.safe_url(), peer };
-        let deadline = Deadline::new(cancel, self.config.timeouts.head);
-        if let Some((proxy, to)) = proxy.zip(behind) {
-            socket = proxy.connect_socks(socket, to, &at, &deadline)?;
-        }
-        let proxy = proxy.filter(|proxy| proxy.kind == ProxyKind::Http);
-        let transport = if key.https {
-            if let Some(proxy) = proxy {
-                socket = proxy.tunnel(socket, (&server.0, server.1), &at, &deadline)?;
-            }
-            tls::handshake(socket, self.tls_settings()?, &server.0, &at, &deadline)?
-        } else {
-            Transport::Plain(socket)
-        };
-        let absolute = proxy.filter(|_| !key.https);
-        let request =
-            target.request_line(absolute.and_then(|p| p.authorization.as_ref()), absolute.is_some());
-        let transport = BufferedTransport::new(transport, at);
-        Ok(Connection::new(transport, Arc::new(key), request, self.config.timeouts, cancel.clone()))
-    }
-
     /// Makes the following requests of a connection for another URL of its origin.
     pub(crate) fn aim(&self, connection: &mut Connection, target: &ResolvedUrl) -> Result<(), HttpError> {
         let proxy = self.config.proxies.for_url(target.url())?;
@@ -474,7 +353,7 @@ impl HttpError {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
 
     use super::*;
     use crate::source::http::Read as BodyRead;
