@@ -1,42 +1,32 @@
 //! Starts an upload: checks name, lock and space, so that a refusal precedes the body.
 
-use std::ffi::OsStr;
-use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+mod target;
+
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use longhaul_core::checksum::Algorithm;
 use longhaul_core::identity::Identity;
-use longhaul_core::proto::http::{
-    Condition, ETag, ReplyHead, RequestBody, RequestHead, TargetPath, UPLOAD_COMPLETE, UPLOAD_LENGTH,
-    UPLOAD_OFFSET, UPLOAD_RANGES, UploadId, Validator, Validators, held_ranges, upload_bool,
-};
+use longhaul_core::proto::http::{RequestBody, UploadId, Validator};
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 use longhaul_engine::digest::WantedDigests;
-use longhaul_engine::sink::directory::Directory;
 use longhaul_engine::sink::journal::{Journal, JournalError, JournalSource, SourceMatch, StoredJournal};
 use longhaul_engine::sink::output_error::OutputError;
-use longhaul_engine::sink::part_file::{self, PartFile};
-use longhaul_engine::sink::part_names::is_partial;
+use longhaul_engine::sink::part_file::PartFile;
 use longhaul_engine::sink::pipeline::Pipeline;
 use longhaul_engine::sink::segment_pool::SegmentPool;
 use longhaul_engine::sink::writer::WriterChoice;
-use rustix::fs::FileType;
 
-use super::active::{PartFileLock, UploadLiveness};
+use target::{LockedPartFile, UploadTarget};
+
+use super::active::UploadLiveness;
 use super::command::{AddRange, AppendPart, UploadCommand, UploadOperation, WholeFile};
 use super::partials::OverQuota;
 use super::range_worker::InboundRange;
 use super::ranged::{HeldUpload, RangedLookup, RangedUpload};
 use super::worker::{self, AfterBody, BodyConnection, InboundUpload, UploadOutcome};
-use super::{ActiveUploads, Uploads, collection, refusal};
-use crate::access::Grant;
-use crate::file_reply::entity_tag;
+use super::{Uploads, collection, refusal};
 use crate::reply::Reply;
-use crate::static_files::StaticFiles;
 
 /// The outcome of a request's head.
 pub(super) enum UploadStart {
@@ -98,24 +88,6 @@ impl From<Reply> for NotStarted {
     fn from(reply: Reply) -> Self {
         Self::Refused(reply)
     }
-}
-
-/// A partial file, locked for this request.
-struct LockedPartFile {
-    /// Dropped before `part` closes the file: a closed file's inode number may be reused.
-    lock: PartFileLock,
-    part: PartFile,
-}
-
-/// The file that an upload writes.
-struct UploadTarget {
-    grant: Grant,
-    directory: Directory,
-    name: Vec<u8>,
-    /// Whether a file of this name exists.
-    exists: bool,
-    /// Its entity tag.
-    tag: Option<ETag>,
 }
 
 impl Uploads {
@@ -308,146 +280,6 @@ impl AppendPart {
 impl UploadStart {
     fn ready(upload: InboundUpload) -> Self {
         Self::Ready(Inbound::Upload(Box::new(upload)))
-    }
-}
-
-impl UploadTarget {
-    /// Opens the directory below the root, and checks what exists under the name.
-    fn find(files: &StaticFiles, path: &TargetPath, grant: &Grant) -> Result<Self, Reply> {
-        let Some((name, above)) = path.names().split_last() else {
-            return Err(Reply::text(409, "the root is a directory; name a file"));
-        };
-        if path.has_trailing_slash() {
-            return Err(Reply::text(409, "a name that ends in a slash is a directory's; name a file"));
-        }
-        if (path.is_hidden() && !files.hidden) || path.names().iter().any(is_partial) {
-            return Err(Reply::text(403, "files of this name are not taken"));
-        }
-        let directory = files.root.directory(above).map_err(|error| refusal::directory(&error))?;
-        // A symbolic link may lead out of the root; other types than files are not replaced.
-        let (exists, tag) = match directory.look(OsStr::from_bytes(name), false) {
-            Ok(there) => match FileType::from_raw_mode(there.st_mode) {
-                FileType::RegularFile => {
-                    let modified = (there.st_mtime, i64::try_from(there.st_mtime_nsec).unwrap_or(0));
-                    let size = u64::try_from(there.st_size).unwrap_or(0);
-                    (true, entity_tag(size, modified, SystemTime::now()).ok())
-                }
-                FileType::Directory => return Err(Reply::text(409, "there is a directory of this name")),
-                _ => return Err(Reply::text(403, "what has this name is no file, and is not replaced")),
-            },
-            Err(error) if error.kind() == io::ErrorKind::NotFound => (false, None),
-            Err(error) => return Err(refusal::directory(&error)),
-        };
-        Ok(Self { grant: grant.clone(), directory, name: name.clone(), exists, tag })
-    }
-
-    fn path(&self) -> PathBuf {
-        self.directory.path_of(OsStr::from_bytes(&self.name))
-    }
-
-    fn may_be_replaced(&self, replace: bool) -> Result<(), Reply> {
-        if self.exists && !replace {
-            return Err(Reply::text(412, "there is a file of this name"));
-        }
-        if self.exists && !self.grant.may_replace {
-            return Err(Reply::text(403, "the token does not permit to replace a file"));
-        }
-        Ok(())
-    }
-
-    /// Deletes the file.
-    fn delete(&self) -> Result<Reply, Reply> {
-        if !self.exists {
-            return Err(Reply::text(404, "there is no such file"));
-        }
-        let removed = self.directory.remove(OsStr::from_bytes(&self.name));
-        match removed.and_then(|()| self.directory.sync()) {
-            Ok(()) => Ok(Reply::empty(ReplyHead::new(204))),
-            Err(error) => Err(refusal::directory(&error)),
-        }
-    }
-
-    /// Evaluates If-Match (RFC 9110, section 13.1.1).
-    fn check_match(&self, request: &RequestHead) -> Result<(), Reply> {
-        if request.header("if-match").is_none() {
-            return Ok(());
-        }
-        let validators = self.tag.clone().map(|tag| Validators::new(tag, SystemTime::UNIX_EPOCH));
-        match validators.map(|validators| validators.evaluate(request)) {
-            Some(Condition::Proceed | Condition::NotModified) => Ok(()),
-            Some(Condition::Failed) | None => {
-                Err(Reply::text(412, "the file is not the one that the request means"))
-            }
-        }
-    }
-
-    fn open(&self, active: &Arc<ActiveUploads>) -> Result<LockedPartFile, NotStarted> {
-        let name = OsStr::from_bytes(&self.name);
-        let failed = |source| OutputError::Create { path: self.path(), source };
-        let part = PartFile::open_in(self.directory.try_clone().map_err(failed)?, name)?;
-        let lock = active.lock_part(part.identity().map_err(failed)?);
-        let lock = lock.ok_or(NotStarted::Busy)?;
-        let found = part.journal().map_err(|error| refusal::output(&error.into()))?;
-        let holder = found.sound().and_then(|journal| holder_of(&journal).map(str::to_owned));
-        // The only token of a server may write over every upload.
-        if self.grant.holder.is_some()
-            && holder.is_some()
-            && self.grant.holder.as_deref() != holder.as_deref()
-        {
-            return Err(refusal::of_another_token().into());
-        }
-        Ok(LockedPartFile { part, lock })
-    }
-
-    /// Opens the partial file for a part of an upload; cancels an older, silent connection of the same upload,
-    /// which would otherwise keep the lock until its stall timeout.
-    fn open_superseding(
-        &self,
-        id: UploadId,
-        active: &Arc<ActiveUploads>,
-    ) -> Result<LockedPartFile, NotStarted> {
-        match self.open(active) {
-            Err(NotStarted::Busy) if self.cancel_silent(id, active) => Err(NotStarted::Superseding),
-            // The other upload may have ended since.
-            Err(NotStarted::Busy) => self.open(active),
-            opened => opened,
-        }
-    }
-
-    fn cancel_silent(&self, id: UploadId, active: &ActiveUploads) -> bool {
-        active.cancel_silent(&self.path(), |journal| is_of(journal, id))
-    }
-
-    /// Reads the journal of an upload; one in progress may have received more than its journal says.
-    fn journal(&self, id: UploadId) -> Result<Journal, Reply> {
-        let journal = part_file::journal_of(&self.directory, OsStr::from_bytes(&self.name));
-        usable(journal, id)?.ok_or_else(refusal::no_upload)
-    }
-
-    /// Reports the offset of an upload.
-    fn status(&self, id: UploadId, active: &ActiveUploads) -> Result<Reply, NotStarted> {
-        if self.cancel_silent(id, active) {
-            // The cancelled upload commits what it has received; its journal is then exact.
-            return Err(NotStarted::Superseding);
-        }
-        let journal = self.journal(id)?;
-        let head = ReplyHead::new(204)
-            .with(UPLOAD_OFFSET, &prefix(&journal).get().to_string())
-            .with(UPLOAD_LENGTH, &journal.size().get().to_string())
-            .with(UPLOAD_RANGES, &held_ranges(journal.committed()))
-            .with(UPLOAD_COMPLETE, upload_bool(false))
-            .with("Cache-Control", "no-store");
-        Ok(Reply::empty(head))
-    }
-
-    /// Removes the partial file and journal of an upload.
-    fn discard(&self, id: UploadId, uploads: &Uploads) -> Result<Reply, NotStarted> {
-        self.journal(id)?;
-        let locked = self.open_superseding(id, &uploads.active)?;
-        // The previous holder of the lock may have finished this upload, or begun another.
-        self.journal(id).inspect_err(|_| uploads.abandon(&locked.part))?;
-        uploads.partials.discard(&locked.part);
-        Ok(Reply::empty(ReplyHead::new(204)))
     }
 }
 
