@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use longhaul_core::units::Bytes;
 use longhaul_engine::sampling::SampleInterval;
 use longhaul_engine::sink::part_names::{files_beside, part_of};
 use serde::Deserialize;
@@ -75,7 +76,7 @@ impl Queue {
         if let (Some(name), None) = (&mut offer.request.name, &offer.request.output) {
             *name = free_name(&directory, name);
         }
-        let [transfer] = &self.add_offered(offer.request)?[..] else {
+        let [transfer] = &self.add_offered(offer.request, offer.size.map(Bytes::new))?[..] else {
             return Err(QueueError::Invalid("an offer is of one file".to_owned()));
         };
         let verdict =
@@ -106,6 +107,7 @@ impl Queue {
             // The job does not run.
             sample: SampleInterval::new(LOOK),
             known_name: None,
+            offered_size: None,
         };
         let EngineJob::Get(job) = request.engine_job(context)? else { return Ok(()) };
         let queue = Arc::clone(self);

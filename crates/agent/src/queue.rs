@@ -4,11 +4,12 @@ mod listing;
 mod operations;
 mod wake;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use longhaul_core::units::Bytes;
 use longhaul_engine::engine::Engine;
 use longhaul_engine::rate_limit::RateLimit;
 use longhaul_engine::sink::memory_budget::AppBuffer;
@@ -42,8 +43,9 @@ pub struct Queue {
     database: Mutex<Database>,
     settings: Mutex<Settings>,
     live: Mutex<HashMap<i64, Arc<Live>>>,
-    /// Transfers that a browser has offered and that are not accepted yet: no event is sent of them, and they do not count against `concurrent`.
-    offered: Mutex<HashSet<i64>>,
+    /// Transfers that a browser has offered and that are not accepted yet, with the size it was told: no event is sent of them, and they
+    /// do not count against `concurrent`.
+    offered: Mutex<HashMap<i64, Option<Bytes>>>,
     wake: Wake,
     stopping: AtomicBool,
 }
@@ -115,22 +117,31 @@ impl Queue {
         Ok(added)
     }
 
-    /// Adds an offered transfer; sends no event.
-    pub(crate) fn add_offered(&self, request: TransferRequest) -> Result<Vec<Transfer>, QueueError> {
+    /// Adds an offered transfer, of a file of `size`; sends no event.
+    pub(crate) fn add_offered(
+        &self,
+        request: TransferRequest,
+        size: Option<Bytes>,
+    ) -> Result<Vec<Transfer>, QueueError> {
         let (directory, now) = (self.settings().directory, unix_now());
         let requests = request.normalised(&directory)?.into_iter();
         let transfers: Vec<_> = requests.map(|request| self.new_transfer(request, 0, now)).collect();
         // Held until it is known which they are: the runner must not count them.
         let mut offered = lock(&self.offered);
         let ids = self.database(|database| database.add(&transfers, now))?;
-        offered.extend(&ids);
+        offered.extend(ids.iter().map(|id| (*id, size)));
         drop(offered);
         ids.into_iter().map(|id| self.transfer(id)).collect()
     }
 
     /// Returns whether a transfer is offered and not accepted yet.
     pub(crate) fn is_offered(&self, id: i64) -> bool {
-        lock(&self.offered).contains(&id)
+        lock(&self.offered).contains_key(&id)
+    }
+
+    /// Returns the size of an offered transfer that is not accepted yet.
+    pub(crate) fn offered_size(&self, id: i64) -> Option<Bytes> {
+        lock(&self.offered).get(&id).copied().flatten()
     }
 
     /// Makes an offered transfer one like all others.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use longhaul_core::checksum::Checksum;
 use longhaul_core::pace::{PACE_HEADER, Pace};
 use longhaul_core::proto::http::HeaderField;
+use longhaul_core::units::Bytes;
 use longhaul_engine::engine::Engine;
 use longhaul_engine::job::{Expected, Job, JobOptions, Streams};
 use longhaul_engine::passing_digest::Verify;
@@ -35,6 +36,8 @@ pub(crate) struct RunContext<'a> {
     pub(crate) sample: SampleInterval,
     /// The name that an earlier run has given the file: a fresh link may suggest another.
     pub(crate) known_name: Option<String>,
+    /// The size of the file in the answer that a browser has, where it is an offer.
+    pub(crate) offered_size: Option<Bytes>,
 }
 
 /// What the engine does for a request.
@@ -109,7 +112,7 @@ impl TransferRequest {
         }
         let urls: Vec<Url> = self.urls.iter().map(|url| parse_url(url)).collect::<Result<_, _>>()?;
         let first = urls.first().cloned().ok_or_else(|| invalid("there is no URL"))?;
-        let known_name = context.known_name.clone();
+        let (known_name, offered_size) = (context.known_name.clone(), context.offered_size);
         let options = Box::new(self.options(context, first.clone())?);
         let output = self.output.clone().unwrap_or_default();
         if self.kind == TransferKind::Tree {
@@ -118,7 +121,7 @@ impl TransferRequest {
         let metalink = self.metalink.as_ref();
         let expected = Expected {
             name: self.name.clone().or(known_name),
-            size: metalink.and_then(|facts| facts.size),
+            size: metalink.and_then(|facts| facts.size).or(offered_size),
             checksum: self.checksum()?,
             pieces: metalink.and_then(MetalinkFacts::pieces),
             ..Expected::default()

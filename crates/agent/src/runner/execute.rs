@@ -38,6 +38,7 @@ pub(super) fn execute(
         engine: &queue.engine,
         limit: live.limit.clone(),
         sample: live.sampling.clone(),
+        offered_size: queue.offered_size(live.id),
         known_name: row
             .part
             .as_ref()

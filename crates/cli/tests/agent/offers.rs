@@ -33,6 +33,11 @@ fn file_of_another_size_is_refused_and_nothing_is_kept() {
         let home = Home::new();
         let (status, refused) = offer(&home, &Server::of(File::new(content(size, 2))), 80_000_000);
         assert_eq!((status, &refused["error"]["code"]), (409, &"refused".into()), "{refused}");
+        // The transfer knows the size from the start, as do the streams that it prepares.
+        assert!(
+            refused["error"]["message"].as_str().unwrap().contains("80000000 bytes that are expected"),
+            "{refused}"
+        );
         nothing_is_kept(&home);
     }
 }

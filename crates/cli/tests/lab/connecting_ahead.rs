@@ -10,6 +10,8 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_longhaul");
 
 /// Seconds.
 const RTT: f64 = 0.3;
+/// Bytes.
+const SIZE: usize = 64 << 20;
 
 /// Runs a transfer beside `longhaul serve`; returns when its connections stood.
 fn connected(serve: &str, transfer: &str) -> Vec<f64> {
@@ -22,19 +24,47 @@ fn connected(serve: &str, transfer: &str) -> Vec<f64> {
     connected.map(|event| event["at"].as_f64().unwrap()).collect()
 }
 
+/// Makes a file to serve; returns its directory, and the command that serves it.
+fn served() -> (tempfile::TempDir, String) {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("file"), vec![7; SIZE]).unwrap();
+    let serve = format!("{PROGRAM} serve {} --pace off --listen $LAB_FAR:80", dir.path().display());
+    (dir, serve)
+}
+
+/// Checks that all connections stood when the first answer came.
+#[track_caller]
+fn all_at_once(connected: &[f64]) {
+    assert_eq!(connected.len(), 8, "{connected:?}");
+    // The first one is reported when its answer has come; a connection that is begun then takes a round trip.
+    let (first, last) = (connected[0], connected[connected.len() - 1]);
+    assert!(last - first < RTT / 2.0, "{connected:?}");
+}
+
 #[test]
 fn further_streams_are_connected_when_the_first_answer_comes() {
     if skipped() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
+    let (dir, serve) = served();
     let at = dir.path().display();
-    fs::write(dir.path().join("file"), vec![7; 64 << 20]).unwrap();
-    let serve = format!("{PROGRAM} serve {at} --pace off --listen $LAB_FAR:80");
     let get = format!("{PROGRAM} get --streams 8 --no-memory --json -o {at}/copy http://$LAB_FAR/file");
-    let connected = connected(&serve, &get);
-    assert_eq!(connected.len(), 8, "{connected:?}");
-    // The first one is reported when its answer has come; a connection that is begun then takes a round trip.
-    let (first, last) = (connected[0], connected[connected.len() - 1]);
-    assert!(last - first < RTT / 2.0, "{connected:?}");
+    all_at_once(&connected(&serve, &get));
+}
+
+#[test]
+fn streams_of_a_file_of_known_size_are_connected_when_the_first_answer_comes() {
+    if skipped() {
+        return;
+    }
+    let (dir, serve) = served();
+    let at = dir.path().display();
+    let metalink = format!(
+        "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"copy\"><size>{SIZE}</size><url>http://198.18.0.2/file</url>\
+         </file></metalink>"
+    );
+    fs::write(dir.path().join("file.meta4"), metalink).unwrap();
+    // Eight: one for each 8 MiB.
+    let get = format!("{PROGRAM} get --no-memory --json -o {at}/copy {at}/file.meta4");
+    all_at_once(&connected(&serve, &get));
 }

@@ -232,6 +232,8 @@ impl Classifier {
         let events = events.clamp(1.0, round_trips.max(1.0));
         if recovery.as_secs_f64() * events >= PARAMS.most * interval.span.as_secs_f64() {
             let earlier = self.loss;
+            // What the first of several losses has lowered is no measure of the next one's effect.
+            let measured = earlier.filter(|loss| !loss.is_found_harmless());
             // A burst of losses takes some round trips to repair, in which more may be lost: one event.
             let burst =
                 earlier.filter(|loss| interval.end.saturating_sub(loss.began) <= interval.span + rtt * 5);
@@ -240,9 +242,8 @@ impl Classifier {
                 began: burst.map_or(interval.end, |loss| loss.began),
                 recovery,
                 is_overflow: was_queued || burst.is_some_and(|loss| loss.is_overflow),
-                // What the first of several losses has lowered is no measure of the next one's effect.
-                before: earlier.map_or_else(|| self.recent.before_loss(), |loss| loss.before),
-                since: earlier.map_or_else(Default::default, |loss| loss.since),
+                before: measured.map_or_else(|| self.recent.before_loss(), |loss| loss.before),
+                since: measured.map_or_else(Default::default, |loss| loss.since),
                 is_harmless: earlier.is_some_and(|loss| loss.is_harmless),
                 outlasts: true,
             });
@@ -251,8 +252,6 @@ impl Classifier {
 
     /// Judges by the rate since a loss whether it has slowed the transfer, and forgets one that has not, or that is long ago.
     fn judge_loss(&mut self, interval: &Interval) {
-        /// Single intervals jitter.
-        const ENOUGH: u32 = 4;
         let grows = self.loss.is_some_and(|loss| self.recent.grows_since(loss.at));
         let Some(loss) = &mut self.loss else { return };
         let rtt = interval.min_rtt().map_or(Duration::ZERO, Rtt::get);
@@ -262,10 +261,11 @@ impl Classifier {
             let (moved, intervals, time) = loss.since;
             loss.since = (moved + interval.moved(), intervals + 1, time + interval.span);
         }
-        let (moved, intervals, time) = loss.since;
-        let unmoved =
-            loss.before.is_some_and(|before| Rate::over(moved, time) >= before.scaled(PARAMS.unmoved));
-        loss.is_harmless = unmoved && intervals >= ENOUGH;
+        if loss.is_measured() {
+            let (moved, _, time) = loss.since;
+            let left = Rate::over(moved, time);
+            loss.is_harmless = loss.before.is_some_and(|before| left >= before.scaled(PARAMS.unmoved));
+        }
         let awaits_timeout = age <= Self::retransmission_timeout(rtt);
         // Beyond its recovery the window grows on from the loss, until something else limits.
         loss.outlasts = loss.limits(interval.end) || (loss.outlasts && grows);

@@ -19,7 +19,7 @@ pub(super) struct Loss {
     pub(super) before: Option<Rate>,
     /// What was moved since, in how many intervals and in which time, as far as it tells the effect of these losses.
     pub(super) since: (Bytes, u32, Duration),
-    /// Whether they have not lowered the rate.
+    /// Whether they, or the last ones whose effect was measured, have not lowered the rate.
     pub(super) is_harmless: bool,
     /// Whether the congestion window is still smaller than without it.
     pub(super) outlasts: bool,
@@ -37,6 +37,18 @@ pub(super) fn recovery(packets: f64, rtt: Duration) -> Duration {
 }
 
 impl Loss {
+    /// Returns whether enough was moved since to tell the effect.
+    pub(super) fn is_measured(&self) -> bool {
+        /// Single intervals jitter.
+        const ENOUGH: u32 = 4;
+        self.since.1 >= ENOUGH
+    }
+
+    /// Returns whether the rate since has shown that it has no effect; another loss may have one.
+    pub(super) fn is_found_harmless(&self) -> bool {
+        self.is_harmless && self.is_measured()
+    }
+
     /// Returns whether the window is still smaller than it would be: after another time of recovery it exceeds that at the loss by as
     /// much as the loss took.
     pub(super) fn limits(&self, now: Duration) -> bool {

@@ -74,7 +74,8 @@ fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description
     let transfer = fetch.transfer;
     let emit = |event: &Event| transfer.emit(event);
     let finished = transfer.finished();
-    let ask = Ask { resume: None, at_most: Some(SAMPLE), waits: true, cancel: &finished, emit: &emit };
+    let ask =
+        Ask { resume: None, at_most: Some(SAMPLE), left: None, waits: true, cancel: &finished, emit: &emit };
     let source = fetch.sources[set.index];
     let described = source.describe(&ask);
     source.abandon();

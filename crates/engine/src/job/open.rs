@@ -269,7 +269,8 @@ impl Opener<'_> {
             let at_most = shared.then_some(FIRST_OF_SEVERAL);
             let limited = self.cancel.child_until(Instant::now() + TRY_LIMIT);
             let cancel = if waits { self.cancel } else { &limited };
-            let ask = Ask { resume: resume.clone(), at_most, waits, cancel, emit: self.emit };
+            let left = self.left(prior.as_ref());
+            let ask = Ask { resume: resume.clone(), at_most, left, waits, cancel, emit: self.emit };
             let description = match (source.describe(&ask), &prior) {
                 (Err(error), _) if error.cause == Cause::Interrupted && !self.cancel.is_cancelled() => {
                     return Err(SourceError::unanswered(source.shown(), TRY_LIMIT).into());
@@ -375,6 +376,11 @@ impl Opener<'_> {
         let known = journal.source(url.as_str()).or_else(|| journal.sources().last());
         let identity = known.map_or(Identity::AssumedUnchanged, |source| source.identity().clone());
         Resume { gap, identity }
+    }
+
+    /// Returns how much is left to fetch, where the file's size is known.
+    fn left(&self, prior: Option<&Journal>) -> Option<Bytes> {
+        prior.map(|journal| journal.size() - journal.committed().total()).or(self.job.expected.size)
     }
 
     fn check_size(&self, source: &dyn Source, description: &Description) -> Result<(), TransferError> {

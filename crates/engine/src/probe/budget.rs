@@ -40,6 +40,7 @@ impl Budget {
 
     /// Reckons bytes by the path's rate from now on.
     pub(super) fn set_rate(&mut self, rate: Rate) {
+        tracing::debug!("probe: bytes are reckoned by {rate}, {} so far", self.used);
         self.rate = Some(rate);
     }
 

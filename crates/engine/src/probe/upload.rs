@@ -137,7 +137,7 @@ fn fill(mut connection: Connection, plan: &FlowPlan, shared: &Shared, cancel: &C
     let mut watch = FlowWatch::new(plan, shared);
     let is_over = || shared.is_stopped() || cancel.is_cancelled();
     std::thread::scope(|scope| {
-        let writer = scope.spawn(|| write(&mut connection, &is_over));
+        let writer = scope.spawn(|| write(&mut connection, plan, &is_over));
         while !is_over() && !writer.is_finished() {
             let now = acknowledged().saturating_sub(before);
             watch.record(now.saturating_sub(seen).get());
@@ -157,14 +157,24 @@ fn fill(mut connection: Connection, plan: &FlowPlan, shared: &Shared, cancel: &C
     result
 }
 
-/// Writes until the measurement is over or the connection fails; a failure shows as an end of acknowledgements.
-fn write(connection: &mut Connection, is_over: &dyn Fn() -> bool) {
+/// Writes the plan's bytes, of an unknown rate until the measurement is over; a failure shows as an end of acknowledgements.
+fn write(connection: &mut Connection, plan: &FlowPlan, is_over: &dyn Fn() -> bool) {
     let bytes = vec![0x5a; WRITE];
-    let mut pending = bytes.as_slice();
+    // What is in flight when enough has been acknowledged is sent as well.
+    let mut left = if plan.filling.is_some() { usize::MAX } else { plan.bytes.as_usize() };
+    let mut pending: &[u8] = &[];
     while !is_over() {
+        if pending.is_empty() {
+            pending = &bytes[..left.min(WRITE)];
+            left -= pending.len();
+        }
+        if pending.is_empty() {
+            // Until all is acknowledged.
+            std::thread::sleep(READING);
+            continue;
+        }
         match connection.send_body(&mut pending) {
-            Ok(true) => pending = &bytes,
-            Ok(false) => {}
+            Ok(_) => {}
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(error) => {
                 tracing::debug!("the upload of a measurement ended: {error}");

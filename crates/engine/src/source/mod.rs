@@ -132,6 +132,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) resume: Option<Resume>,
     /// How many bytes to ask for at first; `None` lets the source choose.
     pub(crate) at_most: Option<Bytes>,
+    /// How much is left to fetch, where that is known.
+    pub(crate) left: Option<Bytes>,
     /// Whether to wait and try again where the server is busy.
     pub(crate) waits: bool,
     pub(crate) cancel: &'a Cancel,

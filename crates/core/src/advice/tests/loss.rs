@@ -173,3 +173,17 @@ fn overflow_at_the_end_of_slow_start_is_the_path() {
     assert!(overflow.shares.get(LimitedBy::Path) > overflow.shares.get(LimitedBy::Loss), "{overflow:?}");
     assert!(random.shares.get(LimitedBy::Loss) > random.shares.get(LimitedBy::Path), "{random:?}");
 }
+
+/// The first loss ends slow start just below the path's rate and changes nothing; each later one takes 0.3 of what is left.
+#[test]
+fn losses_after_a_harmless_one_are_measured_by_the_rate_that_it_has_left() {
+    let lose = |mut course: Course| {
+        course.reading.lost += 800;
+        course
+    };
+    let mut course = lose(Course::at(End::Receiver, 50).slow_start(100.0)).run(0.6, 171.0, |_| ());
+    for mbit in [130.0, 97.0, 67.0, 50.0] {
+        course = lose(course).run(1.0, mbit, |_| ());
+    }
+    assert_limit(&course.run(2.0, 50.0, |_| ()).finding(), LimitedBy::Loss, 0.7);
+}

@@ -37,10 +37,14 @@ impl Ahead {
 }
 
 impl HttpSource<'_> {
-    /// Begins connections for the streams that the file will probably get, to where `connection` leads.
-    pub(super) fn begin_ahead(&self, connection: &Connection, target: &ResolvedUrl) {
+    /// Begins connections for the streams that the `left` bytes will probably get, to where `connection` leads.
+    pub(super) fn begin_ahead(&self, connection: &Connection, target: &ResolvedUrl, left: Option<Bytes>) {
+        // A kept connection is of a batch, whose files are mostly small.
+        if connection.has_answered() {
+            return;
+        }
         let rtt = handshake_rtt(connection).unwrap_or_default();
-        let further = self.probable_streams(target, rtt, connection.has_answered()).saturating_sub(1);
+        let further = self.probable_streams(target, rtt, left).saturating_sub(1);
         let mut ahead = lock(&self.ahead);
         if further == 0 || ahead.as_ref().is_some_and(|ahead| ahead.origin == target.url().origin()) {
             return;
@@ -57,18 +61,17 @@ impl HttpSource<'_> {
     }
 
     /// Returns how many streams a large file gets at first; 1 where more than that is doubtful.
-    fn probable_streams(&self, target: &ResolvedUrl, rtt: Rtt, kept: bool) -> usize {
-        // A kept connection is of a batch, whose files are mostly small.
-        if rtt < LONG_RTT || kept {
+    fn probable_streams(&self, target: &ResolvedUrl, rtt: Rtt, left: Option<Bytes>) -> usize {
+        if rtt < LONG_RTT {
             return 1;
         }
         let known = self.recall(target.url()).filter(|path| path.pace().is_none());
         let remembered = known.and_then(|path| path.still_holds(rtt));
         match self.options.streams {
             Streams::Fixed(streams) => streams.min(MAX_STREAMS),
-            // An unknown server may redirect, or have a small file only.
-            Streams::Auto if remembered.is_some() => {
-                let left = Bytes::new(u64::MAX);
+            // An unknown file on an unknown server may be small, or elsewhere.
+            Streams::Auto if remembered.is_some() || left.is_some() => {
+                let left = left.unwrap_or(Bytes::new(u64::MAX));
                 StreamTuner::new(&StreamTunerStart { rtt, left, most: MAX_STREAMS, remembered }).streams()
             }
             Streams::Auto | Streams::Apt(_) => 1,

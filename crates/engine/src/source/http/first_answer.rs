@@ -108,7 +108,7 @@ impl HttpSource<'_> {
         let choose = |connection: &Connection, target: &ResolvedUrl| {
             let range = self.first_range(ask, known_pace, connection, target);
             if range.is_some() && ask.at_most.is_none() && known_pace.is_none() {
-                self.begin_ahead(connection, target);
+                self.begin_ahead(connection, target, ask.left);
             }
             range
         };
