@@ -102,3 +102,17 @@ fn icmp_that_is_not_permitted_is_told_and_handshakes_count() {
     assert_eq!(report["rtt"][0]["method"], "tcp-handshake", "{report}");
     assert!((0.04..0.06).contains(&report["rtt"][0]["min"].as_f64().unwrap()), "{report}");
 }
+
+/// A server without the measurement endpoint: TCP alone shows the rate, with a tenth of the path's traffic in ten seconds.
+#[test]
+fn path_to_another_server_is_found_with_as_little_traffic() {
+    let _alone = alone();
+    let options = ["--rate", "100Mbit", "--rtt", "100ms", "--queue", "1250kB", "--loss", "0"];
+    let probe = "exec $LONGHAUL probe http://$LAB_FAR:8080/f --json --no-memory";
+    let Some(report) = run(&options, "--pace off", 100 << 20, probe) else { return };
+    let rate = report["path"]["rate"]["rate_bps"].as_f64().unwrap();
+    assert!((75e6..125e6).contains(&rate), "{report}");
+    // One connection, four, and what is in flight when they have shown enough.
+    assert!(report["bytes"].as_f64().unwrap() < 100e6 / 8.0 * 1.5, "{report}");
+    assert_eq!(report["tcp"].as_array().unwrap().len(), 2, "{report}");
+}

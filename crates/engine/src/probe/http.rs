@@ -23,6 +23,9 @@ use super::tcp_flows::{BodySource, FlowPlan, FlowResult, receive};
 pub(super) const SEVERAL: u32 = 4;
 /// A smaller file ends before slow start does.
 const SMALLEST_FILE: Bytes = Bytes::mib(1);
+/// The shares of the budget for one connection and for several; what arrives once enough has been received is not planned.
+const ONE_SHARE: f64 = 0.5;
+const SEVERAL_SHARE: f64 = 0.4;
 /// How long an answer's head may take.
 const HEAD: Duration = Duration::from_secs(5);
 
@@ -96,26 +99,26 @@ pub(super) fn throughput(
     };
     let size = Some(size).filter(|_| has_ranges);
     progress("TCP, one connection");
-    let plan = |findings: &Findings<'_>, streams| FlowPlan {
+    let plan = |findings: &Findings<'_>, streams, share| FlowPlan {
         url: url.clone(),
         size,
         streams,
         time: flow_time(findings.min_rtt()).min(findings.budget.time_left()),
-        bytes: findings.budget.bytes_left().unwrap_or(Bytes::new(u64::MAX)).max(SMALLEST_FILE),
-        filling: None,
+        bytes: SMALLEST_FILE,
+        filling: Some(findings.budget.filling_time(share)),
         rtt: findings.min_rtt(),
     };
-    let one = receive(source, &plan(findings, 1));
+    let one = receive(source, &plan(findings, 1, ONE_SHARE));
     let mut several = FlowResult::default();
     take(findings, &one, 1);
     if size.is_some() {
         progress("TCP, several connections");
-        several = receive(source, &plan(findings, SEVERAL));
+        several = receive(source, &plan(findings, SEVERAL, SEVERAL_SHARE));
         take(findings, &several, SEVERAL);
         compare(findings, &one, &several);
     }
     if findings.options.full {
-        sweep::plain_server(findings, source, &plan(findings, 1), progress)?;
+        sweep::plain_server(findings, source, &plan(findings, 1, ONE_SHARE), progress)?;
     }
     one.failure.or(several.failure).map_or(Ok(()), Err)
 }

@@ -83,7 +83,8 @@ pub(super) struct FlowPlan {
     pub(super) time: Duration,
     /// The most bytes, all connections together.
     pub(super) bytes: Bytes,
-    /// Of connections over a path of unknown rate: each may have the bytes of so much time at the rate that it supports so far.
+    /// Of connections over a path of unknown rate: together they may have the bytes of so much time at the rate that they support so far,
+    /// each as much as the one that is looked at.
     pub(super) filling: Option<Duration>,
     pub(super) rtt: Rtt,
 }
@@ -236,7 +237,8 @@ impl<'a> FlowWatch<'a> {
                 shared.stop.store(true, Ordering::Relaxed);
             }
             let rate = plan.filling.map(|time| (supported_rate(&self.progress[1..], plan.rtt), time));
-            self.most = self.most.max(rate.map_or(Bytes::ZERO, |(rate, time)| rate.bytes_in(time)));
+            let supported = rate.map_or(Bytes::ZERO, |(rate, time)| rate.bytes_in(time) * u64::from(plan.streams));
+            self.most = self.most.max(supported);
         }
         // What a connection of unknown rate moves until it is looked at is a hundredth of what it carries in ten seconds.
         let first = self.progress.get(1).map_or(at, |first| first.at);
