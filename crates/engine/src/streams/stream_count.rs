@@ -10,7 +10,7 @@ use longhaul_core::tune::MOST_STREAMS;
 use longhaul_core::tune::apt::{Apt, Parameters};
 use longhaul_core::tune::doubling::{Doubling, DoublingParams};
 use longhaul_core::tune::stream_limit::StreamLimit;
-use longhaul_core::tune::streams::{Interval, Remembered, StreamTuner, StreamTunerStart};
+use longhaul_core::tune::streams::{Interval, Remembered, StreamBound, StreamTuner, StreamTunerStart};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 
 use super::interval_meter::IntervalMeter;
@@ -93,6 +93,8 @@ pub(crate) struct CountStart {
     pub(crate) most: usize,
     /// What an earlier transfer found the path to be.
     pub(crate) remembered: Option<Remembered>,
+    /// What bounds each stream, where this host knows it.
+    pub(crate) bound: Option<StreamBound>,
     /// Whether one worker moves bytes over all connections, so that another number of them costs all.
     pub(crate) multiplexed: bool,
 }
@@ -111,6 +113,8 @@ impl CountStart {
             rest: left - first.len(),
             most: MOST_STREAMS,
             remembered: known.as_ref().and_then(|known| known.still_holds(*rtt)),
+            // The send buffer is the server's.
+            bound: None,
             multiplexed: source.multiplexes(),
         }
     }
@@ -118,13 +122,13 @@ impl CountStart {
 
 /// Chooses the control by what was asked for, and what the transfer allows.
 pub(crate) fn chosen(streams: Streams, start: &CountStart) -> CountControl {
-    let CountStart { divisible, alone, rtt, first_window, left, rest, most, remembered, multiplexed } =
+    let CountStart { divisible, alone, rtt, first_window, left, rest, most, remembered, bound, multiplexed } =
         *start;
     match streams {
         Streams::Fixed(streams) if divisible => CountControl::Fixed(streams.max(1)),
         Streams::Auto if alone => CountControl::Fixed(1),
         Streams::Auto if divisible && rest > Bytes::ZERO => {
-            let start = StreamTunerStart { rtt, left, most, remembered };
+            let start = StreamTunerStart { rtt, left, most, remembered, bound };
             let tuner = if multiplexed {
                 AutoTuner::Doubling(Doubling::new(&start, DoublingParams::default()))
             } else {

@@ -69,7 +69,8 @@ impl HttpSource<'_> {
             // An unknown server may redirect, or have a small file only.
             Streams::Auto if remembered.is_some() => {
                 let left = Bytes::new(u64::MAX);
-                StreamTuner::new(&StreamTunerStart { rtt, left, most: MAX_STREAMS, remembered }).streams()
+                StreamTuner::new(&StreamTunerStart { rtt, left, most: MAX_STREAMS, remembered, bound: None })
+                    .streams()
             }
             Streams::Auto | Streams::Apt(_) => 1,
         }
