@@ -169,6 +169,7 @@ impl Trial {
                 left: self.file,
                 most: MOST_STREAMS,
                 remembered: None,
+                bound: None,
             })),
         }
     }

@@ -174,7 +174,7 @@ mod tests {
     /// Runs a transfer of `left` over a path that gives each connection `each` and all of them `line`.
     fn run(each: u64, line: u64, left: Bytes, first: usize) -> (Doubling, Duration) {
         let remembered = Remembered { rtt: RTT, rate: Rate::bits_per_sec(line), streams: first };
-        let start = StreamTunerStart { rtt: RTT, left, most: 128, remembered: Some(remembered) };
+        let start = StreamTunerStart { rtt: RTT, left, most: 128, remembered: Some(remembered), bound: None };
         let mut tuner = Doubling { wanted: first, ..Doubling::new(&start, DoublingParams::default()) };
         let (mut left, mut now) = (left, Duration::ZERO);
         while left > Bytes::ZERO && now < Duration::from_secs(600) {
@@ -221,7 +221,8 @@ mod tests {
     #[test]
     fn what_brings_nothing_is_not_tried_again() {
         // The line is full without a queue that shows, as behind a policer.
-        let start = StreamTunerStart { rtt: RTT, left: Bytes::gib(99), most: 128, remembered: None };
+        let start =
+            StreamTunerStart { rtt: RTT, left: Bytes::gib(99), most: 128, remembered: None, bound: None };
         let mut tuner = Doubling { wanted: 4, ..Doubling::new(&start, DoublingParams::default()) };
         let mut most = 0;
         for step in 1..3000 {
@@ -243,7 +244,8 @@ mod tests {
     #[test]
     fn losses_end_doubling_only_where_they_recur() {
         for (lossy_every, most) in [(10_000, 128), (7, 128), (2, 4)] {
-            let start = StreamTunerStart { rtt: RTT, left: Bytes::gib(99), most: 128, remembered: None };
+            let start =
+                StreamTunerStart { rtt: RTT, left: Bytes::gib(99), most: 128, remembered: None, bound: None };
             let mut tuner = Doubling { wanted: 4, ..Doubling::new(&start, DoublingParams::default()) };
             for step in 1..3000_u32 {
                 let seen = Interval {
@@ -265,7 +267,8 @@ mod tests {
 
     #[test]
     fn a_refusal_ends_doubling() {
-        let start = StreamTunerStart { rtt: RTT, left: Bytes::gib(99), most: 128, remembered: None };
+        let start =
+            StreamTunerStart { rtt: RTT, left: Bytes::gib(99), most: 128, remembered: None, bound: None };
         let mut tuner = Doubling::new(&start, DoublingParams::default());
         let first = tuner.streams();
         tuner.refused(3, None, Duration::from_secs(1));

@@ -237,7 +237,8 @@ impl<'a> FlowWatch<'a> {
                 shared.stop.store(true, Ordering::Relaxed);
             }
             let rate = plan.filling.map(|time| (supported_rate(&self.progress[1..], plan.rtt), time));
-            let supported = rate.map_or(Bytes::ZERO, |(rate, time)| rate.bytes_in(time) * u64::from(plan.streams));
+            let supported =
+                rate.map_or(Bytes::ZERO, |(rate, time)| rate.bytes_in(time) * u64::from(plan.streams));
             self.most = self.most.max(supported);
         }
         // What a connection of unknown rate moves until it is looked at is a hundredth of what it carries in ten seconds.

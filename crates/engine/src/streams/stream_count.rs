@@ -10,7 +10,7 @@ use longhaul_core::tune::MOST_STREAMS;
 use longhaul_core::tune::apt::{Apt, Parameters};
 use longhaul_core::tune::doubling::{Doubling, DoublingParams};
 use longhaul_core::tune::stream_limit::StreamLimit;
-use longhaul_core::tune::streams::{Interval, Remembered, StreamTuner, StreamTunerStart};
+use longhaul_core::tune::streams::{Interval, Remembered, StreamBound, StreamTuner, StreamTunerStart};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 
 use super::interval_meter::IntervalMeter;
@@ -18,6 +18,7 @@ use super::stream_set::{Refusal, Starter, StreamSet};
 use crate::source::{Description, Source};
 use crate::threads::named;
 use crate::transfer::error::TransferError;
+use crate::transfer::recv_buffer::PLANNED_RATE;
 use crate::transfer::{AptSettings, Streams, TransferState};
 
 /// How often GridFTP-APT looks whether its chunk is complete.
@@ -74,6 +75,10 @@ impl AutoTuner {
     }
 }
 
+/// What a stock server has in flight on one connection: 2 to 4.5 MB of payload in `tcp_wmem[2]` = 4 MiB (docs/servers.md). One with a
+/// larger buffer gets the same number of streams, none of which then limits.
+const STOCK_SEND_BUFFER: Bytes = Bytes::new(3_500_000);
+
 /// What is known of a transfer before the number of its streams is chosen.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CountStart {
@@ -93,6 +98,8 @@ pub(crate) struct CountStart {
     pub(crate) most: usize,
     /// What an earlier transfer found the path to be.
     pub(crate) remembered: Option<Remembered>,
+    /// What bounds each stream, as far as is known or expected.
+    pub(crate) bound: Option<StreamBound>,
     /// Whether one worker moves bytes over all connections, so that another number of them costs all.
     pub(crate) multiplexed: bool,
 }
@@ -101,6 +108,8 @@ impl CountStart {
     /// Describes the start of a fetch: where the server has paced its answer, one stream serves best.
     pub(crate) fn of_fetch(source: &dyn Source, description: &Description, paced: bool, left: Bytes) -> Self {
         let Description { rtt, divisible, first, first_window, known, .. } = description;
+        let remembered = known.as_ref().and_then(|known| known.still_holds(*rtt));
+        let expected = StreamBound { window: STOCK_SEND_BUFFER, line: PLANNED_RATE };
         Self {
             divisible: *divisible,
             alone: paced,
@@ -110,7 +119,9 @@ impl CountStart {
             // All of the first range is on its way already.
             rest: left - first.len(),
             most: MOST_STREAMS,
-            remembered: known.as_ref().and_then(|known| known.still_holds(*rtt)),
+            remembered,
+            // A known path has shown how many it needs.
+            bound: remembered.is_none().then_some(expected),
             multiplexed: source.multiplexes(),
         }
     }
@@ -118,13 +129,13 @@ impl CountStart {
 
 /// Chooses the control by what was asked for, and what the transfer allows.
 pub(crate) fn chosen(streams: Streams, start: &CountStart) -> CountControl {
-    let CountStart { divisible, alone, rtt, first_window, left, rest, most, remembered, multiplexed } =
+    let CountStart { divisible, alone, rtt, first_window, left, rest, most, remembered, bound, multiplexed } =
         *start;
     match streams {
         Streams::Fixed(streams) if divisible => CountControl::Fixed(streams.max(1)),
         Streams::Auto if alone => CountControl::Fixed(1),
         Streams::Auto if divisible && rest > Bytes::ZERO => {
-            let start = StreamTunerStart { rtt, left, most, remembered };
+            let start = StreamTunerStart { rtt, left, most, remembered, bound };
             let tuner = if multiplexed {
                 AutoTuner::Doubling(Doubling::new(&start, DoublingParams::default()))
             } else {

@@ -5,6 +5,7 @@ use std::thread;
 use longhaul_core::pace::Pace;
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::schedule::{Blocks, RangeScheduler};
+use longhaul_core::tune::streams::StreamBound;
 use longhaul_core::tune::{INITIAL_SEGMENTS, MOST_STREAMS};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::host;
@@ -60,16 +61,17 @@ pub(super) fn control_of(
     most: usize,
 ) -> CountControl {
     let most = most.min(MOST_STREAMS);
+    let bound = send_bound(request.pace, request.limit.as_ref().and_then(RateLimit::rate));
     let start = CountStart {
         divisible: true,
-        alone: left < WORTH_SEVERAL
-            || one_window_suffices(rtt, request.pace, request.limit.as_ref().and_then(RateLimit::rate)),
+        alone: left < WORTH_SEVERAL || bound.is_none_or(|bound| bound.line.bdp(rtt) <= bound.window),
         rtt,
         first_window: SEGMENT * INITIAL_SEGMENTS,
         left,
         rest: left,
         most,
         remembered: path.remembered(rtt),
+        bound,
         multiplexed: false,
     };
     let streams = match request.streams {
@@ -79,12 +81,12 @@ pub(super) fn control_of(
     chosen(streams, &start)
 }
 
-/// Returns whether the send buffer that this host grants lets one connection have as much in flight as may be wanted.
-fn one_window_suffices(rtt: Rtt, pace: Pace, limit: Option<Rate>) -> bool {
-    let Some(window) = host::tcp_wmem_max() else { return true };
+/// Returns what bounds each connection, and the rate that may be wanted; `None` where the kernel does not tell its send buffer.
+fn send_bound(pace: Pace, limit: Option<Rate>) -> Option<StreamBound> {
+    let window = host::tcp_wmem_max()?;
     let paced = if let Pace::Rate(rate) = pace { rate } else { PLANNED_RATE };
-    let wanted = PLANNED_RATE.min(paced).min(limit.unwrap_or(PLANNED_RATE));
-    wanted.bdp(rtt) <= window
+    let line = PLANNED_RATE.min(paced).min(limit.unwrap_or(PLANNED_RATE));
+    Some(StreamBound { window, line })
 }
 
 /// Returns how several streams read a file that one would read by `reader`.
@@ -156,7 +158,9 @@ mod tests {
     fn several_streams_only_where_the_send_buffer_bounds_one() {
         let window = host::tcp_wmem_max().unwrap();
         let rtt = |rate: Rate| Rtt::new(rate.time_for(window));
-        let suffices = |rtt: Rtt, pace, limit| one_window_suffices(rtt, pace, limit);
+        let suffices = |rtt: Rtt, pace, limit| {
+            send_bound(pace, limit).is_some_and(|bound| bound.line.bdp(rtt) <= bound.window)
+        };
         let (short, long) = (rtt(PLANNED_RATE), Rtt::new(rtt(PLANNED_RATE).get() * 4));
         assert!(suffices(Rtt::new(short.get() / 2), Pace::Auto, None) && !suffices(long, Pace::Auto, None));
         let tenth = Rate::bits_per_sec(PLANNED_RATE.as_bits_per_sec() / 10);

@@ -54,6 +54,7 @@ mod tests {
             left,
             most: MOST_STREAMS,
             remembered: None,
+            bound: None,
         }
     }
 

@@ -6,7 +6,8 @@
 //!                                                '---- a queue, and persistent losses: a quarter fewer ---'
 //! ```
 //!
-//! **Ramp-up.** On a long path, with much to fetch, several connections leave slow start sooner than one.
+//! **Ramp-up.** On a long path, with much to fetch, several connections leave slow start sooner than one. Where a
+//! buffer is known to bound each, or expected to, their number doubles before they reach it, as long as neither a queue nor a loss shows.
 //!
 //! **Trial.** Another number of streams, until its ramp-up is over and several intervals agree. The number doubles as
 //! long as the goodput grows in proportion: each stream is limited by its window, not by the path. Where the goodput grows by
@@ -37,7 +38,7 @@ use crate::units::{Bytes, Rate, Rtt};
 pub(crate) use initial_count::streams as initial_streams;
 use statistics::IntervalStatistics;
 use step_backoff::StepBackoff;
-use trial::Level;
+use trial::{Level, STREAM_MARGIN};
 
 /// What [`StreamTuner::new`] needs to know of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +51,25 @@ pub struct StreamTunerStart {
     pub most: usize,
     /// The result of an earlier transfer, where the RTT shows that the path is the same.
     pub remembered: Option<Remembered>,
+    /// What bounds each stream: the send buffer of this host, or a stock server's.
+    pub bound: Option<StreamBound>,
+}
+
+/// The bound of one stream by a sender's buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StreamBound {
+    /// What one stream can have in flight.
+    pub window: Bytes,
+    /// The highest rate that the path may have.
+    pub line: Rate,
+}
+
+impl StreamBound {
+    /// Returns how many streams fill the line, with a margin.
+    fn streams_to_fill(&self, rtt: Rtt) -> usize {
+        let windows = self.line.bdp(rtt).get() as f64 / self.window.get().max(1) as f64;
+        (windows * STREAM_MARGIN).ceil() as usize
+    }
 }
 
 /// The result of a transfer, for later transfers over the same path.
@@ -103,6 +123,7 @@ impl Interval {
 pub struct StreamTuner {
     wanted: usize,
     limit: StreamLimit,
+    bound: Option<StreamBound>,
     statistics: IntervalStatistics,
     phase: TunerPhase,
     /// When the number last changed.
@@ -155,6 +176,7 @@ impl StreamTuner {
         Self {
             wanted: initial_count::streams(start),
             limit: StreamLimit::new(start.most),
+            bound: start.bound,
             statistics: IntervalStatistics::default(),
             phase: TunerPhase::RampUp { first: None },
             changed: Duration::ZERO,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::units::{Rate, Rtt};
 
 use super::statistics::{FAST_GROWTH_INTERVALS, IntervalMean, SLOW_GROWTH_INTERVALS};
-use super::trial::{Level, TRIAL_INTERVALS, TrialVerdict, keeps};
+use super::trial::{Level, TRIAL_INTERVALS, TrialVerdict, keeps, ramp_up};
 use super::{Anchor, Interval, Remembered, StreamTuner, TunerPhase, round_trips};
 
 /// Intervals over which `Hold` measures the present number of streams.
@@ -24,6 +24,8 @@ const CLEARLY_LESS: f64 = 0.9;
 const RECOVERY_TIME: (u32, Duration) = (20, Duration::from_secs(2));
 /// The timeout of a ramp-up, in RTTs and at least this time, whether the goodput still grows or not.
 const RAMP_UP_TIMEOUT: (u32, Duration) = (50, Duration::from_secs(5));
+/// From this share of the streams' common bound on, slow start reaches it within two round trips.
+const NEAR_BOUND: f64 = 0.25;
 /// With less time left than this the number does not change: it would have no effect before the end.
 const NEAR_END: Duration = Duration::from_secs(2);
 /// The least remaining time for closing streams that only fill the queue, or where this host lacks CPU time or memory.
@@ -49,13 +51,34 @@ impl StreamTuner {
             self.changed = now;
             return;
         };
+        if let Some((more, ramp_up)) = self.more_before_bound(seen, now) {
+            self.change(more, ramp_up, now);
+            return;
+        }
         let late = now > first.saturating_add(round_trips(RAMP_UP_TIMEOUT, seen));
-        if late || self.since.is_some() && self.statistics.is_level() {
+        if late || self.settled().is_some_and(|settled| now >= settled) && self.statistics.is_level() {
             self.phase = TunerPhase::Hold;
             self.since = Some(first);
             // The last three intervals are level.
             self.statistics.keep_last(3);
         }
+    }
+
+    /// Returns a larger number, and how long its slow start takes, where that of the present streams is about to end at their own
+    /// bound.
+    fn more_before_bound(&self, seen: &Interval, now: Duration) -> Option<(usize, Duration)> {
+        let bound = self.bound?;
+        let each = Rate::over(bound.window, seen.rtt.get()).as_bits_per_sec() as f64;
+        let goodput = seen.goodput.as_bits_per_sec() as f64;
+        let has_room = |view: IntervalMean| {
+            view.was_never_full() && !view.has_lost() && !view.is_held_back() && !view.is_pressed()
+        };
+        let is_near = goodput >= NEAR_BOUND * each * self.wanted as f64
+            && self.statistics.view(Duration::ZERO, usize::MAX).is_some_and(has_room);
+        let more = (2 * self.wanted).min(bound.streams_to_fill(seen.rtt)).min(self.limit.at(now));
+        let ramp_up = ramp_up(bound.window, seen.rtt);
+        let pays = seen.goodput.time_for(seen.left) > ramp_up;
+        (is_near && more > self.wanted && pays).then_some((more, ramp_up))
     }
 
     pub(super) fn hold(&mut self, seen: &Interval, now: Duration) {

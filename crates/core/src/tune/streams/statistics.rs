@@ -200,6 +200,11 @@ impl IntervalMean {
         self.longest == 0.0 && !self.is_losing_much()
     }
 
+    /// Returns whether packets were lost.
+    pub(super) fn has_lost(&self) -> bool {
+        self.loss > 0.0
+    }
+
     /// Returns whether a queue has just appeared: the path has become full.
     pub(super) fn is_filling(&self) -> bool {
         self.latest > 0.0

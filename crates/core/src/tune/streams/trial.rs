@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::units::{Rate, Rtt};
+use crate::units::{Bytes, Rate, Rtt};
 
 use super::initial_count::INITIAL_WINDOW;
 use super::statistics::IntervalMean;
@@ -17,7 +17,7 @@ const FAIR_GAIN: f64 = 0.5;
 /// The share of the goodput that fewer streams must keep.
 const KEPT_GOODPUT: f64 = 0.97;
 /// The margin on the number of streams that a path needs, for streams are not always all busy.
-const STREAM_MARGIN: f64 = 1.05;
+pub(super) const STREAM_MARGIN: f64 = 1.05;
 /// The least intervals for a verdict, and the intervals after which it no longer waits for certainty.
 pub(super) const TRIAL_INTERVALS: (usize, usize) = (4, 12);
 
@@ -61,13 +61,8 @@ impl Level {
     }
 
     /// Returns how long a new stream's slow start takes to reach the goodput of the others.
-    ///
-    /// log2(window / initial window) RTTs, with the window of one of the present streams.
     pub(super) fn ramp_up(&self, rtt: Rtt) -> Duration {
-        let each = Rate::bits_per_sec((self.goodput / self.streams.max(1) as f64) as u64).bdp(rtt).get();
-        let doublings = (each as f64 / INITIAL_WINDOW.get() as f64).max(1.0).log2();
-        // Rounded up, with one RTT for the first request.
-        rtt.get().saturating_mul(doublings as u32 + 2)
+        ramp_up(Rate::bits_per_sec((self.goodput / self.streams.max(1) as f64) as u64).bdp(rtt), rtt)
     }
 
     /// Returns whether the last two or three intervals with `streams`, more than these, already show a gain in proportion.
@@ -99,6 +94,13 @@ impl Level {
             TrialVerdict::Fills(if self.had_room { needed.min(streams) } else { streams })
         }
     }
+}
+
+/// Returns how long slow start takes to this window: log2(window / initial window) RTTs.
+pub(super) fn ramp_up(window: Bytes, rtt: Rtt) -> Duration {
+    let doublings = (window.get() as f64 / INITIAL_WINDOW.get() as f64).max(1.0).log2();
+    // Rounded up, with one RTT for the first request.
+    rtt.get().saturating_mul(doublings as u32 + 2)
 }
 
 /// Returns whether fewer streams keep a goodput of `before`, in bits per second.

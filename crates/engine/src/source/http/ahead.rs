@@ -72,7 +72,8 @@ impl HttpSource<'_> {
             // An unknown file on an unknown server may be small, or elsewhere.
             Streams::Auto if remembered.is_some() || left.is_some() => {
                 let left = left.unwrap_or(Bytes::new(u64::MAX));
-                StreamTuner::new(&StreamTunerStart { rtt, left, most: MAX_STREAMS, remembered }).streams()
+                StreamTuner::new(&StreamTunerStart { rtt, left, most: MAX_STREAMS, remembered, bound: None })
+                    .streams()
             }
             Streams::Auto | Streams::Apt(_) => 1,
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::tune::streams::{Interval, Remembered, StreamTuner, StreamTunerStart};
+use crate::tune::streams::{Interval, Remembered, StreamBound, StreamTuner, StreamTunerStart};
 use crate::units::{Bytes, Rate, Rtt};
 
 fn rtts() -> impl Strategy<Value = Rtt> {
@@ -22,9 +22,11 @@ prop_compose! {
         left in any::<u64>(),
         most in 0..300_usize,
         remembered in proptest::option::of((rtts(), rates(), any::<usize>())),
+        bound in proptest::option::of((any::<u64>(), rates())),
     ) -> StreamTunerStart {
         let remembered = remembered.map(|(rtt, rate, streams)| Remembered { rtt, rate, streams });
-        StreamTunerStart { rtt, left: Bytes::new(left), most, remembered }
+        let bound = bound.map(|(window, line)| StreamBound { window: Bytes::new(window), line });
+        StreamTunerStart { rtt, left: Bytes::new(left), most, remembered, bound }
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::super::{Interval, Remembered, StreamTuner, StreamTunerStart};
+use super::super::{Interval, Remembered, StreamBound, StreamTuner, StreamTunerStart};
 use super::red::Red;
 use crate::tune::MOST_STREAMS;
 use crate::units::{Bytes, Rate, Rtt};
@@ -122,13 +122,28 @@ impl SimulatedPath {
         left: f64,
         remembered: Option<Remembered>,
     ) -> SimulatedSession {
-        let start = StreamTunerStart {
+        self.starting(begins, StreamTunerStart { remembered, ..self.start(left) })
+    }
+
+    /// Returns a session of a host that knows the window of its streams, on a line of 10 Gbit/s.
+    pub(super) fn sending(&self, begins: f64, left: f64) -> SimulatedSession {
+        let line = Rate::bits_per_sec(10_000_000_000);
+        let bound = Some(StreamBound { window: Bytes::new(self.window as u64), line });
+        self.starting(begins, StreamTunerStart { bound, ..self.start(left) })
+    }
+
+    fn start(&self, left: f64) -> StreamTunerStart {
+        StreamTunerStart {
             rtt: seconds_rtt(self.rtt),
             left: Bytes::new(left as u64),
             most: MOST_STREAMS,
-            remembered,
-        };
-        SimulatedSession::new(Some(StreamTuner::new(&start)), begins, left)
+            remembered: None,
+            bound: None,
+        }
+    }
+
+    fn starting(&self, begins: f64, start: StreamTunerStart) -> SimulatedSession {
+        SimulatedSession::new(Some(StreamTuner::new(&start)), begins, start.left.get() as f64)
     }
 
     pub(super) fn seed(&mut self, seed: u64) {

@@ -61,6 +61,41 @@ fn few_streams_remain_where_one_fills_the_path() {
 }
 
 #[test]
+fn sender_that_knows_its_window_adds_streams_before_slow_start_ends() {
+    let time = |session: fn(&SimulatedPath) -> SimulatedSession| {
+        let mut path = long_fat(STOCK);
+        let mut session = session(&path);
+        path.run(std::slice::from_mut(&mut session), 60.0);
+        (path.now(), session.trace)
+    };
+    let (known, trace) = time(|path| path.sending(0.0, 8.0 * GIB));
+    let (unknown, other) = time(|path| path.session(0.0, 8.0 * GIB));
+    assert!(known < unknown - 0.7, "{known} {trace:?} {unknown} {other:?}");
+    // 250 MB in windows of 3.2 MB, and a margin.
+    assert!(trace.iter().all(|(_, streams)| *streams <= 85), "{trace:?}");
+}
+
+#[test]
+fn known_window_adds_no_streams_to_a_path_that_few_fill() {
+    for (mbit, rtt_ms, queue) in [
+        (100.0, 20.0, 250e3),
+        (100.0, 200.0, 2.5e6),
+        (1000.0, 100.0, 12e6),
+        (1000.0, 302.0, 1e6),
+        (1000.0, 302.0, 38e6),
+    ] {
+        let path = SimulatedPath::new(mbit, rtt_ms, queue, 4e6);
+        let run = |mut session: SimulatedSession| {
+            let mut path = path.clone();
+            path.run(std::slice::from_mut(&mut session), 20.0);
+            session.trace
+        };
+        let (known, unknown) = (run(path.sending(0.0, FOREVER)), run(path.session(0.0, FOREVER)));
+        assert_eq!(known, unknown, "{mbit} Mbit/s, {rtt_ms} ms");
+    }
+}
+
+#[test]
 fn random_losses_raise_the_number_of_streams() {
     let mut path = SimulatedPath::new(1000.0, 100.0, 12e6, OPEN).but(|path| path.accidents = 1e-4);
     let twenty = best_fixed(&path, &[20], 20.0, 100.0);

@@ -17,7 +17,7 @@ const ENDLESS: Bytes = Bytes::gib(1 << 20);
 
 fn auto(one_way_ms: u64, file: Bytes) -> StreamTuner {
     let rtt = Rtt::new(Duration::from_millis(2 * one_way_ms));
-    StreamTuner::new(&StreamTunerStart { rtt, left: file, most: MOST_STREAMS, remembered: None })
+    StreamTuner::new(&StreamTunerStart { rtt, left: file, most: MOST_STREAMS, remembered: None, bound: None })
 }
 
 #[test]
