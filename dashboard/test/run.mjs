@@ -215,8 +215,8 @@ async function looks(name, agent) {
       await board.picture(pictures, `${title}-queue`);
       await board.press(`#row-${running.id}`);
       await board.until(() => document.querySelectorAll(".live:not([hidden]) canvas").length === 4, "four plots");
-      // A few seconds of curves make the picture worth a look.
-      await new Promise((done) => setTimeout(done, 3000));
+      // Curves at the rate of a watched transfer follow those that the agent has kept: they make the picture worth a look.
+      await new Promise((done) => setTimeout(done, 1000));
       assert.ok((await board.overflow()) <= 0, "wider than the window");
       assert.deepEqual(await board.accessibility(), []);
       await board.picture(pictures, title);
