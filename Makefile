@@ -20,7 +20,7 @@ test: ## Check everything: format, lints, dependencies, documentation, release b
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	scripts/deny.sh
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
-	$(CARGO) build --workspace --release --locked
+	$(CARGO) build --release --locked --package longhaul
 	LONGHAUL_RELEASE=$(abspath $(BIN)) CARGO=$(CARGO) scripts/test.sh
 
 faults: ## Play 2,000 schedules of faults against get and put

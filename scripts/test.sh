@@ -12,7 +12,9 @@ output=$(mktemp)
 trap 'rm -f "$output"' EXIT
 
 # In a background job signals may be ignored, which programs inherit and respect; the tests send them.
-run() { env --default-signal=HUP,INT,TERM "$cargo" test --locked "$@" 2>&1; }
+run() {
+    env --default-signal=HUP,INT,TERM "$cargo" test --locked --config "target.'cfg(all())'.runner = ['$PWD/scripts/test-threads.sh']" "$@" 2>&1
+}
 
 if run --workspace --no-fail-fast | tee "$output"; then exit 0; fi
 

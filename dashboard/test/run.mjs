@@ -1,4 +1,4 @@
-// Runs the dashboard in Firefox and Chromium against a real agent and real servers.
+// Runs the dashboard in Firefox and Chromium, at the same time, against real agents and real servers.
 //
 //   LONGHAUL_BIN=target/debug/longhaul node dashboard/test/run.mjs [PICTURES]
 //
@@ -31,29 +31,32 @@ const MANY = 10_000;
 
 const served = mkdtempSync(join(tmpdir(), "longhaul-served-"));
 writeFileSync(join(served, "survey.bin"), FILE);
-const origin = await new Origin().start();
 const server = await serve(binary, served);
 const survey = `${server.url}/survey.bin`;
 
-let failures = 0;
-for (const name of BROWSERS) {
+const passed = await Promise.all(BROWSERS.map(passesIn));
+server.stop();
+rmSync(served, { recursive: true, force: true });
+process.exit(passed.every(Boolean) ? 0 : 1);
+
+/** Runs all steps in one browser, with an agent and an origin of its own; returns whether they pass. */
+async function passesIn(name) {
   const agent = await new Agent(binary).start();
+  const origin = await new Origin().start();
   try {
-    await daily(name, agent);
+    await daily(name, agent, origin);
     await looks(name, agent);
     await many(name, agent);
+    return true;
   } catch (error) {
-    failures += 1;
     console.error(`FAILED in ${name}: ${error.stack}`);
+    return false;
   } finally {
     await agent.end("SIGTERM");
+    origin.stop();
     rmSync(agent.directory, { recursive: true, force: true });
   }
 }
-server.stop();
-origin.stop();
-rmSync(served, { recursive: true, force: true });
-process.exit(failures === 0 ? 0 : 1);
 
 /** A browser for the length of some steps; a picture of a failure is kept. */
 async function withDashboard(name, look, steps) {
@@ -76,7 +79,7 @@ async function step(name, text, work) {
 }
 
 /** What a user does in a day. */
-async function daily(name, agent) {
+async function daily(name, agent, origin) {
   await withDashboard(name, undefined, async (board) => {
     await step(name, "the page opens by its login URL alone", async () => {
       const refused = await fetch(`${agent.address}/api/v1/transfers`);
@@ -212,8 +215,8 @@ async function looks(name, agent) {
       await board.picture(pictures, `${title}-queue`);
       await board.press(`#row-${running.id}`);
       await board.until(() => document.querySelectorAll(".live:not([hidden]) canvas").length === 4, "four plots");
-      // A few seconds of curves make the picture worth a look.
-      await new Promise((done) => setTimeout(done, 3000));
+      // Curves at the rate of a watched transfer follow those that the agent has kept: they make the picture worth a look.
+      await new Promise((done) => setTimeout(done, 1000));
       assert.ok((await board.overflow()) <= 0, "wider than the window");
       assert.deepEqual(await board.accessibility(), []);
       await board.picture(pictures, title);

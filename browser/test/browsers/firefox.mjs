@@ -1,9 +1,9 @@
 // A headless Firefox with the extension, driven by real clicks.
 import { spawn } from "node:child_process";
 import { mkdir, writeFile } from "node:fs/promises";
-import net from "node:net";
 import path from "node:path";
 
+import { freePort } from "./free_port.mjs";
 import { Marionette } from "./marionette.mjs";
 
 const EXTENSION_ID = "browser@longhaul.invalid";
@@ -215,15 +215,4 @@ function preferences(values) {
   return Object.entries(values)
     .map(([name, value]) => `user_pref(${JSON.stringify(name)}, ${JSON.stringify(value)});\n`)
     .join("");
-}
-
-function freePort() {
-  return new Promise((resolve, reject) => {
-    const server = net.createServer();
-    server.once("error", reject);
-    server.listen(0, "127.0.0.1", () => {
-      const { port } = server.address();
-      server.close(() => resolve(port));
-    });
-  });
 }

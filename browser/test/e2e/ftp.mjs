@@ -6,6 +6,8 @@ import net from "node:net";
 import os from "node:os";
 import path from "node:path";
 
+import { freePort } from "../browsers/free_port.mjs";
+
 // As a package it excludes proftpd, so scripts/setup.sh unpacks it.
 const PROGRAMS = ["/opt/longhaul-test/vsftpd", "/usr/sbin/vsftpd"];
 
@@ -25,7 +27,7 @@ export class Ftp {
     await chmod(root, 0o755);
     for (const name of ["files", "empty"]) await mkdir(path.join(root, name), { mode: 0o755 });
     await copyFile(path.join(folder, "site/large.bin"), path.join(root, "files/of-ftp.bin"));
-    const port = 20_000 + Math.floor(Math.random() * 20_000);
+    const port = await freePort();
     const config = path.join(root, "vsftpd.conf");
     await writeFile(config, [
       "listen=YES", "listen_address=127.0.0.1", `listen_port=${port}`, "background=NO", "seccomp_sandbox=NO", "anonymous_enable=YES",

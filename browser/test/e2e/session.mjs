@@ -16,16 +16,21 @@ const PROGRAM = path.resolve(process.env.LONGHAUL ?? "../target/release/longhaul
 export const SCREENSHOTS = path.resolve(process.env.SCREENSHOTS ?? "dist/screenshots");
 const BROWSERS = { firefox: Firefox, chromium: Chromium };
 
-/** Runs `tests(session)` in each of the browsers that the variable BROWSERS names, on a desktop of that language and theme. */
+/**
+ * Runs `tests(session)` in the browsers that the variable BROWSERS names, on a desktop of that language and theme: the browsers at the same
+ * time, the tests of each one after the other.
+ */
 export function inEachBrowser(tests, desktop = {}) {
-  for (const name of (process.env.BROWSERS ?? "firefox,chromium").split(",")) {
-    describe(name, { timeout: 600_000 }, () => {
-      const session = new Session(BROWSERS[name], desktop);
-      before(() => session.start());
-      after(() => session.stop());
-      tests(session);
-    });
-  }
+  describe("browsers", { concurrency: true }, () => {
+    for (const name of (process.env.BROWSERS ?? "firefox,chromium").split(",")) {
+      describe(name, { concurrency: false, timeout: 600_000 }, () => {
+        const session = new Session(BROWSERS[name], desktop);
+        before(() => session.start());
+        after(() => session.stop());
+        tests(session);
+      });
+    }
+  });
 }
 
 class Session {

@@ -1,10 +1,12 @@
 // The site under test: nginx, and behind it a small application for what nginx cannot do (links that work once or expire, POST).
 import { spawn } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
-import { createReadStream } from "node:fs";
+import { createReadStream, existsSync } from "node:fs";
 import { mkdir, open, writeFile } from "node:fs/promises";
 import http from "node:http";
 import path from "node:path";
+
+import { freePort } from "../browsers/free_port.mjs";
 
 /** Above the extension's least size. */
 export const SIZE = 80 * 1024 * 1024;
@@ -25,7 +27,7 @@ export class Site {
     await mkdir(root, { recursive: true });
     await site.#writeFiles(root);
     const port = await site.#startApplication(root);
-    site.#nginx = await startNginx(folder, root, port, (url) => (site.url = url));
+    ({ process: site.#nginx, url: site.url } = await startNginx(folder, root, port));
     return site;
   }
 
@@ -72,8 +74,7 @@ export class Site {
         // A link that expires, for the store alone that has the cookie.
         const valid = url.searchParams.get("signature") === (this.expired ? "fresh" : "first");
         if (!valid || !/store=work/.test(request.headers.cookie ?? "")) return void response.writeHead(403).end();
-        const cut = () => this.expired && url.searchParams.get("signature") === "first";
-        return sendRange(request, response, file, { name: "store-signed.bin", rate: 4 * MIB, cut });
+        return this.#sendSigned(request, response, file, { name: "store-signed.bin", signature: url.searchParams.get("signature") });
       }
       if (url.pathname === "/app/store-signed-page") {
         response.writeHead(200, { "Content-Type": "text/html" });
@@ -105,8 +106,7 @@ export class Site {
         // A signed link: the signature expires.
         const valid = url.searchParams.get("signature") === (this.expired ? "fresh" : "first");
         if (!valid) return void response.writeHead(403).end();
-        const cut = () => this.expired && url.searchParams.get("signature") === "first";
-        return sendRange(request, response, file, { name: "signed.bin", rate: 4 * MIB, cut });
+        return this.#sendSigned(request, response, file, { name: "signed.bin", signature: url.searchParams.get("signature") });
       }
       if (url.pathname === "/app/signed-page") {
         response.writeHead(200, { "Content-Type": "text/html" });
@@ -117,6 +117,12 @@ export class Site {
     });
     await new Promise((resolve) => this.#application.listen(0, "127.0.0.1", resolve));
     return this.#application.address().port;
+  }
+
+  /** Answers the first signature slowly, so that it expires under way, and breaks off there. */
+  #sendSigned(request, response, file, { name, signature }) {
+    const isFirst = signature === "first";
+    sendRange(request, response, file, { name, rate: (isFirst ? 4 : 40) * MIB, cut: () => isFirst && this.expired });
   }
 
   async stop() {
@@ -189,14 +195,13 @@ for (let i = 0; i < ${count}; i += 1) {
 </script>`;
 }
 
-async function startNginx(folder, root, application, setUrl) {
+async function startNginx(folder, root, application) {
   const dir = path.join(folder, "nginx");
   await mkdir(dir, { recursive: true });
   // {SHA} of "secret".
   await writeFile(path.join(dir, "users"), `anna:{SHA}${createHash("sha1").update("secret").digest("base64")}\n`);
-  const port = 20_000 + Math.floor(Math.random() * 20_000);
   const temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map((name) => `${name}_temp_path ${dir}/${name};`).join(" ");
-  await writeFile(path.join(dir, "nginx.conf"), `
+  const config = (port) => `
 daemon off; master_process off; pid ${dir}/pid; error_log ${dir}/error.log;
 ${process.getuid() === 0 ? "user root;" : ""}
 events { }
@@ -218,18 +223,18 @@ http {
     location / { try_files $uri /large.bin; }
   }
 }
-`);
-  const nginx = spawn("nginx", ["-p", dir, "-c", path.join(dir, "nginx.conf")], {
-    env: { ...process.env, PATH: `${process.env.PATH}:/usr/sbin` }, stdio: "ignore",
-  });
-  const url = `http://127.0.0.1:${port}`;
-  setUrl(url);
-  for (let tries = 0; ; tries += 1) {
-    const answer = await fetch(`${url}/index.html`).catch(() => null);
-    if (answer?.ok) return nginx;
-    if (tries > 50 || nginx.exitCode !== null) throw new Error(`nginx does not start: ${dir}/error.log`);
-    await new Promise((resolve) => setTimeout(resolve, 100));
+`;
+  for (let tries = 0; tries < 5; tries += 1) {
+    const port = await freePort();
+    await writeFile(path.join(dir, "nginx.conf"), config(port));
+    const nginx = spawn("nginx", ["-p", dir, "-c", path.join(dir, "nginx.conf")], {
+      env: { ...process.env, PATH: `${process.env.PATH}:/usr/sbin` }, stdio: "ignore",
+    });
+    // Written once it listens; what answers on the port before may be another server.
+    while (nginx.exitCode === null && !existsSync(path.join(dir, "pid"))) await new Promise((resolve) => setTimeout(resolve, 20));
+    if (nginx.exitCode === null) return { process: nginx, url: `http://127.0.0.1:${port}` };
   }
+  throw new Error(`nginx does not start: ${dir}/error.log`);
 }
 
 const STORE_PAGE = `<!doctype html><title>Store</title><a id="to-signed" href="/app/store-signed-page">signed</a> <a id="of-store" href="/app/of-store">the file of this store</a>`;
