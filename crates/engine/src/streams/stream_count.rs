@@ -18,7 +18,6 @@ use super::stream_set::{Refusal, Starter, StreamSet};
 use crate::source::{Description, Source};
 use crate::threads::named;
 use crate::transfer::error::TransferError;
-use crate::transfer::recv_buffer::PLANNED_RATE;
 use crate::transfer::{AptSettings, Streams, TransferState};
 
 /// How often GridFTP-APT looks whether its chunk is complete.
@@ -75,10 +74,6 @@ impl AutoTuner {
     }
 }
 
-/// What a stock server has in flight on one connection: 2 to 4.5 MB of payload in `tcp_wmem[2]` = 4 MiB (docs/servers.md). One with a
-/// larger buffer gets the same number of streams, none of which then limits.
-const STOCK_SEND_BUFFER: Bytes = Bytes::new(3_500_000);
-
 /// What is known of a transfer before the number of its streams is chosen.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CountStart {
@@ -98,7 +93,7 @@ pub(crate) struct CountStart {
     pub(crate) most: usize,
     /// What an earlier transfer found the path to be.
     pub(crate) remembered: Option<Remembered>,
-    /// What bounds each stream, as far as is known or expected.
+    /// What bounds each stream, where this host knows it.
     pub(crate) bound: Option<StreamBound>,
     /// Whether one worker moves bytes over all connections, so that another number of them costs all.
     pub(crate) multiplexed: bool,
@@ -108,8 +103,6 @@ impl CountStart {
     /// Describes the start of a fetch: where the server has paced its answer, one stream serves best.
     pub(crate) fn of_fetch(source: &dyn Source, description: &Description, paced: bool, left: Bytes) -> Self {
         let Description { rtt, divisible, first, first_window, known, .. } = description;
-        let remembered = known.as_ref().and_then(|known| known.still_holds(*rtt));
-        let expected = StreamBound { window: STOCK_SEND_BUFFER, line: PLANNED_RATE };
         Self {
             divisible: *divisible,
             alone: paced,
@@ -119,9 +112,9 @@ impl CountStart {
             // All of the first range is on its way already.
             rest: left - first.len(),
             most: MOST_STREAMS,
-            remembered,
-            // A known path has shown how many it needs.
-            bound: remembered.is_none().then_some(expected),
+            remembered: known.as_ref().and_then(|known| known.still_holds(*rtt)),
+            // The send buffer is the server's.
+            bound: None,
             multiplexed: source.multiplexes(),
         }
     }

@@ -6,8 +6,8 @@
 //!                                                '---- a queue, and persistent losses: a quarter fewer ---'
 //! ```
 //!
-//! **Ramp-up.** On a long path, with much to fetch, several connections leave slow start sooner than one. Where a
-//! buffer is known to bound each, or expected to, their number doubles before they reach it, as long as neither a queue nor a loss shows.
+//! **Ramp-up.** On a long path, with much to fetch, several connections leave slow start sooner than one. A sender that knows
+//! the bound of its streams doubles their number before they reach it, as long as neither a queue nor a loss shows.
 //!
 //! **Trial.** Another number of streams, until its ramp-up is over and several intervals agree. The number doubles as
 //! long as the goodput grows in proportion: each stream is limited by its window, not by the path. Where the goodput grows by
@@ -35,6 +35,7 @@ use std::time::Duration;
 use crate::tune::stream_limit::StreamLimit;
 use crate::units::{Bytes, Rate, Rtt};
 
+pub use initial_count::MOST_INITIAL_STREAMS;
 pub(crate) use initial_count::streams as initial_streams;
 use statistics::IntervalStatistics;
 use step_backoff::StepBackoff;
@@ -51,11 +52,11 @@ pub struct StreamTunerStart {
     pub most: usize,
     /// The result of an earlier transfer, where the RTT shows that the path is the same.
     pub remembered: Option<Remembered>,
-    /// What bounds each stream: the send buffer of this host, or a stock server's.
+    /// What bounds each stream, where this host knows it.
     pub bound: Option<StreamBound>,
 }
 
-/// The bound of one stream by a sender's buffer.
+/// The bound of one stream by a buffer of this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamBound {
     /// What one stream can have in flight.

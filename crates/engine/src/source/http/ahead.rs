@@ -1,6 +1,6 @@
 //! Connections for a file's further streams, begun while the answer to its first request is awaited: they save a round trip.
 
-use longhaul_core::tune::streams::{StreamTuner, StreamTunerStart};
+use longhaul_core::tune::streams::{MOST_INITIAL_STREAMS, StreamTuner, StreamTunerStart};
 use longhaul_core::units::{Bytes, Rtt};
 use url::Origin;
 
@@ -14,9 +14,6 @@ use super::refit::SHARED_BY;
 use crate::source::http::ClientConfig;
 use crate::threads::lock;
 use crate::transfer::{Streams, recv_buffer};
-
-/// The most streams that are prepared: with how many a transfer begins on a long path.
-const MAX_STREAMS: usize = 32;
 
 /// Connections that no stream has taken yet; the others are closed with it.
 pub(super) struct Ahead {
@@ -68,12 +65,18 @@ impl HttpSource<'_> {
         let known = self.recall(target.url()).filter(|path| path.pace().is_none());
         let remembered = known.and_then(|path| path.still_holds(rtt));
         match self.options.streams {
-            Streams::Fixed(streams) => streams.min(MAX_STREAMS),
+            Streams::Fixed(streams) => streams.min(MOST_INITIAL_STREAMS),
             // An unknown file on an unknown server may be small, or elsewhere.
             Streams::Auto if remembered.is_some() || left.is_some() => {
                 let left = left.unwrap_or(Bytes::new(u64::MAX));
-                StreamTuner::new(&StreamTunerStart { rtt, left, most: MAX_STREAMS, remembered, bound: None })
-                    .streams()
+                StreamTuner::new(&StreamTunerStart {
+                    rtt,
+                    left,
+                    most: MOST_INITIAL_STREAMS,
+                    remembered,
+                    bound: None,
+                })
+                .streams()
             }
             Streams::Auto | Streams::Apt(_) => 1,
         }
