@@ -16,8 +16,8 @@
 //! **Cruise.** A `Probe` sends a few milliseconds' worth of the path more. Where the RTT does not rise, the cap does, at most twofold.
 //! **Drain.** A standing queue, or losses, show other traffic, or a slower path. For one RTT the cap is 0.6 of what it was; then it is the
 //! capacity less what the others sent, which follows from the rates of sending and of delivery.
-//! **Share.** A queue that has not drained is kept full by flows that fill it by their windows; capacity that this one yields goes to
-//! them. The congestion control then decides until the queue is empty, under a cap that doubles every eight RTTs.
+//! **Share.** A queue or losses that a drain does not end come from flows that take what this one yields. The congestion control then
+//! decides alone until both have ended, or nearly all of the path is this connection's.
 //!
 //! The pacer is a function of its observations. A remote sender is held by its window ([`receive_window`](super::receive_window)).
 
@@ -100,10 +100,8 @@ enum PacerPhase {
         before: Rate,
         left: Option<(Rate, Duration)>,
     },
-    /// Under a cap that grows from `from`: the window may be twice what the pace let in flight.
-    Share {
-        from: Rate,
-    },
+    /// The congestion control decides beside other flows.
+    Share,
 }
 
 impl Default for PacerPhase {
@@ -152,7 +150,7 @@ impl Pacer {
         match self.phase {
             PacerPhase::Listen(_) | PacerPhase::Climb { .. } => false,
             PacerPhase::Cruise { target, .. } => seen.window > target.bdp(seen.min_rtt),
-            PacerPhase::Free | PacerPhase::Drain { .. } | PacerPhase::Share { .. } => true,
+            PacerPhase::Free | PacerPhase::Drain { .. } | PacerPhase::Share => true,
         }
     }
 
@@ -168,7 +166,7 @@ impl Pacer {
                 let target = *target;
                 self.phase = PacerPhase::Cruise { target, probe: self.probe(target, Duration::ZERO) };
             }
-            PacerPhase::Share { .. } => {}
+            PacerPhase::Share => {}
         }
     }
 
@@ -196,7 +194,7 @@ impl Pacer {
             PacerPhase::Cruise { .. } => self.cruise(),
             PacerPhase::Drain { before, left: None } => self.measure_others(before),
             PacerPhase::Drain { left: Some((rate, drained)), .. } => self.drain(rate, drained),
-            PacerPhase::Share { from } => self.share(from),
+            PacerPhase::Share => self.share(),
         }
         self.pace
     }

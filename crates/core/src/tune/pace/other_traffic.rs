@@ -1,8 +1,8 @@
-//! Beside other traffic: drains a queue to see whose it is, and shares the path with flows that fill it by their windows.
+//! Beside other traffic: drains a queue to see whose it is, and shares the path with flows that fill it whatever this one sends.
 
 use std::time::Duration;
 
-use super::{Pacer, PacerPhase, Params};
+use super::{Pacer, PacerPhase, Params, comes_close};
 use crate::units::Rate;
 
 impl Pacer {
@@ -52,30 +52,28 @@ impl Pacer {
         if self.now < drained + self.seen.rtt.get() + self.rtt().mul_f64(Params::STANDING) {
             return;
         }
-        if self.queue_above(self.rtt()) > self.queue_threshold() {
-            self.begin_to_share(rate);
+        if self.queue_above(self.rtt()) > self.queue_threshold() || self.loses(Params::LOSS) {
+            self.enter(PacerPhase::Share, None);
         } else {
             self.settle(rate);
         }
     }
 
-    pub(super) fn begin_to_share(&mut self, from: Rate) {
-        self.enter(PacerPhase::Share { from }, Some(from));
-    }
-
-    pub(super) fn share(&mut self, from: Rate) {
+    /// Waits until the queue is empty without losses, or nearly all of the path is this connection's: the other flows have ended.
+    ///
+    /// BBR flows take what a drain yields, and return it in hundreds of RTTs: nothing is yielded to flows that are there.
+    pub(super) fn share(&mut self) {
         let (rtt, age) = (self.rtt(), self.age());
-        let doublings = age.as_secs_f64() / rtt.as_secs_f64() / Params::SHARE_DOUBLING_RTTS;
-        self.pace = Some(from.scaled(doublings.exp2())).filter(|pace| *pace < self.capacity.scaled(2.0));
         let quiet = (rtt * Params::REACTION_RTTS).max(Params::EMPTY_TIME);
         if age < quiet {
             return;
         }
         let Some(longest) = self.history.rtts(self.ago(quiet), self.now).max() else { return };
         let delivered = self.history.delivery_rate(self.ago(quiet));
-        if longest <= rtt + self.queue_threshold() {
+        let has_lost = self.history.has_lost(Params::LOSS, Params::STRAY_LOSS, self.ago(quiet));
+        if longest <= rtt + self.queue_threshold() && !has_lost {
             self.settle(delivered.max(self.least_pace()));
-        } else if age > rtt * Params::RECHECK_RTTS {
+        } else if age > rtt * Params::RECHECK_RTTS && comes_close(delivered, self.capacity) {
             self.begin_drain(delivered);
         }
     }
@@ -83,7 +81,7 @@ impl Pacer {
     /// Returns, once, whether other flows take more than half of the path when their slow start has ended: this connection's, which the
     /// cap had ended, then goes on.
     pub(super) fn yields_too_much(&mut self) -> bool {
-        let is_due = matches!(self.phase, PacerPhase::Share { .. })
+        let is_due = matches!(self.phase, PacerPhase::Share)
             && !self.has_restarted
             && self.age() >= self.seen.rtt.get() * Params::REACTION_RTTS;
         self.has_restarted |= is_due;

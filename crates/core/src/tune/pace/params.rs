@@ -47,9 +47,7 @@ impl Params {
     pub(super) const REACTION_RTTS: u32 = 4;
     /// Other traffic has ended where the queue was empty this long: BBR flows empty it together for 200 ms (ProbeRTT).
     pub(super) const EMPTY_TIME: Duration = Duration::from_millis(400);
-    /// The cap beside other flows doubles in this many RTTs: slowly enough for those to be seen first.
-    pub(super) const SHARE_DOUBLING_RTTS: f64 = 8.0;
-    /// Every so many RTTs beside others the pacer drains once: the queue may be this connection's own.
+    /// Every so many RTTs beside others the pacer may drain once: the queue may be this connection's own.
     pub(super) const RECHECK_RTTS: u32 = 64;
     /// The least sent per RTT, two segments: delivery cannot be measured without sending.
     pub(super) const LEAST_PER_RTT: Bytes = Bytes::new(2 * 1448);

@@ -9,6 +9,7 @@
 //! aggregated acknowledgements. None of them acts on a path that loses by its queue alone, but for one RTT a loss episode.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::Duration;
 
 use super::congestion::{AckSample, INITIAL_WINDOW};
@@ -52,6 +53,8 @@ pub(super) struct Bbr {
     min_rtt: Option<(Duration, Time)>,
     /// Whether anything was lost since the last acknowledgement.
     has_lost: bool,
+    /// The counts of delivered segments in the last ProbeRtt: packets sent then do not lower the bandwidth (Linux marks them `app_limited`).
+    limited: Range<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -84,6 +87,7 @@ impl Bbr {
             full: FullPipe::default(),
             min_rtt,
             has_lost: false,
+            limited: 0..0,
         }
     }
 
@@ -134,6 +138,9 @@ impl Bbr {
             return;
         }
         let rate = (sample.delivered - sample.delivered_before) as f64 / sample.interval.as_secs_f64();
+        if self.limited.contains(&sample.delivered_before) && rate < self.bandwidth() {
+            return;
+        }
         while self.samples.front().is_some_and(|(round, _)| round + BANDWIDTH_ROUNDS <= self.round) {
             self.samples.pop_front();
         }
@@ -184,9 +191,13 @@ impl Bbr {
             Mode::ProbeRtt { .. } => {}
             _ if is_old => {
                 self.prior_window = self.window;
+                self.limited.start = sample.delivered;
                 self.mode = Mode::ProbeRtt { until: None, round: self.round };
             }
             _ => {}
+        }
+        if matches!(self.mode, Mode::ProbeRtt { .. }) {
+            self.limited.end = sample.delivered + in_flight as u64 + 1;
         }
     }
 

@@ -7,7 +7,7 @@ fn pause_beside_competing_flows_does_not_lower_the_pace() {
     let mut path = SimulatedPath::new(1000.0, 100, 12e6);
     let mut pacer = Some(Pacer::default());
     path.run(&mut pacer, 4.0);
-    pacer.as_mut().unwrap().begin_to_share(Rate::bits_per_sec(300_000_000));
+    pacer.as_mut().unwrap().enter(PacerPhase::Share, None);
     path.run(&mut pacer, 4.2);
     pacer.as_mut().unwrap().resume();
     path.now += Duration::from_secs(60);
@@ -57,7 +57,7 @@ impl Filled {
     fn run(&mut self, seconds: f64, queue: impl Fn(f64) -> f64) -> f64 {
         let from = self.now;
         let since = |now: Duration| (now - from).as_secs_f64();
-        while since(self.now) < seconds && !matches!(self.pacer.phase, PacerPhase::Share { .. }) {
+        while since(self.now) < seconds && !matches!(self.pacer.phase, PacerPhase::Share) {
             self.observe(queue(since(self.now)));
         }
         since(self.now)
@@ -66,7 +66,7 @@ impl Filled {
     fn observe(&mut self, queue: f64) {
         let step = Duration::from_millis(3);
         self.now += step;
-        let pace = self.pacer.observe(&self.seen, self.now).unwrap();
+        let pace = self.pacer.observe(&self.seen, self.now).unwrap_or_default();
         self.seen.goodput += pace.bdp(Rtt::new(step));
         self.seen.sent += pace.bdp(Rtt::new(step));
         self.seen.rtt = Rtt::new(self.seen.min_rtt.get() + Duration::from_secs_f64(queue / 1e3));
