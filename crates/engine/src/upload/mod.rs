@@ -177,7 +177,7 @@ struct Upload<'scope, 'env> {
     furthest: Option<Bytes>,
     /// The server has a part of this upload: a 423 then means an earlier connection of this client.
     began: bool,
-    /// The answer to the first `HEAD` of the upload resource, which was sent together with `OPTIONS`.
+    /// The answer to the first `HEAD` of the upload resource, which was sent together with `OPTIONS` or `DELETE`.
     early_status: Option<UploadAnswer>,
     /// How often wrong ranges were sent again.
     repairs: u32,
@@ -327,7 +327,7 @@ impl<'scope, 'env> Upload<'scope, 'env> {
             return Ok(UploadProtocol::Plain);
         }
         if !request.resume {
-            resource.start_over(session)?;
+            self.early_status = resource.start_over(session)?;
         }
         Ok(UploadProtocol::Resumable(resource, None, taken))
     }

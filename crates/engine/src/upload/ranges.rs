@@ -27,6 +27,9 @@ use crate::transfer::{StreamOptions, Streams};
 pub(super) const ALIGNMENT: Bytes = Bytes::kib(64);
 /// Less than this is sent in one request.
 const WORTH_SEVERAL: Bytes = Bytes::mib(16);
+/// How much of a full send buffer is in flight: 3.8 MB of 4 MiB at 10 Gbit/s, 200 ms (25 November 2026). The kernel reports a socket as
+/// writable only once a third of it is free.
+const IN_FLIGHT_PERCENT: u64 = 90;
 /// The payload of a packet on Ethernet (MTU 1500, with TCP timestamps).
 const SEGMENT: Bytes = Bytes::new(1448);
 
@@ -83,7 +86,7 @@ pub(super) fn control_of(
 
 /// Returns what bounds each connection, and the rate that may be wanted; `None` where the kernel does not tell its send buffer.
 fn send_bound(pace: Pace, limit: Option<Rate>) -> Option<StreamBound> {
-    let window = host::tcp_wmem_max()?;
+    let window = Bytes::new(host::tcp_wmem_max()?.get() / 100 * IN_FLIGHT_PERCENT);
     let paced = if let Pace::Rate(rate) = pace { rate } else { PLANNED_RATE };
     let line = PLANNED_RATE.min(paced).min(limit.unwrap_or(PLANNED_RATE));
     Some(StreamBound { window, line })

@@ -138,11 +138,17 @@ impl UploadResource {
         }
     }
 
-    /// Deletes what the server has of the upload.
-    pub(super) fn start_over(&self, session: &mut UploadSession<'_>) -> Result<(), UploadError> {
+    /// Deletes what the server has of the upload; returns its answer to the request for what it has then, where that has come.
+    pub(super) fn start_over(
+        &self,
+        session: &mut UploadSession<'_>,
+    ) -> Result<Option<UploadAnswer>, UploadError> {
         let step = self.step("to start over", Ask::Delete);
-        let answer = session.exchange(step)?;
-        if answer.head.status() == 404 { Ok(()) } else { session.require_success(step.name, &answer) }
+        let (answer, ahead) = session.exchange_both(step, self.status_step(), |_| true)?;
+        if answer.head.status() != 404 {
+            session.require_success(step.name, &answer)?;
+        }
+        Ok(ahead)
     }
 
     /// Sends the file from `offset` on, and behind the last byte the request that completes the upload, unless its digest takes
