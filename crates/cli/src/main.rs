@@ -66,10 +66,17 @@ fn main() -> ExitCode {
         Command::Completions(args) => commands::completions::run(&args),
         Command::Man(args) => commands::man::run(&args),
     };
-    result.unwrap_or_else(|error| {
-        say::error(format_args!("{error:#}"));
+    let code = result.unwrap_or_else(|error| {
+        say::error(say::chain(&error));
         exit::of_chain(&error).into()
-    })
+    });
+    match say::output_failure() {
+        Some(error) if code == ExitCode::SUCCESS => {
+            say::error(format_args!("cannot write to standard output: {error}"));
+            exit::IO.into()
+        }
+        _ => code,
+    }
 }
 
 /// What keeps stderr flowing; dropped last, it writes out the rest.
