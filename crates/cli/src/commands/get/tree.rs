@@ -28,15 +28,15 @@ pub(super) fn run(args: &GetArgs) -> ExitCode {
         let url = url(args)?;
         stdout::output(args, 1)?;
         let target = args.output.clone().map_or_else(|| named_after(url), Ok)?;
-        let options = options(args, true, Some(url))?;
+        let options = options(args, true, Some(url), &cancel)?;
         interrupt::listen(&cancel)?;
         Ok::<_, anyhow::Error>((url, target, options))
     };
     let (url, target, options) = match setup() {
         Ok(setup) => setup,
         Err(error) => {
-            say::error(format_args!("{error:#}"));
-            return exit::of_setup(&error).into();
+            say::error(say::chain(&error));
+            return exit::of_stop(exit::of_setup(&error), &cancel).into();
         }
     };
     let engine = Engine::new(args.app_buffer);
