@@ -6,6 +6,7 @@ mod commands;
 mod config_file;
 mod connect_args;
 mod exit;
+mod foreign_options;
 mod interrupt;
 mod json;
 mod line_queue;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are no errors; where nobody reads the message there is nothing to add.
+            let error = foreign_options::with_hint(error);
             let _ = error.print();
             return if error.use_stderr() { exit::USAGE.into() } else { ExitCode::SUCCESS };
         }

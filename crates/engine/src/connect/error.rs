@@ -1,6 +1,5 @@
 //! Why a host was not reached; every message names the host, and a remedy.
 
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -75,7 +75,7 @@ pub(super) fn directory(error: &io::Error) -> Reply {
 
 /// Maps an error of creating or writing the partial file to a status.
 pub(super) fn output(error: &OutputError) -> Reply {
-    let causes = std::iter::successors(Some(error as &dyn Error), |error| error.source());
+    let causes = std::iter::successors(Some(error as &(dyn Error + 'static)), |cause| (*cause).source());
     match error {
         OutputError::IsDirectory(_) => Reply::text(409, "there is a directory of this name"),
         OutputError::Exists(_) => Reply::text(412, "there is a file of this name"),

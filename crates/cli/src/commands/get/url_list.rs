@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn bad_line_is_named_by_its_number() {
         for (text, place, why) in [
-            ("http://h/a\nnonsense\n", "line 2", "relative URL"),
+            ("http://h/a\nnonsense\n", "line 2", "no URL"),
             ("\n\nfile:///etc/passwd", "line 3", "not a URL that can be fetched"),
             ("http://h/a\tfile:///etc/passwd", "line 1", "not a URL that can be fetched: file"),
             ("http:///", "line 1", ""),
