@@ -72,7 +72,7 @@ fn collect(file: BorrowedFd<'_>, longest: Bytes, cancel: &Cancel, never_blocks: 
     let mut without_writer: Option<Instant> = None;
     loop {
         if cancel.is_cancelled() {
-            let why = "the command was stopped before its end was read";
+            let why = "the command ended before all of it was read";
             return Err(io::Error::new(io::ErrorKind::Interrupted, why));
         }
         let is_ready = is_ready(file)?;

@@ -100,6 +100,14 @@ impl ConnectError {
         }
     }
 
+    /// Says of a host that is not found that it is the proxy.
+    pub(crate) fn of_proxy(mut self) -> Self {
+        if let Self::Resolve { host, .. } | Self::ResolveTimeout { host, .. } = &mut self {
+            host.push_str(", the proxy");
+        }
+        self
+    }
+
     /// Returns whether a retry can help.
     pub fn may_be_retried(&self) -> bool {
         match self {
