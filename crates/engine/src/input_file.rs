@@ -66,8 +66,8 @@ fn open(path: &Path) -> io::Result<File> {
     File::options().read(true).custom_flags(flags).open(path)
 }
 
-/// Reads to the end; a file that never blocks is also read where it is not ready, which tells whether a pipe has a writer.
-fn collect(file: BorrowedFd<'_>, longest: Bytes, cancel: &Cancel, never_blocks: bool) -> io::Result<Vec<u8>> {
+/// Reads to the end; a non-blocking file is also read where it is not ready, which tells whether a pipe has a writer.
+fn collect(file: BorrowedFd<'_>, longest: Bytes, cancel: &Cancel, is_nonblocking: bool) -> io::Result<Vec<u8>> {
     let (mut text, mut chunk) = (Vec::new(), vec![0; 64 << 10]);
     let mut without_writer: Option<Instant> = None;
     loop {
@@ -76,7 +76,7 @@ fn collect(file: BorrowedFd<'_>, longest: Bytes, cancel: &Cancel, never_blocks: 
             return Err(io::Error::new(io::ErrorKind::Interrupted, why));
         }
         let is_ready = is_ready(file)?;
-        if !is_ready && !never_blocks {
+        if !is_ready && !is_nonblocking {
             continue;
         }
         match rustix::io::read(file, &mut chunk) {
