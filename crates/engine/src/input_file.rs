@@ -67,7 +67,12 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 /// Reads to the end; a non-blocking file is also read where it is not ready, which tells whether a pipe has a writer.
-fn collect(file: BorrowedFd<'_>, longest: Bytes, cancel: &Cancel, is_nonblocking: bool) -> io::Result<Vec<u8>> {
+fn collect(
+    file: BorrowedFd<'_>,
+    longest: Bytes,
+    cancel: &Cancel,
+    is_nonblocking: bool,
+) -> io::Result<Vec<u8>> {
     let (mut text, mut chunk) = (Vec::new(), vec![0; 64 << 10]);
     let mut without_writer: Option<Instant> = None;
     loop {
