@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueHint};
+use longhaul_engine::cancel::Cancel;
 use longhaul_engine::source::http::{
-    ClientCertificate, ClientConfig, Credentials, KeyPin, SafeUrl, is_cleartext,
+    ClientCertificate, ClientConfig, Credentials, KeyPin, NetrcFile, SafeUrl, is_cleartext,
 };
 use url::Url;
 
@@ -83,11 +84,11 @@ impl LoginArgs {
     ///
     /// # Errors
     /// A file that cannot be read, or no terminal to ask on.
-    pub(crate) fn applied(&self, config: ClientConfig) -> anyhow::Result<ClientConfig> {
+    pub(crate) fn applied(&self, config: ClientConfig, cancel: &Cancel) -> anyhow::Result<ClientConfig> {
         let credentials = match (&self.user, &self.token) {
-            (Some(login), _) => Some(Credentials::from_login(&self.login(login)?)),
+            (Some(login), _) => Some(Credentials::from_login(&self.login(login, cancel)?)),
             (None, Some(file)) => {
-                let token = secret_file::read_token(file)
+                let token = secret_file::read_token(file, cancel)
                     .with_context(|| format!("cannot read the token in {}", file.display()))?;
                 Some(Credentials::Bearer(token))
             }
@@ -98,9 +99,14 @@ impl LoginArgs {
             std::fs::metadata(file)
                 .with_context(|| format!("cannot read the logins in {}", file.display()))?;
         }
+        let netrc = self.netrc_file.as_ref().map(NetrcFile::at).or_else(|| config.netrc.clone());
+        let read = |netrc: NetrcFile| {
+            let shown = netrc.path().display().to_string();
+            netrc.with_pipe_read(cancel).with_context(|| format!("cannot read the logins in {shown}"))
+        };
         Ok(ClientConfig {
             credentials,
-            netrc: self.netrc_file.clone().or_else(|| config.netrc.clone()),
+            netrc: netrc.map(read).transpose()?,
             netrc_at_once: self.netrc,
             allow_cleartext: self.allow_cleartext,
             ..config
@@ -108,9 +114,9 @@ impl LoginArgs {
     }
 
     /// Returns the login with its password: of the file, of the option, or as it is entered on the terminal.
-    fn login(&self, user: &str) -> anyhow::Result<String> {
+    fn login(&self, user: &str, cancel: &Cancel) -> anyhow::Result<String> {
         if let Some(file) = &self.password_file {
-            let password = secret_file::read_password(file)
+            let password = secret_file::read_password(file, cancel)
                 .with_context(|| format!("cannot read the password in {}", file.display()))?;
             let name = user.split_once(':').map_or(user, |(name, _)| name);
             return Ok(format!("{name}:{password}"));

@@ -6,6 +6,7 @@ mod commands;
 mod config_file;
 mod connect_args;
 mod exit;
+mod foreign_options;
 mod interrupt;
 mod json;
 mod line_queue;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are no errors; where nobody reads the message there is nothing to add.
+            let error = foreign_options::with_hint(error);
             let _ = error.print();
             return if error.use_stderr() { exit::USAGE.into() } else { ExitCode::SUCCESS };
         }
@@ -66,10 +68,17 @@ fn main() -> ExitCode {
         Command::Completions(args) => commands::completions::run(&args),
         Command::Man(args) => commands::man::run(&args),
     };
-    result.unwrap_or_else(|error| {
-        say::error(format_args!("{error:#}"));
+    let code = result.unwrap_or_else(|error| {
+        say::error(say::chain(&error));
         exit::of_chain(&error).into()
-    })
+    });
+    match say::output_failure() {
+        Some(error) if code == ExitCode::SUCCESS => {
+            say::error(format_args!("cannot write to standard output: {error}"));
+            exit::IO.into()
+        }
+        _ => code,
+    }
 }
 
 /// What keeps stderr flowing; dropped last, it writes out the rest.

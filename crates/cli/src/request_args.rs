@@ -1,7 +1,5 @@
 //! Options of requests: headers and cookies, by curl's and wget's names.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,6 +7,9 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueHint};
 use longhaul_core::proto::cookies::CookieJar;
 use longhaul_core::proto::http::HeaderField;
+use longhaul_core::units::Bytes;
+use longhaul_engine::cancel::Cancel;
+use longhaul_engine::input_file;
 use longhaul_engine::source::http::ClientConfig;
 
 /// Options of requests.
@@ -43,7 +44,7 @@ impl RequestArgs {
     ///
     /// # Errors
     /// A header that cannot be sent, or a file without cookies.
-    pub(crate) fn applied(&self, config: ClientConfig) -> anyhow::Result<ClientConfig> {
+    pub(crate) fn applied(&self, config: ClientConfig, cancel: &Cancel) -> anyhow::Result<ClientConfig> {
         let referer = self.referer.as_ref().map(|url| HeaderField::new("Referer", url)).transpose()?;
         // A request has one Cookie header at most (RFC 6265, section 5.4).
         let (cookies, own): (Vec<_>, Vec<_>) = self.header.iter().partition(|header| header.is("cookie"));
@@ -52,7 +53,7 @@ impl RequestArgs {
         let cookies = (!cookies.is_empty()).then(|| HeaderField::new("Cookie", &cookies.join("; ")));
         Ok(ClientConfig {
             headers: own.into_iter().cloned().chain(referer).chain(cookies.transpose()?).collect(),
-            cookies: self.jar()?.map(Arc::new),
+            cookies: self.jar(cancel)?.map(Arc::new),
             user_agent: self.user_agent.clone().unwrap_or(config.user_agent),
             ..config
         })
@@ -65,27 +66,22 @@ impl RequestArgs {
     }
 
     /// Reads the files of cookies.
-    fn jar(&self) -> anyhow::Result<Option<CookieJar>> {
+    fn jar(&self, cancel: &Cancel) -> anyhow::Result<Option<CookieJar>> {
         let of_cookie = self.cookie.iter().filter(|text| !text.contains('=')).map(Path::new);
         let mut all: Option<CookieJar> = None;
         for path in self.load_cookies.as_deref().into_iter().chain(of_cookie) {
-            let jar =
-                read_jar(path).with_context(|| format!("cannot use the cookies in {}", path.display()))?;
+            let jar = read_jar(path, cancel)
+                .with_context(|| format!("cannot use the cookies in {}", path.display()))?;
             all.get_or_insert_default().extend(jar);
         }
         Ok(all)
     }
 }
 
-fn read_jar(path: &Path) -> anyhow::Result<CookieJar> {
+fn read_jar(path: &Path, cancel: &Cancel) -> anyhow::Result<CookieJar> {
     /// No browser keeps so many.
-    const LONGEST: u64 = 16 << 20;
-    let mut text = Vec::new();
-    File::open(path)?.take(LONGEST + 1).read_to_end(&mut text)?;
-    if text.len() as u64 > LONGEST {
-        bail!("it is longer than {LONGEST} bytes");
-    }
-    let file = CookieJar::parse(&text);
+    const LONGEST: Bytes = Bytes::mib(16);
+    let file = CookieJar::parse(&input_file::read(path, LONGEST, cancel)?);
     match file.skipped.first() {
         Some(_) if file.jar.is_empty() => {
             bail!(

@@ -2,6 +2,9 @@
 
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::sync::OnceLock;
+
+use longhaul_sys::standard_streams::stdout_was_closed;
 
 use crate::stderr;
 
@@ -10,12 +13,51 @@ pub(crate) fn line(text: impl Display) {
     stderr::line(format!("{text}\n"));
 }
 
-/// Writes a line to stdout, as `println!` would, but where nobody reads it any more (`| head`) goes on.
+/// Why stdout took no more.
+static OUTPUT_FAILURE: OnceLock<io::Error> = OnceLock::new();
+
+/// Writes a line to stdout. A command goes on where that fails; [`output_failure`] has the reason.
 pub(crate) fn output(text: impl Display) {
-    let _ = writeln!(io::stdout(), "{text}");
+    let written = match stdout_was_closed() {
+        true => Err(io::Error::other("it is closed")),
+        false => writeln!(io::stdout(), "{text}"),
+    };
+    if let Err(error) = written {
+        let _ = OUTPUT_FAILURE.set(error);
+    }
+}
+
+/// Returns why a line could not be written to stdout; a reader that has read enough (`| head`) is no reason.
+pub(crate) fn output_failure() -> Option<&'static io::Error> {
+    OUTPUT_FAILURE.get().filter(|error| error.kind() != io::ErrorKind::BrokenPipe)
+}
+
+/// Returns an error with its causes; one that the text already names, as errors with a remedy behind their cause do, is left out.
+pub(crate) fn chain(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |text, cause| match text.as_str() {
+        "" => cause,
+        _ if text.contains(&cause) => text,
+        _ => format!("{text}: {cause}"),
+    })
 }
 
 /// Writes an error.
 pub(crate) fn error(error: impl Display) {
     line(format_args!("longhaul: {error}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+    use longhaul_engine::sink::output_error::OutputError;
+
+    use super::*;
+
+    #[test]
+    fn cause_that_an_error_names_itself_is_not_repeated() {
+        let source = io::Error::from_raw_os_error(20);
+        let failed: Result<(), _> = Err(OutputError::Create { path: "d".into(), source });
+        let error = failed.context("cannot begin").unwrap_err();
+        assert_eq!(chain(&error), "cannot begin: cannot create d: Not a directory (os error 20)");
+    }
 }

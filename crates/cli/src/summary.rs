@@ -34,7 +34,13 @@ pub(crate) struct Unchanged {
 
 impl Complete for Unchanged {
     fn done(&self) -> Done {
-        Done { path: self.path.clone(), bytes: self.size, resumed: self.size, ..Done::default() }
+        Done {
+            path: self.path.clone(),
+            bytes: self.size,
+            resumed: self.size,
+            unchanged: true,
+            ..Done::default()
+        }
     }
 
     fn is_shown(&self) -> bool {

@@ -89,11 +89,11 @@ impl TransferArgs {
         }
     }
 
-    /// Returns how to talk to the server.
-    pub(crate) fn client(&self) -> anyhow::Result<ClientConfig> {
+    /// Returns how to talk to the server; `cancel` ends the reading of files.
+    pub(crate) fn client(&self, cancel: &Cancel) -> anyhow::Result<ClientConfig> {
         let config = self.connect.applied(ClientConfig::from_env())?;
-        let config = self.requests.applied(config)?;
-        self.logins.applied(self.trust.applied(config))
+        let config = self.requests.applied(config, cancel)?;
+        self.logins.applied(self.trust.applied(config), cancel)
     }
 
     /// Refuses to send a login or a token to the server of `url` in clear, but for loopback; warns of secret headers.

@@ -13,6 +13,9 @@ pub(crate) fn parse(text: &str) -> Result<Url, String> {
         Ok(url) if url.cannot_be_a_base() && !text.contains("://") && looks_like_host(text) => Err(meant()),
         Ok(url) => Ok(url),
         Err(url::ParseError::RelativeUrlWithoutBase) if looks_like_host(text) => Err(meant()),
+        Err(url::ParseError::RelativeUrlWithoutBase) => {
+            Err("it is no URL; write one as https://host/file".to_owned())
+        }
         Err(error) => Err(format!("{error}; write a URL as https://host/file")),
     }
 }

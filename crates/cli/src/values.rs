@@ -15,9 +15,11 @@ pub(crate) enum AutoOr<T> {
     Value(T),
 }
 
-/// Reads a time in which something can happen.
+/// Reads a time in which something can happen; a bare number is of seconds, as other programs read it.
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
-    match text.parse::<Rtt>() {
+    let is_bare = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let with_unit = if is_bare { format!("{text}s") } else { text.to_owned() };
+    match with_unit.parse::<Rtt>() {
         Ok(time) if !time.get().is_zero() => Ok(time.get()),
         Ok(_) => Err("nothing happens in no time".into()),
         Err(error) => Err(error.to_string()),
@@ -62,6 +64,15 @@ pub(crate) fn parallel(text: &str) -> Result<usize, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bare_time_is_of_seconds() {
+        assert_eq!((time("5"), time("0.5")), (Ok(Duration::from_secs(5)), Ok(Duration::from_millis(500))));
+        assert_eq!(time("200ms"), Ok(Duration::from_millis(200)));
+        for text in ["", "0", ".", "1.2.3", "-1", "5x"] {
+            assert!(time(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn period_has_a_unit() {

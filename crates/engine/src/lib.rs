@@ -26,6 +26,7 @@ pub mod delivery_meter;
 pub mod digest;
 pub mod engine;
 pub mod failure;
+pub mod input_file;
 pub mod job;
 mod job_cpu;
 mod known_paths;

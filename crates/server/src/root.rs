@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,11 +15,22 @@ use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use crate::ServeError;
+use crate::file_state::CHECK_INTERVAL;
 
 /// The open directory; no name and no link is resolved to a place outside it.
 pub(crate) struct Root {
     dir: OwnedFd,
     path: PathBuf,
+    /// Device and inode.
+    identity: (u64, u64),
+}
+
+/// What has the path of the served directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AtPath {
+    Served,
+    Another,
+    Nothing,
 }
 
 /// The file or directory that a name denotes.
@@ -35,7 +47,8 @@ impl Root {
         let error = |errno: Errno| ServeError::Root { path: path.to_owned(), source: errno.into() };
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let dir = rustix::fs::open(path, flags, Mode::empty()).map_err(error)?;
-        let root = Self { dir, path: path.to_owned() };
+        let found = rustix::fs::fstat(&dir).map_err(error)?;
+        let root = Self { dir, path: path.to_owned(), identity: (found.st_dev, found.st_ino) };
         let looked = root.beneath(Path::new(".")).map_err(|errno| no_openat2(path, errno))?;
         reopen(&looked)
             .map_err(|errno| ServeError::NoProc { path: path.to_owned(), source: errno.into() })?;
@@ -88,6 +101,42 @@ impl Root {
     /// Returns the directory's path as configured.
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Logs each time that something else gets the directory's path, until the task is aborted.
+    ///
+    /// The directory of the start is served on: threads that are confined to it can open no other.
+    pub(crate) async fn follow(self: Arc<Self>) {
+        let mut before = AtPath::Served;
+        loop {
+            tokio::time::sleep(CHECK_INTERVAL).await;
+            let root = Arc::clone(&self);
+            let found = tokio::task::spawn_blocking(move || root.at_path()).await;
+            let Ok(Some(now)) = found else { continue };
+            let path = self.path.display();
+            match now {
+                _ if now == before => {}
+                AtPath::Served => tracing::info!(%path, "the served directory has its path again"),
+                AtPath::Another => tracing::warn!(
+                    %path,
+                    "another directory has this path now; the earlier one is served on until the server is started again"
+                ),
+                AtPath::Nothing => {
+                    tracing::warn!(%path, "the served directory was moved or removed; it is served on");
+                }
+            }
+            before = now;
+        }
+    }
+
+    /// Looks what has the directory's path; `None` where that cannot be found out.
+    fn at_path(&self) -> Option<AtPath> {
+        match std::fs::metadata(&self.path) {
+            Ok(found) if (found.dev(), found.ino()) == self.identity => Some(AtPath::Served),
+            Ok(_) => Some(AtPath::Another),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Some(AtPath::Nothing),
+            Err(_) => None,
+        }
     }
 
     fn path_of(&self, names: &[Vec<u8>]) -> PathBuf {

@@ -92,9 +92,10 @@ impl Server {
         }
         let congestion = CongestionPlan::plan(config.congestion.as_deref(), config.pace);
         config.congestion = congestion.initial;
-        let root = Root::open(&config.root)?;
+        let root = Arc::new(Root::open(&config.root)?);
         let access = Access::new(AccessRules {
             tokens: &config.tokens,
+            root: &root,
             writable: config.writable,
             measures: config.measure.is_some(),
             guards_reading: config.require_token,
@@ -203,6 +204,7 @@ impl Server {
         certificate.into_iter().for_each(|certificate| drop(background.spawn(certificate.follow())));
         let uploads = self.uploads.clone();
         uploads.into_iter().for_each(|uploads| drop(background.spawn(uploads.follow_partials())));
+        background.spawn(Arc::clone(&self.static_files.root).follow());
         self.access.token_file().into_iter().for_each(|file| drop(background.spawn(file.follow())));
         let files = ServerContext {
             served: Served::Files,

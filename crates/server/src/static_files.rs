@@ -21,7 +21,7 @@ use crate::root::{Found, Root};
 
 /// The served tree, and what of it is shown.
 pub(crate) struct StaticFiles {
-    pub(crate) root: Root,
+    pub(crate) root: Arc<Root>,
     /// Names that begin with a dot are served too.
     pub(crate) hidden: bool,
     /// Clients may have uploaded the files.

@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use longhaul_core::units::Bytes;
+use longhaul_engine::input_file::read_again;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -17,6 +19,9 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::file_state::{CHECK_INTERVAL, FileState};
 use crate::{ServeError, TlsFiles};
+
+/// No chain of certificates is longer.
+const LONGEST_PEM: Bytes = Bytes::mib(16);
 
 /// Makes a TLS acceptor of a certificate and its key, and what reads them again; checks that they match.
 pub(crate) fn acceptor(files: &TlsFiles) -> Result<(TlsAcceptor, Arc<RenewedCertificate>), ServeError> {
@@ -41,7 +46,7 @@ fn client_verifier(path: &Path) -> Result<Arc<dyn ClientCertVerifier>, ServeErro
         path: path.to_owned(),
         reason,
     };
-    let authorities = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let authorities = read_certificates(path);
     let mut roots = RootCertStore::empty();
     for authority in authorities.map_err(|error| bad(error.to_string()))? {
         roots.add(authority).map_err(|error| bad(error.to_string()))?;
@@ -116,6 +121,15 @@ fn state(files: &TlsFiles) -> [FileState; 2] {
     [&files.cert, &files.key].map(|path| FileState::of(path))
 }
 
+/// Reads a file in PEM, which is read again when it changes, and so is no pipe.
+fn read_pem(path: &Path) -> Result<Vec<u8>, pem::Error> {
+    read_again(path, LONGEST_PEM).map_err(pem::Error::Io)
+}
+
+fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, pem::Error> {
+    CertificateDer::pem_slice_iter(&read_pem(path)?).collect()
+}
+
 /// Reads a certificate and its key; checks that they match.
 fn read_pair(files: &TlsFiles) -> Result<CertifiedKey, ServeError> {
     let bad = |what, path: &Path, error: pem::Error| ServeError::TlsFile {
@@ -127,14 +141,12 @@ fn read_pair(files: &TlsFiles) -> Result<CertifiedKey, ServeError> {
             other => other.to_string(),
         },
     };
-    let certs: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(&files.cert)
-        .and_then(Iterator::collect)
-        .map_err(|error| bad("certificate", &files.cert, error))?;
+    let certs = read_certificates(&files.cert).map_err(|error| bad("certificate", &files.cert, error))?;
     if certs.is_empty() {
         return Err(bad("certificate", &files.cert, pem::Error::NoItemsFound));
     }
-    let key =
-        PrivateKeyDer::from_pem_file(&files.key).map_err(|error| bad("private key", &files.key, error))?;
+    let key = read_pem(&files.key).and_then(|text| PrivateKeyDer::from_pem_slice(&text));
+    let key = key.map_err(|error| bad("private key", &files.key, error))?;
     CertifiedKey::from_der(certs, key, &ring::default_provider()).map_err(|source| ServeError::TlsPair {
         cert: files.cert.clone(),
         key: files.key.clone(),

@@ -23,6 +23,7 @@ pub mod rtnetlink;
 pub mod send_options;
 pub mod sock_diag;
 pub mod sockopt;
+pub mod standard_streams;
 pub mod tcp_info;
 pub mod tun;
 pub mod user;

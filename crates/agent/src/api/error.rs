@@ -61,7 +61,7 @@ impl From<QueueError> for ApiError {
                 StatusCode::NOT_FOUND,
                 "not-found",
                 message,
-                "GET /api/v1/transfers lists what there is",
+                "longhaul queue list, or GET /api/v1/transfers, shows what there is",
             ),
             QueueError::WrongState { .. } => {
                 Self::new(StatusCode::CONFLICT, "wrong-state", message, "read the transfer's state again")

@@ -120,15 +120,15 @@ pub(crate) fn run(args: &PutArgs) -> ExitCode {
     let setup = || {
         let url = args.url()?;
         check(args, &url)?;
-        let request = request(args, &url)?;
+        let request = request(args, &url, &cancel)?;
         interrupt::listen(&cancel)?;
         Ok::<_, anyhow::Error>((url, request))
     };
     let (url, request) = match setup() {
         Ok(setup) => setup,
         Err(error) => {
-            say::error(format_args!("{error:#}"));
-            return exit::of_setup(&error).into();
+            say::error(say::chain(&error));
+            return exit::of_stop(exit::of_setup(&error), &cancel).into();
         }
     };
     let engine = Engine::new(AppBuffer::Auto);
@@ -213,7 +213,7 @@ impl<'a> Upload<'a> {
 }
 
 /// Makes the request that all files share; its path and URL are each file's own.
-fn request(args: &PutArgs, url: &Url) -> anyhow::Result<PutRequest> {
+fn request(args: &PutArgs, url: &Url, cancel: &Cancel) -> anyhow::Result<PutRequest> {
     let common = &args.transfer;
     let several = args.recursive || args.paths().len() > 1;
     // The connections of one file share a pace; those of several files would each have it.
@@ -221,7 +221,7 @@ fn request(args: &PutArgs, url: &Url) -> anyhow::Result<PutRequest> {
         Pace::Rate(rate) if several => Some(common.limit.map_or(rate, |limit| limit.min(rate))),
         _ => common.limit,
     };
-    let client = common.client()?;
+    let client = common.client(cancel)?;
     TransferArgs::warn_of_unused_proxy(&client, std::iter::once(url));
     Ok(PutRequest {
         path: PathBuf::new(),

@@ -14,6 +14,7 @@ use longhaul_core::event::{JobId, JobTag};
 use longhaul_core::initial_window::InitialWindow;
 use longhaul_core::pace::Pace;
 use longhaul_core::units::{Bytes, Rate, Rtt};
+use longhaul_engine::cancel::Cancel;
 use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_scope::record::schema::Side;
 use longhaul_server::{
@@ -193,7 +194,7 @@ pub(crate) fn run(args: Box<ServeArgs>) -> anyhow::Result<ExitCode> {
     let tokens = match tokens(&args) {
         Ok(tokens) => tokens,
         Err((why, code)) => {
-            say::error(format_args!("{why:#}"));
+            say::error(say::chain(&why));
             return Ok(code.into());
         }
     };
@@ -314,7 +315,7 @@ fn tokens(args: &ServeArgs) -> Result<Tokens, (anyhow::Error, exit::Code)> {
 /// Reads the only token.
 fn token(file: &Path) -> Result<Token, (anyhow::Error, exit::Code)> {
     let shown = file.display();
-    let text = secret_file::read_token(file).map_err(|error| {
+    let text = secret_file::read_token(file, &Cancel::new()).map_err(|error| {
         let code = match error.kind() {
             ErrorKind::PermissionDenied => exit::NO_PERMISSION,
             ErrorKind::InvalidInput => exit::CONFIG,

@@ -44,6 +44,36 @@ fn statuses_have_their_exit_codes() {
 }
 
 #[test]
+fn refusal_is_shown_in_the_servers_own_words() {
+    let refused = |media_type: &str, body: &str| {
+        let length = body.len();
+        let ended = answer(&format!(
+            "HTTP/1.1 403 Forbidden\r\nContent-Type: {media_type}\r\nContent-Length: {length}\r\n\r\n{body}"
+        ));
+        ended.fails(77, &["answered 403 Forbidden: "]).error().split_once("Forbidden: ").unwrap().1.to_owned()
+    };
+    assert_eq!(
+        refused("text/plain", "the quota of ann is used up\nask bob\n"),
+        "the quota of ann is used up ask bob"
+    );
+    assert_eq!(
+        refused("application/json", "{\"error\":\r\n \"no \x1b[2Jroom\"}"),
+        "{\"error\": \"no [2Jroom\"}"
+    );
+    let long = refused("text/plain; charset=utf-8", &"many words ".repeat(10_000));
+    assert!(long.len() < 1100 && long.ends_with(" ..."), "{long}");
+    for (media_type, body) in
+        [("text/html", "<p>secret"), ("text/plain", "<html>secret"), ("image/png", "secret")]
+    {
+        let shown = refused(media_type, body);
+        assert!(shown.contains("may not have the file") && !shown.contains("secret"), "{shown}");
+    }
+    // What never comes is not waited for.
+    let ended = answer("HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain\r\nContent-Length: 9\r\n\r\n");
+    assert!(ended.fails(77, &["may not have the file"]).time < Duration::from_secs(5));
+}
+
+#[test]
 fn a_busy_server_is_asked_again_when_it_says() {
     let file = File::new(content(100_000, 1));
     for status in ["429 Slowly", "503 Busy"] {

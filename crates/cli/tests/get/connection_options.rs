@@ -52,6 +52,12 @@ fn socks_proxy_is_asked_for_each_address_of_the_server() {
 }
 
 #[test]
+fn proxy_without_an_address_is_named_as_the_proxy() {
+    let run = get().args(["-x", "http://proxy.invalid:3128", "http://host.invalid/f"]);
+    run.run().fails(68, &["proxy.invalid, the proxy"]);
+}
+
+#[test]
 fn proxy_for_all_protocols_that_ftp_does_not_use_is_warned_of() {
     let run = get().env("ALL_PROXY", "http://127.0.0.1:1");
     let ended = run.args(["--retries", "0", "ftp://127.0.0.1:1/f"]).run().fails(69, &["cannot connect"]);

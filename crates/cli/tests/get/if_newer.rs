@@ -25,6 +25,7 @@ fn only_a_newer_file_takes_the_place_of_the_one_here() {
     fs::write(run.path("f"), "changed here").unwrap();
     let done = run.run().ok().done();
     assert_eq!((done["streams"].as_u64(), done["bytes"].as_u64()), (Some(0), Some(12)));
+    assert_eq!(done["unchanged"], true, "{done}");
     same(run.path("f"), b"changed here");
     // The server's becomes newer.
     set_modified(&run.path("f"), here);
@@ -32,6 +33,7 @@ fn only_a_newer_file_takes_the_place_of_the_one_here() {
     set_modified(&nginx.path("f"), there + Duration::from_secs(60));
     let ended = run.run().ok();
     assert!(ended.done()["streams"].as_u64() > Some(0), "{ended:?}");
+    assert_eq!(ended.done()["unchanged"], false);
     same(run.path("f"), &new);
     // Under a name of the user's, too.
     let run = run.again(["-N", "-o", "g", &nginx.url("/f")]);
@@ -65,6 +67,21 @@ fn entity_tag_counts_where_the_server_does_not_say_when() {
     server.mend(File { etag: Some("\"v2\""), ..File::new(content(1000, 99)) });
     assert!(run.run().ok().done()["streams"].as_u64() > Some(0));
     same(run.path("f"), &content(1000, 99));
+}
+
+#[test]
+fn directory_in_place_of_the_file_is_refused() {
+    let server = Server::of(File::new(content(1000, 94)));
+    for (output, named) in [(None, "f"), (Some("sub"), "sub/f"), (Some("sub/"), "sub/f")] {
+        let run = get().args(["-N", &server.url("/f")]);
+        fs::create_dir_all(run.path(named)).unwrap();
+        let run = match output {
+            Some(output) => run.args(["-o", output]),
+            None => run,
+        };
+        run.run().fails(73, &[named, "it is a directory"]);
+        assert_eq!(fs::read_dir(run.path(named)).unwrap().count(), 0);
+    }
 }
 
 #[test]

@@ -202,7 +202,7 @@ fn what_cannot_be_meant_is_a_usage_error() {
     let url = server.url("/f");
     for (args, word) in [
         (vec![], "<URL|FILE.meta4>"),
-        (vec!["f"], "relative URL"),
+        (vec!["f"], "no URL"),
         (vec!["http://"], "empty host"),
         (vec!["file:///etc/passwd"], "http"),
         (vec!["gopher://127.0.0.1/f"], "http"),

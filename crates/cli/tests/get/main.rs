@@ -16,6 +16,7 @@ mod expired;
 mod if_newer;
 mod interface;
 mod mirrors;
+mod named_files;
 mod names;
 mod other_file;
 mod outputs;

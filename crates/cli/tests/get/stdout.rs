@@ -123,6 +123,14 @@ fn reader_that_leaves_ends_the_transfer() {
 }
 
 #[test]
+fn closed_stdout_is_an_error_before_a_request() {
+    let server = Server::of(File::new(content(1000, 47)));
+    let run = get().through(&["sh", "-c", "exec \"$@\" >&-", "sh"]).args(["-o", "-", &server.url("/f")]);
+    run.run().fails(74, &["cannot write to standard output: it is closed"]);
+    assert!(server.asks().is_empty());
+}
+
+#[test]
 fn interrupt_ends_a_stream_that_nobody_reads() {
     let server = Server::of(File::new(content(9_000_000, 46)));
     let run = get().args(["-o", "-", &server.url("/f")]);

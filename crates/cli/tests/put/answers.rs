@@ -66,8 +66,8 @@ fn each_refusal_before_the_body_has_its_code_and_sends_nothing() {
 fn the_servers_own_reason_is_told() {
     for (fields, body, shown) in [
         ("Content-Type: text/plain; charset=utf-8", "409 No: it sleeps\n".to_owned(), "409 No: it sleeps"),
-        ("Content-Type: TEXT/PLAIN", "it\x1b[2J\nsleeps".to_owned(), "409 No: it\\u{1b}[2J\\nsleeps"),
-        ("Content-Type: text/plain", "x".repeat(5000), &format!("409 No: {}", "x".repeat(256))),
+        ("Content-Type: TEXT/PLAIN", "it\x1b[2J\nsleeps".to_owned(), "409 No: it [2J sleeps"),
+        ("Content-Type: text/plain", "x".repeat(5000), &format!("409 No: {}", "x".repeat(1024))),
         ("Content-Type: text/plain", String::new(), "409 No: the directory must exist"),
         ("Content-Type: text/html", "<p>it sleeps".to_owned(), "409 No: the directory must exist"),
         ("X: y", "it sleeps".to_owned(), "409 No: the directory must exist"),
@@ -77,7 +77,7 @@ fn the_servers_own_reason_is_told() {
             peer.send(format!("HTTP/1.1 409 No\r\n{fields}\r\n\r\n{body}"));
         });
         let ended = put_of(b"abc", &["f", &server.url("/f")]).run().fails(73, &[shown]);
-        assert!(ended.error().len() < 500, "{ended:?}");
+        assert!(ended.error().len() < 1200, "{ended:?}");
     }
 }
 

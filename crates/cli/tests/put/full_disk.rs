@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::support::{Put, content, longhaul, old_kernel, put, skip};
 
-/// A server on a tmpfs of 8 MiB, in a mount namespace of its own.
+/// A server on a file system of its own, in a mount namespace of its own.
 struct Small {
     server: Child,
     dir: TempDir,
@@ -19,8 +19,13 @@ struct Small {
 }
 
 impl Small {
-    /// Starts it, by way of `through` where one is given.
+    /// Starts it on a tmpfs of 8 MiB, by way of `through` where one is given.
     fn start(through: &str) -> Option<Self> {
+        Self::on("mount -t tmpfs -o size=8m small files", through)
+    }
+
+    /// Starts it on what `mount` mounts at `files`.
+    fn on(mount: &str, through: &str) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             skip("only root can mount a small file system");
             return None;
@@ -31,14 +36,16 @@ impl Small {
         fs::set_permissions(dir.path().join("token"), fs::Permissions::from_mode(0o600)).unwrap();
         let longhaul = env!("CARGO_BIN_EXE_longhaul");
         let script = format!(
-            "mount -t tmpfs -o size=8m small files && \
-             exec {through} {longhaul} serve files --writable --token token --listen 127.0.0.1:0"
+            "{mount} && exec {through} {longhaul} serve files --writable --token token --listen 127.0.0.1:0"
         );
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", &script]).current_dir(dir.path()).stderr(Stdio::piped());
         let mut server = command.spawn().unwrap();
         let mut log = BufReader::new(server.stderr.take().unwrap()).lines().map_while(Result::ok);
-        let line = log.find(|line| line.starts_with("serving ")).unwrap();
+        let Some(line) = log.find(|line| line.starts_with("serving ")) else {
+            skip(&format!("this machine cannot: {mount}"));
+            return None;
+        };
         std::thread::spawn(move || log.for_each(drop));
         let url = format!("http://{}/f", line.split("://").nth(1).unwrap().split('/').next().unwrap());
         Some(Self { server, dir, url })
@@ -91,4 +98,25 @@ fn in_the_midst_of_a_put_ends_it_and_it_goes_on_when_there_is_room() {
     fs::remove_file(small.path("others")).unwrap();
     run.run().ok();
     assert!(fs::read(small.path("f")).unwrap() == bytes);
+}
+
+#[test]
+fn read_only_file_system_is_named() {
+    let Some(small) = Small::on("mount -t tmpfs -o ro small files", "") else { return };
+    small.put(b"bytes").run().fails(77, &["403", "the server's file system is read-only"]);
+}
+
+#[test]
+fn failing_file_system_is_named() {
+    let mount =
+        "command -v perl >&2 && truncate -s 64M image && mkfs.ext4 -q image && mount -o loop image files";
+    let Some(small) = Small::on(mount, "") else { return };
+    small.put(b"bytes").run().ok();
+    // What ext4 does where its disk fails (EXT4_IOC_SHUTDOWN).
+    let script =
+        "open(my $f, '<', $ARGV[0]) or die $!; my $how = pack('L', 2); ioctl($f, 0x8004587d, $how) or die $!";
+    let shut = Command::new("perl").args(["-e", script]).arg(small.path("f")).status().unwrap();
+    assert!(shut.success(), "{shut}");
+    let failed = small.put(b"other").args(["--retries", "0"]).run();
+    failed.fails(69, &["500", "the server's file system fails: Input/output error"]);
 }

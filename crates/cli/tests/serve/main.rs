@@ -6,6 +6,7 @@ mod far;
 mod hung_disk;
 mod initial_window;
 mod known_path;
+mod moved_directory;
 mod stalls;
 mod starvation;
 mod tokens;

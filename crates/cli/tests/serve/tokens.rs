@@ -196,3 +196,27 @@ fn server_becomes_another_user() {
     let output = crate::serve(place.dir.path(), &["--run-as", "no-such-user-here"]).output().unwrap();
     assert_eq!(output.status.code(), Some(77));
 }
+
+#[test]
+fn pipe_without_a_writer_in_place_of_a_file_does_not_hold_up_the_start() {
+    let place = Place::new();
+    let pipe = place.token().with_file_name("pipe");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let pipe = pipe.to_str().unwrap();
+    for (args, code) in [
+        (vec!["--writable", "--token", pipe], 66),
+        (vec!["--writable", "--tokens", pipe], 78),
+        (vec!["--tls-cert", pipe, "--tls-key", pipe], 78),
+    ] {
+        let mut command = Command::new("timeout");
+        command
+            .args(["20", BIN, "serve"])
+            .arg(place.dir.path())
+            .args(["--listen", "127.0.0.1:0"])
+            .args(&args);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(code) && said.contains("pipe"), "{args:?}: {said}");
+    }
+}

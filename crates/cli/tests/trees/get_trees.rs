@@ -111,7 +111,9 @@ fn file_behind_a_url_is_no_directory() {
     fs::write(server.path("f"), content(100, 1)).unwrap();
     let run = get().args(["-r", &server.url("/f"), "-o", "t"]);
     run.run().fails(65, &["lists no files", "/f"]);
-    run.again(["-r", &server.url("/missing/")]).run().fails(66, &["404"]);
+    let run = run.again(["-r", &server.url("/missing/")]);
+    run.run().fails(66, &["404"]);
+    assert!(!run.path("missing").exists(), "an empty directory was left");
 }
 
 #[test]

@@ -21,6 +21,8 @@ pub struct Done {
     pub bytes: Bytes,
     /// What an earlier run had left of it.
     pub resumed: Bytes,
+    /// Whether it was here already, as it is to be, so that nothing was moved.
+    pub unchanged: bool,
     /// How long this run took.
     #[serde(with = "seconds", rename = "seconds")]
     pub time: Duration,

@@ -66,7 +66,7 @@ fn the_result_keeps_the_names_that_others_rely_on() {
         ..Done::default()
     };
     let line = json!({ "at": 1.5, "job": 3, "url": "http://h/f", "event": "done", "path": "/f", "bytes": 10,
-                       "resumed": 0, "seconds": 0.02, "goodput_bps": 4000, "streams": 1, "retransmits": null,
+                       "resumed": 0, "unchanged": false, "seconds": 0.02, "goodput_bps": 4000, "streams": 1, "retransmits": null,
                        "out_of_order": 0, "limited_by": "receive-window",
                        "shares": { "receive-window": 1.0 }, "advice": ["wider"],
                        "digest": "md5:900150983cd24fb0d6963f7d28e17f72" });

@@ -1,6 +1,5 @@
 //! Why a host was not reached; every message names the host, and a remedy.
 
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -21,7 +20,7 @@ pub enum ConnectError {
         source: io::Error,
     },
     /// The name service does not know the host, or could not be reached.
-    #[error("cannot find the host {host}: {source}; check its name and the network")]
+    #[error("cannot find the host {host}: {}; check its name and the network", reason(.source))]
     Resolve {
         /// The host.
         host: String,
@@ -40,7 +39,8 @@ pub enum ConnectError {
     },
     /// No address of the host accepted a connection.
     #[error(
-        "cannot connect to {host}: {attempts}; check that the server runs and that no firewall is in between"
+        "cannot connect to {host}: {}; check that the server runs and that no firewall is in between",
+        .attempts.of(.host)
     )]
     Refused {
         /// The host.
@@ -50,7 +50,8 @@ pub enum ConnectError {
     },
     /// No address of the host answered in time.
     #[error(
-        "cannot connect to {host}: no answer within {waited:?} ({attempts}); check that the server runs and the network"
+        "cannot connect to {host}: no answer within {waited:?} ({}); check that the server runs and the network",
+        .attempts.of(.host)
     )]
     Timeout {
         /// The host.
@@ -69,17 +70,22 @@ pub enum ConnectError {
 #[derive(Debug, Default)]
 pub struct Attempts(pub Vec<(SocketAddr, Option<io::Error>)>);
 
-impl fmt::Display for Attempts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, (address, error)) in self.0.iter().enumerate() {
-            let separator = if index == 0 { "" } else { ", " };
-            match error {
-                Some(error) => write!(f, "{separator}{address}: {error}")?,
-                None => write!(f, "{separator}{address}: no answer")?,
-            }
-        }
-        Ok(())
+impl Attempts {
+    /// Writes the outcomes; the only address is left out where it is how the `host` was named.
+    fn of(&self, host: &str) -> String {
+        let outcome = |(address, error): &(SocketAddr, Option<io::Error>)| {
+            let outcome = error.as_ref().map_or_else(|| "no answer".to_owned(), io::Error::to_string);
+            let is_named = self.0.len() == 1 && address.to_string() == host;
+            if is_named { outcome } else { format!("{address}: {outcome}") }
+        };
+        self.0.iter().map(outcome).collect::<Vec<_>>().join(", ")
     }
+}
+
+/// Returns the reason of a failed look-up without the words that say that it failed.
+fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.strip_prefix("failed to lookup address information: ").map_or(text.clone(), str::to_owned)
 }
 
 impl ConnectError {
@@ -92,6 +98,14 @@ impl ConnectError {
             Self::Thread { .. } => FailureKind::Internal,
             Self::Cancelled => FailureKind::Interrupted,
         }
+    }
+
+    /// Says of a host that is not found that it is the proxy.
+    pub(crate) fn of_proxy(mut self) -> Self {
+        if let Self::Resolve { host, .. } | Self::ResolveTimeout { host, .. } = &mut self {
+            host.push_str(", the proxy");
+        }
+        self
     }
 
     /// Returns whether a retry can help.

@@ -155,6 +155,7 @@ impl From<&Outcome> for Done {
             path: outcome.path.clone(),
             bytes: outcome.size,
             resumed: outcome.resumed,
+            unchanged: false,
             time: outcome.time,
             goodput: outcome.goodput,
             streams: outcome.streams,

@@ -107,6 +107,7 @@ impl From<&PutOutcome> for Done {
             path: outcome.path.clone(),
             bytes: outcome.size,
             resumed: outcome.resumed,
+            unchanged: false,
             time: outcome.time,
             goodput: outcome.goodput,
             streams: outcome.streams,

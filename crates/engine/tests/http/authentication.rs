@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use longhaul_engine::source::http::{Client, ClientConfig, Credentials, ErrorKind, HttpError};
+use longhaul_engine::source::http::{Client, ClientConfig, Credentials, ErrorKind, HttpError, NetrcFile};
 
 use crate::support::{Nginx, client, open, open_error, quick, read_all};
 
@@ -25,7 +25,7 @@ fn logins_of_url_settings_and_netrc_are_used() {
     let netrc = nginx.dir.path().join("netrc");
     fs::write(&netrc, "machine other login x password y\nmachine 127.0.0.1 login ann password \"secret\"\n")
         .unwrap();
-    let client = Client::new(ClientConfig { netrc: Some(netrc.clone()), ..quick() }).unwrap();
+    let client = Client::new(ClientConfig { netrc: Some(NetrcFile::at(&netrc)), ..quick() }).unwrap();
     for path in ["/private/data", "/hidden/"] {
         let mut opened = open(&client, &nginx.url(path)).unwrap();
         assert_eq!(read_all(&mut opened.connection, 9).unwrap(), b"12345");
@@ -47,7 +47,7 @@ fn an_unreadable_netrc_is_named() {
     nginx.file("data", b"12345");
     let netrc = nginx.dir.path().join("netrc");
     fs::write(&netrc, "machine a password hunter2 login").unwrap();
-    let client = Client::new(ClientConfig { netrc: Some(netrc.clone()), ..quick() }).unwrap();
+    let client = Client::new(ClientConfig { netrc: Some(NetrcFile::at(&netrc)), ..quick() }).unwrap();
     let error = open_error(&client, &nginx.url("/private/data"));
     assert_eq!(error.kind(), ErrorKind::LocalFile);
     let text = error.to_string();

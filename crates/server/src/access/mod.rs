@@ -11,6 +11,7 @@ use longhaul_core::proto::http::{ReplyHead, RequestHead, TargetError, TargetPath
 
 use crate::ServeError;
 use crate::reply::Reply;
+use crate::root::Root;
 use crate::targets::{is_measurement, lists_uploads, names_upload};
 
 pub use token::{Token, TokenError};
@@ -81,6 +82,8 @@ enum TokenStore {
 /// The configuration of [`Access`].
 pub(crate) struct AccessRules<'a> {
     pub(crate) tokens: &'a Tokens,
+    /// The served directory.
+    pub(crate) root: &'a Arc<Root>,
     pub(crate) writable: bool,
     pub(crate) measures: bool,
     pub(crate) guards_reading: bool,
@@ -90,11 +93,11 @@ pub(crate) struct AccessRules<'a> {
 impl Access {
     /// Reads the tokens.
     pub(crate) fn new(rules: AccessRules<'_>) -> Result<Self, ServeError> {
-        let AccessRules { tokens, writable, measures, guards_reading, allows_cleartext } = rules;
+        let AccessRules { tokens, root, writable, measures, guards_reading, allows_cleartext } = rules;
         let tokens = match tokens {
             Tokens::None => TokenStore::None,
             Tokens::One(token) => TokenStore::One(TokenEntry::with_all_rights(token.clone())),
-            Tokens::File(path) => TokenStore::File(Arc::new(TokenFile::read(path)?)),
+            Tokens::File(path) => TokenStore::File(Arc::new(TokenFile::read(path, root)?)),
         };
         Ok(Self { tokens, writable, measures, guards_reading, allows_cleartext })
     }
@@ -199,7 +202,9 @@ mod tests {
 
     fn access(guards_reading: bool, allows_cleartext: bool) -> Access {
         let tokens = &Tokens::One(Token::new("s3cret").unwrap());
-        Access::new(AccessRules { tokens, writable: true, measures: true, guards_reading, allows_cleartext })
+        let root = &Arc::new(Root::open(std::path::Path::new(".")).unwrap());
+        let (writable, measures) = (true, true);
+        Access::new(AccessRules { tokens, root, writable, measures, guards_reading, allows_cleartext })
             .unwrap()
     }
 

@@ -1,20 +1,22 @@
 //! The file of tokens: read at the start, and again when it changes.
 
 use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::MetadataExt;
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use longhaul_core::proto::http::TargetPath;
 use serde::Deserialize;
+use toml::Spanned;
 use toml::value::{Datetime, Offset};
 
 use super::Right;
 use super::token::Token;
 use crate::ServeError;
 use crate::file_state::{CHECK_INTERVAL, FileState};
+use crate::root::Root;
 
 /// No file of tokens is larger; a device would never end.
 const LARGEST: u64 = 1 << 20;
@@ -37,9 +39,13 @@ pub(super) struct TokenEntry {
 /// The tokens of a file.
 pub(crate) struct TokenFile {
     path: PathBuf,
+    /// The tokens' directories are below it.
+    root: Arc<Root>,
     current: RwLock<Vec<Arc<TokenEntry>>>,
     /// The state of the file when it was last read, whether it was usable or not.
     seen: RwLock<FileState>,
+    /// Why it was not usable then; it is read again until it is, as a directory may be made that it names.
+    refused: RwLock<Option<String>>,
 }
 
 #[derive(Deserialize)]
@@ -55,13 +61,13 @@ struct WrittenToken {
     name: String,
     token: String,
     #[serde(default = "root")]
-    directory: String,
+    directory: Spanned<String>,
     rights: Vec<Right>,
     expires: Option<Datetime>,
 }
 
-fn root() -> String {
-    "/".to_owned()
+fn root() -> Spanned<String> {
+    Spanned::new(0..0, "/".to_owned())
 }
 
 impl TokenEntry {
@@ -86,6 +92,7 @@ impl TokenEntry {
             return Err(format!("the name '{name}' must be 1 to 64 letters, digits and -._"));
         }
         let of = |why: &dyn std::fmt::Display| format!("token '{name}': {why}");
+        let directory = directory.into_inner();
         if !directory.starts_with('/') {
             return Err(of(&"its directory must begin with /, the served directory"));
         }
@@ -108,10 +115,12 @@ impl TokenEntry {
 }
 
 impl TokenFile {
-    pub(super) fn read(path: &Path) -> Result<Self, ServeError> {
+    pub(super) fn read(path: &Path, root: &Arc<Root>) -> Result<Self, ServeError> {
         let seen = RwLock::new(FileState::of(path));
-        let current = read(path).map_err(|reason| ServeError::Tokens { path: path.to_owned(), reason })?;
-        Ok(Self { path: path.to_owned(), current: RwLock::new(current), seen })
+        let current =
+            read(path, root).map_err(|reason| ServeError::Tokens { path: path.to_owned(), reason })?;
+        let (path, root) = (path.to_owned(), Arc::clone(root));
+        Ok(Self { path, root, current: RwLock::new(current), seen, refused: RwLock::default() })
     }
 
     /// Returns the token with this text; looks at all tokens, so that the time does not tell which are there.
@@ -134,29 +143,41 @@ impl TokenFile {
     /// Reads the file where it has changed; one that cannot be used leaves the tokens in force.
     fn renew(&self) {
         let now = FileState::of(&self.path);
-        if *self.seen.read().unwrap_or_else(PoisonError::into_inner) == now {
+        let mut seen = self.seen.write().unwrap_or_else(PoisonError::into_inner);
+        let mut refused = self.refused.write().unwrap_or_else(PoisonError::into_inner);
+        let has_changed = *seen != now;
+        if !has_changed && refused.is_none() {
             return;
         }
-        *self.seen.write().unwrap_or_else(PoisonError::into_inner) = now;
+        *seen = now;
         let path = self.path.display();
-        match read(&self.path) {
+        match read(&self.path, &self.root) {
             Ok(fresh) => {
                 let count = fresh.len();
                 *self.current.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+                *refused = None;
                 tracing::info!(%path, count, "the changed tokens are in force");
             }
-            Err(why) => tracing::warn!(%path, %why, "the tokens cannot be read: the old ones stay in force"),
+            Err(why) => {
+                if has_changed || refused.as_ref() != Some(&why) {
+                    tracing::warn!(%path, %why, "the tokens cannot be used: the old ones stay in force");
+                }
+                *refused = Some(why);
+            }
         }
     }
 }
 
-fn read(path: &Path) -> Result<Vec<Arc<TokenEntry>>, String> {
-    // Before it is opened: a pipe would wait for its other end.
-    if !std::fs::metadata(path).map_err(|error| error.to_string())?.is_file() {
+fn read(path: &Path, root: &Root) -> Result<Vec<Arc<TokenEntry>>, String> {
+    // A pipe would wait for its other end.
+    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let opened = File::options().read(true).custom_flags(flags).open(path);
+    let file = opened.map_err(|error| error.to_string())?;
+    let found = file.metadata().map_err(|error| error.to_string())?;
+    if !found.is_file() {
         return Err("it is no regular file".to_owned());
     }
-    let file = File::open(path).map_err(|error| error.to_string())?;
-    let mode = file.metadata().map_err(|error| error.to_string())?.mode();
+    let mode = found.mode();
     if mode & WIDE_MODE != 0 {
         return Err(format!("other users may read or change it (mode {:o}): chmod 600 it", mode & 0o777));
     }
@@ -165,13 +186,15 @@ fn read(path: &Path) -> Result<Vec<Arc<TokenEntry>>, String> {
     if text.len() as u64 > LARGEST {
         return Err("it is too large".to_owned());
     }
-    parse(&text)
+    parse(&text, |directory| root.directory(directory).map(drop))
 }
 
-fn parse(text: &str) -> Result<Vec<Arc<TokenEntry>>, String> {
+/// Reads the entries; fails where `look` does not find the directory of one.
+fn parse(text: &str, look: impl Fn(&[Vec<u8>]) -> io::Result<()>) -> Result<Vec<Arc<TokenEntry>>, String> {
+    let line_at = |offset: usize| 1 + text.bytes().take(offset).filter(|byte| *byte == b'\n').count();
     // The error's own text would quote the line, and so a token.
     let written: WrittenFile = toml::from_str(text).map_err(|error| {
-        let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
+        let line = error.span().map_or(1, |span| line_at(span.start));
         let message = if error.message().contains('`') {
             error.message()
         } else {
@@ -179,8 +202,16 @@ fn parse(text: &str) -> Result<Vec<Arc<TokenEntry>>, String> {
         };
         format!("line {line}: {message}")
     })?;
-    let entries: Vec<TokenEntry> =
-        written.token.into_iter().map(TokenEntry::parse).collect::<Result<_, _>>()?;
+    let entry = |written: WrittenToken| {
+        let (line, shown) = (line_at(written.directory.span().start), written.directory.get_ref().clone());
+        let entry = TokenEntry::parse(written)?;
+        look(&entry.directory).map_err(|error| {
+            let name = entry.name.as_deref().unwrap_or_default();
+            format!("line {line}: the directory {shown} of token '{name}' cannot be used: {error}; make it below the served one")
+        })?;
+        Ok::<_, String>(entry)
+    };
+    let entries: Vec<TokenEntry> = written.token.into_iter().map(entry).collect::<Result<_, _>>()?;
     if entries.is_empty() {
         return Err("it holds no [[token]]".to_owned());
     }
@@ -233,7 +264,7 @@ mod tests {
 
     #[test]
     fn tokens_have_directory_rights_and_expiry() {
-        let entries = parse(TWO).unwrap();
+        let entries = parse(TWO, |_| Ok(())).unwrap();
         let path = |text: &str| TargetPath::parse(text).unwrap();
         let (backup, reader) = (&entries[0], &entries[1]);
         assert!(backup.permits(Right::Write, &path("/incoming/a/b")));
@@ -273,7 +304,7 @@ mod tests {
             (&TWO.replace("reader", "backup"), "twice"),
             (&TWO.replace("two", "one"), "twice"),
         ] {
-            let Err(found) = parse(text) else { panic!("{text}") };
+            let Err(found) = parse(text, |_| Ok(())) else { panic!("{text}") };
             assert!(found.contains(why) && !found.contains("s3cret"), "{text}: {found}");
         }
     }
@@ -286,12 +317,21 @@ mod tests {
             fs::write(&path, text).unwrap();
             fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
         };
+        let served = tempfile::tempdir().unwrap();
+        let root = Arc::new(Root::open(served.path()).unwrap());
+        write(TWO, 0o600);
+        let Err(ServeError::Tokens { reason, .. }) = TokenFile::read(&path, &root) else { panic!() };
+        assert!(reason.starts_with("line 5: the directory /incoming/ of token 'backup'"), "{reason}");
+        fs::write(served.path().join("incoming"), "a file").unwrap();
+        assert!(TokenFile::read(&path, &root).is_err());
+        fs::remove_file(served.path().join("incoming")).unwrap();
+        fs::create_dir(served.path().join("incoming")).unwrap();
         write(TWO, 0o604);
         assert!(
-            matches!(TokenFile::read(&path), Err(ServeError::Tokens { reason, .. }) if reason.contains("chmod"))
+            matches!(TokenFile::read(&path, &root), Err(ServeError::Tokens { reason, .. }) if reason.contains("chmod"))
         );
         write(TWO, 0o640);
-        let file = TokenFile::read(&path).unwrap();
+        let file = TokenFile::read(&path, &root).unwrap();
         let known = |shown: &str| {
             file.renew();
             file.find(shown).is_some()
@@ -303,6 +343,12 @@ mod tests {
         assert!(known("three"), "broken");
         write(TWO, 0o644);
         assert!(known("three") && !known("two"), "wide");
+        write(&TWO.replace("incoming", "later"), 0o600);
+        assert!(known("three") && !known("two"), "a directory that is not there");
+        fs::create_dir(served.path().join("later")).unwrap();
+        assert!(known("two") && !known("three"), "it is there now");
+        write(&TWO.replace("two", "three"), 0o600);
+        assert!(known("three"));
         fs::remove_file(&path).unwrap();
         assert!(known("three"), "missing");
         write(TWO, 0o600);

@@ -1,5 +1,7 @@
 //! Replies to refused uploads; details that clients must not see go to the log.
 
+use std::error::Error;
+use std::fmt::Display;
 use std::io;
 
 use longhaul_core::proto::http::{ReplyHead, UPLOAD_OFFSET, UPLOAD_RANGES, held_ranges};
@@ -66,34 +68,41 @@ pub(super) fn directory(error: &io::Error) -> Reply {
         Some(Errno::NOENT | Errno::NOTDIR) => {
             Reply::text(409, "the directory does not exist; it must be made on the server")
         }
-        Some(Errno::XDEV | Errno::LOOP | Errno::ACCESS | Errno::PERM) => {
-            Reply::text(403, "nothing may be written there")
-        }
-        Some(Errno::NAMETOOLONG) => Reply::text(414, "the name is too long"),
-        _ => internal("a directory cannot be opened", error),
+        Some(Errno::XDEV | Errno::LOOP) => Reply::text(403, "nothing may be written there"),
+        _ => of_kernel("a directory cannot be used", error, error),
     }
 }
 
 /// Maps an error of creating or writing the partial file to a status.
 pub(super) fn output(error: &OutputError) -> Reply {
+    let causes = std::iter::successors(Some(error as &(dyn Error + 'static)), |cause| (*cause).source());
     match error {
         OutputError::IsDirectory(_) => Reply::text(409, "there is a directory of this name"),
         OutputError::Exists(_) => Reply::text(412, "there is a file of this name"),
         OutputError::Busy(_) => busy(),
-        OutputError::Create { source, .. }
-        | OutputError::Reserve { source, .. }
-        | OutputError::Write { source, .. } => match Errno::from_io_error(source) {
-            // Some file systems do not reserve space, and fail only when it is written.
-            Some(Errno::NOSPC | Errno::DQUOT) => full(error),
-            _ if source.kind() == io::ErrorKind::StorageFull => full(error),
-            Some(Errno::FBIG) => Reply::text(413, "the file is larger than the server may store"),
-            Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => {
-                Reply::text(403, "nothing may be written there")
-            }
-            Some(Errno::NAMETOOLONG) => Reply::text(414, "the name is too long"),
-            _ => internal("a file cannot be written", error),
+        _ => match causes.filter_map(|cause| cause.downcast_ref::<io::Error>()).last() {
+            Some(source) => of_kernel("a file cannot be written", source, error),
+            None => internal("a file cannot be written", error),
         },
-        _ => internal("a file cannot be written", error),
+    }
+}
+
+/// Maps what the kernel says to a status, and to words that tell a client nothing of the host; the log has the whole `error`.
+fn of_kernel(what: &str, source: &io::Error, error: &dyn Display) -> Reply {
+    match Errno::from_io_error(source) {
+        // Some file systems do not reserve space, and fail only when it is written.
+        Some(Errno::NOSPC | Errno::DQUOT) => full(error),
+        _ if source.kind() == io::ErrorKind::StorageFull => full(error),
+        Some(Errno::FBIG) => Reply::text(413, "the file is larger than the server may store"),
+        Some(Errno::ROFS) => Reply::text(403, "the server's file system is read-only"),
+        Some(Errno::ACCESS | Errno::PERM) => Reply::text(403, "nothing may be written there"),
+        Some(Errno::NAMETOOLONG) => Reply::text(414, "the name is too long"),
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => exhausted(error),
+        Some(errno) => {
+            tracing::error!(%error, "{what}");
+            Reply::text(500, &format!("the server's file system fails: {errno}; its log says where"))
+        }
+        None => internal(what, error),
     }
 }
 
@@ -138,18 +147,18 @@ pub(super) fn too_many_uploads() -> Reply {
 }
 
 /// 503: the server lacks memory, threads or descriptors.
-pub(super) fn exhausted(why: &dyn std::fmt::Display) -> Reply {
+pub(super) fn exhausted(why: &dyn Display) -> Reply {
     tracing::warn!(%why, "out of resources");
     let head = ReplyHead::new(503).with("Retry-After", "5");
     Reply::explained(head, "the server lacks memory, threads or open files at present; try again")
 }
 
-fn full(error: &OutputError) -> Reply {
+fn full(error: &dyn Display) -> Reply {
     tracing::warn!(%error, "no space");
     Reply::text(507, "there is not enough space on the server's disk")
 }
 
-fn internal(what: &str, error: &dyn std::fmt::Display) -> Reply {
+fn internal(what: &str, error: &dyn Display) -> Reply {
     tracing::error!(%error, "{what}");
     Reply::text(500, "the file could not be written; the server's log says why")
 }

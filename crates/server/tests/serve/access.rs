@@ -40,11 +40,11 @@ fn site(change: impl FnOnce(&mut Config)) -> (Site, tempfile::TempDir) {
     fs::write(&path, TOKENS).unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
     let site = Site::with(|config| {
+        fs::create_dir(config.root.join("in")).unwrap();
         config.writable = true;
         config.tokens = Tokens::File(path);
         change(config);
     });
-    fs::create_dir(site.dir.path().join("in")).unwrap();
     (site, beside)
 }
 

@@ -34,7 +34,7 @@ pub(super) fn run(browsers: &[Browser]) -> anyhow::Result<ExitCode> {
             }
             Err(error) => {
                 sound = false;
-                say::output(format_args!("{}: {error:#}", browser.name));
+                say::output(format_args!("{}: {}", browser.name, say::chain(&error)));
             }
         }
     }

@@ -103,7 +103,7 @@ async fn answer(client: &Client, kind: HostRequestKind, output: &Output) -> Resu
 async fn start_agent() -> Result<(), HostReplyError> {
     let started = tokio::task::spawn_blocking(|| agent::start(&agent::paths()?, None, false)).await;
     let started = started.map_err(|error| reply_error("no-agent", error))?;
-    started.map(drop).map_err(|error| reply_error("no-agent", format!("{error:#}")))
+    started.map(drop).map_err(|error| reply_error("no-agent", say::chain(&error)))
 }
 
 fn of_client(error: ClientError) -> HostReplyError {

@@ -1,13 +1,14 @@
 //! The files that a command names: by URLs, metalinks and lists, with what is known of each beforehand.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use longhaul_core::checksum_list::ChecksumList;
 use longhaul_core::proto::http::HeaderField;
 use longhaul_core::proto::metalink::{MAX_DOCUMENT, Metalink, MetalinkFile};
+use longhaul_core::units::Bytes;
+use longhaul_engine::cancel::Cancel;
+use longhaul_engine::input_file;
 use longhaul_engine::job::{Expected, JobOptions};
 use longhaul_engine::sink::output::Output;
 use longhaul_engine::sink::output_error::OutputError;
@@ -21,7 +22,7 @@ use super::{ChecksumArg, GetArgs, Operand, stdout, url_list};
 /// The most sources of one file: more connections than these have streams for.
 const MOST_SOURCES: usize = 16;
 /// The longest list of checksums: those of half a million files.
-const LONGEST_CHECKSUMS: u64 = 64 << 20;
+const LONGEST_CHECKSUMS: Bytes = Bytes::mib(64);
 
 /// A file to fetch: its URLs, and what is known of it beforehand.
 #[derive(Default)]
@@ -82,7 +83,7 @@ impl RemoteFile {
 }
 
 /// Collects what the operands and the list name: a URL is a file, a metalink one or more.
-pub(super) fn collect(args: &GetArgs) -> anyhow::Result<Vec<RemoteFile>> {
+pub(super) fn collect(args: &GetArgs, cancel: &Cancel) -> anyhow::Result<Vec<RemoteFile>> {
     let mut files = Vec::new();
     let given = args.checksum.as_ref().and_then(ChecksumArg::given);
     let by_server = args.checksum.as_ref().is_some_and(ChecksumArg::is_by_server);
@@ -93,14 +94,22 @@ pub(super) fn collect(args: &GetArgs) -> anyhow::Result<Vec<RemoteFile>> {
                 let expected = Expected { checksum: given.cloned(), by_server, ..Expected::default() };
                 files.push(RemoteFile { urls, expected, ..RemoteFile::default() });
             }
-            Operand::Metalink(path) => files.extend(of_metalink(path, args)?),
+            Operand::Metalink(path) => files.extend(of_metalink(path, args, cancel)?),
         }
     }
     if let Some(list) = &args.input {
         if given.is_some() || !args.mirror.is_empty() {
             bail!("--checksum and --mirror are for one file; in the list, write checksum= below its URL");
         }
-        files.extend(url_list::read(list)?.into_iter().map(|file| RemoteFile {
+        let listed = url_list::read(list, cancel)?;
+        if listed.is_empty() {
+            let empty = format!("the list of URLs in {} holds no URL", url_list::shown(list));
+            if files.is_empty() {
+                bail!(empty);
+            }
+            tracing::warn!("{empty}");
+        }
+        files.extend(listed.into_iter().map(|file| RemoteFile {
             urls: file.urls.into_iter().take(MOST_SOURCES).collect(),
             expected: Expected { checksum: file.checksum, by_server, ..Expected::default() },
             name: file.name,
@@ -113,7 +122,7 @@ pub(super) fn collect(args: &GetArgs) -> anyhow::Result<Vec<RemoteFile>> {
     }
     refuse_clear(args, files.iter().flat_map(|file| &file.urls))?;
     if let Some(list) = &args.checksum_file {
-        look_up_checksums(list, args, &mut files)?;
+        look_up_checksums(list, args, &mut files, cancel)?;
     }
     Ok(files)
 }
@@ -149,14 +158,14 @@ pub(super) fn make_directories(args: &GetArgs, files: &[RemoteFile]) -> Result<(
 }
 
 /// Gives each file without a checksum that of the list at `path`: by the name on the server, or else by the name that it gets here.
-fn look_up_checksums(path: &Path, args: &GetArgs, files: &mut [RemoteFile]) -> anyhow::Result<()> {
+fn look_up_checksums(
+    path: &Path,
+    args: &GetArgs,
+    files: &mut [RemoteFile],
+    cancel: &Cancel,
+) -> anyhow::Result<()> {
     let read = || -> anyhow::Result<ChecksumList> {
-        let mut text = Vec::new();
-        File::open(path)?.take(LONGEST_CHECKSUMS + 1).read_to_end(&mut text)?;
-        if text.len() as u64 > LONGEST_CHECKSUMS {
-            bail!("it is longer than {LONGEST_CHECKSUMS} bytes: split it");
-        }
-        Ok(ChecksumList::parse(&text)?)
+        Ok(ChecksumList::parse(&input_file::read(path, LONGEST_CHECKSUMS, cancel)?)?)
     };
     let list = read().with_context(|| format!("cannot use the checksums in {}", path.display()))?;
     let output = args.output.as_deref().filter(|_| files.len() == 1 && !stdout::is_asked(args));
@@ -173,11 +182,9 @@ fn look_up_checksums(path: &Path, args: &GetArgs, files: &mut [RemoteFile]) -> a
 }
 
 /// Reads the files of a metalink; those without a usable URL are an error, for the rest would look complete.
-fn of_metalink(path: &Path, args: &GetArgs) -> anyhow::Result<Vec<RemoteFile>> {
+fn of_metalink(path: &Path, args: &GetArgs, cancel: &Cancel) -> anyhow::Result<Vec<RemoteFile>> {
     let read = || -> anyhow::Result<Metalink> {
-        let mut document = Vec::new();
-        File::open(path)?.take(MAX_DOCUMENT.get() + 1).read_to_end(&mut document)?;
-        Ok(Metalink::parse(&document)?)
+        Ok(Metalink::parse(&input_file::read(path, MAX_DOCUMENT, cancel)?)?)
     };
     let metalink = read().with_context(|| format!("cannot use the metalink {}", path.display()))?;
     let of_file = |file: MetalinkFile| {

@@ -55,6 +55,10 @@ pub(super) fn apply(job: &mut Job) -> Option<Unchanged> {
         Output::File(directory) | Output::Directory(directory) if is_name => directory.join(named),
         _ => return None,
     };
+    if path.is_dir() {
+        // Refused as without --if-newer.
+        return None;
+    }
     job.output = Output::File(path.clone());
     let there = fs::metadata(&path).ok().filter(fs::Metadata::is_file)?;
     let modified = there.modified().ok()?;

@@ -19,6 +19,7 @@ use longhaul_core::pace::{PACE_HEADER, Pace};
 use longhaul_core::plan::LARGEST_WINDOW;
 use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::Bytes;
+use longhaul_engine::cancel::Cancel;
 use longhaul_engine::engine::Engine;
 use longhaul_engine::job::{Job, JobOptions};
 use longhaul_engine::rate_limit::RateLimit;
@@ -255,9 +256,9 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
     }
     let cancel = args.transfer.cancel();
     let setup = || {
-        let files = files::collect(args)?;
+        let files = files::collect(args, &cancel)?;
         let first = files.first().and_then(|file| file.urls.first());
-        let options = options(args, files.len() > 1, first)?;
+        let options = options(args, files.len() > 1, first, &cancel)?;
         let stdout = stdout::output(args, files.len())?;
         files::make_directories(args, &files)?;
         interrupt::listen(&cancel)?;
@@ -266,8 +267,8 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
     let (files, options, stdout) = match setup() {
         Ok(setup) => setup,
         Err(error) => {
-            say::error(format_args!("{error:#}"));
-            return exit::of_setup(&error).into();
+            say::error(say::chain(&error));
+            return exit::of_stop(exit::of_setup(&error), &cancel).into();
         }
     };
     let what = files.first().map(files::RemoteFile::shown).unwrap_or_default();
@@ -299,7 +300,12 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
 }
 
 /// Makes the options that all files share; `several` files may have them. Logins are for the server of the `first` URL only.
-fn options(args: &GetArgs, several: bool, first: Option<&Url>) -> anyhow::Result<JobOptions> {
+fn options(
+    args: &GetArgs,
+    several: bool,
+    first: Option<&Url>,
+    cancel: &Cancel,
+) -> anyhow::Result<JobOptions> {
     let common = &args.transfer;
     first.map_or(Ok(()), |url| common.check_cleartext(url))?;
     Ok(JobOptions {
@@ -323,12 +329,12 @@ fn options(args: &GetArgs, several: bool, first: Option<&Url>) -> anyhow::Result
         keep_time: args.recursive || args.if_newer,
         retries: common.retries(),
         stall: common.stall_timeout(),
-        client: client(args, several)?,
+        client: client(args, several, cancel)?,
         logins_for: first.cloned(),
     })
 }
 
-fn client(args: &GetArgs, several: bool) -> anyhow::Result<ClientConfig> {
+fn client(args: &GetArgs, several: bool, cancel: &Cancel) -> anyhow::Result<ClientConfig> {
     if let Some(record) = args.transfer.record.file() {
         if several {
             bail!("--record is for one file; fetch the others with commands of their own");
@@ -342,7 +348,7 @@ fn client(args: &GetArgs, several: bool) -> anyhow::Result<ClientConfig> {
     }
     let urls = args.sources.iter().filter_map(Operand::url).chain(&args.mirror);
     urls.clone().try_for_each(|url| args.transfer.check_cleartext_login(url))?;
-    let mut client = args.transfer.client()?;
+    let mut client = args.transfer.client(cancel)?;
     TransferArgs::warn_of_unused_proxy(&client, urls);
     if args.transfer.pace != Pace::Auto && !client.headers.iter().any(|header| header.is(PACE_HEADER)) {
         client.headers.push(HeaderField::new(PACE_HEADER, &args.transfer.pace.header())?);

@@ -28,20 +28,21 @@ pub(super) fn run(args: &GetArgs) -> ExitCode {
         let url = url(args)?;
         stdout::output(args, 1)?;
         let target = args.output.clone().map_or_else(|| named_after(url), Ok)?;
-        let options = options(args, true, Some(url))?;
+        let options = options(args, true, Some(url), &cancel)?;
         interrupt::listen(&cancel)?;
         Ok::<_, anyhow::Error>((url, target, options))
     };
     let (url, target, options) = match setup() {
         Ok(setup) => setup,
         Err(error) => {
-            say::error(format_args!("{error:#}"));
-            return exit::of_setup(&error).into();
+            say::error(say::chain(&error));
+            return exit::of_stop(exit::of_setup(&error), &cancel).into();
         }
     };
     let engine = Engine::new(args.app_buffer);
     let listing =
         TreeOptions { client: options.client.clone(), retries: options.retries, stall: options.stall };
+    let is_new = !target.exists();
     let tree = match engine.remote_tree(url, &target, listing) {
         Ok(tree) => tree,
         Err(error) => {
@@ -55,7 +56,7 @@ pub(super) fn run(args: &GetArgs) -> ExitCode {
     };
     let admission = JobAdmission::new(args.parallel);
     let batch = Batch { engine: &engine, session, cancel: &cancel, admission };
-    batch.run_walk(tree.walk(&cancel), |session, job, file| {
+    let code = batch.run_walk(tree.walk(&cancel), |session, job, file| {
         let tag = JobTag::new(job, &SafeUrl::of(&file.url).to_string());
         if let Some((path, size)) = options.resume.then(|| tree.unchanged(&file, &cancel)).flatten() {
             let there = |_: JobObserver<'_>| Ok::<_, TransferError>(Unchanged { path, size });
@@ -67,7 +68,12 @@ pub(super) fn run(args: &GetArgs) -> ExitCode {
             engine.run(&job, observer, &cancel).inspect(|outcome| size = Some(outcome.size))
         };
         session.run(&tag, get, exit::of_transfer).map(|()| size)
-    })
+    });
+    if is_new && code != ExitCode::SUCCESS {
+        // Nothing is left of a directory that the server does not have; one that holds something stays.
+        let _ = std::fs::remove_dir(&target);
+    }
+    code
 }
 
 /// Returns the one directory that is named.

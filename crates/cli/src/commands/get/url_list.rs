@@ -1,21 +1,22 @@
 //! Lists of URLs: one file a line, and options of each on indented lines below it, as aria2 and wget read them.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use longhaul_core::checksum::Checksum;
 use longhaul_core::proto::http::HeaderField;
 use longhaul_core::proto::listing::check_name;
+use longhaul_core::units::Bytes;
+use longhaul_engine::cancel::Cancel;
+use longhaul_engine::input_file;
 use longhaul_engine::source::is_known_scheme;
 use url::Url;
 
 use crate::url_text;
 
 /// The longest list: more than a million URLs.
-const LONGEST: u64 = 256 << 20;
+const LONGEST: Bytes = Bytes::mib(256);
 
 /// A list as it was read.
 #[derive(Debug, Default)]
@@ -40,22 +41,23 @@ pub(super) struct ListedFile {
 }
 
 /// Reads the list in the file `path`, or in stdin where that is `-`. The whole list is checked before anything is fetched.
-pub(super) fn read(path: &Path) -> anyhow::Result<Vec<ListedFile>> {
-    let shown = if path.as_os_str() == "-" { "stdin".into() } else { path.display().to_string() };
-    let mut text = Vec::new();
-    let read = match path.to_str() {
-        Some("-") => io::stdin().lock().take(LONGEST + 1).read_to_end(&mut text),
-        _ => File::open(path).and_then(|file| file.take(LONGEST + 1).read_to_end(&mut text)),
+pub(super) fn read(path: &Path, cancel: &Cancel) -> anyhow::Result<Vec<ListedFile>> {
+    let shown = shown(path);
+    let text = match path.to_str() {
+        Some("-") => input_file::read_stdin(LONGEST, cancel),
+        _ => input_file::read(path, LONGEST, cancel),
     };
-    read.with_context(|| format!("cannot read the list of URLs in {shown}"))?;
-    if text.len() as u64 > LONGEST {
-        bail!("the list of URLs in {shown} is longer than {LONGEST} bytes: split it");
-    }
+    let text = text.with_context(|| format!("cannot read the list of URLs in {shown}"))?;
     let list = UrlList::parse(&text).with_context(|| format!("cannot use the list of URLs in {shown}"))?;
     for (name, line) in &list.unknown {
         tracing::warn!("{shown}, line {line}: the option {name} is not known here, and is ignored");
     }
     Ok(list.files)
+}
+
+/// Returns the name of a list for messages.
+pub(super) fn shown(path: &Path) -> String {
+    if path.as_os_str() == "-" { "stdin".into() } else { path.display().to_string() }
 }
 
 impl UrlList {
@@ -172,7 +174,7 @@ mod tests {
     #[test]
     fn bad_line_is_named_by_its_number() {
         for (text, place, why) in [
-            ("http://h/a\nnonsense\n", "line 2", "relative URL"),
+            ("http://h/a\nnonsense\n", "line 2", "no URL"),
             ("\n\nfile:///etc/passwd", "line 3", "not a URL that can be fetched"),
             ("http://h/a\tfile:///etc/passwd", "line 1", "not a URL that can be fetched: file"),
             ("http:///", "line 1", ""),

@@ -11,6 +11,7 @@ use clap::{Args, ValueHint};
 use longhaul_core::probe::tables;
 use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::Bytes;
+use longhaul_engine::cancel::Cancel;
 use longhaul_engine::probe::{self, ProbeOptions, ProbeTarget};
 use longhaul_engine::source::http::{ClientConfig, Credentials};
 use longhaul_scope::draw;
@@ -89,7 +90,7 @@ pub(crate) fn run(args: &ProbeArgs) -> ExitCode {
     let options = match setup() {
         Ok(options) => options,
         Err(error) => {
-            say::error(format_args!("{error:#}"));
+            say::error(say::chain(&error));
             return exit::of_setup(&error).into();
         }
     };
@@ -130,7 +131,8 @@ pub(crate) fn run(args: &ProbeArgs) -> ExitCode {
 /// Returns how to talk to the server.
 fn client(args: &ProbeArgs) -> anyhow::Result<ClientConfig> {
     let read = |file: &PathBuf| {
-        secret_file::read_token(file).with_context(|| format!("cannot read the token in {}", file.display()))
+        secret_file::read_token(file, &Cancel::new())
+            .with_context(|| format!("cannot read the token in {}", file.display()))
     };
     Ok(ClientConfig {
         headers: args.header.clone(),

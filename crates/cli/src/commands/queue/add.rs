@@ -11,6 +11,8 @@ use longhaul_agent::request::{self, StreamsWish, TransferRequest};
 use longhaul_agent::transfer::TransferKind;
 use longhaul_core::proto::metalink::MAX_DOCUMENT;
 use longhaul_core::units::Rate;
+use longhaul_engine::cancel::Cancel;
+use longhaul_engine::input_file;
 
 use crate::commands::agent;
 use crate::exit::UsageError;
@@ -148,7 +150,7 @@ impl AddArgs {
 
     fn common(&self) -> anyhow::Result<TransferRequest> {
         let token = self.token.as_ref().map(|file| {
-            secret_file::read_token(file)
+            secret_file::read_token(file, &Cancel::new())
                 .with_context(|| format!("cannot read the token in {}", file.display()))
         });
         Ok(TransferRequest {
@@ -199,11 +201,8 @@ fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
 }
 
 fn metalink(path: &Path) -> anyhow::Result<Vec<TransferRequest>> {
-    use std::io::Read;
-    let mut document = Vec::new();
-    let read = std::fs::File::open(path)
-        .and_then(|file| file.take(MAX_DOCUMENT.get() + 1).read_to_end(&mut document));
-    read.with_context(|| format!("cannot read the metalink {}", path.display()))?;
+    let document = input_file::read(path, MAX_DOCUMENT, &Cancel::new());
+    let document = document.with_context(|| format!("cannot read the metalink {}", path.display()))?;
     request::of_metalink(&document).map_err(|error| invalid(format!("{}: {error}", path.display())).into())
 }
 

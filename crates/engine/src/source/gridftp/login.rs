@@ -15,7 +15,7 @@ use super::security;
 use super::sessions::{Session, SessionKey, Sessions};
 use crate::cancel::Cancel;
 use crate::connect::{Deadline, SocketSettings, Transport, dial};
-use crate::source::http::{ClientConfig, Credentials, is_loopback, login_from_netrc};
+use crate::source::http::{ClientConfig, Credentials, is_loopback};
 
 /// The user and the password of those without an account (RFC 1635).
 const ANONYMOUS: (&str, &str) = ("anonymous", "anonymous@");
@@ -62,7 +62,7 @@ impl<'a> ServerAccess<'a> {
             login = login.or(given);
             if let (None, Some(netrc)) = (&login, &config.netrc)
                 && let Some(Credentials::Basic(found)) =
-                    login_from_netrc(netrc, &address.host.to_string(), config.netrc_default)?
+                    netrc.login(&address.host.to_string(), config.netrc_default)?
             {
                 login = Some(found);
             }

@@ -13,7 +13,7 @@ use url::Url;
 
 use super::config::{ClientConfig, TlsConfig};
 use super::connection::{Connection, ConnectionKey};
-use super::credentials::{Credentials, is_cleartext, login_from_netrc};
+use super::credentials::{Credentials, is_cleartext};
 use super::early::EarlyConnections;
 use super::error::HttpError;
 use super::idle::IdleConnections;
@@ -179,7 +179,7 @@ impl Client {
             } else if let Some(next) = self.answer_challenge(&target, &head)? {
                 next
             } else {
-                connection.check_status(&head)?;
+                connection.check_answer(&head)?;
                 return Ok(Opened { connection, head, target, asked });
             };
             let stays = next.url().origin() == target.url().origin();
@@ -309,9 +309,9 @@ impl Client {
 
     /// Returns the target with a login from .netrc, where that has one.
     fn with_netrc(&self, target: &ResolvedUrl) -> Result<Option<ResolvedUrl>, HttpError> {
-        let Some(path) = &self.config.netrc else { return Ok(None) };
+        let Some(netrc) = &self.config.netrc else { return Ok(None) };
         let host = target.url().host_str().unwrap_or_default().trim_matches(['[', ']']);
-        let login = login_from_netrc(path, host, self.config.netrc_default)?;
+        let login = netrc.login(host, self.config.netrc_default)?;
         let Some(login) = login else { return Ok(None) };
         self.check_cleartext(target.url())?;
         target.with_credentials(&login).map(Some)
@@ -329,6 +329,14 @@ impl Client {
 }
 
 impl HttpError {
+    /// Adds the server's own words to an error of a status.
+    pub(super) fn in_words(mut self, words: impl FnOnce() -> Option<String>) -> Self {
+        if let Self::Status { explanation, .. } = &mut self {
+            *explanation = words();
+        }
+        self
+    }
+
     /// Returns an error where `head` is no success.
     pub(crate) fn of_status(at: &UrlAndPeer, head: &ResponseHead) -> Result<(), Self> {
         let at = at.clone();
@@ -344,6 +352,7 @@ impl HttpError {
                 at,
                 status,
                 reason: head.reason().escape_debug().to_string(),
+                explanation: None,
                 retry_after: head.retry_after(SystemTime::now()),
             }),
         }

@@ -8,8 +8,9 @@ use longhaul_core::proto::cookies::CookieJar;
 use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::Bytes;
 
-use super::credentials::{Credentials, netrc_path};
+use super::credentials::Credentials;
 use super::key_pin::KeyPin;
+use super::netrc_file::NetrcFile;
 use super::proxy::ProxyPolicy;
 use crate::connect::AddressRules;
 
@@ -43,7 +44,7 @@ pub struct ClientConfig {
     /// Credentials for the first URL's origin; a login within the URL takes precedence.
     pub credentials: Option<Credentials>,
     /// The .netrc file, read when a server answers 401.
-    pub netrc: Option<PathBuf>,
+    pub netrc: Option<NetrcFile>,
     /// Whether the login of the .netrc goes with the first request, and not only where a server answers 401.
     pub netrc_at_once: bool,
     /// Whether the .netrc's `default` counts too, which names no host.
@@ -144,7 +145,11 @@ impl ClientConfig {
     /// Makes the settings of the user's environment: proxies and .netrc.
     pub fn from_env() -> Self {
         let variable = |name: &str| std::env::var(name).ok();
-        Self { proxies: ProxyPolicy::from_vars(variable), netrc: netrc_path(variable), ..Self::default() }
+        Self {
+            proxies: ProxyPolicy::from_vars(variable),
+            netrc: NetrcFile::usual(variable),
+            ..Self::default()
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longhaul_core::proto::http::{Ask, Framing, HeaderField, RangeRequest, Request, ResponseHead};
 use longhaul_core::units::Bytes;
@@ -15,10 +15,14 @@ use super::buffered_transport::BufferedTransport;
 use super::config::{Timeouts, TlsConfig};
 use super::error::HttpError;
 use super::error_class::ErrorKind;
+use super::explanation::read_explanation;
 use super::proxy::ProxyKind;
 use super::safe_url::{SafeUrl, UrlAndPeer};
 use crate::cancel::Cancel;
 use crate::connect::Deadline;
+
+/// How long the front of a refusal's body may take, which comes with the head unless the server holds it back.
+const FRONT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The parts that every request for one URL has in common.
 #[derive(Debug, Clone)]
@@ -337,6 +341,14 @@ impl Connection {
         HttpError::of_status(self.at(), head)
     }
 
+    /// Returns an error where `head` is no success, with the server's own words, which are read from its body.
+    ///
+    /// # Errors
+    /// As of [`check_status`](Self::check_status).
+    pub fn check_answer(&mut self, head: &ResponseHead) -> Result<(), HttpError> {
+        self.check_status(head).map_err(|error| error.in_words(|| read_explanation(head, self)))
+    }
+
     /// Reads the rest of a short body so that the connection can be used again; returns whether that worked.
     ///
     /// Such a body comes with its head; where it does not, a new connection costs less than the wait.
@@ -356,8 +368,10 @@ impl Connection {
     /// Reads the front of the current body, `limit` at most, as far as it came with its head.
     pub(crate) fn read_front(&mut self, limit: Bytes) -> Vec<u8> {
         let mut front = vec![0; limit.as_usize()];
-        let mut length = 0;
-        while let Ok(Read::Data(more @ 1..)) = self.read_body(&mut front[length..]) {
+        let (mut length, began) = (0, Instant::now());
+        while began.elapsed() < FRONT_TIMEOUT
+            && let Ok(Read::Data(more @ 1..)) = self.read_body(&mut front[length..])
+        {
             length += more;
         }
         front.truncate(length);

@@ -1,17 +1,13 @@
-//! Logins and tokens, and the .netrc file.
+//! Logins and tokens.
 
 use std::fmt;
-use std::io;
-use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use longhaul_core::proto::http::{HeaderError, HeaderField};
-use longhaul_core::proto::netrc::{Login, netrc_login};
+use longhaul_core::proto::netrc::Login;
 use percent_encoding::percent_decode_str;
 use url::{Host, Url};
-
-use super::error::HttpError;
 
 /// Credentials for an origin; `Debug` hides them.
 #[derive(Clone, PartialEq, Eq)]
@@ -75,31 +71,6 @@ pub(crate) fn is_loopback(host: &Host<impl AsRef<str>>) -> bool {
     }
 }
 
-/// Returns the path of the .netrc: $NETRC, else ~/.netrc.
-pub(super) fn netrc_path(variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
-    variable("NETRC")
-        .map(PathBuf::from)
-        .or_else(|| variable("HOME").map(|home| Path::new(&home).join(".netrc")))
-}
-
-/// Reads the login for `host` from the .netrc at `path`, its `default` too where `takes_default`; a missing file holds none.
-///
-/// Bytes outside of UTF-8 are replaced, so that a comment in another encoding hides no login.
-pub(crate) fn login_from_netrc(
-    path: &Path,
-    host: &str,
-    takes_default: bool,
-) -> Result<Option<Credentials>, HttpError> {
-    let fail = |why: String| HttpError::Netrc { path: path.to_owned(), why };
-    let text = match std::fs::read(path) {
-        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(fail(error.to_string())),
-    };
-    let login = netrc_login(&text, host, takes_default).map_err(|error| fail(error.to_string()))?;
-    Ok(login.map(Credentials::Basic))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,14 +111,5 @@ mod tests {
         ] {
             assert_eq!(is_cleartext(&url.parse().unwrap()), expected, "{url}");
         }
-    }
-
-    #[test]
-    fn a_comment_in_latin_1_hides_no_login() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("netrc");
-        assert_eq!(login_from_netrc(&path, "h", true).unwrap(), None);
-        std::fs::write(&path, b"# f\xfcr h\nmachine h login ann password x\n").unwrap();
-        assert_eq!(login_from_netrc(&path, "h", true).unwrap(), Some(Credentials::from_login("ann:x")));
     }
 }

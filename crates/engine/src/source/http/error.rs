@@ -201,7 +201,7 @@ pub enum HttpError {
         source: ChunkedError,
     },
     /// The server answered with a status that is no success.
-    #[error("{at} answered {status} {reason}{}{}", status_hint(*.status),
+    #[error("{at} answered {status} {reason}{}{}", explained(.explanation.as_deref(), *.status),
         .retry_after.map_or_else(String::new, |wait| format!(", it says in {} s", wait.as_secs())))]
     Status {
         /// The URL and the peer.
@@ -210,6 +210,8 @@ pub enum HttpError {
         status: u16,
         /// The reason phrase, escaped.
         reason: String,
+        /// The server's own words, as one line.
+        explanation: Option<String>,
         /// The server's Retry-After.
         retry_after: Option<Duration>,
     },
@@ -281,17 +283,29 @@ pub(super) fn check(deadline: &Deadline<'_>, at: &UrlAndPeer, step: &'static str
     Ok(())
 }
 
-/// Returns a remedy for a status.
-fn status_hint(status: u16) -> &'static str {
+/// Returns the server's own words, or else the likely meaning of a status, and a remedy.
+fn explained(explanation: Option<&str>, status: u16) -> String {
+    let said = [explanation.unwrap_or(meaning(status)), remedy(status)];
+    let said: Vec<_> = said.into_iter().filter(|text| !text.is_empty()).collect();
+    if said.is_empty() { String::new() } else { format!(": {}", said.join("; ")) }
+}
+
+/// Returns the likely meaning of a status.
+fn meaning(status: u16) -> &'static str {
     match status {
-        401 => {
-            ": give a login in the URL or in ~/.netrc, or a token with --header 'Authorization: Bearer ...'"
-        }
-        403 | 451 => ": this client may not have the file, or may not log in over plain http",
-        404 | 410 => ": there is no such file; check the URL",
-        407 => ": give the proxy's login in the proxy's URL",
-        400 => ": the server did not understand; is this the right port and scheme?",
-        408 | 425 | 429 | 500..=599 => ": try again later",
+        400 => "the server did not understand; is this the right port and scheme?",
+        403 | 451 => "this client may not have the file, or may not log in over plain http",
+        404 | 410 => "there is no such file; check the URL",
+        _ => "",
+    }
+}
+
+/// Returns a remedy, whatever the server says.
+fn remedy(status: u16) -> &'static str {
+    match status {
+        401 => "give a login with --user, in ~/.netrc or in the URL, or a token with --token FILE",
+        407 => "give the proxy's login in the proxy's URL",
+        408 | 425 | 429 | 500..=599 => "try again later",
         _ => "",
     }
 }

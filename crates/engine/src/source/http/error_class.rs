@@ -173,8 +173,13 @@ mod tests {
             url: SafeUrl::of(&"http://h/".parse().unwrap()),
             peer: ([127, 0, 0, 1], 80).into(),
         };
-        let status =
-            |status| HttpError::Status { at: at(), status, reason: String::new(), retry_after: None };
+        let status = |status| HttpError::Status {
+            at: at(),
+            status,
+            reason: String::new(),
+            explanation: None,
+            retry_after: None,
+        };
         for expired in [400, 401, 403, 404, 410] {
             assert!(status(expired).may_be_expired(), "{expired}");
         }

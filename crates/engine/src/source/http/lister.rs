@@ -13,8 +13,7 @@ use url::{Position, Url};
 use super::client::{Client, Opened};
 use super::clients::Clients;
 use super::error::HttpError;
-use super::safe_url::UrlAndPeer;
-use super::short_exchange::retrying;
+use super::short_exchange::{ShortAnswer, retrying};
 use super::{Read, SafeUrl};
 use crate::cancel::Cancel;
 use crate::failure::FailureKind;
@@ -61,14 +60,14 @@ impl HttpLister {
     }
 
     /// Sends a request without a body; tries again where the server is busy.
-    fn ask(&self, url: &Url, ask: Ask<'_>, cancel: &Cancel) -> Result<(ResponseHead, UrlAndPeer), HttpError> {
+    fn ask(&self, url: &Url, ask: Ask<'_>, cancel: &Cancel) -> Result<ShortAnswer, HttpError> {
         let log = |event: &_| tracing::debug!(?event, "asking for {}", SafeUrl::of(url));
         retrying(self.options.retries, cancel, &log, || {
-            let (head, at) = self.client.exchange(url, ask, cancel)?;
-            match head.status() {
-                408 | 425 | 429 | 500 | 502..=504 => HttpError::of_status(&at, &head).map(|()| (head, at)),
-                _ => Ok((head, at)),
+            let answer = self.client.exchange(url, ask, cancel)?;
+            if matches!(answer.head.status(), 408 | 425 | 429 | 500 | 502..=504) {
+                answer.check()?;
             }
+            Ok(answer)
         })
     }
 
@@ -120,30 +119,31 @@ impl RemoteDirectories for HttpLister {
     }
 
     fn look(&self, file: &Url, cancel: &Cancel) -> Result<FileFacts, SourceError> {
-        let (head, at) = self.ask(file, Ask::Head, cancel)?;
-        HttpError::of_status(&at, &head)?;
+        let answer = self.ask(file, Ask::Head, cancel)?;
+        answer.check()?;
+        let head = answer.head;
         Ok(FileFacts { size: head.content_length(), modified: head.last_modified() })
     }
 
     fn make(&self, directory: &Url, cancel: &Cancel) -> Result<bool, SourceError> {
         make_with_parents(directory, |directory| {
-            let (head, at) = self.ask(directory, Ask::MakeCollection, cancel)?;
-            match head.status() {
+            let answer = self.ask(directory, Ask::MakeCollection, cancel)?;
+            match answer.head.status() {
                 200..=299 => Ok(MadeDirectory::New),
                 // It exists (RFC 4918, section 9.3.1), or the server makes directories when a file is put into them.
                 405 | 501 => Ok(MadeDirectory::Exists),
-                409 => HttpError::of_status(&at, &head).map_or_else(
+                409 => answer.check().map_or_else(
                     |error| Ok(MadeDirectory::LacksParent(error.into())),
                     |()| Ok(MadeDirectory::New),
                 ),
-                _ => Ok(HttpError::of_status(&at, &head).map(|()| MadeDirectory::New)?),
+                _ => Ok(answer.check().map(|()| MadeDirectory::New)?),
             }
         })
     }
 
     fn keeps_times(&self, directory: &Url, cancel: &Cancel) -> bool {
         let answer = self.ask(directory, Ask::Options, cancel);
-        answer.is_ok_and(|(head, _)| head.text(UPLOAD_MTIME) == Some("accepted"))
+        answer.is_ok_and(|answer| answer.head.text(UPLOAD_MTIME) == Some("accepted"))
     }
 
     fn at_once(&self) -> usize {

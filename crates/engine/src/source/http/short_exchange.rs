@@ -9,6 +9,7 @@ use url::Url;
 use super::Retry;
 use super::client::Client;
 use super::error::HttpError;
+use super::explanation::read_explanation;
 use super::redirect::Redirects;
 use super::safe_url::UrlAndPeer;
 use crate::cancel::Cancel;
@@ -16,8 +17,27 @@ use crate::cancel::Cancel;
 /// The most of an answer's body that is read so that the connection can be used again.
 const WORTH_READING: Bytes = Bytes::kib(64);
 
+/// An answer of which only the head counts.
+pub(crate) struct ShortAnswer {
+    pub(crate) head: ResponseHead,
+    at: UrlAndPeer,
+    /// The server's own words about a refusal.
+    explanation: Option<String>,
+}
+
+impl ShortAnswer {
+    /// Fails where the answer is no success.
+    ///
+    /// # Errors
+    /// As of [`Connection::check_answer`](super::Connection::check_answer).
+    pub(crate) fn check(&self) -> Result<(), HttpError> {
+        HttpError::of_status(&self.at, &self.head)
+            .map_err(|error| error.in_words(|| self.explanation.clone()))
+    }
+}
+
 impl Client {
-    /// Sends a request and returns the head of its answer, whatever its status; follows redirects that keep the method, and answers
+    /// Sends a request and returns its answer, whatever its status; follows redirects that keep the method, and answers
     /// one 401 by a login from .netrc.
     ///
     /// # Errors
@@ -27,7 +47,7 @@ impl Client {
         url: &Url,
         ask: Ask<'_>,
         cancel: &Cancel,
-    ) -> Result<(ResponseHead, UrlAndPeer), HttpError> {
+    ) -> Result<ShortAnswer, HttpError> {
         let mut target = self.target(url)?;
         let mut redirects = self.redirects(&target);
         let mut connection = self.connect(&mut target, cancel)?;
@@ -48,12 +68,13 @@ impl Client {
                 false => self.answer_challenge(&target, &head)?,
             };
             let at = connection.at().clone();
+            let explanation = if next.is_none() { read_explanation(&head, &mut connection) } else { None };
             let is_idle = connection.discard_body(WORTH_READING);
             let Some(next) = next else {
                 if is_idle {
                     self.keep(connection);
                 }
-                return Ok((head, at));
+                return Ok(ShortAnswer { head, at, explanation });
             };
             let stays = next.url().origin() == target.url().origin();
             target = next;

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
 
+use longhaul_core::units::Bytes;
 use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{self, PemObject};
@@ -17,11 +18,15 @@ use super::error::{HttpError, check};
 use super::safe_url::UrlAndPeer;
 use super::server_trust::ServerTrust;
 use crate::connect::{Deadline, Received, TlsStream, Transport};
+use crate::input_file::read_again;
+
+/// No bundle of certificates is longer.
+const LONGEST_PEM: Bytes = Bytes::mib(16);
 
 /// Reads the root certificates in a PEM file.
 pub(crate) fn read_ca_file(path: &Path) -> Result<Vec<CertificateDer<'static>>, HttpError> {
     let fail = |why: String| HttpError::CaFile { path: path.to_owned(), why };
-    let bytes = std::fs::read(path).map_err(|error| fail(error.to_string()))?;
+    let bytes = read_again(path, LONGEST_PEM).map_err(|error| fail(error.to_string()))?;
     let found = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
     let found = found.map_err(|error| fail(error.to_string()))?;
     if found.is_empty() { Err(fail("it holds no certificate".to_owned())) } else { Ok(found) }
@@ -68,14 +73,15 @@ pub(super) fn read_client_certificate(
 ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), HttpError> {
     let why = |error: pem::Error, what| match error {
         pem::Error::NoItemsFound => format!("it holds no {what} in PEM"),
-        pem::Error::Io(error) => error.to_string(),
         other => other.to_string(),
     };
-    let chain = CertificateDer::pem_file_iter(&own.cert).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let read = |path| read_again(path, LONGEST_PEM).map_err(|error| own.error(path, &error));
+    let text = read(&own.cert)?;
+    let chain = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
     let chain =
         chain.and_then(|chain| if chain.is_empty() { Err(pem::Error::NoItemsFound) } else { Ok(chain) });
     let chain = chain.map_err(|error| own.error(&own.cert, &why(error, "certificate")))?;
-    let key = PrivateKeyDer::from_pem_file(&own.key);
+    let key = PrivateKeyDer::from_pem_slice(&read(&own.key)?);
     let key = key.map_err(|error| own.error(&own.key, &why(error, "unencrypted private key")))?;
     Ok((chain, key))
 }

@@ -48,13 +48,11 @@ impl Client {
         let deadline = Deadline::new(cancel, self.config.timeouts.connect);
         let tick = self.config.timeouts.tick;
         if !target.is_resolved() {
-            target.set_addresses(self.caches.hosts.resolve(
-                host,
-                port,
-                &self.config.addresses,
-                &deadline,
-                tick,
-            )?);
+            let found = self.caches.hosts.resolve(host, port, &self.config.addresses, &deadline, tick);
+            target.set_addresses(found.map_err(|error| match proxy {
+                Some(_) => error.of_proxy(),
+                None => error,
+            })?);
         }
         let mut refused = None;
         for behind in self.socks_targets(server, proxy, cancel)? {

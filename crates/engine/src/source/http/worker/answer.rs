@@ -46,7 +46,7 @@ impl Exchange<'_, '_, '_> {
             }
             head => head?,
         };
-        if let Err(error) = connection.check_status(&head) {
+        if let Err(error) = connection.check_answer(&head) {
             return Err(self.bad_status(error, connection));
         }
         self.take_answer(connection, &head, asked, with_if_range)

@@ -1,0 +1,142 @@
+//! Files that options name: pipes with and without a writer, marks of editors, files that hold nothing.
+
+use std::fs;
+use std::time::Duration;
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::process::Signal;
+use sha2::{Digest, Sha256};
+
+use crate::support::{File, Get, Server, content, get, same};
+
+fn with_pipe(run: Get) -> Get {
+    mknodat(CWD, run.path("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    run
+}
+
+fn sums(bytes: &[u8], name: &str) -> String {
+    let hex: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{hex}  {name}\n")
+}
+
+const OPTIONS: [&[&str]; 8] = [
+    &["-i", "pipe"],
+    &["--netrc-file", "pipe"],
+    &["--load-cookies", "pipe"],
+    &["-b", "pipe"],
+    &["--checksum-file", "pipe"],
+    &["--token", "pipe"],
+    &["--user", "ann", "--password-file", "pipe"],
+    &["pipe.meta4"],
+];
+
+#[test]
+fn pipe_without_a_writer_ends_with_the_commands_time() {
+    let server = Server::of(File::new(content(1000, 110)));
+    let run = with_pipe(get());
+    std::os::unix::fs::symlink("pipe", run.path("pipe.meta4")).unwrap();
+    let mut run = run;
+    for option in OPTIONS {
+        run = run.again(["--max-time", "300ms", "-o", "f/", &server.url("/f")]).args(option);
+        let ended = run.run().fails(75, &["pipe"]);
+        assert!(ended.time < Duration::from_secs(4), "{ended:?}");
+    }
+    // By itself, too.
+    run = run.again(["-i", "pipe"]);
+    run.run().fails(74, &["pipe", "no program writes to"]);
+    // What is read again for each server is no pipe.
+    for option in [&["--cacert", "pipe"], &["--cert", "pipe"]] {
+        run = run.again([&server.url("/f")]).args(option);
+        let ended = run.run().fails(66, &["pipe"]);
+        assert!(ended.time < Duration::from_secs(4), "{ended:?}");
+    }
+    assert!(server.asks().is_empty());
+}
+
+#[test]
+fn pipe_without_a_writer_ends_on_a_signal() {
+    let server = Server::of(File::new(content(1000, 111)));
+    for option in &OPTIONS[..7] {
+        let run = with_pipe(get()).args([&server.url("/f")]).args(*option);
+        let running = run.start();
+        std::thread::sleep(Duration::from_millis(300));
+        running.signal(Signal::TERM);
+        let ended = running.end();
+        assert!(!ended.status.success() && ended.time < Duration::from_secs(4), "{option:?}: {ended:?}");
+    }
+    assert!(server.asks().is_empty());
+}
+
+#[test]
+fn pipes_of_a_shell_are_read() {
+    let file = File::new(content(1000, 112));
+    let server = Server::of(file.clone());
+    let host = server.address.ip();
+    let run = |script: &str| {
+        let run = get().through(&["bash", "-c", &format!("exec \"$0\" \"$@\" {script}")]);
+        (run, server.asks().len())
+    };
+    let (list, _) = run(&format!("-i <(sleep 0.5; echo {})", server.url("/listed")));
+    list.run().ok();
+    same(list.path("listed"), &file.bytes);
+    let sums = sums(&file.bytes, "f");
+    for (script, field, value) in [
+        (
+            format!("-n --netrc-file <(echo machine {host} login ann password x)"),
+            "authorization",
+            "Basic YW5uOng=",
+        ),
+        ("--token <(echo s3cret)".to_owned(), "authorization", "Bearer s3cret"),
+        ("-u ann --password-file <(echo x)".to_owned(), "authorization", "Basic YW5uOng="),
+        (format!("-b <(printf '{host}\\tFALSE\\t/\\tFALSE\\t0\\ta\\tb\\n')"), "cookie", "a=b"),
+        (format!("--checksum-file <(echo '{}')", sums.trim()), "host", &server.address.to_string()),
+    ] {
+        let (get, before) = run(&script);
+        let ended = get.args([&server.url("/f")]).run().ok();
+        assert_eq!(server.asks()[before].field(field), Some(value), "{script}: {ended:?}");
+    }
+}
+
+#[test]
+fn byte_order_mark_is_no_part_of_a_file() {
+    let file = File::new(content(1000, 113));
+    let server = Server::of(file.clone());
+    let host = server.address.ip();
+    let mut run = get();
+    for (option, text, field, value) in [
+        ("-i", server.url("/listed"), "host", server.address.to_string()),
+        (
+            "--netrc-file",
+            format!("machine {host} login ann password x"),
+            "authorization",
+            "Basic YW5uOng=".into(),
+        ),
+        ("-b", format!("{host}\tFALSE\t/\tFALSE\t0\ta\tb"), "cookie", "a=b".into()),
+        ("--token", "s3cret".to_owned(), "authorization", "Bearer s3cret".into()),
+        ("--checksum-file", sums(&file.bytes, "f"), "host", server.address.to_string()),
+    ] {
+        fs::write(run.path("named"), format!("\u{feff}{text}\r\n")).unwrap();
+        run = run.again(["-n", option, "named"]);
+        if option != "-i" {
+            run = run.args(["-o", "f", &server.url("/f")]);
+        }
+        let before = server.asks().len();
+        run.run().ok();
+        assert_eq!(server.asks()[before].field(field), Some(value.as_str()), "{option}");
+    }
+    same(run.path("listed"), &file.bytes);
+}
+
+#[test]
+fn list_without_a_url_is_an_error_where_nothing_else_is_named() {
+    let server = Server::of(File::new(content(1000, 114)));
+    for text in ["", "# later\n\n", "\u{feff}"] {
+        let run = get().args(["-i", "list"]);
+        fs::write(run.path("list"), text).unwrap();
+        run.run().fails(64, &["list", "holds no URL"]);
+        let run = run.again(["-i", "list", &server.url("/f")]);
+        let ended = run.run().ok();
+        assert!(ended.stderr.contains("holds no URL"), "{ended:?}");
+    }
+    get().args(["-i", "-"]).run().fails(64, &["stdin holds no URL"]);
+}

@@ -1,0 +1,72 @@
+//! The served directory while its path changes hands, and a file of tokens that names directories.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::uploads::{Place, ask};
+use crate::{Serve, get, serve};
+
+const SECOND: Duration = Duration::from_millis(1_500);
+
+#[test]
+fn replaced_directory_is_logged_once_and_the_first_is_served_on() {
+    let above = tempfile::tempdir().unwrap();
+    let (path, away) = (above.path().join("site"), above.path().join("away"));
+    fs::create_dir(&path).unwrap();
+    fs::write(path.join("f"), "first").unwrap();
+    let server = Serve::start(serve(&path, &[]));
+    fs::rename(&path, &away).unwrap();
+    fs::create_dir(&path).unwrap();
+    fs::write(path.join("f"), "second").unwrap();
+    std::thread::sleep(SECOND * 2);
+    assert!(get(server.address, "/f").ends_with("first"));
+    fs::remove_dir_all(&path).unwrap();
+    std::thread::sleep(SECOND);
+    fs::rename(&away, &path).unwrap();
+    std::thread::sleep(SECOND);
+    server.signal(Signal::TERM);
+    let (_, log) = server.end();
+    for said in ["another directory has this path", "was moved or removed", "has its path again"] {
+        assert_eq!(log.matches(said).count(), 1, "{said}: {log}");
+    }
+}
+
+#[test]
+fn token_of_an_unknown_directory_is_refused_by_its_line() {
+    let place = Place::new();
+    let tokens = place.token().with_file_name("tokens");
+    let write = |token: &str, directory: &str| {
+        use std::os::unix::fs::PermissionsExt;
+        let text = format!(
+            "# uploads\n[[token]]\nname = \"a\"\ntoken = \"{token}\"\ndirectory = \"{directory}\"\nrights = [\"write\"]\n"
+        );
+        fs::write(&tokens, text).unwrap();
+        fs::set_permissions(&tokens, fs::Permissions::from_mode(0o600)).unwrap();
+    };
+    let options = ["--writable", "--tokens", tokens.to_str().unwrap()];
+    write("s3cret", "/none");
+    let refused = serve(place.dir.path(), &options).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        refused.status.code() == Some(78) && said.contains("line 5: the directory /none of token 'a'"),
+        "{said}"
+    );
+    write("s3cret", "/");
+    let server = Serve::start(serve(place.dir.path(), &options));
+    write("other", "/none");
+    std::thread::sleep(SECOND * 2);
+    let put = |name: &str| ask(server.address, &format!("PUT /{name}"), "Content-Length: 1\r\n", b"x").0;
+    assert_eq!(put("f"), 201, "the old token is in force");
+    // Once the directory is there, the new one is.
+    fs::create_dir(place.dir.path().join("none")).unwrap();
+    let until = Instant::now() + Duration::from_secs(10);
+    while put("g") != 401 {
+        assert!(Instant::now() < until, "the new token is not in force");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    server.signal(Signal::TERM);
+    let (_, log) = server.end();
+    assert_eq!(log.matches("the old ones stay in force").count(), 1, "{log}");
+}

@@ -1,0 +1,199 @@
+//! Files that the user names to be read: lists of URLs, logins, cookies, checksums, certificates.
+//!
+//! Any of them may be a pipe without a writer or a device without an end: no reading outlasts the command, or takes more than its limit.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use longhaul_core::units::Bytes;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use crate::cancel::Cancel;
+
+/// How often a wait for a pipe's writer looks whether the command is stopped.
+const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+/// How long a pipe may have no writer before the first one: a shell starts it within milliseconds.
+const WRITER_TIMEOUT: Duration = Duration::from_secs(5);
+/// The mark of UTF-8 that some editors put before a text.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Reads a file to its end, a pipe until its writers close it, as that of `<(command)` in a shell; a byte order mark is left out.
+///
+/// # Errors
+/// What the kernel says; `InvalidInput` for more than `longest`, `TimedOut` for a pipe that has no writer, `Interrupted` where the command
+/// is stopped meanwhile.
+pub fn read(path: &Path, longest: Bytes, cancel: &Cancel) -> io::Result<Vec<u8>> {
+    let file = open(path)?;
+    collect(file.as_fd(), longest, cancel, true)
+}
+
+/// Reads stdin to its end, as [`read`] does.
+///
+/// # Errors
+/// As of [`read`].
+pub fn read_stdin(longest: Bytes, cancel: &Cancel) -> io::Result<Vec<u8>> {
+    collect(io::stdin().as_fd(), longest, cancel, false)
+}
+
+/// Reads a file that is read more than once, and so is no pipe; never waits.
+///
+/// # Errors
+/// As of [`read`]; `InvalidInput` for a pipe too.
+pub fn read_again(path: &Path, longest: Bytes) -> io::Result<Vec<u8>> {
+    let file = open(path)?;
+    if file.metadata()?.file_type().is_fifo() {
+        return Err(invalid("it is a pipe, and would have to be read more than once".to_owned()));
+    }
+    let mut text = Vec::new();
+    file.take(longest.get() + 1).read_to_end(&mut text)?;
+    checked(text, longest)
+}
+
+/// Returns whether a path is that of a pipe, which can be read only once.
+pub fn is_pipe(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo())
+}
+
+/// Opens a file without a wait for the other end of a pipe.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+    File::options().read(true).custom_flags(flags).open(path)
+}
+
+/// Reads to the end; a non-blocking file is also read where it is not ready, which tells whether a pipe has a writer.
+fn collect(
+    file: BorrowedFd<'_>,
+    longest: Bytes,
+    cancel: &Cancel,
+    is_nonblocking: bool,
+) -> io::Result<Vec<u8>> {
+    let (mut text, mut chunk) = (Vec::new(), vec![0; 64 << 10]);
+    let mut without_writer: Option<Instant> = None;
+    loop {
+        if cancel.is_cancelled() {
+            let why = "the command ended before all of it was read";
+            return Err(io::Error::new(io::ErrorKind::Interrupted, why));
+        }
+        let is_ready = is_ready(file)?;
+        if !is_ready && !is_nonblocking {
+            continue;
+        }
+        match rustix::io::read(file, &mut chunk) {
+            Ok(0) if is_ready => return checked(text, longest),
+            Ok(0) if without_writer.get_or_insert_with(Instant::now).elapsed() < WRITER_TIMEOUT => {}
+            Ok(0) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "it is a pipe that no program writes to",
+                ));
+            }
+            Ok(length) => text.extend_from_slice(&chunk[..length]),
+            Err(Errno::AGAIN) => without_writer = None,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if text.len() as u64 > longest.get() {
+            return checked(text, longest);
+        }
+    }
+}
+
+/// Waits for a tick at most; a file that is no pipe, socket or terminal is always ready.
+fn is_ready(file: BorrowedFd<'_>) -> io::Result<bool> {
+    match poll(&mut [PollFd::new(&file, PollFlags::IN)], Some(&TICK)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn checked(mut text: Vec<u8>, longest: Bytes) -> io::Result<Vec<u8>> {
+    if text.len() as u64 > longest.get() {
+        return Err(invalid(format!("it is longer than {longest}")));
+    }
+    if text.starts_with(BYTE_ORDER_MARK) {
+        text.drain(..BYTE_ORDER_MARK.len());
+    }
+    Ok(text)
+}
+
+fn invalid(why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Write};
+    use std::path::PathBuf;
+    use std::thread;
+
+    use super::*;
+
+    const LONGEST: Bytes = Bytes::kib(64);
+
+    fn pipe() -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pipe");
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        (dir, path)
+    }
+
+    #[test]
+    fn slow_writer_is_read_to_its_end() {
+        let (_dir, path) = pipe();
+        let to = path.clone();
+        let writer = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(200));
+            let mut pipe = File::options().write(true).open(to).unwrap();
+            for part in ["\u{feff}one\n", "two\n"] {
+                pipe.write_all(part.as_bytes()).unwrap();
+                thread::sleep(Duration::from_millis(200));
+            }
+        });
+        assert_eq!(read(&path, LONGEST, &Cancel::new()).unwrap(), b"one\ntwo\n");
+        writer.join().unwrap();
+    }
+
+    #[test]
+    fn pipe_without_a_writer_ends_with_the_command_or_by_itself() {
+        let (_dir, path) = pipe();
+        let begun = Instant::now();
+        let soon = Cancel::new().child_until(begun + Duration::from_millis(200));
+        assert_eq!(read(&path, LONGEST, &soon).unwrap_err().kind(), ErrorKind::Interrupted);
+        assert!(begun.elapsed() < Duration::from_secs(3));
+        assert_eq!(read(&path, LONGEST, &Cancel::new()).unwrap_err().kind(), ErrorKind::TimedOut);
+        assert_eq!(read_again(&path, LONGEST).unwrap_err().kind(), ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn silent_writer_ends_with_the_command() {
+        let (_dir, path) = pipe();
+        let _writer = File::options().read(true).write(true).open(&path).unwrap();
+        let soon = Cancel::new().child_until(Instant::now() + Duration::from_millis(200));
+        assert_eq!(read(&path, LONGEST, &soon).unwrap_err().kind(), ErrorKind::Interrupted);
+    }
+
+    #[test]
+    fn devices_and_long_files_are_bounded() {
+        let null = Path::new("/dev/null");
+        assert_eq!(
+            (read(null, LONGEST, &Cancel::new()).unwrap(), read_again(null, LONGEST).unwrap()),
+            (vec![], vec![])
+        );
+        let zero = Path::new("/dev/zero");
+        for found in [read(zero, LONGEST, &Cancel::new()), read_again(zero, LONGEST)] {
+            let error = found.unwrap_err();
+            assert!(
+                error.kind() == ErrorKind::InvalidInput && error.to_string().contains("64 KiB"),
+                "{error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The .netrc file.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use longhaul_core::proto::netrc::netrc_login;
+use longhaul_core::units::Bytes;
+
+use super::credentials::Credentials;
+use super::error::HttpError;
+use crate::cancel::Cancel;
+use crate::input_file;
+
+/// No file of logins is longer.
+const LONGEST: Bytes = Bytes::mib(16);
+
+/// A file of logins, read each time a login is looked up; a pipe is read once. `Debug` hides what it holds.
+#[derive(Clone, PartialEq, Eq)]
+pub struct NetrcFile {
+    path: PathBuf,
+    /// What a pipe held.
+    content: Option<Arc<[u8]>>,
+}
+
+impl fmt::Debug for NetrcFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("NetrcFile").field(&self.path).finish()
+    }
+}
+
+impl NetrcFile {
+    /// Names the file; it may be missing.
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), content: None }
+    }
+
+    /// Returns the usual file: $NETRC, else ~/.netrc.
+    pub(super) fn usual(variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
+        let home = || variable("HOME").map(|home| Path::new(&home).join(".netrc"));
+        variable("NETRC").map(PathBuf::from).or_else(home).map(Self::at)
+    }
+
+    /// Returns the path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads a pipe, which can be read only once.
+    ///
+    /// # Errors
+    /// As of [`input_file::read`].
+    pub fn with_pipe_read(self, cancel: &Cancel) -> io::Result<Self> {
+        if !input_file::is_pipe(&self.path) {
+            return Ok(self);
+        }
+        let content = input_file::read(&self.path, LONGEST, cancel)?;
+        Ok(Self { content: Some(content.into()), ..self })
+    }
+
+    /// Returns the login for `host`, the file's `default` too where `takes_default`; a missing file holds none.
+    ///
+    /// Bytes outside of UTF-8 are replaced, so that a comment in another encoding hides no login.
+    pub(crate) fn login(&self, host: &str, takes_default: bool) -> Result<Option<Credentials>, HttpError> {
+        let fail = |why: String| HttpError::Netrc { path: self.path.clone(), why };
+        let read = match &self.content {
+            Some(content) => Ok(content.to_vec()),
+            None => input_file::read_again(&self.path, LONGEST),
+        };
+        let text = match read {
+            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(fail(error.to_string())),
+        };
+        let login = netrc_login(&text, host, takes_default).map_err(|error| fail(error.to_string()))?;
+        Ok(login.map(Credentials::Basic))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comment_in_latin_1_hides_no_login() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("netrc");
+        let netrc = NetrcFile::at(&path);
+        assert_eq!(netrc.login("h", true).unwrap(), None);
+        std::fs::write(&path, b"# f\xfcr h\nmachine h login ann password x\n").unwrap();
+        assert_eq!(netrc.login("h", true).unwrap(), Some(Credentials::from_login("ann:x")));
+    }
+}

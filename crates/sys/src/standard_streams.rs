@@ -1,0 +1,23 @@
+//! Which standard streams the process was started without.
+//!
+//! Before `main`, Rust's runtime opens /dev/null in place of a closed standard stream: what is written there is lost without an error.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static STDOUT_WAS_CLOSED: AtomicBool = AtomicBool::new(false);
+
+// SAFETY: the C library calls the functions of this section before `main`; this one needs nothing that is initialised later.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOOK: extern "C" fn() = look;
+
+extern "C" fn look() {
+    // SAFETY: no pointers.
+    let flags = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) };
+    STDOUT_WAS_CLOSED.store(flags == -1, Ordering::Relaxed);
+}
+
+/// Returns whether the process was started with a closed stdout, as by `>&-` of a shell.
+pub fn stdout_was_closed() -> bool {
+    STDOUT_WAS_CLOSED.load(Ordering::Relaxed)
+}
