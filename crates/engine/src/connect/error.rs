@@ -83,6 +83,14 @@ impl fmt::Display for Attempts {
 }
 
 impl ConnectError {
+    /// Names the variable or option that has the host as a proxy, where the host was not found.
+    pub(crate) fn of_proxy(mut self, variable: &str) -> Self {
+        if let Self::Resolve { host, .. } | Self::ResolveTimeout { host, .. } = &mut self {
+            *host = format!("{host}, the proxy of {variable}");
+        }
+        self
+    }
+
     /// Classifies the error.
     pub fn class(&self) -> FailureKind {
         match self {
