@@ -76,7 +76,7 @@ pub(crate) struct ProbeArgs {
 pub(crate) fn run(args: &ProbeArgs) -> ExitCode {
     let setup = || {
         if let Some(file) = &args.plot {
-            draw::check_name(file)?;
+            draw::check_place(file).context("--plot")?;
         }
         Ok::<_, anyhow::Error>(ProbeOptions {
             full: args.full,
@@ -115,7 +115,7 @@ pub(crate) fn run(args: &ProbeArgs) -> ExitCode {
     if let Some(file) = &args.plot
         && let Err(error) = draw::write(&plot::sheet(&outcome.report), file)
     {
-        say::error(&error);
+        say::error(format_args!("--plot: {error}"));
         return exit::of_drawing(&error).into();
     }
     match outcome.failure {
