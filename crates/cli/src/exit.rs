@@ -135,9 +135,6 @@ pub(crate) fn of_setup(error: &anyhow::Error) -> Code {
     if error.chain().any(|cause| cause.is::<OutputError>()) {
         return CANNOT_CREATE;
     }
-    if let Some(error) = error.chain().find_map(|cause| cause.downcast_ref::<DrawError>()) {
-        return of_drawing(error);
-    }
     if error.chain().any(|cause| cause.is::<std::io::Error>()) { of_chain(error) } else { USAGE }
 }
 

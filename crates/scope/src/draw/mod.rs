@@ -15,7 +15,7 @@ mod tests;
 mod text;
 mod thin;
 
-use std::fs::Permissions;
+use std::fs::{self, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -156,6 +156,7 @@ fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
 fn file_beside(path: &Path) -> io::Result<NamedTempFile> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let beside = directory.unwrap_or(Path::new("."));
+    fs::metadata(beside)?;
     // Readable as any new file is; what tempfile makes is by itself for its owner only.
     let readable = Permissions::from_mode(0o666);
     let made = tempfile::Builder::new().prefix(".longhaul-").permissions(readable).tempfile_in(beside);
