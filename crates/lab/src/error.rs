@@ -133,13 +133,15 @@ pub enum LabError {
         /// The kernel's answer.
         cause: io::Error,
     },
-    /// A file or directory could not be created.
-    #[error("cannot create {path}: {cause}. Choose another place with --out")]
+    /// A file or directory of results could not be created.
+    #[error("cannot create {path}: {cause}. Choose another place with {option}")]
     Create {
         /// The file or directory.
         path: PathBuf,
         /// The kernel's answer.
         cause: io::Error,
+        /// The option that names another.
+        option: &'static str,
     },
     /// A file could not be written.
     #[error("cannot write {path}: {cause}")]

@@ -58,6 +58,41 @@ fn json_has_a_table_of_flows_that_adds_up() {
 }
 
 #[test]
+fn place_that_cannot_be_written_is_told_before_the_command_runs() {
+    if skipped() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    let below = file.join("x");
+    for option in ["--evidence", "--pcap", "--pcap-server"] {
+        let output = exec(&[option, below.to_str().unwrap()], "echo it ran").output().unwrap();
+        let error = text(&output.stderr);
+        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(73), ""), "{error}");
+        assert!(error.contains(below.to_str().unwrap()), "{error}");
+        assert!(error.ends_with(&format!("another place with {option}")), "{error}");
+    }
+    // A directory that is there, with a file that cannot be replaced.
+    let evidence = dir.path().join("evidence");
+    fs::create_dir_all(evidence.join("queue.svg")).unwrap();
+    let output = exec(&["--evidence", evidence.to_str().unwrap()], "echo it ran").output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(73), ""));
+    assert!(text(&output.stderr).contains("queue.svg"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn check_of_no_path_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    for rate in ["0", "1Mbit", "20Mbit"] {
+        let output = longhaul(dir.path()).args(["lab", "check", "--max-rate", rate]).output().unwrap();
+        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(64), ""));
+        let error = text(&output.stderr);
+        assert!(error.contains("the slowest that is checked has 100 Mbit/s"), "{error}");
+    }
+}
+
+#[test]
 fn both_hosts_packets_are_captured() {
     if skipped() {
         return;

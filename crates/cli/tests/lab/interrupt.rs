@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::scenario::Scenario;
-use crate::support::{exec, processes_with, send, skipped, text, wait_until};
+use crate::support::{SLOW, exec, processes_with, send, skipped, text, wait_until};
 
 fn error(output: &Output) -> String {
     text(&output.stderr)
@@ -90,6 +90,27 @@ fn an_interrupt_ends_the_wait_for_the_far_command() {
         assert!(processes_with("sleep\098769").is_empty());
     }
     assert!(scenario.results().is_empty());
+}
+
+/// A command that ignores signals ends by the second, with all that it started.
+#[test]
+fn second_signal_kills_a_deaf_command() {
+    if skipped() {
+        return;
+    }
+    for (index, signals) in [[Signal::INT, Signal::INT], [Signal::TERM, Signal::HUP]].iter().enumerate() {
+        let mark = 98_780 + index;
+        let child = exec(&SLOW, &format!("trap '' INT TERM HUP; sleep {mark}; true")).spawn().unwrap();
+        wait_until("it runs", || !processes_with(&format!("sleep\0{mark}")).is_empty());
+        for signal in signals {
+            assert!(!processes_with(&format!("sleep\0{mark}")).is_empty());
+            send(&child, *signal);
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(137), "{}", error(&output));
+        wait_until("nothing is left", || processes_with(&format!("sleep\0{mark}")).is_empty());
+    }
 }
 
 /// What serves may have a record to end.

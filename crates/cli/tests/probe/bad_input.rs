@@ -94,6 +94,33 @@ fn garbage_of_a_measurement_endpoint_is_told() {
 }
 
 #[test]
+fn file_that_never_comes_is_told() {
+    let head = b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n";
+    let address = scripted(move |_, stream| drop(stream.write_all(head)));
+    let (output, _) = run(&[&address.to_string(), "--json"]);
+    assert_eq!(output.status.code(), Some(75), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("no throughput was measured: "), "{}", text(&output.stderr));
+    let report = json(&output);
+    assert!(misses(&report, "sent nothing of its file within"), "{report}");
+}
+
+#[test]
+fn place_that_cannot_be_written_is_told_before_the_measurement() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    for plot in [file.path().join("p.svg"), "/nonexistent/p.svg".into()] {
+        // Nothing listens there: what is told first is what was checked first.
+        let (output, _) = run(&["127.0.0.1:1", "--plot", plot.to_str().unwrap()]);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(73), "{error}");
+        assert!(error.contains("--plot: ") && error.contains(plot.to_str().unwrap()), "{error}");
+        assert!(
+            !error.contains(".longhaul-") && error.trim_end().ends_with("choose another place"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn blocked_udp_is_told_and_tcp_is_measured() {
     // Nothing is answered at this port, as behind a firewall.
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();

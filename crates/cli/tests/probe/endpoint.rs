@@ -76,6 +76,34 @@ fn clients_share_the_ceiling_and_are_told_their_part() {
 }
 
 #[test]
+fn ports_are_free_after_each_probe() {
+    let _alone = alone();
+    let dir = site();
+    let server = Serve::start(dir.path(), &["--measure=50Mbit"]);
+    for _ in 0..3 {
+        let report = json(&run(&[&server.url("/f"), "--json"]).0);
+        assert!(report["rtt"].to_string().contains("udp-echo"), "{report}");
+    }
+}
+
+#[test]
+fn server_that_ends_in_the_middle_gets_no_verdict() {
+    let _alone = alone();
+    let (dir, home) = (site(), tempfile::tempdir().unwrap());
+    // One second after its start the probe counts losses.
+    let server = Serve::start(dir.path(), &["--measure=20Mbit"]);
+    let child = probe(home.path(), &[&server.url("/f"), "--json"]).spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    drop(server);
+    let output = child.wait_with_output().unwrap();
+    assert!(!output.status.success());
+    let report = json(&output);
+    assert!(report["path"]["loss"].is_null() && report["verdict"]["rate_bps"].is_null(), "{report}");
+    assert_eq!(report["verdict"]["advice"], serde_json::json!([]), "{report}");
+    assert!(!report["missing"].as_array().unwrap().is_empty(), "{report}");
+}
+
+#[test]
 fn upload_alone_is_measured_by_one_connection_and_several() {
     let _alone = alone();
     let dir = site();

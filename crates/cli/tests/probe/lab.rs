@@ -103,6 +103,34 @@ fn icmp_that_is_not_permitted_is_told_and_handshakes_count() {
     assert!((0.04..0.06).contains(&report["rtt"][0]["min"].as_f64().unwrap()), "{report}");
 }
 
+/// What a probe measures of its share of the endpoint's ceiling is not the path's rate, however many probes run behind one address.
+#[test]
+fn probes_at_once_find_the_ceiling_and_not_the_path() {
+    let _alone = alone();
+    let options = ["--rate", "200Mbit", "--rtt", "30ms", "--queue", "750kB", "--loss", "0"];
+    let command = "for i in 1 2 3; do $LONGHAUL probe http://$LAB_FAR:8080/f --json > $HOME/$i.json & done; wait; \
+        test ! -e $HOME/.local/state/longhaul/paths.json || cat $HOME/.local/state/longhaul/paths.json >&2; \
+        echo \"[$(cat $HOME/1.json),$(cat $HOME/2.json),$(cat $HOME/3.json),$(ls $HOME/.local/state/longhaul 2> /dev/null | wc -l)]\"";
+    let Some(all) = run(&options, "--measure=50Mbit", 4 << 20, command) else { return };
+    for report in &all.as_array().unwrap()[..3] {
+        assert_eq!(report["server"]["limit"]["kind"], "ceiling", "{report}");
+        assert_eq!(report["path"]["rate"]["is_lower_bound"], true, "{report}");
+        let allowed = report["server"]["allowed_bps"].as_u64().unwrap();
+        assert!((16_000_000..=25_000_000).contains(&allowed), "{report}");
+        let rate = report["path"]["rate"]["rate_bps"].as_u64().unwrap();
+        assert!((12_000_000..70_000_000).contains(&rate), "{report}");
+    }
+    assert_eq!(all[3], 0, "paths of a ceiling are remembered");
+}
+
+/// The lab's `server` has an IPv6 address before its IPv4 address, at which alone the server listens.
+#[test]
+fn address_that_refuses_is_passed_over() {
+    let command = "exec $LONGHAUL probe http://server:8080/f --json";
+    let Some(report) = run(&["--rate", "100Mbit", "--rtt", "10ms"], "", 5, command) else { return };
+    assert_eq!(report["peer"], "198.18.0.2:8080", "{report}");
+}
+
 /// A server without the measurement endpoint: TCP alone shows the rate, with a tenth of the path's traffic in ten seconds.
 #[test]
 fn path_to_another_server_is_found_with_as_little_traffic() {

@@ -43,6 +43,7 @@ impl Small {
         let mut server = command.spawn().unwrap();
         let mut log = BufReader::new(server.stderr.take().unwrap()).lines().map_while(Result::ok);
         let Some(line) = log.find(|line| line.starts_with("serving ")) else {
+            server.wait().unwrap();
             skip(&format!("this machine cannot: {mount}"));
             return None;
         };

@@ -6,8 +6,10 @@
 //!  PUT /.longhaul/measure/stream                   N bytes over TCP -> 204
 //!  GET /.longhaul/measure/udp                      -> UdpOffer: a port and a nonce
 //!  UDP: UdpRequest::Echo, UdpRequest::Train        -> UdpPacket, one or a train of them
+//!  UDP: UdpRequest::Close                          the port is closed
 //! ```
 //!
+//! The header [`PROBE_HEADER`] tells probes of one client apart.
 //! Integers of datagrams are big-endian.
 
 use std::time::Duration;
@@ -25,6 +27,8 @@ pub const MEASURE_PATH: &str = "/.longhaul/measure";
 pub const STREAM_PATH: &str = "/.longhaul/measure/stream";
 /// Where it opens a UDP port.
 pub const UDP_PATH: &str = "/.longhaul/measure/udp";
+/// The request header with the number of a probe, in hexadecimal digits: probes behind one address share a ceiling as clients do.
+pub const PROBE_HEADER: &str = "Longhaul-Probe";
 /// The version of all messages.
 pub const VERSION: u32 = 1;
 
@@ -35,7 +39,8 @@ pub struct MeasureOffer {
     pub version: u32,
     /// The highest rate at which it sends.
     pub ceiling_bps: Rate,
-    /// What this client may have now, all of its flows together, where a ceiling is configured: clients share it.
+    /// What this probe may have, all of its flows together, where a ceiling is configured: the least since its first flow, as other probes
+    /// share the ceiling.
     #[serde(default)]
     pub allowed_bps: Option<Rate>,
     /// Whether it receives streams too.
@@ -88,6 +93,7 @@ impl Nonce {
 const MAGIC: [u8; 4] = *b"LHM1";
 const ECHO: u8 = 1;
 const TRAIN: u8 = 2;
+const CLOSE: u8 = 3;
 /// Magic, kind, nonce, number.
 const ECHO_REQUEST: usize = 4 + 1 + 16 + 4;
 /// Besides: count, message, rate.
@@ -115,6 +121,8 @@ pub enum UdpRequest {
         /// The train.
         plan: TrainPlan,
     },
+    /// Asks to close the port, for another client.
+    Close,
 }
 
 /// Why a datagram is no request.
@@ -135,7 +143,11 @@ impl UdpRequest {
     /// Writes the request; an echo's is padded to `length`, which its answer will have.
     pub fn encode(&self, nonce: Nonce, length: Bytes) -> Vec<u8> {
         let mut out = Vec::from(MAGIC);
-        out.push(if matches!(self, Self::Echo { .. }) { ECHO } else { TRAIN });
+        out.push(match self {
+            Self::Echo { .. } => ECHO,
+            Self::Train { .. } => TRAIN,
+            Self::Close => CLOSE,
+        });
         out.extend_from_slice(&nonce.0);
         match self {
             Self::Echo { number } => {
@@ -149,6 +161,7 @@ impl UdpRequest {
                 out.extend_from_slice(&message.to_be_bytes());
                 out.extend_from_slice(&plan.rate.map_or(0, Rate::as_bits_per_sec).to_be_bytes());
             }
+            Self::Close => {}
         }
         out
     }
@@ -164,6 +177,9 @@ impl UdpRequest {
         // The time of this comparison tells nothing that 128 random bits and a short session do not hide.
         if *shown != nonce.0 {
             return Err(BadDatagram::Nonce);
+        }
+        if kind == CLOSE && rest.is_empty() {
+            return Ok(Self::Close);
         }
         let (number, rest) = take_u32(rest).ok_or(BadDatagram::Unknown)?;
         match kind {
@@ -247,6 +263,7 @@ mod tests {
             UdpRequest::Echo { number: 3 },
             UdpRequest::Train { number: 4, plan: plan() },
             UdpRequest::Train { number: 5, plan: TrainPlan { rate: None, ..plan() } },
+            UdpRequest::Close,
         ] {
             let bytes = request.encode(NONCE, Bytes::new(100));
             assert_eq!(UdpRequest::parse(&bytes, NONCE), Ok(request));

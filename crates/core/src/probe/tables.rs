@@ -174,7 +174,7 @@ fn write_verdict(report: &ProbeReport, out: &mut String) {
     let window = verdict.window.map_or(String::new(), |window| format!(", {window} of receive window"));
     let settings = match verdict.rate_bps {
         Some(_) => format!("{streams}{window}"),
-        None => "what it measures by itself: there was no throughput to conclude from".to_owned(),
+        None => "what it measures by itself: no throughput was measured to the end".to_owned(),
     };
     let _ = writeln!(out, "\n  get will use   {settings}");
     let is_least = matches!(report.server.limit, Some(ServerLimit::Ceiling { .. }));

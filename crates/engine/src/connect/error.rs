@@ -89,6 +89,14 @@ fn reason(error: &io::Error) -> String {
 }
 
 impl ConnectError {
+    /// Names the variable or option that has the host as a proxy, where the host was not found.
+    pub(crate) fn of_proxy(mut self, variable: &str) -> Self {
+        if let Self::Resolve { host, .. } | Self::ResolveTimeout { host, .. } = &mut self {
+            *host = format!("{host}, the proxy of {variable}");
+        }
+        self
+    }
+
     /// Classifies the error.
     pub fn class(&self) -> FailureKind {
         match self {
@@ -98,14 +106,6 @@ impl ConnectError {
             Self::Thread { .. } => FailureKind::Internal,
             Self::Cancelled => FailureKind::Interrupted,
         }
-    }
-
-    /// Says of a host that is not found that it is the proxy.
-    pub(crate) fn of_proxy(mut self) -> Self {
-        if let Self::Resolve { host, .. } | Self::ResolveTimeout { host, .. } = &mut self {
-            host.push_str(", the proxy");
-        }
-        self
     }
 
     /// Returns whether a retry can help.

@@ -144,6 +144,8 @@ pub(super) fn measure(
         });
     }
     let one = first.unwrap_or_else(|| run_one(findings, udp.as_mut()));
+    // Others can have the port while this probe uses TCP.
+    drop(udp);
     progress("TCP, several connections");
     let together = receive(client, &streams.plan(findings, SEVERAL, SEVERAL_SHARE));
     take(findings, &together, SEVERAL);
@@ -184,6 +186,7 @@ fn by_udp<T: Default>(
     let measured = measure(findings, session);
     findings.budget.spend(std::mem::take(&mut session.received));
     measured.unwrap_or_else(|error| {
+        findings.withdraw_losses();
         findings.miss(format!("UDP: {error}; it would have shown the path's rate, queue and loss"));
         T::default()
     })

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use longhaul_core::probe::iperf3::Iperf3Error;
 use thiserror::Error;
@@ -63,6 +64,16 @@ pub enum ProbeError {
         /// What is wrong.
         why: String,
     },
+    /// The server accepts requests, and then sends nothing.
+    #[error(
+        "no throughput was measured: {at} sent nothing of its file within {waited:?}; try again when the server is less busy"
+    )]
+    Stalled {
+        /// The URL.
+        at: String,
+        /// How long it had.
+        waited: Duration,
+    },
     /// A socket or a program of this host failed.
     #[error("cannot {what}: {source}")]
     Local {
@@ -82,6 +93,11 @@ pub enum ProbeError {
 }
 
 impl ProbeError {
+    /// Returns whether the measurements before it may have been cut short: a server that refuses a request has answered those before.
+    pub(super) fn cuts_measurements(&self) -> bool {
+        !matches!(self, Self::Http(HttpError::Status { .. }))
+    }
+
     /// Classifies the error.
     pub fn kind(&self) -> FailureKind {
         match self {
@@ -89,6 +105,7 @@ impl ProbeError {
             Self::Host(error) => error.class(),
             Self::Silent { .. } | Self::Port { .. } => FailureKind::Unavailable,
             Self::Http(error) => error.kind().into(),
+            Self::Stalled { .. } => FailureKind::Temporary,
             Self::Endpoint { .. } | Self::Ftp { .. } => FailureKind::Protocol,
             Self::Local { .. } => FailureKind::Host,
             Self::Iperf3 { source: Iperf3Error::Refused(_), .. } => FailureKind::Unavailable,

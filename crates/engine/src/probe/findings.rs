@@ -132,25 +132,42 @@ impl<'a> Findings<'a> {
         /// Measurements reach their share only nearly.
         const NEAR: f64 = 0.85;
         let Some(allowed) = self.server.allowed_bps else { return };
-        let is_near = |found: &MeasuredRate| found.rate_bps >= allowed.scaled(NEAR);
+        let mtu = self.mtu();
+        let is_near = |rate: Rate| rate >= allowed.scaled(NEAR);
+        let is_near_by_tcp = self.tcp.iter().any(|row| is_near(ip_rate(row.payload_bps, mtu)));
+        let path = self.path.rate.as_mut().filter(|found| is_near_by_tcp || is_near(found.rate_bps));
         let upload = self.upload.as_mut().and_then(|upload| upload.rate.as_mut());
-        let rates = self.path.rate.iter_mut().chain(upload);
-        let mut is_met = false;
-        for found in rates.filter(|found| is_near(found)) {
+        let upload = upload.filter(|found| is_near(found.rate_bps));
+        let is_met = is_near_by_tcp || path.is_some() || upload.is_some();
+        for found in path.into_iter().chain(upload) {
             found.is_lower_bound = true;
-            is_met = true;
         }
         if is_met {
             self.server.limit = Some(ServerLimit::Ceiling { rate: allowed });
         }
     }
 
-    /// Draws the conclusions, and keeps the path for `get`.
+    /// Withdraws what a failure has made doubtful: packets that were not sent any more look lost.
+    pub(super) fn withdraw_losses(&mut self) {
+        self.path.loss = None;
+        self.path.reordered = None;
+        self.path.queue = None;
+    }
+
+    /// Draws the conclusions, and keeps the path for `get`; draws none from measurements that a failure has cut short.
     pub(super) fn conclude(mut self, failure: Option<&ProbeError>) -> ProbeReport {
         self.choose_rate();
         self.recognize_ceiling();
         if let Some(failure) = failure {
             self.missing.push(failure.to_string());
+        }
+        let is_cut = failure.is_some_and(ProbeError::cuts_measurements);
+        if is_cut {
+            self.withdraw_losses();
+            self.server.limit = None;
+            if let Some(found) = &mut self.path.rate {
+                found.is_lower_bound = true;
+            }
         }
         let preferred = |rtt: &RttSummary| match rtt.method {
             RttMethod::Icmp => 0,
@@ -159,16 +176,20 @@ impl<'a> Findings<'a> {
         };
         self.rtt.sort_by_key(preferred);
         let rtt = self.rtt.iter().map(|rtt| rtt.min).min();
-        let verdict = conclude(&Evidence {
-            rtt,
-            path: &self.path,
-            tcp: &self.tcp,
-            limit: self.server.limit,
-            ranges: self.server.ranges != Some(false),
-            tcp_rmem_max: host::tcp_rmem_max(),
-            upload: self.upload.as_ref(),
-            size: self.options.size,
-        });
+        let whole = || {
+            conclude(&Evidence {
+                rtt,
+                path: &self.path,
+                tcp: &self.tcp,
+                limit: self.server.limit,
+                ranges: self.server.ranges != Some(false),
+                tcp_rmem_max: host::tcp_rmem_max(),
+                upload: self.upload.as_ref(),
+                size: self.options.size,
+            })
+        };
+        let none = || Verdict { streams: 1, size: self.options.size, ..Verdict::default() };
+        let verdict = if is_cut { none() } else { whole() };
         self.remember(rtt, &verdict);
         ProbeReport {
             target: self.target.display(),
@@ -210,5 +231,49 @@ impl<'a> Findings<'a> {
         if let Err(error) = path_memory::keep(file, path) {
             self.missing.push(format!("nothing is remembered for get: {error}"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use longhaul_core::probe::packet_train::LossShare;
+
+    use crate::source::http::ClientConfig;
+
+    use super::*;
+
+    fn options() -> ProbeOptions {
+        ProbeOptions {
+            full: false,
+            upload: false,
+            size: Bytes::gib(1),
+            client: ClientConfig::default(),
+            memory: None,
+        }
+    }
+
+    fn conclude_after(failure: Option<&ProbeError>) -> ProbeReport {
+        let (target, options) = (ProbeTarget::parse("192.0.2.1").unwrap(), options());
+        let address = SocketAddr::from(([192, 0, 2, 1], 80));
+        let mut findings = Findings::new(&target, address, Instant::now(), &options);
+        findings.rtt.extend(RttSummary::of(RttMethod::TcpHandshake, &[Duration::from_millis(30)], 1));
+        findings.path.loss = Some(LossShare::new(10_000, 3000));
+        let rate_bps = Rate::bits_per_sec(100_000_000);
+        let evidence = RateEvidence::UdpTrains;
+        findings.path.rate = Some(MeasuredRate { rate_bps, evidence, is_lower_bound: false });
+        findings.conclude(failure)
+    }
+
+    #[test]
+    fn nothing_is_concluded_from_measurements_that_were_cut_short() {
+        let whole = conclude_after(None);
+        assert!(whole.verdict.advice.iter().any(|line| line.contains("faulty link")), "{whole:?}");
+        let failure = ProbeError::Stalled { at: "http://h/".to_owned(), waited: Duration::from_secs(1) };
+        let cut = conclude_after(Some(&failure));
+        assert!(cut.verdict.advice.is_empty() && cut.verdict.rate_bps.is_none(), "{cut:?}");
+        assert!(cut.path.loss.is_none() && cut.path.rate.unwrap().is_lower_bound, "{cut:?}");
+        assert_eq!(cut.missing, [failure.to_string()]);
     }
 }

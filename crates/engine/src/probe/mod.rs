@@ -25,13 +25,16 @@ mod tcp_flows;
 mod udp_session;
 mod upload;
 
+use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::time::Instant;
 
+use longhaul_core::probe::message::PROBE_HEADER;
 use longhaul_core::probe::report::ProbeReport;
+use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::Bytes;
 
-use crate::source::http::ClientConfig;
+use crate::source::http::{ClientConfig, HttpError};
 
 pub use error::ProbeError;
 use findings::Findings;
@@ -72,8 +75,9 @@ pub fn run(
 ) -> Result<ProbeOutcome, ProbeError> {
     let started = Instant::now();
     progress("RTT");
-    let address = target.resolve()?;
-    let mut findings = Findings::new(target, address, started, options);
+    let options = numbered(options)?;
+    let address = target.reach()?;
+    let mut findings = Findings::new(target, address, started, &options);
     let handshakes = match target {
         // iperf3 begins a test with each connection, and reports those that send nothing as errors.
         ProbeTarget::Iperf3 { .. } => rtt::ONE_HANDSHAKE,
@@ -86,4 +90,14 @@ pub fn run(
         ProbeTarget::Iperf3 { host, port } => iperf3::measure(&mut findings, host, *port, progress).err(),
     };
     Ok(ProbeOutcome { report: findings.conclude(failure.as_ref()), failure })
+}
+
+/// Numbers the probe in the headers of its requests: a measurement endpoint tells the probes of one address apart by it.
+fn numbered(options: &ProbeOptions) -> Result<ProbeOptions, ProbeError> {
+    // The keys of each state are random; zero is the number of no probe.
+    let number = RandomState::new().hash_one(PROBE_HEADER) | 1;
+    let header = HeaderField::new(PROBE_HEADER, &format!("{number:x}")).map_err(HttpError::from)?;
+    let mut options = options.clone();
+    options.client.headers.push(header);
+    Ok(options)
 }

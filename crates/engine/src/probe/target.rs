@@ -6,7 +6,7 @@ use std::time::Duration;
 use url::{Host, Url};
 
 use crate::cancel::Cancel;
-use crate::connect::{AddressRules, Deadline, ResolvedHosts};
+use crate::connect::{AddressRules, Deadline, ResolvedHosts, SocketSettings, dial};
 use crate::source::http::SafeUrl;
 
 use super::error::ProbeError;
@@ -15,7 +15,9 @@ use super::error::ProbeError;
 const IPERF3_PORT: u16 = 5201;
 /// How long the name service may take.
 const RESOLVE: Duration = Duration::from_secs(5);
-/// How often the wait for it is interrupted.
+/// How long the addresses of a host are tried; the handshakes of the RTT have as long for one.
+const REACH: Duration = Duration::from_secs(2);
+/// How often a wait is interrupted.
 const TICK: Duration = Duration::from_millis(100);
 
 /// A target.
@@ -64,8 +66,8 @@ impl ProbeTarget {
         }
     }
 
-    /// Finds the address: the first of the host's.
-    pub(super) fn resolve(&self) -> Result<SocketAddr, ProbeError> {
+    /// Finds the address: the first of the host's that accepts a connection.
+    pub(super) fn reach(&self) -> Result<SocketAddr, ProbeError> {
         let none = |why: &str| ProbeError::Target { text: self.display(), why: why.to_owned() };
         let (host, port) = match self {
             Self::Http(url) | Self::Ftp(url) => {
@@ -80,13 +82,46 @@ impl ProbeTarget {
         let deadline = Deadline::new(&cancel, RESOLVE);
         let (hosts, rules) = (ResolvedHosts::default(), AddressRules::default());
         let found = hosts.resolve(&host, port, &rules, &deadline, TICK).map_err(ProbeError::Host)?;
-        found.first().copied().ok_or_else(|| none("the host has no address"))
+        first_reached(&host, &found).ok_or_else(|| none("the host has no address"))
+    }
+}
+
+/// Returns the first address that accepts a connection, in the order of happy eyeballs; the first of all where none does, so that the
+/// failure of its measurement is reported.
+fn first_reached(host: &Host<String>, addresses: &[SocketAddr]) -> Option<SocketAddr> {
+    let first = addresses.first().copied();
+    // Some servers begin their work with each connection: one for the choice is made only where there is a choice.
+    if addresses.len() < 2 {
+        return first;
+    }
+    let cancel = Cancel::new();
+    let settings = SocketSettings { recv_buffer: None, congestion: None, tick: TICK };
+    match dial(&host.to_string(), addresses, settings, &Deadline::new(&cancel, REACH)) {
+        Ok((_, address)) => Some(address),
+        Err(error) => {
+            tracing::debug!("probe: {error}");
+            first
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
+
+    #[test]
+    fn address_that_refuses_is_passed_over() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let answers = listener.local_addr().unwrap();
+        let refuses = SocketAddr::new("::1".parse().unwrap(), answers.port());
+        let host = Host::Domain("h".to_owned());
+        assert_eq!(first_reached(&host, &[refuses, answers]), Some(answers));
+        drop(listener);
+        assert_eq!(first_reached(&host, &[refuses, answers]), Some(refuses));
+        assert_eq!(first_reached(&host, &[answers]), Some(answers));
+    }
 
     #[test]
     fn hosts_and_urls_are_told_apart() {

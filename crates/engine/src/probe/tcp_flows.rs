@@ -13,7 +13,7 @@ use longhaul_sys::tcp_info;
 use url::Url;
 
 use crate::cancel::Cancel;
-use crate::source::http::{Client, ClientConfig, Connection, HttpError, Read};
+use crate::source::http::{Client, ClientConfig, Connection, HttpError, Read, SafeUrl};
 
 use super::error::ProbeError;
 
@@ -89,6 +89,15 @@ pub(super) struct FlowPlan {
     pub(super) rtt: Rtt,
 }
 
+impl FlowPlan {
+    /// Returns whether the time is enough for a server to send its first byte: after connecting, TLS and the request.
+    fn suffices_for_a_byte(&self) -> bool {
+        const ROUND_TRIPS: u32 = 5;
+        const THINKING: Duration = Duration::from_secs(1);
+        self.time >= self.rtt.get() * ROUND_TRIPS + THINKING
+    }
+}
+
 /// What came.
 #[derive(Debug, Default)]
 pub(super) struct FlowResult {
@@ -130,7 +139,14 @@ impl Shared {
 
 /// Receives as the plan says.
 pub(super) fn receive(source: &dyn BodySource, plan: &FlowPlan) -> FlowResult {
-    together(plan, |index, shared, cancel| receive_one(source, plan, index, shared, cancel))
+    let started = Instant::now();
+    let mut result = together(plan, |index, shared, cancel| receive_one(source, plan, index, shared, cancel));
+    let is_silent = result.failure.is_none() && result.bytes() == Bytes::ZERO;
+    if is_silent && plan.suffices_for_a_byte() && started.elapsed() >= plan.time {
+        let at = SafeUrl::of(&plan.url).to_string();
+        result.failure = Some(ProbeError::Stalled { at, waited: plan.time });
+    }
+    result
 }
 
 /// Runs the plan's connections, a thread each, and adds up their results.

@@ -186,6 +186,13 @@ impl UdpSession {
         Ok(train)
     }
 
+    /// Closes the server's port: others wait for it. Twice, as a datagram may be lost.
+    fn close(&self) {
+        let request = UdpRequest::Close.encode(self.nonce, Bytes::ZERO);
+        // A port that is closed already answers with an error.
+        let _ = self.socket.send(&request).and_then(|_| self.socket.send(&request));
+    }
+
     fn take_number(&mut self) -> u32 {
         self.next += 1;
         self.next
@@ -208,6 +215,12 @@ impl UdpSession {
             packets.extend(UdpPacket::parse(datagram).map(|packet| (packet, at.unwrap_or_else(now))));
         }
         Ok(packets)
+    }
+}
+
+impl Drop for UdpSession {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
@@ -248,6 +261,7 @@ mod tests {
             let mut buffer = [0; 2000];
             while let Ok((length, from)) = socket.recv_from(&mut buffer) {
                 let (train, plan) = match UdpRequest::parse(&buffer[..length], nonce).unwrap() {
+                    UdpRequest::Close => return,
                     UdpRequest::Echo { number } => {
                         let plan = TrainPlan { count: 1, message: Bytes::new(length as u64), rate: None };
                         (UdpPacket { is_echo: true, train: number, packet: 0, sent: Duration::ZERO }, plan)
@@ -277,7 +291,7 @@ mod tests {
 
     #[test]
     fn train_and_echo_arrive() {
-        let (offer, _thread) = endpoint(|packet| packet == 7);
+        let (offer, thread) = endpoint(|packet| packet == 7);
         let mut session = session(&offer);
         assert!(session.echo(Bytes::new(500)).unwrap().is_some());
         let train = session.train(plan()).unwrap();
@@ -287,6 +301,10 @@ mod tests {
         let goes_on = || started.elapsed() < Duration::from_millis(30);
         let echoes = session.echoes(Duration::from_millis(10), &goes_on).unwrap();
         assert!(echoes.sent >= 2 && echoes.answered() == echoes.sent, "{echoes:?}");
+        drop(session);
+        let closed = Instant::now();
+        thread.join().unwrap();
+        assert!(closed.elapsed() < Duration::from_secs(1), "the port waited for its client");
     }
 
     #[test]

@@ -94,8 +94,10 @@ impl Watch {
                 format!("{} is the client's capture, too: give each host its own file", server.display());
             return Err(LabError::Spec { what: "pcap-server", why });
         }
-        let create = |path: &Option<PathBuf>| path.as_deref().map(Capture::create).transpose();
-        Ok([create(&self.client_pcap)?, create(&self.server_pcap)?])
+        let create = |path: &Option<PathBuf>, option| {
+            path.as_deref().map(|path| Capture::create(path, option)).transpose()
+        };
+        Ok([create(&self.client_pcap, "--pcap")?, create(&self.server_pcap, "--pcap-server")?])
     }
 }
 

@@ -29,8 +29,8 @@ struct CaptureFile {
 }
 
 impl Capture {
-    /// Makes the file.
-    pub(crate) fn create(path: &Path) -> Result<Self, LabError> {
+    /// Makes the file, which `option` names.
+    pub(crate) fn create(path: &Path, option: &'static str) -> Result<Self, LabError> {
         let create = || -> io::Result<BufWriter<File>> {
             let mut to = BufWriter::with_capacity(1 << 20, File::create(path)?);
             to.write_all(&MAGIC_NANOS.to_ne_bytes())?;
@@ -41,7 +41,7 @@ impl Capture {
             to.flush()?;
             Ok(to)
         };
-        let to = create().map_err(|cause| LabError::Create { path: path.to_owned(), cause })?;
+        let to = create().map_err(|cause| LabError::Create { path: path.to_owned(), cause, option })?;
         Ok(Self(Arc::new(Mutex::new(CaptureFile { to, failed: None }))))
     }
 

@@ -15,7 +15,7 @@ use crate::model::Time;
 use super::environment::Environment;
 use super::host_facts::Conditions;
 use super::outcome::{FinishedCommand, RunResult};
-use super::output::{Files, Output};
+use super::output::{Files, OUT_OPTION, Output};
 use super::plan::Execution;
 use super::runner::{ExecutionPhase, Watcher, patiently};
 use super::shell::{KILL_DELAY, Shell, WATCH_INTERVAL};
@@ -192,9 +192,9 @@ fn end(process: &mut Process) -> Result<(), LabError> {
 }
 
 fn create(path: &Path) -> Result<File, LabError> {
-    File::create(path).map_err(|cause| LabError::Create { path: path.to_owned(), cause })
+    File::create(path).map_err(|cause| LabError::Create { path: path.to_owned(), cause, option: OUT_OPTION })
 }
 
 fn copy(file: &File, path: &Path) -> Result<File, LabError> {
-    file.try_clone().map_err(|cause| LabError::Create { path: path.to_owned(), cause })
+    file.try_clone().map_err(|cause| LabError::Create { path: path.to_owned(), cause, option: OUT_OPTION })
 }

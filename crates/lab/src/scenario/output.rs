@@ -14,6 +14,9 @@ use super::plan::Execution;
 use super::plot::Plot;
 use super::runner::ExecutionPhase;
 
+/// The option that chooses the directory of results.
+pub(super) const OUT_OPTION: &str = "--out";
+
 /// A directory for results, held against a second experiment.
 #[derive(Debug)]
 pub struct Output {
@@ -72,7 +75,8 @@ impl Output {
     /// # Errors
     /// Fails where it cannot be made, and where another experiment writes to it.
     pub fn open(directory: &Path) -> Result<Self, LabError> {
-        let failed = |cause: io::Error| LabError::Create { path: directory.to_owned(), cause };
+        let failed =
+            |cause: io::Error| LabError::Create { path: directory.to_owned(), cause, option: OUT_OPTION };
         fs::create_dir_all(directory.join(RUNS)).map_err(failed)?;
         let directory = directory.canonicalize().map_err(failed)?;
         let held = File::open(&directory).map_err(failed)?;
@@ -144,7 +148,11 @@ impl Output {
     /// Makes an empty file for what a command of the whole scenario says.
     pub(super) fn log(&self, phase: ExecutionPhase) -> Result<PathBuf, LabError> {
         let path = self.log_path(phase);
-        File::create(&path).map_err(|cause| LabError::Create { path: path.clone(), cause })?;
+        File::create(&path).map_err(|cause| LabError::Create {
+            path: path.clone(),
+            cause,
+            option: OUT_OPTION,
+        })?;
         Ok(path)
     }
 

@@ -17,6 +17,7 @@ use crate::model::Time;
 
 use super::environment::Environment;
 use super::last_output_line;
+use super::output::OUT_OPTION;
 use super::runner::ExecutionPhase;
 
 /// How often a running command looks whether it is to stop.
@@ -69,7 +70,8 @@ impl Shell {
         log: &Path,
         stdin: Stdio,
     ) -> Result<Self, LabError> {
-        let cannot_create = |cause: io::Error| LabError::Create { path: log.to_owned(), cause };
+        let cannot_create =
+            |cause: io::Error| LabError::Create { path: log.to_owned(), cause, option: OUT_OPTION };
         let out = OpenOptions::new().create(true).append(true).open(log).map_err(cannot_create)?;
         let errors = out.try_clone().map_err(cannot_create)?;
         let mut shell = Command::new("sh");

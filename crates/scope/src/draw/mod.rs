@@ -15,10 +15,12 @@ mod tests;
 mod text;
 mod thin;
 
-use std::fs::Permissions;
+use std::fs::{self, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
 
 use crate::chart::Sheet;
 
@@ -34,7 +36,7 @@ pub enum DrawError {
         path: PathBuf,
     },
     /// The file cannot be written.
-    #[error("cannot write {}: {source}; choose another place with -o", path.display())]
+    #[error("cannot write {}: {source}; choose another place", path.display())]
     Write {
         /// The file.
         path: PathBuf,
@@ -96,6 +98,19 @@ pub fn check_name(path: &Path) -> Result<(), DrawError> {
     Format::of(path).map(|_| ())
 }
 
+/// Says whether a picture could be drawn into a file, without drawing: whether its name tells how, and its place can be written.
+///
+/// # Errors
+/// As of [`write`].
+pub fn check_place(path: &Path) -> Result<(), DrawError> {
+    check_name(path)?;
+    let check = match path.is_dir() {
+        true => Err(io::ErrorKind::IsADirectory.into()),
+        false => file_beside(path).map(drop),
+    };
+    check.map_err(|source| DrawError::Write { path: path.to_owned(), source })
+}
+
 /// Draws a sheet as a picture that scales.
 pub fn svg(sheet: &Sheet) -> String {
     svg::write(&picture::draw(sheet))
@@ -131,12 +146,20 @@ pub fn write(sheet: &Sheet, path: &Path) -> Result<(), DrawError> {
 
 /// Puts content in a file's place at once, so that nobody sees half of it.
 fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut file = file_beside(path)?;
+    file.write_all(content)?;
+    file.persist(path).map_err(|failed| failed.error)?;
+    Ok(())
+}
+
+/// Makes a file that can take the place of `path`.
+fn file_beside(path: &Path) -> io::Result<NamedTempFile> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let beside = directory.unwrap_or(Path::new("."));
+    fs::metadata(beside)?;
     // Readable as any new file is; what tempfile makes is by itself for its owner only.
     let readable = Permissions::from_mode(0o666);
-    let mut file = tempfile::Builder::new().prefix(".longhaul-").permissions(readable).tempfile_in(beside)?;
-    file.write_all(content)?;
-    file.persist(path)?;
-    Ok(())
+    let made = tempfile::Builder::new().prefix(".longhaul-").permissions(readable).tempfile_in(beside);
+    // The error's text has the name of the file that was tried, which means nothing to a user.
+    made.map_err(|error| error.kind().into())
 }

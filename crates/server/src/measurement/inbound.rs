@@ -8,7 +8,7 @@ use longhaul_core::proto::http::{ReplyHead, RequestBody, RequestHead};
 use longhaul_core::units::Bytes;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::{Measurement, STREAM_BYTES, busy};
+use super::{Measurement, STREAM_BYTES, busy, probe_of};
 use crate::reply::Reply;
 use crate::transport::ServerTransport;
 
@@ -39,7 +39,7 @@ impl Measurement {
             }
         };
         let Ok(_permit) = Arc::clone(&self.streams).try_acquire_owned() else { return refused(busy()) };
-        let share = self.ceiling.as_ref().map(|ceiling| ceiling.join_paced(client, None));
+        let share = self.ceiling.as_ref().map(|ceiling| ceiling.join_paced(probe_of(request, client), None));
         let expects =
             request.header("expect").is_some_and(|value| value.eq_ignore_ascii_case("100-continue"));
         if expects && ahead == 0 && transport.write_interim(b"HTTP/1.1 100 Continue\r\n\r\n").await.is_err() {

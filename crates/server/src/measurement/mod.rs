@@ -21,7 +21,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use longhaul_core::probe::message::{MeasureOffer, STREAM_PATH, UDP_PATH, VERSION};
+use longhaul_core::probe::message::{MeasureOffer, PROBE_HEADER, STREAM_PATH, UDP_PATH, VERSION};
 use longhaul_core::proto::http::{ReplyHead, RequestBody, RequestHead};
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_engine::send::Piece;
@@ -34,7 +34,7 @@ use crate::context::ServerPhase;
 use crate::disks::Disk;
 use crate::reply::Reply;
 use crate::targets::without_query;
-use rate_ceiling::RateCeiling;
+use rate_ceiling::{ProbeId, RateCeiling};
 use stream::{StreamRequest, StreamSource};
 
 /// UDP ports open at once: two measurements at a time already disturb each other.
@@ -86,22 +86,23 @@ impl Measurement {
         if request.body() != RequestBody::None {
             return Reply::text(400, "a request for a measurement carries no body");
         }
+        let probe = probe_of(request, peer.ip());
         match without_query(request) {
-            STREAM_PATH => self.stream(request, socket, peer.ip()),
+            STREAM_PATH => self.stream(request, socket, probe),
             UDP_PATH if PROXY_FIELDS.iter().any(|name| request.header(name).is_some()) => {
                 Reply::text(403, "UDP is measured by a client that connects by itself, not through a proxy")
             }
-            UDP_PATH => self.udp(socket, peer),
-            _ => json(&self.offer(peer.ip())),
+            UDP_PATH => self.udp(socket, probe),
+            _ => json(&self.offer(probe)),
         }
     }
 
-    fn offer(&self, client: IpAddr) -> MeasureOffer {
+    fn offer(&self, probe: ProbeId) -> MeasureOffer {
         let allowed = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control");
         MeasureOffer {
             version: VERSION,
             ceiling_bps: self.udp_ceiling(),
-            allowed_bps: self.ceiling.as_ref().map(|ceiling| ceiling.allowed_to(client)),
+            allowed_bps: self.ceiling.as_ref().map(|ceiling| ceiling.allowed_to(probe)),
             receives: true,
             stream_bytes: STREAM_BYTES.get(),
             congestion: allowed.unwrap_or_default().split_whitespace().map(str::to_owned).collect(),
@@ -113,29 +114,29 @@ impl Measurement {
         self.ceiling.as_ref().map_or(USUAL_CEILING, |ceiling| ceiling.total())
     }
 
-    fn stream(&self, request: &RequestHead, socket: BorrowedFd<'_>, client: IpAddr) -> Reply {
+    fn stream(&self, request: &RequestHead, socket: BorrowedFd<'_>, probe: ProbeId) -> Reply {
         let wanted = match StreamRequest::parse(request.target(), STREAM_BYTES) {
             Ok(wanted) => wanted,
             Err(why) => return Reply::text(400, why),
         };
         // To a privileged process the kernel grants others too, and loads their modules.
-        if wanted.congestion.as_ref().is_some_and(|name| !self.offer(client).congestion.contains(name)) {
+        if wanted.congestion.as_ref().is_some_and(|name| !self.offer(probe).congestion.contains(name)) {
             return Reply::text(400, "this congestion control is not offered");
         }
         let Ok(permit) = Arc::clone(&self.streams).try_acquire_owned() else { return busy() };
         // Pacing changes how slow start looks at the client: only where a ceiling was configured.
-        let share = self.ceiling.as_ref().map(|ceiling| ceiling.join_stream(client, socket)).transpose();
+        let share = self.ceiling.as_ref().map(|ceiling| ceiling.join_stream(probe, socket)).transpose();
         match wanted.set_up(socket).and(share) {
             Ok(share) => self.source.reply(wanted.bytes).on(self.memory.clone()).holding((permit, share)),
             Err(error) => Reply::text(400, &format!("the kernel refuses these options: {error}")),
         }
     }
 
-    fn udp(&self, socket: BorrowedFd<'_>, peer: SocketAddr) -> Reply {
+    fn udp(&self, socket: BorrowedFd<'_>, probe: ProbeId) -> Reply {
         let Ok(permit) = Arc::clone(&self.ports).try_acquire_owned() else { return busy() };
         match udp_port::open(
             socket,
-            peer,
+            probe,
             self.ceiling.clone(),
             self.udp_ceiling(),
             self.phase.clone(),
@@ -145,6 +146,12 @@ impl Measurement {
             Err(error) => Reply::text(503, &format!("cannot open a UDP port: {error}")),
         }
     }
+}
+
+/// Returns which probe a request of `client` belongs to; a client that numbers none has one.
+fn probe_of(request: &RequestHead, client: IpAddr) -> ProbeId {
+    let number = request.header(PROBE_HEADER).and_then(|text| u64::from_str_radix(text, 16).ok());
+    ProbeId { client, number: number.unwrap_or(ProbeId::UNNUMBERED) }
 }
 
 fn busy() -> Reply {

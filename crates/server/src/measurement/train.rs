@@ -162,7 +162,7 @@ impl Drop for Batch<'_> {
 mod tests {
     use longhaul_core::units::Rate;
 
-    use super::super::rate_ceiling::RateCeiling;
+    use super::super::rate_ceiling::{ProbeId, RateCeiling};
     use super::*;
 
     fn pair() -> (UdpSocket, UdpSocket) {
@@ -218,7 +218,8 @@ mod tests {
     fn pace_and_ceiling_bound_the_rate() {
         let (near, _far) = pair();
         // 20 packets of 128 bytes at 512 kbit/s take 38 ms to the last.
-        let share = RateCeiling::new(Rate::bits_per_sec(512_000)).join_paced([127, 0, 0, 1].into(), None);
+        let probe = ProbeId { client: [127, 0, 0, 1].into(), number: ProbeId::UNNUMBERED };
+        let share = RateCeiling::new(Rate::bits_per_sec(512_000)).join_paced(probe, None);
         for slow in [train(20, Some(512_000)), Train { share: Some(&share), ..train(20, None) }] {
             let started = Instant::now();
             slow.send(&near, started, &|| true);

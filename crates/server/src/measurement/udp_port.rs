@@ -1,7 +1,7 @@
 //! A UDP port for one client: opened by a request over TCP, and for a short time.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use crate::context::ServerPhase;
 
-use super::rate_ceiling::RateCeiling;
+use super::rate_ceiling::{ProbeId, RateCeiling};
 use super::train::{Train, TrainEnd};
 
 /// How long a port is open at most; a probe needs it for ten seconds.
@@ -33,7 +33,7 @@ const SENDING: Duration = Duration::from_secs(2);
 struct UdpPort {
     socket: UdpSocket,
     nonce: Nonce,
-    client: IpAddr,
+    probe: ProbeId,
     /// Whether the socket is connected to the address from which the first request came.
     is_connected: bool,
     ceiling: Option<Arc<RateCeiling>>,
@@ -44,10 +44,10 @@ struct UdpPort {
     phase: watch::Receiver<ServerPhase>,
 }
 
-/// Opens a port at the address to which `peer` has connected by `connection`.
+/// Opens a port for a probe at the address to which it has connected by `connection`.
 pub(super) fn open(
     connection: BorrowedFd<'_>,
-    peer: SocketAddr,
+    probe: ProbeId,
     ceiling: Option<Arc<RateCeiling>>,
     reckoned: Rate,
     phase: watch::Receiver<ServerPhase>,
@@ -72,11 +72,10 @@ pub(super) fn open(
         bytes: left.get(),
         seconds: OPEN.as_secs(),
     };
-    let client = peer.ip();
     let port = UdpPort {
         socket,
         nonce,
-        client,
+        probe,
         is_connected: false,
         ceiling,
         left,
@@ -112,7 +111,7 @@ impl UdpPort {
                 // The client's port is closed: it has gone.
                 Err(_) => return,
             };
-            if from.ip() != self.client {
+            if from.ip() != self.probe.client {
                 continue;
             }
             let Ok(request) = UdpRequest::parse(&buffer[..length], self.nonce) else { continue };
@@ -158,12 +157,13 @@ impl UdpPort {
                 }
                 self.last_train = number;
                 let deadline = self.opened + OPEN;
-                let share = self.ceiling.as_ref().map(|ceiling| ceiling.join_paced(self.client, plan.rate));
+                let share = self.ceiling.as_ref().map(|ceiling| ceiling.join_paced(self.probe, plan.rate));
                 let train = Train { number, plan, share: share.as_ref(), most: self.left, deadline };
                 let (sent, end) = train.send(&self.socket, self.opened, &|| self.is_running());
                 self.left = self.left.saturating_sub(sent);
                 end == TrainEnd::Sent
             }
+            UdpRequest::Close => false,
         }
     }
 }

@@ -8,10 +8,13 @@ use clap::Args;
 use longhaul_core::units::{Rate, Rtt};
 use longhaul_lab::{CrossFlows, Hosts, Lab, PathSpec, PathStats};
 
+use crate::exit::UsageError;
 use crate::say;
 
-/// Paths from easy to hard: rate, round trip, and the queue where it is not one BDP.
-const PATHS: [(&str, &str, &str); 7] = [
+/// Rate, round trip, and the queue where it is not one BDP, as options.
+type PathNames = (&'static str, &'static str, &'static str);
+/// Paths from easy to hard.
+const PATHS: [PathNames; 7] = [
     ("100Mbit", "20ms", ""),
     ("1Gbit", "20ms", ""),
     ("1Gbit", "100ms", "1MB"),
@@ -44,6 +47,8 @@ pub(super) struct CheckArgs {
 /// # Errors
 /// Fails where this machine does not permit a lab.
 pub(super) fn run(args: CheckArgs) -> Result<ExitCode> {
+    let all = PATHS.into_iter().map(|path| Ok((path, spec(path)?))).collect::<Result<Vec<_>>>()?;
+    let paths = up_to(args.max_rate, all)?;
     // Before any thread is started: the kernel demands it.
     longhaul_lab::gain_privilege()?;
     say::output(format_args!(
@@ -51,11 +56,7 @@ pub(super) fn run(args: CheckArgs) -> Result<ExitCode> {
         "rate", "RTT", "queue", "goodput", "late p99", "allowed", "held"
     ));
     let mut held = 0;
-    for (rate, rtt, queue) in PATHS {
-        let spec = spec(rate, rtt, queue)?;
-        if args.max_rate.is_some_and(|most| spec.rate.is_some_and(|rate| rate > most)) {
-            continue;
-        }
+    for ((rate, rtt, queue), spec) in paths {
         let stats = load(&spec)?;
         let row = Row::of(&spec, &stats);
         held += usize::from(row.is_held);
@@ -71,7 +72,26 @@ pub(super) fn run(args: CheckArgs) -> Result<ExitCode> {
     Ok(if held > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn spec(rate: &str, rtt: &str, queue: &str) -> Result<PathSpec> {
+/// Leaves out paths that are faster than `most`.
+///
+/// # Errors
+/// Fails where none is left.
+fn up_to(
+    most: Option<Rate>,
+    mut paths: Vec<(PathNames, PathSpec)>,
+) -> Result<Vec<(PathNames, PathSpec)>, UsageError> {
+    let Some(most) = most else { return Ok(paths) };
+    let least = paths.iter().filter_map(|(_, spec)| spec.rate).min().unwrap_or_default();
+    paths.retain(|(_, spec)| spec.rate.is_some_and(|rate| rate <= most));
+    if paths.is_empty() {
+        return Err(UsageError(format!(
+            "--max-rate {most} leaves out every path: the slowest that is checked has {least}"
+        )));
+    }
+    Ok(paths)
+}
+
+fn spec((rate, rtt, queue): PathNames) -> Result<PathSpec> {
     let queue = (!queue.is_empty()).then(|| queue.parse()).transpose().context("cannot read a queue")?;
     Ok(PathSpec {
         rate: Some(rate.parse().map_err(anyhow::Error::msg)?),

@@ -1,5 +1,6 @@
 //! What the experiment runner takes from the instruments: values of records, and pictures.
 
+use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -11,6 +12,12 @@ use longhaul_scope::record::Record;
 
 use crate::say;
 
+/// The option of `lab run` that chooses where results go.
+pub(super) const OUT: &str = "--out";
+/// The option of `lab exec` that chooses where evidence goes, and its files there.
+pub(super) const EVIDENCE: &str = "--evidence";
+pub(super) const PATH_FILE: &str = "path.json";
+pub(super) const QUEUE_FILE: &str = "queue.svg";
 /// More records than these on one page nobody tells apart.
 const MOST_RECORDS: usize = 12;
 
@@ -28,16 +35,31 @@ pub(super) fn values(path: &Path) -> std::result::Result<Vec<(String, f64)>, Str
     }
 }
 
-/// Draws a sheet to `path`, as its name asks for.
+/// Draws a sheet to `path`, as its name asks for; `option` chooses another place.
 ///
 /// # Errors
 /// Fails where it cannot be written.
-pub(super) fn draw(sheet: &Sheet, path: &Path) -> Result<()> {
-    draw::write(sheet, path).map_err(|error| match error {
-        // Its own advice is for whoever has named the file.
-        DrawError::Write { path, source } => LabError::Create { path, cause: source }.into(),
+pub(super) fn draw(sheet: &Sheet, path: &Path, option: &'static str) -> Result<()> {
+    draw::write(sheet, path).map_err(|error| not_drawn(error, option))
+}
+
+/// Fails where what a path has done could not be written into `directory`, which is made.
+///
+/// # Errors
+/// [`LabError::Create`] with the option `--evidence`.
+pub(super) fn check_place(directory: &Path) -> Result<()> {
+    let failed = |path: &Path, cause| LabError::Create { path: path.to_owned(), cause, option: EVIDENCE };
+    fs::create_dir_all(directory).map_err(|cause| failed(directory, cause))?;
+    let path = directory.join(PATH_FILE);
+    OpenOptions::new().append(true).create(true).open(&path).map_err(|cause| failed(&path, cause))?;
+    draw::check_place(&directory.join(QUEUE_FILE)).map_err(|error| not_drawn(error, EVIDENCE))
+}
+
+fn not_drawn(error: DrawError, option: &'static str) -> anyhow::Error {
+    match error {
+        DrawError::Write { path, source } => LabError::Create { path, cause: source, option }.into(),
         other => other.into(),
-    })
+    }
 }
 
 /// Draws records over each other; nothing where there is none.
@@ -57,5 +79,5 @@ pub(super) fn draw_overlay(records: &[(String, PathBuf)], path: &Path) -> Result
             records.len()
         ));
     }
-    draw(&figures::of_records(&loaded), path)
+    draw(&figures::of_records(&loaded), path, OUT)
 }

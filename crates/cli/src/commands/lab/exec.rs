@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueHint};
@@ -19,8 +19,11 @@ use signal_hook::iterator::Signals;
 
 use crate::say;
 
+use super::evidence;
 use super::path_report::PathReport;
 
+/// A second Ctrl-C kills a command on a terminal only within this time: until then the command may have used the first by itself.
+const TERMINAL_AGAIN: Duration = Duration::from_secs(2);
 /// EX_TEMPFAIL of sysexits.h: the same command may succeed when the machine is less busy.
 const NOT_THE_PATH: u8 = 75;
 
@@ -28,6 +31,7 @@ const NOT_THE_PATH: u8 = 75;
 ///
 /// Both hosts resolve the names `client` and `server`. LAB_CLIENT and LAB_SERVER hold their IPv4 addresses,
 /// LAB_CLIENT6 and LAB_SERVER6 their IPv6 addresses. The exit status is the command's. All processes end with it.
+/// SIGINT, SIGTERM and SIGHUP are passed on to the command; a second one kills it.
 #[derive(Debug, Args)]
 pub(super) struct ExecArgs {
     #[command(flatten)]
@@ -226,7 +230,9 @@ pub(super) fn run(args: ExecArgs) -> Result<ExitCode> {
         server_pcap: args.pcap_server,
         flows_and_queues: args.json || args.evidence.is_some(),
     };
-    let lab = Lab::watched(args.path.spec()?, &watch)?;
+    let spec = args.path.spec()?;
+    args.evidence.as_deref().map(evidence::check_place).transpose()?;
+    let lab = Lab::watched(spec, &watch)?;
     let start_far = |command: String| FarCommand::start(&lab.far(), &command, |_| Ok(()));
     let mut far = args.server.map(start_far).transpose()?;
     if let (Some(serving), Some(port)) = (&mut far, args.server_port) {
@@ -246,12 +252,13 @@ pub(super) fn run(args: ExecArgs) -> Result<ExitCode> {
     command.args(rest);
     let mut near = lab.near().spawn(command)?;
 
+    let mut passed_on = PassedOn::default();
     let finished = loop {
         if let Some(finished) = near.wait_for(Duration::from_secs(1))? {
             break finished;
         }
         for signal in signals.pending() {
-            forward(signal, &near)?;
+            passed_on.take(signal, &near)?;
         }
     };
     if let Some(status) = far.map(FarCommand::end).transpose()?.flatten() {
@@ -277,12 +284,26 @@ pub(super) fn run(args: ExecArgs) -> Result<ExitCode> {
     Ok(exit_code(finished.status))
 }
 
-/// Passes a signal on; an interrupt only where the terminal has not sent it to the command as well.
-fn forward(signal: i32, near: &Process) -> Result<()> {
-    match signal {
-        SIGINT if std::io::stdin().is_terminal() => Ok(()),
-        SIGINT => Ok(near.interrupt()?),
-        _ => Ok(near.terminate()?),
+/// The signals that a command has had.
+#[derive(Debug, Default)]
+struct PassedOn {
+    last: Option<Instant>,
+}
+
+impl PassedOn {
+    /// Passes a signal on, an interrupt only where the terminal has not sent it to the command as well; kills a command that still runs
+    /// after the one before.
+    fn take(&mut self, signal: i32, near: &Process) -> Result<()> {
+        let is_from_terminal = signal == SIGINT && std::io::stdin().is_terminal();
+        let before = self.last.replace(Instant::now());
+        if before.is_some_and(|before| !is_from_terminal || before.elapsed() < TERMINAL_AGAIN) {
+            return Ok(near.kill()?);
+        }
+        match signal {
+            SIGINT if is_from_terminal => Ok(()),
+            SIGINT => Ok(near.interrupt()?),
+            _ => Ok(near.terminate()?),
+        }
     }
 }
 

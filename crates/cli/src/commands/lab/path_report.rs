@@ -58,21 +58,20 @@ impl PathReport {
         object
     }
 
-    /// Writes `path.json`, which has the queues over time as well, and `queue.svg` into `directory`.
+    /// Writes `path.json`, which has the queues over time as well, and `queue.svg` into `directory`, which is there.
     ///
     /// # Errors
     /// Fails where they cannot be written.
     pub(super) fn write(&self, directory: &Path) -> Result<()> {
-        fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
         let mut object = self.json();
         for (name, evidence) in DIRECTIONS.iter().zip(&self.evidence) {
             object[*name]["interval_s"] = json!(evidence.interval.as_secs_f64());
             object[*name]["queue"] = evidence.queue.iter().map(sample).collect();
         }
-        let path = directory.join("path.json");
+        let path = directory.join(evidence::PATH_FILE);
         fs::write(&path, format!("{object:#}\n"))
             .with_context(|| format!("cannot write {}", path.display()))?;
-        evidence::draw(&self.sheet(), &directory.join("queue.svg"))
+        evidence::draw(&self.sheet(), &directory.join(evidence::QUEUE_FILE), evidence::EVIDENCE)
     }
 
     fn sheet(&self) -> Sheet {

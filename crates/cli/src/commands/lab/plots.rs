@@ -20,10 +20,10 @@ pub(super) fn write(scenario: &Scenario, results: &Results, output: &Output) -> 
         |charts: Vec<Chart>| Sheet { title: scenario.name.clone(), notes: results.conditions(), charts };
     for (plot, chart) in scenario.plots.iter().zip(&charts) {
         for file in plot.files() {
-            evidence::draw(&sheet(vec![chart.clone()]), &output.directory().join(file))?;
+            evidence::draw(&sheet(vec![chart.clone()]), &output.directory().join(file), evidence::OUT)?;
         }
     }
-    evidence::draw(&sheet(charts), &output.plots_page())
+    evidence::draw(&sheet(charts), &output.plots_page(), evidence::OUT)
 }
 
 /// Makes a chart of a plot: a line for each run and each choice of the other parameters.

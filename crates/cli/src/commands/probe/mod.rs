@@ -14,7 +14,7 @@ use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::probe::{self, ProbeOptions, ProbeTarget};
 use longhaul_engine::source::http::{ClientConfig, Credentials};
-use longhaul_scope::draw;
+use longhaul_scope::draw::{self, DrawError};
 
 use crate::streams_args::MemoryArgs;
 use crate::{exit, say, secret_file};
@@ -75,10 +75,10 @@ pub(crate) struct ProbeArgs {
 ///
 /// SIGINT ends the program at once, as no handler is set: nothing is left that would have to be closed.
 pub(crate) fn run(args: &ProbeArgs) -> ExitCode {
+    if let Some(Err(error)) = args.plot.as_deref().map(draw::check_place) {
+        return not_drawn(&error);
+    }
     let setup = || {
-        if let Some(file) = &args.plot {
-            draw::check_name(file)?;
-        }
         Ok::<_, anyhow::Error>(ProbeOptions {
             full: args.full,
             upload: args.upload,
@@ -116,8 +116,7 @@ pub(crate) fn run(args: &ProbeArgs) -> ExitCode {
     if let Some(file) = &args.plot
         && let Err(error) = draw::write(&plot::sheet(&outcome.report), file)
     {
-        say::error(&error);
-        return exit::of_drawing(&error).into();
+        return not_drawn(&error);
     }
     match outcome.failure {
         None => ExitCode::SUCCESS,
@@ -126,6 +125,11 @@ pub(crate) fn run(args: &ProbeArgs) -> ExitCode {
             exit::of_probe(&error).into()
         }
     }
+}
+
+fn not_drawn(error: &DrawError) -> ExitCode {
+    say::error(format_args!("--plot: {error}"));
+    exit::of_drawing(error).into()
 }
 
 /// Returns how to talk to the server.

@@ -332,7 +332,7 @@ impl HttpError {
     /// Adds the server's own words to an error of a status.
     pub(super) fn in_words(mut self, words: impl FnOnce() -> Option<String>) -> Self {
         if let Self::Status { explanation, .. } = &mut self {
-            *explanation = words();
+            *explanation = words().map(String::into_boxed_str);
         }
         self
     }
@@ -351,7 +351,7 @@ impl HttpError {
             (status, _) => Err(Self::Status {
                 at,
                 status,
-                reason: head.reason().escape_debug().to_string(),
+                reason: head.reason().escape_debug().to_string().into(),
                 explanation: None,
                 retry_after: head.retry_after(SystemTime::now()),
             }),

@@ -209,9 +209,9 @@ pub enum HttpError {
         /// The status code.
         status: u16,
         /// The reason phrase, escaped.
-        reason: String,
+        reason: Box<str>,
         /// The server's own words, as one line.
-        explanation: Option<String>,
+        explanation: Option<Box<str>>,
         /// The server's Retry-After.
         retry_after: Option<Duration>,
     },

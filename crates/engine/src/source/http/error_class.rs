@@ -176,7 +176,7 @@ mod tests {
         let status = |status| HttpError::Status {
             at: at(),
             status,
-            reason: String::new(),
+            reason: Box::default(),
             explanation: None,
             retry_after: None,
         };

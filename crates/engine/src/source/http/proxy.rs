@@ -45,6 +45,8 @@ pub(super) struct Proxy {
     pub(super) host: Host<String>,
     pub(super) port: u16,
     pub(super) url: SafeUrl,
+    /// The variable or option that names it.
+    pub(super) variable: &'static str,
     pub(super) authorization: Option<HeaderField>,
     login: Option<Login>,
 }
@@ -228,7 +230,7 @@ fn proxy(setting: &Setting) -> Result<Proxy, HttpError> {
         Some(Credentials::Basic(login)) => Some(login),
         _ => None,
     };
-    Ok(Proxy { kind, host, port, url: SafeUrl::of(&url), authorization, login })
+    Ok(Proxy { kind, host, port, url: SafeUrl::of(&url), variable: setting.variable, authorization, login })
 }
 
 /// Returns whether an entry of no_proxy covers `host`: `*`, a domain and all below it, an address, or a network.

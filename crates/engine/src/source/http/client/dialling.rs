@@ -8,7 +8,7 @@ use url::Host;
 
 use super::Client;
 use crate::cancel::Cancel;
-use crate::connect::{Deadline, SocketSettings, Transport, dial};
+use crate::connect::{ConnectError, Deadline, SocketSettings, Transport, dial};
 use crate::source::http::ResolvedUrl;
 use crate::source::http::buffered_transport::BufferedTransport;
 use crate::source::http::config::Timeouts;
@@ -42,17 +42,20 @@ impl Client {
     ) -> Result<Connection, HttpError> {
         let server = &key.server;
         let (host, port, name) = match proxy {
-            Some(proxy) => (&proxy.host, proxy.port, format!("the proxy {}", proxy.url)),
+            Some(proxy) => {
+                (&proxy.host, proxy.port, format!("the proxy {} of {}", proxy.url, proxy.variable))
+            }
             None => (&server.0, server.1, format!("{}:{}", server.0, server.1)),
         };
         let deadline = Deadline::new(cancel, self.config.timeouts.connect);
         let tick = self.config.timeouts.tick;
         if !target.is_resolved() {
             let found = self.caches.hosts.resolve(host, port, &self.config.addresses, &deadline, tick);
-            target.set_addresses(found.map_err(|error| match proxy {
-                Some(_) => error.of_proxy(),
+            let unknown = |error: ConnectError| match proxy {
+                Some(proxy) => error.of_proxy(proxy.variable),
                 None => error,
-            })?);
+            };
+            target.set_addresses(found.map_err(unknown)?);
         }
         let mut refused = None;
         for behind in self.socks_targets(server, proxy, cancel)? {
@@ -136,5 +139,22 @@ impl Client {
             target.request_line(absolute.and_then(|p| p.authorization.as_ref()), absolute.is_some());
         let transport = BufferedTransport::new(transport, at);
         Ok(Connection::new(transport, Arc::new(key), request, self.config.timeouts, cancel.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::source::http::{ClientConfig, ProxyPolicy};
+
+    use super::*;
+
+    #[test]
+    fn unknown_host_of_a_proxy_is_named_as_such() {
+        let variable = |name: &str| (name == "http_proxy").then(|| "no-such-proxy.invalid".to_owned());
+        let proxies = ProxyPolicy::from_vars(variable);
+        let client = Client::new(ClientConfig { proxies, ..ClientConfig::default() }).unwrap();
+        let opened = client.open(&"http://192.0.2.1/f".parse().unwrap(), None, &Cancel::new());
+        let error = opened.err().unwrap().to_string();
+        assert!(error.contains("no-such-proxy.invalid, the proxy of http_proxy"), "{error}");
     }
 }
