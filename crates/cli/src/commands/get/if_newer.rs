@@ -18,13 +18,14 @@ use crate::summary::{Complete, Unchanged};
 pub(super) enum Fetched {
     Fetched(Box<Outcome>),
     Unchanged(Unchanged),
+    AlreadyThere(Unchanged),
 }
 
 impl Complete for Fetched {
     fn done(&self) -> Done {
         match self {
             Self::Fetched(outcome) => outcome.done(),
-            Self::Unchanged(unchanged) => unchanged.done(),
+            Self::Unchanged(unchanged) | Self::AlreadyThere(unchanged) => unchanged.done(),
         }
     }
 
@@ -38,6 +39,7 @@ impl Complete for Fetched {
             Self::Unchanged(unchanged) => {
                 Some(format!("{}: not newer on the server", unchanged.path.display()))
             }
+            Self::AlreadyThere(unchanged) => Some(format!("{}: already there", unchanged.path.display())),
         }
     }
 }
@@ -66,13 +68,16 @@ pub(super) fn apply(job: &mut Job) -> Option<Unchanged> {
     Some(Unchanged { path, size: Bytes::new(there.len()) })
 }
 
-/// Returns what came of a file whose place holds `there`.
+/// Returns what came of a file, where `there` is what it was to be newer than.
 pub(super) fn outcome(
     result: Result<Outcome, TransferError>,
     there: Option<Unchanged>,
 ) -> Result<Fetched, TransferError> {
     match (result, there) {
         (Err(TransferError::NotModified), Some(there)) => Ok(Fetched::Unchanged(there)),
+        (Err(TransferError::AlreadyThere { path, size }), _) => {
+            Ok(Fetched::AlreadyThere(Unchanged { path, size }))
+        }
         (result, _) => result.map(|outcome| Fetched::Fetched(Box::new(outcome))),
     }
 }

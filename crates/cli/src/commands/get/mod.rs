@@ -320,6 +320,8 @@ fn options(args: &GetArgs, several: bool, first: Option<&Url>) -> anyhow::Result
         resume: !common.no_resume,
         assume_unchanged: args.assume_unchanged,
         newer_than: None,
+        // The same command again ends well, as of aria2 -c -i and wget -c -i.
+        accept_complete: (several || args.input.is_some()) && !common.no_resume,
         keep_time: args.recursive || args.if_newer,
         retries: common.retries(),
         stall: common.stall_timeout(),
