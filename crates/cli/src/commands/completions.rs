@@ -1,12 +1,12 @@
 //! `longhaul completions SHELL`.
 
-use std::io;
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
 use crate::cli::Cli;
+use crate::say;
 
 /// Which shell.
 #[derive(Debug, Args)]
@@ -17,6 +17,8 @@ pub(crate) struct CompletionsArgs {
 
 /// Prints the script to stdout.
 pub(crate) fn run(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
-    clap_complete::generate(args.shell, &mut Cli::command(), "longhaul", &mut io::stdout());
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "longhaul", &mut script);
+    say::bytes(&script);
     Ok(ExitCode::SUCCESS)
 }
