@@ -155,8 +155,10 @@ fn digest_in_passing_reads_back_only_what_an_earlier_run_has_written() {
 /// Hands 20 segments of 1,000 bytes to `writer`; returns the failures.
 fn run_with(pipeline: &Pipeline, writer: impl Writer + 'static) -> Vec<PipelineError> {
     pipeline.prepare().unwrap();
-    // As long as a writer would make it that writes.
-    pipeline.part().file().set_len(20_000).unwrap();
+    if pipeline.size().is_none() {
+        // As long as a writer would make it that writes.
+        pipeline.part().file().set_len(20_000).unwrap();
+    }
     let failures = Mutex::new(Vec::new());
     let fail = |error: PipelineError| failures.lock().unwrap().push(error);
     let writer: Arc<dyn Writer> = Arc::new(writer);
