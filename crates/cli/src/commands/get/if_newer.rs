@@ -16,7 +16,7 @@ use crate::summary::{Complete, Unchanged};
 
 /// What came of a file.
 pub(super) enum Fetched {
-    Fetched(Box<Outcome>),
+    Now(Box<Outcome>),
     Unchanged(Unchanged),
     AlreadyThere(Unchanged),
 }
@@ -24,18 +24,18 @@ pub(super) enum Fetched {
 impl Complete for Fetched {
     fn done(&self) -> Done {
         match self {
-            Self::Fetched(outcome) => outcome.done(),
+            Self::Now(outcome) => outcome.done(),
             Self::Unchanged(unchanged) | Self::AlreadyThere(unchanged) => unchanged.done(),
         }
     }
 
     fn is_shown(&self) -> bool {
-        matches!(self, Self::Fetched(_))
+        matches!(self, Self::Now(_))
     }
 
     fn note(&self) -> Option<String> {
         match self {
-            Self::Fetched(_) => None,
+            Self::Now(_) => None,
             Self::Unchanged(unchanged) => {
                 Some(format!("{}: not newer on the server", unchanged.path.display()))
             }
@@ -78,6 +78,6 @@ pub(super) fn outcome(
         (Err(TransferError::AlreadyThere { path, size }), _) => {
             Ok(Fetched::AlreadyThere(Unchanged { path, size }))
         }
-        (result, _) => result.map(|outcome| Fetched::Fetched(Box::new(outcome))),
+        (result, _) => result.map(|outcome| Fetched::Now(Box::new(outcome))),
     }
 }
