@@ -1,6 +1,9 @@
 //! `longhaul get --if-newer`: a file is fetched only where the server's is newer than the one that is here.
 
+use std::collections::HashSet;
 use std::fs;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use longhaul_core::event::Done;
 use longhaul_core::proto::http::HeaderField;
@@ -9,6 +12,7 @@ use longhaul_core::units::Bytes;
 use longhaul_engine::job::{FileHere, Job, Outcome, TransferError};
 use longhaul_engine::sink::origin_tag;
 use longhaul_engine::sink::output::Output;
+use longhaul_engine::sink::output_error::OutputError;
 use longhaul_engine::sink::part_names::is_partial;
 use percent_encoding::percent_decode_str;
 
@@ -66,6 +70,23 @@ pub(super) fn apply(job: &mut Job) -> Option<Unchanged> {
     job.options.client.headers.extend(matches.unwrap_or(since));
     job.options.newer_than = Some(FileHere { modified, tag });
     Some(Unchanged { path, size: Bytes::new(there.len()) })
+}
+
+/// Fails where the file that is there already is that of another URL of this command, whose files are `ours`.
+pub(super) fn unless_of_another(
+    result: Result<Outcome, TransferError>,
+    ours: &Mutex<HashSet<PathBuf>>,
+) -> Result<Outcome, TransferError> {
+    let path = match &result {
+        Ok(outcome) => &outcome.path,
+        Err(TransferError::AlreadyThere { path, .. }) => path,
+        Err(_) => return result,
+    };
+    let is_first = ours.lock().unwrap_or_else(PoisonError::into_inner).insert(path.clone());
+    match result {
+        Err(TransferError::AlreadyThere { path, .. }) if !is_first => Err(OutputError::Exists(path).into()),
+        result => result,
+    }
 }
 
 /// Returns what came of a file, where `there` is what it was to be newer than.
