@@ -6,6 +6,7 @@ use std::time::Duration;
 use longhaul_core::event::{Event, JobEvent, JobTag, Observer};
 
 use crate::line_queue::{self, LineQueue, Output};
+use crate::say;
 
 /// Writes events to stdout as they happen.
 pub(crate) struct JsonLines {
@@ -17,7 +18,10 @@ struct Stdout;
 
 impl Output for Stdout {
     fn write(&mut self, lines: &[u8], wrote: &dyn Fn()) -> io::Result<()> {
-        line_queue::write_all(io::stdout(), lines, wrote)
+        let written = line_queue::write_all(io::stdout(), lines, wrote);
+        let failed = written.as_ref().err().map(io::Error::kind);
+        say::note_stdout(written);
+        failed.map_or(Ok(()), |kind| Err(kind.into()))
     }
 }
 

@@ -27,6 +27,7 @@ mod transfer_args;
 mod url_text;
 mod values;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
@@ -47,8 +48,12 @@ fn main() -> ExitCode {
         Err(error) => {
             // Help and version are no errors; where nobody reads the message there is nothing to add.
             let error = foreign_options::with_hint(error);
-            let _ = error.print();
-            return if error.use_stderr() { exit::USAGE.into() } else { ExitCode::SUCCESS };
+            let printed = error.print();
+            if error.use_stderr() {
+                return exit::USAGE.into();
+            }
+            say::note_stdout(printed.and_then(|()| io::stdout().flush()));
+            return with_stdout(ExitCode::SUCCESS);
         }
     };
     let _log = log_to_stderr(&cli);
@@ -68,17 +73,19 @@ fn main() -> ExitCode {
         Command::Completions(args) => commands::completions::run(&args),
         Command::Man(args) => commands::man::run(&args),
     };
-    let code = result.unwrap_or_else(|error| {
+    with_stdout(result.unwrap_or_else(|error| {
         say::error(say::chain(&error));
         exit::of_chain(&error).into()
-    });
-    match say::output_failure() {
-        Some(error) if code == ExitCode::SUCCESS => {
-            say::error(format_args!("cannot write to standard output: {error}"));
-            exit::IO.into()
-        }
-        _ => code,
-    }
+    }))
+}
+
+/// Returns the exit code of a command that ends with `code`: another one where it succeeds, and its output could not be written.
+fn with_stdout(code: ExitCode) -> ExitCode {
+    let Some(failure) = say::stdout_failure() else { return code };
+    say::error(format_args!(
+        "cannot write to standard output: {failure}; free some space or write elsewhere"
+    ));
+    if code == ExitCode::SUCCESS { exit::IO.into() } else { code }
 }
 
 /// What keeps stderr flowing; dropped last, it writes out the rest.

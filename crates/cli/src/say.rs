@@ -13,23 +13,35 @@ pub(crate) fn line(text: impl Display) {
     stderr::line(format!("{text}\n"));
 }
 
-/// Why stdout took no more.
-static OUTPUT_FAILURE: OnceLock<io::Error> = OnceLock::new();
+/// Why stdout could not be written.
+static STDOUT_FAILURE: OnceLock<io::Error> = OnceLock::new();
 
-/// Writes a line to stdout. A command goes on where that fails; [`output_failure`] has the reason.
+/// Writes a line to stdout, as `println!` would, but goes on where that fails: [`stdout_failure`] returns the error at the end.
 pub(crate) fn output(text: impl Display) {
-    let written = match stdout_was_closed() {
+    bytes(format!("{text}\n").as_bytes());
+}
+
+/// Writes bytes to stdout, as [`output`].
+pub(crate) fn bytes(bytes: &[u8]) {
+    let mut stdout = io::stdout();
+    note_stdout(match stdout_was_closed() {
         true => Err(io::Error::other("it is closed")),
-        false => writeln!(io::stdout(), "{text}"),
-    };
-    if let Err(error) = written {
-        let _ = OUTPUT_FAILURE.set(error);
+        false => stdout.write_all(bytes).and_then(|()| stdout.flush()),
+    });
+}
+
+/// Notes why stdout could not be written; a reader that has closed the pipe (`| head`) is no failure.
+pub(crate) fn note_stdout(result: io::Result<()>) {
+    if let Err(error) = result
+        && error.kind() != io::ErrorKind::BrokenPipe
+    {
+        let _ = STDOUT_FAILURE.set(error);
     }
 }
 
-/// Returns why a line could not be written to stdout; a reader that has read enough (`| head`) is no reason.
-pub(crate) fn output_failure() -> Option<&'static io::Error> {
-    OUTPUT_FAILURE.get().filter(|error| error.kind() != io::ErrorKind::BrokenPipe)
+/// Returns why stdout could not be written.
+pub(crate) fn stdout_failure() -> Option<&'static io::Error> {
+    STDOUT_FAILURE.get()
 }
 
 /// Returns an error with its causes; one that the text already names, as errors with a remedy behind their cause do, is left out.

@@ -9,11 +9,13 @@ use std::time::Duration;
 use rustix::io::Errno;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::connection_limit::ConnectionSlot;
 use crate::context::{ServerContext, ServerPhase};
+use crate::continuation::Continuation;
 use crate::http_connection::HttpConnection;
 use crate::reply_pacing::PacedConnection;
 use crate::routes::Served;
@@ -21,6 +23,9 @@ use crate::transport::ServerTransport;
 
 /// Pause after accept(2) failed for lack of descriptors or memory: another connection must close first.
 const RESOURCE_RETRY: Duration = Duration::from_millis(200);
+
+/// The interval at which a finishing server looks whether uploads are in progress.
+const UPLOADS_CHECK: Duration = Duration::from_millis(100);
 
 /// Connections that are answered 503 at once; each has a descriptor. Further ones are closed without an answer.
 const REFUSALS: usize = 16;
@@ -43,7 +48,7 @@ pub(crate) async fn accept(listener: TcpListener, context: ServerContext) {
     loop {
         let next = tokio::select! {
             next = listener.accept() => next,
-            _ = phase.wait_for(|phase| *phase != ServerPhase::Running) => return,
+            () = finished(&mut phase, &context) => return,
         };
         match next {
             Ok((stream, peer)) => {
@@ -69,6 +74,15 @@ pub(crate) async fn accept(listener: TcpListener, context: ServerContext) {
             // Errors of the accepted connection itself: accept(2) says to retry.
             Err(error) => tracing::debug!(%error, "a connection was lost before it was accepted"),
         }
+    }
+}
+
+/// Waits until the server finishes and no upload is in progress, which may need further connections.
+async fn finished(phase: &mut watch::Receiver<ServerPhase>, context: &ServerContext) {
+    let _ = phase.wait_for(|phase| *phase != ServerPhase::Running).await;
+    let in_progress = || context.uploads.as_ref().is_some_and(|uploads| uploads.active.usage().uploads > 0);
+    while in_progress() && *phase.borrow() != ServerPhase::Ended {
+        tokio::time::sleep(UPLOADS_CHECK).await;
     }
 }
 
@@ -138,9 +152,20 @@ async fn serve(stream: TcpStream, peer: SocketAddr, context: ServerContext, slot
         }
     };
     let paced = PacedConnection::after_initial_window(window_pacing);
-    let connection =
-        HttpConnection { transport, peer, context, entry, paced, inbox: Vec::new(), slot, sending: None }
-            .run();
+    let is_late = *context.phase.borrow() != ServerPhase::Running;
+    let connection = HttpConnection {
+        transport,
+        peer,
+        context,
+        entry,
+        paced,
+        inbox: Vec::new(),
+        slot,
+        sending: None,
+        continuation: if is_late { Continuation::AnyUpload } else { Continuation::Nothing },
+        is_late,
+    }
+    .run();
     match watched {
         None => connection.await,
         Some((pacing, socket)) => tokio::select! {

@@ -125,7 +125,7 @@ pub struct Limits {
     pub listing: usize,
     /// Uploads in progress at once; further ones get 503 with Retry-After.
     pub uploads: usize,
-    /// The space of all partial files of resumable uploads together; an upload that exceeds it gets 507.
+    /// The space of all unfinished uploads together, those of plain PUT included; an upload that exceeds it gets 507.
     pub upload_quota: Option<Bytes>,
     /// How long a paused upload is kept after its last byte.
     pub upload_expiry: Option<Duration>,

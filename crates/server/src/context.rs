@@ -21,7 +21,7 @@ use crate::upload::Uploads;
 pub(crate) enum ServerPhase {
     /// Accepts connections.
     Running,
-    /// Completes replies in progress; accepts no connection and no further request.
+    /// Completes transfers in progress; accepts no other connection or request.
     Finishing,
     /// Cuts the remaining connections.
     Ended,

@@ -6,13 +6,14 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use longhaul_core::pace::{PACE_HEADER, PaceRequest};
-use longhaul_core::proto::http::{MAX_HEAD, RequestBody, RequestHead, TargetPath};
+use longhaul_core::proto::http::{MAX_HEAD, ReplyHead, RequestBody, RequestHead, TargetPath};
 use longhaul_core::units::{Bytes, Rate};
 use tokio::time::{timeout, timeout_at};
 
 use crate::connection_limit::ConnectionSlot;
 use crate::connection_stats::{ConnectionEntry, FinishedReply};
 use crate::context::{ServerContext, ServerPhase};
+use crate::continuation::{Continuation, NEXT_REQUEST};
 use crate::metrics;
 use crate::reply::{QueuedReply, Reply, ReplyFraming};
 use crate::reply_pacing::PacedConnection;
@@ -34,6 +35,10 @@ pub(crate) struct HttpConnection {
     pub(crate) slot: Arc<ConnectionSlot>,
     /// The reply being sent, for the log.
     pub(crate) sending: Option<SendingReply>,
+    /// What the next request may continue once the server finishes.
+    pub(crate) continuation: Continuation,
+    /// Whether the server was finishing before the request arrived.
+    pub(crate) is_late: bool,
 }
 
 /// A reply that may be cut by an eviction.
@@ -177,6 +182,14 @@ impl HttpConnection {
 
     /// Makes the reply to a request; receives its body. `None` where the client has measured enough, and closed the connection.
     async fn answer(&mut self, request: RequestHead) -> Option<PreparedReply> {
+        let admitted = !self.is_late || self.continuation.admits(&request);
+        self.continuation = Continuation::after(&request);
+        if !admitted {
+            let head = ReplyHead::new(503).with("Retry-After", "5");
+            let reply = Reply::explained(head, "the server is ending; try again");
+            self.continuation = Continuation::Nothing;
+            return Some(PreparedReply { reply, ..PreparedReply::refusal(503, "") });
+        }
         let (method, target) = (request.method().to_owned(), request.target().to_owned());
         let (head_only, keeps_alive) = (method == "HEAD", request.keeps_alive());
         let pace = request.header(PACE_HEADER).and_then(|pace| PaceRequest::parse(pace).ok());
@@ -217,8 +230,12 @@ impl HttpConnection {
     async fn send(&mut self, answer: PreparedReply, started: Instant) -> AfterReply {
         let PreparedReply { method, target, mut reply, mut framing, counts, paced, pace: asked, received } =
             answer;
-        framing.keep_alive &= *self.context.phase.borrow() == ServerPhase::Running;
         let status = reply.status();
+        if status >= 400 {
+            self.continuation = Continuation::Nothing;
+        }
+        let is_running = *self.context.phase.borrow() == ServerPhase::Running;
+        framing.keep_alive &= is_running || self.continuation != Continuation::Nothing;
         let is_upload = received.is_some() && paced;
         let pace = paced.then(|| self.context.pace.of_reply(reply.length(), asked, self.transport.socket()));
         let pace = pace.flatten();
@@ -288,6 +305,7 @@ impl HttpConnection {
 
     /// Reads the next request: the first byte within the idle timeout, the rest within the head timeout.
     async fn next(&mut self) -> NextRequest {
+        self.is_late = *self.context.phase.borrow() != ServerPhase::Running;
         let blank = self.inbox.iter().take_while(|b| matches!(b, b'\r' | b'\n')).count();
         self.inbox.drain(..blank);
         if self.inbox.is_empty() {
@@ -324,7 +342,8 @@ impl HttpConnection {
 
     /// Waits for the first bytes of a request; `false` where the connection must be closed instead.
     async fn first_bytes(&mut self) -> bool {
-        let Self { transport, inbox, context: ServerContext { phase, limits, .. }, .. } = self;
+        let Self { transport, inbox, context, continuation, is_late, .. } = self;
+        let ServerContext { phase, limits, .. } = context;
         let mut stall = StallDetector::new(transport.socket(), limits.idle, limits.slowest);
         let received = async {
             loop {
@@ -336,11 +355,14 @@ impl HttpConnection {
                 }
             }
         };
+        tokio::pin!(received);
         tokio::select! {
             biased;
-            received = received => received,
-            _ = phase.wait_for(|phase| *phase != ServerPhase::Running) => false,
+            received = &mut received => return received,
+            _ = phase.wait_for(|phase| *phase != ServerPhase::Running) => {}
         }
+        *is_late = true;
+        *continuation != Continuation::Nothing && timeout(NEXT_REQUEST, received).await == Ok(true)
     }
 
     /// Logs the reply that ends because another connection gets the slot.

@@ -23,6 +23,7 @@ mod confinement;
 mod connection_limit;
 mod connection_stats;
 mod context;
+mod continuation;
 mod directory_json;
 mod directory_listing;
 mod directory_page;

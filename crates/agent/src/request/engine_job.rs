@@ -159,6 +159,7 @@ impl TransferRequest {
             resume: true,
             assume_unchanged: self.assume_unchanged,
             newer_than: None,
+            accept_complete: false,
             keep_time: self.kind == TransferKind::Tree,
             retries: STREAM_RETRIES,
             stall: STALL,

@@ -19,6 +19,6 @@ pub(crate) struct CompletionsArgs {
 pub(crate) fn run(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "longhaul", &mut script);
-    say::output(String::from_utf8_lossy(&script).trim_end());
+    say::bytes(&script);
     Ok(ExitCode::SUCCESS)
 }

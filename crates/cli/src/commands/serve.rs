@@ -30,6 +30,8 @@ use crate::record::RecordArgs;
 use crate::values::{RESEARCH, app_buffer, period};
 use crate::{exit, interrupt, log_thread, say, secret_file};
 
+/// The default of --connections.
+const DEFAULT_CONNECTIONS: u32 = 10_000;
 /// Descriptors for everything but connections and the files they are sent; up to 32 connections wait for a slot.
 const SPARE_DESCRIPTORS: u64 = 64;
 
@@ -138,15 +140,14 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     record: RecordArgs,
 
-    /// Open at most this many connections at once; a further one takes the place of the longest idle connection or the slowest reply of the client with the most
+    /// Open at most this many connections at once; a further one takes the place of the longest idle connection or the slowest reply of the client with the most [default: 10000, or fewer where the limit of open files is lower]
     #[arg(
         long,
         value_name = "N",
-        default_value_t = 10_000,
         value_parser = clap::value_parser!(u32).range(1..=1_000_000),
         help_heading = "Limits"
     )]
-    connections: u32,
+    connections: Option<u32>,
 
     /// Open at most this many connections of one client (an IPv4 address, or an IPv6 /64) at once; half of --connections, but at least 256, where not given
     #[arg(
@@ -377,7 +378,7 @@ fn config(args: &ServeArgs, tokens: Tokens) -> Config {
 
 /// Raises the limit of open files as far as it goes; returns how many connections of so many `descriptors`
 /// that allows, with some to `spare`.
-fn affordable(connections: u32, descriptors: u64, spare: u64) -> usize {
+fn affordable(asked: Option<u32>, descriptors: u64, spare: u64) -> usize {
     let mut limit = getrlimit(Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
     if setrlimit(Resource::Nofile, raised).is_ok() {
@@ -385,14 +386,10 @@ fn affordable(connections: u32, descriptors: u64, spare: u64) -> usize {
     }
     // No limit at all reads as None.
     let most = limit.current.map_or(u64::MAX, |files| files.saturating_sub(spare) / descriptors).max(1);
-    if u64::from(connections) > most {
-        tracing::warn!(
-            asked = connections,
-            most,
-            "fewer connections: the limit of open files (ulimit -Hn) is low"
-        );
+    if let Some(asked) = asked.filter(|asked| u64::from(*asked) > most) {
+        tracing::warn!(asked, most, "fewer connections: the limit of open files (ulimit -Hn) is low");
     }
-    usize::try_from(most.min(u64::from(connections))).unwrap_or(usize::MAX)
+    usize::try_from(most.min(u64::from(asked.unwrap_or(DEFAULT_CONNECTIONS)))).unwrap_or(usize::MAX)
 }
 
 /// Catches the signals before the first line is printed, so that whoever reads it may stop the server.

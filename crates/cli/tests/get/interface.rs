@@ -181,9 +181,7 @@ fn closed_streams_end_no_transfer() {
     let file = File::new(content(3_000_000, 5));
     let server = Server::of(file.clone());
     let url = server.url("/f");
-    for redirections in
-        [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-", "> /dev/full", "2> /dev/full", "> >(exec true)"]
-    {
+    for redirections in [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-", "2> /dev/full", "> >(exec true)"] {
         let (run, ended) = by_shell(redirections, &["--json", "-vv", &url]);
         assert_eq!(ended.status.code(), Some(0), "{redirections}: {ended:?}");
         same(run.path("f"), &file.bytes);

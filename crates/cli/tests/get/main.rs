@@ -13,6 +13,7 @@ mod connecting;
 mod connection_options;
 mod cookies;
 mod expired;
+mod full_output;
 mod if_newer;
 mod interface;
 mod mirrors;

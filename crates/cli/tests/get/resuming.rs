@@ -195,7 +195,25 @@ fn only_a_sound_journal_is_believed() {
     assert_eq!(resumed_after(|run| fs::remove_file(run.path(part)).unwrap(), &[]), 0);
     let cut =
         |run: &Get| fs::File::options().write(true).open(run.path(part)).unwrap().set_len(1000).unwrap();
-    assert_eq!(resumed_after(cut, &[]), 0);
+    assert_eq!(resumed_after(cut, &[]), 1000, "the bytes that the partial file lacks are fetched again");
+}
+
+#[test]
+fn partial_file_that_another_program_changes_gets_no_final_name() {
+    let cut = |run: &Get| {
+        fs::File::options().write(true).open(run.path("f.longhaul-part")).unwrap().set_len(1000).unwrap();
+    };
+    let removed = |run: &Get| fs::remove_file(run.path("f.longhaul-part")).unwrap();
+    for (change, said) in [(&cut as &dyn Fn(&Get), "1000 bytes"), (&removed, "removed")] {
+        let (server, hurry) = slow_then_fast(File::new(content(SIZE, 6)));
+        let run = get().args(["-o", "f", &server.url("/f")]);
+        let mut running = run.start();
+        running.until("anything was committed", || has_committed(&run));
+        change(&run);
+        hurry.store(true, Ordering::SeqCst);
+        running.end().fails(74, &["f.longhaul-part was", said, "by another program"]);
+        assert_eq!(fs::read_dir(run.dir()).unwrap().count(), 0);
+    }
 }
 
 #[test]

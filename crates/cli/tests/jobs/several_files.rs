@@ -100,6 +100,43 @@ fn ctrl_c_stops_all_and_keeps_what_is_there() {
 }
 
 #[test]
+fn same_command_again_fetches_only_what_is_not_there() {
+    let (server, _) = site(Duration::ZERO);
+    let run = get().args(["--json", "-o", "g", "-i", "list"]);
+    std::fs::write(run.path("list"), urls(&server, 1000, 1..=3).join("\n")).unwrap();
+    run.run().ok();
+    std::fs::remove_file(run.path("g/2")).unwrap();
+    let ended = run.run().ok();
+    let fetched = |line: &&serde_json::Value| line["event"] == "done" && line["streams"] != 0;
+    let done = ended.json().into_iter().filter(|line| line["event"] == "done").count();
+    assert_eq!((done, ended.json().iter().filter(fetched).count()), (3, 1), "{ended:?}");
+    same(run.path("g/2"), &of_size(1000, 2));
+    let run = run.again(["-o", "g", "-i", "list"]);
+    let ended = run.run().ok();
+    assert!((1..=3).all(|n| ended.stderr.contains(&format!("g/{n}: already there"))), "{ended:?}");
+    std::fs::write(run.path("g/3"), "another file").unwrap();
+    run.run().fails(73, &["g/3 exists", "remove it", "alone with -o g/3"]);
+    same(run.path("g/3"), b"another file");
+    let alone = run.again(["-o", "g/3", &server.url("/1000/3")]);
+    alone.run().ok();
+    same(alone.path("g/3"), &of_size(1000, 3));
+}
+
+#[test]
+fn url_given_twice_is_refused_before_the_start() {
+    let (server, load) = site(Duration::ZERO);
+    let url = server.url("/1000/1");
+    let run = get().args([&url, &server.url("/1000/2"), &url]);
+    run.run().fails(64, &["/1000/1 is given twice", "out="]);
+    let run = run.again(["-i", "list"]);
+    std::fs::write(run.path("list"), format!("{url}\n{url}\n")).unwrap();
+    run.run().fails(64, &["given twice"]);
+    assert_eq!(load.connections(), 0);
+    std::fs::write(run.path("list"), format!("{url}\n out=a\n{url}\n")).unwrap();
+    run.run().ok();
+}
+
+#[test]
 fn ctrl_c_after_a_failed_file_still_exits_as_interrupted() {
     let (server, _) = slow_site(Duration::ZERO, 1 << 20);
     let mut all = vec![server.url("/missing")];

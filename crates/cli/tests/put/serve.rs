@@ -103,6 +103,7 @@ fn targets_that_may_not_be_written_are_refused() {
         ("/f.longhaul-part", 77, "files of this name are not taken"),
         ("/none/f", 73, "the directory does not exist"),
         ("/dir", 73, "there is a directory of this name"),
+        (&format!("/{}", "x".repeat(256)), 73, "choose a shorter name"),
     ] {
         to(&site, path, b"bytes").run().fails(code, &[why]);
     }

@@ -30,12 +30,14 @@ fn what_is_no_readable_file_is_refused_before_anything_is_said() {
     run.run().fails(66, &["none", "No such file"]);
     fs::create_dir(run.path("dir")).unwrap();
     let run = run.again(["dir", url]);
-    run.run().fails(66, &["dir", "a directory"]);
+    run.run().fails(66, &["dir", "a directory", "-r"]);
     assert!(Command::new("mkfifo").arg(run.path("pipe")).status().unwrap().success());
     let run = run.again(["pipe", url]);
     run.run().fails(66, &["pipe", "a pipe"]);
     let run = run.again(["/dev/null", url]);
     run.run().fails(66, &["/dev/null", "a device"]);
+    let run = run.again(["/proc/cpuinfo", url]);
+    run.run().fails(66, &["/proc/cpuinfo", "states a size of 0", "copy it"]);
     run.again(["/", url]).run().fails(64, &["has no name"]);
 }
 

@@ -239,7 +239,8 @@ fn upload_between_two_ranges_is_kept_from_another_for_three_seconds() {
         let (status, reply) = complete(address, &file);
         assert!(matches!(status, 201 | 204), "it was given up: {reply}");
         // The other one comes next, once this one is complete.
-        assert!(matches!(rival.join().unwrap(), 201 | 202 | 204 | 423));
+        let rival = rival.join().unwrap();
+        assert!(matches!(rival, 201 | 202 | 204 | 423), "{rival}");
         let _ = ask(address, &format!("DELETE {other}"), "", b"");
     }
     // One that is given up makes room.

@@ -72,6 +72,22 @@ fn assert_limit(finding: &Finding, limit: LimitedBy, least: f64) {
 }
 
 #[test]
+fn transfer_too_short_to_tune_has_shares_and_no_advice() {
+    for (rtt, took, moved, advises) in
+        [(1, 50, 185, false), (200, 700, 185, false), (1, 700, 185, true), (200, 700, 5_000_000, true)]
+    {
+        let mut course = Course::at(End::Receiver, rtt);
+        course.now = Duration::from_millis(took);
+        course.reading.moved = Bytes::new(moved);
+        threads(&mut course.reading).disk = Duration::from_millis(took - 5);
+        course.attribution.observe(course.now, &course.reading);
+        let finding = course.finding();
+        assert_eq!(!finding.advice.is_empty(), advises, "{rtt} ms, {took} ms, {moved}: {finding:?}");
+        assert!(finding.shares.get(finding.limit) > 0.0, "{finding:?}");
+    }
+}
+
+#[test]
 fn receive_window_full_without_a_queue_is_the_limit() {
     let small = |reading: &mut Reading| reading.window = Some(Bytes::mib(3));
     let finding = Course::at(End::Receiver, 200).slow_start(110.0).run(20.0, 120.0, small).finding();
@@ -405,11 +421,11 @@ fn short_transfer_and_the_time_of_fsync_have_words() {
     );
     assert_eq!(finding.advice.len(), 1, "{finding:?}");
     let mut attribution = Attribution::new(End::Receiver);
-    attribution.observe(Duration::from_millis(10), &Reading::default());
+    attribution.observe(Duration::from_millis(50), &Reading::default());
     attribution.end();
-    attribution.assign(Duration::from_millis(50), LimitedBy::Disk);
+    attribution.assign(Duration::from_millis(250), LimitedBy::Disk);
     let finding = attribution.finding(&HostLimits::default());
-    let expected = "limited by the disk for 80 % of the time: 40 ms to make the file durable, after its last byte had arrived";
+    let expected = "limited by the disk for 80 % of the time: 200 ms to make the file durable, after its last byte had arrived";
     assert_eq!(finding.advice[0], expected);
     assert!(!finding.advice.join(" ").contains("bit/s"), "{finding:?}");
 }

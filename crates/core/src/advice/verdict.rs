@@ -17,6 +17,12 @@ pub struct HostLimits {
     pub tcp_wmem_max: Option<Bytes>,
 }
 
+/// A transfer that ends before a reading covers it shows no limit that could be raised (the interval of [`Attribution`]).
+const SHORTEST: Duration = Duration::from_millis(100);
+/// What ten segments of the initial window hold (RFC 6928): such a transfer is one round trip after its request.
+const INITIAL_WINDOW: Bytes = Bytes::new(14_600);
+/// The round trips of a transfer of the initial window: two handshakes, a request and its answer, one spare.
+const FEW_ROUND_TRIPS: u32 = 4;
 /// A share from which on a second cause is named too.
 const ALSO: f64 = 0.1;
 /// A buffer for 10 Gbit/s at 200 ms, whose BDP is 250 MB.
@@ -31,6 +37,9 @@ pub(super) fn finding(attribution: &Attribution, host: &HostLimits) -> Finding {
     let Some((limit, share)) = ranked.first().copied() else {
         return Finding { limit: LimitedBy::default(), shares, advice: Vec::new() };
     };
+    if is_too_short(attribution) {
+        return Finding { limit, shares, advice: Vec::new() };
+    }
     let evidence = attribution.evidence(limit);
     let facts = Facts { attribution, evidence, host };
     let mut advice = vec![format!(
@@ -50,6 +59,16 @@ pub(super) fn finding(attribution: &Attribution, host: &HostLimits) -> Finding {
         advice.push(format!("also limited by {}", others.join(", ")));
     }
     Finding { limit, shares, advice }
+}
+
+/// Returns whether a transfer was too short for its limit to be worth a sentence.
+fn is_too_short(attribution: &Attribution) -> bool {
+    let all = || LimitedBy::ALL.into_iter().map(|limit| attribution.evidence(limit));
+    let (time, moved) = all().fold((Duration::ZERO, Bytes::ZERO), |(time, moved), evidence| {
+        (time + evidence.time, moved + evidence.moved)
+    });
+    let rtt = all().filter_map(|evidence| evidence.min_rtt).min().unwrap_or_default().get();
+    time < SHORTEST || (moved <= INITIAL_WINDOW && moved > Bytes::ZERO && time < rtt * FEW_ROUND_TRIPS)
 }
 
 fn percent(share: f64) -> String {

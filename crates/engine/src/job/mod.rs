@@ -223,13 +223,16 @@ impl<'a> Fetch<'a> {
         })
     }
 
-    /// Gives the complete file its time on the server, where that is wanted; where it is not known, the entity tag.
+    /// Gives the complete file its time on the server, where that is wanted; else, or where it is not known, the entity tag, where a
+    /// later run is to recognise the file.
     fn keep_time(&self) {
-        if !self.job.options.keep_time {
+        let options = &self.job.options;
+        let part = self.transfer.pipeline.part();
+        if part.is_stream() || !(options.keep_time || options.accept_complete) {
             return;
         }
-        let part = self.transfer.pipeline.part();
-        let Some(modified) = self.description.modified.or(self.expected.modified) else {
+        let modified = self.description.modified.or(self.expected.modified);
+        let Some(modified) = modified.filter(|_| options.keep_time) else {
             if let Some(Identity::ETag(tag)) = &self.description.identity
                 && let Err(error) = origin_tag::write(part.file(), tag)
             {

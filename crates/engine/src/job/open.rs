@@ -1,6 +1,8 @@
 //! From URLs to a description, an open partial file, and what is left to fetch.
 
+use std::fs;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use longhaul_core::checksum::Checksum;
@@ -13,10 +15,12 @@ use url::Url;
 use super::mirrors::{SAMPLE, agrees, sample_of};
 use super::request::{Expected, Job};
 use crate::cancel::Cancel;
+use crate::digest::{self, WantedDigests};
 use crate::engine::Shared;
 use crate::failure::FailureKind;
 use crate::known_paths::KnownPaths;
 use crate::sink::journal::{Journal, JournalSource, SourceMatch, StoredJournal};
+use crate::sink::origin_tag;
 use crate::sink::output::PreparedOutput;
 use crate::sink::output_error::OutputError;
 use crate::sink::part_file::PartFile;
@@ -80,7 +84,12 @@ pub(super) fn open<'e>(
     // Before the network: an output that cannot be written is found out at once.
     let output = job.output.prepare()?;
     let named = job.expected.name.as_deref();
-    let part = if output.name().is_some() || named.is_some() { Some(output.open(named)?) } else { None };
+    let early = (output.name().is_some() || named.is_some()).then(|| output.open(named));
+    let part = match early {
+        // Only the server's answer shows whether that file is complete.
+        Some(Err(OutputError::Exists(_))) if job.options.accept_complete => None,
+        early => early.transpose()?,
+    };
     let mut opener = Opener { job, output, cancel, emit, part };
     let opened = opener.open_any(job.urls.iter().map(source_of).collect());
     let mut opened = opened.inspect_err(|_| {
@@ -300,7 +309,7 @@ impl Opener<'_> {
                 continue;
             }
             if self.part.is_none() {
-                self.part = Some(self.output.open(description.name.as_deref())?);
+                self.part = Some(self.open_output(source, &description)?);
                 prior = self.prior()?;
             }
             let Some(journal) = prior.take() else { return Ok(self.fresh(url, description)) };
@@ -343,6 +352,41 @@ impl Opener<'_> {
                     return Ok(Begun { description, journal: Some(journal), committed });
                 }
             }
+        }
+    }
+
+    /// Opens the partial file by the name that the metalink, the server or the URL gives.
+    fn open_output(&self, source: &dyn Source, description: &Description) -> Result<PartFile, TransferError> {
+        let name = self.job.expected.name.as_deref().or(description.name.as_deref());
+        match self.output.open(name) {
+            Err(OutputError::Exists(path)) if self.job.options.accept_complete => {
+                let size = description.size.unwrap_or_default();
+                if !self.is_complete(&path, description) {
+                    return Err(OutputError::Exists(path).into());
+                }
+                source.abandon();
+                Err(TransferError::AlreadyThere { path, size })
+            }
+            opened => Ok(opened?),
+        }
+    }
+
+    /// Returns whether the file at `path` is the one that the server describes.
+    fn is_complete(&self, path: &Path, description: &Description) -> bool {
+        let Some(there) = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file) else { return false };
+        if description.size != Some(Bytes::new(there.len())) {
+            return false;
+        }
+        if let Some(checksum) = &self.job.expected.checksum {
+            let wanted = WantedDigests { whole: Some(checksum.algorithm), pieces: None };
+            let found = fs::File::open(path).and_then(|file| digest::of(file, wanted, self.cancel));
+            return found.is_ok_and(|found| found.and_then(|found| found.whole).as_ref() == Some(checksum));
+        }
+        match (origin_tag::read(path), &description.identity, description.modified) {
+            (Some(here), Some(Identity::ETag(there)), _) => here.matches_strongly(there),
+            // A file that this program fetches has the time of its last byte, unless it gets the server's.
+            (_, _, Some(modified)) => there.modified().is_ok_and(|here| modified <= here),
+            _ => false,
         }
     }
 

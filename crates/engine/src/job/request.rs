@@ -113,6 +113,9 @@ pub struct JobOptions {
     pub assume_unchanged: bool,
     /// The file that is there, where only a newer one is to be fetched.
     pub newer_than: Option<FileHere>,
+    /// Whether a file that has the name which the server or the URL gives is the result, where it is complete: by the checksum, or
+    /// else by its size and the entity tag or time. Else it is an error.
+    pub accept_complete: bool,
     /// Whether the file gets the time of modification that it has on the server.
     pub keep_time: bool,
     /// How many failures in a row a stream may have.

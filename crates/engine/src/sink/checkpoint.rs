@@ -62,6 +62,11 @@ impl Checkpoint {
         self.lock().written.clone()
     }
 
+    /// Returns the end of the last range that has been handed to the kernel.
+    pub fn end_of_written(&self) -> u64 {
+        self.lock().written.end()
+    }
+
     /// Returns how many bytes of the file have been handed to the kernel, in this run or before.
     pub fn written(&self) -> Bytes {
         self.lock().written.total()

@@ -28,7 +28,7 @@ pub enum OutputError {
     )]
     NotAFile(PathBuf),
     /// A name that came from the server or the URL is taken.
-    #[error("{0} exists; pass -o {0} to replace it")]
+    #[error("{0} exists; remove it, or fetch this file alone with -o {0} to replace it")]
     Exists(PathBuf),
     /// Another transfer is writing this file.
     #[error("{0} is being written by another longhaul; wait for it, or give another name with -o")]
@@ -65,6 +65,16 @@ pub enum OutputError {
         path: PathBuf,
         /// How much has gone there.
         sent: Bytes,
+    },
+    /// Another program has changed the partial file during the transfer; what was received is of no use.
+    #[error(
+        "{path} was {change} by another program during the transfer: nothing is kept; run again to start over"
+    )]
+    PartChanged {
+        /// The partial file.
+        path: PathBuf,
+        /// What was done to it, as a participle.
+        change: String,
     },
     /// A write, a sync or the final rename failed.
     #[error("cannot {operation} {path}: {source}")]

@@ -1,8 +1,10 @@
 //! The file under its temporary name: locked, its space reserved, then renamed at once.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt::Arguments;
 use std::fs::File;
 use std::io::{self, Write};
+use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -270,6 +272,43 @@ impl PartFile {
         if self.is_stream() { Ok(()) } else { self.file.set_modified(modified) }
     }
 
+    /// Checks that the temporary name still leads to this file: another program may have removed it.
+    ///
+    /// # Errors
+    /// [`OutputError::PartChanged`]; [`OutputError::Create`] where the directory cannot be read.
+    pub fn check_name(&self) -> Result<(), OutputError> {
+        let Some(names) = &self.names else { return Ok(()) };
+        let failed = |source| OutputError::Create { path: self.part_path.clone(), source };
+        let change = match names.directory.look(&names.part, false) {
+            Ok(there) if (there.st_dev, there.st_ino) == self.identity().map_err(failed)? => return Ok(()),
+            Ok(_) => "replaced",
+            Err(error) if error.kind() == io::ErrorKind::NotFound => "removed",
+            Err(error) => return Err(failed(error)),
+        };
+        Err(OutputError::PartChanged { path: self.part_path.clone(), change: change.to_owned() })
+    }
+
+    /// Checks the length of the file, which another program may have cut.
+    ///
+    /// # Errors
+    /// [`OutputError::PartChanged`] where it is not in `right`; [`OutputError::Write`] where it cannot be read.
+    pub fn check_length(&self, right: RangeInclusive<u64>) -> Result<(), OutputError> {
+        if self.is_stream() {
+            return Ok(());
+        }
+        let path = || self.part_path.clone();
+        let found = self.file.metadata().map_err(|source| OutputError::Write {
+            operation: "read the length of",
+            path: path(),
+            source,
+        })?;
+        if right.contains(&found.len()) {
+            return Ok(());
+        }
+        let change = format!("changed to a length of {} bytes instead of {}", found.len(), right.start());
+        Err(OutputError::PartChanged { path: path(), change })
+    }
+
     /// Makes the content durable and gives the file its final name, atomically; a file that it replaces leaves it its
     /// permissions.
     ///
@@ -288,6 +327,7 @@ impl PartFile {
         let path = self.target_path.clone();
         let Some(names) = &self.names else { return Ok(Finished { path, warnings: Vec::new() }) };
         let failed = |operation, source| OutputError::Write { operation, path: path.clone(), source };
+        self.check_name()?;
         let kept = if replace { self.take_mode(names) } else { Ok(None) };
         self.file.sync_all().map_err(|e| failed("sync", e))?;
         let renamed = if replace {
@@ -336,15 +376,22 @@ impl PartFile {
 
     /// Removes the partial file and its journal: nothing of it can be used.
     ///
-    /// Does nothing where it has lost its name, for what has that now is another transfer's.
+    /// Where another file has its name, that file stays, and its journal does if another transfer has locked the file.
     pub fn discard(&self) {
         let Some(names) = &self.names else { return };
-        let named = names.directory.look(&names.part, false);
-        if named.is_ok_and(|there| self.identity().is_ok_and(|ours| (there.st_dev, there.st_ino) == ours)) {
+        if self.check_name().is_ok() {
             // The lock goes with the file's name, hence the last.
             for name in [&names.fresh_journal(), &names.journal, &names.part] {
                 names.remove(name);
             }
+            return;
+        }
+        let lock = |other: &File| flock(other, FlockOperation::NonBlockingLockExclusive).is_ok();
+        match names.directory.open_file(&names.part, OFlags::empty()) {
+            // A journal of ours would pass for that of a file which another program has put there.
+            Ok(other) if lock(&other) => names.remove(&names.journal),
+            Ok(_) => {}
+            Err(_) => remove_stray_journal(&names.directory, &names.target),
         }
     }
 
@@ -408,22 +455,25 @@ pub fn journal_of(directory: &Directory, target: &OsStr) -> Result<StoredJournal
     }
 }
 
-/// Reads the journal of a partial file of this length.
+/// Reads the journal of a partial file of this length; what lies beyond the length is not committed.
 fn read_journal(directory: &Directory, name: &OsStr, length: u64) -> Result<StoredJournal, JournalError> {
     let text = match directory.read(name) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(StoredJournal::Absent),
         Err(source) => return Err(JournalError::Read { path: directory.path_of(name), source }),
     };
+    let damaged = |why: Arguments<'_>| StoredJournal::Damaged {
+        why: format!("the journal {} {why}", directory.path_of(name).display()),
+    };
     match Journal::decode(&text) {
-        Ok(journal) if journal.size().get() == length => Ok(StoredJournal::Sound(journal)),
-        Ok(journal) => Ok(StoredJournal::Damaged {
-            why: format!(
-                "it is of a file of {} bytes, and the partial file has {length}",
-                journal.size().get()
-            ),
-        }),
-        Err(DecodeError::Damaged(why)) => Ok(StoredJournal::Damaged { why }),
+        Ok(journal) if journal.size().get() >= length => {
+            Ok(StoredJournal::Sound(journal.cut_to(Bytes::new(length))))
+        }
+        Ok(journal) => Ok(damaged(format_args!(
+            "is of a file of {} bytes, and the partial file has {length}",
+            journal.size().get()
+        ))),
+        Err(DecodeError::Damaged(why)) => Ok(damaged(format_args!("cannot be used: {why}"))),
         Err(DecodeError::Version(version)) => {
             Err(JournalError::Version { path: directory.path_of(name), version })
         }

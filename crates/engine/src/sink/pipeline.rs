@@ -18,6 +18,7 @@ mod tests;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
@@ -62,6 +63,8 @@ pub struct Pipeline {
     follower: HashFollower,
     /// Ends a write to a stream that takes nothing; a file never makes it wait.
     stop: Cancel,
+    /// Another program has changed the partial file, which is discarded then.
+    part_changed: AtomicBool,
 }
 
 /// The threads of a pipeline.
@@ -99,6 +102,7 @@ impl Pipeline {
             cpu: JobCpu::default(),
             follower: HashFollower::new(WantedDigests::default(), None),
             stop: Cancel::new(),
+            part_changed: AtomicBool::new(false),
         }
     }
 
@@ -143,8 +147,31 @@ impl Pipeline {
 
     /// Writes the journal with these committed ranges; does nothing where there is none.
     fn store(&self, committed: &RangeSet) -> io::Result<()> {
-        let journal = self.journal();
-        journal.map_or(Ok(()), |journal| self.part.store(&journal, committed))
+        let Some(journal) = self.journal() else { return Ok(()) };
+        self.check_part(false).map_err(io::Error::other)?;
+        self.part.store(&journal, committed)
+    }
+
+    /// Checks that the partial file has its name and its length; `at_end` does not let it be longer.
+    fn check_part(&self, at_end: bool) -> Result<(), OutputError> {
+        let checked = self.part.check_name().and_then(|()| {
+            let least = self.least_length();
+            self.part.check_length(least..=if at_end { least } else { u64::MAX })
+        });
+        checked.inspect_err(|error| self.discard_changed(error))
+    }
+
+    /// Returns how long the partial file is at least: its space is reserved where the size is known.
+    fn least_length(&self) -> u64 {
+        self.size.map_or_else(|| self.checkpoint.end_of_written(), Bytes::get)
+    }
+
+    /// Discards a partial file that another program has changed: which of its bytes are right is unknown.
+    fn discard_changed(&self, error: &OutputError) {
+        if matches!(error, OutputError::PartChanged { .. }) && !self.part_changed.swap(true, Ordering::SeqCst)
+        {
+            self.part.discard();
+        }
     }
 
     fn journal_failed(&self, operation: &'static str, source: io::Error) -> OutputError {
@@ -172,11 +199,16 @@ impl Pipeline {
     }
 
     fn open_writer(&self) -> Result<Arc<dyn Writer>, OutputError> {
+        // Not where an earlier round has written: its journal counts.
+        let nothing_there = self.resumed == Bytes::ZERO && self.checkpoint.is_untouched();
+        if !nothing_there {
+            // Reserving space would fill a cut file with zeros.
+            let checked = self.part.check_length(self.checkpoint.end_of_written()..=u64::MAX);
+            checked.inspect_err(|error| self.discard_changed(error))?;
+        }
         if let Some(size) = self.size {
             self.part.reserve(size)?;
         }
-        // Not where an earlier round has written: its journal counts.
-        let nothing_there = self.resumed == Bytes::ZERO && self.checkpoint.is_untouched();
         if nothing_there {
             self.part.start_over()?;
         }
@@ -259,7 +291,10 @@ impl Pipeline {
         let run = || file.and_then(|file| self.checkpoint.run(&file, |committed| self.store(committed)));
         let error = match catch_unwind(AssertUnwindSafe(run)) {
             Ok(Ok(())) => return,
-            Ok(Err(source)) => self.journal_failed("commit to", source).into(),
+            Ok(Err(source)) => {
+                let changed = self.check_part(false).err();
+                changed.unwrap_or_else(|| self.journal_failed("commit to", source)).into()
+            }
             Err(_) => PipelineError::Panicked("the thread that commits to the journal"),
         };
         self.fail(error, fail);
@@ -292,6 +327,13 @@ impl Pipeline {
     /// Writes a segment; returns whether it is written.
     fn write(&self, segment: &Segment, writer: &dyn Writer, fail: &dyn Fn(PipelineError)) -> bool {
         let range = segment.range();
+        // Before each write, which would lengthen a cut file again.
+        if let Err(error) = self.part.check_length(self.least_length()..=u64::MAX) {
+            self.discard_changed(&error);
+            self.checkpoint.write_failed();
+            self.fail(error.into(), fail);
+            return false;
+        }
         let write = || {
             self.pool.writing(|| writer.write(range.start(), segment.data()))?;
             if let Some(tree) = &self.follower.tree {
@@ -369,6 +411,7 @@ impl Pipeline {
     /// [`PipelineError::Failed`] after any failure, a panic included: a final name never stands over a hole.
     pub fn finish(&self, replace: bool) -> Result<Finished, PipelineError> {
         self.check_complete()?;
+        self.check_part(true)?;
         Ok(self.part.finish(replace)?)
     }
 
@@ -453,7 +496,7 @@ impl Pipeline {
 
     /// Returns whether the next run can resume what is there.
     pub fn is_resumable(&self) -> bool {
-        self.journal.is_some() && self.written() > Bytes::ZERO
+        self.journal.is_some() && self.written() > Bytes::ZERO && !self.part_changed.load(Ordering::SeqCst)
     }
 
     /// Returns the application buffer.

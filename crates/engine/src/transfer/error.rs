@@ -138,6 +138,16 @@ pub enum TransferError {
     /// The file on the server is not newer than the one that is there, and only a newer one was asked for.
     #[error("the file is not newer on the server")]
     NotModified,
+    /// The file is complete at its place already, which counts as a result there ([`JobOptions::accept_complete`]).
+    ///
+    /// [`JobOptions::accept_complete`]: crate::job::JobOptions::accept_complete
+    #[error("{path} is there already")]
+    AlreadyThere {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        size: Bytes,
+    },
     /// Neither the URL nor a mirror of the file could be used.
     #[error("no source of the file can be used: {}", .0.join("; "))]
     NoSource(Vec<String>),
@@ -261,7 +271,10 @@ impl TransferError {
         match self {
             Self::Source(error) => error.class,
             Self::Output(
-                OutputError::Reserve { .. } | OutputError::Write { .. } | OutputError::Sent { .. },
+                OutputError::Reserve { .. }
+                | OutputError::Write { .. }
+                | OutputError::PartChanged { .. }
+                | OutputError::Sent { .. },
             ) => FailureKind::Disk,
             Self::Output(_) => FailureKind::CannotCreate,
             Self::OtherFile { .. }
@@ -269,7 +282,7 @@ impl TransferError {
             | Self::OtherPieces { .. }
             | Self::WrongPieces { .. } => FailureKind::Data,
             // The command asked for a newer one.
-            Self::NotModified => FailureKind::NotFound,
+            Self::NotModified | Self::AlreadyThere { .. } => FailureKind::NotFound,
             Self::NoSource(_) => FailureKind::Unavailable,
             Self::Thread(..) => FailureKind::Host,
             Self::Panicked(_) | Self::Internal(_) => FailureKind::Internal,

@@ -42,7 +42,7 @@ pub enum UploadError {
         source: io::Error,
     },
     /// The source is not a file.
-    #[error("cannot send {}: it is {what}, and only files are sent", .path.display())]
+    #[error("cannot send {}: it is {what}", .path.display())]
     NotAFile {
         /// The source.
         path: PathBuf,
@@ -270,7 +270,7 @@ fn kind_of_status(status: u16) -> FailureKind {
     use FailureKind as Kind;
     match status {
         401 | 403 | 407 | 451 => Kind::from(ErrorKind::Denied),
-        404 | 409 | 410 | 413 => Kind::CannotCreate,
+        404 | 409 | 410 | 413 | 414 => Kind::CannotCreate,
         422 => Kind::Data,
         423 => Kind::Temporary,
         507 => Kind::Disk,
@@ -300,6 +300,7 @@ fn meaning(status: u16) -> &'static str {
         }
         405 | 501 => "this server takes no files; start `longhaul serve --writable`, or allow PUT there",
         413 => "the server takes only smaller files; raise its limit",
+        414 => "the name is too long",
         422 => "what arrived is not what was sent, and is dropped",
         423 => "another upload to this name is under way",
         507 => "the server's disk is full",
@@ -312,6 +313,7 @@ fn remedy(status: u16) -> &'static str {
     match status {
         401 => "give the server's token with --token FILE, or a login with --user or in ~/.netrc",
         407 => "give the proxy's login in the proxy's URL",
+        414 => "choose a shorter name",
         422 => "run again",
         423 => "wait for its end, or choose another name",
         507 => "make room there and run again",
@@ -342,7 +344,7 @@ mod tests {
             explained,
             retry_after: None,
         };
-        for status in [400, 401, 403, 404, 405, 407, 409, 413, 422, 423, 500, 501, 503, 507] {
+        for status in [400, 401, 403, 404, 405, 407, 409, 413, 414, 422, 423, 500, 501, 503, 507] {
             let text = refused(status, false).to_string();
             assert!(text.contains(&format!(" {status} No: ")), "{text}");
         }
@@ -350,6 +352,8 @@ mod tests {
             refused(423, true).to_string().ends_with(" 423 No; wait for its end, or choose another name")
         );
         assert!(refused(403, true).to_string().ends_with(" 403 No"));
+        assert!(refused(414, true).to_string().ends_with(" 414 No; choose a shorter name"));
+        assert_eq!(refused(414, true).kind(), FailureKind::CannotCreate);
         assert_eq!(refused(503, false).retry(), Retry::Now);
         for status in [401, 403, 409, 413, 423, 501, 507] {
             assert_eq!(refused(status, false).retry(), Retry::Never, "{status}");

@@ -39,7 +39,7 @@ mod session;
 mod shared_pace;
 
 use std::fs::File;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, Scope};
@@ -153,15 +153,25 @@ fn open(path: &Path) -> Result<SourceFile, UploadError> {
     let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let file = File::options().read(true).custom_flags(flags).open(path).map_err(fail)?;
     let kind = file.metadata().map_err(fail)?.file_type();
-    if kind.is_file() {
-        return SourceFile::new(file, path.to_owned()).map_err(fail);
-    }
     let what = match kind {
-        kind if kind.is_dir() => "a directory",
-        kind if kind.is_fifo() => "a pipe",
-        _ => "a device",
+        kind if kind.is_file() => {
+            let source = SourceFile::new(file, path.to_owned()).map_err(fail)?;
+            if !has_unstated_content(&source) {
+                return Ok(source);
+            }
+            "a file of the kernel, which has content but states a size of 0; copy it to a regular file first"
+        }
+        kind if kind.is_dir() => "a directory; send it with all below it by -r",
+        kind if kind.is_fifo() => "a pipe, and only files are sent",
+        _ => "a device, and only files are sent",
     };
     Err(UploadError::NotAFile { path: path.to_owned(), what })
+}
+
+/// Returns whether an empty file has content nevertheless, as those of /proc have.
+fn has_unstated_content(source: &SourceFile) -> bool {
+    let is_read = |file: &File| file.read_at(&mut [0], 0).is_ok_and(|read| read > 0);
+    source.metadata().len() == 0 && is_read(source.file()) && source.check().is_ok()
 }
 
 /// How often wrong ranges are sent again.

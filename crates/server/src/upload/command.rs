@@ -128,7 +128,7 @@ impl UploadOperation {
 
     /// Returns whether the operation may begin an upload that counts against the quota.
     pub(super) fn takes_quota(&self) -> bool {
-        matches!(self, Self::AppendPart(_) | Self::AddRange(_))
+        matches!(self, Self::AppendPart(_) | Self::AddRange(_) | Self::WholeFile(_))
     }
 
     /// Parses the operation of a request's head, with the token of `holder`.

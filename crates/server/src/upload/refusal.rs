@@ -134,10 +134,7 @@ pub(super) fn not_scanned() -> Reply {
 /// 423: another upload has locked the file, or another request the range.
 pub(super) fn busy() -> Reply {
     let head = ReplyHead::new(423).with("Retry-After", "5");
-    Reply::explained(
-        head,
-        "the file, or this range of it, is being written by another upload; try again when that is over",
-    )
+    Reply::explained(head, "the file, or this range of it, is being written by another upload")
 }
 
 /// 503: as many uploads as allowed are in progress.

@@ -216,6 +216,8 @@ impl Uploads {
         target.may_be_replaced(replace)?;
         let LockedPartFile { part, lock } = target.open(&self.active)?;
         let slot = self.slot().inspect_err(|_| self.abandon(&part))?;
+        // A file of unknown size is counted while it comes.
+        self.admit(&part, length.unwrap_or_default())?;
         // BLAKE3 is read back unless Want-Repr-Digest asks otherwise, which a plain PUT does not.
         let in_order =
             digest.as_ref().map(|digest| digest.algorithm).filter(|name| *name != Algorithm::Blake3);

@@ -1,6 +1,7 @@
 //! Receives an upload on a thread of its own: socket to segments, then digest and final name.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -24,7 +25,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::active::{ActiveEntry, ActiveUploads, PartFileLock, UploadLiveness};
 use super::body_reader::{BODY_READ_TIMEOUT, BodyRead, BodyReader, UploadBodyError};
 use super::digests::UploadDigests;
-use super::partials::PartialUploads;
+use super::partials::{OverQuota, PartialUploads};
 use super::{Uploads, refusal};
 use crate::reply::Reply;
 use crate::stall_detector::SETTLING_STALLS;
@@ -86,6 +87,8 @@ pub(super) enum ReceiveError {
     /// The client stalled for this long, or sent too slowly.
     Slow(Duration),
     Memory(std::io::Error),
+    /// The file is larger than the quota of uploads allows.
+    OverQuota,
     /// Cancelled by a failed writer, a newer connection, or the end of the server.
     Cancelled,
 }
@@ -146,7 +149,9 @@ impl InboundUpload {
             let (inlet, segments) = self.pipeline.inlet();
             let running = self.pipeline.start(threads, &self.writer, &segments, &fail);
             let range = ByteRange::new(before.get(), self.pipeline.size().map_or(u64::MAX, Bytes::get));
-            let target = BodyTarget { range, active: &self.active, liveness: &self.liveness };
+            let is_unknown = self.pipeline.size().is_none();
+            let counted_by = is_unknown.then(|| (&*self.partials, self.pipeline.part().path()));
+            let target = BodyTarget { range, active: &self.active, liveness: &self.liveness, counted_by };
             let body = BodyReceiver::new(target, &mut connection, inlet, &stop).run(&mut received);
             connection.body_received.store(body.is_ok(), Ordering::Relaxed);
             self.liveness.set_last_data(None);
@@ -243,6 +248,8 @@ pub(super) struct BodyTarget<'a> {
     pub(super) range: ByteRange,
     pub(super) active: &'a ActiveUploads,
     pub(super) liveness: &'a UploadLiveness,
+    /// What counts a file of unknown size against the quota, by its partial file.
+    pub(super) counted_by: Option<(&'a PartialUploads, &'a Path)>,
 }
 
 /// Reads a body into segments.
@@ -310,6 +317,10 @@ impl<'a> BodyReceiver<'a> {
                 BodyRead::Idle => {}
                 BodyRead::Data(length) => {
                     self.at += length as u64;
+                    if let Some((partials, part)) = self.target.counted_by {
+                        let counted = partials.admit(part, Bytes::new(self.at));
+                        counted.map_err(|OverQuota| ReceiveError::OverQuota)?;
+                    }
                     let now = Instant::now();
                     self.target.active.add_received(length);
                     self.target.liveness.set_last_data(Some(now));
@@ -378,6 +389,7 @@ impl ReceiveError {
                 Reply::text(408, &format!("the body came too slowly, or not at all for {stall:?}"))
             }
             Self::Memory(error) => refusal::exhausted(error),
+            Self::OverQuota => refusal::over_quota(),
             Self::Cancelled => refusal::ended(),
         }
     }

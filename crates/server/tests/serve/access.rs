@@ -248,7 +248,15 @@ fn quota_of_paused_uploads_is_kept() {
     assert_eq!(names(&site).iter().filter(|name| name.starts_with('h')).count(), 0);
     assert_eq!(ask(&site, "bobs", "DELETE", &g, &[], "").status, 204);
     assert_eq!(begin(&site, "anns", &h), 204);
-    assert_eq!(put(&site, "anns", "/whole", "a whole file of more than twenty bytes"), 201);
+    let whole = "a whole file of more than twenty bytes";
+    assert_eq!(put(&site, "anns", "/whole", whole), 507);
+    let chunks = format!("{:x}\r\n{whole}\r\n0\r\n\r\n", whole.len());
+    let head =
+        "PUT /whole HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer anns\r\nTransfer-Encoding: chunked\r\n\r\n";
+    assert_eq!(Talk::to(&site).ask(head, chunks.as_bytes()).status, 507);
+    assert!(!names(&site).iter().any(|name| name.starts_with("whole")));
+    assert_eq!(ask(&site, "anns", "DELETE", &h, &[], "").status, 204);
+    assert_eq!(put(&site, "anns", "/whole", "small"), 201);
 }
 
 #[test]

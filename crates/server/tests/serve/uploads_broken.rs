@@ -155,6 +155,55 @@ fn an_upload_under_way_is_finished_within_the_grace() {
 }
 
 #[test]
+fn upload_completes_by_further_requests_while_the_server_ends() {
+    let site = writable_with(|config| config.limits.grace = Duration::from_secs(20));
+    let (file, [f, g]) = (noise(2_000_000), ["f", "g"].map(|name| resource(name, ID)));
+    let [mut part, mut other] = [&f, &g].map(|url| {
+        let mut talk = Talk::to(&site);
+        assert_eq!(talk.ask(&patch(url, 0, 1_000_000, file.len(), false), &file[..1_000_000]).status, 204);
+        talk
+    });
+    site.stopper.finish();
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(other.ask(&head("GET", "/f", &[]), b"").status, 503, "it does not belong to the upload");
+    assert_eq!(part.ask(&patch(&f, 1_000_000, 1_000_000, file.len(), false), &file[1_000_000..]).status, 204);
+    assert_eq!(part.ask(&patch(&f, 2_000_000, 0, file.len(), true), b"").status, 201);
+    assert!(std::fs::read(site.dir.path().join("f")).unwrap() == file);
+    assert_eq!(site.ended(), ServerOutcome { cut: 0 });
+}
+
+#[test]
+fn upload_in_progress_gets_a_further_connection_while_the_server_ends() {
+    let site = writable_with(|config| config.limits.grace = Duration::from_secs(20));
+    let (file, url) = (noise(2_000_000), resource("f", ID));
+    let mut first = Talk::to(&site);
+    first.send(&patch(&url, 0, 2_000_000, file.len(), false), &file[..1_000_000]);
+    wait_for(|| names(&site).len() == 2);
+    site.stopper.finish();
+    std::thread::sleep(Duration::from_millis(300));
+    let new = patch(&resource("g", ID), 0, 10, 10, true);
+    assert_eq!(Talk::to(&site).ask(&new, b"").status, 503, "a new upload");
+    assert_eq!(first.ask("", &file[1_000_000..]).status, 204);
+    drop(first);
+    assert_eq!(site.ended(), ServerOutcome { cut: 0 });
+}
+
+#[test]
+fn further_ranges_of_a_file_are_sent_while_the_server_ends() {
+    let site = writable_with(|config| config.limits.grace = Duration::from_secs(20));
+    std::fs::write(site.dir.path().join("f"), "0123456789".repeat(100)).unwrap();
+    let mut talk = Talk::to(&site);
+    let range = |range: &str| head("GET", "/f", &[&format!("Range: bytes={range}")]);
+    assert_eq!(talk.ask(&range("0-99"), b"").status, 206);
+    let started = Instant::now();
+    site.stopper.finish();
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(talk.ask(&range("100-199"), b"").status, 206);
+    assert_eq!(site.ended(), ServerOutcome { cut: 0 });
+    assert!(started.elapsed() < Duration::from_secs(8), "an idle connection is not kept for the grace");
+}
+
+#[test]
 fn a_client_that_is_gone_before_it_is_asked_leaves_nothing() {
     let site = writable();
     for (n, line) in ["Expect: 100-continue", "X: y"].into_iter().cycle().take(40).enumerate() {

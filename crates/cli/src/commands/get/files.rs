@@ -1,5 +1,6 @@
 //! The files that a command names: by URLs, metalinks and lists, with what is known of each beforehand.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -121,6 +122,7 @@ pub(super) fn collect(args: &GetArgs, cancel: &Cancel) -> anyhow::Result<Vec<Rem
         bail!("--checksum and --mirror are for one file; fetch the others with commands of their own");
     }
     refuse_clear(args, files.iter().flat_map(|file| &file.urls))?;
+    refuse_repeated(&files)?;
     if let Some(list) = &args.checksum_file {
         look_up_checksums(list, args, &mut files, cancel)?;
     }
@@ -138,6 +140,18 @@ pub(super) fn refuse_clear<'u>(
                 "{} is sent in clear; --encrypt needs https://, ftps:// or gsiftp:// URLs",
                 SafeUrl::of(url)
             )
+        }
+        None => Ok(()),
+    }
+}
+
+/// Fails where two files of one URL would get one name.
+fn refuse_repeated(files: &[RemoteFile]) -> anyhow::Result<()> {
+    let mut places = HashSet::new();
+    let name = |file: &RemoteFile| file.name.clone().or_else(|| file.expected.name.clone());
+    match files.iter().find(|file| !places.insert((file.urls.first(), &file.dir, name(file)))) {
+        Some(twice) => {
+            bail!("{} is given twice: leave one out, or name one with out= in a list", twice.shown())
         }
         None => Ok(()),
     }

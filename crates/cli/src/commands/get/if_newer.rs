@@ -1,6 +1,9 @@
 //! `longhaul get --if-newer`: a file is fetched only where the server's is newer than the one that is here.
 
+use std::collections::HashSet;
 use std::fs;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use longhaul_core::event::Done;
 use longhaul_core::proto::http::HeaderField;
@@ -9,6 +12,7 @@ use longhaul_core::units::Bytes;
 use longhaul_engine::job::{FileHere, Job, Outcome, TransferError};
 use longhaul_engine::sink::origin_tag;
 use longhaul_engine::sink::output::Output;
+use longhaul_engine::sink::output_error::OutputError;
 use longhaul_engine::sink::part_names::is_partial;
 use percent_encoding::percent_decode_str;
 
@@ -16,28 +20,30 @@ use crate::summary::{Complete, Unchanged};
 
 /// What came of a file.
 pub(super) enum Fetched {
-    Fetched(Box<Outcome>),
+    Now(Box<Outcome>),
     Unchanged(Unchanged),
+    AlreadyThere(Unchanged),
 }
 
 impl Complete for Fetched {
     fn done(&self) -> Done {
         match self {
-            Self::Fetched(outcome) => outcome.done(),
-            Self::Unchanged(unchanged) => unchanged.done(),
+            Self::Now(outcome) => outcome.done(),
+            Self::Unchanged(unchanged) | Self::AlreadyThere(unchanged) => unchanged.done(),
         }
     }
 
     fn is_shown(&self) -> bool {
-        matches!(self, Self::Fetched(_))
+        matches!(self, Self::Now(_))
     }
 
     fn note(&self) -> Option<String> {
         match self {
-            Self::Fetched(_) => None,
+            Self::Now(_) => None,
             Self::Unchanged(unchanged) => {
                 Some(format!("{}: not newer on the server", unchanged.path.display()))
             }
+            Self::AlreadyThere(unchanged) => Some(format!("{}: already there", unchanged.path.display())),
         }
     }
 }
@@ -70,13 +76,33 @@ pub(super) fn apply(job: &mut Job) -> Option<Unchanged> {
     Some(Unchanged { path, size: Bytes::new(there.len()) })
 }
 
-/// Returns what came of a file whose place holds `there`.
+/// Fails where the file that is there already is that of another URL of this command, whose files are `ours`.
+pub(super) fn unless_of_another(
+    result: Result<Outcome, TransferError>,
+    ours: &Mutex<HashSet<PathBuf>>,
+) -> Result<Outcome, TransferError> {
+    let path = match &result {
+        Ok(outcome) => &outcome.path,
+        Err(TransferError::AlreadyThere { path, .. }) => path,
+        Err(_) => return result,
+    };
+    let is_first = ours.lock().unwrap_or_else(PoisonError::into_inner).insert(path.clone());
+    match result {
+        Err(TransferError::AlreadyThere { path, .. }) if !is_first => Err(OutputError::Exists(path).into()),
+        result => result,
+    }
+}
+
+/// Returns what came of a file, where `there` is what it was to be newer than.
 pub(super) fn outcome(
     result: Result<Outcome, TransferError>,
     there: Option<Unchanged>,
 ) -> Result<Fetched, TransferError> {
     match (result, there) {
         (Err(TransferError::NotModified), Some(there)) => Ok(Fetched::Unchanged(there)),
-        (result, _) => result.map(|outcome| Fetched::Fetched(Box::new(outcome))),
+        (Err(TransferError::AlreadyThere { path, size }), _) => {
+            Ok(Fetched::AlreadyThere(Unchanged { path, size }))
+        }
+        (result, _) => result.map(|outcome| Fetched::Now(Box::new(outcome))),
     }
 }

@@ -6,9 +6,11 @@ mod stdout;
 mod tree;
 mod url_list;
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
+use std::sync::Mutex;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum, ValueHint};
@@ -280,6 +282,7 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
     let several = files.len() > 1 || args.input.is_some();
     let admission = JobAdmission::new(args.parallel);
     let batch = Batch { engine: &engine, session, cancel: &cancel, admission };
+    let ours = Mutex::new(HashSet::new());
     batch.run(files.into_iter(), |session, job, file| {
         let tag = JobTag::new(job, &file.shown());
         let mut job = Job {
@@ -291,7 +294,7 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
         let there = if args.if_newer { if_newer::apply(&mut job) } else { None };
         let mut size = None;
         let get = |observer: JobObserver<'_>| {
-            let fetched = engine.run(&job, observer, &cancel);
+            let fetched = if_newer::unless_of_another(engine.run(&job, observer, &cancel), &ours);
             let fetched = if_newer::outcome(fetched, there);
             fetched.inspect(|fetched| size = Some(fetched.done().bytes))
         };
@@ -326,6 +329,8 @@ fn options(
         resume: !common.no_resume,
         assume_unchanged: args.assume_unchanged,
         newer_than: None,
+        // The same command again ends well, as of aria2 -c -i and wget -c -i.
+        accept_complete: (several || args.input.is_some()) && !common.no_resume,
         keep_time: args.recursive || args.if_newer,
         retries: common.retries(),
         stall: common.stall_timeout(),

@@ -38,11 +38,15 @@ fn pipeline(target: &std::path::Path, size: Bytes) -> Pipeline {
 
 /// Fills `range` with sevens; returns what failed.
 fn run(pipeline: &Pipeline, range: ByteRange) -> Vec<String> {
+    run_through(pipeline, &pipeline.prepare().unwrap(), range)
+}
+
+fn run_through(pipeline: &Pipeline, writer: &Arc<dyn Writer>, range: ByteRange) -> Vec<String> {
     let failures = Mutex::new(Vec::new());
     let fail = |error: PipelineError| failures.lock().unwrap().push(error.to_string());
     thread::scope(|threads| {
         let (inlet, segments) = pipeline.inlet();
-        let running = pipeline.start(threads, &pipeline.prepare().unwrap(), &segments, &fail);
+        let running = pipeline.start(threads, writer, &segments, &fail);
         let mut start = range.start();
         while start < range.end() {
             let wanted = ByteRange::new(start, range.end());
@@ -76,6 +80,45 @@ fn goes_on_from_what_another_run_has_committed_and_verifies_it() {
     assert_eq!(digest.to_string(), format!("blake3:{}", blake3::hash(&vec![7; SIZE.as_usize()]).to_hex()));
     assert_eq!(second.finish(true).unwrap().path, target);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+/// Changes the partial file by `change` after its first bytes, and writes on; returns why the file is not completed.
+fn changed(size: Option<Bytes>, change: impl FnOnce(&std::path::Path)) -> String {
+    let dir = tempfile::tempdir_in(".").unwrap();
+    let target = dir.path().join("file");
+    let journal = Journal::new(SIZE, vec![source("u")], None);
+    let part = open(&target).unwrap();
+    let pipeline = Pipeline::new(part, Some(journal), size, RangeSet::new(), WriterChoice::Buffered, pool());
+    assert_eq!(run(&pipeline, ByteRange::new(0, 100_000)), [""; 0]);
+    let writer = pipeline.prepare().unwrap();
+    change(pipeline.part().path());
+    let failures = run_through(&pipeline, &writer, ByteRange::new(100_000, SIZE.get()));
+    let refused = pipeline.finish(true).unwrap_err().to_string();
+    assert!(!pipeline.is_resumable() && !target.exists());
+    let left = |name: &str| dir.path().join(name).exists();
+    assert!(!left("file.longhaul-journal") && !left("file.longhaul-journal~"));
+    failures.into_iter().next().unwrap_or(refused)
+}
+
+#[test]
+fn partial_file_that_another_program_changes_is_not_completed() {
+    let cut = |path: &std::path::Path| {
+        std::fs::File::options().write(true).open(path).unwrap().set_len(1000).unwrap()
+    };
+    let removed = |path: &std::path::Path| std::fs::remove_file(path).unwrap();
+    let replaced = |path: &std::path::Path| {
+        removed(path);
+        std::fs::write(path, vec![7; SIZE.as_usize()]).unwrap();
+    };
+    for size in [Some(SIZE), None] {
+        for (error, said) in [
+            (changed(size, cut), "a length of 1000 bytes instead of"),
+            (changed(size, removed), "file.longhaul-part was removed by another program"),
+            (changed(size, replaced), "file.longhaul-part was replaced by another program"),
+        ] {
+            assert!(error.contains(said), "{error}");
+        }
+    }
 }
 
 /// A byte of this run that changes on the disk after the write is found only where the disk is read.
@@ -112,6 +155,10 @@ fn digest_in_passing_reads_back_only_what_an_earlier_run_has_written() {
 /// Hands 20 segments of 1,000 bytes to `writer`; returns the failures.
 fn run_with(pipeline: &Pipeline, writer: impl Writer + 'static) -> Vec<PipelineError> {
     pipeline.prepare().unwrap();
+    if pipeline.size().is_none() {
+        // As long as a writer would make it that writes.
+        pipeline.part().file().set_len(20_000).unwrap();
+    }
     let failures = Mutex::new(Vec::new());
     let fail = |error: PipelineError| failures.lock().unwrap().push(error);
     let writer: Arc<dyn Writer> = Arc::new(writer);
@@ -271,6 +318,7 @@ fn drain_waits_for_earlier_segments_and_not_for_later_ones() {
     }
     let dir = tempfile::tempdir().unwrap();
     let pipeline = pipeline(&dir.path().join("file"), SIZE);
+    pipeline.prepare().unwrap();
     let (open, gate) = crossbeam_channel::unbounded();
     let (writer, fail): (Arc<dyn Writer>, _) = (Arc::new(Gated(gate)), |error| panic!("{error}"));
     thread::scope(|threads| {

@@ -1,0 +1,47 @@
+//! Output that cannot be written is an error, reported once.
+
+use std::fs::File;
+use std::process::{Command, Output, Stdio};
+
+use crate::support::{self, Server, content};
+
+fn longhaul(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+    command.args(args).stderr(Stdio::piped());
+    command
+}
+
+/// Runs the program with a stdout that is a full device.
+fn to_full_device(args: &[&str]) -> Output {
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    longhaul(args).stdout(full).output().unwrap()
+}
+
+#[test]
+fn full_device_as_stdout_is_an_error() {
+    let server = Server::of(support::File::new(content(1000, 1)));
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("f");
+    let get = ["get", "--json", "--no-memory", "-o", path.to_str().unwrap(), &server.url("/f")];
+    for args in [&["completions", "bash"][..], &["config"], &["get", "--help"], &["--version"], &get] {
+        let output = to_full_device(args);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(74), "{args:?}: {stderr}");
+        assert_eq!(
+            stderr.matches("cannot write to standard output: No space left").count(),
+            1,
+            "{args:?}: {stderr}"
+        );
+    }
+    assert_eq!(std::fs::read(&path).unwrap(), content(1000, 1), "the file itself is complete");
+}
+
+#[test]
+fn reader_that_closes_the_pipe_is_no_error() {
+    for args in [["completions", "bash"], ["get", "--help"]] {
+        let mut running = longhaul(&args).stdout(Stdio::piped()).spawn().unwrap();
+        drop(running.stdout.take());
+        let output = running.wait_with_output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    }
+}
