@@ -16,7 +16,7 @@ use crate::values::{AutoOr, RESEARCH, time};
 pub(crate) struct StreamsArgs {
     /// Use this many connections; auto keeps as many as pay
     ///
-    /// auto begins with one for each 5 ms of RTT, 32 at most, and with a single one below 20 ms. get keeps one from beginning to end
+    /// auto begins with one for each 3 ms of RTT, 64 at most, and with a single one below 20 ms. get keeps one from beginning to end
     /// where the server paces what it sends, but with --pace off. put keeps one where this host's send buffer (tcp_wmem) suffices
     /// for 10 Gbit/s, and sends over several only to `longhaul serve --writable` and to Apache's mod_dav_fs.
     #[arg(long, value_name = "auto|N", default_value = "auto", value_parser = streams, help_heading = "Speed")]

@@ -255,7 +255,8 @@ impl<'a> FlowWatch<'a> {
             let rate = plan.filling.map(|time| (supported_rate(&self.progress[1..], plan.rtt), time));
             let supported =
                 rate.map_or(Bytes::ZERO, |(rate, time)| rate.bytes_in(time) * u64::from(plan.streams));
-            self.most = self.most.max(supported);
+            // The latest: what a late host reads at once shows a higher rate at first.
+            self.most = plan.bytes.max(supported);
         }
         // What a connection of unknown rate moves until it is looked at is a hundredth of what it carries in ten seconds.
         let first = self.progress.get(1).map_or(at, |first| first.at);
