@@ -101,7 +101,7 @@ pub fn check_name(path: &Path) -> Result<(), DrawError> {
 /// Says whether a picture could be drawn into a file, without drawing: whether its name tells how, and its place can be written.
 ///
 /// # Errors
-/// As of [`write`].
+/// As of [`write()`].
 pub fn check_place(path: &Path) -> Result<(), DrawError> {
     check_name(path)?;
     let check = match path.is_dir() {
