@@ -170,7 +170,14 @@ pub(crate) fn of_chain(error: &anyhow::Error) -> Code {
     if let Some(error) = error.chain().find_map(|cause| cause.downcast_ref::<ClientError>()) {
         return Code(error.exit_code());
     }
-    match error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>()).map(std::io::Error::kind) {
+    let io_error = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>());
+    // Not the kernel's: a file that was named is of no use.
+    if io_error.is_some_and(|error| {
+        error.kind() == std::io::ErrorKind::InvalidInput && error.raw_os_error().is_none()
+    }) {
+        return USAGE;
+    }
+    match io_error.map(std::io::Error::kind) {
         Some(std::io::ErrorKind::NotFound) => NO_INPUT,
         Some(std::io::ErrorKind::PermissionDenied) => NO_PERMISSION,
         Some(std::io::ErrorKind::Interrupted) => INTERRUPTED,

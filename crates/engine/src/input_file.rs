@@ -115,7 +115,7 @@ fn is_ready(file: BorrowedFd<'_>) -> io::Result<bool> {
 
 fn checked(mut text: Vec<u8>, longest: Bytes) -> io::Result<Vec<u8>> {
     if text.len() as u64 > longest.get() {
-        return Err(invalid(format!("it is longer than {longest}")));
+        return Err(invalid(format!("it is larger than {longest}")));
     }
     if text.starts_with(BYTE_ORDER_MARK) {
         text.drain(..BYTE_ORDER_MARK.len());

@@ -280,7 +280,7 @@ fn a_record_that_cannot_be_is_refused_before_anything_is_asked() {
         run = run.again(["--record", record, "-o", "f", &url]);
         run.run().fails(64, &[record, "partial files"]);
     }
-    run = run.again(["--record", "r", &url, &url]);
+    run = run.again(["--record", "r", &url, &server.url("/g")]);
     run.run().fails(64, &["--record is for one file"]);
     for args in [&["--record-interval", "1ms"][..], &["--record", "r", "--record-interval", "0.5ms"]] {
         run = run.again(args).args([&url]);

@@ -195,7 +195,7 @@ fn only_a_sound_journal_is_believed() {
     assert_eq!(resumed_after(|run| fs::remove_file(run.path(part)).unwrap(), &[]), 0);
     let cut =
         |run: &Get| fs::File::options().write(true).open(run.path(part)).unwrap().set_len(1000).unwrap();
-    assert_eq!(resumed_after(cut, &[]), 1000, "the bytes that the partial file lacks are fetched again");
+    assert_eq!(resumed_after(cut, &[]), 0);
 }
 
 #[test]

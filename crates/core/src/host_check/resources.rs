@@ -6,8 +6,8 @@ use super::report::Report;
 use super::target::{Target, needed_buffers};
 use crate::units::Bytes;
 
-/// Files that transfers open: 32 sockets of `--streams auto` for each of 3 files at once, as many pipes, files, and room.
-const FILES: u64 = 256;
+/// Files that transfers open: 64 sockets of `--streams auto` for each of 3 files at once, as many pipes, files, and room.
+const FILES: u64 = 512;
 /// Memory beside socket buffers: the application buffer (64 MiB), which grows while a disk stalls, and the program.
 const BESIDE_SOCKETS: Bytes = Bytes::mib(256);
 /// Processors that a transfer uses: one receives or sends, one writes or reads, in thousandths.
@@ -79,7 +79,7 @@ fn open_files(limits: FileLimits) -> Finding {
         format!("{} (hard limit {})", limits.soft, limits.hard),
         "getrlimit(2)",
     )
-    .needs(FILES.to_string(), "3 files at once x 32 streams = 96 sockets; as many pipes; files and room")
+    .needs(FILES.to_string(), "3 files at once x 64 streams = 192 sockets; as many pipes; files and room")
     .counted(limits.soft, FILES, "files")
     .fixed_by(fix)
 }
@@ -140,8 +140,8 @@ mod tests {
     fn few_files_are_a_problem_and_the_hard_limit_decides_the_cure() {
         let judge =
             |soft, hard| limited("open files", |resources| resources.files = Ok(FileLimits { soft, hard }));
-        assert_eq!(judge(256, 256).severity, Severity::Ok);
-        let soft = judge(255, 1024);
+        assert_eq!(judge(512, 512).severity, Severity::Ok);
+        let soft = judge(511, 1024);
         assert_eq!((soft.severity, soft.fix.unwrap().lasting), (Severity::Problem, None));
         assert!(judge(64, 64).fix.unwrap().lasting.is_some());
     }

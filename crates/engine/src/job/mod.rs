@@ -200,6 +200,7 @@ impl<'a> Fetch<'a> {
             }
         })?;
         self.keep_time();
+        self.keep_origin();
         let finished = pipeline.finish(self.replace)?;
         for warning in &finished.warnings {
             let reason = warning.to_string();
@@ -223,16 +224,14 @@ impl<'a> Fetch<'a> {
         })
     }
 
-    /// Gives the complete file its time on the server, where that is wanted; else, or where it is not known, the entity tag, where a
-    /// later run is to recognise the file.
+    /// Gives the complete file its time on the server, where that is wanted; where it is not known, the entity tag.
     fn keep_time(&self) {
         let options = &self.job.options;
         let part = self.transfer.pipeline.part();
-        if part.is_stream() || !(options.keep_time || options.accept_complete) {
+        if part.is_stream() || !options.keep_time {
             return;
         }
-        let modified = self.description.modified.or(self.expected.modified);
-        let Some(modified) = modified.filter(|_| options.keep_time) else {
+        let Some(modified) = self.description.modified.or(self.expected.modified) else {
             if let Some(Identity::ETag(tag)) = &self.description.identity
                 && let Err(error) = origin_tag::write(part.file(), tag)
             {
@@ -244,6 +243,18 @@ impl<'a> Fetch<'a> {
             let reason =
                 format!("{} does not get its time of modification: {error}", part.target().display());
             self.transfer.emit(&Event::Warning(Warning::Finished { reason }));
+        }
+    }
+
+    /// Notes with the complete file where it is from, where a later run is to recognise it.
+    fn keep_origin(&self) {
+        let part = self.transfer.pipeline.part();
+        if let (Some(Identity::ETag(tag)), Some(url)) = (&self.description.identity, self.job.urls.first())
+            && self.job.options.accept_complete
+            && !part.is_stream()
+            && let Err(error) = origin_tag::write_origin(part.file(), url, tag)
+        {
+            tracing::info!("{} will not be recognised as complete: {error}", part.target().display());
         }
     }
 

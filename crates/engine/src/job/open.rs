@@ -377,15 +377,18 @@ impl Opener<'_> {
         if description.size != Some(Bytes::new(there.len())) {
             return false;
         }
-        if let Some(checksum) = &self.job.expected.checksum {
+        let expected = &self.job.expected;
+        if let Some(checksum) = expected.checksum.as_ref().or(description.digest.as_ref()) {
             let wanted = WantedDigests { whole: Some(checksum.algorithm), pieces: None };
             let found = fs::File::open(path).and_then(|file| digest::of(file, wanted, self.cancel));
             return found.is_ok_and(|found| found.and_then(|found| found.whole).as_ref() == Some(checksum));
         }
-        match (origin_tag::read(path), &description.identity, description.modified) {
-            (Some(here), Some(Identity::ETag(there)), _) => here.matches_strongly(there),
-            // A file that this program fetches has the time of its last byte, unless it gets the server's.
-            (_, _, Some(modified)) => there.modified().is_ok_and(|here| modified <= here),
+        // A digest that is demanded is not known here.
+        let is_provable = !expected.by_server && expected.pieces.is_none();
+        match (&description.identity, self.job.urls.first()) {
+            (Some(Identity::ETag(tag)), Some(url)) => {
+                is_provable && origin_tag::is_as_fetched(path, url, tag)
+            }
             _ => false,
         }
     }

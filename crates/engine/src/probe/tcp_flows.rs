@@ -255,13 +255,19 @@ impl<'a> FlowWatch<'a> {
             let rate = plan.filling.map(|time| (supported_rate(&self.progress[1..], plan.rtt), time));
             let supported =
                 rate.map_or(Bytes::ZERO, |(rate, time)| rate.bytes_in(time) * u64::from(plan.streams));
-            // The latest: what a late host reads at once shows a higher rate at first.
+            // The latest one: a host that reads late sees a higher rate at first.
             self.most = plan.bytes.max(supported);
         }
         // What a connection of unknown rate moves until it is looked at is a hundredth of what it carries in ten seconds.
         let first = self.progress.get(1).map_or(at, |first| first.at);
         let is_unknown = plan.filling.is_some() && at.saturating_sub(first) < LOOK * 2;
-        if total >= self.most.get() && !is_unknown {
+        // One that is starved tells nothing of the others.
+        let moved = if plan.filling.is_some() {
+            self.latest.bytes * u64::from(plan.streams)
+        } else {
+            Bytes::new(total)
+        };
+        if moved >= self.most && !is_unknown {
             shared.stop.store(true, Ordering::Relaxed);
         }
         looks

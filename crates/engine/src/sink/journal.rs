@@ -156,13 +156,6 @@ impl Journal {
         &self.committed
     }
 
-    /// Drops the committed bytes from `length` on: the partial file does not have them.
-    #[must_use]
-    pub fn cut_to(mut self, length: Bytes) -> Self {
-        self.committed.remove(ByteRange::new(length.get(), self.size.get()));
-        self
-    }
-
     /// Returns how a source that serves `size` bytes under `identity` relates to the file.
     ///
     /// `digest` is that of the whole file as the user or a metalink gives it. ETags and dates tell states of one URL

@@ -1,23 +1,31 @@
-//! The entity tag that a file has on its server, kept with the file as an extended attribute.
+//! What a file is on its server, kept with the file as extended attributes.
 //!
-//! It tells whether the server's file has changed where the server does not tell when.
+//! The entity tag tells whether the server's file has changed where the server does not tell when. The origin tells whether a file is the
+//! one that an earlier run has fetched.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use longhaul_core::proto::http::ETag;
 use rustix::fs::{XattrFlags, fsetxattr, getxattr};
+use url::Url;
 
 const NAME: &str = "user.longhaul.etag";
+const ORIGIN: &str = "user.longhaul.origin";
 /// A longer tag is not kept.
 const LONGEST: usize = 1024;
 
 /// Reads the tag of the file at `path`; `None` where it has none, or the file system keeps none.
 pub fn read(path: &Path) -> Option<ETag> {
+    ETag::parse(&attribute(path, NAME)?)
+}
+
+fn attribute(path: &Path, name: &str) -> Option<String> {
     let mut value = [0; LONGEST];
-    let length = getxattr(path, NAME, &mut value[..]).ok()?;
-    ETag::parse(std::str::from_utf8(value.get(..length)?).ok()?)
+    let length = getxattr(path, name, &mut value[..]).ok()?;
+    Some(std::str::from_utf8(value.get(..length)?).ok()?.to_owned())
 }
 
 /// Keeps the tag of an open file.
@@ -25,9 +33,53 @@ pub fn read(path: &Path) -> Option<ETag> {
 /// # Errors
 /// What the kernel says; `EOPNOTSUPP` from file systems without extended attributes.
 pub(crate) fn write(file: &File, tag: &ETag) -> io::Result<()> {
-    let text = tag.to_string();
+    keep(file, NAME, &tag.to_string())
+}
+
+/// Keeps where an open file is from, once it is complete and has its time.
+///
+/// # Errors
+/// As of [`write`].
+pub(crate) fn write_origin(file: &File, url: &Url, tag: &ETag) -> io::Result<()> {
+    keep(file, ORIGIN, &origin(&file.metadata()?, url, tag))
+}
+
+/// Returns whether the file at `path` is as it was when it had been fetched from `url`, where it has this tag.
+pub(crate) fn is_as_fetched(path: &Path, url: &Url, tag: &ETag) -> bool {
+    let known = attribute(path, ORIGIN);
+    known.is_some_and(|known| path.symlink_metadata().is_ok_and(|there| origin(&there, url, tag) == known))
+}
+
+/// Returns a file's size and time, a digest of the URL, which may hold a secret, and the tag.
+fn origin(there: &Metadata, url: &Url, tag: &ETag) -> String {
+    let (seconds, nanoseconds) = (there.mtime(), there.mtime_nsec());
+    format!("{} {seconds}.{nanoseconds:09} {} {tag}", there.len(), blake3::hash(url.as_str().as_bytes()))
+}
+
+fn keep(file: &File, name: &str, text: &str) -> io::Result<()> {
     if text.len() > LONGEST {
         return Ok(());
     }
-    Ok(fsetxattr(file, NAME, text.as_bytes(), XattrFlags::empty())?)
+    Ok(fsetxattr(file, name, text.as_bytes(), XattrFlags::empty())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_is_as_fetched_until_anything_of_it_changes() {
+        let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let path = dir.path().join("f");
+        std::fs::write(&path, "bytes").unwrap();
+        let (url, tag) = (Url::parse("http://h/f").unwrap(), ETag::parse("\"1\"").unwrap());
+        assert!(!is_as_fetched(&path, &url, &tag));
+        let file = File::options().write(true).open(&path).unwrap();
+        write_origin(&file, &url, &tag).unwrap();
+        assert!(is_as_fetched(&path, &url, &tag));
+        assert!(!is_as_fetched(&path, &Url::parse("http://other/f").unwrap(), &tag));
+        assert!(!is_as_fetched(&path, &url, &ETag::parse("\"2\"").unwrap()));
+        std::fs::write(&path, "other").unwrap();
+        assert!(!is_as_fetched(&path, &url, &tag), "a change that keeps the size");
+    }
 }

@@ -455,7 +455,7 @@ pub fn journal_of(directory: &Directory, target: &OsStr) -> Result<StoredJournal
     }
 }
 
-/// Reads the journal of a partial file of this length; what lies beyond the length is not committed.
+/// Reads the journal of a partial file of this length, which is the whole file's from the first byte on.
 fn read_journal(directory: &Directory, name: &OsStr, length: u64) -> Result<StoredJournal, JournalError> {
     let text = match directory.read(name) {
         Ok(text) => text,
@@ -466,9 +466,7 @@ fn read_journal(directory: &Directory, name: &OsStr, length: u64) -> Result<Stor
         why: format!("the journal {} {why}", directory.path_of(name).display()),
     };
     match Journal::decode(&text) {
-        Ok(journal) if journal.size().get() >= length => {
-            Ok(StoredJournal::Sound(journal.cut_to(Bytes::new(length))))
-        }
+        Ok(journal) if journal.size().get() == length => Ok(StoredJournal::Sound(journal)),
         Ok(journal) => Ok(damaged(format_args!(
             "is of a file of {} bytes, and the partial file has {length}",
             journal.size().get()

@@ -13,8 +13,8 @@ pub(super) const SEGMENT: Bytes = Bytes::new(1448);
 pub(super) const INITIAL_WINDOW: Bytes = Bytes::new(INITIAL_SEGMENTS * SEGMENT.get());
 /// On a shorter path slow start ends before further connections are open.
 const MIN_SEVERAL_RTT: Duration = Duration::from_millis(20);
-/// One stream per this much of the RTT: at 10 Gbit/s 3.75 MB pass in it, what a stock server has in flight on one (docs/servers.md). Of a
-/// larger number each takes no longer, so that these fill such a path in slow start.
+/// One stream per this much of the RTT: at 10 Gbit/s 3.75 MB pass in it, what a stock server has in flight on one stream (docs/servers.md),
+/// so that this many fill it.
 const RTT_PER_STREAM: Duration = Duration::from_millis(3);
 /// The most: twice as many would save one further RTT.
 pub const MOST_INITIAL_STREAMS: usize = 64;

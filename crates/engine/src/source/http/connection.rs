@@ -354,8 +354,8 @@ impl Connection {
     /// Such a body comes with its head; where it does not, a new connection costs less than the wait.
     pub(crate) fn discard_body(&mut self, limit: Bytes) -> bool {
         let mut scrap = [0; 4096];
-        let mut left = limit.as_usize();
-        while self.reusable() {
+        let (mut left, began) = (limit.as_usize(), Instant::now());
+        while self.reusable() && began.elapsed() < FRONT_TIMEOUT {
             match self.read_body(&mut scrap) {
                 Ok(Read::End) => return true,
                 Ok(Read::Data(n)) if n < left => left -= n,

@@ -30,12 +30,18 @@ fn is_text(head: &ResponseHead) -> bool {
     !is_encoded && (media_type == "text/plain" || is_json)
 }
 
+/// Returns a text without this word at its start.
+fn without_word<'a>(text: &'a str, word: &str) -> &'a str {
+    let rest = text.strip_prefix(word).filter(|rest| !rest.starts_with(char::is_alphanumeric));
+    rest.filter(|_| !word.is_empty()).unwrap_or(text)
+}
+
 /// Makes one line of a text: without control characters, without the status where the text repeats it. Markup is no text.
 fn one_line(head: &ResponseHead, text: &str, is_cut: bool) -> Option<String> {
     let (status, reason) = (head.status().to_string(), head.reason());
     let text = text.trim();
-    let text = text.strip_prefix(&status).unwrap_or(text).trim_start();
-    let text = text.strip_prefix(reason).filter(|_| !reason.is_empty()).unwrap_or(text);
+    let text = without_word(text, &status).trim_start();
+    let text = without_word(text, reason);
     let text = text.trim_start_matches([':', ' ']);
     if text.starts_with('<') {
         return None;
@@ -65,6 +71,7 @@ mod tests {
         for (text, shown) in [
             ("507 Full: the server's disk\n", Some("the server's disk")),
             ("Full.\n", None),
+            ("5071 Fully booked", Some("5071 Fully booked")),
             ("no room\r\n\x1b[31mred\u{202e}\0", Some("no room [31mred\\u{202e}")),
             ("{\n  \"error\": \"C:\\\\x\"\n}", Some("{ \"error\": \"C:\\\\x\" }")),
             ("<!doctype html>\n<p>no", None),
