@@ -2,7 +2,7 @@
 import { spawn } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
 import { createReadStream, existsSync } from "node:fs";
-import { mkdir, open, writeFile } from "node:fs/promises";
+import { mkdir, open, rm, writeFile } from "node:fs/promises";
 import http from "node:http";
 import path from "node:path";
 
@@ -227,6 +227,7 @@ http {
   for (let tries = 0; tries < 5; tries += 1) {
     const port = await freePort();
     await writeFile(path.join(dir, "nginx.conf"), config(port));
+    await rm(path.join(dir, "pid"), { force: true });
     const nginx = spawn("nginx", ["-p", dir, "-c", path.join(dir, "nginx.conf")], {
       env: { ...process.env, PATH: `${process.env.PATH}:/usr/sbin` }, stdio: "ignore",
     });

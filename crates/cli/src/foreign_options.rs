@@ -20,7 +20,7 @@ const KNOWN: [(&[&str], &str); 10] = [
     (&["--no-check-certificate", "--check-certificate"], "-k trusts any server"),
 ];
 
-/// Adds to an error of the command line what does here the same as the option that is not known.
+/// Adds to the error of an unknown option of curl, wget or aria2 the option of `get` that does the same.
 pub(crate) fn with_hint(mut error: clap::Error) -> clap::Error {
     let unknown = match (error.kind(), error.get(ContextKind::InvalidArg)) {
         (ErrorKind::UnknownArgument, Some(ContextValue::String(unknown))) => unknown.clone(),

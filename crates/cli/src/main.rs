@@ -43,11 +43,12 @@ fn main() -> ExitCode {
             return exit::CONFIG.into();
         }
     };
+    let is_get = words.iter().any(|word| word == "get");
     let cli = match Cli::try_parse_from(words) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are no errors; where nobody reads the message there is nothing to add.
-            let error = foreign_options::with_hint(error);
+            let error = if is_get { foreign_options::with_hint(error) } else { error };
             let printed = error.print();
             if error.use_stderr() {
                 return exit::USAGE.into();

@@ -39,9 +39,9 @@ fn full_device_as_stdout_is_an_error() {
 #[test]
 fn reader_that_closes_the_pipe_is_no_error() {
     for args in [["completions", "bash"], ["get", "--help"]] {
-        let mut running = longhaul(&args).stdout(Stdio::piped()).spawn().unwrap();
-        drop(running.stdout.take());
-        let output = running.wait_with_output().unwrap();
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = longhaul(&args).stdout(writer).stderr(Stdio::piped()).output().unwrap();
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     }
 }

@@ -94,7 +94,7 @@ fn an_interrupt_ends_the_wait_for_the_far_command() {
 
 /// A command that ignores signals ends by the second, with all that it started.
 #[test]
-fn second_signal_kills_a_deaf_command() {
+fn second_signal_kills_a_command_that_ignores_the_first() {
     if skipped() {
         return;
     }

@@ -1,16 +1,15 @@
 //! `longhaul get URL...`.
 
+mod fetched;
 mod files;
 mod if_newer;
 mod stdout;
 mod tree;
 mod url_list;
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
-use std::sync::Mutex;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum, ValueHint};
@@ -282,7 +281,6 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
     let several = files.len() > 1 || args.input.is_some();
     let admission = JobAdmission::new(args.parallel);
     let batch = Batch { engine: &engine, session, cancel: &cancel, admission };
-    let ours = Mutex::new(HashSet::new());
     batch.run(files.into_iter(), |session, job, file| {
         let tag = JobTag::new(job, &file.shown());
         let mut job = Job {
@@ -294,8 +292,7 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
         let there = if args.if_newer { if_newer::apply(&mut job) } else { None };
         let mut size = None;
         let get = |observer: JobObserver<'_>| {
-            let fetched = if_newer::unless_of_another(engine.run(&job, observer, &cancel), &ours);
-            let fetched = if_newer::outcome(fetched, there);
+            let fetched = fetched::outcome(engine.run(&job, observer, &cancel), there);
             fetched.inspect(|fetched| size = Some(fetched.done().bytes))
         };
         session.run(&tag, get, exit::of_transfer).map(|()| size)

@@ -61,7 +61,7 @@ impl Pacer {
 
     /// Waits until the queue is empty without losses, or nearly all of the path is this connection's: the other flows have ended.
     ///
-    /// BBR flows take what a drain yields, and return it in hundreds of RTTs: nothing is yielded to flows that are there.
+    /// While they run there is no drain: BBR flows take the capacity that it frees, and give it back only after hundreds of RTTs.
     pub(super) fn share(&mut self) {
         let (rtt, age) = (self.rtt(), self.age());
         let quiet = (rtt * Params::REACTION_RTTS).max(Params::EMPTY_TIME);

@@ -21,7 +21,7 @@ use super::safe_url::{SafeUrl, UrlAndPeer};
 use crate::cancel::Cancel;
 use crate::connect::Deadline;
 
-/// How long the front of a refusal's body may take, which comes with the head unless the server holds it back.
+/// How long to read the body of a refusal: a short one comes with its head.
 const FRONT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The parts that every request for one URL has in common.

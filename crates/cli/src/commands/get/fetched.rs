@@ -1,0 +1,50 @@
+//! What came of a file: fetched now, or there already.
+
+use longhaul_core::event::Done;
+use longhaul_engine::job::{Outcome, TransferError};
+
+use crate::summary::{Complete, Unchanged};
+
+/// What came of a file.
+pub(super) enum Fetched {
+    Now(Box<Outcome>),
+    Unchanged(Unchanged),
+    AlreadyThere(Unchanged),
+}
+
+impl Complete for Fetched {
+    fn done(&self) -> Done {
+        match self {
+            Self::Now(outcome) => outcome.done(),
+            Self::Unchanged(unchanged) | Self::AlreadyThere(unchanged) => unchanged.done(),
+        }
+    }
+
+    fn is_shown(&self) -> bool {
+        matches!(self, Self::Now(_))
+    }
+
+    fn note(&self) -> Option<String> {
+        match self {
+            Self::Now(_) => None,
+            Self::Unchanged(unchanged) => {
+                Some(format!("{}: not newer on the server", unchanged.path.display()))
+            }
+            Self::AlreadyThere(unchanged) => Some(format!("{}: already there", unchanged.path.display())),
+        }
+    }
+}
+
+/// Returns what came of a file, where `there` is what it was to be newer than.
+pub(super) fn outcome(
+    result: Result<Outcome, TransferError>,
+    there: Option<Unchanged>,
+) -> Result<Fetched, TransferError> {
+    match (result, there) {
+        (Err(TransferError::NotModified), Some(there)) => Ok(Fetched::Unchanged(there)),
+        (Err(TransferError::AlreadyThere { path, size }), _) => {
+            Ok(Fetched::AlreadyThere(Unchanged { path, size }))
+        }
+        (result, _) => result.map(|outcome| Fetched::Now(Box::new(outcome))),
+    }
+}
