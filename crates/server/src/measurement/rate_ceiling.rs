@@ -16,6 +16,8 @@ use longhaul_sys::send_options::set_max_pacing_rate;
 const KEPT: Duration = Duration::from_secs(60);
 /// The most probes whose least allowance is known; further ones learn the present one.
 const MOST_KEPT: usize = 1024;
+/// The most of them of one client, which may make numbers up.
+const MOST_KEPT_OF_CLIENT: usize = 16;
 
 /// A probe of a client; several run at once behind one address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -129,7 +131,9 @@ impl Flows {
     fn record_least(&mut self, total: Rate, demands: &Demands) {
         self.least.retain(|probe, least| demands.contains_key(probe) || least.updated.elapsed() < KEPT);
         for probe in demands.keys().filter(|probe| probe.number != ProbeId::UNNUMBERED) {
-            if self.least.len() >= MOST_KEPT && !self.least.contains_key(probe) {
+            let of_client = self.least.keys().filter(|known| known.client == probe.client).count();
+            let is_full = self.least.len() >= MOST_KEPT || of_client >= MOST_KEPT_OF_CLIENT;
+            if is_full && !self.least.contains_key(probe) {
                 continue;
             }
             let (rate, updated) = (allowance(total, demands, *probe), Instant::now());
@@ -265,6 +269,16 @@ mod tests {
         assert_eq!(mbit(ceiling.allowed_to(OTHER)), 81);
         let own = ceiling.join_paced(ONE, None);
         assert_eq!([&slow, &fast, &own].map(|share| mbit(share.rate())), [9, 45, 36]);
+    }
+
+    #[test]
+    fn client_that_makes_numbers_up_leaves_room_for_the_others() {
+        let ceiling = RateCeiling::new(Rate::bits_per_sec(90_000_000));
+        (1..=2 * MOST_KEPT as u64).for_each(|number| drop(ceiling.join_paced(probe(1, number), None)));
+        let honest = probe(2, 7);
+        let both = [probe(1, 1), honest].map(|probe| ceiling.join_paced(probe, None));
+        drop(both);
+        assert_eq!(mbit(ceiling.allowed_to(honest)), 45);
     }
 
     #[test]
