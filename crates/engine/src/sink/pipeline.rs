@@ -174,8 +174,10 @@ impl Pipeline {
         }
     }
 
+    /// Returns the error of a journal; what `store` has found wrong with the partial file comes first.
     fn journal_failed(&self, operation: &'static str, source: io::Error) -> OutputError {
-        OutputError::Write { operation, path: self.part.journal_path(), source }
+        let path = || self.part.journal_path();
+        source.downcast().unwrap_or_else(|source| OutputError::Write { operation, path: path(), source })
     }
 
     /// Opens the way in, and the queue for [`Pipeline::start`].
@@ -291,10 +293,7 @@ impl Pipeline {
         let run = || file.and_then(|file| self.checkpoint.run(&file, |committed| self.store(committed)));
         let error = match catch_unwind(AssertUnwindSafe(run)) {
             Ok(Ok(())) => return,
-            Ok(Err(source)) => {
-                let changed = self.check_part(false).err();
-                changed.unwrap_or_else(|| self.journal_failed("commit to", source)).into()
-            }
+            Ok(Err(source)) => self.journal_failed("commit to", source).into(),
             Err(_) => PipelineError::Panicked("the thread that commits to the journal"),
         };
         self.fail(error, fail);

@@ -236,7 +236,8 @@ impl InboundUpload {
 impl Drop for InboundUpload {
     /// Removes the partial file of a PUT, which cannot be resumed.
     fn drop(&mut self) {
-        if self.pipeline.journal().is_none() {
+        // A complete one has its final name, and the other name may be another upload's by now.
+        if self.pipeline.journal().is_none() && self.pipeline.part().check_name().is_ok() {
             self.partials.discard(self.pipeline.part());
         }
     }
