@@ -255,6 +255,10 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
     /// Reads the answers that have arrived.
     fn read_answers(&mut self) -> Result<(), SourceError> {
         loop {
+            // An interrupt ends the reading of an answer too, whose rest is no head.
+            if self.worker.peer.progress.transfer.stop.is_cancelled() {
+                return Err(HttpError::Cancelled.into());
+            }
             match self.connection.poll_answer()? {
                 EarlyAnswer::None => return Ok(()),
                 EarlyAnswer::Interim => {
