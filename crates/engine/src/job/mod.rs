@@ -6,6 +6,7 @@
 //!                                                  '---- wrong bytes, again -----'
 //! ```
 
+mod already_there;
 mod mirrors;
 mod monitor;
 mod open;

@@ -1,8 +1,6 @@
 //! From URLs to a description, an open partial file, and what is left to fetch.
 
-use std::fs;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use longhaul_core::checksum::Checksum;
@@ -12,15 +10,14 @@ use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 use url::Url;
 
+use super::already_there;
 use super::mirrors::{SAMPLE, agrees, sample_of};
 use super::request::{Expected, Job};
 use crate::cancel::Cancel;
-use crate::digest::{self, WantedDigests};
 use crate::engine::Shared;
 use crate::failure::FailureKind;
 use crate::known_paths::KnownPaths;
 use crate::sink::journal::{Journal, JournalSource, SourceMatch, StoredJournal};
-use crate::sink::origin_tag;
 use crate::sink::output::PreparedOutput;
 use crate::sink::output_error::OutputError;
 use crate::sink::part_file::PartFile;
@@ -361,35 +358,13 @@ impl Opener<'_> {
         match self.output.open(name) {
             Err(OutputError::Exists(path)) if self.job.options.accept_complete => {
                 let size = description.size.unwrap_or_default();
-                if !self.is_complete(&path, description) {
+                if !already_there::is_complete(self.job, &path, description, self.cancel) {
                     return Err(OutputError::Exists(path).into());
                 }
                 source.abandon();
                 Err(TransferError::AlreadyThere { path, size })
             }
             opened => Ok(opened?),
-        }
-    }
-
-    /// Returns whether the file at `path` is the one that the server describes.
-    fn is_complete(&self, path: &Path, description: &Description) -> bool {
-        let Some(there) = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file) else { return false };
-        if description.size != Some(Bytes::new(there.len())) {
-            return false;
-        }
-        let expected = &self.job.expected;
-        if let Some(checksum) = expected.checksum.as_ref().or(description.digest.as_ref()) {
-            let wanted = WantedDigests { whole: Some(checksum.algorithm), pieces: None };
-            let found = fs::File::open(path).and_then(|file| digest::of(file, wanted, self.cancel));
-            return found.is_ok_and(|found| found.and_then(|found| found.whole).as_ref() == Some(checksum));
-        }
-        // A digest that is demanded is not known here.
-        let is_provable = !expected.by_server && expected.pieces.is_none();
-        match (&description.identity, self.job.urls.first()) {
-            (Some(Identity::ETag(tag)), Some(url)) => {
-                is_provable && origin_tag::is_as_fetched(path, url, tag)
-            }
-            _ => false,
         }
     }
 

@@ -1,0 +1,33 @@
+//! Whether the file that has the final name already is the one that the server describes.
+
+use std::fs;
+use std::path::Path;
+
+use longhaul_core::identity::Identity;
+use longhaul_core::units::Bytes;
+
+use super::Job;
+use crate::cancel::Cancel;
+use crate::digest::{self, WantedDigests};
+use crate::sink::origin_tag;
+use crate::source::Description;
+
+/// Returns whether the file at `path` is the one that the server describes.
+pub(super) fn is_complete(job: &Job, path: &Path, description: &Description, cancel: &Cancel) -> bool {
+    let Some(there) = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file) else { return false };
+    if description.size != Some(Bytes::new(there.len())) {
+        return false;
+    }
+    let expected = &job.expected;
+    if let Some(checksum) = expected.checksum.as_ref().or(description.digest.as_ref()) {
+        let wanted = WantedDigests { whole: Some(checksum.algorithm), pieces: None };
+        let found = fs::File::open(path).and_then(|file| digest::of(file, wanted, cancel));
+        return found.is_ok_and(|found| found.and_then(|found| found.whole).as_ref() == Some(checksum));
+    }
+    // A digest that is demanded is not known here.
+    let is_provable = !expected.by_server && expected.pieces.is_none();
+    match (&description.identity, job.urls.first()) {
+        (Some(Identity::ETag(tag)), Some(url)) => is_provable && origin_tag::is_as_fetched(path, url, tag),
+        _ => false,
+    }
+}
