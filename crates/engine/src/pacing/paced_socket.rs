@@ -133,10 +133,12 @@ impl PacedSocket {
     fn observation(&mut self, tcp: &TcpInfo) -> Option<Observation> {
         let delivered = tcp.tcpi_delivered()? as u32;
         let more = delivered.wrapping_sub(self.segments.replace(delivered).unwrap_or(0));
-        self.delivered += Bytes::new(u64::from(more) * tcp.tcpi_snd_mss()?);
+        let segment = tcp.tcpi_snd_mss()?;
+        self.delivered += Bytes::new(u64::from(more) * segment);
         Some(Observation {
             goodput: self.delivered,
             window: tcp.cwnd()?,
+            in_flight: Bytes::new(tcp.tcpi_unacked()? * segment),
             rtt: tcp.rtt()?,
             min_rtt: tcp.min_rtt()?,
             sent: Bytes::new(tcp.tcpi_bytes_sent()?),

@@ -133,12 +133,14 @@ impl PacedSender {
 
 /// Returns what the kernel would report of the simulated sender.
 fn observed(seen: &FlowObservation, packet: Bytes, late: Duration) -> Observation {
+    let FlowTotals { sent, acknowledged, lost, .. } = seen.totals;
     Observation {
-        goodput: packet * seen.totals.acknowledged,
+        goodput: packet * acknowledged,
         window: seen.window,
+        in_flight: packet * sent.saturating_sub(acknowledged + lost),
         rtt: Rtt::new(seen.rtt.get() + late),
         min_rtt: seen.min_rtt,
-        sent: packet * seen.totals.sent,
-        retransmits: packet * seen.totals.lost,
+        sent: packet * sent,
+        retransmits: packet * lost,
     }
 }

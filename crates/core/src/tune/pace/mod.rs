@@ -46,6 +46,8 @@ pub struct Observation {
     pub goodput: Bytes,
     /// The congestion window.
     pub window: Bytes,
+    /// Bytes sent that are not acknowledged yet (`tcpi_unacked`).
+    pub in_flight: Bytes,
     /// The RTT, smoothed over a few packets.
     pub rtt: Rtt,
     /// The minimum RTT of the connection.
@@ -70,7 +72,9 @@ pub struct Pacer {
     capacity: Rate,
     /// The cap; `None` where the congestion control decides alone.
     pace: Option<Rate>,
-    /// Until then observations show the effect of an earlier pace.
+    /// What has been delivered once all that was sent at an earlier pace has arrived; until then,
+    sent_before: Bytes,
+    /// and a little longer, until this time, observations show the effect of that pace.
     ignore_until: Duration,
     /// The queue that a probe adds; less where the path's is shorter.
     probe_queue: Option<Duration>,
@@ -174,12 +178,16 @@ impl Pacer {
     ///
     /// To be called at the interval of [`Self::interval`].
     pub fn observe(&mut self, seen: &Observation, now: Duration) -> Option<Rate> {
-        (self.seen, self.now) = (*seen, now);
+        let before = std::mem::replace(&mut self.seen, *seen);
+        self.now = now;
         self.history.push(seen, now);
         self.since.get_or_insert(now);
         let rtt = self.rtt();
         if rtt < Params::MIN_RTT && self.pace.is_none() {
             self.phase = PacerPhase::Free;
+        }
+        if before.goodput < self.sent_before {
+            self.ignore_until = now + rtt.mul_f64(Params::STANDING);
         }
         if self.history.reaches(self.ago(rtt)) {
             // Compressed acknowledgements arrive faster than the data did, but not faster than it was sent.
@@ -230,8 +238,7 @@ impl Pacer {
             let until = rate.scaled(1.0 - Params::UNCERTAINTY);
             let from = Rate::over(self.seen.window, rtt).min(until);
             self.enter(PacerPhase::Climb { from, since: Some(self.now), until }, Some(from));
-            // The last bursts are still in flight.
-            self.ignore_until = self.now + self.seen.rtt.get() + rtt.mul_f64(Params::STANDING);
+            self.ignore_flight();
         } else if self.loses(Params::LOSS) {
             self.begin_drain(self.delivery());
         }
@@ -272,9 +279,15 @@ impl Pacer {
         if target > Params::UNPACED_FROM {
             return self.enter(PacerPhase::Free, None);
         }
-        (self.ignore_until, self.held_back) = (self.now + self.seen.rtt.get(), None);
-        let probe = self.probe(target, self.ignore_until);
+        self.held_back = None;
+        self.ignore_flight();
+        let probe = self.probe(target, self.now + self.seen.rtt.get());
         self.enter(PacerPhase::Cruise { target, probe }, Some(target));
+    }
+
+    /// Ignores what is in flight: its queue is of the pace before, and its last acknowledgement may be a delayed one.
+    fn ignore_flight(&mut self) {
+        self.sent_before = self.seen.goodput + self.seen.in_flight;
     }
 
     fn probe(&self, target: Rate, rest_until: Duration) -> Probe {
@@ -316,7 +329,7 @@ impl Pacer {
     fn is_congested(&self) -> bool {
         // A probe's own queue drains slowly.
         let queue = self.queue_threshold().max(Params::PROBE_QUEUE.mul_f64(1.25));
-        self.now >= self.ignore_until && (self.queue() > queue || self.loses(Params::LOSS))
+        self.now > self.ignore_until && (self.queue() > queue || self.loses(Params::LOSS))
     }
 
     /// Returns whether more than this share was lost over the last RTT.

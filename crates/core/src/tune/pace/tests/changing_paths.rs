@@ -11,6 +11,37 @@ fn path_with_a_shallow_queue_is_filled_without_loss() {
     assert!(share > 0.93 && path.lost < 10.0 * MSS, "{share} of the path, {} segments lost", path.lost / MSS);
 }
 
+/// 160 segments of slow start are in flight when the climb begins, over 300 ms; the receiver acknowledges the last 40 ms late.
+#[test]
+fn delayed_acknowledgement_of_the_last_burst_is_no_queue() {
+    let segments = |count: u64| Bytes::new(count * MSS as u64);
+    let rtt = |millis| Rtt::new(Duration::from_millis(millis));
+    let (min_rtt, window) = (rtt(300), segments(160));
+    let mut seen = Observation {
+        window,
+        in_flight: window,
+        rtt: rtt(304),
+        min_rtt,
+        sent: window,
+        ..Observation::default()
+    };
+    let (from, until) = (Rate::bits_per_sec(6_000_000), Rate::bits_per_sec(85_000_000));
+    let mut pacer = Pacer { capacity: Rate::bits_per_sec(100_000_000), seen, ..Pacer::default() };
+    pacer.enter(PacerPhase::Climb { from, since: Some(Duration::ZERO), until }, Some(from));
+    pacer.ignore_flight();
+    for millis in (3..500).step_by(3) {
+        let (arrived, rtt_ms) = match millis {
+            ..250 => (0, 304),
+            250..289 => (4 * (millis - 249), 300 + (millis - 249) / 2),
+            289..325 => (159, 320),
+            _ => (160, 325),
+        };
+        (seen.goodput, seen.in_flight, seen.rtt) = (segments(arrived), segments(160 - arrived), rtt(rtt_ms));
+        pacer.observe(&seen, Duration::from_millis(millis));
+    }
+    assert!(matches!(pacer.phase, PacerPhase::Climb { .. }), "{:?}", pacer.phase);
+}
+
 #[test]
 fn probe_that_the_congestion_control_held_back_raises_no_pace() {
     for known in [500.0, 600.0, 700.0] {

@@ -40,6 +40,7 @@ impl Filled {
         let seen = Observation {
             goodput: Bytes::ZERO,
             window: Bytes::mib(20),
+            in_flight: Bytes::ZERO,
             rtt,
             min_rtt: rtt,
             sent: Bytes::ZERO,

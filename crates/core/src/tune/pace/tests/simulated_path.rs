@@ -152,6 +152,7 @@ impl SimulatedPath {
         Observation {
             goodput: Bytes::new(self.acked as u64),
             window: Bytes::new(self.cwnd as u64),
+            in_flight: Bytes::new(self.in_flight as u64),
             rtt: Rtt::new(self.srtt),
             min_rtt: Rtt::new(self.rtt),
             sent: Bytes::new(self.sent as u64),
