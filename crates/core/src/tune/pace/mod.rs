@@ -72,7 +72,7 @@ pub struct Pacer {
     capacity: Rate,
     /// The cap; `None` where the congestion control decides alone.
     pace: Option<Rate>,
-    /// What has been delivered once all that was sent at an earlier pace has arrived; until then,
+    /// What will have been delivered when the RTT no longer shows what was sent at an earlier pace; until then,
     sent_before: Bytes,
     /// and a little longer, until this time, observations show the effect of that pace.
     ignore_until: Duration,
@@ -285,9 +285,10 @@ impl Pacer {
         self.enter(PacerPhase::Cruise { target, probe }, Some(target));
     }
 
-    /// Ignores what is in flight: its queue is of the pace before, and its last acknowledgement may be a delayed one.
+    /// Ignores what is in flight, for its queue is of the pace before, and its last acknowledgement may be a delayed one; and a few
+    /// packets more, until the smoothed RTT has forgotten it.
     fn ignore_flight(&mut self) {
-        self.sent_before = self.seen.goodput + self.seen.in_flight;
+        self.sent_before = self.seen.goodput + self.seen.in_flight + Params::FEW_PACKETS;
     }
 
     fn probe(&self, target: Rate, rest_until: Duration) -> Probe {
@@ -334,7 +335,7 @@ impl Pacer {
 
     /// Returns whether more than this share was lost over the last RTT.
     fn loses(&self, share: f64) -> bool {
-        self.history.has_lost(share, Params::STRAY_LOSS, self.ago(self.seen.rtt.get()))
+        self.history.has_lost(share, Params::FEW_PACKETS, self.ago(self.seen.rtt.get()))
     }
 
     /// Returns the length of the standing queue: above the least RTT of the last RTTs, for the path may have become longer.

@@ -70,7 +70,7 @@ impl Pacer {
         }
         let Some(longest) = self.history.rtts(self.ago(quiet), self.now).max() else { return };
         let delivered = self.history.delivery_rate(self.ago(quiet));
-        let has_lost = self.history.has_lost(Params::LOSS, Params::STRAY_LOSS, self.ago(quiet));
+        let has_lost = self.history.has_lost(Params::LOSS, Params::FEW_PACKETS, self.ago(quiet));
         if longest <= rtt + self.queue_threshold() && !has_lost {
             self.settle(delivered.max(self.least_pace()));
         } else if age > rtt * Params::RECHECK_RTTS && comes_close(delivered, self.capacity) {

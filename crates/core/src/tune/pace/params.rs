@@ -41,8 +41,9 @@ impl Params {
     pub(super) const STANDING: f64 = 0.1;
     /// Losses of a larger share over an RTT are congestion (BBRv3's `BBRLossThresh`, 2 %),
     pub(super) const LOSS: f64 = 0.02;
-    /// and of more bytes than this: a sixteenth of a window of 400 kB, below which single packets decide.
-    pub(super) const STRAY_LOSS: Bytes = Bytes::kib(24);
+    /// and of more bytes than this: a sixteenth of a window of 400 kB, below which single packets decide, also what the kernel's smoothed
+    /// RTT is.
+    pub(super) const FEW_PACKETS: Bytes = Bytes::kib(24);
     /// Flows have reacted to each other in this many RTTs: a queue is drained, or other traffic has ended and its queue is empty.
     pub(super) const REACTION_RTTS: u32 = 4;
     /// Other traffic has ended where the queue was empty this long: BBR flows empty it together for 200 ms (ProbeRTT).

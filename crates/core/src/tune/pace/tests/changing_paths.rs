@@ -11,16 +11,17 @@ fn path_with_a_shallow_queue_is_filled_without_loss() {
     assert!(share > 0.93 && path.lost < 10.0 * MSS, "{share} of the path, {} segments lost", path.lost / MSS);
 }
 
-/// 160 segments of slow start are in flight when the climb begins, over 300 ms; the receiver acknowledges the last 40 ms late.
+/// 160 segments of slow start are in flight when the climb begins, over 300 ms. The receiver acknowledges the last 40 ms late; the RTT, of
+/// which each acknowledgement is an eighth, shows it until some of the paced segments have arrived.
 #[test]
 fn delayed_acknowledgement_of_the_last_burst_is_no_queue() {
     let segments = |count: u64| Bytes::new(count * MSS as u64);
-    let rtt = |millis| Rtt::new(Duration::from_millis(millis));
-    let (min_rtt, window) = (rtt(300), segments(160));
+    let rtt = |millis: f64| Rtt::new(Duration::from_secs_f64(millis / 1e3));
+    let (min_rtt, window) = (rtt(300.0), segments(160));
     let mut seen = Observation {
         window,
         in_flight: window,
-        rtt: rtt(304),
+        rtt: rtt(304.0),
         min_rtt,
         sent: window,
         ..Observation::default()
@@ -29,14 +30,15 @@ fn delayed_acknowledgement_of_the_last_burst_is_no_queue() {
     let mut pacer = Pacer { capacity: Rate::bits_per_sec(100_000_000), seen, ..Pacer::default() };
     pacer.enter(PacerPhase::Climb { from, since: Some(Duration::ZERO), until }, Some(from));
     pacer.ignore_flight();
-    for millis in (3..500).step_by(3) {
-        let (arrived, rtt_ms) = match millis {
-            ..250 => (0, 304),
-            250..289 => (4 * (millis - 249), 300 + (millis - 249) / 2),
-            289..325 => (159, 320),
-            _ => (160, 325),
+    for millis in (3..700).step_by(3) {
+        let (arrived, above) = match millis {
+            ..250 => (0, 4.0),
+            250..289 => (4 * (millis - 249), (millis - 249) as f64 / 2.0),
+            289..325 => (159, 20.0),
+            325..560 => (160, 25.0),
+            _ => (160 + 2 * ((millis - 560) / 4), 25.0 * 0.875_f64.powi((millis as i32 - 560) / 4)),
         };
-        (seen.goodput, seen.in_flight, seen.rtt) = (segments(arrived), segments(160 - arrived), rtt(rtt_ms));
+        (seen.goodput, seen.rtt) = (segments(arrived), rtt(300.0 + above));
         pacer.observe(&seen, Duration::from_millis(millis));
     }
     assert!(matches!(pacer.phase, PacerPhase::Climb { .. }), "{:?}", pacer.phase);
