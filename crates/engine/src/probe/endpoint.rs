@@ -40,6 +40,8 @@ const TABLE_TIME: Duration = Duration::from_millis(25);
 const LOSS_TIME: Duration = Duration::from_millis(1500);
 /// The share of the budget that is left for a single connection.
 const ONE_SHARE: f64 = 0.6;
+/// The same where the trains were slower than the path: loss, queue and the table by message size, which follow, take a third.
+const FAST_SHARE: f64 = 0.35;
 /// The share of what is then left for several connections; the others are for the upload.
 const SEVERAL_SHARE: f64 = 0.6;
 /// The share of the budget's bytes for finding the queue; the others are for TCP.
@@ -217,11 +219,15 @@ impl StreamPlans {
         let mut url = self.url.clone();
         url.set_query(Some(&format!("bytes={}", self.most.get())));
         let left = findings.budget.time_left();
+        let (time, share) = match losses_follow {
+            true => (left.saturating_sub(LOSS_TIME), FAST_SHARE),
+            false => (left / 2, ONE_SHARE),
+        };
         FlowPlan {
             url,
-            time: if losses_follow { left.saturating_sub(LOSS_TIME) } else { left / 2 },
+            time,
             bytes: LEAST,
-            filling: Some(findings.budget.filling_time(ONE_SHARE)),
+            filling: Some(findings.budget.filling_time(share)),
             ..self.plan(findings, 1, ONE_SHARE)
         }
     }
