@@ -98,7 +98,7 @@ fn capture_of_another_program_is_explained() {
         "192.0.2.1:80 -> 192.0.2.2:4000",
         "captured at the sender",
         "limited by the receive window for ",
-        "tcp_rmem",
+        "raise net.ipv4.tcp_rmem on the receiver",
     ] {
         assert!(words.contains(word), "{words}");
     }

@@ -105,6 +105,19 @@ fn file_that_never_comes_is_told() {
 }
 
 #[test]
+fn file_that_stops_coming_gets_no_verdict() {
+    let address = scripted(|_, stream| {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n");
+        let _ = stream.write_all(&[7; 3_000_000]);
+    });
+    let (output, _) = run(&[&address.to_string(), "--json"]);
+    assert_eq!(output.status.code(), Some(75), "{}", text(&output.stderr));
+    let report = json(&output);
+    assert!(misses(&report, "sent nothing of its file within"), "{report}");
+    assert!(report["verdict"]["rate_bps"].is_null(), "{report}");
+}
+
+#[test]
 fn place_that_cannot_be_written_is_told_before_the_measurement() {
     let file = tempfile::NamedTempFile::new().unwrap();
     for plot in [file.path().join("p.svg"), "/nonexistent/p.svg".into()] {

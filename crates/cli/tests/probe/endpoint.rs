@@ -1,14 +1,15 @@
-//! Against `longhaul serve --measure` on loopback.
+//! Against `longhaul serve --measure` on loopback, and what its endpoint is asked for.
 
 use std::fs::Permissions;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
 use socket2::{Domain, Socket, Type};
 
-use crate::support::{Serve, alone, json, misses, probe, run, text};
+use crate::support::{Serve, alone, json, misses, probe, reply, run, scripted, text};
 
 fn site() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
@@ -90,12 +91,16 @@ fn ports_are_free_after_each_probe() {
 fn server_that_ends_in_the_middle_gets_no_verdict() {
     let _alone = alone();
     let (dir, home) = (site(), tempfile::tempdir().unwrap());
-    // One second after its start the probe counts losses.
     let server = Serve::start(dir.path(), &["--measure=20Mbit"]);
-    let child = probe(home.path(), &[&server.url("/f"), "--json"]).spawn().unwrap();
-    std::thread::sleep(std::time::Duration::from_secs(1));
+    let mut command = probe(home.path(), &[&server.url("/f"), "--json"]);
+    let mut child = command.env("LONGHAUL_LOG", "longhaul_engine::probe=debug").spawn().unwrap();
+    // What it says once it knows the rate, and goes on to count losses.
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("bytes are reckoned by")), "the rate was not found");
     drop(server);
+    let rest = std::thread::spawn(move || lines.for_each(drop));
     let output = child.wait_with_output().unwrap();
+    rest.join().unwrap();
     assert!(!output.status.success());
     let report = json(&output);
     assert!(report["path"]["loss"].is_null() && report["verdict"]["rate_bps"].is_null(), "{report}");
@@ -162,4 +167,45 @@ fn sweeps_have_a_row_for_each_number_buffer_and_control() {
     assert!(rows.iter().any(|row| row["congestion"] == "reno"), "{report}");
     assert!(rows.iter().all(|row| row["payload_bps"].as_u64().unwrap() > 1_000_000), "{report}");
     assert!(took.as_secs() < 60, "{took:?}");
+}
+
+/// A row without the number would count as a second probe, which shares the ceiling.
+#[test]
+fn every_request_of_a_sweep_has_the_number_of_the_probe() {
+    let _alone = alone();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&seen);
+    let address = scripted(move |request, stream| {
+        let path = request.split(' ').nth(1).unwrap().to_owned();
+        let number = request.split("Longhaul-Probe: ").nth(1).and_then(|rest| rest.split("\r\n").next());
+        noted.lock().unwrap().push((path.clone(), number.map(str::to_owned)));
+        let offer = r#"{"version":1,"ceiling_bps":1000000000,"stream_bytes":8000000,"congestion":["reno"],"tcp_wmem_max":null}"#;
+        match path.as_str() {
+            "/.longhaul/measure" => reply(stream, "200 OK\r\nServer: longhaul", offer.as_bytes()),
+            "/.longhaul/measure/udp" => reply(stream, "403 Forbidden", b""),
+            _ => reply(stream, "200 OK\r\nServer: longhaul", &vec![7; 8_000_000]),
+        }
+    });
+    let (output, _) = run(&[&address.to_string(), "--full", "--json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let seen = seen.lock().unwrap();
+    let number = seen[0].1.clone();
+    assert!(number.is_some() && seen.iter().all(|(_, other)| *other == number), "{seen:?}");
+    for option in ["send_buffer=", "congestion=reno"] {
+        assert!(seen.iter().any(|(path, _)| path.contains(option)), "{seen:?}");
+    }
+}
+
+/// The RTT and the UDP port are of the host that answers in the end, not of the one that redirects.
+#[test]
+fn host_that_a_redirect_names_is_measured() {
+    let _alone = alone();
+    let dir = site();
+    let server = Serve::start(dir.path(), &["--measure=50Mbit"]);
+    let to = server.url("/f");
+    let first = scripted(move |_, stream| reply(stream, &format!("302 Found\r\nLocation: {to}"), b""));
+    let report = json(&run(&[&format!("http://localhost:{}/f", first.port()), "--json"]).0);
+    assert_eq!(report["peer"], server.address.to_string(), "{report}");
+    assert!(misses(&report, "it redirects to http://127.0.0.1"), "{report}");
+    assert!(report["rtt"].to_string().contains("udp-echo"), "{report}");
 }

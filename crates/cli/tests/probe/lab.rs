@@ -21,12 +21,17 @@ fn probe(path: &Path) -> Option<Value> {
 
 /// Runs a command on the near host, while the far one serves a file of so many bytes; returns what it printed.
 fn run(options: &[&str], serve: &str, size: usize, command: &str) -> Option<Value> {
-    let home = tempfile::tempdir().unwrap();
     let site = tempfile::tempdir().unwrap();
     std::fs::write(site.path().join("f"), vec![7; size]).unwrap();
     let far = format!("{BIN} serve {} --listen 198.18.0.2:8080 {serve}", site.path().display());
+    run_beside(options, &far, command)
+}
+
+/// Runs a command on the near host beside one on the far host, which listens at port 8080; returns what the former printed.
+fn run_beside(options: &[&str], far: &str, command: &str) -> Option<Value> {
+    let home = tempfile::tempdir().unwrap();
     let mut lab = Command::new(BIN);
-    lab.args(["lab", "exec", "--hosts", "tuned"]).args(options).args(["--far", &far, "--far-port", "8080"]);
+    lab.args(["lab", "exec", "--hosts", "tuned"]).args(options).args(["--far", far, "--far-port", "8080"]);
     lab.args(["--", "sh", "-c", command]).env("HOME", home.path()).env("LONGHAUL", BIN);
     let output = lab.stdin(Stdio::null()).output().unwrap();
     let error = text(&output.stderr);
@@ -131,6 +136,24 @@ fn address_that_refuses_is_passed_over() {
     assert_eq!(report["peer"], "198.18.0.2:8080", "{report}");
 }
 
+#[test]
+fn packets_of_ipv6_are_counted_with_their_longer_header() {
+    let _alone = alone();
+    let site = tempfile::tempdir().unwrap();
+    std::fs::write(site.path().join("f"), "small").unwrap();
+    let far = format!("{BIN} serve {} --listen [::]:8080 --measure", site.path().display());
+    let options = ["--rate", "20Mbit", "--rtt", "20ms", "--queue", "100kB", "--loss", "0"];
+    let Some(report) = run_beside(&options, &far, "exec $LONGHAUL probe http://server:8080/f --json") else {
+        return;
+    };
+    if report["peer"] == "198.18.0.2:8080" {
+        return println!("skipped: this machine has no IPv6");
+    }
+    assert_eq!(report["path"]["mtu"], 1500, "{report}");
+    let rate = report["path"]["rate"]["rate_bps"].as_f64().unwrap();
+    assert!((19e6..21e6).contains(&rate), "{report}");
+}
+
 /// A server without the measurement endpoint: TCP alone shows the rate, with a tenth of the path's traffic in ten seconds.
 #[test]
 fn path_to_another_server_is_found_with_as_little_traffic() {
@@ -143,4 +166,47 @@ fn path_to_another_server_is_found_with_as_little_traffic() {
     // One connection, four, and what is in flight when they have shown enough.
     assert!(report["bytes"].as_f64().unwrap() < 100e6 / 8.0 * 1.5, "{report}");
     assert_eq!(report["tcp"].as_array().unwrap().len(), 2, "{report}");
+}
+
+/// What a client alone can set, over a server that knows nothing of probes: connections, and the receive buffer, which holds one back.
+#[test]
+fn sweep_over_nginx_shows_the_buffer_that_the_path_needs() {
+    let Some(nginx) =
+        ["/usr/sbin/nginx", "/usr/bin/nginx"].into_iter().find(|path| std::path::Path::new(path).exists())
+    else {
+        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "nginx is needed");
+        return println!("skipped: nginx is not installed");
+    };
+    let _alone = alone();
+    let site = tempfile::tempdir().unwrap();
+    let root = site.path().display();
+    std::fs::File::create(site.path().join("f")).unwrap().set_len(64 << 20).unwrap();
+    let scratch: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|name| format!("{name}_temp_path {root}/{name}; "))
+        .concat();
+    let config = format!(
+        "daemon off; master_process off; pid {root}/pid; error_log stderr; events {{ }}
+http {{ access_log off; sendfile on; {scratch} server {{ listen 198.18.0.2:8080; root {root}; }} }}"
+    );
+    std::fs::write(site.path().join("nginx.conf"), config).unwrap();
+    let far = format!("exec {nginx} -p {root} -c {root}/nginx.conf");
+    let options = ["--rate", "50Mbit", "--rtt", "40ms", "--queue", "250kB", "--loss", "0"];
+    let probe = "exec $LONGHAUL probe http://$LAB_FAR:8080/f --full --json --no-memory";
+    let Some(report) = run_beside(&options, &far, probe) else { return };
+    assert!(report["server"]["software"].as_str().unwrap().starts_with("nginx"), "{report}");
+    assert_eq!(report["server"]["ranges"], true, "{report}");
+    assert!(misses(&report, "UDP and the path's queue and loss"), "{report}");
+    let rows = report["tcp"].as_array().unwrap();
+    let plain = rows.iter().filter(|row| row["buffer"].is_null());
+    let streams: Vec<_> = plain.map(|row| row["streams"].as_u64().unwrap()).collect();
+    assert_eq!(streams, [1, 2, 4, 8, 16], "{report}");
+    let of_buffer = |size: u64| {
+        let row = rows.iter().find(|row| row["buffer"] == size);
+        row.unwrap_or_else(|| panic!("{size}: {report}"))["payload_bps"].as_f64().unwrap()
+    };
+    // 64 KiB in 40 ms are 13 Mbit/s; the path's BDP is 250 kB.
+    assert!((6e6..20e6).contains(&of_buffer(64 << 10)), "{report}");
+    for size in [1, 2, 8, 64] {
+        assert!((35e6..50e6).contains(&of_buffer(size << 20)), "{report}");
+    }
 }

@@ -197,7 +197,7 @@ impl Facts<'_> {
         let elapsed = self.attribution.elapsed();
         match self.evidence.min_rtt.map(Rtt::get).filter(|rtt| *rtt >= LONG_RTT) {
             Some(rtt) => format!(
-                "the whole transfer took {:.0} round trips of {}, and TCP was still speeding up",
+                "the whole transfer took {:.0} round trips of {}, most of which TCP needed to speed up",
                 elapsed.as_secs_f64() / rtt.as_secs_f64(),
                 Rtt::new(rtt)
             ),
@@ -216,21 +216,20 @@ impl Facts<'_> {
             format!("{rate} -> what the path holds, up to {buffer} / {rtt} = {}", window_ceiling(buffer, rtt))
         };
         Some(match limit {
-            LimitedBy::ReceiveWindow if self.sends() => {
-                format!(
+            LimitedBy::ReceiveWindow => match self.host.tcp_rmem_max.filter(|_| !self.sends()) {
+                Some(now) => {
+                    let larger = LARGE_BUFFER.max(now * 2);
+                    format!(
+                        "raise net.ipv4.tcp_rmem on this host from {now} to {larger}, of which half is the window, or pass --recv-buffer: {}",
+                        gain(Bytes::new(larger.get() / 2))
+                    )
+                }
+                // A capture may be of either side.
+                None => format!(
                     "raise net.ipv4.tcp_rmem on the receiver to {LARGE_BUFFER}: {}",
                     gain(Bytes::new(LARGE_BUFFER.get() / 2))
-                )
-            }
-            LimitedBy::ReceiveWindow => {
-                let now = self.host.tcp_rmem_max;
-                let from = now.map_or_else(String::new, |max| format!(" from {max}"));
-                let larger = now.map_or(LARGE_BUFFER, |max| LARGE_BUFFER.max(Bytes::new(max.get() * 2)));
-                format!(
-                    "raise net.ipv4.tcp_rmem on this host{from} to {larger}, of which half is the window, or pass --recv-buffer: {}",
-                    gain(Bytes::new(larger.get() / 2))
-                )
-            }
+                ),
+            },
             LimitedBy::SendBuffer => {
                 format!("raise net.ipv4.tcp_wmem on this host to {LARGE_BUFFER}: {}", gain(LARGE_BUFFER))
             }

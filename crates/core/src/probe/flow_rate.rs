@@ -76,11 +76,27 @@ pub fn sustained_rate(progress: &[Progress], rtt: Rtt) -> Rate {
     best
 }
 
-/// Returns the rate within bursts as far as the flow supports it: twice the sustained rate at most, to which slow start grows within the
-/// next round trip. Packets that were kept back and arrive at once (GRO, Wi-Fi, a stalled receiver) show a higher one.
+/// Returns the rate within bursts as far as the flow supports it: the sustained rate, times its growth. Packets that were kept back and
+/// arrive at once (GRO, Wi-Fi, a stalled receiver) show a higher one.
 pub fn supported_rate(progress: &[Progress], rtt: Rtt) -> Rate {
     let sustained = sustained_rate(progress, rtt);
-    burst_rate(progress).map_or(sustained, |burst| burst.min(sustained.scaled(2.0)))
+    burst_rate(progress).map_or(sustained, |burst| burst.min(sustained.scaled(growth(progress, rtt))))
+}
+
+/// Returns how many times faster the flow was at its end than one period of a sustained rate before: 1 to 2, as slow start doubles with
+/// each round trip; 2 for a flow that is too short to tell.
+fn growth(progress: &[Progress], rtt: Rtt) -> f64 {
+    const MOST: f64 = 2.0;
+    let over = rtt.get().max(SUSTAINED);
+    let (Some(first), Some(last)) = (progress.first(), progress.last()) else { return MOST };
+    let ago = |periods: u32| last.at.checked_sub(over * periods).filter(|at| *at >= first.at);
+    let Some((one, two)) = ago(1).zip(ago(2)) else { return MOST };
+    let until = |at: Duration| {
+        let known = progress.partition_point(|progress| progress.at <= at).saturating_sub(1);
+        progress[known].bytes.get() as f64
+    };
+    let (late, before) = (last.bytes.get() as f64 - until(one), until(one) - until(two));
+    if before > 0.0 { (late / before).clamp(1.0, MOST) } else { MOST }
 }
 
 /// Returns the mean rate over the second half of the time; zero where there is none.
@@ -202,6 +218,25 @@ mod tests {
         assert!(burst_rate(&course).unwrap().as_bits_per_sec() > 900_000_000);
         let rate = supported_rate(&course, Rtt::new(MS(10))).as_bits_per_sec();
         assert!((100_000_000..=400_000_000).contains(&rate), "{rate}");
+    }
+
+    #[test]
+    fn bursts_beyond_a_rate_that_does_not_grow_are_not_supported() {
+        // 100 Mbit/s, of which each 25 ms arrive within 15 ms.
+        let course: Vec<_> = (0..40_u64)
+            .flat_map(|burst| {
+                [(0, 0), (15, 312_500)].map(|(at, part)| Progress {
+                    at: MS(25 * burst + at),
+                    bytes: Bytes::new(312_500 * burst + part),
+                })
+            })
+            .collect();
+        assert!(burst_rate(&course).unwrap().as_bits_per_sec() > 120_000_000);
+        let rate = supported_rate(&course, Rtt::new(MS(50))).as_bits_per_sec();
+        assert!((95_000_000..=108_000_000).contains(&rate), "{rate}");
+        // Before that shows, twice the rate is possible.
+        let rate = supported_rate(&course[..30], Rtt::new(MS(50))).as_bits_per_sec();
+        assert!(rate > 120_000_000, "{rate}");
     }
 
     fn steady(bytes_per_ms: u64, milliseconds: u64) -> Vec<Progress> {

@@ -33,6 +33,10 @@ pub struct Iperf3Tcp {
     pub received: Rate,
     /// How long it ran.
     pub time: Duration,
+    /// Payload that was handed to the kernel of the sender: all of it may have been sent.
+    pub bytes: Bytes,
+    /// Whether the rate had stopped growing.
+    pub is_flat: bool,
     /// Segments sent again, where the sender's system counts them.
     pub retransmits: Option<u64>,
     /// The least round-trip time that the sender saw, where known.
@@ -135,6 +139,9 @@ fn duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
+/// The share of what was sent that has arrived where the sender's buffer does not matter.
+const RECEIVED: f64 = 0.9;
+
 /// Reads a test over TCP.
 ///
 /// # Errors
@@ -147,18 +154,33 @@ pub fn parse_tcp(json: &str) -> Result<Iperf3Tcp, Iperf3Error> {
     let late = output.intervals.iter().filter(|interval| interval.sum.end > end * 0.5 + 1e-3);
     let (bytes, seconds) = late
         .fold((0.0, 0.0), |(bytes, seconds), Interval { sum }| (bytes + sum.bytes, seconds + sum.seconds));
-    let steady = if seconds > 0.0 { rate(bytes * 8.0 / seconds) } else { rate(received.bits_per_second) };
     let senders = || output.end.streams.iter().filter_map(|stream| stream.sender.as_ref());
+    let handed = output.end.sum_sent.as_ref().map_or(0.0, |sum| sum.bytes).max(received.bytes);
+    // The intervals of a sender count what it has given to its socket, of which most may still wait there.
+    let is_received = received.bytes > handed * RECEIVED && seconds > 0.0;
+    let steady = if is_received { bytes * 8.0 / seconds } else { received.bits_per_second };
     let micros = |value: f64| Some(duration(value / 1e6)).filter(|time| !time.is_zero());
     let least = senders().filter_map(|sender| sender.min_rtt).fold(f64::INFINITY, f64::min);
     let mean = senders().filter_map(|sender| sender.mean_rtt).fold(0.0, f64::max);
     Ok(Iperf3Tcp {
-        received: steady,
+        received: rate(steady),
         time: duration(received.seconds),
+        bytes: Bytes::new(handed.max(0.0) as u64),
+        is_flat: is_received && is_flat(&output.intervals),
         retransmits: output.end.sum_sent.and_then(|sum| sum.retransmits),
         min_rtt: micros(least),
         mean_rtt: micros(mean),
     })
+}
+
+/// Returns whether the last two intervals had about the same rate; the rest of one at the end tells nothing.
+fn is_flat(intervals: &[Interval]) -> bool {
+    const SAME: f64 = 0.15;
+    let usual = intervals.iter().map(|interval| interval.sum.seconds).fold(0.0, f64::max);
+    let mut whole = intervals.iter().rev().filter(|interval| interval.sum.seconds > usual / 2.0);
+    let mut rate = || whole.next().map_or(0.0, |Interval { sum }| sum.bytes / sum.seconds);
+    let (last, before) = (rate(), rate());
+    before > 0.0 && (last / before - 1.0).abs() < SAME
 }
 
 /// Reads a test over UDP with messages of `message` bytes.
@@ -202,6 +224,35 @@ mod tests {
         assert_eq!(found.received, Rate::bits_per_sec(96_000_000));
         assert_eq!((found.retransmits, found.time), (Some(7), Duration::from_secs(2)));
         assert_eq!(found.min_rtt, Some(Duration::from_micros(10_500)));
+        assert_eq!(found.bytes, Bytes::new(22_000_000));
+    }
+
+    #[test]
+    fn short_upload_has_the_rate_of_what_arrived() {
+        let json = r#"{"intervals":[{"sum":{"end":0.1,"seconds":0.1,"bytes":890520,"bits_per_second":71241600}},
+            {"sum":{"end":0.17,"seconds":0.067,"bytes":1206632,"bits_per_second":144075462}}],
+            "end":{"sum_sent":{"seconds":0.17,"bytes":2097152,"bits_per_second":100597907},
+            "sum_received":{"seconds":0.2,"bytes":1335056,"bits_per_second":53916876}}}"#;
+        let found = parse_tcp(json).unwrap();
+        assert_eq!((found.received, found.is_flat), (Rate::bits_per_sec(53_916_876), false));
+        assert_eq!(found.bytes, Bytes::new(2_097_152));
+    }
+
+    #[test]
+    fn rate_that_grows_no_more_is_flat() {
+        let flat = |intervals: &[(f64, f64)]| {
+            let interval = |(seconds, bytes): &(f64, f64)| {
+                format!(r#"{{"sum":{{"end":1,"seconds":{seconds},"bytes":{bytes},"bits_per_second":1}}}}"#)
+            };
+            let all: Vec<_> = intervals.iter().map(interval).collect();
+            let end = r#""end":{"sum_received":{"seconds":1,"bytes":1,"bits_per_second":1}}"#;
+            parse_tcp(&format!(r#"{{"intervals":[{}],{end}}}"#, all.join(","))).unwrap().is_flat
+        };
+        assert!(flat(&[(0.1, 1e6), (0.1, 9e6), (0.1, 1e7)]));
+        assert!(flat(&[(0.1, 9e6), (0.1, 1e7), (0.01, 2e5)]), "the last has just begun");
+        for growing in [&[][..], &[(0.1, 1e6)], &[(0.1, 5e6), (0.1, 1e7)], &[(0.1, 0.0), (0.1, 0.0)]] {
+            assert!(!flat(growing), "{growing:?}");
+        }
     }
 
     #[test]

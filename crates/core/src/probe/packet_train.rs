@@ -25,6 +25,10 @@ impl Arrival {
     }
 }
 
+/// The time under way of a packet that has waited nowhere, in nanoseconds with the clocks' unknown offset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IdleTransit(i128);
+
 /// A train of packets of one size, and which of them arrived.
 #[derive(Debug, Clone, Default)]
 pub struct PacketTrain {
@@ -45,7 +49,7 @@ pub struct Dispersion {
     pub rate: Rate,
     /// From the first arrival to the last.
     pub time: Duration,
-    /// The rate at which the same packets were sent.
+    /// The rate at which they were sent, and those between them that were lost.
     pub sent_at: Rate,
 }
 
@@ -110,8 +114,11 @@ impl PacketTrain {
         let first = arrivals.iter().map(|arrival| arrival.received).min()?;
         let later = arrivals.iter().filter(|arrival| arrival.received > first).count() as u64;
         let bytes = Bytes::new(self.packet.get() * later);
-        // Where all stamps are one, the sender was faster than its clock.
-        let sent_at = Rate::over(bytes, sent.max(Duration::from_nanos(1)));
+        let sent_at = match sent.is_zero() {
+            // The sender was faster than its clock.
+            true => Rate::over(bytes, Duration::from_nanos(1)),
+            false => Rate::over(self.packet * u64::from(sent_after_first(arrivals)), sent),
+        };
         Some(Dispersion { rate: Rate::over(bytes, received), time: received, sent_at })
     }
 
@@ -141,14 +148,25 @@ impl PacketTrain {
         parts.max_by_key(|part| part.len()).unwrap_or_default()
     }
 
-    /// Returns by how much longer than the fastest the packets took that found the queue all but full: those before which as many
+    /// Returns the time under way of the fastest packet, as that of a packet of `size` on a path of `rate`; `None` where none arrived.
+    pub fn idle_transit(&self, size: Bytes, rate: Rate) -> Option<IdleTransit> {
+        let least = self.arrivals.iter().map(Arrival::one_way).min()?;
+        let sending = |size: Bytes| rate.time_for(size).as_nanos() as i128;
+        Some(IdleTransit(least + sending(size) - sending(self.packet)))
+    }
+
+    /// Returns by how much longer than on an idle path the packets took that found the queue all but full: those before which as many
     /// as a burst has were dropped. The median, which a few late ones do not move; `None` where nothing was dropped.
-    pub fn full_queue_delay(&self) -> Option<Duration> {
+    ///
+    /// The first packets of a train wait for hosts that wake up: `idle`, of packets that came before at intervals, is the better
+    /// measure of an idle path.
+    pub fn full_queue_delay(&self, idle: Option<IdleTransit>) -> Option<Duration> {
         // What this host has dropped leaves gaps too.
         if self.dropped_here > 0 {
             return None;
         }
-        let least = self.arrivals.iter().map(Arrival::one_way).min()?;
+        let own = self.arrivals.iter().map(Arrival::one_way).min()?;
+        let least = idle.map_or(own, |IdleTransit(idle)| idle.min(own));
         let after = self.arrivals.iter().skip(1).map(|arrival| arrival.number).chain([self.count]);
         let mut full: Vec<(i128, u32)> = self
             .arrivals
@@ -187,6 +205,15 @@ fn delays(arrivals: &[Arrival]) -> Vec<Duration> {
     times.sort_unstable();
     let least = times.first().copied().unwrap_or_default();
     times.into_iter().map(|time| Duration::from_nanos(u64::try_from(time - least).unwrap_or(0))).collect()
+}
+
+/// Returns how many packets were sent after those that have the first stamp.
+fn sent_after_first(arrivals: &[Arrival]) -> u32 {
+    let first = arrivals.iter().map(|arrival| arrival.sent).min();
+    let of_first = arrivals.iter().filter(|arrival| Some(arrival.sent) == first);
+    let numbers = of_first.map(|arrival| arrival.number).max();
+    let last = arrivals.iter().map(|arrival| arrival.number).max();
+    last.unwrap_or_default().saturating_sub(numbers.unwrap_or_default())
 }
 
 /// Returns the time between the first and the last; `None` where there are none.
@@ -267,6 +294,20 @@ mod tests {
     }
 
     #[test]
+    fn sender_of_packets_that_were_lost_was_faster_than_the_path() {
+        // Two packets a millisecond, of which the full queue takes one.
+        let mut lossy = train((0..100).filter(|number| number % 2 == 0));
+        for arrival in &mut lossy.arrivals {
+            arrival.sent = MICRO(500 * u64::from(arrival.number));
+            arrival.received = arrival.sent;
+        }
+        let found = lossy.dispersion().unwrap();
+        assert_eq!(found.rate, Rate::bits_per_sec(12_000_000));
+        assert_eq!(found.sent_at, Rate::bits_per_sec(24_000_000));
+        assert!(found.is_path_limited());
+    }
+
+    #[test]
     fn losses_and_late_packets_are_counted() {
         let lossy = train((0..100).filter(|number| number % 10 != 3));
         assert_eq!((lossy.lost(), lossy.loss(), lossy.reordered()), (10, 0.1, 0));
@@ -316,9 +357,24 @@ mod tests {
             arrival.received =
                 arrival.sent + MICRO(if index < 3 { place * 1000 } else { 18_000 + place * 1000 + late });
         }
-        assert_eq!(full.full_queue_delay(), Some(MICRO(20_000)));
-        assert_eq!(PacketTrain { dropped_here: 1, ..full }.full_queue_delay(), None);
-        assert_eq!(train(0..100).full_queue_delay(), None);
+        assert_eq!(full.full_queue_delay(None), Some(MICRO(20_000)));
+        // Hosts that wake up hold the first packets back by 3 ms, but not those of a thin train before.
+        let thin = PacketTrain {
+            packet: Bytes::new(96),
+            arrivals: vec![Arrival { number: 0, sent: MICRO(5), received: MICRO(5 + 64) }],
+            ..PacketTrain::default()
+        };
+        // On 12 Mbit/s a packet of the train takes 936 us longer to be sent.
+        let rate = Rate::bits_per_sec(12_000_000);
+        let idle = thin.idle_transit(full.packet, rate);
+        assert_eq!(idle, Some(IdleTransit(1_000_000)));
+        full.arrivals.iter_mut().for_each(|arrival| arrival.received += MICRO(1000));
+        full.arrivals[..3].iter_mut().for_each(|arrival| arrival.received += MICRO(3000));
+        assert_eq!(full.full_queue_delay(None), Some(MICRO(17_000)));
+        assert_eq!(full.full_queue_delay(idle), Some(MICRO(20_000)));
+        assert_eq!(PacketTrain { dropped_here: 1, ..full }.full_queue_delay(idle), None);
+        assert_eq!(train(0..100).full_queue_delay(None), None);
+        assert_eq!(train(0..0).idle_transit(Bytes::new(1500), rate), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::units::{Bytes, Rate};
 
-use super::packet_train::{LossShare, PacketTrain, UDP_HEADERS};
+use super::packet_train::{IdleTransit, LossShare, PacketTrain, UDP_HEADERS};
 
 /// A train to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl TrainSearch {
     /// Takes what became of the train that [`next_train`](Self::next_train) asked for.
     pub fn record(&mut self, train: &PacketTrain) {
         let Some(found) = train.dispersion() else {
-            self.silent += 1;
+            self.record_undispersed(train);
             return;
         };
         self.silent = 0;
@@ -110,6 +110,16 @@ impl TrainSearch {
             let wanted = found.rate.bytes_in(LONG_ENOUGH * PACED_TIMES).get() / train.packet.get().max(1);
             let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
             self.count = wanted.clamp(self.count * 2, self.count * MOST_GROWTH).min(LARGEST_COUNT);
+        }
+    }
+
+    /// Takes a train that has no rate: nothing of it arrived, or all in one piece (GRO), so that only a longer one shows a rate.
+    fn record_undispersed(&mut self, train: &PacketTrain) {
+        if train.arrivals.len() < 2 || self.count >= LARGEST_COUNT {
+            self.silent += 1;
+        } else {
+            self.silent = 0;
+            self.count = (self.count * MOST_GROWTH).min(LARGEST_COUNT);
         }
     }
 
@@ -145,6 +155,7 @@ pub struct QueueSearch {
     /// What may still be sent.
     budget: Bytes,
     next: Bytes,
+    idle: Option<IdleTransit>,
     /// The longest wait of packets so far.
     longest: Duration,
     /// The wait of a full queue, by each train that overflowed it.
@@ -152,10 +163,11 @@ pub struct QueueSearch {
 }
 
 impl QueueSearch {
-    /// Starts on a path of `rate`, with messages of `message` bytes; sends no more than `budget`.
-    pub fn new(message: Bytes, rate: Rate, budget: Bytes) -> Self {
+    /// Starts on a path of `rate`, with messages of `message` bytes, after a train that left the path idle; sends no more than `budget`.
+    pub fn new(message: Bytes, rate: Rate, thin: &PacketTrain, budget: Bytes) -> Self {
         let next = rate.bytes_in(LONG_ENOUGH * 4);
-        Self { message, rate, budget, next, longest: Duration::ZERO, full: Vec::new() }
+        let idle = thin.idle_transit(message + UDP_HEADERS, rate);
+        Self { message, rate, budget, next, idle, longest: Duration::ZERO, full: Vec::new() }
     }
 
     /// Returns the next train; `None` where the queue has overflowed often enough or the budget is spent.
@@ -186,7 +198,7 @@ impl QueueSearch {
         let sent = train.packet.get() * u64::from(train.count);
         self.longest = self.longest.max(train.queueing_delay());
         if train.overflows(base) {
-            self.full.push(train.full_queue_delay().unwrap_or(train.queueing_delay()));
+            self.full.push(train.full_queue_delay(self.idle).unwrap_or(train.queueing_delay()));
             // One that has filled the queue needs not be exceeded.
             self.next = Bytes::new(sent);
         } else if self.full.is_empty() {
@@ -285,8 +297,9 @@ mod tests {
             }
             let found = search.rate().unwrap();
             let base = if self.lose_every == 0 { 0.0 } else { 1.0 / f64::from(self.lose_every) };
-            let mut queue =
-                QueueSearch::new(message, found.rate, found.rate.bytes_in(Duration::from_millis(600)));
+            let thin = self.send(loss_train(found.rate, Duration::from_secs(1)));
+            let budget = found.rate.bytes_in(Duration::from_millis(600));
+            let mut queue = QueueSearch::new(message, found.rate, &thin, budget);
             trains.iter().for_each(|train| queue.observe(train, base));
             while let Some(plan) = queue.next_train() {
                 let train = self.send(plan);
@@ -329,6 +342,22 @@ mod tests {
         let (rate, size, _) = path.search();
         assert!(!rate.is_path_limited && near(rate.rate.as_bits_per_sec() as f64, 3e9), "{rate:?}");
         assert!(size.is_none_or(|size| size.is_lower_bound));
+    }
+
+    #[test]
+    fn train_that_arrives_in_one_piece_is_followed_by_a_longer_one() {
+        let path = Path::mbit(3000, 10_000_000);
+        let mut search = TrainSearch::new(Bytes::new(1472));
+        while let Some(plan) = search.next_train() {
+            let mut train = path.send(plan);
+            // The receiving device merges what comes within 100 us.
+            for arrival in &mut train.arrivals {
+                arrival.received = Duration::from_micros(arrival.received.as_micros() as u64 / 100 * 100);
+            }
+            search.record(&train);
+        }
+        let found = search.rate().unwrap();
+        assert!(near(found.rate.as_bits_per_sec() as f64, 3e9) && found.is_path_limited, "{found:?}");
     }
 
     #[test]

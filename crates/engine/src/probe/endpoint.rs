@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::probe::flow_rate::ip_rate;
 use longhaul_core::probe::message::{MEASURE_PATH, MeasureOffer, STREAM_PATH, UDP_PATH, UdpOffer, VERSION};
-use longhaul_core::probe::packet_train::{PacketTrain, UDP_HEADERS, usual_longest_delay};
+use longhaul_core::probe::packet_train::{PacketTrain, usual_longest_delay};
 use longhaul_core::probe::report::{MeasuredQueue, MeasuredRate, RateEvidence, UdpRow};
 use longhaul_core::probe::rtt::{RttMethod, RttSummary};
 use longhaul_core::probe::train_search::{
@@ -40,6 +40,8 @@ const TABLE_TIME: Duration = Duration::from_millis(25);
 const LOSS_TIME: Duration = Duration::from_millis(1500);
 /// The share of the budget that is left for a single connection.
 const ONE_SHARE: f64 = 0.6;
+/// The same where the trains were slower than the path: loss, queue and the table by message size, which follow, take a third.
+const FAST_SHARE: f64 = 0.35;
 /// The share of what is then left for several connections; the others are for the upload.
 const SEVERAL_SHARE: f64 = 0.6;
 /// The share of the budget's bytes for finding the queue; the others are for TCP.
@@ -121,21 +123,20 @@ pub(super) fn measure(
     let is_fast = trains.rate.is_some_and(|found| !found.is_path_limited);
     let run_one = |findings: &mut Findings<'_>, udp: Option<&mut UdpSession>| {
         progress("TCP, one connection");
-        let mut plan = streams.plan(findings, 1, ONE_SHARE);
-        if is_fast {
-            plan.time = findings.budget.time_left().saturating_sub(LOSS_TIME);
-            plan.filling = Some(findings.budget.filling_time(ONE_SHARE));
-        }
+        let plan = match trains.rate {
+            Some(found) if found.is_path_limited => streams.plan(findings, 1, ONE_SHARE),
+            _ => streams.filling(findings, is_fast),
+        };
         let (flow, loaded) = beside_echoes(udp, || receive(client, &plan));
         take(findings, &flow, 1);
         take_loaded(findings, &flow, idle.as_ref(), loaded);
         flow
     };
     let mut first = None;
-    if let Some(found) = trains.rate.filter(|_| is_fast) {
+    if is_fast || trains.rate.is_none() {
         let one = run_one(findings, udp.as_mut());
         let supported = ip_rate(one.supported(findings.min_rtt()), findings.mtu());
-        findings.budget.set_rate(found.rate.max(supported));
+        findings.budget.set_rate(trains.rate.map_or(supported, |found| found.rate.max(supported)));
         first = Some(one);
     }
     if let (Some(session), Some(found)) = (&mut udp, trains.rate) {
@@ -192,6 +193,9 @@ fn by_udp<T: Default>(
     })
 }
 
+/// Of fewer bytes no rate can be read: a tenth of a second of 10 Mbit/s.
+const LEAST: Bytes = Bytes::kib(128);
+
 /// Makes the plans of streams from the endpoint.
 struct StreamPlans {
     url: Url,
@@ -201,8 +205,6 @@ struct StreamPlans {
 impl StreamPlans {
     /// Plans so many streams with a share of what the budget has left.
     fn plan(&self, findings: &Findings<'_>, streams: u32, share: f64) -> FlowPlan {
-        /// Below this no rate can be read: a tenth of a second of 10 Mbit/s.
-        const LEAST: Bytes = Bytes::kib(128);
         let left = findings.budget.bytes_left().unwrap_or(self.most);
         let bytes = Bytes::new((left.get() as f64 * share) as u64).clamp(LEAST, self.most.max(LEAST));
         let mut url = self.url.clone();
@@ -210,6 +212,24 @@ impl StreamPlans {
         let rtt = findings.min_rtt();
         let time = flow_time(rtt).min(findings.budget.time_left());
         FlowPlan { url, size: None, streams, time, bytes, filling: None, rtt }
+    }
+
+    /// Plans one stream over a path of unknown rate: as much as the rate that it supports allows.
+    fn filling(&self, findings: &Findings<'_>, losses_follow: bool) -> FlowPlan {
+        let mut url = self.url.clone();
+        url.set_query(Some(&format!("bytes={}", self.most.get())));
+        let left = findings.budget.time_left();
+        let (time, share) = match losses_follow {
+            true => (left.saturating_sub(LOSS_TIME), FAST_SHARE),
+            false => (left / 2, ONE_SHARE),
+        };
+        FlowPlan {
+            url,
+            time,
+            bytes: LEAST,
+            filling: Some(findings.budget.filling_time(share)),
+            ..self.plan(findings, 1, ONE_SHARE)
+        }
     }
 }
 
@@ -272,7 +292,7 @@ fn measure_rate(
 ) -> io::Result<TrainFindings> {
     progress("path MTU");
     findings.path.mtu = path_mtu(session)?;
-    let message = findings.mtu().saturating_sub(UDP_HEADERS);
+    let message = findings.mtu().saturating_sub(session.headers);
     progress("the path's rate, by UDP trains");
     let (search, sent) = find_rate(session, message)?;
     let Some(found) = search.rate() else {
@@ -296,9 +316,9 @@ fn measure_losses(
     progress: &dyn Fn(&str),
 ) -> io::Result<()> {
     progress("loss");
-    count_loss(findings, session, found)?;
+    let thin = count_loss(findings, session, found)?;
     progress("the queue");
-    find_queue(findings, session, found, trains)?;
+    find_queue(findings, session, found, (trains, &thin))?;
     progress("UDP by size of message");
     table(findings, session, found)
 }
@@ -311,7 +331,7 @@ fn path_mtu(session: &mut UdpSession) -> io::Result<Option<Bytes>> {
     let fits = |session: &mut UdpSession, mtu: u64| {
         // Two tries: the first may be lost by chance.
         for _ in 0..2 {
-            if session.echo(Bytes::new(mtu).saturating_sub(UDP_HEADERS))?.is_some() {
+            if session.echo(Bytes::new(mtu).saturating_sub(session.headers))?.is_some() {
                 return Ok::<_, io::Error>(true);
             }
         }
@@ -341,17 +361,22 @@ fn find_rate(session: &mut UdpSession, message: Bytes) -> io::Result<(TrainSearc
     Ok((search, trains))
 }
 
-fn count_loss(findings: &mut Findings<'_>, session: &mut UdpSession, found: TrainRate) -> io::Result<()> {
+/// Counts the losses of a thin train; returns it.
+fn count_loss(
+    findings: &mut Findings<'_>,
+    session: &mut UdpSession,
+    found: TrainRate,
+) -> io::Result<PacketTrain> {
     let time = LOSS_TIME.min(findings.budget.time_left() / 3);
     let train = session.train(loss_train(found.rate, time))?;
     findings.path.loss = Some(loss_of([&train]));
     findings.path.reordered = Some(train.reordered());
-    Ok(())
+    Ok(train)
 }
 
 /// Sends a short train of each size, back to back.
 fn table(findings: &mut Findings<'_>, session: &mut UdpSession, found: TrainRate) -> io::Result<()> {
-    let largest = findings.mtu().saturating_sub(UDP_HEADERS).get();
+    let largest = findings.mtu().saturating_sub(session.headers).get();
     let mut messages: Vec<u64> = MESSAGES.into_iter().filter(|message| *message < largest).collect();
     messages.push(largest);
     for message in messages.into_iter().map(Bytes::new) {
@@ -361,7 +386,7 @@ fn table(findings: &mut Findings<'_>, session: &mut UdpSession, found: TrainRate
             findings.miss(format!("UDP with messages of {} bytes: no time left; see --full", message.get()));
             continue;
         }
-        let packet = message + UDP_HEADERS;
+        let packet = message + session.headers;
         let count = found.rate.bytes_in(TABLE_TIME).get() / packet.get();
         let count = u32::try_from(count).unwrap_or(u32::MAX).clamp(16, 20_000);
         let train = session.train(TrainPlan { count, message, rate: None })?;
@@ -379,13 +404,14 @@ fn table(findings: &mut Findings<'_>, session: &mut UdpSession, found: TrainRate
     Ok(())
 }
 
+/// Fills the queue; `trains` did so before, perhaps, and the `thin` one left it empty.
 fn find_queue(
     findings: &mut Findings<'_>,
     session: &mut UdpSession,
     found: TrainRate,
-    trains: &[PacketTrain],
+    (trains, thin): (&[PacketTrain], &PacketTrain),
 ) -> io::Result<()> {
-    let message = findings.mtu().saturating_sub(UDP_HEADERS);
+    let message = findings.mtu().saturating_sub(session.headers);
     if !found.is_path_limited {
         findings.miss("the queue by UDP: this program sends no faster than the path; TCP may show it");
         return Ok(());
@@ -393,7 +419,7 @@ fn find_queue(
     let left = findings.budget.bytes_left().unwrap_or_default().saturating_sub(session.received);
     let budget = Bytes::new((left.get() as f64 * QUEUE_SHARE) as u64);
     let base = findings.path.loss.map_or(0.0, |loss| loss.share);
-    let mut search = QueueSearch::new(message, found.rate, budget);
+    let mut search = QueueSearch::new(message, found.rate, thin, budget);
     trains.iter().for_each(|train| search.observe(train, base));
     while let Some(plan) = search.next_train() {
         // Further trains make the size surer; TCP needs its time too.

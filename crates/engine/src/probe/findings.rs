@@ -13,8 +13,10 @@ use longhaul_core::probe::verdict::{Evidence, Verdict, conclude};
 use longhaul_core::tune::streams::Remembered;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::host;
+use url::Url;
 
 use crate::path_memory::{self, Endpoint, KnownPath};
+use crate::source::http::SafeUrl;
 
 use super::ProbeOptions;
 use super::budget::Budget;
@@ -29,6 +31,8 @@ pub(super) struct Findings<'a> {
     target: &'a ProbeTarget,
     pub(super) options: &'a ProbeOptions,
     address: SocketAddr,
+    /// The URL that the target's redirects led to, on another host.
+    moved: Option<Url>,
     started: Instant,
     pub(super) budget: Budget,
     pub(super) rtt: Vec<RttSummary>,
@@ -53,6 +57,7 @@ impl<'a> Findings<'a> {
             target,
             options,
             address,
+            moved: None,
             started,
             budget: Budget::new(started, options.full),
             rtt: Vec::new(),
@@ -68,6 +73,15 @@ impl<'a> Findings<'a> {
 
     pub(super) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Measures the host of `url` from now on, at `address`: the first one only redirects to it.
+    pub(super) fn move_to(&mut self, url: &Url, address: SocketAddr) {
+        let to = SafeUrl::of(url);
+        self.miss(format!("the path to {}: it redirects to {to}, whose server was measured", self.address));
+        self.address = address;
+        self.moved = Some(url.clone());
+        self.rtt.clear();
     }
 
     /// Notes what could not be measured.
@@ -112,8 +126,12 @@ impl<'a> Findings<'a> {
             else {
                 continue;
             };
-            let known = self.path.rate.map_or(Rate::default(), |found| found.rate_bps);
-            if rate.as_bits_per_sec() as f64 > known.as_bits_per_sec() as f64 * CLEARLY {
+            let known = self.path.rate.map_or(Rate::default(), |found| match found.evidence {
+                // A lower bound is no measure of the path.
+                RateEvidence::UdpTrains if found.is_lower_bound => found.rate_bps,
+                _ => found.rate_bps.scaled(CLEARLY),
+            });
+            if rate > known {
                 // Without trains nothing tells the path from a limit of the server.
                 let is_lower_bound = is_capped && evidence == RateEvidence::TcpSteady;
                 self.path.rate = Some(MeasuredRate { rate_bps: rate, evidence, is_lower_bound });
@@ -211,7 +229,8 @@ impl<'a> Findings<'a> {
     fn remember(&mut self, rtt: Option<Rtt>, verdict: &Verdict) {
         /// The application buffer that `get` starts with.
         const APP_BUFFER: Bytes = Bytes::mib(64);
-        let (ProbeTarget::Http(url) | ProbeTarget::Ftp(url)) = self.target else { return };
+        let (ProbeTarget::Http(given) | ProbeTarget::Ftp(given)) = self.target else { return };
+        let url = self.moved.as_ref().unwrap_or(given);
         let Some(file) = &self.options.memory else { return };
         // A lower bound would hold the next transfer down.
         let is_capped = matches!(self.server.limit, Some(ServerLimit::Ceiling { .. }));

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use longhaul_core::proto::gridftp::{Features, Reply, ReplyReader};
+use longhaul_core::units::Bytes;
 use url::Url;
 
 use super::error::ProbeError;
@@ -74,7 +75,8 @@ impl BodySource for FtpFiles {
         }
     }
 
-    fn with_config(&self, config: ClientConfig) -> Result<Box<dyn BodySource>, ProbeError> {
+    fn with_buffer(&self, size: Bytes) -> Result<Box<dyn BodySource>, ProbeError> {
+        let config = ClientConfig { recv_buffer: Some(size), ..self.config.clone() };
         Ok(Box::new(Self { config, address: self.address }))
     }
 }

@@ -16,7 +16,9 @@ use crate::source::http::{Client, HttpError};
 use super::endpoint;
 use super::error::ProbeError;
 use super::findings::Findings;
+use super::rtt;
 use super::sweep;
+use super::target::ProbeTarget;
 use super::tcp_flows::{BodySource, FlowPlan, FlowResult, receive};
 
 /// Connections beside which a single one is compared.
@@ -49,6 +51,7 @@ pub(super) fn measure(
     let url = match client.open(url, range.as_ref(), &cancel) {
         Ok(opened) => {
             describe(findings, &opened.head);
+            follow(findings, url, opened.target.url())?;
             opened.target.url().clone()
         }
         Err(HttpError::RangeNotSatisfiable { total, .. }) => {
@@ -129,6 +132,16 @@ pub(super) fn flow_time(rtt: Rtt) -> Duration {
     const LEAST: Duration = Duration::from_millis(1200);
     const MOST: Duration = Duration::from_millis(3500);
     (rtt.get() * ROUND_TRIPS).clamp(LEAST, MOST)
+}
+
+/// Measures the round trip to the host that a redirect led to, in place of that to the first one.
+fn follow(findings: &mut Findings<'_>, from: &Url, to: &Url) -> Result<(), ProbeError> {
+    if from.host() == to.host() {
+        return Ok(());
+    }
+    let address = ProbeTarget::Http(to.clone()).reach()?;
+    findings.move_to(to, address);
+    rtt::measure(findings, address, rtt::HANDSHAKES)
 }
 
 fn describe(findings: &mut Findings<'_>, head: &ResponseHead) {

@@ -9,23 +9,36 @@ use longhaul_core::probe::iperf3::{Iperf3Error, Iperf3Tcp, parse_tcp, parse_udp}
 use longhaul_core::probe::packet_train::LossShare;
 use longhaul_core::probe::report::{MeasuredRate, RateEvidence, TcpRow, UdpRow, UploadFindings};
 use longhaul_core::probe::server_limits::{ConnectionRates, find_limit};
+use longhaul_core::probe::train_search::loss_train;
 use longhaul_core::units::{Bytes, Rate};
 
 use super::error::ProbeError;
 use super::findings::Findings;
 
-/// Seconds of one test over TCP: slow start and a second of what follows.
+/// Seconds of one test over TCP of `--full`: slow start and a second of what follows.
 const TCP_SECONDS: u32 = 2;
-/// Seconds of one test over UDP.
+/// Seconds of one test over UDP. One of so many bytes would never end where some of them are lost.
 const UDP_SECONDS: u32 = 1;
+/// The interval of iperf3's readings, the shortest that it takes.
+const INTERVAL: &str = "0.1";
+/// The first test over TCP has so many bytes, each further one so many times more, until the rate allows no more of them.
+const FIRST: Bytes = Bytes::kib(128);
+const GROWTH: u64 = 4;
+/// The share of the budget for that search, and what several connections take of the rest.
+const SEARCH_SHARE: f64 = 0.3;
+const SEVERAL_SHARE: f64 = 0.5;
+/// A rate that still grows may double with the next test.
+const DOUBLE: f64 = 2.0;
+/// Round trips of a test beside its bytes: two connections, options, begin, end, results.
+const ROUND_TRIPS: u32 = 8;
 /// UDP is sent at this share of TCP's best rate: high enough to meet the path, low enough not to flood it.
 const UDP_SHARE: f64 = 1.05;
 /// Below this rate of TCP nothing is sent over UDP: to iperf3 a rate of zero means no limit.
 const LEAST_RATE: Rate = Rate::bits_per_sec(10_000);
-/// The UDP rate of loss: no queue builds up.
-const LOSS_SHARE: f64 = 0.3;
 /// Connections beside which a single one is compared.
 const SEVERAL: u32 = 4;
+/// A test of so many bytes is ended after this: its path has less than 100 kbit/s, or none any more.
+const LONGEST: Duration = Duration::from_secs(10);
 /// What a test takes beyond its time before it is ended: iperf3 waits for a server that has gone.
 const PATIENCE: Duration = Duration::from_secs(6);
 /// How often a test is tried: between two tests a server closes its listening socket for a moment, and resets what has connected.
@@ -52,56 +65,80 @@ pub(super) fn measure(
     "iperf3".clone_into(&mut findings.server.protocol);
     let iperf3 = Iperf3 { host, port };
     if findings.options.upload {
-        return upload(findings, &iperf3, &[1, SEVERAL], progress);
+        return upload(findings, &iperf3, progress);
     }
     progress("TCP, one connection");
-    let one = iperf3.tcp(&[])?;
-    push(findings, &one, 1, None, None);
+    let one = iperf3.one(findings, Way::Download)?;
+    findings.tcp.push(row(&one, 1, None, None));
     progress("TCP, several connections");
-    let several = iperf3.tcp(&["-P", &SEVERAL.to_string()])?;
-    push(findings, &several, SEVERAL, None, None);
-    findings.server.limit = Some(find_limit(&ConnectionRates {
-        rtt: findings.min_rtt(),
-        one: one.received,
-        is_flat: true,
-        connections: SEVERAL,
-        several: several.received,
-        window: None,
-        path: None,
-        had_losses: one.retransmits.is_some_and(|count| count > 0),
-    }));
-    let best = one.received.max(several.received);
+    let several = iperf3.several(findings, Way::Download)?;
+    findings.tcp.extend(several.iter().map(|several| row(several, SEVERAL, None, None)));
+    findings.server.limit = several.as_ref().map(|several| {
+        find_limit(&ConnectionRates {
+            rtt: findings.min_rtt(),
+            one: one.received,
+            is_flat: one.is_flat,
+            connections: SEVERAL,
+            several: several.received,
+            window: None,
+            path: None,
+            had_losses: one.retransmits.is_some_and(|count| count > 0),
+        })
+    });
+    let best = several.map_or(one.received, |several| several.received.max(one.received));
     if best < LEAST_RATE {
         findings.miss("UDP: TCP moved next to nothing, so there is no rate to pace it by; iperf3 takes a rate of 0 for none");
         return Ok(());
     }
-    let largest = findings.mtu().get().saturating_sub(28);
     progress("UDP");
-    iperf3.udp(findings, Bytes::new(largest), best.scaled(UDP_SHARE), false)?;
-    iperf3.udp(findings, Bytes::new(largest), best.scaled(LOSS_SHARE), true)?;
+    let time = Duration::from_secs(u64::from(UDP_SECONDS));
+    if has_time(findings, UDP_SECONDS, "UDP") {
+        let train = loss_train(best, time);
+        // Paced by payload; all of the packets together are a tenth of the path's rate.
+        iperf3.udp(
+            findings,
+            train.message,
+            Rate::over(train.message * u64::from(train.count), time),
+            true,
+        )?;
+    }
     findings.miss("the queue: iperf3 does not tell when each packet arrived");
-    upload(findings, &iperf3, if findings.options.full { &[1, SEVERAL] } else { &[1] }, progress)?;
+    upload(findings, &iperf3, progress)?;
     if findings.options.full {
+        let largest = Bytes::new(findings.mtu().get().saturating_sub(28));
+        iperf3.udp(findings, largest, best.scaled(UDP_SHARE), false)?;
         sweep(findings, &iperf3, best, progress)?;
     }
     Ok(())
 }
 
-/// Measures from this host to the server.
+/// Returns whether another test of `seconds` ends in time; notes it where not.
+fn has_time(findings: &mut Findings<'_>, seconds: u32, what: &str) -> bool {
+    let needed = findings.min_rtt().get() * ROUND_TRIPS + Duration::from_secs(u64::from(seconds));
+    let has_time = findings.budget.time_left() > needed;
+    if !has_time {
+        findings.miss(format!("{what}: no time was left; see --full"));
+    }
+    has_time
+}
+
+/// Measures from this host to the server: by several connections too, where this direction has all of the time.
 fn upload(
     findings: &mut Findings<'_>,
     iperf3: &Iperf3<'_>,
-    numbers: &[u32],
     progress: &dyn Fn(&str),
 ) -> Result<(), ProbeError> {
+    progress("TCP upload");
+    if !has_time(findings, 0, "upload") {
+        return Ok(());
+    }
     let mut upload = UploadFindings::default();
-    for &streams in numbers {
-        progress("TCP upload");
-        let options = ["-P", &streams.to_string()];
-        let result = iperf3.test(TCP_SECONDS, Way::Upload, &options, parse_tcp)?;
-        let result = result.map_err(|source| iperf3.failed(source))?;
-        findings.budget.spend(result.received.bytes_in(result.time));
-        upload.tcp.push(row(&result, streams, None, None));
+    let is_thorough = findings.options.upload || findings.options.full;
+    let one = iperf3.one(findings, Way::Upload)?;
+    upload.tcp.push(row(&one, 1, None, None));
+    if is_thorough {
+        let several = iperf3.several(findings, Way::Upload)?;
+        upload.tcp.extend(several.map(|several| row(&several, SEVERAL, None, None)));
     }
     let best = upload.tcp.iter().map(|row| row.payload_bps).max().unwrap_or_default();
     let rate_bps = ip_rate(best, findings.mtu());
@@ -122,18 +159,18 @@ fn sweep(
     }
     for streams in STREAMS {
         progress(&format!("TCP, {streams} connections"));
-        let result = iperf3.tcp(&["-P", &streams.to_string()])?;
-        push(findings, &result, streams, None, None);
+        let result = iperf3.tcp(findings, WHOLE, Way::Download, &["-P", &streams.to_string()])?;
+        findings.tcp.push(row(&result, streams, None, None));
     }
     for buffer in BUFFERS {
         progress(&format!("TCP with buffers of {buffer}"));
-        let result = iperf3.tcp(&["-w", &buffer.get().to_string()])?;
-        push(findings, &result, 1, Some(buffer), None);
+        let result = iperf3.tcp(findings, WHOLE, Way::Download, &["-w", &buffer.get().to_string()])?;
+        findings.tcp.push(row(&result, 1, Some(buffer), None));
     }
     for name in CONTROLS {
         progress(&format!("TCP with {name}"));
-        match iperf3.tcp(&["-C", name]) {
-            Ok(result) => push(findings, &result, 1, None, Some(name)),
+        match iperf3.tcp(findings, WHOLE, Way::Download, &["-C", name]) {
+            Ok(result) => findings.tcp.push(row(&result, 1, None, Some(name))),
             Err(ProbeError::Iperf3 { source: Iperf3Error::Refused(why), .. }) => {
                 findings.miss(format!("TCP with {name}: {why}"));
             }
@@ -143,17 +180,6 @@ fn sweep(
     Ok(())
 }
 
-fn push(
-    findings: &mut Findings<'_>,
-    result: &Iperf3Tcp,
-    streams: u32,
-    buffer: Option<Bytes>,
-    name: Option<&str>,
-) {
-    findings.budget.spend(result.received.bytes_in(result.time));
-    findings.tcp.push(row(result, streams, buffer, name));
-}
-
 fn row(result: &Iperf3Tcp, streams: u32, buffer: Option<Bytes>, name: Option<&str>) -> TcpRow {
     TcpRow {
         streams,
@@ -161,9 +187,14 @@ fn row(result: &Iperf3Tcp, streams: u32, buffer: Option<Bytes>, name: Option<&st
         congestion: name.map(str::to_owned),
         payload_bps: result.received,
         seconds: result.time,
-        is_flat: true,
+        is_flat: result.is_flat,
         out_of_order: result.retransmits.unwrap_or(0),
     }
+}
+
+/// Returns a share of what is left, or what shows a rate at least.
+fn part(left: Bytes, share: f64) -> Bytes {
+    FIRST.max(Bytes::new((left.get() as f64 * share) as u64))
 }
 
 /// The direction of a test.
@@ -173,6 +204,16 @@ enum Way {
     Upload,
 }
 
+/// What ends a test.
+#[derive(Debug, Clone, Copy)]
+enum Amount {
+    Seconds(u32),
+    Bytes(Bytes),
+}
+
+/// A test of `--full` over TCP.
+const WHOLE: Amount = Amount::Seconds(TCP_SECONDS);
+
 /// An iperf3 server.
 struct Iperf3<'a> {
     host: &'a str,
@@ -180,8 +221,52 @@ struct Iperf3<'a> {
 }
 
 impl Iperf3<'_> {
-    fn tcp(&self, options: &[&str]) -> Result<Iperf3Tcp, ProbeError> {
-        self.test(TCP_SECONDS, Way::Download, options, parse_tcp)?.map_err(|source| self.failed(source))
+    /// Measures one connection: with `--full` for seconds, otherwise by ever more bytes, within a share of the budget.
+    fn one(&self, findings: &mut Findings<'_>, way: Way) -> Result<Iperf3Tcp, ProbeError> {
+        if findings.options.full {
+            return self.tcp(findings, WHOLE, way, &[]);
+        }
+        // After a search in the other direction the rest of its budget is the first guess.
+        let known = findings.budget.bytes_left().map(|left| part(left, 1.0));
+        let mut bytes = known.unwrap_or(FIRST);
+        loop {
+            let started = Instant::now();
+            let found = self.tcp(findings, Amount::Bytes(bytes), way, &[])?;
+            let rate = ip_rate(found.received, findings.mtu());
+            let supported = if found.is_flat { rate } else { rate.scaled(DOUBLE) };
+            let planned = supported.bytes_in(findings.budget.filling_time(SEARCH_SHARE));
+            let next = (bytes * GROWTH).min(planned.saturating_sub(findings.budget.used));
+            // Several connections, UDP and the upload need their time too.
+            let has_time = findings.budget.time_left() > started.elapsed() * 6;
+            if known.is_some() || next < bytes || !has_time {
+                findings.budget.set_rate(rate);
+                return Ok(found);
+            }
+            bytes = next;
+        }
+    }
+
+    /// Measures several connections at once; `None`, noted, where no time is left.
+    fn several(&self, findings: &mut Findings<'_>, way: Way) -> Result<Option<Iperf3Tcp>, ProbeError> {
+        let left = part(findings.budget.bytes_left().unwrap_or_default(), SEVERAL_SHARE);
+        let amount = if findings.options.full { WHOLE } else { Amount::Bytes(left) };
+        if !has_time(findings, 0, "TCP with several connections") {
+            return Ok(None);
+        }
+        self.tcp(findings, amount, way, &["-P", &SEVERAL.to_string()]).map(Some)
+    }
+
+    /// Runs one test over TCP, and counts its bytes.
+    fn tcp(
+        &self,
+        findings: &mut Findings<'_>,
+        amount: Amount,
+        way: Way,
+        options: &[&str],
+    ) -> Result<Iperf3Tcp, ProbeError> {
+        let found = self.test(amount, way, options, parse_tcp)?.map_err(|source| self.failed(source))?;
+        findings.budget.spend(found.bytes);
+        Ok(found)
     }
 
     /// Sends messages at `rate` of payload; for the path's loss, or as a row of the table.
@@ -194,15 +279,16 @@ impl Iperf3<'_> {
     ) -> Result<(), ProbeError> {
         let (length, bits) = (message.get().to_string(), rate.as_bits_per_sec().to_string());
         let options = ["-u", "-l", &length, "-b", &bits];
-        let found =
-            match self.test(UDP_SECONDS, Way::Download, &options, |output| parse_udp(output, message))? {
-                Ok(found) => found,
-                Err(Iperf3Error::Refused(why)) => {
-                    findings.miss(format!("UDP: {why}; it would have shown the path's loss and reordering"));
-                    return Ok(());
-                }
-                Err(error) => return Err(self.failed(error)),
-            };
+        let found = match self.test(Amount::Seconds(UDP_SECONDS), Way::Download, &options, |output| {
+            parse_udp(output, message)
+        })? {
+            Ok(found) => found,
+            Err(Iperf3Error::Refused(why)) => {
+                findings.miss(format!("UDP: {why}; it would have shown the path's loss and reordering"));
+                return Ok(());
+            }
+            Err(error) => return Err(self.failed(error)),
+        };
         findings.budget.spend(found.sent.bytes_in(Duration::from_secs(u64::from(UDP_SECONDS))));
         if for_loss {
             findings.path.loss = Some(LossShare::new(found.packets, found.lost));
@@ -225,14 +311,14 @@ impl Iperf3<'_> {
     /// Runs one test, again where the server was not ready; returns what `parse` reads.
     fn test<T>(
         &self,
-        seconds: u32,
+        amount: Amount,
         way: Way,
         options: &[&str],
         parse: impl Fn(&str) -> Result<T, Iperf3Error>,
     ) -> Result<Result<T, Iperf3Error>, ProbeError> {
         let mut tries = 1;
         loop {
-            let result = parse(&self.run(seconds, way, options)?);
+            let result = parse(&self.run(amount, way, options)?);
             match &result {
                 Err(error) if error.is_passing() && tries < TRIES => std::thread::sleep(PAUSE * tries),
                 _ => return Ok(result),
@@ -242,12 +328,16 @@ impl Iperf3<'_> {
     }
 
     /// Runs one test; returns what iperf3 printed.
-    fn run(&self, seconds: u32, way: Way, options: &[&str]) -> Result<String, ProbeError> {
+    fn run(&self, amount: Amount, way: Way, options: &[&str]) -> Result<String, ProbeError> {
         let local = |source| ProbeError::Local { what: "run iperf3 (apt install iperf3)".to_owned(), source };
+        let (option, value, time) = match amount {
+            Amount::Seconds(seconds) => ("--time", seconds.to_string(), Duration::from_secs(seconds.into())),
+            Amount::Bytes(bytes) => ("--bytes", bytes.get().to_string(), LONGEST),
+        };
         let mut child = Command::new("iperf3")
             .args(["--client", self.host, "--port", &self.port.to_string(), "--json"])
             .args((way == Way::Download).then_some("--reverse"))
-            .args(["--connect-timeout", "3000", "--time", &seconds.to_string()])
+            .args(["--connect-timeout", "3000", "--interval", INTERVAL, option, &value])
             .args(options)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -261,7 +351,7 @@ impl Iperf3<'_> {
             output.map(|mut output| output.read_to_string(&mut text));
             text
         });
-        let until = Instant::now() + Duration::from_secs(u64::from(seconds)) + PATIENCE;
+        let until = Instant::now() + time + PATIENCE;
         while child.try_wait().map_err(local)?.is_none() {
             if Instant::now() > until {
                 // It may have ended meanwhile.

@@ -3,8 +3,6 @@
 use longhaul_core::probe::message::MeasureOffer;
 use longhaul_core::units::Bytes;
 
-use crate::source::http::ClientConfig;
-
 use super::error::ProbeError;
 use super::findings::Findings;
 use super::tcp_flows::{BodySource, FlowPlan, receive};
@@ -30,8 +28,7 @@ pub(super) fn plain_server(
     }
     for buffer in BUFFERS {
         progress(&format!("TCP with a buffer of {buffer}"));
-        let source = with_buffer(findings, source, buffer)?;
-        row(findings, &*source, plan, Some(buffer), None);
+        row(findings, &*source.with_buffer(buffer)?, plan, Some(buffer), None);
     }
     Ok(())
 }
@@ -51,23 +48,19 @@ pub(super) fn own_server(
     by_streams(findings, source, &base, progress);
     for buffer in BUFFERS {
         progress(&format!("TCP with buffers of {buffer}"));
-        let source = with_buffer(findings, source, buffer)?;
-        row(findings, &*source, &with(&base, "send_buffer", &buffer.get().to_string()), Some(buffer), None);
+        row(
+            findings,
+            &*source.with_buffer(buffer)?,
+            &with(&base, "send_buffer", &buffer.get().to_string()),
+            Some(buffer),
+            None,
+        );
     }
     for name in &offer.congestion {
         progress(&format!("TCP with {name}"));
         row(findings, source, &with(&base, "congestion", name), None, Some(name));
     }
     Ok(())
-}
-
-fn with_buffer(
-    findings: &Findings<'_>,
-    source: &dyn BodySource,
-    buffer: Bytes,
-) -> Result<Box<dyn BodySource>, ProbeError> {
-    let config = ClientConfig { recv_buffer: Some(buffer), ..findings.options.client.clone() };
-    source.with_config(config)
 }
 
 fn with(plan: &FlowPlan, name: &str, value: &str) -> FlowPlan {

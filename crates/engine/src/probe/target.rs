@@ -1,6 +1,6 @@
 //! What is probed: a host, or a URL.
 
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use url::{Host, Url};
@@ -43,7 +43,13 @@ impl ProbeTarget {
     /// [`ProbeError::Target`].
     pub fn parse(text: &str) -> Result<Self, ProbeError> {
         let bad = |why: String| ProbeError::Target { text: text.to_owned(), why };
-        let full = if text.contains("://") { text.to_owned() } else { format!("http://{text}/") };
+        let full = match text {
+            _ if text.contains("://") => text.to_owned(),
+            // A URL would take the first folder for a host.
+            _ if text.starts_with('/') => return Err(bad("it names no host".into())),
+            _ if text.parse::<Ipv6Addr>().is_ok() => format!("http://[{text}]/"),
+            _ => format!("http://{text}/"),
+        };
         let url = Url::parse(&full).map_err(|error| bad(error.to_string()))?;
         let host =
             url.host_str().filter(|host| !host.is_empty()).ok_or_else(|| bad("it names no host".into()))?;
@@ -128,6 +134,7 @@ mod tests {
         let parse = |text: &str| ProbeTarget::parse(text).unwrap().display();
         assert_eq!(parse("h.example"), "http://h.example/");
         assert_eq!(parse("192.0.2.1:8080"), "http://192.0.2.1:8080/");
+        assert_eq!(parse("2001:db8::1"), "http://[2001:db8::1]/");
         assert_eq!(parse("[::1]:8080"), "http://[::1]:8080/");
         assert_eq!(parse("https://u:p@h/f"), "https://h/f");
         assert_eq!(parse("iperf3://h"), "iperf3://h:5201");
@@ -136,7 +143,7 @@ mod tests {
 
     #[test]
     fn other_targets_are_refused() {
-        for text in ["", "a b", "gopher://h/", "http://", "h:99999"] {
+        for text in ["", "a b", "/etc/passwd", "gopher://h/", "http://", "h:99999"] {
             let error = ProbeTarget::parse(text).unwrap_err();
             assert!(error.to_string().contains("write a host"), "{error}");
         }

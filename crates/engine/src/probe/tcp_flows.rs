@@ -23,8 +23,8 @@ pub(super) trait BodySource: Sync {
     fn open(&self, plan: &FlowPlan, index: u32, cancel: &Cancel)
     -> Result<Option<Box<dyn Body>>, ProbeError>;
 
-    /// Returns the same source with other settings of its connections.
-    fn with_config(&self, config: ClientConfig) -> Result<Box<dyn BodySource>, ProbeError>;
+    /// Returns the same source with a receive buffer of this size.
+    fn with_buffer(&self, size: Bytes) -> Result<Box<dyn BodySource>, ProbeError>;
 }
 
 /// A body that arrives.
@@ -52,7 +52,8 @@ impl BodySource for Client {
         }
     }
 
-    fn with_config(&self, config: ClientConfig) -> Result<Box<dyn BodySource>, ProbeError> {
+    fn with_buffer(&self, size: Bytes) -> Result<Box<dyn BodySource>, ProbeError> {
+        let config = ClientConfig { recv_buffer: Some(size), ..self.config().clone() };
         Ok(Box::new(self.with_config(config)?))
     }
 }
@@ -90,11 +91,11 @@ pub(super) struct FlowPlan {
 }
 
 impl FlowPlan {
-    /// Returns whether the time is enough for a server to send its first byte: after connecting, TLS and the request.
-    fn suffices_for_a_byte(&self) -> bool {
+    /// Returns how long a server may take to send its first byte, after connecting, TLS and the request, or a further one.
+    fn patience(&self) -> Duration {
         const ROUND_TRIPS: u32 = 5;
         const THINKING: Duration = Duration::from_secs(1);
-        self.time >= self.rtt.get() * ROUND_TRIPS + THINKING
+        self.rtt.get() * ROUND_TRIPS + THINKING
     }
 }
 
@@ -141,10 +142,12 @@ impl Shared {
 pub(super) fn receive(source: &dyn BodySource, plan: &FlowPlan) -> FlowResult {
     let started = Instant::now();
     let mut result = together(plan, |index, shared, cancel| receive_one(source, plan, index, shared, cancel));
-    let is_silent = result.failure.is_none() && result.bytes() == Bytes::ZERO;
-    if is_silent && plan.suffices_for_a_byte() && started.elapsed() >= plan.time {
+    let last = result.flows.iter().filter_map(|flow| flow.last()).map(|last| last.at).max();
+    let waited = plan.time.saturating_sub(last.unwrap_or_default());
+    if result.failure.is_none() && waited >= plan.patience() && started.elapsed() >= plan.time {
         let at = SafeUrl::of(&plan.url).to_string();
-        result.failure = Some(ProbeError::Stalled { at, waited: plan.time });
+        let waited = Duration::from_millis(waited.as_millis() as u64);
+        result.failure = Some(ProbeError::Stalled { at, waited });
     }
     result
 }
@@ -331,8 +334,8 @@ mod tests {
             Ok(Some(Box::new(Bursts(socket, Instant::now(), 0))))
         }
 
-        fn with_config(&self, _: ClientConfig) -> Result<Box<dyn BodySource>, ProbeError> {
-            unreachable!("no other settings are asked for")
+        fn with_buffer(&self, _: Bytes) -> Result<Box<dyn BodySource>, ProbeError> {
+            unreachable!("no other buffer is asked for")
         }
     }
 

@@ -26,6 +26,8 @@ const TRIES: u32 = 2;
 const SILENCE: Duration = Duration::from_millis(60);
 /// The longest reception of one train: a measurement takes ten seconds.
 const LONGEST_TRAIN: Duration = Duration::from_secs(10);
+/// By how much IPv6's header is longer than IPv4's.
+const IPV6_MORE: Bytes = Bytes::new(20);
 /// An echo's message.
 const ECHO_MESSAGE: Bytes = Bytes::new(64);
 
@@ -51,6 +53,8 @@ pub(super) struct UdpSession {
     batch: DatagramBatch,
     next: u32,
     rtt: Rtt,
+    /// What a message adds to at the IP layer.
+    pub(super) headers: Bytes,
     /// What arrived, at the IP layer.
     pub(super) received: Bytes,
 }
@@ -75,7 +79,8 @@ impl UdpSession {
             set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::DO)?;
         }
         let batch = DatagramBatch::new(LARGEST_MESSAGE.as_usize());
-        Ok(Self { socket, nonce, batch, next: 1, rtt, received: Bytes::ZERO })
+        let headers = if server.is_ipv4() { UDP_HEADERS } else { UDP_HEADERS + IPV6_MORE };
+        Ok(Self { socket, nonce, batch, next: 1, rtt, headers, received: Bytes::ZERO })
     }
 
     /// Returns the size of the socket's receive buffer.
@@ -149,7 +154,7 @@ impl UdpSession {
     /// Requests a train and receives it; an empty one where nothing comes.
     pub(super) fn train(&mut self, plan: TrainPlan) -> io::Result<PacketTrain> {
         let number = self.take_number();
-        let packet = plan.message + UDP_HEADERS;
+        let packet = plan.message + self.headers;
         let before = receive_errors();
         let mut train = PacketTrain { count: plan.count, packet, ..PacketTrain::default() };
         let request = UdpRequest::Train { number, plan }.encode(self.nonce, Bytes::ZERO);
@@ -211,7 +216,7 @@ impl UdpSession {
         }
         let mut packets = Vec::new();
         for (datagram, at) in self.batch.datagrams() {
-            self.received += Bytes::new(datagram.len() as u64) + UDP_HEADERS;
+            self.received += Bytes::new(datagram.len() as u64) + self.headers;
             packets.extend(UdpPacket::parse(datagram).map(|packet| (packet, at.unwrap_or_else(now))));
         }
         Ok(packets)

@@ -120,6 +120,11 @@ impl Client {
         Ok(Self { config, headers, caches })
     }
 
+    /// Returns the settings.
+    pub fn config(&self) -> &ClientConfig {
+        &self.config
+    }
+
     /// Makes a target of `url` as it is given, without a request.
     ///
     /// # Errors
