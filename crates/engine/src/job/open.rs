@@ -358,11 +358,13 @@ impl Opener<'_> {
         match self.output.open(name) {
             Err(OutputError::Exists(path)) if self.job.options.accept_complete => {
                 let size = description.size.unwrap_or_default();
-                if !already_there::is_complete(self.job, &path, description, self.cancel) {
-                    return Err(OutputError::Exists(path).into());
-                }
+                let complete = already_there::is_complete(self.job, &path, description, self.cancel);
                 source.abandon();
-                Err(TransferError::AlreadyThere { path, size })
+                Err(match complete {
+                    Some(true) => TransferError::AlreadyThere { path, size },
+                    Some(false) => OutputError::Exists(path).into(),
+                    None => SourceError::interrupted().into(),
+                })
             }
             opened => Ok(opened?),
         }
