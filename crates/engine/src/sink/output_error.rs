@@ -28,7 +28,7 @@ pub enum OutputError {
     )]
     NotAFile(PathBuf),
     /// A name that came from the server or the URL is taken.
-    #[error("{0} exists; remove it, or fetch this file alone with -o {0} to replace it")]
+    #[error("{0} exists; remove it, replace it with -N where the server's is newer, or fetch this file alone with -o {0}")]
     Exists(PathBuf),
     /// Another transfer is writing this file.
     #[error("{0} is being written by another longhaul; wait for it, or give another name with -o")]
