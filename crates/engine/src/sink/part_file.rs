@@ -8,12 +8,13 @@ use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::SystemTime;
 
 use longhaul_core::ranges::RangeSet;
 use longhaul_core::units::Bytes;
 use rustix::fs::{
-    FallocateFlags, FileType, FlockOperation, Mode, OFlags, fallocate, fchmod, flock, fstat, fstatvfs,
+    FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat, fallocate, fchmod, flock, fstat, fstatvfs,
 };
 use rustix::io::Errno;
 use thiserror::Error;
@@ -22,6 +23,7 @@ use super::directory::Directory;
 use super::journal::{DecodeError, Journal, JournalError, StoredJournal};
 use super::output_error::OutputError;
 use super::part_names::{JOURNAL, PART, beside};
+use crate::threads::lock;
 
 /// The partial file of a transfer. Kept when dropped, so that the next run resumes, unless discarded.
 ///
@@ -43,7 +45,12 @@ struct Names {
     target: OsString,
     part: OsString,
     journal: OsString,
+    /// The journal that was there when the partial file was locked, or that was stored last.
+    own_journal: Mutex<Option<FileVersion>>,
 }
+
+/// The device, the inode and the time of modification of a file: an inode alone is soon used again.
+type FileVersion = (u64, u64, i64, u64);
 
 /// A file under its final name.
 #[derive(Debug)]
@@ -126,7 +133,8 @@ impl PartFile {
                 (false, _) => {}
             }
         };
-        let names = Some(Names { directory, target: target.to_owned(), part, journal });
+        let own_journal = Mutex::new(directory.look(&journal, false).ok().as_ref().map(version));
+        let names = Some(Names { directory, target: target.to_owned(), part, journal, own_journal });
         Ok(Self { names, target_path, part_path, file })
     }
 
@@ -199,7 +207,9 @@ impl PartFile {
             let mut file = names.directory.open_file(&fresh, OFlags::CREATE | OFlags::TRUNC)?;
             file.write_all(&journal.encode(committed)?)?;
             file.sync_data()?;
-            names.directory.rename(&fresh, &names.journal)
+            names.directory.rename(&fresh, &names.journal)?;
+            *lock(&names.own_journal) = Some(version(&fstat(&file)?));
+            Ok(())
         };
         write().inspect_err(|_| names.remove(&fresh))
     }
@@ -330,6 +340,8 @@ impl PartFile {
         self.check_name()?;
         let kept = if replace { self.take_mode(names) } else { Ok(None) };
         self.file.sync_all().map_err(|e| failed("sync", e))?;
+        // The temporary name is free once this file has left it, and another transfer may begin under it.
+        names.remove(&names.fresh_journal());
         let renamed = if replace {
             names.directory.rename(&names.part, &names.target)
         } else {
@@ -345,9 +357,7 @@ impl PartFile {
                 _ => failed("give the final name to", error),
             });
         }
-        // At once: the temporary name is free now, and another transfer may begin under it.
-        names.remove(&names.journal);
-        names.remove(&names.fresh_journal());
+        names.remove_own_journal();
         let mode = kept.err().map(|source| FinishWarning::Mode { path: path.clone(), source });
         let sync = sync_names().err().map(|source| FinishWarning::Sync { path: path.clone(), source });
         let warnings = mode.into_iter().chain(sync).collect();
@@ -376,22 +386,16 @@ impl PartFile {
 
     /// Removes the partial file and its journal: nothing of it can be used.
     ///
-    /// Where another file has its name, that file stays, and its journal does if another transfer has locked the file.
+    /// Where another file has its name, that file stays, and so does the journal of another transfer.
     pub fn discard(&self) {
         let Some(names) = &self.names else { return };
-        if self.check_name().is_ok() {
-            // The lock goes with the file's name, hence the last.
-            for name in [&names.fresh_journal(), &names.journal, &names.part] {
-                names.remove(name);
-            }
-            return;
+        if self.check_name().is_err() {
+            // It would pass for that of the file which another program has put there.
+            return names.remove_own_journal();
         }
-        let lock = |other: &File| flock(other, FlockOperation::NonBlockingLockExclusive).is_ok();
-        match names.directory.open_file(&names.part, OFlags::empty()) {
-            // A journal of ours would pass for that of a file which another program has put there.
-            Ok(other) if lock(&other) => names.remove(&names.journal),
-            Ok(_) => {}
-            Err(_) => remove_stray_journal(&names.directory, &names.target),
+        // The lock goes with the file's name, hence the last.
+        for name in [&names.fresh_journal(), &names.journal, &names.part] {
+            names.remove(name);
         }
     }
 
@@ -420,6 +424,18 @@ impl Names {
     fn remove(&self, name: &OsStr) {
         let _ = self.directory.remove(name);
     }
+
+    /// Removes the journal of this transfer. Without the lock on the temporary name, the journal there may be another transfer's.
+    fn remove_own_journal(&self) {
+        let there = self.directory.look(&self.journal, false).ok().as_ref().map(version);
+        if there.is_some() && there == *lock(&self.own_journal) {
+            self.remove(&self.journal);
+        }
+    }
+}
+
+fn version(stat: &Stat) -> FileVersion {
+    (stat.st_dev, stat.st_ino, stat.st_mtime, stat.st_mtime_nsec)
 }
 
 /// Returns a file's device and inode.
@@ -430,13 +446,17 @@ fn identity(file: &File) -> io::Result<(u64, u64)> {
 
 /// Removes the journal of a transfer to `target` that was killed between the rename of its partial file and the journal's removal.
 pub(crate) fn remove_stray_journal(directory: &Directory, target: &OsStr) {
-    let is_missing = |suffix| {
-        let there = directory.look(&beside(target, suffix), false);
-        there.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
-    };
+    let is_there = |suffix| directory.look(&beside(target, suffix), false).is_ok();
     // A partial file is made before its journal: without one the journal is of no use.
-    if !is_missing(JOURNAL) && is_missing(PART) {
-        let _ = directory.remove(&beside(target, JOURNAL));
+    if !is_there(JOURNAL) || is_there(PART) {
+        return;
+    }
+    // Its lock keeps off a transfer that begins meanwhile; a partial file that holds anything is that of such a transfer.
+    let part = directory.try_clone().map(|directory| PartFile::open_in(directory, target));
+    if let Ok(Ok(part)) = part
+        && part.file.metadata().is_ok_and(|meta| meta.len() == 0)
+    {
+        part.discard();
     }
 }
 
