@@ -1,29 +1,30 @@
 //! The file under its temporary name: locked, its space reserved, then renamed at once.
 
+mod final_name;
+#[cfg(test)]
+mod tests;
+
 use std::ffi::{OsStr, OsString};
-use std::fmt::Arguments;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::time::SystemTime;
 
 use longhaul_core::ranges::RangeSet;
 use longhaul_core::units::Bytes;
-use rustix::fs::{
-    FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat, fallocate, fchmod, flock, fstat, fstatvfs,
-};
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock, fstatvfs};
 use rustix::io::Errno;
-use thiserror::Error;
+
+pub use final_name::{FinishWarning, Finished};
 
 use super::directory::Directory;
-use super::journal::{DecodeError, Journal, JournalError, StoredJournal};
+use super::journal::{Journal, JournalError, StoredJournal};
+use super::journal_file::JournalFile;
 use super::output_error::OutputError;
 use super::part_names::{JOURNAL, PART, beside};
-use crate::threads::lock;
 
 /// The partial file of a transfer. Kept when dropped, so that the next run resumes, unless discarded.
 ///
@@ -44,45 +45,7 @@ struct Names {
     directory: Directory,
     target: OsString,
     part: OsString,
-    journal: OsString,
-    /// The journal that was there when the partial file was locked, or that was stored last.
-    own_journal: Mutex<Option<FileVersion>>,
-}
-
-/// The device, the inode and the time of modification of a file: an inode alone is soon used again.
-type FileVersion = (u64, u64, i64, u64);
-
-/// A file under its final name.
-#[derive(Debug)]
-#[must_use = "its warnings are for the user"]
-pub struct Finished {
-    /// Where it stands.
-    pub path: PathBuf,
-    /// What could not be done though the file is complete.
-    pub warnings: Vec<FinishWarning>,
-}
-
-/// What a complete file lacks.
-#[derive(Debug, Error)]
-pub enum FinishWarning {
-    /// Its name may not survive a power failure.
-    #[error(
-        "{path} is complete, but its directory cannot be synced: a power failure now could undo the name: {source}"
-    )]
-    Sync {
-        /// The file.
-        path: PathBuf,
-        /// What the kernel says.
-        source: io::Error,
-    },
-    /// It has not the permissions of the file that it replaced.
-    #[error("{path} is complete, but cannot be given the permissions of the file that it replaced: {source}")]
-    Mode {
-        /// The file.
-        path: PathBuf,
-        /// What the kernel says.
-        source: io::Error,
-    },
+    journal: JournalFile,
 }
 
 impl PartFile {
@@ -103,7 +66,7 @@ impl PartFile {
     }
 
     fn open(directory: Directory, target: &OsStr, how: OFlags) -> Result<Self, OutputError> {
-        let (part, journal) = (beside(target, PART), beside(target, JOURNAL));
+        let part = beside(target, PART);
         let (target_path, part_path) = (directory.path_of(target), directory.path_of(&part));
         if directory.is_directory(target) {
             return Err(OutputError::IsDirectory(target_path));
@@ -126,15 +89,15 @@ impl PartFile {
                 // A run was killed between the two steps of a rename by link: to write here would be to write to a
                 // complete file.
                 (true, true) => {
-                    let _ = directory.remove(&journal);
+                    JournalFile::beside(target, &directory).remove(&directory);
                     directory.remove(&part).map_err(failed)?;
                 }
                 // Another run renamed this very file to its final name before it was locked here.
                 (false, _) => {}
             }
         };
-        let own_journal = Mutex::new(directory.look(&journal, false).ok().as_ref().map(version));
-        let names = Some(Names { directory, target: target.to_owned(), part, journal, own_journal });
+        let journal = JournalFile::beside(target, &directory);
+        let names = Some(Names { directory, target: target.to_owned(), part, journal });
         Ok(Self { names, target_path, part_path, file })
     }
 
@@ -182,7 +145,7 @@ impl PartFile {
 
     /// Returns where the journal stands.
     pub fn journal_path(&self) -> PathBuf {
-        self.names.as_ref().map_or_else(PathBuf::new, |names| names.directory.path_of(&names.journal))
+        self.names.as_ref().map_or_else(PathBuf::new, |names| names.journal.path(&names.directory))
     }
 
     /// Reads the journal of an earlier run.
@@ -193,7 +156,7 @@ impl PartFile {
         let Some(names) = &self.names else { return Ok(StoredJournal::Absent) };
         let length = self.file.metadata().map(|meta| meta.len());
         let length = length.map_err(|source| JournalError::Read { path: self.part_path.clone(), source })?;
-        read_journal(&names.directory, &names.journal, length)
+        names.journal.read(&names.directory, length)
     }
 
     /// Writes the journal with these committed ranges, replacing the last one atomically.
@@ -202,16 +165,7 @@ impl PartFile {
     /// What the kernel says of the directory.
     pub fn store(&self, journal: &Journal, committed: &RangeSet) -> io::Result<()> {
         let Some(names) = &self.names else { return Ok(()) };
-        let fresh = names.fresh_journal();
-        let write = || {
-            let mut file = names.directory.open_file(&fresh, OFlags::CREATE | OFlags::TRUNC)?;
-            file.write_all(&journal.encode(committed)?)?;
-            file.sync_data()?;
-            names.directory.rename(&fresh, &names.journal)?;
-            *lock(&names.own_journal) = Some(version(&fstat(&file)?));
-            Ok(())
-        };
-        write().inspect_err(|_| names.remove(&fresh))
+        names.journal.store(&names.directory, journal, committed)
     }
 
     /// Forgets the journal, for good: what is in the file is of no use any more.
@@ -220,8 +174,7 @@ impl PartFile {
     /// [`OutputError::Create`].
     pub fn start_over(&self) -> Result<(), OutputError> {
         let Some(names) = &self.names else { return Ok(()) };
-        names.remove(&names.fresh_journal());
-        let removed = names.directory.remove(&names.journal).and_then(|()| names.directory.sync());
+        let removed = names.journal.remove(&names.directory).and_then(|()| names.directory.sync());
         match removed {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
                 Err(OutputError::Create { path: self.journal_path(), source })
@@ -319,63 +272,6 @@ impl PartFile {
         Err(OutputError::PartChanged { path: path(), change })
     }
 
-    /// Makes the content durable and gives the file its final name, atomically; a file that it replaces leaves it its
-    /// permissions.
-    ///
-    /// # Errors
-    /// [`OutputError::Exists`] where the name is taken and `replace` is not set, else [`OutputError::Write`]; the partial
-    /// file then stays.
-    pub fn finish(&self, replace: bool) -> Result<Finished, OutputError> {
-        self.finish_with(replace, || self.sync_names())
-    }
-
-    fn finish_with(
-        &self,
-        replace: bool,
-        sync_names: impl FnOnce() -> io::Result<()>,
-    ) -> Result<Finished, OutputError> {
-        let path = self.target_path.clone();
-        let Some(names) = &self.names else { return Ok(Finished { path, warnings: Vec::new() }) };
-        let failed = |operation, source| OutputError::Write { operation, path: path.clone(), source };
-        self.check_name()?;
-        let kept = if replace { self.take_mode(names) } else { Ok(None) };
-        self.file.sync_all().map_err(|e| failed("sync", e))?;
-        // The temporary name is free once this file has left it, and another transfer may begin under it.
-        names.remove(&names.fresh_journal());
-        let renamed = if replace {
-            names.directory.rename(&names.part, &names.target)
-        } else {
-            names.directory.rename_new(&names.part, &names.target)
-        };
-        if let Err(error) = renamed {
-            if let Ok(Some(before)) = kept {
-                // As it was, so that it can be resumed.
-                let _ = fchmod(&self.file, before);
-            }
-            return Err(match error.kind() {
-                io::ErrorKind::AlreadyExists if !replace => OutputError::Exists(path),
-                _ => failed("give the final name to", error),
-            });
-        }
-        names.remove_own_journal();
-        let mode = kept.err().map(|source| FinishWarning::Mode { path: path.clone(), source });
-        let sync = sync_names().err().map(|source| FinishWarning::Sync { path: path.clone(), source });
-        let warnings = mode.into_iter().chain(sync).collect();
-        Ok(Finished { path, warnings })
-    }
-
-    /// Gives the partial file the permissions of the file that it replaces; returns those that it had, where they differ.
-    fn take_mode(&self, names: &Names) -> io::Result<Option<Mode>> {
-        let Ok(there) = names.directory.look(&names.target, false) else { return Ok(None) };
-        let bits = |mode| Mode::from_raw_mode(mode) & (Mode::RWXU | Mode::RWXG | Mode::RWXO);
-        let (theirs, ours) = (bits(there.st_mode), bits(fstat(&self.file)?.st_mode));
-        if !FileType::from_raw_mode(there.st_mode).is_file() || theirs == ours {
-            return Ok(None);
-        }
-        fchmod(&self.file, theirs)?;
-        Ok(Some(ours))
-    }
-
     /// Makes durable what names the directory holds: the partial file's, and its journal's.
     ///
     /// # Errors
@@ -391,12 +287,11 @@ impl PartFile {
         let Some(names) = &self.names else { return };
         if self.check_name().is_err() {
             // It would pass for that of the file which another program has put there.
-            return names.remove_own_journal();
+            return names.journal.remove_own(&names.directory);
         }
         // The lock goes with the file's name, hence the last.
-        for name in [&names.fresh_journal(), &names.journal, &names.part] {
-            names.remove(name);
-        }
+        let _ = names.journal.remove(&names.directory);
+        let _ = names.directory.remove(&names.part);
     }
 
     /// Removes it unless it has a journal from which a later run can resume.
@@ -410,32 +305,6 @@ impl PartFile {
     pub fn is_resumable(&self) -> bool {
         !matches!(self.journal(), Ok(StoredJournal::Absent | StoredJournal::Damaged { .. }))
     }
-}
-
-impl Names {
-    /// Returns the name of a journal that is not yet whole.
-    fn fresh_journal(&self) -> OsString {
-        let mut name = self.journal.clone();
-        name.push("~");
-        name
-    }
-
-    /// Removes what may not be there.
-    fn remove(&self, name: &OsStr) {
-        let _ = self.directory.remove(name);
-    }
-
-    /// Removes the journal of this transfer. Without the lock on the temporary name, the journal there may be another transfer's.
-    fn remove_own_journal(&self) {
-        let there = self.directory.look(&self.journal, false).ok().as_ref().map(version);
-        if there.is_some() && there == *lock(&self.own_journal) {
-            self.remove(&self.journal);
-        }
-    }
-}
-
-fn version(stat: &Stat) -> FileVersion {
-    (stat.st_dev, stat.st_ino, stat.st_mtime, stat.st_mtime_nsec)
 }
 
 /// Returns a file's device and inode.
@@ -468,35 +337,10 @@ pub fn journal_of(directory: &Directory, target: &OsStr) -> Result<StoredJournal
     let part = beside(target, PART);
     match directory.look(&part, false) {
         Ok(there) => {
-            read_journal(directory, &beside(target, JOURNAL), u64::try_from(there.st_size).unwrap_or(0))
+            let length = u64::try_from(there.st_size).unwrap_or(0);
+            JournalFile::beside(target, directory).read(directory, length)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(StoredJournal::Absent),
         Err(source) => Err(JournalError::Read { path: directory.path_of(&part), source }),
     }
 }
-
-/// Reads the journal of a partial file of this length, which is the whole file's from the first byte on.
-fn read_journal(directory: &Directory, name: &OsStr, length: u64) -> Result<StoredJournal, JournalError> {
-    let text = match directory.read(name) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(StoredJournal::Absent),
-        Err(source) => return Err(JournalError::Read { path: directory.path_of(name), source }),
-    };
-    let damaged = |why: Arguments<'_>| StoredJournal::Damaged {
-        why: format!("the journal {} {why}", directory.path_of(name).display()),
-    };
-    match Journal::decode(&text) {
-        Ok(journal) if journal.size().get() == length => Ok(StoredJournal::Sound(journal)),
-        Ok(journal) => Ok(damaged(format_args!(
-            "is of a file of {} bytes, and the partial file has {length}",
-            journal.size().get()
-        ))),
-        Err(DecodeError::Damaged(why)) => Ok(damaged(format_args!("cannot be used: {why}"))),
-        Err(DecodeError::Version(version)) => {
-            Err(JournalError::Version { path: directory.path_of(name), version })
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests;
