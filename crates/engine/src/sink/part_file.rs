@@ -74,6 +74,9 @@ impl PartFile {
         let failed = |source| OutputError::Create { path: part_path.clone(), source };
         let file = loop {
             let file = directory.open_file(&part, how).map_err(failed)?;
+            if !file.metadata().map_err(failed)?.is_file() {
+                return Err(OutputError::NotAFile(part_path));
+            }
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 // Some cluster file systems have no locks; two transfers to one name are then the user's to avoid.
@@ -89,7 +92,7 @@ impl PartFile {
                 // A run was killed between the two steps of a rename by link: to write here would be to write to a
                 // complete file.
                 (true, true) => {
-                    JournalFile::beside(target, &directory).remove(&directory);
+                    let _ = JournalFile::beside(target, &directory).remove(&directory);
                     directory.remove(&part).map_err(failed)?;
                 }
                 // Another run renamed this very file to its final name before it was locked here.

@@ -34,7 +34,12 @@ impl Opener<'_> {
     ///
     /// # Errors
     /// [`TransferError::OtherFile`] where what is there is of another file, and what else the source or the output fails with.
-    pub(super) fn begin(&mut self, index: usize, source: &dyn Source, waits: bool) -> Result<Begun, TransferError> {
+    pub(super) fn begin(
+        &mut self,
+        index: usize,
+        source: &dyn Source,
+        waits: bool,
+    ) -> Result<Begun, TransferError> {
         let url = &self.job.urls[index];
         let mut prior = self.prior()?;
         let mut resume = prior.as_ref().map(|journal| self.resume_of(journal, url));
@@ -180,7 +185,12 @@ impl Opener<'_> {
     }
 
     /// Gives up what an earlier run has fetched where that run has found that it does not have the checksum.
-    pub(super) fn drop_refuted(&self, journal: &mut Journal, committed: &mut RangeSet, wanted: Option<&Checksum>) {
+    pub(super) fn drop_refuted(
+        &self,
+        journal: &mut Journal,
+        committed: &mut RangeSet,
+        wanted: Option<&Checksum>,
+    ) {
         let refuted = journal.refuted().cloned();
         journal.set_refuted(None);
         if let Some(refuted) = refuted.filter(|refuted| Some(refuted) == wanted) {

@@ -201,6 +201,15 @@ fn a_directory_is_no_target() {
 }
 
 #[test]
+fn pipe_of_the_temporary_name_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (pipe, mode) = (dir.path().join("file.longhaul-part"), rustix::fs::Mode::RWXU);
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    assert!(matches!(open(&dir.path().join("file")), Err(OutputError::NotAFile(path)) if path == pipe));
+    assert!(pipe.exists());
+}
+
+#[test]
 fn replaced_file_keeps_its_mode_and_a_new_one_has_the_umasks() {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().unwrap();
