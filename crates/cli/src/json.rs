@@ -18,7 +18,7 @@ struct Stdout;
 
 impl Output for Stdout {
     fn write(&mut self, lines: &[u8], wrote: &dyn Fn()) -> io::Result<()> {
-        let written = line_queue::write_all(io::stdout(), lines, wrote);
+        let written = say::stdout().and_then(|stdout| line_queue::write_all(stdout, lines, wrote));
         let failed = written.as_ref().err().map(io::Error::kind);
         say::note_stdout(written);
         failed.map_or(Ok(()), |kind| Err(kind.into()))

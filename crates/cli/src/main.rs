@@ -27,7 +27,7 @@ mod transfer_args;
 mod url_text;
 mod values;
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
             if error.use_stderr() {
                 return exit::USAGE.into();
             }
-            say::note_stdout(printed.and_then(|()| io::stdout().flush()));
+            say::note_stdout(printed.and_then(|()| say::stdout()?.flush()));
             return with_stdout(ExitCode::SUCCESS);
         }
     };

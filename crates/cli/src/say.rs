@@ -23,11 +23,18 @@ pub(crate) fn output(text: impl Display) {
 
 /// Writes bytes to stdout, as [`output`].
 pub(crate) fn bytes(bytes: &[u8]) {
-    let mut stdout = io::stdout();
-    note_stdout(match stdout_was_closed() {
-        true => Err(io::Error::other("it is closed")),
-        false => stdout.write_all(bytes).and_then(|()| stdout.flush()),
-    });
+    note_stdout(stdout().and_then(|mut stdout| {
+        stdout.write_all(bytes)?;
+        stdout.flush()
+    }));
+}
+
+/// Returns stdout.
+///
+/// # Errors
+/// It was closed before the program started; what is written there would be lost without an error.
+pub(crate) fn stdout() -> io::Result<io::Stdout> {
+    if stdout_was_closed() { Err(io::Error::other("it is closed")) } else { Ok(io::stdout()) }
 }
 
 /// Notes why stdout could not be written; a reader that has closed the pipe (`| head`) is no failure.

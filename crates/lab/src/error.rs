@@ -134,7 +134,7 @@ pub enum LabError {
         cause: io::Error,
     },
     /// A file or directory of results could not be created.
-    #[error("cannot create {path}: {cause}. Choose another place with {option}")]
+    #[error("cannot create {path}: {cause}; choose another place with {option}")]
     Create {
         /// The file or directory.
         path: PathBuf,

@@ -71,7 +71,7 @@ pub(crate) fn draw_all(dir: &Path, effort: &Effort) -> Result<String> {
         let notes = NOTES.into_iter().chain([note]).map(str::to_owned).collect();
         let sheet = Sheet { title: title.to_owned(), notes, charts };
         let path = dir.join(format!("{name}.svg"));
-        draw::write(&sheet, &path).with_context(|| format!("cannot draw {}", path.display()))?;
+        draw::write(&sheet, &path, "--dir").with_context(|| format!("cannot draw {}", path.display()))?;
         eprintln!("bench: {} after {:.0} s", path.display(), begun.elapsed().as_secs_f64());
         Ok(())
     };

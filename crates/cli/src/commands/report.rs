@@ -52,10 +52,7 @@ pub(crate) fn run(args: &ReportArgs) -> ExitCode {
 }
 
 fn report(args: &ReportArgs) -> Result<(), (String, Code)> {
-    let not_drawn = |error: DrawError| {
-        let option = if matches!(error, DrawError::Write { .. }) { " with -o" } else { "" };
-        (format!("{error}{option}"), exit::of_drawing(&error))
-    };
+    let not_drawn = |error: DrawError| (error.to_string(), exit::of_drawing(&error));
     let beside = [args.records[0].with_extension("html")];
     let outputs = if args.output.is_empty() && !args.json { &beside[..] } else { &args.output };
     for output in outputs {
@@ -92,7 +89,7 @@ fn report(args: &ReportArgs) -> Result<(), (String, Code)> {
         (message, exit::USAGE)
     })?;
     for output in outputs {
-        draw::write(&sheet, output).map_err(not_drawn)?;
+        draw::write(&sheet, output, "-o").map_err(not_drawn)?;
         if !args.json {
             say::output(output.display());
         }

@@ -123,6 +123,29 @@ fn same_command_again_fetches_only_what_is_not_there() {
 }
 
 #[test]
+fn ctrl_c_while_a_file_that_is_there_is_hashed_is_an_interrupt() {
+    // Takes minutes to hash, and no time to make.
+    const SIZE: u64 = 64 << 30;
+    let server = Server::new(|peer| {
+        while peer.ask().is_some() {
+            peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\nETag: \"1\"\r\n\r\n"));
+        }
+    });
+    let run = get().args(["-i", "list"]);
+    let line = format!("{}\n checksum=sha256={}\n", server.url("/f"), "0".repeat(64));
+    std::fs::write(run.path("list"), line).unwrap();
+    std::fs::File::create(run.path("f")).unwrap().set_len(SIZE).unwrap();
+    let running = run.start();
+    while running.bytes_read().is_some_and(|read| read < 8 << 20) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    running.signal(Signal::INT);
+    let ended = running.end();
+    assert_eq!(ended.status.code(), Some(130), "{ended:?}");
+    assert!(ended.time < Duration::from_secs(10), "{ended:?}");
+}
+
+#[test]
 fn url_given_twice_is_refused_before_the_start() {
     let (server, load) = site(Duration::ZERO);
     let url = server.url("/1000/1");

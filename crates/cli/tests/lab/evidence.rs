@@ -71,14 +71,16 @@ fn place_that_cannot_be_written_is_told_before_the_command_runs() {
         let error = text(&output.stderr);
         assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(73), ""), "{error}");
         assert!(error.contains(below.to_str().unwrap()), "{error}");
-        assert!(error.ends_with(&format!("another place with {option}")), "{error}");
+        assert!(error.ends_with(&format!("; choose another place with {option}")), "{error}");
     }
     // A directory that is there, with a file that cannot be replaced.
     let evidence = dir.path().join("evidence");
     fs::create_dir_all(evidence.join("queue.svg")).unwrap();
     let output = exec(&["--evidence", evidence.to_str().unwrap()], "echo it ran").output().unwrap();
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(73), ""));
-    assert!(text(&output.stderr).contains("queue.svg"), "{}", text(&output.stderr));
+    let error = text(&output.stderr);
+    assert!(error.contains("queue.svg"), "{error}");
+    assert!(error.ends_with("; choose another place with --evidence"), "{error}");
 }
 
 #[test]

@@ -12,22 +12,29 @@ use crate::digest::{self, WantedDigests};
 use crate::sink::origin_tag;
 use crate::source::Description;
 
-/// Returns whether the file at `path` is the one that the server describes.
-pub(super) fn is_complete(job: &Job, path: &Path, description: &Description, cancel: &Cancel) -> bool {
-    let Some(there) = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file) else { return false };
-    if description.size != Some(Bytes::new(there.len())) {
-        return false;
+/// Returns whether the file at `path` is the one that the server describes; `None` where `cancel` ends the reading of it.
+pub(super) fn is_complete(
+    job: &Job,
+    path: &Path,
+    description: &Description,
+    cancel: &Cancel,
+) -> Option<bool> {
+    let size = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file).map(|there| there.len());
+    if size.is_none() || size.map(Bytes::new) != description.size {
+        return Some(false);
     }
     let expected = &job.expected;
     if let Some(checksum) = expected.checksum.as_ref().or(description.digest.as_ref()) {
         let wanted = WantedDigests { whole: Some(checksum.algorithm), pieces: None };
-        let found = fs::File::open(path).and_then(|file| digest::of(file, wanted, cancel));
-        return found.is_ok_and(|found| found.and_then(|found| found.whole).as_ref() == Some(checksum));
+        return match fs::File::open(path).and_then(|file| digest::of(file, wanted, cancel)) {
+            Ok(found) => found.map(|found| found.whole.as_ref() == Some(checksum)),
+            Err(_) => Some(false),
+        };
     }
     // A digest that is demanded is not known here.
     let is_provable = !expected.by_server && expected.pieces.is_none();
-    match (&description.identity, job.urls.first()) {
+    Some(match (&description.identity, job.urls.first()) {
         (Some(Identity::ETag(tag)), Some(url)) => is_provable && origin_tag::is_as_fetched(path, url, tag),
         _ => false,
-    }
+    })
 }

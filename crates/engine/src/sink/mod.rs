@@ -12,6 +12,7 @@ mod backlog;
 pub mod checkpoint;
 pub mod directory;
 pub mod journal;
+mod journal_file;
 pub mod memory_budget;
 pub mod origin_tag;
 pub mod output;

@@ -28,7 +28,9 @@ pub enum OutputError {
     )]
     NotAFile(PathBuf),
     /// A name that came from the server or the URL is taken.
-    #[error("{0} exists; remove it, or fetch this file alone with -o {0} to replace it")]
+    #[error(
+        "{0} exists; remove it, replace it with -N where the server's is newer, or fetch this file alone with -o {0}"
+    )]
     Exists(PathBuf),
     /// Another transfer is writing this file.
     #[error("{0} is being written by another longhaul; wait for it, or give another name with -o")]
@@ -77,7 +79,7 @@ pub enum OutputError {
         change: String,
     },
     /// A write, a sync or the final rename failed.
-    #[error("cannot {operation} {path}: {source}")]
+    #[error("cannot {operation} {path}: {source}{}", remedy(.source))]
     Write {
         /// What was being done.
         operation: &'static str,
@@ -86,4 +88,12 @@ pub enum OutputError {
         /// What the kernel says.
         source: io::Error,
     },
+}
+
+/// Returns what to do about an error of the kernel, where that is known.
+fn remedy(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free some space or write elsewhere",
+        _ => "",
+    }
 }

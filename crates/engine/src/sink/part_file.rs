@@ -1,9 +1,12 @@
 //! The file under its temporary name: locked, its space reserved, then renamed at once.
 
+mod final_name;
+#[cfg(test)]
+mod tests;
+
 use std::ffi::{OsStr, OsString};
-use std::fmt::Arguments;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
@@ -12,14 +15,14 @@ use std::time::SystemTime;
 
 use longhaul_core::ranges::RangeSet;
 use longhaul_core::units::Bytes;
-use rustix::fs::{
-    FallocateFlags, FileType, FlockOperation, Mode, OFlags, fallocate, fchmod, flock, fstat, fstatvfs,
-};
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock, fstatvfs};
 use rustix::io::Errno;
-use thiserror::Error;
+
+pub use final_name::{FinishWarning, Finished};
 
 use super::directory::Directory;
-use super::journal::{DecodeError, Journal, JournalError, StoredJournal};
+use super::journal::{Journal, JournalError, StoredJournal};
+use super::journal_file::JournalFile;
 use super::output_error::OutputError;
 use super::part_names::{JOURNAL, PART, beside};
 
@@ -42,40 +45,7 @@ struct Names {
     directory: Directory,
     target: OsString,
     part: OsString,
-    journal: OsString,
-}
-
-/// A file under its final name.
-#[derive(Debug)]
-#[must_use = "its warnings are for the user"]
-pub struct Finished {
-    /// Where it stands.
-    pub path: PathBuf,
-    /// What could not be done though the file is complete.
-    pub warnings: Vec<FinishWarning>,
-}
-
-/// What a complete file lacks.
-#[derive(Debug, Error)]
-pub enum FinishWarning {
-    /// Its name may not survive a power failure.
-    #[error(
-        "{path} is complete, but its directory cannot be synced: a power failure now could undo the name: {source}"
-    )]
-    Sync {
-        /// The file.
-        path: PathBuf,
-        /// What the kernel says.
-        source: io::Error,
-    },
-    /// It has not the permissions of the file that it replaced.
-    #[error("{path} is complete, but cannot be given the permissions of the file that it replaced: {source}")]
-    Mode {
-        /// The file.
-        path: PathBuf,
-        /// What the kernel says.
-        source: io::Error,
-    },
+    journal: JournalFile,
 }
 
 impl PartFile {
@@ -96,7 +66,7 @@ impl PartFile {
     }
 
     fn open(directory: Directory, target: &OsStr, how: OFlags) -> Result<Self, OutputError> {
-        let (part, journal) = (beside(target, PART), beside(target, JOURNAL));
+        let part = beside(target, PART);
         let (target_path, part_path) = (directory.path_of(target), directory.path_of(&part));
         if directory.is_directory(target) {
             return Err(OutputError::IsDirectory(target_path));
@@ -104,6 +74,9 @@ impl PartFile {
         let failed = |source| OutputError::Create { path: part_path.clone(), source };
         let file = loop {
             let file = directory.open_file(&part, how).map_err(failed)?;
+            if !file.metadata().map_err(failed)?.is_file() {
+                return Err(OutputError::NotAFile(part_path));
+            }
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 // Some cluster file systems have no locks; two transfers to one name are then the user's to avoid.
@@ -119,13 +92,14 @@ impl PartFile {
                 // A run was killed between the two steps of a rename by link: to write here would be to write to a
                 // complete file.
                 (true, true) => {
-                    let _ = directory.remove(&journal);
+                    let _ = JournalFile::beside(target, &directory).remove(&directory);
                     directory.remove(&part).map_err(failed)?;
                 }
                 // Another run renamed this very file to its final name before it was locked here.
                 (false, _) => {}
             }
         };
+        let journal = JournalFile::beside(target, &directory);
         let names = Some(Names { directory, target: target.to_owned(), part, journal });
         Ok(Self { names, target_path, part_path, file })
     }
@@ -174,7 +148,7 @@ impl PartFile {
 
     /// Returns where the journal stands.
     pub fn journal_path(&self) -> PathBuf {
-        self.names.as_ref().map_or_else(PathBuf::new, |names| names.directory.path_of(&names.journal))
+        self.names.as_ref().map_or_else(PathBuf::new, |names| names.journal.path(&names.directory))
     }
 
     /// Reads the journal of an earlier run.
@@ -185,7 +159,7 @@ impl PartFile {
         let Some(names) = &self.names else { return Ok(StoredJournal::Absent) };
         let length = self.file.metadata().map(|meta| meta.len());
         let length = length.map_err(|source| JournalError::Read { path: self.part_path.clone(), source })?;
-        read_journal(&names.directory, &names.journal, length)
+        names.journal.read(&names.directory, length)
     }
 
     /// Writes the journal with these committed ranges, replacing the last one atomically.
@@ -194,14 +168,7 @@ impl PartFile {
     /// What the kernel says of the directory.
     pub fn store(&self, journal: &Journal, committed: &RangeSet) -> io::Result<()> {
         let Some(names) = &self.names else { return Ok(()) };
-        let fresh = names.fresh_journal();
-        let write = || {
-            let mut file = names.directory.open_file(&fresh, OFlags::CREATE | OFlags::TRUNC)?;
-            file.write_all(&journal.encode(committed)?)?;
-            file.sync_data()?;
-            names.directory.rename(&fresh, &names.journal)
-        };
-        write().inspect_err(|_| names.remove(&fresh))
+        names.journal.store(&names.directory, journal, committed)
     }
 
     /// Forgets the journal, for good: what is in the file is of no use any more.
@@ -210,8 +177,7 @@ impl PartFile {
     /// [`OutputError::Create`].
     pub fn start_over(&self) -> Result<(), OutputError> {
         let Some(names) = &self.names else { return Ok(()) };
-        names.remove(&names.fresh_journal());
-        let removed = names.directory.remove(&names.journal).and_then(|()| names.directory.sync());
+        let removed = names.journal.remove(&names.directory).and_then(|()| names.directory.sync());
         match removed {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
                 Err(OutputError::Create { path: self.journal_path(), source })
@@ -309,63 +275,6 @@ impl PartFile {
         Err(OutputError::PartChanged { path: path(), change })
     }
 
-    /// Makes the content durable and gives the file its final name, atomically; a file that it replaces leaves it its
-    /// permissions.
-    ///
-    /// # Errors
-    /// [`OutputError::Exists`] where the name is taken and `replace` is not set, else [`OutputError::Write`]; the partial
-    /// file then stays.
-    pub fn finish(&self, replace: bool) -> Result<Finished, OutputError> {
-        self.finish_with(replace, || self.sync_names())
-    }
-
-    fn finish_with(
-        &self,
-        replace: bool,
-        sync_names: impl FnOnce() -> io::Result<()>,
-    ) -> Result<Finished, OutputError> {
-        let path = self.target_path.clone();
-        let Some(names) = &self.names else { return Ok(Finished { path, warnings: Vec::new() }) };
-        let failed = |operation, source| OutputError::Write { operation, path: path.clone(), source };
-        self.check_name()?;
-        let kept = if replace { self.take_mode(names) } else { Ok(None) };
-        self.file.sync_all().map_err(|e| failed("sync", e))?;
-        let renamed = if replace {
-            names.directory.rename(&names.part, &names.target)
-        } else {
-            names.directory.rename_new(&names.part, &names.target)
-        };
-        if let Err(error) = renamed {
-            if let Ok(Some(before)) = kept {
-                // As it was, so that it can be resumed.
-                let _ = fchmod(&self.file, before);
-            }
-            return Err(match error.kind() {
-                io::ErrorKind::AlreadyExists if !replace => OutputError::Exists(path),
-                _ => failed("give the final name to", error),
-            });
-        }
-        // At once: the temporary name is free now, and another transfer may begin under it.
-        names.remove(&names.journal);
-        names.remove(&names.fresh_journal());
-        let mode = kept.err().map(|source| FinishWarning::Mode { path: path.clone(), source });
-        let sync = sync_names().err().map(|source| FinishWarning::Sync { path: path.clone(), source });
-        let warnings = mode.into_iter().chain(sync).collect();
-        Ok(Finished { path, warnings })
-    }
-
-    /// Gives the partial file the permissions of the file that it replaces; returns those that it had, where they differ.
-    fn take_mode(&self, names: &Names) -> io::Result<Option<Mode>> {
-        let Ok(there) = names.directory.look(&names.target, false) else { return Ok(None) };
-        let bits = |mode| Mode::from_raw_mode(mode) & (Mode::RWXU | Mode::RWXG | Mode::RWXO);
-        let (theirs, ours) = (bits(there.st_mode), bits(fstat(&self.file)?.st_mode));
-        if !FileType::from_raw_mode(there.st_mode).is_file() || theirs == ours {
-            return Ok(None);
-        }
-        fchmod(&self.file, theirs)?;
-        Ok(Some(ours))
-    }
-
     /// Makes durable what names the directory holds: the partial file's, and its journal's.
     ///
     /// # Errors
@@ -376,23 +285,16 @@ impl PartFile {
 
     /// Removes the partial file and its journal: nothing of it can be used.
     ///
-    /// Where another file has its name, that file stays, and its journal does if another transfer has locked the file.
+    /// Where another file has its name, that file stays, and so does the journal of another transfer.
     pub fn discard(&self) {
         let Some(names) = &self.names else { return };
-        if self.check_name().is_ok() {
-            // The lock goes with the file's name, hence the last.
-            for name in [&names.fresh_journal(), &names.journal, &names.part] {
-                names.remove(name);
-            }
-            return;
+        if self.check_name().is_err() {
+            // It would pass for that of the file which another program has put there.
+            return names.journal.remove_own(&names.directory);
         }
-        let lock = |other: &File| flock(other, FlockOperation::NonBlockingLockExclusive).is_ok();
-        match names.directory.open_file(&names.part, OFlags::empty()) {
-            // A journal of ours would pass for that of a file which another program has put there.
-            Ok(other) if lock(&other) => names.remove(&names.journal),
-            Ok(_) => {}
-            Err(_) => remove_stray_journal(&names.directory, &names.target),
-        }
+        // The lock goes with the file's name, hence the last.
+        let _ = names.journal.remove(&names.directory);
+        let _ = names.directory.remove(&names.part);
     }
 
     /// Removes it unless it has a journal from which a later run can resume.
@@ -408,20 +310,6 @@ impl PartFile {
     }
 }
 
-impl Names {
-    /// Returns the name of a journal that is not yet whole.
-    fn fresh_journal(&self) -> OsString {
-        let mut name = self.journal.clone();
-        name.push("~");
-        name
-    }
-
-    /// Removes what may not be there.
-    fn remove(&self, name: &OsStr) {
-        let _ = self.directory.remove(name);
-    }
-}
-
 /// Returns a file's device and inode.
 fn identity(file: &File) -> io::Result<(u64, u64)> {
     let meta = file.metadata()?;
@@ -430,13 +318,17 @@ fn identity(file: &File) -> io::Result<(u64, u64)> {
 
 /// Removes the journal of a transfer to `target` that was killed between the rename of its partial file and the journal's removal.
 pub(crate) fn remove_stray_journal(directory: &Directory, target: &OsStr) {
-    let is_missing = |suffix| {
-        let there = directory.look(&beside(target, suffix), false);
-        there.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
-    };
+    let is_there = |suffix| directory.look(&beside(target, suffix), false).is_ok();
     // A partial file is made before its journal: without one the journal is of no use.
-    if !is_missing(JOURNAL) && is_missing(PART) {
-        let _ = directory.remove(&beside(target, JOURNAL));
+    if !is_there(JOURNAL) || is_there(PART) {
+        return;
+    }
+    // Its lock keeps off a transfer that begins meanwhile; a partial file that holds anything is that of such a transfer.
+    let part = directory.try_clone().map(|directory| PartFile::open_in(directory, target));
+    if let Ok(Ok(part)) = part
+        && part.file.metadata().is_ok_and(|meta| meta.len() == 0)
+    {
+        part.discard();
     }
 }
 
@@ -448,35 +340,10 @@ pub fn journal_of(directory: &Directory, target: &OsStr) -> Result<StoredJournal
     let part = beside(target, PART);
     match directory.look(&part, false) {
         Ok(there) => {
-            read_journal(directory, &beside(target, JOURNAL), u64::try_from(there.st_size).unwrap_or(0))
+            let length = u64::try_from(there.st_size).unwrap_or(0);
+            JournalFile::beside(target, directory).read(directory, length)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(StoredJournal::Absent),
         Err(source) => Err(JournalError::Read { path: directory.path_of(&part), source }),
     }
 }
-
-/// Reads the journal of a partial file of this length, which is the whole file's from the first byte on.
-fn read_journal(directory: &Directory, name: &OsStr, length: u64) -> Result<StoredJournal, JournalError> {
-    let text = match directory.read(name) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(StoredJournal::Absent),
-        Err(source) => return Err(JournalError::Read { path: directory.path_of(name), source }),
-    };
-    let damaged = |why: Arguments<'_>| StoredJournal::Damaged {
-        why: format!("the journal {} {why}", directory.path_of(name).display()),
-    };
-    match Journal::decode(&text) {
-        Ok(journal) if journal.size().get() == length => Ok(StoredJournal::Sound(journal)),
-        Ok(journal) => Ok(damaged(format_args!(
-            "is of a file of {} bytes, and the partial file has {length}",
-            journal.size().get()
-        ))),
-        Err(DecodeError::Damaged(why)) => Ok(damaged(format_args!("cannot be used: {why}"))),
-        Err(DecodeError::Version(version)) => {
-            Err(JournalError::Version { path: directory.path_of(name), version })
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -36,12 +36,14 @@ pub enum DrawError {
         path: PathBuf,
     },
     /// The file cannot be written.
-    #[error("cannot write {}: {source}; choose another place", path.display())]
+    #[error("cannot write {}: {source}; choose another place with {option}", path.display())]
     Write {
         /// The file.
         path: PathBuf,
         /// Why.
         source: io::Error,
+        /// The option that names another.
+        option: &'static str,
     },
     /// The picture cannot be turned into pixels.
     #[error("cannot draw the picture in pixels: {reason}; .svg has no such limit")]
@@ -102,13 +104,13 @@ pub fn check_name(path: &Path) -> Result<(), DrawError> {
 ///
 /// # Errors
 /// As of [`write()`].
-pub fn check_place(path: &Path) -> Result<(), DrawError> {
+pub fn check_place(path: &Path, option: &'static str) -> Result<(), DrawError> {
     check_name(path)?;
     let check = match path.is_dir() {
         true => Err(io::ErrorKind::IsADirectory.into()),
         false => file_beside(path).map(drop),
     };
-    check.map_err(|source| DrawError::Write { path: path.to_owned(), source })
+    check.map_err(|source| DrawError::Write { path: path.to_owned(), source, option })
 }
 
 /// Draws a sheet as a picture that scales.
@@ -129,19 +131,19 @@ pub fn png(sheet: &Sheet) -> Result<Vec<u8>, DrawError> {
     png::paint(&picture::draw(sheet))
 }
 
-/// Draws a sheet into a file, as the end of its name asks for: .html, .svg or .png.
+/// Draws a sheet into a file, as the end of its name asks for: .html, .svg or .png; `option` names another place.
 ///
 /// What stood there before stays until all of the new is written.
 ///
 /// # Errors
 /// Fails where the name ends otherwise, where the file cannot be written, or where it is too large for pixels.
-pub fn write(sheet: &Sheet, path: &Path) -> Result<(), DrawError> {
+pub fn write(sheet: &Sheet, path: &Path, option: &'static str) -> Result<(), DrawError> {
     let drawn = match Format::of(path)? {
         Format::Html => html(sheet).into_bytes(),
         Format::Svg => svg(sheet).into_bytes(),
         Format::Png => png(sheet)?,
     };
-    replace(path, &drawn).map_err(|source| DrawError::Write { path: path.to_owned(), source })
+    replace(path, &drawn).map_err(|source| DrawError::Write { path: path.to_owned(), source, option })
 }
 
 /// Puts content in a file's place at once, so that nobody sees half of it.

@@ -183,11 +183,11 @@ fn a_file_is_replaced_as_a_whole_and_readable_as_others_are() {
     for (name, begin) in [("a.svg", &b"<svg"[..]), ("b.png", b"\x89PNG"), ("c.HTML", b"<!doctype html>")] {
         let path = directory.path().join(name);
         std::fs::write(&path, "what stood there before").unwrap();
-        write(&sheet, &path).unwrap();
+        write(&sheet, &path, "-o").unwrap();
         assert!(std::fs::read(&path).unwrap().starts_with(begin));
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o400, 0o400);
         let (new, plain) = (directory.path().join("new.svg"), directory.path().join("plain"));
-        write(&sheet, &new).unwrap();
+        write(&sheet, &new, "-o").unwrap();
         std::fs::write(&plain, "").unwrap();
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode();
         assert_eq!(mode(&new), mode(&plain));
@@ -199,7 +199,7 @@ fn a_file_is_replaced_as_a_whole_and_readable_as_others_are() {
 fn a_name_without_a_known_end_and_a_place_that_is_none_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     for name in ["picture", "picture.pdf", "svg", ".png"] {
-        let error = write(&Sheet::default(), &directory.path().join(name)).unwrap_err();
+        let error = write(&Sheet::default(), &directory.path().join(name), "-o").unwrap_err();
         assert_eq!(error.kind(), DrawErrorKind::Usage);
         let message = error.to_string();
         assert!(message.contains(name) && message.contains(".html, .svg or .png"), "{message}");
@@ -207,7 +207,7 @@ fn a_name_without_a_known_end_and_a_place_that_is_none_are_refused() {
     let occupied = directory.path().join("directory.svg");
     std::fs::create_dir(&occupied).unwrap();
     for path in [directory.path().join("missing/a.svg"), occupied] {
-        let error = write(&Sheet::default(), &path).unwrap_err();
+        let error = write(&Sheet::default(), &path, "-o").unwrap_err();
         assert_eq!(error.kind(), DrawErrorKind::CannotCreate);
         assert!(error.to_string().contains(&path.display().to_string()), "{error}");
     }

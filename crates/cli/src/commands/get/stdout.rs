@@ -1,7 +1,6 @@
 //! `longhaul get -o -`: a file to stdout, in its order.
 
 use std::fs::File;
-use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,9 +9,9 @@ use anyhow::{Context, bail};
 use longhaul_engine::job::Streams;
 use longhaul_engine::passing_digest::Verify;
 use longhaul_engine::sink::output::Output;
-use longhaul_sys::standard_streams::stdout_was_closed;
 
 use super::GetArgs;
+use crate::say;
 
 /// Returns stdout as the output where `-o -` asks for it.
 ///
@@ -39,10 +38,8 @@ pub(super) fn output(args: &GetArgs, files: usize) -> anyhow::Result<Option<Outp
             "-o - writes a file to stdout in its order, over one connection: leave out --streams and --tuner"
         );
     }
-    if stdout_was_closed() {
-        return Err(io::Error::other("it is closed")).context("cannot write to standard output");
-    }
-    let stdout = io::stdout().as_fd().try_clone_to_owned().context("cannot use stdout")?;
+    let stdout = say::stdout().context("cannot write to standard output")?;
+    let stdout = stdout.as_fd().try_clone_to_owned().context("cannot use stdout")?;
     Ok(Some(Output::Stream { file: Arc::new(File::from(stdout)), name: "stdout".to_owned() }))
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use longhaul_lab::LabError;
 use longhaul_scope::chart::Sheet;
-use longhaul_scope::draw::{self, DrawError};
+use longhaul_scope::draw;
 use longhaul_scope::figures;
 use longhaul_scope::record::Record;
 
@@ -40,26 +40,19 @@ pub(super) fn values(path: &Path) -> std::result::Result<Vec<(String, f64)>, Str
 /// # Errors
 /// Fails where it cannot be written.
 pub(super) fn draw(sheet: &Sheet, path: &Path, option: &'static str) -> Result<()> {
-    draw::write(sheet, path).map_err(|error| not_drawn(error, option))
+    Ok(draw::write(sheet, path, option)?)
 }
 
 /// Fails where what a path has done could not be written into `directory`, which is made.
 ///
 /// # Errors
-/// [`LabError::Create`] with the option `--evidence`.
+/// [`LabError::Create`] or [`DrawError`](draw::DrawError), with the option `--evidence`.
 pub(super) fn check_place(directory: &Path) -> Result<()> {
     let failed = |path: &Path, cause| LabError::Create { path: path.to_owned(), cause, option: EVIDENCE };
     fs::create_dir_all(directory).map_err(|cause| failed(directory, cause))?;
     let path = directory.join(PATH_FILE);
     OpenOptions::new().append(true).create(true).open(&path).map_err(|cause| failed(&path, cause))?;
-    draw::check_place(&directory.join(QUEUE_FILE)).map_err(|error| not_drawn(error, EVIDENCE))
-}
-
-fn not_drawn(error: DrawError, option: &'static str) -> anyhow::Error {
-    match error {
-        DrawError::Write { path, source } => LabError::Create { path, cause: source, option }.into(),
-        other => other.into(),
-    }
+    Ok(draw::check_place(&directory.join(QUEUE_FILE), EVIDENCE)?)
 }
 
 /// Draws records over each other; nothing where there is none.

@@ -71,11 +71,14 @@ pub(crate) struct ProbeArgs {
     memory: MemoryArgs,
 }
 
+/// The option that names the file of the charts.
+const PLOT: &str = "--plot";
+
 /// Probes, and prints what was found.
 ///
 /// SIGINT ends the program at once, as no handler is set: nothing is left that would have to be closed.
 pub(crate) fn run(args: &ProbeArgs) -> ExitCode {
-    if let Some(Err(error)) = args.plot.as_deref().map(draw::check_place) {
+    if let Some(Err(error)) = args.plot.as_deref().map(|file| draw::check_place(file, PLOT)) {
         return not_drawn(&error);
     }
     let setup = || {
@@ -114,7 +117,7 @@ pub(crate) fn run(args: &ProbeArgs) -> ExitCode {
         say::output(tables::text(&outcome.report).trim_end());
     }
     if let Some(file) = &args.plot
-        && let Err(error) = draw::write(&plot::sheet(&outcome.report), file)
+        && let Err(error) = draw::write(&plot::sheet(&outcome.report), file, PLOT)
     {
         return not_drawn(&error);
     }
@@ -128,7 +131,7 @@ pub(crate) fn run(args: &ProbeArgs) -> ExitCode {
 }
 
 fn not_drawn(error: &DrawError) -> ExitCode {
-    say::error(format_args!("--plot: {error}"));
+    say::error(error);
     exit::of_drawing(error).into()
 }
 

@@ -89,6 +89,46 @@ fn nothing_of_another_transfer_is_removed() {
 }
 
 #[test]
+fn discarded_file_takes_its_own_journal_along_and_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("file");
+    let (size, ranges) = (Bytes::new(3), [ByteRange::new(0, 2)].into_iter().collect());
+    let begin = || {
+        let part = open(&target).unwrap();
+        part.reserve(size).unwrap();
+        part.store(&journal(size), &ranges).unwrap();
+        part
+    };
+    let first = begin();
+    fs::remove_file(first.path()).unwrap();
+    // Another run takes the free name, and is interrupted.
+    let second = begin();
+    drop(second);
+    first.discard();
+    let resumed = open(&target).unwrap();
+    assert_eq!(resumed.journal().unwrap().sound().unwrap().committed(), &ranges);
+    // A program puts a file of its own there.
+    fs::remove_file(resumed.path()).unwrap();
+    fs::write(resumed.path(), "abc").unwrap();
+    resumed.discard();
+    assert_eq!(fs::read(resumed.path()).unwrap(), b"abc");
+    assert!(!resumed.journal_path().exists());
+}
+
+#[test]
+fn stray_journal_is_removed_and_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let directory = Directory::open(dir.path()).unwrap();
+    let part = open(&dir.path().join("file")).unwrap();
+    part.store(&journal(Bytes::ZERO), &RangeSet::new()).unwrap();
+    remove_stray_journal(&directory, OsStr::new("file"));
+    assert!(part.journal_path().exists());
+    fs::remove_file(part.path()).unwrap();
+    remove_stray_journal(&directory, OsStr::new("file"));
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn half_a_journal_is_not_left_behind() {
     let dir = tempfile::tempdir().unwrap();
     let part = open(&dir.path().join("file")).unwrap();
@@ -158,6 +198,15 @@ fn the_longest_names_fit() {
 fn a_directory_is_no_target() {
     let dir = tempfile::tempdir().unwrap();
     assert!(matches!(open(dir.path()), Err(OutputError::IsDirectory(_))));
+}
+
+#[test]
+fn pipe_of_the_temporary_name_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (pipe, mode) = (dir.path().join("file.longhaul-part"), rustix::fs::Mode::RWXU);
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    assert!(matches!(open(&dir.path().join("file")), Err(OutputError::NotAFile(path)) if path == pipe));
+    assert!(pipe.exists());
 }
 
 #[test]

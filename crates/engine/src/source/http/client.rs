@@ -1,13 +1,14 @@
 //! Opens URLs: connects, sends the request, follows redirects, answers one challenge.
 
 mod dialling;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
 
-use longhaul_core::proto::http::{ContentRange, HeaderField, RangeRequest, ResponseHead};
+use longhaul_core::proto::http::{HeaderField, RangeRequest, ResponseHead};
 use longhaul_core::units::Bytes;
 use url::Url;
 
@@ -20,7 +21,7 @@ use super::idle::IdleConnections;
 use super::proxy::ProxyKind;
 use super::redirect::Redirects;
 use super::resolved_url::ResolvedUrl;
-use super::safe_url::{SafeUrl, UrlAndPeer};
+use super::safe_url::SafeUrl;
 use super::tls;
 use crate::cancel::Cancel;
 use crate::connect::{AheadConnection, Deadline, ResolvedHosts};
@@ -330,166 +331,5 @@ impl Client {
         let settings = tls::settings(&config)?;
         known.insert(config, Arc::clone(&settings));
         Ok(settings)
-    }
-}
-
-impl HttpError {
-    /// Adds the server's own words to an error of a status.
-    pub(super) fn in_words(mut self, words: impl FnOnce() -> Option<String>) -> Self {
-        if let Self::Status { explanation, .. } = &mut self {
-            *explanation = words().map(String::into_boxed_str);
-        }
-        self
-    }
-
-    /// Returns an error where `head` is no success.
-    pub(crate) fn of_status(at: &UrlAndPeer, head: &ResponseHead) -> Result<(), Self> {
-        let at = at.clone();
-        match (head.status(), head.content_range()) {
-            // The other 2xx bring no file: 202 is a notice, 204 has no content.
-            (200 | 203 | 206, _) => Ok(()),
-            (304, _) => Err(Self::NotModified { at }),
-            (416, Some(ContentRange::Unsatisfied { total })) => {
-                Err(Self::RangeNotSatisfiable { at, total: Some(total) })
-            }
-            (416, _) => Err(Self::RangeNotSatisfiable { at, total: None }),
-            (status, _) => Err(Self::Status {
-                at,
-                status,
-                reason: head.reason().escape_debug().to_string().into(),
-                explanation: None,
-                retry_after: head.retry_after(SystemTime::now()),
-            }),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::{Read, Write};
-    use std::net::{TcpListener, TcpStream};
-
-    use super::*;
-    use crate::source::http::Read as BodyRead;
-
-    /// Answers the first request of each connection, and keeps all open.
-    fn serve(listener: TcpListener) {
-        std::thread::spawn(move || {
-            let mut open = Vec::new();
-            for stream in listener.incoming() {
-                let mut stream = stream.unwrap();
-                let _ = stream.read(&mut [0; 1024]);
-                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
-                open.push(stream);
-            }
-        });
-    }
-
-    #[test]
-    fn a_connection_to_an_avoided_address_is_used_only_where_there_is_no_other() {
-        let one = TcpListener::bind("127.0.0.1:0").unwrap();
-        let other = TcpListener::bind(("127.0.0.2", one.local_addr().unwrap().port())).unwrap();
-        let addresses = [&one, &other].map(|listener| listener.local_addr().unwrap());
-        [one, other].into_iter().for_each(serve);
-        let (client, cancel) = (Client::new(ClientConfig::default()).unwrap(), Cancel::new());
-        let mut target = client.target(&"http://two.test/".parse().unwrap()).unwrap();
-        target.set_addresses(addresses.to_vec());
-        let mut peers = Vec::new();
-        for _ in 0..4 {
-            let mut connection = client.connect(&mut target, &cancel).unwrap();
-            let peer = connection.peer();
-            if !peers.contains(&peer) {
-                connection.send_get(None).unwrap();
-                connection.read_head().unwrap();
-                assert_eq!(connection.read_body(&mut [0]).unwrap(), BodyRead::End);
-            }
-            target.avoid(peer);
-            peers.push(peer);
-            client.keep(connection);
-        }
-        let [one, other] = addresses;
-        assert_eq!(peers[..2], [one, other], "the avoided address is not used");
-        assert!(client.connect(&mut target, &cancel).is_ok(), "there is no other");
-    }
-
-    /// Listens; returns the address, and each connection once it is accepted.
-    fn accepting() -> (Url, std::sync::mpsc::Receiver<TcpStream>) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
-        let (sender, accepted) = std::sync::mpsc::channel();
-        std::thread::spawn(move || listener.incoming().flatten().all(|stream| sender.send(stream).is_ok()));
-        (url, accepted)
-    }
-
-    fn hold_on_a_thread(client: &Arc<Client>, url: &Url) {
-        let (client, url) = (Arc::clone(client), url.clone());
-        std::thread::spawn(move || client.hold_early(&url).unwrap());
-    }
-
-    #[test]
-    fn connection_made_early_carries_the_first_request() {
-        let (url, accepted) = accepting();
-        let client = Arc::new(Client::new(ClientConfig::default()).unwrap());
-        hold_on_a_thread(&client, &url);
-        let mut server = accepted.recv().unwrap();
-        let mut connection = client.connect(&mut client.target(&url).unwrap(), &Cancel::new()).unwrap();
-        assert_eq!(connection.socket().local_addr().unwrap(), server.peer_addr().unwrap());
-        connection.send_get(None).unwrap();
-        let mut request = [0; 3];
-        server.read_exact(&mut request).unwrap();
-        assert_eq!(&request, b"GET");
-        assert!(accepted.try_recv().is_err(), "there is no second connection");
-    }
-
-    #[test]
-    fn connection_made_early_that_the_server_closes_is_replaced() {
-        let (url, accepted) = accepting();
-        let client = Arc::new(Client::new(ClientConfig::default()).unwrap());
-        hold_on_a_thread(&client, &url);
-        let server = accepted.recv().unwrap();
-        std::thread::spawn(move || {
-            // The request is there, and the end comes in place of its answer.
-            let _ = (&server).read(&mut [0; 1024]);
-            drop(server);
-            let mut second = accepted.recv().unwrap();
-            let _ = second.read(&mut [0; 1024]);
-            second.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
-        });
-        assert_eq!(client.open(&url, None, &Cancel::new()).unwrap().head.status(), 200);
-    }
-
-    #[test]
-    fn connection_made_early_is_given_up_where_the_handshakes_hang() {
-        let (mut url, accepted) = accepting();
-        url.set_scheme("https").unwrap();
-        let client = Client::new(ClientConfig::default()).unwrap();
-        let start = std::time::Instant::now();
-        client.hold_early(&url).unwrap();
-        let _silent = accepted.recv().unwrap();
-        let (took, timeout) = (start.elapsed(), client.config.timeouts.connect);
-        assert!(took < std::time::Duration::from_secs(10).min(timeout), "{took:?} of {timeout:?}");
-    }
-
-    #[test]
-    fn handshakes_under_way_are_waited_for_until_they_fail() {
-        let (early, cancel) = (Arc::new(EarlyConnections::default()), Cancel::new());
-        let client = Client::new(ClientConfig::default()).unwrap();
-        let (key, _) = client.key(&client.target(&"http://h.test/".parse().unwrap()).unwrap()).unwrap();
-        let (held, theirs) = (Arc::clone(&early), key.clone());
-        let (begun, begins) = std::sync::mpsc::channel();
-        std::thread::spawn(move || {
-            held.hold(&theirs, |_, _| {
-                begun.send(()).unwrap();
-                std::thread::sleep(std::time::Duration::from_millis(300));
-                None
-            });
-        });
-        begins.recv().unwrap();
-        let start = std::time::Instant::now();
-        let tick = std::time::Duration::from_millis(10);
-        let deadline = Deadline::new(&cancel, std::time::Duration::from_secs(10));
-        assert!(early.take(&key, |_| true, &deadline, tick).is_none());
-        let waited = start.elapsed().as_millis();
-        assert!((200..2_000).contains(&waited), "{waited} ms");
     }
 }

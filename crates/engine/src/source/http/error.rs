@@ -3,9 +3,9 @@
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use longhaul_core::proto::http::{ChunkedError, HeadError, HeaderError};
+use longhaul_core::proto::http::{ChunkedError, ContentRange, HeadError, HeaderError, ResponseHead};
 use longhaul_core::proto::socks5::SocksError;
 use longhaul_core::units::Bytes;
 use thiserror::Error;
@@ -250,6 +250,37 @@ pub enum HttpError {
     /// The transfer was cancelled.
     #[error("cancelled")]
     Cancelled,
+}
+
+impl HttpError {
+    /// Adds the server's own words to an error of a status.
+    pub(super) fn in_words(mut self, words: impl FnOnce() -> Option<String>) -> Self {
+        if let Self::Status { explanation, .. } = &mut self {
+            *explanation = words().map(String::into_boxed_str);
+        }
+        self
+    }
+
+    /// Returns an error where `head` is no success.
+    pub(crate) fn of_status(at: &UrlAndPeer, head: &ResponseHead) -> Result<(), Self> {
+        let at = at.clone();
+        match (head.status(), head.content_range()) {
+            // The other 2xx bring no file: 202 is a notice, 204 has no content.
+            (200 | 203 | 206, _) => Ok(()),
+            (304, _) => Err(Self::NotModified { at }),
+            (416, Some(ContentRange::Unsatisfied { total })) => {
+                Err(Self::RangeNotSatisfiable { at, total: Some(total) })
+            }
+            (416, _) => Err(Self::RangeNotSatisfiable { at, total: None }),
+            (status, _) => Err(Self::Status {
+                at,
+                status,
+                reason: head.reason().escape_debug().to_string().into(),
+                explanation: None,
+                retry_after: head.retry_after(SystemTime::now()),
+            }),
+        }
+    }
 }
 
 impl From<ConnectError> for HttpError {

@@ -1,0 +1,208 @@
+//! What an earlier run has left of a file, and whether a source still has that file.
+
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use longhaul_core::checksum::Checksum;
+use longhaul_core::event::{Event, Warning};
+use longhaul_core::identity::Identity;
+use longhaul_core::ranges::{ByteRange, RangeSet};
+use longhaul_core::units::Bytes;
+use url::Url;
+
+use super::{Opener, journal_source};
+use crate::job::mirrors::{SAMPLE, agrees, sample_of};
+use crate::sink::journal::{Journal, SourceMatch, StoredJournal};
+use crate::sink::output_error::OutputError;
+use crate::source::{Ask, Description, Resume, Source};
+use crate::transfer::error::{Cause, SourceError, TransferError};
+
+/// How much each source's first request asks for where several share the file, before its size is known.
+const FIRST_OF_SEVERAL: Bytes = Bytes::mib(16);
+/// How long a source may take to describe the file while another source is left to try: more than ten round trips of 300 ms.
+const TRY_LIMIT: Duration = Duration::from_secs(5);
+
+/// A described file and what is there of it.
+pub(super) struct Begun {
+    pub(super) description: Description,
+    pub(super) journal: Option<Journal>,
+    pub(super) committed: RangeSet,
+}
+
+impl Opener<'_> {
+    /// Describes the file by one source, and finds out what of it is there.
+    ///
+    /// # Errors
+    /// [`TransferError::OtherFile`] where what is there is of another file, and what else the source or the output fails with.
+    pub(super) fn begin(
+        &mut self,
+        index: usize,
+        source: &dyn Source,
+        waits: bool,
+    ) -> Result<Begun, TransferError> {
+        let url = &self.job.urls[index];
+        let mut prior = self.prior()?;
+        let mut resume = prior.as_ref().map(|journal| self.resume_of(journal, url));
+        let mut shared = self.job.urls.len() > 1;
+        loop {
+            let at_most = shared.then_some(FIRST_OF_SEVERAL);
+            let limited = self.cancel.child_until(Instant::now() + TRY_LIMIT);
+            let cancel = if waits { self.cancel } else { &limited };
+            let left = self.left(prior.as_ref());
+            let ask = Ask { resume: resume.clone(), at_most, left, waits, cancel, emit: self.emit };
+            let description = match (source.describe(&ask), &prior) {
+                (Err(error), _) if error.cause == Cause::Interrupted && !self.cancel.is_cancelled() => {
+                    return Err(SourceError::unanswered(source.shown(), TRY_LIMIT).into());
+                }
+                // Shorter than what is there.
+                (Err(error), Some(journal)) if error.cause == Cause::OtherFile => {
+                    return Err(self.other_file(journal, error.to_string()));
+                }
+                (Err(error), _)
+                    if error.cause == Cause::NotModified && self.job.options.newer_than.is_some() =>
+                {
+                    return Err(TransferError::NotModified);
+                }
+                (described, _) => described?,
+            };
+            let here = self.job.options.newer_than.as_ref();
+            if here.is_some_and(|here| here.is_as_new_as(description.modified, description.identity.as_ref()))
+            {
+                source.abandon();
+                return Err(TransferError::NotModified);
+            }
+            self.check_size(source, &description)?;
+            if !shared && description.whole && description.names_proved_duplicates() {
+                // All of it was asked for at once: a part can be shared with the duplicates.
+                source.abandon();
+                shared = true;
+                continue;
+            }
+            if self.part.is_none() {
+                self.part = Some(self.open_output(source, &description)?);
+                prior = self.prior()?;
+            }
+            let Some(journal) = prior.take() else { return Ok(self.fresh(url, description)) };
+            let size = description.size.unwrap_or_default();
+            let checksum = self.job.expected.checksum.as_ref();
+            let matched = journal.match_source(url.as_str(), size, description.identity.as_ref(), checksum);
+            let of_gap =
+                resume.as_ref().is_some_and(|resume| resume.gap.start() == description.first.start());
+            match matched {
+                SourceMatch::Other => return Err(self.other_file(&journal, shown(&description))),
+                // The name came with this answer, and under it there is a partial file: ask for what it lacks.
+                _ if resume.is_none() => {
+                    source.abandon();
+                    resume = Some(self.resume_of(&journal, url));
+                    prior = Some(journal);
+                }
+                SourceMatch::FreshUrl if !self.has_same_bytes(source, &journal)? => {
+                    let now = format!("{} of the same size, with other bytes", shown(&description));
+                    return Err(self.other_file(&journal, now));
+                }
+                // The whole file came, perhaps because the server takes no If-Range, or the file has another ETag at this URL.
+                _ if description.whole
+                    && resume.as_ref().is_some_and(|r| r.identity.if_range().is_some()) =>
+                {
+                    source.abandon();
+                    let gap = self.resume_of(&journal, url).gap;
+                    resume = Some(Resume { gap, identity: Identity::AssumedUnchanged });
+                    prior = Some(journal);
+                }
+                _ if description.whole || !of_gap => {
+                    let reason = "this server answers no ranges".to_owned();
+                    (self.emit)(&Event::Warning(Warning::StartingOver { reason }));
+                    return Ok(self.fresh(url, description));
+                }
+                SourceMatch::Same | SourceMatch::FreshUrl => {
+                    let (committed, mut journal) = (journal.committed().clone(), journal);
+                    if let Some(identity) = description.identity.clone() {
+                        journal.add_source(journal_source(url, identity));
+                    }
+                    return Ok(Begun { description, journal: Some(journal), committed });
+                }
+            }
+        }
+    }
+
+    fn fresh(&self, url: &Url, description: Description) -> Begun {
+        let known = description.size.zip(description.identity.clone());
+        let journal = known.map(|(size, identity)| {
+            Journal::new(size, vec![journal_source(url, identity)], self.job.expected.checksum.clone())
+        });
+        Begun { description, journal, committed: RangeSet::new() }
+    }
+
+    /// Reads the journal of an earlier run, where it has committed anything and is to be resumed.
+    fn prior(&self) -> Result<Option<Journal>, TransferError> {
+        let Some(part) = self.part.as_ref().filter(|_| self.job.options.resume) else { return Ok(None) };
+        Ok(match part.journal().map_err(OutputError::from)? {
+            StoredJournal::Sound(journal) => Some(journal).filter(|j| j.committed().total() > Bytes::ZERO),
+            StoredJournal::Damaged { why } => {
+                (self.emit)(&Event::Warning(Warning::StartingOver { reason: why }));
+                None
+            }
+            StoredJournal::Absent => None,
+        })
+    }
+
+    /// Returns what to ask for: the first gap, if the file is still the same.
+    fn resume_of(&self, journal: &Journal, url: &Url) -> Resume {
+        let size = journal.size().get();
+        // All there: the last byte once more, to find out whether the file is still the same.
+        let last = ByteRange::new(size.saturating_sub(1), size);
+        let gap = journal.committed().gaps(ByteRange::new(0, size)).first().copied().unwrap_or(last);
+        let known = journal.source(url.as_str()).or_else(|| journal.sources().last());
+        let identity = known.map_or(Identity::AssumedUnchanged, |source| source.identity().clone());
+        Resume { gap, identity }
+    }
+
+    /// Returns how much is left to fetch, where the file's size is known.
+    fn left(&self, prior: Option<&Journal>) -> Option<Bytes> {
+        prior.map(|journal| journal.size() - journal.committed().total()).or(self.job.expected.size)
+    }
+
+    /// Compares bytes that are there with those of a fresh URL: an equal ETag of another URL is no proof.
+    fn has_same_bytes(&self, source: &dyn Source, journal: &Journal) -> Result<bool, TransferError> {
+        let (Some(part), Some(sample)) = (&self.part, sample_of(journal.committed(), SAMPLE)) else {
+            return Ok(false);
+        };
+        let theirs = match source.sample(sample, self.cancel) {
+            Err(error) if error.cause == Cause::OtherFile => return Ok(false),
+            theirs => theirs?,
+        };
+        let mut ours = vec![0; sample.len().as_usize()];
+        let read = part.file().read_exact_at(&mut ours, sample.start());
+        Ok(read.is_ok() && agrees(&theirs, &ours))
+    }
+
+    fn other_file(&self, journal: &Journal, now: String) -> TransferError {
+        let was = journal.sources().last().map_or_else(String::new, |source| {
+            format!("{} ({}), {} bytes", source.url(), source.identity(), journal.size().get())
+        });
+        let path = self.part.as_ref().map_or_else(Default::default, |part| part.path().to_owned());
+        TransferError::OtherFile { path, kept: journal.committed().total(), was, now }
+    }
+
+    /// Gives up what an earlier run has fetched where that run has found that it does not have the checksum.
+    pub(super) fn drop_refuted(
+        &self,
+        journal: &mut Journal,
+        committed: &mut RangeSet,
+        wanted: Option<&Checksum>,
+    ) {
+        let refuted = journal.refuted().cloned();
+        journal.set_refuted(None);
+        if let Some(refuted) = refuted.filter(|refuted| Some(refuted) == wanted) {
+            let reason = format!("what an earlier run has fetched does not have the checksum {refuted}");
+            (self.emit)(&Event::Warning(Warning::StartingOver { reason }));
+            *committed = RangeSet::new();
+        }
+    }
+}
+
+fn shown(description: &Description) -> String {
+    let identity =
+        description.identity.as_ref().map_or_else(String::new, |identity| format!(" ({identity})"));
+    format!("{}{identity}", description.shown_content)
+}

@@ -1,0 +1,102 @@
+//! The last step of a partial file: it gets its final name at once.
+
+use std::io;
+use std::path::PathBuf;
+
+use rustix::fs::{FileType, Mode, fchmod, fstat};
+use thiserror::Error;
+
+use super::{Names, PartFile};
+use crate::sink::output_error::OutputError;
+
+/// A file under its final name.
+#[derive(Debug)]
+#[must_use = "its warnings are for the user"]
+pub struct Finished {
+    /// Where it stands.
+    pub path: PathBuf,
+    /// What could not be done though the file is complete.
+    pub warnings: Vec<FinishWarning>,
+}
+
+/// What a complete file lacks.
+#[derive(Debug, Error)]
+pub enum FinishWarning {
+    /// Its name may not survive a power failure.
+    #[error(
+        "{path} is complete, but its directory cannot be synced: a power failure now could undo the name: {source}"
+    )]
+    Sync {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel says.
+        source: io::Error,
+    },
+    /// It has not the permissions of the file that it replaced.
+    #[error("{path} is complete, but cannot be given the permissions of the file that it replaced: {source}")]
+    Mode {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel says.
+        source: io::Error,
+    },
+}
+
+impl PartFile {
+    /// Makes the content durable and gives the file its final name, atomically; a file that it replaces leaves it its
+    /// permissions.
+    ///
+    /// # Errors
+    /// [`OutputError::Exists`] where the name is taken and `replace` is not set, else [`OutputError::Write`]; the partial
+    /// file then stays.
+    pub fn finish(&self, replace: bool) -> Result<Finished, OutputError> {
+        self.finish_with(replace, || self.sync_names())
+    }
+
+    pub(super) fn finish_with(
+        &self,
+        replace: bool,
+        sync_names: impl FnOnce() -> io::Result<()>,
+    ) -> Result<Finished, OutputError> {
+        let path = self.target_path.clone();
+        let Some(names) = &self.names else { return Ok(Finished { path, warnings: Vec::new() }) };
+        let failed = |operation, source| OutputError::Write { operation, path: path.clone(), source };
+        self.check_name()?;
+        let kept = if replace { self.take_mode(names) } else { Ok(None) };
+        self.file.sync_all().map_err(|e| failed("sync", e))?;
+        // The temporary name is free once this file has left it, and another transfer may begin under it.
+        names.journal.remove_fresh(&names.directory);
+        let renamed = if replace {
+            names.directory.rename(&names.part, &names.target)
+        } else {
+            names.directory.rename_new(&names.part, &names.target)
+        };
+        if let Err(error) = renamed {
+            if let Ok(Some(before)) = kept {
+                // As it was, so that it can be resumed.
+                let _ = fchmod(&self.file, before);
+            }
+            return Err(match error.kind() {
+                io::ErrorKind::AlreadyExists if !replace => OutputError::Exists(path),
+                _ => failed("give the final name to", error),
+            });
+        }
+        names.journal.remove_own(&names.directory);
+        let mode = kept.err().map(|source| FinishWarning::Mode { path: path.clone(), source });
+        let sync = sync_names().err().map(|source| FinishWarning::Sync { path: path.clone(), source });
+        let warnings = mode.into_iter().chain(sync).collect();
+        Ok(Finished { path, warnings })
+    }
+
+    /// Gives the partial file the permissions of the file that it replaces; returns those that it had, where they differ.
+    fn take_mode(&self, names: &Names) -> io::Result<Option<Mode>> {
+        let Ok(there) = names.directory.look(&names.target, false) else { return Ok(None) };
+        let bits = |mode| Mode::from_raw_mode(mode) & (Mode::RWXU | Mode::RWXG | Mode::RWXO);
+        let (theirs, ours) = (bits(there.st_mode), bits(fstat(&self.file)?.st_mode));
+        if !FileType::from_raw_mode(there.st_mode).is_file() || theirs == ours {
+            return Ok(None);
+        }
+        fchmod(&self.file, theirs)?;
+        Ok(Some(ours))
+    }
+}

@@ -1,0 +1,168 @@
+//! The threads of a pipeline: they write, hash behind the writers, and commit.
+
+use std::fs::File;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::{Scope, ScopedJoinHandle};
+
+use crossbeam_channel::Receiver;
+
+use super::{Pipeline, PipelineError, QueuedSegment};
+use crate::sink::output_error::OutputError;
+use crate::sink::segment_pool::Segment;
+use crate::sink::writer::Writer;
+use crate::threads::named;
+
+/// The threads of a pipeline.
+#[derive(Debug)]
+#[must_use = "the last pieces are on the disk only after `end`"]
+pub struct Running<'scope> {
+    pipeline: &'scope Pipeline,
+    writers: Vec<ScopedJoinHandle<'scope, ()>>,
+    committer: Option<ScopedJoinHandle<'scope, ()>>,
+    hasher: Option<ScopedJoinHandle<'scope, ()>>,
+}
+
+impl Pipeline {
+    /// Starts the writers, and the thread that commits what they write; `fail` is called with each failure, a
+    /// panic included.
+    ///
+    /// After a failure segments are still taken and freed, so that no receiver waits for ever.
+    pub fn start<'scope, 'env: 'scope>(
+        &'scope self,
+        threads: &'scope Scope<'scope, 'env>,
+        writer: &Arc<dyn Writer>,
+        segments: &Receiver<QueuedSegment>,
+        fail: &'scope (dyn Fn(PipelineError) + Sync),
+    ) -> Running<'scope> {
+        self.checkpoint.begin();
+        let committer = self.journal.as_ref().and_then(|_| {
+            // Before the first write, so that its descriptor is told of every write-back error.
+            let file = self.part.reopen();
+            let commit = move || self.commit(file, fail);
+            let started = named("checkpoint").spawn_scoped(threads, commit);
+            started.map_err(|error| self.fail(PipelineError::Thread("the journal", error), fail)).ok()
+        });
+        let start = |_| {
+            let (writer, segments) = (Arc::clone(writer), segments.clone());
+            let write = move || self.cpu.count(|| self.write_all(&segments, writer.as_ref(), fail));
+            let started = named("writer").spawn_scoped(threads, write);
+            started.map_err(|error| self.fail(PipelineError::Thread("the writer", error), fail)).ok()
+        };
+        let writers: Vec<_> = (0..writer.threads()).filter_map(start).collect();
+        let hasher = self.start_hasher(threads, writers.len());
+        Running { pipeline: self, writers, committer, hasher }
+    }
+
+    /// Starts the thread that hashes behind the writers; without it the file is read at the end.
+    fn start_hasher<'scope>(
+        &'scope self,
+        threads: &'scope Scope<'scope, '_>,
+        writers: usize,
+    ) -> Option<ScopedJoinHandle<'scope, ()>> {
+        let follower = &self.follower;
+        // What goes to a stream is hashed by its writer, as it cannot be read again.
+        if self.part.is_stream() || !follower.has_work_behind_writers(&self.checkpoint.ranges()) {
+            return None;
+        }
+        let round = follower.begin();
+        let hash = move || {
+            let _round = round;
+            // Its own file description: the advice that it gives the kernel is for it alone.
+            let file = self.part.reopen();
+            // Each segment on its way is being written: none waits for the device.
+            let is_idle = || self.backlog.count() <= writers;
+            let follow = |file| follower.run(&file, || self.checkpoint.ranges(), is_idle);
+            if let Err(error) = file.and_then(|file| self.cpu.count(|| follow(file))) {
+                tracing::warn!("{} is hashed at its end: {error}", self.part.path().display());
+            }
+        };
+        let started = named("hasher").spawn_scoped(threads, hash);
+        started.inspect_err(|error| tracing::warn!("the file is hashed at its end: {error}")).ok()
+    }
+
+    /// Commits what is written until [`Running::end`].
+    fn commit(&self, file: io::Result<File>, fail: &dyn Fn(PipelineError)) {
+        let run = || file.and_then(|file| self.checkpoint.run(&file, |committed| self.store(committed)));
+        let error = match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(Ok(())) => return,
+            Ok(Err(source)) => self.journal_failed("commit to", source).into(),
+            Err(_) => PipelineError::Panicked("the thread that commits to the journal"),
+        };
+        self.fail(error, fail);
+    }
+
+    /// Writes segments until every [`Inlet`] is gone.
+    fn write_all(
+        &self,
+        segments: &Receiver<QueuedSegment>,
+        writer: &dyn Writer,
+        fail: &dyn Fn(PipelineError),
+    ) {
+        for QueuedSegment { segment, epoch } in segments {
+            if self.backlog.has_failed() || !self.write(&segment, writer, fail) {
+                drop(segment);
+            } else {
+                let range = segment.range();
+                if self.part.is_stream() {
+                    self.follower.hash_next(segment.data());
+                    drop(segment);
+                } else {
+                    self.follower.offer(segment, || self.pool.usage());
+                }
+                self.checkpoint.wrote(range);
+            }
+            self.backlog.remove(epoch);
+        }
+    }
+
+    /// Writes a segment; returns whether it is written.
+    fn write(&self, segment: &Segment, writer: &dyn Writer, fail: &dyn Fn(PipelineError)) -> bool {
+        let range = segment.range();
+        // Before each write, which would lengthen a cut file again.
+        if let Err(error) = self.check_length(self.least_length()) {
+            self.checkpoint.write_failed();
+            self.fail(error.into(), fail);
+            return false;
+        }
+        let write = || {
+            self.pool.writing(|| writer.write(range.start(), segment.data()))?;
+            if let Some(tree) = &self.follower.tree {
+                tree.add(range.start(), segment.data());
+            }
+            Ok(())
+        };
+        let error = match catch_unwind(AssertUnwindSafe(write)) {
+            Ok(Ok(())) => return true,
+            Ok(Err(source)) => {
+                OutputError::Write { operation: "write", path: self.part.path().to_owned(), source }.into()
+            }
+            Err(_) => PipelineError::Panicked("a writer"),
+        };
+        self.checkpoint.write_failed();
+        self.fail(error, fail);
+        false
+    }
+
+    fn fail(&self, error: PipelineError, fail: &dyn Fn(PipelineError)) {
+        self.backlog.fail();
+        fail(error);
+    }
+}
+
+impl Running<'_> {
+    /// Waits until everything handed over is written and committed; every [`Inlet`] must be gone.
+    pub fn end(self) {
+        let Self { pipeline, writers, committer, hasher } = self;
+        let join = |thread: ScopedJoinHandle<'_, ()>| {
+            if thread.join().is_err() {
+                pipeline.backlog.fail();
+            }
+        };
+        writers.into_iter().for_each(join);
+        pipeline.checkpoint.end();
+        pipeline.follower.end();
+        committer.into_iter().chain(hasher).for_each(join);
+    }
+}
