@@ -99,7 +99,7 @@ struct Options {
     longhaul: Option<PathBuf>,
 }
 
-/// What this program is when it runs on a lab's near host.
+/// What this program is when it runs on a lab's client.
 #[derive(Debug, Subcommand)]
 enum Helper {
     /// Run a command; write what it used to a file

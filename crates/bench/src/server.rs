@@ -1,4 +1,4 @@
-//! What serves on a lab's far host.
+//! What serves on a lab's server.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -55,7 +55,7 @@ impl BenchServer {
         longhaul: &Path,
         record: &Path,
     ) -> Result<RunningServer> {
-        let (host, address) = (lab.far(), SocketAddr::from((lab.far().ipv4(), PORT)));
+        let (host, address) = (lab.server(), SocketAddr::from((lab.server().ipv4(), PORT)));
         let mut command = match self {
             Self::Nginx => {
                 let mut command = host.command(nginx::find()?);

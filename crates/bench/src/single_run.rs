@@ -90,7 +90,7 @@ impl Workshop {
         source: &BenchFile,
     ) -> Result<RunResult> {
         let (place, copies) = self.copies(source);
-        for leftover in copies.iter().chain([&self.near_record(), &self.far_record()]) {
+        for leftover in copies.iter().chain([&self.client_record(), &self.server_record()]) {
             remove(leftover)?;
         }
         if copies.len() > 1 {
@@ -103,14 +103,15 @@ impl Workshop {
             source.cool()?
         }
         let lab = Lab::new(job.path.spec())?;
-        let serve =
-            |server: server::BenchServer| server.start(&lab, &self.dir, &self.longhaul, &self.far_record());
+        let serve = |server: server::BenchServer| {
+            server.start(&lab, &self.dir, &self.longhaul, &self.server_record())
+        };
         let server = client.server().map(serve).transpose()?;
         let address = server.as_ref().map(|server| server.address.to_string()).unwrap_or_default();
         let used = self.measure(&lab, client, &address, source, &place)?;
         let stats = lab.stats()?;
         let mut warnings = stats.infidelities(lab.spec());
-        if tcp_memory::shortages(&lab.near())? + tcp_memory::shortages(&lab.far())? > 0 {
+        if tcp_memory::shortages(&lab.client())? + tcp_memory::shortages(&lab.server())? > 0 {
             warnings.push(
                 "the kernel ran short of TCP memory (net.ipv4.tcp_mem), which both hosts share".to_owned(),
             );
@@ -118,7 +119,7 @@ impl Workshop {
         server.map(server::RunningServer::end).transpose()?;
         drop(lab);
 
-        let to_receiver = if client.sends() { stats.near_to_far } else { stats.far_to_near };
+        let to_receiver = if client.sends() { stats.client_to_server } else { stats.server_to_client };
         let mut run = RunResult {
             wall_s: used.wall_s,
             user_s: used.user_s,
@@ -142,12 +143,12 @@ impl Workshop {
         Ok(run)
     }
 
-    fn near_record(&self) -> PathBuf {
-        self.dir.join("near.jsonl")
+    fn client_record(&self) -> PathBuf {
+        self.dir.join("client.jsonl")
     }
 
-    fn far_record(&self) -> PathBuf {
-        self.dir.join("far.jsonl")
+    fn server_record(&self) -> PathBuf {
+        self.dir.join("server.jsonl")
     }
 
     fn measure(
@@ -158,7 +159,7 @@ impl Workshop {
         source: &BenchFile,
         place: &Path,
     ) -> Result<Used> {
-        let (record, token) = (self.near_record(), server::token_file(&self.dir)?);
+        let (record, token) = (self.client_record(), server::token_file(&self.dir)?);
         let (list, root) = (self.dir.join("urls"), self.dir.join("www"));
         let words = Words {
             longhaul: self.longhaul.as_os_str(),
@@ -176,7 +177,7 @@ impl Workshop {
         fs::write(&list, client.list(&words)).with_context(|| format!("cannot write {}", list.display()))?;
         let result = self.dir.join("stopwatch.json");
         remove(&result)?;
-        let mut command = lab.near().command(&self.bench);
+        let mut command = lab.client().command(&self.bench);
         command.arg("stopwatch").arg(&result).arg("--").args(client.command(&words));
         command.env(NO_CONFIG, "1");
         PROXIES.iter().for_each(|name| {
@@ -185,7 +186,7 @@ impl Workshop {
         let output =
             |name: &str| File::create(self.dir.join(name)).with_context(|| format!("cannot write {name}"));
         command.stdin(Stdio::null()).stdout(output("client.out")?).stderr(output("client.err")?);
-        let mut process = lab.near().spawn(command)?;
+        let mut process = lab.client().spawn(command)?;
         let deadline = Instant::now() + CLIENT_TIMEOUT;
         // A signal cuts a wait short.
         while process.wait_for(deadline.saturating_duration_since(Instant::now()))?.is_none() {
@@ -215,7 +216,7 @@ impl Workshop {
             }
             run.left_share = run.path.left().and_then(|left| steady_rate::share_of(&left, &told, size));
         }
-        for record in [self.near_record(), self.far_record()].iter().filter(|record| record.is_file()) {
+        for record in [self.client_record(), self.server_record()].iter().filter(|record| record.is_file()) {
             let record = Record::load(record)?;
             let values = figures::values(&record);
             let value = |name: &str| values.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);

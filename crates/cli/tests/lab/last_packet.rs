@@ -44,10 +44,10 @@ fn fetch(directives: &str, server: &str) -> Option<(Vec<Value>, String)> {
     let dir = tempfile::tempdir().unwrap();
     let content = configure(dir.path(), directives, server);
     let at = dir.path().display();
-    let far = format!("PATH=$PATH:/usr/sbin exec nginx -p {at} -c {at}/nginx.conf");
-    let options = [&PATH[..], &["--hosts", "tuned", "--far", &far, "--far-port", "80"]].concat();
+    let server = format!("PATH=$PATH:/usr/sbin exec nginx -p {at} -c {at}/nginx.conf");
+    let options = [&PATH[..], &["--hosts", "tuned", "--server", &server, "--server-port", "80"]].concat();
     let get = format!(
-        "{} get --streams 4 --no-memory --json -o {at}/copy http://$LAB_FAR/file",
+        "{} get --streams 4 --no-memory --json -o {at}/copy http://$LAB_SERVER/file",
         env!("CARGO_BIN_EXE_longhaul")
     );
     let output = exec(&options, &get).output().unwrap();

@@ -62,7 +62,7 @@ pub struct PathSpec {
     pub aqm: Aqm,
     /// The others' packets, Poisson, that share the bottleneck and its queue; each way as many.
     pub background: BackgroundSteps,
-    /// The others' bulk TCP flows, from the far host to the near one.
+    /// The others' bulk TCP flows, from the server to the client.
     pub cross_flows: CrossFlows,
     /// How long, at most, pure acknowledgements are held to leave together, each way; zero: not at all.
     pub ack_compression: Rtt,
