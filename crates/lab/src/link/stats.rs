@@ -94,10 +94,10 @@ impl DirectionStats {
         }
         (self.read_late_p99 + self.late_p99 > allowed).then(|| {
             format!(
-                "1 % of packets entered up to {:.1?} late, or left over {:.1?} late, and {of_what} is \
-                 {allowed:.1?}: this machine did not keep up, or the receiving host's kernel, which runs in the \
-                 link's thread, did not",
-                self.read_late_p99, self.late_p99
+                "1 % of packets entered {} late or left {} late, and {of_what} is {}: this machine did not keep up",
+                millis(self.read_late_p99),
+                millis(self.late_p99),
+                millis(allowed)
             )
         })
     }
