@@ -7,11 +7,16 @@ use std::thread;
 use std::time::Duration;
 
 use longhaul_core::units::Rtt;
-use longhaul_lab::{Host, Lab, LabError, PathSpec};
+use longhaul_lab::{Host, Lab, LabError, PathSpec, Watch};
 
 /// Builds a lab; `None` where this machine does not permit it, which under CI is a failure.
 pub(crate) fn lab(spec: PathSpec) -> Option<Lab> {
-    match Lab::new(spec) {
+    watched(spec, &Watch::default())
+}
+
+/// Builds a lab as [`lab`] does, watched.
+pub(crate) fn watched(spec: PathSpec, watch: &Watch) -> Option<Lab> {
+    match Lab::watched(spec, watch) {
         Ok(lab) => Some(lab),
         Err(why @ (LabError::Namespace { .. } | LabError::Tun { .. })) => {
             assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{FULL, bulk, lab, measure_while_keeping_up, path, udp, within};
-use longhaul_lab::{Lab, PathSpec, PathStats, QueueLimit};
+use crate::common::{FULL, bulk, lab, measure_while_keeping_up, path, udp, watched, within};
+use longhaul_lab::{Lab, PathSpec, PathStats, QueueLimit, Watch};
 
 /// Packets of which the fastest counts: the test's own threads may wait for a CPU, which no counter of the path shows.
 const TRIES: u32 = 5;
@@ -125,6 +125,24 @@ fn numbered(lab: &Lab, count: u32, gap: Duration) -> Vec<u32> {
     }
     sender.join().unwrap();
     arrived
+}
+
+/// The first packets of a burst leave while nothing arrives any more.
+#[test]
+fn queue_that_drains_is_not_shown_as_empty() {
+    let spec = PathSpec { aqm: "codel".parse().unwrap(), ..path("2Mbit", 2) };
+    let watch = Watch { flows_and_queues: true, ..Watch::default() };
+    let Some(lab) = watched(spec, &watch) else { return };
+    let (client, server) = udp(&lab);
+    for _ in 0..20 {
+        client.send(&[0; FULL]).unwrap();
+    }
+    while server.recv(&mut [0; FULL]).is_ok() {}
+    let [to_server, _] = &lab.evidence().unwrap()[..] else { panic!("two directions") };
+    let left: Vec<_> = to_server.queue.iter().filter(|sample| !sample.sojourn.is_zero()).collect();
+    // One each 6 ms.
+    assert!(left.len() > 5, "{left:?}");
+    assert!(left.iter().all(|sample| sample.bytes.get() >= 1500 && sample.packets > 0), "{left:?}");
 }
 
 #[test]
