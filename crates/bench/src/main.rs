@@ -12,7 +12,6 @@ mod buffers;
 mod clients;
 mod convergence;
 mod experiments;
-mod globus;
 mod grid_path;
 mod gridftp;
 mod icdc;
@@ -46,6 +45,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 use longhaul_core::units::Bytes;
+use longhaul_lab::scenario::FidelityPolicy;
 
 use bench_part::BenchPart;
 use experiments::Experiment;
@@ -86,8 +86,12 @@ struct Options {
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     path: String,
 
+    /// How often a run is repeated whose path was not the one asked for
+    #[arg(long, value_name = "N", default_value_t = FidelityPolicy::default().retries)]
+    retries: u32,
+
     /// Only try whether everything works: 1 GiB, once. Its figures mean nothing
-    #[arg(long, conflicts_with_all = ["size", "repetitions"])]
+    #[arg(long, conflicts_with_all = ["size", "repetitions", "retries"])]
     quick: bool,
 
     /// Where the files and the report go; the disk under it is what is measured [default: target/bench]
@@ -196,10 +200,16 @@ fn measure_all(
         let source = workshop.source(job.size, job.files)?;
         for repetition in 1..=repetitions {
             for &client in &job.clients {
-                let run = workshop
-                    .run(part, &job, client, repetition, &source)
-                    .with_context(|| format!("{}, {client}, repetition {repetition}", job.path))?;
-                eprintln!("bench: {run}");
+                let what = || format!("{}, {client}, repetition {repetition}", job.path);
+                let mut left = if options.quick { 0 } else { options.retries };
+                let run = loop {
+                    let run = workshop.run(part, &job, client, repetition, &source).with_context(what)?;
+                    eprintln!("bench: {run}");
+                    if run.warnings.is_empty() || left == 0 {
+                        break run;
+                    }
+                    left -= 1;
+                };
                 report.add(run);
                 report.write(&workshop.dir)?;
             }

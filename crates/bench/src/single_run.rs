@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use longhaul_core::units::{Bytes, Rate};
-use longhaul_lab::{DirectionStats, Lab, NO_CONFIG};
+use longhaul_lab::{DirectionStats, Lab, NO_CONFIG, ServerCommand};
 use longhaul_scope::figures;
 use longhaul_scope::record::Record;
 use serde::Deserialize;
@@ -22,7 +22,6 @@ use crate::run_result::RunResult;
 use crate::server;
 use crate::source_file::BenchFile;
 use crate::steady_rate;
-use crate::tcp_memory;
 
 /// The timeout of a client.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(1800);
@@ -107,16 +106,13 @@ impl Workshop {
             server.start(&lab, &self.dir, &self.longhaul, &self.server_record())
         };
         let server = client.server().map(serve).transpose()?;
-        let address = server.as_ref().map(|server| server.address.to_string()).unwrap_or_default();
-        let used = self.measure(&lab, client, &address, source, &place)?;
+        let used = self.measure(&lab, client, source, &place)?;
         let stats = lab.stats()?;
-        let mut warnings = stats.infidelities(lab.spec());
-        if tcp_memory::shortages(&lab.client())? + tcp_memory::shortages(&lab.server())? > 0 {
-            warnings.push(
-                "the kernel ran short of TCP memory (net.ipv4.tcp_mem), which both hosts share".to_owned(),
-            );
+        let warnings = stats.infidelities(lab.spec());
+        // Gently, so that its record is complete.
+        if let Some(status) = server.map(ServerCommand::end).transpose()?.flatten() {
+            bail!("the server ended early: {status}");
         }
-        server.map(server::RunningServer::end).transpose()?;
         drop(lab);
 
         let to_receiver = if client.sends() { stats.client_to_server } else { stats.server_to_client };
@@ -151,20 +147,14 @@ impl Workshop {
         self.dir.join("server.jsonl")
     }
 
-    fn measure(
-        &self,
-        lab: &Lab,
-        client: BenchClient,
-        server: &str,
-        source: &BenchFile,
-        place: &Path,
-    ) -> Result<Used> {
+    fn measure(&self, lab: &Lab, client: BenchClient, source: &BenchFile, place: &Path) -> Result<Used> {
+        let server = server::address(lab).to_string();
         let (record, token) = (self.client_record(), server::token_file(&self.dir)?);
         let (list, root) = (self.dir.join("urls"), self.dir.join("www"));
         let words = Words {
             longhaul: self.longhaul.as_os_str(),
             bench: self.bench.as_os_str(),
-            server,
+            server: &server,
             source: source.path.as_os_str(),
             paths: &source.names.iter().map(|name| format!("/{name}")).collect::<Vec<_>>(),
             root: &root,

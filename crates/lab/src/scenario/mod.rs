@@ -31,6 +31,7 @@ use std::time::Duration;
 
 use crate::spec::PathSpec;
 
+pub use host_facts::HostFacts;
 pub use outcome::RunResult;
 pub use output::Output;
 pub use plan::{Execution, Selection};
