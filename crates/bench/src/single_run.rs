@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use longhaul_core::units::{Bytes, Rate};
+use longhaul_lab::scenario::progress;
 use longhaul_lab::{DirectionStats, Lab, NO_CONFIG, ServerCommand};
 use longhaul_scope::figures;
 use longhaul_scope::record::Record;
@@ -21,7 +22,6 @@ use crate::resource_usage::Used;
 use crate::run_result::RunResult;
 use crate::server;
 use crate::source_file::BenchFile;
-use crate::steady_rate;
 
 /// The timeout of a client.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(1800);
@@ -194,17 +194,17 @@ impl Workshop {
 
     /// Adds what the client has printed, and what both ends have recorded.
     fn read_results(&self, run: &mut RunResult, size: Bytes) -> Result<()> {
-        let output = self.read_output("client.out")?;
         if run.client == BenchClient::Fio {
-            run.wall_s = seconds_of_fio(&output, size)?;
+            run.wall_s = seconds_of_fio(&self.read_output("client.out")?, size)?;
         }
         if run.client.tells_progress() {
-            let told = steady_rate::samples(&output);
-            run.steady_bps = steady_rate::rate(&told, size).map(Rate::as_bits_per_sec);
+            let told = progress::samples(&self.dir.join("client.out"))?;
+            run.steady_bps = progress::rate(&told, size).map(Rate::as_bits_per_sec);
             if matches!(run.client, BenchClient::SmallSockets(_)) {
-                run.by_second = steady_rate::by_second(&told, size);
+                run.by_second = progress::by_second(&told, size);
             }
-            run.left_share = run.path.left().and_then(|left| steady_rate::share_of(&left, &told, size));
+            run.left_share =
+                run.path.spec().payload_capacity().and_then(|left| progress::share_of(&left, &told, size));
         }
         for record in [self.client_record(), self.server_record()].iter().filter(|record| record.is_file()) {
             let record = Record::load(record)?;

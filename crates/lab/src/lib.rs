@@ -24,8 +24,8 @@ pub use privilege::gain_privilege;
 pub use spec::{
     Aqm, BackgroundSteps, CrossFlows, GeModel, Hosts, Overrides, PacketShare, Pair, Pairs, ParseAqmError,
     ParseBackgroundError, ParseChoiceError, ParseCrossFlowsError, ParseGeModelError, ParseOverridesError,
-    ParsePairsError, ParseReorderError, ParseScheduleError, ParseShareError, PathSpec, QueueLimit,
-    RateSchedule, Reorder,
+    ParsePairsError, ParseReorderError, ParseScheduleError, ParseShareError, PathSpec, PayloadCapacity,
+    QueueLimit, RateSchedule, Reorder,
 };
 pub use wire::FlowKey;
 

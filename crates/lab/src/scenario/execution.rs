@@ -19,7 +19,7 @@ use super::output::{Files, OUT_OPTION, Output};
 use super::plan::Execution;
 use super::runner::{ExecutionPhase, Watcher, patiently};
 use super::shell::{KILL_DELAY, Shell, WATCH_INTERVAL};
-use super::{ScenarioServer, last_output_line, stdout};
+use super::{ScenarioServer, last_output_line, progress, stdout};
 
 /// Runs an execution on a lab of its own, so that it inherits nothing.
 ///
@@ -180,6 +180,9 @@ impl Attempt<'_> {
             }
         }
         result.add_ceiling();
+        // None in what other commands print, or one that was never started.
+        let samples = progress::samples(&self.files.client).unwrap_or_default();
+        result.add_progress(&samples, &self.execution.path);
     }
 }
 

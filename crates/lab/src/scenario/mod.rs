@@ -15,6 +15,7 @@ mod output;
 mod parse;
 mod plan;
 mod plot;
+pub mod progress;
 mod quantity;
 mod raw_toml;
 mod results;

@@ -195,6 +195,15 @@ impl RunResult {
         });
     }
 
+    /// Adds what came in the seconds of a transfer after its ramp-up.
+    pub(super) fn add_progress(&mut self, samples: &[Sample], spec: &PathSpec) {
+        let Some(size) = samples.iter().map(|sample| sample.received).max() else { return };
+        let least = progress::least_second(samples, size).map(|rate| rate.as_bits_per_sec() as f64);
+        let share = spec.payload_capacity().and_then(|left| progress::share_of(&left, samples, size));
+        let known = [("least_second_bps", least), ("left_share", share)];
+        self.add_values(known.into_iter().filter_map(|(name, value)| Some((name, value?))));
+    }
+
     /// Adds values that are finite and not known yet.
     pub(super) fn add_values<N: Into<String>>(&mut self, values: impl IntoIterator<Item = (N, f64)>) {
         for (name, value) in values {
