@@ -13,6 +13,7 @@ use crate::spec::{PathSpec, QueueLimit};
 
 use super::host_facts::Conditions;
 use super::plan::Execution;
+use super::progress::{self, Sample};
 
 /// One execution of a run's command.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
