@@ -80,8 +80,9 @@ pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
     }
     for (path, _) in PUT {
         let steady = RunSeries::of(runs, path, BenchClient::Put).and_then(|put| put.steady());
-        let share =
-            steady.zip(path.payload_rate()).map(|(steady, all)| steady.median / all.as_bits_per_sec() as f64);
+        let share = steady
+            .zip(path.spec().payload_rate())
+            .map(|(steady, all)| steady.median / all.as_bits_per_sec() as f64);
         targets.extend(at_least(format!("{path}, put: 85 % of the path in steady state"), share, 0.85));
     }
     targets

@@ -85,6 +85,6 @@ fn ratio(longhaul: &RunSeries<'_>, curl: &RunSeries<'_>) -> f64 {
 /// Returns the steady state's share of the path's rate, and of what payload can reach of it.
 fn steady_shares(longhaul: &RunSeries<'_>, path: BenchPath) -> Option<(f64, f64)> {
     let steady = longhaul.steady()?.median;
-    let (rate, payload) = (path.spec().rate?, path.payload_rate()?);
+    let (rate, payload) = (path.spec().rate?, path.spec().payload_rate()?);
     Some((steady / rate.as_bits_per_sec() as f64, steady / payload.as_bits_per_sec() as f64))
 }

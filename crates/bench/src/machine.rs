@@ -1,28 +1,20 @@
 //! What the figures were measured on.
 
-use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::time::SystemTime;
 
 use anyhow::{Context, Result};
-use longhaul_core::units::Bytes;
+use longhaul_lab::scenario::HostFacts;
 use serde::Serialize;
 
-/// The machine, as its kernel describes it.
+/// The machine, and the programs beside longhaul.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Machine {
-    cores: usize,
-    cpu: String,
-    memory_bytes: u64,
-    kernel: String,
+    #[serde(flatten)]
+    host: HostFacts,
     file_system: String,
-    nginx: String,
-    curl: String,
-    axel: String,
-    aria2: String,
-    fio: String,
-    date: String,
+    /// Each with its version.
+    programs: Vec<String>,
 }
 
 impl Machine {
@@ -31,42 +23,22 @@ impl Machine {
     /// # Errors
     /// Names the program that is missing.
     pub(crate) fn describe(dir: &Path) -> Result<Self> {
-        let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let kib: u64 = field(&memory, "MemTotal").trim_end_matches(" kB").parse().unwrap_or(0);
-        let date = httpdate::fmt_http_date(SystemTime::now());
         let mut findmnt = Command::new("findmnt");
         findmnt.args(["-n", "-o", "FSTYPE", "-T"]).arg(dir);
+        let nginx = version(Command::new(crate::nginx::find()?), "-v")?;
+        let others =
+            ["curl", "axel", "aria2c", "fio"].map(|program| version(Command::new(program), "--version"));
         Ok(Self {
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
-            cpu: field(&cpu, "model name").to_owned(),
-            memory_bytes: Bytes::kib(kib).get(),
-            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            host: HostFacts::now(),
             file_system: answer(findmnt)?.trim().to_owned(),
-            nginx: version(Command::new(crate::nginx::find()?), "-v")?,
-            curl: version(Command::new("curl"), "--version")?,
-            axel: version(Command::new("axel"), "--version")?,
-            aria2: version(Command::new("aria2c"), "--version")?,
-            fio: version(Command::new("fio"), "--version")?,
-            // From "Fri, 21 Nov 2025 21:39:31 GMT".
-            date: date.get(5..16).unwrap_or(&date).to_owned(),
+            programs: std::iter::once(Ok(nginx)).chain(others).collect::<Result<_>>()?,
         })
     }
 
     /// Returns one sentence.
     pub(crate) fn sentence(&self) -> String {
-        let Self { cores, cpu, memory_bytes, kernel, file_system, nginx, curl, axel, aria2, fio, date } =
-            self;
-        let memory = Bytes::new(*memory_bytes);
-        format!(
-            "{date}; {cores} cores ({cpu}), {memory}, Linux {kernel}, {file_system}; {nginx}, {curl}, {axel}, {aria2}, {fio}."
-        )
+        format!("{}, {}; {}.", self.host.sentence(), self.file_system, self.programs.join(", "))
     }
-}
-
-fn field<'a>(text: &'a str, name: &str) -> &'a str {
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix(':'));
-    line.map_or("unknown", str::trim)
 }
 
 /// Returns name and version, the first two words of what the program says.

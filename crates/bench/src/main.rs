@@ -12,7 +12,6 @@ mod buffers;
 mod clients;
 mod convergence;
 mod experiments;
-mod globus;
 mod grid_path;
 mod gridftp;
 mod icdc;
@@ -24,7 +23,6 @@ mod no_delay;
 mod pacing_cells;
 mod pacing_grid;
 mod paths;
-mod payload_capacity;
 mod report;
 mod resource_usage;
 mod run_result;
@@ -33,7 +31,6 @@ mod server;
 mod single_run;
 mod small_files;
 mod source_file;
-mod steady_rate;
 mod streams;
 mod tcp_memory;
 mod total_time;
@@ -46,6 +43,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 use longhaul_core::units::Bytes;
+use longhaul_lab::scenario::FidelityPolicy;
 
 use bench_part::BenchPart;
 use experiments::Experiment;
@@ -86,8 +84,12 @@ struct Options {
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     path: String,
 
+    /// How often a run is repeated whose path was not the one asked for
+    #[arg(long, value_name = "N", default_value_t = FidelityPolicy::default().retries)]
+    retries: u32,
+
     /// Only try whether everything works: 1 GiB, once. Its figures mean nothing
-    #[arg(long, conflicts_with_all = ["size", "repetitions"])]
+    #[arg(long, conflicts_with_all = ["size", "repetitions", "retries"])]
     quick: bool,
 
     /// Where the files and the report go; the disk under it is what is measured [default: target/bench]
@@ -99,7 +101,7 @@ struct Options {
     longhaul: Option<PathBuf>,
 }
 
-/// What this program is when it runs on a lab's near host.
+/// What this program is when it runs on a lab's client.
 #[derive(Debug, Subcommand)]
 enum Helper {
     /// Run a command; write what it used to a file
@@ -196,10 +198,16 @@ fn measure_all(
         let source = workshop.source(job.size, job.files)?;
         for repetition in 1..=repetitions {
             for &client in &job.clients {
-                let run = workshop
-                    .run(part, &job, client, repetition, &source)
-                    .with_context(|| format!("{}, {client}, repetition {repetition}", job.path))?;
-                eprintln!("bench: {run}");
+                let what = || format!("{}, {client}, repetition {repetition}", job.path);
+                let mut left = if options.quick { 0 } else { options.retries };
+                let run = loop {
+                    let run = workshop.run(part, &job, client, repetition, &source).with_context(what)?;
+                    eprintln!("bench: {run}");
+                    if run.warnings.is_empty() || left == 0 {
+                        break run;
+                    }
+                    left -= 1;
+                };
                 report.add(run);
                 report.write(&workshop.dir)?;
             }

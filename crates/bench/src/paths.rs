@@ -8,10 +8,6 @@ use longhaul_lab::{BackgroundSteps, Hosts, PathSpec, QueueLimit};
 use serde::{Serialize, Serializer};
 
 use crate::grid_path::GridPath;
-use crate::payload_capacity::PayloadCapacity;
-
-/// Payload of a 1500-byte packet: 40 bytes are headers of IPv4 and TCP, 12 its timestamps (RFC 7323).
-const PAYLOAD_SHARE: f64 = 1448.0 / 1500.0;
 
 /// What others send across [`BenchPath::SharedCubic`] and [`BenchPath::SharedBbr`].
 const STEPS: &str = "0@0s,20%@8s,50%@16s";
@@ -87,28 +83,6 @@ impl BenchPath {
             _ => BackgroundSteps::default(),
         }
     }
-
-    /// Returns the rate at which TCP payload can pass at most; `None` where the path has no rate.
-    ///
-    /// A path's rate counts the bytes of IP packets.
-    pub(crate) fn payload_rate(self) -> Option<Rate> {
-        let rate = self.spec().rate?;
-        Some(Rate::bits_per_sec((rate.as_bits_per_sec() as f64 * PAYLOAD_SHARE) as u64))
-    }
-
-    /// Returns what the others leave for payload, as the receiving host sees it; `None` where the path has no rate.
-    pub(crate) fn left(self) -> Option<PayloadCapacity> {
-        let (spec, payload) = (self.spec(), self.payload_rate()?);
-        let all = spec.rate?.as_bits_per_sec() as f64;
-        let mut left = PayloadCapacity::new(payload);
-        for (from, taken) in spec.background.on(spec.rate?) {
-            let share = 1.0 - taken.as_bits_per_sec() as f64 / all;
-            let rate = Rate::bits_per_sec((payload.as_bits_per_sec() as f64 * share) as u64);
-            // Its time begins with the first packet towards the receiver, half of a round trip before that arrives.
-            left = left.then(from + spec.rtt.get(), rate);
-        }
-        Some(left)
-    }
 }
 
 impl fmt::Display for BenchPath {
@@ -158,16 +132,5 @@ mod tests {
             path.spec().validate().unwrap();
         }
         assert!(!BenchPath::SharedCubic.spec().background.is_none());
-    }
-
-    #[test]
-    fn the_others_leave_less_and_less() {
-        let left = BenchPath::SharedBbr.left().unwrap();
-        let full = 1e9 * PAYLOAD_SHARE / 8.0;
-        for (from, share) in [(0.0, 1.0), (7.0, 1.0), (9.0, 0.8), (15.0, 0.8), (17.0, 0.5), (90.0, 0.5)] {
-            let bytes = left.bytes(from, from + 1.0);
-            assert!((bytes - full * share).abs() < 100.0, "{from}: {bytes}");
-        }
-        assert!((BenchPath::SwitchBbr.left().unwrap().bytes(3.0, 5.0) - 2.0 * full).abs() < 100.0);
     }
 }

@@ -18,19 +18,20 @@ pub(crate) const SERIES_COLUMNS: [&str; 6] = [
     "runs (marked)",
 ];
 
-/// At least one run.
+/// At least one run: those on the path that was asked for, or the marked ones where there are no others.
 #[derive(Debug)]
 pub(crate) struct RunSeries<'a> {
     client: BenchClient,
     runs: Vec<&'a RunResult>,
+    /// How many there are with those left out.
+    total: usize,
+    marked: usize,
 }
 
 impl<'a> RunSeries<'a> {
     /// Picks the runs; `None` where there are none.
     pub(crate) fn of(runs: &[&'a RunResult], path: BenchPath, client: BenchClient) -> Option<Self> {
-        let is_one = |run: &&RunResult| run.path == path && run.client == client;
-        let runs: Vec<_> = runs.iter().copied().filter(is_one).collect();
-        (!runs.is_empty()).then_some(Self { client, runs })
+        Self::of_those(runs, path, client, |_| true)
     }
 
     /// Picks those of files of this size.
@@ -40,9 +41,21 @@ impl<'a> RunSeries<'a> {
         client: BenchClient,
         size: Bytes,
     ) -> Option<Self> {
-        let mut series = Self::of(runs, path, client)?;
-        series.runs.retain(|run| run.bytes == size.get());
-        (!series.runs.is_empty()).then_some(series)
+        Self::of_those(runs, path, client, |run| run.bytes == size.get())
+    }
+
+    fn of_those(
+        runs: &[&'a RunResult],
+        path: BenchPath,
+        client: BenchClient,
+        is_meant: impl Fn(&RunResult) -> bool,
+    ) -> Option<Self> {
+        let is_one = |run: &&RunResult| run.path == path && run.client == client && is_meant(run);
+        let all = runs.iter().copied().filter(is_one);
+        let (held, marked): (Vec<_>, Vec<_>) = all.partition(|run| run.warnings.is_empty());
+        let (total, count) = (held.len() + marked.len(), marked.len());
+        let runs = if held.is_empty() { marked } else { held };
+        (total > 0).then_some(Self { client, runs, total, marked: count })
     }
 
     fn spread(&self, figure: impl Fn(&RunResult) -> f64) -> Option<Spread> {
@@ -113,10 +126,9 @@ impl<'a> RunSeries<'a> {
         ]
     }
 
-    /// Returns how many runs there are, and how many of them are marked.
+    /// Returns how many runs there are, and how many of them are marked: not in the figures unless all are.
     pub(crate) fn counted(&self) -> String {
-        let marked = self.runs.iter().filter(|run| !run.warnings.is_empty()).count();
-        format!("{} ({marked})", self.runs.len())
+        format!("{} ({})", self.total, self.marked)
     }
 }
 
@@ -138,4 +150,26 @@ pub(crate) fn table_of_size(
 fn table_by<'a>(clients: &[BenchClient], series: impl Fn(BenchClient) -> Option<RunSeries<'a>>) -> String {
     let rows: Vec<_> = clients.iter().filter_map(|client| Some(series(*client)?.row())).collect();
     if rows.is_empty() { String::new() } else { markdown_table::markdown(&SERIES_COLUMNS, &rows) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marked_runs_count_only_where_there_are_no_others() {
+        let run = |wall_s, warning: Option<&str>| RunResult {
+            wall_s,
+            warnings: warning.map(str::to_owned).into_iter().collect(),
+            ..RunResult::sample(BenchPath::LongCubic, BenchClient::Curl, Bytes::gib(1))
+        };
+        let runs = [run(50.0, Some("late")), run(10.0, None), run(60.0, Some("late"))];
+        let of = |runs: &[&RunResult]| {
+            let series = RunSeries::of(runs, BenchPath::LongCubic, BenchClient::Curl)?;
+            Some((series.time(), series.counted()))
+        };
+        assert_eq!(of(&[&runs[0], &runs[1], &runs[2]]), Some((10.0, "3 (2)".to_owned())));
+        assert_eq!(of(&[&runs[0], &runs[2]]), Some((55.0, "2 (2)".to_owned())));
+        assert_eq!(of(&[]), None);
+    }
 }

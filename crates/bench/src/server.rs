@@ -1,18 +1,18 @@
-//! What serves on a lab's far host.
+//! What serves on a lab's server.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::net::SocketAddr;
+use std::ops::ControlFlow;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::Stdio;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use longhaul_core::pace::Pace;
-use longhaul_lab::{Host, Lab, NO_CONFIG, Process};
+use longhaul_lab::{Lab, NO_CONFIG, ServerCommand};
 
-use crate::{globus, nginx};
+use crate::nginx;
 
 const PORT: u16 = 80;
 /// What lets `longhaul put` and curl write.
@@ -33,14 +33,6 @@ pub(crate) enum BenchServer {
     Globus,
 }
 
-/// Stops with the lab.
-#[derive(Debug)]
-pub(crate) struct RunningServer {
-    process: Process,
-    /// Where it listens.
-    pub(crate) address: SocketAddr,
-}
-
 impl BenchServer {
     /// Starts it and waits until it listens; `record` is what `longhaul serve` records to, each millisecond.
     ///
@@ -54,66 +46,58 @@ impl BenchServer {
         dir: &Path,
         longhaul: &Path,
         record: &Path,
-    ) -> Result<RunningServer> {
-        let (host, address) = (lab.far(), SocketAddr::from((lab.far().ipv4(), PORT)));
-        let mut command = match self {
-            Self::Nginx => {
-                let mut command = host.command(nginx::find()?);
-                command.arg("-p").arg(dir).arg("-c").arg(nginx::configure(dir)?);
-                command
-            }
-            Self::Serve(pace) => {
-                let mut command = serve(&host, longhaul, &dir.join("www"));
-                command.arg("--pace").arg(pace.header());
-                command.args(["--record-interval", "1ms", "--record"]).arg(record);
-                command
-            }
-            Self::ServeByItself => serve(&host, longhaul, &dir.join("www")),
-            Self::Writable => {
-                let mut command = serve(&host, longhaul, &dir.join("copies"));
-                command.args(["--writable", "--allow-cleartext", "--token"]).arg(token_file(dir)?);
-                command
-            }
-            Self::Globus => {
-                let mut command = host.command("unshare");
-                command.args(globus::words(dir, address)?);
-                command
-            }
-        };
+    ) -> Result<ServerCommand> {
         let log = dir.join("server.log");
         let log_file = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log_file);
-        let process = host.spawn(command)?;
+        let words = self.words(dir, longhaul, record, address(lab))?;
+        let mut server = ServerCommand::start(&lab.server(), "exec \"$0\" \"$@\"", |shell| {
+            shell.args(words).env(NO_CONFIG, "1").stdout(Stdio::null()).stderr(log_file);
+            Ok(())
+        })?;
+        let ready = server.wait_until_listening(PORT, |_| ControlFlow::Continue(()));
+        ready.with_context(|| format!("the server's log is {}", log.display()))?;
+        Ok(server)
+    }
 
-        // Without a packet: background traffic counts its time from the first.
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while !host.listens_on(PORT)? {
-            if Instant::now() > deadline {
-                bail!("the server does not listen on {address}; its log is {}", log.display());
+    /// Returns its command.
+    fn words(self, dir: &Path, longhaul: &Path, record: &Path, address: SocketAddr) -> Result<Vec<OsString>> {
+        let serve = |directory: &str, options: &[&OsStr]| {
+            let (directory, listen) = (dir.join(directory), OsString::from(address.to_string()));
+            let first =
+                [longhaul.as_os_str(), "serve".as_ref(), directory.as_ref(), "--listen".as_ref(), &listen];
+            first.iter().chain(options).map(OsString::from).collect()
+        };
+        Ok(match self {
+            Self::Nginx => {
+                let (program, configuration) = (nginx::find()?, nginx::configure(dir)?);
+                vec![program.into(), "-p".into(), dir.into(), "-c".into(), configuration.into()]
             }
-            thread::sleep(Duration::from_millis(20));
-        }
-        Ok(RunningServer { process, address })
+            Self::Serve(pace) => {
+                let pace = pace.header();
+                let record = record.as_os_str();
+                let options = ["--pace", &pace, "--record-interval", "1ms", "--record"].map(OsStr::new);
+                serve("www", &[&options[..], &[record]].concat())
+            }
+            Self::ServeByItself => serve("www", &[]),
+            Self::Writable => {
+                let options = ["--writable", "--allow-cleartext", "--token"].map(OsStr::new);
+                serve("copies", &[&options[..], &[token_file(dir)?.as_os_str()]].concat())
+            }
+            Self::Globus => {
+                let (ip, port) = (address.ip().to_string(), address.port().to_string());
+                // The packaged configuration is left out: it fixes the port 2811. Root may read every directory, as with nginx.
+                let users = ["-c", "/dev/null", "-aa", "-anonymous-user", "root", "-allow-root", "-p", &port];
+                let addresses = ["-control-interface", &ip, "-data-interface", &ip, "-rp"];
+                let words = [&["/usr/sbin/globus-gridftp-server"][..], &users[..], &addresses[..]].concat();
+                words.into_iter().map(OsString::from).chain([dir.join("www").into()]).collect()
+            }
+        })
     }
 }
 
-impl RunningServer {
-    /// Ends it gently, so that its record is complete.
-    ///
-    /// # Errors
-    /// Fails where it cannot be signalled.
-    pub(crate) fn end(mut self) -> Result<()> {
-        self.process.terminate()?;
-        self.process.wait_for(Duration::from_secs(5))?;
-        Ok(())
-    }
-}
-
-fn serve(host: &Host, longhaul: &Path, directory: &Path) -> Command {
-    let mut command = host.command(longhaul);
-    command.env(NO_CONFIG, "1");
-    command.arg("serve").arg(directory).arg("--listen").arg(format!("{}:{PORT}", host.ipv4()));
-    command
+/// Returns where the server of a lab listens.
+pub(crate) fn address(lab: &Lab) -> SocketAddr {
+    SocketAddr::from((lab.server().ipv4(), PORT))
 }
 
 /// Writes the token that lets clients write, and returns the file.

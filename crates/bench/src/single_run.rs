@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use longhaul_core::units::{Bytes, Rate};
-use longhaul_lab::{DirectionStats, Lab, NO_CONFIG};
+use longhaul_lab::scenario::progress;
+use longhaul_lab::{DirectionStats, Lab, NO_CONFIG, ServerCommand};
 use longhaul_scope::figures;
 use longhaul_scope::record::Record;
 use serde::Deserialize;
@@ -21,8 +22,6 @@ use crate::resource_usage::Used;
 use crate::run_result::RunResult;
 use crate::server;
 use crate::source_file::BenchFile;
-use crate::steady_rate;
-use crate::tcp_memory;
 
 /// The timeout of a client.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(1800);
@@ -90,7 +89,7 @@ impl Workshop {
         source: &BenchFile,
     ) -> Result<RunResult> {
         let (place, copies) = self.copies(source);
-        for leftover in copies.iter().chain([&self.near_record(), &self.far_record()]) {
+        for leftover in copies.iter().chain([&self.client_record(), &self.server_record()]) {
             remove(leftover)?;
         }
         if copies.len() > 1 {
@@ -103,22 +102,20 @@ impl Workshop {
             source.cool()?
         }
         let lab = Lab::new(job.path.spec())?;
-        let serve =
-            |server: server::BenchServer| server.start(&lab, &self.dir, &self.longhaul, &self.far_record());
+        let serve = |server: server::BenchServer| {
+            server.start(&lab, &self.dir, &self.longhaul, &self.server_record())
+        };
         let server = client.server().map(serve).transpose()?;
-        let address = server.as_ref().map(|server| server.address.to_string()).unwrap_or_default();
-        let used = self.measure(&lab, client, &address, source, &place)?;
+        let used = self.measure(&lab, client, source, &place)?;
         let stats = lab.stats()?;
-        let mut warnings = stats.infidelities(lab.spec());
-        if tcp_memory::shortages(&lab.near())? + tcp_memory::shortages(&lab.far())? > 0 {
-            warnings.push(
-                "the kernel ran short of TCP memory (net.ipv4.tcp_mem), which both hosts share".to_owned(),
-            );
+        let warnings = stats.infidelities(lab.spec());
+        // Gently, so that its record is complete.
+        if let Some(status) = server.map(ServerCommand::end).transpose()?.flatten() {
+            bail!("the server ended early: {status}");
         }
-        server.map(server::RunningServer::end).transpose()?;
         drop(lab);
 
-        let to_receiver = if client.sends() { stats.near_to_far } else { stats.far_to_near };
+        let to_receiver = if client.sends() { stats.client_to_server } else { stats.server_to_client };
         let mut run = RunResult {
             wall_s: used.wall_s,
             user_s: used.user_s,
@@ -142,28 +139,22 @@ impl Workshop {
         Ok(run)
     }
 
-    fn near_record(&self) -> PathBuf {
-        self.dir.join("near.jsonl")
+    fn client_record(&self) -> PathBuf {
+        self.dir.join("client.jsonl")
     }
 
-    fn far_record(&self) -> PathBuf {
-        self.dir.join("far.jsonl")
+    fn server_record(&self) -> PathBuf {
+        self.dir.join("server.jsonl")
     }
 
-    fn measure(
-        &self,
-        lab: &Lab,
-        client: BenchClient,
-        server: &str,
-        source: &BenchFile,
-        place: &Path,
-    ) -> Result<Used> {
-        let (record, token) = (self.near_record(), server::token_file(&self.dir)?);
+    fn measure(&self, lab: &Lab, client: BenchClient, source: &BenchFile, place: &Path) -> Result<Used> {
+        let server = server::address(lab).to_string();
+        let (record, token) = (self.client_record(), server::token_file(&self.dir)?);
         let (list, root) = (self.dir.join("urls"), self.dir.join("www"));
         let words = Words {
             longhaul: self.longhaul.as_os_str(),
             bench: self.bench.as_os_str(),
-            server,
+            server: &server,
             source: source.path.as_os_str(),
             paths: &source.names.iter().map(|name| format!("/{name}")).collect::<Vec<_>>(),
             root: &root,
@@ -176,7 +167,7 @@ impl Workshop {
         fs::write(&list, client.list(&words)).with_context(|| format!("cannot write {}", list.display()))?;
         let result = self.dir.join("stopwatch.json");
         remove(&result)?;
-        let mut command = lab.near().command(&self.bench);
+        let mut command = lab.client().command(&self.bench);
         command.arg("stopwatch").arg(&result).arg("--").args(client.command(&words));
         command.env(NO_CONFIG, "1");
         PROXIES.iter().for_each(|name| {
@@ -185,7 +176,7 @@ impl Workshop {
         let output =
             |name: &str| File::create(self.dir.join(name)).with_context(|| format!("cannot write {name}"));
         command.stdin(Stdio::null()).stdout(output("client.out")?).stderr(output("client.err")?);
-        let mut process = lab.near().spawn(command)?;
+        let mut process = lab.client().spawn(command)?;
         let deadline = Instant::now() + CLIENT_TIMEOUT;
         // A signal cuts a wait short.
         while process.wait_for(deadline.saturating_duration_since(Instant::now()))?.is_none() {
@@ -203,19 +194,19 @@ impl Workshop {
 
     /// Adds what the client has printed, and what both ends have recorded.
     fn read_results(&self, run: &mut RunResult, size: Bytes) -> Result<()> {
-        let output = self.read_output("client.out")?;
         if run.client == BenchClient::Fio {
-            run.wall_s = seconds_of_fio(&output, size)?;
+            run.wall_s = seconds_of_fio(&self.read_output("client.out")?, size)?;
         }
         if run.client.tells_progress() {
-            let told = steady_rate::samples(&output);
-            run.steady_bps = steady_rate::rate(&told, size).map(Rate::as_bits_per_sec);
+            let told = progress::samples(&self.dir.join("client.out"))?;
+            run.steady_bps = progress::rate(&told, size).map(Rate::as_bits_per_sec);
             if matches!(run.client, BenchClient::SmallSockets(_)) {
-                run.by_second = steady_rate::by_second(&told, size);
+                run.by_second = progress::by_second(&told, size);
             }
-            run.left_share = run.path.left().and_then(|left| steady_rate::share_of(&left, &told, size));
+            run.left_share =
+                run.path.spec().payload_capacity().and_then(|left| progress::share_of(&left, &told, size));
         }
-        for record in [self.near_record(), self.far_record()].iter().filter(|record| record.is_file()) {
+        for record in [self.client_record(), self.server_record()].iter().filter(|record| record.is_file()) {
             let record = Record::load(record)?;
             let values = figures::values(&record);
             let value = |name: &str| values.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);

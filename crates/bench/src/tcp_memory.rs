@@ -5,13 +5,12 @@
 //! arrived and closes windows, which no real path would do.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
 use longhaul_core::units::Bytes;
-use longhaul_lab::Host;
 
 const SETTING: &str = "/proc/sys/net/ipv4/tcp_mem";
 /// A send and a receive buffer of 1 GiB, with what the kernel needs besides, twice.
@@ -68,43 +67,5 @@ impl Drop for TcpMemoryLimit {
             }
             let _ = restorer.wait();
         }
-    }
-}
-
-/// Returns how often the kernel ran short of TCP memory on behalf of this host.
-///
-/// # Errors
-/// Fails where cat cannot be run on the host.
-pub(crate) fn shortages(host: &Host) -> Result<u64> {
-    let mut cat = host.command("cat");
-    cat.arg("/proc/net/netstat").stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut cat = host.spawn(cat)?;
-    let mut counters = String::new();
-    if let Some(mut output) = cat.stdout() {
-        output.read_to_string(&mut counters).context("cannot read a host's TCP counters")?;
-    }
-    cat.wait()?;
-    Ok(counter(&counters, "TCPMemoryPressures").unwrap_or(0))
-}
-
-/// Finds a counter in /proc/net/netstat: a line of names is followed by one of values.
-fn counter(netstat: &str, name: &str) -> Option<u64> {
-    let lines: Vec<&str> = netstat.lines().collect();
-    lines.chunks_exact(2).find_map(|pair| {
-        let at = pair[0].split_whitespace().position(|word| word == name)?;
-        pair[1].split_whitespace().nth(at)?.parse().ok()
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn finds_counters() {
-        let netstat = "TcpExt: A B C\nTcpExt: 1 2 3\nIpExt: D\nIpExt: 4\n";
-        assert_eq!(["B", "D", "E"].map(|name| counter(netstat, name)), [Some(2), Some(4), None]);
-        let ours = fs::read_to_string("/proc/thread-self/net/netstat").unwrap();
-        assert!(counter(&ours, "TCPMemoryPressures").is_some());
     }
 }

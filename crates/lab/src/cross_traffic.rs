@@ -1,4 +1,4 @@
-//! Cross traffic: real TCP flows of the hosts' kernel, from the far host to the near one.
+//! Cross traffic: real TCP flows of the hosts' kernel, from the server to the client.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -21,7 +21,7 @@ use crate::spec::CrossFlows;
 /// The interval at which sockets are filled and emptied; the kernel's buffers hold more than the path carries in it.
 const SOCKET_CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Statistics of the cross flows so far.
+/// Statistics of the cross flows so server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CrossFlowStats {
     /// The configured number of flows.
@@ -84,14 +84,14 @@ impl FlowCounters {
 
 impl CrossTraffic {
     /// Makes the flows' sockets, and a thread that lets them run when the path's time has come.
-    pub(crate) fn start(flows: CrossFlows, near: &Host, far: &Host) -> Result<Self, LabError> {
+    pub(crate) fn start(flows: CrossFlows, client: &Host, server: &Host) -> Result<Self, LabError> {
         let failed = |cause: io::Error| LabError::Start { what: "make the cross flows", cause };
-        let ip = near.ipv4();
-        let listener = near.run(move || TcpListener::bind((ip, 0)))?.map_err(failed)?;
+        let ip = client.ipv4();
+        let listener = client.run(move || TcpListener::bind((ip, 0)))?.map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let make = move || (0..flows.count).map(|_| unconnected()).collect::<io::Result<Vec<_>>>();
-        let senders = far.run(make)?.map_err(failed)?;
+        let senders = server.run(make)?.map_err(failed)?;
         let shared = Arc::new(FlowCounters {
             clock: Clock::start(),
             stop: AtomicBool::new(false),
@@ -100,7 +100,7 @@ impl CrossTraffic {
             bytes: AtomicU64::new(0),
             failed: AtomicU32::new(0),
         });
-        let (host, of_thread) = (near.clone(), Arc::clone(&shared));
+        let (host, of_thread) = (client.clone(), Arc::clone(&shared));
         let thread = thread::Builder::new()
             .name("lab-cross".to_owned())
             .spawn(move || {

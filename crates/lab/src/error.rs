@@ -107,7 +107,7 @@ pub enum LabError {
     /// The thread that acts inside the namespaces has ended; a closure run there panicked.
     #[error("the lab's thread inside the namespaces has ended: an operation run there panicked")]
     WorkerGone,
-    /// The far command did not open its port.
+    /// The server command did not open its port.
     #[error("nothing listens on port {port} of the server host: {why}")]
     NotListening {
         /// The TCP port.

@@ -8,7 +8,7 @@ use crate::host::{Host, HostSide, HostsInner, Watch};
 use crate::link::{DirectionEvidence, PathStats};
 use crate::spec::PathSpec;
 
-/// An emulated path between a near and a far host, running.
+/// An emulated path between a client and a server host, running.
 ///
 /// Nothing of it has a name outside this process. It goes, with every command on its hosts, when the lab and
 /// its [`Host`]s and [`Process`](crate::Process)es are dropped or this process ends, however it ends;
@@ -38,19 +38,19 @@ impl Lab {
         let flows = spec.cross_flows;
         let mut lab = Self { cross: None, inner: Arc::new(HostsInner::start(spec, watch)?) };
         if flows.count > 0 {
-            lab.cross = Some(CrossTraffic::start(flows, &lab.near(), &lab.far())?);
+            lab.cross = Some(CrossTraffic::start(flows, &lab.client(), &lab.server())?);
         }
         Ok(lab)
     }
 
-    /// Returns the near host.
-    pub fn near(&self) -> Host {
-        Host { lab: Arc::clone(&self.inner), side: HostSide::Near }
+    /// Returns the client.
+    pub fn client(&self) -> Host {
+        Host { lab: Arc::clone(&self.inner), side: HostSide::Client }
     }
 
-    /// Returns the far host.
-    pub fn far(&self) -> Host {
-        Host { lab: Arc::clone(&self.inner), side: HostSide::Far }
+    /// Returns the server.
+    pub fn server(&self) -> Host {
+        Host { lab: Arc::clone(&self.inner), side: HostSide::Server }
     }
 
     /// Returns the flows and queues of both directions, client to server first, where they are watched; writes captures to

@@ -17,15 +17,15 @@ mod wire;
 
 pub use cross_traffic::CrossFlowStats;
 pub use error::{LabError, LabErrorKind};
-pub use host::{FarCommand, Finished, Host, Process, Watch};
+pub use host::{Finished, Host, Process, ServerCommand, Watch};
 pub use lab::Lab;
 pub use link::{DirectionEvidence, DirectionStats, FlowStats, PathStats, QueueSample};
 pub use privilege::gain_privilege;
 pub use spec::{
     Aqm, BackgroundSteps, CrossFlows, GeModel, Hosts, Overrides, PacketShare, Pair, Pairs, ParseAqmError,
     ParseBackgroundError, ParseChoiceError, ParseCrossFlowsError, ParseGeModelError, ParseOverridesError,
-    ParsePairsError, ParseReorderError, ParseScheduleError, ParseShareError, PathSpec, QueueLimit,
-    RateSchedule, Reorder,
+    ParsePairsError, ParseReorderError, ParseScheduleError, ParseShareError, PathSpec, PayloadCapacity,
+    QueueLimit, RateSchedule, Reorder,
 };
 pub use wire::FlowKey;
 

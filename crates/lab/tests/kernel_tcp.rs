@@ -52,8 +52,8 @@ fn in_kernel(lab: &Lab) -> Seen {
     thread::sleep(SEEN.1 - SEEN.0);
     let after = lab.stats().unwrap();
     let bits = (after.cross_flows.bytes - before.cross_flows.bytes).get() as f64 * 8.0;
-    let lost = (after.far_to_near.dropped_queue - before.far_to_near.dropped_queue) as f64;
-    let passed = (after.far_to_near.packets - before.far_to_near.packets) as f64;
+    let lost = (after.server_to_client.dropped_queue - before.server_to_client.dropped_queue) as f64;
+    let passed = (after.server_to_client.packets - before.server_to_client.packets) as f64;
     let time = after.cross_flows.time - before.cross_flows.time;
     Seen { goodput: bits / time.as_secs_f64(), again: lost / (lost + passed) }
 }

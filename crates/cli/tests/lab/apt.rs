@@ -106,7 +106,7 @@ fn the_background_in_small() {
         // A window is 5.2 Mbit/s here; 80 Mbit/s are left.
         assert!((3e6..80e6).contains(&value(run, "goodput_bps")), "{run}");
         assert_eq!(value(run, "path_queue_packets"), 100.0);
-        assert!(value(run, "background_far_to_near_packets") > 1000.0, "{run}");
+        assert!(value(run, "background_server_to_client_packets") > 1000.0, "{run}");
     }
     // The first chunk is 6.3 MB; a longer RTT makes it smaller, and then the rest comes over twice as many.
     assert!([4.0, 8.0].contains(&value(apt, "streams")), "{apt}");
@@ -122,7 +122,7 @@ fn windows_are_the_papers(scenario: &Scenario) {
         let outputs = fs::read_dir(scenario.out("runs")).unwrap().map(|entry| entry.unwrap().path());
         let is_its = |path: &PathBuf| {
             let file = path.file_name().unwrap().to_str().unwrap();
-            file.starts_with(name) && file.ends_with("-near.out")
+            file.starts_with(name) && file.ends_with("-client.out")
         };
         let [output] = &outputs.filter(is_its).collect::<Vec<_>>()[..] else { panic!("{name}") };
         let said = fs::read_to_string(output).unwrap();

@@ -15,7 +15,7 @@ const SIZE: usize = 64 << 20;
 
 /// Runs a transfer beside `longhaul serve`; returns when its connections stood.
 fn connected(serve: &str, transfer: &str) -> Vec<f64> {
-    let options = ["--rate", "1Gbit", "--rtt", "300ms", "--far-port", "80", "--far", serve];
+    let options = ["--rate", "1Gbit", "--rtt", "300ms", "--server-port", "80", "--server", serve];
     let output = exec(&options, transfer).output().unwrap();
     let stdout = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{stdout}{}", String::from_utf8_lossy(&output.stderr));
@@ -28,7 +28,7 @@ fn connected(serve: &str, transfer: &str) -> Vec<f64> {
 fn served() -> (tempfile::TempDir, String) {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("file"), vec![7; SIZE]).unwrap();
-    let serve = format!("{PROGRAM} serve {} --pace off --listen $LAB_FAR:80", dir.path().display());
+    let serve = format!("{PROGRAM} serve {} --pace off --listen $LAB_SERVER:80", dir.path().display());
     (dir, serve)
 }
 
@@ -48,7 +48,7 @@ fn further_streams_are_connected_when_the_first_answer_comes() {
     }
     let (dir, serve) = served();
     let at = dir.path().display();
-    let get = format!("{PROGRAM} get --streams 8 --no-memory --json -o {at}/copy http://$LAB_FAR/file");
+    let get = format!("{PROGRAM} get --streams 8 --no-memory --json -o {at}/copy http://$LAB_SERVER/file");
     all_at_once(&connected(&serve, &get));
 }
 

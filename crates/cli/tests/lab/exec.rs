@@ -40,17 +40,17 @@ fn passes_on_output_and_exit_status() {
 }
 
 #[test]
-fn runs_the_far_command_on_the_far_host() {
+fn runs_the_server_command_on_the_server() {
     if skipped() {
         return;
     }
     let mark = tempfile::NamedTempFile::new().unwrap();
-    let far = format!("ip -4 -o addr > {0}; sleep 98762", mark.path().display());
-    let near = format!("until grep -q 198.18.0.2/24 {0}; do sleep 0.01; done", mark.path().display());
-    let output = exec(&[&SLOW[..], &["--server", &far]].concat(), &near).output().unwrap();
+    let server = format!("ip -4 -o addr > {0}; sleep 98762", mark.path().display());
+    let client = format!("until grep -q 198.18.0.2/24 {0}; do sleep 0.01; done", mark.path().display());
+    let output = exec(&[&SLOW[..], &["--server", &server]].concat(), &client).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(processes_with("98762").is_empty(), "the far command has ended");
-    let output = exec(&["--far", "exit 5"], "sleep 0.2").output().unwrap();
+    assert!(processes_with("98762").is_empty(), "the server command has ended");
+    let output = exec(&["--server", "exit 5"], "sleep 0.2").output().unwrap();
     assert!(text(&output.stderr).contains("the server command ended early: exit status: 5"));
     let output = exec(&["--far", "exit 5", "--far-port", "80"], "true").output().unwrap();
     assert_eq!(output.status.code(), Some(71));
@@ -79,9 +79,9 @@ fn a_kill_leaves_nothing() {
     if skipped() {
         return;
     }
-    let near = "setsid sleep 98763 & readlink /proc/self/ns/net; exec sleep 98763";
-    let far = [&SLOW[..], &["--far", "setsid sleep 98763 & sleep 98763"]].concat();
-    let mut child = exec(&far, near).spawn().unwrap();
+    let client = "setsid sleep 98763 & readlink /proc/self/ns/net; exec sleep 98763";
+    let server = [&SLOW[..], &["--server", "setsid sleep 98763 & sleep 98763"]].concat();
+    let mut child = exec(&server, client).spawn().unwrap();
     let mut namespace = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut namespace).unwrap();
     let namespace = namespace.trim();

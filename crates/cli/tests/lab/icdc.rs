@@ -37,7 +37,7 @@ fn the_pseudo_lfn_in_small() {
     let runs = run(&scenario, &[&SMALL[..], &["--set", "size=64M", "--set", "pace=off,160Mbit"]].concat());
     let [unpaced, paced] = &runs[..] else { panic!("{runs:?}") };
     // A pause of a busy machine may still cost the paced one a queue.
-    let [unpaced, paced] = [unpaced, paced].map(|run| value(run, "far_retransmits"));
+    let [unpaced, paced] = [unpaced, paced].map(|run| value(run, "server_retransmits"));
     assert!(paced <= unpaced / 10.0 + 50.0, "{paced} lost paced, {unpaced} not");
     for figure in ["averages-off.svg", "averages-160Mbit.svg"] {
         assert!(scenario.read(figure).contains("receiver"), "{figure}");
@@ -57,10 +57,10 @@ fn the_background_in_small() {
     let runs = run(&scenario, &[&SMALL[..], &few, &steps].concat());
     assert_eq!(runs.len(), 2);
     for run in &runs {
-        assert!(value(run, "background_far_to_near_packets") > 0.0, "{run}");
-        assert!((0.0..1.0).contains(&value(run, "background_far_to_near_loss")), "{run}");
+        assert!(value(run, "background_server_to_client_packets") > 0.0, "{run}");
+        assert!((0.0..1.0).contains(&value(run, "background_server_to_client_loss")), "{run}");
         assert!((0.01..2.0).contains(&value(run, "left_share")), "{run}");
-        assert!(value(run, "far_retransmits") >= 0.0, "{run}");
+        assert!(value(run, "server_retransmits") >= 0.0, "{run}");
     }
     assert!(scenario.out("averages-cubic-auto.svg").exists());
     cleaned_up(&scenario);

@@ -24,7 +24,7 @@ fn an_interrupt_loses_nothing() {
         let scenario = Scenario::new(&format!(
             "cleanup = 'touch $LAB_DIR/cleaned'\n[path]\n\
              [[run]]\nname = 'quick'\ncommand = 'true'\n\
-             [[run]]\nname = 'slow'\nfar = 'sleep {mark}'\ncommand = 'test -e $LAB_DIR/go || sleep {mark}'\n\
+             [[run]]\nname = 'slow'\nserver = 'sleep {mark}'\ncommand = 'test -e $LAB_DIR/go || sleep {mark}'\n\
              cleanup = 'touch $LAB_DIR/cleaned-slow'\n"
         ));
         let child = scenario.command(&[]).spawn().unwrap();
@@ -71,14 +71,15 @@ fn an_interrupt_ends_the_preparation() {
 
 /// A server that never opens its port is waited for ten seconds; not after Ctrl-C.
 #[test]
-fn an_interrupt_ends_the_wait_for_the_far_command() {
+fn an_interrupt_ends_the_wait_for_the_server_command() {
     if skipped() {
         return;
     }
     let scenario = Scenario::new(
-        "[path]\n[far]\ncommand = 'exec sleep 98769'\nport = 80\n[[run]]\nname = 'one'\ncommand = 'true'\n",
+        "[path]\n[server]\ncommand = 'exec sleep 98769'\nport = 80\n[[run]]\nname = 'one'\ncommand = 'true'\n",
     );
-    let runs = [scenario.command(&[]), exec(&["--far", "exec sleep 98769", "--far-port", "80"], "true")];
+    let runs =
+        [scenario.command(&[]), exec(&["--server", "exec sleep 98769", "--server-port", "80"], "true")];
     for mut command in runs {
         let child = command.spawn().unwrap();
         wait_until("it serves", || !processes_with("sleep\098769").is_empty());
@@ -115,13 +116,13 @@ fn second_signal_kills_a_command_that_ignores_the_first() {
 
 /// What serves may have a record to end.
 #[test]
-fn an_interrupt_lets_the_far_command_end() {
+fn an_interrupt_lets_the_server_command_end() {
     if skipped() {
         return;
     }
     let scenario = Scenario::new(
         "[path]\n[[run]]\nname = 'one'\ncommand = 'touch $LAB_DIR/runs; sleep 98770'\n\
-         far = \"trap 'sleep 0.3; echo end > $LAB_DIR/end; exit' TERM; touch $LAB_DIR/serves; sleep 98770 & wait\"\n",
+         server = \"trap 'sleep 0.3; echo end > $LAB_DIR/end; exit' TERM; touch $LAB_DIR/serves; sleep 98770 & wait\"\n",
     );
     let child = scenario.command(&[]).spawn().unwrap();
     wait_until("both ends run", || scenario.path("runs").exists() && scenario.path("serves").exists());
@@ -196,5 +197,5 @@ fn an_interrupted_repetition_leaves_the_result_before_it() {
     assert_eq!(output.status.code(), Some(130), "{}", error(&output));
     let runs = scenario.results();
     assert!(runs.len() == 1 && runs[0]["exit_code"] == 0 && runs[0]["attempts"] == 1, "{runs:?}");
-    assert_eq!(scenario.read("runs/one-1-near.out"), "first\n");
+    assert_eq!(scenario.read("runs/one-1-client.out"), "first\n");
 }

@@ -247,9 +247,9 @@ fn both_servers_answer() {
         let data = tool(out.path(), &["data"]);
         fs::write(Path::new(&data).join("file"), "what was asked for").unwrap();
         let server = root().join("scenarios/tools/server");
-        let far = format!("exec {} {kind} . 80 '{directive}'", server.display());
-        let options = [&SLOW[..], &["--far", &far, "--far-port", "80"]].concat();
-        let mut command = exec(&options, "curl --silent --fail --max-time 5 http://$LAB_FAR/file");
+        let server = format!("exec {} {kind} . 80 '{directive}'", server.display());
+        let options = [&SLOW[..], &["--server", &server, "--server-port", "80"]].concat();
+        let mut command = exec(&options, "curl --silent --fail --max-time 5 http://$LAB_SERVER/file");
         let output = command.env("LAB_OUT", out.path()).output().unwrap();
         tool(out.path(), &["source", "remove"]);
         assert!(output.status.success(), "{kind}: {}", text(&output.stderr));

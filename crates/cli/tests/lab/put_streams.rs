@@ -29,7 +29,7 @@ fn put(hosts: &str, known: Option<Value>) -> Vec<Value> {
         "{program} serve {at}/files --writable --allow-cleartext --token {at}/token --listen 0.0.0.0:8080"
     );
     let path_of_lab = ["--rate", "1Gbit", "--rtt", "100ms", "--hosts", hosts];
-    let options = [&path_of_lab[..], &["--far", &serve, "--far-port", "8080"]].concat();
+    let options = [&path_of_lab[..], &["--server", &serve, "--server-port", "8080"]].concat();
     let state = path("state/longhaul");
     fs::create_dir_all(&state).unwrap();
     if let Some(known) = &known {

@@ -71,11 +71,11 @@ fn never_mixes_or_overwrites_other_results() {
         assert_eq!(scenario.read("results.json"), json);
     }
     fs::write(scenario.out("results.json"), &good).unwrap();
-    assert!(scenario.out("runs/steady-2-near.out").exists());
+    assert!(scenario.out("runs/steady-2-client.out").exists());
     let output = scenario.run(&["--fresh", "--only", "steady", "--repeat", "1"]);
     assert!(output.status.success(), "{}", error(&output));
     assert_eq!(scenario.executed(), ["steady 1"]);
-    assert!(!scenario.out("runs/steady-2-near.out").exists(), "thrown away");
+    assert!(!scenario.out("runs/steady-2-client.out").exists(), "thrown away");
 }
 
 /// A path that no machine holds: repeated, kept out of the medians, and a failure where that is asked for.
@@ -120,7 +120,7 @@ fn a_failed_repetition_leaves_the_result_before_it() {
     let runs = scenario.results();
     assert!(runs.len() == 1 && runs[0]["exit_code"] == 0 && runs[0]["attempts"] == 3, "{runs:?}");
     assert!(runs[0]["remarks"][0].as_str().unwrap().contains("a repetition for the path's sake failed"));
-    assert_eq!(scenario.read("runs/one-1-near.out"), "1\n");
+    assert_eq!(scenario.read("runs/one-1-client.out"), "1\n");
     let hidden = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with('.');
     assert_eq!(fs::read_dir(scenario.out("runs")).unwrap().filter_map(Result::ok).filter(hidden).count(), 0);
 }

@@ -38,14 +38,14 @@ fn runs_a_scenario() {
     }
     let scenario = Scenario::new(
         "[path]\nrate = '100Mbit'\nrtt = '2ms'\n\
-         [far]\ncommand = 'sleep 0.3; exec iperf3 --server'\nport = 5201\n\
-         [[run]]\nname = 'good'\ncommand = 'echo $LAB_FAR; iperf3 -c $LAB_FAR -n 1M > /dev/null'\nrepeat = 2\n\
+         [server]\ncommand = 'sleep 0.3; exec iperf3 --server'\nport = 5201\n\
+         [[run]]\nname = 'good'\ncommand = 'echo $LAB_SERVER; iperf3 -c $LAB_SERVER -n 1M > /dev/null'\nrepeat = 2\n\
          [[run]]\nname = 'bad'\ncommand = 'echo no such host >&2; exit 3'\n\
          [[run]]\nname = 'endless'\ncommand = 'trap \"exit 0\" TERM; sleep 60 & wait'\ntimeout = '100ms'\n",
     );
     let output = scenario.run(&[]);
     assert_eq!(output.status.code(), Some(1), "one run failed: {}", text(&output.stderr));
-    let log = scenario.real_out("runs/bad-1-near.err");
+    let log = scenario.real_out("runs/bad-1-client.err");
     let why = format!("FAILED with exit status 3; what it said is in {}: 'no such host'", log.display());
     assert!(text(&output.stderr).contains(&why), "{}", text(&output.stderr));
     let summary = text(&output.stdout);
@@ -58,7 +58,7 @@ fn runs_a_scenario() {
     let order: Vec<_> = runs.iter().map(|run| (run["name"].as_str().unwrap(), &run["exit_code"])).collect();
     assert_eq!(order, [("good", &0.into()), ("bad", &3.into()), ("endless", &0.into()), ("good", &0.into())]);
     assert_eq!(runs.iter().map(|run| &run["timed_out"]).filter(|over| **over == true).count(), 1);
-    assert_eq!(scenario.read("runs/good-2-near.out"), "198.18.0.2\n");
+    assert_eq!(scenario.read("runs/good-2-client.out"), "198.18.0.2\n");
 }
 
 #[test]
@@ -68,9 +68,9 @@ fn a_path_is_shared_with_others_and_the_results_say_so() {
     }
     let scenario = Scenario::new(
         "[path]\nrate = '50Mbit'\nrtt = '10ms'\nack_compression = '1ms'\n\
-         [far]\ncommand = 'exec iperf3 --server'\nport = 5201\n\
+         [server]\ncommand = 'exec iperf3 --server'\nport = 5201\n\
          [sweep]\n'path.background' = ['0', '0@0s,40%@500ms']\n'path.cross_flows' = [0, '1@100ms..']\n\
-         [[run]]\nname = 'one'\ncommand = 'iperf3 -c $LAB_FAR -R -t 1.5 > /dev/null'\n",
+         [[run]]\nname = 'one'\ncommand = 'iperf3 -c $LAB_SERVER -R -t 1.5 > /dev/null'\n",
     );
     let output = scenario.run(&["--set", "path.background=0,0 40%@500ms"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -80,10 +80,10 @@ fn a_path_is_shared_with_others_and_the_results_say_so() {
         let (background, flows) =
             (&run["parameters"]["path.background"], &run["parameters"]["path.cross_flows"]);
         let value = |name: &str| run["values"][name].as_f64();
-        let packets = value("background_far_to_near_packets");
+        let packets = value("background_server_to_client_packets");
         // 20 Mbit/s are 1667 packets a second, for one second.
         assert_eq!(packets.is_some_and(|packets| packets > 1000.0), background != "0", "{packets:?}, {run}");
-        let lost = value("background_far_to_near_loss");
+        let lost = value("background_server_to_client_loss");
         assert_eq!(lost.is_some_and(|share| (0.0..1.0).contains(&share)), background != "0", "{lost:?}");
         let goodput = value("cross_goodput_bps");
         assert_eq!(goodput.is_some_and(|goodput| goodput > 1e6), flows != "0", "{goodput:?}, {run}");
@@ -98,8 +98,8 @@ const SWEPT: &str = r#"
     cleanup = "rm -r $LAB_DIR/files"
     [path]
     rate = "100Mbit"
-    [far]
-    command = "exec longhaul serve $LAB_DIR/files --listen $LAB_FAR:8080"
+    [server]
+    command = "exec longhaul serve $LAB_DIR/files --listen $LAB_SERVER:8080"
     port = 8080
     [sweep]
     "path.rtt" = ["2ms", "20ms"]
@@ -107,12 +107,12 @@ const SWEPT: &str = r#"
     [[run]]
     name = "longhaul"
     setup = "test ! -e $LAB_OUT/got"
-    command = "longhaul get http://$LAB_FAR:8080/zeros -o $LAB_OUT/got --streams $streams --json --record $LAB_RECORD"
+    command = "longhaul get http://$LAB_SERVER:8080/zeros -o $LAB_OUT/got --streams $streams --json --record $LAB_RECORD"
     cleanup = "rm $LAB_OUT/got"
     [[run]]
     name = "curl"
     sweep = ["path.rtt"]
-    command = """curl -s -o /dev/null -w '{"goodput_Bps": %{speed_download}}' http://$LAB_FAR:8080/zeros"""
+    command = """curl -s -o /dev/null -w '{"goodput_Bps": %{speed_download}}' http://$LAB_SERVER:8080/zeros"""
     [[plot]]
     title = "Goodput by RTT"
     x = "path.rtt"
@@ -239,7 +239,7 @@ fn failures_around_a_command_are_recorded_and_the_rest_goes_on() {
         "[path]\n\
          [[run]]\nname = 'no-setup'\nsetup = 'echo no room >&2; exit 4'\ncommand = 'touch $LAB_DIR/ran'\n\
          cleanup = 'touch $LAB_DIR/cleaned'\n\
-         [[run]]\nname = 'no-far'\nfar = 'echo in use; exit 5'\nport = 80\ncommand = 'touch $LAB_DIR/ran'\n\
+         [[run]]\nname = 'no-server'\nserver = 'echo in use; exit 5'\nport = 80\ncommand = 'touch $LAB_DIR/ran'\n\
          [[run]]\nname = 'no-cleanup'\ncommand = 'true'\ncleanup = 'exit 6'\n\
          [[run]]\nname = 'no-record'\ncommand = 'echo nonsense > $LAB_RECORD'\n\
          [[run]]\nname = 'good'\ncommand = 'true'\n\
@@ -248,7 +248,7 @@ fn failures_around_a_command_are_recorded_and_the_rest_goes_on() {
     let output = scenario.run(&[]);
     let told = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{told}");
-    let log = scenario.real_out("runs/no-far-1-far.log");
+    let log = scenario.real_out("runs/no-server-1-server.log");
     assert!(told.contains(&format!("what it said is in {}: 'in use'", log.display())), "{told}");
     let runs = scenario.results();
     for (run, expected) in runs.iter().zip([

@@ -16,11 +16,11 @@ fn small_send_buffer_of_serve_makes_get_use_several_streams() {
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path().display();
     fs::write(dir.path().join("file"), vec![7; 128 << 20]).unwrap();
-    let serve = format!("{PROGRAM} serve {at} --listen $LAB_FAR:80");
-    let get = format!("{PROGRAM} get --no-memory --json -o {at}/copy http://$LAB_FAR/file");
+    let serve = format!("{PROGRAM} serve {at} --listen $LAB_SERVER:80");
+    let get = format!("{PROGRAM} get --no-memory --json -o {at}/copy http://$LAB_SERVER/file");
     let streams = |hosts: &str| {
         let path = ["--rate", "1Gbit", "--rtt", "100ms", "--hosts", hosts];
-        let options = [&path[..], &["--far-port", "80", "--far", &serve]].concat();
+        let options = [&path[..], &["--server-port", "80", "--server", &serve]].concat();
         let output = exec(&options, &get).output().unwrap();
         let stdout = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.success(), "{stdout}{}", String::from_utf8_lossy(&output.stderr));

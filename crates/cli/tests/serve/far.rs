@@ -47,11 +47,11 @@ impl LongPath {
     }
 
     pub(crate) fn near(&self) -> Host {
-        self.lab.near()
+        self.lab.client()
     }
 
     pub(crate) fn far(&self) -> Host {
-        self.lab.far()
+        self.lab.server()
     }
 
     /// Where its servers listen: IPv4 first, and IPv6 where there is any.

@@ -40,7 +40,7 @@ fn try_mount(pairs: u16) -> io::Result<()> {
 /// Puts the names first: the first line with a name counts. Pairs of hosts are `client1` and `server1`, `client2` and so on.
 fn with_names(machine: &str, pairs: u16) -> String {
     let mut text = String::new();
-    for (name, side) in [("client", HostSide::Near), ("server", HostSide::Far)] {
+    for (name, side) in [("client", HostSide::Client), ("server", HostSide::Server)] {
         for pair in 0..pairs {
             let first = if pair == 0 { format!("{name} ") } else { String::new() };
             for address in [IpAddr::V4(side.ipv4_of(pair)), IpAddr::V6(side.ipv6_of(pair))] {

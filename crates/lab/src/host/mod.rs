@@ -1,11 +1,11 @@
 //! The two hosts of a lab: network namespaces, their devices and settings, and what runs there.
 
 mod device;
-mod far;
 mod hosts_file;
 mod listening;
 mod netlink;
 mod process;
+mod server_command;
 mod settings;
 mod tcp_memory;
 mod worker;
@@ -28,27 +28,27 @@ use crate::link::{Capture, Direction, DirectionEvidence, Observers, PathStats};
 use crate::spec::PathSpec;
 
 use device::{DEVICE, Device, configure_device, device_error};
-pub use far::FarCommand;
 use listening::Listening;
 pub use longhaul_sys::process::Finished;
 use netlink::DeviceNetlink;
 pub use process::Process;
 pub(crate) use process::ends_within;
+pub use server_command::ServerCommand;
 use tcp_memory::TcpMemoryPressure;
 use worker::{Namespaces, Worker};
 
 /// One of the two hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HostSide {
-    Near = 0,
-    Far = 1,
+    Client = 0,
+    Server = 1,
 }
 
 impl HostSide {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::Near => "client",
-            Self::Far => "server",
+            Self::Client => "client",
+            Self::Server => "server",
         }
     }
 
@@ -117,7 +117,7 @@ fn resolved(path: &Path) -> PathBuf {
 pub(crate) struct HostsInner {
     _processes: PidNamespace,
     worker: Worker,
-    /// Near to far and far to near; empty where a veth pair joins the hosts.
+    /// Client to server and server to client; empty where a veth pair joins the hosts.
     directions: Vec<Direction>,
     devices: [Device; 2],
     tcp_memory: [TcpMemoryPressure; 2],
@@ -140,13 +140,13 @@ impl HostsInner {
         let plain = spec.is_plain() && !watch.is_any();
         let pairs = spec.pairs.0.len().max(1) as u16;
         let (worker, namespaces) = Worker::start(pairs)?;
-        let Namespaces { networks: [_, far_namespace], tcp_memory, listening, processes } = namespaces;
+        let Namespaces { networks: [_, server_namespace], tcp_memory, listening, processes } = namespaces;
         let mut congestion = Vec::new();
         let mut tuns = Vec::new();
-        let mut peer = Some(far_namespace);
-        for side in [HostSide::Near, HostSide::Far] {
+        let mut peer = Some(server_namespace);
+        for side in [HostSide::Client, HostSide::Server] {
             let spec = spec.clone();
-            let peer = if side == HostSide::Near { peer.take() } else { None };
+            let peer = if side == HostSide::Client { peer.take() } else { None };
             let prepared = worker.run(side, move || prepare(&spec, side, peer, plain))??;
             congestion.push((side, prepared.congestion));
             tuns.extend(prepared.tun.map(Arc::new));
@@ -156,15 +156,15 @@ impl HostsInner {
         let mtu = spec.mtu;
         let configure =
             |side| worker.run(side, move || configure_device(side, pairs, mtu.get() as u32, plain))?;
-        let (near, near_ipv6) = configure(HostSide::Near)?;
-        let (far, far_ipv6) = configure(HostSide::Far)?;
+        let (client, client_ipv6) = configure(HostSide::Client)?;
+        let (server, server_ipv6) = configure(HostSide::Server)?;
 
-        for device in [&near, &far] {
+        for device in [&client, &server] {
             device.wait_until_running()?;
         }
         let mut directions = Vec::new();
-        if let [near, far] = tuns.as_slice() {
-            for (name, stream, from, to) in [("near", 0, near, far), ("far", 1, far, near)] {
+        if let [client, server] = tuns.as_slice() {
+            for (name, stream, from, to) in [("client", 0, client, server), ("server", 1, server, client)] {
                 let observers = Observers {
                     capture: captures[stream as usize].clone(),
                     evidence: watch.flows_and_queues.then(Arc::default),
@@ -182,10 +182,10 @@ impl HostsInner {
             _processes: processes,
             worker,
             directions,
-            devices: [near, far],
+            devices: [client, server],
             tcp_memory,
             listening,
-            has_ipv6: near_ipv6 && far_ipv6,
+            has_ipv6: client_ipv6 && server_ipv6,
             captures,
             spec,
         })
@@ -196,7 +196,7 @@ impl HostsInner {
         self.directions.is_empty() || self.directions.iter().any(|direction| direction.stats().packets > 0)
     }
 
-    /// Returns what was watched of both directions so far, and writes the captures to their files.
+    /// Returns what was watched of both directions so server, and writes the captures to their files.
     pub(crate) fn evidence(&self) -> io::Result<Vec<DirectionEvidence>> {
         self.captures.iter().flatten().try_for_each(Capture::flush)?;
         Ok(self.directions.iter().filter_map(Direction::evidence).collect())
@@ -207,7 +207,7 @@ impl HostsInner {
         for host in &self.tcp_memory {
             stats.memory_pressures += host.pressures()?;
         }
-        let both = [&mut stats.near_to_far, &mut stats.far_to_near];
+        let both = [&mut stats.client_to_server, &mut stats.server_to_client];
         for (index, (direction, device)) in both.into_iter().zip(&self.devices).enumerate() {
             let counters = device.counters()?;
             match self.directions.get(index) {
@@ -310,10 +310,10 @@ impl Host {
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         for (name, side) in [
-            ("LAB_CLIENT", HostSide::Near),
-            ("LAB_NEAR", HostSide::Near),
-            ("LAB_SERVER", HostSide::Far),
-            ("LAB_FAR", HostSide::Far),
+            ("LAB_CLIENT", HostSide::Client),
+            ("LAB_NEAR", HostSide::Client),
+            ("LAB_SERVER", HostSide::Server),
+            ("LAB_FAR", HostSide::Server),
         ] {
             command.env(name, side.ipv4().to_string());
             if self.lab.has_ipv6 {

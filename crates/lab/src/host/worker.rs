@@ -90,7 +90,7 @@ impl Drop for Worker {
     }
 }
 
-/// Makes two network namespaces, near and far, and a mount and a PID namespace for both.
+/// Makes two network namespaces, client and server, and a mount and a PID namespace for both.
 fn enter_namespaces(pairs: u16) -> Result<([OwnedFd; 2], Namespaces), LabError> {
     let failed = |what| move |cause: io::Error| LabError::Namespace { what, cause };
     let host = || {
@@ -98,13 +98,13 @@ fn enter_namespaces(pairs: u16) -> Result<([OwnedFd; 2], Namespaces), LabError> 
         // Here, as the /proc of the PID namespace below does not know this thread.
         Ok((network, TcpMemoryPressure::of_this_thread()?, Listening::of_this_thread()?))
     };
-    let ((near, near_memory, near_ports), (far, far_memory, far_ports)) = (host()?, host()?);
+    let ((client, client_memory, client_ports), (server, server_memory, server_ports)) = (host()?, host()?);
     let copy = |fd: &OwnedFd| fd.try_clone().map_err(failed("a network namespace"));
-    let networks = [copy(&near)?, copy(&far)?];
+    let networks = [copy(&client)?, copy(&server)?];
     netns::enter_new_mounts().map_err(failed("a mount namespace"))?;
     hosts_file::mount(pairs);
     let processes = PidNamespace::for_children_of_this_thread().map_err(failed("a PID namespace"))?;
-    let tcp_memory = [near_memory, far_memory];
-    let listening = [near_ports, far_ports];
-    Ok(([near, far], Namespaces { networks, tcp_memory, listening, processes }))
+    let tcp_memory = [client_memory, server_memory];
+    let listening = [client_ports, server_ports];
+    Ok(([client, server], Namespaces { networks, tcp_memory, listening, processes }))
 }

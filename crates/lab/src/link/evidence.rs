@@ -89,8 +89,12 @@ impl DirectionEvidence {
         stats.packets += packets;
         stats.bytes += bytes;
         stats.last = at;
+        self.sample(now).arrived += bytes;
+        self.queued(now, backlog);
+    }
+
+    pub(crate) fn queued(&mut self, now: Time, backlog: Backlog) {
         let sample = self.sample(now);
-        sample.arrived += bytes;
         sample.bytes = sample.bytes.max(backlog.bytes);
         sample.packets = sample.packets.max(backlog.packets);
     }

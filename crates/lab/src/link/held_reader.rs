@@ -12,7 +12,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::clock::Clock;
 use crate::model::held::{HeldEvent, HeldLink, HeldPacket};
-use crate::model::{Cause, Fate, Time};
+use crate::model::{Backlog, Cause, Fate, Time};
 use crate::wire::{self, FlowKey, MAX_FRAME, Shape};
 
 use super::outlet::Outlet;
@@ -36,6 +36,8 @@ pub(super) struct HeldReader {
     pub(super) seed: u64,
     /// Whether the hosts' packets may be marked.
     pub(super) ecn: bool,
+    /// What waited when events were settled last.
+    pub(super) backlog: Backlog,
 }
 
 /// A frame of which packets are inside the link.
@@ -166,6 +168,11 @@ impl HeldReader {
 
     /// Does what the link's events say.
     fn settle(&mut self, now: Time, events: &mut Vec<HeldEvent>, held: &mut HeldFrames) {
+        // Packets leave in intervals in which none arrives, too.
+        let stood = std::mem::replace(&mut self.backlog, self.link.backlog());
+        if !events.is_empty() {
+            self.observers.with(|evidence| evidence.queued(now, stood));
+        }
         for event in events.drain(..) {
             match event {
                 HeldEvent::Dropped { id, cause } => self.drop_packet(now, id, cause, held),

@@ -32,6 +32,7 @@ use rustix::event::EventfdFlags;
 
 use crate::clock::Clock;
 use crate::error::LabError;
+use crate::model::Backlog;
 use crate::spec::{PathSpec, QueueLimit};
 use crate::wire::MAX_FRAME;
 
@@ -136,6 +137,7 @@ impl Direction {
                 observers,
                 seed: spec.seed,
                 ecn: spec.ecn,
+                backlog: Backlog::default(),
             };
             Box::new(|| reader.run())
         } else {

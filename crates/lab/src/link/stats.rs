@@ -94,10 +94,10 @@ impl DirectionStats {
         }
         (self.read_late_p99 + self.late_p99 > allowed).then(|| {
             format!(
-                "1 % of packets entered up to {:.1?} late, or left over {:.1?} late, and {of_what} is \
-                 {allowed:.1?}: this machine did not keep up, or the receiving host's kernel, which runs in the \
-                 link's thread, did not",
-                self.read_late_p99, self.late_p99
+                "1 % of packets entered {} late or left {} late, and {of_what} is {}: this machine did not keep up",
+                millis(self.read_late_p99),
+                millis(self.late_p99),
+                millis(allowed)
             )
         })
     }
@@ -136,10 +136,10 @@ fn millis(time: Duration) -> String {
 /// What both directions have done so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PathStats {
-    /// From the near host to the far one.
-    pub near_to_far: DirectionStats,
-    /// From the far host to the near one.
-    pub far_to_near: DirectionStats,
+    /// From the client to the server.
+    pub client_to_server: DirectionStats,
+    /// From the server to the client.
+    pub server_to_client: DirectionStats,
     /// The cross flows, which are also among the packets of both directions.
     pub cross_flows: CrossFlowStats,
     /// How often the kernel, which both hosts share, ran short of memory for TCP (`net.ipv4.tcp_mem`).
@@ -149,7 +149,7 @@ pub struct PathStats {
 impl PathStats {
     /// Returns both directions with their names.
     pub fn directions(&self) -> [(&'static str, DirectionStats); 2] {
-        [("client -> server", self.near_to_far), ("server -> client", self.far_to_near)]
+        [("client -> server", self.client_to_server), ("server -> client", self.server_to_client)]
     }
 
     /// Says what makes the path differ from what was asked, direction by direction.

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use crate::clock::{self, Clock};
 use crate::error::LabError;
-use crate::host::{FarCommand, Process};
+use crate::host::{Process, ServerCommand};
 use crate::lab::Lab;
 use crate::model::Time;
 
@@ -19,7 +19,7 @@ use super::output::{Files, OUT_OPTION, Output};
 use super::plan::Execution;
 use super::runner::{ExecutionPhase, Watcher, patiently};
 use super::shell::{KILL_DELAY, Shell, WATCH_INTERVAL};
-use super::{Far, last_output_line, stdout};
+use super::{ScenarioServer, last_output_line, progress, stdout};
 
 /// Runs an execution on a lab of its own, so that it inherits nothing.
 ///
@@ -62,7 +62,8 @@ impl Attempt<'_> {
         measured.and(cleaned)?;
         self.read_values(watcher);
         if self.result.failed_itself() {
-            self.result.said = Some(last_output_line::quote(&[&self.files.near_errors, &self.files.near]));
+            self.result.said =
+                Some(last_output_line::quote(&[&self.files.client_errors, &self.files.client]));
         }
         Ok(())
     }
@@ -77,7 +78,7 @@ impl Attempt<'_> {
     fn note_failure(&mut self, outcome: Result<(), LabError>) -> Result<(), LabError> {
         match outcome {
             Err(error @ LabError::NotListening { .. }) => {
-                let said = last_output_line::quote(&[&self.files.far]);
+                let said = last_output_line::quote(&[&self.files.server]);
                 self.result.error.get_or_insert(format!("{error}; {said}"));
                 Ok(())
             }
@@ -92,45 +93,45 @@ impl Attempt<'_> {
 
     fn measure_on_lab(&mut self, watcher: &mut dyn Watcher) -> Result<(), LabError> {
         let lab = Lab::new(self.execution.path.clone())?;
-        let far = &self.execution.run.far;
-        let mut serving = far.as_ref().map(|far| self.start_far(&lab, far)).transpose()?;
-        let ready = match (&mut serving, far.as_ref().and_then(|far| far.port)) {
+        let server = &self.execution.run.server;
+        let mut serving = server.as_ref().map(|server| self.start_server(&lab, server)).transpose()?;
+        let ready = match (&mut serving, server.as_ref().and_then(|server| server.port)) {
             (Some(serving), Some(port)) => {
-                serving.wait_until_listening(port, |elapsed| watcher.ticks(ExecutionPhase::Far, elapsed))
+                serving.wait_until_listening(port, |elapsed| watcher.ticks(ExecutionPhase::Server, elapsed))
             }
             _ => Ok(()),
         };
         let measured = ready.and_then(|()| Ok((self.measure(&lab, watcher)?, lab.stats()?)));
         // Gently whatever has happened: its record shall have its end.
-        let served = serving.map(FarCommand::end).transpose();
+        let served = serving.map(ServerCommand::end).transpose();
         let (ended, stats) = measured?;
         self.result.set_ended(&ended);
         self.result.set_link(stats, lab.spec());
         if let Some(status) = served?.flatten() {
-            let said = last_output_line::quote(&[&self.files.far]);
+            let said = last_output_line::quote(&[&self.files.server]);
             self.result.remarks.push(format!("the server command ended early: {status}; {said}"));
         }
         Ok(())
     }
 
-    fn start_far(&self, lab: &Lab, far: &Far) -> Result<FarCommand, LabError> {
-        FarCommand::start(&lab.far(), &far.command, |shell| {
-            self.environment.with_record(&self.files.far_record).give(shell);
-            let log = create(&self.files.far)?;
-            shell.stderr(copy(&log, &self.files.far)?).stdout(log);
+    fn start_server(&self, lab: &Lab, server: &ScenarioServer) -> Result<ServerCommand, LabError> {
+        ServerCommand::start(&lab.server(), &server.command, |shell| {
+            self.environment.with_record(&self.files.server_record).give(shell);
+            let log = create(&self.files.server)?;
+            shell.stderr(copy(&log, &self.files.server)?).stdout(log);
             Ok(())
         })
     }
 
-    /// Runs the command on the near host; ends it, with what it started, when its time is over or it is to stop.
+    /// Runs the command on the client; ends it, with what it started, when its time is over or it is to stop.
     fn measure(&self, lab: &Lab, watcher: &mut dyn Watcher) -> Result<FinishedCommand, LabError> {
         let timeout = self.execution.run.timeout;
-        let mut shell = self.near_shell(lab)?;
-        shell.stdout(create(&self.files.near)?).stderr(create(&self.files.near_errors)?);
+        let mut shell = self.client_shell(lab)?;
+        shell.stdout(create(&self.files.client)?).stderr(create(&self.files.client_errors)?);
 
         let clock = Clock::start();
         let wall = || clock.now().since(Time::START);
-        let mut process = lab.near().spawn(shell)?;
+        let mut process = lab.client().spawn(shell)?;
         loop {
             let left =
                 timeout.map_or(WATCH_INTERVAL, |timeout| timeout.saturating_sub(wall()).min(WATCH_INTERVAL));
@@ -148,8 +149,8 @@ impl Attempt<'_> {
         }
     }
 
-    fn near_shell(&self, lab: &Lab) -> Result<Command, LabError> {
-        let mut shell = lab.near().command("sh");
+    fn client_shell(&self, lab: &Lab) -> Result<Command, LabError> {
+        let mut shell = lab.client().command("sh");
         self.environment.with_record(&self.files.record).give(&mut shell);
         shell.args(["-c", &self.execution.run.command]).stdin(Stdio::null()).process_group(0);
         Ok(shell)
@@ -158,15 +159,15 @@ impl Attempt<'_> {
     /// Reads what the command has printed and recorded.
     fn read_values(&mut self, watcher: &mut dyn Watcher) {
         let result = &mut *self.result;
-        match stdout::numbers(&self.files.near) {
+        match stdout::numbers(&self.files.client) {
             Ok(numbers) => result.add_values(numbers),
             // It was never started.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
-                result.remarks.push(format!("cannot read {}: {error}", self.files.near.display()));
+                result.remarks.push(format!("cannot read {}: {error}", self.files.client.display()));
             }
         }
-        for (record, prefix) in [(&self.files.record, ""), (&self.files.far_record, "far_")] {
+        for (record, prefix) in [(&self.files.record, ""), (&self.files.server_record, "server_")] {
             if record.is_file() {
                 match watcher.read_record(record) {
                     Ok(values) => {
@@ -179,6 +180,9 @@ impl Attempt<'_> {
             }
         }
         result.add_ceiling();
+        // None in what other commands print, or one that was never started.
+        let samples = progress::samples(&self.files.client).unwrap_or_default();
+        result.add_progress(&samples, &self.execution.path);
     }
 }
 

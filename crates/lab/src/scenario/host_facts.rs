@@ -50,8 +50,8 @@ fn program_hash() -> &'static str {
 }
 
 /// The machine, as its kernel describes it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct HostFacts {
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct HostFacts {
     cores: usize,
     cpu: String,
     memory_bytes: u64,
@@ -61,7 +61,8 @@ pub(super) struct HostFacts {
 }
 
 impl HostFacts {
-    pub(super) fn now() -> Self {
+    /// Describes this machine, from now on.
+    pub fn now() -> Self {
         let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let kib = field(&memory, "MemTotal").and_then(|text| text.trim_end_matches(" kB").parse().ok());
@@ -75,7 +76,7 @@ impl HostFacts {
     }
 
     /// Returns one sentence.
-    pub(super) fn sentence(&self) -> String {
+    pub fn sentence(&self) -> String {
         let began = Duration::try_from_secs_f64(self.began).ok();
         // From "Fri, 21 Nov 2025 21:39:31 GMT"; a clock past the year 9999 gives no date.
         let date = began

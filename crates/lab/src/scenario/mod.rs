@@ -15,6 +15,7 @@ mod output;
 mod parse;
 mod plan;
 mod plot;
+pub mod progress;
 mod quantity;
 mod raw_toml;
 mod results;
@@ -31,6 +32,7 @@ use std::time::Duration;
 
 use crate::spec::PathSpec;
 
+pub use host_facts::HostFacts;
 pub use outcome::RunResult;
 pub use output::Output;
 pub use plan::{Execution, Selection};
@@ -41,7 +43,7 @@ pub use runner::{Begun, ExecutionPhase, Watcher, run_scenario};
 pub use summary::{Group, Spread};
 pub use sweep::{Parameter, SetParameter};
 
-/// An experiment: a path, what runs on its far end, and what is compared on its near end.
+/// An experiment: a path, what runs on its server, and what is compared on its client.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
     /// Its name; that of the file, made to fit, where the file gives none.
@@ -56,7 +58,7 @@ pub struct Scenario {
     pub cleanup: Option<String>,
     /// What changes from one configuration to the next, in the order written.
     pub sweep: Vec<Parameter>,
-    /// What runs on the near host, and serves it.
+    /// What runs on the client, and serves it.
     pub runs: Vec<Run>,
     /// What is drawn of the results.
     pub plots: Vec<Plot>,
@@ -72,8 +74,8 @@ pub struct Scenario {
 
 /// What serves an experiment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Far {
-    /// Shell command on the far host, started before each execution and ended after it.
+pub struct ScenarioServer {
+    /// Shell command on the server, started before each execution and ended after it.
     pub command: String,
     /// The TCP port that it listens on; an execution starts when it does.
     pub port: Option<u16>,
@@ -84,10 +86,10 @@ pub struct Far {
 pub struct Run {
     /// Its name in the results; letters, digits, '-', '_' and '.'.
     pub name: String,
-    /// Shell command on the near host.
+    /// Shell command on the client.
     pub command: String,
     /// What serves it.
-    pub far: Option<Far>,
+    pub server: Option<ScenarioServer>,
     /// How often it runs with each seed.
     pub repeat: NonZeroU32,
     /// How long it may take; then it is ended, and counts as failed.

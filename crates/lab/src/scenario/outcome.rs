@@ -13,6 +13,7 @@ use crate::spec::{PathSpec, QueueLimit};
 
 use super::host_facts::Conditions;
 use super::plan::Execution;
+use super::progress::{self, Sample};
 
 /// One execution of a run's command.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -33,7 +34,7 @@ pub struct RunResult {
     pub signal: Option<i32>,
     /// Whether it was ended because its time was over.
     pub timed_out: bool,
-    /// What else failed, so that it does not count: setup, the path, the far command, cleanup.
+    /// What else failed, so that it does not count: setup, the path, the server command, cleanup.
     pub error: Option<String>,
     /// Where the output of a command that failed is, and the last line of that.
     #[serde(default)]
@@ -51,7 +52,7 @@ pub struct RunResult {
     /// Why the path was not what was asked for; empty where it was. Earlier versions had no other warnings.
     #[serde(alias = "warnings")]
     pub infidelities: Vec<String>,
-    /// What else was not as it should be: the far command, the record.
+    /// What else was not as it should be: the server command, the record.
     #[serde(default)]
     pub remarks: Vec<String>,
     /// How often it ran until the path was the one asked for, or the limit was reached; earlier versions ran it once.
@@ -68,8 +69,10 @@ fn once() -> u32 {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct LinkRecord {
-    near_to_far: DirectionRecord,
-    far_to_near: DirectionRecord,
+    #[serde(alias = "near_to_far")]
+    client_to_server: DirectionRecord,
+    #[serde(alias = "far_to_near")]
+    server_to_client: DirectionRecord,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -158,7 +161,7 @@ impl RunResult {
 
     pub(super) fn set_link(&mut self, stats: PathStats, spec: &PathSpec) {
         self.infidelities.extend(stats.infidelities(spec));
-        let both = [stats.near_to_far, stats.far_to_near];
+        let both = [stats.client_to_server, stats.server_to_client];
         let sum = |count: fn(&DirectionStats) -> u64| both.iter().map(count).sum::<u64>() as f64;
         self.add_values([
             ("dropped_queue", sum(|direction| direction.dropped_queue)),
@@ -166,7 +169,9 @@ impl RunResult {
             ("path_rtt_s", spec.round_trip().as_secs_f64()),
             ("path_loss", 1.0 - (1.0 - spec.loss) * (1.0 - spec.gemodel.mean_loss())),
         ]);
-        for (name, direction) in [("near_to_far", stats.near_to_far), ("far_to_near", stats.far_to_near)] {
+        for (name, direction) in
+            [("client_to_server", stats.client_to_server), ("server_to_client", stats.server_to_client)]
+        {
             if let BackgroundCounts { offered: offered @ 1.., lost, .. } = direction.background {
                 self.add_values([
                     (format!("background_{name}_packets"), offered as f64),
@@ -185,8 +190,19 @@ impl RunResult {
             Some(QueueLimit::Packets(packets)) => self.add_values([("path_queue_packets", packets as f64)]),
             None => {}
         }
-        self.link =
-            Some(LinkRecord { near_to_far: stats.near_to_far.into(), far_to_near: stats.far_to_near.into() });
+        self.link = Some(LinkRecord {
+            client_to_server: stats.client_to_server.into(),
+            server_to_client: stats.server_to_client.into(),
+        });
+    }
+
+    /// Adds what came in the seconds of a transfer after its ramp-up.
+    pub(super) fn add_progress(&mut self, samples: &[Sample], spec: &PathSpec) {
+        let Some(size) = samples.iter().map(|sample| sample.received).max() else { return };
+        let least = progress::least_second(samples, size).map(|rate| rate.as_bits_per_sec() as f64);
+        let share = spec.payload_capacity().and_then(|left| progress::share_of(&left, samples, size));
+        let known = [("least_second_bps", least), ("left_share", share)];
+        self.add_values(known.into_iter().filter_map(|(name, value)| Some((name, value?))));
     }
 
     /// Adds values that are finite and not known yet.

@@ -27,23 +27,23 @@ pub struct Output {
 
 /// The files of one execution.
 pub(super) struct Files {
-    /// The near command's standard output.
-    pub(super) near: PathBuf,
+    /// The client command's standard output.
+    pub(super) client: PathBuf,
     /// Its standard error.
-    pub(super) near_errors: PathBuf,
-    /// All that the far command says.
-    pub(super) far: PathBuf,
+    pub(super) client_errors: PathBuf,
+    /// All that the server command says.
+    pub(super) server: PathBuf,
     /// All that setup and cleanup say.
     pub(super) machine: PathBuf,
-    /// What the near command may record.
+    /// What the client command may record.
     pub(super) record: PathBuf,
-    /// What the far command may record.
-    pub(super) far_record: PathBuf,
+    /// What the server command may record.
+    pub(super) server_record: PathBuf,
 }
 
 impl Files {
     fn all(&self) -> [&Path; 6] {
-        [&self.near, &self.near_errors, &self.far, &self.machine, &self.record, &self.far_record]
+        [&self.client, &self.client_errors, &self.server, &self.machine, &self.record, &self.server_record]
     }
 }
 
@@ -121,9 +121,9 @@ impl Output {
 
     pub(super) fn files(&self, execution: &Execution<'_>) -> Files {
         let stem = execution.stem();
-        let [near, near_errors, far, machine, far_record, record] =
+        let [client, client_errors, server, machine, server_record, record] =
             ENDS.map(|end| self.directory.join(RUNS).join(format!("{stem}{end}")));
-        Files { near, near_errors, far, machine, record, far_record }
+        Files { client, client_errors, server, machine, record, server_record }
     }
 
     /// Removes the files of all executions, whichever there were, the tables and the pages.
@@ -160,7 +160,7 @@ impl Output {
         self.directory.join(RUNS).join(format!("{}.log", phase.name()))
     }
 
-    /// Returns where an execution's record is, if its near command has made one.
+    /// Returns where an execution's record is, if its client command has made one.
     pub(super) fn record_of(&self, execution: &Execution<'_>) -> Option<PathBuf> {
         Some(self.files(execution).record).filter(|record| record.is_file())
     }
@@ -193,6 +193,7 @@ impl Output {
 /// All results.
 pub(super) const RESULTS: &str = "results.json";
 /// How the names of an execution's files end.
-const ENDS: [&str; 6] = ["-near.out", "-near.err", "-far.log", "-machine.log", "-far.jsonl", ".jsonl"];
+const ENDS: [&str; 6] =
+    ["-client.out", "-client.err", "-server.log", "-machine.log", "-server.jsonl", ".jsonl"];
 /// The directory of what the executions said and recorded.
 const RUNS: &str = "runs";

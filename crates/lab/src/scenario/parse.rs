@@ -13,7 +13,7 @@ use crate::spec::PathSpec;
 use super::file_names::{check_name, fitting};
 use super::raw_toml::{RawRun, RawScenario};
 use super::sweep::path_key;
-use super::{Far, Parameter, Run, Scenario, SetParameter, plot};
+use super::{Parameter, Run, Scenario, ScenarioServer, SetParameter, plot};
 
 /// What a summary shows where the scenario does not choose.
 const DEFAULT_COLUMNS: [&str; 2] = ["wall_s", "cpu_s"];
@@ -46,9 +46,11 @@ impl Scenario {
         }
         let sweep = raw.sweep.0.into_iter().map(|(name, values)| Parameter::new(name, values));
         let sweep = sweep.collect::<Result<Vec<_>, _>>()?;
-        let far = raw.server.map(|far| Far { command: far.command, port: far.port.map(NonZeroU16::get) });
+        let server = raw
+            .server
+            .map(|server| ScenarioServer { command: server.command, port: server.port.map(NonZeroU16::get) });
         let stem = file.file_stem().unwrap_or_default().to_string_lossy();
-        let runs = raw.run.into_iter().map(|run| make_run(run, raw.repeat, far.as_ref(), &sweep));
+        let runs = raw.run.into_iter().map(|run| make_run(run, raw.repeat, server.as_ref(), &sweep));
         let scenario = Self {
             name: raw.name.unwrap_or_else(|| fitting(&stem)),
             path: raw.path.0,
@@ -144,7 +146,12 @@ fn apply(set: &SetParameter, raw: &mut RawScenario) -> Result<(), String> {
     }
 }
 
-fn make_run(raw: RawRun, repeat: NonZeroU32, far: Option<&Far>, sweep: &[Parameter]) -> Result<Run, String> {
+fn make_run(
+    raw: RawRun,
+    repeat: NonZeroU32,
+    server: Option<&ScenarioServer>,
+    sweep: &[Parameter],
+) -> Result<Run, String> {
     let wrong = |why: String| Err(format!("[[run]] '{}': {why}", raw.name));
     let mut concerned: Vec<usize> = Vec::new();
     match &raw.sweep {
@@ -167,18 +174,20 @@ fn make_run(raw: RawRun, repeat: NonZeroU32, far: Option<&Far>, sweep: &[Paramet
         return wrong(format!("its path sets '{key}', which it sweeps too: name the others under its sweep"));
     }
     let port = raw.port.map(NonZeroU16::get);
-    let far = match (raw.server, port) {
+    let server = match (raw.server, port) {
         // Whatever serves it, the run's command asks at a port: the same as for the others where none is named.
-        (Some(command), port) => Some(Far { command, port: port.or(far.and_then(|far| far.port)) }),
+        (Some(command), port) => {
+            Some(ScenarioServer { command, port: port.or(server.and_then(|server| server.port)) })
+        }
         (None, Some(_)) => {
             return wrong("a port needs a server command of its own: server = \"...\"".to_owned());
         }
-        (None, None) => far.cloned(),
+        (None, None) => server.cloned(),
     };
     Ok(Run {
         name: raw.name,
         command: raw.command,
-        far,
+        server,
         repeat: raw.repeat.unwrap_or(repeat),
         timeout: raw.timeout.map(Rtt::get),
         path: raw.path.0,

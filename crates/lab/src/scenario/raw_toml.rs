@@ -20,7 +20,7 @@ pub(super) struct RawScenario {
     pub(super) cleanup: Option<String>,
     pub(super) path: RawPath,
     #[serde(alias = "far")]
-    pub(super) server: Option<RawFar>,
+    pub(super) server: Option<RawServer>,
     #[serde(default)]
     pub(super) sweep: RawSweep,
     #[serde(default)]
@@ -33,7 +33,7 @@ pub(super) struct RawScenario {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RawFar {
+pub(super) struct RawServer {
     pub(super) command: String,
     pub(super) port: Option<NonZeroU16>,
 }

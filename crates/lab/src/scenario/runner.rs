@@ -21,8 +21,8 @@ pub enum ExecutionPhase {
     Prepare,
     /// A command before an execution.
     Setup,
-    /// The far command, before it serves.
-    Far,
+    /// The server command, before it serves.
+    Server,
     /// What is measured.
     Command,
     /// A command after an execution, or after all.
@@ -35,7 +35,7 @@ impl ExecutionPhase {
         match self {
             Self::Prepare => "prepare",
             Self::Setup => "setup",
-            Self::Far => "far",
+            Self::Server => "server",
             Self::Command => "command",
             Self::Cleanup => "cleanup",
         }
@@ -56,7 +56,7 @@ pub trait Watcher {
     /// Is called before an execution whose path was not the one asked for is repeated: `time` counts from 1 to `limit`.
     fn repeats(&mut self, time: u32, limit: u32);
 
-    /// Reads the values of a record that a near command has made.
+    /// Reads the values of a record that a client command has made.
     ///
     /// # Errors
     /// Says why it is no record; the execution is marked.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use longhaul_core::units::Rtt;
 use thiserror::Error;
 
-/// Bulk TCP flows from the far host to the near one, written "4", "4@5s..20s" or "4@5s.."; by default none.
+/// Bulk TCP flows from the server to the client, written "4", "4@5s..20s" or "4@5s.."; by default none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CrossFlows {
     /// How many.

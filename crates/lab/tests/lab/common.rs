@@ -7,11 +7,16 @@ use std::thread;
 use std::time::Duration;
 
 use longhaul_core::units::Rtt;
-use longhaul_lab::{Host, Lab, LabError, PathSpec};
+use longhaul_lab::{Host, Lab, LabError, PathSpec, Watch};
 
 /// Builds a lab; `None` where this machine does not permit it, which under CI is a failure.
 pub(crate) fn lab(spec: PathSpec) -> Option<Lab> {
-    match Lab::new(spec) {
+    watched(spec, &Watch::default())
+}
+
+/// Builds a lab as [`lab`] does, watched.
+pub(crate) fn watched(spec: PathSpec, watch: &Watch) -> Option<Lab> {
+    match Lab::watched(spec, watch) {
         Ok(lab) => Some(lab),
         Err(why @ (LabError::Namespace { .. } | LabError::Tun { .. })) => {
             assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
@@ -31,32 +36,32 @@ pub(crate) fn path(rate: &str, rtt_ms: u64) -> PathSpec {
     }
 }
 
-/// Makes a UDP socket on each host, the near one connected to the far one.
+/// Makes a UDP socket on each host, the client connected to the server.
 pub(crate) fn udp(lab: &Lab) -> (UdpSocket, UdpSocket) {
     let bind = |host: Host| {
         let address = host.ipv4();
         host.run(move || UdpSocket::bind((address, 0)).unwrap()).unwrap()
     };
-    let (near, far) = (bind(lab.near()), bind(lab.far()));
-    near.connect(far.local_addr().unwrap()).unwrap();
-    far.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
-    (near, far)
+    let (client, server) = (bind(lab.client()), bind(lab.server()));
+    client.connect(server.local_addr().unwrap()).unwrap();
+    server.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    (client, server)
 }
 
 /// Sends what starts the path's time.
 pub(crate) fn first_packet(lab: &Lab) {
-    let (near, _far) = udp(lab);
-    near.send(b"now").unwrap();
+    let (client, _server) = udp(lab);
+    client.send(b"now").unwrap();
 }
 
 /// Payload of a UDP packet of 1500 bytes at the IP layer.
 pub(crate) const FULL: usize = 1500 - 28;
 
-/// Returns where a TCP server on the far host listens, both ways to name it.
-pub(crate) fn far_addresses(lab: &Lab) -> Vec<SocketAddr> {
-    let far = lab.far();
-    let v6 = far.ipv6().map(|v6| SocketAddr::from((v6, 4000)));
-    [Some(SocketAddr::from((far.ipv4(), 4000))), v6].into_iter().flatten().collect()
+/// Returns where a TCP server on the server listens, both ways to name it.
+pub(crate) fn server_addresses(lab: &Lab) -> Vec<SocketAddr> {
+    let server = lab.server();
+    let v6 = server.ipv6().map(|v6| SocketAddr::from((v6, 4000)));
+    [Some(SocketAddr::from((server.ipv4(), 4000))), v6].into_iter().flatten().collect()
 }
 
 /// Measures on fresh labs until the machine kept up with one; a `measure` judges only where it did.
@@ -87,11 +92,11 @@ pub(crate) fn bulk<'scope>(
     received: &'scope AtomicU64,
     stop: &'scope AtomicBool,
 ) -> Vec<TcpStream> {
-    let address = SocketAddr::from((lab.far().ipv4(), 4000));
-    let listener = lab.far().run(move || TcpListener::bind(address).unwrap()).unwrap();
+    let address = SocketAddr::from((lab.server().ipv4(), 4000));
+    let listener = lab.server().run(move || TcpListener::bind(address).unwrap()).unwrap();
     let mut sockets = Vec::new();
     for _ in 0..2 {
-        let mut sender = lab.near().run(move || TcpStream::connect(address).unwrap()).unwrap();
+        let mut sender = lab.client().run(move || TcpStream::connect(address).unwrap()).unwrap();
         let (mut receiver, _) = listener.accept().unwrap();
         sockets.push(sender.try_clone().unwrap());
         scope

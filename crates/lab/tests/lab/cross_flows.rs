@@ -19,7 +19,7 @@ fn they_fill_a_path_that_nobody_else_uses() {
     let goodput = stats.cross_flows.goodput().as_bits_per_sec();
     assert!((25_000_000..50_000_000).contains(&goodput), "{stats}");
     assert_eq!((stats.cross_flows.flows, stats.cross_flows.failed), (3, 0));
-    assert!(stats.far_to_near.bytes > stats.cross_flows.bytes, "on the path itself: {stats}");
+    assert!(stats.server_to_client.bytes > stats.cross_flows.bytes, "on the path itself: {stats}");
     assert!(stats.to_string().contains("\n3 cross flows: "), "{stats}");
     let ends = Instant::now();
     drop(lab);
@@ -30,7 +30,7 @@ fn they_fill_a_path_that_nobody_else_uses() {
 fn they_keep_their_time() {
     let Some(lab) = with_flows("2@400ms..900ms") else { return };
     thread::sleep(Duration::from_millis(600));
-    assert_eq!(lab.stats().unwrap().far_to_near.packets, 0, "time has not begun");
+    assert_eq!(lab.stats().unwrap().server_to_client.packets, 0, "time has not begun");
     first_packet(&lab);
     thread::sleep(Duration::from_millis(200));
     assert_eq!(lab.stats().unwrap().cross_flows.bytes.get(), 0, "not yet");
@@ -40,7 +40,11 @@ fn they_keep_their_time() {
     assert!(after.cross_flows.bytes.get() > 100_000 && (0.49..0.7).contains(&ran), "{after}");
     assert_eq!(after.cross_flows.failed, 0);
     thread::sleep(Duration::from_millis(200));
-    assert_eq!(lab.stats().unwrap().far_to_near.packets, after.far_to_near.packets, "and nothing after");
+    assert_eq!(
+        lab.stats().unwrap().server_to_client.packets,
+        after.server_to_client.packets,
+        "and nothing after"
+    );
 }
 
 #[test]
@@ -57,9 +61,9 @@ fn a_lab_ends_while_they_wait() {
 fn flows_that_cannot_be_made_are_told() {
     let Some(lab) = with_flows("2@300ms..") else { return };
     first_packet(&lab);
-    let mut command = lab.far().command("ip");
+    let mut command = lab.server().command("ip");
     command.args(["address", "flush", "dev", "longhaul0"]);
-    assert!(lab.far().spawn(command).unwrap().wait().unwrap().status.success());
+    assert!(lab.server().spawn(command).unwrap().wait().unwrap().status.success());
     thread::sleep(Duration::from_millis(500));
     let stats = lab.stats().unwrap();
     assert_eq!((stats.cross_flows.failed, stats.cross_flows.bytes.get()), (2, 0));

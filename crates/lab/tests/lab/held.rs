@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{FULL, bulk, lab, measure_while_keeping_up, path, udp, within};
-use longhaul_lab::{Lab, PathSpec, PathStats, QueueLimit};
+use crate::common::{FULL, bulk, lab, measure_while_keeping_up, path, udp, watched, within};
+use longhaul_lab::{Lab, PathSpec, PathStats, QueueLimit, Watch};
 
 /// Packets of which the fastest counts: the test's own threads may wait for a CPU, which no counter of the path shows.
 const TRIES: u32 = 5;
@@ -22,23 +22,23 @@ struct Load {
 
 fn load(lab: &Lab) -> Load {
     let (received, stop) = (AtomicU64::new(0), AtomicBool::new(false));
-    let (near, far) = udp(lab);
-    near.set_read_timeout(Some(Duration::from_millis(900))).unwrap();
-    far.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let (client, server) = udp(lab);
+    client.set_read_timeout(Some(Duration::from_millis(900))).unwrap();
+    server.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     thread::scope(|scope| {
         let sockets = bulk(lab, scope, &received, &stop);
         let stop = &stop;
         scope.spawn(move || {
             let mut packet = [0; 64];
             while !stop.load(Ordering::Relaxed) {
-                if let Ok((len, from)) = far.recv_from(&mut packet) {
-                    let _ = far.send_to(&packet[..len], from);
+                if let Ok((len, from)) = server.recv_from(&mut packet) {
+                    let _ = server.send_to(&packet[..len], from);
                 }
             }
         });
         thread::sleep(Duration::from_secs(2));
         let (before, begun) = (received.load(Ordering::Relaxed), Instant::now());
-        let mut trips: Vec<Duration> = (0..20_u32).filter_map(|number| round_trip(&near, number)).collect();
+        let mut trips: Vec<Duration> = (0..20_u32).filter_map(|number| round_trip(&client, number)).collect();
         let goodput =
             (received.load(Ordering::Relaxed) - before) as f64 * 8.0 / begun.elapsed().as_secs_f64();
         let stats = lab.stats().unwrap();
@@ -50,12 +50,12 @@ fn load(lab: &Lab) -> Load {
 }
 
 /// Sends a packet that comes back, and waits a little.
-fn round_trip(near: &UdpSocket, number: u32) -> Option<Duration> {
+fn round_trip(client: &UdpSocket, number: u32) -> Option<Duration> {
     let sent = Instant::now();
-    near.send(&number.to_be_bytes()).unwrap();
+    client.send(&number.to_be_bytes()).unwrap();
     let mut packet = [0; 64];
     loop {
-        let len = near.recv(&mut packet).ok()?;
+        let len = client.recv(&mut packet).ok()?;
         if packet[..len] == number.to_be_bytes() {
             let trip = sent.elapsed();
             thread::sleep(Duration::from_millis(50));
@@ -80,7 +80,7 @@ fn codel_keeps_the_queue_short_and_the_line_busy() {
         let Load { stats, round_trip, goodput } = load(lab);
         within("round trip in ms", round_trip.as_secs_f64() * 1e3, 20.0..=60.0)?;
         within("goodput in Mbit/s", goodput / 1e6, 15.0..=20.0)?;
-        within("drops", stats.near_to_far.dropped_queue as f64, 1.0..=2000.0)
+        within("drops", stats.client_to_server.dropped_queue as f64, 1.0..=2000.0)
     });
     let Some(lab) = lab(deep("droptail")) else { return };
     let standing = load(&lab).round_trip;
@@ -100,31 +100,49 @@ fn fq_codel_lets_small_flows_pass_bulk_ones() {
 fn ecn_marks_where_codel_would_drop() {
     measure_while_keeping_up(&PathSpec { ecn: true, ..deep("codel") }, |lab| {
         let Load { stats, goodput, .. } = load(lab);
-        within("marked packets", stats.near_to_far.marked as f64, 5.0..=5000.0)?;
+        within("marked packets", stats.client_to_server.marked as f64, 5.0..=5000.0)?;
         within("goodput in Mbit/s", goodput / 1e6, 15.0..=20.0)?;
         // Only what is not TCP's data does not take marks.
-        within("drops", stats.near_to_far.dropped_queue as f64, 0.0..=2.0)
+        within("drops", stats.client_to_server.dropped_queue as f64, 0.0..=2.0)
     });
 }
 
 /// Sends numbered packets to the server; returns the numbers as they arrive.
 fn numbered(lab: &Lab, count: u32, gap: Duration) -> Vec<u32> {
-    let (near, far) = udp(lab);
+    let (client, server) = udp(lab);
     let sender = thread::spawn(move || {
         for number in 0..count {
             let mut packet = [7; 200];
             packet[..4].copy_from_slice(&number.to_be_bytes());
-            near.send(&packet).unwrap();
+            client.send(&packet).unwrap();
             thread::sleep(gap);
         }
     });
     let (mut arrived, mut packet) = (Vec::new(), [0; FULL]);
-    while let Ok(len) = far.recv(&mut packet) {
+    while let Ok(len) = server.recv(&mut packet) {
         assert!(len == 200 && packet[4..200].iter().all(|byte| *byte == 7), "content");
         arrived.push(u32::from_be_bytes([packet[0], packet[1], packet[2], packet[3]]));
     }
     sender.join().unwrap();
     arrived
+}
+
+/// The first packets of a burst leave while nothing arrives any more.
+#[test]
+fn queue_that_drains_is_not_shown_as_empty() {
+    let spec = PathSpec { aqm: "codel".parse().unwrap(), ..path("2Mbit", 2) };
+    let watch = Watch { flows_and_queues: true, ..Watch::default() };
+    let Some(lab) = watched(spec, &watch) else { return };
+    let (client, server) = udp(&lab);
+    for _ in 0..20 {
+        client.send(&[0; FULL]).unwrap();
+    }
+    while server.recv(&mut [0; FULL]).is_ok() {}
+    let [to_server, _] = &lab.evidence().unwrap()[..] else { panic!("two directions") };
+    let left: Vec<_> = to_server.queue.iter().filter(|sample| !sample.sojourn.is_zero()).collect();
+    // One each 6 ms.
+    assert!(left.len() > 5, "{left:?}");
+    assert!(left.iter().all(|sample| sample.bytes.get() >= 1500 && sample.packets > 0), "{left:?}");
 }
 
 #[test]
@@ -154,16 +172,16 @@ fn directions_differ() {
     let spec = PathSpec { up: "rate=2Mbit; delay=30ms".parse().unwrap(), ..path("100Mbit", 20) };
     assert_eq!(spec.round_trip(), Duration::from_millis(40));
     measure_while_keeping_up(&spec, |lab| {
-        let (near, far) = udp(lab);
+        let (client, server) = udp(lab);
         let (mut there, mut back) = (Duration::MAX, Duration::MAX);
         for _ in 0..TRIES {
             let start = Instant::now();
-            near.send(&[0; FULL]).unwrap();
+            client.send(&[0; FULL]).unwrap();
             let mut packet = [0; FULL];
-            let (_, from) = far.recv_from(&mut packet).unwrap();
+            let (_, from) = server.recv_from(&mut packet).unwrap();
             let arrived = start.elapsed();
-            far.send_to(&packet, from).unwrap();
-            near.recv(&mut packet).unwrap();
+            server.send_to(&packet, from).unwrap();
+            client.recv(&mut packet).unwrap();
             (there, back) = (there.min(arrived), back.min(start.elapsed() - arrived));
         }
         // 1500 bytes take 6 ms at 2 Mbit/s.
@@ -177,13 +195,13 @@ fn a_rate_follows_its_schedule() {
     let mut spec = PathSpec { queue: Some(QueueLimit::Packets(1000)), ..path("12Mbit", 2) };
     spec.set_schedule("12Mbit@0s,1.2Mbit@100ms".parse().unwrap());
     measure_while_keeping_up(&spec, |lab| {
-        let (near, far) = udp(lab);
+        let (client, server) = udp(lab);
         let start = Instant::now();
         for _ in 0..120 {
-            near.send(&[0; FULL]).unwrap();
+            client.send(&[0; FULL]).unwrap();
         }
         let mut arrivals = Vec::new();
-        while far.recv(&mut [0; FULL]).is_ok() {
+        while server.recv(&mut [0; FULL]).is_ok() {
             arrivals.push(start.elapsed().as_secs_f64() * 1e3);
         }
         // A packet a millisecond for 100 ms, then one each 10 ms.
@@ -198,19 +216,19 @@ fn pairs_of_hosts_have_their_own_round_trips_through_one_queue() {
     let spec = PathSpec { pairs: "10ms,60ms".parse().unwrap(), ..path("10Mbit", 0) };
     measure_while_keeping_up(&spec, |lab| {
         for (pair, expected) in [(0, 10.0), (1, 60.0)] {
-            let server = SocketAddr::from((Ipv4Addr::new(198, 18, pair, 2), 5000));
-            let far = lab.far().run(move || UdpSocket::bind(server).unwrap()).unwrap();
-            let near = lab.near().run(move || UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();
-            near.connect(server).unwrap();
-            assert_eq!(near.local_addr().unwrap().ip(), Ipv4Addr::new(198, 18, pair, 1));
+            let address = SocketAddr::from((Ipv4Addr::new(198, 18, pair, 2), 5000));
+            let server = lab.server().run(move || UdpSocket::bind(address).unwrap()).unwrap();
+            let client = lab.client().run(move || UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();
+            client.connect(address).unwrap();
+            assert_eq!(client.local_addr().unwrap().ip(), Ipv4Addr::new(198, 18, pair, 1));
             let echo = thread::spawn(move || {
                 let mut packet = [0; 64];
                 for _ in 0..TRIES {
-                    let (len, from) = far.recv_from(&mut packet).unwrap();
-                    far.send_to(&packet[..len], from).unwrap();
+                    let (len, from) = server.recv_from(&mut packet).unwrap();
+                    server.send_to(&packet[..len], from).unwrap();
                 }
             });
-            let trip = (0..TRIES).map(|number| round_trip(&near, number).unwrap()).min().unwrap();
+            let trip = (0..TRIES).map(|number| round_trip(&client, number).unwrap()).min().unwrap();
             echo.join().unwrap();
             within("round trip in ms", trip.as_secs_f64() * 1e3, expected..=expected + 6.0)?;
         }
@@ -220,20 +238,20 @@ fn pairs_of_hosts_have_their_own_round_trips_through_one_queue() {
 
 /// Carries packets of one pair for a while, as fast as they are taken; returns the bits a second that arrive.
 fn arrives(lab: &Lab, pair: u8, stop: Instant) -> thread::JoinHandle<f64> {
-    let server = SocketAddr::from((Ipv4Addr::new(198, 18, pair, 2), 5000));
-    let far = lab.far().run(move || UdpSocket::bind(server).unwrap()).unwrap();
-    let near = lab.near().run(move || UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();
-    far.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    let address = SocketAddr::from((Ipv4Addr::new(198, 18, pair, 2), 5000));
+    let server = lab.server().run(move || UdpSocket::bind(address).unwrap()).unwrap();
+    let client = lab.client().run(move || UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();
+    server.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
     thread::spawn(move || {
         thread::spawn(move || {
             // 12 Mbit/s: more than either bottleneck.
             while Instant::now() < stop {
-                let _ = near.send_to(&[0; FULL], server);
+                let _ = client.send_to(&[0; FULL], address);
                 thread::sleep(Duration::from_micros(900));
             }
         });
         let (begun, mut bytes) = (Instant::now(), 0);
-        while Instant::now() < stop && far.recv(&mut [0; FULL]).is_ok() {
+        while Instant::now() < stop && server.recv(&mut [0; FULL]).is_ok() {
             bytes += 1500;
         }
         f64::from(bytes) * 8.0 / begun.elapsed().as_secs_f64()

@@ -26,7 +26,7 @@ fn settings_are_those_asked_for() {
     ] {
         let spec = PathSpec { hosts, congestion: congestion.to_owned(), ..path("1Gbit", 1) };
         let Some(lab) = lab(spec) else { return };
-        for host in [lab.near(), lab.far()] {
+        for host in [lab.client(), lab.server()] {
             assert_eq!(setting(&host, "tcp_rmem"), rmem);
             assert_eq!(setting(&host, "tcp_wmem"), wmem);
             assert_eq!(setting(&host, "tcp_congestion_control"), congestion);
@@ -50,24 +50,24 @@ fn an_unknown_congestion_control_is_named() {
 #[test]
 fn commands_see_their_host_and_its_processes_only() {
     let Some(lab) = lab(path("1Gbit", 1)) else { return };
-    let mut command = lab.near().command("sh");
-    command.args(["-c", "echo $LAB_NEAR $LAB_FAR; ls -d /proc/[0-9]* | wc -l; exit 7"]);
+    let mut command = lab.client().command("sh");
+    command.args(["-c", "echo $LAB_CLIENT $LAB_SERVER; ls -d /proc/[0-9]* | wc -l; exit 7"]);
     command.stdout(Stdio::piped());
-    let mut process = lab.near().spawn(command).unwrap();
+    let mut process = lab.client().spawn(command).unwrap();
     let mut output = String::new();
     std::io::Read::read_to_string(&mut process.stdout().unwrap(), &mut output).unwrap();
     assert_eq!(process.wait().unwrap().status.code(), Some(7));
     let (addresses, processes) = output.trim().split_once('\n').unwrap();
-    assert_eq!(addresses, format!("{} {}", lab.near().ipv4(), lab.far().ipv4()));
+    assert_eq!(addresses, format!("{} {}", lab.client().ipv4(), lab.server().ipv4()));
     assert!(processes.trim().parse::<u32>().unwrap() < 8, "{processes}");
 }
 
 #[test]
 fn a_dropped_lab_takes_its_daemons_and_namespaces_along() {
     let Some(lab) = lab(path("1Gbit", 1)) else { return };
-    let mut command = lab.far().command("sh");
+    let mut command = lab.server().command("sh");
     command.args(["-c", "setsid sleep 98761 & echo $!"]).stdout(Stdio::piped());
-    let mut process = lab.far().spawn(command).unwrap();
+    let mut process = lab.server().spawn(command).unwrap();
     assert!(process.wait().unwrap().status.success());
     // In the midst of exec it has no command line.
     wait_until("the daemon runs", || !sleepers().is_empty());
@@ -96,7 +96,7 @@ fn sleepers() -> Vec<PathBuf> {
 fn many_labs_at_once() {
     let labs: Vec<_> = (0..4).filter_map(|_| lab(path("100Mbit", 2))).collect();
     for lab in &labs {
-        let mut process = lab.near().spawn(lab.near().command("true")).unwrap();
+        let mut process = lab.client().spawn(lab.client().command("true")).unwrap();
         assert!(process.wait().unwrap().status.success());
     }
 }

@@ -5,25 +5,25 @@ use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{FULL, far_addresses, lab, path, udp};
+use crate::common::{FULL, lab, path, server_addresses, udp};
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_lab::{Lab, PathSpec, QueueLimit};
 
 #[test]
 fn round_trip_time() {
     let Some(lab) = lab(path("100Mbit", 40)) else { return };
-    let (near, far) = udp(&lab);
+    let (client, server) = udp(&lab);
     let echo = thread::spawn(move || {
         let mut packet = [0; 64];
-        while let Ok((len, from)) = far.recv_from(&mut packet) {
-            far.send_to(&packet[..len], from).unwrap();
+        while let Ok((len, from)) = server.recv_from(&mut packet) {
+            server.send_to(&packet[..len], from).unwrap();
         }
     });
     let mut times: Vec<Duration> = (0..15)
         .map(|_| {
             let sent = Instant::now();
-            near.send(b"ping").unwrap();
-            near.recv(&mut [0; 64]).unwrap();
+            client.send(b"ping").unwrap();
+            client.recv(&mut [0; 64]).unwrap();
             sent.elapsed()
         })
         .collect();
@@ -38,16 +38,16 @@ fn rate() {
     let Some(lab) = lab(PathSpec { queue: Some(QueueLimit::Packets(2000)), ..path("20Mbit", 10) }) else {
         return;
     };
-    let (near, far) = udp(&lab);
+    let (client, server) = udp(&lab);
     // A burst that the queue holds leaves at the rate. Numbered: a busy receiver may miss some.
     for number in 0..1200_u32 {
         let mut packet = [0; FULL];
         packet[..4].copy_from_slice(&number.to_be_bytes());
-        near.send(&packet).unwrap();
+        client.send(&packet).unwrap();
     }
     let mut arrivals = Vec::new();
     let mut packet = [0; FULL];
-    while far.recv(&mut packet).is_ok() {
+    while server.recv(&mut packet).is_ok() {
         let number = u32::from_be_bytes([packet[0], packet[1], packet[2], packet[3]]);
         arrivals.push((number, Instant::now()));
     }
@@ -63,19 +63,19 @@ fn rate() {
 fn queue_depth() {
     for (queue, holds) in [("100packets", 100), ("90000", 60)] {
         let Some(lab) = lab(PathSpec { queue: queue.parse().ok(), ..path("2Mbit", 4) }) else { return };
-        let (near, far) = udp(&lab);
+        let (client, server) = udp(&lab);
         let start = Instant::now();
         for _ in 0..1000 {
-            near.send(&[0; FULL]).unwrap();
+            client.send(&[0; FULL]).unwrap();
         }
         // A packet takes 6 ms; some leave while the burst comes.
         let left = start.elapsed().as_millis() as u64 / 6 + 3;
         let mut survivors = 0;
-        while far.recv(&mut [0; FULL]).is_ok() {
+        while server.recv(&mut [0; FULL]).is_ok() {
             survivors += 1;
         }
         assert!((holds..=holds + left).contains(&survivors), "{queue}: {survivors}, {left} left");
-        let stats = lab.stats().unwrap().near_to_far;
+        let stats = lab.stats().unwrap().client_to_server;
         assert_eq!((stats.packets, stats.dropped_queue), (survivors, 1000 - survivors));
     }
 }
@@ -84,9 +84,9 @@ fn queue_depth() {
 fn loss_share_and_conservation() {
     let lost = |seed| {
         let lab = lab(PathSpec { loss: 0.05, seed, ..PathSpec::default() })?;
-        let (near, _far) = udp(&lab);
+        let (client, _server) = udp(&lab);
         for _ in 0..20_000 {
-            near.send(&[0; 100]).unwrap();
+            client.send(&[0; 100]).unwrap();
         }
         let stats = settled(&lab);
         assert_eq!(stats.packets + stats.dropped_loss, 20_000);
@@ -103,10 +103,10 @@ fn loss_share_and_conservation() {
 
 /// Returns the statistics once they stand still.
 fn settled(lab: &Lab) -> longhaul_lab::DirectionStats {
-    let mut before = lab.stats().unwrap().near_to_far;
+    let mut before = lab.stats().unwrap().client_to_server;
     loop {
         thread::sleep(Duration::from_millis(50));
-        let now = lab.stats().unwrap().near_to_far;
+        let now = lab.stats().unwrap().client_to_server;
         if now == before {
             return now;
         }
@@ -119,10 +119,10 @@ fn settled(lab: &Lab) -> longhaul_lab::DirectionStats {
 fn tcp_content_survives_split_super_packets() {
     let spec = PathSpec { loss: 0.0003, queue: Some(QueueLimit::Packets(40)), ..path("2Gbit", 4) };
     let Some(lab) = lab(spec) else { return };
-    for address in far_addresses(&lab) {
-        let before = lab.stats().unwrap().near_to_far;
-        let listener = lab.far().run(move || TcpListener::bind(address).unwrap()).unwrap();
-        let mut sender = lab.near().run(move || TcpStream::connect(address).unwrap()).unwrap();
+    for address in server_addresses(&lab) {
+        let before = lab.stats().unwrap().client_to_server;
+        let listener = lab.server().run(move || TcpListener::bind(address).unwrap()).unwrap();
+        let mut sender = lab.client().run(move || TcpStream::connect(address).unwrap()).unwrap();
         let (mut receiver, _) = listener.accept().unwrap();
         let content: Vec<u8> =
             (0..16_u32 << 18).flat_map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()).collect();
@@ -136,7 +136,7 @@ fn tcp_content_survives_split_super_packets() {
             received
         });
         assert!(received == content, "the content differs");
-        let after = lab.stats().unwrap().near_to_far;
+        let after = lab.stats().unwrap().client_to_server;
         assert!(after.dropped_loss > before.dropped_loss, "nothing was lost");
         assert!(after.dropped_queue > before.dropped_queue, "no queue was full");
         let mean = (after.bytes.get() - before.bytes.get()) / (after.packets - before.packets);
@@ -151,32 +151,32 @@ fn tcp_content_survives_split_super_packets() {
 #[test]
 fn hosts_without_delay_are_joined_directly() {
     let Some(lab) = lab(PathSpec::default()) else { return };
-    let (near, far) = udp(&lab);
-    near.send(&[7; 100]).unwrap();
+    let (client, server) = udp(&lab);
+    client.send(&[7; 100]).unwrap();
     let mut packet = [0; 200];
-    assert_eq!(far.recv(&mut packet).unwrap(), 100);
-    assert!(lab.stats().unwrap().near_to_far.packets >= 1);
+    assert_eq!(server.recv(&mut packet).unwrap(), 100);
+    assert!(lab.stats().unwrap().client_to_server.packets >= 1);
 }
 
 #[test]
 fn background_traffic_shares_the_path_and_reaches_no_host() {
     let spec = PathSpec { background: "50%".parse().unwrap(), ..path("100Mbit", 4) };
     let Some(lab) = lab(spec) else { return };
-    let (near, far) = udp(&lab);
+    let (client, server) = udp(&lab);
     let start = Instant::now();
-    near.send(b"first").unwrap();
+    client.send(b"first").unwrap();
     thread::sleep(Duration::from_millis(400));
-    near.send(b"last").unwrap();
+    client.send(b"last").unwrap();
     let sent = start.elapsed();
     let mut packet = [0; FULL];
-    assert_eq!((far.recv(&mut packet).unwrap(), far.recv(&mut packet).unwrap()), (5, 4));
-    assert!(far.recv(&mut packet).is_err(), "nothing else comes");
+    assert_eq!((server.recv(&mut packet).unwrap(), server.recv(&mut packet).unwrap()), (5, 4));
+    assert!(server.recv(&mut packet).is_err(), "nothing else comes");
     let stats = lab.stats().unwrap();
-    let offered = stats.near_to_far.background.offered as f64;
+    let offered = stats.client_to_server.background.offered as f64;
     let mean = sent.as_secs_f64() * 50e6 / 12_000.0;
     assert!((offered - mean).abs() < 4.0 * mean.sqrt() + 100.0, "{offered}, not {mean}");
-    assert_eq!((stats.near_to_far.background.lost, stats.near_to_far.packets), (0, 2));
-    assert_eq!(stats.far_to_near.background.offered, 0, "no packet has begun that direction");
+    assert_eq!((stats.client_to_server.background.lost, stats.client_to_server.packets), (0, 2));
+    assert_eq!(stats.server_to_client.background.offered, 0, "no packet has begun that direction");
     assert!(stats.to_string().contains("0 of them dropped (0.00 %)"), "{stats}");
 }
 
@@ -184,16 +184,16 @@ fn background_traffic_shares_the_path_and_reaches_no_host() {
 fn acknowledgements_leave_together() {
     let spec = PathSpec { ack_compression: "100ms".parse().unwrap(), ..path("100Mbit", 2) };
     let Some(lab) = lab(spec) else { return };
-    let (near, far) = udp(&lab);
+    let (client, server) = udp(&lab);
     // As spread as acknowledgements are, and as small.
     let sender = thread::spawn(move || {
         for _ in 0..60 {
-            near.send(&[0; 24]).unwrap();
+            client.send(&[0; 24]).unwrap();
             thread::sleep(Duration::from_millis(5));
         }
     });
     let mut arrivals = Vec::new();
-    while far.recv(&mut [0; 64]).is_ok() {
+    while server.recv(&mut [0; 64]).is_ok() {
         arrivals.push(Instant::now());
     }
     sender.join().unwrap();

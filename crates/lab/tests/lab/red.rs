@@ -20,19 +20,19 @@ struct Loaded {
     dropped: u64,
 }
 
-/// Loads the way to the far host with two connections, and measures once they have found the path's rate.
+/// Loads the way to the server with two connections, and measures once they have found the path's rate.
 fn load(lab: &Lab) -> Loaded {
     let (received, stop) = (AtomicU64::new(0), AtomicBool::new(false));
-    let (near, far) = udp(lab);
-    near.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let (client, server) = udp(lab);
+    client.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     thread::scope(|scope| {
         let sockets = bulk(lab, scope, &received, &stop);
-        scope.spawn(|| echo(&far, &stop));
+        scope.spawn(|| echo(&server, &stop));
         thread::sleep(Duration::from_secs(1));
         let (before, begun) = (received.load(Ordering::Relaxed), Instant::now());
         let trips: Vec<f64> = (0..u32::MAX)
             .take_while(|_| begun.elapsed() < Duration::from_secs(4))
-            .filter_map(|number| round_trip(&near, number))
+            .filter_map(|number| round_trip(&client, number))
             .collect();
         let goodput =
             (received.load(Ordering::Relaxed) - before) as f64 * 8.0 / begun.elapsed().as_secs_f64();
@@ -41,7 +41,7 @@ fn load(lab: &Lab) -> Loaded {
             let _ = socket.shutdown(std::net::Shutdown::Both);
         }
         let wait = trips.iter().sum::<f64>() / trips.len() as f64 - RTT.as_secs_f64();
-        Loaded { wait, goodput, dropped: lab.stats().unwrap().near_to_far.dropped_queue }
+        Loaded { wait, goodput, dropped: lab.stats().unwrap().client_to_server.dropped_queue }
     })
 }
 

@@ -25,17 +25,17 @@ const WINDOW: Bytes = Bytes::new(7_500_000);
 /// Faster than any link here; the kernel takes all ones for no pacing at all.
 const UNPACED: Rate = Rate::bits_per_sec(u64::MAX);
 
-/// Sends from near to far on `streams` connections, each at most at `pace`, while `watch` runs, which sees the bytes received.
+/// Sends from client to server on `streams` connections, each at most at `pace`, while `watch` runs, which sees the bytes received.
 fn bulk<R>(lab: &Lab, streams: usize, pace: Rate, watch: impl FnOnce(&AtomicU64) -> R) -> R {
-    let address = SocketAddr::from((lab.far().ipv4(), 4000));
-    let listener = lab.far().run(move || TcpListener::bind(address).unwrap()).unwrap();
+    let address = SocketAddr::from((lab.server().ipv4(), 4000));
+    let listener = lab.server().run(move || TcpListener::bind(address).unwrap()).unwrap();
     // The connections inherit it. The kernel doubles it, and announces about half of that.
     force_recv_buffer(&listener, WINDOW).unwrap();
     let (received, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         let mut sockets = Vec::new();
         for _ in 0..streams {
-            let mut sender = lab.near().run(move || TcpStream::connect(address).unwrap()).unwrap();
+            let mut sender = lab.client().run(move || TcpStream::connect(address).unwrap()).unwrap();
             set_max_pacing_rate(&sender, pace).unwrap();
             let (mut receiver, _) = listener.accept().unwrap();
             sockets.push(sender.try_clone().unwrap());
@@ -88,15 +88,15 @@ fn round_trip_time_and_goodput_are_the_paths() {
 
 /// Returns the median of a few round trips on an idle path.
 fn idle_round_trip(lab: &Lab) -> Duration {
-    let (near, far) = udp(lab);
-    near.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    let (client, server) = udp(lab);
+    client.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
     let mut times: Vec<Duration> = (0..7)
         .map(|_| {
             let (mut packet, sent) = ([0; 64], Instant::now());
-            near.send(b"ping").unwrap();
-            let (len, from) = far.recv_from(&mut packet).unwrap();
-            far.send_to(&packet[..len], from).unwrap();
-            near.recv(&mut packet).unwrap();
+            client.send(b"ping").unwrap();
+            let (len, from) = server.recv_from(&mut packet).unwrap();
+            server.send_to(&packet[..len], from).unwrap();
+            client.recv(&mut packet).unwrap();
             sent.elapsed()
         })
         .collect();
@@ -113,13 +113,13 @@ fn loss_falls_on_packets_not_on_super_packets() {
     measure_while_keeping_up(&spec, |lab| {
         let begun = Instant::now();
         bulk(lab, 4, UNPACED, |_| {
-            while lab.stats().unwrap().near_to_far.packets < PACKETS
+            while lab.stats().unwrap().client_to_server.packets < PACKETS
                 && begun.elapsed() < Duration::from_secs(8)
             {
                 thread::sleep(Duration::from_millis(5));
             }
         });
-        let stats = lab.stats().unwrap().near_to_far;
+        let stats = lab.stats().unwrap().client_to_server;
         let all = (stats.packets + stats.dropped_loss) as f64;
         println!("lost {} of {all} in {:.1?}", stats.dropped_loss, begun.elapsed());
         within("packets", all, PACKETS as f64..=f64::INFINITY)?;
@@ -137,7 +137,7 @@ fn a_switchs_queue_takes_a_paced_stream_whole_and_an_unpaced_one_in_part() {
     for (pace, is_lost) in [(Rate::bits_per_sec(800_000_000), false), (UNPACED, true)] {
         measure_while_keeping_up(&spec, |lab| {
             bulk(lab, 1, pace, |_| thread::sleep(Duration::from_millis(1200)));
-            let stats = lab.stats().unwrap().near_to_far;
+            let stats = lab.stats().unwrap().client_to_server;
             println!("{pace}: {stats}");
             // A tenth of a second at the pace, at least.
             within("packets", stats.packets as f64, 13_000.0..=f64::INFINITY)?;

@@ -107,9 +107,9 @@ fn spec((rate, rtt, queue): PathNames) -> Result<PathSpec> {
 fn load(spec: &PathSpec) -> Result<PathStats> {
     let lab = Lab::new(spec.clone())?;
     // The first packet starts the flows.
-    let address = lab.far().ipv4();
+    let address = lab.server().ipv4();
     let sent =
-        lab.near().run(move || std::net::UdpSocket::bind("0.0.0.0:0")?.send_to(b"begin", (address, 9)))?;
+        lab.client().run(move || std::net::UdpSocket::bind("0.0.0.0:0")?.send_to(b"begin", (address, 9)))?;
     sent.context("cannot send the first packet")?;
     let slow_start = spec.round_trip() * 20;
     std::thread::sleep(LOADED + slow_start.min(Duration::from_secs(3)));
@@ -130,7 +130,7 @@ impl Row {
         let wanted = spec.rate.unwrap_or_default().scaled(LOAD);
         Self {
             goodput,
-            late: late(stats.far_to_near).max(late(stats.near_to_far)),
+            late: late(stats.server_to_client).max(late(stats.client_to_server)),
             is_held: stats.infidelities(spec).is_empty(),
             is_loaded: goodput >= wanted,
         }

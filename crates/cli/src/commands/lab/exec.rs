@@ -11,8 +11,8 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueHint};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_lab::{
-    Aqm, BackgroundSteps, CrossFlows, FarCommand, GeModel, Hosts, Lab, LabError, Overrides, PacketShare,
-    Pairs, PathSpec, Process, QueueLimit, RateSchedule, Reorder, Watch,
+    Aqm, BackgroundSteps, CrossFlows, GeModel, Hosts, Lab, LabError, Overrides, PacketShare, Pairs, PathSpec,
+    Process, QueueLimit, RateSchedule, Reorder, ServerCommand, Watch,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -217,7 +217,7 @@ fn refused(what: &'static str, why: impl ToString) -> LabError {
     LabError::Spec { what, why: why.to_string() }
 }
 
-/// Runs both commands; gives the near one's exit status.
+/// Runs both commands; gives the client command's exit status.
 ///
 /// # Errors
 /// Fails where the lab cannot be built or a command cannot be started.
@@ -233,35 +233,35 @@ pub(super) fn run(args: ExecArgs) -> Result<ExitCode> {
     let spec = args.path.spec()?;
     args.evidence.as_deref().map(evidence::check_place).transpose()?;
     let lab = Lab::watched(spec, &watch)?;
-    let start_far = |command: String| FarCommand::start(&lab.far(), &command, |_| Ok(()));
-    let mut far = args.server.map(start_far).transpose()?;
-    if let (Some(serving), Some(port)) = (&mut far, args.server_port) {
+    let start_server = |command: String| ServerCommand::start(&lab.server(), &command, |_| Ok(()));
+    let mut server = args.server.map(start_server).transpose()?;
+    if let (Some(serving), Some(port)) = (&mut server, args.server_port) {
         let mut asked = None;
         let ready = serving.wait_until_listening(port, |_| {
             asked = signals.pending().next();
             if asked.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         if let Some(signal) = asked {
-            far.map(FarCommand::end).transpose()?;
+            server.map(ServerCommand::end).transpose()?;
             return Ok(ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)));
         }
         ready?;
     }
     let (program, rest) = args.command.split_first().context("no command was given")?;
-    let mut command = lab.near().command(program);
+    let mut command = lab.client().command(program);
     command.args(rest);
-    let mut near = lab.near().spawn(command)?;
+    let mut client = lab.client().spawn(command)?;
 
     let mut passed_on = PassedOn::default();
     let finished = loop {
-        if let Some(finished) = near.wait_for(Duration::from_secs(1))? {
+        if let Some(finished) = client.wait_for(Duration::from_secs(1))? {
             break finished;
         }
         for signal in signals.pending() {
-            passed_on.take(signal, &near)?;
+            passed_on.take(signal, &client)?;
         }
     };
-    if let Some(status) = far.map(FarCommand::end).transpose()?.flatten() {
+    if let Some(status) = server.map(ServerCommand::end).transpose()?.flatten() {
         say::line(format_args!("lab: the server command ended early: {status}"));
     }
     let report = PathReport::of(&lab, finished.status.code())?;
@@ -293,16 +293,16 @@ struct PassedOn {
 impl PassedOn {
     /// Passes a signal on, an interrupt only where the terminal has not sent it to the command as well; kills a command that still runs
     /// after the one before.
-    fn take(&mut self, signal: i32, near: &Process) -> Result<()> {
+    fn take(&mut self, signal: i32, client: &Process) -> Result<()> {
         let is_from_terminal = signal == SIGINT && std::io::stdin().is_terminal();
         let before = self.last.replace(Instant::now());
         if before.is_some_and(|before| !is_from_terminal || before.elapsed() < TERMINAL_AGAIN) {
-            return Ok(near.kill()?);
+            return Ok(client.kill()?);
         }
         match signal {
             SIGINT if is_from_terminal => Ok(()),
-            SIGINT => Ok(near.interrupt()?),
-            _ => Ok(near.terminate()?),
+            SIGINT => Ok(client.interrupt()?),
+            _ => Ok(client.terminate()?),
         }
     }
 }

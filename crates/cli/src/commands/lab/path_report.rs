@@ -44,7 +44,7 @@ impl PathReport {
 
     /// Returns one object: times in seconds, sizes in bytes, rates in bits per second.
     pub(super) fn json(&self) -> Value {
-        let stats = [self.stats.near_to_far, self.stats.far_to_near];
+        let stats = [self.stats.client_to_server, self.stats.server_to_client];
         let directions = DIRECTIONS.iter().enumerate().map(|(index, name)| {
             let flows =
                 self.evidence.get(index).map(|evidence| evidence.flows.iter().map(flow).collect::<Vec<_>>());

@@ -79,7 +79,7 @@ impl Terminal {
         // What is left was estimated from how long commands ran.
         let (phase, of_command) = match phase {
             ExecutionPhase::Command => (None, elapsed),
-            ExecutionPhase::Far => (Some("waiting for the server command"), Duration::ZERO),
+            ExecutionPhase::Server => (Some("waiting for the server command"), Duration::ZERO),
             other => (Some(other.name()), Duration::ZERO),
         };
         let now = Some(self.now.as_str()).filter(|now| !now.is_empty()).into_iter();

@@ -14,7 +14,7 @@ const GOOD: &str = r#"
     loss = 0.001
     hosts = "tuned"
     congestion = "bbr"
-    [far]
+    [server]
     command = "serve"
     port = 80
     [[run]]
@@ -36,7 +36,7 @@ const SWEPT: &str = r#"
     [path]
     rate = "1Gbit"
     queue = "1MB"
-    [far]
+    [server]
     command = "serve"
     [sweep]
     zeta = ["25MB", "50MB"]
@@ -51,7 +51,7 @@ const SWEPT: &str = r#"
     name = "peer"
     command = "true"
     sweep = ["path.rtt"]
-    far = "other"
+    server = "other"
     port = 8080
     [[plot]]
     title = "Throughput"
@@ -87,7 +87,7 @@ fn reads_a_scenario_and_alternates_its_runs() {
     assert_eq!(scenario.path.queue, Some(QueueLimit::Packets(1000)));
     assert_eq!((scenario.path.hosts, scenario.path.congestion.as_str()), (Hosts::Tuned, "bbr"));
     assert_eq!(scenario.path.mtu, Bytes::new(1500));
-    assert_eq!(scenario.runs[1].far.as_ref().and_then(|far| far.port), Some(80));
+    assert_eq!(scenario.runs[1].server.as_ref().and_then(|server| server.port), Some(80));
     assert_eq!(scenario.runs[0].timeout, Some(Duration::from_secs(90)));
     assert_eq!(scenario.columns, ["wall_s", "cpu_s"]);
     assert_eq!(plan(&scenario, &[], None).unwrap(), ["one (1)", "two (1)", "one (2)"]);
@@ -99,7 +99,10 @@ fn reads_a_sweep_in_its_order() {
     let names: Vec<_> = scenario.sweep.iter().map(|parameter| parameter.name.as_str()).collect();
     assert_eq!(names, ["zeta", "path.rtt", "alpha"]);
     assert_eq!(scenario.sweep[2].values, ["1", "0.5", "true"]);
-    assert_eq!(scenario.runs[1].far, Some(Far { command: "other".to_owned(), port: Some(8080) }));
+    assert_eq!(
+        scenario.runs[1].server,
+        Some(ScenarioServer { command: "other".to_owned(), port: Some(8080) })
+    );
     assert_eq!(scenario.plots[0].y, ["steady_bps", "ceiling_bps"]);
     assert_eq!((scenario.plots[0].x_label.as_str(), scenario.plots[0].y_label.as_str()), ("Zeta", "Steady"));
     let stems: Vec<_> = scenario.plots.iter().map(|plot| plot.file_stem.as_str()).collect();
@@ -125,10 +128,10 @@ fn reads_a_sweep_in_its_order() {
 }
 
 #[test]
-fn a_far_command_of_its_own_serves_at_the_port_of_all() {
+fn a_server_command_of_its_own_serves_at_the_port_of_all() {
     let text = GOOD.replace("command = \"false\"", "command = \"false\"\nfar = \"other\"");
-    let far = parse(&text, &[]).unwrap().runs[1].far.clone();
-    assert_eq!(far, Some(Far { command: "other".to_owned(), port: Some(80) }));
+    let server = parse(&text, &[]).unwrap().runs[1].server.clone();
+    assert_eq!(server, Some(ScenarioServer { command: "other".to_owned(), port: Some(80) }));
 }
 
 #[test]
@@ -199,7 +202,7 @@ fn says_what_is_wrong_and_where() {
         ("[path]", "seeds = []\n[path]", "seeds is empty"),
         ("[path]", "seeds = [-1]\n[path]", "seeds"),
         ("timeout =", "time =", "unknown field `time`"),
-        ("[far]", "[table]\ncolumn = []\n[far]", "unknown field `column`"),
+        ("[server]", "[table]\ncolumn = []\n[server]", "unknown field `column`"),
     ] {
         let error = parse(&GOOD.replace(from, to), &[]).unwrap_err();
         assert!(error.contains(expected), "{error}");
@@ -226,7 +229,7 @@ fn says_what_is_wrong_with_a_sweep_and_its_plots() {
             "sweep = [\"alpha\", \"alpha\"]",
             "[[run]] 'peer': sweep names 'alpha' twice",
         ),
-        ("far = \"other\"", "", "[[run]] 'peer': a port needs a server command of its own"),
+        ("server = \"other\"", "", "[[run]] 'peer': a port needs a server command of its own"),
         ("setup = \"before\"", "sweep = [\"zeta\"]", "[sweep] alpha: it concerns no [[run]]"),
         (
             "x = \"zeta\"",

@@ -133,7 +133,7 @@ fn damaged_and_newer_results_are_refused() {
         assert!(error.to_string().contains(expected), "{error}");
         assert_eq!(fs::read_to_string(output.results()).unwrap(), json, "it is left as it was");
     }
-    let log = directory.path().join("runs/one-1-near.out");
+    let log = directory.path().join("runs/one-1-client.out");
     let foreign = directory.path().join("runs/mine.txt");
     fs::write(&log, "").and_then(|()| fs::write(&foreign, "")).unwrap();
     fs::write(output.results(), "[]").unwrap();
@@ -205,7 +205,10 @@ fn fresh_removes_all_that_was_written() {
         directory.path(),
         &["first.svg", "second.png", "plots.html", "records.html", "results.csv", "summary.md", "mine.svg"],
     );
-    draw(directory.path(), &["summary.md.12~", "runs/prepare.log", "runs/cleanup.log", "runs/one-1-far.log"]);
+    draw(
+        directory.path(),
+        &["summary.md.12~", "runs/prepare.log", "runs/cleanup.log", "runs/one-1-server.log"],
+    );
     Results::new(&scenario(SCENARIO, &[])).discard(&output).unwrap();
     assert_eq!(listed(directory.path()), ["mine.svg", "runs"]);
     assert!(listed(&directory.path().join("runs")).is_empty());

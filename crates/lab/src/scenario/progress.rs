@@ -1,56 +1,83 @@
-//! A transfer's rate once slow start is over, from the progress lines of `longhaul get --json`.
+//! What came in each second of a transfer, from the progress lines of `longhaul get --json`.
 
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
 use std::time::Duration;
 
 use longhaul_core::units::{Bytes, Rate};
-use longhaul_lab::scenario::Spread;
 use serde::Deserialize;
 
-use crate::payload_capacity::PayloadCapacity;
+use super::summary::Spread;
+use crate::spec::PayloadCapacity;
 
 /// Bytes received until a time.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Sample {
+pub struct Sample {
     /// Since the transfer's start.
-    pub(crate) at: Duration,
+    pub at: Duration,
     /// Received until then.
-    pub(crate) received: Bytes,
+    pub received: Bytes,
 }
 
 const BIN: f64 = 1.0;
 /// The ramp-up ends with the first bin that reaches this share of the best one.
 const RAMPED_UP: f64 = 0.9;
 
-/// Reads the samples out of `longhaul get --json`'s output.
-pub(crate) fn samples(json_lines: &str) -> Vec<Sample> {
+/// No line of progress is longer.
+const LONGEST_LINE: u64 = 64 << 10;
+
+/// Reads the samples out of what `longhaul get --json` has printed to a file.
+///
+/// # Errors
+/// Fails where the file cannot be read.
+pub fn samples(path: &Path) -> io::Result<Vec<Sample>> {
+    samples_of(BufReader::new(File::open(path)?))
+}
+
+fn samples_of(mut lines: impl BufRead) -> io::Result<Vec<Sample>> {
     #[derive(Deserialize)]
     struct Progress {
         at: f64,
         received: u64,
     }
-    // Other events lack one field or the other.
-    let read = |line: &str| {
-        let progress: Progress = serde_json::from_str(line).ok()?;
-        let at = Duration::try_from_secs_f64(progress.at).ok()?;
-        Some(Sample { at, received: Bytes::new(progress.received) })
-    };
-    json_lines.lines().filter_map(read).collect()
+    let (mut samples, mut line) = (Vec::new(), Vec::new());
+    while lines.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)? > 0 {
+        // Other events lack one field or the other.
+        if let Ok(Progress { at, received }) = serde_json::from_slice(&line)
+            && let Ok(at) = Duration::try_from_secs_f64(at)
+        {
+            samples.push(Sample { at, received: Bytes::new(received) });
+        }
+        line.clear();
+    }
+    Ok(samples)
+}
+
+/// Returns the rate of the slowest whole second from the end of the ramp-up to the last byte of `size`.
+pub fn least_second(samples: &[Sample], size: Bytes) -> Option<Rate> {
+    let bins = bins_after_ramp(&edges(&points(samples, size)?))?;
+    bins.into_iter().min_by(f64::total_cmp).map(|least| Rate::bytes_per_sec(least as u64))
 }
 
 /// Returns the median rate of the whole seconds from the end of the ramp-up to the last byte of `size`.
 ///
 /// Seconds are counted from the last sample without a byte. `None` where not one is whole.
-pub(crate) fn rate(samples: &[Sample], size: Bytes) -> Option<Rate> {
-    let edges = edges(&points(samples, size)?);
-    let bins: Vec<f64> = edges.windows(2).map(|pair| (pair[1].1 - pair[0].1) / BIN).collect();
-    let best = bins.iter().copied().fold(0.0, f64::max);
-    let ramped_up = bins.iter().position(|bin| *bin >= RAMPED_UP * best)?;
-    let median = Spread::of(bins[ramped_up..].iter().copied())?.median;
+pub fn rate(samples: &[Sample], size: Bytes) -> Option<Rate> {
+    let median = Spread::of(bins_after_ramp(&edges(&points(samples, size)?))?)?.median;
     Some(Rate::bytes_per_sec(median as u64))
 }
 
+/// Returns the bytes a second of each whole second from the end of the ramp-up.
+fn bins_after_ramp(edges: &[(f64, f64)]) -> Option<Vec<f64>> {
+    let mut bins: Vec<f64> = edges.windows(2).map(|pair| (pair[1].1 - pair[0].1) / BIN).collect();
+    let best = bins.iter().copied().fold(0.0, f64::max);
+    let ramped_up = bins.iter().position(|bin| *bin >= RAMPED_UP * best)?;
+    Some(bins.split_off(ramped_up))
+}
+
 /// Returns the rate of each whole second from the start of the transfer to the last byte of `size`.
-pub(crate) fn by_second(samples: &[Sample], size: Bytes) -> Vec<Rate> {
+pub fn by_second(samples: &[Sample], size: Bytes) -> Vec<Rate> {
     let Some(points) = points(samples, size) else { return Vec::new() };
     let since_start: Vec<_> = [(0.0, 0.0)].into_iter().chain(points).collect();
     let rate = |pair: &[(f64, f64)]| Rate::bytes_per_sec(((pair[1].1 - pair[0].1) / BIN) as u64);
@@ -61,7 +88,7 @@ pub(crate) fn by_second(samples: &[Sample], size: Bytes) -> Vec<Rate> {
 ///
 /// Unlike [`rate`], includes seconds with little data, and the last, incomplete one.
 /// The ramp-up ends with the first whole second that has 90 % of what was left, or of the best second's share if that is less.
-pub(crate) fn share_of(left: &PayloadCapacity, samples: &[Sample], size: Bytes) -> Option<f64> {
+pub fn share_of(left: &PayloadCapacity, samples: &[Sample], size: Bytes) -> Option<f64> {
     let points = points(samples, size)?;
     let edges = edges(&points);
     let share = |(from, had): (f64, f64), (to, has): (f64, f64)| (has - had) / left.bytes(from, to);
@@ -168,6 +195,8 @@ mod tests {
         let text = "{\"event\":\"connected\",\"at\":0.4}\n{\"event\":\"progress\",\"at\":0.5,\"received\":7,\"written\":3}\n\
                     {\"event\":\"done\",\"bytes\":9}\nnoise\n";
         let sample = Sample { at: Duration::from_millis(500), received: Bytes::new(7) };
-        assert_eq!(samples(text), [sample]);
+        assert_eq!(samples_of(text.as_bytes()).unwrap(), [sample]);
+        let endless = [vec![b'x'; 200_000], b"\n{\"at\":0.5,\"received\":7}".to_vec()].concat();
+        assert_eq!(samples_of(&endless[..]).unwrap(), [sample]);
     }
 }

@@ -1,4 +1,4 @@
-//! The command that serves an experiment from the far host.
+//! The command that serves an experiment from the server host.
 
 use std::ops::ControlFlow;
 use std::os::unix::process::CommandExt;
@@ -13,12 +13,12 @@ use super::{Host, Process};
 
 /// A shell command in the background of a host; ended with [`end`](Self::end), killed when dropped.
 #[derive(Debug)]
-pub struct FarCommand {
+pub struct ServerCommand {
     process: Process,
     host: Host,
 }
 
-impl FarCommand {
+impl ServerCommand {
     /// Starts `command` with `sh -c`, after `prepare` has chosen where its output goes.
     ///
     /// It has a process group of its own, so that the terminal's Ctrl-C does not reach it, and no input.

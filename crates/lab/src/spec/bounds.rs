@@ -1,0 +1,152 @@
+//! The bounds of a path's values.
+
+use std::time::Duration;
+
+use longhaul_core::units::Rate;
+
+use crate::error::LabError;
+
+use super::{Aqm, PathSpec};
+
+/// Below, a packet would take seconds.
+const LEAST_RATE: Rate = Rate::bits_per_sec(8_000);
+
+/// More would keep the thread that serves them from its rounds.
+const MOST_CROSS_FLOWS: u16 = 64;
+
+impl PathSpec {
+    /// Refuses what no path can be.
+    ///
+    /// # Errors
+    /// Names the first value that is out of bounds, and the bounds.
+    pub fn validate(&self) -> Result<(), LabError> {
+        self.direction(0).validate_direction()?;
+        self.direction(1).validate_direction()?;
+        if !self.second.is_none() {
+            if self.rate.is_none() {
+                return Err(LabError::Spec {
+                    what: "second",
+                    why: "a second bottleneck needs a rate of the first".to_owned(),
+                });
+            }
+            self.second_bottleneck().validate_direction()?;
+        }
+        Ok(())
+    }
+
+    fn validate_direction(&self) -> Result<(), LabError> {
+        let bad = |what, why: String| Err(LabError::Spec { what, why });
+        if !(0.0..=1.0).contains(&self.loss) {
+            return bad("loss", format!("{} is not a share between 0 and 1", self.loss));
+        }
+        if !(1280..=65_535).contains(&self.mtu.get()) {
+            return bad("mtu", format!("{} is not between 1280 (IPv6's least) and 65535", self.mtu.get()));
+        }
+        if let Some(rate) = self.rate.filter(|rate| *rate < LEAST_RATE) {
+            return bad("rate", format!("{rate} is below {LEAST_RATE}: write a unit, as in 100Mbit"));
+        }
+        if self.rtt.get() > Duration::from_secs(60) {
+            return bad("rtt", format!("{} is above one minute", self.rtt));
+        }
+        if self.cross_flows.count > MOST_CROSS_FLOWS {
+            return bad("cross_flows", format!("{} are above {MOST_CROSS_FLOWS}", self.cross_flows.count));
+        }
+        if self.ack_compression.get() > Duration::from_secs(1) {
+            return bad("ack_compression", format!("{} is above one second", self.ack_compression));
+        }
+        if self.queue.is_some() && self.rate.is_none() {
+            return bad("queue", "a queue needs a rate: nothing waits on an unlimited path".to_owned());
+        }
+        if self.queue.is_some_and(|queue| queue.holds_nothing(self.mtu)) {
+            let mtu = self.mtu.get();
+            return bad("queue", format!("does not hold a packet of {mtu} bytes: write 250kB or 100packets"));
+        }
+        if self.jitter.get() > self.delays().into_iter().min().unwrap_or_default() {
+            return bad(
+                "jitter",
+                format!("{} is more than the delay one way, which it would make negative", self.jitter),
+            );
+        }
+        if self.ecn && self.aqm == Aqm::DropTail {
+            return bad("ecn", "droptail never marks: choose red, codel or fq_codel as the aqm".to_owned());
+        }
+        self.validate_aqm()?;
+        self.validate_background()?;
+        if self.congestion.is_empty()
+            || !self.congestion.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+        {
+            return bad("congestion", format!("'{}' is not a name", self.congestion));
+        }
+        Ok(())
+    }
+
+    fn validate_aqm(&self) -> Result<(), LabError> {
+        let bad = |why: String| Err(LabError::Spec { what: "aqm", why });
+        match self.queue_limit() {
+            Some(queue) => self.aqm.fault(queue.in_packets(self.mtu)).map_or(Ok(()), bad),
+            None if self.aqm == Aqm::DropTail => Ok(()),
+            None => bad("what drops early needs a rate: nothing waits on an unlimited path".to_owned()),
+        }
+    }
+
+    fn validate_background(&self) -> Result<(), LabError> {
+        let bad = |why: String| Err(LabError::Spec { what: "background", why });
+        if self.background.is_none() {
+            return Ok(());
+        }
+        let Some(path) = self.rate else {
+            return bad("background traffic needs a rate: an unlimited path is never shared".to_owned());
+        };
+        match self.background.on(path).into_iter().find(|(_, rate)| *rate >= path) {
+            Some((_, rate)) => bad(format!("{rate} leave nothing of the path's {path}")),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_core::units::{Bytes, Rtt};
+
+    use super::*;
+    use crate::spec::QueueLimit;
+
+    #[test]
+    fn refuses_what_no_path_can_be() {
+        let rate = "10Gbit".parse().ok();
+        let good = PathSpec { rate, ..PathSpec::default() };
+        assert!(good.validate().is_ok());
+        assert!(PathSpec { background: "0,9999M@3s".parse().unwrap(), ..good.clone() }.validate().is_ok());
+        assert!(PathSpec { background: "0".parse().unwrap(), rate: None, ..good.clone() }.validate().is_ok());
+        assert!(PathSpec { aqm: "red".parse().unwrap(), ..good.clone() }.validate().is_ok());
+        assert!(PathSpec { aqm: "red:max_th=64".parse().unwrap(), ..good.clone() }.validate().is_ok());
+        for bad in [
+            PathSpec { loss: 1.5, ..good.clone() },
+            PathSpec { loss: f64::NAN, ..good.clone() },
+            PathSpec { mtu: Bytes::new(576), ..good.clone() },
+            PathSpec { rate: Some(Rate::bits_per_sec(0)), ..good.clone() },
+            PathSpec { queue: Some(QueueLimit::Packets(0)), ..good.clone() },
+            PathSpec { queue: Some(QueueLimit::Packets(10)), rate: None, ..good.clone() },
+            PathSpec { aqm: "red".parse().unwrap(), rate: None, ..good.clone() },
+            PathSpec { aqm: "red:max_th=65".parse().unwrap(), ..good.clone() },
+            PathSpec {
+                aqm: "red".parse().unwrap(),
+                queue: Some(QueueLimit::Bytes(Bytes::new(22_499))),
+                ..good.clone()
+            },
+            PathSpec { congestion: "cubic\n".to_owned(), ..good.clone() },
+            PathSpec { ack_compression: Rtt::new(Duration::from_millis(1001)), ..good.clone() },
+            PathSpec { cross_flows: "65".parse().unwrap(), ..good.clone() },
+            PathSpec { background: "10Gbit".parse().unwrap(), ..good.clone() },
+            PathSpec { background: "0,100%@3s".parse().unwrap(), ..good.clone() },
+            PathSpec { background: "20%".parse().unwrap(), rate: None, ..good.clone() },
+            PathSpec { jitter: Rtt::new(Duration::from_millis(1)), ..good.clone() },
+            PathSpec { ecn: true, ..good.clone() },
+            PathSpec { aqm: "codel".parse().unwrap(), rate: None, ..good.clone() },
+            PathSpec { up: "queue=0packets".parse().unwrap(), ..good.clone() },
+            PathSpec { second: "rate=1Mbit".parse().unwrap(), rate: None, ..good.clone() },
+        ] {
+            assert!(bad.validate().is_err(), "{bad:?}");
+        }
+    }
+}

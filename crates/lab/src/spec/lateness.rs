@@ -1,0 +1,63 @@
+//! How late packets may be on a path that counts as the one asked for.
+
+use std::time::Duration;
+
+use longhaul_core::units::Bytes;
+
+use super::{PathSpec, QueueLimit};
+
+impl PathSpec {
+    /// Returns how late a packet may be at the 99th percentile for the path to count as the one asked for, and what that is
+    /// a part of.
+    ///
+    /// The least of 5 % of the delay each way (1 ms where there is none) and 10 % of the time that the full queue takes to
+    /// drain: 0.8 ms for 1 MB at 1 Gbit/s. The emulator passes packets on in lumps of up to 0.1 ms, so no queue is
+    /// held to less than 0.2 ms.
+    pub fn allowed_lateness(&self) -> (Duration, &'static str) {
+        const WITHOUT_DELAY: Duration = Duration::from_millis(1);
+        const LEAST_FOR_QUEUE: Duration = Duration::from_micros(200);
+        let of_delay = match self.one_way() {
+            Duration::ZERO => (WITHOUT_DELAY, "what a path without delay allows"),
+            delay => (delay / 20, "5 % of the delay"),
+        };
+        let of_queue =
+            self.queue_time().map(|time| ((time / 10).max(LEAST_FOR_QUEUE), "10 % of the queue's time"));
+        of_queue.into_iter().fold(of_delay, |least, other| if other.0 < least.0 { other } else { least })
+    }
+
+    /// Returns how long a full queue takes to drain; `None` where no rate is set.
+    pub fn queue_time(&self) -> Option<Duration> {
+        let bytes = match self.queue_limit()? {
+            QueueLimit::Bytes(bytes) => bytes,
+            QueueLimit::Packets(packets) => Bytes::new(self.mtu.get().saturating_mul(packets)),
+        };
+        Some(self.rate?.time_for(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_core::units::Rtt;
+
+    use super::*;
+
+    #[test]
+    fn lateness_is_held_against_the_queue_as_well_as_the_delay() {
+        let path = |queue: &str, rtt_ms| PathSpec {
+            rate: "1Gbit".parse().ok(),
+            rtt: Rtt::new(Duration::from_millis(rtt_ms)),
+            queue: queue.parse().ok(),
+            ..PathSpec::default()
+        };
+        let allowed = |spec: &PathSpec| spec.allowed_lateness().0;
+        // 1 MB drains in 8 ms.
+        assert_eq!(allowed(&path("1MB", 200)), Duration::from_micros(800));
+        assert_eq!(allowed(&path("", 200)), Duration::from_millis(5), "one BDP: the delay decides");
+        assert_eq!(allowed(&path("10packets", 200)), Duration::from_micros(200));
+        assert_eq!(allowed(&PathSpec::default()), Duration::from_millis(1));
+        let late = crate::DirectionStats { late_p99: Duration::from_millis(2), ..Default::default() };
+        assert!(late.infidelity(&path("", 200)).is_none());
+        let why = late.infidelity(&path("1MB", 200)).unwrap();
+        assert!(why.contains("10 % of the queue's time is 0.80 ms"), "{why}");
+    }
+}

@@ -1,0 +1,105 @@
+//! The models that a path is made of.
+
+use longhaul_core::units::{Bytes, Rate};
+
+use crate::model::discipline::{CodelQueue, Discipline, FifoQueue, FqCodelQueue};
+use crate::model::held::{Bottleneck, HeldLink, Impairments, Tail};
+use crate::model::{
+    AckCompression, Background, BurstLoss, Delay, DropTail, Jitter, Link, RandomLoss, RateLimit, Red,
+};
+
+use super::{Aqm, BackgroundSteps, GeModel, PathSpec, QueueLimit};
+
+/// The others send packets of this size, or of the MTU where that is less.
+const BACKGROUND_PACKET: Bytes = Bytes::new(1500);
+
+impl PathSpec {
+    /// Makes the model of one direction; `stream` keeps the directions' random numbers apart.
+    pub fn link(&self, stream: u64) -> Link {
+        let mut link = Link::new();
+        if let (Some(rate), Some(queue)) = (self.rate, self.queue_limit()) {
+            let (line, limit) = (self.schedule.line(rate), drop_tail(queue));
+            let mut bottleneck = match self.aqm {
+                Aqm::Red(parameters) => {
+                    RateLimit::on(line, Red::new(parameters, limit, rate, self.mtu, self.seed_of(stream)))
+                }
+                // Those that decide when a packet leaves are made by `held_link`; their limit is a DropTail's.
+                Aqm::DropTail | Aqm::Codel(_) | Aqm::FqCodel(_) => RateLimit::on(line, limit),
+            };
+            if let Some(background) = self.background_of(rate, stream) {
+                bottleneck = bottleneck.shared_with(background);
+            }
+            link = link.then(bottleneck);
+        }
+        // Lost on the line: a lost packet has used its share of the bottleneck.
+        if self.loss > 0.0 {
+            link = link.then(RandomLoss::new(self.loss, self.seed_of(stream)));
+        }
+        if let GeModel(Some(parameters)) = self.gemodel {
+            // Not the seed of the other losses, with which they would fall together.
+            link = link.then(BurstLoss::new(parameters, !self.seed_of(stream)));
+        }
+        if !self.ack_compression.get().is_zero() {
+            link = link.then(AckCompression::new(self.ack_compression.get()));
+        }
+        if !self.jitter.get().is_zero() {
+            link = link.then(Jitter::new(self.one_way(), self.jitter.get(), self.seed_of(stream)));
+        } else if !self.one_way().is_zero() {
+            link = link.then(Delay::new(self.one_way()));
+        }
+        link
+    }
+
+    /// Makes the model of one direction as a link that holds its packets; `stream` as for [`link`](Self::link).
+    pub fn held_link(&self, stream: u64) -> HeldLink {
+        let mut bottlenecks: Vec<Bottleneck> =
+            self.bottleneck(stream, self.background.clone()).into_iter().collect();
+        if !self.second.is_none() {
+            bottlenecks.extend(self.second_bottleneck().bottleneck(!stream, BackgroundSteps::default()));
+        }
+        let impairments = Impairments {
+            loss: self.loss,
+            burst_loss: self.gemodel.0,
+            ack_compression: self.ack_compression.get(),
+            delays: self.delays(),
+            jitter: self.jitter.get(),
+            reordered: self.reorder.share.get(),
+            reordered_by: self.reorder.by,
+            duplicated: self.duplicate.get(),
+            corrupted: self.corrupt.get(),
+        };
+        let crossings = self.pairs.0.iter().map(|pair| pair.crossing).collect();
+        HeldLink::new(bottlenecks, crossings, Tail::new(impairments, self.seed_of(stream)))
+    }
+
+    fn bottleneck(&self, stream: u64, background: BackgroundSteps) -> Option<Bottleneck> {
+        let (rate, limit) = (self.rate?, drop_tail(self.queue_limit()?));
+        let discipline: Box<dyn Discipline> = match self.aqm {
+            Aqm::DropTail => Box::new(FifoQueue::drop_tail(limit)),
+            Aqm::Red(parameters) => {
+                Box::new(FifoQueue::red(Red::new(parameters, limit, rate, self.mtu, self.seed_of(stream))))
+            }
+            Aqm::Codel(parameters) => Box::new(CodelQueue::new(parameters, limit, self.mtu)),
+            Aqm::FqCodel(parameters) => Box::new(FqCodelQueue::new(parameters, limit, self.mtu)),
+        };
+        let background = Self { background, ..self.clone() }.background_of(rate, stream);
+        Some(Bottleneck::new(discipline, self.schedule.line(rate), background))
+    }
+
+    fn background_of(&self, rate: Rate, stream: u64) -> Option<Background> {
+        let size = BACKGROUND_PACKET.min(self.mtu);
+        (!self.background.is_none())
+            .then(|| Background::new(self.background.on(rate), size, self.seed_of(stream)))
+    }
+
+    fn seed_of(&self, stream: u64) -> u64 {
+        self.seed.wrapping_mul(2).wrapping_add(stream)
+    }
+}
+
+fn drop_tail(queue: QueueLimit) -> DropTail {
+    match queue {
+        QueueLimit::Bytes(bytes) => DropTail::Bytes(bytes),
+        QueueLimit::Packets(packets) => DropTail::Packets(packets),
+    }
+}

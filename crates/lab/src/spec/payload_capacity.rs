@@ -1,0 +1,92 @@
+//! The capacity of a path that is left for payload beside cross traffic.
+
+use std::time::Duration;
+
+use longhaul_core::units::Rate;
+
+use super::PathSpec;
+
+/// Payload of a 1500-byte packet: 40 bytes are headers of IPv4 and TCP, 12 its timestamps (RFC 7323).
+const PAYLOAD_SHARE: f64 = 1448.0 / 1500.0;
+
+/// A rate that changes in steps: the path's capacity for payload.
+#[derive(Debug, Clone)]
+pub struct PayloadCapacity {
+    /// Start of each step in seconds since the start of the transfer, and its rate in bytes per second; in order.
+    steps: Vec<(f64, f64)>,
+}
+
+impl PayloadCapacity {
+    /// Starts with `rate`.
+    pub fn new(rate: Rate) -> Self {
+        Self { steps: vec![(f64::NEG_INFINITY, rate.as_bytes_per_sec() as f64)] }
+    }
+
+    /// Adds a step to `rate` at `from`, which is after all previous steps.
+    pub fn then(mut self, from: Duration, rate: Rate) -> Self {
+        self.steps.push((from.as_secs_f64(), rate.as_bytes_per_sec() as f64));
+        self
+    }
+
+    /// Returns the bytes that the path can carry between two times, in seconds since the start of the transfer.
+    pub fn bytes(&self, from: f64, to: f64) -> f64 {
+        let ends = self.steps.iter().skip(1).map(|(from, _)| *from).chain([f64::INFINITY]);
+        let within =
+            |((begin, rate), end): (&(f64, f64), f64)| (to.min(end) - from.max(*begin)).max(0.0) * rate;
+        self.steps.iter().zip(ends).map(within).sum()
+    }
+}
+
+impl PathSpec {
+    /// Returns the rate at which TCP payload can pass at most; `None` where the path has no rate.
+    ///
+    /// A path's rate counts the bytes of IP packets.
+    pub fn payload_rate(&self) -> Option<Rate> {
+        Some(Rate::bits_per_sec((self.rate?.as_bits_per_sec() as f64 * PAYLOAD_SHARE) as u64))
+    }
+
+    /// Returns what background traffic leaves for payload, as the receiving host sees it; `None` where the path has no rate.
+    pub fn payload_capacity(&self) -> Option<PayloadCapacity> {
+        let (rate, payload) = (self.rate?, self.payload_rate()?);
+        let mut left = PayloadCapacity::new(payload);
+        for (from, taken) in self.background.on(rate) {
+            let share = 1.0 - taken.as_bits_per_sec() as f64 / rate.as_bits_per_sec() as f64;
+            let rate = Rate::bits_per_sec((payload.as_bits_per_sec() as f64 * share) as u64);
+            // Its time begins with the first packet towards the receiver, half of a round trip before that arrives.
+            left = left.then(from + self.rtt.get(), rate);
+        }
+        Some(left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_step_counts_for_its_duration() {
+        let capacity = PayloadCapacity::new(Rate::bytes_per_sec(100))
+            .then(Duration::from_secs(2), Rate::bytes_per_sec(50))
+            .then(Duration::from_secs(4), Rate::bytes_per_sec(10));
+        for (from, to, bytes) in [(0.0, 1.0, 100.0), (1.0, 3.0, 150.0), (1.5, 5.0, 160.0), (7.0, 7.0, 0.0)] {
+            assert_eq!(capacity.bytes(from, to), bytes, "{from} to {to}");
+        }
+    }
+
+    #[test]
+    fn background_traffic_leaves_less_and_less() {
+        let path = PathSpec {
+            rate: "1Gbit".parse().ok(),
+            rtt: "302ms".parse().unwrap(),
+            background: "0@0s,20%@8s,50%@16s".parse().unwrap(),
+            ..PathSpec::default()
+        };
+        let left = path.payload_capacity().unwrap();
+        let full = 1e9 * PAYLOAD_SHARE / 8.0;
+        for (from, share) in [(0.0, 1.0), (7.0, 1.0), (9.0, 0.8), (15.0, 0.8), (17.0, 0.5), (90.0, 0.5)] {
+            let bytes = left.bytes(from, from + 1.0);
+            assert!((bytes - full * share).abs() < 100.0, "{from}: {bytes}");
+        }
+        assert!(PathSpec::default().payload_capacity().is_none());
+    }
+}
