@@ -72,9 +72,9 @@ pub struct Pacer {
     capacity: Rate,
     /// The cap; `None` where the congestion control decides alone.
     pace: Option<Rate>,
-    /// What will have been delivered when the RTT no longer shows what was sent at an earlier pace; until then,
-    sent_before: Bytes,
-    /// and a little longer, until this time, observations show the effect of that pace.
+    /// What will have been delivered when the RTT no longer shows an earlier pace, and when that is awaited no longer.
+    shows_pace_from: (Bytes, Duration),
+    /// Until then observations show the effect of an earlier pace.
     ignore_until: Duration,
     /// The queue that a probe adds; less where the path's is shorter.
     probe_queue: Option<Duration>,
@@ -186,7 +186,8 @@ impl Pacer {
         if rtt < Params::MIN_RTT && self.pace.is_none() {
             self.phase = PacerPhase::Free;
         }
-        if before.goodput < self.sent_before {
+        let (delivered, latest) = self.shows_pace_from;
+        if before.goodput < delivered && now < latest {
             self.ignore_until = now + rtt.mul_f64(Params::STANDING);
         }
         if self.history.reaches(self.ago(rtt)) {
@@ -286,9 +287,10 @@ impl Pacer {
     }
 
     /// Ignores what is in flight, for its queue is of the pace before, and its last acknowledgement may be a delayed one; and a few
-    /// packets more, until the smoothed RTT has forgotten it.
+    /// packets more, until the smoothed RTT has forgotten it. A path that has become slower needs longer for them than that.
     fn ignore_flight(&mut self) {
-        self.sent_before = self.seen.goodput + self.seen.in_flight + Params::FEW_PACKETS;
+        let delivered = self.seen.goodput + self.seen.in_flight + Params::FEW_PACKETS;
+        self.shows_pace_from = (delivered, self.now + self.seen.rtt.get() * 2);
     }
 
     fn probe(&self, target: Rate, rest_until: Duration) -> Probe {

@@ -41,8 +41,8 @@ impl Params {
     pub(super) const STANDING: f64 = 0.1;
     /// Losses of a larger share over an RTT are congestion (BBRv3's `BBRLossThresh`, 2 %),
     pub(super) const LOSS: f64 = 0.02;
-    /// and of more bytes than this: a sixteenth of a window of 400 kB, below which single packets decide, also what the kernel's smoothed
-    /// RTT is.
+    /// and of more bytes than this: a sixteenth of a window of 400 kB. A smaller share of a window is single packets, which decide nothing;
+    /// nor does the RTT that the kernel has smoothed over them.
     pub(super) const FEW_PACKETS: Bytes = Bytes::kib(24);
     /// Flows have reacted to each other in this many RTTs: a queue is drained, or other traffic has ended and its queue is empty.
     pub(super) const REACTION_RTTS: u32 = 4;

@@ -11,18 +11,15 @@ fn path_with_a_shallow_queue_is_filled_without_loss() {
     assert!(share > 0.93 && path.lost < 10.0 * MSS, "{share} of the path, {} segments lost", path.lost / MSS);
 }
 
-/// 160 segments of slow start are in flight when the climb begins, over 300 ms. The receiver acknowledges the last 40 ms late; the RTT, of
-/// which each acknowledgement is an eighth, shows it until some of the paced segments have arrived.
-#[test]
-fn delayed_acknowledgement_of_the_last_burst_is_no_queue() {
-    let segments = |count: u64| Bytes::new(count * MSS as u64);
-    let rtt = |millis: f64| Rtt::new(Duration::from_secs_f64(millis / 1e3));
-    let (min_rtt, window) = (rtt(300.0), segments(160));
-    let mut seen = Observation {
+/// A climb over 300 ms, with 160 segments of slow start in flight.
+fn climb() -> (Pacer, Observation) {
+    let window = segments(160);
+    let rtt = millis(304.0);
+    let seen = Observation {
         window,
         in_flight: window,
-        rtt: rtt(304.0),
-        min_rtt,
+        rtt,
+        min_rtt: millis(300.0),
         sent: window,
         ..Observation::default()
     };
@@ -30,18 +27,45 @@ fn delayed_acknowledgement_of_the_last_burst_is_no_queue() {
     let mut pacer = Pacer { capacity: Rate::bits_per_sec(100_000_000), seen, ..Pacer::default() };
     pacer.enter(PacerPhase::Climb { from, since: Some(Duration::ZERO), until }, Some(from));
     pacer.ignore_flight();
-    for millis in (3..700).step_by(3) {
-        let (arrived, above) = match millis {
+    (pacer, seen)
+}
+
+fn segments(count: u64) -> Bytes {
+    Bytes::new(count * MSS as u64)
+}
+
+fn millis(millis: f64) -> Rtt {
+    Rtt::new(Duration::from_secs_f64(millis / 1e3))
+}
+
+/// The receiver acknowledges the last segment 40 ms late. The RTT, of which each acknowledgement is an eighth, shows it until some of the
+/// paced segments have arrived.
+#[test]
+fn delayed_acknowledgement_of_the_last_burst_is_no_queue() {
+    let (mut pacer, mut seen) = climb();
+    for at in (3..700).step_by(3) {
+        let (arrived, above) = match at {
             ..250 => (0, 4.0),
-            250..289 => (4 * (millis - 249), (millis - 249) as f64 / 2.0),
+            250..289 => (4 * (at - 249), (at - 249) as f64 / 2.0),
             289..325 => (159, 20.0),
             325..560 => (160, 25.0),
-            _ => (160 + 2 * ((millis - 560) / 4), 25.0 * 0.875_f64.powi((millis as i32 - 560) / 4)),
+            _ => (160 + 2 * ((at - 560) / 4), 25.0 * 0.875_f64.powi((at as i32 - 560) / 4)),
         };
-        (seen.goodput, seen.rtt) = (segments(arrived), rtt(300.0 + above));
-        pacer.observe(&seen, Duration::from_millis(millis));
+        (seen.goodput, seen.rtt) = (segments(arrived), millis(300.0 + above));
+        pacer.observe(&seen, Duration::from_millis(at));
     }
     assert!(matches!(pacer.phase, PacerPhase::Climb { .. }), "{:?}", pacer.phase);
+}
+
+/// The path has become so slow that two RTTs do not suffice for what was in flight.
+#[test]
+fn queue_of_a_path_that_becomes_slower_in_the_climb_is_noticed() {
+    let (mut pacer, mut seen) = climb();
+    for at in (3..750).step_by(3) {
+        (seen.goodput, seen.rtt) = (segments(at / 20), millis(304.0 + at as f64));
+        pacer.observe(&seen, Duration::from_millis(at));
+    }
+    assert!(matches!(pacer.phase, PacerPhase::Drain { .. }), "{:?}", pacer.phase);
 }
 
 #[test]
