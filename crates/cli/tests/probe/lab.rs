@@ -190,7 +190,8 @@ http {{ access_log off; sendfile on; {scratch} server {{ listen 198.18.0.2:8080;
     );
     std::fs::write(site.path().join("nginx.conf"), config).unwrap();
     let far = format!("exec {nginx} -p {root} -c {root}/nginx.conf");
-    let options = ["--rate", "50Mbit", "--rtt", "40ms", "--queue", "250kB", "--loss", "0"];
+    // A queue that slow start does not overflow: losses would lower some rows.
+    let options = ["--rate", "50Mbit", "--rtt", "40ms", "--queue", "2000kB", "--loss", "0"];
     let probe = "exec $LONGHAUL probe http://$LAB_FAR:8080/f --full --json --no-memory";
     let Some(report) = run_beside(&options, &far, probe) else { return };
     assert!(report["server"]["software"].as_str().unwrap().starts_with("nginx"), "{report}");
@@ -207,6 +208,6 @@ http {{ access_log off; sendfile on; {scratch} server {{ listen 198.18.0.2:8080;
     // 64 KiB in 40 ms are 13 Mbit/s; the path's BDP is 250 kB.
     assert!((6e6..20e6).contains(&of_buffer(64 << 10)), "{report}");
     for size in [1, 2, 8, 64] {
-        assert!((35e6..50e6).contains(&of_buffer(size << 20)), "{report}");
+        assert!(of_buffer(size << 20) > 35e6, "{report}");
     }
 }
