@@ -29,7 +29,7 @@ pub enum OutputError {
     NotAFile(PathBuf),
     /// A name that came from the server or the URL is taken.
     #[error(
-        "{0} exists; remove it, replace it with -N where the server's is newer, or fetch this file alone with -o {0}"
+        "{0} exists; remove it, replace it with -N where the server's is newer, or fetch this file alone with -o {0} to replace it"
     )]
     Exists(PathBuf),
     /// Another transfer is writing this file.

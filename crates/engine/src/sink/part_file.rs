@@ -318,9 +318,13 @@ fn identity(file: &File) -> io::Result<(u64, u64)> {
 
 /// Removes the journal of a transfer to `target` that was killed between the rename of its partial file and the journal's removal.
 pub(crate) fn remove_stray_journal(directory: &Directory, target: &OsStr) {
-    let is_there = |suffix| directory.look(&beside(target, suffix), false).is_ok();
+    let is_absent = |suffix| {
+        directory
+            .look(&beside(target, suffix), false)
+            .is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    };
     // A partial file is made before its journal: without one the journal is of no use.
-    if !is_there(JOURNAL) || is_there(PART) {
+    if is_absent(JOURNAL) || !is_absent(PART) {
         return;
     }
     // Its lock keeps off a transfer that begins meanwhile; a partial file that holds anything is that of such a transfer.
