@@ -209,6 +209,8 @@ fn fresh_removes_all_that_was_written() {
         directory.path(),
         &["summary.md.12~", "runs/prepare.log", "runs/cleanup.log", "runs/one-1-server.log"],
     );
+    // Of an earlier version.
+    draw(directory.path(), &["runs/one-1-near.out", "runs/one-1-near.err", "runs/one-1-far.log"]);
     Results::new(&scenario(SCENARIO, &[])).discard(&output).unwrap();
     assert_eq!(listed(directory.path()), ["mine.svg", "runs"]);
     assert!(listed(&directory.path().join("runs")).is_empty());
