@@ -196,7 +196,7 @@ impl RunResult {
         });
     }
 
-    /// Adds what came in the seconds of a transfer after its ramp-up.
+    /// Adds how fast a transfer was after its ramp-up.
     pub(super) fn add_progress(&mut self, samples: &[Sample], spec: &PathSpec) {
         let Some(size) = samples.iter().map(|sample| sample.received).max() else { return };
         let least = progress::least_second(samples, size).map(|rate| rate.as_bits_per_sec() as f64);
