@@ -33,7 +33,7 @@ pub use longhaul_sys::process::Finished;
 use netlink::DeviceNetlink;
 pub use process::Process;
 pub(crate) use process::ends_within;
-pub use server_command::ServerCommand;
+pub use server_command::{BadEnd, ServerCommand};
 use tcp_memory::TcpMemoryPressure;
 use worker::{Namespaces, Worker};
 
