@@ -40,7 +40,8 @@ const TABLE_TIME: Duration = Duration::from_millis(25);
 const LOSS_TIME: Duration = Duration::from_millis(1500);
 /// The share of the budget that is left for a single connection.
 const ONE_SHARE: f64 = 0.6;
-/// The same where the trains were slower than the path: loss, queue and the table by message size, which follow, take a third.
+/// The share of the budget for a single connection where the trains were slower than the path: loss, queue and the table by message
+/// size, which follow it, take a third.
 const FAST_SHARE: f64 = 0.35;
 /// The share of what is then left for several connections; the others are for the upload.
 const SEVERAL_SHARE: f64 = 0.6;
@@ -404,7 +405,7 @@ fn table(findings: &mut Findings<'_>, session: &mut UdpSession, found: TrainRate
     Ok(())
 }
 
-/// Fills the queue; `trains` did so before, perhaps, and the `thin` one left it empty.
+/// Fills the queue. Some of the `trains` that found the rate may have filled it already; the `thin` train, of the loss, left it empty.
 fn find_queue(
     findings: &mut Findings<'_>,
     session: &mut UdpSession,
