@@ -369,7 +369,7 @@ fn count_loss(
     found: TrainRate,
 ) -> io::Result<PacketTrain> {
     let time = LOSS_TIME.min(findings.budget.time_left() / 3);
-    let train = session.train(loss_train(found.rate, time))?;
+    let train = session.train(loss_train(found.rate, time, session.headers))?;
     findings.path.loss = Some(loss_of([&train]));
     findings.path.reordered = Some(train.reordered());
     Ok(train)
@@ -420,7 +420,7 @@ fn find_queue(
     let left = findings.budget.bytes_left().unwrap_or_default().saturating_sub(session.received);
     let budget = Bytes::new((left.get() as f64 * QUEUE_SHARE) as u64);
     let base = findings.path.loss.map_or(0.0, |loss| loss.share);
-    let mut search = QueueSearch::new(message, found.rate, thin, budget);
+    let mut search = QueueSearch::new(message, session.headers, found.rate, thin, budget);
     trains.iter().for_each(|train| search.observe(train, base));
     while let Some(plan) = search.next_train() {
         // Further trains make the size surer; TCP needs its time too.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::probe::flow_rate::{ip_rate, payload_rate};
 use longhaul_core::probe::iperf3::{Iperf3Error, Iperf3Tcp, parse_tcp, parse_udp};
-use longhaul_core::probe::packet_train::LossShare;
+use longhaul_core::probe::packet_train::{LossShare, udp_headers};
 use longhaul_core::probe::report::{MeasuredRate, RateEvidence, TcpRow, UdpRow, UploadFindings};
 use longhaul_core::probe::server_limits::{ConnectionRates, find_limit};
 use longhaul_core::probe::train_search::loss_train;
@@ -95,9 +95,10 @@ pub(super) fn measure(
         return Ok(());
     }
     progress("UDP");
+    let headers = udp_headers(findings.address().ip());
     let time = Duration::from_secs(u64::from(UDP_SECONDS));
     if has_time(findings, UDP_SECONDS, "UDP") {
-        let train = loss_train(best, time);
+        let train = loss_train(best, time, headers);
         // Paced by payload; all of the packets together are a tenth of the path's rate.
         iperf3.udp(
             findings,
@@ -112,7 +113,7 @@ pub(super) fn measure(
         findings.miss(format!("upload: {error}"));
     }
     if findings.options.full {
-        let largest = Bytes::new(findings.mtu().get().saturating_sub(28));
+        let largest = findings.mtu().saturating_sub(headers);
         iperf3.udp(findings, largest, best.scaled(UDP_SHARE), false)?;
         sweep(findings, &iperf3, best, progress)?;
     }
