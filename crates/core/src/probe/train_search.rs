@@ -160,7 +160,8 @@ pub struct QueueSearch {
 }
 
 impl QueueSearch {
-    /// Starts on a path of `rate`, with messages of `message` bytes and their headers, after a train that left the path idle; sends no more than `budget`.
+    /// Starts on a path of `rate`, with messages of `message` bytes and their headers, after a train that left the path idle; sends no
+    /// more than `budget`.
     pub fn new(message: Bytes, headers: Bytes, rate: Rate, thin: &PacketTrain, budget: Bytes) -> Self {
         let packet = message + headers;
         let next = rate.bytes_in(LONG_ENOUGH * 4);
