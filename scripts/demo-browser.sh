@@ -30,7 +30,7 @@ HTML
 echo "==> One click in Firefox"
 # shellcheck disable=SC2016 # These names are known on the hosts of the path.
 "$LONGHAUL" lab exec --rate 10Gbit --rtt 200ms --hosts tuned \
-    --far 'exec "$LONGHAUL" serve "$DEMO_SITE" --listen "$LAB_FAR:8080" 2>"$DEMO_OUT/server.log"' \
-    -- sh -c 'until curl -sf -m 5 -o /dev/null "http://$LAB_FAR:8080/"; do sleep 0.1; done
-        node browser/test/lab/demo.mjs "http://$LAB_FAR:8080/" "#file" observations.tar "$DEMO_BYTES" --longhaul "$LONGHAUL" --out "$DEMO_OUT"'
+    --server 'exec "$LONGHAUL" serve "$DEMO_SITE" --listen "$LAB_SERVER:8080" 2>"$DEMO_OUT/server.log"' \
+    -- sh -c 'until curl -sf -m 5 -o /dev/null "http://$LAB_SERVER:8080/"; do sleep 0.1; done
+        node browser/test/lab/demo.mjs "http://$LAB_SERVER:8080/" "#file" observations.tar "$DEMO_BYTES" --longhaul "$LONGHAUL" --out "$DEMO_OUT"'
 echo "==> $out/demo-browser.png, $out/report.html"

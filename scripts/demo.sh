@@ -4,7 +4,7 @@
 #
 #   scripts/demo.sh PATH-TO-LONGHAUL      DEMO_MIB sets the file's size
 #
-# `near` and the functions below it run on the near host of the path; the rest outside.
+# `client` and the functions below it run on the client of the path; the rest outside.
 set -euo pipefail
 
 rate=10Gbit rtt=200ms port=8080
@@ -20,18 +20,18 @@ stopwatch() {
 }
 
 same() {
-    cmp "$DEMO_DIR/far/data" "$1" || die "$1 differs from what was served"
+    cmp "$DEMO_DIR/site/data" "$1" || die "$1 differs from what was served"
     echo "The copy equals the original."
 }
 
-near() {
-    local url="http://${LAB_FAR:?}:$port/data" copy="$DEMO_DIR/copy" seconds cpu connect tries=100
+client() {
+    local url="http://${LAB_SERVER:?}:$port/data" copy="$DEMO_DIR/copy" seconds cpu connect tries=100
     unset http_proxy HTTP_PROXY all_proxy ALL_PROXY
     until connect=$(curl -sSf -m 5 -o /dev/null -I -w '%{time_connect}' "$url" 2>"$DEMO_DIR/wait"); do
-        ((tries--)) || die "the far host does not answer: $(cat "$DEMO_DIR/wait" "$DEMO_DIR/far.log")"
+        ((tries--)) || die "the server does not answer: $(cat "$DEMO_DIR/wait" "$DEMO_DIR/server.log")"
         sleep 0.1
     done
-    echo "==> The far host answers; a connection takes $connect s. longhaul get:"
+    echo "==> The server answers; a connection takes $connect s. longhaul get:"
     sync
     stopwatch "$LONGHAUL" get --no-memory "$url" -o "$copy"
     local longhaul=$seconds longhaul_cpu=$cpu
@@ -70,7 +70,7 @@ choose_size() {
     disk=$(df --output=avail -m "$DEMO_DIR" | tail -n1)
     memory=$(awk '/^MemAvailable/ { print int($2 / 1024) }' /proc/meminfo)
     start=$(date +%s%N)
-    head -c 128M /dev/urandom >"$DEMO_DIR/far/data" && sync "$DEMO_DIR/far/data"
+    head -c 128M /dev/urandom >"$DEMO_DIR/site/data" && sync "$DEMO_DIR/site/data"
     end=$(date +%s%N)
     awk -v disk="$disk" -v memory="$memory" -v took=$(((end - start) / 1000000)) 'BEGIN {
         mib = 4096
@@ -109,30 +109,30 @@ main() {
     trap 'exit 143' TERM HUP
     # There only where the last demo was killed.
     rm -rf "$DEMO_DIR"
-    mkdir -p "$DEMO_DIR/far"
+    mkdir -p "$DEMO_DIR/site"
 
     local mib=${DEMO_MIB:-$(choose_size)}
     [ "$mib" -ge 64 ] || die "too little free disk space or memory: 1 GiB of disk would do"
     echo "==> Writing $mib MiB of random data"
-    head -c "${mib}M" /dev/urandom >"$DEMO_DIR/far/data"
-    sync "$DEMO_DIR/far/data"
+    head -c "${mib}M" /dev/urandom >"$DEMO_DIR/site/data"
+    sync "$DEMO_DIR/site/data"
 
     local why
     if why=$(timeout 30 "$LONGHAUL" lab exec --rate $rate --rtt $rtt --hosts tuned -- true 2>&1); then
         echo "==> Bringing up a path of $rate, RTT $rtt, between two emulated hosts"
         DEMO_PATH="$rate, RTT $rtt, tuned hosts"
-        # shellcheck disable=SC2016 # LAB_FAR is known there, not here.
+        # shellcheck disable=SC2016 # LAB_SERVER is known there, not here.
         supervise "$LONGHAUL" lab exec --rate $rate --rtt $rtt --hosts tuned \
-            --far 'exec "$LONGHAUL" serve "$DEMO_DIR/far" --listen "$LAB_FAR:'$port'" 2>"$DEMO_DIR/far.log"' -- "$(realpath "$0")" --near
+            --server 'exec "$LONGHAUL" serve "$DEMO_DIR/site" --listen "$LAB_SERVER:'$port'" 2>"$DEMO_DIR/server.log"' -- "$(realpath "$0")" --client
     else
         echo "==> No emulated path here (TUN devices and namespaces are not permitted): on loopback instead."
         echo "    $why"
         DEMO_PATH="loopback, no delay: this shows the disk, not a long path"
         port=$((20000 + RANDOM % 10000))
-        "$LONGHAUL" serve "$DEMO_DIR/far" --listen 127.0.0.1:$port 2>"$DEMO_DIR/far.log" 9>&- &
+        "$LONGHAUL" serve "$DEMO_DIR/site" --listen 127.0.0.1:$port 2>"$DEMO_DIR/server.log" 9>&- &
         child=$!
-        LAB_FAR=127.0.0.1 near
+        LAB_SERVER=127.0.0.1 client
     fi
 }
 
-if [ "${1:-}" = --near ]; then near; else main "$@"; fi
+if [ "${1:-}" = --client ]; then client; else main "$@"; fi

@@ -7,12 +7,12 @@ set -euo pipefail
 
 die() { echo "mirrors: $*" >&2; exit 1; }
 
-# Runs on the near host of the path.
-near() {
-    local far="http://$LAB_FAR:8080/data" here=http://127.0.0.1:8081/data order url tries=100
+# Runs on the client of the path.
+client() {
+    local far="http://$LAB_SERVER:8080/data" here=http://127.0.0.1:8081/data order url tries=100
     ip link set lo mtu 1500
     tc qdisc add dev lo root tbf rate 400mbit burst 128kb latency 100ms
-    "$LONGHAUL" serve "$MIRRORS_DIR/data" --listen 127.0.0.1:8081 2>"$MIRRORS_DIR/near.log" &
+    "$LONGHAUL" serve "$MIRRORS_DIR/data" --listen 127.0.0.1:8081 2>"$MIRRORS_DIR/here.log" &
     # The namespace ends with this shell, its processes do not.
     trap 'kill %1' EXIT
     for url in "$far" "$here"; do
@@ -43,10 +43,10 @@ main() {
     mkdir "$MIRRORS_DIR/data"
     head -c "${MIRRORS_MIB:-2048}M" /dev/urandom >"$MIRRORS_DIR/data/data"
     sync "$MIRRORS_DIR/data/data"
-    # shellcheck disable=SC2016 # LAB_FAR is known there, not here.
+    # shellcheck disable=SC2016 # LAB_SERVER is known there, not here.
     "$LONGHAUL" lab exec --rate 400Mbit --rtt 60ms --queue 3MB \
-        --far 'exec "$LONGHAUL" serve "$MIRRORS_DIR/data" --listen "$LAB_FAR:8080" 2>"$MIRRORS_DIR/far.log"' \
-        --far-port 8080 -- "$(realpath "$0")" --near
+        --server 'exec "$LONGHAUL" serve "$MIRRORS_DIR/data" --listen "$LAB_SERVER:8080" 2>"$MIRRORS_DIR/server.log"' \
+        --server-port 8080 -- "$(realpath "$0")" --client
 }
 
-if [ "${1:-}" = --near ]; then near; else main "$@"; fi
+if [ "${1:-}" = --client ]; then client; else main "$@"; fi

@@ -31,7 +31,7 @@ echo "| path | rate | RTT of an ICMP echo's | queue | loss (95 %) | by | sent | 
 echo "|---|---|---|---|---|---|---|---|"
 while read -r mbit rtt queue loss; do
     report=$("$longhaul" lab exec --hosts tuned --rate "${mbit}Mbit" --rtt "${rtt}ms" --queue "${queue}kB" --loss "$loss" --seed "$seed" \
-        --far "exec '$longhaul' serve '$site' --listen 198.18.0.2:8080 --measure" --far-port 8080 \
+        --server "exec '$longhaul' serve '$site' --listen 198.18.0.2:8080 --measure" --server-port 8080 \
         -- sh -c "ping -q -n -c 20 -i 0.05 198.18.0.2 > '$site/ping'; exec '$longhaul' probe http://198.18.0.2:8080/file --json --no-memory" \
         2>> "$site/log") || true
     echo_ms=$(sed -n 's|^rtt [^=]*= \([0-9.]*\)/.*|\1|p' "$site/ping")

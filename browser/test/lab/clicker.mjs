@@ -1,4 +1,4 @@
-// A browser on the near host of a lab that downloads one file by a real click: by itself, or through Longhaul.
+// A browser on the client of a lab that downloads one file by a real click: by itself, or through Longhaul.
 import { execFile } from "node:child_process";
 import { mkdir, mkdtemp, rm, stat } from "node:fs/promises";
 import os from "node:os";

@@ -15,6 +15,7 @@ use longhaul_lab::{Lab, NO_CONFIG, ServerCommand};
 use crate::nginx;
 
 const PORT: u16 = 80;
+const GLOBUS: &str = "/usr/sbin/globus-gridftp-server";
 /// What lets `longhaul put` and curl write.
 pub(crate) const TOKEN: &str = "bench";
 
@@ -84,11 +85,14 @@ impl BenchServer {
                 serve("copies", &[&options[..], &[token_file(dir)?.as_os_str()]].concat())
             }
             Self::Globus => {
+                fs::metadata(GLOBUS).with_context(|| {
+                    format!("{GLOBUS} is not installed; `make bench` does that, or scripts/setup.sh test")
+                })?;
                 let (ip, port) = (address.ip().to_string(), address.port().to_string());
                 // The packaged configuration is left out: it fixes the port 2811. Root may read every directory, as with nginx.
                 let users = ["-c", "/dev/null", "-aa", "-anonymous-user", "root", "-allow-root", "-p", &port];
                 let addresses = ["-control-interface", &ip, "-data-interface", &ip, "-rp"];
-                let words = [&["/usr/sbin/globus-gridftp-server"][..], &users[..], &addresses[..]].concat();
+                let words = [&[GLOBUS][..], &users[..], &addresses[..]].concat();
                 words.into_iter().map(OsString::from).chain([dir.join("www").into()]).collect()
             }
         })

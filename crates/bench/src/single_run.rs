@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_lab::scenario::progress;
-use longhaul_lab::{DirectionStats, Lab, NO_CONFIG, ServerCommand};
+use longhaul_lab::{BadEnd, DirectionStats, Lab, NO_CONFIG, ServerCommand};
 use longhaul_scope::figures;
 use longhaul_scope::record::Record;
 use serde::Deserialize;
@@ -110,8 +110,10 @@ impl Workshop {
         let stats = lab.stats()?;
         let warnings = stats.infidelities(lab.spec());
         // Gently, so that its record is complete.
-        if let Some(status) = server.map(ServerCommand::end).transpose()?.flatten() {
-            bail!("the server ended early: {status}");
+        match server.map(ServerCommand::end).transpose()?.flatten() {
+            Some(end @ BadEnd::Early(_)) => bail!("the server {end}"),
+            Some(end @ BadEnd::Killed) => eprintln!("bench: the server {end}"),
+            None => {}
         }
         drop(lab);
 

@@ -21,7 +21,7 @@ use crate::spec::CrossFlows;
 /// The interval at which sockets are filled and emptied; the kernel's buffers hold more than the path carries in it.
 const SOCKET_CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Statistics of the cross flows so server.
+/// Statistics of the cross flows so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CrossFlowStats {
     /// The configured number of flows.

@@ -8,7 +8,7 @@ use crate::host::{Host, HostSide, HostsInner, Watch};
 use crate::link::{DirectionEvidence, PathStats};
 use crate::spec::PathSpec;
 
-/// An emulated path between a client and a server host, running.
+/// An emulated path between two hosts, the client and the server, running.
 ///
 /// Nothing of it has a name outside this process. It goes, with every command on its hosts, when the lab and
 /// its [`Host`]s and [`Process`](crate::Process)es are dropped or this process ends, however it ends;

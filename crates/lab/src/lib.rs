@@ -17,7 +17,7 @@ mod wire;
 
 pub use cross_traffic::CrossFlowStats;
 pub use error::{LabError, LabErrorKind};
-pub use host::{Finished, Host, Process, ServerCommand, Watch};
+pub use host::{BadEnd, Finished, Host, Process, ServerCommand, Watch};
 pub use lab::Lab;
 pub use link::{DirectionEvidence, DirectionStats, FlowStats, PathStats, QueueSample};
 pub use privilege::gain_privilege;

@@ -52,7 +52,7 @@ fn host_with_small_buffers_is_told_the_exact_fix() {
 #[test]
 fn route_to_the_server_names_the_device() {
     let home = tempfile::tempdir().unwrap();
-    let shell = "exec $LONGHAUL doctor --rate 1Gbit --rtt 1ms --no-disk-test --json http://$LAB_FAR/";
+    let shell = "exec $LONGHAUL doctor --rate 1Gbit --rtt 1ms --no-disk-test --json http://$LAB_SERVER/";
     let Some(output) = in_lab(home.path(), shell) else { return };
     let report = json(&output);
     assert_eq!(report["route"], "route to 198.18.0.2");
@@ -66,11 +66,12 @@ fn route_to_the_server_names_the_device() {
 #[test]
 fn rtt_is_that_of_a_handshake_with_the_server() {
     let home = tempfile::tempdir().unwrap();
-    let shell = "exec $LONGHAUL doctor --rate 1Gbit --no-disk-test --json http://$LAB_FAR:8080/";
+    let shell = "exec $LONGHAUL doctor --rate 1Gbit --no-disk-test --json http://$LAB_SERVER:8080/";
     let program = env!("CARGO_BIN_EXE_longhaul");
     let mut command = std::process::Command::new(program);
-    let far = format!("{program} serve . --listen $LAB_FAR:8080");
-    command.args(["lab", "exec", "--rate", "100Mbit", "--rtt", "40ms", "--far", &far, "--far-port", "8080"]);
+    let server = format!("{program} serve . --listen $LAB_SERVER:8080");
+    command.args(["lab", "exec", "--rate", "100Mbit", "--rtt", "40ms"]);
+    command.args(["--server", &server, "--server-port", "8080"]);
     command.args(["--", "sh", "-c", shell]).env("LONGHAUL", program).current_dir(home.path());
     let output = command.env("HOME", home.path()).env_remove("XDG_STATE_HOME").output().unwrap();
     if output.status.code() == Some(77) {

@@ -16,7 +16,7 @@ pub(crate) fn doctor(home: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// Runs a shell command on the near host of a lab, where `$LONGHAUL` is the program; `None`, with the reason printed,
+/// Runs a shell command on the client of a lab, where `$LONGHAUL` is the program; `None`, with the reason printed,
 /// where no lab can be made.
 pub(crate) fn in_lab(home: &Path, shell: &str) -> Option<Output> {
     let program = env!("CARGO_BIN_EXE_longhaul");

@@ -21,18 +21,18 @@ fn skipped(home: &Path) -> bool {
     true
 }
 
-/// A path, what is served or taken on its far end, and the transfer on its near one.
+/// A path, what is served or taken on its server, and the transfer on its client.
 struct Fault<'a> {
     path: &'a [&'a str],
-    far: &'a str,
-    near: &'a str,
+    server: &'a str,
+    client: &'a str,
     /// Bytes of the file.
     size: u64,
     limit: &'a str,
 }
 
 /// Serves a file with its sender as the kernel has it: no pacing that would know the path.
-const SERVE: &str = "exec longhaul serve served --listen $LAB_FAR:8080 --pace off";
+const SERVE: &str = "exec longhaul serve served --listen $LAB_SERVER:8080 --pace off";
 const GET: &str =
     "longhaul get --json --streams 1 --no-memory --no-resume --record r.jsonl --record-interval 50ms -o got";
 
@@ -51,8 +51,9 @@ impl Fault<'_> {
         let program = Path::new(env!("CARGO_BIN_EXE_longhaul")).parent().unwrap();
         let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
         let mut command = longhaul(home.path());
-        command.args(["lab", "exec"]).args(self.path).args(["--far", self.far, "--far-port", "8080"]);
-        command.args(["--", "sh", "-c", self.near]).env("PATH", path);
+        command.args(["lab", "exec"]).args(self.path);
+        command.args(["--server", self.server, "--server-port", "8080"]);
+        command.args(["--", "sh", "-c", self.client]).env("PATH", path);
         let output = command.stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap();
         let done = objects(&output).into_iter().find(|event| event["event"] == "done").unwrap();
         assert_eq!(done["limited_by"], self.limit, "{done}");
@@ -72,45 +73,45 @@ impl Fault<'_> {
 
 #[test]
 fn small_receive_window_is_named() {
-    let near = format!("{GET} --recv-buffer 128KiB http://$LAB_FAR:8080/file");
+    let client = format!("{GET} --recv-buffer 128KiB http://$LAB_SERVER:8080/file");
     let path = &["--rate", "200Mbit", "--rtt", "50ms"];
-    Fault { path, far: SERVE, near: &near, size: 12_000_000, limit: "receive-window" }.check();
+    Fault { path, server: SERVE, client: &client, size: 12_000_000, limit: "receive-window" }.check();
 }
 
 #[test]
 fn random_loss_is_named() {
-    let near = format!("{GET} http://$LAB_FAR:8080/file");
+    let client = format!("{GET} http://$LAB_SERVER:8080/file");
     let path = &["--rate", "200Mbit", "--rtt", "50ms", "--loss", "0.001", "--congestion", "cubic"];
-    Fault { path, far: SERVE, near: &near, size: 16_000_000, limit: "loss" }.check();
+    Fault { path, server: SERVE, client: &client, size: 16_000_000, limit: "loss" }.check();
 }
 
 #[test]
 fn narrow_bottleneck_is_named() {
-    let near = format!("{GET} http://$LAB_FAR:8080/file");
+    let client = format!("{GET} http://$LAB_SERVER:8080/file");
     let path = &["--rate", "20Mbit", "--rtt", "20ms", "--queue", "200KB"];
-    Fault { path, far: SERVE, near: &near, size: 10_000_000, limit: "path" }.check();
+    Fault { path, server: SERVE, client: &client, size: 10_000_000, limit: "path" }.check();
 }
 
 #[test]
 fn short_file_is_named() {
-    let near = format!("{GET} http://$LAB_FAR:8080/file");
+    let client = format!("{GET} http://$LAB_SERVER:8080/file");
     let path = &["--rate", "200Mbit", "--rtt", "200ms"];
-    Fault { path, far: SERVE, near: &near, size: 1_000_000, limit: "slow-start" }.check();
+    Fault { path, server: SERVE, client: &client, size: 1_000_000, limit: "slow-start" }.check();
 }
 
 #[test]
 fn limit_of_the_user_is_named() {
-    let near = format!("{GET} --limit 20Mbit http://$LAB_FAR:8080/file");
+    let client = format!("{GET} --limit 20Mbit http://$LAB_SERVER:8080/file");
     let path = &["--rate", "200Mbit", "--rtt", "20ms"];
-    Fault { path, far: SERVE, near: &near, size: 8_000_000, limit: "limit" }.check();
+    Fault { path, server: SERVE, client: &client, size: 8_000_000, limit: "limit" }.check();
 }
 
 #[test]
 fn small_send_buffer_of_an_upload_is_named() {
-    let far = "umask 077; echo secret-token-of-the-test >token; \
-               exec longhaul serve served --listen $LAB_FAR:8080 --writable --allow-cleartext --token token";
-    let near = "sysctl -qw net.ipv4.tcp_wmem='4096 16384 131072'; longhaul put --json --streams 1 --no-memory --allow-cleartext \
-                --token token --record r.jsonl --record-interval 50ms served/file http://$LAB_FAR:8080/sent";
+    let server = "umask 077; echo secret-token-of-the-test >token; \
+               exec longhaul serve served --listen $LAB_SERVER:8080 --writable --allow-cleartext --token token";
+    let client = "sysctl -qw net.ipv4.tcp_wmem='4096 16384 131072'; longhaul put --json --streams 1 --no-memory --allow-cleartext \
+                --token token --record r.jsonl --record-interval 50ms served/file http://$LAB_SERVER:8080/sent";
     let path = &["--rate", "200Mbit", "--rtt", "50ms"];
-    Fault { path, far, near, size: 8_000_000, limit: "send-buffer" }.check();
+    Fault { path, server, client, size: 8_000_000, limit: "send-buffer" }.check();
 }

@@ -90,7 +90,7 @@ fn trailing_request_that_is_not_answered_is_no_failure() {
     let close = format!("if ($http_range = {TRAILING}) {{ return 444; }}");
     let Some((events, asked)) = fetch(TWO_ARE_SLOW, &close) else { return };
     assert!(asked.lines().any(|line| line.ends_with(TRAILING)), "{asked}");
-    // A slow stream retries, for it is stolen from.
+    // A slow stream retries after a faster one has taken over a part of its range.
     let stolen = |event: &Value| event["reason"].as_str().is_some_and(|why| why.contains("has taken over"));
     let failed: Vec<_> =
         events.iter().filter(|event| event["event"] == "retrying" && !stolen(event)).collect();

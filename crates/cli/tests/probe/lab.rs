@@ -19,19 +19,19 @@ fn probe(path: &Path) -> Option<Value> {
     run(&path.options, "--measure", 4 << 20, "exec $LONGHAUL probe http://$LAB_FAR:8080/f --json")
 }
 
-/// Runs a command on the near host, while the far one serves a file of so many bytes; returns what it printed.
+/// Runs a command on the client, while the server serves a file of so many bytes; returns what it printed.
 fn run(options: &[&str], serve: &str, size: usize, command: &str) -> Option<Value> {
     let site = tempfile::tempdir().unwrap();
     std::fs::write(site.path().join("f"), vec![7; size]).unwrap();
-    let far = format!("{BIN} serve {} --listen 198.18.0.2:8080 {serve}", site.path().display());
-    run_beside(options, &far, command)
+    let server = format!("{BIN} serve {} --listen 198.18.0.2:8080 {serve}", site.path().display());
+    run_beside(options, &server, command)
 }
 
-/// Runs a command on the near host beside one on the far host, which listens at port 8080; returns what the former printed.
-fn run_beside(options: &[&str], far: &str, command: &str) -> Option<Value> {
+/// Runs a command on the client beside one on the server, which listens at port 8080; returns what the former printed.
+fn run_beside(options: &[&str], server: &str, command: &str) -> Option<Value> {
     let home = tempfile::tempdir().unwrap();
     let mut lab = Command::new(BIN);
-    lab.args(["lab", "exec", "--hosts", "tuned"]).args(options).args(["--far", far, "--far-port", "8080"]);
+    lab.args(["lab", "exec", "--hosts", "tuned"]).args(options).args(["--far", server, "--far-port", "8080"]);
     lab.args(["--", "sh", "-c", command]).env("HOME", home.path()).env("LONGHAUL", BIN);
     let output = lab.stdin(Stdio::null()).output().unwrap();
     let error = text(&output.stderr);
@@ -138,17 +138,19 @@ fn address_that_refuses_is_passed_over() {
 
 #[test]
 fn packets_of_ipv6_are_counted_with_their_longer_header() {
+    if let Err(error) = std::net::TcpListener::bind("[::]:0") {
+        return println!("skipped: this machine has no IPv6: {error}");
+    }
     let _alone = alone();
     let site = tempfile::tempdir().unwrap();
     std::fs::write(site.path().join("f"), "small").unwrap();
-    let far = format!("{BIN} serve {} --listen [::]:8080 --measure", site.path().display());
+    let server = format!("{BIN} serve {} --listen [::]:8080 --measure", site.path().display());
     let options = ["--rate", "20Mbit", "--rtt", "20ms", "--queue", "100kB", "--loss", "0"];
-    let Some(report) = run_beside(&options, &far, "exec $LONGHAUL probe http://server:8080/f --json") else {
+    let Some(report) = run_beside(&options, &server, "exec $LONGHAUL probe http://server:8080/f --json")
+    else {
         return;
     };
-    if report["peer"] == "198.18.0.2:8080" {
-        return println!("skipped: this machine has no IPv6");
-    }
+    assert!(report["peer"].as_str().unwrap().starts_with('['), "{report}");
     assert_eq!(report["path"]["mtu"], 1500, "{report}");
     let rate = report["path"]["rate"]["rate_bps"].as_f64().unwrap();
     assert!((19e6..21e6).contains(&rate), "{report}");
@@ -166,6 +168,23 @@ fn path_to_another_server_is_found_with_as_little_traffic() {
     // One connection, four, and what is in flight when they have shown enough.
     assert!(report["bytes"].as_f64().unwrap() < 100e6 / 8.0 * 1.5, "{report}");
     assert_eq!(report["tcp"].as_array().unwrap().len(), 2, "{report}");
+}
+
+/// What was left of the download's bytes would take the upload half a minute.
+#[test]
+fn slow_upload_of_an_iperf3_server_is_found_in_time() {
+    if let Err(error) = Command::new("iperf3").arg("--version").output() {
+        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "iperf3 is needed: {error}");
+        return println!("skipped: iperf3 cannot be run: {error}");
+    }
+    let _alone = alone();
+    let options = ["--rate", "100Mbit", "--rtt", "5ms", "--loss", "0", "--up", "rate=1Mbit"];
+    let probe = "exec $LONGHAUL probe iperf3://$LAB_FAR:8080 --json --no-memory";
+    let Some(report) = run_beside(&options, "exec iperf3 -s -p 8080", probe) else { return };
+    let rate = report["upload"]["rate"]["rate_bps"].as_f64().unwrap();
+    assert!((0.5e6..1.2e6).contains(&rate), "{report}");
+    assert!(report["verdict"]["seconds"].as_f64().unwrap() > 0.0, "{report}");
+    assert!(report["seconds"].as_f64().unwrap() < 10.0, "{report}");
 }
 
 /// What a client alone can set, over a server that knows nothing of probes: connections, and the receive buffer, which holds one back.
@@ -189,11 +208,11 @@ fn sweep_over_nginx_shows_the_buffer_that_the_path_needs() {
 http {{ access_log off; sendfile on; {scratch} server {{ listen 198.18.0.2:8080; root {root}; }} }}"
     );
     std::fs::write(site.path().join("nginx.conf"), config).unwrap();
-    let far = format!("exec {nginx} -p {root} -c {root}/nginx.conf");
+    let server = format!("exec {nginx} -p {root} -c {root}/nginx.conf");
     // A queue that slow start does not overflow: losses would lower some rows.
     let options = ["--rate", "50Mbit", "--rtt", "40ms", "--queue", "2000kB", "--loss", "0"];
     let probe = "exec $LONGHAUL probe http://$LAB_FAR:8080/f --full --json --no-memory";
-    let Some(report) = run_beside(&options, &far, probe) else { return };
+    let Some(report) = run_beside(&options, &server, probe) else { return };
     assert!(report["server"]["software"].as_str().unwrap().starts_with("nginx"), "{report}");
     assert_eq!(report["server"]["ranges"], true, "{report}");
     assert!(misses(&report, "UDP and the path's queue and loss"), "{report}");

@@ -9,7 +9,7 @@ use longhaul_core::units::Bytes;
 use longhaul_lab::Host;
 use rustix::thread::CapabilitySet;
 
-use crate::far::{LongPath, RTT, connect, directory};
+use crate::long_path::{LongPath, RTT, connect, directory};
 use crate::{BIN, Serve, serve};
 
 /// A metric that nobody else uses, in decimal and in hexadecimal.
@@ -87,20 +87,20 @@ fn fetch(host: &Host, server: SocketAddr, header: &'static str) -> Bytes {
 #[test]
 fn the_second_transfer_begins_with_more_than_ten_segments_and_the_routes_go_with_the_server() {
     let Some(path) = LongPath::with_file(16 << 20) else { return };
-    let before = settled(&path.far());
+    let before = settled(&path.server());
     let server = path.serve(&["--initial-window", "auto"]);
     for (n, address) in path.addresses().into_iter().enumerate() {
-        let unknown = fetch(&path.near(), address, "");
+        let unknown = fetch(&path.client(), address, "");
         assert!(unknown <= TEN_SEGMENTS, "{address}: {unknown} at first");
         server.logged("status=200");
-        once(&path.far(), |routes| ours(routes) == n + 1);
-        let known = fetch(&path.near(), address, "");
+        once(&path.server(), |routes| ours(routes) == n + 1);
+        let known = fetch(&path.client(), address, "");
         // Half of the path's rate for half of a round trip were 430 segments, but not all of the rate is found at once.
         assert!(known.get() > 10 * TEN_SEGMENTS.get(), "{address}: {known} at second");
         server.logged("status=200");
     }
     assert!(server.stop().status.success());
-    assert_eq!(routes(&path.far()), before, "the routes are as they were");
+    assert_eq!(routes(&path.server()), before, "the routes are as they were");
 }
 
 #[test]
@@ -108,14 +108,14 @@ fn a_rate_of_the_servers_own_and_a_window_that_was_named() {
     let Some(path) = LongPath::with_file(6 << 20) else { return };
     let server = path.serve(&["--pace", "40Mbit", "--initial-window", "30"]);
     let address = path.addresses()[0];
-    fetch(&path.near(), address, "");
+    fetch(&path.client(), address, "");
     assert!(server.logged("begin with this window").contains("segments=30"));
-    let known = fetch(&path.near(), address, "");
+    let known = fetch(&path.client(), address, "");
     assert!(known > TEN_SEGMENTS + TEN_SEGMENTS && known.get() <= 30 * 1460, "{known}");
     // A client that requests a lower pace does not lower the known rate.
-    fetch(&path.near(), address, "Longhaul-Pace: 20Mbit\r\n");
+    fetch(&path.client(), address, "Longhaul-Pace: 20Mbit\r\n");
     std::thread::sleep(REMOVED_BY_THEN);
-    assert_eq!(ours(&routes(&path.far())), 1);
+    assert_eq!(ours(&routes(&path.server())), 1);
     assert!(server.stop().status.success());
 }
 
@@ -124,24 +124,24 @@ fn what_a_killed_server_has_left_goes_with_the_next() {
     let Some(path) = LongPath::with_file(6 << 20) else { return };
     let options = ["--pace", "40Mbit", "--initial-window", "30"];
     let mut server = path.serve(&options);
-    fetch(&path.near(), path.addresses()[0], "");
+    fetch(&path.client(), path.addresses()[0], "");
     server.logged("begin with this window");
     server.process.kill().unwrap();
     server.process.wait().unwrap();
-    assert_eq!(ours(&routes(&path.far())), 1, "nobody has removed it");
+    assert_eq!(ours(&routes(&path.server())), 1, "nobody has removed it");
     let next = path.serve(&options);
-    once(&path.far(), |routes| ours(routes) == 0);
+    once(&path.server(), |routes| ours(routes) == 0);
     assert!(next.stop().status.success());
 }
 
 #[test]
 fn no_route_is_made_unless_that_is_asked_for() {
     let Some(path) = LongPath::with_file(6 << 20) else { return };
-    let before = settled(&path.far());
+    let before = settled(&path.server());
     let server = path.serve(&["--pace", "40Mbit"]);
-    fetch(&path.near(), path.addresses()[0], "");
+    fetch(&path.client(), path.addresses()[0], "");
     server.logged("status=200");
-    assert_eq!(routes(&path.far()), before);
+    assert_eq!(routes(&path.server()), before);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_lab::Host;
 
-use crate::far::{LongPath, connect};
+use crate::long_path::{LongPath, connect};
 
 /// As slow as may count: half of it is eleven segments a round trip, one more than the kernel begins with.
 const HELD: Rate = Rate::bits_per_sec(1_300_000);
@@ -44,7 +44,7 @@ fn a_reply_begins_with_the_pace_that_its_client_remembers_of_this_path() {
     // Each from a server that knows nothing itself: what that has seen would come first.
     let [known, other] = [0.2, 0.05].map(|rtt| {
         let _server = path.serve(&[]);
-        start(&path.near(), path.addresses()[0], rtt)
+        start(&path.client(), path.addresses()[0], rtt)
     });
     // The pace climbs from half of the rate, and to it.
     let most = HELD.bytes_in(START);

@@ -2,11 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 
-mod far;
 mod finishing;
 mod hung_disk;
 mod initial_window;
 mod known_path;
+mod long_path;
 mod moved_directory;
 mod stalls;
 mod starvation;

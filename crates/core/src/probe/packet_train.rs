@@ -1,11 +1,15 @@
 //! Packet trains: what the times and gaps of their arrival say of the path.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::units::{Bytes, Rate};
 
-/// IPv4's and UDP's header: what a message adds to at the IP layer.
-pub const UDP_HEADERS: Bytes = Bytes::new(28);
+/// Returns the size of UDP's and IP's header: what a message adds to at the IP layer.
+pub fn udp_headers(address: IpAddr) -> Bytes {
+    // A socket for both families shows the addresses of IPv4 as mapped ones.
+    Bytes::new(if address.to_canonical().is_ipv4() { 28 } else { 48 })
+}
 
 /// A packet of a train as its receiver saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

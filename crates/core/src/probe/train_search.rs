@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::units::{Bytes, Rate};
 
-use super::packet_train::{IdleTransit, LossShare, PacketTrain, UDP_HEADERS};
+use super::packet_train::{IdleTransit, LossShare, PacketTrain};
 
 /// A train to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,14 +18,9 @@ pub struct TrainPlan {
 }
 
 impl TrainPlan {
-    /// Returns what the train has at the IP layer.
-    pub fn bytes(&self) -> Bytes {
-        (self.message + UDP_HEADERS) * u64::from(self.count)
-    }
-
-    /// Returns how long sending takes at `fastest` where the plan has no rate of its own.
-    pub fn time(&self, fastest: Rate) -> Duration {
-        self.rate.unwrap_or(fastest).time_for(self.bytes())
+    /// Returns what the train has at the IP layer, where each message has so many bytes of headers.
+    pub fn bytes(&self, headers: Bytes) -> Bytes {
+        (self.message + headers) * u64::from(self.count)
     }
 }
 
@@ -151,6 +146,8 @@ pub struct QueueSize {
 #[derive(Debug, Clone)]
 pub struct QueueSearch {
     message: Bytes,
+    /// The message with its headers.
+    packet: Bytes,
     rate: Rate,
     /// What may still be sent.
     budget: Bytes,
@@ -163,21 +160,22 @@ pub struct QueueSearch {
 }
 
 impl QueueSearch {
-    /// Starts on a path of `rate`, with messages of `message` bytes, after a train that left the path idle; sends no more than `budget`.
-    pub fn new(message: Bytes, rate: Rate, thin: &PacketTrain, budget: Bytes) -> Self {
+    /// Starts on a path of `rate`, with messages of `message` bytes and their headers, after a train that left the path idle; sends no
+    /// more than `budget`.
+    pub fn new(message: Bytes, headers: Bytes, rate: Rate, thin: &PacketTrain, budget: Bytes) -> Self {
+        let packet = message + headers;
         let next = rate.bytes_in(LONG_ENOUGH * 4);
-        let idle = thin.idle_transit(message + UDP_HEADERS, rate);
-        Self { message, rate, budget, next, idle, longest: Duration::ZERO, full: Vec::new() }
+        let idle = thin.idle_transit(packet, rate);
+        Self { message, packet, rate, budget, next, idle, longest: Duration::ZERO, full: Vec::new() }
     }
 
     /// Returns the next train; `None` where the queue has overflowed often enough or the budget is spent.
     pub fn next_train(&self) -> Option<TrainPlan> {
-        let packet = (self.message + UDP_HEADERS).get();
         // The rest of the budget goes into one train rather than into two of which neither is long enough.
         let is_last =
             self.full.is_empty() && self.next.get().saturating_mul(u64::from(GROWTH)) > self.budget.get();
         let bytes = if is_last { self.budget } else { self.next };
-        let count = u32::try_from(bytes.get() / packet).unwrap_or(u32::MAX);
+        let count = u32::try_from(bytes.get() / self.packet.get().max(1)).unwrap_or(u32::MAX);
         let is_over = self.full.len() >= REPETITIONS || bytes > self.budget;
         (!is_over && count >= FIRST_COUNT).then_some(TrainPlan { count, message: self.message, rate: None })
     }
@@ -208,13 +206,12 @@ impl QueueSearch {
 
     /// Returns the size: the wait in it times the rate, and the packet that waited; `None` where nothing waited.
     pub fn size(&self) -> Option<QueueSize> {
-        let packet = self.message + UDP_HEADERS;
         let mut full = self.full.clone();
         full.sort_unstable();
         let median = full.get(full.len() / 2).copied();
         let delay = median.unwrap_or(self.longest);
         (!delay.is_zero()).then(|| QueueSize {
-            size: self.rate.bytes_in(delay) + packet,
+            size: self.rate.bytes_in(delay) + self.packet,
             delay,
             is_lower_bound: median.is_none(),
         })
@@ -228,9 +225,9 @@ const LOSS_SHARE: f64 = 0.1;
 /// The most packets a second: what two ordinary cores handle on both sides beside other work.
 const LOSS_PACKETS_PER_SEC: u64 = 50_000;
 
-/// Plans the train that counts losses within `time` on a path of `rate`.
-pub fn loss_train(rate: Rate, time: Duration) -> TrainPlan {
-    let packet = LOSS_MESSAGE + UDP_HEADERS;
+/// Plans the train that counts losses within `time` on a path of `rate`, where each message has so many bytes of headers.
+pub fn loss_train(rate: Rate, time: Duration, headers: Bytes) -> TrainPlan {
+    let packet = LOSS_MESSAGE + headers;
     let most = Rate::bytes_per_sec(packet.get() * LOSS_PACKETS_PER_SEC);
     let rate = rate.scaled(LOSS_SHARE).min(most);
     let count = u32::try_from(rate.bytes_in(time).get() / packet.get()).unwrap_or(u32::MAX);
@@ -252,6 +249,9 @@ mod tests {
     use super::super::packet_train::Arrival;
     use super::*;
 
+    /// IPv4's and UDP's.
+    const HEADERS: Bytes = Bytes::new(28);
+
     /// A bottleneck behind a DropTail queue: the path of the tests.
     struct Path {
         rate: Rate,
@@ -270,7 +270,7 @@ mod tests {
         }
 
         fn send(&self, plan: TrainPlan) -> PacketTrain {
-            let packet = plan.message + UDP_HEADERS;
+            let packet = plan.message + HEADERS;
             let mut arrivals = Vec::new();
             let (mut free, mut sent) = (Duration::ZERO, Duration::ZERO);
             for number in 0..plan.count {
@@ -297,9 +297,9 @@ mod tests {
             }
             let found = search.rate().unwrap();
             let base = if self.lose_every == 0 { 0.0 } else { 1.0 / f64::from(self.lose_every) };
-            let thin = self.send(loss_train(found.rate, Duration::from_secs(1)));
+            let thin = self.send(loss_train(found.rate, Duration::from_secs(1), HEADERS));
             let budget = found.rate.bytes_in(Duration::from_millis(600));
-            let mut queue = QueueSearch::new(message, found.rate, &thin, budget);
+            let mut queue = QueueSearch::new(message, HEADERS, found.rate, &thin, budget);
             trains.iter().for_each(|train| queue.observe(train, base));
             while let Some(plan) = queue.next_train() {
                 let train = self.send(plan);
@@ -383,12 +383,15 @@ mod tests {
 
     #[test]
     fn loss_train_is_thin_and_bounded() {
-        let slow = loss_train(Rate::bits_per_sec(10_000_000), Duration::from_secs(2));
+        let slow = loss_train(Rate::bits_per_sec(10_000_000), Duration::from_secs(2), HEADERS);
         assert_eq!(slow.rate, Some(Rate::bits_per_sec(1_000_000)));
         assert_eq!(slow.count, 2717);
-        let fast = loss_train(Rate::bits_per_sec(100_000_000_000), Duration::from_secs(2));
+        let fast = loss_train(Rate::bits_per_sec(100_000_000_000), Duration::from_secs(2), HEADERS);
         assert_eq!(fast.count, 100_000);
-        assert_eq!(fast.time(Rate::default()).as_millis(), 2000);
+        assert_eq!(fast.rate.unwrap().time_for(fast.bytes(HEADERS)).as_millis(), 2000);
+        // Longer headers leave a tenth of the rate fewer packets.
+        let v6 = loss_train(Rate::bits_per_sec(10_000_000), Duration::from_secs(2), Bytes::new(48));
+        assert_eq!(v6.count, 2232);
     }
 
     #[test]

@@ -40,7 +40,8 @@ const TABLE_TIME: Duration = Duration::from_millis(25);
 const LOSS_TIME: Duration = Duration::from_millis(1500);
 /// The share of the budget that is left for a single connection.
 const ONE_SHARE: f64 = 0.6;
-/// The same where the trains were slower than the path: loss, queue and the table by message size, which follow, take a third.
+/// The share of the budget for a single connection where the trains were slower than the path: loss, queue and the table by message
+/// size, which follow it, take a third.
 const FAST_SHARE: f64 = 0.35;
 /// The share of what is then left for several connections; the others are for the upload.
 const SEVERAL_SHARE: f64 = 0.6;
@@ -368,7 +369,7 @@ fn count_loss(
     found: TrainRate,
 ) -> io::Result<PacketTrain> {
     let time = LOSS_TIME.min(findings.budget.time_left() / 3);
-    let train = session.train(loss_train(found.rate, time))?;
+    let train = session.train(loss_train(found.rate, time, session.headers))?;
     findings.path.loss = Some(loss_of([&train]));
     findings.path.reordered = Some(train.reordered());
     Ok(train)
@@ -404,7 +405,7 @@ fn table(findings: &mut Findings<'_>, session: &mut UdpSession, found: TrainRate
     Ok(())
 }
 
-/// Fills the queue; `trains` did so before, perhaps, and the `thin` one left it empty.
+/// Fills the queue. Some of the `trains` that found the rate may have filled it already; the `thin` train, of the loss, left it empty.
 fn find_queue(
     findings: &mut Findings<'_>,
     session: &mut UdpSession,
@@ -419,7 +420,7 @@ fn find_queue(
     let left = findings.budget.bytes_left().unwrap_or_default().saturating_sub(session.received);
     let budget = Bytes::new((left.get() as f64 * QUEUE_SHARE) as u64);
     let base = findings.path.loss.map_or(0.0, |loss| loss.share);
-    let mut search = QueueSearch::new(message, found.rate, thin, budget);
+    let mut search = QueueSearch::new(message, session.headers, found.rate, thin, budget);
     trains.iter().for_each(|train| search.observe(train, base));
     while let Some(plan) = search.next_train() {
         // Further trains make the size surer; TCP needs its time too.

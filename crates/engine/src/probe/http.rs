@@ -169,7 +169,13 @@ pub(super) fn take(findings: &mut Findings<'_>, flows: &FlowResult, streams: u32
     let row = flows.row(streams, None, None);
     if row.payload_bps > Rate::default() {
         findings.tcp.push(row);
-        findings.take_burst(flows.burst(), flows.out_of_order);
+        if let Some(silence) = flows.silence {
+            findings.miss(format!(
+                "TCP with {streams} connections to the end: nothing came in the last {silence:?}, as after heavy loss; the rate before is a lower bound"
+            ));
+        } else {
+            findings.take_burst(flows.burst(), flows.out_of_order);
+        }
     } else if flows.failure.is_none() {
         findings.miss(format!("TCP with {streams} connections: no time was left; see --full"));
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::probe::flow_rate::{ip_rate, payload_rate};
 use longhaul_core::probe::iperf3::{Iperf3Error, Iperf3Tcp, parse_tcp, parse_udp};
-use longhaul_core::probe::packet_train::LossShare;
+use longhaul_core::probe::packet_train::{LossShare, udp_headers};
 use longhaul_core::probe::report::{MeasuredRate, RateEvidence, TcpRow, UdpRow, UploadFindings};
 use longhaul_core::probe::server_limits::{ConnectionRates, find_limit};
 use longhaul_core::probe::train_search::loss_train;
@@ -27,6 +27,9 @@ const GROWTH: u64 = 4;
 /// The share of the budget for that search, and what several connections take of the rest.
 const SEARCH_SHARE: f64 = 0.3;
 const SEVERAL_SHARE: f64 = 0.5;
+/// A search goes on while there is time for so many tests like the last one, and where nothing follows it, for so many.
+const TESTS: u32 = 6;
+const LAST_TESTS: u32 = 2;
 /// A rate that still grows may double with the next test.
 const DOUBLE: f64 = 2.0;
 /// Round trips of a test beside its bytes: two connections, options, begin, end, results.
@@ -37,7 +40,8 @@ const UDP_SHARE: f64 = 1.05;
 const LEAST_RATE: Rate = Rate::bits_per_sec(10_000);
 /// Connections beside which a single one is compared.
 const SEVERAL: u32 = 4;
-/// A test of so many bytes is ended after this: its path has less than 100 kbit/s, or none any more.
+/// A test of so many bytes is ended after this: its path has less than 100 kbit/s for the first one, far less than found before for
+/// a further one, or none any more.
 const LONGEST: Duration = Duration::from_secs(10);
 /// What a test takes beyond its time before it is ended: iperf3 waits for a server that has gone.
 const PATIENCE: Duration = Duration::from_secs(6);
@@ -91,9 +95,10 @@ pub(super) fn measure(
         return Ok(());
     }
     progress("UDP");
+    let headers = udp_headers(findings.address().ip());
     let time = Duration::from_secs(u64::from(UDP_SECONDS));
     if has_time(findings, UDP_SECONDS, "UDP") {
-        let train = loss_train(best, time);
+        let train = loss_train(best, time, headers);
         // Paced by payload; all of the packets together are a tenth of the path's rate.
         iperf3.udp(
             findings,
@@ -103,9 +108,12 @@ pub(super) fn measure(
         )?;
     }
     findings.miss("the queue: iperf3 does not tell when each packet arrived");
-    upload(findings, &iperf3, progress)?;
+    // What was measured of the download stands.
+    if let Err(error) = upload(findings, &iperf3, progress) {
+        findings.miss(format!("upload: {error}"));
+    }
     if findings.options.full {
-        let largest = Bytes::new(findings.mtu().get().saturating_sub(28));
+        let largest = findings.mtu().saturating_sub(headers);
         iperf3.udp(findings, largest, best.scaled(UDP_SHARE), false)?;
         sweep(findings, &iperf3, best, progress)?;
     }
@@ -226,19 +234,21 @@ impl Iperf3<'_> {
         if findings.options.full {
             return self.tcp(findings, WHOLE, way, &[]);
         }
-        // After a search in the other direction the rest of its budget is the first guess.
-        let known = findings.budget.bytes_left().map(|left| part(left, 1.0));
-        let mut bytes = known.unwrap_or(FIRST);
+        // What a search in the other direction has used and left bounds this one, but says nothing of its rate.
+        let (before, most) = (findings.budget.used, findings.budget.bytes_left());
+        let mut bytes = FIRST;
         loop {
             let started = Instant::now();
             let found = self.tcp(findings, Amount::Bytes(bytes), way, &[])?;
             let rate = ip_rate(found.received, findings.mtu());
             let supported = if found.is_flat { rate } else { rate.scaled(DOUBLE) };
             let planned = supported.bytes_in(findings.budget.filling_time(SEARCH_SHARE));
-            let next = (bytes * GROWTH).min(planned.saturating_sub(findings.budget.used));
-            // Several connections, UDP and the upload need their time too.
-            let has_time = findings.budget.time_left() > started.elapsed() * 6;
-            if known.is_some() || next < bytes || !has_time {
+            let planned = most.map_or(planned, |most| planned.min(most));
+            let used = findings.budget.used.saturating_sub(before);
+            let next = (bytes * GROWTH).min(planned.saturating_sub(used));
+            // Several connections, UDP and the upload need their time too; nothing follows the upload of a whole run.
+            let tests = if most.is_some() { LAST_TESTS } else { TESTS };
+            if next < bytes || findings.budget.time_left() <= started.elapsed() * tests {
                 findings.budget.set_rate(rate);
                 return Ok(found);
             }

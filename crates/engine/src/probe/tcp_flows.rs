@@ -111,6 +111,8 @@ pub(super) struct FlowResult {
     pub(super) window: Option<Bytes>,
     /// The path's largest packet, as the kernel takes it.
     pub(super) mtu: Option<Bytes>,
+    /// How long nothing had arrived at the end of the time, where that was too long for a path without losses.
+    pub(super) silence: Option<Duration>,
     /// The first failure.
     pub(super) failure: Option<ProbeError>,
 }
@@ -138,16 +140,26 @@ impl Shared {
     }
 }
 
+/// A server that has sent for less than this share of the silence that follows has stopped; after more, retransmissions may have been
+/// lost too, each of which is sent after twice the time.
+const SENT_SHARE: f64 = 0.1;
+
 /// Receives as the plan says.
 pub(super) fn receive(source: &dyn BodySource, plan: &FlowPlan) -> FlowResult {
     let started = Instant::now();
     let mut result = together(plan, |index, shared, cancel| receive_one(source, plan, index, shared, cancel));
+    let first = result.flows.iter().filter_map(|flow| flow.first()).map(|first| first.at).min();
     let last = result.flows.iter().filter_map(|flow| flow.last()).map(|last| last.at).max();
-    let waited = plan.time.saturating_sub(last.unwrap_or_default());
-    if result.failure.is_none() && waited >= plan.patience() && started.elapsed() >= plan.time {
+    let (first, last) = (first.unwrap_or_default(), last.unwrap_or_default());
+    let waited = Duration::from_millis(plan.time.saturating_sub(last).as_millis() as u64);
+    if result.failure.is_some() || waited < plan.patience() || started.elapsed() < plan.time {
+        return result;
+    }
+    if last.saturating_sub(first) < waited.mul_f64(SENT_SHARE) {
         let at = SafeUrl::of(&plan.url).to_string();
-        let waited = Duration::from_millis(waited.as_millis() as u64);
         result.failure = Some(ProbeError::Stalled { at, waited });
+    } else {
+        result.silence = Some(waited);
     }
     result
 }
@@ -355,6 +367,56 @@ mod tests {
         fn socket(&self) -> &TcpStream {
             &self.0
         }
+    }
+
+    /// Sends for so long, and then nothing.
+    struct Stopping(TcpListener, Duration);
+
+    impl BodySource for Stopping {
+        fn open(&self, _: &FlowPlan, _: u32, _: &Cancel) -> Result<Option<Box<dyn Body>>, ProbeError> {
+            let socket = TcpStream::connect(self.0.local_addr().unwrap()).unwrap();
+            Ok(Some(Box::new(StoppingBody(socket, Instant::now() + self.1))))
+        }
+
+        fn with_buffer(&self, _: Bytes) -> Result<Box<dyn BodySource>, ProbeError> {
+            unreachable!("no other buffer is asked for")
+        }
+    }
+
+    struct StoppingBody(TcpStream, Instant);
+
+    impl Body for StoppingBody {
+        fn read(&mut self, _: &mut [u8]) -> Result<Read, ProbeError> {
+            std::thread::sleep(Duration::from_millis(5));
+            Ok(if Instant::now() < self.1 { Read::Data(1000) } else { Read::Idle })
+        }
+
+        fn socket(&self) -> &TcpStream {
+            &self.0
+        }
+    }
+
+    #[test]
+    fn silence_is_a_failure_only_after_next_to_nothing() {
+        let plan = FlowPlan {
+            url: Url::parse("http://h/").unwrap(),
+            size: None,
+            streams: 1,
+            time: Duration::from_millis(1600),
+            bytes: Bytes::gib(1),
+            filling: None,
+            rtt: Rtt::new(Duration::ZERO),
+        };
+        let receive = |sending| {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            receive(&Stopping(listener, Duration::from_millis(sending)), &plan)
+        };
+        let stopped = receive(40);
+        assert!(matches!(stopped.failure, Some(ProbeError::Stalled { .. })), "{stopped:?}");
+        let lossy = receive(400);
+        assert!(lossy.failure.is_none() && lossy.silence >= Some(Duration::from_secs(1)), "{lossy:?}");
+        let whole = receive(2000);
+        assert!(whole.failure.is_none() && whole.silence.is_none(), "{whole:?}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use longhaul_core::probe::message::{LARGEST_MESSAGE, Nonce, UdpOffer, UdpPacket, UdpRequest};
-use longhaul_core::probe::packet_train::{Arrival, PacketTrain, UDP_HEADERS};
+use longhaul_core::probe::packet_train::{Arrival, PacketTrain, udp_headers};
 use longhaul_core::probe::train_search::TrainPlan;
 use longhaul_core::units::{Bytes, Rtt};
 use longhaul_sys::datagram_batch::{DatagramBatch, enable_merging, enable_timestamps};
@@ -26,8 +26,6 @@ const TRIES: u32 = 2;
 const SILENCE: Duration = Duration::from_millis(60);
 /// The longest reception of one train: a measurement takes ten seconds.
 const LONGEST_TRAIN: Duration = Duration::from_secs(10);
-/// By how much IPv6's header is longer than IPv4's.
-const IPV6_MORE: Bytes = Bytes::new(20);
 /// An echo's message.
 const ECHO_MESSAGE: Bytes = Bytes::new(64);
 
@@ -79,7 +77,7 @@ impl UdpSession {
             set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::DO)?;
         }
         let batch = DatagramBatch::new(LARGEST_MESSAGE.as_usize());
-        let headers = if server.is_ipv4() { UDP_HEADERS } else { UDP_HEADERS + IPV6_MORE };
+        let headers = udp_headers(server);
         Ok(Self { socket, nonce, batch, next: 1, rtt, headers, received: Bytes::ZERO })
     }
 
@@ -161,8 +159,9 @@ impl UdpSession {
         for _ in 0..TRIES {
             self.socket.send(&request)?;
             let mut until = Instant::now() + self.rtt.get() * 2 + PATIENCE;
-            let planned =
-                plan.rate.map_or(LONGEST_TRAIN, |rate| rate.time_for(plan.bytes()).saturating_mul(2));
+            let planned = plan
+                .rate
+                .map_or(LONGEST_TRAIN, |rate| rate.time_for(plan.bytes(self.headers)).saturating_mul(2));
             let latest = until + planned.min(LONGEST_TRAIN);
             while (train.arrivals.len() as u64) < u64::from(plan.count) && Instant::now() < until {
                 let packets = self.receive(until)?;

@@ -1,4 +1,4 @@
-//! `/etc/hosts` as the hosts' commands see it: the machine's, and the names `client` and `server`.
+//! `/etc/hosts` as the hosts' commands see it: the machine's, its own name, and the names `client` and `server`.
 
 use std::fs;
 use std::io;
@@ -21,7 +21,8 @@ pub(super) fn mount(pairs: u16) {
 }
 
 fn try_mount(pairs: u16) -> io::Result<()> {
-    let text = with_names(&fs::read_to_string(HOSTS)?, pairs);
+    let uname = rustix::system::uname();
+    let text = with_names(&fs::read_to_string(HOSTS)?, &uname.nodename().to_string_lossy(), pairs);
     static LABS: AtomicU64 = AtomicU64::new(0);
     let number = LABS.fetch_add(1, Ordering::Relaxed);
     let name = format!("longhaul-lab-hosts-{}-{number}", std::process::id());
@@ -38,7 +39,9 @@ fn try_mount(pairs: u16) -> io::Result<()> {
 }
 
 /// Puts the names first: the first line with a name counts. Pairs of hosts are `client1` and `server1`, `client2` and so on.
-fn with_names(machine: &str, pairs: u16) -> String {
+///
+/// The machine's own name is added where it is missing: servers look it up (Globus), and here is no name service to ask.
+fn with_names(machine: &str, own: &str, pairs: u16) -> String {
     let mut text = String::new();
     for (name, side) in [("client", HostSide::Client), ("server", HostSide::Server)] {
         for pair in 0..pairs {
@@ -48,7 +51,14 @@ fn with_names(machine: &str, pairs: u16) -> String {
             }
         }
     }
-    text + machine
+    text += machine;
+    let names = |line: &str| {
+        line.split('#').next().is_some_and(|line| line.split_whitespace().any(|word| word == own))
+    };
+    if !text.lines().any(names) {
+        text += &format!("\n127.0.1.1\t{own}\n");
+    }
+    text
 }
 
 #[cfg(test)]
@@ -57,13 +67,17 @@ mod tests {
 
     #[test]
     fn names_come_before_those_of_the_machine() {
-        let text = with_names("127.0.0.1\tlocalhost\n10.0.0.1\tserver\n", 2);
+        let text = with_names("127.0.0.1\tlocalhost\n10.0.0.1\tserver", "here", 2);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "198.18.0.1\tclient client1");
         assert_eq!(
             lines[4..7],
             ["198.18.0.2\tserver server1", "2001:2::2\tserver server1", "198.18.1.2\tserver2"]
         );
-        assert_eq!(lines[7..], ["2001:2:0:1::2\tserver2", "127.0.0.1\tlocalhost", "10.0.0.1\tserver"]);
+        let rest = ["2001:2:0:1::2\tserver2", "127.0.0.1\tlocalhost", "10.0.0.1\tserver", "127.0.1.1\there"];
+        assert_eq!(lines[7..], rest);
+        for own in ["server", "localhost"] {
+            assert!(!with_names("127.0.0.1\tlocalhost\n", own, 1).contains("127.0.1.1"), "{own} is there");
+        }
     }
 }

@@ -33,7 +33,7 @@ pub use longhaul_sys::process::Finished;
 use netlink::DeviceNetlink;
 pub use process::Process;
 pub(crate) use process::ends_within;
-pub use server_command::ServerCommand;
+pub use server_command::{BadEnd, ServerCommand};
 use tcp_memory::TcpMemoryPressure;
 use worker::{Namespaces, Worker};
 
@@ -196,7 +196,7 @@ impl HostsInner {
         self.directions.is_empty() || self.directions.iter().any(|direction| direction.stats().packets > 0)
     }
 
-    /// Returns what was watched of both directions so server, and writes the captures to their files.
+    /// Returns what was watched of both directions so far, and writes the captures to their files.
     pub(crate) fn evidence(&self) -> io::Result<Vec<DirectionEvidence>> {
         self.captures.iter().flatten().try_for_each(Capture::flush)?;
         Ok(self.directions.iter().filter_map(Direction::evidence).collect())

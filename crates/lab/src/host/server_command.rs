@@ -11,6 +11,17 @@ use crate::model::Time;
 
 use super::{Host, Process};
 
+/// What was wrong with the end of a server command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadEnd {
+    /// It failed before it was to end.
+    #[error("ended early: {0}")]
+    Early(ExitStatus),
+    /// It went on after SIGTERM.
+    #[error("was killed, as it did not end at SIGTERM; its record may lack the end")]
+    Killed,
+}
+
 /// A shell command in the background of a host; ended with [`end`](Self::end), killed when dropped.
 #[derive(Debug)]
 pub struct ServerCommand {
@@ -70,19 +81,18 @@ impl ServerCommand {
         Ok(())
     }
 
-    /// Ends it: SIGTERM to its group, and SIGKILL after a second.
+    /// Ends it: SIGTERM to its group, and SIGKILL after five seconds.
     ///
-    /// Returns its exit status where it had failed before that.
+    /// Returns what was wrong with its end.
     ///
     /// # Errors
     /// Fails where it cannot be signalled or waited for.
-    pub fn end(mut self) -> Result<Option<ExitStatus>, LabError> {
-        const KILL_DELAY: Duration = Duration::from_secs(1);
+    pub fn end(mut self) -> Result<Option<BadEnd>, LabError> {
+        const KILL_DELAY: Duration = Duration::from_secs(5);
         if let Some(finished) = self.process.wait_for(Duration::ZERO)? {
-            return Ok(Some(finished.status).filter(|status| !status.success()));
+            return Ok(Some(finished.status).filter(|status| !status.success()).map(BadEnd::Early));
         }
         self.process.terminate_group()?;
-        self.process.wait_for(KILL_DELAY)?;
-        Ok(None)
+        Ok(self.process.wait_for(KILL_DELAY)?.is_none().then_some(BadEnd::Killed))
     }
 }

@@ -107,9 +107,9 @@ impl Attempt<'_> {
         let (ended, stats) = measured?;
         self.result.set_ended(&ended);
         self.result.set_link(stats, lab.spec());
-        if let Some(status) = served?.flatten() {
+        if let Some(end) = served?.flatten() {
             let said = last_output_line::quote(&[&self.files.server]);
-            self.result.remarks.push(format!("the server command ended early: {status}; {said}"));
+            self.result.remarks.push(format!("the server command {end}; {said}"));
         }
         Ok(())
     }

@@ -61,7 +61,7 @@ pub struct HostFacts {
 }
 
 impl HostFacts {
-    /// Describes this machine, from now on.
+    /// Describes this machine as it is now.
     pub fn now() -> Self {
         let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();

@@ -196,7 +196,7 @@ impl RunResult {
         });
     }
 
-    /// Adds what came in the seconds of a transfer after its ramp-up.
+    /// Adds how fast a transfer was after its ramp-up.
     pub(super) fn add_progress(&mut self, samples: &[Sample], spec: &PathSpec) {
         let Some(size) = samples.iter().map(|sample| sample.received).max() else { return };
         let least = progress::least_second(samples, size).map(|rate| rate.as_bits_per_sec() as f64);
@@ -223,7 +223,7 @@ impl RunResult {
         }
     }
 
-    /// Returns a value by its name; `None` where it is not known.
+    /// Returns a value by its name, or the one of earlier versions; `None` where it is not known.
     pub fn value(&self, name: &str) -> Option<f64> {
         // Nothing was measured of a command that never ran.
         let ran = self.exit_code.is_some() || self.signal.is_some();
@@ -232,7 +232,7 @@ impl RunResult {
             "user_s" => ran.then_some(self.user_s),
             "sys_s" => ran.then_some(self.sys_s),
             "cpu_s" => ran.then_some(self.user_s + self.sys_s),
-            _ => self.values.get(name).copied(),
+            _ => self.values.get(name).or_else(|| self.values.get(&renamed(name))).copied(),
         }
     }
 
@@ -265,4 +265,10 @@ impl RunResult {
                 .iter()
                 .all(|(name, value)| self.parameters.get(*name).is_some_and(|own| own == value))
     }
+}
+
+/// Returns the name that a value of an earlier version has now.
+fn renamed(name: &str) -> String {
+    let name = name.replace("far_to_near", "server_to_client").replace("near_to_far", "client_to_server");
+    name.strip_prefix("far_").map(|rest| format!("server_{rest}")).unwrap_or(name)
 }

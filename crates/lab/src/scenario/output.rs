@@ -138,7 +138,7 @@ impl Output {
         for entry in fs::read_dir(&directory).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            if ENDS.iter().any(|end| name.ends_with(end)) {
+            if ENDS.iter().chain(&EARLIER_ENDS).any(|end| name.ends_with(end)) {
                 remove(&path)?;
             }
         }
@@ -195,5 +195,7 @@ pub(super) const RESULTS: &str = "results.json";
 /// How the names of an execution's files end.
 const ENDS: [&str; 6] =
     ["-client.out", "-client.err", "-server.log", "-machine.log", "-server.jsonl", ".jsonl"];
+/// How they ended in earlier versions, where that differs.
+const EARLIER_ENDS: [&str; 3] = ["-near.out", "-near.err", "-far.log"];
 /// The directory of what the executions said and recorded.
 const RUNS: &str = "runs";

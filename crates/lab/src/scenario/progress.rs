@@ -1,4 +1,4 @@
-//! What came in each second of a transfer, from the progress lines of `longhaul get --json`.
+//! The bytes received in each second of a transfer, from the progress lines of `longhaul get --json`.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -27,7 +27,7 @@ const RAMPED_UP: f64 = 0.9;
 /// No line of progress is longer.
 const LONGEST_LINE: u64 = 64 << 10;
 
-/// Reads the samples out of what `longhaul get --json` has printed to a file.
+/// Reads the samples out of what `longhaul get --json` has printed to a file; none where several jobs have.
 ///
 /// # Errors
 /// Fails where the file cannot be read.
@@ -40,13 +40,18 @@ fn samples_of(mut lines: impl BufRead) -> io::Result<Vec<Sample>> {
     struct Progress {
         at: f64,
         received: u64,
+        job: Option<u64>,
     }
-    let (mut samples, mut line) = (Vec::new(), Vec::new());
+    let (mut samples, mut line, mut known) = (Vec::new(), Vec::new(), None);
     while lines.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)? > 0 {
         // Other events lack one field or the other.
-        if let Ok(Progress { at, received }) = serde_json::from_slice(&line)
+        if let Ok(Progress { at, received, job }) = serde_json::from_slice(&line)
             && let Ok(at) = Duration::try_from_secs_f64(at)
         {
+            // Each job counts for itself.
+            if *known.get_or_insert(job) != job {
+                return Ok(Vec::new());
+            }
             samples.push(Sample { at, received: Bytes::new(received) });
         }
         line.clear();
@@ -198,5 +203,12 @@ mod tests {
         assert_eq!(samples_of(text.as_bytes()).unwrap(), [sample]);
         let endless = [vec![b'x'; 200_000], b"\n{\"at\":0.5,\"received\":7}".to_vec()].concat();
         assert_eq!(samples_of(&endless[..]).unwrap(), [sample]);
+    }
+
+    #[test]
+    fn several_jobs_have_no_samples() {
+        let line = |job: u64| format!("{{\"at\":0.5,\"job\":{job},\"received\":7}}\n");
+        assert_eq!(samples_of((line(1) + &line(1)).as_bytes()).unwrap().len(), 2);
+        assert!(samples_of((line(1) + &line(2) + &line(1)).as_bytes()).unwrap().is_empty());
     }
 }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use longhaul_core::units::Rate;
 
-use super::PathSpec;
+use super::{PathSpec, RateSchedule};
 
-/// Payload of a 1500-byte packet: 40 bytes are headers of IPv4 and TCP, 12 its timestamps (RFC 7323).
-const PAYLOAD_SHARE: f64 = 1448.0 / 1500.0;
+/// Bytes of a packet that are none: headers of IPv4 and TCP (40), and its timestamps (12, RFC 7323).
+const HEADERS: f64 = 52.0;
 
 /// A rate that changes in steps: the path's capacity for payload.
 #[derive(Debug, Clone)]
@@ -42,18 +42,27 @@ impl PathSpec {
     ///
     /// A path's rate counts the bytes of IP packets.
     pub fn payload_rate(&self) -> Option<Rate> {
-        Some(Rate::bits_per_sec((self.rate?.as_bits_per_sec() as f64 * PAYLOAD_SHARE) as u64))
+        let mtu = self.mtu.get() as f64;
+        Some(Rate::bits_per_sec((self.rate?.as_bits_per_sec() as f64 * (mtu - HEADERS) / mtu) as u64))
     }
 
-    /// Returns what background traffic leaves for payload, as the receiving host sees it; `None` where the path has no rate.
+    /// Returns what background traffic leaves for payload towards the client, as the client sees it.
+    ///
+    /// `None` where the path has no rate, or more than background traffic changes what is left: steps of the rate, a second
+    /// bottleneck, cross flows, other pairs.
     pub fn payload_capacity(&self) -> Option<PayloadCapacity> {
-        let (rate, payload) = (self.rate?, self.payload_rate()?);
+        let down = self.direction(1);
+        let is_constant = down.schedule == RateSchedule::None && down.second.is_none();
+        if !is_constant || down.cross_flows.count > 0 || !down.pairs.0.is_empty() {
+            return None;
+        }
+        let (rate, payload) = (down.rate?, down.payload_rate()?);
         let mut left = PayloadCapacity::new(payload);
-        for (from, taken) in self.background.on(rate) {
+        for (from, taken) in down.background.on(rate) {
             let share = 1.0 - taken.as_bits_per_sec() as f64 / rate.as_bits_per_sec() as f64;
             let rate = Rate::bits_per_sec((payload.as_bits_per_sec() as f64 * share) as u64);
             // Its time begins with the first packet towards the receiver, half of a round trip before that arrives.
-            left = left.then(from + self.rtt.get(), rate);
+            left = left.then(from + self.round_trip(), rate);
         }
         Some(left)
     }
@@ -61,6 +70,8 @@ impl PathSpec {
 
 #[cfg(test)]
 mod tests {
+    use longhaul_core::units::Bytes;
+
     use super::*;
 
     #[test]
@@ -82,11 +93,46 @@ mod tests {
             ..PathSpec::default()
         };
         let left = path.payload_capacity().unwrap();
-        let full = 1e9 * PAYLOAD_SHARE / 8.0;
+        let full = 1e9 * 1448.0 / 1500.0 / 8.0;
         for (from, share) in [(0.0, 1.0), (7.0, 1.0), (9.0, 0.8), (15.0, 0.8), (17.0, 0.5), (90.0, 0.5)] {
             let bytes = left.bytes(from, from + 1.0);
             assert!((bytes - full * share).abs() < 100.0, "{from}: {bytes}");
         }
         assert!(PathSpec::default().payload_capacity().is_none());
+    }
+
+    #[test]
+    fn what_is_left_is_that_of_the_direction() {
+        let path = PathSpec {
+            rate: "1Gbit".parse().ok(),
+            rtt: "100ms".parse().unwrap(),
+            mtu: Bytes::new(9000),
+            background: "20%".parse().unwrap(),
+            up: "rate=1Mbit; background=0".parse().unwrap(),
+            down: "rate=100Mbit; delay=1s; background=0@0s,50%@2s".parse().unwrap(),
+            ..PathSpec::default()
+        };
+        let left = path.payload_capacity().unwrap();
+        let full = 1e8 * 8948.0 / 9000.0 / 8.0;
+        for (from, share) in [(0.0, 1.0), (2.0, 1.0), (3.1, 0.5)] {
+            let bytes = left.bytes(from, from + 1.0);
+            assert!((bytes - full * share).abs() < 100.0, "{from}: {bytes}");
+        }
+    }
+
+    #[test]
+    fn what_is_left_beside_more_than_background_is_not_known() {
+        for (key, value) in [
+            ("rate_steps", "10Mbit@0s, 20Mbit@5s"),
+            ("down", "rate_steps=10Mbit@0s, 20Mbit@5s"),
+            ("second", "rate=10Mbit"),
+            ("cross_flows", "2"),
+            ("pairs", "10ms,50ms"),
+        ] {
+            let mut path = PathSpec { rate: "1Gbit".parse().ok(), ..PathSpec::default() };
+            assert!(path.payload_capacity().is_some());
+            path.set(key, value).unwrap();
+            assert!(path.payload_capacity().is_none(), "{key}");
+        }
     }
 }

@@ -57,7 +57,7 @@ pub(crate) fn first_packet(lab: &Lab) {
 /// Payload of a UDP packet of 1500 bytes at the IP layer.
 pub(crate) const FULL: usize = 1500 - 28;
 
-/// Returns where a TCP server on the server listens, both ways to name it.
+/// Returns the addresses, IPv4 and IPv6, at which a test listens on the server.
 pub(crate) fn server_addresses(lab: &Lab) -> Vec<SocketAddr> {
     let server = lab.server();
     let v6 = server.ipv6().map(|v6| SocketAddr::from((v6, 4000)));

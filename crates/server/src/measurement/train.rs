@@ -5,7 +5,6 @@ use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 use longhaul_core::probe::message::{LARGEST_MESSAGE, UdpPacket};
-use longhaul_core::probe::packet_train::UDP_HEADERS;
 use longhaul_core::probe::train_search::TrainPlan;
 use longhaul_core::units::Bytes;
 use longhaul_sys::send_options::set_segment_size;
@@ -24,6 +23,8 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 pub(super) struct Train<'a> {
     pub(super) number: u32,
     pub(super) plan: TrainPlan,
+    /// What each message adds to at the IP layer.
+    pub(super) headers: Bytes,
     /// The highest rate.
     pub(super) share: Option<&'a CeilingShare>,
     /// The most bytes of packets, with the headers of UDP and IP.
@@ -49,8 +50,8 @@ impl Train<'_> {
         clock: Instant,
         goes_on: &dyn Fn() -> bool,
     ) -> (Bytes, TrainEnd) {
-        let Self { number, plan, share, most, deadline } = *self;
-        let size = plan.message + UDP_HEADERS;
+        let Self { number, plan, headers, share, most, deadline } = *self;
+        let size = plan.message + headers;
         let affordable = u32::try_from(most.get() / size.get()).unwrap_or(u32::MAX);
         let count = plan.count.min(affordable);
         // Others may begin or cease to share the ceiling while the train is sent.
@@ -175,7 +176,7 @@ mod tests {
     fn train(count: u32, rate: Option<u64>) -> Train<'static> {
         let plan = TrainPlan { count, message: Bytes::new(100), rate: rate.map(Rate::bits_per_sec) };
         let deadline = Instant::now() + Duration::from_secs(30);
-        Train { number: 5, plan, share: None, most: Bytes::mib(1), deadline }
+        Train { number: 5, plan, headers: Bytes::new(28), share: None, most: Bytes::mib(1), deadline }
     }
 
     fn received(far: &UdpSocket) -> Vec<UdpPacket> {
@@ -233,6 +234,8 @@ mod tests {
         let poor = Train { most: Bytes::new(1300), ..train(1000, None) };
         assert_eq!(poor.send(&near, Instant::now(), &|| true).0, Bytes::new(1280));
         assert_eq!(received(&far).len(), 10);
+        let by_ipv6 = Train { headers: Bytes::new(48), ..poor };
+        assert_eq!(by_ipv6.send(&near, Instant::now(), &|| true).0, Bytes::new(1184));
     }
 
     #[test]

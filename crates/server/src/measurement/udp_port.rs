@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longhaul_core::probe::message::{LARGEST_MESSAGE, Nonce, UdpOffer, UdpPacket, UdpRequest};
-use longhaul_core::probe::packet_train::UDP_HEADERS;
+use longhaul_core::probe::packet_train::udp_headers;
 use longhaul_core::units::{Bytes, Rate};
 use rustix::net::sockopt::{
     Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover,
@@ -38,6 +38,8 @@ struct UdpPort {
     is_connected: bool,
     ceiling: Option<Arc<RateCeiling>>,
     left: Bytes,
+    /// What each message adds to at the IP layer.
+    headers: Bytes,
     opened: Instant,
     /// The number of the last train: one that comes again was sent already.
     last_train: u32,
@@ -79,6 +81,7 @@ pub(super) fn open(
         is_connected: false,
         ceiling,
         left,
+        headers: udp_headers(local.ip()),
         opened: Instant::now(),
         last_train: 0,
         phase,
@@ -139,7 +142,7 @@ impl UdpPort {
     fn answer(&mut self, request: UdpRequest, length: Bytes) -> bool {
         match request {
             UdpRequest::Echo { number } => {
-                let size = length + UDP_HEADERS;
+                let size = length + self.headers;
                 if size > self.left {
                     return true;
                 }
@@ -158,7 +161,14 @@ impl UdpPort {
                 self.last_train = number;
                 let deadline = self.opened + OPEN;
                 let share = self.ceiling.as_ref().map(|ceiling| ceiling.join_paced(self.probe, plan.rate));
-                let train = Train { number, plan, share: share.as_ref(), most: self.left, deadline };
+                let train = Train {
+                    number,
+                    plan,
+                    headers: self.headers,
+                    share: share.as_ref(),
+                    most: self.left,
+                    deadline,
+                };
                 let (sent, end) = train.send(&self.socket, self.opened, &|| self.is_running());
                 self.left = self.left.saturating_sub(sent);
                 end == TrainEnd::Sent

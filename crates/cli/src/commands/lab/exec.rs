@@ -261,8 +261,8 @@ pub(super) fn run(args: ExecArgs) -> Result<ExitCode> {
             passed_on.take(signal, &client)?;
         }
     };
-    if let Some(status) = server.map(ServerCommand::end).transpose()?.flatten() {
-        say::line(format_args!("lab: the server command ended early: {status}"));
+    if let Some(end) = server.map(ServerCommand::end).transpose()?.flatten() {
+        say::line(format_args!("lab: the server command {end}"));
     }
     let report = PathReport::of(&lab, finished.status.code())?;
     for line in report.lines() {

@@ -199,6 +199,25 @@ fn drawings_go_with_their_plots() {
 }
 
 #[test]
+fn earlier_names_of_values_are_known() {
+    let mut results = results();
+    let run = &mut results.runs[0];
+    run.add_values([("server_retransmits", 3.0), ("background_server_to_client_loss", 0.5)]);
+    run.add_values([("background_client_to_server_packets", 7.0)]);
+    for (name, value) in [
+        ("far_retransmits", Some(3.0)),
+        ("background_far_to_near_loss", Some(0.5)),
+        ("background_near_to_far_packets", Some(7.0)),
+        ("far_rwin_bytes", None),
+    ] {
+        assert_eq!(run.value(name), value, "{name}");
+    }
+    // Of results that an earlier version wrote.
+    run.values.insert("far_rwin_bytes".to_owned(), 9.0);
+    assert_eq!(run.value("far_rwin_bytes"), Some(9.0));
+}
+
+#[test]
 fn fresh_removes_all_that_was_written() {
     let (directory, output) = written(&Results::new(&scenario(&format!("{SCENARIO}{PLOTTED}"), &[])));
     draw(
@@ -209,6 +228,8 @@ fn fresh_removes_all_that_was_written() {
         directory.path(),
         &["summary.md.12~", "runs/prepare.log", "runs/cleanup.log", "runs/one-1-server.log"],
     );
+    // Of an earlier version.
+    draw(directory.path(), &["runs/one-1-near.out", "runs/one-1-near.err", "runs/one-1-far.log"]);
     Results::new(&scenario(SCENARIO, &[])).discard(&output).unwrap();
     assert_eq!(listed(directory.path()), ["mine.svg", "runs"]);
     assert!(listed(&directory.path().join("runs")).is_empty());

@@ -1,4 +1,4 @@
-//! A long path that is emulated, with a server on its far host.
+//! A long path that is emulated, with servers on its server host.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -46,47 +46,47 @@ impl LongPath {
         Some(Self { lab, directory: directory(size), _turn: turn })
     }
 
-    pub(crate) fn near(&self) -> Host {
+    pub(crate) fn client(&self) -> Host {
         self.lab.client()
     }
 
-    pub(crate) fn far(&self) -> Host {
+    pub(crate) fn server(&self) -> Host {
         self.lab.server()
     }
 
     /// Where its servers listen: IPv4 first, and IPv6 where there is any.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
-        let (v4, v6) = (self.far().ipv4(), self.far().ipv6());
+        let (v4, v6) = (self.server().ipv4(), self.server().ipv6());
         let all = [Some(v4.into()), v6.map(IpAddr::from)];
         all.into_iter().flatten().map(|ip| SocketAddr::from((ip, PORT))).collect()
     }
 
-    /// Starts a server of the directory on the far host, and waits until it serves.
-    pub(crate) fn serve(&self, args: &[&str]) -> Far {
-        let mut command = self.far().command(BIN);
+    /// Starts a server of the directory on the server host, and waits until it serves.
+    pub(crate) fn serve(&self, args: &[&str]) -> RunningServer {
+        let mut command = self.server().command(BIN);
         command.arg("serve").arg(self.directory.path()).args(args);
         command.stderr(Stdio::piped()).env("LONGHAUL_LOG", "debug");
         let addresses = self.addresses();
         addresses.iter().for_each(|address| {
             command.args(["--listen", &address.to_string()]);
         });
-        let mut process = self.far().spawn(command).unwrap();
+        let mut process = self.server().spawn(command).unwrap();
         let lines = BufReader::new(process.stderr().unwrap()).lines();
         let (sender, log) = mpsc::channel();
         std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| sender.send(line)));
-        let far = Far { process, log };
-        addresses.iter().for_each(|_| drop(far.logged("serving ")));
-        far
+        let server = RunningServer { process, log };
+        addresses.iter().for_each(|_| drop(server.logged("serving ")));
+        server
     }
 }
 
-/// A server on the far host; its log is read as it comes.
-pub(crate) struct Far {
+/// A server program on the server host; its log is read as it comes.
+pub(crate) struct RunningServer {
     pub(crate) process: Process,
     log: mpsc::Receiver<String>,
 }
 
-impl Far {
+impl RunningServer {
     /// Waits for a line that holds `what`.
     pub(crate) fn logged(&self, what: &str) -> String {
         let deadline = Instant::now() + Duration::from_secs(10);
