@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use longhaul_core::proto::http::RequestHead;
+use longhaul_core::proto::http::{ReplyHead, RequestHead};
+
+use crate::reply::Reply;
 
 /// How long a finishing server waits for the next request of a transfer: as long as an upload stays active between its ranges.
 pub(crate) const NEXT_REQUEST: Duration = Duration::from_secs(3);
@@ -46,6 +48,12 @@ impl Continuation {
             },
         }
     }
+}
+
+/// Returns the reply to a request that a finishing server does not answer.
+pub(crate) fn refusal() -> Reply {
+    let head = ReplyHead::new(503).with("Retry-After", "5");
+    Reply::explained(head, "the server is ending; try again")
 }
 
 /// Returns whether a request is about a resumable upload.

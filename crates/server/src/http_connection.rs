@@ -6,14 +6,14 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use longhaul_core::pace::{PACE_HEADER, PaceRequest};
-use longhaul_core::proto::http::{MAX_HEAD, ReplyHead, RequestBody, RequestHead, TargetPath};
+use longhaul_core::proto::http::{MAX_HEAD, RequestBody, RequestHead, TargetPath};
 use longhaul_core::units::{Bytes, Rate};
 use tokio::time::{timeout, timeout_at};
 
 use crate::connection_limit::ConnectionSlot;
 use crate::connection_stats::{ConnectionEntry, FinishedReply};
 use crate::context::{ServerContext, ServerPhase};
-use crate::continuation::{Continuation, NEXT_REQUEST};
+use crate::continuation::{self, Continuation, NEXT_REQUEST};
 use crate::metrics;
 use crate::reply::{QueuedReply, Reply, ReplyFraming};
 use crate::reply_pacing::PacedConnection;
@@ -185,9 +185,8 @@ impl HttpConnection {
         let admitted = !self.is_late || self.continuation.admits(&request);
         self.continuation = Continuation::after(&request);
         if !admitted {
-            let head = ReplyHead::new(503).with("Retry-After", "5");
-            let reply = Reply::explained(head, "the server is ending; try again");
             self.continuation = Continuation::Nothing;
+            let reply = continuation::refusal();
             return Some(PreparedReply { reply, ..PreparedReply::refusal(503, "") });
         }
         let (method, target) = (request.method().to_owned(), request.target().to_owned());
@@ -205,11 +204,12 @@ impl HttpConnection {
         let (counts, measures) = (!matches!(action, Action::Metrics), matches!(action, Action::Measure(_)));
         let reply = match (action, self.context.uploads.clone()) {
             (Action::Upload(command), Some(uploads)) => {
-                let Self { transport, inbox, entry, slot, .. } = self;
+                let Self { transport, inbox, entry, slot, is_late, .. } = self;
                 if let Some(entry) = entry {
                     entry.reply_begins(transport.socket());
                 }
-                let taken = upload::handle(&uploads, (transport, slot), inbox, *command).await;
+                let command = if *is_late { command.only_continuing() } else { *command };
+                let taken = upload::handle(&uploads, (transport, slot), inbox, command).await;
                 (received, body_read) = (Some(taken.bytes), taken.body_read);
                 taken.reply
             }

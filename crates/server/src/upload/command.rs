@@ -56,6 +56,14 @@ impl UploadCommand {
         let operation = UploadOperation::parse(&request, &path, grant.holder.as_deref())?;
         Ok(Self { request, path, grant, operation })
     }
+
+    /// Refuses to begin an upload by a range: the server finishes, and would cut it after the grace.
+    pub(crate) fn only_continuing(mut self) -> Self {
+        if let UploadOperation::AddRange(add) = &mut self.operation {
+            add.may_begin = false;
+        }
+        self
+    }
 }
 
 /// Returns the ID of an upload within the server: two tokens never share one.
@@ -97,6 +105,8 @@ pub(super) struct AddRange {
     pub(super) range: ByteRange,
     /// The size of the whole file.
     pub(super) whole: Bytes,
+    /// Whether the range may be the first of its upload.
+    pub(super) may_begin: bool,
     /// As of [`AppendPart::hash`].
     pub(super) hash: bool,
     /// Whether an existing file may be replaced.
@@ -237,7 +247,7 @@ impl AddRange {
         if request.body() != RequestBody::Length(range.len()) {
             return bad("Content-Length must be that of the range");
         }
-        Ok(Self { id, range, whole, hash: wants_blake3(request), replace })
+        Ok(Self { id, range, whole, may_begin: true, hash: wants_blake3(request), replace })
     }
 }
 

@@ -93,7 +93,7 @@ fn of_kernel(what: &str, source: &io::Error, error: &dyn Display) -> Reply {
         // Some file systems do not reserve space, and fail only when it is written.
         Some(Errno::NOSPC | Errno::DQUOT) => full(error),
         _ if source.kind() == io::ErrorKind::StorageFull => full(error),
-        Some(Errno::FBIG) => Reply::text(413, "the file is larger than the server may store"),
+        Some(Errno::FBIG) => too_large(),
         Some(Errno::ROFS) => Reply::text(403, "the server's file system is read-only"),
         Some(Errno::ACCESS | Errno::PERM) => Reply::text(403, "nothing may be written there"),
         Some(Errno::NAMETOOLONG) => Reply::text(414, "the name is too long"),
@@ -115,6 +115,11 @@ pub(super) fn pipeline(error: &PipelineError) -> Reply {
             internal("a file was not completed", error)
         }
     }
+}
+
+/// 413: no file of this size can be stored.
+pub(super) fn too_large() -> Reply {
+    Reply::text(413, "the file is larger than the server may store")
 }
 
 /// 507: the paused uploads of the server would take more space than they may.

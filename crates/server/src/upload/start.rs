@@ -26,6 +26,7 @@ use super::range_worker::InboundRange;
 use super::ranged::{HeldUpload, RangedLookup, RangedUpload};
 use super::worker::{self, AfterBody, BodyConnection, InboundUpload, UploadOutcome};
 use super::{Uploads, collection, refusal};
+use crate::continuation;
 use crate::reply::Reply;
 
 /// The outcome of a request's head.
@@ -187,10 +188,14 @@ impl Uploads {
 
     /// Opens an upload for ranges over several connections, where an earlier run or request has left it.
     fn open_ranged(&self, target: &UploadTarget, add: &AddRange) -> Result<Arc<RangedUpload>, NotStarted> {
-        let AddRange { id, whole, hash, .. } = *add;
+        let AddRange { id, whole, may_begin, hash, .. } = *add;
         let LockedPartFile { part, lock } = target.open_superseding(id, &self.active)?;
         self.ranged.has_locked(&target.path());
         let prior = usable(part.journal(), id)?;
+        if prior.is_none() && !may_begin {
+            self.abandon(&part);
+            return Err(continuation::refusal().into());
+        }
         if prior.as_ref().is_some_and(|prior| prior.size() != whole) {
             return Err(refusal::other_length().into());
         }
@@ -228,8 +233,12 @@ impl Uploads {
         Ok(UploadStart::ready(InboundUpload::prepare(pipeline, after, target.exists, self, (lock, slot))?))
     }
 
-    /// Counts a partial file against the quota.
+    /// Counts a partial file against the quota; refuses a size that no file of Linux has.
     fn admit(&self, part: &PartFile, size: Bytes) -> Result<(), Reply> {
+        if i64::try_from(size.get()).is_err() {
+            self.abandon(part);
+            return Err(refusal::too_large());
+        }
         self.partials.admit(part.path(), size).map_err(|OverQuota| {
             self.abandon(part);
             refusal::over_quota()

@@ -172,13 +172,19 @@ fn upload_completes_by_further_requests_while_the_server_ends() {
     assert_eq!(site.ended(), ServerOutcome { cut: 0 });
 }
 
+/// Begins an upload; returns once it is in progress, which the server's 100 Continue tells.
+fn begin(talk: &mut Talk, request: &str) {
+    let request = request.replacen("\r\n\r\n", "\r\nExpect: 100-continue\r\n\r\n", 1);
+    assert_eq!(talk.ask(&request, b"").status, 100);
+}
+
 #[test]
 fn upload_in_progress_gets_a_further_connection_while_the_server_ends() {
     let site = writable_with(|config| config.limits.grace = Duration::from_secs(20));
     let (file, url) = (noise(2_000_000), resource("f", ID));
     let mut first = Talk::to(&site);
-    first.send(&patch(&url, 0, 2_000_000, file.len(), false), &file[..1_000_000]);
-    wait_for(|| names(&site).len() == 2);
+    begin(&mut first, &patch(&url, 0, 2_000_000, file.len(), false));
+    first.send("", &file[..1_000_000]);
     site.stopper.finish();
     std::thread::sleep(Duration::from_millis(300));
     let new = patch(&resource("g", ID), 0, 10, 10, true);
@@ -266,4 +272,21 @@ fn a_whole_file_takes_the_place_of_a_paused_upload() {
         assert_eq!(talk.ask(&head("HEAD", &url, &[]), b"").status, 404);
         assert_eq!((content(&site, "f"), names(&site)), (b"new".to_vec(), vec!["f".to_owned()]));
     }
+}
+
+#[test]
+fn finishing_server_refuses_to_begin_an_upload_by_a_range() {
+    let site = writable_with(|config| config.limits.grace = Duration::from_secs(20));
+    let mut running = Talk::to(&site);
+    begin(&mut running, &head("PUT", "/f", &["Content-Length: 10"]));
+    site.stopper.finish();
+    // Connections are accepted while an upload is in progress.
+    let mut new = Talk::to(&site);
+    let fields = ["Content-Type: application/partial-upload", "Content-Range: bytes 4-8/9"];
+    let lines = [&fields[..], &["Upload-Complete: ?0", "Content-Length: 5"]].concat();
+    let answer = new.ask(&head("PATCH", &resource("g", ID), &lines), b"");
+    assert_eq!((answer.status, answer.header("retry-after")), (503, Some("5")), "{answer:?}");
+    assert_eq!(names(&site), ["f.longhaul-part"]);
+    assert_eq!(running.ask("", b"1234567890").status, 201);
+    assert_eq!(site.ended(), ServerOutcome { cut: 0 });
 }

@@ -166,6 +166,12 @@ fn two_uploads_to_one_name() {
 }
 
 #[test]
+fn file_without_a_length_is_refused() {
+    let answer = Talk::to(&writable()).ask(&head("PUT", "/f", &[]), b"");
+    assert_eq!(answer.head.lines().next(), Some("HTTP/1.1 411 Length Required"));
+}
+
+#[test]
 fn more_uploads_than_there_are_places_for() {
     let site = writable_with(|config| config.limits.uploads = 1);
     let mut first = Talk::to(&site);
@@ -199,6 +205,14 @@ fn a_file_larger_than_the_disk_is_refused_before_its_first_byte() {
         let status = Talk::to(&site).ask(&request, b"").status;
         // Too much for the disk, or for one file of this file system.
         assert!(matches!(status, 507 | 413), "{status}");
+    }
+    // No file has a size of more than 63 bits.
+    for size in [1 << 63, u64::MAX] {
+        let (whole, range) = (format!("Content-Length: {size}"), format!("Content-Range: bytes 0-4/{size}"));
+        let part = ["Content-Type: application/partial-upload", "Upload-Complete: ?0", "Content-Length: 5"];
+        for request in [head("PUT", "/f", &[&whole]), head("PATCH", &url, &[&part[..], &[&range]].concat())] {
+            assert_eq!(Talk::to(&site).ask(&expect(request), b"").status, 413, "{size}");
+        }
     }
     assert_eq!(names(&site).len(), 0);
     // What does not fit takes nothing away from an upload that is paused.
