@@ -3,12 +3,13 @@
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use longhaul_core::proto::http::{ReplyHead, RequestHead, TargetPath};
 use longhaul_engine::sink::part_names::is_partial;
 use rustix::io::Errno;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::sleep;
 
 use crate::directory_json;
 use crate::directory_listing::{DirectoryListing, ListingOptions, ListingPage, SortOrder};
@@ -36,12 +37,14 @@ pub(crate) struct StaticFiles {
 
 impl StaticFiles {
     /// Answers a GET or HEAD for `path`; operations on a file system that hangs end in 503.
+    ///
+    /// Waits for a free descriptor for [`EXHAUSTION_TIMEOUT`]: the connection itself may have taken the last one.
     pub(crate) async fn answer(self: Arc<Self>, path: TargetPath, request: RequestHead) -> Reply {
         let (path, request) = (Arc::new(path), Arc::new(request));
         let read = |disk: Disk, follow: bool| {
             let (files, path, request) = (Arc::clone(&self), Arc::clone(&path), Arc::clone(&request));
             async move {
-                let found = disk.run(move || files.read(&path, &request, SystemTime::now(), follow)).await;
+                let found = disk.run(move || files.find(&path, &request, SystemTime::now(), follow)).await;
                 found.map(|reply| reply.map(|reply| reply.on(disk)))
             }
         };
@@ -51,15 +54,24 @@ impl StaticFiles {
         {
             return reply.on(disk);
         }
-        let reply = match read(disk, false).await {
-            Ok(None) => read(self.disks.links().clone(), true).await,
-            reply => reply,
-        };
-        match reply {
-            Ok(reply) => reply.unwrap_or_else(|| Reply::text(404, "there is no such file")),
-            Err(error) => {
-                tracing::warn!(target = request.target(), %error, "a file could not be opened");
-                error.reply()
+        let began = Instant::now();
+        loop {
+            let reply = match read(disk.clone(), false).await {
+                Ok(Err(error)) if Errno::from_io_error(&error) == Some(Errno::LOOP) => {
+                    read(self.disks.links().clone(), true).await
+                }
+                reply => reply,
+            };
+            match reply {
+                Ok(Ok(reply)) => return reply,
+                Ok(Err(error)) if is_exhaustion(&error) && began.elapsed() < EXHAUSTION_TIMEOUT => {
+                    sleep(EXHAUSTION_RETRY).await;
+                }
+                Ok(Err(error)) => return error_reply(&error, &request),
+                Err(error) => {
+                    tracing::warn!(target = request.target(), %error, "a file could not be opened");
+                    return error.reply();
+                }
             }
         }
     }
@@ -80,15 +92,10 @@ impl StaticFiles {
         !path.names().last().is_some_and(is_partial) && (self.hidden || !path.is_hidden())
     }
 
-    /// Answers a GET or HEAD for `path`; `None` where a symbolic link is met and not to be followed.
-    fn read(&self, path: &TargetPath, request: &RequestHead, now: SystemTime, follow: bool) -> Option<Reply> {
-        match self.find(path, request, now, follow) {
-            Ok(reply) => Some(reply),
-            Err(error) if !follow && Errno::from_io_error(&error) == Some(Errno::LOOP) => None,
-            Err(error) => Some(error_reply(&error, request)),
-        }
-    }
-
+    /// Answers a GET or HEAD for `path`.
+    ///
+    /// # Errors
+    /// What [`error_reply`] answers; ELOOP where a symbolic link is met and not to be followed.
     fn find(
         &self,
         path: &TargetPath,
@@ -157,6 +164,15 @@ impl StaticFiles {
     }
 }
 
+/// How long a request waits for a free descriptor, and how often it tries again.
+const EXHAUSTION_TIMEOUT: Duration = Duration::from_secs(2);
+const EXHAUSTION_RETRY: Duration = Duration::from_millis(100);
+
+/// Returns whether the server, or its host, lacks descriptors or memory at present.
+fn is_exhaustion(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
+}
+
 /// Maps an error of opening a file to a status; a name that leads out of the root is 404 like a missing one.
 fn error_reply(error: &io::Error, request: &RequestHead) -> Reply {
     match Errno::from_io_error(error) {
@@ -164,7 +180,7 @@ fn error_reply(error: &io::Error, request: &RequestHead) -> Reply {
             Reply::text(404, "there is no such file")
         }
         Some(Errno::ACCESS | Errno::PERM) => Reply::text(403, "the file may not be read"),
-        Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => {
+        _ if is_exhaustion(error) => {
             tracing::warn!(target = request.target(), %error, "out of resources");
             let head = ReplyHead::new(503).with("Retry-After", "1");
             Reply::explained(head, "too many files are open; try again")

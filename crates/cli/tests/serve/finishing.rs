@@ -1,5 +1,7 @@
 //! SIGTERM in the middle of a transfer: it completes within the grace.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,19 +13,28 @@ use crate::{BIN, Serve, serve};
 
 const SIZE: usize = 12 << 20;
 
+/// The second word of the content; the first is zero.
+const SECOND_WORD: u64 = 0x9e37_79b9_7f4a_7c15;
+
 fn content() -> Vec<u8> {
-    (0..SIZE as u64 / 8).flat_map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()).collect()
+    (0..SIZE as u64 / 8).flat_map(|n| n.wrapping_mul(SECOND_WORD).to_le_bytes()).collect()
 }
 
-/// Ends the server once `part` exists and some more has come; fails unless the transfer and the server end well.
+/// Returns whether the first segment of the file has been written to `part`.
+fn has_begun(part: &Path) -> bool {
+    let mut word = [0; 8];
+    File::open(part).is_ok_and(|part| part.read_exact_at(&mut word, 8).is_ok())
+        && word == SECOND_WORD.to_le_bytes()
+}
+
+/// Ends the server in the middle of a transfer; fails unless the transfer and the server end well.
 fn completes(mut transfer: Command, server: Serve, part: &Path) {
     let running = transfer.args(["--limit", "8MB/s", "--no-memory"]).stderr(Stdio::piped()).spawn().unwrap();
     let began = Instant::now();
-    while !part.exists() {
+    while !has_begun(part) {
         assert!(began.elapsed() < Duration::from_secs(10), "the transfer has not begun");
         std::thread::sleep(Duration::from_millis(10));
     }
-    std::thread::sleep(Duration::from_millis(500));
     assert!(part.exists(), "the transfer is over too early");
     server.signal(Signal::TERM);
     let output = running.wait_with_output().unwrap();

@@ -20,7 +20,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 
 const BIN: &str = env!("CARGO_BIN_EXE_longhaul");
 
@@ -29,6 +30,8 @@ struct Serve {
     child: Child,
     address: SocketAddr,
     log: BufReader<std::process::ChildStderr>,
+    /// What was read of the log since the start.
+    logged: String,
 }
 
 impl Serve {
@@ -42,19 +45,37 @@ impl Serve {
             assert!(log.read_line(&mut line).unwrap() > 0, "the server ended before it served");
         }
         let address = line.split("://").nth(1).unwrap().split('/').next().unwrap().parse().unwrap();
-        Self { child, address, log }
+        Self { child, address, log, logged: String::new() }
     }
 
     fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
+    /// Waits until a line with these words is logged.
+    fn wait_for_log(&mut self, words: &str) {
+        let until = Instant::now() + Duration::from_secs(20);
+        loop {
+            let from = self.logged.len();
+            while self.log.buffer().is_empty() {
+                assert!(Instant::now() < until, "{words}: not in {}", self.logged);
+                let mut readable = [PollFd::new(self.log.get_ref(), PollFlags::IN)];
+                if poll(&mut readable, Some(&Timespec { tv_sec: 1, tv_nsec: 0 })).unwrap() > 0 {
+                    self.log.fill_buf().unwrap();
+                }
+            }
+            assert!(self.log.read_line(&mut self.logged).unwrap() > 0, "{words}: not in {}", self.logged);
+            if self.logged[from..].contains(words) {
+                return;
+            }
+        }
+    }
+
     /// Waits for the end; gives the exit code and what was logged since the start.
     fn end(mut self) -> (Option<i32>, String) {
         let code = self.child.wait().unwrap().code();
-        let mut log = String::new();
-        self.log.read_to_string(&mut log).unwrap();
-        (code, log)
+        self.log.read_to_string(&mut self.logged).unwrap();
+        (code, std::mem::take(&mut self.logged))
     }
 }
 
@@ -216,6 +237,27 @@ fn running_out_of_descriptors_pauses_and_does_not_spin() {
     assert!(get(server.address, "/f").ends_with("content"));
     server.signal(Signal::TERM);
     assert!(server.end().1.contains("no connection can be accepted"));
+}
+
+#[test]
+fn request_that_finds_no_descriptor_for_its_file_waits_for_one() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("f"), "content").unwrap();
+    let mut server = Serve::start(serve(dir.path(), &[]));
+    let pid = Pid::from_child(&server.child);
+    let open = std::fs::read_dir(format!("/proc/{}/fd", server.child.id())).unwrap().count() as u64;
+    let before = getrlimit(Resource::Nofile);
+    prlimit(Some(pid), Resource::Nofile, Rlimit { current: Some(open + 3), ..before }).unwrap();
+    let mut crowd: Vec<TcpStream> = (0..10).map(|_| TcpStream::connect(server.address).unwrap()).collect();
+    server.wait_for_log("no connection can be accepted");
+    write!(crowd[0], "GET /f HTTP/1.0\r\n\r\n").unwrap();
+    crowd[0].set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    assert!(crowd[0].read(&mut [0]).is_err(), "an answer without a descriptor");
+    prlimit(Some(pid), Resource::Nofile, before).unwrap();
+    crowd[0].set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let mut reply = String::new();
+    crowd[0].read_to_string(&mut reply).unwrap();
+    assert!(reply.ends_with("content"), "{reply}");
 }
 
 /// Reads the processor time of a process, user and system, in ticks.

@@ -8,7 +8,8 @@ use rustix::process::Signal;
 use crate::uploads::{Place, ask};
 use crate::{Serve, get, serve};
 
-const SECOND: Duration = Duration::from_millis(1_500);
+/// Two rounds of the server's checks: what is logged in each round would be logged again.
+const TWO_CHECKS: Duration = Duration::from_millis(2_500);
 
 #[test]
 fn replaced_directory_is_logged_once_and_the_first_is_served_on() {
@@ -16,19 +17,21 @@ fn replaced_directory_is_logged_once_and_the_first_is_served_on() {
     let (path, away) = (above.path().join("site"), above.path().join("away"));
     fs::create_dir(&path).unwrap();
     fs::write(path.join("f"), "first").unwrap();
-    let server = Serve::start(serve(&path, &[]));
+    let mut server = Serve::start(serve(&path, &[]));
+    let said = ["another directory has this path", "was moved or removed", "has its path again"];
     fs::rename(&path, &away).unwrap();
     fs::create_dir(&path).unwrap();
     fs::write(path.join("f"), "second").unwrap();
-    std::thread::sleep(SECOND * 2);
+    server.wait_for_log(said[0]);
+    std::thread::sleep(TWO_CHECKS);
     assert!(get(server.address, "/f").ends_with("first"));
     fs::remove_dir_all(&path).unwrap();
-    std::thread::sleep(SECOND);
+    server.wait_for_log(said[1]);
     fs::rename(&away, &path).unwrap();
-    std::thread::sleep(SECOND);
+    server.wait_for_log(said[2]);
     server.signal(Signal::TERM);
     let (_, log) = server.end();
-    for said in ["another directory has this path", "was moved or removed", "has its path again"] {
+    for said in said {
         assert_eq!(log.matches(said).count(), 1, "{said}: {log}");
     }
 }
@@ -54,9 +57,10 @@ fn token_of_an_unknown_directory_is_refused_by_its_line() {
         "{said}"
     );
     write("s3cret", "/");
-    let server = Serve::start(serve(place.dir.path(), &options));
+    let mut server = Serve::start(serve(place.dir.path(), &options));
     write("other", "/none");
-    std::thread::sleep(SECOND * 2);
+    server.wait_for_log("the old ones stay in force");
+    std::thread::sleep(TWO_CHECKS);
     let put = |name: &str| ask(server.address, &format!("PUT /{name}"), "Content-Length: 1\r\n", b"x").0;
     assert_eq!(put("f"), 201, "the old token is in force");
     // Once the directory is there, the new one is.
