@@ -14,6 +14,7 @@ use longhaul_core::units::{Bytes, Rate};
 
 use super::error::ProbeError;
 use super::findings::Findings;
+use super::tcp_flows::SETTLED_RTTS;
 
 /// Seconds of one test over TCP of `--full`: slow start and a second of what follows.
 const TCP_SECONDS: u32 = 2;
@@ -274,8 +275,10 @@ impl Iperf3<'_> {
         way: Way,
         options: &[&str],
     ) -> Result<Iperf3Tcp, ProbeError> {
-        let found = self.test(amount, way, options, parse_tcp)?.map_err(|source| self.failed(source))?;
+        let mut found = self.test(amount, way, options, parse_tcp)?.map_err(|source| self.failed(source))?;
         findings.budget.spend(found.bytes);
+        // Intervals as short as a round trip have one flight of slow start each.
+        found.is_flat &= found.time >= findings.min_rtt().get() * SETTLED_RTTS;
         Ok(found)
     }
 

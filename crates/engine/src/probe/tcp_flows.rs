@@ -125,7 +125,7 @@ const STEP: Duration = Duration::from_micros(200);
 const LOOK: Duration = Duration::from_millis(50);
 /// A flow is not called steady before this time, and this many round trips.
 const SETTLED: Duration = Duration::from_millis(400);
-const SETTLED_RTTS: u32 = 8;
+pub(super) const SETTLED_RTTS: u32 = 8;
 
 /// What the threads of one measurement share.
 pub(super) struct Shared {
