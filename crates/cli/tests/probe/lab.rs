@@ -170,21 +170,36 @@ fn path_to_another_server_is_found_with_as_little_traffic() {
     assert_eq!(report["tcp"].as_array().unwrap().len(), 2, "{report}");
 }
 
+/// Runs a probe of an iperf3 server on an emulated path; `None` where it cannot run.
+fn probe_iperf3(options: &[&str]) -> Option<Value> {
+    if let Err(error) = Command::new("iperf3").arg("--version").output() {
+        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "iperf3 is needed: {error}");
+        println!("skipped: iperf3 cannot be run: {error}");
+        return None;
+    }
+    let probe = "exec $LONGHAUL probe iperf3://$LAB_SERVER:8080 --json --no-memory";
+    run_beside(options, "exec iperf3 -s -p 8080", probe)
+}
+
 /// What was left of the download's bytes would take the upload half a minute.
 #[test]
 fn slow_upload_of_an_iperf3_server_is_found_in_time() {
-    if let Err(error) = Command::new("iperf3").arg("--version").output() {
-        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "iperf3 is needed: {error}");
-        return println!("skipped: iperf3 cannot be run: {error}");
-    }
     let _alone = alone();
     let options = ["--rate", "100Mbit", "--rtt", "5ms", "--loss", "0", "--up", "rate=1Mbit"];
-    let probe = "exec $LONGHAUL probe iperf3://$LAB_FAR:8080 --json --no-memory";
-    let Some(report) = run_beside(&options, "exec iperf3 -s -p 8080", probe) else { return };
+    let Some(report) = probe_iperf3(&options) else { return };
     let rate = report["upload"]["rate"]["rate_bps"].as_f64().unwrap();
     assert!((0.5e6..1.2e6).contains(&rate), "{report}");
     assert!(report["verdict"]["seconds"].as_f64().unwrap() > 0.0, "{report}");
     assert!(report["seconds"].as_f64().unwrap() < 10.0, "{report}");
+}
+
+/// A tenth of the traffic ends within slow start there.
+#[test]
+fn rate_of_a_long_path_to_an_iperf3_server_is_that_after_slow_start() {
+    let _alone = alone();
+    let Some(report) = probe_iperf3(&["--rate", "100Mbit", "--rtt", "100ms", "--loss", "0"]) else { return };
+    let rate = report["tcp"][0]["payload_bps"].as_f64().unwrap();
+    assert!((70e6..100e6).contains(&rate), "{report}");
 }
 
 /// What a client alone can set, over a server that knows nothing of probes: connections, and the receive buffer, which holds one back.

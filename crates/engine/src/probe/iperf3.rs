@@ -16,7 +16,7 @@ use super::error::ProbeError;
 use super::findings::Findings;
 use super::tcp_flows::SETTLED_RTTS;
 
-/// Seconds of one test over TCP of `--full`: slow start and a second of what follows.
+/// Seconds of one test over TCP where bytes do not bound it: slow start and a second of what follows.
 const TCP_SECONDS: u32 = 2;
 /// Seconds of one test over UDP. One of so many bytes would never end where some of them are lost.
 const UDP_SECONDS: u32 = 1;
@@ -220,7 +220,7 @@ enum Amount {
     Bytes(Bytes),
 }
 
-/// A test of `--full` over TCP.
+/// A test that shows what follows slow start.
 const WHOLE: Amount = Amount::Seconds(TCP_SECONDS);
 
 /// An iperf3 server.
@@ -231,6 +231,9 @@ struct Iperf3<'a> {
 
 impl Iperf3<'_> {
     /// Measures one connection: with `--full` for seconds, otherwise by ever more bytes, within a share of the budget.
+    ///
+    /// Over a long path that share may end within slow start. A rate far too low would mislead, so a test for seconds follows then, which
+    /// may exceed the budget.
     fn one(&self, findings: &mut Findings<'_>, way: Way) -> Result<Iperf3Tcp, ProbeError> {
         if findings.options.full {
             return self.tcp(findings, WHOLE, way, &[]);
@@ -250,7 +253,9 @@ impl Iperf3<'_> {
             // Several connections, UDP and the upload need their time too; nothing follows the upload of a whole run.
             let tests = if most.is_some() { LAST_TESTS } else { TESTS };
             if next < bytes || findings.budget.time_left() <= started.elapsed() * tests {
-                findings.budget.set_rate(rate);
+                let is_cut = !found.is_flat && has_time(findings, TCP_SECONDS, "TCP after slow start");
+                let found = if is_cut { self.tcp(findings, WHOLE, way, &[])? } else { found };
+                findings.budget.set_rate(ip_rate(found.received, findings.mtu()));
                 return Ok(found);
             }
             bytes = next;
