@@ -152,7 +152,7 @@ impl Pipeline {
 }
 
 impl Running<'_> {
-    /// Waits until everything handed over is written and committed; every [`Inlet`] must be gone.
+    /// Waits until everything handed over is written and committed; every [`Inlet`](super::Inlet) must be gone.
     pub fn end(self) {
         let Self { pipeline, writers, committer, hasher } = self;
         let join = |thread: ScopedJoinHandle<'_, ()>| {
