@@ -48,7 +48,8 @@ fn a_disk_that_fills_up_in_mid_transfer() {
     for writer in ["auto", "buffered"] {
         let args = ["--writer", writer, "--app-buffer", "1MiB", "-o", "mnt/f", &server.url("/f")];
         let Some((_, ended)) = mounted(get().args(args), SMALL_DISK) else { return };
-        let ended = ended.fails(74, &["cannot write mnt/f.longhaul-part", "No space left", "free some space"]);
+        let ended =
+            ended.fails(74, &["cannot write mnt/f.longhaul-part", "No space left", "free some space"]);
         assert_eq!(ended.stdout, "", "a file of unknown length cannot be resumed, so nothing is left");
     }
 }
