@@ -18,7 +18,7 @@ use crate::metrics;
 use crate::reply::{QueuedReply, Reply, ReplyFraming};
 use crate::reply_pacing::PacedConnection;
 use crate::routes::{Action, route};
-use crate::stall_detector::{StallDetector, has_unacknowledged};
+use crate::stall_detector::StallDetector;
 use crate::transport::{ReplyError, ServerTransport};
 use crate::upload;
 
@@ -344,23 +344,14 @@ impl HttpConnection {
     async fn first_bytes(&mut self) -> bool {
         let Self { transport, inbox, context, continuation, is_late, .. } = self;
         let ServerContext { phase, limits, .. } = context;
+        let mut stall = StallDetector::new(transport.socket(), limits.idle, limits.slowest);
         let received = async {
-            let (idle, mut detector) = (limits.idle, None::<StallDetector>);
             loop {
-                match timeout(idle, transport.read(inbox)).await {
+                match timeout(limits.idle, transport.read(inbox)).await {
                     Ok(read) => return matches!(read, Ok(1..)),
                     // A slow peer may still be receiving the last reply: the connection is not idle.
-                    Err(_) => {
-                        let socket = transport.socket();
-                        let is_receiving = match &mut detector {
-                            None => has_unacknowledged(socket),
-                            Some(detector) => detector.has_progressed(socket),
-                        };
-                        if !is_receiving {
-                            return false;
-                        }
-                        detector.get_or_insert_with(|| StallDetector::new(socket, idle, limits.slowest));
-                    }
+                    Err(_) if stall.has_progressed(transport.socket()) => {}
+                    Err(_) => return false,
                 }
             }
         };

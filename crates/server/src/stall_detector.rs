@@ -51,13 +51,6 @@ impl StallDetector {
     }
 }
 
-/// Returns whether the peer has not acknowledged all that was sent.
-pub(crate) fn has_unacknowledged(socket: impl AsFd) -> bool {
-    let is_positive = |count: Option<u64>| count.unwrap_or(0) > 0;
-    tcp_info::read(socket)
-        .is_ok_and(|tcp| is_positive(tcp.tcpi_unacked()) || is_positive(tcp.tcpi_notsent_bytes()))
-}
-
 fn acked(socket: impl AsFd) -> Option<Bytes> {
     tcp_info::read(socket).ok()?.bytes_acked()
 }

@@ -178,7 +178,7 @@ fn probe_iperf3(options: &[&str]) -> Option<Value> {
         return None;
     }
     let probe = "exec $LONGHAUL probe iperf3://$LAB_SERVER:8080 --json --no-memory";
-    run_beside(options, "exec iperf3 -s -p 8080", probe)
+    run_beside(options, "exec iperf3 -s -p 8080 > /dev/null", probe)
 }
 
 /// What was left of the download's bytes would take the upload half a minute.

@@ -280,9 +280,9 @@ impl Pacer {
         if target > Params::UNPACED_FROM {
             return self.enter(PacerPhase::Free, None);
         }
-        self.held_back = None;
-        self.ignore_flight();
-        let probe = self.probe(target, self.now + self.seen.rtt.get());
+        (self.ignore_until, self.held_back) = (self.now + self.seen.rtt.get(), None);
+        self.shows_pace_from = (Bytes::ZERO, self.now);
+        let probe = self.probe(target, self.ignore_until);
         self.enter(PacerPhase::Cruise { target, probe }, Some(target));
     }
 
@@ -332,7 +332,7 @@ impl Pacer {
     fn is_congested(&self) -> bool {
         // A probe's own queue drains slowly.
         let queue = self.queue_threshold().max(Params::PROBE_QUEUE.mul_f64(1.25));
-        self.now > self.ignore_until && (self.queue() > queue || self.loses(Params::LOSS))
+        self.now >= self.ignore_until && (self.queue() > queue || self.loses(Params::LOSS))
     }
 
     /// Returns whether more than this share was lost over the last RTT.
