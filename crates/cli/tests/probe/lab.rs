@@ -198,8 +198,10 @@ fn slow_upload_of_an_iperf3_server_is_found_in_time() {
 fn rate_of_a_long_path_to_an_iperf3_server_is_that_after_slow_start() {
     let _alone = alone();
     let Some(report) = probe_iperf3(&["--rate", "100Mbit", "--rtt", "100ms", "--loss", "0"]) else { return };
-    let rate = report["tcp"][0]["payload_bps"].as_f64().unwrap();
-    assert!((70e6..100e6).contains(&rate), "{report}");
+    for rate in [&report["tcp"][0], &report["tcp"][1], &report["upload"]["tcp"][0]] {
+        let rate = rate["payload_bps"].as_f64().unwrap();
+        assert!((60e6..100e6).contains(&rate), "{report}");
+    }
 }
 
 /// What a client alone can set, over a server that knows nothing of probes: connections, and the receive buffer, which holds one back.

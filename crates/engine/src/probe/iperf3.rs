@@ -20,6 +20,8 @@ use super::tcp_flows::SETTLED_RTTS;
 const TCP_SECONDS: u32 = 2;
 /// Seconds of one test over UDP. One of so many bytes would never end where some of them are lost.
 const UDP_SECONDS: u32 = 1;
+/// Slow start to 1 Gbit/s takes ten round trips: a fifth of a second here.
+const LONG_RTT: Duration = Duration::from_millis(20);
 /// The interval of iperf3's readings, the shortest that it takes.
 const INTERVAL: &str = "0.1";
 /// The first test over TCP has so many bytes, each further one so many times more, until the rate allows no more of them.
@@ -119,6 +121,12 @@ pub(super) fn measure(
         sweep(findings, &iperf3, best, progress)?;
     }
     Ok(())
+}
+
+/// Returns whether a test over TCP lasts [`TCP_SECONDS`]: from [`LONG_RTT`] on a tenth of the path's traffic is spent within slow start, and
+/// what a test of so few bytes finds is far too low.
+fn takes_seconds(findings: &Findings<'_>) -> bool {
+    findings.options.full || findings.min_rtt().get() >= LONG_RTT
 }
 
 /// Returns whether another test of `seconds` ends in time; notes it where not.
@@ -230,12 +238,9 @@ struct Iperf3<'a> {
 }
 
 impl Iperf3<'_> {
-    /// Measures one connection: with `--full` for seconds, otherwise by ever more bytes, within a share of the budget.
-    ///
-    /// Over a long path that share may end within slow start. A rate far too low would mislead, so a test for seconds follows then, which
-    /// may exceed the budget.
+    /// Measures one connection: for seconds, or over a short path by ever more bytes, within a share of the budget.
     fn one(&self, findings: &mut Findings<'_>, way: Way) -> Result<Iperf3Tcp, ProbeError> {
-        if findings.options.full {
+        if takes_seconds(findings) {
             return self.tcp(findings, WHOLE, way, &[]);
         }
         // What a search in the other direction has used and left bounds this one, but says nothing of its rate.
@@ -253,9 +258,7 @@ impl Iperf3<'_> {
             // Several connections, UDP and the upload need their time too; nothing follows the upload of a whole run.
             let tests = if most.is_some() { LAST_TESTS } else { TESTS };
             if next < bytes || findings.budget.time_left() <= started.elapsed() * tests {
-                let is_cut = !found.is_flat && has_time(findings, TCP_SECONDS, "TCP after slow start");
-                let found = if is_cut { self.tcp(findings, WHOLE, way, &[])? } else { found };
-                findings.budget.set_rate(ip_rate(found.received, findings.mtu()));
+                findings.budget.set_rate(rate);
                 return Ok(found);
             }
             bytes = next;
@@ -265,7 +268,7 @@ impl Iperf3<'_> {
     /// Measures several connections at once; `None`, noted, where no time is left.
     fn several(&self, findings: &mut Findings<'_>, way: Way) -> Result<Option<Iperf3Tcp>, ProbeError> {
         let left = part(findings.budget.bytes_left().unwrap_or_default(), SEVERAL_SHARE);
-        let amount = if findings.options.full { WHOLE } else { Amount::Bytes(left) };
+        let amount = if takes_seconds(findings) { WHOLE } else { Amount::Bytes(left) };
         if !has_time(findings, 0, "TCP with several connections") {
             return Ok(None);
         }
