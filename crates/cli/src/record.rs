@@ -20,6 +20,8 @@ pub(crate) struct RecordArgs {
     file: Option<PathBuf>,
 
     /// Measure for the record this often, from 1ms to 10s
+    ///
+    /// From 10ms on, samples come less often where they would take more than a hundredth of a core.
     #[arg(
         long = "record-interval",
         value_name = "TIME",

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use longhaul_engine::send::SourceFile;
 use longhaul_engine::sink::directory::Directory;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
+use rustix::path::DecInt;
 
 use crate::ServeError;
 use crate::file_state::CHECK_INTERVAL;
@@ -23,6 +24,8 @@ pub(crate) struct Root {
     path: PathBuf,
     /// Device and inode.
     identity: (u64, u64),
+    /// The directory of this process's descriptors, /proc/self/fd.
+    descriptors: OwnedFd,
 }
 
 /// What has the path of the served directory.
@@ -48,10 +51,12 @@ impl Root {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let dir = rustix::fs::open(path, flags, Mode::empty()).map_err(error)?;
         let found = rustix::fs::fstat(&dir).map_err(error)?;
-        let root = Self { dir, path: path.to_owned(), identity: (found.st_dev, found.st_ino) };
+        let no_proc = |errno: Errno| ServeError::NoProc { path: path.to_owned(), source: errno.into() };
+        let descriptors = rustix::fs::open("/proc/self/fd", flags, Mode::empty()).map_err(no_proc)?;
+        let identity = (found.st_dev, found.st_ino);
+        let root = Self { dir, path: path.to_owned(), identity, descriptors };
         let looked = root.beneath(Path::new(".")).map_err(|errno| no_openat2(path, errno))?;
-        reopen(&looked)
-            .map_err(|errno| ServeError::NoProc { path: path.to_owned(), source: errno.into() })?;
+        root.reopen(&looked).map_err(no_proc)?;
         Ok(root)
     }
 
@@ -73,13 +78,15 @@ impl Root {
     }
 
     fn open_found(&self, looked: OwnedFd, below: PathBuf) -> io::Result<Found> {
-        match FileType::from_raw_mode(rustix::fs::fstat(&looked)?.st_mode) {
-            FileType::RegularFile => {
-                let file = File::from(reopen(&looked)?);
-                Ok(Found::File(Arc::new(SourceFile::new(file, self.path.join(below))?)))
-            }
-            FileType::Directory => Ok(Found::Directory(File::from(reopen(&looked)?))),
-            _ => Err(Errno::NOENT.into()),
+        let looked = File::from(looked);
+        let metadata = looked.metadata()?;
+        if metadata.is_file() {
+            let (file, path) = (File::from(self.reopen(&looked)?), self.path.join(below));
+            return Ok(Found::File(Arc::new(SourceFile::described(file, path, metadata))));
+        }
+        match metadata.is_dir() {
+            true => Ok(Found::Directory(File::from(self.reopen(&looked)?))),
+            false => Err(Errno::NOENT.into()),
         }
     }
 
@@ -139,6 +146,12 @@ impl Root {
         }
     }
 
+    /// Opens an O_PATH descriptor's file for reading: the same inode, even if its name denotes another one by now.
+    fn reopen(&self, looked: impl AsFd) -> Result<OwnedFd, Errno> {
+        let number = DecInt::from_fd(looked);
+        rustix::fs::openat(&self.descriptors, number, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+    }
+
     fn path_of(&self, names: &[Vec<u8>]) -> PathBuf {
         // `join` would show the root itself as `root/.`.
         let mut path = self.path.clone();
@@ -167,12 +180,6 @@ impl Root {
             .find(|opened| !matches!(opened, Err(Errno::AGAIN | Errno::INTR)))
             .unwrap_or_else(open)
     }
-}
-
-/// Opens an O_PATH descriptor's file for reading: the same inode, even if its name denotes another one by now.
-fn reopen(looked: &OwnedFd) -> Result<OwnedFd, Errno> {
-    let path = format!("/proc/self/fd/{}", looked.as_raw_fd());
-    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// Distinguishes a kernel or sandbox without openat2 from a directory that cannot be opened.

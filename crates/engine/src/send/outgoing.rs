@@ -23,6 +23,10 @@ pub const TURN: Bytes = Bytes::mib(4);
 /// that look and the network card is not: sendfile hands over pages, not copies.
 const HELD_BACK: Bytes = Bytes::kib(64);
 
+/// A rest of at most this size is sent after one look at the file: of a small reply, a second look and call would take a tenth of the
+/// time.
+const SENT_WHOLE: Bytes = Bytes::kib(128);
+
 /// One run of bytes to send.
 #[derive(Debug, Clone)]
 pub enum Piece {
@@ -92,6 +96,8 @@ impl Outgoing {
     }
 
     /// Returns whether all that is left, at most `limit`, is in memory or in the page cache: the next turn waits for no disk.
+    ///
+    /// Reads the bytes of files, which takes a tenth of sending them.
     pub fn is_cached(&self, limit: Bytes) -> bool {
         let mut left = Bytes::ZERO;
         self.pieces.iter().all(|piece| {
@@ -132,7 +138,7 @@ impl Outgoing {
                 Some(Piece::File { source, start, length }) => {
                     source.check()?;
                     let mut at = start.get();
-                    let ahead = if *length > HELD_BACK { *length - HELD_BACK } else { *length };
+                    let ahead = if *length > SENT_WHOLE { *length - HELD_BACK } else { *length };
                     let share = share.min(ahead).as_usize();
                     retry_on_intr(|| rustix::fs::sendfile(socket, source.file(), Some(&mut at), share))
                 }
@@ -220,13 +226,14 @@ impl Outgoing {
 }
 
 /// Returns whether a range whose pages are in the page cache can be read without waiting: a page that the kernel still reads from
-/// the device is counted by cachestat(2) too, and sendfile waits for it.
+/// the device is counted by cachestat(2) too, and sendfile waits for it. Of others it begins to read them.
 fn is_readable_at_once(file: &File, start: Bytes, length: Bytes) -> bool {
-    const CHUNK: Bytes = Bytes::kib(64);
-    let mut buffer = vec![0; CHUNK.min(length).as_usize()];
+    /// What fits into the first level of a processor's cache.
+    const CHUNK: usize = 32 << 10;
+    let mut buffer = [0; CHUNK];
     let (mut at, end) = (start.get(), (start + length).get());
     while at < end {
-        let share = CHUNK.min(Bytes::new(end - at)).as_usize();
+        let share = usize::try_from(end - at).unwrap_or(CHUNK).min(CHUNK);
         let mut parts = [IoSliceMut::new(&mut buffer[..share])];
         match retry_on_intr(|| preadv2(file, &mut parts, at, ReadWriteFlags::NOWAIT)) {
             // The end of a file that has become shorter: sendfile finds it at once too.

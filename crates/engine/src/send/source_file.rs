@@ -22,6 +22,11 @@ impl SourceFile {
         Ok(Self { file, path, metadata })
     }
 
+    /// Takes an open file, found at `path`, as it was when `metadata` was read, at most a moment ago.
+    pub fn described(file: File, path: PathBuf, metadata: Metadata) -> Self {
+        Self { file, path, metadata }
+    }
+
     /// Returns the file; read it by position only, so that many senders can share it.
     pub fn file(&self) -> &File {
         &self.file

@@ -194,3 +194,32 @@ fn oscillating_rtt_without_a_queue_does_not_lower_the_pace() {
         assert!(share > 0.8, "{rtt} ms, {sway} ms more or less: {share} of the path");
     }
 }
+
+/// A host, or a virtual machine, that is held up every so often: acknowledgements come late, and no queue makes them so.
+#[test]
+fn stalls_of_a_busy_host_do_not_hold_the_pace_down() {
+    for (mbit, rtt, queue, longest) in
+        [(100.0, 300, 3.75e6, 4), (100.0, 300, 3.75e6, 14), (1000.0, 200, 25e6, 8), (100.0, 100, 1.25e6, 6)]
+    {
+        for seed in 1..=8_u64 {
+            let mut path = SimulatedPath::new(mbit, rtt, queue);
+            let (mut pacer, mut random) = (Some(Pacer::default()), seed);
+            let mut stalled = |path: &mut SimulatedPath, pacer: &mut Option<Pacer>, until: f64| {
+                let acked = (path.acked, path.now);
+                while path.now.as_secs_f64() < until {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let (pause, stall) = (20 + (random >> 33) % 180, (random >> 48) % (longest + 1));
+                    let next = path.now.as_secs_f64() + pause as f64 / 1000.0;
+                    path.run(pacer, next);
+                    path.hold_up(Duration::from_millis(stall));
+                    if std::env::var("SHOW").is_ok() { println!("{:.2} {:?} {}", next, pacer.as_ref().unwrap().pace.map(|p| p.as_bits_per_sec() / 1_000_000), format!("{:?}", pacer.as_ref().unwrap().phase).chars().take(60).collect::<String>()); }
+                }
+                (path.acked - acked.0) / (path.now - acked.1).as_secs_f64() / path.capacity
+            };
+            stalled(&mut path, &mut pacer, 5.0);
+            let share = stalled(&mut path, &mut pacer, 25.0);
+            println!("{mbit} {rtt} {longest} {seed}: {share:.2} lost {:.0}", path.lost / MSS);
+        }
+    }
+    panic!();
+}
