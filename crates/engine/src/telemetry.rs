@@ -13,7 +13,7 @@ use crate::sampling::SampleInterval;
 /// Samples are taken less often than asked for where they would take more than one part in so many of a core: to write them takes
 /// a fifth of that again, and a record may cost one per cent.
 const SHARE: u32 = 125;
-/// Whoever asks for more frequent samples than that gets them: averages over a millisecond are worth a core's tenth.
+/// Shorter intervals are kept: averages over a millisecond are worth a tenth of a core.
 const SPARING: Duration = Duration::from_millis(10);
 
 /// Reads the kernel's state of the connection with the number `stream`.

@@ -15,7 +15,8 @@
 //! trains: the cap is half of it until that has arrived, as in Careful Resume (RFC 9959).
 //! **Cruise.** A `Probe` sends a few milliseconds' worth of the path more. Where the RTT does not rise, the cap does, at most twofold.
 //! **Drain.** A standing queue, or losses, show other traffic, or a slower path. For one RTT the cap is 0.6 of what it was; then it is the
-//! capacity less what the others sent, which follows from the rates of sending and of delivery.
+//! capacity less what the others sent, which follows from the rates of sending and of delivery. Where others cannot have sent, **Ease**
+//! comes before: the cap falls by no more than the queue takes to drain, and is as before if that was all.
 //! **Share.** A queue or losses that a drain does not end come from flows that take what this one yields. The congestion control then
 //! decides alone until both have ended, or nearly all of the path is this connection's.
 //!
@@ -104,6 +105,10 @@ enum PacerPhase {
         before: Rate,
         left: Option<(Rate, Duration)>,
     },
+    /// After a pace of `before`: a queue that came at once and does not grow is drained, and nothing else is changed.
+    Ease {
+        before: Rate,
+    },
     /// The congestion control decides beside other flows.
     Share,
 }
@@ -154,7 +159,7 @@ impl Pacer {
         match self.phase {
             PacerPhase::Listen(_) | PacerPhase::Climb { .. } => false,
             PacerPhase::Cruise { target, .. } => seen.window > target.bdp(seen.min_rtt),
-            PacerPhase::Free | PacerPhase::Drain { .. } | PacerPhase::Share => true,
+            PacerPhase::Free | PacerPhase::Drain { .. } | PacerPhase::Ease { .. } | PacerPhase::Share => true,
         }
     }
 
@@ -166,7 +171,9 @@ impl Pacer {
             PacerPhase::Listen(trains) => *trains = PacketTrains::default(),
             PacerPhase::Free => self.capacity = Rate::default(),
             PacerPhase::Climb { from, since, .. } => (*from, *since) = (self.pace.unwrap_or(*from), None),
-            PacerPhase::Cruise { target, .. } | PacerPhase::Drain { before: target, .. } => {
+            PacerPhase::Cruise { target, .. }
+            | PacerPhase::Drain { before: target, .. }
+            | PacerPhase::Ease { before: target } => {
                 let target = *target;
                 self.phase = PacerPhase::Cruise { target, probe: self.probe(target, Duration::ZERO) };
             }
@@ -203,6 +210,7 @@ impl Pacer {
             PacerPhase::Cruise { .. } => self.cruise(),
             PacerPhase::Drain { before, left: None } => self.measure_others(before),
             PacerPhase::Drain { left: Some((rate, drained)), .. } => self.drain(rate, drained),
+            PacerPhase::Ease { before } => self.ease(before),
             PacerPhase::Share => self.share(),
         }
         self.pace
@@ -311,7 +319,7 @@ impl Pacer {
                 self.probe_queue = Some(probe.queue / 2);
             }
             let before = *target;
-            return self.begin_drain(before);
+            return self.begin_ease(before);
         }
         if probe.is_due(now) {
             if !comes_close(sent, *target) {

@@ -6,6 +6,39 @@ use super::{Pacer, PacerPhase, Params, comes_close};
 use crate::units::Rate;
 
 impl Pacer {
+    /// Drains a queue that has met a pace of `before`: by no more than it takes where that is nearly all of the path and all arrives that
+    /// was sent. Then other traffic takes nothing, and a host that stopped for a moment has sent a burst, which such a pace drains slowly.
+    pub(super) fn begin_ease(&mut self, before: Rate) {
+        let depth = 1.0 - 2.0 * self.queue().as_secs_f64() / self.rtt().as_secs_f64();
+        let (rtt, time) = (self.seen.rtt.get(), self.rtt().mul_f64(Params::STANDING / 2.0));
+        let sent = self.history.sending_rate(self.ago(rtt + time), self.ago(rtt));
+        let all_arrives = self.history.delivery_rate(self.ago(time)) >= sent && !self.loses(Params::LOSS);
+        if comes_close(before, self.capacity) && all_arrives && depth > Params::DRAIN {
+            self.enter(PacerPhase::Ease { before }, Some(before.scaled(depth)));
+        } else {
+            self.begin_drain(before);
+        }
+    }
+
+    /// Eases for an RTT; an RTT later the queue is gone, or of other traffic.
+    pub(super) fn ease(&mut self, before: Rate) {
+        let (rtt, age) = (self.seen.rtt.get(), self.age());
+        if self.loses(Params::LOSS) {
+            return self.begin_drain(before);
+        }
+        if age >= rtt {
+            self.pace = Some(before);
+        }
+        if age < rtt * 2 {
+            return;
+        }
+        if self.queue() > self.queue_threshold() {
+            self.begin_drain(before);
+        } else {
+            self.settle(before);
+        }
+    }
+
     /// Drains a queue that a pace of `before` has met.
     pub(super) fn begin_drain(&mut self, before: Rate) {
         let pace = before.scaled(Params::DRAIN).max(self.least_pace());

@@ -195,31 +195,40 @@ fn oscillating_rtt_without_a_queue_does_not_lower_the_pace() {
     }
 }
 
-/// A host, or a virtual machine, that is held up every so often: acknowledgements come late, and no queue makes them so.
+/// A busy host, or a virtual machine, stops for some milliseconds every so often: acknowledgements come late, or packets reach the
+/// bottleneck in bursts, whose queue a pace close to the path's rate drains slowly.
 #[test]
 fn stalls_of_a_busy_host_do_not_hold_the_pace_down() {
     for (mbit, rtt, queue, longest) in
-        [(100.0, 300, 3.75e6, 4), (100.0, 300, 3.75e6, 14), (1000.0, 200, 25e6, 8), (100.0, 100, 1.25e6, 6)]
+        [(100.0, 300, 3.75e6, 14), (1000.0, 200, 25e6, 12), (100.0, 100, 1.25e6, 10)]
     {
-        for seed in 1..=8_u64 {
+        for seed in 1..=2_u64 {
             let mut path = SimulatedPath::new(mbit, rtt, queue);
-            let (mut pacer, mut random) = (Some(Pacer::default()), seed);
-            let mut stalled = |path: &mut SimulatedPath, pacer: &mut Option<Pacer>, until: f64| {
-                let acked = (path.acked, path.now);
-                while path.now.as_secs_f64() < until {
-                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                    let (pause, stall) = (20 + (random >> 33) % 180, (random >> 48) % (longest + 1));
-                    let next = path.now.as_secs_f64() + pause as f64 / 1000.0;
-                    path.run(pacer, next);
-                    path.hold_up(Duration::from_millis(stall));
-                    if std::env::var("SHOW").is_ok() { println!("{:.2} {:?} {}", next, pacer.as_ref().unwrap().pace.map(|p| p.as_bits_per_sec() / 1_000_000), format!("{:?}", pacer.as_ref().unwrap().phase).chars().take(60).collect::<String>()); }
+            let (mut pacer, mut random, mut acked_at_first) = (Some(Pacer::default()), seed, 0.0);
+            while path.now < Duration::from_secs(25) {
+                // Knuth's MMIX generator.
+                random =
+                    random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let stall = Duration::from_millis((random >> 48) % (longest + 1));
+                let pause = Duration::from_millis(20 + (random >> 33) % 160);
+                if random >> 63 == 1 {
+                    path.hold_up(stall)
+                } else {
+                    path.hold_back(stall)
                 }
-                (path.acked - acked.0) / (path.now - acked.1).as_secs_f64() / path.capacity
-            };
-            stalled(&mut path, &mut pacer, 5.0);
-            let share = stalled(&mut path, &mut pacer, 25.0);
-            println!("{mbit} {rtt} {longest} {seed}: {share:.2} lost {:.0}", path.lost / MSS);
+                let until = path.now + pause;
+                path.run(&mut pacer, until.as_secs_f64());
+                if until < Duration::from_secs(5) {
+                    acked_at_first = path.acked;
+                }
+            }
+            let share = (path.acked - acked_at_first) / 20.0 / path.capacity;
+            println!("== {mbit} Mbit/s, {rtt} ms: {share} of the path, {} segments lost", path.lost / MSS);
+            assert!(
+                share > 0.9,
+                "{mbit} Mbit/s, {rtt} ms: {share} of the path, {} segments lost",
+                path.lost / MSS
+            );
         }
     }
-    panic!();
 }

@@ -36,6 +36,8 @@ pub(super) struct SimulatedPath {
     /// The congestion control's own pace over the rate of delivery.
     pub(super) own_pace: Option<f64>,
     pub(super) arrives: f64,
+    /// Until when what is sent does not reach the bottleneck, and how much that is.
+    pub(super) held_back: (Duration, f64),
     /// The amplitude of an oscillation of the RTT with a period of 2 s.
     pub(super) sway: Duration,
 }
@@ -64,6 +66,7 @@ impl SimulatedPath {
             srtt: rtt,
             own_pace: None,
             arrives: 0.0,
+            held_back: (Duration::ZERO, 0.0),
             sway: Duration::ZERO,
         }
     }
@@ -106,7 +109,9 @@ impl SimulatedPath {
         // First in, first out.
         let mut service = self.capacity * dt;
         let mut passed = 0.0;
-        self.waiting.push_back((ours, theirs));
+        self.held_back.1 += ours;
+        let enters = if self.now < self.held_back.0 { 0.0 } else { std::mem::take(&mut self.held_back.1) };
+        self.waiting.push_back((enters, theirs));
         while service > 0.0
             && let Some((a, b)) = self.waiting.pop_front()
         {
@@ -146,6 +151,11 @@ impl SimulatedPath {
             let held = (until + time / 10).saturating_sub(*at).mul_f64(10.0 / 11.0);
             (*at, *rtt) = (*at + held, *rtt + held);
         }
+    }
+
+    /// Holds back for `time` what is sent; it then reaches the bottleneck at once.
+    pub(super) fn hold_back(&mut self, time: Duration) {
+        self.held_back.0 = self.now + time;
     }
 
     pub(super) fn seen(&self) -> Observation {
