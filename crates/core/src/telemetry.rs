@@ -177,6 +177,9 @@ pub struct Sockets {
     /// Delivery rates, summed (`tcpi_delivery_rate`).
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "delivery_bps")]
     pub delivery_rate: Option<Rate>,
+    /// Connections whose send buffer had nothing left to send when the delivery rate was taken (`tcpi_delivery_rate_app_limited`).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub app_limited: usize,
     /// Segments that the peers have beyond a gap, summed (`tcpi_sacked`): while there are any, every
     /// acknowledgement is a duplicate.
     #[serde(default)]
@@ -302,10 +305,16 @@ impl Sockets {
             .map(Rate::bytes_per_sec);
         all.rtt = mean(known().filter_map(TcpInfo::rtt));
         all.data_rtt = mean(known().filter_map(TcpInfo::rcv_rtt));
+        all.app_limited = known().filter(|tcp| tcp.tcpi_delivery_rate_app_limited() == Some(1)).count();
         all.sacked = known().filter_map(TcpInfo::tcpi_sacked).sum();
         all.min_rtt = known().filter_map(TcpInfo::min_rtt).min();
         all
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 fn microseconds(value: Option<u64>) -> Duration {

@@ -68,6 +68,9 @@ impl LimitWatch {
         let reading = Reading {
             threads: Some(threads),
             // A sender's ring is full where the network is slower than the disk.
+            send_buffers_empty: self.end == End::Sender
+                && 2 * snapshot.sockets.app_limited > snapshot.sockets.open
+                && snapshot.size.is_some_and(|size| snapshot.written < size),
             buffer_full: self.end == End::Receiver && segments.count > 0 && segments.in_use >= segments.count,
             ..Reading::of(self.end, snapshot.received, &snapshot.sockets)
         };

@@ -89,6 +89,8 @@ pub(super) struct Classifier {
     recent: RecentRates,
     /// The RTT of the data in the last intervals.
     data_rtts: VecDeque<(Duration, Rtt)>,
+    /// Whether the send buffers were empty at the last readings.
+    emptied: VecDeque<(Duration, bool)>,
     /// When the sender sent more and the bottleneck let no more through.
     held: VecDeque<Duration>,
     /// When a packet was lost last.
@@ -111,6 +113,7 @@ impl Classifier {
             ramped_up: false,
             recent: RecentRates::default(),
             data_rtts: VecDeque::new(),
+            emptied: VecDeque::new(),
             held: VecDeque::new(),
             lost_at: None,
             loss: None,
@@ -133,6 +136,7 @@ impl Classifier {
             .is_some_and(|at| at + interval.span + Self::retransmission_timeout(rtt) >= interval.end);
         self.recent.push(PastRate { end: interval.end, rate, after_loss });
         self.note_held(interval, after_loss);
+        self.note_emptied(interval);
         let limit = self.own_limit(interval).unwrap_or_else(|| self.of_the_connection(interval));
         self.best = self.best.max(rate);
         self.last = limit;
@@ -173,6 +177,22 @@ impl Classifier {
         if is_another && self.recent.is_even(dip / 2.0) {
             self.held.push_back(interval.end);
         }
+    }
+
+    fn note_emptied(&mut self, interval: &Interval) {
+        self.emptied.push_back((interval.end, interval.now.send_buffers_empty));
+        let covered = |at: Duration| at.saturating_add(recent_rates::COVERED) >= interval.end;
+        while self.emptied.front().is_some_and(|(at, _)| !covered(*at)) {
+            self.emptied.pop_front();
+        }
+    }
+
+    /// Returns whether the send buffers hold less than the windows let through: else they are never empty while there is more to send.
+    /// BBR takes what such a buffer lets it send for the path's rate, and leaves no other sign: `tcpi_sndbuf_limited` then counts a fifth
+    /// of the time.
+    fn are_send_buffers_emptied(&self) -> bool {
+        let times = self.emptied.iter().filter(|(_, empty)| *empty).count();
+        times >= 2 && times as f64 >= PARAMS.most * self.emptied.len() as f64
     }
 
     /// Returns whether the bottleneck holds a sender that probes from time to time.
@@ -333,7 +353,7 @@ impl Classifier {
         if self.is_speeding_up(interval, first_byte) {
             return LimitedBy::SlowStart;
         }
-        if self.end == End::Sender && Self::leaves_its_windows(interval) {
+        if self.end == End::Sender && (self.are_send_buffers_emptied() || Self::leaves_its_windows(interval)) {
             return LimitedBy::SendBuffer;
         }
         if self.is_queued(interval) || self.is_held(interval) {

@@ -254,6 +254,25 @@ fn sender_below_its_windows_is_limited_by_its_buffer_unless_it_is_paced() {
 }
 
 #[test]
+fn sender_paced_to_what_its_buffer_lets_through_is_limited_by_its_buffer() {
+    let plant = |one_in: u64| {
+        let mut readings = 0;
+        move |reading: &mut Reading| {
+            sender(reading).busy += TICK;
+            reading.congestion_window = Some(Bytes::kib(850));
+            reading.pacing_rate = Some(Rate::bits_per_sec(45_000_000));
+            readings += 1;
+            reading.send_buffers_empty = readings % one_in == 0;
+        }
+    };
+    let finding =
+        |one_in| Course::at(End::Sender, 50).slow_start(40.0).run(10.0, 42.0, plant(one_in)).finding();
+    assert_limit(&finding(2), LimitedBy::SendBuffer, 0.85);
+    // The program was late for once.
+    assert_limit(&finding(10), LimitedBy::Path, 0.85);
+}
+
+#[test]
 fn sender_without_data_waits_for_the_server_or_is_another_program() {
     let idle = |reading: &mut Reading| sender(reading).busy += TICK / 50;
     let foreign = Course::at(End::Sender, 20).run(10.0, 1.0, idle).finding();
