@@ -1,6 +1,6 @@
 //! The TCP connections of a running process, observed from outside.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -8,13 +8,16 @@ use std::time::{Duration, Instant};
 use longhaul_core::advice::{End, HostLimits, Reading};
 use longhaul_core::telemetry::{Counters, Sockets, StreamSample};
 use longhaul_core::units::Bytes;
-use longhaul_sys::sock_diag::{self, TcpConnection};
+use longhaul_sys::sock_diag::{self, SocketReader, TcpConnection};
 use longhaul_sys::{host, netns};
 
 use crate::diagnosis::{Diagnosis, Observation};
 
 /// How often sockets are read.
 const INTERVAL: Duration = Duration::from_millis(100);
+/// How often connections are searched for where no socket is new: one may have been connected since it was opened. The
+/// search takes a millisecond on a large host.
+const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Observing a process failed.
 #[derive(Debug, thiserror::Error)]
@@ -24,13 +27,14 @@ pub enum LiveError {
     NoProcess(u32),
     /// This user may not look into it.
     #[error(
-        "cannot list the sockets of process {0}: it belongs to another user; run this as that user, or as root"
+        "cannot list the sockets of process {0}, of which TCP_INFO would show what limits each: it belongs to another user; run \
+         this as that user, or as root"
     )]
     NotPermitted(u32),
     /// It lives in another network namespace.
     #[error(
-        "cannot enter the network namespace of process {0}, whose sockets only root can read from outside: run this as root, \
-         or within the container"
+        "cannot enter the network namespace of process {0}, where TCP_INFO of its sockets would show what limits each: only root \
+         can read them from outside; run this as root, or within the container"
     )]
     OtherNamespace(u32),
     /// The kernel does not tell.
@@ -80,17 +84,17 @@ pub fn observe(
     enter_network_of(process)?;
     let began = Instant::now();
     let mut observed: BTreeMap<u32, Observed> = BTreeMap::new();
+    let mut connections = Connections::of(process)?;
     loop {
-        let sockets = match read(process) {
+        match connections.read(began.elapsed()) {
             // It has ended meanwhile: what was seen of it counts.
             Err(LiveError::NoProcess(_)) if !observed.is_empty() => break,
-            sockets => sockets?,
-        };
+            read => read?,
+        }
         let now = began.elapsed();
-        for socket in sockets {
-            let readings = readings(&socket);
-            let known =
-                observed.entry(socket.inode).or_insert_with(|| Observed::new(&socket, now, &readings));
+        for socket in &connections.known {
+            let readings = readings(socket);
+            let known = observed.entry(socket.inode).or_insert_with(|| Observed::new(socket, now, &readings));
             known.observe(now, &readings);
         }
         if now >= time || is_cancelled() {
@@ -125,9 +129,40 @@ fn of_proc(process: u32, error: &io::Error) -> LiveError {
     }
 }
 
-fn read(process: u32) -> Result<Vec<TcpConnection>, LiveError> {
-    let inodes = sock_diag::socket_inodes(process).map_err(|error| of_proc(process, &error))?;
-    sock_diag::connections(&inodes).map_err(|error| LiveError::Kernel(process, error))
+/// The TCP connections of a process.
+struct Connections {
+    process: u32,
+    reader: SocketReader,
+    /// As they were read last.
+    known: Vec<TcpConnection>,
+    /// All sockets of the process at the last search, of whichever kind.
+    searched: HashSet<u32>,
+    next_search: Duration,
+}
+
+impl Connections {
+    fn of(process: u32) -> Result<Self, LiveError> {
+        let reader = SocketReader::open().map_err(|error| LiveError::Kernel(process, error))?;
+        Ok(Self { process, reader, known: Vec::new(), searched: HashSet::new(), next_search: Duration::ZERO })
+    }
+
+    /// Reads them; searches for others where the process has new sockets, or the last search is long ago.
+    fn read(&mut self, now: Duration) -> Result<(), LiveError> {
+        let process = self.process;
+        let inodes = sock_diag::socket_inodes(process).map_err(|error| of_proc(process, &error))?;
+        let failed = |error| LiveError::Kernel(process, error);
+        if now >= self.next_search || !inodes.is_subset(&self.searched) {
+            self.known = sock_diag::connections(&inodes).map_err(failed)?;
+            self.searched = inodes;
+            self.next_search = now + SEARCH_INTERVAL;
+        } else {
+            let open = self.known.iter().filter(|socket| inodes.contains(&socket.inode));
+            let again: io::Result<_> =
+                open.filter_map(|socket| self.reader.read(socket).transpose()).collect();
+            self.known = again.map_err(failed)?;
+        }
+        Ok(())
+    }
 }
 
 /// Returns what a socket shows of the data that it receives, and of those that it sends.
@@ -202,6 +237,28 @@ mod tests {
         assert!(sent.diagnosis.moved > Bytes::ZERO);
         let shares = sent.diagnosis.finding.shares;
         assert!(shares.get(LimitedBy::Path) < 0.5, "{:?}", sent.diagnosis);
+    }
+
+    #[test]
+    fn connections_are_found_when_they_are_made_and_dropped_when_closed() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut connections = Connections::of(std::process::id()).unwrap();
+        let is_known = |connections: &Connections, socket: &TcpStream| {
+            let local = socket.local_addr().unwrap();
+            connections.known.iter().any(|known| known.local == local)
+        };
+        connections.read(Duration::ZERO).unwrap();
+        // A new socket is searched for at once.
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let at = SEARCH_INTERVAL / 10;
+        for time in [at, at * 2] {
+            connections.read(time).unwrap();
+            assert!(is_known(&connections, &socket));
+        }
+        let local = socket.local_addr().unwrap();
+        drop(socket);
+        connections.read(at * 3).unwrap();
+        assert!(!connections.known.iter().any(|known| known.local == local));
     }
 
     #[test]

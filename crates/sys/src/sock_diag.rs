@@ -34,6 +34,56 @@ pub struct TcpConnection {
     pub unread: Bytes,
     /// TCP_INFO.
     pub tcp: Option<TcpInfo>,
+    name: SocketName,
+}
+
+/// What the kernel knows a socket by: its family, and `struct inet_diag_sockid` with the cookie that no other socket has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct SocketName {
+    family: u8,
+    id: [u8; SOCKET_ID],
+}
+
+impl SocketName {
+    /// Makes a request: of one socket, or of all of a family.
+    fn request(family: u8, id: &[u8; SOCKET_ID]) -> Request {
+        let mut request = Request::new(BY_FAMILY, 0);
+        request.push(&[family, libc::IPPROTO_TCP as u8, 1 << (INFO - 1), 0]);
+        request.push(&STATES.to_ne_bytes());
+        request.push(id);
+        request
+    }
+}
+
+/// Reads connections again that are known: that costs microseconds, where [`connections`] makes the kernel walk through its
+/// whole table (0.5 ms for each family at 262,144 entries; Linux 6.18, 2026-11-26).
+#[derive(Debug)]
+pub struct SocketReader(Netlink);
+
+impl SocketReader {
+    /// Opens a socket for requests; acts in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// Where the process may open no more files, or the kernel has no sock_diag.
+    pub fn open() -> io::Result<Self> {
+        Netlink::open_sock_diag().map(Self)
+    }
+
+    /// Reads a connection again; `None` where it has ended.
+    ///
+    /// # Errors
+    /// What the kernel says of the request.
+    pub fn read(&self, known: &TcpConnection) -> io::Result<Option<TcpConnection>> {
+        let answer = match self.0.ask(SocketName::request(known.name.family, &known.name.id)) {
+            // ESTALE: another socket has its ends now.
+            Err(error) if [Some(libc::ENOENT), Some(libc::ESTALE)].contains(&error.raw_os_error()) => {
+                return Ok(None);
+            }
+            answer => answer?,
+        };
+        // The kernel keeps closed connections for a while, without an inode.
+        Ok(parse(&answer).filter(|now| now.inode == known.inode))
+    }
 }
 
 /// Reads the TCP connections whose sockets have one of these inodes, in the calling thread's network namespace.
@@ -43,10 +93,7 @@ pub struct TcpConnection {
 pub fn connections(inodes: &HashSet<u32>) -> io::Result<Vec<TcpConnection>> {
     let mut found = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
-        let mut request = Request::new(BY_FAMILY, 0);
-        request.push(&[family as u8, libc::IPPROTO_TCP as u8, 1 << (INFO - 1), 0]);
-        request.push(&STATES.to_ne_bytes());
-        request.push(&[0; SOCKET_ID]);
+        let request = SocketName::request(family as u8, &[0; SOCKET_ID]);
         for part in Netlink::open_sock_diag()?.dump(request)? {
             let sockets = messages(&part).filter(|(kind, _)| *kind == BY_FAMILY);
             let known = sockets.filter_map(|(_, message)| parse(message));
@@ -79,6 +126,7 @@ fn parse(message: &[u8]) -> Option<TcpConnection> {
         unread: Bytes::new(u64::from(number(after_id + 4)?)),
         inode: number(after_id + 16)?,
         tcp: Attributes::after(message, HEADER + MESSAGE).get(INFO).map(TcpInfo::from_bytes),
+        name: SocketName { family: body[0], id: body.get(4..after_id)?.try_into().ok()? },
     })
 }
 
@@ -126,6 +174,15 @@ mod tests {
             assert_eq!(found.tcp.unwrap().tcpi_bytes_received(), Some(1000));
             assert!(all.iter().any(|socket| socket.local == peer), "the other end is of this process too");
             assert!(connections(&HashSet::new()).unwrap().is_empty());
+
+            // Each is read again, with what has changed, until it is closed.
+            let reader = SocketReader::open().unwrap();
+            far.read_exact(&mut [0; 500]).unwrap();
+            let again = reader.read(found).unwrap().unwrap();
+            assert_eq!((again.unread, again.inode, &again.name), (Bytes::new(100), found.inode, &found.name));
+            assert_eq!(again.tcp.unwrap().tcpi_bytes_received(), Some(1000));
+            drop(far);
+            assert_eq!(reader.read(found).unwrap(), None);
         }
     }
 

@@ -126,3 +126,21 @@ fn question_on_a_terminal_decides() {
     );
     assert!(shown("y").contains("settings were written"), "{}", shown("y"));
 }
+
+#[test]
+fn module_that_was_loaded_is_undone() {
+    let home = tempfile::tempdir().unwrap();
+    let state = home.path().join(STATE);
+    std::fs::create_dir_all(state.parent().unwrap()).unwrap();
+    let own = std::fs::read_link("/proc/self/ns/net").unwrap();
+    let module = |namespace: &str| serde_json::json!({ "namespace": namespace, "name": "tcp_none" });
+    let modules = [module(own.to_str().unwrap()), module("net:[1]")];
+    let saved = serde_json::json!({ "version": 1, "settings": [], "modules": modules });
+    std::fs::write(&state, saved.to_string()).unwrap();
+    // It has been unloaded meanwhile; that of another namespace stays saved.
+    let output = doctor(home.path(), &["--undo"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout), "module tcp_none: unloaded");
+    let left: Value = serde_json::from_slice(&std::fs::read(&state).unwrap()).unwrap();
+    assert_eq!(left["modules"], serde_json::json!([modules[1]]));
+}

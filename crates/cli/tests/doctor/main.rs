@@ -5,5 +5,6 @@
 
 mod disk;
 mod fix;
+mod in_time;
 mod report;
 mod support;

@@ -1,10 +1,13 @@
 //! Running processes, observed from outside.
 
+use std::fs::{self, Permissions};
 use std::io::Write;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::support::{explain, fails, objects};
+use crate::support::{Running, explain, fails, objects, text};
 
 #[test]
 fn program_that_reads_slowly_is_the_limit_of_its_own_download() {
@@ -44,4 +47,63 @@ fn process_that_is_not_there_or_idle_has_words() {
     );
     idle.kill().unwrap();
     idle.wait().unwrap();
+}
+
+/// Runs a program as a user without rights.
+const NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+
+/// Explains a process as another user than root, and checks that this is refused with these words.
+fn refused_to_nobody(process: u32, words: &[&str]) {
+    // In a directory that every user may read.
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    let program = dir.path().join("longhaul");
+    fs::copy(env!("CARGO_BIN_EXE_longhaul"), &program).unwrap();
+    let mut command = Command::new(NOBODY[0]);
+    command.args(&NOBODY[1..]).arg(&program).args(["explain", "--pid", &process.to_string(), "--for", "1s"]);
+    let output = command.env("HOME", dir.path()).current_dir(dir.path()).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(77), "{said}");
+    assert!(words.iter().all(|word| said.contains(word)), "{said}");
+    assert!(said.contains("TCP_INFO") && said.contains("would show what limits each"), "{said}");
+}
+
+/// Says whether this test is skipped: it needs root, to become others.
+fn skipped() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "only root can become another user");
+        println!("skipped: only root can become another user");
+    }
+    !is_root
+}
+
+#[test]
+fn process_of_another_user_is_refused_and_says_what_it_would_have_told() {
+    if skipped() {
+        return;
+    }
+    let own = std::process::id();
+    refused_to_nobody(own, &[&format!("process {own}"), "belongs to another user", "as root"]);
+}
+
+#[test]
+fn process_in_another_network_is_read_by_root_and_refused_to_its_own_user() {
+    if skipped() {
+        return;
+    }
+    let mut command = Command::new("unshare");
+    command.arg("--net").args(NOBODY).args(["sleep", "30"]);
+    let process = Running(command.stdin(Stdio::null()).spawn().unwrap());
+    let pid = process.0.id();
+    // It has arrived where it is to be once it is `sleep`.
+    let is_there = || {
+        fs::read(Path::new("/proc").join(pid.to_string()).join("comm")).is_ok_and(|name| name == b"sleep\n")
+    };
+    while !is_there() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    refused_to_nobody(pid, &[&format!("network namespace of process {pid}"), "run this as root"]);
+    let home = tempfile::tempdir().unwrap();
+    fails(home.path(), &["--pid", &pid.to_string(), "--for", "100ms"], 66, &["has moved data"]);
 }

@@ -1,9 +1,20 @@
 //! The program as a child process.
 
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
+
+/// A process that is ended when this is dropped.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Either is in vain where it has already ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 /// Makes a command of the program with a home of its own: what is remembered of the user's paths stays as it is.
 pub(crate) fn longhaul(home: &Path) -> Command {

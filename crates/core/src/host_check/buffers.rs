@@ -105,7 +105,9 @@ fn larger_than_a_window(target: &Target) -> Finding {
     Finding::new("window limit", Severity::Advice, "1 stream", "RFC 7323, section 2.3")
         .needs(format!("{streams} streams"), arithmetic)
         .counted(1, streams, "streams")
-        .fixed_by(Fix::command(format!("longhaul get --streams {streams} URL")))
+        .fixed_by(
+            Fix::command(format!("longhaul get --streams {streams} URL")).lasting_option("streams", streams),
+        )
 }
 
 #[cfg(test)]
@@ -180,6 +182,7 @@ mod tests {
         let diagnosis = check(&sound_host(), &fast);
         let limit = finding(&diagnosis, "window limit");
         assert_eq!(limit.quantity.unwrap().needed, 3);
+        assert_eq!(limit.fix.as_ref().unwrap().lasting.as_ref().unwrap().lines, ["streams = \"3\""]);
         assert_eq!(finding(&diagnosis, "tcp_rmem").quantity.unwrap().needed, 2_147_483_647);
         assert!(!check(&sound_host(), &target()).findings.iter().any(|found| found.name == "window limit"));
     }

@@ -1,7 +1,7 @@
 //! The outgoing network device.
 
 use super::facts::{DeviceFacts, NumaFacts, Offload, Qdisc, Reading, RingSizes};
-use super::finding::{Finding, Fix, Severity};
+use super::finding::{BEFORE_EACH_TRANSFER, Finding, Fix, Severity};
 use super::report::Report;
 use super::target::Target;
 use crate::units::Rate;
@@ -33,7 +33,7 @@ pub(super) fn check(device: &Reading<DeviceFacts>, target: &Target, report: &mut
         return;
     }
     let would_show = "whether the link is as fast as the transfer is to be";
-    report.judge(&device.speed, "link rate", would_show, |speed| link_rate(*speed, target));
+    report.judge(&device.speed, "link rate", would_show, |speed| link_rate(*speed, name, target));
     let would_show = "whether the kernel or the device handles many packets as one";
     report.judge(&device.offloads, "offloads", would_show, |offloads| batching(offloads, device, target));
     let would_show = "whether bursts fit between two looks of the kernel at the device";
@@ -101,11 +101,14 @@ fn queueing(qdisc: &Qdisc, name: &str) -> Finding {
     if shaper.is_some() { finding } else { finding.fixed_by(fix) }
 }
 
-fn link_rate(speed: Rate, target: &Target) -> Finding {
+fn link_rate(speed: Rate, name: &str, target: &Target) -> Finding {
     let severity = if speed < target.rate { Severity::Problem } else { Severity::Ok };
     Finding::new("link rate", severity, speed.to_string(), "ethtool(8)")
         .needs(target.rate.to_string(), "no stream is faster than the link")
         .counted(speed.as_bits_per_sec(), target.rate.as_bits_per_sec(), "bit/s")
+        .fixed_by(ethtool(name, &format!("-s {name} autoneg on")).noted(format!(
+            "this negotiates the fastest rate of device, cable and switch (ethtool {name} lists those of both ends); beyond it only another device helps"
+        )))
 }
 
 fn batching(offloads: &[Offload], device: &DeviceFacts, target: &Target) -> Finding {
@@ -184,7 +187,15 @@ fn numa_node(numa: NumaFacts) -> Finding {
             "process and device on one node",
             "data that crosses nodes passes the link between the processors twice",
         )
-        .fixed_by(Fix::command(format!("numactl --cpunodebind={node} --membind={node} longhaul get URL")))
+        .fixed_by(
+            Fix::command(format!("numactl --cpunodebind={node} --membind={node} longhaul get URL"))
+                .lasting_in_service(&[
+                    "NUMAPolicy=bind".to_owned(),
+                    format!("NUMAMask={node}"),
+                    "CPUAffinity=numa".to_owned(),
+                ])
+                .noted(BEFORE_EACH_TRANSFER),
+        )
 }
 
 /// The file of device settings that last.
@@ -254,9 +265,13 @@ mod tests {
     }
 
     #[test]
-    fn link_below_the_rate_is_a_problem_without_a_command() {
+    fn link_below_the_rate_is_a_problem_that_negotiation_may_cure() {
         let finding = judged("link rate", |device| device.speed = Ok(Rate::bits_per_sec(1_000_000_000)));
-        assert_eq!((finding.severity, &finding.fix), (Severity::Problem, &None));
+        assert_eq!(finding.severity, Severity::Problem);
+        let fix = finding.fix.unwrap();
+        assert_eq!(fix.commands, ["ethtool -s eth0 autoneg on"]);
+        assert!(fix.lasting.unwrap().lines[0].contains(r#"RUN+="/usr/sbin/ethtool -s eth0 autoneg on""#));
+        assert!(fix.note.contains("another device"), "{}", fix.note);
     }
 
     #[test]
@@ -309,7 +324,9 @@ mod tests {
         };
         let finding = numa(Some(1), 2, true);
         assert_eq!(finding.severity, Severity::Advice);
-        assert!(finding.fix.unwrap().commands[0].starts_with("numactl --cpunodebind=1 --membind=1 "));
+        let fix = finding.fix.unwrap();
+        assert!(fix.commands[0].starts_with("numactl --cpunodebind=1 --membind=1 "));
+        assert!(fix.lasting.unwrap().lines.contains(&"NUMAMask=1".to_owned()));
         for sound in [numa(Some(1), 2, false), numa(Some(0), 1, true), numa(None, 2, true)] {
             assert_eq!(sound.severity, Severity::Ok, "{sound:?}");
         }

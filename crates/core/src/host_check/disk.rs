@@ -43,6 +43,14 @@ fn write_rate(test: WriteTest, path: &Path, target: &Target) -> Finding {
     Finding::new("disk write rate", severity, rate.to_string(), USADAFOX)
         .needs(target.rate.to_string(), arithmetic)
         .counted(rate.as_bits_per_sec(), target.rate.as_bits_per_sec(), "bit/s")
+        .fixed_by(elsewhere("on a faster disk, which longhaul doctor --disk DIRECTORY measures"))
+}
+
+/// Returns the fix that another directory is.
+fn elsewhere(which: &str) -> Fix {
+    Fix::command("longhaul get -o DIRECTORY/ URL").noted(format!(
+        "DIRECTORY: one {which}; no setting changes this one, so each transfer is to name the other"
+    ))
 }
 
 fn stall(test: WriteTest, target: &Target) -> Finding {
@@ -54,7 +62,10 @@ fn stall(test: WriteTest, target: &Target) -> Finding {
     let size = needed.get().div_ceil(1 << 20);
     Finding::new("disk stall", severity, format!("{stall_ms:.0} ms"), USADAFOX)
         .needs(format!("{bridged:.0} ms, which {APP_BUFFER} bridge"), arithmetic)
-        .fixed_by(Fix::command(format!("longhaul get --app-buffer {size}MiB URL")))
+        .fixed_by(
+            Fix::command(format!("longhaul get --app-buffer {size}MiB URL"))
+                .lasting_option("app-buffer", format_args!("{size}MiB")),
+        )
 }
 
 fn free_space(free: Bytes, path: &Path, target: &Target) -> Finding {
@@ -71,6 +82,7 @@ fn free_space(free: Bytes, path: &Path, target: &Target) -> Finding {
     Finding::new("free space", severity, free.to_string(), "statvfs(3)")
         .needs(format!("{minute}, or the file's size"), arithmetic)
         .counted(free.get(), minute.get(), "bytes")
+        .fixed_by(elsewhere("with more room (df -h lists them), unless files here can be removed"))
 }
 
 fn alignment(direct_io: DirectIoFact) -> Finding {
@@ -90,6 +102,7 @@ fn alignment(direct_io: DirectIoFact) -> Finding {
     };
     Finding::new("Direct I/O", severity, measured, source)
         .needs(format!("in units of {LARGEST_ALIGNMENT} at most"), arithmetic)
+        .fixed_by(elsewhere("of a local file system with Direct I/O, as ext4 and XFS"))
 }
 
 #[cfg(test)]
@@ -117,6 +130,9 @@ mod tests {
         let finding = judged("disk write rate", tested(500, 1));
         assert_eq!(finding.severity, Severity::Problem);
         assert_eq!(finding.arithmetic, "500 MiB in 1.00 s by Direct I/O in /data = 4.19 Gbit/s");
+        let fix = finding.fix.unwrap();
+        assert_eq!(fix.commands, ["longhaul get -o DIRECTORY/ URL"]);
+        assert!(fix.note.contains("longhaul doctor --disk DIRECTORY measures"), "{fix:?}");
         assert_eq!(judged("disk write rate", tested(1300, 1)).severity, Severity::Ok);
     }
 
@@ -126,7 +142,9 @@ mod tests {
         let finding = judged("disk stall", tested(2000, 200));
         assert_eq!(finding.severity, Severity::Advice);
         // 10 Gbit/s x 200 ms = 250 MB.
-        assert_eq!(finding.fix.unwrap().commands, ["longhaul get --app-buffer 239MiB URL"]);
+        let fix = finding.fix.unwrap();
+        assert_eq!(fix.commands, ["longhaul get --app-buffer 239MiB URL"]);
+        assert_eq!(fix.lasting.unwrap().lines, ["app-buffer = \"239MiB\""]);
     }
 
     #[test]

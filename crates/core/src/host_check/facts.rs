@@ -98,6 +98,8 @@ pub struct CongestionFacts {
     pub available: Reading<Vec<String>>,
     /// That processes without CAP_NET_ADMIN may choose.
     pub allowed: Reading<Vec<String>>,
+    /// The modules of this kernel, loaded or not: tcp_bbr.
+    pub modules: Reading<Vec<String>>,
 }
 
 /// A network device.
@@ -256,6 +258,7 @@ impl HostFacts {
                 current: none(reason),
                 available: none(reason),
                 allowed: none(reason),
+                modules: none(reason),
             },
             device: none(reason),
             cpu: CpuFacts { governors: none(reason) },

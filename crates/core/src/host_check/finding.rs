@@ -30,7 +30,7 @@ pub struct Finding {
     pub quantity: Option<Quantity>,
     /// How the needed value follows from rate and RTT, or what the measured one costs.
     pub arithmetic: String,
-    /// How to change it; `None` where there is nothing to change, or no command does.
+    /// How to change it; `None` where there is nothing to change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<Fix>,
     /// Where the advice comes from.
@@ -51,11 +51,17 @@ pub struct Quantity {
 /// The change that cures a finding.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Fix {
-    /// Commands that change it now, as root unless they are options of the transfer.
+    /// Commands that change it now, as root unless they are options of the transfer; none where none does.
     pub commands: Vec<String>,
+    /// What else helps, what bounds the change, or why nothing makes it last.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub note: String,
     /// What makes the change last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lasting: Option<Lasting>,
+    /// Kernel modules that are to be loaded before, as the lines of the file that loads them at each start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub modules: Option<Lasting>,
     /// Kernel settings among the commands: what can be applied and undone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sysctls: Vec<SysctlChange>,
@@ -72,6 +78,15 @@ pub struct Lasting {
 
 /// The file of kernel settings that last.
 const SYSCTL_FILE: &str = "/etc/sysctl.d/90-longhaul.conf";
+
+/// What a fix says that holds for one process.
+pub(super) const BEFORE_EACH_TRANSFER: &str = "it holds for this one process: the file is for longhaul serve as a service, transfers are begun so each time";
+/// The file of settings of `longhaul serve` as a service (systemd.unit(5), drop-ins).
+const SERVICE_FILE: &str = "/etc/systemd/system/longhaul-serve.service.d/90-longhaul.conf";
+/// The user's options of transfers; those before its first table are for all commands.
+const CONFIG_FILE: &str = "~/.config/longhaul/config.toml";
+/// The file of modules that are loaded at each start (modules-load.d(5)), before kernel settings are written.
+const MODULES_FILE: &str = "/etc/modules-load.d/longhaul.conf";
 
 /// A kernel setting and its new value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -141,6 +156,7 @@ impl Fix {
             commands: vec![format!("sysctl -w {name}={}", quoted(&value))],
             lasting: Some(Lasting { file: SYSCTL_FILE.to_owned(), lines: vec![format!("{name} = {value}")] }),
             sysctls: vec![SysctlChange { name: name.to_owned(), value }],
+            ..Self::default()
         }
     }
 
@@ -149,10 +165,47 @@ impl Fix {
         Self { commands: vec![command.into()], ..Self::default() }
     }
 
+    /// Says what no command does.
+    pub fn advice(note: impl Into<String>) -> Self {
+        Self::default().noted(note)
+    }
+
     /// Adds the line of a file that makes it last.
     #[must_use]
     pub fn lasting(self, file: &str, line: String) -> Self {
         Self { lasting: Some(Lasting { file: file.to_owned(), lines: vec![line] }), ..self }
+    }
+
+    /// Adds settings of `longhaul serve` as a service, in which it lasts.
+    #[must_use]
+    pub fn lasting_in_service(self, settings: &[String]) -> Self {
+        let lines = std::iter::once("[Service]".to_owned()).chain(settings.iter().cloned()).collect();
+        Self { lasting: Some(Lasting { file: SERVICE_FILE.to_owned(), lines }), ..self }
+    }
+
+    /// Adds an option of transfers to the user's configuration, which makes it last.
+    #[must_use]
+    pub fn lasting_option(self, name: &str, value: impl std::fmt::Display) -> Self {
+        self.lasting(CONFIG_FILE, format!("{name} = \"{value}\""))
+    }
+
+    /// Adds a sentence.
+    #[must_use]
+    pub fn noted(mut self, note: impl Into<String>) -> Self {
+        if !self.note.is_empty() {
+            self.note += "; ";
+        }
+        self.note += &note.into();
+        self
+    }
+
+    /// Loads a kernel module before all else.
+    #[must_use]
+    pub fn after_module(mut self, module: String) -> Self {
+        self.commands.insert(0, format!("modprobe {module}"));
+        let none = || Lasting { file: MODULES_FILE.to_owned(), lines: Vec::new() };
+        self.modules.get_or_insert_with(none).lines.push(module);
+        self
     }
 }
 

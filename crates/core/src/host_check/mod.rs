@@ -6,6 +6,7 @@
 
 mod buffers;
 mod ceiling;
+mod congestion;
 mod device;
 mod disk;
 mod facts;
@@ -51,7 +52,12 @@ impl Diagnosis {
 
     /// Returns the kernel settings that the findings ask for, one of each name.
     pub fn changes(&self) -> Vec<&SysctlChange> {
-        self.findings.iter().filter_map(|finding| finding.fix.as_ref()).flat_map(|fix| &fix.sysctls).collect()
+        self.fixes().flat_map(|fix| &fix.sysctls).collect()
+    }
+
+    /// Returns the fixes of all findings.
+    pub fn fixes(&self) -> impl Iterator<Item = &Fix> {
+        self.findings.iter().filter_map(|finding| finding.fix.as_ref())
     }
 
     /// Adds a finding before others of its severity.
@@ -75,6 +81,7 @@ pub fn check(facts: &HostFacts, target: &Target) -> Diagnosis {
     let mut report = Report::default();
     buffers::check(facts, target, &mut report);
     tcp_options::check(facts, target, &mut report);
+    congestion::check(facts, target, &mut report);
     device::check(&facts.device, target, &mut report);
     disk::check(&facts.disk, target, &mut report);
     resources::check(facts, target, &mut report);
@@ -114,6 +121,60 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), diagnosis.findings.len());
+    }
+
+    /// A host on which nothing is right.
+    fn spoilt_host() -> HostFacts {
+        let mut facts = sound_host();
+        let none = crate::units::Bytes::ZERO;
+        let limits = AutotuneLimits { min: none, default: none, max: none };
+        (facts.buffers.tcp_rmem, facts.buffers.tcp_wmem) = (Ok(limits), Ok(limits));
+        (facts.buffers.rmem_max, facts.buffers.wmem_max) = (Ok(none), Ok(none));
+        facts.buffers.tcp_mem = Ok(TcpMemory { low: 0, pressure: 0, limit: 0, page: none });
+        facts.tcp = TcpFacts {
+            window_scaling: Ok(false),
+            sack: Ok(false),
+            timestamps: Ok(false),
+            slow_start_after_idle: Ok(true),
+            mtu_probing: Ok(0),
+        };
+        facts.congestion.current = Ok("reno".to_owned());
+        facts.congestion.allowed = Ok(vec!["reno".to_owned()]);
+        let device = facts.device.as_mut().unwrap();
+        device.mtu = Ok(1501);
+        device.qdisc = Ok(Qdisc { root: "pfifo_fast".to_owned(), children: Vec::new() });
+        device.speed = Ok(crate::units::Rate::bits_per_sec(1));
+        device.offloads = Ok(vec![Offload { name: "gro", on: false, can_change: true }]);
+        device.rings = Ok(RingSizes { rx: 1, rx_max: 8192, tx: 1, tx_max: 8192 });
+        device.numa = Ok(NumaFacts { node: Some(1), nodes: 2, runs_elsewhere: true });
+        facts.cpu.governors = Ok(vec!["powersave".to_owned()]);
+        facts.disk.free = Ok(none);
+        facts.disk.direct_io = Ok(DirectIoFact::Impossible);
+        let second = std::time::Duration::from_secs(1);
+        let test = WriteTest { written: none, took: second, stall: second, direct: true };
+        facts.disk.write_test = Some(Ok(test));
+        facts.resources = ResourceFacts {
+            memory: Ok(none),
+            files: Ok(FileLimits { soft: 1, hard: 1024 }),
+            group_memory: Ok(Some(none)),
+            group_cpu_thousandths: Ok(Some(1)),
+        };
+        facts
+    }
+
+    #[test]
+    fn each_finding_has_a_fix_and_says_what_makes_it_last() {
+        let fast = Target { rate: crate::units::Rate::bits_per_sec(100_000_000_000), ..target() };
+        let diagnosis = check(&spoilt_host(), &fast);
+        let (bad, ok): (Vec<_>, Vec<_>) =
+            diagnosis.findings.iter().partition(|finding| finding.severity != Severity::Ok);
+        let ok: Vec<_> = ok.iter().map(|finding| finding.name).collect();
+        assert_eq!(ok, ["available controls", "network device"], "all others are spoilt");
+        for finding in bad {
+            let fix = finding.fix.as_ref().unwrap_or_else(|| panic!("{finding:?}"));
+            assert!(!fix.commands.is_empty() || !fix.note.is_empty(), "{finding:?}");
+            assert!(fix.lasting.is_some() || !fix.note.is_empty(), "{finding:?}");
+        }
     }
 
     #[test]

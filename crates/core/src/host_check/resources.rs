@@ -1,9 +1,10 @@
 //! Processors, memory, and limits of the process.
 
 use super::facts::{CpuFacts, FileLimits, HostFacts};
-use super::finding::{Finding, Fix, Severity};
+use super::finding::{BEFORE_EACH_TRANSFER, Finding, Fix, Severity};
 use super::report::Report;
 use super::target::{Target, needed_buffers};
+use crate::plan::window_ceiling;
 use crate::units::Bytes;
 
 /// Files that transfers open: 64 sockets of `--streams auto` for each of 3 files at once, as many pipes, files, and room.
@@ -27,6 +28,7 @@ pub(super) fn check(facts: &HostFacts, target: &Target, report: &mut Report) {
         Finding::new("memory", severity, format!("{memory} available"), "proc(5), MemAvailable")
             .needs(needed.to_string(), &arithmetic)
             .counted(memory.get(), needed.get(), "bytes")
+            .fixed_by(smaller_buffer(*memory, target))
     });
     let would_show = "whether many streams can open their sockets";
     report.judge(&resources.files, "open files", would_show, |limits| open_files(*limits));
@@ -36,10 +38,7 @@ pub(super) fn check(facts: &HostFacts, target: &Target, report: &mut Report) {
         let measured = left.map_or("no limit".to_owned(), |left| format!("{left} left"));
         Finding::new("cgroup memory", severity, measured, GROUPS)
             .needs(needed.to_string(), &arithmetic)
-            .fixed_by(Fix::command(format!(
-                "systemd-run --scope -p MemoryMax={} longhaul get URL",
-                needed.get() * 2
-            )))
+            .fixed_by(in_group("MemoryMax", &(needed.get() * 2).to_string()))
     });
     let would_show = "whether a control group limits CPU time";
     report.judge(&resources.group_cpu_thousandths, "cgroup CPU", would_show, |quota| cpu_quota(*quota));
@@ -67,12 +66,11 @@ fn governor(cpu: &CpuFacts, report: &mut Report) {
 
 fn open_files(limits: FileLimits) -> Finding {
     let severity = if limits.soft < FILES { Severity::Problem } else { Severity::Ok };
-    let fix = Fix::command(format!("ulimit -n {FILES}"));
-    let fix = if limits.hard < FILES {
-        fix.lasting("/etc/security/limits.d/90-longhaul.conf", format!("* - nofile {}", 4 * FILES))
-    } else {
-        fix
-    };
+    // The hard limit suffices, or is to be raised as well.
+    let (which, files) = if limits.hard < FILES { ("-", 4 * FILES) } else { ("soft", FILES) };
+    let fix = Fix::command(format!("ulimit -n {FILES}"))
+        .lasting("/etc/security/limits.d/90-longhaul.conf", format!("* {which} nofile {files}"))
+        .noted("the file counts from the next login on; a service has LimitNOFILE=, and longhaul serve raises its limit itself");
     Finding::new(
         "open files",
         severity,
@@ -96,7 +94,28 @@ fn cpu_quota(thousandths: Option<u64>) -> Finding {
             cores(CPU_THOUSANDTHS),
             "one to receive or send, one to write or read; a quota pauses them in every period",
         )
-        .fixed_by(Fix::command("systemd-run --scope -p CPUQuota=200% longhaul get URL"))
+        .fixed_by(in_group("CPUQuota", "200%"))
+}
+
+/// Returns the fix that a control group of the transfer's own is.
+fn in_group(property: &str, value: &str) -> Fix {
+    Fix::command(format!("systemd-run --scope -p {property}={value} longhaul get URL"))
+        .lasting_in_service(&[format!("{property}={value}")])
+        .noted(format!("{BEFORE_EACH_TRANSFER}; a container takes its limits from outside"))
+}
+
+/// Returns the socket buffer that the memory holds, and what it costs.
+fn smaller_buffer(memory: Bytes, target: &Target) -> Fix {
+    let more = "end other programs, or add memory: no setting makes more of it";
+    let buffer = Bytes::new(memory.get().saturating_sub(BESIDE_SOCKETS.get()));
+    let mib = buffer.get() >> 20;
+    if mib == 0 {
+        return Fix::advice(more);
+    }
+    let rate = window_ceiling(buffer, target.rtt).min(target.rate);
+    Fix::command(format!("longhaul get --recv-buffer {mib}MiB URL"))
+        .lasting_option("recv-buffer", format_args!("{mib}MiB"))
+        .noted(format!("{more}; with this buffer one stream carries at most {rate}"))
 }
 
 #[cfg(test)]
@@ -131,9 +150,26 @@ mod tests {
         assert_eq!([host(needed), host(needed - 1)], [Severity::Ok, Severity::Problem]);
         let group = |bytes| {
             limited("cgroup memory", |resources| resources.group_memory = Ok(Some(Bytes::new(bytes))))
-                .severity
         };
-        assert_eq!([group(needed), group(needed - 1)], [Severity::Ok, Severity::Problem]);
+        assert_eq!(
+            [needed, needed - 1].map(|bytes| group(bytes).severity),
+            [Severity::Ok, Severity::Problem]
+        );
+        let lasting = group(0).fix.unwrap().lasting.unwrap();
+        assert!(lasting.file.starts_with("/etc/systemd/system/longhaul-serve.service.d/"), "{lasting:?}");
+        assert_eq!(lasting.lines, ["[Service]".to_owned(), format!("MemoryMax={}", 2 * needed)]);
+    }
+
+    #[test]
+    fn little_memory_is_cured_by_a_smaller_buffer_where_one_fits() {
+        let fix = |mib| limited("memory", |resources| resources.memory = Ok(Bytes::mib(mib))).fix.unwrap();
+        // 100 MiB / 200 ms.
+        let some = fix(356);
+        assert_eq!(some.commands, ["longhaul get --recv-buffer 100MiB URL"]);
+        assert_eq!(some.lasting.unwrap().lines, ["recv-buffer = \"100MiB\""]);
+        assert!(some.note.ends_with("one stream carries at most 4.19 Gbit/s"), "{}", some.note);
+        let none = fix(256);
+        assert!(none.commands.is_empty() && none.note.contains("add memory"), "{none:?}");
     }
 
     #[test]
@@ -142,8 +178,9 @@ mod tests {
             |soft, hard| limited("open files", |resources| resources.files = Ok(FileLimits { soft, hard }));
         assert_eq!(judge(512, 512).severity, Severity::Ok);
         let soft = judge(511, 1024);
-        assert_eq!((soft.severity, soft.fix.unwrap().lasting), (Severity::Problem, None));
-        assert!(judge(64, 64).fix.unwrap().lasting.is_some());
+        let lasts = |finding: Finding| finding.fix.unwrap().lasting.unwrap().lines;
+        assert_eq!((soft.severity, lasts(soft)), (Severity::Problem, vec!["* soft nofile 512".to_owned()]));
+        assert_eq!(lasts(judge(64, 64)), ["* - nofile 2048"]);
     }
 
     #[test]

@@ -17,10 +17,13 @@ pub(super) fn target() -> Target {
     }
 }
 
+pub(super) fn names(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
 /// Makes a host for [`target`].
 pub(super) fn sound_host() -> HostFacts {
     let limits = AutotuneLimits { min: Bytes::kib(4), default: Bytes::kib(128), max: Bytes::mib(512) };
-    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     let offload = |name| Offload { name, on: true, can_change: true };
     HostFacts {
         kernel: Ok(KernelVersion(6, 12)),
@@ -43,6 +46,7 @@ pub(super) fn sound_host() -> HostFacts {
             current: Ok("cubic".to_owned()),
             available: Ok(names(&["reno", "cubic", "bbr"])),
             allowed: Ok(names(&["reno", "cubic", "bbr"])),
+            modules: Ok(names(&["tcp_bbr", "tcp_cubic"])),
         },
         device: Ok(DeviceFacts {
             name: "eth0".to_owned(),

@@ -1,7 +1,7 @@
-//! Options of TCP and congestion controls.
+//! Options of TCP.
 
 use super::ceiling::UNSCALED_WINDOW;
-use super::facts::{CongestionFacts, HostFacts, Reading};
+use super::facts::{HostFacts, Reading};
 use super::finding::{Finding, Fix, Severity};
 use super::report::Report;
 use super::target::Target;
@@ -15,15 +15,12 @@ const SEGMENT_LIFETIME: f64 = 120.0;
 const HEADERS: u32 = 52;
 /// The MTU of Ethernet, where that of the device is unknown.
 const ETHERNET_MTU: u32 = 1500;
-/// Controls that are made for a large BDP.
-const FOR_LARGE_BDP: [&str; 6] = ["cubic", "bbr", "bbr1", "bbr3", "htcp", "bic"];
 
 pub(super) fn check(facts: &HostFacts, target: &Target, report: &mut Report) {
     window_scaling(&facts.tcp.window_scaling, target, report);
     loss_recovery(facts, target, report);
     slow_start(facts, target, report);
     mtu_probing(facts, report);
-    congestion(&facts.congestion, facts, target, report);
 }
 
 /// Makes a finding of a setting that is to be `wanted`.
@@ -86,9 +83,9 @@ fn slow_start(facts: &HostFacts, target: &Target, report: &mut Report) {
         let setting = "net.ipv4.tcp_slow_start_after_idle";
         let source = "kernel documentation, networking/ip-sysctl; RFC 5681, section 4.1";
         let finding = switch("slow start after idle", setting, *on, false, Severity::Advice, source);
-        let payload = mtu(facts).saturating_sub(HEADERS).max(1);
         // From the initial window of ten segments (RFC 6928), doubled each round trip.
-        let doublings = (target.window().get() as f64 / (10.0 * f64::from(payload))).max(1.0).log2().ceil();
+        let initial = 10.0 * facts.segment() as f64;
+        let doublings = (target.window().get() as f64 / initial).max(1.0).log2().ceil();
         let lost = doublings * target.rtt.get().as_secs_f64();
         let arithmetic = format!(
             "after a pause a sender needs log2({} / 10 segments) = {doublings} round trips = {lost:.1} s to fill the path",
@@ -100,6 +97,13 @@ fn slow_start(facts: &HostFacts, target: &Target, report: &mut Report) {
 
 fn mtu(facts: &HostFacts) -> u32 {
     facts.device.as_ref().ok().and_then(|device| device.mtu.clone().ok()).unwrap_or(ETHERNET_MTU)
+}
+
+impl HostFacts {
+    /// Returns the payload of a full segment, in bytes.
+    pub(super) fn segment(&self) -> u64 {
+        u64::from(mtu(self).saturating_sub(HEADERS).max(1))
+    }
 }
 
 fn mtu_probing(facts: &HostFacts, report: &mut Report) {
@@ -116,59 +120,6 @@ fn mtu_probing(facts: &HostFacts, report: &mut Report) {
         Finding::new("MTU probing", severity, name(*mode), source)
             .needs(needed, format!("MTU {} against the {ETHERNET_MTU} of most paths", mtu(facts)))
             .fixed_by(Fix::sysctl("net.ipv4.tcp_mtu_probing", "1"))
-    });
-}
-
-fn congestion(congestion: &CongestionFacts, facts: &HostFacts, target: &Target, report: &mut Report) {
-    let available = congestion.available.as_deref().unwrap_or_default();
-    let has = |name: &str| available.iter().any(|known| known == name);
-    let would_show = "how fast a sender grows again after a loss";
-    report.judge(&congestion.current, "congestion control", would_show, |current| {
-        let is_fit = FOR_LARGE_BDP.contains(&current.as_str());
-        let severity = if is_fit { Severity::Ok } else { Severity::Problem };
-        // Reno: half of the window is regained by a segment a round trip (RFC 5681, section 3.1).
-        let segments = target.window().get() / u64::from(mtu(facts).saturating_sub(HEADERS).max(1));
-        let regain = segments as f64 / 2.0 * target.rtt.get().as_secs_f64();
-        let arithmetic = format!(
-            "reno regains half a window of {segments} segments in {} round trips of {} = {regain:.0} s after each loss",
-            segments / 2,
-            target.rtt
-        );
-        let choice = if has("cubic") || !has("bbr") { "cubic" } else { "bbr" };
-        let mut fix = Fix::sysctl("net.ipv4.tcp_congestion_control", choice);
-        if !has(choice) {
-            fix.commands.insert(0, format!("modprobe tcp_{choice}"));
-        }
-        let source = "RFC 9438, section 5; ESnet fasterdata, Linux host tuning";
-        Finding::new("congestion control", severity, current, source)
-            .needs("cubic or bbr", arithmetic)
-            .fixed_by(fix)
-    });
-    allowed(congestion, report);
-}
-
-/// Judges which controls a process without privilege may choose.
-fn allowed(congestion: &CongestionFacts, report: &mut Report) {
-    let would_show = "which congestion controls a transfer may choose without root";
-    report.judge(&congestion.allowed, "allowed controls", would_show, |allowed| {
-        let missing: Vec<&str> =
-            ["cubic", "bbr"].into_iter().filter(|name| !allowed.iter().any(|known| known == name)).collect();
-        let severity = if missing.is_empty() { Severity::Ok } else { Severity::Advice };
-        let mut all = allowed.clone();
-        all.extend(missing.iter().map(|name| (*name).to_owned()));
-        let mut fix = Fix::sysctl("net.ipv4.tcp_allowed_congestion_control", all.join(" "));
-        let available = congestion.available.as_deref().unwrap_or_default();
-        for name in missing.iter().filter(|name| !available.iter().any(|known| known == *name)) {
-            fix.commands.insert(0, format!("modprobe tcp_{name}"));
-        }
-        let arithmetic = if missing.is_empty() {
-            String::new()
-        } else {
-            format!("a process without CAP_NET_ADMIN cannot choose {}", missing.join(" or "))
-        };
-        Finding::new("allowed controls", severity, allowed.join(" "), "tcp(7), TCP_CONGESTION")
-            .needs("cubic and bbr", arithmetic)
-            .fixed_by(fix)
     });
 }
 
@@ -231,34 +182,5 @@ mod tests {
         facts.device.as_mut().unwrap().is_loopback = true;
         assert_eq!(judged(&facts, &target(), "MTU probing").severity, Severity::Ok);
         assert_eq!(with(|tcp| tcp.mtu_probing = Ok(7), "MTU probing").measured, "7");
-    }
-
-    #[test]
-    fn reno_is_a_problem_and_the_cure_is_what_the_kernel_has() {
-        let judge = |available: &[&str]| {
-            let mut facts = sound_host();
-            facts.congestion.current = Ok("reno".to_owned());
-            facts.congestion.available = Ok(available.iter().map(|name| (*name).to_owned()).collect());
-            judged(&facts, &target(), "congestion control")
-        };
-        let finding = judge(&["reno", "cubic"]);
-        assert_eq!(finding.severity, Severity::Problem);
-        // 250 MB / 8948 B = 27939 segments; half of them, 200 ms each.
-        assert!(finding.arithmetic.contains("27939 segments in 13969 round trips of 200 ms = 2794 s"));
-        assert_eq!(finding.fix.unwrap().commands, ["sysctl -w net.ipv4.tcp_congestion_control=cubic"]);
-        assert_eq!(judge(&["reno", "bbr"]).fix.unwrap().sysctls[0].value, "bbr");
-        assert_eq!(judge(&["reno"]).fix.unwrap().commands[0], "modprobe tcp_cubic");
-    }
-
-    #[test]
-    fn controls_that_are_not_allowed_are_added_to_the_list() {
-        let mut facts = sound_host();
-        facts.congestion.allowed = Ok(vec!["reno".to_owned(), "bbr".to_owned()]);
-        let finding = judged(&facts, &target(), "allowed controls");
-        assert_eq!(finding.severity, Severity::Advice);
-        assert_eq!(finding.fix.unwrap().sysctls[0].value, "reno bbr cubic");
-        facts.congestion.available = Ok(vec!["reno".to_owned()]);
-        let commands = judged(&facts, &target(), "allowed controls").fix.unwrap().commands;
-        assert_eq!(commands[0], "modprobe tcp_cubic");
     }
 }

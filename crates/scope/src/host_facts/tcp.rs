@@ -38,7 +38,20 @@ pub(super) fn congestion(tree: &KernelTree) -> CongestionFacts {
         current: tree.text(&ipv4("tcp_congestion_control")),
         available: tree.words(&ipv4("tcp_available_congestion_control")),
         allowed: tree.words(&ipv4("tcp_allowed_congestion_control")),
+        modules: modules(tree, &rustix::system::uname().release().to_string_lossy()),
     }
+}
+
+/// Returns the modules of TCP that a kernel's `modules.dep` lists (depmod(8)): where modprobe(8) looks.
+fn modules(tree: &KernelTree, release: &str) -> Reading<Vec<String>> {
+    let text = tree.text(&format!("/lib/modules/{release}/modules.dep"))?;
+    // "kernel/net/ipv4/tcp_bbr.ko.xz: what it needs"
+    let name = |line: &str| {
+        let (path, _) = line.split_once(".ko")?;
+        let name = path.rsplit('/').next()?.replace('-', "_");
+        name.starts_with("tcp_").then_some(name)
+    };
+    Ok(text.lines().filter_map(name).collect())
 }
 
 fn ipv4(name: &str) -> String {
@@ -68,5 +81,15 @@ mod tests {
         assert_eq!((options.sack, options.timestamps), (Ok(false), Ok(true)));
         assert!(options.mtu_probing.is_err());
         assert_eq!(congestion(&tree).allowed.unwrap(), ["reno", "cubic"]);
+    }
+
+    #[test]
+    fn modules_of_tcp_are_those_of_the_running_kernel() {
+        let listed = "kernel/net/ipv4/tcp_bbr.ko.xz:\nkernel/net/ipv4/tcp-diag.ko: kernel/net/ipv4/inet_diag.ko\n\
+                      kernel/net/tls/tls.ko.zst: kernel/net/ipv4/tcp_x.ko\nnonsense\n";
+        let (_dir, tree) = tree(&[("lib/modules/6.1.0-18-amd64/modules.dep", listed)]);
+        assert_eq!(modules(&tree, "6.1.0-18-amd64").unwrap(), ["tcp_bbr", "tcp_diag"]);
+        let absent = modules(&tree, "6.18").unwrap_err();
+        assert!(absent.contains("lib/modules/6.18/modules.dep: No such file"), "{absent}");
     }
 }

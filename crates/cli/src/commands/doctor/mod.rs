@@ -1,6 +1,7 @@
 //! `longhaul doctor`: what on this host would slow a transfer, and the fix.
 
 mod fix;
+mod kernel_module;
 mod kernel_setting;
 mod peer;
 mod text;
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 use clap::Args;
 use longhaul_core::host_check::{
-    self, Diagnosis, Finding, HostFacts, Origin, Reading, Severity, Target, Unread,
+    self, Diagnosis, Finding, Fix, HostFacts, Origin, Reading, Severity, Target, Unread,
 };
 use longhaul_core::units::{Rate, Rtt};
 use longhaul_scope::host_facts;
@@ -184,7 +185,10 @@ fn add_peer(diagnosis: &mut Diagnosis, peer: &Peer) {
     let finding = match &peer.address {
         Ok(address) => Finding::new(name, Severity::Ok, format!("{} is {address}", peer.host), source),
         Err(reason) => Finding::new(name, Severity::Problem, reason.clone(), source)
-            .needs("an address", "the device below is that of the default route"),
+            .needs("an address", "the device below is that of the default route")
+            .fixed_by(Fix::command(format!("getent hosts {}", peer.host)).noted(
+                "this asks as transfers do: if it finds none, the name is wrong, or the name service (/etc/resolv.conf) does not answer",
+            )),
     };
     diagnosis.add(finding);
     if let Some(Err(reason)) = &peer.rtt {
@@ -229,7 +233,8 @@ fn as_json(diagnosis: &Diagnosis, way: &Way, fixed: Option<&fix::Fixed>) -> Valu
         fields.into_iter().for_each(|(name, value)| object[name] = value);
     }
     if let Some(fixed) = fixed {
-        object["changes"] = fixed.as_json();
+        object["changes"] = fixed.changes_as_json();
+        object["modules"] = fixed.modules_as_json();
     }
     object
 }

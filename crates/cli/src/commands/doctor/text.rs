@@ -1,7 +1,7 @@
 //! The report as people read it.
 
 use console::{Style, Term};
-use longhaul_core::host_check::{Diagnosis, Finding, Origin, Severity, Unread};
+use longhaul_core::host_check::{Diagnosis, Finding, Fix, Origin, Severity, Unread};
 
 use crate::say;
 
@@ -98,6 +98,7 @@ impl Layout {
             // Not wrapped: it is to be copied.
             say::output(format_args!("{:MARK$}  fix: {command}", ""));
         }
+        finding.fix.iter().for_each(|fix| self.detail(&fix.note));
         let source = Style::new().dim().apply_to(format!("see {}", finding.source));
         say::output(format_args!("{:MARK$}  {source}", ""));
     }
@@ -121,15 +122,7 @@ impl Layout {
 
 /// Prints the lines that make the fixes last, by file.
 fn lasting(diagnosis: &Diagnosis) {
-    let all = diagnosis.findings.iter().filter_map(|finding| finding.fix.as_ref()?.lasting.as_ref());
-    let mut files: Vec<(&str, Vec<&String>)> = Vec::new();
-    for lasting in all {
-        match files.iter_mut().find(|(file, _)| *file == lasting.file) {
-            Some((_, lines)) => lines.extend(&lasting.lines),
-            None => files.push((&lasting.file, lasting.lines.iter().collect())),
-        }
-    }
-    for (file, lines) in files {
+    for (file, lines) in lasting_files(diagnosis.fixes()) {
         say::output(format_args!("\nTo make it last, in {file}:"));
         lines.iter().for_each(|line| say::output(format_args!("  {line}")));
     }
@@ -138,6 +131,23 @@ fn lasting(diagnosis: &Diagnosis) {
             "\nlonghaul doctor --fix writes the kernel settings until the next start; --undo restores them.",
         );
     }
+}
+
+/// Returns the files that make fixes last, each once, and their lines, each once.
+fn lasting_files<'a>(fixes: impl Iterator<Item = &'a Fix>) -> Vec<(&'a str, Vec<&'a str>)> {
+    let mut files: Vec<(&str, Vec<&str>)> = Vec::new();
+    for lasting in fixes.flat_map(|fix| fix.modules.iter().chain(&fix.lasting)) {
+        let index = files.iter().position(|(file, _)| *file == lasting.file).unwrap_or_else(|| {
+            files.push((&lasting.file, Vec::new()));
+            files.len() - 1
+        });
+        for line in &lasting.lines {
+            if !files[index].1.contains(&line.as_str()) {
+                files[index].1.push(line);
+            }
+        }
+    }
+    files
 }
 
 /// Breaks text into lines of at most `width` characters where its words allow.
@@ -158,6 +168,20 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_that_make_fixes_last_are_gathered_by_file() {
+        let fixes = [
+            Fix::sysctl("net.a", "1").after_module("tcp_bbr".to_owned()),
+            Fix::command("x").lasting_in_service(&["MemoryMax=1".to_owned()]),
+            Fix::sysctl("net.b", "2").after_module("tcp_bbr".to_owned()),
+            Fix::command("y").lasting_in_service(&["CPUQuota=200%".to_owned()]),
+        ];
+        let files = lasting_files(fixes.iter());
+        let lines: Vec<_> = files.into_iter().map(|(_, lines)| lines).collect();
+        let service = vec!["[Service]", "MemoryMax=1", "CPUQuota=200%"];
+        assert_eq!(lines, [vec!["tcp_bbr"], vec!["net.a = 1", "net.b = 2"], service]);
+    }
 
     #[test]
     fn text_is_wrapped_at_words() {

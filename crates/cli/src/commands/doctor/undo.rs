@@ -1,11 +1,11 @@
-//! `--undo`: restores the values from before `--fix`.
+//! `--undo`: restores the values from before `--fix`, and unloads the modules that it loaded.
 
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use super::undo_file::{self, SavedSetting};
-use super::{Failure, kernel_setting};
+use super::undo_file::{self, Saved, SavedSetting};
+use super::{Failure, kernel_module, kernel_setting};
 use crate::{exit, say};
 
 /// What became of a saved value.
@@ -20,29 +20,53 @@ enum Restored {
 pub(super) fn run(json: bool) -> Result<ExitCode, Failure> {
     let file = undo_file::path()?;
     let namespace = undo_file::namespace();
-    let (here, mut kept): (Vec<_>, Vec<_>) =
-        undo_file::read(&file)?.into_iter().partition(|saved| saved.namespace == namespace);
-    if here.is_empty() {
-        let elsewhere = if kept.is_empty() { "" } else { " of this network namespace" };
+    let saved = undo_file::read(&file)?;
+    let (settings, kept_settings): (Vec<_>, Vec<_>) =
+        saved.settings.into_iter().partition(|saved| saved.namespace == namespace);
+    let (modules, kept_modules): (Vec<_>, Vec<_>) =
+        saved.modules.into_iter().partition(|saved| saved.namespace == namespace);
+    let mut kept = Saved { settings: kept_settings, modules: kept_modules };
+    if settings.is_empty() && modules.is_empty() {
+        let is_none = kept.settings.is_empty() && kept.modules.is_empty();
+        let elsewhere = if is_none { "" } else { " of this network namespace" };
         let message = format!("nothing is to be undone: {} holds no old values{elsewhere}", file.display());
         return Err((message, exit::NO_INPUT));
     }
+    let tell = |line: String| {
+        if !json {
+            say::output(line);
+        }
+    };
     let mut is_refused = false;
     let mut changes = Vec::new();
-    for saved in here {
+    for saved in settings {
         let restored = restore(&saved);
-        if !json {
-            say::output(describe(&saved, &restored));
-        }
+        tell(describe(&saved, &restored));
         changes.push(as_json(&saved, &restored));
         if matches!(restored, Restored::Refused(_)) {
             is_refused = true;
-            kept.push(saved);
+            kept.settings.push(saved);
+        }
+    }
+    // A control that a setting names cannot be unloaded: settings are restored first.
+    let mut unloaded = Vec::new();
+    for module in modules {
+        let is_gone = !kernel_module::is_loaded(&module.name);
+        let refused = (!is_gone).then(|| kernel_module::unload(&module.name).err()).flatten();
+        let reason = refused.map(|error| error.to_string());
+        tell(match &reason {
+            None => format!("module {}: unloaded", module.name),
+            Some(reason) => format!("module {}: not unloaded: {reason}", module.name),
+        });
+        unloaded.push(json!({ "name": module.name, "loaded": reason.is_some(), "reason": reason }));
+        if reason.is_some() {
+            is_refused = true;
+            kept.modules.push(module);
         }
     }
     undo_file::write(&file, &kept)?;
     if json {
-        say::output(json!({ "event": "undo", "changes": changes }));
+        say::output(json!({ "event": "undo", "changes": changes, "modules": unloaded }));
     }
     Ok(if is_refused { exit::NO_PERMISSION.into() } else { ExitCode::SUCCESS })
 }

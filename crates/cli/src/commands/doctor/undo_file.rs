@@ -1,4 +1,4 @@
-//! The values from before `--fix`: a small file of the user's state.
+//! The values from before `--fix`, and the modules that it loaded: a small file of the user's state.
 
 use std::fs;
 use std::io;
@@ -25,10 +25,27 @@ pub(super) struct SavedSetting {
     pub(super) before: Option<String>,
 }
 
+/// A kernel module that was loaded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SavedModule {
+    /// The network namespace for whose settings it was loaded.
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+/// All that can be undone.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Saved {
+    pub(super) settings: Vec<SavedSetting>,
+    #[serde(default)]
+    pub(super) modules: Vec<SavedModule>,
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 struct Document {
     version: u32,
-    settings: Vec<SavedSetting>,
+    #[serde(flatten)]
+    saved: Saved,
 }
 
 const VERSION: u32 = 1;
@@ -47,10 +64,10 @@ pub(super) fn namespace() -> String {
 }
 
 /// Reads the file; one that is absent holds nothing.
-pub(super) fn read(file: &Path) -> Result<Vec<SavedSetting>, Failure> {
+pub(super) fn read(file: &Path) -> Result<Saved, Failure> {
     let text = match fs::read(file) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Saved::default()),
         Err(error) => return Err((format!("cannot read {}: {error}", file.display()), exit::IO)),
     };
     let damaged = |why: String| {
@@ -61,20 +78,20 @@ pub(super) fn read(file: &Path) -> Result<Vec<SavedSetting>, Failure> {
     if document.version != VERSION {
         return Err(damaged(format!("its version is {}", document.version)));
     }
-    Ok(document.settings)
+    Ok(document.saved)
 }
 
-/// Replaces the file in one step; without settings it is removed.
-pub(super) fn write(file: &Path, settings: &[SavedSetting]) -> Result<(), Failure> {
+/// Replaces the file in one step; where nothing is to be undone it is removed.
+pub(super) fn write(file: &Path, saved: &Saved) -> Result<(), Failure> {
     let failed =
         |error: io::Error| (format!("cannot write {}: {error}", file.display()), exit::CANNOT_CREATE);
-    if settings.is_empty() {
+    if saved.settings.is_empty() && saved.modules.is_empty() {
         return match fs::remove_file(file) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
             _ => Ok(()),
         };
     }
-    let document = Document { version: VERSION, settings: settings.to_vec() };
+    let document = Document { version: VERSION, saved: saved.clone() };
     let text = serde_json::to_vec_pretty(&document).map_err(|error| failed(error.into()))?;
     fs::create_dir_all(file.parent().unwrap_or(Path::new("."))).map_err(failed)?;
     atomic_file::replace(file, &text, 0o600).map_err(failed)
@@ -101,14 +118,21 @@ mod tests {
     fn settings_are_kept_in_one_step_and_removed_with_the_last() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("state/doctor-undo.json");
-        assert_eq!(read(&file).unwrap(), []);
-        let settings = [saved("net.ipv4.tcp_sack", "0", "1")];
+        assert_eq!(read(&file).unwrap(), Saved::default());
+        let settings = Saved { settings: vec![saved("net.ipv4.tcp_sack", "0", "1")], modules: Vec::new() };
         write(&file, &settings).unwrap();
         assert_eq!(read(&file).unwrap(), settings);
+        let module = SavedModule { namespace: "net:[1]".to_owned(), name: "tcp_bbr".to_owned() };
+        let modules = Saved { settings: Vec::new(), modules: vec![module] };
+        write(&file, &modules).unwrap();
+        assert_eq!(read(&file).unwrap(), modules);
         assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
-        write(&file, &[]).unwrap();
+        write(&file, &Saved::default()).unwrap();
         assert!(!file.exists());
-        write(&file, &[]).unwrap();
+        write(&file, &Saved::default()).unwrap();
+        // As it was before modules were loaded.
+        fs::write(&file, r#"{"version":1,"settings":[]}"#).unwrap();
+        assert_eq!(read(&file).unwrap(), Saved::default());
     }
 
     #[test]
@@ -132,8 +156,11 @@ mod tests {
             let (message, code) = read(&file).unwrap_err();
             assert!(message.contains("doctor-undo.json is damaged") && code == exit::DATA, "{message}");
         }
-        let (message, _) =
-            write(&dir.path().join("doctor-undo.json/x"), &[saved("a", "1", "2")]).unwrap_err();
+        let (message, _) = write(
+            &dir.path().join("doctor-undo.json/x"),
+            &Saved { settings: vec![saved("a", "1", "2")], ..Saved::default() },
+        )
+        .unwrap_err();
         assert!(message.contains("cannot write"), "{message}");
     }
 }

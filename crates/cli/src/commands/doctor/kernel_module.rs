@@ -1,0 +1,67 @@
+//! Kernel modules of TCP, by modprobe(8).
+
+use std::io;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Says whether a module is loaded; the kernel shows those that are built in, too.
+pub(super) fn is_loaded(name: &str) -> bool {
+    Path::new("/sys/module").join(name).exists()
+}
+
+/// Says whether this process may load a module, without loading it.
+pub(super) fn check_loadable() -> io::Result<()> {
+    if rustix::process::geteuid().is_root() { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+}
+
+/// Loads a module and those that it needs.
+pub(super) fn load(name: &str) -> io::Result<()> {
+    modprobe(&[name])
+}
+
+/// Unloads a module, and those that it alone needed.
+pub(super) fn unload(name: &str) -> io::Result<()> {
+    modprobe(&["-r", name])
+}
+
+/// Names come from a file of the user's, too: only those of TCP are taken.
+fn modprobe(arguments: &[&str]) -> io::Result<()> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let name = arguments.last().copied().unwrap_or_default();
+    if !name.starts_with("tcp_") || !name.chars().all(is_plain) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no module of TCP"));
+    }
+    let run = |program| Command::new(program).args(arguments).stdin(Stdio::null()).output();
+    // The PATH of a root shell that su(1) began may lack it.
+    let output = match run("modprobe") {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => run("/sbin/modprobe"),
+        output => output,
+    };
+    let output =
+        output.map_err(|error| io::Error::new(error.kind(), format!("modprobe: {error}: install kmod")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(io::Error::other(match said.trim() {
+        "" => format!("modprobe: {}", output.status),
+        said => said.to_owned(),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_of_tcp_are_tried_and_no_others() {
+        for name in ["nfs", "tcp_bbr nfs", "tcp_/../nfs", "-r", ""] {
+            let error = load(name).unwrap_err();
+            assert_eq!(error.to_string(), "it is no module of TCP", "{name}");
+            assert!(unload(name).is_err(), "{name}");
+        }
+        assert!(!is_loaded("tcp_none"));
+        // Whether modprobe is missing, this user may not, or there is no such module: it is said.
+        assert!(!load("tcp_none").unwrap_err().to_string().is_empty());
+    }
+}

@@ -1,0 +1,75 @@
+//! What observing another process costs. A test program of its own, as `recording_cost.rs`.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+
+/// Ended when dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Either is in vain where it has already ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Returns the CPU time of `longhaul explain --pid` for so many seconds, in seconds.
+fn explain(program: &str, process: u32, seconds: u32) -> f64 {
+    // bash, whose `time` counts in milliseconds.
+    let script = format!(
+        "TIMEFORMAT='%U %S'; time \"$0\" explain --pid {process} --for {seconds}s --json > explained 2> failed"
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let output =
+        Command::new("bash").args(["-c", &script, program]).current_dir(dir.path()).output().unwrap();
+    let said = fs::read_to_string(dir.path().join("failed")).unwrap();
+    let explained = fs::read_to_string(dir.path().join("explained")).unwrap();
+    assert!(explained.contains("\"limited_by\""), "{explained}: {said}");
+    let times = String::from_utf8(output.stderr).unwrap();
+    times.split_whitespace().map(|time| time.parse::<f64>().unwrap()).sum()
+}
+
+#[test]
+fn observing_a_process_takes_less_than_half_a_per_cent_of_a_core() {
+    // The build that is shipped, where `make test` names one; without optimisation it takes three times as much.
+    let release = std::env::var("LONGHAUL_RELEASE").ok();
+    let most = if release.is_some() || !cfg!(debug_assertions) { 0.005 } else { 0.01 };
+    let program = release.as_deref().unwrap_or(env!("CARGO_BIN_EXE_longhaul"));
+    let dir = tempfile::tempdir_in(".").unwrap();
+    let served = dir.path().join("served");
+    fs::create_dir(&served).unwrap();
+    File::create(served.join("f")).unwrap().set_len(1 << 30).unwrap();
+    let mut serve = Command::new(program);
+    serve.arg("serve").arg(&served).args(["--listen", "127.0.0.1:0"]);
+    let mut server = Running(serve.stderr(Stdio::piped()).spawn().unwrap());
+    let mut log = BufReader::new(server.0.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.starts_with("serving ") {
+        line.clear();
+        assert!(log.read_line(&mut line).unwrap() > 0, "the server ended before it served");
+    }
+    let url = format!("http://{}/f", line.split("://").nth(1).unwrap().split('/').next().unwrap());
+    let mut get = Command::new(program);
+    get.args(["get", "--no-memory", "--limit", "20MiB/s", "--quiet", &url, "-o", "-"]);
+    let mut client = Running(get.stdout(Stdio::piped()).spawn().unwrap());
+    let mut body = client.0.stdout.take().unwrap();
+    body.read_exact(&mut [0; 1]).unwrap();
+    let reader = std::thread::spawn(move || std::io::copy(&mut body, &mut std::io::sink()));
+    let mut shares = Vec::new();
+    // The machine may be busy with other work: then once more.
+    while shares.len() < 3 {
+        // The start is paid once: a run of 1 s is taken off one of 5 s.
+        let share = (explain(program, client.0.id(), 5) - explain(program, client.0.id(), 1)) / 4.0;
+        shares.push(share);
+        if share < most {
+            drop(client);
+            reader.join().unwrap().unwrap();
+            return println!("observing took {shares:?} of a core");
+        }
+    }
+    panic!("observing took {shares:?} of a core; at most {most} is promised");
+}
