@@ -105,9 +105,15 @@ fn describe(limit: ServerLimit) -> String {
         }
         ServerLimit::PerConnection { rate } => format!("the server shapes each connection to {rate}"),
         ServerLimit::ReceiveWindow { window } => format!("this host's receive window, {window}"),
+        ServerLimit::SendBufferOrRate { in_flight, rate } => format!(
+            "the server's send buffer, {in_flight} in flight a connection, or shaping of each connection to {rate}"
+        ),
         ServerLimit::Loss => "loss: several connections hold more than one".to_owned(),
         ServerLimit::Shared => "the path, or a limit that all connections share".to_owned(),
         ServerLimit::Ceiling { rate } => format!("the server allows measurements {rate} now"),
+        ServerLimit::AllConnections { rate } => {
+            format!("a limit that all connections share: {rate}, far below the path's rate")
+        }
         ServerLimit::Growing => "none met: the connections were still growing".to_owned(),
     }
 }

@@ -97,7 +97,10 @@ pub fn conclude(evidence: &Evidence<'_>) -> Verdict {
     }
     let single = limit_of_one(evidence, path, &mut verdict);
     let best = evidence.tcp.iter().filter(|row| row.buffer.is_none()).max_by_key(|row| row.payload_bps);
-    let reachable = path.map(|path| path.scaled(REACHED));
+    let reachable = path.map(|path| match evidence.limit {
+        Some(ServerLimit::AllConnections { rate }) => rate,
+        _ => path.scaled(REACHED),
+    });
     match (single, reachable) {
         (Some(single), Some(path)) if single < path && evidence.ranges => {
             let wanted = path.as_bits_per_sec().div_ceil(single.as_bits_per_sec().max(1));
@@ -141,6 +144,16 @@ fn limit_of_one(evidence: &Evidence<'_>, path: Option<Rate>, verdict: &mut Verdi
         }
         ServerLimit::PerConnection { rate } => {
             verdict.arithmetic.push(format!("each connection holds {rate}, several hold several times that"));
+        ServerLimit::SendBufferOrRate { in_flight, rate } => {
+            verdict.arithmetic.push(format!(
+                "one connection: {rate} x RTT = {in_flight} in flight, flat and without loss: the server's send buffer, or a rate limit of each connection"
+            ));
+            verdict.advice.push(
+                "server: raise its rate limit of a connection (as nginx's limit_rate) or, where it has none, net.ipv4.tcp_wmem's maximum; or use streams"
+                    .to_owned(),
+            );
+            Some(rate)
+        }
             verdict.advice.push(
                 "server: it limits the rate of each connection (as nginx's limit_rate does): raise that, or use streams"
                     .to_owned(),
@@ -166,6 +179,15 @@ fn limit_of_one(evidence: &Evidence<'_>, path: Option<Rate>, verdict: &mut Verdi
         }
         ServerLimit::Loss => single.map(|row| row.payload_bps),
         ServerLimit::Shared | ServerLimit::Growing => None,
+        ServerLimit::AllConnections { rate } => {
+            verdict.arithmetic.push(format!(
+                "all connections together hold {rate}, and the path far more: more streams gain nothing"
+            ));
+            verdict.advice.push(
+                "server: something that all connections share limits them: a rate limit, its disk or its CPU, or this host's CPU".to_owned(),
+            );
+            None
+        }
     }
 }
 
@@ -330,6 +352,26 @@ mod tests {
 
     #[test]
     fn without_ranges_there_is_one_stream() {
+    #[test]
+    fn buffer_that_may_be_shaping_is_not_advised_alone() {
+        let (path, tcp) = (path(1000), [row(1, 40), row(4, 160)]);
+        let rate = Rate::bits_per_sec(40_000_000);
+        let limit = Some(ServerLimit::SendBufferOrRate { in_flight: Bytes::new(250_000), rate });
+        let verdict = conclude(&Evidence { limit, ..evidence(&path, &tcp) });
+        assert_eq!(verdict.streams, 16);
+        let [advice] = &verdict.advice[..] else { panic!("{verdict:?}") };
+        assert!(advice.contains("limit_rate") && advice.contains("tcp_wmem"), "{verdict:?}");
+    }
+
+    #[test]
+    fn limit_of_all_connections_is_what_a_transfer_reaches() {
+        let (path, tcp) = (path(1000), [row(1, 100), row(4, 110)]);
+        let rate = Rate::bits_per_sec(110_000_000);
+        let limit = Some(ServerLimit::AllConnections { rate });
+        let verdict = conclude(&Evidence { limit, ..evidence(&path, &tcp) });
+        assert_eq!((verdict.streams, verdict.rate_bps), (1, Some(rate)));
+    }
+
         let (path, tcp) = (path(1000), [row(1, 100)]);
         let limit = Some(ServerLimit::PerConnection { rate: Rate::bits_per_sec(100_000_000) });
         let verdict = conclude(&Evidence { limit, ranges: false, ..evidence(&path, &tcp) });

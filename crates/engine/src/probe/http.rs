@@ -196,7 +196,9 @@ pub(super) fn compare(findings: &mut Findings<'_>, one: &FlowResult, several: &F
         is_flat: single.is_flat,
         connections: SEVERAL,
         several: together.payload_bps,
+        several_are_flat: together.is_flat,
         window: one.window,
+        tcp_wmem_max: findings.server.tcp_wmem_max,
         path,
         had_losses: one.out_of_order > 0,
     }));

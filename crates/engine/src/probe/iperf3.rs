@@ -90,7 +90,9 @@ pub(super) fn measure(
             window: None,
             path: None,
             had_losses: one.retransmits.is_some_and(|count| count > 0),
+            several_are_flat: several.is_flat,
         })
+            tcp_wmem_max: None,
     });
     let best = several.map_or(one.received, |several| several.received.max(one.received));
     if best < LEAST_RATE {
