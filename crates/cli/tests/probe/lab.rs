@@ -77,9 +77,13 @@ fn short_slow_path_is_found() {
 #[test]
 fn path_is_remembered_for_get() {
     let _alone = alone();
-    let options = ["--rate", "50Mbit", "--rtt", "10ms", "--queue", "100kB", "--loss", "0"];
-    let command =
-        "$LONGHAUL probe http://$LAB_FAR:8080/f >/dev/null && cat $HOME/.local/state/longhaul/paths.json";
+    let place = tempfile::tempdir().unwrap();
+    let capture = place.path().join("client.pcap");
+    let mut options = vec!["--rate", "50Mbit", "--rtt", "10ms", "--queue", "100kB", "--loss", "0"];
+    options.extend(["--pcap", capture.to_str().unwrap()]);
+    let command = "$LONGHAUL probe http://$LAB_FAR:8080/f > $HOME/shown && grep -q 'get will use' $HOME/shown && \
+        cp $HOME/.local/state/longhaul/paths.json $HOME/known && \
+        $LONGHAUL get http://$LAB_FAR:8080/f -o $HOME/f > /dev/null && cat $HOME/known";
     let Some(known) = run(&options, "--measure", 4 << 20, command) else { return };
     let [path] = &known["paths"].as_array().unwrap()[..] else { panic!("{known}") };
     assert_eq!(path["port"], 8080, "{known}");

@@ -87,7 +87,8 @@ fn write_server(report: &ProbeReport, out: &mut String) {
     words.extend(server.size.map(|size| format!("file of {size}")));
     words.extend(server.features.iter().cloned());
     if server.measures {
-        words.push("measurement endpoint".to_owned());
+        let ceiling = server.ceiling_bps.map_or_else(String::new, |most| format!(" of at most {most}"));
+        words.push(format!("measurement endpoint{ceiling}"));
     }
     if !server.protocol.is_empty() {
         line(out, "server", &words.join(", "));

@@ -36,12 +36,14 @@ pub struct Evidence<'a> {
 /// What follows.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Verdict {
-    /// The number of streams that `get` starts with.
+    /// The number of streams that `get` starts with, where this is `remembered`.
     pub streams: u32,
     /// The receive window that it needs, all streams together.
     pub window: Option<Bytes>,
     /// The rate of payload that it will reach.
     pub rate_bps: Option<Rate>,
+    /// Whether the path is kept for `get`.
+    pub remembered: bool,
     /// The size of the file that `seconds` is for.
     pub size: Bytes,
     /// How long the file takes.
