@@ -105,7 +105,6 @@ fn describe(limit: ServerLimit) -> String {
             format!("the server's send buffer: {in_flight} in flight a connection")
         }
         ServerLimit::PerConnection { rate } => format!("the server shapes each connection to {rate}"),
-        ServerLimit::ReceiveWindow { window } => format!("this host's receive window, {window}"),
         ServerLimit::SendBufferOrRate { in_flight, rate } => format!(
             "the server's send buffer, {in_flight} in flight a connection, or shaping of each connection to {rate}"
         ),

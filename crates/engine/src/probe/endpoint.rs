@@ -70,7 +70,7 @@ pub(super) fn find(
             Ok(None)
         }
         Err(ProbeError::Http(HttpError::Status { status: 401 | 403, .. })) => {
-            findings.miss("the measurement endpoint: the server requests its token (--token FILE)");
+            findings.miss("the measurement endpoint: the server requires a token (--token FILE)");
             Ok(None)
         }
         Err(error) => Err(error),

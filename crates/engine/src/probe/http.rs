@@ -171,7 +171,7 @@ pub(super) fn take(findings: &mut Findings<'_>, flows: &FlowResult, streams: u32
         findings.tcp.push(row);
         if let Some(silence) = flows.silence {
             findings.miss(format!(
-                "TCP with {streams} connections to the end: nothing came in the last {silence:?}, as after heavy loss; the rate before is a lower bound"
+                "the end of TCP with {streams} connections, which was cut short: nothing came in the last {silence:?}, as after heavy loss; its rate is a lower bound"
             ));
         } else {
             findings.take_burst(flows.burst(), flows.out_of_order);
