@@ -144,8 +144,6 @@ fn limit_of_one(evidence: &Evidence<'_>, path: Option<Rate>, verdict: &mut Verdi
             ));
             Some(rate)
         }
-        ServerLimit::PerConnection { rate } => {
-            verdict.arithmetic.push(format!("each connection holds {rate}, several hold several times that"));
         ServerLimit::SendBufferOrRate { in_flight, rate } => {
             verdict.arithmetic.push(format!(
                 "one connection: {rate} x RTT = {in_flight} in flight, flat and without loss: the server's send buffer, or a rate limit of each connection"
@@ -156,6 +154,8 @@ fn limit_of_one(evidence: &Evidence<'_>, path: Option<Rate>, verdict: &mut Verdi
             );
             Some(rate)
         }
+        ServerLimit::PerConnection { rate } => {
+            verdict.arithmetic.push(format!("each connection holds {rate}, several hold several times that"));
             verdict.advice.push(
                 "server: it limits the rate of each connection (as nginx's limit_rate does): raise that, or use streams"
                     .to_owned(),
@@ -179,8 +179,6 @@ fn limit_of_one(evidence: &Evidence<'_>, path: Option<Rate>, verdict: &mut Verdi
             );
             None
         }
-        ServerLimit::Loss => single.map(|row| row.payload_bps),
-        ServerLimit::Shared | ServerLimit::Growing => None,
         ServerLimit::AllConnections { rate } => {
             verdict.arithmetic.push(format!(
                 "all connections together hold {rate}, and the path far more: more streams gain nothing"
@@ -190,6 +188,8 @@ fn limit_of_one(evidence: &Evidence<'_>, path: Option<Rate>, verdict: &mut Verdi
             );
             None
         }
+        ServerLimit::Loss => single.map(|row| row.payload_bps),
+        ServerLimit::Shared | ServerLimit::Growing => None,
     }
 }
 
@@ -353,8 +353,6 @@ mod tests {
     }
 
     #[test]
-    fn without_ranges_there_is_one_stream() {
-    #[test]
     fn buffer_that_may_be_shaping_is_not_advised_alone() {
         let (path, tcp) = (path(1000), [row(1, 40), row(4, 160)]);
         let rate = Rate::bits_per_sec(40_000_000);
@@ -374,6 +372,8 @@ mod tests {
         assert_eq!((verdict.streams, verdict.rate_bps), (1, Some(rate)));
     }
 
+    #[test]
+    fn without_ranges_there_is_one_stream() {
         let (path, tcp) = (path(1000), [row(1, 100)]);
         let limit = Some(ServerLimit::PerConnection { rate: Rate::bits_per_sec(100_000_000) });
         let verdict = conclude(&Evidence { limit, ranges: false, ..evidence(&path, &tcp) });
