@@ -15,7 +15,9 @@ use crate::source::http::HttpError;
 #[derive(Debug, Error)]
 pub enum ProbeError {
     /// The target is no host and no URL.
-    #[error("cannot probe '{text}': {why}; write a host, or a URL of http, https, ftp, gsiftp or iperf3")]
+    #[error(
+        "cannot probe '{text}': {why}; write a host, or a URL of http, https, ftp, ftps, gsiftp or iperf3"
+    )]
     Target {
         /// What was given.
         text: String,
@@ -108,7 +110,9 @@ impl ProbeError {
             Self::Stalled { .. } => FailureKind::Temporary,
             Self::Endpoint { .. } | Self::Ftp { .. } => FailureKind::Protocol,
             Self::Local { .. } => FailureKind::Host,
-            Self::Iperf3 { source: Iperf3Error::Refused(_), .. } => FailureKind::Unavailable,
+            Self::Iperf3 { source: Iperf3Error::Refused(_) | Iperf3Error::Endless(_), .. } => {
+                FailureKind::Unavailable
+            }
             Self::Iperf3 { source: Iperf3Error::Garbage(_), .. } => FailureKind::Protocol,
         }
     }
