@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 
 mod finishing;
+mod fuse;
 mod hung_disk;
 mod initial_window;
 mod known_path;
