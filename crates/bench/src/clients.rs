@@ -251,7 +251,7 @@ impl BenchClient {
             Self::Served(pace) => {
                 add(&[words.longhaul]);
                 add(&GET.map(OsStr::new));
-                add(&["--streams", "1", "--pace", &pace.header(), "--record-interval", "1ms", "--record"]
+                add(&["--streams", "1", "--pace", &pace.option(), "--record-interval", "1ms", "--record"]
                     .map(OsStr::new));
                 add(&[words.record, "-o".as_ref(), words.file, url.as_ref()]);
             }
@@ -259,7 +259,7 @@ impl BenchClient {
                 add(&[words.longhaul]);
                 add(&["put", "--json", "--no-resume"].map(OsStr::new));
                 if let Self::PutPaced(pace) = self {
-                    add(&["--streams", "1", "--no-memory", "--pace", &pace.header()].map(OsStr::new));
+                    add(&["--streams", "1", "--no-memory", "--pace", &pace.option()].map(OsStr::new));
                 }
                 add(&["--allow-cleartext".as_ref(), "--token".as_ref()]);
                 add(&[words.token, "--record".as_ref(), words.record, words.source]);

@@ -74,7 +74,7 @@ impl BenchServer {
                 vec![program.into(), "-p".into(), dir.into(), "-c".into(), configuration.into()]
             }
             Self::Serve(pace) => {
-                let pace = pace.header();
+                let pace = pace.option();
                 let record = record.as_os_str();
                 let options = ["--pace", &pace, "--record-interval", "1ms", "--record"].map(OsStr::new);
                 serve("www", &[&options[..], &[record]].concat())

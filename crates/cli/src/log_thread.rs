@@ -1,4 +1,4 @@
-//! A server's log leaves through a thread of its own: whoever reads it slowly, or not at all, delays no client.
+//! A server's log is written by a thread of its own: a reader that is slow, or stalls, delays no client.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,7 +61,7 @@ impl Drop for LogThread {
         if dropped > 0 {
             tracing::warn!(lines = dropped, "lines of this log were dropped: it was read too slowly");
         }
-        // Where even this line found no room nobody reads, and the guard would wait for them and
+        // Where even this line found no room the log has no reader, and the guard would wait for one and
         // then print to stdout, which may be the same pipe.
         if self.counter.dropped_lines() > dropped {
             std::mem::forget(self.guard.take());

@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse_from(words) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are no errors; where nobody reads the message there is nothing to add.
+            // Help and version are no errors; where the message has no reader there is nothing to add.
             let error = if is_get { foreign_options::with_hint(error) } else { error };
             let printed = error.print();
             if error.use_stderr() {

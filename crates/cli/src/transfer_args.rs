@@ -29,7 +29,7 @@ pub(crate) struct TransferArgs {
     ///
     /// auto finds and follows what the path holds, a rate as 860Mbit bounds it, off leaves it to the congestion control. get requests
     /// the pace from `longhaul serve`. Other servers ignore the request; get then uses several streams.
-    #[arg(long, value_name = "auto|off|RATE", default_value = "auto", help_heading = "Speed")]
+    #[arg(long, value_name = "auto|off|RATE", default_value = "auto", value_parser = Pace::with_unit, help_heading = "Speed")]
     pub(crate) pace: Pace,
 
     /// Start over instead of resuming

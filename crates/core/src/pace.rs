@@ -23,6 +23,26 @@ pub enum Pace {
 }
 
 impl Pace {
+    /// Reads the value of the option, of which a rate has its unit written out: see [`Rate::with_unit`].
+    ///
+    /// # Errors
+    /// A text that offers both spellings of a bare number or prefix, or [`ParsePaceError`]'s.
+    pub fn with_unit(text: &str) -> Result<Self, String> {
+        let pace = text.parse::<Self>().map_err(|error| error.to_string())?;
+        if let Self::Rate(_) = pace {
+            Rate::with_unit(text)?;
+        }
+        Ok(pace)
+    }
+
+    /// Returns the value for the option, without rounding.
+    pub fn option(self) -> String {
+        match self {
+            Self::Rate(rate) => format!("{}bit", rate.as_bits_per_sec()),
+            other => other.to_string(),
+        }
+    }
+
     /// Returns the value for [`PACE_HEADER`]; a rate is a number of bits per second.
     pub fn header(self) -> String {
         match self {
@@ -130,6 +150,18 @@ mod tests {
         assert_eq!("0".parse::<Pace>(), Err(ParsePaceError::Nothing));
         for text in ["", "on", "-1Mbit", "fast"] {
             assert!(text.parse::<Pace>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn option_without_a_unit_is_refused_with_both_spellings() {
+        let error = Pace::with_unit("10M").unwrap_err();
+        assert!(error.contains("10Mbit") && error.contains("10MiB"), "{error}");
+        assert!(Pace::with_unit("0").unwrap_err().contains("auto, off"));
+        for text in ["auto", "off", "10Mbit", "1.25MB/s", "12345678bit"] {
+            let pace: Pace = text.parse().unwrap();
+            assert_eq!(Pace::with_unit(text), Ok(pace), "{text}");
+            assert_eq!(Pace::with_unit(&pace.option()), Ok(pace), "{text}");
         }
     }
 

@@ -14,11 +14,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::connection_limit::ConnectionSlot;
-use crate::context::{ServerContext, ServerPhase};
+use crate::context::ServerContext;
 use crate::continuation::Continuation;
 use crate::http_connection::HttpConnection;
 use crate::reply_pacing::PacedConnection;
 use crate::routes::Served;
+use crate::server_phase::ServerPhase;
 use crate::transport::ServerTransport;
 
 /// Pause after accept(2) failed for lack of descriptors or memory: another connection must close first.
@@ -81,7 +82,7 @@ pub(crate) async fn accept(listener: TcpListener, context: ServerContext) {
 async fn finished(phase: &mut watch::Receiver<ServerPhase>, context: &ServerContext) {
     let _ = phase.wait_for(|phase| *phase != ServerPhase::Running).await;
     let in_progress = || context.uploads.as_ref().is_some_and(|uploads| uploads.active.usage().uploads > 0);
-    while in_progress() && *phase.borrow() != ServerPhase::Ended {
+    while in_progress() && *phase.borrow() < ServerPhase::Ended {
         tokio::time::sleep(UPLOADS_CHECK).await;
     }
 }
@@ -121,7 +122,7 @@ async fn run_connection(stream: TcpStream, peer: SocketAddr, context: ServerCont
     tokio::select! {
         biased;
         () = serve(stream, peer, context, Arc::clone(&slot)) => {}
-        _ = phase.wait_for(|phase| *phase == ServerPhase::Ended) => {
+        _ = phase.wait_for(|phase| *phase >= ServerPhase::Ended) => {
             cut.fetch_add(1, Ordering::Relaxed);
         }
     }

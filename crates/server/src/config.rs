@@ -123,7 +123,7 @@ pub struct Limits {
     pub grace: Duration,
     /// The most entries on a directory's page.
     pub listing: usize,
-    /// Uploads in progress at once; further ones get 503 with Retry-After.
+    /// Uploads in progress on one file system at once; further ones get 503 with Retry-After.
     pub uploads: usize,
     /// The space of all unfinished uploads together, those of plain PUT included; an upload that exceeds it gets 507.
     pub upload_quota: Option<Bytes>,

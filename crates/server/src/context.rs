@@ -13,19 +13,9 @@ use crate::connection_stats::ConnectionStats;
 use crate::measurement::Measurement;
 use crate::reply_pacing::PacePolicy;
 use crate::routes::{Offers, Served};
+use crate::server_phase::ServerPhase;
 use crate::static_files::StaticFiles;
 use crate::upload::Uploads;
-
-/// Phases of a server's life, in order; a server never returns to an earlier one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum ServerPhase {
-    /// Accepts connections.
-    Running,
-    /// Completes transfers in progress; accepts no other connection or request.
-    Finishing,
-    /// Cuts the remaining connections.
-    Ended,
-}
 
 /// The server's parts as a connection sees them; clones share them.
 #[derive(Clone)]

@@ -9,7 +9,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use longhaul_core::units::Bytes;
 use longhaul_engine::sink::part_names::is_partial;
-use rustix::fs::{AtFlags, Dir, FileType, StatxFlags, statx};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, StatxFlags, openat2, statx};
+use rustix::io::Errno;
 
 use crate::root::Root;
 
@@ -54,6 +55,17 @@ impl SortOrder {
     }
 }
 
+/// A directory to be listed.
+#[derive(Clone, Copy)]
+pub(crate) struct ListedDirectory<'a> {
+    pub(crate) root: &'a Root,
+    pub(crate) directory: &'a File,
+    /// Its path below the root.
+    pub(crate) names: &'a [Vec<u8>],
+    /// Follows links to other file systems too, which may hang; else the listing ends in ELOOP at the first one.
+    pub(crate) follow: bool,
+}
+
 /// What of a directory is listed, and in which order.
 #[derive(Clone, Copy)]
 pub(crate) struct ListingOptions {
@@ -72,24 +84,19 @@ pub(crate) struct DirectoryListing {
 }
 
 impl DirectoryListing {
-    /// Reads the regular files and directories of `directory`, whose path below the root is `names`.
+    /// Reads the regular files and directories of a directory.
     ///
     /// Keeps the first `options.max_entries` of the order, so that a huge directory costs bounded memory; further entries are
     /// counted only.
-    pub(crate) fn read(
-        root: &Root,
-        directory: &File,
-        names: &[Vec<u8>],
-        options: ListingOptions,
-    ) -> io::Result<Self> {
+    pub(crate) fn read(source: ListedDirectory<'_>, options: ListingOptions) -> io::Result<Self> {
         let (mut entries, mut found, most) = (Vec::new(), 0, options.max_entries);
-        for item in Dir::read_from(directory)? {
+        for item in Dir::read_from(source.directory)? {
             let item = item?;
             let name = item.file_name();
             if !is_shown(name.to_bytes(), options.hidden) {
                 continue;
             }
-            let Some(entry) = entry(root, directory, names, name) else { continue };
+            let Some(entry) = source.entry(name)? else { continue };
             found += 1;
             entries.push(entry);
             if entries.len() > most.saturating_mul(2) {
@@ -112,18 +119,16 @@ pub(crate) struct ListingPage {
 }
 
 impl ListingPage {
-    /// Reads the `most` first names after `after` of the regular files and directories of `directory`.
+    /// Reads the `most` first names after `after` of the regular files and directories of a directory.
     ///
     /// Each page reads all names of the directory, and keeps only those of the page.
     pub(crate) fn read(
-        root: &Root,
-        directory: &File,
-        names: &[Vec<u8>],
+        source: ListedDirectory<'_>,
         hidden: bool,
         (after, most): (&[u8], usize),
     ) -> io::Result<Self> {
         let (mut first, mut more) = (BinaryHeap::new(), false);
-        for item in Dir::read_from(directory)? {
+        for item in Dir::read_from(source.directory)? {
             let item = item?;
             let name = item.file_name();
             if !is_shown(name.to_bytes(), hidden) || name.to_bytes() <= after {
@@ -140,8 +145,8 @@ impl ListingPage {
         }
         let first = first.into_sorted_vec();
         let next_after = first.last().filter(|_| more).map(|last| last.to_bytes().to_vec());
-        let entries = first.iter().filter_map(|name| entry(root, directory, names, name)).collect();
-        Ok(Self { entries, next_after })
+        let entries = first.iter().filter_map(|name| source.entry(name).transpose());
+        Ok(Self { entries: entries.collect::<io::Result<_>>()?, next_after })
     }
 }
 
@@ -149,33 +154,44 @@ fn is_shown(name: &[u8], hidden: bool) -> bool {
     !matches!(name, b"." | b"..") && (hidden || name.first() != Some(&b'.')) && !is_partial(name)
 }
 
-/// Reads one entry; `None` where it cannot be served, or no longer exists.
-fn entry(root: &Root, directory: &File, names: &[Vec<u8>], name: &CStr) -> Option<DirectoryEntry> {
-    // A mount point whose file system hangs must not be waited for: what the kernel knows is enough.
-    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
-    let stat = statx(directory, name, flags, StatxFlags::BASIC_STATS).ok()?;
-    let name = name.to_bytes().to_vec();
-    let entry = |kind: FileType, size: u64, seconds: i64, identity: (u64, u64)| {
-        matches!(kind, FileType::RegularFile | FileType::Directory).then(|| DirectoryEntry {
-            name: name.clone(),
-            is_directory: kind == FileType::Directory,
-            // The size of a directory is not that of its content.
-            size: if kind == FileType::Directory { Bytes::ZERO } else { Bytes::new(size) },
-            modified: date(seconds),
-            identity,
-        })
-    };
-    match FileType::from_raw_mode(u32::from(stat.stx_mode)) {
-        FileType::Symlink => {
-            let path: Vec<Vec<u8>> = names.iter().cloned().chain([name.clone()]).collect();
-            let target = root.look(&path).and_then(|file| file.metadata()).ok()?;
-            let identity = (target.dev(), target.ino());
-            entry(FileType::from_raw_mode(target.mode()), target.size(), target.mtime(), identity)
+impl ListedDirectory<'_> {
+    /// Reads one entry; `None` where it cannot be served, or no longer exists.
+    fn entry(self, name: &CStr) -> io::Result<Option<DirectoryEntry>> {
+        // A mount point whose file system hangs must not be waited for: what the kernel knows is enough.
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+        let Ok(stat) = statx(self.directory, name, flags, StatxFlags::BASIC_STATS) else { return Ok(None) };
+        let entry = |kind: FileType, size: u64, seconds: i64, identity: (u64, u64)| {
+            matches!(kind, FileType::RegularFile | FileType::Directory).then(|| DirectoryEntry {
+                name: name.to_bytes().to_vec(),
+                is_directory: kind == FileType::Directory,
+                // The size of a directory is not that of its content.
+                size: if kind == FileType::Directory { Bytes::ZERO } else { Bytes::new(size) },
+                modified: date(seconds),
+                identity,
+            })
+        };
+        match FileType::from_raw_mode(u32::from(stat.stx_mode)) {
+            FileType::Symlink if !self.follow && self.leaves_file_system(name) => Err(Errno::LOOP.into()),
+            FileType::Symlink => {
+                let path: Vec<_> = self.names.iter().cloned().chain([name.to_bytes().to_vec()]).collect();
+                let target = self.root.look(&path).and_then(|file| file.metadata());
+                Ok(target.ok().and_then(|target| {
+                    let identity = (target.dev(), target.ino());
+                    entry(FileType::from_raw_mode(target.mode()), target.size(), target.mtime(), identity)
+                }))
+            }
+            kind => {
+                let device = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
+                Ok(entry(kind, stat.stx_size, stat.stx_mtime.tv_sec, (device, stat.stx_ino)))
+            }
         }
-        kind => {
-            let device = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
-            entry(kind, stat.stx_size, stat.stx_mtime.tv_sec, (device, stat.stx_ino))
-        }
+    }
+
+    /// Returns whether a link leads to another file system; touches none of that.
+    fn leaves_file_system(self, name: &CStr) -> bool {
+        let (flags, resolve) =
+            (OFlags::PATH | OFlags::CLOEXEC, ResolveFlags::NO_XDEV | ResolveFlags::NO_MAGICLINKS);
+        matches!(openat2(self.directory, name, flags, Mode::empty(), resolve), Err(Errno::XDEV))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Threads for blocking file operations, bounded for each file system: one that hangs does not hold up the others.
 //!
 //! The file system of a path is found in the mount table, which touches no file. That is exact where no symbolic link is followed;
-//! paths through links have threads of their own.
+//! paths through links, and listings with links to other file systems, have threads of their own.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -12,14 +12,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use longhaul_core::proto::http::ReplyHead;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
-
-use crate::reply::Reply;
 
 /// Operations on one file system at once; fewer than [`crate::Limits::pages`], so that listings of one that hangs leave some to others.
 const OPERATIONS: usize = 24;
@@ -33,7 +31,7 @@ const LOCAL: [&str; 8] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs
 /// The file systems below the served directory.
 pub(crate) struct Disks {
     root: PathBuf,
-    deadline: Duration,
+    limits: DiskLimits,
     state: Mutex<DisksState>,
     waits: Arc<Semaphore>,
     /// For paths through symbolic links, which may lead to any file system.
@@ -57,15 +55,30 @@ struct Mount {
     is_local: bool,
 }
 
-/// One file system.
+/// What one file system may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DiskLimits {
+    /// An operation that lasts longer is given up.
+    pub(crate) deadline: Duration,
+    /// Uploads in progress.
+    pub(crate) uploads: usize,
+}
+
+/// One file system; clones share it.
 #[derive(Clone)]
-pub(crate) struct Disk {
+pub(crate) struct Disk(Arc<FileSystem>);
+
+struct FileSystem {
     operations: Arc<Semaphore>,
+    uploads: Arc<Semaphore>,
     /// Threads of all file systems that wait for a socket in the middle of an operation.
     waits: Arc<Semaphore>,
-    deadline: Duration,
+    limits: DiskLimits,
     is_local: bool,
 }
+
+/// The place of an upload among those of its file system.
+pub(crate) type UploadSlot = OwnedSemaphorePermit;
 
 /// The place of an operation among those of its file system.
 pub(crate) struct DiskPlace {
@@ -106,24 +119,16 @@ pub(crate) enum DiskError {
     Thread,
 }
 
-impl DiskError {
-    /// Returns 503.
-    pub(crate) fn reply(&self) -> Reply {
-        let head = ReplyHead::new(503).with("Retry-After", "30");
-        Reply::explained(head, &format!("{self}; try again"))
-    }
-}
-
 impl Disks {
-    /// Prepares for the files below `root`; an operation that lasts longer than `deadline` is given up.
-    pub(crate) fn new(root: &Path, deadline: Duration) -> Self {
+    /// Prepares for the files below `root`.
+    pub(crate) fn new(root: &Path, limits: DiskLimits) -> Self {
         let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
         let table = File::open("/proc/self/mountinfo");
         let table = table.inspect_err(|error| tracing::warn!(%error, "the mount table cannot be read: all files count as one file system"));
         let state = DisksState { table: table.ok(), mounts: Vec::new(), disks: HashMap::new() };
         let waits = Arc::new(Semaphore::new(SOCKET_WAITS));
-        let links = Disk::new(deadline, &waits, false);
-        Self { root, deadline, state: Mutex::new(state), waits, links }
+        let links = Disk::new(limits, &waits, false);
+        Self { root, limits, state: Mutex::new(state), waits, links }
     }
 
     /// Returns the file system of the path `names` below the root, where no symbolic link is followed.
@@ -138,7 +143,7 @@ impl Disks {
         if let Some(disk) = disks.get(device) {
             return disk.clone();
         }
-        let disk = Disk::new(self.deadline, &self.waits, is_local);
+        let disk = Disk::new(self.limits, &self.waits, is_local);
         disks.insert(device.to_owned(), disk.clone());
         disk
     }
@@ -146,6 +151,16 @@ impl Disks {
     /// Returns the threads for paths through symbolic links.
     pub(crate) fn links(&self) -> &Disk {
         &self.links
+    }
+
+    /// Waits until no upload is in progress.
+    pub(crate) async fn uploads_ended(&self) {
+        let disks: Vec<_> = self.lock().disks.values().chain([&self.links]).cloned().collect();
+        let all = u32::try_from(self.limits.uploads).unwrap_or(u32::MAX);
+        for disk in disks {
+            // The semaphore is never closed.
+            let _ = disk.0.uploads.acquire_many(all).await;
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, DisksState> {
@@ -208,25 +223,44 @@ fn unescape(field: &[u8]) -> Vec<u8> {
 }
 
 impl Disk {
-    fn new(deadline: Duration, waits: &Arc<Semaphore>, is_local: bool) -> Self {
+    fn new(limits: DiskLimits, waits: &Arc<Semaphore>, is_local: bool) -> Self {
         let operations = Arc::new(Semaphore::new(OPERATIONS));
-        Self { operations, waits: Arc::clone(waits), deadline, is_local }
+        let uploads = Arc::new(Semaphore::new(limits.uploads));
+        Self(Arc::new(FileSystem { operations, uploads, waits: Arc::clone(waits), limits, is_local }))
     }
 
     /// Makes the file system of files that have no disk: long replies of them are sent by threads too.
     pub(crate) fn of_memory() -> Self {
-        const DEADLINE: Duration = Duration::from_secs(30);
-        Self::new(DEADLINE, &Arc::new(Semaphore::new(SOCKET_WAITS)), false)
+        const LIMITS: DiskLimits = DiskLimits { deadline: Duration::from_secs(30), uploads: 0 };
+        Self::new(LIMITS, &Arc::new(Semaphore::new(SOCKET_WAITS)), false)
     }
 
     /// Returns whether both are one file system.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.operations, &other.operations)
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Returns whether what the kernel has cached of it is found without waiting.
     pub(crate) fn is_local(&self) -> bool {
-        self.is_local
+        self.0.is_local
+    }
+
+    /// Allows one more upload; `None` where as many as may be are in progress.
+    pub(crate) fn upload_slot(&self) -> Option<UploadSlot> {
+        Arc::clone(&self.0.uploads).try_acquire_owned().ok()
+    }
+
+    /// Drops what holds files open, on a blocking thread where that may wait for a server or a daemon.
+    pub(crate) fn close(&self, files: impl Send + 'static) {
+        let Some(runtime) = Handle::try_current().ok().filter(|_| !self.0.is_local) else { return };
+        let operations = Arc::clone(&self.0.operations);
+        runtime.spawn(async move {
+            let permit = operations.acquire_owned().await;
+            spawn_blocking(move || {
+                drop(files);
+                drop(permit);
+            });
+        });
     }
 
     /// Runs an operation on a blocking thread. One that exceeds the deadline keeps its thread until the kernel ends it.
@@ -244,19 +278,24 @@ impl Disk {
     ) -> Result<T, DiskError> {
         let run = async {
             // The semaphore is never closed.
-            let permit = Arc::clone(&self.operations).acquire_owned().await.ok();
-            let (operations, waits) = (Arc::clone(&self.operations), Arc::clone(&self.waits));
+            let permit = Arc::clone(&self.0.operations).acquire_owned().await.ok();
+            let (operations, waits) = (Arc::clone(&self.0.operations), Arc::clone(&self.0.waits));
             let mut place = DiskPlace { permit, operations, waits };
             let run = spawn_blocking(move || operation(&mut place));
             run.await.map_err(|_| DiskError::Thread)
         };
-        timeout(self.deadline, run).await.unwrap_or(Err(DiskError::Timeout(self.deadline)))
+        let deadline = self.0.limits.deadline;
+        timeout(deadline, run).await.unwrap_or(Err(DiskError::Timeout(deadline)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn limits(deadline: Duration) -> DiskLimits {
+        DiskLimits { deadline, uploads: 1 }
+    }
 
     #[test]
     fn mount_points_are_unescaped() {
@@ -295,7 +334,7 @@ mod tests {
 
     #[tokio::test]
     async fn operation_that_waits_for_a_socket_lends_its_place() {
-        let disk = Disk::new(Duration::from_secs(5), &Arc::new(Semaphore::new(OPERATIONS)), false);
+        let disk = Disk::new(limits(Duration::from_secs(5)), &Arc::new(Semaphore::new(OPERATIONS)), false);
         let (release, held) = crossbeam_channel::bounded::<()>(0);
         let waiting: Vec<_> = (0..OPERATIONS)
             .map(|_| {
@@ -304,7 +343,7 @@ mod tests {
             })
             .collect();
         // Each has begun once it holds no place.
-        while disk.waits.available_permits() > 0 {
+        while disk.0.waits.available_permits() > 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         assert_eq!(disk.run(|| 5).await.ok(), Some(5));
@@ -317,12 +356,12 @@ mod tests {
     #[tokio::test]
     async fn place_is_kept_where_too_many_wait_and_lost_where_another_has_it() {
         let waits = Arc::new(Semaphore::new(1));
-        let disk = Disk::new(Duration::from_secs(5), &waits, false);
+        let disk = Disk::new(limits(Duration::from_secs(5)), &waits, false);
         let held = Arc::clone(&waits).acquire_owned().await.unwrap();
         assert_eq!(disk.run_in_place(|place| place.lend(|| 5)).await.ok(), Some(Lent::Crowded));
         drop(held);
         assert_eq!(disk.run_in_place(|place| place.lend(|| 5)).await.ok(), Some(Lent::Waited(5)));
-        let operations = Arc::clone(&disk.operations);
+        let operations = Arc::clone(&disk.0.operations);
         let take_all = move |place: &mut DiskPlace| {
             let mut taken = Vec::new();
             place.lend(|| {
@@ -335,7 +374,7 @@ mod tests {
     #[tokio::test]
     async fn hung_operations_do_not_hold_up_another_file_system() {
         let waits = Arc::new(Semaphore::new(SOCKET_WAITS));
-        let disk = |deadline| Disk::new(deadline, &waits, false);
+        let disk = |deadline| Disk::new(limits(deadline), &waits, false);
         let (hung, sound) = (disk(Duration::from_millis(100)), disk(Duration::from_secs(5)));
         let (release, held) = crossbeam_channel::bounded::<()>(0);
         for _ in 0..OPERATIONS + 2 {

@@ -12,12 +12,13 @@ use tokio::time::{timeout, timeout_at};
 
 use crate::connection_limit::ConnectionSlot;
 use crate::connection_stats::{ConnectionEntry, FinishedReply};
-use crate::context::{ServerContext, ServerPhase};
+use crate::context::ServerContext;
 use crate::continuation::{self, Continuation, NEXT_REQUEST};
 use crate::metrics;
 use crate::reply::{QueuedReply, Reply, ReplyFraming};
 use crate::reply_pacing::PacedConnection;
 use crate::routes::{Action, route};
+use crate::server_phase::ServerPhase;
 use crate::stall_detector::StallDetector;
 use crate::transport::{ReplyError, ServerTransport};
 use crate::upload;
@@ -242,7 +243,8 @@ impl HttpConnection {
         if let Some(pace) = pace {
             reply.add(PACE_HEADER, &pace.header());
         }
-        let QueuedReply { mut outgoing, head, held, disk } = reply.queue(framing, SystemTime::now());
+        let mut queued = reply.queue(framing, SystemTime::now());
+        let head = queued.head;
         self.sending =
             Some(SendingReply { method: method.clone(), target: target.clone(), status, started, head });
         let entry = self.entry.as_ref().filter(|_| counts);
@@ -253,12 +255,13 @@ impl HttpConnection {
             let known = asked.and_then(|asked| asked.known);
             self.paced.begin(&self.context.pace, self.transport.socket(), pace, self.peer.ip(), known);
         }
+        let QueuedReply { outgoing, disk, .. } = &mut queued;
         let result =
-            self.transport.send(&mut outgoing, &self.context.limits, (self.slot.sent(), disk.as_ref())).await;
+            self.transport.send(outgoing, &self.context.limits, (self.slot.sent(), disk.as_ref())).await;
         self.paced.end(&self.context.pace, self.transport.socket());
         self.sending = None;
-        drop(held);
-        let (sent, took) = (outgoing.sent().saturating_sub(head), started.elapsed());
+        let (sent, took) = (queued.outgoing.sent().saturating_sub(head), started.elapsed());
+        drop(queued);
         let replied = FinishedReply { method, target, status, sent, received, took };
         self.log(&replied, result.as_ref().err());
         if let Some(entry) = entry {

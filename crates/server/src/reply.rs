@@ -6,16 +6,16 @@ use longhaul_core::proto::http::{ReplyHead, reason};
 use longhaul_core::units::Bytes;
 use longhaul_engine::send::{Outgoing, Piece};
 
-use crate::disks::Disk;
+use crate::disks::{Disk, DiskError};
 
 /// What a reply keeps until it is sent: a permit, a share of a rate.
-pub(crate) type Held = Box<dyn Send>;
+type ReplyGuard = Box<dyn Send>;
 
 /// A reply's head and the pieces of its body.
 pub(crate) struct Reply {
     head: ReplyHead,
     body: Vec<Piece>,
-    held: Option<Held>,
+    guard: Option<ReplyGuard>,
     disk: Option<Disk>,
 }
 
@@ -24,9 +24,11 @@ pub(crate) struct QueuedReply {
     pub(crate) outgoing: Outgoing,
     /// The length of the head.
     pub(crate) head: Bytes,
-    pub(crate) held: Option<Held>,
     /// The file system of the body's files.
     pub(crate) disk: Option<Disk>,
+    /// The body that HEAD leaves out.
+    unsent: Vec<Piece>,
+    _guard: Option<ReplyGuard>,
 }
 
 /// The framing of a reply by its connection.
@@ -41,7 +43,7 @@ pub(crate) struct ReplyFraming {
 impl Reply {
     /// Makes a reply of a head and a body; [`Reply::queue`] adds Content-Length.
     pub(crate) fn new(head: ReplyHead, body: Vec<Piece>) -> Self {
-        Self { head, body, held: None, disk: None }
+        Self { head, body, guard: None, disk: None }
     }
 
     /// Makes a reply without a body.
@@ -61,9 +63,15 @@ impl Reply {
         Self::new(head, vec![Piece::Text(text.into_bytes())])
     }
 
-    /// Keeps `held` until the reply is sent: what bounds the number of such replies, or their rate.
-    pub(crate) fn holding(self, held: impl Send + 'static) -> Self {
-        Self { held: Some(Box::new(held)), ..self }
+    /// Makes a reply to a request whose file system does not answer: 503.
+    pub(crate) fn disk_error(error: &DiskError) -> Self {
+        let head = ReplyHead::new(503).with("Retry-After", "30");
+        Self::explained(head, &format!("{error}; try again"))
+    }
+
+    /// Keeps `guard` until the reply is sent: what bounds the number of such replies, or their rate.
+    pub(crate) fn holding(self, guard: impl Send + 'static) -> Self {
+        Self { guard: Some(Box::new(guard)), ..self }
     }
 
     /// Reads the body's files from this file system.
@@ -105,8 +113,19 @@ impl Reply {
         head.add("Connection", if framing.keep_alive { "keep-alive" } else { "close" });
         let head = head.encode();
         let length = Bytes::new(head.len() as u64);
-        let body = if framing.head_only { Vec::new() } else { self.body };
+        let (body, unsent) =
+            if framing.head_only { (Vec::new(), self.body) } else { (self.body, Vec::new()) };
         let outgoing = Outgoing::new(std::iter::once(Piece::Text(head)).chain(body));
-        QueuedReply { outgoing, head: length, held: self.held, disk: self.disk }
+        QueuedReply { outgoing, head: length, disk: self.disk, unsent, _guard: self.guard }
+    }
+}
+
+impl Drop for QueuedReply {
+    /// Leaves files to a thread of their disk: to close one may wait for the file system too, as FUSE does.
+    fn drop(&mut self) {
+        let (outgoing, unsent) = (std::mem::take(&mut self.outgoing), std::mem::take(&mut self.unsent));
+        if let Some(disk) = self.disk.take().filter(|_| outgoing.reads_files() || !unsent.is_empty()) {
+            disk.close((outgoing, unsent));
+        }
     }
 }

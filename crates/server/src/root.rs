@@ -90,6 +90,11 @@ impl Root {
         }
     }
 
+    /// Returns whether the path `names` leads through a symbolic link.
+    pub(crate) fn has_link(&self, names: &[Vec<u8>]) -> bool {
+        matches!(self.without_links(&join(names)), Err(Errno::LOOP))
+    }
+
     /// Opens the file or directory at `names` with O_PATH: for its metadata only.
     pub(crate) fn look(&self, names: &[Vec<u8>]) -> io::Result<File> {
         Ok(File::from(self.beneath(&join(names))?))

@@ -3,11 +3,12 @@
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use longhaul_core::initial_window::InitialWindow;
 use longhaul_core::pace::Pace;
 use longhaul_core::units::Rate;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
@@ -16,8 +17,8 @@ use crate::access::{Access, AccessRules, Tokens};
 use crate::confinement::Confinement;
 use crate::connection_limit::ConnectionLimit;
 use crate::connection_stats::ConnectionStats;
-use crate::context::{ServerContext, ServerPhase};
-use crate::disks::Disks;
+use crate::context::ServerContext;
+use crate::disks::{DiskLimits, Disks};
 use crate::initial_window_routes::InitialWindowRoutes;
 use crate::listen::listen;
 use crate::measurement::Measurement;
@@ -25,6 +26,7 @@ use crate::piece_digests::PieceDigests;
 use crate::reply_pacing::PacePolicy;
 use crate::root::Root;
 use crate::routes::Served;
+use crate::server_phase::{ServerPhase, Stopper};
 use crate::static_files::StaticFiles;
 use crate::telemetry::{Sampler, Telemetry};
 use crate::tls::RenewedCertificate;
@@ -34,6 +36,9 @@ use longhaul_engine::pacing::CongestionPlan;
 
 /// The limit of connections to a separate address for metrics.
 const METRICS_CONNECTIONS: usize = 16;
+
+/// How long [`Stopper::end`] lets connections close and uploads sync what they have received.
+const ABORT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A server that listens; [`Server::run`] makes it answer.
 pub struct Server {
@@ -52,29 +57,7 @@ pub struct Server {
     pace: Pace,
     congestion: Option<String>,
     initial_window: InitialWindow,
-    phase: watch::Sender<ServerPhase>,
-}
-
-/// Stops a running server; clones stop the same server.
-#[derive(Debug, Clone)]
-pub struct Stopper {
-    phase: watch::Sender<ServerPhase>,
-}
-
-impl Stopper {
-    /// Stops accepting, closes idle connections, and lets replies in progress finish within [`Limits::grace`].
-    pub fn finish(&self) {
-        self.raise(ServerPhase::Finishing);
-    }
-
-    /// Cuts every connection at once.
-    pub fn end(&self) {
-        self.raise(ServerPhase::Ended);
-    }
-
-    fn raise(&self, to: ServerPhase) {
-        self.phase.send_if_modified(|phase| std::mem::replace(phase, to.max(*phase)) < to);
-    }
+    stopper: Stopper,
 }
 
 /// The outcome of a server's run.
@@ -127,13 +110,13 @@ impl Server {
             max_entries: limits.listing,
             pages,
             piece_digests: PieceDigests::default(),
-            disks: Disks::new(&config.root, limits.disk),
+            disks: Disks::new(&config.root, DiskLimits { deadline: limits.disk, uploads: limits.uploads }),
         });
         let limits = Arc::new(limits);
         let app_buffer = config.app_buffer;
-        let phase = watch::Sender::new(ServerPhase::Running);
+        let stopper = Stopper::new();
         let measurement =
-            config.measure.as_ref().map(|measure| Measurement::new(measure, phase.subscribe()).map(Arc::new));
+            config.measure.as_ref().map(|measure| Measurement::new(measure, stopper.phase()).map(Arc::new));
         let measurement = measurement.transpose().map_err(|source| ServeError::Measure { source })?;
         let uploads = config.writable.then(|| {
             let files = Arc::clone(&static_files);
@@ -154,7 +137,7 @@ impl Server {
             pace: config.pace,
             congestion: congestion.paced,
             initial_window: config.initial_window,
-            phase,
+            stopper,
         })
     }
 
@@ -182,7 +165,7 @@ impl Server {
 
     /// Returns a handle that stops this server.
     pub fn stopper(&self) -> Stopper {
-        Stopper { phase: self.phase.clone() }
+        self.stopper.clone()
     }
 
     /// Serves until stopped; must run on a Tokio runtime with I/O and time enabled.
@@ -198,7 +181,7 @@ impl Server {
         let sampler = Sampler::start(&stats);
         // Dropped, with all routes, when the last connection has closed or this future is dropped.
         let (window_routes, route_requests) = InitialWindowRoutes::start(self.initial_window).unzip();
-        let mut phase = self.phase.subscribe();
+        let mut phase = self.stopper.phase();
         let (tls, certificate) = self.tls.unzip();
         let mut background = JoinSet::new();
         certificate.into_iter().for_each(|certificate| drop(background.spawn(certificate.follow())));
@@ -221,17 +204,18 @@ impl Server {
             phase: phase.clone(),
         };
         let metrics = metrics_context(&files);
+        let mut accepting = JoinSet::new();
         for (listener, &address) in self.listeners.into_iter().zip(&self.addresses) {
             let failed = |source| ServeError::Listen { address, source };
             let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
-            tokio::spawn(accept(listener, files.clone()));
+            accepting.spawn(accept(listener, files.clone()));
         }
         if let Some((listener, address)) = self.metrics {
             let failed = |source| ServeError::Metrics { address, source };
             let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
-            tokio::spawn(accept(listener, metrics.clone()));
+            accepting.spawn(accept(listener, metrics.clone()));
         }
-        // `self.phase` lives until this returns, so waiting for it cannot fail.
+        // `self.stopper` lives until this returns, so waiting for its phase cannot fail.
         let _ = phase.wait_for(|phase| *phase != ServerPhase::Running).await;
         let drained = async || {
             files.connection_limit.drained().await;
@@ -240,16 +224,29 @@ impl Server {
         tokio::select! {
             () = drained() => {}
             () = tokio::time::sleep(files.limits.grace) => {}
-            _ = phase.wait_for(|phase| *phase == ServerPhase::Ended) => {}
+            _ = phase.wait_for(|phase| *phase >= ServerPhase::Ended) => {}
         }
-        self.phase.send_replace(ServerPhase::Ended);
-        // Every task drops its connection before the runtime shuts down.
-        drained().await;
+        self.stopper.raise(ServerPhase::Ended);
+        // Closes the sockets, whose ports are free even where the process cannot end: the kernel does not end a thread that waits for
+        // some file systems.
+        accepting.shutdown().await;
+        let ended = async {
+            // Every task drops its connection before the runtime shuts down.
+            drained().await;
+            // Received bytes are made durable, so that uploads can be resumed.
+            if let Some(uploads) = &files.uploads {
+                uploads.drained().await;
+            }
+        };
+        let aborted = async {
+            let _ = phase.wait_for(|phase| *phase == ServerPhase::Aborted).await;
+            tokio::time::sleep(ABORT_TIMEOUT).await;
+        };
+        tokio::select! {
+            () = ended => {}
+            () = aborted => tracing::warn!("transfers that wait for a disk are cut off"),
+        }
         drop(window_routes);
-        // Received bytes are made durable, so that uploads can be resumed.
-        if let Some(uploads) = &files.uploads {
-            uploads.drained().await;
-        }
         background.abort_all();
         if let Some(sampler) = sampler {
             sampler.end();

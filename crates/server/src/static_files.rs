@@ -12,9 +12,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 
 use crate::directory_json;
-use crate::directory_listing::{DirectoryListing, ListingOptions, ListingPage, SortOrder};
+use crate::directory_listing::{DirectoryListing, ListedDirectory, ListingOptions, ListingPage, SortOrder};
 use crate::directory_page;
-use crate::disks::{Disk, Disks};
+use crate::disks::{Disk, DiskError, Disks};
 use crate::file_reply::file_reply;
 use crate::piece_digests::{self, PieceDigests};
 use crate::reply::Reply;
@@ -70,10 +70,18 @@ impl StaticFiles {
                 Ok(Err(error)) => return error_reply(&error, &request),
                 Err(error) => {
                     tracing::warn!(target = request.target(), %error, "a file could not be opened");
-                    return error.reply();
+                    return Reply::disk_error(&error);
                 }
             }
         }
+    }
+
+    /// Returns the file system of `names`; the threads for links where the path leads through one.
+    pub(crate) async fn disk_of(&self, names: &[Vec<u8>]) -> Result<Disk, DiskError> {
+        let disk = self.disks.of(names);
+        let (root, names) = (Arc::clone(&self.root), names.to_vec());
+        let has_link = disk.run(move || root.has_link(&names)).await?;
+        Ok(if has_link { self.disks.links().clone() } else { disk })
     }
 
     /// Answers a GET or HEAD for a file that is opened without waiting for a disk.
@@ -95,7 +103,8 @@ impl StaticFiles {
     /// Answers a GET or HEAD for `path`.
     ///
     /// # Errors
-    /// What [`error_reply`] answers; ELOOP where a symbolic link is met and not to be followed.
+    /// What [`error_reply`] answers; ELOOP where a symbolic link is met and not to be followed, or one to another file system is to
+    /// be listed.
     fn find(
         &self,
         path: &TargetPath,
@@ -121,7 +130,7 @@ impl StaticFiles {
             return Ok(Reply::explained(head, "a directory's name ends in a slash"));
         }
         if directory_json::is_wanted(request) {
-            return self.list_as_json(path, &directory);
+            return self.list_as_json(path, &directory, follow);
         }
         let index: Vec<Vec<u8>> = path.names().iter().cloned().chain([b"index.html".to_vec()]).collect();
         match self.root.find(&index, follow) {
@@ -137,21 +146,23 @@ impl StaticFiles {
         };
         let order = SortOrder::from_query(path.query());
         let options = ListingOptions { hidden: self.hidden, max_entries: self.max_entries, order };
-        let listing = DirectoryListing::read(&self.root, &directory, path.names(), options)?;
+        let source = ListedDirectory { root: &self.root, directory: &directory, names: path.names(), follow };
+        let listing = DirectoryListing::read(source, options)?;
         Ok(directory_page::reply(path.names(), &listing).holding(permit))
     }
 }
 
 impl StaticFiles {
     /// Lists a directory for a program, whether it has an index.html or not.
-    fn list_as_json(&self, path: &TargetPath, directory: &File) -> io::Result<Reply> {
+    fn list_as_json(&self, path: &TargetPath, directory: &File, follow: bool) -> io::Result<Reply> {
         let permit = match self.permit() {
             Ok(permit) => permit,
             Err(busy) => return Ok(busy),
         };
         let most = self.max_entries.saturating_mul(directory_json::ENTRIES_PER_HTML_ENTRY);
         let after = directory_json::after(path.query());
-        let page = ListingPage::read(&self.root, directory, path.names(), self.hidden, (&after, most))?;
+        let source = ListedDirectory { root: &self.root, directory, names: path.names(), follow };
+        let page = ListingPage::read(source, self.hidden, (&after, most))?;
         Ok(directory_json::reply(&page).holding(permit))
     }
 

@@ -79,7 +79,7 @@ pub(crate) struct ServeArgs {
     congestion: Option<String>,
 
     /// Pace each connection: auto finds and follows what the path holds, a rate as 6.5Gbit bounds it, off leaves it to the congestion control
-    #[arg(long, value_name = "auto|off|RATE", default_value = "auto", help_heading = "Speed")]
+    #[arg(long, value_name = "auto|off|RATE", default_value = "auto", value_parser = Pace::with_unit, help_heading = "Speed")]
     pace: Pace,
 
     /// Begin connections to a client whose rate is known with this congestion window, not with ten segments: auto is what the pace sends in their first round trip. Makes routes to those clients in the host's routing table while it runs (needs CAP_NET_ADMIN), which other programs' connections to them use too
@@ -90,15 +90,15 @@ pub(crate) struct ServeArgs {
     #[arg(long, requires = "any_token")]
     writable: bool,
 
-    /// A file that holds the token for writing and measuring: letters, digits and -._~+/=
+    /// Read the token for writing and measuring from this file: letters, digits and -._~+/=
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, group = "any_token")]
     token: Option<PathBuf>,
 
-    /// A TOML file of several tokens, each with name, directory, rights and expiry; read again when it changes
+    /// Read several tokens, each with name, directory, rights and expiry, from this TOML file, and again when it changes
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, group = "any_token")]
     tokens: Option<PathBuf>,
 
-    /// Reading needs a token too
+    /// Demand a token for reading too
     #[arg(long, requires = "any_token")]
     require_token: bool,
 
@@ -134,7 +134,7 @@ pub(crate) struct ServeArgs {
     metrics: Option<SocketAddr>,
 
     /// Answer `longhaul probe` at /.longhaul/measure; with =RATE no faster than that, all measurements together. Any client may measure unless --token is given; each sends and receives as much as the path holds for some seconds
-    #[arg(long, value_name = "RATE", num_args = 0..=1, require_equals = true)]
+    #[arg(long, value_name = "RATE", num_args = 0..=1, require_equals = true, value_parser = Rate::with_unit)]
     measure: Option<Option<Rate>>,
 
     #[command(flatten)]
@@ -392,7 +392,7 @@ fn affordable(asked: Option<u32>, descriptors: u64, spare: u64) -> usize {
     usize::try_from(most.min(u64::from(asked.unwrap_or(DEFAULT_CONNECTIONS)))).unwrap_or(usize::MAX)
 }
 
-/// Catches the signals before the first line is printed, so that whoever reads it may stop the server.
+/// Catches the signals before the first line is printed, so that its reader may stop the server.
 fn signals(runtime: &Runtime) -> std::io::Result<(Signal, Signal)> {
     let _inside = runtime.enter();
     Ok((signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?))

@@ -90,6 +90,7 @@ fn arguments_that_cannot_work_are_refused() {
     for (args, code, expected) in [
         (&["--rate", "fast"][..], 64, "'fast' is not a rate"),
         (&["--rate", "0"], 64, "rate of zero"),
+        (&["--rate", "10G"], 64, "write 10Gbit or 10GiB"),
         (&["--rtt", "0ms"], 64, "nothing happens in no time"),
         (&["example.org"], 64, "https://example.org/"),
         (&["ssh://host/"], 64, "no protocol of transfers"),

@@ -38,6 +38,8 @@ fn a_pace_may_be_left_to_the_sender() {
 
 #[test]
 fn what_is_no_pace_is_refused_before_anything_is_done() {
+    let ended = get().args(["--pace", "10M", "http://127.0.0.1:1/f"]).run();
+    assert!(ended.status.code() == Some(64) && ended.stderr.contains("write 10Mbit or 10MiB"), "{ended:?}");
     for pace in ["0", "fast", "", "-1Mbit"] {
         // Nobody listens there: a usage error comes first.
         let run = get().args([format!("--pace={pace}").as_str(), "http://127.0.0.1:1/f"]);

@@ -86,6 +86,8 @@ fn place_that_cannot_be_written_is_told_before_the_command_runs() {
 #[test]
 fn check_of_no_path_is_refused() {
     let dir = tempfile::tempdir().unwrap();
+    let output = longhaul(dir.path()).args(["lab", "check", "--max-rate", "100M"]).output().unwrap();
+    assert!(output.status.code() == Some(64) && text(&output.stderr).contains("100MiB"), "{output:?}");
     for rate in ["0", "1Mbit", "20Mbit"] {
         let output = longhaul(dir.path()).args(["lab", "check", "--max-rate", rate]).output().unwrap();
         assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(64), ""));

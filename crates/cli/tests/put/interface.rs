@@ -24,6 +24,7 @@ fn options_that_cannot_work_are_refused() {
         (&["f", "./f", "http://h/"], "f and ./f"),
         (&["--pace", "fast", "f", "http://h/"], "--pace"),
         (&["--pace", "0bit", "f", "http://h/"], "--pace"),
+        (&["--pace", "10M", "f", "http://h/"], "10MiB"),
         (&["--record", "f", "f", "http://h/"], "both the file and its record"),
         (&["--record", "r", "f", "g", "http://h/"], "one file"),
         (&["--header", "Content-Length: 5", "f", "http://h/"], "the transfer sets it"),

@@ -1,77 +1,161 @@
 //! A file system that never answers holds up neither other files nor the end of the server.
 
-use std::fs::File;
-use std::io::Write;
-use std::net::TcpStream;
-use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::Signal;
+use tempfile::TempDir;
 
+use crate::fuse::{Daemon, FuseMount};
+use crate::uploads::{Place, ask};
 use crate::{Serve, get, serve};
 
-/// A FUSE file system whose daemon answers nothing.
-struct HungMount {
-    point: PathBuf,
-    _device: File,
-}
-
-impl HungMount {
-    /// Mounts at `point`; `None`, with a word why, where that is not permitted.
-    fn new(point: &Path) -> Option<Self> {
-        let mounted = File::options().read(true).write(true).open("/dev/fuse").and_then(|device| {
-            let data = format!("fd={},rootmode=40000,user_id=0,group_id=0\0", device.as_raw_fd());
-            let data = std::ffi::CStr::from_bytes_with_nul(data.as_bytes()).unwrap();
-            mount("hung", point, "fuse", MountFlags::empty(), data)?;
-            Ok(device)
-        });
-        match mounted {
-            Ok(device) => Some(Self { point: point.to_owned(), _device: device }),
-            Err(error) => {
-                assert!(std::env::var_os("CI").is_none(), "FUSE is needed: {error}");
-                println!("skipped: cannot mount FUSE: {error}");
-                None
-            }
-        }
-    }
-}
-
-impl Drop for HungMount {
-    fn drop(&mut self) {
-        unmount(&self.point, UnmountFlags::DETACH).unwrap();
-    }
-}
-
-#[test]
-fn hung_file_system_holds_up_neither_other_files_nor_the_end() {
+/// A directory with a file, and one where a file system is to be mounted.
+fn tree() -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("f"), "content").unwrap();
     let point = dir.path().join("hung");
     std::fs::create_dir(&point).unwrap();
+    (dir, point)
+}
+
+fn request(server: &Serve, head: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    write!(stream, "{head}\r\n\r\n").unwrap();
+    stream
+}
+
+/// Signals twice; returns when the second signal was sent.
+fn interrupt_twice(server: &Serve) -> Instant {
+    server.signal(Signal::INT);
+    std::thread::sleep(Duration::from_millis(200));
+    server.signal(Signal::INT);
+    Instant::now()
+}
+
+#[test]
+fn hung_file_system_holds_up_neither_other_files_nor_the_end() {
+    let (dir, point) = tree();
     std::fs::create_dir(dir.path().join("links")).unwrap();
-    std::os::unix::fs::symlink("../hung/f", dir.path().join("links/link")).unwrap();
-    let Some(_mount) = HungMount::new(&point) else { return };
+    symlink("../hung/f", dir.path().join("links/link")).unwrap();
     let server = Serve::start(serve(dir.path(), &[]));
-    let ask = |path: &str| {
-        let mut stream = TcpStream::connect(server.address).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
-        stream
-    };
+    let Some(_mount) = FuseMount::new(&point, Daemon::ReadsNothing) else { return };
+    // A listing must not follow the link on a thread of the file system that it lists.
+    let paths = ["/hung/f", "/links/link", "/links/"].into_iter().cycle();
     let waiting: Vec<TcpStream> =
-        (0..600).map(|number| ask(if number % 2 == 0 { "/hung/f" } else { "/links/link" })).collect();
+        paths.take(600).map(|path| request(&server, &format!("GET {path} HTTP/1.1\r\nHost: h"))).collect();
     std::thread::sleep(Duration::from_millis(300));
     let started = Instant::now();
     assert!(get(server.address, "/f").ends_with("content"));
     assert!(get(server.address, "/").contains("hung"), "a listing does not wait for the mount point");
     assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
-    server.signal(Signal::INT);
-    std::thread::sleep(Duration::from_millis(200));
-    let started = Instant::now();
-    server.signal(Signal::INT);
+    let started = interrupt_twice(&server);
     let (code, log) = server.end();
     assert_eq!(code, Some(0), "{log}");
     assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    drop(waiting);
+}
+
+#[test]
+fn listing_shows_links_to_other_file_systems_that_answer() {
+    let (dir, point) = tree();
+    symlink("hung/made", dir.path().join("there")).unwrap();
+    symlink("/proc/version", dir.path().join("outside")).unwrap();
+    let server = Serve::start(serve(dir.path(), &[]));
+    let Some(_mount) = FuseMount::new(&point, Daemon::Answers) else { return };
+    std::fs::write(point.join("made"), "123").unwrap();
+    let listing = get(server.address, "/");
+    assert!(listing.contains("there") && listing.contains(">f<"), "{listing}");
+    assert!(!listing.contains("outside"), "{listing}");
+}
+
+#[test]
+fn uploads_to_a_hung_file_system_hold_up_neither_others_nor_the_end() {
+    const UPLOADS: usize = 16;
+    let place = Place::new();
+    let point = place.dir.path().join("hung");
+    std::fs::create_dir(&point).unwrap();
+    let linked = place.dir.path().join("linked");
+    symlink("hung", &linked).unwrap();
+    let server = Serve::start(place.command(&[]));
+    let Some(mount) = FuseMount::new(&point, Daemon::Answers) else { return };
+    // FLUSH is refused once: for each one that is not answered, the kernel would keep the process.
+    std::fs::write(point.join("flushed"), "").unwrap();
+    let put = |path: &str| {
+        let expect =
+            "Host: h\r\nAuthorization: Bearer s3cret\r\nExpect: 100-continue\r\nContent-Length: 1000000";
+        request(&server, &format!("PUT {path} HTTP/1.1\r\n{expect}"))
+    };
+    let mut waiting: Vec<TcpStream> = (0..UPLOADS).map(|number| put(&format!("/hung/{number}"))).collect();
+    for stream in &mut waiting {
+        let mut interim = [0; 25];
+        stream.read_exact(&mut interim).unwrap();
+        assert!(interim.starts_with(b"HTTP/1.1 100 "), "{}", String::from_utf8_lossy(&interim));
+    }
+    mount.set(Daemon::ReadsNothing);
+    for stream in &mut waiting {
+        stream.write_all(&[7; 1_000_000]).unwrap();
+    }
+    // Before they start, these wait for the file system, which their path reaches through a link.
+    waiting.extend((0..64).map(|number| put(&format!("/linked/{number}"))));
+    std::thread::sleep(Duration::from_millis(300));
+    let started = Instant::now();
+    let (status, reply) = ask(server.address, "PUT /f", "Content-Length: 4\r\n", b"file");
+    assert!(status == 201 && started.elapsed() < Duration::from_secs(1), "{:?} {reply}", started.elapsed());
+    assert_eq!(std::fs::read(place.dir.path().join("f")).unwrap(), b"file");
+    let started = interrupt_twice(&server);
+    let (code, log) = server.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    drop(waiting);
+}
+
+#[test]
+fn replies_from_a_hung_file_system_are_closed_by_its_own_threads() {
+    let (dir, point) = tree();
+    let server = Serve::start(serve(dir.path(), &[]));
+    let Some(mount) = FuseMount::new(&point, Daemon::AnswersFlush) else { return };
+    // In the page cache: the replies wait for their clients only.
+    std::fs::write(point.join("large"), vec![7; 32 << 20]).unwrap();
+    let mut waiting: Vec<TcpStream> =
+        (0..8).map(|_| request(&server, "GET /hung/large HTTP/1.1\r\nHost: h")).collect();
+    for stream in &mut waiting {
+        stream.read_exact(&mut [0]).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    mount.set(Daemon::AnswersNothing);
+    drop(waiting);
+    std::thread::sleep(Duration::from_millis(300));
+    let started = Instant::now();
+    assert!(get(server.address, "/f").ends_with("content"));
+    assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+    interrupt_twice(&server);
+    drop(mount);
+    assert_eq!(server.end().0, Some(0));
+}
+
+#[test]
+fn port_is_free_after_the_second_signal_even_where_the_kernel_keeps_the_process() {
+    let (dir, point) = tree();
+    let mut server = Serve::start(serve(dir.path(), &[]));
+    let Some(mount) = FuseMount::new(&point, Daemon::AnswersNothing) else { return };
+    let waiting: Vec<TcpStream> =
+        (0..30).map(|_| request(&server, "GET /hung/f HTTP/1.1\r\nHost: h")).collect();
+    std::thread::sleep(Duration::from_millis(300));
+    let started = interrupt_twice(&server);
+    while let Err(error) = TcpListener::bind(server.address) {
+        assert!(started.elapsed() < Duration::from_secs(2), "{error}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_secs(1));
+    // No signal ends a thread that waits for the answer to a request that the daemon has read.
+    assert_eq!(server.child.try_wait().unwrap(), None);
+    drop(mount);
+    let (code, log) = server.end();
+    assert_eq!(code, Some(0), "{log}");
     drop(waiting);
 }

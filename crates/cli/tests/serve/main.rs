@@ -3,13 +3,16 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 
 mod finishing;
+mod fuse;
 mod hung_disk;
 mod initial_window;
 mod known_path;
 mod long_path;
 mod moved_directory;
+mod odd_methods;
 mod stalls;
 mod starvation;
+mod tls;
 mod tokens;
 mod upload_ranges;
 mod uploads;
@@ -187,6 +190,8 @@ fn what_cannot_be_served_has_its_exit_code() {
         (dir.path(), vec!["--tls-cert", file_text], 64, "--tls-key"),
         (dir.path(), vec!["--pace", "fast"], 64, "fast"),
         (dir.path(), vec!["--pace", "0"], 64, "off"),
+        (dir.path(), vec!["--pace", "10M"], 64, "write 10Mbit or 10MiB"),
+        (dir.path(), vec!["--measure=1G"], 64, "write 1Gbit or 1GiB"),
         (dir.path(), vec!["--metrics=nonsense"], 64, "nonsense"),
         (dir.path(), vec!["--metrics", "127.0.0.1:0"], 64, "127.0.0.1:0"),
         (dir.path(), vec![&metrics], 69, "--metrics="),

@@ -220,3 +220,27 @@ fn pipe_without_a_writer_in_place_of_a_file_does_not_hold_up_the_start() {
         assert!(output.status.code() == Some(code) && said.contains("pipe"), "{args:?}: {said}");
     }
 }
+
+#[test]
+fn token_file_that_may_not_be_read_is_named() {
+    let place = Place::new();
+    let token = place.token();
+    fs::set_permissions(&token, fs::Permissions::from_mode(0o000)).unwrap();
+    let token = token.to_str().unwrap();
+    for (option, code) in [("--token", 77), ("--tokens", 78)] {
+        // Root reads it all the same, but for these capabilities.
+        let mut command = if rustix::process::geteuid().is_root() {
+            let mut command = Command::new("setpriv");
+            command.args(["--bounding-set", "-dac_override,-dac_read_search"]);
+            command.args(["--inh-caps", "-dac_override,-dac_read_search", BIN]);
+            command
+        } else {
+            Command::new(BIN)
+        };
+        command.arg("serve").arg(place.dir.path()).args(["--listen", "127.0.0.1:0", "--writable"]);
+        let output = command.args([option, token]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{option}: {said}");
+        assert!(said.contains(token) && said.contains("ermission denied"), "{option}: {said}");
+    }
+}

@@ -30,9 +30,9 @@ use serde::Serialize;
 use tokio::sync::{Semaphore, watch};
 
 use crate::config::MeasureConfig;
-use crate::context::ServerPhase;
 use crate::disks::Disk;
 use crate::reply::Reply;
+use crate::server_phase::ServerPhase;
 use crate::targets::without_query;
 use rate_ceiling::{ProbeId, RateCeiling};
 use stream::{StreamRequest, StreamSource};

@@ -15,10 +15,9 @@ use rustix::net::sockopt::{
 use socket2::SockRef;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-use crate::context::ServerPhase;
-
 use super::rate_ceiling::{ProbeId, RateCeiling};
 use super::train::{Train, TrainEnd};
+use crate::server_phase::ServerPhase;
 
 /// How long a port is open at most; a probe needs it for ten seconds.
 const OPEN: Duration = Duration::from_secs(30);

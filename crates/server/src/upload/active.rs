@@ -211,6 +211,9 @@ impl Drop for ActiveEntry {
         if let Some(at) = state.active.iter().position(|active| active.number == self.number) {
             let over = state.active.swap_remove(at);
             state.written += over.written();
+            drop(state);
+            // Without the lock: to close its file may wait for the file system.
+            drop(over);
         }
     }
 }

@@ -88,16 +88,17 @@ async fn start(uploads: &Arc<Uploads>, command: UploadCommand) -> Result<UploadS
     if command.operation.takes_quota() && !uploads.partials.knows_all().await {
         return Err(refusal::not_scanned());
     }
-    let disk = uploads.static_files.disks.of(command.path.names());
+    let disk = uploads.static_files.disk_of(command.path.names()).await;
+    let disk = disk.map_err(|error| Reply::disk_error(&error))?;
     let command = Arc::new(command);
     loop {
-        let (uploads, command) = (Arc::clone(uploads), Arc::clone(&command));
-        match disk.run(move || uploads.start(&command)).await {
+        let (uploads, command, slots) = (Arc::clone(uploads), Arc::clone(&command), disk.clone());
+        match disk.run(move || uploads.start(&command, &slots)).await {
             Ok(Ok(begun)) => return Ok(begun),
             Ok(Err(NotStarted::Refused(reply))) => return Err(reply),
             Ok(Err(why)) if began.elapsed() < longest_wait(&why) => sleep(START_RETRY_INTERVAL).await,
             Ok(Err(_)) => return Err(refusal::busy()),
-            Err(error) => return Err(error.reply()),
+            Err(error) => return Err(Reply::disk_error(&error)),
         }
     }
 }

@@ -29,7 +29,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use longhaul_engine::sink::memory_budget::{AppBuffer, MemoryBudget};
-use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 use crate::Limits;
@@ -48,8 +47,6 @@ use ranged::RangedUploads;
 pub(crate) struct Uploads {
     /// The application buffer of all uploads together.
     pub(crate) memory: MemoryBudget,
-    /// Limits the uploads in progress: each has threads and a buffer.
-    pub(crate) slots: Arc<Semaphore>,
     pub(crate) active: Arc<ActiveUploads>,
     digests: Arc<UploadDigests>,
     ranged: Arc<RangedUploads>,
@@ -63,12 +60,11 @@ const LAST_SYNC: Duration = Duration::from_secs(20);
 
 impl Uploads {
     pub(crate) fn new(app_buffer: AppBuffer, static_files: Arc<StaticFiles>, limits: Arc<Limits>) -> Self {
-        let slots = Arc::new(Semaphore::new(limits.uploads));
         let (memory, active) = (MemoryBudget::new(app_buffer), Arc::default());
         let (digests, ranged) = (Arc::default(), Arc::default());
         let root = static_files.root.path();
         let partials = Arc::new(PartialUploads::new(root, limits.upload_quota, limits.upload_expiry));
-        Self { memory, slots, active, digests, ranged, partials, static_files, limits }
+        Self { memory, active, digests, ranged, partials, static_files, limits }
     }
 
     /// Finds the partial files of earlier runs, then deletes those that expire, until the task is aborted.
@@ -84,8 +80,7 @@ impl Uploads {
     /// Waits until every upload has ended, at most [`LAST_SYNC`].
     pub(crate) async fn drained(&self) {
         self.ranged.retire_all();
-        let all = u32::try_from(self.limits.uploads).unwrap_or(u32::MAX);
-        if timeout(LAST_SYNC, self.slots.acquire_many(all)).await.is_err() {
+        if timeout(LAST_SYNC, self.static_files.disks.uploads_ended()).await.is_err() {
             tracing::warn!("uploads are cut off while the disk is busy with them");
         }
     }

@@ -293,8 +293,9 @@ mod tests {
     use longhaul_engine::sink::journal::{Journal, JournalSource};
 
     use super::*;
+    use crate::disks::DiskLimits;
 
-    const DISK: Duration = Duration::from_secs(5);
+    const DISK: DiskLimits = DiskLimits { deadline: Duration::from_secs(5), uploads: 1 };
 
     /// Makes a partial file of 10 000 bytes, with a journal of a file from `url`.
     fn pause(directory: &Path, name: &str, url: &str) {
@@ -409,8 +410,10 @@ mod tests {
 
     #[tokio::test]
     async fn file_system_that_hangs_is_left_out_of_a_round() {
-        let (hung, sound) =
-            (Disks::new(Path::new("/"), Duration::from_millis(50)), Disks::new(Path::new("/"), DISK));
+        let (hung, sound) = (
+            Disks::new(Path::new("/"), DiskLimits { deadline: Duration::from_millis(50), ..DISK }),
+            Disks::new(Path::new("/"), DISK),
+        );
         let (release, held) = crossbeam_channel::bounded::<()>(0);
         let (mut round, path) = (Vec::new(), Path::new("/"));
         let wait = move |_: &Path| held.recv().is_ok();

@@ -18,12 +18,12 @@ use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::tune::MOST_STREAMS;
 use longhaul_engine::sink::pipeline::{Pipeline, PipelineError, SegmentQueue};
 use longhaul_engine::sink::writer::Writer;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::active::{ActiveEntry, PartFileLock, SILENT_AFTER, UploadLiveness};
 use super::command::UploadOperation;
 use super::refusal;
 use super::start::NotStarted;
+use crate::disks::UploadSlot;
 use crate::reply::Reply;
 
 /// The most ranges of one upload that are received at once: as many as a client has streams.
@@ -122,7 +122,7 @@ pub(super) struct RangeClaim {
 pub(super) struct HeldUpload {
     pub(super) writer: Arc<dyn Writer>,
     /// Dropped before the lock, so that a resumed upload finds a free slot.
-    pub(super) slot: OwnedSemaphorePermit,
+    pub(super) slot: UploadSlot,
     /// Dropped before the entry, which closes the file: a closed file's inode number may be reused.
     pub(super) lock: PartFileLock,
     pub(super) entry: ActiveEntry,

@@ -27,6 +27,7 @@ use super::ranged::{HeldUpload, RangedLookup, RangedUpload};
 use super::worker::{self, AfterBody, BodyConnection, InboundUpload, UploadOutcome};
 use super::{Uploads, collection, refusal};
 use crate::continuation;
+use crate::disks::{Disk, UploadSlot};
 use crate::reply::Reply;
 
 /// The outcome of a request's head.
@@ -92,8 +93,8 @@ impl From<Reply> for NotStarted {
 }
 
 impl Uploads {
-    /// Does everything that does not need the body; blocks on the disk.
-    pub(super) fn start(&self, command: &UploadCommand) -> Result<UploadStart, NotStarted> {
+    /// Does everything that does not need the body; blocks on `disk`.
+    pub(super) fn start(&self, command: &UploadCommand, disk: &Disk) -> Result<UploadStart, NotStarted> {
         let answered = |reply| Ok(UploadStart::Answered(reply));
         match &command.operation {
             UploadOperation::MakeDirectory => {
@@ -101,7 +102,7 @@ impl Uploads {
             }
             UploadOperation::List => answered(self.list(command)?),
             UploadOperation::DeleteFile => answered(self.target(command)?.delete()?),
-            UploadOperation::AddRange(add) => self.add_range(&self.free_target(command)?, add),
+            UploadOperation::AddRange(add) => self.add_range(&self.free_target(command)?, add, disk),
             UploadOperation::Status(id) => answered(self.free_target(command)?.status(*id, &self.active)?),
             UploadOperation::Discard(id) => {
                 let target = self.free_target(command)?;
@@ -110,9 +111,9 @@ impl Uploads {
                 answered(reply)
             }
             UploadOperation::AppendPart(append) => {
-                self.append(self.free_target(command)?, append.clone(), command.request.body())
+                self.append(self.free_target(command)?, append.clone(), (command.request.body(), disk))
             }
-            UploadOperation::WholeFile(whole) => self.whole(self.free_target(command)?, whole.clone()),
+            UploadOperation::WholeFile(whole) => self.whole(self.free_target(command)?, whole.clone(), disk),
         }
     }
 
@@ -134,7 +135,7 @@ impl Uploads {
         &self,
         target: UploadTarget,
         append: AppendPart,
-        body: RequestBody,
+        (body, disk): (RequestBody, &Disk),
     ) -> Result<UploadStart, NotStarted> {
         let id = append.id;
         target.may_be_replaced(append.replace)?;
@@ -142,7 +143,7 @@ impl Uploads {
         self.ranged.has_locked(&target.path());
         let prior = usable(part.journal(), id)?;
         let size = append.follows(prior.as_ref(), body).inspect_err(|_| self.abandon(&part))?;
-        let slot = self.slot().inspect_err(|_| self.abandon(&part))?;
+        let slot = slot(disk).inspect_err(|_| self.abandon(&part))?;
         self.admit(&part, size)?;
         let journal =
             journal(id, size, target.grant.holder.as_deref()).inspect_err(|_| self.abandon(&part))?;
@@ -169,7 +170,12 @@ impl Uploads {
     }
 
     /// Starts to receive a range, beside others of its upload.
-    fn add_range(&self, target: &UploadTarget, add: &AddRange) -> Result<UploadStart, NotStarted> {
+    fn add_range(
+        &self,
+        target: &UploadTarget,
+        add: &AddRange,
+        disk: &Disk,
+    ) -> Result<UploadStart, NotStarted> {
         target.may_be_replaced(add.replace)?;
         let path = target.path();
         let upload = match self.ranged.find_or_open(&path, add.id) {
@@ -177,7 +183,7 @@ impl Uploads {
             RangedLookup::Open(upload) => return Err(upload.occupied()),
             RangedLookup::OpenedElsewhere { same: false } => return Err(NotStarted::Busy),
             RangedLookup::OpenedElsewhere { same: true } => return Err(NotStarted::Opening),
-            RangedLookup::Absent(_opening) => self.open_ranged(target, add)?,
+            RangedLookup::Absent(_opening) => self.open_ranged(target, add, disk)?,
         };
         if upload.pipeline().size() != Some(add.whole) {
             return Err(refusal::other_length().into());
@@ -187,7 +193,12 @@ impl Uploads {
     }
 
     /// Opens an upload for ranges over several connections, where an earlier run or request has left it.
-    fn open_ranged(&self, target: &UploadTarget, add: &AddRange) -> Result<Arc<RangedUpload>, NotStarted> {
+    fn open_ranged(
+        &self,
+        target: &UploadTarget,
+        add: &AddRange,
+        disk: &Disk,
+    ) -> Result<Arc<RangedUpload>, NotStarted> {
         let AddRange { id, whole, may_begin, hash, .. } = *add;
         let LockedPartFile { part, lock } = target.open_superseding(id, &self.active)?;
         self.ranged.has_locked(&target.path());
@@ -199,7 +210,7 @@ impl Uploads {
         if prior.as_ref().is_some_and(|prior| prior.size() != whole) {
             return Err(refusal::other_length().into());
         }
-        let slot = self.slot().inspect_err(|_| self.abandon(&part))?;
+        let slot = slot(disk).inspect_err(|_| self.abandon(&part))?;
         self.admit(&part, whole)?;
         let journal =
             journal(id, whole, target.grant.holder.as_deref()).inspect_err(|_| self.abandon(&part))?;
@@ -216,11 +227,11 @@ impl Uploads {
         Ok(RangedUpload::start(&self.ranged, id, pipeline, liveness, held)?)
     }
 
-    fn whole(&self, target: UploadTarget, whole: WholeFile) -> Result<UploadStart, NotStarted> {
+    fn whole(&self, target: UploadTarget, whole: WholeFile, disk: &Disk) -> Result<UploadStart, NotStarted> {
         let WholeFile { length, digest, modified, replace } = whole;
         target.may_be_replaced(replace)?;
         let LockedPartFile { part, lock } = target.open(&self.active)?;
-        let slot = self.slot().inspect_err(|_| self.abandon(&part))?;
+        let slot = slot(disk).inspect_err(|_| self.abandon(&part))?;
         // A file of unknown size is counted while it comes.
         self.admit(&part, length.unwrap_or_default())?;
         // BLAKE3 is read back unless Want-Repr-Digest asks otherwise, which a plain PUT does not.
@@ -253,11 +264,10 @@ impl Uploads {
     fn pool(&self) -> SegmentPool {
         SegmentPool::new(&self.memory, None, 1)
     }
+}
 
-    fn slot(&self) -> Result<tokio::sync::OwnedSemaphorePermit, Reply> {
-        let slot = Arc::clone(&self.slots).try_acquire_owned();
-        slot.map_err(|_| refusal::too_many_uploads())
-    }
+fn slot(disk: &Disk) -> Result<UploadSlot, Reply> {
+    disk.upload_slot().ok_or_else(refusal::too_many_uploads)
 }
 
 impl AppendPart {

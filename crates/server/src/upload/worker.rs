@@ -20,13 +20,13 @@ use longhaul_engine::sink::pipeline::{Inlet, Pipeline, PipelineError};
 use longhaul_engine::sink::segment_pool::{Flow, Segment};
 use longhaul_engine::sink::writer::Writer;
 use longhaul_sys::tcp_info;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::active::{ActiveEntry, ActiveUploads, PartFileLock, UploadLiveness};
 use super::body_reader::{BODY_READ_TIMEOUT, BodyRead, BodyReader, UploadBodyError};
 use super::digests::UploadDigests;
 use super::partials::{OverQuota, PartialUploads};
 use super::{Uploads, refusal};
+use crate::disks::UploadSlot;
 use crate::reply::Reply;
 use crate::stall_detector::SETTLING_STALLS;
 use crate::{Limits, piece_digests};
@@ -53,7 +53,7 @@ pub(super) struct InboundUpload {
     pub(super) digest: Option<(Arc<UploadDigests>, Arc<PassingDigest>)>,
     pub(super) liveness: Arc<UploadLiveness>,
     /// Kept until the last sync; dropped before the lock, so that a resumed upload finds a free slot.
-    _slot: OwnedSemaphorePermit,
+    _slot: UploadSlot,
     /// Dropped before the entry, which closes the file: a closed file's inode number may be reused.
     _lock: PartFileLock,
     _entry: ActiveEntry,
@@ -113,7 +113,7 @@ impl InboundUpload {
         after: AfterBody,
         exists: bool,
         uploads: &Uploads,
-        (lock, slot): (PartFileLock, OwnedSemaphorePermit),
+        (lock, slot): (PartFileLock, UploadSlot),
     ) -> Result<Self, Reply> {
         let (active, partials) = (Arc::clone(&uploads.active), Arc::clone(&uploads.partials));
         let writer = reserve(&pipeline, &partials)?;

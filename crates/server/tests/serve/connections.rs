@@ -250,7 +250,7 @@ fn at_the_limit_the_longest_idle_makes_room() {
 }
 
 #[test]
-fn replies_under_way_make_no_room() {
+fn fast_reply_keeps_its_slot_until_it_ends() {
     let site = Site::with(|config| config.limits.connections = 2);
     let content = noise(24 << 20);
     site.write("f", &content);

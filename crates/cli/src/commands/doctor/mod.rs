@@ -34,19 +34,19 @@ use peer::Peer;
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct DoctorArgs {
-    /// Server of the transfer: its route names the network device, and a TCP handshake measures the RTT
+    /// The server of the transfer: its route names the network device, and a TCP handshake measures the RTT
     #[arg(value_name = "URL", value_parser = server_url)]
     url: Option<Url>,
 
-    /// Rate to reach [default: that of the device's link, else 10Gbit]
+    /// Aim at this rate [default: that of the device's link, else 10Gbit]
     #[arg(long, value_parser = some_rate)]
     rate: Option<Rate>,
 
-    /// Round-trip time of the path [default: measured where there is a URL, else 200ms]
+    /// Assume this round-trip time of the path [default: measured where there is a URL, else 200ms]
     #[arg(long, value_name = "TIME", value_parser = crate::values::time)]
     rtt: Option<Duration>,
 
-    /// Directory that files are written to
+    /// Check the disk of this directory, which files are written to
     #[arg(long, value_name = "PATH", default_value = ".")]
     disk: PathBuf,
 
@@ -90,10 +90,10 @@ fn server_url(text: &str) -> Result<Url, String> {
 }
 
 fn some_rate(text: &str) -> Result<Rate, String> {
-    match text.parse::<Rate>() {
+    match Rate::with_unit(text) {
         Ok(rate) if rate > Rate::default() => Ok(rate),
         Ok(_) => Err("nothing is transferred at a rate of zero".to_owned()),
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(error),
     }
 }
 

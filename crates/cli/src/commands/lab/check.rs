@@ -38,7 +38,7 @@ const LOAD: f64 = 0.8;
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
     /// Leave out paths that are faster
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", value_parser = Rate::with_unit)]
     max_rate: Option<Rate>,
 }
 

@@ -18,7 +18,7 @@ pub(super) const OUT: &str = "--out";
 pub(super) const EVIDENCE: &str = "--evidence";
 pub(super) const PATH_FILE: &str = "path.json";
 pub(super) const QUEUE_FILE: &str = "queue.svg";
-/// More records than these on one page nobody tells apart.
+/// More records than these on one page cannot be told apart.
 const MOST_RECORDS: usize = 12;
 
 /// Reads the numbers of a record.

@@ -1,10 +1,12 @@
 //! `longhaul lab exec`: a command at each end of an emulated path.
 
+use std::fmt::Display;
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -37,11 +39,11 @@ pub(super) struct ExecArgs {
     #[command(flatten)]
     path: PathArgs,
 
-    /// Shell command to run on the server until the client's command ends
+    /// Run this shell command on the server until the client's command ends
     #[arg(long, alias = "far", value_name = "CMD")]
     server: Option<String>,
 
-    /// TCP port of the server's command: wait until it listens there before the client's command starts
+    /// Start the client's command once the server's listens at this TCP port
     #[arg(long, alias = "far-port", value_name = "PORT", requires = "server", value_parser = clap::value_parser!(u16).range(1..))]
     server_port: Option<u16>,
 
@@ -65,7 +67,7 @@ pub(super) struct ExecArgs {
     #[arg(long)]
     strict: bool,
 
-    /// Command to run on the client
+    /// The command to run on the client
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<String>,
 }
@@ -73,39 +75,39 @@ pub(super) struct ExecArgs {
 /// The emulated path and its hosts.
 #[derive(Debug, Args)]
 struct PathArgs {
-    /// Rate of the bottleneck each way [default: as fast as this machine]
-    #[arg(long)]
+    /// Set the rate of the bottleneck each way [default: as fast as this machine]
+    #[arg(long, value_parser = Rate::with_unit)]
     rate: Option<Rate>,
 
-    /// Round-trip time, half of it each way
+    /// Set the round-trip time, half of it each way
     #[arg(long, default_value = "0")]
     rtt: Rtt,
 
-    /// Queue before the bottleneck, in bytes (250MB) or packets (100packets) [default: one BDP]
+    /// Set the queue before the bottleneck, in bytes (250MB) or packets (100packets) [default: one BDP]
     #[arg(long, value_name = "SIZE")]
     queue: Option<QueueLimit>,
 
-    /// One-way delay in each direction, as netem's `delay`: half of --rtt
+    /// Set the one-way delay in each direction, as netem's `delay`: half of --rtt
     #[arg(long, value_name = "TIME", conflicts_with = "rtt")]
     delay: Option<Rtt>,
 
-    /// Packets lost at random each way, as netem's `loss`: 0.1%
+    /// Lose packets at random each way, as netem's `loss`: 0.1%
     #[arg(long, value_name = "PERCENT", default_value_t)]
     loss: PacketShare,
 
-    /// Packets lost in bursts each way, as netem's gemodel: p,r[,1-h[,1-k]], shares or percent (0.1%,10%)
+    /// Lose packets in bursts each way, as netem's gemodel: p,r[,1-h[,1-k]], shares or percent (0.1%,10%)
     #[arg(long, value_name = "P,R[,..]", default_value_t)]
     gemodel: GeModel,
 
-    /// How the queue chooses what to drop: droptail, red, codel or fq_codel, with parameters (codel:target=5ms,interval=100ms)
+    /// Choose how the queue drops packets: droptail, red, codel or fq_codel, with parameters (codel:target=5ms,interval=100ms)
     #[arg(long, value_name = "NAME[:..]", default_value_t)]
     aqm: Aqm,
 
-    /// Poisson traffic of others each way: a rate, a share of --rate, or steps (0@0s,20%@8s,50%@16s)
-    #[arg(long, value_name = "RATE", default_value_t)]
+    /// Add Poisson traffic of others each way: a rate, a share of --rate, or steps (0@0s,20%@8s,50%@16s)
+    #[arg(long, value_name = "RATE", default_value_t, value_parser = with_units::<BackgroundSteps>)]
     background: BackgroundSteps,
 
-    /// Bulk TCP flows of others from the server to the client: how many, and when (4@5s..20s)
+    /// Add bulk TCP flows of others from the server to the client: how many, and when (4@5s..20s)
     #[arg(long, value_name = "N[@FROM..TO]", default_value_t)]
     cross_flows: CrossFlows,
 
@@ -125,54 +127,68 @@ struct PathArgs {
     #[arg(long, value_name = "PERCENT,TIME", default_value_t)]
     reorder: Reorder,
 
-    /// Packets that arrive twice: 0.1%
+    /// Duplicate packets: 0.1%
     #[arg(long, value_name = "PERCENT", default_value_t)]
     duplicate: PacketShare,
 
-    /// Packets of which a bit is flipped: 0.1%
+    /// Flip a bit of packets: 0.1%
     #[arg(long, value_name = "PERCENT", default_value_t)]
     corrupt: PacketShare,
 
-    /// Rates that hold from a time on, since the first packet: 100Mbit@0s,20Mbit@8s
-    #[arg(long, value_name = "RATE@TIME[,..]", conflicts_with = "trace")]
+    /// Change the rate at times since the first packet: 100Mbit@0s,20Mbit@8s
+    #[arg(long, value_name = "RATE@TIME[,..]", conflicts_with = "trace", value_parser = with_units::<RateSchedule>)]
     rate_steps: Option<RateSchedule>,
 
     /// Send by a trace of mahimahi: a line for each 1500 bytes, with the millisecond at which they may leave
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     trace: Option<PathBuf>,
 
-    /// What differs from the client to the server: rate=10Mbit; queue=100packets
-    #[arg(long, value_name = "NAME=VALUE[;..]", default_value_t)]
+    /// Override values from the client to the server: rate=10Mbit; queue=100packets
+    #[arg(long, value_name = "NAME=VALUE[;..]", default_value_t, value_parser = with_units::<Overrides>)]
     up: Overrides,
 
-    /// What differs from the server to the client
-    #[arg(long, value_name = "NAME=VALUE[;..]", default_value_t)]
+    /// Override values from the server to the client
+    #[arg(long, value_name = "NAME=VALUE[;..]", default_value_t, value_parser = with_units::<Overrides>)]
     down: Overrides,
 
-    /// A second bottleneck behind the first, as it differs from that: rate=50Mbit
-    #[arg(long, value_name = "NAME=VALUE[;..]", default_value_t)]
+    /// Add a second bottleneck behind the first, as it differs from that: rate=50Mbit
+    #[arg(long, value_name = "NAME=VALUE[;..]", default_value_t, value_parser = with_units::<Overrides>)]
     second: Overrides,
 
-    /// Pairs of hosts that share the path, by their round trips; @first or @second: they cross only this bottleneck.
+    /// Add pairs of hosts that share the path, by their round trips; @first or @second: they cross only this bottleneck.
     /// Their names are client1, server1, client2 and so on
     #[arg(long, value_name = "RTT[@WHICH],..", default_value_t, conflicts_with_all = ["rtt", "delay"])]
     pairs: Pairs,
 
-    /// The hosts' TCP buffer limits: stock (Debian's) or tuned (1 GiB)
+    /// Set the hosts' TCP buffer limits: stock (Debian's) or tuned (1 GiB)
     #[arg(long, default_value_t)]
     hosts: Hosts,
 
-    /// The hosts' congestion control: cubic, bbr, reno
+    /// Set the hosts' congestion control: cubic, bbr, reno
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     congestion: String,
 
-    /// Seed of all that is random
+    /// Seed all that is random
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// Largest packet in bytes, at the IP layer
+    /// Set the largest packet in bytes, at the IP layer
     #[arg(long, default_value_t = 1500)]
     mtu: u64,
+}
+
+/// Reads a value whose rates have their units written out: steps (0@0s,20Mbit@8s) or overrides (rate=10Mbit; queue=100packets).
+fn with_units<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
+    for assignment in text.split(';') {
+        let (name, values) = assignment.split_once('=').unwrap_or(("rate", assignment));
+        let values = values.split([',', ' ']).filter(|_| matches!(name.trim(), "rate" | "background"));
+        for value in values.filter_map(|step| step.split('@').next()) {
+            if value.parse::<Rate>().is_ok() {
+                Rate::with_unit(value)?;
+            }
+        }
+    }
+    text.parse().map_err(|error: T::Err| error.to_string())
 }
 
 impl PathArgs {

@@ -49,7 +49,7 @@ fn chart(scenario: &Scenario, plot: &Plot, groups: &[Group<'_>]) -> Chart {
                 points.iter_mut().for_each(|point| point.spread = None);
             }
             // A limit that all share is drawn once, and belongs to none. One that is known at fewer places is
-            // the same as far as it goes; nobody knows it at the others.
+            // the same as far as it goes; it is unknown at the others.
             let within = |other: &&mut Series| points.iter().all(|point| other.points.contains(point));
             if let Some(same) = of_value.iter_mut().filter(|_| is_reference).find(within) {
                 (same.colour, same.name) = (NEUTRAL, label(name));

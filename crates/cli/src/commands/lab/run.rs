@@ -27,7 +27,7 @@ pub(super) struct RunArgs {
     #[arg(value_name = "SCENARIO.toml", value_hint = ValueHint::FilePath)]
     scenario: PathBuf,
 
-    /// Where the results go [default: out/ and the scenario's name]
+    /// Write the results to DIR [default: out/ and the scenario's name]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     out: Option<PathBuf>,
 

@@ -9,6 +9,7 @@ use longhaul_agent::api::TransferList;
 use longhaul_agent::client::{Client, ClientError};
 use longhaul_agent::request::{self, StreamsWish, TransferRequest};
 use longhaul_agent::transfer::TransferKind;
+use longhaul_core::pace::Pace;
 use longhaul_core::proto::metalink::MAX_DOCUMENT;
 use longhaul_core::units::Rate;
 use longhaul_engine::cancel::Cancel;
@@ -67,8 +68,8 @@ pub(super) struct AddArgs {
     streams: StreamsWish,
 
     /// Set how evenly, and how fast, the server is to send
-    #[arg(long, value_name = "auto|off|RATE")]
-    pace: Option<String>,
+    #[arg(long, value_name = "auto|off|RATE", value_parser = Pace::with_unit)]
+    pace: Option<Pace>,
 
     /// Set the highest rate, as 500Mbit or 60MB/s
     #[arg(long, value_name = "RATE", value_parser = Rate::with_unit)]
@@ -160,7 +161,7 @@ impl AddArgs {
             token: token.transpose()?,
             allow_cleartext: self.allow_cleartext,
             streams: self.streams,
-            pace: self.pace.clone(),
+            pace: self.pace.map(Pace::option),
             limit_bps: self.limit.map(Rate::as_bits_per_sec),
             priority: self.priority,
             at: self.at,

@@ -137,6 +137,12 @@ fn handshake_error(source: io::Error, at: &UrlAndPeer) -> HttpError {
         rustls::Error::InvalidCertificate(_) => {
             "; if you trust the server's certificate authority, or the server, give that certificate with --cacert FILE"
         }
+        rustls::Error::AlertReceived(AlertDescription::CertificateRequired) => {
+            "; the server requires a client's certificate: give yours with --cert and --key"
+        }
+        rustls::Error::AlertReceived(AlertDescription::UnknownCA | AlertDescription::BadCertificate) => {
+            "; the server does not accept the certificate of --cert: give one of an authority that it trusts"
+        }
         _ => "",
     };
     HttpError::Tls { at: at.clone(), why: format!("{tls}{hint}") }
