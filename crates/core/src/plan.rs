@@ -53,6 +53,18 @@ pub fn recv_buffer(limits: RecvLimits, rate: Rate, rtt: Rtt) -> RecvBuffer {
 /// The largest window TCP can announce (RFC 7323, section 2.3: 2^30 bytes).
 pub const LARGEST_WINDOW: Bytes = Bytes::gib(1);
 
+/// `tcp_wmem[2]` of a stock Linux host.
+pub const STOCK_TCP_WMEM_MAX: Bytes = Bytes::mib(4);
+
+/// Returns the payload in flight on a connection whose send buffer has grown to `tcp_wmem[2]` and limits it: of a stock buffer
+/// 1.5 to 4.5 MB, the buffer less bookkeeping, plus rounding (docs/servers.md).
+pub const fn send_buffer_in_flight(tcp_wmem_max: Bytes) -> (Bytes, Bytes) {
+    const fn part(tcp_wmem_max: Bytes, of_stock: u64) -> Bytes {
+        Bytes::new(tcp_wmem_max.get().saturating_mul(of_stock) / STOCK_TCP_WMEM_MAX.get())
+    }
+    (part(tcp_wmem_max, 1_500_000), part(tcp_wmem_max, 4_500_000))
+}
+
 /// Returns the highest rate that a window allows: a window per round trip (RWIN/RTT, or send buffer/RTT).
 pub fn window_ceiling(window: Bytes, rtt: Rtt) -> Rate {
     Rate::over(window, rtt.get())

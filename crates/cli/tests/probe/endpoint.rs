@@ -43,9 +43,11 @@ fn path_is_measured_and_drawn() {
     assert!(report["path"]["loss"]["sent"].as_u64().unwrap() > 100, "{report}");
     // The ceiling is the server's, not the path's, and must not hold a transfer down.
     assert_eq!(report["server"]["allowed_bps"], 200_000_000);
+    assert_eq!(report["server"]["ceiling_bps"], 200_000_000);
     assert_eq!(report["server"]["limit"]["kind"], "ceiling", "{report}");
     assert_eq!(report["path"]["rate"]["is_lower_bound"], true, "{report}");
     assert!(!home.path().join(".local/state/longhaul/paths.json").exists(), "{report}");
+    assert_eq!(report["verdict"]["remembered"], false, "{report}");
     let upload = report["upload"]["tcp"][0]["payload_bps"].as_u64().unwrap();
     assert!((20_000_000..260_000_000).contains(&upload), "{report}");
     assert!(report["verdict"]["put_seconds"].as_f64().unwrap() > 300.0, "{report}");
@@ -131,7 +133,9 @@ fn nothing_is_remembered_where_that_is_not_asked_for() {
     let server = Serve::start(dir.path(), &["--measure=50Mbit"]);
     let output = probe(home.path(), &[&server.url("/f"), "--no-memory"]).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(text(&output.stdout).contains("get will use"), "{}", text(&output.stdout));
+    let shown = text(&output.stdout);
+    assert!(shown.contains("get would use") && shown.contains("this is not kept"), "{shown}");
+    assert!(shown.contains("measurement endpoint of at most 50.0 Mbit/s"), "{shown}");
     assert!(!Path::new(&home.path().join(".local")).exists());
 }
 

@@ -77,11 +77,51 @@ fn short_slow_path_is_found() {
 #[test]
 fn path_is_remembered_for_get() {
     let _alone = alone();
-    let options = ["--rate", "50Mbit", "--rtt", "10ms", "--queue", "100kB", "--loss", "0"];
-    let command =
-        "$LONGHAUL probe http://$LAB_FAR:8080/f >/dev/null && cat $HOME/.local/state/longhaul/paths.json";
+    let place = tempfile::tempdir().unwrap();
+    let capture = place.path().join("client.pcap");
+    let mut options = vec!["--rate", "50Mbit", "--rtt", "10ms", "--queue", "100kB", "--loss", "0"];
+    options.extend(["--pcap", capture.to_str().unwrap()]);
+    let command = "$LONGHAUL probe http://$LAB_FAR:8080/f > $HOME/shown && grep -q 'get will use' $HOME/shown && \
+        cp $HOME/.local/state/longhaul/paths.json $HOME/known && \
+        $LONGHAUL get http://$LAB_FAR:8080/f -o $HOME/f > /dev/null && cat $HOME/known";
     let Some(known) = run(&options, "--measure", 4 << 20, command) else { return };
-    assert!(known.to_string().contains("\"port\":8080"), "{known}");
+    let [path] = &known["paths"].as_array().unwrap()[..] else { panic!("{known}") };
+    assert_eq!(path["port"], 8080, "{known}");
+    // The request of `get` asks for the rate that the probe has found.
+    let packets = std::fs::read(&capture).unwrap();
+    let asked = format!("auto;held={};rtt=", path["rate_bps"]);
+    assert!(packets.windows(asked.len()).any(|bytes| bytes == asked.as_bytes()), "{asked}: {known}");
+}
+
+/// 40 Mbit/s at 50 ms have 250 kB in flight: a stock send buffer holds ten times that, and the advice must not be that alone.
+#[test]
+fn shaped_connections_of_a_long_path_are_not_taken_for_a_stock_send_buffer() {
+    let _alone = alone();
+    let options = ["--rate", "200Mbit", "--rtt", "50ms", "--queue", "4MB", "--loss", "0"];
+    let probe = "exec $LONGHAUL probe http://$LAB_FAR:8080/f --json --no-memory";
+    let Some(report) = run(&options, "--pace 40Mbit", 100 << 20, probe) else { return };
+    let limit = &report["server"]["limit"];
+    assert_eq!(limit["kind"], "send-buffer-or-rate", "{report}");
+    assert!((30e6..45e6).contains(&limit["rate"].as_f64().unwrap()), "{report}");
+    let advice = report["verdict"]["advice"].to_string();
+    assert!(advice.contains("limit_rate") && advice.contains("tcp_wmem"), "{report}");
+}
+
+#[test]
+fn small_send_buffer_of_the_endpoint_is_found() {
+    let _alone = alone();
+    let site = tempfile::tempdir().unwrap();
+    std::fs::write(site.path().join("f"), "small").unwrap();
+    let server = format!(
+        "sysctl -qw net.ipv4.tcp_wmem='4096 16384 196608'; exec {BIN} serve {} --listen 198.18.0.2:8080 --measure",
+        site.path().display()
+    );
+    let options = ["--rate", "150Mbit", "--rtt", "50ms", "--queue", "4MB", "--loss", "0"];
+    let probe = "exec $LONGHAUL probe http://$LAB_FAR:8080/f --json --no-memory";
+    let Some(report) = run_beside(&options, &server, probe) else { return };
+    assert_eq!(report["server"]["tcp_wmem_max"], 196_608, "{report}");
+    assert_eq!(report["server"]["limit"]["kind"], "send-buffer", "{report}");
+    assert!(report["verdict"]["advice"].to_string().contains("tcp_wmem"), "{report}");
 }
 
 #[test]
@@ -197,7 +237,8 @@ fn slow_upload_of_an_iperf3_server_is_found_in_time() {
 #[test]
 fn rate_of_a_long_path_to_an_iperf3_server_is_that_after_slow_start() {
     let _alone = alone();
-    let Some(report) = probe_iperf3(&["--rate", "100Mbit", "--rtt", "100ms", "--loss", "0"]) else { return };
+    let options = ["--rate", "100Mbit", "--rtt", "100ms", "--loss", "0"];
+    let Some(report) = probe_iperf3(&options) else { return };
     for rate in [&report["tcp"][0], &report["tcp"][1], &report["upload"]["tcp"][0]] {
         let rate = rate["payload_bps"].as_f64().unwrap();
         assert!((60e6..100e6).contains(&rate), "{report}");

@@ -8,6 +8,7 @@ use super::loss::{Loss, recovery};
 use super::reading::{End, Reading};
 use super::recent_rates::{self, PastRate, RecentRates};
 use super::{LONG_RTT, LimitedBy, TIMESTAMP_TICK};
+use crate::plan::{STOCK_TCP_WMEM_MAX, send_buffer_in_flight};
 use crate::units::{Bytes, Rate, Rtt};
 
 /// Thresholds of the classification.
@@ -46,8 +47,7 @@ struct Params {
     /// After a loss CUBIC sends at 0.7 of its rate, and Reno at half of it (RFC 9438, section 4.6; RFC 5681, section 3.1): a rate
     /// that remains above this share was not bound to the congestion window.
     unmoved: f64,
-    /// What a stock Linux server has in flight at most: 2 to 4.5 MB of payload in `tcp_wmem[2]` = 4 MiB, less bookkeeping,
-    /// plus rounding (docs/servers.md).
+    /// What a stock Linux server has in flight at most.
     stock_send_buffer: (Bytes, Bytes),
 }
 
@@ -66,7 +66,7 @@ const PARAMS: Params = Params {
     ramp_up: 20,
     opening: 6,
     unmoved: 0.9,
-    stock_send_buffer: (Bytes::new(1_500_000), Bytes::new(4_500_000)),
+    stock_send_buffer: send_buffer_in_flight(STOCK_TCP_WMEM_MAX),
 };
 
 /// Payload of a packet of 1500 bytes with timestamps (RFC 7323).

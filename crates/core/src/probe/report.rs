@@ -167,6 +167,8 @@ pub struct ServerFindings {
     pub measures: bool,
     /// How far its kernel lets a send buffer grow, where the endpoint says so.
     pub tcp_wmem_max: Option<Bytes>,
+    /// The highest rate at which the endpoint sends.
+    pub ceiling_bps: Option<Rate>,
     /// What the endpoint allows this client, the least while it was measured; `None` without a ceiling.
     pub allowed_bps: Option<Rate>,
     /// What its connections showed.

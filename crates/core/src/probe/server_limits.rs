@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::plan::{STOCK_TCP_WMEM_MAX, send_buffer_in_flight};
 use crate::units::{Bytes, Rate, Rtt};
 
 /// Rates of one connection beside several, and what the receiver allowed.
@@ -19,8 +20,12 @@ pub struct ConnectionRates {
     pub connections: u32,
     /// Their rate together.
     pub several: Rate,
+    /// Whether that had stopped growing.
+    pub several_are_flat: bool,
     /// The largest window that this host announced on the single connection.
     pub window: Option<Bytes>,
+    /// How far the server's kernel lets a send buffer grow (`tcp_wmem[2]`), where the server says so.
+    pub tcp_wmem_max: Option<Bytes>,
     /// The path's rate for payload, where other evidence has it.
     pub path: Option<Rate>,
     /// Whether packets of the single connection arrived out of order, as they do after a loss.
@@ -41,15 +46,27 @@ pub enum ServerLimit {
         /// The rate.
         rate: Rate,
     },
+    /// A send buffer of an unusual size or a fixed rate for each connection: the numbers fit both.
+    SendBufferOrRate {
+        /// What was in flight: rate x RTT.
+        in_flight: Bytes,
+        /// The rate.
+        rate: Rate,
+    },
     /// This host's receive window.
     ReceiveWindow {
         /// The largest window.
         window: Bytes,
     },
-    /// Loss holds each connection down; several hold more.
+    /// Loss holds each connection down; several carry more than one does.
     Loss,
     /// One connection reaches what several reach: the path, or a limit that all connections share.
     Shared,
+    /// One connection reaches what several reach, and the path holds far more: a limit that all connections share.
+    AllConnections {
+        /// The higher rate of one connection and of several.
+        rate: Rate,
+    },
     /// The connections were still growing when the measurement ended.
     Growing,
     /// The ceiling of the measurement endpoint, which clients share: transfers are not bound by it.
@@ -61,6 +78,8 @@ pub enum ServerLimit {
 
 /// Several connections are faster than one where they reach this many times its rate.
 const FASTER: f64 = 1.3;
+/// All connections together leave room on a path of this many times their rate.
+const ROOM: f64 = 2.0;
 /// One connection fills the path from this share of its rate on.
 const FILLS: f64 = 0.85;
 /// The receive window is used up from this share of it in flight on.
@@ -70,12 +89,20 @@ const SMALLEST_BUFFER: Bytes = Bytes::kib(64);
 /// On a shorter path a send buffer hardly ever limits.
 const LONG_RTT: Duration = Duration::from_millis(2);
 
-/// Finds what limits the connections; what the numbers cannot tell apart goes to the more frequent cause.
+/// Finds what limits the connections.
 pub fn find_limit(rates: &ConnectionRates) -> ServerLimit {
     let bits = |rate: Rate| rate.as_bits_per_sec() as f64;
-    let is_full = rates.path.is_some_and(|path| bits(rates.one) >= bits(path) * FILLS);
-    if is_full || bits(rates.several) < bits(rates.one) * FASTER {
+    if rates.path.is_some_and(|path| bits(rates.one) >= bits(path) * FILLS) {
         return ServerLimit::Shared;
+    }
+    if bits(rates.several) < bits(rates.one) * FASTER {
+        let rate = rates.one.max(rates.several);
+        let has_room = rates.path.is_some_and(|path| bits(path) >= bits(rate) * ROOM);
+        return match rates.is_flat && rates.several_are_flat {
+            _ if !has_room => ServerLimit::Shared,
+            true => ServerLimit::AllConnections { rate },
+            false => ServerLimit::Growing,
+        };
     }
     let in_flight = rates.one.bdp(rates.rtt);
     if let Some(window) = rates.window
@@ -89,10 +116,18 @@ pub fn find_limit(rates: &ConnectionRates) -> ServerLimit {
     if !rates.is_flat {
         return ServerLimit::Growing;
     }
+    let rate = rates.one;
     if in_flight < SMALLEST_BUFFER || rates.rtt.get() < LONG_RTT {
-        return ServerLimit::PerConnection { rate: rates.one };
+        return ServerLimit::PerConnection { rate };
     }
-    ServerLimit::SendBuffer { in_flight }
+    let (least, most) = send_buffer_in_flight(rates.tcp_wmem_max.unwrap_or(STOCK_TCP_WMEM_MAX));
+    match rates.tcp_wmem_max {
+        // More than a full buffer is not in flight, but for what the estimate has too much.
+        Some(_) if in_flight >= least => ServerLimit::SendBuffer { in_flight },
+        Some(_) => ServerLimit::PerConnection { rate },
+        None if (least..=most).contains(&in_flight) => ServerLimit::SendBuffer { in_flight },
+        None => ServerLimit::SendBufferOrRate { in_flight, rate },
+    }
 }
 
 #[cfg(test)]
@@ -107,7 +142,9 @@ mod tests {
             is_flat: true,
             connections: 4,
             several: mbit(several),
+            several_are_flat: true,
             window: Some(Bytes::mib(64)),
+            tcp_wmem_max: None,
             path: None,
             had_losses: false,
         }
@@ -124,6 +161,30 @@ mod tests {
         let shaped = |rtt, rate| find_limit(&rates(rtt, rate, rate * 4));
         assert_eq!(shaped(1, 50), ServerLimit::PerConnection { rate: Rate::bits_per_sec(50_000_000) });
         assert_eq!(shaped(50, 8), ServerLimit::PerConnection { rate: Rate::bits_per_sec(8_000_000) });
+    }
+
+    #[test]
+    fn flat_rate_that_no_usual_buffer_explains_has_two_possible_causes() {
+        let rate = Rate::bits_per_sec(40_000_000);
+        let shaped = rates(50, 40, 160);
+        let in_flight = Bytes::new(250_000);
+        assert_eq!(find_limit(&shaped), ServerLimit::SendBufferOrRate { in_flight, rate });
+        let known = |size| find_limit(&ConnectionRates { tcp_wmem_max: Some(size), ..shaped });
+        assert_eq!(known(Bytes::mib(4)), ServerLimit::PerConnection { rate });
+        assert_eq!(known(Bytes::kib(256)), ServerLimit::SendBuffer { in_flight });
+        assert_eq!(known(Bytes::kib(128)), ServerLimit::SendBuffer { in_flight });
+        assert_eq!(known(Bytes::new(u64::MAX)), ServerLimit::PerConnection { rate });
+    }
+
+    #[test]
+    fn limit_of_all_connections_is_not_the_path_where_the_path_holds_more() {
+        let path = Some(Rate::bits_per_sec(900_000_000));
+        let together = ConnectionRates { path, ..rates(20, 100, 110) };
+        let rate = Rate::bits_per_sec(110_000_000);
+        assert_eq!(find_limit(&together), ServerLimit::AllConnections { rate });
+        let growing = ConnectionRates { several_are_flat: false, ..together };
+        assert_eq!(find_limit(&growing), ServerLimit::Growing);
+        assert_eq!(find_limit(&ConnectionRates { path: None, ..together }), ServerLimit::Shared);
     }
 
     #[test]

@@ -87,7 +87,8 @@ fn write_server(report: &ProbeReport, out: &mut String) {
     words.extend(server.size.map(|size| format!("file of {size}")));
     words.extend(server.features.iter().cloned());
     if server.measures {
-        words.push("measurement endpoint".to_owned());
+        let ceiling = server.ceiling_bps.map_or_else(String::new, |most| format!(" of at most {most}"));
+        words.push(format!("measurement endpoint{ceiling}"));
     }
     if !server.protocol.is_empty() {
         line(out, "server", &words.join(", "));
@@ -104,9 +105,15 @@ fn describe(limit: ServerLimit) -> String {
             format!("the server's send buffer: {in_flight} in flight a connection")
         }
         ServerLimit::PerConnection { rate } => format!("the server shapes each connection to {rate}"),
+        ServerLimit::SendBufferOrRate { in_flight, rate } => format!(
+            "the server's send buffer, {in_flight} in flight a connection, or shaping of each connection to {rate}"
+        ),
         ServerLimit::ReceiveWindow { window } => format!("this host's receive window, {window}"),
-        ServerLimit::Loss => "loss: several connections hold more than one".to_owned(),
+        ServerLimit::Loss => "loss: several connections carry more than one does".to_owned(),
         ServerLimit::Shared => "the path, or a limit that all connections share".to_owned(),
+        ServerLimit::AllConnections { rate } => {
+            format!("a limit that all connections share: {rate}, far below the path's rate")
+        }
         ServerLimit::Ceiling { rate } => format!("the server allows measurements {rate} now"),
         ServerLimit::Growing => "none met: the connections were still growing".to_owned(),
     }
@@ -172,11 +179,14 @@ fn write_verdict(report: &ProbeReport, out: &mut String) {
     let streams =
         if verdict.streams == 1 { "1 stream".to_owned() } else { format!("{} streams", verdict.streams) };
     let window = verdict.window.map_or(String::new(), |window| format!(", {window} of receive window"));
-    let settings = match verdict.rate_bps {
-        Some(_) => format!("{streams}{window}"),
-        None => "what it measures by itself: no throughput was measured to the end".to_owned(),
+    let (begin, settings) = match verdict.rate_bps {
+        Some(_) if verdict.remembered => ("get will use", format!("{streams}{window}")),
+        Some(_) => ("get would use", format!("{streams}{window}; this is not kept for it")),
+        None => {
+            ("get will use", "what it measures by itself: no throughput was measured to the end".to_owned())
+        }
     };
-    let _ = writeln!(out, "\n  get will use   {settings}");
+    let _ = writeln!(out, "\n  {begin:<14} {settings}");
     let is_least = matches!(report.server.limit, Some(ServerLimit::Ceiling { .. }));
     let (most, least) = if is_least { ("at most ", " or more") } else { ("", "") };
     if let (Some(rate), Some(time)) = (verdict.rate_bps, verdict.seconds) {
@@ -246,6 +256,7 @@ mod tests {
                 rate_bps: Some(rate_bps),
                 size: Bytes::gib(10),
                 seconds: Some(Duration::from_secs(86)),
+                remembered: true,
                 ..Verdict::default()
             },
         }
@@ -265,7 +276,7 @@ mod tests {
             "cubic",
             "600 Mbit/s",
             "ICMP: not permitted",
-            "1 stream",
+            "get will use   1 stream",
             "86.0 s",
         ] {
             assert!(text.contains(words), "{words} in {text}");
@@ -303,6 +314,23 @@ mod tests {
     fn without_throughput_no_settings_are_named() {
         let text = text(&ProbeReport { verdict: Verdict { streams: 1, ..Verdict::default() }, ..report() });
         assert!(text.contains("get will use   what it measures") && !text.contains("1 stream"), "{text}");
+    }
+
+    #[test]
+    fn what_is_not_kept_is_not_what_get_will_use() {
+        let text =
+            text(&ProbeReport { verdict: Verdict { remembered: false, ..report().verdict }, ..report() });
+        assert!(text.contains("get would use  1 stream; this is not kept"), "{text}");
+        assert!(!text.contains("get will use"), "{text}");
+    }
+
+    #[test]
+    fn ceiling_of_the_endpoint_is_stated() {
+        let ceiling_bps = Some(Rate::bits_per_sec(200_000_000));
+        let server = ServerFindings { measures: true, ceiling_bps, ..report().server };
+        let report = ProbeReport { server, ..report() };
+        assert!(text(&report).contains("measurement endpoint of at most 200 Mbit/s"), "{}", text(&report));
+        assert_eq!(serde_json::to_value(&report).unwrap()["server"]["ceiling_bps"], 200_000_000);
     }
 
     #[test]

@@ -36,12 +36,14 @@ pub struct Evidence<'a> {
 /// What follows.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Verdict {
-    /// The number of streams that `get` starts with.
+    /// The number of streams that `get` starts with, where this is `remembered`.
     pub streams: u32,
     /// The receive window that it needs, all streams together.
     pub window: Option<Bytes>,
     /// The rate of payload that it will reach.
     pub rate_bps: Option<Rate>,
+    /// Whether the path is kept for `get`.
+    pub remembered: bool,
     /// The size of the file that `seconds` is for.
     pub size: Bytes,
     /// How long the file takes.
@@ -97,7 +99,10 @@ pub fn conclude(evidence: &Evidence<'_>) -> Verdict {
     }
     let single = limit_of_one(evidence, path, &mut verdict);
     let best = evidence.tcp.iter().filter(|row| row.buffer.is_none()).max_by_key(|row| row.payload_bps);
-    let reachable = path.map(|path| path.scaled(REACHED));
+    let reachable = path.map(|path| match evidence.limit {
+        Some(ServerLimit::AllConnections { rate }) => rate,
+        _ => path.scaled(REACHED),
+    });
     match (single, reachable) {
         (Some(single), Some(path)) if single < path && evidence.ranges => {
             let wanted = path.as_bits_per_sec().div_ceil(single.as_bits_per_sec().max(1));
@@ -139,6 +144,16 @@ fn limit_of_one(evidence: &Evidence<'_>, path: Option<Rate>, verdict: &mut Verdi
             ));
             Some(rate)
         }
+        ServerLimit::SendBufferOrRate { in_flight, rate } => {
+            verdict.arithmetic.push(format!(
+                "one connection: {rate} x RTT = {in_flight} in flight, flat and without loss: the server's send buffer, or a rate limit of each connection"
+            ));
+            verdict.advice.push(
+                "server: raise its rate limit of a connection (as nginx's limit_rate) or, where it has none, net.ipv4.tcp_wmem's maximum; or use streams"
+                    .to_owned(),
+            );
+            Some(rate)
+        }
         ServerLimit::PerConnection { rate } => {
             verdict.arithmetic.push(format!("each connection holds {rate}, several hold several times that"));
             verdict.advice.push(
@@ -161,6 +176,15 @@ fn limit_of_one(evidence: &Evidence<'_>, path: Option<Rate>, verdict: &mut Verdi
             verdict.advice.push(
                 "server: raise the ceiling of serve --measure=RATE, or probe when no other client does"
                     .to_owned(),
+            );
+            None
+        }
+        ServerLimit::AllConnections { rate } => {
+            verdict.arithmetic.push(format!(
+                "all connections together hold {rate}, and the path far more: more streams gain nothing"
+            ));
+            verdict.advice.push(
+                "server: something that all connections share limits them: a rate limit, its disk or its CPU, or this host's CPU".to_owned(),
             );
             None
         }
@@ -326,6 +350,26 @@ mod tests {
         assert_eq!(verdict.streams, 3);
         assert!(verdict.advice.iter().any(|advice| advice.contains("tcp_wmem")), "{verdict:?}");
         assert!(verdict.arithmetic.iter().any(|line| line.contains("send buffer")), "{verdict:?}");
+    }
+
+    #[test]
+    fn buffer_that_may_be_shaping_is_not_advised_alone() {
+        let (path, tcp) = (path(1000), [row(1, 40), row(4, 160)]);
+        let rate = Rate::bits_per_sec(40_000_000);
+        let limit = Some(ServerLimit::SendBufferOrRate { in_flight: Bytes::new(250_000), rate });
+        let verdict = conclude(&Evidence { limit, ..evidence(&path, &tcp) });
+        assert_eq!(verdict.streams, 16);
+        let [advice] = &verdict.advice[..] else { panic!("{verdict:?}") };
+        assert!(advice.contains("limit_rate") && advice.contains("tcp_wmem"), "{verdict:?}");
+    }
+
+    #[test]
+    fn limit_of_all_connections_is_what_a_transfer_reaches() {
+        let (path, tcp) = (path(1000), [row(1, 100), row(4, 110)]);
+        let rate = Rate::bits_per_sec(110_000_000);
+        let limit = Some(ServerLimit::AllConnections { rate });
+        let verdict = conclude(&Evidence { limit, ..evidence(&path, &tcp) });
+        assert_eq!((verdict.streams, verdict.rate_bps), (1, Some(rate)));
     }
 
     #[test]

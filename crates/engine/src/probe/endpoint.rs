@@ -70,7 +70,7 @@ pub(super) fn find(
             Ok(None)
         }
         Err(ProbeError::Http(HttpError::Status { status: 401 | 403, .. })) => {
-            findings.miss("the measurement endpoint: the server requests its token (--token FILE)");
+            findings.miss("the measurement endpoint: the server requires a token (--token FILE)");
             Ok(None)
         }
         Err(error) => Err(error),
@@ -105,6 +105,7 @@ pub(super) fn measure(
 ) -> Result<(), ProbeError> {
     findings.server.measures = true;
     findings.server.tcp_wmem_max = offer.tcp_wmem_max.map(Bytes::new);
+    findings.server.ceiling_bps = Some(offer.ceiling_bps);
     findings.allow(offer.allowed_bps);
     if findings.options.upload {
         let measured = upload::measure(findings, client, url, offer, progress);
@@ -257,7 +258,8 @@ fn open_udp(
         Err(error) => return Err(error),
     };
     let rtt = findings.min_rtt();
-    let mut session = UdpSession::open(findings.address().ip(), &offer, rtt)
+    let ceiling = findings.server.ceiling_bps;
+    let mut session = UdpSession::open(findings.address().ip(), &offer, rtt, ceiling)
         .map_err(|source| ProbeError::Local { what: "open a UDP socket".to_owned(), source })?;
     let mut idle = Echoes::default();
     // Two tries: the first echoes may be lost by chance.

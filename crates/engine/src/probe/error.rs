@@ -15,7 +15,9 @@ use crate::source::http::HttpError;
 #[derive(Debug, Error)]
 pub enum ProbeError {
     /// The target is no host and no URL.
-    #[error("cannot probe '{text}': {why}; write a host, or a URL of http, https, ftp, gsiftp or iperf3")]
+    #[error(
+        "cannot probe '{text}': {why}; write a host, or a URL of http, https, ftp, ftps, gsiftp or iperf3"
+    )]
     Target {
         /// What was given.
         text: String,

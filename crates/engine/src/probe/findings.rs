@@ -207,8 +207,8 @@ impl<'a> Findings<'a> {
             })
         };
         let none = || Verdict { streams: 1, size: self.options.size, ..Verdict::default() };
-        let verdict = if is_cut { none() } else { whole() };
-        self.remember(rtt, &verdict);
+        let mut verdict = if is_cut { none() } else { whole() };
+        verdict.remembered = self.remember(rtt, &verdict);
         ProbeReport {
             target: self.target.display(),
             peer: self.address.to_string(),
@@ -225,31 +225,33 @@ impl<'a> Findings<'a> {
         }
     }
 
-    /// Keeps the path in the user's file, so that the next transfer starts from it.
-    fn remember(&mut self, rtt: Option<Rtt>, verdict: &Verdict) {
+    /// Keeps the path in the user's file, so that the next transfer starts from it; returns whether it does.
+    fn remember(&mut self, rtt: Option<Rtt>, verdict: &Verdict) -> bool {
         /// The application buffer that `get` starts with.
         const APP_BUFFER: Bytes = Bytes::mib(64);
-        let (ProbeTarget::Http(given) | ProbeTarget::Ftp(given)) = self.target else { return };
+        let (ProbeTarget::Http(given) | ProbeTarget::Ftp(given)) = self.target else { return false };
         let url = self.moved.as_ref().unwrap_or(given);
-        let Some(file) = &self.options.memory else { return };
+        let Some(file) = &self.options.memory else { return false };
         // A lower bound would hold the next transfer down.
         let is_capped = matches!(self.server.limit, Some(ServerLimit::Ceiling { .. }));
         let is_least = |found: MeasuredRate| {
             is_capped || (found.is_lower_bound && found.evidence == RateEvidence::UdpTrains)
         };
         if self.path.rate.is_some_and(is_least) {
-            return;
+            return false;
         }
         let (Some(rtt), Some(rate), Some(endpoint)) = (rtt, verdict.rate_bps, Endpoint::of(url)) else {
-            return;
+            return false;
         };
         let found = Remembered { rtt, rate, streams: usize::try_from(verdict.streams).unwrap_or(1) };
         let window = verdict.window.unwrap_or_else(|| rate.bdp(rtt));
         let path = KnownPath::new(endpoint, found, APP_BUFFER, window);
         let path = if self.server.measures { path.paced() } else { path };
-        if let Err(error) = path_memory::keep(file, path) {
+        let kept = path_memory::keep(file, path);
+        if let Err(error) = &kept {
             self.missing.push(format!("nothing is remembered for get: {error}"));
         }
+        kept.is_ok()
     }
 }
 

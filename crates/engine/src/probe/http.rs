@@ -171,7 +171,7 @@ pub(super) fn take(findings: &mut Findings<'_>, flows: &FlowResult, streams: u32
         findings.tcp.push(row);
         if let Some(silence) = flows.silence {
             findings.miss(format!(
-                "TCP with {streams} connections to the end: nothing came in the last {silence:?}, as after heavy loss; the rate before is a lower bound"
+                "the end of TCP with {streams} connections, which was cut short: nothing came in the last {silence:?}, as after heavy loss; its rate is a lower bound"
             ));
         } else {
             findings.take_burst(flows.burst(), flows.out_of_order);
@@ -196,7 +196,9 @@ pub(super) fn compare(findings: &mut Findings<'_>, one: &FlowResult, several: &F
         is_flat: single.is_flat,
         connections: SEVERAL,
         several: together.payload_bps,
+        several_are_flat: together.is_flat,
         window: one.window,
+        tcp_wmem_max: findings.server.tcp_wmem_max,
         path,
         had_losses: one.out_of_order > 0,
     }));

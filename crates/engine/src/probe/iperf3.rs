@@ -87,7 +87,9 @@ pub(super) fn measure(
             is_flat: one.is_flat,
             connections: SEVERAL,
             several: several.received,
+            several_are_flat: several.is_flat,
             window: None,
+            tcp_wmem_max: None,
             path: None,
             had_losses: one.retransmits.is_some_and(|count| count > 0),
         })

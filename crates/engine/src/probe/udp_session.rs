@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use longhaul_core::probe::message::{LARGEST_MESSAGE, Nonce, UdpOffer, UdpPacket, UdpRequest};
 use longhaul_core::probe::packet_train::{Arrival, PacketTrain, udp_headers};
 use longhaul_core::probe::train_search::TrainPlan;
-use longhaul_core::units::{Bytes, Rtt};
+use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::datagram_batch::{DatagramBatch, enable_merging, enable_timestamps};
 use longhaul_sys::sockopt::set_recv_buffer;
 use rustix::net::sockopt::{
@@ -51,6 +51,8 @@ pub(super) struct UdpSession {
     batch: DatagramBatch,
     next: u32,
     rtt: Rtt,
+    /// The highest rate of a train.
+    ceiling: Option<Rate>,
     /// What a message adds to at the IP layer.
     pub(super) headers: Bytes,
     /// What arrived, at the IP layer.
@@ -59,7 +61,12 @@ pub(super) struct UdpSession {
 
 impl UdpSession {
     /// Opens a socket to the port that was offered.
-    pub(super) fn open(server: IpAddr, offer: &UdpOffer, rtt: Rtt) -> io::Result<Self> {
+    pub(super) fn open(
+        server: IpAddr,
+        offer: &UdpOffer,
+        rtt: Rtt,
+        ceiling: Option<Rate>,
+    ) -> io::Result<Self> {
         let nonce = Nonce::from_hex(&offer.nonce)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "its nonce is not one"))?;
         let any: SocketAddr =
@@ -78,7 +85,7 @@ impl UdpSession {
         }
         let batch = DatagramBatch::new(LARGEST_MESSAGE.as_usize());
         let headers = udp_headers(server);
-        Ok(Self { socket, nonce, batch, next: 1, rtt, headers, received: Bytes::ZERO })
+        Ok(Self { socket, nonce, batch, next: 1, rtt, ceiling, headers, received: Bytes::ZERO })
     }
 
     /// Returns the size of the socket's receive buffer.
@@ -155,7 +162,9 @@ impl UdpSession {
         let packet = plan.message + self.headers;
         let before = receive_errors();
         let mut train = PacketTrain { count: plan.count, packet, ..PacketTrain::default() };
-        let request = UdpRequest::Train { number, plan }.encode(self.nonce, Bytes::ZERO);
+        // Its time is reckoned without the ceiling, of which the server may give less.
+        let within = TrainPlan { rate: plan.rate.into_iter().chain(self.ceiling).min(), ..plan };
+        let request = UdpRequest::Train { number, plan: within }.encode(self.nonce, Bytes::ZERO);
         for _ in 0..TRIES {
             self.socket.send(&request)?;
             let mut until = Instant::now() + self.rtt.get() * 2 + PATIENCE;
@@ -246,12 +255,10 @@ fn receive_errors() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use longhaul_core::units::Rate;
-
     use super::*;
 
-    /// An endpoint that answers each train but for the packets that `lose` names.
-    fn endpoint(lose: fn(u32) -> bool) -> (UdpOffer, std::thread::JoinHandle<()>) {
+    /// An endpoint that answers each train but for the packets that `lose` names; returns the rates of the trains.
+    fn endpoint(lose: fn(u32) -> bool) -> (UdpOffer, std::thread::JoinHandle<Vec<Option<Rate>>>) {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
         let nonce = Nonce([3; 16]);
@@ -262,15 +269,16 @@ mod tests {
             seconds: 5,
         };
         let thread = std::thread::spawn(move || {
-            let mut buffer = [0; 2000];
+            let (mut buffer, mut rates) = ([0; 2000], Vec::new());
             while let Ok((length, from)) = socket.recv_from(&mut buffer) {
                 let (train, plan) = match UdpRequest::parse(&buffer[..length], nonce).unwrap() {
-                    UdpRequest::Close => return,
+                    UdpRequest::Close => break,
                     UdpRequest::Echo { number } => {
                         let plan = TrainPlan { count: 1, message: Bytes::new(length as u64), rate: None };
                         (UdpPacket { is_echo: true, train: number, packet: 0, sent: Duration::ZERO }, plan)
                     }
                     UdpRequest::Train { number, plan } => {
+                        rates.push(plan.rate);
                         (UdpPacket { is_echo: false, train: number, packet: 0, sent: Duration::ZERO }, plan)
                     }
                 };
@@ -280,13 +288,16 @@ mod tests {
                     socket.send_to(&out, from).unwrap();
                 }
             }
+            rates
         });
         (offer, thread)
     }
 
+    const CEILING: Rate = Rate::bits_per_sec(2_000_000_000);
+
     fn session(offer: &UdpOffer) -> UdpSession {
         let rtt = Rtt::new(Duration::from_millis(1));
-        UdpSession::open(IpAddr::from([127, 0, 0, 1]), offer, rtt).unwrap()
+        UdpSession::open(IpAddr::from([127, 0, 0, 1]), offer, rtt, Some(CEILING)).unwrap()
     }
 
     fn plan() -> TrainPlan {
@@ -309,6 +320,17 @@ mod tests {
         let closed = Instant::now();
         thread.join().unwrap();
         assert!(closed.elapsed() < Duration::from_secs(1), "the port waited for its client");
+    }
+
+    #[test]
+    fn trains_do_not_exceed_the_ceiling() {
+        let (offer, thread) = endpoint(|_| false);
+        let mut session = session(&offer);
+        for rate in [None, Some(CEILING.scaled(1.5)), plan().rate] {
+            assert_eq!(session.train(TrainPlan { rate, ..plan() }).unwrap().arrivals.len(), 20);
+        }
+        drop(session);
+        assert_eq!(thread.join().unwrap(), [Some(CEILING), Some(CEILING), plan().rate]);
     }
 
     #[test]
