@@ -210,15 +210,15 @@ fn path_to_another_server_is_found_with_as_little_traffic() {
     assert_eq!(report["tcp"].as_array().unwrap().len(), 2, "{report}");
 }
 
-/// Runs a probe of an iperf3 server on an emulated path; `None` where it cannot run.
-fn probe_iperf3(options: &[&str]) -> Option<Value> {
+/// Runs a probe of an iperf3 server on an emulated path, after a command on its host; `None` where it cannot run.
+fn probe_iperf3(options: &[&str], before: &str) -> Option<Value> {
     if let Err(error) = Command::new("iperf3").arg("--version").output() {
         assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "iperf3 is needed: {error}");
         println!("skipped: iperf3 cannot be run: {error}");
         return None;
     }
     let probe = "exec $LONGHAUL probe iperf3://$LAB_SERVER:8080 --json --no-memory";
-    run_beside(options, "exec iperf3 -s -p 8080 > /dev/null", probe)
+    run_beside(options, &format!("{before}; exec iperf3 -s -p 8080 > /dev/null"), probe)
 }
 
 /// What was left of the download's bytes would take the upload half a minute.
@@ -226,7 +226,7 @@ fn probe_iperf3(options: &[&str]) -> Option<Value> {
 fn slow_upload_of_an_iperf3_server_is_found_in_time() {
     let _alone = alone();
     let options = ["--rate", "100Mbit", "--rtt", "5ms", "--loss", "0", "--up", "rate=1Mbit"];
-    let Some(report) = probe_iperf3(&options) else { return };
+    let Some(report) = probe_iperf3(&options, ":") else { return };
     let rate = report["upload"]["rate"]["rate_bps"].as_f64().unwrap();
     assert!((0.5e6..1.2e6).contains(&rate), "{report}");
     assert!(report["verdict"]["seconds"].as_f64().unwrap() > 0.0, "{report}");
@@ -238,11 +238,27 @@ fn slow_upload_of_an_iperf3_server_is_found_in_time() {
 fn rate_of_a_long_path_to_an_iperf3_server_is_that_after_slow_start() {
     let _alone = alone();
     let options = ["--rate", "100Mbit", "--rtt", "100ms", "--loss", "0"];
-    let Some(report) = probe_iperf3(&options) else { return };
+    let Some(report) = probe_iperf3(&options, ":") else { return };
     for rate in [&report["tcp"][0], &report["tcp"][1], &report["upload"]["tcp"][0]] {
         let rate = rate["payload_bps"].as_f64().unwrap();
         assert!((60e6..100e6).contains(&rate), "{report}");
     }
+}
+
+/// iperf3 itself waits for half a minute.
+#[test]
+fn blocked_udp_to_an_iperf3_server_is_told_and_both_directions_are_measured() {
+    let _alone = alone();
+    // Datagrams that arrive are dropped, as by a firewall; replies need not be.
+    let block = "ip rule add pref 2 lookup local && ip rule add pref 1 ipproto udp iif longhaul0 blackhole && ip rule del pref 0";
+    let options = ["--rate", "100Mbit", "--rtt", "10ms", "--loss", "0"];
+    let Some(report) = probe_iperf3(&options, block) else { return };
+    assert!(misses(&report, "UDP: blocked on the way, port 8080"), "{report}");
+    assert!(report["path"]["loss"].is_null(), "{report}");
+    assert_eq!(report["tcp"].as_array().unwrap().len(), 2, "{report}");
+    assert_eq!(report["upload"]["tcp"].as_array().unwrap().len(), 1, "{report}");
+    assert!(report["verdict"]["seconds"].as_f64().unwrap() > 0.0, "{report}");
+    assert!(report["seconds"].as_f64().unwrap() < 10.0, "{report}");
 }
 
 /// What a client alone can set, over a server that knows nothing of probes: connections, and the receive buffer, which holds one back.

@@ -13,6 +13,9 @@ pub enum Iperf3Error {
     /// iperf3 or its server refused.
     #[error("iperf3: {0}")]
     Refused(String),
+    /// iperf3 did not end: nothing of the test gets through, or the server has stopped.
+    #[error("iperf3 did not end within {:.1} s", .0.as_secs_f64())]
+    Endless(Duration),
     /// The output is not that of iperf3.
     #[error("cannot understand what iperf3 printed: {0}")]
     Garbage(String),

@@ -110,7 +110,9 @@ impl ProbeError {
             Self::Stalled { .. } => FailureKind::Temporary,
             Self::Endpoint { .. } | Self::Ftp { .. } => FailureKind::Protocol,
             Self::Local { .. } => FailureKind::Host,
-            Self::Iperf3 { source: Iperf3Error::Refused(_), .. } => FailureKind::Unavailable,
+            Self::Iperf3 { source: Iperf3Error::Refused(_) | Iperf3Error::Endless(_), .. } => {
+                FailureKind::Unavailable
+            }
             Self::Iperf3 { source: Iperf3Error::Garbage(_), .. } => FailureKind::Protocol,
         }
     }

@@ -48,6 +48,9 @@ const SEVERAL: u32 = 4;
 const LONGEST: Duration = Duration::from_secs(10);
 /// What a test takes beyond its time before it is ended: iperf3 waits for a server that has gone.
 const PATIENCE: Duration = Duration::from_secs(6);
+/// What a test over UDP takes beyond its time and its round trips: where UDP is blocked, iperf3 waits for half a minute, and the upload
+/// is still to be measured.
+const UDP_PATIENCE: Duration = Duration::from_secs(2);
 /// How often a test is tried: between two tests a server closes its listening socket for a moment, and resets what has connected.
 const TRIES: u32 = 4;
 /// The pause before another try, longer each time.
@@ -102,15 +105,12 @@ pub(super) fn measure(
     progress("UDP");
     let headers = udp_headers(findings.address().ip());
     let time = Duration::from_secs(u64::from(UDP_SECONDS));
+    let mut passes_udp = true;
     if has_time(findings, UDP_SECONDS, "UDP") {
         let train = loss_train(best, time, headers);
         // Paced by payload; all of the packets together are a tenth of the path's rate.
-        iperf3.udp(
-            findings,
-            train.message,
-            Rate::over(train.message * u64::from(train.count), time),
-            true,
-        )?;
+        let rate = Rate::over(train.message * u64::from(train.count), time);
+        passes_udp = iperf3.udp(findings, train.message, rate, true)?;
     }
     findings.miss("the queue: iperf3 does not tell when each packet arrived");
     // What was measured of the download stands.
@@ -118,9 +118,10 @@ pub(super) fn measure(
         findings.miss(format!("upload: {error}"));
     }
     if findings.options.full {
-        let largest = findings.mtu().saturating_sub(headers);
-        iperf3.udp(findings, largest, best.scaled(UDP_SHARE), false)?;
-        sweep(findings, &iperf3, best, progress)?;
+        if passes_udp {
+            sweep_udp(findings, &iperf3, best.scaled(UDP_SHARE), progress)?;
+        }
+        sweep_tcp(findings, &iperf3, progress)?;
     }
     Ok(())
 }
@@ -166,16 +167,29 @@ fn upload(
     Ok(())
 }
 
-fn sweep(
+/// Sweeps sizes of messages; the path's MTU is added.
+fn sweep_udp(
     findings: &mut Findings<'_>,
     iperf3: &Iperf3<'_>,
-    best: Rate,
+    rate: Rate,
     progress: &dyn Fn(&str),
 ) -> Result<(), ProbeError> {
-    for message in MESSAGES {
-        progress(&format!("UDP with messages of {message} bytes"));
-        iperf3.udp(findings, Bytes::new(message), best.scaled(UDP_SHARE), false)?;
+    let largest = findings.mtu().saturating_sub(udp_headers(findings.address().ip()));
+    for message in MESSAGES.map(Bytes::new).into_iter().chain([largest]) {
+        progress(&format!("UDP with messages of {} bytes", message.get()));
+        if !iperf3.udp(findings, message, rate, false)? {
+            break;
+        }
     }
+    Ok(())
+}
+
+/// Sweeps numbers of streams, sizes of buffers and congestion controls.
+fn sweep_tcp(
+    findings: &mut Findings<'_>,
+    iperf3: &Iperf3<'_>,
+    progress: &dyn Fn(&str),
+) -> Result<(), ProbeError> {
     for streams in STREAMS {
         progress(&format!("TCP, {streams} connections"));
         let result = iperf3.tcp(findings, WHOLE, Way::Download, &["-P", &streams.to_string()])?;
@@ -228,6 +242,8 @@ enum Way {
 enum Amount {
     Seconds(u32),
     Bytes(Bytes),
+    /// So many as [`UDP_SECONDS`] have, after connecting and beginning for so long.
+    Datagrams(Duration),
 }
 
 /// A test that shows what follows slow start.
@@ -285,38 +301,42 @@ impl Iperf3<'_> {
         way: Way,
         options: &[&str],
     ) -> Result<Iperf3Tcp, ProbeError> {
-        let mut found = self.test(amount, way, options, parse_tcp)?.map_err(|source| self.failed(source))?;
+        let mut found = self.test(amount, way, options, parse_tcp)?;
         findings.budget.spend(found.bytes);
         // Intervals as short as a round trip have one flight of slow start each.
         found.is_flat &= found.time >= findings.min_rtt().get() * SETTLED_RTTS;
         Ok(found)
     }
 
-    /// Sends messages at `rate` of payload; for the path's loss, or as a row of the table.
+    /// Sends messages at `rate` of payload; for the path's loss, or as a row of the table. Returns whether UDP gets through.
     fn udp(
         &self,
         findings: &mut Findings<'_>,
         message: Bytes,
         rate: Rate,
         for_loss: bool,
-    ) -> Result<(), ProbeError> {
+    ) -> Result<bool, ProbeError> {
         let (length, bits) = (message.get().to_string(), rate.as_bits_per_sec().to_string());
         let options = ["-u", "-l", &length, "-b", &bits];
-        let found = match self.test(Amount::Seconds(UDP_SECONDS), Way::Download, &options, |output| {
-            parse_udp(output, message)
-        })? {
+        let amount = Amount::Datagrams(findings.min_rtt().get() * ROUND_TRIPS);
+        let would = "it would have shown the path's loss and reordering";
+        let found = match self.test(amount, Way::Download, &options, |output| parse_udp(output, message)) {
             Ok(found) => found,
-            Err(Iperf3Error::Refused(why)) => {
-                findings.miss(format!("UDP: {why}; it would have shown the path's loss and reordering"));
-                return Ok(());
+            Err(ProbeError::Iperf3 { source: Iperf3Error::Refused(why), .. }) => {
+                findings.miss(format!("UDP: {why}; {would}"));
+                return Ok(false);
             }
-            Err(error) => return Err(self.failed(error)),
+            Err(ProbeError::Iperf3 { source: source @ Iperf3Error::Endless(_), .. }) => {
+                findings.miss(format!("UDP: blocked on the way, port {}: {source}; {would}", self.port));
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
         };
         findings.budget.spend(found.sent.bytes_in(Duration::from_secs(u64::from(UDP_SECONDS))));
         if for_loss {
             findings.path.loss = Some(LossShare::new(found.packets, found.lost));
             findings.path.reordered = Some(u32::try_from(found.out_of_order).unwrap_or(u32::MAX));
-            return Ok(());
+            return Ok(true);
         }
         // Beyond what a packet's headers and a test's edges explain, what is missing was lost on the path.
         let path = payload_rate(found.sent, findings.mtu());
@@ -328,7 +348,7 @@ impl Iperf3<'_> {
             reordered: u32::try_from(found.out_of_order).unwrap_or(u32::MAX),
             is_path_limited: found.received < path,
         });
-        Ok(())
+        Ok(true)
     }
 
     /// Runs one test, again where the server was not ready; returns what `parse` reads.
@@ -338,13 +358,12 @@ impl Iperf3<'_> {
         way: Way,
         options: &[&str],
         parse: impl Fn(&str) -> Result<T, Iperf3Error>,
-    ) -> Result<Result<T, Iperf3Error>, ProbeError> {
+    ) -> Result<T, ProbeError> {
         let mut tries = 1;
         loop {
-            let result = parse(&self.run(amount, way, options)?);
-            match &result {
+            match parse(&self.run(amount, way, options)?) {
                 Err(error) if error.is_passing() && tries < TRIES => std::thread::sleep(PAUSE * tries),
-                _ => return Ok(result),
+                result => return result.map_err(|source| self.failed(source)),
             }
             tries += 1;
         }
@@ -353,9 +372,13 @@ impl Iperf3<'_> {
     /// Runs one test; returns what iperf3 printed.
     fn run(&self, amount: Amount, way: Way, options: &[&str]) -> Result<String, ProbeError> {
         let local = |source| ProbeError::Local { what: "run iperf3 (apt install iperf3)".to_owned(), source };
-        let (option, value, time) = match amount {
-            Amount::Seconds(seconds) => ("--time", seconds.to_string(), Duration::from_secs(seconds.into())),
-            Amount::Bytes(bytes) => ("--bytes", bytes.get().to_string(), LONGEST),
+        let seconds = |seconds: u32| Duration::from_secs(seconds.into());
+        let (option, value, most) = match amount {
+            Amount::Seconds(time) => ("--time", time.to_string(), seconds(time) + PATIENCE),
+            Amount::Bytes(bytes) => ("--bytes", bytes.get().to_string(), LONGEST + PATIENCE),
+            Amount::Datagrams(set_up) => {
+                ("--time", UDP_SECONDS.to_string(), seconds(UDP_SECONDS) + set_up + UDP_PATIENCE)
+            }
         };
         let mut child = Command::new("iperf3")
             .args(["--client", self.host, "--port", &self.port.to_string(), "--json"])
@@ -374,14 +397,13 @@ impl Iperf3<'_> {
             output.map(|mut output| output.read_to_string(&mut text));
             text
         });
-        let until = Instant::now() + time + PATIENCE;
+        let until = Instant::now() + most;
         while child.try_wait().map_err(local)?.is_none() {
             if Instant::now() > until {
                 // It may have ended meanwhile.
                 let _ = child.kill();
                 let _ = child.wait();
-                let why = format!("no end within {PATIENCE:?} after the test's time");
-                return Err(self.failed(Iperf3Error::Refused(why)));
+                return Err(self.failed(Iperf3Error::Endless(most)));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
