@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -99,8 +99,11 @@ fn attack(address: SocketAddr, connections: usize, ready: &AtomicBool, over: &At
     }
 }
 
-/// Held while a server is attacked: each attack takes most of two cores.
-static ATTACKS: Mutex<()> = Mutex::new(());
+/// Waits until no server is attacked, and none is until the guard is dropped: each attack takes most of two cores.
+pub(crate) fn without_attack() -> MutexGuard<'static, ()> {
+    static ATTACKS: Mutex<()> = Mutex::new(());
+    ATTACKS.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Raises the limit of open files of this process, and of its children; returns it.
 fn descriptors() -> u64 {
@@ -116,7 +119,7 @@ fn descriptors() -> u64 {
 }
 
 fn survives(args: &[&str]) {
-    let _alone = ATTACKS.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = without_attack();
     let connections = descriptors().saturating_sub(SPARE).min(MOST) as usize;
     let place = Place::new();
     for (name, _, size) in [PACED, UNPACED] {
