@@ -205,7 +205,7 @@ impl Files {
                 Vec::new()
             }
             STATFS => {
-                [vec![0xff, 0xff, 0xff, 0, 0, 0, 0, 0].repeat(5), words(&[4096, 255, 4096, 0]), vec![0; 24]]
+                [[0xff, 0xff, 0xff, 0, 0, 0, 0, 0].repeat(5), words(&[4096, 255, 4096, 0]), vec![0; 24]]
                     .concat()
             }
             RELEASE | RELEASEDIR | FSYNC | FSYNCDIR => Vec::new(),
