@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use longhaul_core::units::Rtt;
+use longhaul_engine::sampling::SampleInterval;
 use longhaul_scope::record::schema::Side;
 use longhaul_scope::record::{RecordError, Recorder};
 
@@ -19,20 +20,21 @@ pub(crate) struct RecordArgs {
     #[arg(long = "record", value_name = "FILE", help_heading = "Output")]
     file: Option<PathBuf>,
 
-    /// Measure for the record this often, from 1ms to 10s
+    /// Measure for the record this often, from 1ms to 10s [default: 10ms]
     ///
-    /// From 10ms on, samples come less often where they would take more than a hundredth of a core.
+    /// Without this option samples come less often where they would take more than a hundredth of a core.
     #[arg(
         long = "record-interval",
         value_name = "TIME",
-        default_value = "10ms",
         requires = "file",
         value_parser = interval,
         help_heading = "Output",
         hide_short_help = true
     )]
-    interval: Duration,
+    interval: Option<Duration>,
 }
+
+const DEFAULT_INTERVAL: Duration = Duration::from_millis(10);
 
 impl RecordArgs {
     /// Returns the record's path, where one is wanted.
@@ -41,13 +43,15 @@ impl RecordArgs {
     }
 
     /// Returns how often to measure, where a record is wanted.
-    pub(crate) fn interval(&self) -> Option<Duration> {
-        self.file.as_ref().map(|_| self.interval)
+    pub(crate) fn interval(&self) -> Option<SampleInterval> {
+        let default = || SampleInterval::sparing(DEFAULT_INTERVAL);
+        self.file.as_ref().map(|_| self.interval.map_or_else(default, SampleInterval::new))
     }
 
     /// Begins the record, where one is wanted; `what` must hold no secret.
     pub(crate) fn begin(&self, side: Side, what: &str) -> Result<Option<Recorder>, RecordError> {
-        self.file.as_ref().map(|file| Recorder::create(file, side, what, self.interval)).transpose()
+        let interval = self.interval.unwrap_or(DEFAULT_INTERVAL);
+        self.file.as_ref().map(|file| Recorder::create(file, side, what, interval)).transpose()
     }
 }
 

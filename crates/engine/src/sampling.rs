@@ -6,24 +6,54 @@ use std::time::Duration;
 
 /// The interval between two samples; clones share it.
 #[derive(Debug, Clone)]
-pub struct SampleInterval(Arc<AtomicU64>);
+pub struct SampleInterval {
+    micros: Arc<AtomicU64>,
+    is_sparing: bool,
+}
 
 impl SampleInterval {
     /// Makes an interval, of 1 ms at least.
     pub fn new(interval: Duration) -> Self {
-        let own = Self(Arc::default());
+        let own = Self { micros: Arc::default(), is_sparing: false };
         own.set(interval);
         own
+    }
+
+    /// Makes an interval that grows where samples would take more than a hundredth of a core.
+    pub fn sparing(interval: Duration) -> Self {
+        Self { is_sparing: true, ..Self::new(interval) }
     }
 
     /// Changes the interval. It counts from the next sample on.
     pub fn set(&self, interval: Duration) {
         let micros = u64::try_from(interval.as_micros()).unwrap_or(u64::MAX);
-        self.0.store(micros.max(1000), Ordering::Relaxed);
+        self.micros.store(micros.max(1000), Ordering::Relaxed);
     }
 
     /// Returns the interval.
     pub fn get(&self) -> Duration {
-        Duration::from_micros(self.0.load(Ordering::Relaxed))
+        Duration::from_micros(self.micros.load(Ordering::Relaxed))
+    }
+
+    /// Returns the time to the next sample, where one has taken `cost` on average.
+    pub(crate) fn after(&self, cost: Duration) -> Duration {
+        /// To write the samples takes a fifth of the time for taking them again.
+        const SHARE: u32 = 125;
+        if self.is_sparing { self.get().max(cost * SHARE) } else { self.get() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sparing_interval_grows_with_the_cost_of_a_sample() {
+        let (ms, us) = (Duration::from_millis, Duration::from_micros);
+        let sparing = SampleInterval::sparing(ms(10));
+        assert_eq!([0, 79, 160].map(|cost| sparing.after(us(cost))), [ms(10), ms(10), ms(20)]);
+        sparing.set(ms(200));
+        assert_eq!(sparing.after(us(160)), ms(200));
+        assert_eq!(SampleInterval::new(ms(10)).after(us(160)), ms(10));
     }
 }

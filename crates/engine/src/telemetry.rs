@@ -1,7 +1,7 @@
 //! Samples of connections, for receivers and senders alike.
 
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use longhaul_core::event::Event;
@@ -9,12 +9,6 @@ use longhaul_core::telemetry::{Sample, StreamSample};
 use longhaul_sys::{host, sockopt, tcp_info};
 
 use crate::sampling::SampleInterval;
-
-/// Samples are taken less often than asked for where they would take more than one part in so many of a core: to write them takes
-/// a fifth of that again, and a record may cost one per cent.
-const SHARE: u32 = 125;
-/// Shorter intervals are kept: averages over a millisecond are worth a tenth of a core.
-const SPARING: Duration = Duration::from_millis(10);
 
 /// Reads the kernel's state of the connection with the number `stream`.
 pub fn read(stream: usize, socket: impl AsFd) -> StreamSample {
@@ -36,7 +30,7 @@ pub fn sample(
     emit: impl Fn(&Event),
 ) {
     let cpu = host::thread_cpu_time();
-    let (mut due, mut samples, mut ended) = (Instant::now(), 0, false);
+    let (mut due, mut samples, mut ended) = (Instant::now(), 0u32, false);
     loop {
         if let Some(sample) = take(ended) {
             emit(&Event::Sample(Box::new(sample)));
@@ -46,33 +40,19 @@ pub fn sample(
             break;
         }
         // Counted from the previous due time, so that the interval does not drift; missed samples are skipped.
-        due = (due + sparing(interval.get(), host::thread_cpu_time() - cpu, samples)).max(Instant::now());
+        let cost = (host::thread_cpu_time() - cpu) / samples.max(1);
+        due = (due + interval.after(cost)).max(Instant::now());
         ended = alive.recv_deadline(due) == Err(RecvTimeoutError::Disconnected);
     }
-    emit(&Event::Sampled { samples, cpu: host::thread_cpu_time() - cpu });
-}
-
-/// Returns the time to the next sample, where `samples` have taken `cpu`.
-fn sparing(interval: Duration, cpu: Duration, samples: u64) -> Duration {
-    let each = cpu / u32::try_from(samples.max(1)).unwrap_or(u32::MAX);
-    if interval < SPARING { interval } else { interval.max(each * SHARE) }
+    emit(&Event::Sampled { samples: samples.into(), cpu: host::thread_cpu_time() - cpu });
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
+    use std::time::Duration;
 
     use super::*;
-
-    #[test]
-    fn costly_samples_are_taken_less_often_unless_many_are_asked_for() {
-        let (ms, us) = (Duration::from_millis, Duration::from_micros);
-        assert_eq!(sparing(ms(10), us(0), 0), ms(10));
-        assert_eq!(sparing(ms(10), us(7900), 100), ms(10));
-        assert_eq!(sparing(ms(10), us(16_000), 100), ms(20));
-        assert_eq!(sparing(ms(200), us(16_000), 100), ms(200));
-        assert_eq!(sparing(ms(1), us(16_000), 100), ms(1));
-    }
 
     #[test]
     fn last_sample_is_taken_at_the_end_and_counted_if_emitted() {

@@ -11,6 +11,7 @@ use longhaul_core::event::{Event, JobTag, Observer};
 use longhaul_core::tcp_info::TcpInfo;
 use longhaul_core::telemetry::{Counters, Sample, Sockets, StreamSample};
 use longhaul_core::units::Bytes;
+use longhaul_engine::sampling::SampleInterval;
 use longhaul_engine::telemetry;
 use longhaul_sys::tcp_info;
 
@@ -27,7 +28,7 @@ pub(crate) struct ConnectionStats {
     started: Instant,
     observer: Option<(JobTag, Arc<dyn Observer>)>,
     /// The interval between samples for the observer.
-    interval: Option<Duration>,
+    interval: Option<SampleInterval>,
     /// Sockets are kept for reading: samples are taken, or metrics are served.
     keeps_sockets: bool,
     counts: Mutex<ConnectionCounts>,
@@ -109,15 +110,15 @@ impl ConnectionStats {
     /// Begins to count. Sockets are kept for reading where `interval` is set or `serves_metrics`.
     pub(crate) fn new(
         observer: Option<(JobTag, Arc<dyn Observer>)>,
-        interval: Option<Duration>,
+        interval: Option<SampleInterval>,
         serves_metrics: bool,
         uploads: Arc<ActiveUploads>,
     ) -> Self {
         Self {
             started: Instant::now(),
             observer,
-            interval,
             keeps_sockets: serves_metrics || interval.is_some(),
+            interval,
             counts: Mutex::default(),
             uploads,
         }
@@ -221,8 +222,8 @@ impl ConnectionStats {
     }
 
     /// Returns the interval between samples; `None` where no samples are taken.
-    pub(crate) fn interval(&self) -> Option<Duration> {
-        self.interval
+    pub(crate) fn interval(&self) -> Option<SampleInterval> {
+        self.interval.clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, ConnectionCounts> {

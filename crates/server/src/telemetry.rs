@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use longhaul_core::event::{JobTag, Observer};
@@ -24,7 +23,7 @@ pub struct Telemetry {
     pub observer: Arc<dyn Observer>,
     /// Takes samples this often for it, on a thread of its own; while nothing is being sent, none is told.
     /// Less often among more than a few connections, where reading them would take more than 1 % of a core.
-    pub sample: Option<Duration>,
+    pub sample: Option<SampleInterval>,
 }
 
 impl fmt::Debug for Telemetry {
@@ -52,12 +51,7 @@ impl Sampler {
         let stats = Arc::clone(stats);
         let run = move || {
             let mut reader = Reader { stats: &stats, sparingly: Sparingly::one_in(SHARE), told: None };
-            telemetry::sample(
-                &SampleInterval::new(interval),
-                &ended,
-                |last| reader.take(last),
-                |event| stats.emit(event),
-            );
+            telemetry::sample(&interval, &ended, |last| reader.take(last), |event| stats.emit(event));
         };
         match std::thread::Builder::new().name("sampler".to_owned()).spawn(run) {
             Ok(thread) => Some(Self { alive, thread }),

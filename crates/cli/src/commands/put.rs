@@ -12,7 +12,6 @@ use longhaul_core::pace::Pace;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::engine::Engine;
 use longhaul_engine::rate_limit::RateLimit;
-use longhaul_engine::sampling::SampleInterval;
 use longhaul_engine::send::ReaderChoice;
 use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_engine::source::http::SafeUrl;
@@ -235,7 +234,7 @@ fn request(args: &PutArgs, url: &Url, cancel: &Cancel) -> anyhow::Result<PutRequ
         resume: !common.no_resume,
         retries: common.retries(),
         stall: common.stall_timeout(),
-        sample: common.record.interval().map(SampleInterval::new),
+        sample: common.record.interval(),
         memory: args.memory.memory(),
         client,
         sessions: FtpSessions::default(),

@@ -337,7 +337,7 @@ fn a_record_follows_the_server_to_its_end() {
     let (dir, records) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     std::fs::write(dir.path().join("f"), vec![7; 32 << 20]).unwrap();
     let path = records.path().join("r.jsonl");
-    let record = ["--record", path.to_str().unwrap(), "--pace", "200Mbit"];
+    let record = ["--record", path.to_str().unwrap(), "--record-interval", "10ms", "--pace", "200Mbit"];
     let server = Serve::start(serve(dir.path(), &record));
     let mut stream = TcpStream::connect(server.address).unwrap();
     write!(stream, "GET /f?token=secret HTTP/1.0\r\n\r\n").unwrap();

@@ -353,7 +353,8 @@ impl Classifier {
         if self.is_speeding_up(interval, first_byte) {
             return LimitedBy::SlowStart;
         }
-        if self.end == End::Sender && (self.are_send_buffers_emptied() || Self::leaves_its_windows(interval)) {
+        if self.end == End::Sender && (self.are_send_buffers_emptied() || Self::leaves_its_windows(interval))
+        {
             return LimitedBy::SendBuffer;
         }
         if self.is_queued(interval) || self.is_held(interval) {

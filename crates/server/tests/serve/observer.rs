@@ -7,6 +7,7 @@ use std::time::Duration;
 use longhaul_core::event::{Event, JobId, JobTag, Observer};
 use longhaul_core::telemetry::Sample;
 use longhaul_core::units::Bytes;
+use longhaul_engine::sampling::SampleInterval;
 use longhaul_server::Telemetry;
 
 use crate::site::{Site, noise};
@@ -37,6 +38,7 @@ fn observed(sample: Option<Duration>) -> (Site, Arc<Heard>) {
     let heard = Arc::new(Heard::default());
     let observer: Arc<dyn Observer> = heard.clone();
     let job = JobTag::new(JobId::default(), "http://h/");
+    let sample = sample.map(SampleInterval::new);
     (Site::observed(|_| {}, Some(Telemetry { job, observer, sample })), heard)
 }
 

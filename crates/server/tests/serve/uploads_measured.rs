@@ -6,6 +6,7 @@ use std::time::Duration;
 use longhaul_core::event::{Event, JobId, JobTag, Observer};
 use longhaul_core::telemetry::Sample;
 use longhaul_core::units::Bytes;
+use longhaul_engine::sampling::SampleInterval;
 use longhaul_server::{Metrics, Telemetry, Token, Tokens};
 
 use crate::site::{Site, noise};
@@ -28,7 +29,7 @@ fn samples_show_the_three_buffers_while_a_file_comes() {
     let samples = Arc::new(Samples::default());
     let observer: Arc<dyn Observer> = samples.clone();
     let job = JobTag::new(JobId::default(), "http://h/");
-    let telemetry = Telemetry { job, observer, sample: Some(Duration::from_millis(2)) };
+    let telemetry = Telemetry { job, observer, sample: Some(SampleInterval::new(Duration::from_millis(2))) };
     let writable = |config: &mut longhaul_server::Config| {
         config.writable = true;
         config.tokens = Tokens::One(Token::new("s3cret").unwrap());

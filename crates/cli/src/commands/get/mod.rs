@@ -24,7 +24,6 @@ use longhaul_engine::cancel::Cancel;
 use longhaul_engine::engine::Engine;
 use longhaul_engine::job::{Job, JobOptions};
 use longhaul_engine::rate_limit::RateLimit;
-use longhaul_engine::sampling::SampleInterval;
 use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_engine::sink::part_names::is_partial;
 use longhaul_engine::sink::writer::WriterChoice;
@@ -312,7 +311,7 @@ fn options(
         streams: args.streams.wanted()?,
         memory: args.memory.memory(),
         segment: args.segment,
-        sample: common.record.interval().map(SampleInterval::new),
+        sample: common.record.interval(),
         count_pages: common.json || common.shows_line(),
         verify: common.verify(),
         writer: args.writer.into(),
