@@ -31,7 +31,7 @@ impl PacketTrains {
     /// Observes the bytes delivered by `now`; returns the bottleneck's rate once two bursts in a row agree on it.
     ///
     /// The error of a burst's rate is that of its ends: what is late in between lengthens nothing. It must be within
-    /// `Params::uncertainty`; two such rates differ by no more than twice that.
+    /// `Params::UNCERTAINTY`; two such rates differ by no more than twice that.
     pub(super) fn observe(&mut self, delivered: Bytes, rtt: Duration, now: Duration) -> Option<Rate> {
         let step = delivered - std::mem::replace(&mut self.delivered, delivered);
         let interval = now.saturating_sub(std::mem::replace(&mut self.observed, now));
