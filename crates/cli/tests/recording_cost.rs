@@ -28,7 +28,8 @@ fn cost(record: &Path) -> f64 {
     let end: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
     assert_eq!((&end["event"], &end["telemetry"]["dropped"]), (&"end".into(), &0.into()), "{end}");
     let samples = end["telemetry"]["samples"].as_f64().unwrap();
-    assert!(samples > 100.0, "{end}");
+    // In a debug build they come less often: every 30 ms.
+    assert!(samples > 40.0, "{end}");
     end["telemetry"]["cpu"].as_f64().unwrap() / end["at"].as_f64().unwrap()
 }
 

@@ -65,12 +65,14 @@ impl LimitWatch {
         let time = |counter: &AtomicU64| Duration::from_nanos(counter.load(Ordering::Relaxed));
         let threads = ThreadTimes { disk: time(&waits.writer), limit: time(&waits.limit), ran, starved };
         let segments = snapshot.segments;
+        let resumed = snapshot.present.saturating_sub(snapshot.received);
         let reading = Reading {
             threads: Some(threads),
-            // A sender's ring is full where the network is slower than the disk.
             send_buffers_empty: self.end == End::Sender
-                && 2 * snapshot.sockets.app_limited > snapshot.sockets.open
-                && snapshot.size.is_some_and(|size| snapshot.written < size),
+                && snapshot.sockets.app_limited > 0
+                && snapshot.sockets.app_limited == snapshot.sockets.open
+                && snapshot.size.is_some_and(|size| snapshot.written + resumed < size),
+            // A sender's ring is full where the network is slower than the disk.
             buffer_full: self.end == End::Receiver && segments.count > 0 && segments.in_use >= segments.count,
             ..Reading::of(self.end, snapshot.received, &snapshot.sockets)
         };

@@ -35,11 +35,12 @@ impl SampleInterval {
         Duration::from_micros(self.micros.load(Ordering::Relaxed))
     }
 
-    /// Returns the time to the next sample, where one has taken `cost` on average.
+    /// Returns the time to the next sample, where one takes `cost`.
     pub(crate) fn after(&self, cost: Duration) -> Duration {
         /// To write the samples takes a fifth of the time for taking them again.
         const SHARE: u32 = 125;
-        if self.is_sparing { self.get().max(cost * SHARE) } else { self.get() }
+        const MOST: Duration = Duration::from_secs(1);
+        if self.is_sparing { self.get().max((cost * SHARE).min(MOST)) } else { self.get() }
     }
 }
 
@@ -51,7 +52,8 @@ mod tests {
     fn sparing_interval_grows_with_the_cost_of_a_sample() {
         let (ms, us) = (Duration::from_millis, Duration::from_micros);
         let sparing = SampleInterval::sparing(ms(10));
-        assert_eq!([0, 79, 160].map(|cost| sparing.after(us(cost))), [ms(10), ms(10), ms(20)]);
+        let costs = [0, 79, 160, 1_000_000];
+        assert_eq!(costs.map(|cost| sparing.after(us(cost))), [ms(10), ms(10), ms(20), ms(1000)]);
         sparing.set(ms(200));
         assert_eq!(sparing.after(us(160)), ms(200));
         assert_eq!(SampleInterval::new(ms(10)).after(us(160)), ms(10));

@@ -1,7 +1,7 @@
 //! Samples of connections, for receivers and senders alike.
 
 use std::os::fd::AsFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use longhaul_core::event::Event;
@@ -30,7 +30,9 @@ pub fn sample(
     emit: impl Fn(&Event),
 ) {
     let cpu = host::thread_cpu_time();
-    let (mut due, mut samples, mut ended) = (Instant::now(), 0u32, false);
+    let (mut due, mut samples, mut ended) = (Instant::now(), 0, false);
+    // Of the last wake-ups, by whatever each has taken.
+    let (mut spent, mut cost) = (cpu, Duration::ZERO);
     loop {
         if let Some(sample) = take(ended) {
             emit(&Event::Sample(Box::new(sample)));
@@ -40,17 +42,17 @@ pub fn sample(
             break;
         }
         // Counted from the previous due time, so that the interval does not drift; missed samples are skipped.
-        let cost = (host::thread_cpu_time() - cpu) / samples.max(1);
+        let so_far = host::thread_cpu_time();
+        cost = (cost * 7 + (so_far - std::mem::replace(&mut spent, so_far))) / 8;
         due = (due + interval.after(cost)).max(Instant::now());
         ended = alive.recv_deadline(due) == Err(RecvTimeoutError::Disconnected);
     }
-    emit(&Event::Sampled { samples: samples.into(), cpu: host::thread_cpu_time() - cpu });
+    emit(&Event::Sampled { samples, cpu: host::thread_cpu_time() - cpu });
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
-    use std::time::Duration;
 
     use super::*;
 

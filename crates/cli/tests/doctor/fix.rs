@@ -140,7 +140,7 @@ fn module_that_was_loaded_is_undone() {
     // It has been unloaded meanwhile; that of another namespace stays saved.
     let output = doctor(home.path(), &["--undo"]).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    assert_eq!(text(&output.stdout), "module tcp_none: unloaded");
+    assert_eq!(text(&output.stdout), "module tcp_none: was not loaded");
     let left: Value = serde_json::from_slice(&std::fs::read(&state).unwrap()).unwrap();
     assert_eq!(left["modules"], serde_json::json!([modules[1]]));
 }

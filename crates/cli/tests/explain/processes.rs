@@ -94,13 +94,14 @@ fn process_in_another_network_is_read_by_root_and_refused_to_its_own_user() {
     }
     let mut command = Command::new("unshare");
     command.arg("--net").args(NOBODY).args(["sleep", "30"]);
-    let process = Running(command.stdin(Stdio::null()).spawn().unwrap());
+    let mut process = Running(command.stdin(Stdio::null()).spawn().unwrap());
     let pid = process.0.id();
     // It has arrived where it is to be once it is `sleep`.
     let is_there = || {
         fs::read(Path::new("/proc").join(pid.to_string()).join("comm")).is_ok_and(|name| name == b"sleep\n")
     };
     while !is_there() {
+        assert_eq!(process.0.try_wait().unwrap(), None, "it has ended");
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     refused_to_nobody(pid, &[&format!("network namespace of process {pid}"), "run this as root"]);

@@ -112,6 +112,8 @@ pub(crate) enum Meddling {
     Close,
     Reset,
     Stall(u64),
+    /// The request is answered with this status, and the connection closed.
+    Refuse(u16),
 }
 
 /// A moment in a run.

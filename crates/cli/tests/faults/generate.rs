@@ -311,10 +311,11 @@ fn put(rng: &mut impl Rng) -> PutSchedule {
             } else {
                 rng.random_range(0..=all + 1000)
             },
-            what: match rng.random_range(0..4) {
+            what: match rng.random_range(0..5) {
                 0 => Meddling::Close,
                 1 => Meddling::Reset,
                 2 => Meddling::Stall(one_of(rng, &[200, 1500])),
+                3 => Meddling::Refuse(one_of(rng, &[429, 503])),
                 _ => Meddling::Flip(rng.random_range(0..8)),
             },
         };
@@ -322,6 +323,7 @@ fn put(rng: &mut impl Rng) -> PutSchedule {
             relayed: (0..one_of(rng, &[0, 1, 1, 2])).map(|_| meddling(rng)).collect(),
             stop: rng.random_bool(0.3).then(|| stop(rng, all)),
             server_dies: rng.random_bool(0.3).then(|| (when(rng, all), rng.random_range(0..400))),
+            source_changes: rng.random_ratio(1, 6).then(|| when(rng, all)),
             disk: (small_disk && rng.random_bool(0.7)).then(|| disk_fault(rng, all)),
             no_resume: rng.random_ratio(1, 8),
         }
@@ -331,7 +333,7 @@ fn put(rng: &mut impl Rng) -> PutSchedule {
         build: Build { content: 0, len },
         older: rng.random_bool(0.4),
         reader: one_of(rng, &["auto", "sendfile", "direct"]),
-        streams: one_of(&mut inner, &[1, 1, 2, 5]),
+        streams: one_of(&mut inner, &["1", "1", "2", "5", "auto"]),
         retries: rng.random_range(1..=4),
         small_disk,
         steps: (0..rng.random_range(1..=3)).map(|_| step(&mut inner)).collect(),

@@ -14,7 +14,7 @@ use crate::disk::{self, Disk};
 use crate::fault::{DiskFault, Meddling};
 use crate::relay::Relay;
 use crate::run::{Ended, Outcome, count, leftovers};
-use crate::schedule::{PutSchedule, PutStep};
+use crate::schedule::{Build, PutSchedule, PutStep};
 
 /// `longhaul serve --writable`, which can be killed and started again.
 struct Site {
@@ -139,10 +139,16 @@ impl Play<'_> {
                 return Ok(());
             }
         }
-        let sound =
-            PutStep { relayed: Vec::new(), stop: None, server_dies: None, disk: None, no_resume: false };
+        let sound = PutStep {
+            relayed: Vec::new(),
+            stop: None,
+            server_dies: None,
+            source_changes: None,
+            disk: None,
+            no_resume: false,
+        };
         let mut ended = self.run("last run", &sound)?;
-        if ended == Ended::Exit(65) && self.schedule.steps.iter().any(PutStep::flips) {
+        if ended == Ended::Exit(65) && self.schedule.steps.iter().any(PutStep::spoils) {
             // The digest has found out an earlier run's bytes, which the server then gives up.
             ended = self.run("last run", &sound)?;
         }
@@ -178,6 +184,9 @@ impl Play<'_> {
                 self.restart();
             }
         }
+        if step.source_changes.is_some() {
+            fs::write(self.dir.join("f"), self.schedule.build.bytes()).unwrap();
+        }
         let context = |what: String| {
             format!("{name}, {ended:?}: {what}\n  stderr: {}", client::messages(&logs).trim_end())
         };
@@ -194,7 +203,7 @@ impl Play<'_> {
 
     /// Runs the client through `step`, and the server through its death.
     fn watched(&self, step: &PutStep) -> Result<Ended, String> {
-        let mut dies = step.server_dies;
+        let (mut dies, mut changes) = (step.server_dies, step.source_changes);
         let mut restarts: Option<Duration> = None;
         let moved = || self.relay.moved();
         let ended = disk::during(self.disk.borrow().as_ref(), step.disk, |suffers| {
@@ -205,6 +214,10 @@ impl Play<'_> {
                     let down = *down;
                     self.site.borrow_mut().kill();
                     (dies, restarts) = (None, Some(time + Duration::from_millis(down)));
+                }
+                if changes.as_mut().is_some_and(|when| when.is_reached(moved, time)) {
+                    changes = None;
+                    fs::write(self.dir.join("f"), self.schedule.other_build().bytes()).unwrap();
                 }
                 let suffers = suffers(moved);
                 // No server starts on a disk that hangs.
@@ -227,8 +240,8 @@ impl Play<'_> {
         let mut command = client::longhaul(self.dir, &self.dir.join("logs"));
         let retries = self.schedule.retries.to_string();
         command.args(["put", "--stall-timeout", "1s", "--connect-timeout", "5s", "--retries", &retries]);
-        let streams = self.schedule.streams.to_string();
-        command.args(["--reader", self.schedule.reader, "--streams", &streams, "--token", "token"]);
+        let PutSchedule { reader, streams, .. } = *self.schedule;
+        command.args(["--reader", reader, "--streams", streams, "--token", "token"]);
         if step.no_resume {
             command.arg("--no-resume");
         }
@@ -262,15 +275,17 @@ impl Play<'_> {
             }
         }
         let found = fs::read(files.join("f")).ok();
-        let there = found.as_deref() == Some(bytes);
+        let is_other =
+            step.source_changes.is_some() && found.as_deref() == Some(self.schedule.other_build().bytes());
+        let there = found.as_deref() == Some(bytes) || is_other;
         let shown = || found.as_ref().map_or("nothing".to_owned(), |found| composition(found));
         match ended {
             Ended::Exit(0) if !there => Err(format!("exit 0, and the server holds {}", shown())),
             // The answer to a completed upload may be lost.
             _ if !there && found != stood => Err(format!("the server holds {}", shown())),
             Ended::Exit(0) | Ended::Killed => Ok(()),
-            // What an earlier run's flip has spoiled is found out at the end.
-            Ended::Exit(65) if self.schedule.steps.iter().any(PutStep::flips) => Ok(()),
+            // What an earlier run has spoiled is found out at the end.
+            Ended::Exit(65) if self.schedule.steps.iter().any(PutStep::spoils) => Ok(()),
             Ended::Exit(_) if self.schedule.must_succeed(step) => {
                 Err("fails, though all that went wrong can be survived".to_owned())
             }
@@ -283,13 +298,23 @@ impl PutStep {
     fn flips(&self) -> bool {
         self.relayed.iter().any(|relayed| matches!(relayed.what, Meddling::Flip(_)))
     }
+
+    /// Returns whether the server may be left with bytes that are not the source's.
+    fn spoils(&self) -> bool {
+        self.flips() || self.source_changes.is_some()
+    }
 }
 
 impl PutSchedule {
+    /// Returns what the source becomes for a while.
+    fn other_build(&self) -> Build {
+        Build { content: 1, ..self.build }
+    }
+
     /// Returns whether `step` must end well.
     fn must_succeed(&self, step: &PutStep) -> bool {
         // A server that is away for up to 400 ms may be met several times.
         let failures = step.relayed.len() + step.server_dies.map_or(0, |_| 4);
-        step.stop.is_none() && step.disk.is_none() && !step.flips() && failures <= self.retries as usize
+        step.stop.is_none() && step.disk.is_none() && !step.spoils() && failures <= self.retries as usize
     }
 }

@@ -1,4 +1,4 @@
-//! A relay between client and server that flips bits, closes, resets and stalls.
+//! A relay between client and server that flips bits, closes, resets, stalls and refuses.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -133,7 +133,12 @@ impl Shared {
                 sent = place.max(sent);
                 match meddling.what {
                     Meddling::Stall(millis) => thread::sleep(Duration::from_millis(millis)),
-                    Meddling::Close => {
+                    Meddling::Close | Meddling::Refuse(_) => {
+                        if let Meddling::Refuse(status) = meddling.what {
+                            let mut client = if meddling.to_client { to } else { from };
+                            let head = "Retry-After: 0\r\nContent-Length: 0\r\nConnection: close";
+                            let _ = write!(client, "HTTP/1.1 {status} Refused\r\n{head}\r\n\r\n");
+                        }
                         let _ = to.shutdown(Shutdown::Both);
                         let _ = from.shutdown(Shutdown::Both);
                         return;

@@ -196,6 +196,8 @@ pub(crate) struct PutStep {
     pub(crate) stop: Option<Stop>,
     /// The server is killed, and started again so many milliseconds later.
     pub(crate) server_dies: Option<(When, u64)>,
+    /// Another program writes the source: other content of the same length, which is gone again after the run.
+    pub(crate) source_changes: Option<When>,
     /// Of the server.
     pub(crate) disk: Option<DiskFault>,
     pub(crate) no_resume: bool,
@@ -207,7 +209,7 @@ pub(crate) struct PutSchedule {
     pub(crate) build: Build,
     pub(crate) older: bool,
     pub(crate) reader: &'static str,
-    pub(crate) streams: usize,
+    pub(crate) streams: &'static str,
     pub(crate) retries: u32,
     /// The server's directory is a file system of its own, of 64 MiB.
     pub(crate) small_disk: bool,

@@ -56,7 +56,7 @@ impl FuseMount {
                 Some(Self { point: point.to_owned(), mode, daemon: Some(daemon) })
             }
             Err(error) => {
-                assert!(std::env::var_os("CI").is_none(), "FUSE is needed: {error}");
+                assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "FUSE is needed: {error}");
                 println!("skipped: cannot mount FUSE: {error}");
                 None
             }

@@ -10,6 +10,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::fuse::{Daemon, FuseMount};
+use crate::starvation::without_attack;
 use crate::uploads::{Place, ask};
 use crate::{Serve, get, serve};
 
@@ -39,6 +40,7 @@ fn interrupt_twice(server: &Serve) -> Instant {
 
 #[test]
 fn hung_file_system_holds_up_neither_other_files_nor_the_end() {
+    let _alone = without_attack();
     let (dir, point) = tree();
     std::fs::create_dir(dir.path().join("links")).unwrap();
     symlink("../hung/f", dir.path().join("links/link")).unwrap();
@@ -62,6 +64,7 @@ fn hung_file_system_holds_up_neither_other_files_nor_the_end() {
 
 #[test]
 fn listing_shows_links_to_other_file_systems_that_answer() {
+    let _alone = without_attack();
     let (dir, point) = tree();
     symlink("hung/made", dir.path().join("there")).unwrap();
     symlink("/proc/version", dir.path().join("outside")).unwrap();
@@ -75,6 +78,7 @@ fn listing_shows_links_to_other_file_systems_that_answer() {
 
 #[test]
 fn uploads_to_a_hung_file_system_hold_up_neither_others_nor_the_end() {
+    let _alone = without_attack();
     const UPLOADS: usize = 16;
     let place = Place::new();
     let point = place.dir.path().join("hung");
@@ -116,6 +120,7 @@ fn uploads_to_a_hung_file_system_hold_up_neither_others_nor_the_end() {
 
 #[test]
 fn replies_from_a_hung_file_system_are_closed_by_its_own_threads() {
+    let _alone = without_attack();
     let (dir, point) = tree();
     let server = Serve::start(serve(dir.path(), &[]));
     let Some(mount) = FuseMount::new(&point, Daemon::AnswersFlush) else { return };
@@ -140,6 +145,7 @@ fn replies_from_a_hung_file_system_are_closed_by_its_own_threads() {
 
 #[test]
 fn port_is_free_after_the_second_signal_even_where_the_kernel_keeps_the_process() {
+    let _alone = without_attack();
     let (dir, point) = tree();
     let mut server = Serve::start(serve(dir.path(), &[]));
     let Some(mount) = FuseMount::new(&point, Daemon::AnswersNothing) else { return };

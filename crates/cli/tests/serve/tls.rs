@@ -13,7 +13,7 @@ fn openssl(dir: &Path, script: &str) -> Option<String> {
     let script = format!("set -e; openssl version >&2 || exit 9\n{script}");
     let output = Command::new("sh").args(["-c", &script]).current_dir(dir).output().unwrap();
     if output.status.code() == Some(9) {
-        assert!(std::env::var_os("CI").is_none(), "openssl is needed");
+        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "openssl is needed");
         println!("skipped: there is no openssl");
         return None;
     }

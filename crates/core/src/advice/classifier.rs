@@ -187,7 +187,7 @@ impl Classifier {
         }
     }
 
-    /// Returns whether the send buffers hold less than the windows let through: else they are never empty while there is more to send.
+    /// Returns whether the send buffers hold less than the windows let through: else they are not empty for a quarter of the time.
     /// BBR takes what such a buffer lets it send for the path's rate, and leaves no other sign: `tcpi_sndbuf_limited` then counts a fifth
     /// of the time.
     fn are_send_buffers_emptied(&self) -> bool {
@@ -353,8 +353,8 @@ impl Classifier {
         if self.is_speeding_up(interval, first_byte) {
             return LimitedBy::SlowStart;
         }
-        if self.end == End::Sender && (self.are_send_buffers_emptied() || Self::leaves_its_windows(interval))
-        {
+        let is_emptied = self.are_send_buffers_emptied() && !self.is_queued(interval);
+        if self.end == End::Sender && (is_emptied || Self::leaves_its_windows(interval)) {
             return LimitedBy::SendBuffer;
         }
         if self.is_queued(interval) || self.is_held(interval) {

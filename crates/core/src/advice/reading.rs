@@ -41,7 +41,7 @@ pub struct Reading {
     pub sender: Option<SenderTimes>,
     /// What the threads of this program did, where they are known.
     pub threads: Option<ThreadTimes>,
-    /// Whether most connections have sent all that their send buffers hold, although this program has more to send.
+    /// Whether all connections have sent what their send buffers hold, although this program has more to send.
     pub send_buffers_empty: bool,
     /// Whether the application buffer is full.
     pub buffer_full: bool,

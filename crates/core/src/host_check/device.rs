@@ -107,7 +107,7 @@ fn link_rate(speed: Rate, name: &str, target: &Target) -> Finding {
         .needs(target.rate.to_string(), "no stream is faster than the link")
         .counted(speed.as_bits_per_sec(), target.rate.as_bits_per_sec(), "bit/s")
         .fixed_by(ethtool(name, &format!("-s {name} autoneg on")).noted(format!(
-            "this negotiates the fastest rate of device, cable and switch (ethtool {name} lists those of both ends); beyond it only another device helps"
+            "this interrupts the link for seconds, and negotiates the fastest rate of device, cable and switch (ethtool {name} lists those of both ends); beyond it only another device helps"
         )))
 }
 

@@ -120,10 +120,10 @@ pub fn find_limit(rates: &ConnectionRates) -> ServerLimit {
     if in_flight < SMALLEST_BUFFER || rates.rtt.get() < LONG_RTT {
         return ServerLimit::PerConnection { rate };
     }
+    // More than a full buffer is not in flight; the RTT may have grown meanwhile.
     let (least, most) = send_buffer_in_flight(rates.tcp_wmem_max.unwrap_or(STOCK_TCP_WMEM_MAX));
     match rates.tcp_wmem_max {
-        // More than a full buffer is not in flight, but for what the estimate has too much.
-        Some(_) if in_flight >= least => ServerLimit::SendBuffer { in_flight },
+        Some(_) if (least..=most * 2).contains(&in_flight) => ServerLimit::SendBuffer { in_flight },
         Some(_) => ServerLimit::PerConnection { rate },
         None if (least..=most).contains(&in_flight) => ServerLimit::SendBuffer { in_flight },
         None => ServerLimit::SendBufferOrRate { in_flight, rate },
@@ -172,7 +172,7 @@ mod tests {
         let known = |size| find_limit(&ConnectionRates { tcp_wmem_max: Some(size), ..shaped });
         assert_eq!(known(Bytes::mib(4)), ServerLimit::PerConnection { rate });
         assert_eq!(known(Bytes::kib(256)), ServerLimit::SendBuffer { in_flight });
-        assert_eq!(known(Bytes::kib(128)), ServerLimit::SendBuffer { in_flight });
+        assert_eq!(known(Bytes::kib(64)), ServerLimit::PerConnection { rate });
         assert_eq!(known(Bytes::new(u64::MAX)), ServerLimit::PerConnection { rate });
     }
 

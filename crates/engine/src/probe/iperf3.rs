@@ -327,7 +327,10 @@ impl Iperf3<'_> {
                 return Ok(false);
             }
             Err(ProbeError::Iperf3 { source: source @ Iperf3Error::Endless(_), .. }) => {
-                findings.miss(format!("UDP: blocked on the way, port {}: {source}; {would}", self.port));
+                let port = self.port;
+                findings.miss(format!(
+                    "UDP: blocked on the way, port {port}, or the server has stalled: {source}; {would}"
+                ));
                 return Ok(false);
             }
             Err(error) => return Err(error),

@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Says whether a module is loaded; the kernel shows those that are built in, too.
+/// Says whether a module is loaded; the kernel shows those that are built in, too, where they have parameters.
 pub(super) fn is_loaded(name: &str) -> bool {
     Path::new("/sys/module").join(name).exists()
 }

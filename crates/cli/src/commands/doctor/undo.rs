@@ -55,6 +55,7 @@ pub(super) fn run(json: bool) -> Result<ExitCode, Failure> {
         let refused = (!is_gone).then(|| kernel_module::unload(&module.name).err()).flatten();
         let reason = refused.map(|error| error.to_string());
         tell(match &reason {
+            None if is_gone => format!("module {}: was not loaded", module.name),
             None => format!("module {}: unloaded", module.name),
             Some(reason) => format!("module {}: not unloaded: {reason}", module.name),
         });

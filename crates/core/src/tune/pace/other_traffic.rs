@@ -6,7 +6,7 @@ use super::{Pacer, PacerPhase, Params, comes_close};
 use crate::units::Rate;
 
 impl Pacer {
-    /// Drains a queue that has met a pace of `before`: by no more than it takes where that is nearly all of the path and all arrives that
+    /// Drains a queue that has met a pace of `before`: by no more than it takes, twice to be sure, where that is nearly all of the path and all arrives that
     /// was sent. Then other traffic takes nothing, and a host that stopped for a moment has sent a burst, which such a pace drains slowly.
     pub(super) fn begin_ease(&mut self, before: Rate) {
         let depth = 1.0 - 2.0 * self.queue().as_secs_f64() / self.rtt().as_secs_f64();
