@@ -83,9 +83,12 @@ static: ## Build a program without shared libraries (musl); STATIC_DIR=DIR puts 
 dist: static ## Make the archive of the static program that `cargo binstall` fetches, in target/dist
 	scripts/dist.sh $(CARGO_TARGET_DIR)/$(MUSL)/release/longhaul $(MUSL) $(DIST)
 
-cross: ## Check that everything compiles for aarch64
+cross: ## Check that everything compiles for aarch64, and that the tests of longhaul-core pass there, under qemu-user
 	scripts/setup.sh cross
 	$(CARGO) check --workspace --locked --target aarch64-unknown-linux-gnu
+	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+	    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu" \
+	    $(CARGO) test --package longhaul-core --lib --locked --target aarch64-unknown-linux-gnu -- --skip tune:: # too slow
 
 $(BIN): $(SOURCES)
 	$(MAKE) build

@@ -7,7 +7,7 @@
 #                            and what `make demo-browser` runs
 #   scripts/setup.sh browser and what builds the browser extension
 #   scripts/setup.sh static  and what links it without shared libraries
-#   scripts/setup.sh cross   and what compiles it for aarch64
+#   scripts/setup.sh cross   and what compiles it for aarch64, and runs its tests
 #   scripts/setup.sh test    and what the tests and benchmarks run
 #
 # System packages need root or sudo. No service is started, now or at the next boot.
@@ -26,7 +26,7 @@ case "${1:-}" in
     demo-browser) packages+=(curl iproute2 firefox-esr "${node[@]}") ;;
     browser) packages+=("${node[@]}") ;;
     static) packages+=(musl-tools) target=$(uname -m)-unknown-linux-musl ;;
-    cross) packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross) target=aarch64-unknown-linux-gnu ;;
+    cross) packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user) target=aarch64-unknown-linux-gnu ;;
     test) packages+=(curl iproute2 git openssl nginx-light apache2-bin iperf3 fio util-linux e2fsprogs bsdutils mount tcpdump axel aria2 ns2
         globus-gridftp-server-progs globus-gass-copy-progs globus-proxy-utils proftpd-basic proftpd-mod-crypto jq
         libcap2 libpam0g libwrap0 # these three for vsftpd
