@@ -36,9 +36,8 @@ fn a_record_sums_up_to_the_transfer() {
     let bytes = content(20 << 20, 1);
     let server = Server::of(File::new(bytes.clone()));
     let url = server.url("/f?key=secret").replace("http://", "http://ann:secret@");
-    let args =
-        ["--limit", "12MiB/s", "--writer", "buffered", "--json", "--record", "r.jsonl", "-o", "f", &url];
-    let run = get().args(args);
+    let args = ["--limit", "12MiB/s", "--writer", "buffered", "--json", "-o", "f", &url];
+    let run = get().args(args).args(["--record", "r.jsonl", "--record-interval", "10ms"]);
     let done = run.run().ok().done();
     same(run.path("f"), &bytes);
     assert!(!fs::read_to_string(run.path("r.jsonl")).unwrap().contains("secret"));
