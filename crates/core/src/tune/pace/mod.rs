@@ -134,6 +134,7 @@ impl Pacer {
     pub fn found(&self) -> Option<Rate> {
         match &self.phase {
             PacerPhase::Cruise { target, probe } => Some(*target).filter(|_| probe.was_full),
+            PacerPhase::Ease { before } => Some(*before),
             PacerPhase::Free => Some(self.capacity).filter(|rate| *rate > Params::UNPACED_FROM),
             _ => None,
         }

@@ -36,6 +36,10 @@ impl Pacer {
             self.begin_drain(before);
         } else {
             self.settle(before);
+            if let PacerPhase::Cruise { probe, .. } = &mut self.phase {
+                // As the queue has shown.
+                probe.was_full = true;
+            }
         }
     }
 

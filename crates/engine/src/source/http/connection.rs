@@ -359,9 +359,11 @@ impl Connection {
             match self.read_body(&mut scrap) {
                 Ok(Read::End) => return true,
                 Ok(Read::Data(n)) if n < left => left -= n,
-                _ => return false,
+                _ => break,
             }
         }
+        // Not read to its end, it would be taken for the next answer.
+        self.retire();
         false
     }
 
