@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::process::Stdio;
-use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{MutexGuard, mpsc};
 use std::time::{Duration, Instant};
 
 use longhaul_core::units::{Bytes, Rtt};
@@ -14,13 +14,11 @@ use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 
 use crate::BIN;
+use crate::starvation::without_attack;
 
 /// Long, so that a moment's delay on this machine is no round trip.
 pub(crate) const RTT: Duration = Duration::from_millis(200);
 const PORT: u16 = 4000;
-
-/// One lab at a time: what comes within a round trip is a matter of when this machine has time.
-static TURN: Mutex<()> = Mutex::new(());
 
 /// The path, 100 Mbit/s, and a directory to be served; its turn ends last.
 pub(crate) struct LongPath {
@@ -32,7 +30,8 @@ pub(crate) struct LongPath {
 impl LongPath {
     /// Builds one, with `/file` of so many bytes; `None` where this machine does not permit it, which under CI is a failure.
     pub(crate) fn with_file(size: usize) -> Option<Self> {
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        // One lab at a time, and no attack: what comes within a round trip is a matter of when this machine has time.
+        let turn = without_attack();
         let rate = Some("100Mbit".parse().unwrap());
         let lab = match Lab::new(PathSpec { rate, rtt: Rtt::new(RTT), ..PathSpec::default() }) {
             Ok(lab) => lab,
