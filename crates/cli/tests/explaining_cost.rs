@@ -2,20 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 
+#[path = "support/running.rs"]
+mod running;
+
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
+use std::io::Read;
+use std::process::{Command, Stdio};
 
-/// Ended when dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Either is in vain where it has already ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use running::Running;
 
 /// Returns the CPU time of `longhaul explain --pid` for so many seconds, in seconds.
 fn explain(program: &str, process: u32, seconds: u32) -> f64 {
@@ -45,14 +39,8 @@ fn observing_a_process_takes_less_than_half_a_per_cent_of_a_core() {
     File::create(served.join("f")).unwrap().set_len(1 << 30).unwrap();
     let mut serve = Command::new(program);
     serve.arg("serve").arg(&served).args(["--listen", "127.0.0.1:0"]);
-    let mut server = Running(serve.stderr(Stdio::piped()).spawn().unwrap());
-    let mut log = BufReader::new(server.0.stderr.take().unwrap());
-    let mut line = String::new();
-    while !line.starts_with("serving ") {
-        line.clear();
-        assert!(log.read_line(&mut line).unwrap() > 0, "the server ended before it served");
-    }
-    let url = format!("http://{}/f", line.split("://").nth(1).unwrap().split('/').next().unwrap());
+    let (_server, address) = Running::server(&mut serve);
+    let url = format!("http://{address}/f");
     let mut get = Command::new(program);
     get.args(["get", "--no-memory", "--limit", "20MiB/s", "--quiet", &url, "-o", "-"]);
     let mut client = Running(get.stdout(Stdio::piped()).spawn().unwrap());

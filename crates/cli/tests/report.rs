@@ -1,12 +1,16 @@
 //! `longhaul report` as its user sees it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail so")]
 
+#[path = "support/running.rs"]
+mod running;
+
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use rustix::process::{Pid, Signal, kill_process};
+
+use running::Running;
 
 /// Two seconds of a transfer at 8 Mbit/s, cut off or not.
 fn record(whole: bool) -> String {
@@ -242,17 +246,6 @@ fn records_of_one_time_share_its_axis() {
     }
 }
 
-/// Ended when dropped.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Either is in vain where it has already ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Fetches 64 MiB at 160 Mbit/s, recorded each millisecond at both ends.
 fn recorded_at_both_ends(directory: &Path) {
     let served = directory.join("served");
@@ -262,14 +255,8 @@ fn recorded_at_both_ends(directory: &Path) {
     let fine = |record: &str| ["--record-interval", "1ms", "--record", record].map(str::to_owned);
     let mut serve = program();
     serve.args(["serve", "served", "--listen", "127.0.0.1:0", "--pace", "160Mbit"]).args(fine("serve.jsonl"));
-    let mut server = Server(serve.current_dir(directory).stderr(Stdio::piped()).spawn().unwrap());
-    let mut log = BufReader::new(server.0.stderr.take().unwrap());
-    let mut line = String::new();
-    while !line.starts_with("serving ") {
-        line.clear();
-        assert!(log.read_line(&mut line).unwrap() > 0, "the server ended before it served");
-    }
-    let url = format!("http://{}/f", line.split("://").nth(1).unwrap().split('/').next().unwrap());
+    let (mut server, address) = Running::server(serve.current_dir(directory));
+    let url = format!("http://{address}/f");
     let mut get = program();
     get.args(["get", "--no-memory", "--quiet", &url, "-o", "f"])
         .args(fine("get.jsonl"))

@@ -116,8 +116,7 @@ fn the_background_in_small() {
     assert!(scenario.out("background-traffic-lost.svg").exists());
 }
 
-/// What Linux makes of a socket buffer of 51 KiB is a stream's window at first: a quarter of the readings or more show it. Where
-/// packets come merged it is larger, by up to a third, and where they wait for a busy program smaller.
+/// What Linux makes of a socket buffer of 51 KiB is a stream's window at first; where packets come merged, it is up to a third more.
 fn windows_are_the_papers(scenario: &Scenario) {
     for name in ["apt", "longhaul"] {
         let outputs = fs::read_dir(scenario.out("runs")).unwrap().map(|entry| entry.unwrap().path());
@@ -131,10 +130,13 @@ fn windows_are_the_papers(scenario: &Scenario) {
             let progress: Value = serde_json::from_str(line).unwrap();
             Some(progress["rwin"].as_f64()? / progress["streams"].as_f64()?)
         };
-        let windows: Vec<f64> = said.lines().filter_map(window).collect();
-        let papers = windows.iter().filter(|window| (0.95 * 65536.0..=65536.0).contains(*window)).count();
-        let largest = windows.iter().copied().fold(0.0, f64::max);
-        assert!(4 * papers >= windows.len().max(1) && largest < 2.0 * 65536.0, "{name}: {windows:?}");
+        let mut windows: Vec<f64> = said.lines().filter_map(window).collect();
+        windows.sort_by(f64::total_cmp);
+        let (usual, largest) = (windows[windows.len() / 4], windows[windows.len() - 1]);
+        assert!(
+            (0.95 * 65536.0..=65536.0).contains(&usual) && largest < 2.0 * 65536.0,
+            "{name}: {windows:?}"
+        );
     }
 }
 

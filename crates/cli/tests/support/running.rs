@@ -1,0 +1,31 @@
+//! A process that ends with the test.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+/// Ended when dropped.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Running {
+    /// Starts `longhaul serve`, and waits until it serves; returns its address, too.
+    pub(crate) fn server(serve: &mut Command) -> (Self, String) {
+        let mut server = Self(serve.stderr(Stdio::piped()).spawn().unwrap());
+        let mut log = BufReader::new(server.0.stderr.take().unwrap());
+        let mut line = String::new();
+        while !line.starts_with("serving ") {
+            line.clear();
+            assert!(log.read_line(&mut line).unwrap() > 0, "the server ended before it served");
+        }
+        // What it says later has a reader, too.
+        server.0.stderr = Some(log.into_inner());
+        (server, line.split("://").nth(1).unwrap().split('/').next().unwrap().to_owned())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Either is in vain where it has already ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
