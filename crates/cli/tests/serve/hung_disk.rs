@@ -3,7 +3,8 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -23,6 +24,13 @@ fn tree() -> (TempDir, PathBuf) {
     (dir, point)
 }
 
+/// Starts a server, and mounts a file system in the directory that it serves; `None` where that is not permitted.
+fn start_beside_mount(command: Command, point: &Path, daemon: Daemon) -> Option<(Serve, FuseMount)> {
+    let server = Serve::start(command);
+    let mount = FuseMount::new(point, daemon)?;
+    Some((server, mount))
+}
+
 fn request(server: &Serve, head: &str) -> TcpStream {
     let mut stream = TcpStream::connect(server.address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -38,14 +46,22 @@ fn interrupt_twice(server: &Serve) -> Instant {
     Instant::now()
 }
 
+#[track_caller]
+fn assert_second_signal_ends(server: Serve) {
+    let started = interrupt_twice(&server);
+    let (code, log) = server.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+}
+
 #[test]
 fn hung_file_system_holds_up_neither_other_files_nor_the_end() {
     let _alone = without_attack();
     let (dir, point) = tree();
     std::fs::create_dir(dir.path().join("links")).unwrap();
     symlink("../hung/f", dir.path().join("links/link")).unwrap();
-    let server = Serve::start(serve(dir.path(), &[]));
-    let Some(_mount) = FuseMount::new(&point, Daemon::ReadsNothing) else { return };
+    let command = serve(dir.path(), &[]);
+    let Some((server, _mount)) = start_beside_mount(command, &point, Daemon::ReadsNothing) else { return };
     // A listing must not follow the link on a thread of the file system that it lists.
     let paths = ["/hung/f", "/links/link", "/links/"].into_iter().cycle();
     let waiting: Vec<TcpStream> =
@@ -55,10 +71,7 @@ fn hung_file_system_holds_up_neither_other_files_nor_the_end() {
     assert!(get(server.address, "/f").ends_with("content"));
     assert!(get(server.address, "/").contains("hung"), "a listing does not wait for the mount point");
     assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
-    let started = interrupt_twice(&server);
-    let (code, log) = server.end();
-    assert_eq!(code, Some(0), "{log}");
-    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    assert_second_signal_ends(server);
     drop(waiting);
 }
 
@@ -68,8 +81,8 @@ fn listing_shows_links_to_other_file_systems_that_answer() {
     let (dir, point) = tree();
     symlink("hung/made", dir.path().join("there")).unwrap();
     symlink("/proc/version", dir.path().join("outside")).unwrap();
-    let server = Serve::start(serve(dir.path(), &[]));
-    let Some(_mount) = FuseMount::new(&point, Daemon::Answers) else { return };
+    let command = serve(dir.path(), &[]);
+    let Some((server, _mount)) = start_beside_mount(command, &point, Daemon::Answers) else { return };
     std::fs::write(point.join("made"), "123").unwrap();
     let listing = get(server.address, "/");
     assert!(listing.contains("there") && listing.contains(">f<"), "{listing}");
@@ -85,8 +98,8 @@ fn uploads_to_a_hung_file_system_hold_up_neither_others_nor_the_end() {
     std::fs::create_dir(&point).unwrap();
     let linked = place.dir.path().join("linked");
     symlink("hung", &linked).unwrap();
-    let server = Serve::start(place.command(&[]));
-    let Some(mount) = FuseMount::new(&point, Daemon::Answers) else { return };
+    let command = place.command(&[]);
+    let Some((server, mount)) = start_beside_mount(command, &point, Daemon::Answers) else { return };
     // FLUSH is refused once: for each one that is not answered, the kernel would keep the process.
     std::fs::write(point.join("flushed"), "").unwrap();
     let put = |path: &str| {
@@ -111,10 +124,7 @@ fn uploads_to_a_hung_file_system_hold_up_neither_others_nor_the_end() {
     let (status, reply) = ask(server.address, "PUT /f", "Content-Length: 4\r\n", b"file");
     assert!(status == 201 && started.elapsed() < Duration::from_secs(1), "{:?} {reply}", started.elapsed());
     assert_eq!(std::fs::read(place.dir.path().join("f")).unwrap(), b"file");
-    let started = interrupt_twice(&server);
-    let (code, log) = server.end();
-    assert_eq!(code, Some(0), "{log}");
-    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    assert_second_signal_ends(server);
     drop(waiting);
 }
 
@@ -122,8 +132,8 @@ fn uploads_to_a_hung_file_system_hold_up_neither_others_nor_the_end() {
 fn replies_from_a_hung_file_system_are_closed_by_its_own_threads() {
     let _alone = without_attack();
     let (dir, point) = tree();
-    let server = Serve::start(serve(dir.path(), &[]));
-    let Some(mount) = FuseMount::new(&point, Daemon::AnswersFlush) else { return };
+    let command = serve(dir.path(), &[]);
+    let Some((server, mount)) = start_beside_mount(command, &point, Daemon::AnswersFlush) else { return };
     // In the page cache: the replies wait for their clients only.
     std::fs::write(point.join("large"), vec![7; 32 << 20]).unwrap();
     let mut waiting: Vec<TcpStream> =
@@ -147,8 +157,10 @@ fn replies_from_a_hung_file_system_are_closed_by_its_own_threads() {
 fn port_is_free_after_the_second_signal_even_where_the_kernel_keeps_the_process() {
     let _alone = without_attack();
     let (dir, point) = tree();
-    let mut server = Serve::start(serve(dir.path(), &[]));
-    let Some(mount) = FuseMount::new(&point, Daemon::AnswersNothing) else { return };
+    let command = serve(dir.path(), &[]);
+    let Some((mut server, mount)) = start_beside_mount(command, &point, Daemon::AnswersNothing) else {
+        return;
+    };
     let waiting: Vec<TcpStream> =
         (0..30).map(|_| request(&server, "GET /hung/f HTTP/1.1\r\nHost: h")).collect();
     std::thread::sleep(Duration::from_millis(300));
