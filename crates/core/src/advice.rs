@@ -5,13 +5,17 @@
 //! they run, their records, packet captures, and the sockets of other programs.
 
 mod attribution;
+mod bottleneck_queue;
 mod classifier;
 mod interval;
 mod limited_by;
 mod loss;
+mod params;
 mod reading;
 mod recent_rates;
+mod send_buffer;
 mod shares;
+mod slow_start;
 #[cfg(test)]
 mod tests;
 mod verdict;

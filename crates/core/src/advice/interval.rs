@@ -40,6 +40,11 @@ impl Interval {
         self.now.min_rtt.or(self.before.min_rtt).map(|rtt| rtt.min(most))
     }
 
+    /// Returns the RTT of the empty path; zero where it is not known.
+    pub(super) fn base_rtt(&self) -> Duration {
+        self.min_rtt().map_or(Duration::ZERO, Rtt::get)
+    }
+
     /// Returns the bytes in flight: as measured, or the rate times the RTT of the empty path.
     pub(super) fn in_flight(&self) -> Bytes {
         let of_rate = || self.min_rtt().map_or(Bytes::ZERO, |rtt| self.rate().bdp(rtt));
@@ -55,5 +60,9 @@ impl Interval {
     pub(super) fn share(&self, of: impl Fn(&Reading) -> Option<Duration>) -> f64 {
         let grown = of(&self.now).unwrap_or_default().saturating_sub(of(&self.before).unwrap_or_default());
         grown.as_secs_f64() / (self.span.as_secs_f64() * self.streams() as f64).max(1e-9)
+    }
+    /// Returns the share of this interval in which a sender's kernel had data to send.
+    pub(super) fn busy_share(&self) -> f64 {
+        self.share(|reading| reading.sender.map(|times| times.busy))
     }
 }

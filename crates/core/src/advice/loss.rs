@@ -1,33 +1,176 @@
-//! A loss of packets, and how long it slows a transfer.
+//! Losses of packets, and for how long they slow a transfer.
 
 use std::time::Duration;
 
-use crate::units::{Bytes, Rate};
+use super::interval::Interval;
+use super::params::PARAMS;
+use super::reading::End;
+use super::recent_rates::RecentRates;
+use crate::units::{Bytes, Rate, Rtt};
 
-/// A loss whose effect may last.
+/// Payload of a packet of 1500 bytes with timestamps (RFC 7323).
+const PACKET: f64 = 1448.0;
+
+/// A loss whose effect may last: a burst of lost packets.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Loss {
-    /// When the interval ended in which its last packet was lost.
-    pub(super) at: Duration,
     /// When the interval ended in which its first packet was lost.
-    pub(super) began: Duration,
+    first: Duration,
+    /// When the interval ended in which its last packet was lost.
+    last: Duration,
     /// How long the congestion window stays below that at the loss.
-    pub(super) recovery: Duration,
+    recovery: Duration,
     /// Whether a queue stood just before, which overflowed.
     pub(super) is_overflow: bool,
-    /// The rate before it, or before the first of losses that follow one another, where that did not grow.
-    pub(super) before: Option<Rate>,
-    /// What was moved since, in how many intervals and in which time, as far as it tells the effect of these losses.
-    pub(super) since: (Bytes, u32, Duration),
-    /// Whether they, or the last ones whose effect was measured, have not lowered the rate.
-    pub(super) is_harmless: bool,
-    /// Whether the congestion window is still smaller than without it.
-    pub(super) outlasts: bool,
+    /// The rate before the loss, or before the first of losses that follow one another, where that did not grow.
+    rate_before: Option<Rate>,
+    /// What was moved since, as far as it shows the effect of these losses.
+    since: MovedSince,
+    /// Whether these losses, or the last ones whose effect was measured, have not lowered the rate.
+    is_harmless: bool,
+    /// Whether the congestion window is still smaller than without the loss.
+    lasts: bool,
+}
+
+/// What was moved after a loss, while its effect on the rate is largest.
+#[derive(Debug, Clone, Copy, Default)]
+struct MovedSince {
+    moved: Bytes,
+    intervals: u32,
+    time: Duration,
+}
+
+impl Loss {
+    /// Returns whether enough was moved since to show the effect.
+    fn is_measured(&self) -> bool {
+        /// Single intervals jitter.
+        const ENOUGH: u32 = 4;
+        self.since.intervals >= ENOUGH
+    }
+
+    /// Returns whether the rate since has shown that the loss has no effect; another loss may have one.
+    fn is_found_harmless(&self) -> bool {
+        self.is_harmless && self.is_measured()
+    }
+
+    /// Returns whether the window is still smaller than it would be: after another time of recovery it exceeds that at the loss by as
+    /// much as the loss took.
+    fn is_recovering(&self, now: Duration) -> bool {
+        now <= self.last + self.recovery * 2
+    }
+}
+
+/// The losses so far.
+#[derive(Debug, Clone)]
+pub(super) struct LossTracker {
+    end: End,
+    /// The end of the last interval in which a packet was lost.
+    last_packet: Option<Duration>,
+    /// The last loss with an effect, unless a queue has stood since.
+    loss: Option<Loss>,
+}
+
+impl LossTracker {
+    pub(super) fn new(end: End) -> Self {
+        Self { end, last_packet: None, loss: None }
+    }
+
+    /// Returns the loss that slows the transfer.
+    pub(super) fn limiting(&self) -> Option<Loss> {
+        self.loss.filter(|loss| loss.lasts && !loss.is_harmless)
+    }
+
+    /// Returns whether the connection may stand still after a loss that has an effect.
+    pub(super) fn awaits_timeout(&self, interval: &Interval) -> bool {
+        self.loss.is_some_and(|loss| loss.last + retransmission_timeout(interval.base_rtt()) >= interval.end)
+    }
+
+    /// Returns whether a part of an interval may have been a wait for a retransmission.
+    pub(super) fn is_after_loss(&self, interval: &Interval) -> bool {
+        let timeout = retransmission_timeout(interval.base_rtt());
+        self.last_packet.is_some_and(|at| at + interval.span + timeout >= interval.end)
+    }
+
+    /// Records the losses of an interval, or judges the last loss by the rate since. Behind a queue that stands (`is_queued`), a loss is
+    /// the path's; `was_queued` where one stood just before.
+    pub(super) fn record(
+        &mut self,
+        interval: &Interval,
+        (was_queued, is_queued): (bool, bool),
+        recent: &RecentRates,
+    ) {
+        if interval.lost() > 0 {
+            self.last_packet = Some(interval.end);
+        }
+        if is_queued {
+            self.loss = None;
+        } else if interval.lost() > 0 {
+            self.begin(interval, was_queued, recent);
+        } else {
+            self.judge(interval, recent);
+        }
+    }
+
+    /// Begins a loss, or extends the last one, where its recovery takes a part of the interval at least.
+    fn begin(&mut self, interval: &Interval, was_queued: bool, recent: &RecentRates) {
+        let rtt = interval.base_rtt();
+        let highest = recent.highest().max(interval.rate());
+        let packets = highest.bdp(Rtt::new(rtt)).get() as f64 / interval.streams() as f64 / PACKET;
+        let recovery = recovery(packets, rtt);
+        // All that is in flight behind a lost packet arrives out of order, once a round trip at most.
+        let events = match self.end {
+            End::Receiver => interval.lost() as f64 / packets.max(1.0),
+            End::Sender => interval.lost() as f64,
+        };
+        let round_trips = interval.span.as_secs_f64() / rtt.as_secs_f64().max(1e-9);
+        let events = events.clamp(1.0, round_trips.max(1.0));
+        if recovery.as_secs_f64() * events < PARAMS.limiting_share * interval.span.as_secs_f64() {
+            return;
+        }
+        // The rate that the first of several losses has lowered does not measure the effect of the next one.
+        let measured = self.loss.filter(|loss| !loss.is_found_harmless());
+        // A burst of losses takes some round trips to repair, in which more may be lost: one event.
+        let burst =
+            self.loss.filter(|loss| interval.end.saturating_sub(loss.first) <= interval.span + rtt * 5);
+        self.loss = Some(Loss {
+            first: burst.map_or(interval.end, |loss| loss.first),
+            last: interval.end,
+            recovery,
+            is_overflow: was_queued || burst.is_some_and(|loss| loss.is_overflow),
+            rate_before: measured.map_or_else(|| recent.before_loss(), |loss| loss.rate_before),
+            since: measured.map_or_else(MovedSince::default, |loss| loss.since),
+            is_harmless: self.loss.is_some_and(|loss| loss.is_harmless),
+            lasts: true,
+        });
+    }
+
+    /// Judges by the rate since the last loss whether it has slowed the transfer, and forgets one whose effect is over.
+    fn judge(&mut self, interval: &Interval, recent: &RecentRates) {
+        let Some(loss) = &mut self.loss else { return };
+        let rtt = interval.base_rtt();
+        let age = interval.end.saturating_sub(loss.last);
+        // Within a quarter of its recovery CUBIC is below 0.88 of the window at the loss; retransmission takes a round trip or two.
+        if age > rtt * 2 && age <= loss.recovery / 4 {
+            loss.since.moved += interval.moved();
+            loss.since.intervals += 1;
+            loss.since.time += interval.span;
+        }
+        if loss.is_measured() {
+            let left = Rate::over(loss.since.moved, loss.since.time);
+            loss.is_harmless =
+                loss.rate_before.is_some_and(|before| left >= before.scaled(PARAMS.harmless_share));
+        }
+        // Beyond its recovery the window grows on from the loss, until something else limits.
+        loss.lasts = loss.is_recovering(interval.end) || (loss.lasts && recent.grows_since(loss.last));
+        if !loss.lasts && age > retransmission_timeout(rtt) {
+            self.loss = None;
+        }
+    }
 }
 
 /// Returns for how long a loss keeps CUBIC below the window of `packets` at which it happens: K = cbrt(W x 0.3 / 0.4) seconds, or where
 /// that is sooner, until its Reno-friendly window has grown by 0.3 W at 0.53 packets a round trip (RFC 9438, sections 4.2 and 4.3).
-pub(super) fn recovery(packets: f64, rtt: Duration) -> Duration {
+fn recovery(packets: f64, rtt: Duration) -> Duration {
     const REDUCTION: f64 = 0.3;
     const CUBIC: f64 = 0.4;
     const RENO_FRIENDLY: f64 = 0.53;
@@ -36,22 +179,8 @@ pub(super) fn recovery(packets: f64, rtt: Duration) -> Duration {
     Duration::try_from_secs_f64(cubic.min(reno_friendly)).unwrap_or(Duration::ZERO)
 }
 
-impl Loss {
-    /// Returns whether enough was moved since to tell the effect.
-    pub(super) fn is_measured(&self) -> bool {
-        /// Single intervals jitter.
-        const ENOUGH: u32 = 4;
-        self.since.1 >= ENOUGH
-    }
-
-    /// Returns whether the rate since has shown that it has no effect; another loss may have one.
-    pub(super) fn is_found_harmless(&self) -> bool {
-        self.is_harmless && self.is_measured()
-    }
-
-    /// Returns whether the window is still smaller than it would be: after another time of recovery it exceeds that at the loss by as
-    /// much as the loss took.
-    pub(super) fn limits(&self, now: Duration) -> bool {
-        now <= self.at + self.recovery * 2
-    }
+/// Returns how long a connection may stand still after a loss: a round trip until the loss is known, and Linux's RTO, which is
+/// at least 200 ms beyond the RTT (`TCP_RTO_MIN`, include/net/tcp.h).
+fn retransmission_timeout(rtt: Duration) -> Duration {
+    rtt * 2 + Duration::from_millis(200)
 }

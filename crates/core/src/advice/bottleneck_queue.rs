@@ -1,0 +1,92 @@
+//! The queue of the bottleneck: whether it stands, has overflowed, or absorbs what a sender sends beyond the path's rate.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::TIMESTAMP_TICK;
+use super::interval::Interval;
+use super::params::PARAMS;
+use super::recent_rates::{self, RecentRates};
+use crate::units::Rtt;
+
+/// What the delay of the data has shown of the queue in the last intervals.
+#[derive(Debug, Clone, Default)]
+pub(super) struct BottleneckQueue {
+    /// The RTT of the data at the end of each interval.
+    data_rtts: VecDeque<(Duration, Rtt)>,
+    /// The ends of intervals in which the sender sent more and the bottleneck let no more through.
+    absorbed_probes: VecDeque<Duration>,
+}
+
+impl BottleneckQueue {
+    /// Records the RTT of the data.
+    pub(super) fn record_data_rtt(&mut self, interval: &Interval) {
+        let over = standing_over(interval);
+        self.data_rtts.extend(interval.now.data_rtt.map(|data_rtt| (interval.end, data_rtt)));
+        while self.data_rtts.front().is_some_and(|(at, _)| at.saturating_add(over) < interval.end) {
+            self.data_rtts.pop_front();
+        }
+    }
+
+    /// Returns whether data wait in a queue that does not drain between bursts.
+    pub(super) fn is_standing(&self, interval: &Interval) -> bool {
+        let over = standing_over(interval);
+        // Readings of a shorter time may be of one burst.
+        let covered =
+            self.data_rtts.front().is_some_and(|(at, _)| at.saturating_add(over / 2) <= interval.end);
+        let data = self.data_rtts.iter().map(|(_, data_rtt)| *data_rtt).min().filter(|_| covered);
+        interval.min_rtt().zip(data).is_some_and(|(least, data)| {
+            data.get() > least.get().mul_f64(PARAMS.queued_rtt_factor)
+                && data.get() > least.get() + TIMESTAMP_TICK
+        })
+    }
+
+    /// Records an interval in which the sender sent more than arrived: the delay of the data grew, and their rate stayed.
+    ///
+    /// At an even rate of the sender, a growing delay lowers the rate of arrival by the growth over the interval. The rate of arrival stays
+    /// where the sender sends more by as much, as BBR does once in a cycle, and the queue absorbs it. A retransmission (`after_loss`)
+    /// delays data too.
+    pub(super) fn record_probe(&mut self, interval: &Interval, recent: &RecentRates, after_loss: bool) {
+        let rtt = interval.base_rtt();
+        let kept = recent_rates::COVERED.max(rtt * PARAMS.probing_round_trips);
+        while self.absorbed_probes.front().is_some_and(|at| at.saturating_add(kept) < interval.end) {
+            self.absorbed_probes.pop_front();
+        }
+        let (Some(before), Some(highest)) = (interval.before.data_rtt, interval.highest_data_rtt) else {
+            return;
+        };
+        let growth = highest.get().saturating_sub(before.get());
+        if after_loss || growth <= TIMESTAMP_TICK.max(rtt.mul_f64(PARAMS.queued_rtt_factor - 1.0)) {
+            return;
+        }
+        let dip = growth.as_secs_f64() / interval.span.as_secs_f64();
+        // One rise may take two intervals.
+        let is_another =
+            self.absorbed_probes.back().is_none_or(|at| at.saturating_add(rtt * 4) <= interval.end);
+        if is_another && recent.is_even(dip / 2.0) {
+            self.absorbed_probes.push_back(interval.end);
+        }
+    }
+
+    /// Returns whether the bottleneck limits a sender that probes for more bandwidth from time to time.
+    pub(super) fn absorbs_probes(&self, interval: &Interval) -> bool {
+        let probes = &self.absorbed_probes;
+        let (Some(first), Some(last)) = (probes.front(), probes.back()) else { return false };
+        let gaps = u32::try_from(probes.len() - 1).unwrap_or(u32::MAX);
+        probes.len() >= PARAMS.absorbed_probes
+            && last.saturating_sub(*first) >= interval.base_rtt() * PARAMS.probe_spacing.saturating_mul(gaps)
+    }
+}
+
+/// Returns the time after which a queue that has not drained stands.
+fn standing_over(interval: &Interval) -> Duration {
+    PARAMS.standing_at_least.max(interval.base_rtt() * PARAMS.standing_round_trips)
+}
+
+/// Returns whether the delay of the data just before a loss in slow start shows that a queue overflowed.
+pub(super) fn overflowed_in_slow_start(interval: &Interval) -> bool {
+    let delays = interval.min_rtt().zip(interval.highest_before_loss.max(interval.before.data_rtt));
+    delays.is_some_and(|(least, highest)| {
+        highest.get() > least.get().mul_f64(PARAMS.overflow_rtt_factor) + TIMESTAMP_TICK
+    })
+}

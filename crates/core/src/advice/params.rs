@@ -1,0 +1,64 @@
+//! Thresholds of the classification.
+
+use std::time::Duration;
+
+use crate::plan::{STOCK_TCP_WMEM_MAX, send_buffer_in_flight};
+use crate::units::Bytes;
+
+pub(super) struct Params {
+    /// A share of an interval from which on a wait, or one of the kernel's counters, is its limit.
+    pub(super) limiting_share: f64,
+    /// A share of an interval from which on a thread occupies its core, or a sender has data to send throughout.
+    pub(super) busy_share: f64,
+    /// Data wait in a queue where their RTT exceeds the least one by this factor. Below it lies the jitter of delayed
+    /// acknowledgements and of timestamps, whose unit is 1 ms (RFC 7323, section 5.4).
+    pub(super) queued_rtt_factor: f64,
+    /// A queue stands where it does not drain within so many round trips, and within `standing_at_least`: the least delay over more
+    /// than a round trip tells a standing queue from bursts (RFC 8289, section 3). Readings are at most an interval apart, and the
+    /// estimate of a receiver (`tcpi_rcv_rtt`) is of single bursts.
+    pub(super) standing_round_trips: u32,
+    /// Five readings.
+    pub(super) standing_at_least: Duration,
+    /// In slow start flights wait for half of their length at most, a quarter of a round trip until they fill the path: data that were
+    /// delayed by more just before a loss lay in a queue that overflowed.
+    pub(super) overflow_rtt_factor: f64,
+    /// The bottleneck limits a sender whose bandwidth probes only fill the queue: so many probes within so many round trips, and a mean of
+    /// at least `probe_spacing` round trips apart. BBR probes once in eight round trips (draft-ietf-ccwg-bbr); a small send buffer bursts
+    /// once in each.
+    pub(super) absorbed_probes: usize,
+    pub(super) probing_round_trips: u32,
+    pub(super) probe_spacing: u32,
+    /// A window is full from this share in flight on. Receive autotuning keeps it at twice of what arrives in a round
+    /// trip (Linux, tcp_rcv_space_adjust) wherever it may.
+    pub(super) full_window_share: f64,
+    /// A peer that does not read shrinks its window to less than this share of its largest one, or lets less than this share of a window
+    /// pass in a round trip.
+    pub(super) closed_window_share: f64,
+    /// Slow start from 10 packets to 10 Gbit/s at 1448 bytes takes about 14 doublings, a round trip each, and settles in a few more.
+    pub(super) ramp_up_round_trips: u32,
+    /// Round trips before the first byte: a look-up, connect, two of TLS, what the server can do, and the request.
+    pub(super) opening_round_trips: u32,
+    /// After a loss CUBIC sends at 0.7 of its rate, and Reno at half of it (RFC 9438, section 4.6; RFC 5681, section 3.1): a rate
+    /// that remains above this share was not bound to the congestion window.
+    pub(super) harmless_share: f64,
+    /// What a stock Linux server has in flight at least and at most.
+    pub(super) stock_send_buffer: (Bytes, Bytes),
+}
+
+pub(super) const PARAMS: Params = Params {
+    limiting_share: 0.25,
+    busy_share: 0.85,
+    queued_rtt_factor: 1.1,
+    standing_round_trips: 4,
+    standing_at_least: Duration::from_millis(450),
+    overflow_rtt_factor: 1.25,
+    absorbed_probes: 2,
+    probing_round_trips: 24,
+    probe_spacing: 7,
+    full_window_share: 0.7,
+    closed_window_share: 0.5,
+    ramp_up_round_trips: 20,
+    opening_round_trips: 6,
+    harmless_share: 0.9,
+    stock_send_buffer: send_buffer_in_flight(STOCK_TCP_WMEM_MAX),
+};
