@@ -13,7 +13,8 @@ use longhaul_core::units::Bytes;
 use url::Url;
 
 use super::config::{ClientConfig, TlsConfig};
-use super::connection::{Connection, ConnectionKey};
+use super::connection::Connection;
+use super::connection_key::ConnectionKey;
 use super::credentials::{Credentials, is_cleartext};
 use super::early::EarlyConnections;
 use super::error::HttpError;

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::connection::{Connection, ConnectionKey};
+use super::connection::Connection;
+use super::connection_key::ConnectionKey;
 use crate::cancel::Cancel;
 use crate::connect::{Deadline, MAX_UNUSED_AGE};
 use crate::threads::lock;

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::connection::{Connection, ConnectionKey};
+use super::connection::Connection;
+use super::connection_key::ConnectionKey;
 use crate::threads::lock;
 
 /// The most connections that are kept to one origin: more than browsers and download managers use at once (6 to 16).

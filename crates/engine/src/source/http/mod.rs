@@ -17,6 +17,7 @@ mod client;
 mod clients;
 mod config;
 mod connection;
+mod connection_key;
 mod credentials;
 mod early;
 mod error;

@@ -1,0 +1,74 @@
+//! Requests, and the bodies of uploads.
+
+use std::io;
+
+use longhaul_core::proto::http::{Ask, RangeRequest, Request};
+use longhaul_core::units::Bytes;
+
+use super::{Connection, RequestLine};
+use crate::connect::Deadline;
+use crate::source::http::error::HttpError;
+
+impl Connection {
+    /// Sends a GET for the whole file or a range of it, without waiting for the answer.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn send_get(&mut self, range: Option<&RangeRequest>) -> Result<(), HttpError> {
+        self.send(Ask::Get(range))
+    }
+
+    /// Sends a few bytes of the next request's head, which is never finished where no request follows: every packet sent
+    /// carries the receive window.
+    ///
+    /// Servers read these bytes after they have sent the answers to the requests before.
+    ///
+    /// # Errors
+    /// [`HttpError::Send`], [`HttpError::Timeout`] and [`HttpError::Cancelled`].
+    pub fn send_window_carrier(&mut self) -> Result<(), HttpError> {
+        let text = match std::mem::replace(&mut self.unfinished.window_carrier, true) {
+            false => format!("GET {} HTTP/1.1\r\nWindow-Carrier: ", self.request.target),
+            true => "-".to_owned(),
+        };
+        let deadline = Deadline::new(&self.cancel, self.timeouts.head);
+        self.transport.send_all(text.as_bytes(), &deadline)
+    }
+
+    /// Sends a request's head, without waiting for the answer.
+    ///
+    /// # Errors
+    /// [`HttpError::ClosedBeforeHead`] where the server has announced that it closes the connection,
+    /// [`HttpError::Send`], [`HttpError::Timeout`] and [`HttpError::Cancelled`].
+    pub fn send(&mut self, ask: Ask<'_>) -> Result<(), HttpError> {
+        if !self.reusable() {
+            return Err(HttpError::ClosedBeforeHead { at: self.at().clone(), got: Bytes::ZERO });
+        }
+        let RequestLine { target, host, headers, .. } = &self.request;
+        let mut request = Request { target, host, headers, ask }.encode();
+        if std::mem::take(&mut self.unfinished.window_carrier) {
+            // The request line has been sent, and a field without its end.
+            let line = request.windows(2).position(|two| two == b"\r\n").unwrap_or(0);
+            request.drain(..line);
+        }
+        let deadline = Deadline::new(&self.cancel, self.timeouts.head);
+        let sent = self.transport.send_all(&request, &deadline);
+        self.persistence.reusable = sent.is_ok();
+        self.unanswered.push_back(ask.is_head());
+        self.unfinished.body = ask.has_body();
+        sent
+    }
+
+    /// Sends from the front of `pending`, a part of a request's body, which it shortens; returns whether the kernel has all
+    /// of it.
+    ///
+    /// # Errors
+    /// Those of the kernel or TLS; of kind `WouldBlock` where a tick has passed.
+    pub fn send_body(&mut self, pending: &mut &[u8]) -> io::Result<bool> {
+        self.transport.send(pending)
+    }
+
+    /// Marks the request's body as sent: after its answer the connection can be used again.
+    pub fn finish_body(&mut self) {
+        self.unfinished.body = false;
+    }
+}
