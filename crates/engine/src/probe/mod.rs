@@ -13,6 +13,7 @@
 
 mod budget;
 mod endpoint;
+mod endpoint_request;
 mod error;
 mod findings;
 mod ftp;

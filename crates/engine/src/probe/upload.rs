@@ -15,7 +15,7 @@ use url::Url;
 use crate::cancel::Cancel;
 use crate::source::http::{Client, Connection, HttpError};
 
-use super::endpoint::join;
+use super::endpoint_request::endpoint_url;
 use super::error::ProbeError;
 use super::findings::Findings;
 use super::http::{SEVERAL, flow_time};
@@ -52,7 +52,7 @@ pub(super) fn measure(
         findings.miss("upload: no time was left; see --upload");
         return Ok(());
     }
-    let url = join(url, STREAM_PATH);
+    let url = endpoint_url(url, STREAM_PATH);
     let mut upload = UploadFindings::default();
     let mut burst: Option<Rate> = None;
     let is_thorough = findings.options.upload || findings.options.full;
