@@ -19,7 +19,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-/// Operations on one file system at once; fewer than [`crate::Limits::pages`], so that listings of one that hangs leave some to others.
+use crate::Limits;
+
+/// Operations on one file system at once.
 const OPERATIONS: usize = 24;
 
 /// Threads of all file systems that wait for a socket at once, besides their operations.
@@ -31,9 +33,8 @@ const LOCAL: [&str; 8] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs
 /// The file systems below the served directory.
 pub(crate) struct Disks {
     root: PathBuf,
-    limits: DiskLimits,
     state: Mutex<DisksState>,
-    waits: Arc<Semaphore>,
+    shared: SharedLimits,
     /// For paths through symbolic links, which may lead to any file system.
     links: Disk,
 }
@@ -55,13 +56,33 @@ struct Mount {
     is_local: bool,
 }
 
-/// What one file system may take.
+/// What file systems may take.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DiskLimits {
     /// An operation that lasts longer is given up.
     pub(crate) deadline: Duration,
-    /// Uploads in progress.
+    /// Uploads in progress on one file system.
     pub(crate) uploads: usize,
+    /// Uploads in progress on all file systems together.
+    pub(crate) uploads_in_all: usize,
+    /// Listings of one file system being made or sent.
+    pub(crate) listings: usize,
+}
+
+impl From<&Limits> for DiskLimits {
+    fn from(limits: &Limits) -> Self {
+        let &Limits { disk, uploads, uploads_in_all, pages, .. } = limits;
+        Self { deadline: disk, uploads, uploads_in_all, listings: pages }
+    }
+}
+
+/// What all file systems share.
+#[derive(Clone)]
+struct SharedLimits {
+    limits: DiskLimits,
+    uploads: Arc<Semaphore>,
+    /// Threads that wait for a socket in the middle of an operation.
+    waits: Arc<Semaphore>,
 }
 
 /// One file system; clones share it.
@@ -71,14 +92,16 @@ pub(crate) struct Disk(Arc<FileSystem>);
 struct FileSystem {
     operations: Arc<Semaphore>,
     uploads: Arc<Semaphore>,
-    /// Threads of all file systems that wait for a socket in the middle of an operation.
-    waits: Arc<Semaphore>,
-    limits: DiskLimits,
+    listings: Arc<Semaphore>,
+    shared: SharedLimits,
     is_local: bool,
 }
 
-/// The place of an upload among those of its file system.
-pub(crate) type UploadSlot = OwnedSemaphorePermit;
+/// The place of an upload among those of its file system, and among all.
+pub(crate) struct UploadSlot {
+    _of_file_system: OwnedSemaphorePermit,
+    _of_all: OwnedSemaphorePermit,
+}
 
 /// The place of an operation among those of its file system.
 pub(crate) struct DiskPlace {
@@ -126,9 +149,9 @@ impl Disks {
         let table = File::open("/proc/self/mountinfo");
         let table = table.inspect_err(|error| tracing::warn!(%error, "the mount table cannot be read: all files count as one file system"));
         let state = DisksState { table: table.ok(), mounts: Vec::new(), disks: HashMap::new() };
-        let waits = Arc::new(Semaphore::new(SOCKET_WAITS));
-        let links = Disk::new(limits, &waits, false);
-        Self { root, limits, state: Mutex::new(state), waits, links }
+        let shared = SharedLimits::new(limits);
+        let links = Disk::new(&shared, false);
+        Self { root, state: Mutex::new(state), shared, links }
     }
 
     /// Returns the file system of the path `names` below the root, where no symbolic link is followed.
@@ -143,7 +166,7 @@ impl Disks {
         if let Some(disk) = disks.get(device) {
             return disk.clone();
         }
-        let disk = Disk::new(self.limits, &self.waits, is_local);
+        let disk = Disk::new(&self.shared, is_local);
         disks.insert(device.to_owned(), disk.clone());
         disk
     }
@@ -155,12 +178,9 @@ impl Disks {
 
     /// Waits until no upload is in progress.
     pub(crate) async fn uploads_ended(&self) {
-        let disks: Vec<_> = self.lock().disks.values().chain([&self.links]).cloned().collect();
-        let all = u32::try_from(self.limits.uploads).unwrap_or(u32::MAX);
-        for disk in disks {
-            // The semaphore is never closed.
-            let _ = disk.0.uploads.acquire_many(all).await;
-        }
+        let all = u32::try_from(self.shared.limits.uploads_in_all).unwrap_or(u32::MAX);
+        // The semaphore is never closed.
+        let _ = self.shared.uploads.acquire_many(all).await;
     }
 
     fn lock(&self) -> MutexGuard<'_, DisksState> {
@@ -222,17 +242,26 @@ fn unescape(field: &[u8]) -> Vec<u8> {
     bytes
 }
 
+impl SharedLimits {
+    fn new(limits: DiskLimits) -> Self {
+        let uploads = Arc::new(Semaphore::new(limits.uploads_in_all));
+        Self { limits, uploads, waits: Arc::new(Semaphore::new(SOCKET_WAITS)) }
+    }
+}
+
 impl Disk {
-    fn new(limits: DiskLimits, waits: &Arc<Semaphore>, is_local: bool) -> Self {
+    fn new(shared: &SharedLimits, is_local: bool) -> Self {
         let operations = Arc::new(Semaphore::new(OPERATIONS));
-        let uploads = Arc::new(Semaphore::new(limits.uploads));
-        Self(Arc::new(FileSystem { operations, uploads, waits: Arc::clone(waits), limits, is_local }))
+        let uploads = Arc::new(Semaphore::new(shared.limits.uploads));
+        let listings = Arc::new(Semaphore::new(shared.limits.listings));
+        Self(Arc::new(FileSystem { operations, uploads, listings, shared: shared.clone(), is_local }))
     }
 
     /// Makes the file system of files that have no disk: long replies of them are sent by threads too.
     pub(crate) fn of_memory() -> Self {
-        const LIMITS: DiskLimits = DiskLimits { deadline: Duration::from_secs(30), uploads: 0 };
-        Self::new(LIMITS, &Arc::new(Semaphore::new(SOCKET_WAITS)), false)
+        const LIMITS: DiskLimits =
+            DiskLimits { deadline: Duration::from_secs(30), uploads: 0, uploads_in_all: 0, listings: 0 };
+        Self::new(&SharedLimits::new(LIMITS), false)
     }
 
     /// Returns whether both are one file system.
@@ -247,7 +276,14 @@ impl Disk {
 
     /// Allows one more upload; `None` where as many as may be are in progress.
     pub(crate) fn upload_slot(&self) -> Option<UploadSlot> {
-        Arc::clone(&self.0.uploads).try_acquire_owned().ok()
+        let of_file_system = Arc::clone(&self.0.uploads).try_acquire_owned().ok()?;
+        let of_all = Arc::clone(&self.0.shared.uploads).try_acquire_owned().ok()?;
+        Some(UploadSlot { _of_file_system: of_file_system, _of_all: of_all })
+    }
+
+    /// Allows one more listing to be made and sent; `None` where as many as may be are.
+    pub(crate) fn listing_permit(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.0.listings).try_acquire_owned().ok()
     }
 
     /// Drops what holds files open, on a blocking thread where that may wait for a server or a daemon.
@@ -279,12 +315,12 @@ impl Disk {
         let run = async {
             // The semaphore is never closed.
             let permit = Arc::clone(&self.0.operations).acquire_owned().await.ok();
-            let (operations, waits) = (Arc::clone(&self.0.operations), Arc::clone(&self.0.waits));
+            let (operations, waits) = (Arc::clone(&self.0.operations), Arc::clone(&self.0.shared.waits));
             let mut place = DiskPlace { permit, operations, waits };
             let run = spawn_blocking(move || operation(&mut place));
             run.await.map_err(|_| DiskError::Thread)
         };
-        let deadline = self.0.limits.deadline;
+        let deadline = self.0.shared.limits.deadline;
         timeout(deadline, run).await.unwrap_or(Err(DiskError::Timeout(deadline)))
     }
 }
@@ -293,8 +329,12 @@ impl Disk {
 mod tests {
     use super::*;
 
-    fn limits(deadline: Duration) -> DiskLimits {
-        DiskLimits { deadline, uploads: 1 }
+    fn disk(deadline: Duration) -> Disk {
+        Disk::new(&shared(deadline), false)
+    }
+
+    fn shared(deadline: Duration) -> SharedLimits {
+        SharedLimits::new(DiskLimits { deadline, uploads: 2, uploads_in_all: 3, listings: 1 })
     }
 
     #[test]
@@ -334,7 +374,8 @@ mod tests {
 
     #[tokio::test]
     async fn operation_that_waits_for_a_socket_lends_its_place() {
-        let disk = Disk::new(limits(Duration::from_secs(5)), &Arc::new(Semaphore::new(OPERATIONS)), false);
+        let waits = Arc::new(Semaphore::new(OPERATIONS));
+        let disk = Disk::new(&SharedLimits { waits, ..shared(Duration::from_secs(5)) }, false);
         let (release, held) = crossbeam_channel::bounded::<()>(0);
         let waiting: Vec<_> = (0..OPERATIONS)
             .map(|_| {
@@ -343,7 +384,7 @@ mod tests {
             })
             .collect();
         // Each has begun once it holds no place.
-        while disk.0.waits.available_permits() > 0 {
+        while disk.0.shared.waits.available_permits() > 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         assert_eq!(disk.run(|| 5).await.ok(), Some(5));
@@ -356,7 +397,8 @@ mod tests {
     #[tokio::test]
     async fn place_is_kept_where_too_many_wait_and_lost_where_another_has_it() {
         let waits = Arc::new(Semaphore::new(1));
-        let disk = Disk::new(limits(Duration::from_secs(5)), &waits, false);
+        let own = Arc::clone(&waits);
+        let disk = Disk::new(&SharedLimits { waits: own, ..shared(Duration::from_secs(5)) }, false);
         let held = Arc::clone(&waits).acquire_owned().await.unwrap();
         assert_eq!(disk.run_in_place(|place| place.lend(|| 5)).await.ok(), Some(Lent::Crowded));
         drop(held);
@@ -372,9 +414,23 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn uploads_are_bounded_by_file_system_and_in_all() {
+        let disks = Disks::new(Path::new("/"), shared(Duration::from_secs(5)).limits);
+        let (one, other) = (&disks.of(&[]), disks.links());
+        let mut slots = [one, one, other].map(Disk::upload_slot);
+        assert!(slots.iter().all(Option::is_some) && one.upload_slot().is_none());
+        // The other file system has a place left, and all together have none.
+        assert!(other.upload_slot().is_none());
+        slots[0] = None;
+        assert!(other.upload_slot().is_some());
+        let ended = timeout(Duration::from_millis(20), disks.uploads_ended()).await;
+        assert!(ended.is_err(), "two uploads are in progress");
+        drop(slots);
+        disks.uploads_ended().await;
+    }
+
+    #[tokio::test]
     async fn hung_operations_do_not_hold_up_another_file_system() {
-        let waits = Arc::new(Semaphore::new(SOCKET_WAITS));
-        let disk = |deadline| Disk::new(limits(deadline), &waits, false);
         let (hung, sound) = (disk(Duration::from_millis(100)), disk(Duration::from_secs(5)));
         let (release, held) = crossbeam_channel::bounded::<()>(0);
         for _ in 0..OPERATIONS + 2 {

@@ -37,6 +37,7 @@ mod initial_window_routes;
 mod listen;
 mod measurement;
 mod metrics;
+mod open_files;
 mod piece_digests;
 mod reply;
 mod reply_pacing;
