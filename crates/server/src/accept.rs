@@ -29,7 +29,7 @@ const RESOURCE_RETRY: Duration = Duration::from_millis(200);
 const UPLOADS_CHECK: Duration = Duration::from_millis(100);
 
 /// Connections that are answered 503 at once; each has a descriptor. Further ones are closed without an answer.
-const REFUSALS: usize = 16;
+pub(crate) const REFUSALS: usize = 16;
 
 /// How long a connection that gets no slot may take to read why.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);

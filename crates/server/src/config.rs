@@ -125,13 +125,15 @@ pub struct Limits {
     pub listing: usize,
     /// Uploads in progress on one file system at once; further ones get 503 with Retry-After.
     pub uploads: usize,
+    /// Uploads in progress on all file systems together; further ones get 503 with Retry-After.
+    pub uploads_in_all: usize,
     /// The space of all unfinished uploads together, those of plain PUT included; an upload that exceeds it gets 507.
     pub upload_quota: Option<Bytes>,
     /// How long a paused upload is kept after its last byte.
     pub upload_expiry: Option<Duration>,
     /// The interval of 102 (Processing) while an upload's file is being written or verified.
     pub processing: Duration,
-    /// Directory pages being made or sent at once; further requests get 503 with Retry-After.
+    /// Directory pages of one file system being made or sent at once; further requests get 503 with Retry-After.
     pub pages: usize,
 }
 
@@ -148,6 +150,7 @@ impl Default for Limits {
             grace: Duration::from_secs(30),
             listing: 1_000,
             uploads: 16,
+            uploads_in_all: 64,
             upload_quota: None,
             upload_expiry: None,
             processing: Duration::from_secs(5),

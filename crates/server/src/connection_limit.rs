@@ -12,7 +12,7 @@ use crate::Limits;
 use crate::admission::{Admission, AdmissionParams, Admitted, ConnectionId};
 
 /// Connections that wait for a slot at once: each holds a descriptor beyond the limit.
-const WAITING: usize = 32;
+pub(crate) const WAITING: usize = 32;
 const WAITING_PER_CLIENT: usize = 8;
 
 /// The limit of open connections, shared fairly by clients.

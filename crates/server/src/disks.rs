@@ -4,64 +4,65 @@
 //! paths through links, and listings with links to other file systems, have threads of their own.
 
 use std::collections::HashMap;
-use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::io::{Read, Seek};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-/// Operations on one file system at once; fewer than [`crate::Limits::pages`], so that listings of one that hangs leave some to others.
+use crate::Limits;
+use crate::mount_table::MountTable;
+
+/// Operations on one file system at once.
 const OPERATIONS: usize = 24;
 
 /// Threads of all file systems that wait for a socket at once, besides their operations.
 const SOCKET_WAITS: usize = 64;
 
-/// Types of file systems whose cached names and pages are found without asking a server or a daemon.
-const LOCAL: [&str; 8] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs", "ramfs"];
-
 /// The file systems below the served directory.
 pub(crate) struct Disks {
-    root: PathBuf,
-    limits: DiskLimits,
     state: Mutex<DisksState>,
-    waits: Arc<Semaphore>,
+    shared: SharedLimits,
     /// For paths through symbolic links, which may lead to any file system.
     links: Disk,
 }
 
 struct DisksState {
-    table: Option<File>,
-    /// In the order of the table: a later mount covers an earlier one.
-    mounts: Vec<Mount>,
+    mounts: MountTable,
     disks: HashMap<String, Disk>,
 }
 
-/// A line of the mount table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Mount {
-    point: PathBuf,
-    /// The device's number and the file system's type.
-    device: String,
-    /// What its kernel code has in memory is found without waiting: it asks no server and no daemon.
-    is_local: bool,
-}
-
-/// What one file system may take.
+/// What file systems may take.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DiskLimits {
     /// An operation that lasts longer is given up.
     pub(crate) deadline: Duration,
-    /// Uploads in progress.
+    /// Uploads in progress on one file system.
     pub(crate) uploads: usize,
+    /// Uploads in progress on all file systems together.
+    pub(crate) uploads_in_all: usize,
+    /// Listings of one file system being made or sent.
+    pub(crate) listings: usize,
+}
+
+impl From<&Limits> for DiskLimits {
+    fn from(limits: &Limits) -> Self {
+        let &Limits { disk, uploads, uploads_in_all, pages, .. } = limits;
+        Self { deadline: disk, uploads, uploads_in_all, listings: pages }
+    }
+}
+
+/// What all file systems share.
+#[derive(Clone)]
+struct SharedLimits {
+    limits: DiskLimits,
+    uploads: Arc<Semaphore>,
+    /// Threads that wait for a socket in the middle of an operation.
+    waits: Arc<Semaphore>,
 }
 
 /// One file system; clones share it.
@@ -71,14 +72,16 @@ pub(crate) struct Disk(Arc<FileSystem>);
 struct FileSystem {
     operations: Arc<Semaphore>,
     uploads: Arc<Semaphore>,
-    /// Threads of all file systems that wait for a socket in the middle of an operation.
-    waits: Arc<Semaphore>,
-    limits: DiskLimits,
+    listings: Arc<Semaphore>,
+    shared: SharedLimits,
     is_local: bool,
 }
 
-/// The place of an upload among those of its file system.
-pub(crate) type UploadSlot = OwnedSemaphorePermit;
+/// The place of an upload among those of its file system, and among all.
+pub(crate) struct UploadSlot {
+    _of_file_system: OwnedSemaphorePermit,
+    _of_all: OwnedSemaphorePermit,
+}
 
 /// The place of an operation among those of its file system.
 pub(crate) struct DiskPlace {
@@ -122,28 +125,22 @@ pub(crate) enum DiskError {
 impl Disks {
     /// Prepares for the files below `root`.
     pub(crate) fn new(root: &Path, limits: DiskLimits) -> Self {
-        let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
-        let table = File::open("/proc/self/mountinfo");
-        let table = table.inspect_err(|error| tracing::warn!(%error, "the mount table cannot be read: all files count as one file system"));
-        let state = DisksState { table: table.ok(), mounts: Vec::new(), disks: HashMap::new() };
-        let waits = Arc::new(Semaphore::new(SOCKET_WAITS));
-        let links = Disk::new(limits, &waits, false);
-        Self { root, limits, state: Mutex::new(state), waits, links }
+        let state = DisksState { mounts: MountTable::new(root), disks: HashMap::new() };
+        let shared = SharedLimits::new(limits);
+        let links = Disk::new(&shared, false);
+        Self { state: Mutex::new(state), shared, links }
     }
 
     /// Returns the file system of the path `names` below the root, where no symbolic link is followed.
     pub(crate) fn of(&self, names: &[Vec<u8>]) -> Disk {
         let mut state = self.lock();
-        state.refresh(&self.root);
-        let DisksState { mounts, disks, .. } = &mut *state;
-        let mount = mounts.iter().filter(|mount| is_beneath(&self.root, names, &mount.point));
-        // Of two at one place the later one, which covers the other.
-        let mount = mount.max_by_key(|mount| mount.point.as_os_str().len());
-        let (device, is_local) = mount.map_or(("", false), |mount| (&mount.device, mount.is_local));
+        let DisksState { mounts, disks } = &mut *state;
+        let (device, is_local) =
+            mounts.of(names).map_or(("", false), |mount| (&mount.device, mount.is_local));
         if let Some(disk) = disks.get(device) {
             return disk.clone();
         }
-        let disk = Disk::new(self.limits, &self.waits, is_local);
+        let disk = Disk::new(&self.shared, is_local);
         disks.insert(device.to_owned(), disk.clone());
         disk
     }
@@ -155,12 +152,9 @@ impl Disks {
 
     /// Waits until no upload is in progress.
     pub(crate) async fn uploads_ended(&self) {
-        let disks: Vec<_> = self.lock().disks.values().chain([&self.links]).cloned().collect();
-        let all = u32::try_from(self.limits.uploads).unwrap_or(u32::MAX);
-        for disk in disks {
-            // The semaphore is never closed.
-            let _ = disk.0.uploads.acquire_many(all).await;
-        }
+        let all = u32::try_from(self.shared.limits.uploads_in_all).unwrap_or(u32::MAX);
+        // The semaphore is never closed.
+        let _ = self.shared.uploads.acquire_many(all).await;
     }
 
     fn lock(&self) -> MutexGuard<'_, DisksState> {
@@ -169,70 +163,26 @@ impl Disks {
     }
 }
 
-impl DisksState {
-    /// Reads the mount table where it has changed, which poll(2) reports: the mount points below `root`, and those that hold it.
-    fn refresh(&mut self, root: &Path) {
-        let Some(table) = &mut self.table else { return };
-        let mut changed = [PollFd::new(&*table, PollFlags::PRI)];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        if !self.mounts.is_empty() && matches!(poll(&mut changed, Some(&now)), Ok(0)) {
-            return;
-        }
-        let mut text = Vec::new();
-        if table.rewind().and_then(|()| table.read_to_end(&mut text)).is_ok() {
-            let mounts = text.split(|&byte| byte == b'\n').filter_map(parse_mount);
-            let concerns = |mount: &Mount| mount.point.starts_with(root) || root.starts_with(&mount.point);
-            self.mounts = mounts.filter(concerns).collect();
-        }
+impl SharedLimits {
+    fn new(limits: DiskLimits) -> Self {
+        let uploads = Arc::new(Semaphore::new(limits.uploads_in_all));
+        Self { limits, uploads, waits: Arc::new(Semaphore::new(SOCKET_WAITS)) }
     }
-}
-
-/// Returns whether the path `names` below `root` is at `point` or beneath it.
-fn is_beneath(root: &Path, names: &[Vec<u8>], point: &Path) -> bool {
-    match point.strip_prefix(root) {
-        Ok(below) => {
-            let below: Vec<&OsStr> = below.iter().collect();
-            below.len() <= names.len()
-                && below.iter().zip(names).all(|(name, other)| name.as_bytes() == other)
-        }
-        Err(_) => root.starts_with(point),
-    }
-}
-
-/// Parses a line of /proc/self/mountinfo (proc(5)).
-fn parse_mount(line: &[u8]) -> Option<Mount> {
-    let mut fields = line.split(|&byte| byte == b' ').skip(2);
-    let number = fields.next()?;
-    let point = PathBuf::from(OsString::from_vec(unescape(fields.nth(1)?)));
-    let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
-    let device = String::from_utf8([number, b" ", kind].concat()).ok()?;
-    let is_local = LOCAL.iter().any(|local| local.as_bytes() == kind);
-    Some(Mount { point, device, is_local })
-}
-
-/// Replaces `\040` and the like by the bytes that they stand for.
-fn unescape(field: &[u8]) -> Vec<u8> {
-    let (mut bytes, mut rest) = (Vec::with_capacity(field.len()), field);
-    while let Some((&first, after)) = rest.split_first() {
-        let octal = after.get(..3).filter(|_| first == b'\\');
-        let code = octal.and_then(|octal| u8::from_str_radix(std::str::from_utf8(octal).ok()?, 8).ok());
-        bytes.push(code.unwrap_or(first));
-        rest = if code.is_some() { &after[3..] } else { after };
-    }
-    bytes
 }
 
 impl Disk {
-    fn new(limits: DiskLimits, waits: &Arc<Semaphore>, is_local: bool) -> Self {
+    fn new(shared: &SharedLimits, is_local: bool) -> Self {
         let operations = Arc::new(Semaphore::new(OPERATIONS));
-        let uploads = Arc::new(Semaphore::new(limits.uploads));
-        Self(Arc::new(FileSystem { operations, uploads, waits: Arc::clone(waits), limits, is_local }))
+        let uploads = Arc::new(Semaphore::new(shared.limits.uploads));
+        let listings = Arc::new(Semaphore::new(shared.limits.listings));
+        Self(Arc::new(FileSystem { operations, uploads, listings, shared: shared.clone(), is_local }))
     }
 
     /// Makes the file system of files that have no disk: long replies of them are sent by threads too.
     pub(crate) fn of_memory() -> Self {
-        const LIMITS: DiskLimits = DiskLimits { deadline: Duration::from_secs(30), uploads: 0 };
-        Self::new(LIMITS, &Arc::new(Semaphore::new(SOCKET_WAITS)), false)
+        const LIMITS: DiskLimits =
+            DiskLimits { deadline: Duration::from_secs(30), uploads: 0, uploads_in_all: 0, listings: 0 };
+        Self::new(&SharedLimits::new(LIMITS), false)
     }
 
     /// Returns whether both are one file system.
@@ -247,7 +197,14 @@ impl Disk {
 
     /// Allows one more upload; `None` where as many as may be are in progress.
     pub(crate) fn upload_slot(&self) -> Option<UploadSlot> {
-        Arc::clone(&self.0.uploads).try_acquire_owned().ok()
+        let of_file_system = Arc::clone(&self.0.uploads).try_acquire_owned().ok()?;
+        let of_all = Arc::clone(&self.0.shared.uploads).try_acquire_owned().ok()?;
+        Some(UploadSlot { _of_file_system: of_file_system, _of_all: of_all })
+    }
+
+    /// Allows one more listing to be made and sent; `None` where as many as may be are.
+    pub(crate) fn listing_permit(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.0.listings).try_acquire_owned().ok()
     }
 
     /// Drops what holds files open, on a blocking thread where that may wait for a server or a daemon.
@@ -279,12 +236,12 @@ impl Disk {
         let run = async {
             // The semaphore is never closed.
             let permit = Arc::clone(&self.0.operations).acquire_owned().await.ok();
-            let (operations, waits) = (Arc::clone(&self.0.operations), Arc::clone(&self.0.waits));
+            let (operations, waits) = (Arc::clone(&self.0.operations), Arc::clone(&self.0.shared.waits));
             let mut place = DiskPlace { permit, operations, waits };
             let run = spawn_blocking(move || operation(&mut place));
             run.await.map_err(|_| DiskError::Thread)
         };
-        let deadline = self.0.limits.deadline;
+        let deadline = self.0.shared.limits.deadline;
         timeout(deadline, run).await.unwrap_or(Err(DiskError::Timeout(deadline)))
     }
 }
@@ -293,48 +250,18 @@ impl Disk {
 mod tests {
     use super::*;
 
-    fn limits(deadline: Duration) -> DiskLimits {
-        DiskLimits { deadline, uploads: 1 }
+    fn disk(deadline: Duration) -> Disk {
+        Disk::new(&shared(deadline), false)
     }
 
-    #[test]
-    fn mount_points_are_unescaped() {
-        let line = b"36 35 98:0 /mnt1 /mnt/two\\040words rw,noatime master:1 - ext3 /dev/root rw";
-        let mount = |kind: &str, is_local| Mount {
-            point: PathBuf::from("/mnt/two words"),
-            device: format!("98:0 {kind}"),
-            is_local,
-        };
-        assert_eq!(parse_mount(line), Some(mount("ext3", true)));
-        let line = b"36 35 98:0 /mnt1 /mnt/two\\040words rw - fuse.sshfs host: rw";
-        assert_eq!(parse_mount(line), Some(mount("fuse.sshfs", false)));
-        assert_eq!(parse_mount(b""), None);
-        assert_eq!(unescape(b"a\\9\\"), b"a\\9\\");
-    }
-
-    #[test]
-    fn path_belongs_to_the_mount_that_holds_it() {
-        let names = |path: &str| path.split('/').map(|name| name.as_bytes().to_vec()).collect::<Vec<_>>();
-        for (path, point, holds) in [
-            ("a/b", "/srv/www/a", true),
-            ("a/b", "/srv/www/a/b", true),
-            ("ab", "/srv/www/a", false),
-            ("a", "/srv/www/a/b", false),
-            ("a", "/srv", true),
-            ("a", "/", true),
-            ("a", "/srv/w", false),
-        ] {
-            assert_eq!(
-                is_beneath(Path::new("/srv/www"), &names(path), Path::new(point)),
-                holds,
-                "{path} {point}"
-            );
-        }
+    fn shared(deadline: Duration) -> SharedLimits {
+        SharedLimits::new(DiskLimits { deadline, uploads: 2, uploads_in_all: 3, listings: 1 })
     }
 
     #[tokio::test]
     async fn operation_that_waits_for_a_socket_lends_its_place() {
-        let disk = Disk::new(limits(Duration::from_secs(5)), &Arc::new(Semaphore::new(OPERATIONS)), false);
+        let waits = Arc::new(Semaphore::new(OPERATIONS));
+        let disk = Disk::new(&SharedLimits { waits, ..shared(Duration::from_secs(5)) }, false);
         let (release, held) = crossbeam_channel::bounded::<()>(0);
         let waiting: Vec<_> = (0..OPERATIONS)
             .map(|_| {
@@ -343,7 +270,7 @@ mod tests {
             })
             .collect();
         // Each has begun once it holds no place.
-        while disk.0.waits.available_permits() > 0 {
+        while disk.0.shared.waits.available_permits() > 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         assert_eq!(disk.run(|| 5).await.ok(), Some(5));
@@ -356,7 +283,8 @@ mod tests {
     #[tokio::test]
     async fn place_is_kept_where_too_many_wait_and_lost_where_another_has_it() {
         let waits = Arc::new(Semaphore::new(1));
-        let disk = Disk::new(limits(Duration::from_secs(5)), &waits, false);
+        let own = Arc::clone(&waits);
+        let disk = Disk::new(&SharedLimits { waits: own, ..shared(Duration::from_secs(5)) }, false);
         let held = Arc::clone(&waits).acquire_owned().await.unwrap();
         assert_eq!(disk.run_in_place(|place| place.lend(|| 5)).await.ok(), Some(Lent::Crowded));
         drop(held);
@@ -372,9 +300,23 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn uploads_are_bounded_by_file_system_and_in_all() {
+        let disks = Disks::new(Path::new("/"), shared(Duration::from_secs(5)).limits);
+        let (one, other) = (&disks.of(&[]), disks.links());
+        let mut slots = [one, one, other].map(Disk::upload_slot);
+        assert!(slots.iter().all(Option::is_some) && one.upload_slot().is_none());
+        // The other file system has a place left, and all together have none.
+        assert!(other.upload_slot().is_none());
+        slots[0] = None;
+        assert!(other.upload_slot().is_some());
+        let ended = timeout(Duration::from_millis(20), disks.uploads_ended()).await;
+        assert!(ended.is_err(), "two uploads are in progress");
+        drop(slots);
+        disks.uploads_ended().await;
+    }
+
+    #[tokio::test]
     async fn hung_operations_do_not_hold_up_another_file_system() {
-        let waits = Arc::new(Semaphore::new(SOCKET_WAITS));
-        let disk = |deadline| Disk::new(limits(deadline), &waits, false);
         let (hung, sound) = (disk(Duration::from_millis(100)), disk(Duration::from_secs(5)));
         let (release, held) = crossbeam_channel::bounded::<()>(0);
         for _ in 0..OPERATIONS + 2 {

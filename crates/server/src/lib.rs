@@ -37,6 +37,8 @@ mod initial_window_routes;
 mod listen;
 mod measurement;
 mod metrics;
+mod mount_table;
+mod open_files;
 mod piece_digests;
 mod reply;
 mod reply_pacing;

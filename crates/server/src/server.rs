@@ -8,7 +8,6 @@ use std::time::Duration;
 use longhaul_core::initial_window::InitialWindow;
 use longhaul_core::pace::Pace;
 use longhaul_core::units::Rate;
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
@@ -35,7 +34,7 @@ use crate::{Config, Limits, Metrics, ServeError, tls};
 use longhaul_engine::pacing::CongestionPlan;
 
 /// The limit of connections to a separate address for metrics.
-const METRICS_CONNECTIONS: usize = 16;
+pub(crate) const METRICS_CONNECTIONS: usize = 16;
 
 /// How long [`Stopper::end`] lets connections close and uploads sync what they have received.
 const ABORT_TIMEOUT: Duration = Duration::from_millis(500);
@@ -102,15 +101,13 @@ impl Server {
             // A peer that receives at the configured pace must not count as too slow.
             limits.slowest = limits.slowest.min(Rate::bits_per_sec(pace.as_bits_per_sec() / 2));
         }
-        let pages = Arc::new(Semaphore::new(limits.pages));
         let static_files = Arc::new(StaticFiles {
             root,
             hidden: config.hidden,
             untrusted: config.writable,
             max_entries: limits.listing,
-            pages,
             piece_digests: PieceDigests::default(),
-            disks: Disks::new(&config.root, DiskLimits { deadline: limits.disk, uploads: limits.uploads }),
+            disks: Disks::new(&config.root, DiskLimits::from(&limits)),
         });
         let limits = Arc::new(limits);
         let app_buffer = config.app_buffer;

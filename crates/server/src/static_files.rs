@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use longhaul_core::proto::http::{ReplyHead, RequestHead, TargetPath};
 use longhaul_engine::sink::part_names::is_partial;
 use rustix::io::Errno;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::sleep;
 
 use crate::directory_json;
@@ -29,8 +29,6 @@ pub(crate) struct StaticFiles {
     pub(crate) untrusted: bool,
     /// The most entries on a directory's page.
     pub(crate) max_entries: usize,
-    /// Limits the directory pages being made or sent at once.
-    pub(crate) pages: Arc<Semaphore>,
     pub(crate) piece_digests: PieceDigests,
     pub(crate) disks: Disks,
 }
@@ -44,7 +42,9 @@ impl StaticFiles {
         let read = |disk: Disk, follow: bool| {
             let (files, path, request) = (Arc::clone(&self), Arc::clone(&path), Arc::clone(&request));
             async move {
-                let found = disk.run(move || files.find(&path, &request, SystemTime::now(), follow)).await;
+                let listed = disk.clone();
+                let found =
+                    disk.run(move || files.find(&path, &request, SystemTime::now(), (&listed, follow))).await;
                 found.map(|reply| reply.map(|reply| reply.on(disk)))
             }
         };
@@ -110,7 +110,7 @@ impl StaticFiles {
         path: &TargetPath,
         request: &RequestHead,
         now: SystemTime,
-        follow: bool,
+        (disk, follow): (&Disk, bool),
     ) -> io::Result<Reply> {
         if !self.is_shown(path) {
             return Err(Errno::NOENT.into());
@@ -130,7 +130,7 @@ impl StaticFiles {
             return Ok(Reply::explained(head, "a directory's name ends in a slash"));
         }
         if directory_json::is_wanted(request) {
-            return self.list_as_json(path, &directory, follow);
+            return self.list_as_json(path, &directory, (disk, follow));
         }
         let index: Vec<Vec<u8>> = path.names().iter().cloned().chain([b"index.html".to_vec()]).collect();
         match self.root.find(&index, follow) {
@@ -140,7 +140,7 @@ impl StaticFiles {
             // An unreadable index.html must not expose the directory's listing instead.
             Err(error) => return Err(error),
         }
-        let permit = match self.permit() {
+        let permit = match listing_permit(disk) {
             Ok(permit) => permit,
             Err(busy) => return Ok(busy),
         };
@@ -154,8 +154,13 @@ impl StaticFiles {
 
 impl StaticFiles {
     /// Lists a directory for a program, whether it has an index.html or not.
-    fn list_as_json(&self, path: &TargetPath, directory: &File, follow: bool) -> io::Result<Reply> {
-        let permit = match self.permit() {
+    fn list_as_json(
+        &self,
+        path: &TargetPath,
+        directory: &File,
+        (disk, follow): (&Disk, bool),
+    ) -> io::Result<Reply> {
+        let permit = match listing_permit(disk) {
             Ok(permit) => permit,
             Err(busy) => return Ok(busy),
         };
@@ -165,14 +170,14 @@ impl StaticFiles {
         let page = ListingPage::read(source, self.hidden, (&after, most))?;
         Ok(directory_json::reply(&page).holding(permit))
     }
+}
 
-    /// Allows one more listing to be made and sent.
-    fn permit(&self) -> Result<OwnedSemaphorePermit, Reply> {
-        Arc::clone(&self.pages).try_acquire_owned().map_err(|_| {
-            let head = ReplyHead::new(503).with("Retry-After", "1");
-            Reply::explained(head, "too many directories are being listed; try again")
-        })
-    }
+/// Allows one more listing to be made and sent.
+fn listing_permit(disk: &Disk) -> Result<OwnedSemaphorePermit, Reply> {
+    disk.listing_permit().ok_or_else(|| {
+        let head = ReplyHead::new(503).with("Retry-After", "1");
+        Reply::explained(head, "too many directories are being listed; try again")
+    })
 }
 
 /// How long a request waits for a free descriptor, and how often it tries again.

@@ -26,6 +26,9 @@ const RINGS_GET: u8 = 15;
 const HEADER_ATTRIBUTE: u16 = 1;
 const HEADER_DEVICE: u16 = 1;
 
+const LINKMODES_AUTONEG: u16 = 2;
+const LINKMODES_OURS: u16 = 3;
+const LINKMODES_PEER: u16 = 4;
 const LINKMODES_SPEED: u16 = 5;
 const RINGS_RX_MAX: u16 = 2;
 const RINGS_TX_MAX: u16 = 5;
@@ -57,6 +60,19 @@ pub struct Features {
     pub active: Vec<String>,
     /// Those that the driver lets be switched.
     pub changeable: Vec<String>,
+}
+
+/// Names of link modes, as the kernel has them ("10000baseT/Full", "Autoneg").
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LinkModes {
+    /// Those that the device is capable of.
+    pub supported: Vec<String>,
+    /// Those that it offers to the other end.
+    pub advertised: Vec<String>,
+    /// Those that the other end offers; none where the driver does not say.
+    pub peer: Vec<String>,
+    /// Whether both ends choose the mode by their offers; else it is fixed.
+    pub is_negotiated: bool,
 }
 
 /// A socket for questions to drivers.
@@ -101,6 +117,23 @@ impl Ethtool {
                 known_speed(attributes(&answer).number(LINKMODES_SPEED))
             }
             Way::Ioctl(ioctl) => ioctl.speed(device),
+        }
+    }
+
+    /// Returns the modes of a device's link.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP where the driver does not say, and `Unsupported` from a kernel without ethtool over netlink: the ioctl has not all of
+    /// today's modes.
+    pub fn link_modes(&self, device: u32) -> io::Result<LinkModes> {
+        match &self.0 {
+            Way::Netlink { netlink, family } => {
+                let answer = ask(netlink, *family, LINKMODES_GET, device)?;
+                Ok(link_modes(&attributes(&answer)))
+            }
+            Way::Ioctl(_) => {
+                Err(io::Error::new(io::ErrorKind::Unsupported, "needs generic netlink (Linux 5.6)"))
+            }
         }
     }
 
@@ -149,6 +182,16 @@ fn ask(netlink: &Netlink, family: u16, command: u8, device: u32) -> io::Result<V
     netlink.ask(request)
 }
 
+fn link_modes(answer: &Attributes<'_>) -> LinkModes {
+    let ours = nested(answer, LINKMODES_OURS).unwrap_or_default();
+    LinkModes {
+        supported: listed_names(ours),
+        advertised: bit_names(ours),
+        peer: nested(answer, LINKMODES_PEER).map(bit_names).unwrap_or_default(),
+        is_negotiated: answer.get(LINKMODES_AUTONEG) == Some(&[1]),
+    }
+}
+
 /// Returns a speed that is told in Mbit/s: 0 and -1 (SPEED_UNKNOWN) are none.
 pub(crate) fn known_speed(mbits: Option<u32>) -> io::Result<Rate> {
     let known = mbits.filter(|mbits| ![0, u32::MAX].contains(mbits));
@@ -175,15 +218,23 @@ fn nested<'a>(attributes: &Attributes<'a>, wanted: u16) -> Option<&'a [u8]> {
     attributes.clone().find(|(kind, _)| kind & !NESTED == wanted).map(|(_, value)| value)
 }
 
-/// Returns the names in a bitset; one without values lists the bits that are set.
+/// Returns the names of the bits that are set; a bitset without a mask lists no others.
 fn bit_names(bitset: &[u8]) -> Vec<String> {
+    let is_list = Attributes::after(bitset, 0).get(NO_MASK).is_some();
+    names_where(bitset, |bit| is_list || bit.get(BIT_VALUE).is_some())
+}
+
+/// Returns the names of all bits of the mask, set or not.
+fn listed_names(bitset: &[u8]) -> Vec<String> {
+    names_where(bitset, |_| true)
+}
+
+fn names_where(bitset: &[u8], is_wanted: impl Fn(&Attributes<'_>) -> bool) -> Vec<String> {
     let set = Attributes::after(bitset, 0);
     let bits = Attributes::after(nested(&set, BITSET_BITS).unwrap_or_default(), 0);
-    let is_list = set.get(NO_MASK).is_some();
-    let is_set = |bit: &Attributes<'_>| is_list || bit.get(BIT_VALUE).is_some();
     let named = bits.filter(|(kind, _)| kind & !NESTED == BITSET_BIT).filter_map(|(_, bit)| {
         let bit = Attributes::after(bit, 0);
-        bit.get(BIT_NAME).filter(|_| is_set(&bit)).map(text)
+        bit.get(BIT_NAME).filter(|_| is_wanted(&bit)).map(text)
     });
     named.collect()
 }
@@ -198,6 +249,11 @@ mod tests {
 
     fn bitset(is_list: bool, bits: &[(&str, bool)]) -> Vec<u8> {
         let mut set = Request::new(0, 0);
+        put_bitset(&mut set, is_list, bits);
+        set.finish()[HEADER..].to_vec()
+    }
+
+    fn put_bitset(set: &mut Request, is_list: bool, bits: &[(&str, bool)]) {
         if is_list {
             set.attribute(NO_MASK, &[]);
         }
@@ -211,7 +267,40 @@ mod tests {
                 });
             }
         });
-        set.finish()[HEADER..].to_vec()
+    }
+
+    #[test]
+    fn link_modes_are_supported_where_masked_and_advertised_where_set() {
+        let modes = |autoneg: Option<u8>| {
+            let mut answer = Request::new(0, 0);
+            if let Some(autoneg) = autoneg {
+                answer.attribute(LINKMODES_AUTONEG, &[autoneg]);
+                let ours = [("Autoneg", true), ("1000baseT/Full", true), ("10000baseT/Full", false)];
+                answer.nested(LINKMODES_OURS | NESTED, |set| put_bitset(set, false, &ours));
+                answer.nested(LINKMODES_PEER | NESTED, |set| {
+                    put_bitset(set, true, &[("1000baseT/Full", false)])
+                });
+            }
+            link_modes(&Attributes::after(&answer.finish(), HEADER))
+        };
+        let names = |names: &[&str]| -> Vec<String> { names.iter().map(|name| (*name).to_owned()).collect() };
+        let negotiated = LinkModes {
+            supported: names(&["Autoneg", "1000baseT/Full", "10000baseT/Full"]),
+            advertised: names(&["Autoneg", "1000baseT/Full"]),
+            peer: names(&["1000baseT/Full"]),
+            is_negotiated: true,
+        };
+        assert_eq!(modes(Some(1)), negotiated);
+        assert_eq!(modes(Some(0)), LinkModes { is_negotiated: false, ..negotiated });
+        assert_eq!(modes(None), LinkModes::default());
+    }
+
+    #[test]
+    fn unknown_speed_is_none() {
+        for unknown in [None, Some(0), Some(u32::MAX)] {
+            assert_eq!(known_speed(unknown).unwrap_err().kind(), io::ErrorKind::NotFound);
+        }
+        assert_eq!(known_speed(Some(400_000)).unwrap(), Rate::bits_per_sec(400_000_000_000));
     }
 
     #[test]
@@ -239,6 +328,7 @@ mod tests {
         assert!(features.active.iter().any(|name| name == "loopback"), "{features:?}");
         assert!(features.changeable.iter().any(|name| name == "tx-tcp-segmentation"), "{features:?}");
         assert!(ethtool.rings(loopback).is_err() && ethtool.speed(loopback).is_err());
+        assert!(ethtool.link_modes(loopback).is_err());
         assert!(ethtool.features(u32::MAX >> 1).is_err());
     }
 }

@@ -32,14 +32,9 @@ use crate::{exit, interrupt, log_thread, say, secret_file};
 
 /// The default of --connections.
 const DEFAULT_CONNECTIONS: u32 = 10_000;
-/// Descriptors for everything but connections and the files they are sent; up to 32 connections wait for a slot.
-const SPARE_DESCRIPTORS: u64 = 64;
 
 /// The least default of --connections-per-client: several downloads of 64 streams, or the users behind one router.
 const MIN_DEFAULT_CAP: usize = 256;
-
-/// Descriptors of one upload: the file, opened several times, its directory, and its connection's.
-const UPLOAD_DESCRIPTORS: u64 = 12;
 
 /// Threads for all file systems together, of which each gets 24: they open files, list directories and run sendfile; they wait for disks, and for a client
 /// only the milliseconds in which one that keeps up makes room.
@@ -337,15 +332,8 @@ fn token(file: &Path) -> Result<Token, (anyhow::Error, exit::Code)> {
 
 fn config(args: &ServeArgs, tokens: Tokens) -> Config {
     let metrics = args.metrics.map_or(Metrics::Off, Metrics::At);
-    // Its socket and one file, twice while that is opened; a second descriptor of the socket where it is watched.
-    let watched = metrics != Metrics::Off || args.record.file().is_some();
-    let limits = Limits::default();
-    let uploads = if args.writable { limits.uploads as u64 } else { 0 };
-    let spare = SPARE_DESCRIPTORS + uploads * UPLOAD_DESCRIPTORS;
-    let connections = affordable(args.connections, if watched { 4 } else { 3 }, spare);
-    let default_cap = connections.div_ceil(2).max(MIN_DEFAULT_CAP);
-    let per_client = args.connections_per_client.map_or(default_cap, |most| most as usize);
-    Config {
+    let connections = args.connections.unwrap_or(DEFAULT_CONNECTIONS) as usize;
+    let mut config = Config {
         root: args.directory.clone(),
         listen: args.listen.clone(),
         // clap has made sure that both are given or neither.
@@ -367,29 +355,33 @@ fn config(args: &ServeArgs, tokens: Tokens) -> Config {
         metrics,
         limits: Limits {
             connections,
-            per_client: per_client.min(connections),
+            per_client: connections,
             grace: args.grace.get(),
             upload_quota: args.upload_quota,
             upload_expiry: args.upload_expiry,
-            ..limits
+            ..Limits::default()
         },
+    };
+    config.fit_open_files(raise_open_files(), args.record.file().is_some());
+    let most = config.limits.connections;
+    if let Some(asked) = args.connections.filter(|asked| *asked as usize > most) {
+        tracing::warn!(asked, most, "fewer connections: the limit of open files (ulimit -Hn) is low");
     }
+    let default_cap = most.div_ceil(2).max(MIN_DEFAULT_CAP);
+    let per_client = args.connections_per_client.map_or(default_cap, |most| most as usize);
+    config.limits.per_client = per_client.min(most);
+    config
 }
 
-/// Raises the limit of open files as far as it goes; returns how many connections of so many `descriptors`
-/// that allows, with some to `spare`.
-fn affordable(asked: Option<u32>, descriptors: u64, spare: u64) -> usize {
+/// Raises the limit of open files as far as it goes, and returns it.
+fn raise_open_files() -> u64 {
     let mut limit = getrlimit(Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
     if setrlimit(Resource::Nofile, raised).is_ok() {
         limit = raised;
     }
     // No limit at all reads as None.
-    let most = limit.current.map_or(u64::MAX, |files| files.saturating_sub(spare) / descriptors).max(1);
-    if let Some(asked) = asked.filter(|asked| u64::from(*asked) > most) {
-        tracing::warn!(asked, most, "fewer connections: the limit of open files (ulimit -Hn) is low");
-    }
-    usize::try_from(most.min(u64::from(asked.unwrap_or(DEFAULT_CONNECTIONS)))).unwrap_or(usize::MAX)
+    limit.current.unwrap_or(u64::MAX)
 }
 
 /// Catches the signals before the first line is printed, so that its reader may stop the server.

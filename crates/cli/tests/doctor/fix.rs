@@ -127,20 +127,114 @@ fn question_on_a_terminal_decides() {
     assert!(shown("y").contains("settings were written"), "{}", shown("y"));
 }
 
-#[test]
-fn module_that_was_loaded_is_undone() {
-    let home = tempfile::tempdir().unwrap();
-    let state = home.path().join(STATE);
+/// Replaces the saved modules by these, each with the start of the host in which it was loaded.
+fn save_modules(home: &Path, modules: &[(&str, &str)]) {
+    let state = home.join(STATE);
+    let mut saved: Value = std::fs::read(&state).map_or_else(
+        |_| serde_json::json!({ "version": 1, "settings": [] }),
+        |saved| serde_json::from_slice(&saved).unwrap(),
+    );
+    let module = |(boot, name): &(&str, &str)| serde_json::json!({ "boot": boot, "name": name });
+    saved["modules"] = modules.iter().map(module).collect();
     std::fs::create_dir_all(state.parent().unwrap()).unwrap();
-    let own = std::fs::read_link("/proc/self/ns/net").unwrap();
-    let module = |namespace: &str| serde_json::json!({ "namespace": namespace, "name": "tcp_none" });
-    let modules = [module(own.to_str().unwrap()), module("net:[1]")];
-    let saved = serde_json::json!({ "version": 1, "settings": [], "modules": modules });
     std::fs::write(&state, saved.to_string()).unwrap();
-    // It has been unloaded meanwhile; that of another namespace stays saved.
+}
+
+fn boot() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim().to_owned()
+}
+
+#[test]
+fn module_of_this_start_is_undone_and_that_of_another_forgotten() {
+    let home = tempfile::tempdir().unwrap();
+    save_modules(home.path(), &[(&boot(), "tcp_none"), ("an earlier one", "tcp_other")]);
     let output = doctor(home.path(), &["--undo"]).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert_eq!(text(&output.stdout), "module tcp_none: was not loaded");
-    let left: Value = serde_json::from_slice(&std::fs::read(&state).unwrap()).unwrap();
-    assert_eq!(left["modules"], serde_json::json!([modules[1]]));
+    assert!(!home.path().join(STATE).exists());
+}
+
+#[test]
+fn setting_that_is_gone_is_exit_code_77_and_stays_saved() {
+    let home = tempfile::tempdir().unwrap();
+    let state = home.path().join(STATE);
+    let own = std::fs::read_link("/proc/self/ns/net").unwrap();
+    let setting =
+        serde_json::json!({ "namespace": own, "name": "net.ipv4.tcp_none", "old": "1", "new": "0" });
+    let document = serde_json::json!({ "version": 1, "settings": [setting] });
+    std::fs::create_dir_all(state.parent().unwrap()).unwrap();
+    std::fs::write(&state, document.to_string()).unwrap();
+    let output = doctor(home.path(), &["--undo"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(77), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).starts_with("net.ipv4.tcp_none: not restored: No such file"));
+    assert_eq!(saved(home.path())[0]["name"], "net.ipv4.tcp_none");
+    let help = doctor(home.path(), &["--help"]).output().unwrap();
+    // Lines are wrapped.
+    let help = text(&help.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(help.contains("77 if one could not be, for whatever reason"), "{help}");
+}
+
+/// Defines `with_module REFCNT COMMAND`: shows the module tcp_none in /sys, and has a modprobe(8) that knows it alone. A kernel that has
+/// no modules has nothing else to try this with.
+const MODULE: &str = r#"
+    mkdir $HOME/bin
+    cat > $HOME/bin/modprobe <<'END'
+#!/bin/sh
+shown=/sys/module/tcp_none
+[ "$*" = "-r tcp_none" ] && [ -d $shown ] || { echo "modprobe: FATAL: Module $2 not found." >&2; exit 1; }
+[ "$(cat $shown/refcnt)" = 0 ] || { echo "modprobe: FATAL: Module $2 is in use." >&2; exit 1; }
+rm -r $shown
+END
+    chmod +x $HOME/bin/modprobe
+    with_module() {
+        unshare --mount sh -ec 'mount -t tmpfs none /sys/module && mkdir /sys/module/tcp_none
+            echo $1 > /sys/module/tcp_none/refcnt; shift; PATH=$HOME/bin:$PATH; "$@"' sh "$@"
+    }
+    "#;
+
+#[test]
+fn module_in_use_stays_loaded_and_a_second_undo_has_nothing_to_do() {
+    let home = tempfile::tempdir().unwrap();
+    let modules = format!(r#""modules": [{{ "boot": "{}", "name": "tcp_none" }}]"#, boot());
+    let save = format!(
+        r#"fix > /dev/null; sed -i 's/"modules": \[\]/{modules}/' $HOME/{STATE}; grep -c tcp_none $HOME/{STATE}"#
+    );
+    let undo = "with_module 1 $LONGHAUL doctor --undo; limits; $LONGHAUL doctor --undo 2>&1 || echo $?";
+    let Some(said) = in_prepared_lab(home.path(), &format!("{MODULE}{save}; {undo}")) else { return };
+    assert!(said.contains("net.ipv4.tcp_rmem: 4096 131072 500000000 -> 4096 131072 6291456"), "{said}");
+    let stays = "module tcp_none: stays loaded: it is in use; modprobe -r unloads it later";
+    assert!(said.contains(stays), "{said}");
+    assert!(said.contains("4096 131072 6291456 4096 16384 4194304 1"), "all else is restored: {said}");
+    assert!(said.contains("nothing is to be undone") && said.ends_with("66"), "{said}");
+    assert!(!home.path().join(STATE).exists());
+}
+
+#[test]
+fn module_is_unloaded_once_no_saved_value_of_any_namespace_names_it() {
+    let home = tempfile::tempdir().unwrap();
+    let state = home.path().join(STATE);
+    let setting = |name: &str, old: &str, new: &str| serde_json::json!({ "namespace": "net:[1]", "name": name, "old": old, "new": new, "before": null });
+    let buffer = setting("net.ipv4.tcp_rmem", "4096 131072 6291456", "4096 131072 500000000");
+    let control = setting("net.ipv4.tcp_congestion_control", "cubic", "none");
+    let save = |settings: &[&Value]| {
+        std::fs::create_dir_all(state.parent().unwrap()).unwrap();
+        std::fs::write(&state, serde_json::json!({ "version": 1, "settings": settings }).to_string())
+            .unwrap();
+        save_modules(home.path(), &[(&boot(), "tcp_none")]);
+    };
+    save(&[&buffer, &control]);
+    let undo = "with_module 0 $LONGHAUL doctor --undo";
+    let shell = format!("{MODULE} fix > /dev/null; {undo}; limits");
+    let Some(said) = in_prepared_lab(home.path(), &shell) else { return };
+    let stays = "module tcp_none: stays loaded: a saved value, which is not restored, names it";
+    assert!(said.contains(stays), "{said}");
+    assert!(said.ends_with("4096 131072 6291456 4096 16384 4194304 1"), "{said}");
+    assert_eq!(saved(home.path()), [buffer.clone(), control]);
+    // Nothing is left of this namespace.
+    assert_eq!(doctor(home.path(), &["--undo"]).output().unwrap().status.code(), Some(66));
+    save(&[&buffer]);
+    let module = MODULE.replace("mkdir $HOME/bin", "");
+    let said = in_prepared_lab(home.path(), &format!("{module}{undo}")).unwrap();
+    assert_eq!(said, "module tcp_none: unloaded");
+    assert_eq!(saved(home.path()), [buffer]);
 }

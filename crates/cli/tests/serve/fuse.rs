@@ -21,6 +21,8 @@ pub(crate) enum Daemon {
     Answers,
     /// Answers FLUSH too, for which a process waits that closes a file.
     AnswersFlush,
+    /// Answers all requests but READDIR and FLUSH: a directory can be opened, and not be listed.
+    ListsNothing,
     /// Reads no request: the kernel ends waiting threads with their process.
     ReadsNothing,
     /// Reads requests, and answers none: the kernel does not end threads that wait.
@@ -137,6 +139,9 @@ impl Files {
             if mode == Daemon::AnswersNothing as u8 && !begins {
                 continue;
             }
+            if mode == Daemon::ListsNothing as u8 && operation == READDIR {
+                continue;
+            }
             let flushed = operation == FLUSH && mode == Daemon::AnswersFlush as u8;
             let outcome =
                 if flushed { Some(Ok(Vec::new())) } else { self.perform(operation, node, &request[40..]) };
@@ -158,9 +163,9 @@ impl Files {
         Some(Ok(match operation {
             // FORGET, INTERRUPT and BATCH_FORGET.
             2 | 36 | 42 => return None,
-            // Version 7.31, no flags, writes of 128 KiB.
+            // Version 7.31, FUSE_PARALLEL_DIROPS, writes of 128 KiB.
             INIT => {
-                let mut reply = words(&[7, 31, 1 << 16, 0, 0x0010_0010, 128 << 10, 1]);
+                let mut reply = words(&[7, 31, 1 << 16, 1 << 18, 0x0010_0010, 128 << 10, 1]);
                 reply.resize(64, 0);
                 reply
             }

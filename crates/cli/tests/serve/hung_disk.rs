@@ -76,6 +76,32 @@ fn hung_file_system_holds_up_neither_other_files_nor_the_end() {
 }
 
 #[test]
+fn hung_listings_hold_up_no_listing_of_another_file_system() {
+    let _alone = without_attack();
+    let (dir, first) = tree();
+    let second = dir.path().join("hung too");
+    std::fs::create_dir(&second).unwrap();
+    let server = Serve::start(serve(dir.path(), &[]));
+    // Directories that open, and whose entries never come: their listings have begun.
+    let mounts = [first, second].map(|point| FuseMount::new(&point, Daemon::ListsNothing));
+    if mounts.iter().any(Option::is_none) {
+        return;
+    }
+    let paths = ["/hung/", "/hung%20too/"].into_iter().cycle();
+    let waiting: Vec<TcpStream> =
+        paths.take(80).map(|path| request(&server, &format!("GET {path} HTTP/1.1\r\nHost: h"))).collect();
+    std::thread::sleep(Duration::from_millis(500));
+    let started = Instant::now();
+    let listing = get(server.address, "/");
+    assert!(listing.starts_with("HTTP/1.1 200 ") && listing.contains(">f<"), "{listing}");
+    assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+    interrupt_twice(&server);
+    drop(mounts);
+    assert_eq!(server.end().0, Some(0));
+    drop(waiting);
+}
+
+#[test]
 fn listing_shows_links_to_other_file_systems_that_answer() {
     let _alone = without_attack();
     let (dir, point) = tree();

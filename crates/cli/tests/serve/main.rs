@@ -10,6 +10,7 @@ mod known_path;
 mod long_path;
 mod moved_directory;
 mod odd_methods;
+mod open_files;
 mod stalls;
 mod starvation;
 mod tls;

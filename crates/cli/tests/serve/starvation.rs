@@ -16,8 +16,8 @@ use crate::uploads::Place;
 /// Descriptors for everything but the connections of the attack.
 const SPARE: u64 = 200;
 const MOST: u64 = 10_000;
-/// What the server needs for so many connections, which have up to three descriptors each.
-const DESCRIPTORS: u64 = 40_000;
+/// What the server needs for so many connections, which have up to four descriptors each, and for uploads.
+const DESCRIPTORS: u64 = 42_000;
 /// Each connection of the attack takes, or sends, so much a second.
 const BYTES_PER_SECOND: usize = 1_000;
 /// The attack replaces so many of its connections a second that were closed.

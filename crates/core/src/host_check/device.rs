@@ -33,7 +33,7 @@ pub(super) fn check(device: &Reading<DeviceFacts>, target: &Target, report: &mut
         return;
     }
     let would_show = "whether the link is as fast as the transfer is to be";
-    report.judge(&device.speed, "link rate", would_show, |speed| link_rate(*speed, name, target));
+    report.judge(&device.speed, "link rate", would_show, |speed| link_rate(*speed, device, target));
     let would_show = "whether the kernel or the device handles many packets as one";
     report.judge(&device.offloads, "offloads", would_show, |offloads| batching(offloads, device, target));
     let would_show = "whether bursts fit between two looks of the kernel at the device";
@@ -101,14 +101,46 @@ fn queueing(qdisc: &Qdisc, name: &str) -> Finding {
     if shaper.is_some() { finding } else { finding.fixed_by(fix) }
 }
 
-fn link_rate(speed: Rate, name: &str, target: &Target) -> Finding {
+fn link_rate(speed: Rate, device: &DeviceFacts, target: &Target) -> Finding {
     let severity = if speed < target.rate { Severity::Problem } else { Severity::Ok };
     Finding::new("link rate", severity, speed.to_string(), "ethtool(8)")
         .needs(target.rate.to_string(), "no stream is faster than the link")
         .counted(speed.as_bits_per_sec(), target.rate.as_bits_per_sec(), "bit/s")
-        .fixed_by(ethtool(name, &format!("-s {name} autoneg on")).noted(format!(
-            "this interrupts the link for seconds, and negotiates the fastest rate of device, cable and switch (ethtool {name} lists those of both ends); beyond it only another device helps"
-        )))
+        .fixed_by(faster_link(speed, device))
+}
+
+/// Says what makes a link faster than `speed`: one that is negotiated has the fastest mode that both ends offer, a fixed one has to be
+/// fixed alike at both (IEEE 802.3, clauses 28 and 73). `ethtool -s DEVICE autoneg on` offers all modes of the device.
+fn faster_link(speed: Rate, device: &DeviceFacts) -> Fix {
+    let name = &device.name;
+    let link = match &device.negotiation {
+        Ok(link) => link,
+        Err(reason) => return Fix::advice(format!("what decides the rate was not read ({reason})")),
+    };
+    let Some(fastest) = link.fastest else {
+        return Fix::advice(
+            "the driver names no modes, as those of virtual machines: the rate is decided outside of this host",
+        );
+    };
+    if fastest <= speed {
+        return Fix::advice("the device has no faster mode: only another device helps");
+    }
+    if link.is_possible && !(link.is_on && link.fastest_offered >= Some(fastest)) {
+        return ethtool(name, &format!("-s {name} autoneg on")).noted(format!(
+            "this interrupts the link for seconds; the device then offers all its modes, up to {fastest}, to the other end, which must negotiate too"
+        ));
+    }
+    if link.is_on {
+        let limit = match link.fastest_of_peer {
+            Some(peer) if peer < fastest => format!("the other end offers no more than {peer}"),
+            _ => format!("the cable or the other end is the limit (ethtool {name} lists the offers of both)"),
+        };
+        return Fix::advice(format!("the device already offers {fastest}: {limit}"));
+    }
+    let mbits = fastest.as_bits_per_sec() / 1_000_000;
+    ethtool(name, &format!("-s {name} speed {mbits} duplex full autoneg off")).noted(
+        "the device cannot negotiate: set the other end to the same rate, for which cable and module must be made, or the link is lost",
+    )
 }
 
 fn batching(offloads: &[Offload], device: &DeviceFacts, target: &Target) -> Finding {
@@ -215,6 +247,7 @@ fn ethtool(name: &str, arguments: &str) -> Fix {
 #[cfg(test)]
 mod tests {
     use super::super::check;
+    use super::super::facts::LinkNegotiation;
     use super::super::sound_host::{sound_host, target};
     use super::*;
 
@@ -265,13 +298,47 @@ mod tests {
     }
 
     #[test]
-    fn link_below_the_rate_is_a_problem_that_negotiation_may_cure() {
-        let finding = judged("link rate", |device| device.speed = Ok(Rate::bits_per_sec(1_000_000_000)));
-        assert_eq!(finding.severity, Severity::Problem);
-        let fix = finding.fix.unwrap();
-        assert_eq!(fix.commands, ["ethtool -s eth0 autoneg on"]);
-        assert!(fix.lasting.unwrap().lines[0].contains(r#"RUN+="/usr/sbin/ethtool -s eth0 autoneg on""#));
-        assert!(fix.note.contains("another device"), "{}", fix.note);
+    fn link_below_the_rate_is_a_problem_that_its_modes_decide() {
+        let gbits = |gbits: u64| Rate::bits_per_sec(gbits * 1_000_000_000);
+        let fix = |change: &dyn Fn(&mut LinkNegotiation)| {
+            let finding = judged("link rate", |device| {
+                device.speed = Ok(gbits(1));
+                change(device.negotiation.as_mut().unwrap());
+            });
+            assert_eq!(finding.severity, Severity::Problem);
+            finding.fix.unwrap()
+        };
+        // Fixed, or only a part of the modes is offered.
+        for negotiable in [
+            fix(&|link| link.is_on = false),
+            fix(&|link| link.fastest_offered = Some(gbits(1))),
+            fix(&|link| link.fastest_offered = None),
+        ] {
+            assert_eq!(negotiable.commands, ["ethtool -s eth0 autoneg on"]);
+            let rule = r#"RUN+="/usr/sbin/ethtool -s eth0 autoneg on""#;
+            assert!(negotiable.lasting.unwrap().lines[0].contains(rule));
+            assert!(negotiable.note.contains("up to 25.0 Gbit/s"), "{}", negotiable.note);
+        }
+        let fixed = fix(&|link| (link.is_on, link.is_possible) = (false, false));
+        assert_eq!(fixed.commands, ["ethtool -s eth0 speed 25000 duplex full autoneg off"]);
+        assert!(fixed.note.contains("or the link is lost"), "{}", fixed.note);
+        for (advice, why) in [
+            (fix(&|_| {}), "the cable or the other end is the limit"),
+            (
+                fix(&|link| link.fastest_of_peer = Some(gbits(1))),
+                "the other end offers no more than 1.00 Gbit/s",
+            ),
+            (fix(&|link| link.fastest = Some(gbits(1))), "only another device helps"),
+            (fix(&|link| *link = LinkNegotiation::default()), "decided outside of this host"),
+        ] {
+            assert!(advice.commands.is_empty() && advice.lasting.is_none(), "{advice:?}");
+            assert!(advice.note.contains(why), "{}", advice.note);
+        }
+        let unread = judged("link rate", |device| {
+            device.speed = Ok(gbits(1));
+            device.negotiation = Err("it is a bridge".to_owned());
+        });
+        assert_eq!(unread.fix.unwrap(), Fix::advice("what decides the rate was not read (it is a bridge)"));
     }
 
     #[test]

@@ -115,12 +115,29 @@ pub struct DeviceFacts {
     pub qdisc: Reading<Qdisc>,
     /// The rate of its link.
     pub speed: Reading<Rate>,
+    /// What decides that rate.
+    pub negotiation: Reading<LinkNegotiation>,
     /// What it does, or the kernel for it, with many packets at once.
     pub offloads: Reading<Vec<Offload>>,
     /// Its descriptor rings.
     pub rings: Reading<RingSizes>,
     /// Its place among the processors.
     pub numa: Reading<NumaFacts>,
+}
+
+/// The modes of a device's link, by their rates.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LinkNegotiation {
+    /// Whether both ends choose the fastest mode that both offer; else the mode is fixed.
+    pub is_on: bool,
+    /// Whether the device can negotiate.
+    pub is_possible: bool,
+    /// The fastest mode of the device; none where the driver names no modes.
+    pub fastest: Option<Rate>,
+    /// The fastest mode that the device offers.
+    pub fastest_offered: Option<Rate>,
+    /// The fastest mode that the other end offers.
+    pub fastest_of_peer: Option<Rate>,
 }
 
 /// A device's queueing discipline.

@@ -21,8 +21,8 @@ mod tcp_options;
 pub use ceiling::{Ceiling, Ceilings};
 pub use facts::{
     AutotuneLimits, BufferFacts, CongestionFacts, CpuFacts, DeviceFacts, DirectIoFact, DiskFacts, FileLimits,
-    HostFacts, KernelVersion, NumaFacts, Offload, Qdisc, Reading, ResourceFacts, RingSizes, TcpFacts,
-    TcpMemory, WriteTest,
+    HostFacts, KernelVersion, LinkNegotiation, NumaFacts, Offload, Qdisc, Reading, ResourceFacts, RingSizes,
+    TcpFacts, TcpMemory, WriteTest,
 };
 pub use finding::{Finding, Fix, Lasting, Quantity, Severity, SysctlChange, Unread};
 pub use target::{Origin, Target};

@@ -54,6 +54,13 @@ pub(super) fn sound_host() -> HostFacts {
             mtu: Ok(9000),
             qdisc: Ok(Qdisc { root: "mq".to_owned(), children: names(&["fq"]) }),
             speed: Ok(Rate::bits_per_sec(25_000_000_000)),
+            negotiation: Ok(LinkNegotiation {
+                is_on: true,
+                is_possible: true,
+                fastest: Some(Rate::bits_per_sec(25_000_000_000)),
+                fastest_offered: Some(Rate::bits_per_sec(25_000_000_000)),
+                fastest_of_peer: None,
+            }),
             offloads: Ok(["tso", "gso", "gro", "sg", "tx", "rx"].map(offload).into()),
             rings: Ok(RingSizes { rx: 4096, rx_max: 8192, tx: 4096, tx_max: 8192 }),
             numa: Ok(NumaFacts { node: Some(0), nodes: 1, runs_elsewhere: false }),

@@ -3,8 +3,9 @@
 use std::io;
 use std::net::IpAddr;
 
-use longhaul_core::host_check::{DeviceFacts, Offload, Qdisc, Reading, RingSizes};
-use longhaul_sys::ethtool::{Ethtool, Features};
+use longhaul_core::host_check::{DeviceFacts, LinkNegotiation, Offload, Qdisc, Reading, RingSizes};
+use longhaul_core::units::Rate;
+use longhaul_sys::ethtool::{Ethtool, Features, LinkModes};
 use longhaul_sys::link::{self, Link};
 
 use super::kernel_tree::KernelTree;
@@ -25,6 +26,7 @@ fn facts(tree: &KernelTree, link: &Link) -> DeviceFacts {
     let ethtool = Ethtool::open().map_err(|error| format!("ethtool: {error}"));
     let ask = |what: &str, error: io::Error| format!("ethtool, {what} of {}: {error}", link.name);
     let speed = |tool: &Ethtool| tool.speed(link.index).map_err(|error| ask("speed", error));
+    let modes = |tool: &Ethtool| tool.link_modes(link.index).map_err(|error| ask("link modes", error));
     let rings = |tool: &Ethtool| tool.rings(link.index).map_err(|error| ask("ring sizes", error));
     let features = |tool: &Ethtool| tool.features(link.index).map_err(|error| ask("features", error));
     let ethtool = ethtool.as_ref().map_err(Clone::clone);
@@ -34,6 +36,7 @@ fn facts(tree: &KernelTree, link: &Link) -> DeviceFacts {
         mtu: link.mtu.ok_or_else(|| format!("rtnetlink: no MTU of {}", link.name)),
         qdisc: qdisc(link),
         speed: has_link(link).and(ethtool.clone().and_then(speed)),
+        negotiation: has_modes(link).and(ethtool.clone().and_then(modes)).map(|modes| negotiation(&modes)),
         rings: ethtool.clone().and_then(rings).map(|rings| RingSizes {
             rx: rings.rx,
             rx_max: rings.rx_max,
@@ -54,6 +57,31 @@ fn has_link(link: &Link) -> Reading<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// Refuses devices that other devices carry: some answer with the modes of those, and none of them can be set.
+fn has_modes(link: &Link) -> Reading<()> {
+    match &link.kind {
+        Some(kind) => Err(format!("{} is a virtual device ({kind}): the devices below it decide", link.name)),
+        None => Ok(()),
+    }
+}
+
+fn negotiation(modes: &LinkModes) -> LinkNegotiation {
+    let fastest = |names: &[String]| names.iter().filter_map(|name| mode_rate(name)).max();
+    LinkNegotiation {
+        is_on: modes.is_negotiated,
+        is_possible: modes.supported.iter().any(|name| name == "Autoneg"),
+        fastest: fastest(&modes.supported),
+        fastest_offered: fastest(&modes.advertised),
+        fastest_of_peer: fastest(&modes.peer),
+    }
+}
+
+/// Returns the rate of a link mode, whose name begins with it in Mbit/s: 100000baseKR4/Full.
+fn mode_rate(name: &str) -> Option<Rate> {
+    let mbits: u64 = name.split_once("base")?.0.parse().ok()?;
+    Some(Rate::bits_per_sec(mbits.checked_mul(1_000_000)?))
 }
 
 fn qdisc(link: &Link) -> Reading<Qdisc> {
@@ -114,6 +142,30 @@ mod tests {
         };
         assert!(has_link(&link(Some("tun"))).unwrap_err().contains("x0 is a virtual device (tun)"));
         assert!(has_link(&link(None)).is_ok() && has_link(&link(Some("vlan"))).is_ok());
+        assert!(has_modes(&link(Some("vlan"))).unwrap_err().contains("x0 is a virtual device (vlan)"));
+        assert!(has_modes(&link(None)).is_ok());
+    }
+
+    #[test]
+    fn link_modes_become_rates() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let gbits = |gbits: u64| Some(Rate::bits_per_sec(gbits * 1_000_000_000));
+        let modes = LinkModes {
+            supported: names(&["Autoneg", "TP", "1000baseT/Full", "100000baseKR4/Full", "25000baseCR/Full"]),
+            advertised: names(&["Autoneg", "1000baseT/Full"]),
+            peer: names(&["basement", "99999999999999999999base/Full", "10000baseT/Full"]),
+            is_negotiated: true,
+        };
+        let expected = LinkNegotiation {
+            is_on: true,
+            is_possible: true,
+            fastest: gbits(100),
+            fastest_offered: gbits(1),
+            fastest_of_peer: gbits(10),
+        };
+        assert_eq!(negotiation(&modes), expected);
+        // As virtio answers.
+        assert_eq!(negotiation(&LinkModes::default()), LinkNegotiation::default());
     }
 
     #[test]

@@ -38,7 +38,7 @@ use rate_ceiling::{ProbeId, RateCeiling};
 use stream::{StreamRequest, StreamSource};
 
 /// UDP ports open at once: two measurements at a time already disturb each other.
-const UDP_PORTS: usize = 2;
+pub(crate) const UDP_PORTS: usize = 2;
 /// Streams being sent or received at once: four measurements of 16.
 const STREAMS: usize = 64;
 /// The most bytes of one stream: 3 s of 40 Gbit/s.

@@ -97,11 +97,11 @@ pub(super) fn run(diagnosis: &Diagnosis, yes: bool, json: bool) -> Result<Fixed,
 /// All is saved before the first change: what is changed can be undone even if this process is killed meanwhile.
 fn apply(fixed: &mut Fixed, file: &Path) -> Result<(), Failure> {
     let before = undo_file::read(file)?;
-    let namespace = undo_file::namespace();
+    let (namespace, boot) = (undo_file::namespace(), undo_file::boot());
     let save = |fixed: &Fixed| {
         let mut saved = before.clone();
         for module in fixed.modules.iter().filter(|module| module.refused.is_none()) {
-            let module = SavedModule { namespace: namespace.clone(), name: module.name.clone() };
+            let module = SavedModule { boot: boot.clone(), name: module.name.clone() };
             if !saved.modules.contains(&module) {
                 saved.modules.push(module);
             }
@@ -207,7 +207,8 @@ impl Fixed {
         )
     }
 
-    /// Returns the exit code: 77 where a module or a setting was refused, that of the findings where the user has declined.
+    /// Returns the exit code: 77 where a module or a setting could not be changed, for whatever reason; that of the findings where the
+    /// user has declined.
     pub(super) fn exit_code(&self, worst: Severity) -> ExitCode {
         if self.is_declined {
             exit_code(worst)

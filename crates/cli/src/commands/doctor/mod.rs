@@ -71,8 +71,9 @@ pub(crate) struct DoctorArgs {
     undo: bool,
 }
 
-const EXIT_CODES: &str = "Exit code: 0 without a problem, 1 with one; after --fix and --undo 0 where all was written, \
-     77 where a setting was refused. docs/doctor.md describes each finding.";
+const EXIT_CODES: &str = "Exit code: 0 without a problem, 1 with one. With --fix or --undo: 0 if all modules and settings were \
+     changed, whatever problems remain; 77 if one could not be, for whatever reason, though the others were; \
+     66 if nothing is to be undone. docs/doctor.md describes each finding.";
 
 /// Reads a URL of a protocol that transfers know.
 fn server_url(text: &str) -> Result<Url, String> {

@@ -4,8 +4,9 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use super::undo_file::{self, Saved, SavedSetting};
-use super::{Failure, kernel_module, kernel_setting};
+use super::kernel_module::{self, Unloaded};
+use super::undo_file::{self, Saved, SavedModule, SavedSetting};
+use super::{Failure, kernel_setting};
 use crate::{exit, say};
 
 /// What became of a saved value.
@@ -16,19 +17,17 @@ enum Restored {
     Refused(String),
 }
 
-/// Restores what was changed in this network namespace; values of others stay saved.
+/// Restores what was changed in this network namespace; values of others stay saved. A module, which all namespaces share, is unloaded
+/// once no saved value names its congestion control.
 pub(super) fn run(json: bool) -> Result<ExitCode, Failure> {
     let file = undo_file::path()?;
     let namespace = undo_file::namespace();
     let saved = undo_file::read(&file)?;
     let (settings, kept_settings): (Vec<_>, Vec<_>) =
         saved.settings.into_iter().partition(|saved| saved.namespace == namespace);
-    let (modules, kept_modules): (Vec<_>, Vec<_>) =
-        saved.modules.into_iter().partition(|saved| saved.namespace == namespace);
-    let mut kept = Saved { settings: kept_settings, modules: kept_modules };
-    if settings.is_empty() && modules.is_empty() {
-        let is_none = kept.settings.is_empty() && kept.modules.is_empty();
-        let elsewhere = if is_none { "" } else { " of this network namespace" };
+    let mut kept = Saved { settings: kept_settings, modules: saved.modules };
+    if settings.is_empty() && kept.modules.iter().all(|module| is_needed(module, &kept.settings)) {
+        let elsewhere = if kept.settings.is_empty() { "" } else { " of this network namespace" };
         let message = format!("nothing is to be undone: {} holds no old values{elsewhere}", file.display());
         return Err((message, exit::NO_INPUT));
     }
@@ -48,28 +47,39 @@ pub(super) fn run(json: bool) -> Result<ExitCode, Failure> {
             kept.settings.push(saved);
         }
     }
-    // A control that a setting names cannot be unloaded: settings are restored first.
-    let mut unloaded = Vec::new();
-    for module in modules {
-        let is_gone = !kernel_module::is_loaded(&module.name);
-        let refused = (!is_gone).then(|| kernel_module::unload(&module.name).err()).flatten();
-        let reason = refused.map(|error| error.to_string());
-        tell(match &reason {
-            None if is_gone => format!("module {}: was not loaded", module.name),
-            None => format!("module {}: unloaded", module.name),
-            Some(reason) => format!("module {}: not unloaded: {reason}", module.name),
-        });
-        unloaded.push(json!({ "name": module.name, "loaded": reason.is_some(), "reason": reason }));
-        if reason.is_some() {
-            is_refused = true;
+    // After the settings, as the kernel unloads no control that one names.
+    let mut modules = Vec::new();
+    for module in std::mem::take(&mut kept.modules) {
+        let name = &module.name;
+        let unloaded = (!is_needed(&module, &kept.settings)).then(|| kernel_module::unload(name));
+        let (line, reason) = match &unloaded {
+            None => ("stays loaded", Some("a saved value, which is not restored, names it")),
+            Some(Unloaded::Done) => ("unloaded", None),
+            Some(Unloaded::WasNotLoaded) => ("was not loaded", None),
+            Some(Unloaded::Stays(reason)) => ("stays loaded", Some(*reason)),
+            Some(Unloaded::Refused(reason)) => ("not unloaded", Some(reason.as_str())),
+        };
+        tell(reason.map_or_else(
+            || format!("module {name}: {line}"),
+            |reason| format!("module {name}: {line}: {reason}"),
+        ));
+        modules.push(json!({ "name": name, "loaded": reason.is_some(), "reason": reason }));
+        is_refused |= matches!(unloaded, Some(Unloaded::Refused(_)));
+        if matches!(unloaded, None | Some(Unloaded::Refused(_))) {
             kept.modules.push(module);
         }
     }
     undo_file::write(&file, &kept)?;
     if json {
-        say::output(json!({ "event": "undo", "changes": changes, "modules": unloaded }));
+        say::output(json!({ "event": "undo", "changes": changes, "modules": modules }));
     }
     Ok(if is_refused { exit::NO_PERMISSION.into() } else { ExitCode::SUCCESS })
+}
+
+/// Returns whether one of the settings was given a value that names the congestion control of a module.
+fn is_needed(module: &SavedModule, settings: &[SavedSetting]) -> bool {
+    let control = module.name.strip_prefix("tcp_");
+    settings.iter().any(|saved| saved.new.split(' ').any(|word| Some(word) == control))
 }
 
 fn restore(saved: &SavedSetting) -> Restored {

@@ -25,11 +25,12 @@ pub(super) struct SavedSetting {
     pub(super) before: Option<String>,
 }
 
-/// A kernel module that was loaded.
+/// A kernel module that was loaded, for all network namespaces.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SavedModule {
-    /// The network namespace for whose settings it was loaded.
-    pub(super) namespace: String,
+    /// The start of the host in which it was loaded: a later one has unloaded it.
+    #[serde(default)]
+    pub(super) boot: String,
     pub(super) name: String,
 }
 
@@ -63,7 +64,13 @@ pub(super) fn namespace() -> String {
     fs::read_link("/proc/self/ns/net").map_or_else(|_| String::new(), |link| link.display().to_string())
 }
 
-/// Reads the file; one that is absent holds nothing.
+/// Returns the identity of this start of the host (random(4)).
+pub(super) fn boot() -> String {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    boot.trim().to_owned()
+}
+
+/// Reads the file; one that is absent holds nothing. Modules of earlier starts are left out.
 pub(super) fn read(file: &Path) -> Result<Saved, Failure> {
     let text = match fs::read(file) {
         Ok(text) => text,
@@ -74,10 +81,12 @@ pub(super) fn read(file: &Path) -> Result<Saved, Failure> {
         let message = format!("{} is damaged ({why}): remove it to give up the old values", file.display());
         (message, exit::DATA)
     };
-    let document: Document = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+    let mut document: Document = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
     if document.version != VERSION {
         return Err(damaged(format!("its version is {}", document.version)));
     }
+    let boot = boot();
+    document.saved.modules.retain(|module| module.boot == boot);
     Ok(document.saved)
 }
 
@@ -122,17 +131,22 @@ mod tests {
         let settings = Saved { settings: vec![saved("net.ipv4.tcp_sack", "0", "1")], modules: Vec::new() };
         write(&file, &settings).unwrap();
         assert_eq!(read(&file).unwrap(), settings);
-        let module = SavedModule { namespace: "net:[1]".to_owned(), name: "tcp_bbr".to_owned() };
-        let modules = Saved { settings: Vec::new(), modules: vec![module] };
-        write(&file, &modules).unwrap();
-        assert_eq!(read(&file).unwrap(), modules);
+        let module = |boot: &str| SavedModule { boot: boot.to_owned(), name: "tcp_bbr".to_owned() };
+        let modules = |boots: &[&str]| Saved {
+            settings: Vec::new(),
+            modules: boots.iter().map(|boot| module(boot)).collect(),
+        };
+        write(&file, &modules(&["an earlier one", &boot()])).unwrap();
+        assert_eq!(read(&file).unwrap(), modules(&[&boot()]));
         assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
         write(&file, &Saved::default()).unwrap();
         assert!(!file.exists());
         write(&file, &Saved::default()).unwrap();
-        // As it was before modules were loaded.
-        fs::write(&file, r#"{"version":1,"settings":[]}"#).unwrap();
-        assert_eq!(read(&file).unwrap(), Saved::default());
+        // As it was before modules were loaded, and while they belonged to a namespace.
+        for modules in ["", r#","modules":[{"namespace":"net:[1]","name":"tcp_bbr"}]"#] {
+            fs::write(&file, format!(r#"{{"version":1,"settings":[]{modules}}}"#)).unwrap();
+            assert_eq!(read(&file).unwrap(), Saved::default());
+        }
     }
 
     #[test]

@@ -1,0 +1,109 @@
+//! The limit of open files, divided among connections and uploads, so that none of them fails for lack of a descriptor.
+
+use longhaul_core::initial_window::InitialWindow;
+
+use crate::accept::REFUSALS;
+use crate::connection_limit::WAITING;
+use crate::measurement::UDP_PORTS;
+use crate::server::METRICS_CONNECTIONS;
+use crate::{Config, Metrics};
+
+/// Descriptors of the process itself: standard streams, event loop, signals, the root, the mount table, the log, a record.
+const OF_PROCESS: usize = 32;
+
+/// Descriptors of one connection: its socket, and while it lists a directory that, its entries or its index page, and the target of a
+/// link. A file that is sent takes two while it is opened, an upload over TLS a socket pair and a second descriptor of its socket.
+const OF_CONNECTION: usize = 4;
+
+/// Descriptors of one upload, of which 13 to 14 were seen (26 November 2026): its directory; its file, which the partial file, the writer
+/// (twice), the journal, the hasher and the page counter have open; the processor times of five threads; its connection's socket twice,
+/// which may close before the last sync; a journal being written, and a file being read back.
+const OF_UPLOAD: usize = 16;
+
+/// The part of the descriptors that uploads may take.
+const UPLOADS_SHARE: usize = 3;
+
+impl Config {
+    /// Lowers the limits of connections and of uploads to what `files` open files allow; `is_observed` is whether
+    /// [`crate::Server::observe`] is to be called.
+    pub fn fit_open_files(&mut self, files: u64, is_observed: bool) {
+        let files = usize::try_from(files).unwrap_or(usize::MAX);
+        let rest = files.saturating_sub(self.fixed_descriptors());
+        let limits = &mut self.limits;
+        let uploads = if self.writable {
+            let most = (rest / UPLOADS_SHARE / OF_UPLOAD).max(1);
+            limits.uploads_in_all = limits.uploads_in_all.min(most);
+            // A file system that hangs leaves places to others.
+            limits.uploads = limits.uploads.min(limits.uploads_in_all.div_ceil(2));
+            limits.uploads_in_all * OF_UPLOAD
+        } else {
+            0
+        };
+        // A second descriptor of the socket, where it is observed, and where the initial window is paced.
+        let is_watched = is_observed || self.metrics != Metrics::Off;
+        let is_window_paced = self.initial_window != InitialWindow::Off;
+        let of_connection = OF_CONNECTION + usize::from(is_watched) + usize::from(is_window_paced);
+        let most = (rest.saturating_sub(uploads) / of_connection).max(1);
+        limits.connections = limits.connections.min(most);
+        limits.per_client = limits.per_client.min(limits.connections);
+    }
+
+    /// Returns the descriptors that depend on no limit: those of listening sockets, and of connections without a slot.
+    fn fixed_descriptors(&self) -> usize {
+        let listening = self.listen.len() * (1 + REFUSALS) + WAITING;
+        let metrics = match self.metrics {
+            Metrics::Off => 0,
+            Metrics::At(_) => 1 + REFUSALS + WAITING + METRICS_CONNECTIONS,
+        };
+        let measurement = if self.measure.is_some() { UDP_PORTS } else { 0 };
+        OF_PROCESS + listening + metrics + measurement
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MeasureConfig;
+
+    fn fitted(files: u64, change: impl FnOnce(&mut Config)) -> Config {
+        let mut config = Config::new("/", ([127, 0, 0, 1], 0).into());
+        change(&mut config);
+        config.fit_open_files(files, false);
+        config
+    }
+
+    /// The most descriptors that a server of this configuration opens.
+    fn needed(config: &Config, of_connection: usize) -> usize {
+        let limits = &config.limits;
+        let uploads = if config.writable { limits.uploads_in_all } else { 0 };
+        config.fixed_descriptors() + uploads * OF_UPLOAD + limits.connections * of_connection
+    }
+
+    #[test]
+    fn high_limit_lowers_nothing() {
+        for files in [65_536, u64::MAX] {
+            let limits = fitted(files, |config| config.writable = true).limits;
+            let found = (limits.connections, limits.per_client, limits.uploads, limits.uploads_in_all);
+            assert_eq!(found, (10_000, 5_000, 16, 64));
+        }
+    }
+
+    #[test]
+    fn connections_and_uploads_fit_into_a_low_limit() {
+        for files in [300, 1024, 4096, 20_000] {
+            let writable = fitted(files, |config| config.writable = true);
+            assert!(needed(&writable, OF_CONNECTION) <= files as usize, "{files}: {:?}", writable.limits);
+            assert!(writable.limits.uploads < writable.limits.uploads_in_all, "{:?}", writable.limits);
+            let watched = fitted(files, |config| {
+                config.writable = true;
+                config.metrics = Metrics::At(([127, 0, 0, 1], 0).into());
+                config.measure = Some(MeasureConfig::default());
+                config.initial_window = InitialWindow::Auto;
+            });
+            assert!(needed(&watched, OF_CONNECTION + 2) <= files as usize, "{files}: {:?}", watched.limits);
+            assert!(fitted(files, |_| {}).limits.connections >= writable.limits.connections);
+        }
+        let least = fitted(1, |config| config.writable = true).limits;
+        assert_eq!((least.connections, least.uploads, least.uploads_in_all), (1, 1, 1));
+    }
+}
