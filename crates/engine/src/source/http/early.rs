@@ -1,5 +1,5 @@
-//! Connections that are made before a request for them exists: a browser has just requested a link that it may offer as soon as
-//! the answer is there, a round trip later.
+//! Connections opened before a request exists: a browser has requested a link, and may offer it to the agent when the
+//! answer arrives, a round trip later.
 
 use std::net::SocketAddr;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -10,12 +10,12 @@ use crate::cancel::Cancel;
 use crate::connect::{Deadline, MAX_UNUSED_AGE};
 use crate::threads::lock;
 
-/// The most at once to one origin: for two links that are clicked in a row.
+/// The maximum number to one origin, for two links clicked in a row.
 const MOST_PER_ORIGIN: usize = 2;
-/// The most at once in all, each of which has a thread.
+/// The maximum number in all; each has a thread.
 const MOST: usize = 8;
 
-/// The connections that no request has taken yet.
+/// The early connections that no request has taken yet.
 #[derive(Default)]
 pub(super) struct EarlyConnections {
     all: Mutex<Vec<Early>>,
@@ -25,7 +25,7 @@ pub(super) struct EarlyConnections {
 struct Early {
     key: ConnectionKey,
     begun: Instant,
-    /// `None` during the handshakes, and once it has been taken.
+    /// `None` during the handshakes, and after the connection was taken.
     connection: Option<Connection>,
     is_connecting: bool,
 }
@@ -37,9 +37,10 @@ impl Early {
 }
 
 impl EarlyConnections {
-    /// Has `connect` make a connection, and keeps that until a request takes it or it is too old; nothing where there are enough.
+    /// Calls `connect`, and keeps the connection until a request takes it or it is too old; does nothing if the limit
+    /// is reached.
     ///
-    /// Handshakes end at that age too, so that a silent server occupies no place for longer.
+    /// Handshakes have the same age limit, so that a silent server does not occupy a slot for longer.
     pub(super) fn hold(
         &self,
         key: &ConnectionKey,
@@ -73,8 +74,8 @@ impl EarlyConnections {
         self.changed.notify_all();
     }
 
-    /// Takes a connection that fits `key`, whose peer is allowed, and on which the server is silent; waits for one whose handshakes
-    /// are under way.
+    /// Takes a connection that fits `key`, whose peer is allowed, and on which the server is silent; waits for
+    /// handshakes in progress.
     pub(super) fn take(
         &self,
         key: &ConnectionKey,
