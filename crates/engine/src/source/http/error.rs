@@ -256,7 +256,7 @@ pub enum HttpError {
 
 impl HttpError {
     /// Adds the server's explanation to an error of a status.
-    pub(super) fn with_explanation(mut self, words: impl FnOnce() -> Option<String>) -> Self {
+    pub(super) fn in_words(mut self, words: impl FnOnce() -> Option<String>) -> Self {
         if let Self::Status { explanation, .. } = &mut self {
             *explanation = words().map(String::into_boxed_str);
         }

@@ -32,7 +32,7 @@ impl ShortAnswer {
     /// See [`Connection::check_answer`](super::Connection::check_answer).
     pub(crate) fn check(&self) -> Result<(), HttpError> {
         HttpError::of_status(&self.at, &self.head)
-            .map_err(|error| error.with_explanation(|| self.explanation.clone()))
+            .map_err(|error| error.in_words(|| self.explanation.clone()))
     }
 }
 
