@@ -15,7 +15,7 @@ use longhaul_engine::sampling::SampleInterval;
 use serde::Serialize;
 
 use crate::lock;
-use crate::offer::Opened;
+use crate::offer::OpenedFile;
 use crate::transfer::{RunFacts, Transfer};
 
 /// The sampling interval of a running transfer, for its record.
@@ -60,7 +60,7 @@ pub(crate) struct Live {
 struct LiveState {
     bytes: u64,
     size: Option<u64>,
-    opened: Option<Opened>,
+    opened: Option<OpenedFile>,
     run: RunFacts,
     /// Byte counts of this run with their times, for the rate.
     moved: VecDeque<(Instant, u64)>,
@@ -115,7 +115,7 @@ impl Live {
                 let mut state = lock(&self.state);
                 state.size = size.map(|size| size.get());
                 state.bytes = resumed.get();
-                state.opened = Some(Opened { size: state.size, resumable: *resumable });
+                state.opened = Some(OpenedFile { size: state.size, resumable: *resumable });
             }
             Event::Progress(progress) => self.note_progress(progress),
             Event::Limited { by, .. } => {
@@ -200,7 +200,7 @@ impl Live {
     }
 
     /// Returns the properties in the first answer, once received.
-    pub(crate) fn opened(&self) -> Option<Opened> {
+    pub(crate) fn opened(&self) -> Option<OpenedFile> {
         lock(&self.state).opened
     }
 

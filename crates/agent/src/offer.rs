@@ -49,12 +49,12 @@ pub(crate) struct ExpectedOffer {
 
 /// The properties in the first answer of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedFile {
     pub(crate) size: Option<u64>,
     pub(crate) resumable: bool,
 }
 
-impl Opened {
+impl OpenedFile {
     /// Returns the reason for refusing an offer after this answer; `None` to accept it.
     fn refusal(self, offered: Option<u64>) -> Option<String> {
         match (self.size, offered) {
@@ -144,7 +144,7 @@ impl Queue {
             match transfer.state {
                 TransferState::Done => {
                     // A small file may be complete before its answer was polled; then its size alone is compared.
-                    let opened = Opened { size: Some(transfer.bytes), resumable: size.is_some() };
+                    let opened = OpenedFile { size: Some(transfer.bytes), resumable: size.is_some() };
                     return opened.refusal(size).map_or(Ok(()), |why| Err(QueueError::Refused(why)));
                 }
                 TransferState::Queued | TransferState::Running if Instant::now() < end => {}
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn only_the_same_file_with_ranges_is_accepted() {
-        let opened = |size, resumable| Opened { size, resumable };
+        let opened = |size, resumable| OpenedFile { size, resumable };
         assert_eq!(opened(Some(5), true).refusal(Some(5)), None);
         assert_eq!(opened(Some(5), true).refusal(None), None);
         assert!(opened(Some(6), true).refusal(Some(5)).unwrap().contains("announces 6"));

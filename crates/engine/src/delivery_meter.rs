@@ -26,8 +26,8 @@ pub struct DeliveryMeter {
     pub expected: Rate,
     /// The last RTT measured on data, queues included.
     data_rtt: Rtt,
-    window: Mark,
-    stall: Mark,
+    window: ByteCount,
+    stall: ByteCount,
     /// The bytes unread in the socket at the start of `window`.
     unread: Bytes,
     tuner: Option<ReceiveWindowTuner>,
@@ -37,12 +37,12 @@ pub struct DeliveryMeter {
 
 /// Bytes counted since a point in time.
 #[derive(Debug)]
-struct Mark {
+struct ByteCount {
     since: Instant,
     bytes: Bytes,
 }
 
-impl Mark {
+impl ByteCount {
     fn now(now: Instant) -> Self {
         Self { since: now, bytes: Bytes::ZERO }
     }
@@ -61,8 +61,8 @@ impl DeliveryMeter {
             data_rtt: rtt,
             rate: Rate::default(),
             expected: Rate::default(),
-            window: Mark::now(now),
-            stall: Mark::now(now),
+            window: ByteCount::now(now),
+            stall: ByteCount::now(now),
             unread: Bytes::ZERO,
             tuner: (hold && rtt.get() >= SHORTEST_WINDOW).then(ReceiveWindowTuner::default),
             holds_window: false,
@@ -92,7 +92,7 @@ impl DeliveryMeter {
             self.expected = rate.scaled(growth(self.rate, rate));
             self.rate = rate;
             self.unread = unread;
-            self.window = Mark::now(now);
+            self.window = ByteCount::now(now);
             if let Some(data_rtt) = tcp_info::read(&socket).ok().and_then(|info| info.rcv_rtt()) {
                 self.data_rtt = data_rtt;
                 self.hold(share, socket);
@@ -131,7 +131,7 @@ impl DeliveryMeter {
             return false;
         }
         let dead = self.stall.bytes < LEAST_DELIVERY;
-        self.stall = Mark::now(now);
+        self.stall = ByteCount::now(now);
         dead
     }
 }

@@ -35,11 +35,11 @@ use crate::upload::FtpSessions;
 
 /// Runs jobs; several may run at once.
 pub struct Engine {
-    shared: Shared,
+    shared: EngineState,
 }
 
 /// What the jobs of an engine share.
-pub(crate) struct Shared {
+pub(crate) struct EngineState {
     pub(crate) clients: Clients,
     pub(crate) sessions: Arc<Sessions>,
     budget: MemoryBudget,
@@ -51,7 +51,7 @@ impl Engine {
     pub fn new(app_buffer: AppBuffer) -> Self {
         let (clients, sessions) = (Clients::default(), Arc::new(Sessions::default()));
         let budget = MemoryBudget::new(app_buffer);
-        Self { shared: Shared { clients, sessions, budget, app_buffer } }
+        Self { shared: EngineState { clients, sessions, budget, app_buffer } }
     }
 
     /// Fetches a file; returns once it is complete, verified and under its final name.
@@ -185,7 +185,7 @@ impl<J: Send, I: Iterator<Item = J> + Send, F: Fn(J) -> Option<Bytes> + Sync> Jo
 /// The interval at which a waiting worker checks for a changed limit and for cancellation.
 const ADMISSION_TICK: Duration = Duration::from_millis(100);
 
-impl Shared {
+impl EngineState {
     /// Creates a job's application buffer from the process's memory budget.
     pub(crate) fn pool(&self, segment: Option<Bytes>, streams: usize) -> SegmentPool {
         SegmentPool::new(&self.budget, segment, streams)

@@ -38,12 +38,12 @@ pub struct DatagramBatch {
     /// [`BATCH`] buffers of `largest` bytes.
     data: Vec<u8>,
     largest: usize,
-    received: Vec<Received>,
+    received: Vec<BufferContent>,
 }
 
 /// The content of a buffer.
 #[derive(Debug, Clone, Copy)]
-struct Received {
+struct BufferContent {
     length: usize,
     at: Option<Duration>,
     /// The size of each datagram but the last, if the kernel has merged several.
@@ -100,7 +100,7 @@ impl DatagramBatch {
         };
         let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
         self.received.extend(
-            headers[..count].iter().map(|header| Received::of(&header.msg_hdr, header.msg_len as usize)),
+            headers[..count].iter().map(|header| BufferContent::of(&header.msg_hdr, header.msg_len as usize)),
         );
         Ok(())
     }
@@ -117,7 +117,7 @@ impl DatagramBatch {
     }
 }
 
-impl Received {
+impl BufferContent {
     /// Parses time and size from a header's control messages.
     fn of(header: &msghdr, length: usize) -> Self {
         let mut received = Self { length, at: None, each: None };

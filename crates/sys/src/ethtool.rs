@@ -61,11 +61,11 @@ pub struct Features {
 
 /// A socket for queries to drivers.
 #[derive(Debug)]
-pub struct Ethtool(Way);
+pub struct Ethtool(QueryInterface);
 
 /// The interface for queries.
 #[derive(Debug)]
-enum Way {
+enum QueryInterface {
     Netlink { netlink: Netlink, family: u16 },
     Ioctl(EthtoolIoctl),
 }
@@ -76,7 +76,7 @@ impl Ethtool {
     /// # Errors
     /// The kernel's error on a socket for the ioctl.
     pub fn open() -> io::Result<Self> {
-        Self::by_netlink().or_else(|_| Ok(Self(Way::Ioctl(EthtoolIoctl::open()?))))
+        Self::by_netlink().or_else(|_| Ok(Self(QueryInterface::Ioctl(EthtoolIoctl::open()?))))
     }
 
     /// Opens a netlink socket and resolves the family; ENOENT from a kernel without ethtool over netlink.
@@ -87,7 +87,7 @@ impl Ethtool {
         let answer = netlink.ask(request)?;
         let id = attributes(&answer).get(CTRL_ATTR_FAMILY_ID).and_then(|id| id.try_into().ok());
         let family = id.map(u16::from_ne_bytes).ok_or_else(cut_short)?;
-        Ok(Self(Way::Netlink { netlink, family }))
+        Ok(Self(QueryInterface::Netlink { netlink, family }))
     }
 
     /// Returns the speed of a device's link.
@@ -96,11 +96,11 @@ impl Ethtool {
     /// EOPNOTSUPP if the driver does not report it; NotFound if the driver reports it as unknown.
     pub fn speed(&self, device: u32) -> io::Result<Rate> {
         match &self.0 {
-            Way::Netlink { netlink, family } => {
+            QueryInterface::Netlink { netlink, family } => {
                 let answer = ask(netlink, *family, LINKMODES_GET, device)?;
                 known_speed(attributes(&answer).number(LINKMODES_SPEED))
             }
-            Way::Ioctl(ioctl) => ioctl.speed(device),
+            QueryInterface::Ioctl(ioctl) => ioctl.speed(device),
         }
     }
 
@@ -110,8 +110,8 @@ impl Ethtool {
     /// EOPNOTSUPP if the driver does not report them.
     pub fn rings(&self, device: u32) -> io::Result<Rings> {
         let (netlink, family) = match &self.0 {
-            Way::Netlink { netlink, family } => (netlink, *family),
-            Way::Ioctl(ioctl) => return ioctl.rings(device),
+            QueryInterface::Netlink { netlink, family } => (netlink, *family),
+            QueryInterface::Ioctl(ioctl) => return ioctl.rings(device),
         };
         let answer = ask(netlink, family, RINGS_GET, device)?;
         let read = |kind| attributes(&answer).number(kind);
@@ -132,8 +132,8 @@ impl Ethtool {
     /// The kernel's error.
     pub fn features(&self, device: u32) -> io::Result<Features> {
         let (netlink, family) = match &self.0 {
-            Way::Netlink { netlink, family } => (netlink, *family),
-            Way::Ioctl(ioctl) => return ioctl.features(device),
+            QueryInterface::Netlink { netlink, family } => (netlink, *family),
+            QueryInterface::Ioctl(ioctl) => return ioctl.features(device),
         };
         let answer = ask(netlink, family, FEATURES_GET, device)?;
         let names = |kind| nested(&attributes(&answer), kind).map(bit_names).ok_or_else(cut_short);

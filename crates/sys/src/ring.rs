@@ -33,7 +33,7 @@ pub fn ring(capacity: usize) -> io::Result<(Producer, Consumer)> {
         .max(HUGE_PAGE)
         .checked_next_multiple_of(HUGE_PAGE)
         .ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(RingState {
         memory: Memory::map(capacity)?,
         head: AtomicUsize::new(0),
         tail: AtomicUsize::new(0),
@@ -79,7 +79,7 @@ impl Drop for Memory {
 }
 
 /// The state of a ring. Positions count all bytes passed so far; the memory offset is the position modulo the length.
-struct Shared {
+struct RingState {
     memory: Memory,
     /// The start of the next record; stored by the producer only.
     head: AtomicUsize,
@@ -87,7 +87,7 @@ struct Shared {
     tail: AtomicUsize,
 }
 
-impl Shared {
+impl RingState {
     fn put_header(&self, offset: usize, stamp: u64, len: u64) {
         debug_assert!(offset.is_multiple_of(ALIGN) && offset + HEADER <= self.memory.len);
         // SAFETY: in bounds and aligned (the mapping is page-aligned, offsets are multiples of
@@ -112,7 +112,7 @@ impl Shared {
 
 /// The writing end of a ring.
 pub struct Producer {
-    shared: Arc<Shared>,
+    shared: Arc<RingState>,
     head: usize,
     /// The length of the last reserved, uncommitted slice.
     reserved: Option<usize>,
@@ -159,7 +159,7 @@ impl Producer {
 
 /// The reading end of a ring.
 pub struct Consumer {
-    shared: Arc<Shared>,
+    shared: Arc<RingState>,
     tail: usize,
 }
 

@@ -35,22 +35,22 @@ struct Listener {
     queue: Arc<Queue>,
     events: Receiver<AgentEvent>,
     /// The watched transfer, and its run if running.
-    samples: Option<(i64, Option<Watched>)>,
+    samples: Option<(i64, Option<WatchGuard>)>,
     /// An event not yet sent.
     first: Option<Event>,
 }
 
 /// Increases the sampling rate of a run until dropped.
-struct Watched(Arc<Live>);
+struct WatchGuard(Arc<Live>);
 
-impl Watched {
+impl WatchGuard {
     fn new(live: Arc<Live>) -> Self {
         live.watch();
         Self(live)
     }
 }
 
-impl Drop for Watched {
+impl Drop for WatchGuard {
     fn drop(&mut self) {
         self.0.unwatch();
     }
@@ -115,7 +115,7 @@ impl Listener {
             _ => false,
         };
         if !same {
-            *watched = live.map(Watched::new);
+            *watched = live.map(WatchGuard::new);
         }
     }
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, ErrorCode};
 use thiserror::Error;
 
-pub(crate) use open::Opened;
+pub(crate) use open::OpenedDatabase;
 pub(crate) use row::{NewTransfer, PartIdentity, Row, RunEnd};
 pub(crate) use rows::{Page, PageCursor};
 
@@ -78,7 +78,7 @@ impl Database {
     ///
     /// # Errors
     /// [`DatabaseError::Newer`], [`DatabaseError::Open`].
-    pub(crate) fn open(path: &Path, now: i64) -> Result<Opened, DatabaseError> {
+    pub(crate) fn open(path: &Path, now: i64) -> Result<OpenedDatabase, DatabaseError> {
         open::open(path, now)
     }
 }

@@ -14,45 +14,47 @@ const BUSY: Duration = Duration::from_secs(5);
 const CACHE_KIB: i64 = 1024;
 
 /// An open database.
-pub(crate) struct Opened {
+pub(crate) struct OpenedDatabase {
     pub(crate) database: Database,
     /// The new path of a damaged database that was moved aside, and the reason.
     pub(crate) damaged: Option<(PathBuf, String)>,
 }
 
 /// The reason why a database cannot be used.
-enum Unusable {
+enum OpenFailure {
     Damaged(String),
     Other(DatabaseError),
 }
 
-pub(super) fn open(path: &Path, now: i64) -> Result<Opened, DatabaseError> {
+pub(super) fn open(path: &Path, now: i64) -> Result<OpenedDatabase, DatabaseError> {
     let why = match try_open(path) {
-        Ok(database) => return Ok(Opened { database, damaged: None }),
-        Err(Unusable::Other(error)) => return Err(error),
-        Err(Unusable::Damaged(why)) => why,
+        Ok(database) => return Ok(OpenedDatabase { database, damaged: None }),
+        Err(OpenFailure::Other(error)) => return Err(error),
+        Err(OpenFailure::Damaged(why)) => why,
     };
     let aside =
         move_aside(path, now).map_err(|source| DatabaseError::Aside { path: path.to_owned(), source })?;
     match try_open(path) {
-        Ok(database) => Ok(Opened { database, damaged: Some((aside, why)) }),
-        Err(Unusable::Other(error)) => Err(error),
-        Err(Unusable::Damaged(_)) => {
+        Ok(database) => Ok(OpenedDatabase { database, damaged: Some((aside, why)) }),
+        Err(OpenFailure::Other(error)) => Err(error),
+        Err(OpenFailure::Damaged(_)) => {
             let source = rusqlite::Error::InvalidPath(path.to_owned());
             Err(DatabaseError::Open { path: path.to_owned(), source })
         }
     }
 }
 
-fn try_open(path: &Path) -> Result<Database, Unusable> {
+fn try_open(path: &Path) -> Result<Database, OpenFailure> {
     let unusable = |source: rusqlite::Error| match source.sqlite_error_code() {
-        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => Unusable::Damaged(source.to_string()),
-        _ => Unusable::Other(DatabaseError::Open { path: path.to_owned(), source }),
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
+            OpenFailure::Damaged(source.to_string())
+        }
+        _ => OpenFailure::Other(DatabaseError::Open { path: path.to_owned(), source }),
     };
     let mut connection = Connection::open(path).map_err(unusable)?;
     let version = set_up(&connection).map_err(unusable)?;
     if version > VERSION {
-        return Err(Unusable::Other(DatabaseError::Newer {
+        return Err(OpenFailure::Other(DatabaseError::Newer {
             path: path.to_owned(),
             found: version,
             known: VERSION,
@@ -61,7 +63,7 @@ fn try_open(path: &Path) -> Result<Database, Unusable> {
     let check: Option<String> =
         connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).optional().map_err(unusable)?;
     if let Some(found) = check.filter(|found| found != "ok") {
-        return Err(Unusable::Damaged(found));
+        return Err(OpenFailure::Damaged(found));
     }
     migrate(&mut connection, version).map_err(unusable)?;
     Ok(Database { connection })

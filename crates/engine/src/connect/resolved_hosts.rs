@@ -77,9 +77,9 @@ impl AddressRules {
 
 /// Cached results of name resolution.
 #[derive(Default)]
-pub(crate) struct ResolvedHosts(Mutex<HashMap<(Host<String>, u16), Found>>);
+pub(crate) struct ResolvedHosts(Mutex<HashMap<(Host<String>, u16), CachedAddresses>>);
 
-struct Found {
+struct CachedAddresses {
     addresses: Vec<SocketAddr>,
     at: Instant,
 }
@@ -117,7 +117,7 @@ impl ResolvedHosts {
         if hosts.len() >= MOST {
             hosts.clear();
         }
-        hosts.insert(key, Found { addresses: addresses.clone(), at: Instant::now() });
+        hosts.insert(key, CachedAddresses { addresses: addresses.clone(), at: Instant::now() });
         Ok(addresses)
     }
 

@@ -38,19 +38,19 @@ pub(super) fn start_joining<'scope, 'a: 'scope>(
             control.start(set, starter);
         }
         fetch.transfer.set_joining(false);
-        if let Err(unfit) = described {
-            drop_mirror(set, unfit);
+        if let Err(refusal) = described {
+            drop_mirror(set, refusal);
         }
     };
     let fail = || fetch.transfer.fail(TransferError::Panicked("the thread of a mirror"));
     if let Err(error) = spawn_guarded(threads, "mirror", join, fail) {
         fetch.transfer.set_joining(false);
-        drop_mirror(set, Unfit::Failed(error.to_string()));
+        drop_mirror(set, MirrorRefusal::Failed(error.to_string()));
     }
 }
 
 /// The reason why a mirror is not used.
-enum Unfit {
+enum MirrorRefusal {
     /// The mirror cannot deliver the file.
     Failed(String),
     /// The mirror's bytes differ from those on the disk, which may be wrong themselves: a digest
@@ -58,21 +58,21 @@ enum Unfit {
     Differs,
 }
 
-fn drop_mirror(set: &StreamSet<'_>, unfit: Unfit) {
+fn drop_mirror(set: &StreamSet<'_>, refusal: MirrorRefusal) {
     set.drop_source();
-    let reason = match unfit {
-        Unfit::Failed(reason) => {
+    let reason = match refusal {
+        MirrorRefusal::Failed(reason) => {
             set.progress().set_failed();
             reason
         }
-        Unfit::Differs => "its bytes differ from those that are there".to_owned(),
+        MirrorRefusal::Differs => "its bytes differ from those that are there".to_owned(),
     };
     let url = set.source.shown().to_owned();
     set.transfer.emit(&Event::Warning(Warning::SourceDropped { url, reason }));
 }
 
 /// Returns the mirror's description if it has the same file; `None` if the transfer ends first.
-fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description>, Unfit> {
+fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description>, MirrorRefusal> {
     let transfer = fetch.transfer;
     let emit = |event: &Event| transfer.emit(event);
     let finished = transfer.finished();
@@ -83,25 +83,25 @@ fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description
     source.abandon();
     let description = match described {
         Err(error) if error.cause == Cause::Interrupted => return Ok(None),
-        described => described.map_err(|error| Unfit::Failed(error.to_string()))?,
+        described => described.map_err(|error| MirrorRefusal::Failed(error.to_string()))?,
     };
     if description.size != transfer.pipeline.size() {
         let shown = |size: Option<Bytes>| {
             size.map_or_else(|| "an unknown size".to_owned(), |size| format!("{} bytes", size.get()))
         };
         let (theirs, ours) = (shown(description.size), shown(transfer.pipeline.size()));
-        return Err(Unfit::Failed(format!("its file has {theirs}, not {ours}")));
+        return Err(MirrorRefusal::Failed(format!("its file has {theirs}, not {ours}")));
     }
     let Some(identity) = description.identity.clone().filter(|_| description.combines_answers()) else {
-        return Err(Unfit::Failed("it answers no ranges under a strong validator".to_owned()));
+        return Err(MirrorRefusal::Failed("it answers no ranges under a strong validator".to_owned()));
     };
     // A digest proves only the complete file, and cannot separate the bytes of two builds in a
     // partial file.
     match has_same_bytes(fetch, set, &finished) {
         Ok(true) => {}
         _ if finished.is_cancelled() => return Ok(None),
-        Ok(false) => return Err(Unfit::Differs),
-        Err(error) => return Err(Unfit::Failed(error.to_string())),
+        Ok(false) => return Err(MirrorRefusal::Differs),
+        Err(error) => return Err(MirrorRefusal::Failed(error.to_string())),
     }
     if let Some(url) = fetch.job.urls.get(set.index) {
         transfer.pipeline.add_source(open::journal_source(url, identity));

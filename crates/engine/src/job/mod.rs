@@ -34,7 +34,7 @@ pub use request::{Expected, FileHere, Job, JobOptions, Outcome};
 
 use crate::cancel::Cancel;
 use crate::digest::WantedDigests;
-use crate::engine::Shared;
+use crate::engine::EngineState;
 use crate::known_paths::KnownPaths;
 use crate::limit_watch::LimitWatch;
 use crate::passing_digest::{PassingDigest, Verify};
@@ -48,8 +48,8 @@ use crate::streams::{CountControl, CountStart, Starter, StreamSet, chosen};
 use crate::threads::{lock, named};
 use crate::transfer::{FileTransfer, SharedSchedule, StreamOptions, TransferState};
 use monitor::PathFacts;
-use open::Opened;
-use verify::Verdict;
+use open::OpenedJob;
+use verify::Verification;
 
 /// The alignment of blocks while the number of streams may change: every writer accepts multiples
 /// of it.
@@ -59,7 +59,7 @@ const LEVEL_FOR: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// Connects to the server of a job's first URL, and holds the connection for a job expected within
 /// seconds.
-pub(crate) fn hold_early(engine: &Shared, job: &Job) -> Result<(), SourceError> {
+pub(crate) fn hold_early(engine: &EngineState, job: &Job) -> Result<(), SourceError> {
     let paths = KnownPaths::read(job.options.memory.as_deref(), &|_| ());
     open::hold_early(engine, job, &paths)
 }
@@ -70,7 +70,7 @@ pub(crate) fn hold_early(engine: &Shared, job: &Job) -> Result<(), SourceError> 
 /// [`TransferError`]. The bytes fetched so far are kept for the next run if the server allows a
 /// safe resume; an incomplete file never appears under the final name.
 pub(crate) fn run(
-    engine: &Shared,
+    engine: &EngineState,
     job: &Job,
     observer: JobObserver<'_>,
     cancel: &Cancel,
@@ -88,7 +88,7 @@ pub(crate) fn run(
     };
     let paths = KnownPaths::read(job.options.memory.as_deref(), &emit);
     let opened = open::open(engine, job, &paths, &stop, &emit)?;
-    let Opened { sources, primary, description, part, replace, journal, committed, expected } = opened;
+    let OpenedJob { sources, primary, description, part, replace, journal, committed, expected } = opened;
     let options = &job.options;
     let size = description.size;
     let paced = description.paced && options.pace != Pace::Off;
@@ -181,7 +181,7 @@ struct Fetch<'a> {
 }
 
 /// The result of one round of streams.
-struct Shown {
+struct RoundResult {
     facts: PathFacts,
     /// The measurements of the path to the primary source, if reliable.
     path: Option<Remembered>,
@@ -210,7 +210,7 @@ impl<'a> Fetch<'a> {
             let reason = warning.to_string();
             self.transfer.emit(&Event::Warning(Warning::Finished { reason }));
         }
-        let Shown { facts, path } = shown;
+        let RoundResult { facts, path } = shown;
         self.remember(&facts, path);
         let mut limits = lock(self.limits);
         limits.settle(self.transfer.start.elapsed(), |event| self.transfer.emit(event));
@@ -269,15 +269,15 @@ impl<'a> Fetch<'a> {
         control: CountControl,
         cancel: &Cancel,
         pages: Option<PageCounter>,
-    ) -> Result<(Shown, Option<Checksum>), TransferError> {
+    ) -> Result<(RoundResult, Option<Checksum>), TransferError> {
         let mut suspects = verify::Suspects::new(self.sources.len());
         let mut shown = self.run_streams(Some(control), &suspects, pages)?;
         self.check_end(cancel)?;
         loop {
             match verify::verify(self, &mut suspects, cancel)? {
-                Verdict::Right(digest) => return Ok((shown, digest)),
+                Verification::Correct(digest) => return Ok((shown, digest)),
                 // The first round's facts describe the transfer.
-                Verdict::FetchAgain(wrong) => {
+                Verification::FetchAgain(wrong) => {
                     self.transfer.resume();
                     let again = self.run_streams(None, &suspects, None)?;
                     shown.facts.out_of_order += again.facts.out_of_order;
@@ -300,7 +300,7 @@ impl<'a> Fetch<'a> {
         control: Option<CountControl>,
         suspects: &verify::Suspects,
         pages: Option<PageCounter>,
-    ) -> Result<Shown, TransferError> {
+    ) -> Result<RoundResult, TransferError> {
         let transfer = self.transfer;
         let options = StreamOptions {
             retries: self.job.options.retries,
@@ -353,7 +353,7 @@ impl<'a> Fetch<'a> {
                 running.end();
             }
             let path = tuner.and_then(|tuner| tuner.join().ok().flatten());
-            Ok(Shown { facts, path })
+            Ok(RoundResult { facts, path })
         })
     }
 

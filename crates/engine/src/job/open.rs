@@ -11,7 +11,7 @@ use url::Url;
 use super::already_there;
 use super::request::{Expected, Job};
 use crate::cancel::Cancel;
-use crate::engine::Shared;
+use crate::engine::EngineState;
 use crate::failure::FailureKind;
 use crate::known_paths::KnownPaths;
 use crate::sink::journal::{Journal, JournalSource};
@@ -23,10 +23,10 @@ use crate::source::http::{HttpSource, SafeUrl, SourceOptions};
 use crate::source::{self, Description, Source};
 use crate::transfer::Streams;
 use crate::transfer::error::{Cause, Retry, SourceError, TransferError};
-use resume::Begun;
+use resume::DescribedFile;
 
 /// The state of a job after the first response.
-pub(super) struct Opened<'e> {
+pub(super) struct OpenedJob<'e> {
     pub(super) sources: Vec<Box<dyn Source + 'e>>,
     /// The index of the source that described the file.
     pub(super) primary: usize,
@@ -47,12 +47,12 @@ const MOST_DUPLICATES: usize = 16;
 /// Describes the file and opens its partial file; on failure, removes the partial file if it holds
 /// no data.
 pub(super) fn open<'e>(
-    engine: &'e Shared,
+    engine: &'e EngineState,
     job: &Job,
     paths: &KnownPaths,
     cancel: &Cancel,
     emit: &dyn Fn(&Event),
-) -> Result<Opened<'e>, TransferError> {
+) -> Result<OpenedJob<'e>, TransferError> {
     let options = source_options(job);
     let trusted_origin = job.options.logins_for.as_ref().or(job.urls.first()).map(source::origin);
     let source_of = |url: &Url| -> Box<dyn Source + 'e> {
@@ -113,7 +113,7 @@ fn source_options(job: &Job) -> SourceOptions {
 
 /// Connects to the server of a job's first URL, and holds the connection for a job expected within
 /// seconds.
-pub(super) fn hold_early(engine: &Shared, job: &Job, paths: &KnownPaths) -> Result<(), SourceError> {
+pub(super) fn hold_early(engine: &EngineState, job: &Job, paths: &KnownPaths) -> Result<(), SourceError> {
     let Some(url) = job.urls.first().filter(|url| matches!(url.scheme(), "http" | "https")) else {
         return Ok(());
     };
@@ -126,7 +126,7 @@ pub(super) fn journal_source(url: &Url, identity: Identity) -> JournalSource {
     JournalSource::new(url.as_str(), SafeUrl::of(url).to_string(), identity)
 }
 
-impl Opened<'_> {
+impl OpenedJob<'_> {
     /// Drops the mirrors if they cannot be used: the file is sent in one response only, whose bytes
     /// must not be mixed with others, or the output is a stream, which takes bytes in order.
     fn keep_primary_alone_if_needed(&mut self, emit: &dyn Fn(&Event)) {
@@ -161,7 +161,7 @@ impl Opener<'_> {
     ///
     /// The first URL defines the file, even if its server supports no ranges; a mirror's bytes
     /// could then not be compared.
-    fn open_any<'e>(&mut self, sources: Vec<Box<dyn Source + 'e>>) -> Result<Opened<'e>, TransferError> {
+    fn open_any<'e>(&mut self, sources: Vec<Box<dyn Source + 'e>>) -> Result<OpenedJob<'e>, TransferError> {
         let mut failures = Vec::new();
         let several = sources.len() > 1;
         let mut hopeless = vec![false; sources.len()];
@@ -204,9 +204,9 @@ impl Opener<'_> {
         &mut self,
         sources: Vec<Box<dyn Source + 'e>>,
         primary: usize,
-        begun: Begun,
-    ) -> Result<Opened<'e>, TransferError> {
-        let Begun { mut description, mut journal, mut committed } = begun;
+        begun: DescribedFile,
+    ) -> Result<OpenedJob<'e>, TransferError> {
+        let DescribedFile { mut description, mut journal, mut committed } = begun;
         let part = self.part.take().map_or_else(|| self.output.open(description.name.as_deref()), Ok)?;
         let mut expected = self.job.expected.clone();
         if !description.combines_answers() {
@@ -243,7 +243,7 @@ impl Opener<'_> {
             (self.emit)(&Event::Warning(warning));
         }
         let replace = self.output.replaces();
-        Ok(Opened { sources, primary, description, part, replace, journal, committed, expected })
+        Ok(OpenedJob { sources, primary, description, part, replace, journal, committed, expected })
     }
 
     /// Opens the partial file under the name from the metalink, the server or the URL, in this

@@ -31,9 +31,9 @@ pub(super) struct Suspects {
 const RETRIES: usize = 2;
 
 /// The result of verification.
-pub(super) enum Verdict {
+pub(super) enum Verification {
     /// The file is correct; contains its digest, if one was requested.
-    Right(Option<Checksum>),
+    Correct(Option<Checksum>),
     /// Some bytes are wrong and can be leased again from trusted sources. The error applies if
     /// those cannot deliver the bytes.
     FetchAgain(TransferError),
@@ -67,10 +67,10 @@ pub(super) fn verify(
     fetch: &Fetch<'_>,
     suspects: &mut Suspects,
     cancel: &Cancel,
-) -> Result<Verdict, TransferError> {
+) -> Result<Verification, TransferError> {
     let wanted = fetch.expected.digests();
     if wanted.is_empty() {
-        return Ok(Verdict::Right(None));
+        return Ok(Verification::Correct(None));
     }
     fetch.transfer.emit(&Event::Verifying);
     let pipeline = &fetch.transfer.pipeline;
@@ -108,7 +108,7 @@ pub(super) fn verify(
             let path = pipeline.part().path().display();
             Err(TransferError::Internal(format!("{path}: no {} digest was computed", wanted.algorithm)))
         }
-        (_, whole) => Ok(Verdict::Right(whole)),
+        (_, whole) => Ok(Verification::Correct(whole)),
     }
 }
 
@@ -153,7 +153,7 @@ fn compare_with_sources(
     wanted: &Checksum,
     found: Checksum,
     cancel: &Cancel,
-) -> Result<Verdict, TransferError> {
+) -> Result<Verification, TransferError> {
     let pipeline = &fetch.transfer.pipeline;
     let mut fate = if pipeline.is_resumable() { RefutedFate::FetchedAnew } else { RefutedFate::NothingKept };
     let mut found = found;
@@ -165,7 +165,7 @@ fn compare_with_sources(
         // From here on, the bytes on the disk are verified, not those hashed in passing.
         let on_disk = pipeline.read_back(both, cancel)?.ok_or_else(|| fetch.interrupted())?;
         if on_disk.whole.as_ref() == Some(wanted) {
-            return Ok(Verdict::Right(on_disk.whole));
+            return Ok(Verification::Correct(on_disk.whole));
         }
         found = on_disk.whole.unwrap_or(found);
         match published.differing(&on_disk.pieces, pipeline.written()) {
@@ -222,7 +222,7 @@ fn blame_for_pieces(
     suspects: &mut Suspects,
     wrong: &[ByteRange],
     stated_by: &str,
-) -> Result<Verdict, TransferError> {
+) -> Result<Verification, TransferError> {
     let trusted = || (0..fetch.sources.len()).filter(|&source| suspects.trusted[source]);
     let whole = |source: usize| {
         let delivered = fetch.transfer.sources[source].delivered();
@@ -272,7 +272,7 @@ fn blame_for_pieces(
     }
     let path = fetch.transfer.pipeline.part().path().to_owned();
     let error = TransferError::WrongPieces { path, pieces, wrong, stated_by };
-    if again { Ok(Verdict::FetchAgain(error)) } else { Err(error) }
+    if again { Ok(Verification::FetchAgain(error)) } else { Err(error) }
 }
 
 /// Excludes one source after the other, the mirrors first, and fetches its bytes from the others;
@@ -282,7 +282,7 @@ fn suspect_next(
     suspects: &mut Suspects,
     found: &Checksum,
     mismatch: TransferError,
-) -> Result<Verdict, TransferError> {
+) -> Result<Verification, TransferError> {
     let mirrors = (0..fetch.sources.len()).filter(|&source| source != fetch.primary);
     let next = mirrors.chain([fetch.primary]).find(|source| {
         let delivered = fetch.transfer.sources[*source].delivered();
@@ -298,7 +298,7 @@ fn suspect_next(
     for range in fetch.transfer.sources[suspect].forget_delivered().iter() {
         requeue(fetch, range)?;
     }
-    Ok(Verdict::FetchAgain(mismatch))
+    Ok(Verification::FetchAgain(mismatch))
 }
 
 fn warn(fetch: &Fetch<'_>, source: usize, reason: String) {

@@ -84,10 +84,10 @@ pub(super) fn measure(
         return upload(findings, &iperf3, progress);
     }
     progress("TCP, one connection");
-    let one = iperf3.one(findings, Way::Download)?;
+    let one = iperf3.one(findings, Direction::Download)?;
     findings.tcp.push(row(&one, 1, None, None));
     progress("TCP, several connections");
-    let several = iperf3.several(findings, Way::Download)?;
+    let several = iperf3.several(findings, Direction::Download)?;
     findings.tcp.extend(several.iter().map(|several| row(several, SEVERAL, None, None)));
     findings.server.limit = several.as_ref().map(|several| {
         find_limit(&ConnectionRates {
@@ -160,10 +160,10 @@ fn upload(
     }
     let mut upload = UploadFindings::default();
     let is_thorough = findings.options.upload || findings.options.full;
-    let one = iperf3.one(findings, Way::Upload)?;
+    let one = iperf3.one(findings, Direction::Upload)?;
     upload.tcp.push(row(&one, 1, None, None));
     if is_thorough {
-        let several = iperf3.several(findings, Way::Upload)?;
+        let several = iperf3.several(findings, Direction::Upload)?;
         upload.tcp.extend(several.map(|several| row(&several, SEVERAL, None, None)));
     }
     let best = upload.tcp.iter().map(|row| row.payload_bps).max().unwrap_or_default();
@@ -198,17 +198,17 @@ fn sweep_tcp(
 ) -> Result<(), ProbeError> {
     for streams in STREAMS {
         progress(&format!("TCP, {streams} connections"));
-        let result = iperf3.tcp(findings, WHOLE, Way::Download, &["-P", &streams.to_string()])?;
+        let result = iperf3.tcp(findings, WHOLE, Direction::Download, &["-P", &streams.to_string()])?;
         findings.tcp.push(row(&result, streams, None, None));
     }
     for buffer in BUFFERS {
         progress(&format!("TCP with buffers of {buffer}"));
-        let result = iperf3.tcp(findings, WHOLE, Way::Download, &["-w", &buffer.get().to_string()])?;
+        let result = iperf3.tcp(findings, WHOLE, Direction::Download, &["-w", &buffer.get().to_string()])?;
         findings.tcp.push(row(&result, 1, Some(buffer), None));
     }
     for name in CONTROLS {
         progress(&format!("TCP with {name}"));
-        match iperf3.tcp(findings, WHOLE, Way::Download, &["-C", name]) {
+        match iperf3.tcp(findings, WHOLE, Direction::Download, &["-C", name]) {
             Ok(result) => findings.tcp.push(row(&result, 1, None, Some(name))),
             Err(ProbeError::Iperf3 { source: Iperf3Error::Refused(why), .. }) => {
                 findings.miss(format!("TCP with {name}: {why}"));
@@ -238,7 +238,7 @@ fn part(left: Bytes, share: f64) -> Bytes {
 
 /// The direction of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Direction {
     Download,
     Upload,
 }
@@ -264,7 +264,7 @@ struct Iperf3<'a> {
 impl Iperf3<'_> {
     /// Measures one connection: for [`TCP_SECONDS`], or over a short path by growing numbers of
     /// bytes within a share of the budget.
-    fn one(&self, findings: &mut Findings<'_>, way: Way) -> Result<Iperf3Tcp, ProbeError> {
+    fn one(&self, findings: &mut Findings<'_>, way: Direction) -> Result<Iperf3Tcp, ProbeError> {
         if takes_seconds(findings) {
             return self.tcp(findings, WHOLE, way, &[]);
         }
@@ -293,7 +293,7 @@ impl Iperf3<'_> {
 
     /// Measures several connections at once; `None` if no time is left, which is recorded as a
     /// missing measurement.
-    fn several(&self, findings: &mut Findings<'_>, way: Way) -> Result<Option<Iperf3Tcp>, ProbeError> {
+    fn several(&self, findings: &mut Findings<'_>, way: Direction) -> Result<Option<Iperf3Tcp>, ProbeError> {
         let left = part(findings.budget.bytes_left().unwrap_or_default(), SEVERAL_SHARE);
         let amount = if takes_seconds(findings) { WHOLE } else { Amount::Bytes(left) };
         if !has_time(findings, 0, "TCP with several connections") {
@@ -307,7 +307,7 @@ impl Iperf3<'_> {
         &self,
         findings: &mut Findings<'_>,
         amount: Amount,
-        way: Way,
+        way: Direction,
         options: &[&str],
     ) -> Result<Iperf3Tcp, ProbeError> {
         let mut found = self.test(amount, way, options, parse_tcp)?;
@@ -330,21 +330,22 @@ impl Iperf3<'_> {
         let options = ["-u", "-l", &length, "-b", &bits];
         let amount = Amount::Datagrams(findings.min_rtt().get() * ROUND_TRIPS);
         let would = "it would have shown the path's loss and reordering";
-        let found = match self.test(amount, Way::Download, &options, |output| parse_udp(output, message)) {
-            Ok(found) => found,
-            Err(ProbeError::Iperf3 { source: Iperf3Error::Refused(why), .. }) => {
-                findings.miss(format!("UDP: {why}; {would}"));
-                return Ok(false);
-            }
-            Err(ProbeError::Iperf3 { source: source @ Iperf3Error::Endless(_), .. }) => {
-                let port = self.port;
-                findings.miss(format!(
-                    "UDP: blocked on the way, port {port}, or the server has stalled: {source}; {would}"
-                ));
-                return Ok(false);
-            }
-            Err(error) => return Err(error),
-        };
+        let found =
+            match self.test(amount, Direction::Download, &options, |output| parse_udp(output, message)) {
+                Ok(found) => found,
+                Err(ProbeError::Iperf3 { source: Iperf3Error::Refused(why), .. }) => {
+                    findings.miss(format!("UDP: {why}; {would}"));
+                    return Ok(false);
+                }
+                Err(ProbeError::Iperf3 { source: source @ Iperf3Error::Endless(_), .. }) => {
+                    let port = self.port;
+                    findings.miss(format!(
+                        "UDP: blocked on the way, port {port}, or the server has stalled: {source}; {would}"
+                    ));
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
+            };
         findings.budget.spend(found.sent.bytes_in(Duration::from_secs(u64::from(UDP_SECONDS))));
         if for_loss {
             findings.path.loss = Some(LossShare::new(found.packets, found.lost));
@@ -368,7 +369,7 @@ impl Iperf3<'_> {
     fn test<T>(
         &self,
         amount: Amount,
-        way: Way,
+        way: Direction,
         options: &[&str],
         parse: impl Fn(&str) -> Result<T, Iperf3Error>,
     ) -> Result<T, ProbeError> {
@@ -383,7 +384,7 @@ impl Iperf3<'_> {
     }
 
     /// Runs one test; returns iperf3's output.
-    fn run(&self, amount: Amount, way: Way, options: &[&str]) -> Result<String, ProbeError> {
+    fn run(&self, amount: Amount, way: Direction, options: &[&str]) -> Result<String, ProbeError> {
         let local = |source| ProbeError::Local { what: "run iperf3 (apt install iperf3)".to_owned(), source };
         let seconds = |seconds: u32| Duration::from_secs(seconds.into());
         let (option, value, most) = match amount {
@@ -395,7 +396,7 @@ impl Iperf3<'_> {
         };
         let mut child = Command::new("iperf3")
             .args(["--client", self.host, "--port", &self.port.to_string(), "--json"])
-            .args((way == Way::Download).then_some("--reverse"))
+            .args((way == Direction::Download).then_some("--reverse"))
             .args(["--connect-timeout", "3000", "--interval", INTERVAL, option, &value])
             .args(options)
             .stdin(Stdio::null())

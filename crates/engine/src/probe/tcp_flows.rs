@@ -130,13 +130,13 @@ const SETTLED: Duration = Duration::from_millis(400);
 pub(super) const SETTLED_RTTS: u32 = 8;
 
 /// The state shared by the threads of one measurement.
-pub(super) struct Shared {
+pub(super) struct MeasurementState {
     started: Instant,
     moved: AtomicU64,
     stop: AtomicBool,
 }
 
-impl Shared {
+impl MeasurementState {
     pub(super) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
@@ -169,9 +169,10 @@ pub(super) fn receive(source: &dyn BodySource, plan: &FlowPlan) -> FlowResult {
 /// Runs the plan's connections, one thread each, and adds up their results.
 pub(super) fn together(
     plan: &FlowPlan,
-    run: impl Fn(u32, &Shared, &Cancel) -> FlowResult + Sync,
+    run: impl Fn(u32, &MeasurementState, &Cancel) -> FlowResult + Sync,
 ) -> FlowResult {
-    let shared = Shared { started: Instant::now(), moved: AtomicU64::new(0), stop: AtomicBool::new(false) };
+    let shared =
+        MeasurementState { started: Instant::now(), moved: AtomicU64::new(0), stop: AtomicBool::new(false) };
     let cancel = Cancel::new().child_until(shared.started + plan.time);
     let mut result = FlowResult::default();
     std::thread::scope(|scope| {
@@ -198,7 +199,7 @@ fn receive_one(
     source: &dyn BodySource,
     plan: &FlowPlan,
     index: u32,
-    shared: &Shared,
+    shared: &MeasurementState,
     cancel: &Cancel,
 ) -> FlowResult {
     let mut result = FlowResult::default();
@@ -237,7 +238,7 @@ fn receive_one(
 /// Records the progress of one connection, and stops all connections once they have shown enough.
 pub(super) struct FlowWatch<'a> {
     plan: &'a FlowPlan,
-    shared: &'a Shared,
+    shared: &'a MeasurementState,
     progress: Vec<Progress>,
     latest: Progress,
     looked: Duration,
@@ -246,7 +247,7 @@ pub(super) struct FlowWatch<'a> {
 }
 
 impl<'a> FlowWatch<'a> {
-    pub(super) fn new(plan: &'a FlowPlan, shared: &'a Shared) -> Self {
+    pub(super) fn new(plan: &'a FlowPlan, shared: &'a MeasurementState) -> Self {
         let latest = Progress { at: shared.started.elapsed(), bytes: Bytes::ZERO };
         Self { plan, shared, progress: vec![latest], latest, looked: Duration::ZERO, most: plan.bytes }
     }

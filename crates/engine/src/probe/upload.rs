@@ -20,7 +20,7 @@ use super::endpoint::join;
 use super::error::ProbeError;
 use super::findings::Findings;
 use super::http::{SEVERAL, flow_time};
-use super::tcp_flows::{FlowPlan, FlowResult, FlowWatch, Shared, together};
+use super::tcp_flows::{FlowPlan, FlowResult, FlowWatch, MeasurementState, together};
 
 /// The minimum sent: 50 ms at 10 Mbit/s.
 const FIRST: Bytes = Bytes::kib(64);
@@ -104,7 +104,13 @@ fn choose_rate(upload: &UploadFindings, burst: Option<Rate>, mtu: Bytes) -> Opti
 }
 
 /// Sends over one connection until the connections together have shown enough.
-fn send(client: &Client, plan: &FlowPlan, most: Bytes, shared: &Shared, cancel: &Cancel) -> FlowResult {
+fn send(
+    client: &Client,
+    plan: &FlowPlan,
+    most: Bytes,
+    shared: &MeasurementState,
+    cancel: &Cancel,
+) -> FlowResult {
     match open(client, plan, most, cancel) {
         Ok(Some(connection)) => fill(connection, plan, shared, cancel),
         Ok(None) | Err(ProbeError::Http(HttpError::Cancelled)) => FlowResult::default(),
@@ -131,7 +137,12 @@ fn open(
 }
 
 /// Keeps the connection full, and records acknowledged bytes.
-fn fill(mut connection: Connection, plan: &FlowPlan, shared: &Shared, cancel: &Cancel) -> FlowResult {
+fn fill(
+    mut connection: Connection,
+    plan: &FlowPlan,
+    shared: &MeasurementState,
+    cancel: &Cancel,
+) -> FlowResult {
     let mut result = FlowResult::default();
     let Ok(socket) = connection.socket().try_clone() else { return result };
     let acknowledged =

@@ -13,14 +13,14 @@ use crate::threads::lock;
 /// The written ranges of a file, which a thread syncs and journals every two seconds.
 #[derive(Debug)]
 pub struct Checkpoint {
-    state: Mutex<State>,
+    state: Mutex<CheckpointState>,
     ended: Condvar,
     /// The ranges in the journal; locked while the journal is written, and before `state`.
     journalled: Mutex<RangeSet>,
 }
 
 #[derive(Debug)]
-struct State {
+struct CheckpointState {
     written: RangeSet,
     /// Ranges forgotten since the last sync started: that sync covered wrong bytes.
     forgotten: RangeSet,
@@ -42,7 +42,7 @@ const FIRST_INTERVAL: Duration = Duration::from_millis(250);
 impl Checkpoint {
     /// Starts with the ranges committed by an earlier run.
     pub fn new(committed: RangeSet) -> Self {
-        let state = State {
+        let state = CheckpointState {
             stale: committed.total() > Bytes::ZERO,
             written: committed.clone(),
             forgotten: RangeSet::new(),
@@ -181,7 +181,7 @@ impl Checkpoint {
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, CheckpointState> {
         lock(&self.state)
     }
 }

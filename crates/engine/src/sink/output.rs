@@ -41,13 +41,13 @@ pub enum Output {
 /// An [`Output`] with its directory open, so that later changes of the path have no effect.
 #[derive(Debug)]
 pub struct PreparedOutput {
-    place: Place,
+    location: OutputLocation,
     /// `None` if the server or the URL gives the name.
     name: Option<OsString>,
 }
 
 #[derive(Debug)]
-enum Place {
+enum OutputLocation {
     Directory(Directory),
     Stream(Arc<File>),
 }
@@ -71,9 +71,10 @@ impl Output {
             Self::File(path) => prepare_file(path),
             Self::Directory(path) => prepare_directory(path),
             Self::Beneath { root, path } => prepare_beneath(root, path),
-            Self::Stream { file, name } => {
-                Ok(PreparedOutput { place: Place::Stream(Arc::clone(file)), name: Some(name.into()) })
-            }
+            Self::Stream { file, name } => Ok(PreparedOutput {
+                location: OutputLocation::Stream(Arc::clone(file)),
+                name: Some(name.into()),
+            }),
         }
     }
 }
@@ -82,7 +83,7 @@ impl PreparedOutput {
     /// Creates an output in an open directory; with a `name`, an existing file is replaced, without one the server's
     /// name is used.
     pub fn new(directory: Directory, name: Option<OsString>) -> Self {
-        Self { place: Place::Directory(directory), name }
+        Self { location: OutputLocation::Directory(directory), name }
     }
 
     /// Returns the file's name, unless the server or the URL gives it.
@@ -101,9 +102,9 @@ impl PreparedOutput {
     /// # Errors
     /// [`OutputError::Exists`] if the suggested name exists; see also [`PartFile::open_in`].
     pub fn open(&self, suggested: Option<&str>) -> Result<PartFile, OutputError> {
-        let directory = match &self.place {
-            Place::Directory(directory) => directory,
-            Place::Stream(file) => {
+        let directory = match &self.location {
+            OutputLocation::Directory(directory) => directory,
+            OutputLocation::Stream(file) => {
                 let name = self.name.as_deref().unwrap_or_default().to_string_lossy();
                 let failed = |source| OutputError::Create { path: name.as_ref().into(), source };
                 return Ok(PartFile::of_stream(file.try_clone().map_err(failed)?, &name));
@@ -166,8 +167,8 @@ fn prepare_file(path: &Path) -> Result<PreparedOutput, OutputError> {
         if directory.is_of_processes() {
             return Err(OutputError::NotAFile(path.to_owned()));
         }
-        let place = directory.path_of(&name);
-        let failed = |source| OutputError::Create { path: place.clone(), source };
+        let location = directory.path_of(&name);
+        let failed = |source| OutputError::Create { path: location.clone(), source };
         let found = match directory.look(&name, false) {
             Ok(found) => FileType::from_raw_mode(found.st_mode),
             Err(error) if error.kind() == io::ErrorKind::NotFound => FileType::RegularFile,
@@ -188,7 +189,7 @@ fn prepare_file(path: &Path) -> Result<PreparedOutput, OutputError> {
                 directory = open_above(directory.subdirectory(above), above, end)?;
                 name = end.to_owned();
             }
-            _ => return Err(OutputError::NotAFile(place)),
+            _ => return Err(OutputError::NotAFile(location)),
         }
     }
     Err(OutputError::Create { path: path.to_owned(), source: Errno::LOOP.into() })

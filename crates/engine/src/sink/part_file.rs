@@ -32,7 +32,7 @@ use super::part_names::{JOURNAL, PART, beside};
 #[derive(Debug)]
 pub struct PartFile {
     /// `None` for a stream.
-    names: Option<Names>,
+    names: Option<FileLocation>,
     /// The final and the temporary path, for messages.
     target_path: PathBuf,
     part_path: PathBuf,
@@ -41,7 +41,7 @@ pub struct PartFile {
 
 /// The location of a partial file.
 #[derive(Debug)]
-struct Names {
+struct FileLocation {
     directory: Directory,
     target: OsString,
     part: OsString,
@@ -99,7 +99,7 @@ impl PartFile {
             }
         };
         let journal = JournalFile::beside(target, &directory);
-        let names = Some(Names { directory, target: target.to_owned(), part, journal });
+        let names = Some(FileLocation { directory, target: target.to_owned(), part, journal });
         Ok(Self { names, target_path, part_path, file })
     }
 

@@ -34,11 +34,11 @@ pub struct RemoteWalk {
     /// The root, until it is listed.
     start: Option<Url>,
     /// The directories from the root to the current one.
-    levels: Vec<Level>,
+    levels: Vec<OpenDirectory>,
 }
 
 /// An open directory.
-struct Level {
+struct OpenDirectory {
     url: Url,
     path: PathBuf,
     unique: Option<String>,
@@ -101,7 +101,7 @@ impl RemoteWalk {
             return Err(WalkError::Loop { directory: shown, above: SafeUrl::of(&above.url) });
         }
         let (seen, ahead) = (HashSet::new(), VecDeque::new());
-        self.levels.push(Level { url: directory, path, unique, entries, seen, ahead });
+        self.levels.push(OpenDirectory { url: directory, path, unique, entries, seen, ahead });
         Ok(())
     }
 
@@ -110,7 +110,7 @@ impl RemoteWalk {
         if self.levels.len() > MOST_LEVELS {
             return Err(WalkError::Deep { directory: SafeUrl::of(&found.url), most: MOST_LEVELS });
         }
-        let is_same = |level: &&Level| found.unique.is_some() && level.unique == found.unique;
+        let is_same = |level: &&OpenDirectory| found.unique.is_some() && level.unique == found.unique;
         if let Some(above) = self.levels.iter().find(is_same) {
             return Err(WalkError::Loop {
                 directory: SafeUrl::of(&found.url),

@@ -54,9 +54,9 @@ pub(super) struct RangeWorker<'p> {
 }
 
 /// The end of the use of a connection.
-enum Ended {
+enum ConnectionEnd {
     /// No work is left; the connection is idle.
-    Over(Box<Connection>),
+    Idle(Box<Connection>),
     /// The server has closed the idle connection.
     Closed,
 }
@@ -100,12 +100,12 @@ impl StreamWorker for RangeWorker<'_> {
             let used = connected
                 .and_then(|(connection, paced)| RangeExchange::new(self, stream, connection, paced).run());
             match used {
-                Ok(Ended::Over(connection)) => {
+                Ok(ConnectionEnd::Idle(connection)) => {
                     // Kept for the request that completes the upload.
                     self.peer.client.keep(*connection);
                     return Ok(());
                 }
-                Ok(Ended::Closed) => stream.disconnected(),
+                Ok(ConnectionEnd::Closed) => stream.disconnected(),
                 Err(error) if error.retry == Retry::AtOnce => return Err(error),
                 Err(error) => {
                     self.return_to_original();
@@ -156,12 +156,12 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
     }
 
     /// Sends ranges until nothing is left to lease.
-    fn run(mut self) -> Result<Ended, SourceError> {
+    fn run(mut self) -> Result<ConnectionEnd, SourceError> {
         let sent = self.send_ranges();
         self.paced.pause();
         match sent {
-            Ok(true) => Ok(Ended::Over(Box::new(self.connection))),
-            Ok(false) => Ok(Ended::Closed),
+            Ok(true) => Ok(ConnectionEnd::Idle(Box::new(self.connection))),
+            Ok(false) => Ok(ConnectionEnd::Closed),
             Err(error) => {
                 // Discards the send queue, whose late arrival would lock the range on the server.
                 let _ = SockRef::from(self.connection.socket()).set_linger(Some(Duration::ZERO));

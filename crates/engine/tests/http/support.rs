@@ -12,7 +12,7 @@ use longhaul_core::proto::http::RangeRequest;
 use longhaul_core::ranges::ByteRange;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::source::http::{
-    Client, ClientConfig, Connection, HttpError, Opened, Read as BodyRead, Timeouts,
+    Client, ClientConfig, Connection, HttpError, OpenedUrl, Read as BodyRead, Timeouts,
 };
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
@@ -36,7 +36,7 @@ pub(crate) fn range(start: u64, end: u64) -> RangeRequest {
     RangeRequest::of(ByteRange::new(start, end)).unwrap()
 }
 
-pub(crate) fn open(client: &Client, url: &str) -> Result<Opened, HttpError> {
+pub(crate) fn open(client: &Client, url: &str) -> Result<OpenedUrl, HttpError> {
     client.open(&url.parse::<Url>().unwrap(), None, &Cancel::new())
 }
 

@@ -28,7 +28,7 @@ pub use listing::{ListingEntry, ListingReader};
 pub use markers::parse_range_marker;
 pub use passive::{PassiveError, parse_epsv, parse_pasv};
 pub use reply::{MAX_LINE, MAX_REPLY, Reply, ReplyError, ReplyReader};
-pub use signing_policy::{MAX_POLICY, PolicyError, SigningPolicy, Verdict};
+pub use signing_policy::{MAX_POLICY, PolicyDecision, PolicyError, SigningPolicy};
 pub use transfer_ledger::{LedgerError, TransferLedger};
 
 /// Parses digits only: `parse` alone would accept a plus sign.

@@ -38,7 +38,7 @@ pub struct PolicyError {
 
 /// A policy's decision about a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum PolicyDecision {
     /// The authority may certify the subject.
     Permitted,
     /// The authority is named, but none of its patterns matches the subject.
@@ -94,14 +94,14 @@ impl SigningPolicy {
     }
 
     /// Returns whether the policy permits `authority` to certify `subject`; both are one-line names.
-    pub fn judge(&self, authority: &str, subject: &str) -> Verdict {
+    pub fn decide(&self, authority: &str, subject: &str) -> PolicyDecision {
         let (authority, subject) = (normal_name(authority), normal_name(subject));
         let mut entries = self.entries.iter().filter(|entry| entry.authority == authority).peekable();
         if entries.peek().is_none() {
-            return Verdict::NotNamed;
+            return PolicyDecision::NotNamed;
         }
         let permitted = entries.flat_map(|entry| &entry.subjects).any(|pattern| matches(pattern, &subject));
-        if permitted { Verdict::Permitted } else { Verdict::Denied }
+        if permitted { PolicyDecision::Permitted } else { PolicyDecision::Denied }
     }
 }
 
@@ -191,15 +191,15 @@ cond_subjects globus '/C=DE/Email=*'
     fn matching_subjects_are_permitted() {
         let policy = SigningPolicy::parse(CERN).unwrap();
         for (authority, subject, verdict) in [
-            ("/DC=ch/DC=cern/CN=CERN Root", "/DC=ch/DC=cern/OU=x/CN=host/a", Verdict::Permitted),
-            ("/DC=ch/DC=cern/CN=CERN Root", "/O=Grid/O=CERN/CN=A", Verdict::Permitted),
-            ("/DC=ch/DC=cern/CN=CERN Root", "/O=Grid/O=CERN/CN=AB", Verdict::Denied),
-            ("/DC=ch/DC=cern/CN=CERN Root", "/C=DE/CN=a", Verdict::Denied),
-            ("/C=DE/CN=Other", "/C=DE/emailAddress=a@b", Verdict::Permitted),
-            ("/C=DE/CN=Other", "/DC=ch/DC=cern/CN=a", Verdict::Denied),
-            ("/C=FR/CN=Unknown", "/DC=ch/DC=cern/CN=a", Verdict::NotNamed),
+            ("/DC=ch/DC=cern/CN=CERN Root", "/DC=ch/DC=cern/OU=x/CN=host/a", PolicyDecision::Permitted),
+            ("/DC=ch/DC=cern/CN=CERN Root", "/O=Grid/O=CERN/CN=A", PolicyDecision::Permitted),
+            ("/DC=ch/DC=cern/CN=CERN Root", "/O=Grid/O=CERN/CN=AB", PolicyDecision::Denied),
+            ("/DC=ch/DC=cern/CN=CERN Root", "/C=DE/CN=a", PolicyDecision::Denied),
+            ("/C=DE/CN=Other", "/C=DE/emailAddress=a@b", PolicyDecision::Permitted),
+            ("/C=DE/CN=Other", "/DC=ch/DC=cern/CN=a", PolicyDecision::Denied),
+            ("/C=FR/CN=Unknown", "/DC=ch/DC=cern/CN=a", PolicyDecision::NotNamed),
         ] {
-            assert_eq!(policy.judge(authority, subject), verdict, "{authority} -> {subject}");
+            assert_eq!(policy.decide(authority, subject), verdict, "{authority} -> {subject}");
         }
     }
 
@@ -221,7 +221,7 @@ cond_subjects globus '/C=DE/Email=*'
     #[test]
     fn authority_without_patterns_certifies_no_subject() {
         let policy = SigningPolicy::parse("access_id_CA X509 '/C=DE'\npos_rights globus CA:sign\n").unwrap();
-        assert_eq!(policy.judge("/C=DE", "/C=DE/CN=a"), Verdict::Denied);
+        assert_eq!(policy.decide("/C=DE", "/C=DE/CN=a"), PolicyDecision::Denied);
     }
 
     #[test]
@@ -238,7 +238,7 @@ cond_subjects globus '/C=DE/Email=*'
         #[test]
         fn parsing_never_panics(text in "(?s).{0,300}", authority in ".{0,20}", subject in ".{0,40}") {
             if let Ok(policy) = SigningPolicy::parse(&text) {
-                policy.judge(&authority, &subject);
+                policy.decide(&authority, &subject);
             }
         }
 

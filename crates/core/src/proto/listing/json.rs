@@ -23,14 +23,14 @@ const MAX_ENTRY: usize = 16 << 10;
 #[derive(Debug)]
 pub struct JsonEntries<R> {
     reader: R,
-    place: Place,
+    state: ArrayState,
     /// The text of the entry being read.
     entry: Vec<u8>,
 }
 
 /// The state of the parser within the array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ArrayState {
     BeforeArray,
     /// After the opening bracket.
     FirstEntry,
@@ -50,15 +50,15 @@ enum Place {
 impl<R: BufRead> JsonEntries<R> {
     /// Creates a parser of `reader`, which ends at the end of the listing.
     pub fn new(reader: R) -> Self {
-        Self { reader, place: Place::BeforeArray, entry: Vec::new() }
+        Self { reader, state: ArrayState::BeforeArray, entry: Vec::new() }
     }
 
     fn read_entry(&mut self) -> Result<Option<ListedEntry>, ListingError> {
         loop {
             let bytes = self.reader.fill_buf()?;
             if bytes.is_empty() {
-                return match std::mem::replace(&mut self.place, Place::Ended) {
-                    Place::AfterArray => Ok(None),
+                return match std::mem::replace(&mut self.state, ArrayState::Ended) {
+                    ArrayState::AfterArray => Ok(None),
                     _ => Err(malformed("the JSON listing is cut off")),
                 };
             }
@@ -66,12 +66,14 @@ impl<R: BufRead> JsonEntries<R> {
             for &byte in bytes {
                 used += 1;
                 let next =
-                    self.place.after(byte).ok_or_else(|| malformed("it is no JSON array of entries"))?;
-                if matches!(next, Place::InEntry { .. }) || matches!(self.place, Place::InEntry { .. }) {
+                    self.state.after(byte).ok_or_else(|| malformed("it is no JSON array of entries"))?;
+                if matches!(next, ArrayState::InEntry { .. })
+                    || matches!(self.state, ArrayState::InEntry { .. })
+                {
                     self.entry.push(byte);
                 }
-                complete = matches!(self.place, Place::InEntry { .. }) && next == Place::AfterEntry;
-                self.place = next;
+                complete = matches!(self.state, ArrayState::InEntry { .. }) && next == ArrayState::AfterEntry;
+                self.state = next;
                 if complete {
                     break;
                 }
@@ -89,10 +91,10 @@ impl<R: BufRead> JsonEntries<R> {
     }
 }
 
-impl Place {
+impl ArrayState {
     /// Returns the state after `byte`; `None` if the byte is not allowed.
     fn after(self, byte: u8) -> Option<Self> {
-        const IN: Place = Place::InEntry { depth: 1, string: false, escaped: false };
+        const IN: ArrayState = ArrayState::InEntry { depth: 1, string: false, escaped: false };
         match (self, byte) {
             (Self::InEntry { depth, string: true, escaped }, _) => {
                 let string = escaped || byte != b'"';
@@ -120,12 +122,12 @@ impl<R: BufRead> Iterator for JsonEntries<R> {
     type Item = Result<ListedEntry, ListingError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.place == Place::Ended {
+        if self.state == ArrayState::Ended {
             return None;
         }
         let entry = self.read_entry();
         if entry.is_err() {
-            self.place = Place::Ended;
+            self.state = ArrayState::Ended;
         }
         entry.transpose()
     }

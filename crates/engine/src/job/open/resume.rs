@@ -25,7 +25,7 @@ const FIRST_OF_SEVERAL: Bytes = Bytes::mib(16);
 const TRY_LIMIT: Duration = Duration::from_secs(5);
 
 /// A described file, and its ranges on the disk.
-pub(super) struct Begun {
+pub(super) struct DescribedFile {
     pub(super) description: Description,
     pub(super) journal: Option<Journal>,
     pub(super) committed: RangeSet,
@@ -42,7 +42,7 @@ impl Opener<'_> {
         index: usize,
         source: &dyn Source,
         waits: bool,
-    ) -> Result<Begun, TransferError> {
+    ) -> Result<DescribedFile, TransferError> {
         let url = &self.job.urls[index];
         let mut prior = self.prior()?;
         let mut resume = prior.as_ref().map(|journal| self.resume_of(journal, url));
@@ -123,18 +123,18 @@ impl Opener<'_> {
                     if let Some(identity) = description.identity.clone() {
                         journal.add_source(journal_source(url, identity));
                     }
-                    return Ok(Begun { description, journal: Some(journal), committed });
+                    return Ok(DescribedFile { description, journal: Some(journal), committed });
                 }
             }
         }
     }
 
-    fn fresh(&self, url: &Url, description: Description) -> Begun {
+    fn fresh(&self, url: &Url, description: Description) -> DescribedFile {
         let known = description.size.zip(description.identity.clone());
         let journal = known.map(|(size, identity)| {
             Journal::new(size, vec![journal_source(url, identity)], self.job.expected.checksum.clone())
         });
-        Begun { description, journal, committed: RangeSet::new() }
+        DescribedFile { description, journal, committed: RangeSet::new() }
     }
 
     /// Reads the journal of an earlier run; `None` if it has no committed bytes or resuming is

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use rustix::fs::{FileType, Mode, fchmod, fstat};
 use thiserror::Error;
 
-use super::{Names, PartFile};
+use super::{FileLocation, PartFile};
 use crate::sink::output_error::OutputError;
 
 /// A file under its final name.
@@ -89,7 +89,7 @@ impl PartFile {
     }
 
     /// Gives the partial file the permissions of the file to replace; returns the previous ones, if different.
-    fn take_mode(&self, names: &Names) -> io::Result<Option<Mode>> {
+    fn take_mode(&self, names: &FileLocation) -> io::Result<Option<Mode>> {
         let Ok(there) = names.directory.look(&names.target, false) else { return Ok(None) };
         let bits = |mode| Mode::from_raw_mode(mode) & (Mode::RWXU | Mode::RWXG | Mode::RWXO);
         let (theirs, ours) = (bits(there.st_mode), bits(fstat(&self.file)?.st_mode));

@@ -48,9 +48,9 @@ pub(crate) struct GridFtpSource<'e> {
     options: SourceOptions,
     sessions: &'e Sessions,
     paths: Arc<Paths>,
-    described: Mutex<Option<Arc<Described>>>,
+    described: Mutex<Option<Arc<LoginResult>>>,
     /// The session for the first worker.
-    first: Mutex<Option<First>>,
+    first: Mutex<Option<FirstLease>>,
     /// Whether MODE E is unusable although the server offers it: the server cannot connect to this host.
     is_stream_mode_only: AtomicBool,
     /// Whether a worker has found another file.
@@ -58,7 +58,7 @@ pub(crate) struct GridFtpSource<'e> {
 }
 
 /// The results of the login.
-pub(super) struct Described {
+pub(super) struct LoginResult {
     pub(super) state: RemoteState,
     /// Whether the file is fetched by ranges that may be combined; if not, by one RETR from its start.
     pub(super) by_ranges: bool,
@@ -67,7 +67,7 @@ pub(super) struct Described {
 }
 
 /// A session, the state of the file, and the transfer mode.
-struct Opened {
+struct OpenedSession {
     session: Session,
     state: RemoteState,
     /// Whether the server sends over several connections that it opens.
@@ -77,7 +77,7 @@ struct Opened {
 }
 
 /// The session that described the file, and the range to lease first.
-pub(super) struct First {
+pub(super) struct FirstLease {
     pub(super) session: Session,
     pub(super) range: ByteRange,
 }
@@ -103,7 +103,7 @@ impl<'e> GridFtpSource<'e> {
     }
 
     /// Returns the results of the login.
-    pub(super) fn described(&self) -> Result<Arc<Described>, SourceError> {
+    pub(super) fn described(&self) -> Result<Arc<LoginResult>, SourceError> {
         let out_of_order = || {
             let message = format!("{} was used before it was described", self.shown);
             SourceError::new(FailureKind::Internal, Retry::Never, Cause::Connection, message)
@@ -111,7 +111,7 @@ impl<'e> GridFtpSource<'e> {
         lock(&self.described).clone().ok_or_else(out_of_order)
     }
 
-    pub(super) fn take_first(&self) -> Option<First> {
+    pub(super) fn take_first(&self) -> Option<FirstLease> {
         lock(&self.first).take()
     }
 
@@ -146,7 +146,7 @@ impl<'e> GridFtpSource<'e> {
     }
 
     /// Retries if the server was only slow or busy, but not if it is unreachable.
-    fn open(&self, access: &ServerAccess<'_>, ask: &Ask<'_>) -> Result<Opened, SourceError> {
+    fn open(&self, access: &ServerAccess<'_>, ask: &Ask<'_>) -> Result<OpenedSession, SourceError> {
         let mut backoff = Backoff::new(self.options.retries);
         loop {
             let error = match self.open_once(access, ask.cancel) {
@@ -165,7 +165,7 @@ impl<'e> GridFtpSource<'e> {
     }
 
     /// Logs in, and finds whether ranges can be fetched.
-    fn open_once(&self, access: &ServerAccess<'_>, cancel: &Cancel) -> Result<Opened, FtpError> {
+    fn open_once(&self, access: &ServerAccess<'_>, cancel: &Cancel) -> Result<OpenedSession, FtpError> {
         let (mut session, state) = access.open(cancel)?;
         let features = &session.features;
         let extended = features.extended_mode()
@@ -173,7 +173,7 @@ impl<'e> GridFtpSource<'e> {
             && !is_behind_nat(session.control.local.ip(), session.control.peer.ip());
         let sequential = self.sessions.is_sequential(&session.key);
         let by_ranges = extended || session.restarts(sequential, access.at(), cancel)?;
-        Ok(Opened { session, state, extended, by_ranges })
+        Ok(OpenedSession { session, state, extended, by_ranges })
     }
 
     /// Returns whether several streams may share the file. On a short path, one stream fetches all if the number is
@@ -187,8 +187,8 @@ impl<'e> GridFtpSource<'e> {
         }
     }
 
-    fn description(&self, opened: &Opened, ask: &Ask<'_>) -> Description {
-        let Opened { session, state, .. } = opened;
+    fn description(&self, opened: &OpenedSession, ask: &Ask<'_>) -> Description {
+        let OpenedSession { session, state, .. } = opened;
         let socket = session.control.transport().socket();
         let kernels = || tcp_info::read(socket).ok().and_then(|tcp| tcp.rcv_wnd());
         let rtt = session.control.rtt().unwrap_or_default();
@@ -252,10 +252,10 @@ impl Source for GridFtpSource<'_> {
         let opened = self.open(&self.access()?, ask)?;
         let description = self.description(&opened, ask);
         let by_ranges = !description.whole;
-        let Opened { session, state, extended, .. } = opened;
+        let OpenedSession { session, state, extended, .. } = opened;
         let extended = by_ranges && extended;
-        *lock(&self.described) = Some(Arc::new(Described { state, by_ranges, extended }));
-        *lock(&self.first) = Some(First { session, range: description.first });
+        *lock(&self.described) = Some(Arc::new(LoginResult { state, by_ranges, extended }));
+        *lock(&self.first) = Some(FirstLease { session, range: description.first });
         Ok(description)
     }
 

@@ -25,7 +25,7 @@ const MAPPED: (&str, &str) = (":globus-mapping:", "dummy");
 const FLIGHT_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A session, and the state of the file or the error of requesting it.
-type Opened = (Session, Result<RemoteState, FtpError>);
+type SessionAndState = (Session, Result<RemoteState, FtpError>);
 
 /// The address and login for the server of a file.
 pub(super) struct ServerAccess<'a> {
@@ -120,7 +120,7 @@ impl<'a> ServerAccess<'a> {
     ///
     /// # Errors
     /// [`FtpError`].
-    pub(super) fn open_for_any(&self, cancel: &Cancel) -> Result<Opened, FtpError> {
+    pub(super) fn open_for_any(&self, cancel: &Cancel) -> Result<SessionAndState, FtpError> {
         while let Some(mut session) = self.sessions.take(&self.key) {
             match session.query_state(&self.address.path, self.at(), cancel) {
                 Ok(state) => return Ok((session, Ok(state))),
@@ -145,7 +145,7 @@ impl<'a> ServerAccess<'a> {
         }
     }
 
-    fn log_in(&self, cancel: &Cancel) -> Result<Opened, FtpError> {
+    fn log_in(&self, cancel: &Cancel) -> Result<SessionAndState, FtpError> {
         if !self.sessions.is_sequential(&self.key) {
             match self.log_in_by_flight(cancel) {
                 Err(FtpError::Timeout { step: "a flight of commands", .. }) => {
@@ -228,7 +228,7 @@ impl<'a> ServerAccess<'a> {
 
     /// Sends all commands at once: a login takes one round trip after the greeting. A password over an unencrypted
     /// connection is sent only after the server has requested it.
-    fn log_in_by_flight(&self, cancel: &Cancel) -> Result<Opened, FtpError> {
+    fn log_in_by_flight(&self, cancel: &Cancel) -> Result<SessionAndState, FtpError> {
         let (mut control, protection) = self.connect(cancel)?;
         let commands = self.commands(&protection);
         let mut replies = Vec::new();
@@ -259,7 +259,7 @@ impl<'a> ServerAccess<'a> {
     }
 
     /// Logs in with one command at a time.
-    fn log_in_by_steps(&self, cancel: &Cancel) -> Result<Opened, FtpError> {
+    fn log_in_by_steps(&self, cancel: &Cancel) -> Result<SessionAndState, FtpError> {
         let (mut control, protection) = self.connect(cancel)?;
         let mut replies: Vec<Reply> = Vec::new();
         for (index, command) in self.commands(&protection).iter().enumerate() {
@@ -300,7 +300,7 @@ impl<'a> ServerAccess<'a> {
         control: ControlConnection,
         protection: DataProtection,
         replies: &[Reply],
-    ) -> Result<Opened, FtpError> {
+    ) -> Result<SessionAndState, FtpError> {
         self.check_login(replies)?;
         let [_, _, features, image, mlst, size, time, protected @ ..] = replies else {
             return Err(FtpError::Unrequested {

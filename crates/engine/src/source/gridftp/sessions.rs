@@ -134,15 +134,15 @@ impl Session {
 }
 
 /// Items kept for a limited time, oldest first.
-struct Kept<T>(Vec<(T, Instant)>);
+struct ExpiringList<T>(Vec<(T, Instant)>);
 
-impl<T> Default for Kept<T> {
+impl<T> Default for ExpiringList<T> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<T> Kept<T> {
+impl<T> ExpiringList<T> {
     fn drop_expired(&mut self, now: Instant) {
         self.0.retain(|(_, since)| now.saturating_duration_since(*since) < KEPT_FOR);
     }
@@ -166,7 +166,7 @@ impl<T> Kept<T> {
 /// The sessions of an engine.
 #[derive(Default)]
 pub(crate) struct Sessions {
-    kept: Mutex<Kept<Session>>,
+    kept: Mutex<ExpiringList<Session>>,
     pub(super) hosts: ResolvedHosts,
     /// Servers that lose commands sent in one flight.
     sequential: Mutex<HashSet<(Host<String>, u16)>>,
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn expired_sessions_are_dropped_when_another_is_kept() {
-        let (mut kept, begin) = (Kept::default(), Instant::now());
+        let (mut kept, begin) = (ExpiringList::default(), Instant::now());
         (0..MOST_KEPT).for_each(|one| kept.keep(one, begin));
         assert_eq!(kept.0.len(), MOST_KEPT);
         kept.keep(MOST_KEPT, begin + KEPT_FOR / 2);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::chunk_pace::ChunkPace;
 use super::error::FtpError;
 use super::extended_mode;
-use super::gridftp_source::{Described, GridFtpSource};
+use super::gridftp_source::{GridFtpSource, LoginResult};
 use super::login::ServerAccess;
 use super::sessions::Session;
 use super::stream_mode;
@@ -31,7 +31,7 @@ pub(super) struct GridFtpWorker<'s> {
 pub(super) struct FetchContext<'a, 's> {
     pub(super) worker: &'a mut GridFtpWorker<'s>,
     pub(super) access: &'a ServerAccess<'s>,
-    pub(super) described: &'a Described,
+    pub(super) described: &'a LoginResult,
 }
 
 impl<'s> GridFtpWorker<'s> {
@@ -50,7 +50,7 @@ impl<'s> GridFtpWorker<'s> {
     fn session(
         &mut self,
         access: &ServerAccess<'_>,
-        described: &Described,
+        described: &LoginResult,
         stream: &mut Stream<'_>,
     ) -> Result<Option<Session>, SourceError> {
         if let Some(first) = self.source.take_first() {

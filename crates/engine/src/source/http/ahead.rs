@@ -17,13 +17,13 @@ use crate::threads::lock;
 use crate::transfer::{Streams, recv_buffer};
 
 /// Connections not yet taken by a stream; closed on drop.
-pub(super) struct Ahead {
+pub(super) struct UnusedConnections {
     origin: Origin,
     connections: Vec<ClientAhead>,
     _claim: AheadClaim,
 }
 
-impl Ahead {
+impl UnusedConnections {
     pub(super) fn take(&mut self) -> Option<ClientAhead> {
         self.connections.pop()
     }
@@ -55,7 +55,7 @@ impl HttpSource<'_> {
         let recv_buffer = config.recv_buffer.or_else(|| recv_buffer::larger_than_kernels(rtt, SHARED_BY));
         let Ok(client) = self.clients.get(&ClientConfig { recv_buffer, ..config.clone() }) else { return };
         let connections = client.connect_ahead(target, connection.peer(), further);
-        *ahead = Some(Ahead { origin: target.url().origin(), connections, _claim: claim });
+        *ahead = Some(UnusedConnections { origin: target.url().origin(), connections, _claim: claim });
     }
 
     /// Returns the probable initial number of streams of a large file; 1 if more is doubtful.

@@ -68,7 +68,7 @@ struct Caches {
 }
 
 /// An opened URL.
-pub struct Opened {
+pub struct OpenedUrl {
     /// The connection; its body is the next to be read.
     pub connection: Connection,
     /// The head of the successful response.
@@ -160,7 +160,7 @@ impl Client {
         url: &Url,
         range: Option<&RangeRequest>,
         cancel: &Cancel,
-    ) -> Result<Opened, HttpError> {
+    ) -> Result<OpenedUrl, HttpError> {
         self.open_part(url, &|_, _| range.cloned(), cancel)
     }
 
@@ -168,7 +168,12 @@ impl Client {
     ///
     /// # Errors
     /// See [`open`](Self::open).
-    pub fn open_part(&self, url: &Url, choose: &Chooser<'_>, cancel: &Cancel) -> Result<Opened, HttpError> {
+    pub fn open_part(
+        &self,
+        url: &Url,
+        choose: &Chooser<'_>,
+        cancel: &Cancel,
+    ) -> Result<OpenedUrl, HttpError> {
         let mut target = self.target(url)?;
         let mut redirects = self.redirects(&target);
         let mut connection = self.connect(&mut target, cancel)?;
@@ -188,7 +193,7 @@ impl Client {
                 next
             } else {
                 connection.check_answer(&head)?;
-                return Ok(Opened { connection, head, target, asked });
+                return Ok(OpenedUrl { connection, head, target, asked });
             };
             let stays = next.url().origin() == target.url().origin();
             target = next;

@@ -18,11 +18,11 @@ const MOST: usize = 8;
 /// The early connections that no request has taken yet.
 #[derive(Default)]
 pub(super) struct EarlyConnections {
-    all: Mutex<Vec<Early>>,
+    all: Mutex<Vec<EarlyConnection>>,
     changed: Condvar,
 }
 
-struct Early {
+struct EarlyConnection {
     key: ConnectionKey,
     begun: Instant,
     /// `None` during the handshakes, and after the connection was taken.
@@ -30,7 +30,7 @@ struct Early {
     is_connecting: bool,
 }
 
-impl Early {
+impl EarlyConnection {
     fn left(&self) -> Duration {
         MAX_UNUSED_AGE.saturating_sub(self.begun.elapsed())
     }
@@ -53,7 +53,7 @@ impl EarlyConnections {
             if same >= MOST_PER_ORIGIN || all.len() >= MOST {
                 return;
             }
-            all.push(Early { key: key.clone(), begun, connection: None, is_connecting: true });
+            all.push(EarlyConnection { key: key.clone(), begun, connection: None, is_connecting: true });
         }
         let connection = connect(key.clone(), &Cancel::new().child_until(begun + MAX_UNUSED_AGE));
         let is_made = connection.is_some();
@@ -67,7 +67,7 @@ impl EarlyConnections {
         lock(&self.all).retain(|early| early.key != *key || early.begun != begun);
     }
 
-    fn change(&self, key: &ConnectionKey, begun: Instant, change: impl FnOnce(&mut Early)) {
+    fn change(&self, key: &ConnectionKey, begun: Instant, change: impl FnOnce(&mut EarlyConnection)) {
         if let Some(early) = lock(&self.all).iter_mut().find(|one| one.key == *key && one.begun == begun) {
             change(early);
         }
@@ -85,7 +85,7 @@ impl EarlyConnections {
     ) -> Option<Connection> {
         let mut all = lock(&self.all);
         while deadline.check_cancel().is_ok() {
-            let fits = |early: &&mut Early| early.key == *key && !early.left().is_zero();
+            let fits = |early: &&mut EarlyConnection| early.key == *key && !early.left().is_zero();
             for early in all.iter_mut().filter(fits) {
                 let is_allowed = early.connection.as_ref().is_some_and(|made| allows(made.peer()));
                 let taken = early.connection.take_if(|_| is_allowed);
@@ -97,7 +97,7 @@ impl EarlyConnections {
                 }
             }
             let connecting = all.iter().filter(|early| early.key == *key && early.is_connecting);
-            let left = connecting.map(Early::left).max().unwrap_or_default().min(deadline.left());
+            let left = connecting.map(EarlyConnection::left).max().unwrap_or_default().min(deadline.left());
             if left.is_zero() {
                 return None;
             }

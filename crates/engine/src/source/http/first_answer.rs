@@ -9,7 +9,7 @@ use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::tcp_info;
 use url::Url;
 
-use super::client::{Chooser, Client, Opened};
+use super::client::{Chooser, Client, OpenedUrl};
 use super::connection::Connection;
 use super::error::HttpError;
 use super::http_source::HttpSource;
@@ -32,7 +32,7 @@ const FIRST_WINDOW: Bytes = Bytes::kib(64);
 
 /// A first answer and the range that it contains.
 pub(super) struct FirstAnswer {
-    pub(super) opened: Opened,
+    pub(super) opened: OpenedUrl,
     pub(super) held: RangeAnswer,
     pub(super) file: RemoteFile,
 }
@@ -154,14 +154,14 @@ impl HttpSource<'_> {
         SourceError::new(FailureKind::Data, Retry::Never, Cause::OtherFile, message)
     }
 
-    pub(super) fn first_answer(&self, opened: Opened) -> Result<FirstAnswer, SourceError> {
+    pub(super) fn first_answer(&self, opened: OpenedUrl) -> Result<FirstAnswer, SourceError> {
         let held = held_by(&opened)?;
         let file = RemoteFile::new(&opened, held, &self.options);
         Ok(FirstAnswer { opened, held, file })
     }
 
     /// Retries if the server requests it or was only slow, but not if the server is unreachable.
-    fn open(&self, client: &Client, choose: &Chooser<'_>, ask: &Ask<'_>) -> Result<Opened, HttpError> {
+    fn open(&self, client: &Client, choose: &Chooser<'_>, ask: &Ask<'_>) -> Result<OpenedUrl, HttpError> {
         let mut backoff = Backoff::new(self.options.retries);
         loop {
             let error = match client.open_part(&self.url, choose, ask.cancel) {
@@ -186,17 +186,17 @@ impl HttpSource<'_> {
     }
 
     /// Returns the mirrors that an answer links to (RFC 6249, section 2).
-    fn duplicates(&self, opened: &Opened) -> Vec<Url> {
+    fn duplicates(&self, opened: &OpenedUrl) -> Vec<Url> {
         self.linked(opened, opened.head.duplicates().into_iter().map(|link| link.url))
     }
 
     /// Returns the metalinks that an answer links to (RFC 6249, section 4).
-    pub(super) fn metalinks(&self, opened: &Opened) -> Vec<Url> {
+    pub(super) fn metalinks(&self, opened: &OpenedUrl) -> Vec<Url> {
         self.linked(opened, opened.head.metalinks())
     }
 
     /// Resolves links of an answer; drops those that would give up encryption.
-    fn linked(&self, opened: &Opened, links: impl IntoIterator<Item = String>) -> Vec<Url> {
+    fn linked(&self, opened: &OpenedUrl, links: impl IntoIterator<Item = String>) -> Vec<Url> {
         let secure = self.url.scheme() == "https";
         let usable = |url: &Url| url.scheme() == "https" || (url.scheme() == "http" && !secure);
         links.into_iter().filter_map(|link| opened.target.url().join(&link).ok()).filter(usable).collect()

@@ -9,7 +9,7 @@ use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::ranges::ByteRange;
 use url::Url;
 
-use super::ahead::Ahead;
+use super::ahead::UnusedConnections;
 use super::client::{Client, ClientAhead};
 use super::clients::Clients;
 use super::config::ClientConfig;
@@ -58,11 +58,11 @@ pub(crate) struct HttpSource<'e> {
     pub(super) options: SourceOptions,
     pub(super) clients: &'e Clients,
     pub(super) paths: Arc<Paths>,
-    described: Mutex<Option<Arc<Described>>>,
+    described: Mutex<Option<Arc<DescribedSource>>>,
     /// The first connection, at the start of the body of the range.
     first: Mutex<Option<(Connection, ByteRange)>>,
     /// Connections for further streams, opened while the first answer was awaited.
-    pub(super) ahead: Mutex<Option<Ahead>>,
+    pub(super) ahead: Mutex<Option<UnusedConnections>>,
     location: Mutex<Location>,
     /// Held while the original URL is requested again.
     refreshing: Mutex<()>,
@@ -70,7 +70,7 @@ pub(crate) struct HttpSource<'e> {
 }
 
 /// The results of the first answer.
-pub(super) struct Described {
+pub(super) struct DescribedSource {
     pub(super) client: Arc<Client>,
     pub(super) file: RemoteFile,
     /// Metalinks that describe the file (RFC 6249, section 4).
@@ -102,7 +102,7 @@ impl<'e> HttpSource<'e> {
     }
 
     /// Returns the results of the first answer.
-    pub(super) fn described(&self) -> Result<Arc<Described>, SourceError> {
+    pub(super) fn described(&self) -> Result<Arc<DescribedSource>, SourceError> {
         let out_of_order = || {
             let message = format!("{} was used before it was described", self.shown);
             SourceError::new(FailureKind::Internal, Retry::Never, Cause::Connection, message)
@@ -210,7 +210,7 @@ impl Source for HttpSource<'_> {
         }
         let metalinks = self.metalinks(&answer.opened);
         let FirstAnswer { opened, file, .. } = answer;
-        *lock(&self.described) = Some(Arc::new(Described { client, file, metalinks }));
+        *lock(&self.described) = Some(Arc::new(DescribedSource { client, file, metalinks }));
         *lock(&self.location) = Location::new(opened.target);
         *lock(&self.first) = Some((opened.connection, description.first));
         Ok(description)
@@ -218,7 +218,7 @@ impl Source for HttpSource<'_> {
 
     fn sample(&self, part: ByteRange, cancel: &Cancel) -> Result<Vec<u8>, SourceError> {
         let described = self.described()?;
-        let Described { client, file, .. } = &*described;
+        let DescribedSource { client, file, .. } = &*described;
         // A server that does not support If-Range is asked again without it.
         for _ in 0..2 {
             let request = file.request(part).map(|request| request.only_if(file.if_range()));

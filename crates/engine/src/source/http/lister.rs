@@ -10,7 +10,7 @@ use longhaul_core::units::Bytes;
 use percent_encoding::percent_decode_str;
 use url::{Position, Url};
 
-use super::client::{Client, Opened};
+use super::client::{Client, OpenedUrl};
 use super::clients::Clients;
 use super::error::HttpError;
 use super::short_exchange::{ShortAnswer, retrying};
@@ -50,7 +50,7 @@ impl HttpLister {
         Ok(Self { client, options })
     }
 
-    fn open(&self, directory: &Url, cancel: &Cancel) -> Result<(Opened, Spool), SourceError> {
+    fn open(&self, directory: &Url, cancel: &Cancel) -> Result<(OpenedUrl, Spool), SourceError> {
         let log = |event: &_| tracing::debug!(?event, "listing {}", SafeUrl::of(directory));
         let (opened, listing) = retrying(self.options.retries, cancel, &log, || {
             let mut opened = self.client.open(directory, None, cancel)?;
@@ -74,7 +74,7 @@ impl HttpLister {
 
     /// Receives a complete listing, so that no connection idles during the transfer of its files. The outer error
     /// permits a retry.
-    fn receive(&self, opened: &mut Opened) -> Result<Result<Spool, SourceError>, HttpError> {
+    fn receive(&self, opened: &mut OpenedUrl) -> Result<Result<Spool, SourceError>, HttpError> {
         let (mut spool, mut buffer, mut last) =
             (Spool::new(&self.options.spool), vec![0; 64 << 10], Instant::now());
         let shown = opened.target.safe_url().to_string();
@@ -113,7 +113,7 @@ fn failed(class: FailureKind, message: String) -> SourceError {
 
 impl RemoteDirectories for HttpLister {
     fn list(&self, directory: &Url, cancel: &Cancel) -> Result<OpenListing, SourceError> {
-        let page = Page::request(self, directory, cancel)?;
+        let page = ListingPage::request(self, directory, cancel)?;
         let directory = page.directory.clone();
         let (lister, cancel) = (self.clone(), cancel.clone());
         let pages = Pages { lister, cancel, page: Some(page), requested: HashSet::new(), empty: 0 };
@@ -155,15 +155,15 @@ impl RemoteDirectories for HttpLister {
 }
 
 /// One page of a listing; most listings have one.
-struct Page {
+struct ListingPage {
     directory: Url,
     entries: Entries,
     next: Option<Url>,
 }
 
-impl Page {
+impl ListingPage {
     fn request(lister: &HttpLister, url: &Url, cancel: &Cancel) -> Result<Self, SourceError> {
-        let (Opened { head, target, connection, .. }, spool) = lister.open(url, cancel)?;
+        let (OpenedUrl { head, target, connection, .. }, spool) = lister.open(url, cancel)?;
         lister.client.keep(connection);
         // The URL's login also applies to URLs below it.
         let mut directory = if target.is_redirected() { target.url().clone() } else { url.clone() };
@@ -253,7 +253,7 @@ fn linked(directory: &Url, link: &str) -> Option<RemoteEntry> {
 struct Pages {
     lister: HttpLister,
     cancel: Cancel,
-    page: Option<Page>,
+    page: Option<ListingPage>,
     /// Hashes of the URLs of pages after the first, 16 bytes each: a directory may have many pages.
     requested: HashSet<[u8; 16]>,
     /// The number of consecutive empty pages.
@@ -262,7 +262,7 @@ struct Pages {
 
 impl Pages {
     /// Requests the next page; rejects an endless listing, which repeats a page or has too many empty pages.
-    fn turn(&mut self, next: &Url) -> Result<Page, SourceError> {
+    fn turn(&mut self, next: &Url) -> Result<ListingPage, SourceError> {
         let endless = |why: &str| {
             failed(FailureKind::Data, format!("the listing goes on at {}, {why}", SafeUrl::of(next)))
         };
@@ -275,7 +275,7 @@ impl Pages {
         if self.empty > MOST_EMPTY_PAGES {
             return Err(endless("and its last pages had no entries"));
         }
-        Page::request(&self.lister, next, &self.cancel)
+        ListingPage::request(&self.lister, next, &self.cancel)
     }
 }
 

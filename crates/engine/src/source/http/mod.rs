@@ -44,7 +44,7 @@ mod tls;
 mod worker;
 
 pub use body::Read;
-pub use client::{Chooser, Client, Opened};
+pub use client::{Chooser, Client, OpenedUrl};
 pub(crate) use clients::Clients;
 pub(crate) use config::TlsConfig;
 pub use config::{ClientCertificate, ClientConfig, Timeouts};

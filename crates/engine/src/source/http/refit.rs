@@ -6,7 +6,7 @@ use longhaul_core::proto::http::RangeAnswer;
 use longhaul_core::units::Bytes;
 use url::Url;
 
-use super::client::{Client, Opened};
+use super::client::{Client, OpenedUrl};
 use super::clients::Clients;
 use super::config::ClientConfig;
 use super::first_answer::{FIRST_BLOCK, FirstAnswer, LONG_RTT, handshake_rtt};
@@ -46,7 +46,7 @@ impl Refit<'_> {
         answer: FirstAnswer,
         misled: bool,
         cancel: &Cancel,
-        describe: &dyn Fn(Opened) -> Result<FirstAnswer, SourceError>,
+        describe: &dyn Fn(OpenedUrl) -> Result<FirstAnswer, SourceError>,
     ) -> Result<(Arc<Client>, FirstAnswer), SourceError> {
         let config = &self.options.client;
         // All of a small file is already in flight.

@@ -8,7 +8,7 @@ use longhaul_core::proto::http::{RangeAnswer, RangeRequest, ResponseHead, Valida
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 
-use super::client::Opened;
+use super::client::OpenedUrl;
 use super::http_source::SourceOptions;
 use crate::transfer::error::SourceError;
 
@@ -51,7 +51,7 @@ pub(super) enum Agreement {
 
 impl RemoteFile {
     /// Describes the file of the answer `opened`.
-    pub(super) fn new(opened: &Opened, held: RangeAnswer, options: &SourceOptions) -> Self {
+    pub(super) fn new(opened: &OpenedUrl, held: RangeAnswer, options: &SourceOptions) -> Self {
         let head = &opened.head;
         let (whole, size) = match held {
             RangeAnswer::Whole { total } => (true, total),
@@ -176,7 +176,7 @@ fn validators(head: &ResponseHead) -> Validators {
 }
 
 /// Parses the range that the answer `opened` contains.
-pub(super) fn held_by(opened: &Opened) -> Result<RangeAnswer, SourceError> {
+pub(super) fn held_by(opened: &OpenedUrl) -> Result<RangeAnswer, SourceError> {
     RangeAnswer::of(&opened.head, opened.asked.as_ref())
         .map_err(|source| super::source_error::bad_range(&opened.target.safe_url().to_string(), &source))
 }

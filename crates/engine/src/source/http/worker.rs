@@ -11,7 +11,7 @@ use longhaul_core::ranges::ByteRange;
 use super::Read;
 use super::connection::Connection;
 use super::error::HttpError;
-use super::http_source::{Described, HttpSource};
+use super::http_source::{DescribedSource, HttpSource};
 use super::location::Location;
 use crate::failure::FailureKind;
 use crate::source::{StreamPeer, StreamWorker};
@@ -111,7 +111,7 @@ impl StreamWorker for HttpWorker<'_> {
 /// A worker, its stream and the described file, for one call.
 struct Exchange<'a, 's, 't> {
     worker: &'a mut HttpWorker<'s>,
-    described: &'a Described,
+    described: &'a DescribedSource,
     stream: &'a mut Stream<'t>,
 }
 

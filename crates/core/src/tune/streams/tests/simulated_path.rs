@@ -19,9 +19,9 @@ const BETA: f64 = 0.7;
 
 /// A generator of uniform random numbers (xorshift64*), equal in every run.
 #[derive(Debug, Clone)]
-struct Lots(u64);
+struct RandomNumbers(u64);
 
-impl Lots {
+impl RandomNumbers {
     fn next(&mut self) -> f64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -54,7 +54,7 @@ pub(super) struct SimulatedPath {
     pub(super) cpu: (f64, f64),
     /// Whether the kernel counts the time that tasks wait for the CPU.
     pub(super) counts_pressure: bool,
-    lots: Lots,
+    random: RandomNumbers,
     now: f64,
 }
 
@@ -102,7 +102,7 @@ impl SimulatedPath {
             disk: f64::INFINITY,
             cpu: (f64::INFINITY, 0.0),
             counts_pressure: true,
-            lots: Lots(0x9E37_79B9_7F4A_7C15),
+            random: RandomNumbers(0x9E37_79B9_7F4A_7C15),
             now: 0.0,
         }
     }
@@ -148,7 +148,7 @@ impl SimulatedPath {
     }
 
     pub(super) fn seed(&mut self, seed: u64) {
-        self.lots = Lots(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        self.random = RandomNumbers(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     }
 
     /// Returns the time.
@@ -192,10 +192,10 @@ impl SimulatedPath {
         let mut out_of_order = vec![0.0; sessions_len(&open)];
         // DropTail: randomly chosen connections lose packets, weighted by their windows.
         while in_flight > bdp + self.buffer {
-            let mut lot = self.lots.next() * in_flight;
+            let mut position = self.random.next() * in_flight;
             let hit = open.iter_mut().find(|(_, c)| {
-                lot -= c.window;
-                lot <= 0.0
+                position -= c.window;
+                position <= 0.0
             });
             let Some((i, connection)) = hit.filter(|(_, c)| c.window > MSS) else { break };
             out_of_order[*i] += connection.window / MSS;
@@ -215,7 +215,7 @@ impl SimulatedPath {
             // All drops within an RTT are one congestion event.
             let early = if now > connection.cut + round_trip { early } else { 0.0 };
             let dropped = self.accidents + early;
-            if dropped > 0.0 && self.lots.next() < dropped * bytes / MSS {
+            if dropped > 0.0 && self.random.next() < dropped * bytes / MSS {
                 out_of_order[*i] += connection.window / MSS;
                 connection.lose(now);
             } else {
@@ -251,7 +251,7 @@ impl SimulatedPath {
 
     fn measured(&mut self, value: f64) -> f64 {
         // The sum of four uniform numbers approximates a normal one: mean 0, deviation 1.
-        let normal = (0..4).map(|_| self.lots.next()).sum::<f64>() * 3f64.sqrt() - 2.0 * 3f64.sqrt();
+        let normal = (0..4).map(|_| self.random.next()).sum::<f64>() * 3f64.sqrt() - 2.0 * 3f64.sqrt();
         (value * (1.0 + self.noise * normal)).max(0.0)
     }
 }

@@ -231,11 +231,11 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    struct Made {
+    struct CredentialFiles {
         dir: tempfile::TempDir,
     }
 
-    impl Made {
+    impl CredentialFiles {
         /// Writes a proxy in one file, and a certificate and key in two, all valid until `until`.
         fn until(until: SystemTime) -> Self {
             let dir = tempfile::tempdir().unwrap();
@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn proxy_and_pair_of_files_are_read() {
         let now = SystemTime::now();
-        let made = Made::until(now + HOUR);
+        let made = CredentialFiles::until(now + HOUR);
         let default =
             CredentialPlaces { default_proxy: made.path("proxy.pem"), ..CredentialPlaces::default() };
         for (places, certificates) in [(made.proxy(), 2), (made.pair(), 1), (default, 2)] {
@@ -301,7 +301,7 @@ mod tests {
     #[test]
     fn expired_credentials_name_the_file_and_the_remedy() {
         let now = SystemTime::now();
-        let made = Made::until(now - 3 * HOUR);
+        let made = CredentialFiles::until(now - 3 * HOUR);
         let proxy = error(&made.proxy(), now);
         assert!(
             proxy.contains("proxy certificate in") && proxy.contains("proxy.pem expired 3 hours ago"),
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn key_readable_by_others_is_refused() {
         let now = SystemTime::now();
-        let made = Made::until(now + HOUR);
+        let made = CredentialFiles::until(now + HOUR);
         let key = std::fs::read_to_string(made.path("key.pem")).unwrap();
         std::fs::remove_file(made.path("key.pem")).unwrap();
         made.write("key.pem", &key, 0o640);
@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn encrypted_key_is_reported() {
         let now = SystemTime::now();
-        let made = Made::until(now + HOUR);
+        let made = CredentialFiles::until(now + HOUR);
         std::fs::remove_file(made.path("key.pem")).unwrap();
         for text in [
             "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n",
@@ -339,7 +339,7 @@ mod tests {
     #[test]
     fn key_of_another_certificate_is_refused() {
         let now = SystemTime::now();
-        let (made, other) = (Made::until(now + HOUR), Made::until(now + HOUR));
+        let (made, other) = (CredentialFiles::until(now + HOUR), CredentialFiles::until(now + HOUR));
         let places = CredentialPlaces {
             pair_variables: Some((made.path("cert.pem"), other.path("key.pem"))),
             ..made.places()
@@ -350,14 +350,14 @@ mod tests {
     #[test]
     fn missing_and_damaged_files_are_errors() {
         let now = SystemTime::now();
-        let made = Made::until(now + HOUR);
+        let made = CredentialFiles::until(now + HOUR);
         assert!(error(&made.places(), now).contains("grid-proxy-init"));
         made.write("proxy.pem", "hello", 0o600);
         assert!(error(&made.proxy(), now).contains("no certificate"));
         let directory =
             CredentialPlaces { proxy_variable: Some(made.dir.path().to_owned()), ..made.places() };
         assert!(error(&directory, now).contains("no regular file"));
-        let early = Made::until(now + HOUR);
+        let early = CredentialFiles::until(now + HOUR);
         assert!(error(&early.pair(), UNIX_EPOCH).contains("clock"));
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use longhaul_core::proto::gridftp::{MAX_POLICY, SigningPolicy, Verdict};
+use longhaul_core::proto::gridftp::{MAX_POLICY, PolicyDecision, SigningPolicy};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, TrustAnchor};
 use webpki::{CertRevocationList, OwnedCertRevocationList};
@@ -149,9 +149,9 @@ impl Trust {
         let Some(anchor) = anchor else {
             let policies =
                 self.0.policies.iter().filter_map(|(stem, policy)| Some((stem, policy.as_ref().ok()?)));
-            let mut verdicts = policies.map(|(stem, policy)| (stem, policy.judge(authority, subject)));
-            return match verdicts.find(|(_, verdict)| *verdict != Verdict::NotNamed) {
-                Some((_, Verdict::Permitted)) => Permission::Granted,
+            let mut decisions = policies.map(|(stem, policy)| (stem, policy.decide(authority, subject)));
+            return match decisions.find(|(_, decision)| *decision != PolicyDecision::NotNamed) {
+                Some((_, PolicyDecision::Permitted)) => Permission::Granted,
                 Some((stem, _)) => Permission::Violated(self.policy_file(stem)),
                 None => Permission::NoPolicy(
                     self.0.directory.join("HASH.signing_policy"),
@@ -163,10 +163,10 @@ impl Trust {
         let mut unusable = None;
         for (stem, policy) in policies {
             let file = self.policy_file(stem);
-            match policy.as_ref().map(|policy| policy.judge(authority, subject)) {
-                Ok(Verdict::Permitted) => return Permission::Granted,
-                Ok(Verdict::Denied) => return Permission::Violated(file),
-                Ok(Verdict::NotNamed) => {
+            match policy.as_ref().map(|policy| policy.decide(authority, subject)) {
+                Ok(PolicyDecision::Permitted) => return Permission::Granted,
+                Ok(PolicyDecision::Denied) => return Permission::Violated(file),
+                Ok(PolicyDecision::NotNamed) => {
                     unusable.get_or_insert((file, "it does not name the authority".to_owned()));
                 }
                 Err(why) => {

@@ -3,7 +3,7 @@
 use super::{Exchange, Redirect, Requested};
 use crate::cancel::Cancel;
 use crate::failure::FailureKind;
-use crate::source::http::client::Opened;
+use crate::source::http::client::OpenedUrl;
 use crate::source::http::connection::Connection;
 use crate::source::http::error::HttpError;
 use crate::transfer::error::{Cause, Retry, SourceError};
@@ -75,7 +75,7 @@ impl Exchange<'_, '_, '_> {
         let request = file.request(range).map(|request| request.only_if(file.if_range()));
         let with_if_range = request.as_ref().is_some_and(|request| request.if_range().is_some());
         let opened = self.described.client.open(source.url(), request.as_ref(), cancel);
-        let Opened { connection, head, target, .. } = opened.map_err(|error| match &error {
+        let OpenedUrl { connection, head, target, .. } = opened.map_err(|error| match &error {
             HttpError::RangeNotSatisfiable { at, .. } => source.disagreed(at.peer, &error.to_string()).0,
             // A slow original URL looks like a stall, so the range is stolen.
             HttpError::Cancelled => self.without_range(),
