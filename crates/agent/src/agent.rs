@@ -20,25 +20,25 @@ use crate::paths::{Paths, kept_secret};
 use crate::queue::Queue;
 use crate::runner;
 
-/// The port of the dashboard, unless another is asked for.
+/// The default port of the dashboard.
 pub const PORT: u16 = 6777;
-/// Bytes of the token.
+/// The size of the token in bytes.
 const TOKEN: usize = 32;
-/// Its digits: each has 6 bits (RFC 4648, section 5).
+/// The number of digits, each of 6 bits (RFC 4648, section 5).
 const TOKEN_DIGITS: usize = (TOKEN * 8).div_ceil(6);
 
-/// How to run the agent.
+/// The options of the agent.
 #[derive(Debug, Clone)]
 pub struct AgentOptions {
-    /// Where its files are.
+    /// The paths of its files.
     pub paths: Paths,
-    /// The address of the dashboard; `None` takes port 6777 of 127.0.0.1, or a free one where that is taken.
+    /// The address of the dashboard; `None` uses port 6777 of 127.0.0.1, or a free port if that is in use.
     pub listen: Option<SocketAddr>,
-    /// Whether the dashboard's address answers aria2's JSON-RPC too.
+    /// Whether the dashboard's address also serves aria2's JSON-RPC.
     pub aria2_rpc: bool,
 }
 
-/// Runs the agent until SIGTERM or SIGINT; calls `ready` with the address of the dashboard once it serves.
+/// Runs the agent until SIGTERM or SIGINT; calls `ready` with the dashboard's address once it accepts requests.
 ///
 /// # Errors
 /// [`AgentError`].
@@ -54,7 +54,7 @@ pub fn run(options: &AgentOptions, ready: impl FnOnce(SocketAddr)) -> Result<(),
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(AgentError::Thread)?;
     let served = runtime.block_on(serve(options, &queue, ready));
     notify("STOPPING=1");
-    // The next agent makes its own.
+    // The next agent creates its own socket.
     let _ = std::fs::remove_file(paths.socket());
     served
 }
@@ -77,11 +77,11 @@ async fn serve(
     let mut signals = (interrupt(SignalKind::terminate())?, interrupt(SignalKind::interrupt())?);
     let runner = runner::start(Arc::clone(queue))?;
 
-    // Events are small, and each is to be seen at once.
+    // Events are small and should be sent without delay.
     let undelayed = loopback.tap_io(|stream| drop(stream.set_nodelay(true)));
     let (stop, stopped) = watch::channel(false);
     let ended = |mut stopped: watch::Receiver<bool>| async move {
-        // An error means that the sender is gone, which is the end too.
+        // An error means that the sender was dropped, which also ends the service.
         let _ = stopped.wait_for(|stopped| *stopped).await;
     };
     let unix = axum::serve(socket, api::unix(state.clone())).with_graceful_shutdown(ended(stopped.clone()));
@@ -96,16 +96,17 @@ async fn serve(
     }
     tracing::info!("the agent ends; what runs continues with the next one");
     queue.stop();
-    // Fails where both servers have ended.
+    // Fails only if both servers have ended.
     let _ = stop.send(true);
-    // A panic has been reported by its hook.
+    // The panic hook has already reported a panic.
     let _ = tokio::task::spawn_blocking(move || runner.join()).await;
     unix.abort();
     tcp.abort();
     Ok(())
 }
 
-/// Returns the token that a file holds; one that is shorter than those made here could be guessed, and an empty one lets everyone in.
+/// Returns the token in a file. Rejects a token shorter than generated ones, which could be guessed; an empty one would
+/// match any request.
 fn checked_token(kept: Vec<u8>) -> io::Result<String> {
     let token = String::from_utf8(kept).unwrap_or_default().trim().to_owned();
     if token.len() < TOKEN_DIGITS {
@@ -114,7 +115,7 @@ fn checked_token(kept: Vec<u8>) -> io::Result<String> {
     Ok(token)
 }
 
-/// Returns random text of 256 bits, which cannot be guessed.
+/// Returns random text of 256 bits.
 pub(crate) fn fresh_token() -> String {
     use chacha20poly1305::aead::OsRng;
     use chacha20poly1305::aead::rand_core::RngCore;
@@ -131,7 +132,7 @@ fn not_listening(port: u16, source: io::Error) -> AgentError {
     AgentError::Listen { address: format!("127.0.0.1:{port}"), source }
 }
 
-/// Listens on the address that is asked for, or on the usual port, or on a free one.
+/// Listens at the requested address, else at the default port, else at a free one.
 async fn listen(address: Option<SocketAddr>) -> Result<TcpListener, AgentError> {
     if let Some(address) = address {
         let failed = |source| AgentError::Listen { address: address.to_string(), source };
@@ -148,7 +149,7 @@ async fn listen(address: Option<SocketAddr>) -> Result<TcpListener, AgentError> 
     }
 }
 
-/// Makes the socket, in place of one that an agent which was killed has left.
+/// Creates the socket; replaces one left by a killed agent.
 fn bind(paths: &Paths) -> Result<UnixListener, AgentError> {
     let path = paths.socket();
     let failed = |source| AgentError::file("listen on", &path, source);
@@ -159,7 +160,7 @@ fn bind(paths: &Paths) -> Result<UnixListener, AgentError> {
     UnixListener::bind(&path).map_err(failed)
 }
 
-/// The Unix socket, which serves this user's processes only.
+/// A Unix socket that accepts only processes of this user.
 struct OwnSocket(UnixListener);
 
 impl Listener for OwnSocket {

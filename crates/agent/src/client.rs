@@ -18,42 +18,42 @@ use tokio::net::UnixStream;
 
 use crate::api::ErrorBody;
 
-/// How long an agent may take to answer that it is there.
+/// The timeout for checking that an agent answers.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// Talks to the agent.
+/// A client of the agent.
 #[derive(Debug, Clone)]
 pub struct Client {
     socket: PathBuf,
 }
 
-/// Why a request failed.
+/// An error of a request.
 #[derive(Debug, Error)]
 pub enum ClientError {
-    /// No agent listens.
+    /// No agent is running.
     #[error("no agent is running: {} does not answer ({source}); start one with longhaul agent", .socket.display())]
     NotRunning {
         /// The socket.
         socket: PathBuf,
-        /// What the kernel says.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// The connection broke, as where the agent is killed.
+    /// The connection broke, for example because the agent was killed.
     #[error("the agent has ended the connection: {0}; ask again")]
     Connection(String),
-    /// The agent refuses.
+    /// The agent refused the request.
     #[error("{message}{}", if .advice.is_empty() { String::new() } else { format!("; {}", .advice) })]
     Refused {
-        /// The status.
+        /// The HTTP status.
         status: u16,
-        /// The word for programs.
+        /// The code for programs.
         code: String,
-        /// The sentence.
+        /// The message.
         message: String,
-        /// What to do.
+        /// The remedy.
         advice: String,
     },
-    /// The agent answers what this version does not understand.
+    /// The agent's answer is invalid for this version.
     #[error(
         "cannot understand the agent's answer: {0}; it may be of another version: stop it, and it starts anew"
     )]
@@ -61,7 +61,7 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// Returns the exit code after sysexits(3).
+    /// Returns the exit code of sysexits(3).
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::NotRunning { .. } => 69,
@@ -77,12 +77,12 @@ impl ClientError {
 }
 
 impl Client {
-    /// Makes a client of the agent at this socket.
+    /// Creates a client of the agent at this socket.
     pub fn new(socket: PathBuf) -> Self {
         Self { socket }
     }
 
-    /// Returns whether an agent answers. To connect is no proof: the socket of one that is being killed still does.
+    /// Returns whether an agent answers. Connecting is not sufficient: the socket of a dying agent still accepts.
     pub fn is_answered(&self) -> bool {
         let ask = || -> io::Result<bool> {
             let mut stream = std::os::unix::net::UnixStream::connect(&self.socket)?;
@@ -98,7 +98,7 @@ impl Client {
         ask().unwrap_or(false)
     }
 
-    /// Reads what is at a path.
+    /// Sends a GET request.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -106,7 +106,7 @@ impl Client {
         answer(&self.send(Method::GET, path, None).await?)
     }
 
-    /// Sends a JSON body to a path.
+    /// Sends a POST request with a JSON body.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -119,7 +119,7 @@ impl Client {
         answer(&self.send(Method::POST, path, Some(body)).await?)
     }
 
-    /// Changes what is at a path.
+    /// Sends a PATCH request with a JSON body.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -132,7 +132,7 @@ impl Client {
         answer(&self.send(Method::PATCH, path, Some(body)).await?)
     }
 
-    /// Removes what is at a path.
+    /// Sends a DELETE request.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -163,7 +163,7 @@ impl Client {
         })
     }
 
-    /// Listens to the agent's events: each that happens from now on is read by [`EventStream::next`].
+    /// Subscribes to the agent's events, which are read by [`EventStream::next`].
     ///
     /// # Errors
     /// [`ClientError`].
@@ -184,7 +184,7 @@ impl Client {
             .map_err(|source| ClientError::NotRunning { socket: self.socket.clone(), source })?;
         let broken = |error: hyper::Error| ClientError::Connection(error.to_string());
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
-        // Its error is the request's too.
+        // An error of the connection is also returned by the request.
         tokio::spawn(connection);
         let mut request = Request::builder().method(method).uri(path).header(header::HOST, "localhost");
         let body = match body {
@@ -200,7 +200,7 @@ impl Client {
     }
 }
 
-/// Refuses a socket at which another user listens: tokens and cookies are sent to it.
+/// Refuses a socket of another user, because tokens and cookies are sent to it.
 fn require_own(stream: impl AsFd) -> io::Result<()> {
     let listener = rustix::net::sockopt::socket_peercred(stream)?.uid;
     if listener != rustix::process::geteuid() {
@@ -214,19 +214,19 @@ fn answer<T: DeserializeOwned>(body: &[u8]) -> Result<T, ClientError> {
     serde_json::from_slice(body).map_err(|error| ClientError::Answer(error.to_string()))
 }
 
-/// The agent's events as they happen.
+/// The agent's events.
 #[derive(Debug)]
 pub struct EventStream {
     body: Incoming,
-    /// What has arrived of the next messages.
+    /// Received bytes of the next messages.
     text: Vec<u8>,
 }
 
 impl EventStream {
-    /// Waits for the next event; returns its name and its data.
+    /// Waits for the next event; returns its name and data.
     ///
     /// # Errors
-    /// [`ClientError::Connection`] where the agent ends.
+    /// [`ClientError::Connection`] when the agent stops.
     pub async fn next(&mut self) -> Result<(String, String), ClientError> {
         loop {
             while let Some(end) = self.text.windows(2).position(|two| two == b"\n\n") {

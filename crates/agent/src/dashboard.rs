@@ -1,6 +1,6 @@
-//! The dashboard's files: compiled in, served under a path that names their content.
+//! The dashboard's files: compiled in, served under a path that contains their hash.
 //!
-//! They hold nothing secret and need no token; what they show comes from the API, which needs one.
+//! The files contain no secrets and need no token; the data comes from the API, which requires one.
 
 use std::sync::LazyLock;
 
@@ -10,12 +10,12 @@ use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-/// What the page may load and do: nothing but from this address, no inline script or style, no frame around it.
+/// The content security policy: resources from this address only, no inline script or style, no embedding in frames.
 const POLICY: &str =
     "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
-/// The path names the content, so that a file of a path never changes.
+/// Cached permanently, because the path contains the hash of the content.
 const KEPT: &str = "private, max-age=31536000, immutable";
-/// Hexadecimal digits of the content's hash in the path: enough to tell builds from each other.
+/// Hexadecimal digits of the hash in the path: enough to distinguish builds.
 const HASH_DIGITS: usize = 16;
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -30,7 +30,7 @@ struct Asset {
     content: &'static [u8],
 }
 
-/// Lists files below `assets/`, of one media type.
+/// Lists files of one media type below `assets/`.
 macro_rules! assets {
     ($kind:expr; $($path:literal),+ $(,)?) => {
         [$(Asset { path: $path, kind: $kind, content: include_bytes!(concat!("../assets/", $path)) }),+]
@@ -44,7 +44,7 @@ static SCRIPTS: &[Asset] = &assets![SCRIPT;
 ];
 static STYLES: &[Asset] = &assets![CSS; "css/base.css", "css/queue.css", "css/transfer.css"];
 static ICONS: &[Asset] = &assets![SVG; "favicon.svg"];
-/// uPlot, as reports have it: `crates/scope/assets/README.md` names its version and licence.
+/// uPlot as used by reports: see `crates/scope/assets/README.md` for version and licence.
 static PLOTS: &[Asset] = &[
     Asset {
         path: "uPlot.iife.min.js",
@@ -63,7 +63,7 @@ fn files() -> impl Iterator<Item = &'static Asset> {
     [SCRIPTS, STYLES, ICONS, PLOTS].into_iter().flatten()
 }
 
-/// The hash of all files, which their paths begin with.
+/// The hash of all files, which is part of their paths.
 static HASH: LazyLock<String> = LazyLock::new(|| {
     let mut hasher = blake3::Hasher::new();
     for asset in files() {
@@ -83,7 +83,7 @@ pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
 }
 
 async fn page() -> Response {
-    // The next build has other paths: the page is asked for each time.
+    // Not cached, because the next build has other paths.
     answer(HTML, "no-store", PAGE.as_bytes())
 }
 
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn every_file_is_compiled_in() {
+    fn every_asset_is_compiled_in() {
         let mut found = BTreeSet::new();
         on_disk(&FilePath::new(env!("CARGO_MANIFEST_DIR")).join("assets"), "", &mut found);
         found.remove("index.html");
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn page_names_only_files_that_are_served() {
+    fn page_refers_only_to_served_files() {
         let prefix = format!("\"/assets/{}/", *HASH);
         let named: Vec<&str> =
             PAGE.split(&prefix).skip(1).filter_map(|rest| rest.split('"').next()).collect();

@@ -1,4 +1,4 @@
-//! Why the agent cannot start, or cannot do what it is asked.
+//! Errors of starting the agent, and of its operations.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,45 +7,45 @@ use thiserror::Error;
 
 use crate::database::DatabaseError;
 
-/// Why the agent cannot run.
+/// The reason why the agent cannot run.
 #[derive(Debug, Error)]
 pub enum AgentError {
-    /// Another one runs.
+    /// Another agent is running.
     #[error("another agent is running{}: use longhaul queue, or stop that one first", .pid.map_or_else(String::new, |pid| format!(" (process {pid})")))]
     Running {
-        /// Its process, where that is known.
+        /// Its process id, if known.
         pid: Option<u32>,
     },
-    /// The environment names no place for its files.
+    /// The environment defines no directory for the agent's files.
     #[error("no place for the queue: set HOME or XDG_STATE_HOME to an absolute path")]
     NoHome,
-    /// A file or directory.
+    /// A file or directory cannot be used.
     #[error("cannot {operation} {}: {source}", .path.display())]
     File {
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The address for the dashboard.
+    /// The dashboard's address cannot be used.
     #[error("cannot listen on {address}: {source}; choose another with --listen")]
     Listen {
         /// The address.
         address: String,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The address lets other hosts connect.
+    /// The address is reachable from other hosts.
     #[error(
         "{0} is not a loopback address: the agent serves this host alone; use an SSH tunnel from another"
     )]
     NotLoopback(std::net::SocketAddr),
-    /// The queue.
+    /// The queue's database failed.
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    /// A thread.
+    /// A thread cannot be started.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
 }
@@ -55,7 +55,7 @@ impl AgentError {
         Self::File { operation, path: path.to_owned(), source }
     }
 
-    /// Returns the exit code after sysexits(3).
+    /// Returns the exit code of sysexits(3).
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Running { .. } => 75,
@@ -69,29 +69,29 @@ impl AgentError {
     }
 }
 
-/// Why a request to the queue is refused.
+/// The reason why a request to the queue is refused.
 #[derive(Debug, Error)]
 pub enum QueueError {
-    /// There is no such transfer.
+    /// The transfer does not exist.
     #[error("there is no transfer {0}")]
     NotFound(i64),
-    /// The transfer's state does not allow it.
+    /// The transfer's state does not permit the operation.
     #[error("transfer {id} is {state}: it cannot be {wanted}")]
     WrongState {
         /// The transfer.
         id: i64,
         /// Its state.
         state: crate::transfer::TransferState,
-        /// What was asked for, as a participle.
+        /// The requested operation, as a participle.
         wanted: &'static str,
     },
-    /// The request cannot be carried out as it is.
+    /// The request is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// A browser's offer is not taken up.
+    /// A browser's offer is refused.
     #[error("the browser goes on by itself: {0}")]
     Refused(String),
-    /// The queue's file.
+    /// The queue's database failed.
     #[error(transparent)]
     Database(#[from] DatabaseError),
 }

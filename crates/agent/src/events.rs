@@ -1,30 +1,30 @@
-//! Events for clients: changes of transfers, serialised once for all listeners.
+//! Events for clients: changes of transfers, serialised once for all receivers.
 
 use std::sync::Arc;
 
 use tokio::sync::broadcast;
 
-/// How many messages a slow client may lag behind before it gets `resync`, and reads everything anew.
+/// The number of messages that a slow client may lag before it receives `resync` and must reload.
 const BEHIND: usize = 1024;
 
 /// A message to clients; the texts are JSON.
 #[derive(Debug, Clone)]
 pub(crate) enum AgentEvent {
-    /// A transfer has changed.
+    /// A transfer changed.
     Transfer(Arc<str>),
-    /// A transfer has moved bytes.
+    /// A transfer moved bytes.
     Progress(Arc<str>),
-    /// A transfer is no longer in the list.
+    /// A transfer was removed from the list.
     Removed(Arc<str>),
     /// The totals.
     Stats(Arc<str>),
     /// Samples of a transfer.
     Samples { id: i64, data: Arc<str> },
-    /// The agent ends.
+    /// The agent stops.
     Stopping,
 }
 
-/// Sends messages to all clients that listen.
+/// Sends messages to all subscribed clients.
 #[derive(Debug)]
 pub(crate) struct Events(broadcast::Sender<AgentEvent>);
 
@@ -33,20 +33,20 @@ impl Events {
         Self(broadcast::channel(BEHIND).0)
     }
 
-    /// Returns whether a client listens.
-    pub(crate) fn is_heard(&self) -> bool {
+    /// Returns whether a client is subscribed.
+    pub(crate) fn has_receivers(&self) -> bool {
         self.0.receiver_count() > 0
     }
 
-    /// Sends a message, which is made only where a client listens.
+    /// Sends a message, which is created only if a client is subscribed.
     pub(crate) fn send(&self, event: impl FnOnce() -> AgentEvent) {
-        if self.is_heard() {
-            // Fails only where the last client has just left.
+        if self.has_receivers() {
+            // Fails only if the last client has just unsubscribed.
             let _ = self.0.send(event());
         }
     }
 
-    /// Returns what a client listens by.
+    /// Subscribes a client.
     pub(crate) fn listen(&self) -> broadcast::Receiver<AgentEvent> {
         self.0.subscribe()
     }

@@ -1,4 +1,4 @@
-//! One agent a user: a lock file with the process's number in it.
+//! Limits each user to one agent, by a lock file that contains the process id.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use crate::error::AgentError;
 use crate::paths::Paths;
 
-/// Held as long as the agent runs; the kernel releases it with the process.
+/// The lock held while the agent runs; released by the kernel at process exit.
 #[derive(Debug)]
 pub(crate) struct Instance {
     _lock: File,
@@ -18,7 +18,7 @@ impl Instance {
     /// Takes the lock.
     ///
     /// # Errors
-    /// [`AgentError::Running`] where another agent holds it or answers on the socket; [`AgentError::File`].
+    /// [`AgentError::Running`] if another agent holds the lock or answers on the socket; [`AgentError::File`].
     pub(crate) fn take(paths: &Paths) -> Result<Self, AgentError> {
         let path = paths.lock();
         let failed = |source| AgentError::file("lock", &path, source);
@@ -36,7 +36,7 @@ impl Instance {
             Err(TryLockError::WouldBlock) => return Err(AgentError::Running { pid: pid(&mut file) }),
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
-        // Another state directory has another lock, but the socket is one.
+        // An agent with another state directory has another lock, but uses the same socket.
         if UnixStream::connect(paths.socket()).is_ok() {
             return Err(AgentError::Running { pid: None });
         }
@@ -50,7 +50,7 @@ impl Instance {
     }
 }
 
-/// Reads the number of the process that holds the lock.
+/// Reads the id of the process that holds the lock.
 fn pid(file: &mut File) -> Option<u32> {
     let mut text = String::new();
     file.take(16).read_to_string(&mut text).ok()?;

@@ -8,7 +8,7 @@
 //!                                              '------> events --> server-sent events
 //! ```
 //!
-//! [`agent::run`] serves until a signal ends it; [`client::Client`] talks to it.
+//! [`agent::run`] serves until a signal; [`client::Client`] is its client.
 
 pub mod agent;
 pub mod api;
@@ -35,12 +35,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
-/// Locks; what a thread that panicked has left is used on.
+/// Locks a mutex, also one poisoned by a panic.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Serialises a value whose type has a serialisation.
+/// Serialises a value of a serialisable type.
 pub(crate) fn json<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! A transfer while it runs: how it stands, and how it is stopped.
+//! A running transfer: its progress, and its cancellation.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -15,23 +15,23 @@ use longhaul_engine::sampling::SampleInterval;
 use serde::Serialize;
 
 use crate::lock;
-use crate::offer::Opened;
+use crate::offer::OpenedFile;
 use crate::transfer::{RunFacts, Transfer};
 
-/// How often a running transfer is measured for its record.
+/// The sampling interval of a running transfer, for its record.
 pub(crate) const RECORD_INTERVAL: Duration = Duration::from_millis(200);
-/// How often, while a client looks at it.
+/// The sampling interval while a client watches the transfer.
 const WATCHED_INTERVAL: Duration = Duration::from_millis(10);
 /// How long samples are kept.
 const KEPT: Duration = Duration::from_secs(60);
-/// The least time between two progress messages of a transfer.
+/// The minimum interval between two progress messages of a transfer.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
-/// How many samples are sent at once: 250 ms of them.
+/// The time span of samples sent at once.
 const BATCH: Duration = Duration::from_millis(250);
-/// Over which time the present rate is measured.
+/// The time span over which the current rate is measured.
 const RATE_OVER: Duration = Duration::from_secs(2);
 
-/// A sample with its time, as it is sent.
+/// A sample with its time, as sent to clients.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct TimedSample {
     /// Seconds since the run's start.
@@ -43,14 +43,14 @@ pub(crate) struct TimedSample {
 /// A running transfer.
 pub(crate) struct Live {
     pub(crate) id: i64,
-    /// As it stands now: a running transfer can be moved.
+    /// The current values, because a running transfer can be moved.
     pub(crate) priority: AtomicI64,
     pub(crate) position: AtomicI64,
     pub(crate) cancel: Cancel,
     pub(crate) limit: RateLimit,
     pub(crate) sampling: SampleInterval,
     began: Instant,
-    /// How long earlier runs took, in seconds.
+    /// The duration of earlier runs in seconds.
     seconds_before: f64,
     state: Mutex<LiveState>,
     samples: Mutex<Samples>,
@@ -60,17 +60,17 @@ pub(crate) struct Live {
 struct LiveState {
     bytes: u64,
     size: Option<u64>,
-    opened: Option<Opened>,
+    opened: Option<OpenedFile>,
     run: RunFacts,
-    /// When so many bytes had been moved in this run, for the rate.
+    /// Byte counts of this run with their times, for the rate.
     moved: VecDeque<(Instant, u64)>,
-    told: Option<Instant>,
+    last_message: Option<Instant>,
 }
 
 #[derive(Default)]
 struct Samples {
     kept: VecDeque<TimedSample>,
-    /// Those that clients have not been sent.
+    /// Samples not yet sent to clients.
     batch: Vec<TimedSample>,
     watchers: usize,
 }
@@ -108,14 +108,14 @@ impl Live {
         }
     }
 
-    /// Takes in an event of the run.
+    /// Updates the state from an event of the run.
     pub(crate) fn note(&self, event: &Event) {
         match event {
             Event::Opened { size, resumed, resumable, .. } => {
                 let mut state = lock(&self.state);
                 state.size = size.map(|size| size.get());
                 state.bytes = resumed.get();
-                state.opened = Some(Opened { size: state.size, resumable: *resumable });
+                state.opened = Some(OpenedFile { size: state.size, resumable: *resumable });
             }
             Event::Progress(progress) => self.note_progress(progress),
             Event::Limited { by, .. } => {
@@ -153,7 +153,7 @@ impl Live {
         run.digest = done.digest.as_ref().map(ToString::to_string);
     }
 
-    /// Takes in how a whole tree stands.
+    /// Updates the state from the totals of a tree.
     pub(crate) fn note_total(&self, bytes: u64, received: u64, streams: usize) {
         let mut state = lock(&self.state);
         state.bytes = bytes;
@@ -164,9 +164,11 @@ impl Live {
     /// Returns whether a progress message is due.
     pub(crate) fn is_progress_due(&self) -> bool {
         let (mut state, now) = (lock(&self.state), Instant::now());
-        let due = state.told.is_none_or(|told| now.duration_since(told) >= PROGRESS_INTERVAL);
+        let due = state
+            .last_message
+            .is_none_or(|last_message| now.duration_since(last_message) >= PROGRESS_INTERVAL);
         if due {
-            state.told = Some(now);
+            state.last_message = Some(now);
         }
         due
     }
@@ -188,7 +190,7 @@ impl Live {
         }
     }
 
-    /// Writes how the run stands over what is stored of the transfer.
+    /// Merges the progress of the run into the stored transfer.
     pub(crate) fn show_in(&self, transfer: &mut Transfer) {
         let state = lock(&self.state);
         transfer.bytes = state.bytes;
@@ -197,8 +199,8 @@ impl Live {
         transfer.eta = state.eta();
     }
 
-    /// Returns what the first answer has shown, once it has come.
-    pub(crate) fn opened(&self) -> Option<Opened> {
+    /// Returns the properties in the first answer, once received.
+    pub(crate) fn opened(&self) -> Option<OpenedFile> {
         lock(&self.state).opened
     }
 
@@ -210,7 +212,7 @@ impl Live {
         self.seconds_before + self.began.elapsed().as_secs_f64()
     }
 
-    /// Keeps a sample; returns a batch of them once it is time to send one.
+    /// Stores a sample; returns a batch when it is time to send one.
     pub(crate) fn note_sample(&self, at: Duration, sample: &Sample) -> Option<Vec<TimedSample>> {
         let timed = TimedSample { at: at.as_secs_f64(), sample: sample.clone() };
         let mut samples = lock(&self.samples);
@@ -232,13 +234,13 @@ impl Live {
         lock(&self.samples).kept.iter().filter(|sample| sample.at > since).cloned().collect()
     }
 
-    /// Counts a client that looks at the transfer, which is measured more often as long as there is one.
+    /// Counts a watching client; a watched transfer is sampled more often.
     pub(crate) fn watch(&self) {
         lock(&self.samples).watchers += 1;
         self.sampling.set(WATCHED_INTERVAL);
     }
 
-    /// Counts a client that no longer looks.
+    /// Stops counting a watching client.
     pub(crate) fn unwatch(&self) {
         let mut samples = lock(&self.samples);
         samples.watchers = samples.watchers.saturating_sub(1);
@@ -272,7 +274,7 @@ impl LiveState {
     }
 }
 
-/// Says what limits a transfer.
+/// Returns a sentence about the limit of a transfer.
 fn explanation(by: LimitedBy) -> String {
     match by {
         LimitedBy::Limit => "Limited by the rate that was set.".to_owned(),

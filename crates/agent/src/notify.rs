@@ -1,11 +1,11 @@
-//! The service manager's notification protocol (sd_notify(3)): one datagram to the socket that it names.
+//! The service manager's notification protocol (sd_notify(3)): one datagram to the socket in NOTIFY_SOCKET.
 
 use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// Tells the service manager, where there is one, a state as in `READY=1`.
+/// Sends a state such as `READY=1` to the service manager, if there is one.
 pub(crate) fn notify(state: &str) {
     let Some(name) = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else { return };
     if let Err(error) = send(&name, state) {
@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn state_arrives_at_a_path_and_at_an_abstract_name() {
+    fn state_is_sent_to_a_path_and_an_abstract_name() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("notify");
         let by_path = UnixDatagram::bind(&path).unwrap();

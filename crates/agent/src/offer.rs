@@ -1,5 +1,6 @@
-//! Offers of a browser, which has the answer to its own request already: a download is taken over only where the server answers the
-//! agent with the same file, in ranges. All else stays with the browser, and nothing of it is kept here.
+//! Downloads offered by a browser that already has the answer to its own request. An offer is accepted only if the
+//! server sends the agent the same file with support for ranges. Otherwise the browser continues the download, and
+//! nothing is stored.
 
 use std::fs;
 use std::path::Path;
@@ -19,42 +20,42 @@ use crate::request::{EngineJob, RunContext, TransferRequest};
 use crate::runner;
 use crate::transfer::{Transfer, TransferState};
 
-/// How long a server may take to answer. The browser's download waits meanwhile, and its server closes an idle connection after a
-/// minute or more.
+/// The timeout for the server's answer. The browser's download waits meanwhile, and its server closes an idle
+/// connection after a minute or more.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
-/// How often the run is looked at meanwhile.
+/// The interval at which the run is polled meanwhile.
 const LOOK: Duration = Duration::from_millis(5);
-/// The most files of one name in a directory.
+/// The maximum number of files of one name in a directory.
 const MAX_NUMBER: u32 = 1_000;
-/// How long a run that is given up may take to end.
+/// The timeout for ending a withdrawn run.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A download that a browser has begun.
+/// A download started by a browser.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 pub(crate) struct Offer {
     /// The size in the answer to the browser's own request, in bytes.
     size: Option<u64>,
-    /// What to fetch.
+    /// The request.
     #[serde(flatten)]
     request: TransferRequest,
 }
 
-/// A download that may be offered as soon as the browser has its answer.
+/// A download that a browser may offer as soon as it has an answer.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 pub(crate) struct ExpectedOffer {
-    /// A URL of its server.
+    /// A URL on the server.
     url: String,
 }
 
-/// What the first answer of a run has shown.
+/// The properties in the first answer of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedFile {
     pub(crate) size: Option<u64>,
     pub(crate) resumable: bool,
 }
 
-impl Opened {
-    /// Returns why a download is not taken over whose server has answered so; `None` where it is.
+impl OpenedFile {
+    /// Returns the reason for refusing an offer after this answer; `None` to accept it.
     fn refusal(self, offered: Option<u64>) -> Option<String> {
         match (self.size, offered) {
             _ if !self.resumable => Some("the server gives no ranges of the file".to_owned()),
@@ -67,10 +68,10 @@ impl Opened {
 }
 
 impl Queue {
-    /// Starts a transfer at once, however many run, and returns it when its server has answered.
+    /// Starts a transfer at once, independent of the number of running ones, and returns it after the server's answer.
     ///
     /// # Errors
-    /// [`QueueError::Refused`] where the browser had better go on; nothing of the transfer is kept then.
+    /// [`QueueError::Refused`] if the browser should continue; nothing of the transfer is then kept.
     pub(crate) fn offer(self: &Arc<Self>, mut offer: Offer) -> Result<Transfer, QueueError> {
         let directory = self.settings().directory;
         if let (Some(name), None) = (&mut offer.request.name, &offer.request.output) {
@@ -95,16 +96,16 @@ impl Queue {
         }
     }
 
-    /// Connects to the server of an expected offer, on a thread; the offer's first request finds the handshakes done.
+    /// Connects on a thread to the server of an expected offer, so that the offer's first request needs no handshake.
     ///
     /// # Errors
-    /// [`QueueError::Invalid`] for what is no URL.
+    /// [`QueueError::Invalid`] for an invalid URL.
     pub(crate) fn expect_offer(self: &Arc<Self>, expected: ExpectedOffer) -> Result<(), QueueError> {
         let request = TransferRequest { urls: vec![expected.url], ..TransferRequest::default() };
         let context = RunContext {
             engine: &self.engine,
             limit: self.limit.clone(),
-            // The job does not run.
+            // The job is not run.
             sample: SampleInterval::new(LOOK),
             known_name: None,
             offered_size: None,
@@ -124,11 +125,11 @@ impl Queue {
 
     fn start_offered(self: &Arc<Self>, id: i64) -> Result<(), QueueError> {
         let row = self.row(id)?;
-        // Where the runner was quicker, it runs as well.
+        // The runner may have started the transfer already.
         Ok(runner::start_run(self, row).map(drop)?)
     }
 
-    /// Waits until the server has answered, and compares that with the browser's answer.
+    /// Waits for the server's answer, and compares it with the browser's.
     fn await_answer(&self, id: i64, size: Option<u64>) -> Result<(), QueueError> {
         let end = Instant::now() + ANSWER_TIMEOUT;
         loop {
@@ -142,8 +143,8 @@ impl Queue {
             let transfer = self.transfer(id)?;
             match transfer.state {
                 TransferState::Done => {
-                    // A small file may be complete before its answer was looked at; its size alone shows that it is the offered one.
-                    let opened = Opened { size: Some(transfer.bytes), resumable: size.is_some() };
+                    // A small file may be complete before its answer was polled; then its size alone is compared.
+                    let opened = OpenedFile { size: Some(transfer.bytes), resumable: size.is_some() };
                     return opened.refusal(size).map_or(Ok(()), |why| Err(QueueError::Refused(why)));
                 }
                 TransferState::Queued | TransferState::Running if Instant::now() < end => {}
@@ -163,10 +164,10 @@ impl Queue {
         }
     }
 
-    /// Ends a transfer and removes all of it: row, record and file, partial or complete.
+    /// Cancels a transfer and removes its row, record and file, partial or complete.
     fn withdraw(&self, id: i64) {
         let part = self.row(id).ok().and_then(|row| row.part);
-        // It may have ended by itself.
+        // It may have ended already.
         let _ = self.cancel(id);
         let end = Instant::now() + END_TIMEOUT;
         while self.live(id).is_some() && Instant::now() < end {
@@ -175,11 +176,11 @@ impl Queue {
         if let Ok(ended) = self.transfer(id)
             && ended.state == TransferState::Done
         {
-            // Complete before it was refused: a run replaces no file, so this one is its own.
+            // Completed before the refusal. A run does not replace files, so the file is this run's.
             let _ = fs::remove_file(&ended.path);
         }
         for file in part.iter().flat_map(|part| files_beside(&part.target)) {
-            // The run removes what it cannot resume.
+            // The run itself removes files that cannot be resumed.
             let _ = fs::remove_file(file);
         }
         if let Err(error) = self.remove(id) {
@@ -188,8 +189,8 @@ impl Queue {
     }
 }
 
-/// Returns the name, with a number before its extension where a file or a partial file of that name is there: a browser asks no more
-/// than once for a name.
+/// Returns the name, with a number before its extension if a file or partial file of that name exists: a browser asks
+/// for a name only once.
 fn free_name(directory: &Path, name: &str) -> String {
     let is_free = |name: &str| {
         let target = directory.join(name);
@@ -209,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn name_that_is_taken_gets_a_number() {
+    fn existing_name_gets_a_number() {
         let directory = tempfile::tempdir().unwrap();
         for name in ["set.tar", "set (1).tar", ".hidden", "part.bin.longhaul-part"] {
             fs::write(directory.path().join(name), "").unwrap();
@@ -222,8 +223,8 @@ mod tests {
     }
 
     #[test]
-    fn only_the_same_file_in_ranges_is_taken_over() {
-        let opened = |size, resumable| Opened { size, resumable };
+    fn only_the_same_file_with_ranges_is_accepted() {
+        let opened = |size, resumable| OpenedFile { size, resumable };
         assert_eq!(opened(Some(5), true).refusal(Some(5)), None);
         assert_eq!(opened(Some(5), true).refusal(None), None);
         assert!(opened(Some(6), true).refusal(Some(5)).unwrap().contains("announces 6"));

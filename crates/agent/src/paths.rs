@@ -1,4 +1,4 @@
-//! Where the agent keeps its files.
+//! The paths of the agent's files.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read};
@@ -12,14 +12,14 @@ use rustix::process::geteuid;
 /// The directories of one agent.
 #[derive(Debug, Clone)]
 pub struct Paths {
-    /// What outlives a reboot: the queue, the key, records.
+    /// Persistent files: the queue, the key, records.
     pub state: PathBuf,
-    /// What does not: the socket.
+    /// Files that do not survive a reboot: the socket.
     pub runtime: PathBuf,
 }
 
 impl Paths {
-    /// Returns the paths of the user's agent; `None` where the environment names no home.
+    /// Returns the paths of the user's agent; `None` if the environment defines no home.
     pub fn of_user() -> Option<Self> {
         let state = user_state::directory()?.join("agent");
         let runtime =
@@ -31,42 +31,42 @@ impl Paths {
         Some(Self { state, runtime })
     }
 
-    /// Makes the directories, for this user alone.
+    /// Creates the directories with access for this user only.
     ///
     /// # Errors
-    /// What the kernel says; `PermissionDenied` where a directory is another user's or open to others.
+    /// The kernel's error; `PermissionDenied` if a directory belongs to another user, or is accessible to others.
     pub fn make(&self) -> io::Result<()> {
         private_directory(&self.state)?;
         private_directory(&self.records())?;
         private_directory(&self.runtime)
     }
 
-    /// Returns the socket.
+    /// Returns the path of the socket.
     pub fn socket(&self) -> PathBuf {
         self.runtime.join("agent.sock")
     }
 
-    /// Returns the lock that one agent holds.
+    /// Returns the path of the lock file that the running agent holds.
     pub fn lock(&self) -> PathBuf {
         self.state.join("agent.lock")
     }
 
-    /// Returns the queue's database.
+    /// Returns the path of the queue's database.
     pub fn database(&self) -> PathBuf {
         self.state.join("queue.db")
     }
 
-    /// Returns the key that seals the secrets of the queue.
+    /// Returns the path of the key for sealing requests.
     pub fn key(&self) -> PathBuf {
         self.state.join("agent.key")
     }
 
-    /// Returns the token of the dashboard.
+    /// Returns the path of the dashboard's token.
     pub fn token(&self) -> PathBuf {
         self.state.join("agent.token")
     }
 
-    /// Returns the log of an agent that was started on demand.
+    /// Returns the path of the log of an agent started on demand.
     pub fn log(&self) -> PathBuf {
         self.state.join("agent.log")
     }
@@ -76,13 +76,13 @@ impl Paths {
         self.state.join("records")
     }
 
-    /// Returns the record of a transfer.
+    /// Returns the path of a transfer's record.
     pub fn record(&self, id: i64) -> PathBuf {
         self.records().join(format!("{id}.jsonl"))
     }
 }
 
-/// Makes a directory that only this user can enter, or checks that it is one.
+/// Creates a directory accessible to this user only, or checks an existing one.
 fn private_directory(path: &Path) -> io::Result<()> {
     if let Some(parent) = path.parent() {
         std::fs::create_dir_all(parent)?;
@@ -102,12 +102,12 @@ fn private_directory(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads a small secret, or makes it by `fresh` and keeps it durably; only this user may read it.
+/// Reads a small secret, or creates it by `fresh` and stores it durably; readable by this user only.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub(crate) fn kept_secret(path: &Path, fresh: impl FnOnce() -> Vec<u8>) -> io::Result<Vec<u8>> {
-    /// More than any secret kept here.
+    /// The maximum size of a stored secret in bytes.
     const LONGEST: u64 = 1024;
     match OpenOptions::new().read(true).open(path) {
         Ok(file) => {
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_and_secrets_are_for_the_user_alone() {
+    fn directories_and_secrets_are_private() {
         let dir = tempfile::tempdir().unwrap();
         let paths = Paths { state: dir.path().join("a/state"), runtime: dir.path().join("run") };
         std::fs::create_dir_all(&paths.runtime).unwrap();

@@ -1,4 +1,4 @@
-//! The queue: what is stored and what runs.
+//! The queue of stored and running transfers.
 
 mod listing;
 mod operations;
@@ -28,14 +28,14 @@ use crate::secrets::SecretBox;
 use crate::settings::{Settings, SettingsPatch};
 use crate::transfer::{Transfer, TransferState};
 
-/// The most transfers that one request adds.
+/// The maximum number of transfers added by one request.
 const MOST_AT_ONCE: usize = 100_000;
 
 /// The queue, shared by the API and the runner.
 pub struct Queue {
     pub(crate) paths: Paths,
     pub(crate) engine: Engine,
-    /// The ceiling of all transfers together.
+    /// The rate limit of all transfers together.
     pub(crate) limit: RateLimit,
     pub(crate) events: Events,
     pub(crate) secrets: SecretBox,
@@ -43,15 +43,15 @@ pub struct Queue {
     database: Mutex<Database>,
     settings: Mutex<Settings>,
     live: Mutex<HashMap<i64, Arc<Live>>>,
-    /// Transfers that a browser has offered and that are not accepted yet, with the size it was told: no event is sent of them, and they
-    /// do not count against `concurrent`.
+    /// Offered, not yet accepted transfers, with the size in the browser's answer. No events are sent about them, and
+    /// they do not count against `concurrent`.
     offered: Mutex<HashMap<i64, Option<Bytes>>>,
     wake: Wake,
     stopping: AtomicBool,
 }
 
 impl Queue {
-    /// Opens the queue; a damaged one is moved aside.
+    /// Opens the queue; moves a damaged database aside.
     ///
     /// # Errors
     /// [`AgentError`].
@@ -84,15 +84,15 @@ impl Queue {
         })
     }
 
-    /// Calls `with` with the database; it is held meanwhile.
+    /// Calls `with` with the locked database.
     pub(crate) fn database<T>(&self, with: impl FnOnce(&mut Database) -> T) -> T {
         with(&mut lock(&self.database))
     }
 
-    /// Adds transfers; returns once they are on the disk.
+    /// Adds transfers; returns once they are stored durably.
     ///
     /// # Errors
-    /// [`QueueError`]; none of them is added then.
+    /// [`QueueError`]; then none of them is added.
     pub fn add(&self, requests: Vec<TransferRequest>) -> Result<Vec<Transfer>, QueueError> {
         if requests.len() > MOST_AT_ONCE {
             return Err(QueueError::Invalid(format!(
@@ -117,7 +117,7 @@ impl Queue {
         Ok(added)
     }
 
-    /// Adds an offered transfer, of a file of `size`; sends no event.
+    /// Adds an offered transfer of a file of `size`; sends no event.
     pub(crate) fn add_offered(
         &self,
         request: TransferRequest,
@@ -126,7 +126,7 @@ impl Queue {
         let (directory, now) = (self.settings().directory, unix_now());
         let requests = request.normalised(&directory)?.into_iter();
         let transfers: Vec<_> = requests.map(|request| self.new_transfer(request, 0, now)).collect();
-        // Held until it is known which they are: the runner must not count them.
+        // Locked until the numbers are known, so that the runner does not count the transfers.
         let mut offered = lock(&self.offered);
         let ids = self.database(|database| database.add(&transfers, now))?;
         offered.extend(ids.iter().map(|id| (*id, size)));
@@ -134,17 +134,17 @@ impl Queue {
         ids.into_iter().map(|id| self.transfer(id)).collect()
     }
 
-    /// Returns whether a transfer is offered and not accepted yet.
+    /// Returns whether a transfer is offered and not yet accepted.
     pub(crate) fn is_offered(&self, id: i64) -> bool {
         lock(&self.offered).contains_key(&id)
     }
 
-    /// Returns the size of an offered transfer that is not accepted yet.
+    /// Returns the size of an offered, not yet accepted transfer.
     pub(crate) fn offered_size(&self, id: i64) -> Option<Bytes> {
         lock(&self.offered).get(&id).copied().flatten()
     }
 
-    /// Makes an offered transfer one like all others.
+    /// Turns an offered transfer into a regular one.
     pub(crate) fn settle_offer(&self, id: i64) {
         lock(&self.offered).remove(&id);
     }
@@ -156,7 +156,7 @@ impl Queue {
             _ => TransferState::Queued,
         };
         NewTransfer {
-            // One request with several paths has several transfers.
+            // A request with several paths becomes several transfers.
             key: request.key.as_ref().map(|key| format!("{key}/{index}")),
             kind: request.kind,
             state,
@@ -175,7 +175,7 @@ impl Queue {
         self.secrets.seal(&serde_json::to_vec(request).unwrap_or_default())
     }
 
-    /// Opens the request of a transfer.
+    /// Unseals the request of a transfer.
     pub(crate) fn request(&self, id: i64) -> Result<TransferRequest, QueueError> {
         let sealed = self.database(|database| database.request(id))?.ok_or(QueueError::NotFound(id))?;
         let unreadable = |why: String| QueueError::Invalid(format!("transfer {id} cannot be run: {why}"));
@@ -195,7 +195,7 @@ impl Queue {
         self.database(|database| database.get(id))?.ok_or(QueueError::NotFound(id))
     }
 
-    /// Adds to what is stored how a running transfer stands.
+    /// Adds the progress of a running transfer to its stored data.
     pub(crate) fn shown(&self, row: Row) -> Transfer {
         let mut transfer = row.transfer;
         if let Some(live) = self.live(transfer.id) {
@@ -204,14 +204,14 @@ impl Queue {
         transfer
     }
 
-    /// Tells clients that a transfer has changed.
+    /// Sends a change of a transfer to clients.
     pub(crate) fn tell(&self, transfer: &Transfer) {
         if !self.is_offered(transfer.id) {
             self.events.send(|| AgentEvent::Transfer(crate::json(transfer).into()));
         }
     }
 
-    /// Reads a transfer and sends an event of it.
+    /// Reads a transfer and sends its change to clients.
     pub(crate) fn changed(&self, id: i64) -> Result<Transfer, QueueError> {
         let transfer = self.transfer(id)?;
         self.tell(&transfer);
@@ -261,17 +261,17 @@ impl Queue {
         }
     }
 
-    /// Lets the runner look at the queue.
+    /// Wakes the runner.
     pub(crate) fn wake(&self) {
         self.wake.call();
     }
 
-    /// Waits until [`wake`](Self::wake) is called, for `most` at most; without it, for as long as it takes.
+    /// Waits until [`wake`](Self::wake) is called, up to `most` if given.
     pub(crate) fn wait(&self, most: Option<Duration>) {
         self.wake.wait(most);
     }
 
-    /// Ends all runs; what they were at stays queued.
+    /// Ends all runs; their transfers stay queued.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
         self.events.send(|| AgentEvent::Stopping);
@@ -284,7 +284,7 @@ impl Queue {
     }
 }
 
-/// Returns the seconds since 1970; 0 for a clock before that.
+/// Returns the seconds since 1970; 0 for an earlier clock.
 pub(crate) fn unix_now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)

@@ -1,4 +1,4 @@
-//! What a client requests to be transferred.
+//! The request of a client for a transfer.
 
 mod engine_job;
 
@@ -19,21 +19,22 @@ use crate::transfer::TransferKind;
 
 pub(crate) use engine_job::{EngineJob, RunContext};
 
-/// The most sources of one file: more connections than these have streams for.
+/// The maximum number of sources of a file: more than its streams would use.
 const MOST_SOURCES: usize = 16;
-/// More connections than this only hurt, the server first.
+/// The maximum number of connections: more would only burden the server.
 const MOST_STREAMS: usize = 256;
-/// The highest and, negated, the lowest priority: listings are ordered by its negation, which must be a number too.
+/// The maximum priority, and negated the minimum: listings are ordered by the negated value, which must be
+/// representable.
 const MOST_PRIORITY: i64 = 1_000_000;
-/// A number of connections: `"auto"` or a number.
+/// The number of connections: `"auto"` or a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
-pub enum StreamsWish {
-    /// As many as pay.
+pub enum StreamsSetting {
+    /// Chosen automatically.
     #[default]
     #[serde(with = "auto")]
     Auto,
-    /// This many.
+    /// A fixed number.
     Fixed(usize),
 }
 
@@ -52,14 +53,14 @@ mod auto {
     }
 }
 
-/// How a file is written.
+/// The way in which a file is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum WriterWish {
-    /// Direct where the file system can, else buffered.
+pub enum WriterSetting {
+    /// Direct I/O if the file system supports it, else buffered.
     #[default]
     Auto,
-    /// O_DIRECT, past the page cache.
+    /// O_DIRECT, bypassing the page cache.
     Direct,
     /// A shared mapping.
     Mmap,
@@ -67,27 +68,27 @@ pub enum WriterWish {
     Buffered,
 }
 
-/// What to transfer, and how. Only `urls` is needed for a `get`, `paths` and `url` for a `put`.
+/// The transfer to perform. A `get` requires only `urls`, a `put` requires `paths` and `url`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TransferRequest {
-    /// Which way the bytes go.
+    /// The direction of the transfer.
     pub kind: TransferKind,
-    /// The file's URLs: the first defines it, the others are mirrors. For a tree, its one URL.
+    /// The file's URLs: the first defines the file, the others are mirrors. For a tree, its single URL.
     pub urls: Vec<String>,
-    /// Where to put the paths.
+    /// The destination URL of a put.
     pub url: Option<String>,
     /// The files or directories to put.
     #[schema(value_type = Vec<String>)]
     pub paths: Vec<PathBuf>,
-    /// Where the file goes: a file, or a directory that exists or ends in `/`. Relative to the directory of the settings.
+    /// The destination: a file, or a directory that exists or ends in `/`. Relative to the directory of the settings.
     #[schema(value_type = Option<String>)]
     pub output: Option<PathBuf>,
-    /// The file's name in that directory; without it the server or the URL names it.
+    /// The file's name in that directory; by default from the server or the URL.
     pub name: Option<String>,
-    /// What the file's checksum must be, as in `sha256:HEX`.
+    /// The expected checksum of the file, such as `sha256:HEX`.
     pub checksum: Option<String>,
-    /// Further request headers, as in `Accept: text/html`. They are kept encrypted.
+    /// Further request headers, such as `Accept: text/html`. They are stored encrypted.
     pub headers: Vec<String>,
     /// The value of the header Cookie.
     pub cookies: Option<String>,
@@ -95,37 +96,38 @@ pub struct TransferRequest {
     pub user_agent: Option<String>,
     /// The value of the header Referer.
     pub referrer: Option<String>,
-    /// Whether logins and tokens are sent over http and ftp too, where any host on the path can read them.
+    /// Whether logins and tokens may be sent over http and ftp, where any host on the path can read them.
     pub allow_cleartext: bool,
     /// A bearer token for the server.
     pub token: Option<String>,
-    /// How many connections to use.
-    pub streams: StreamsWish,
-    /// How evenly, and how fast, the server is to send: `auto`, `off` or a rate as in `860Mbit`.
+    /// The number of connections.
+    pub streams: StreamsSetting,
+    /// The requested pacing of the server: `auto`, `off` or a rate such as `860Mbit`.
     pub pace: Option<String>,
-    /// How the file is written.
-    pub writer: WriterWish,
-    /// The highest rate of this transfer, in bits per second.
+    /// The way in which the file is written.
+    pub writer: WriterSetting,
+    /// The rate limit of this transfer, in bits per second.
     pub limit_bps: Option<u64>,
-    /// The higher, the sooner it runs.
+    /// Transfers of higher priority run sooner.
     pub priority: i64,
-    /// The page that the link was on.
+    /// The page that contains the link.
     pub page_url: Option<String>,
-    /// When to run, in seconds since 1970.
+    /// The scheduled time, in seconds since 1970.
     pub at: Option<i64>,
-    /// Whether it waits until it is resumed.
+    /// Whether the transfer waits until it is resumed.
     pub paused: bool,
-    /// Whether ranges are combined although the server gives no strong validator.
+    /// Whether ranges are combined even if the server provides no strong validator.
     pub assume_unchanged: bool,
-    /// A text that names this request: a second one with the same key adds nothing, and is answered with the first one's transfer.
+    /// An identifier of this request: a second request with an equal key adds nothing, and returns the first one's
+    /// transfer.
     pub key: Option<String>,
-    /// What a metalink says of the file.
+    /// The file's properties in a metalink.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(ignore)]
     pub metalink: Option<MetalinkFacts>,
 }
 
-/// What a metalink says of a file beyond its URLs and its digest.
+/// The file's properties in a metalink, except URLs and digest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MetalinkFacts {
     /// The file's size.
@@ -147,7 +149,7 @@ fn invalid(message: impl std::fmt::Display) -> QueueError {
     QueueError::Invalid(message.to_string())
 }
 
-/// Refuses a priority that is out of bounds.
+/// Rejects a priority beyond the limits.
 pub(crate) fn check_priority(priority: i64) -> Result<(), QueueError> {
     if !(-MOST_PRIORITY..=MOST_PRIORITY).contains(&priority) {
         return Err(invalid(format!("priority must be from -{MOST_PRIORITY} to {MOST_PRIORITY}")));
@@ -155,9 +157,9 @@ pub(crate) fn check_priority(priority: i64) -> Result<(), QueueError> {
     Ok(())
 }
 
-/// Reads the URL of a file that can be transferred.
+/// Parses the URL of a file that can be transferred.
 fn parse_url(text: &str) -> Result<Url, QueueError> {
-    // A text that is no URL may be a secret that was pasted by mistake: it is not repeated.
+    // A text that is not a URL may be a secret pasted by mistake, so it is not repeated.
     let url: Url = text.trim().parse().map_err(|error| invalid(format!("this is no URL: {error}")))?;
     if url.host().is_none() || !is_known_scheme(url.scheme()) {
         return Err(invalid(format!(
@@ -168,12 +170,12 @@ fn parse_url(text: &str) -> Result<Url, QueueError> {
     Ok(url)
 }
 
-/// Returns what tells one server from another.
+/// Returns the parts of a URL that identify its server.
 fn server_of(url: &Url) -> (&str, Option<&str>, Option<u16>) {
     (url.scheme(), url.host_str(), url.port_or_known_default())
 }
 
-/// Makes a request of each URL of a text, one a line; empty lines and lines that begin with # are skipped.
+/// Creates a request for each URL of a text, one per line; skips empty lines and lines that start with #.
 ///
 /// # Errors
 /// [`QueueError::Invalid`] with the number of the line.
@@ -191,7 +193,7 @@ pub fn of_text(text: &str) -> Result<Vec<TransferRequest>, QueueError> {
     )
 }
 
-/// Makes a request of each file of a metalink.
+/// Creates a request for each file of a metalink.
 ///
 /// # Errors
 /// [`QueueError::Invalid`].
@@ -221,7 +223,7 @@ pub fn of_metalink(document: &[u8]) -> Result<Vec<TransferRequest>, QueueError> 
 }
 
 impl TransferRequest {
-    /// Checks the request, makes its paths absolute, and splits one with several paths.
+    /// Validates the request, makes its paths absolute, and splits a request with several paths.
     ///
     /// # Errors
     /// [`QueueError::Invalid`].
@@ -230,7 +232,7 @@ impl TransferRequest {
         self.pace()?;
         self.checksum()?;
         check_priority(self.priority)?;
-        if matches!(self.streams, StreamsWish::Fixed(n) if !(1..=MOST_STREAMS).contains(&n)) {
+        if matches!(self.streams, StreamsSetting::Fixed(n) if !(1..=MOST_STREAMS).contains(&n)) {
             return Err(invalid(format!("streams must be \"auto\" or a number from 1 to {MOST_STREAMS}")));
         }
         if self.limit_bps.is_some_and(|rate| rate < 8) {
@@ -268,7 +270,7 @@ impl TransferRequest {
         Ok(vec![self])
     }
 
-    /// A put of several paths is one transfer each.
+    /// Splits a put of several paths into one request each.
     fn normalised_puts(mut self) -> Result<Vec<Self>, QueueError> {
         let to = self.url.as_deref().or(self.urls.first().map(String::as_str));
         let to = parse_url(to.ok_or_else(|| invalid("a put needs the URL to put to"))?)?;
@@ -295,8 +297,8 @@ impl TransferRequest {
         paths.into_iter().map(of_path).collect()
     }
 
-    /// Replaces the link of the file, and its headers where there are fresh ones; the mirrors stay. What was sent with the old link is
-    /// sent to no other host, scheme or port.
+    /// Replaces the link of the file, and its headers if given; mirrors stay. Secrets of the old link are sent to no
+    /// other host, scheme or port.
     ///
     /// # Errors
     /// [`QueueError::Invalid`].
@@ -305,7 +307,7 @@ impl TransferRequest {
         let old = self.urls.first().or(self.url.as_ref()).map(|old| parse_url(old)).transpose()?;
         let is_elsewhere = old.is_none_or(|old| server_of(&old) != server_of(&url));
         if headers.is_some() || is_elsewhere {
-            // Fresh headers are all that is sent with the fresh link.
+            // Only the given headers are sent with the new link.
             (self.token, self.cookies, self.referrer) = (None, None, None);
             self.headers = headers.unwrap_or_default();
             self.client()?;
@@ -323,7 +325,7 @@ impl TransferRequest {
         parsed.map(|url: Url| SafeUrl::of(&url).to_string()).collect()
     }
 
-    /// Returns the page that the link was on, without secrets, where a browser can open it.
+    /// Returns the page that contains the link, without secrets, if a browser can open it.
     pub(crate) fn shown_page(&self) -> Option<String> {
         let mut page: Url = self.page_url.as_ref()?.parse().ok()?;
         if !matches!(page.scheme(), "http" | "https") {
@@ -335,7 +337,7 @@ impl TransferRequest {
         Some(page.into())
     }
 
-    /// Returns what to call the transfer before the server has named the file.
+    /// Returns the displayed name of the transfer before the server has named the file.
     pub(crate) fn shown_name(&self) -> String {
         let last_of_url = || {
             let url: Url = self.urls.first()?.parse().ok()?;
@@ -352,7 +354,7 @@ impl TransferRequest {
         known.or_else(of_output).or_else(last_of_url).unwrap_or_else(|| "download".to_owned())
     }
 
-    /// Returns the file or directory on this host as far as it is known.
+    /// Returns the local file or directory, as far as known.
     pub(crate) fn shown_path(&self) -> String {
         let path = self.paths.first().or(self.output.as_ref());
         path.map(|path| path.display().to_string()).unwrap_or_default()

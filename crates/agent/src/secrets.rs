@@ -1,7 +1,7 @@
-//! Requests at rest: sealed, so that a copy of the database alone shows no password, cookie or signed URL.
+//! Stored requests are sealed, so that a copy of the database alone reveals no password, cookie or signed URL.
 //!
-//! The key lies beside the database, readable for the user only. It protects backups, bug reports and synchronised copies of the
-//! database, not against a program that runs as the same user.
+//! The key is a file beside the database, readable by the user only. This protects backups, bug reports and
+//! synchronised copies of the database, but not against programs of the user.
 
 use std::io;
 use std::path::Path;
@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use crate::paths::kept_secret;
 
-/// What the sealed text is for: one that was sealed for something else is refused.
+/// The purpose of the sealed text: a text sealed for another purpose is refused.
 const PURPOSE: &[u8] = b"longhaul queue request 1";
 /// Bytes of the nonce of XChaCha20 (draft-irtf-cfrg-xchacha, 2.1).
 const NONCE: usize = 24;
@@ -22,13 +22,13 @@ const KEY: usize = 32;
 /// Seals and opens requests.
 pub(crate) struct SecretBox(XChaCha20Poly1305);
 
-/// A request that cannot be opened.
+/// A request cannot be unsealed.
 #[derive(Debug, Error)]
 #[error("its request was sealed with another key than the one in the state directory: add it again")]
 pub(crate) struct UnsealError;
 
 impl SecretBox {
-    /// Reads the key, or makes it.
+    /// Reads or creates the key.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let key = kept_secret(path, || XChaCha20Poly1305::generate_key(&mut OsRng).to_vec())?;
         if key.len() != KEY {
@@ -49,7 +49,7 @@ impl SecretBox {
         sealed
     }
 
-    /// Opens what [`seal`](Self::seal) has made.
+    /// Unseals a text of [`seal`](Self::seal).
     pub(crate) fn unseal(&self, sealed: &[u8]) -> Result<Vec<u8>, UnsealError> {
         let (nonce, text) = sealed.split_at_checked(NONCE).ok_or(UnsealError)?;
         self.0
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sealed_text_shows_nothing_and_opens_with_its_key_only() {
+    fn sealed_text_is_unreadable_and_opens_only_with_its_key() {
         let dir = tempfile::tempdir().unwrap();
         let one = SecretBox::open(&dir.path().join("one")).unwrap();
         let other = SecretBox::open(&dir.path().join("other")).unwrap();

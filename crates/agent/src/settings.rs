@@ -9,44 +9,44 @@ use utoipa::ToSchema;
 
 use crate::error::QueueError;
 
-/// Transfers at once: few, as each fills its path alone.
+/// The default number of concurrent transfers: small, because each one fills its path alone.
 const CONCURRENT: usize = 3;
-/// More at once would only compete.
+/// The maximum number of concurrent transfers: more would only compete.
 const MOST_CONCURRENT: usize = 64;
-/// How often a transfer is tried again after a failure that may pass.
+/// The default number of retries after a temporary failure.
 const RETRIES: u32 = 8;
 
-/// What holds for the whole queue.
+/// The settings of the whole queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Transfers at once.
+    /// The number of concurrent transfers.
     pub concurrent: usize,
-    /// The rate of all transfers together, in bits per second.
+    /// The rate limit of all transfers together, in bits per second.
     pub limit_bps: Option<u64>,
-    /// Where files go that are given no place.
+    /// The default directory of files.
     #[schema(value_type = String)]
     pub directory: PathBuf,
-    /// Parts of the week with limits of their own; the first that holds counts.
+    /// Parts of the week with separate limits; the first that applies is used.
     pub schedule: Vec<ScheduleEntry>,
-    /// How often a transfer is tried again after a failure that may pass.
+    /// The number of retries after a temporary failure.
     pub retries: u32,
 }
 
-/// A part of the week with limits of its own, in local time.
+/// A part of the week with separate limits, in local time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduleEntry {
-    /// The days on which it begins, as in `mon-fri,sun` or `daily`.
+    /// The days on which it starts, such as `mon-fri,sun` or `daily`.
     pub days: String,
-    /// When it begins, as in `08:00`.
+    /// The start time, such as `08:00`.
     pub from: String,
-    /// When it ends; the next day, where that is not later.
+    /// The end time; on the next day if not later than the start.
     pub to: String,
-    /// The rate of all transfers together within it, in bits per second.
+    /// The rate limit of all transfers together within it, in bits per second.
     #[serde(default)]
     pub limit_bps: Option<u64>,
-    /// Transfers at once within it; 0 stops all.
+    /// The number of concurrent transfers within it; 0 stops all.
     #[serde(default = "usual_concurrent")]
     pub concurrent: usize,
 }
@@ -55,26 +55,26 @@ fn usual_concurrent() -> usize {
     CONCURRENT
 }
 
-/// Changes of the settings: what is left out stays.
+/// Changes of the settings; absent fields stay unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SettingsPatch {
-    /// Transfers at once.
+    /// The number of concurrent transfers.
     pub concurrent: Option<usize>,
-    /// The rate of all transfers together, in bits per second; null removes it.
+    /// The rate limit of all transfers together, in bits per second; null removes it.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub limit_bps: Option<Option<u64>>,
-    /// Where files go that are given no place.
+    /// The default directory of files.
     #[schema(value_type = Option<String>)]
     pub directory: Option<PathBuf>,
-    /// Parts of the week with limits of their own.
+    /// Parts of the week with separate limits.
     pub schedule: Option<Vec<ScheduleEntry>>,
-    /// How often a transfer is tried again.
+    /// The number of retries.
     pub retries: Option<u32>,
 }
 
-/// Tells a null that is given from a value that is left out.
+/// Distinguishes an explicit null from an absent value.
 pub(crate) fn given<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Option<u64>>, D::Error> {
     Option::<u64>::deserialize(from).map(Some)
 }
@@ -95,7 +95,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Returns the settings with these changes.
+    /// Returns the settings with the changes of `patch`.
     ///
     /// # Errors
     /// [`QueueError::Invalid`].
@@ -121,7 +121,7 @@ impl Settings {
         Ok(changed)
     }
 
-    /// Returns the limits outside the schedule.
+    /// Returns the limits that apply outside the schedule.
     pub(crate) fn usual(&self) -> Limits {
         Limits { concurrent: self.concurrent, rate: self.limit_bps.map(Rate::bits_per_sec) }
     }
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patch_changes_what_it_names_and_null_removes_a_limit() {
+    fn patch_changes_given_fields_and_null_removes_a_limit() {
         let patch = |text: &str| Settings::default().with(serde_json::from_str(text).unwrap());
         let limited = patch(r#"{"limit_bps": 8000000, "concurrent": 2}"#).unwrap();
         assert_eq!((limited.limit_bps, limited.concurrent), (Some(8_000_000), 2));
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_cannot_work_are_refused() {
+    fn invalid_settings_are_refused() {
         for text in [
             r#"{"concurrent": 0}"#,
             r#"{"concurrent": 1000}"#,

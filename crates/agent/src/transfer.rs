@@ -1,4 +1,4 @@
-//! A transfer as the API shows it: nothing in it is secret.
+//! A transfer as shown by the API, without secrets.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,25 +6,25 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What becomes of a transfer.
+/// The state of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TransferState {
-    /// Waits for its turn.
+    /// Waiting for its turn.
     Queued,
-    /// Moves bytes.
+    /// Moving bytes.
     Running,
-    /// Stopped by the user; what is there is kept.
+    /// Stopped by the user; fetched bytes are kept.
     Paused,
-    /// The server no longer takes the link: a fresh one is needed, and what is there is kept.
+    /// The server refuses the link: a new one is needed; fetched bytes are kept.
     WaitingLink,
-    /// Complete and, where a checksum was given, verified.
+    /// Complete, and verified if a checksum was given.
     Done,
     /// Ended by an error.
     Failed,
-    /// Given up by the user.
+    /// Cancelled by the user.
     Cancelled,
-    /// Waits for a time: the one it was given, or that of its next try.
+    /// Waiting for a time: the requested one, or that of the next retry.
     Scheduled,
 }
 
@@ -41,7 +41,7 @@ impl TransferState {
         Self::Scheduled,
     ];
 
-    /// Returns the name, which is also the serialised one.
+    /// Returns the name, which is also the serialised form.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Queued => "queued",
@@ -55,7 +55,7 @@ impl TransferState {
         }
     }
 
-    /// Returns whether nothing more happens by itself or by the user's resuming.
+    /// Returns whether the transfer has ended, and can only be retried.
     pub const fn is_ended(self) -> bool {
         matches!(self, Self::Done | Self::Failed | Self::Cancelled)
     }
@@ -76,7 +76,7 @@ impl FromStr for TransferState {
     }
 }
 
-/// Which way the bytes go.
+/// The direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TransferKind {
@@ -85,12 +85,12 @@ pub enum TransferKind {
     Get,
     /// A file to a server.
     Put,
-    /// A directory with all below it, either way.
+    /// A directory with everything below it, in either direction.
     Tree,
 }
 
 impl TransferKind {
-    /// Returns the name, which is also the serialised one.
+    /// Returns the name, which is also the serialised form.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -100,79 +100,79 @@ impl TransferKind {
     }
 }
 
-/// Why a transfer failed.
+/// The failure of a transfer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TransferFailure {
-    /// The operation, the address or path, and what to do.
+    /// The operation, the address or path, and a remedy.
     pub message: String,
-    /// The code that `longhaul get` would exit with, after sysexits(3).
+    /// The exit code of an equivalent `longhaul get`, after sysexits(3).
     pub exit_code: u8,
 }
 
-/// How the last or present run went; a value that is not known is null.
+/// The measurements of the last or current run; unknown values are null.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct RunFacts {
-    /// The present rate of a running transfer, else the mean of the last run, in bits per second.
+    /// The current rate of a running transfer, else the mean of the last run, in bits per second.
     pub goodput_bps: u64,
-    /// How long transferring has taken, all runs together, in seconds.
+    /// The duration of all runs together, in seconds.
     pub seconds: f64,
-    /// Connections.
+    /// The number of connections.
     pub streams: usize,
-    /// Segments sent again; of a fetch those that arrived out of order.
+    /// Retransmitted segments; for a download, segments received out of order.
     pub retransmits: u64,
     /// The smoothed RTT in seconds.
     pub rtt: Option<f64>,
-    /// What limits the transfer, as in `receive-window`.
+    /// The limit of the transfer, such as `receive-window`.
     pub limited_by: Option<String>,
-    /// Evidence and remedy, a sentence each.
+    /// Evidence and remedy, one sentence each.
     pub advice: Vec<String>,
-    /// What limits the transfer as a sentence.
+    /// The limit of the transfer as a sentence.
     pub explanation: String,
-    /// The file's digest, as in `sha256:..`.
+    /// The file's digest, such as `sha256:..`.
     pub digest: Option<String>,
 }
 
 /// A transfer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Transfer {
-    /// Its number, which no other transfer ever gets.
+    /// The number, unique for ever.
     pub id: i64,
-    /// Which way the bytes go.
+    /// The direction of the transfer.
     pub kind: TransferKind,
-    /// What becomes of it.
+    /// The state.
     pub state: TransferState,
-    /// Its place among those of its priority; the lower, the sooner.
+    /// The position among transfers of equal priority; lower ones run sooner.
     pub position: i64,
-    /// The higher, the sooner it runs.
+    /// Transfers of higher priority run sooner.
     pub priority: i64,
     /// The URLs, without logins and queries.
     pub urls: Vec<String>,
-    /// The file or directory on this host, where that is known.
+    /// The local file or directory, if known.
     pub path: String,
-    /// What to call it.
+    /// The displayed name.
     pub name: String,
-    /// Its size in bytes.
+    /// The size in bytes.
     pub size: Option<u64>,
-    /// How much of it is there, in bytes.
+    /// The bytes present.
     pub bytes: u64,
-    /// How the last or present run went.
+    /// The measurements of the last or current run.
     #[serde(flatten)]
     pub run: RunFacts,
-    /// How long it will take, in seconds.
+    /// The estimated remaining time in seconds.
     pub eta: Option<f64>,
-    /// Why it failed, or last failed.
+    /// The last failure.
     pub error: Option<TransferFailure>,
-    /// When it was added, in seconds since 1970.
+    /// The time of addition, in seconds since 1970.
     pub added: i64,
-    /// When it first ran.
+    /// The time of the first run, in seconds since 1970.
     pub started: Option<i64>,
-    /// When it ended.
+    /// The end time, in seconds since 1970.
     pub ended: Option<i64>,
-    /// When it is to run, where it waits for a time.
+    /// The scheduled time, in seconds since 1970.
     pub at: Option<i64>,
-    /// The page that the link was on.
+    /// The page that contains the link.
     pub page_url: Option<String>,
-    /// Its own ceiling, in bits per second.
+    /// The rate limit of the transfer, in bits per second.
     pub limit_bps: Option<u64>,
 }

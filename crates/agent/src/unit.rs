@@ -5,22 +5,22 @@ use std::path::{Path, PathBuf};
 
 /// The unit's name.
 pub const NAME: &str = "longhaul-agent.service";
-/// The unit as it is packaged, for a program that is in /usr/bin.
+/// The packaged unit, for a program in /usr/bin.
 const PACKAGED: &str = include_str!("../../../packaging/longhaul-agent.service");
-/// The program that it starts.
+/// The program in the packaged unit.
 const PACKAGED_PROGRAM: &str = "/usr/bin/longhaul";
 
-/// Returns where the user's units are; `None` where the environment names no home.
+/// Returns the directory of the user's units; `None` if the environment defines no home.
 pub fn directory() -> Option<PathBuf> {
     let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let config = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;
     Some(config.join("systemd/user"))
 }
 
-/// Writes the unit for this program; returns where it is.
+/// Writes the unit for this program; returns its path.
 ///
 /// # Errors
-/// What the kernel says; `InvalidInput` where a unit cannot name the program.
+/// The kernel's error; `InvalidInput` if the program's path cannot be written in a unit.
 pub fn install(directory: &Path, program: &Path) -> io::Result<PathBuf> {
     let plain = |text: &&str| !text.contains(['"', '\\', '%', '$']) && !text.contains(char::is_control);
     let program = program.to_str().filter(plain).ok_or_else(|| {
@@ -35,10 +35,10 @@ pub fn install(directory: &Path, program: &Path) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Removes the unit; returns whether there was one.
+/// Removes the unit; returns whether it existed.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn uninstall(directory: &Path) -> io::Result<bool> {
     match std::fs::remove_file(directory.join(NAME)) {
         Ok(()) => Ok(true),

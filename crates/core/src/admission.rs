@@ -1,41 +1,42 @@
-//! How many jobs run at once: a few large files, or many small ones, whose time is round trips and not bandwidth.
+//! Limits the number of concurrent jobs: few for large files, many for small files, whose time is round trips and not
+//! bandwidth.
 
 use std::time::Duration;
 
 use crate::units::Bytes;
 
-/// A file of at most this size is small: it fits into a window or two of a warm connection.
+/// The largest size of a small file, which fits into a window or two of a warm connection.
 const SMALL: Bytes = Bytes::mib(4);
-/// The most small files at once: at 100 ms RTT this is some 300 files a second.
+/// The largest number of concurrent jobs of small files: at an RTT of 100 ms some 300 files a second.
 const MOST_SMALL: usize = 32;
-/// A job that takes longer than this is not of a small file.
+/// A job that runs longer than this counts as one of a large file.
 const LONG: Duration = Duration::from_secs(2);
 
-/// Admits jobs of one command. The time is passed in; it runs from any fixed moment.
+/// Admits the jobs of one command. All times are durations since one fixed moment.
 #[derive(Debug)]
 pub struct JobAdmission {
     parallel: usize,
-    /// How many at once while files are small.
+    /// The largest number of concurrent jobs while files are small.
     small: usize,
-    /// When each running job started.
+    /// The start time of each running job.
     running: Vec<Duration>,
-    /// Small files that have ended since the last large one.
+    /// The number of small files that have ended since the last large one.
     small_in_a_row: usize,
 }
 
 impl JobAdmission {
-    /// Allows `parallel` jobs at once while their files are not known to be small.
+    /// Admits `parallel` concurrent jobs until their files prove to be small.
     pub fn new(parallel: usize) -> Self {
         Self { parallel: parallel.max(1), small: MOST_SMALL, running: Vec::new(), small_in_a_row: 0 }
     }
 
-    /// Allows at most `small` jobs of small files at once.
+    /// Sets the largest number of concurrent jobs of small files.
     #[must_use]
     pub fn with_small(self, small: usize) -> Self {
         Self { small, ..self }
     }
 
-    /// Starts a job at `now`; returns whether it may.
+    /// Starts a job at `now` if the limit permits; returns whether it has started.
     pub fn start(&mut self, now: Duration) -> bool {
         let admitted = self.running.len() < self.limit(now);
         if admitted {
@@ -44,7 +45,7 @@ impl JobAdmission {
         admitted
     }
 
-    /// Ends the job that was started at `started`, whose file had `size`; a failed one has none.
+    /// Ends the job that was started at `started`; `size` is the size of its file, `None` if the job failed.
     pub fn end(&mut self, started: Duration, size: Option<Bytes>) {
         if let Some(at) = self.running.iter().position(|other| *other == started) {
             self.running.swap_remove(at);
@@ -58,7 +59,7 @@ impl JobAdmission {
 
     fn limit(&self, now: Duration) -> usize {
         let long = self.running.iter().any(|started| now.saturating_sub(*started) > LONG);
-        // After one round of small files; `--parallel 1` stays one job at a time.
+        // The limit is raised after one round of small files; `--parallel 1` remains one job at a time.
         let small = self.small_in_a_row >= self.parallel && self.parallel > 1 && !long;
         if small { self.parallel.max(self.small) } else { self.parallel }
     }
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn one_at_a_time_stays_one() {
+    fn parallel_one_stays_one_job_at_a_time() {
         let mut admission = JobAdmission::new(1);
         for n in 0..10 {
             assert!(admission.start(MS(n)) && !admission.start(MS(n)));

@@ -1,4 +1,4 @@
-//! Checksums of whole files and of their pieces, by the names that `--checksum ALG:HEX` knows.
+//! Checksums of files and of their pieces, named as in `--checksum ALG:HEX`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,12 +6,12 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// A digest algorithm; ordered by preference, the least preferred first.
+/// A digest algorithm, ordered by preference: the least preferred first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Algorithm {
-    /// MD5, for old checksum lists; proves nothing against malice.
+    /// MD5, for old checksum lists; not collision-resistant.
     Md5,
-    /// SHA-1, for old checksum lists; proves nothing against malice.
+    /// SHA-1, for old checksum lists; not collision-resistant.
     Sha1,
     /// SHA-256.
     Sha256,
@@ -30,13 +30,13 @@ const NAMES: [(&str, Algorithm, usize); 5] = [
 ];
 
 impl Algorithm {
-    /// Finds an algorithm by its name in any case, with or without hyphens ("SHA-256", "sha256").
+    /// Finds an algorithm by its name, case-insensitive, with or without hyphens ("SHA-256", "sha256").
     pub fn named(name: &str) -> Option<Self> {
         let name = name.to_ascii_lowercase().replace('-', "");
         NAMES.into_iter().find(|(known, ..)| *known == name).map(|(_, algorithm, _)| algorithm)
     }
 
-    /// Returns the name and the digest's length in bytes.
+    /// Returns the algorithm's name and the length of its digest in bytes.
     fn name_and_length(self) -> (&'static str, usize) {
         NAMES
             .into_iter()
@@ -51,7 +51,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// What a file's digest is, or should be; written and serialised as `ALG:HEX`.
+/// A file's actual or expected digest; written and serialised as `ALG:HEX`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Checksum {
@@ -60,7 +60,7 @@ pub struct Checksum {
     hex: String,
 }
 
-/// A checksum that cannot be read.
+/// The text is not a checksum.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "'{0}' is not a checksum: write ALG:HEX, with ALG one of md5, sha1, sha256, sha512, blake3 and all of its hex digits"
@@ -75,7 +75,7 @@ impl Checksum {
 
     /// Returns the digest's bytes.
     pub fn bytes(&self) -> Vec<u8> {
-        // There are hexadecimal digits only, and an even number of them.
+        // `hex` consists of hexadecimal digits, and their number is even.
         let digit = |digit: &u8| char::from(*digit).to_digit(16).unwrap_or_default() as u8;
         self.hex
             .as_bytes()
@@ -84,22 +84,22 @@ impl Checksum {
             .collect()
     }
 
-    /// Makes one of a digest's bytes; `None` where the algorithm's has another length.
+    /// Creates a checksum from a digest's bytes; `None` if their number is not that of the algorithm.
     pub fn new(algorithm: Algorithm, digest: &[u8]) -> Option<Self> {
         let hex = || digest.iter().map(|byte| format!("{byte:02x}")).collect();
         (digest.len() == algorithm.name_and_length().1).then(|| Self { algorithm, hex: hex() })
     }
 
-    /// Makes one of hexadecimal digits in any case; `None` where their number is another than the algorithm's.
+    /// Creates a checksum from hexadecimal digits in either case; `None` if their number is not that of the algorithm.
     pub fn from_hex(algorithm: Algorithm, hex: &str) -> Option<Self> {
         let whole =
             hex.len() == 2 * algorithm.name_and_length().1 && hex.bytes().all(|b| b.is_ascii_hexdigit());
         whole.then(|| Self { algorithm, hex: hex.to_ascii_lowercase() })
     }
 
-    /// Sorts checksums of one file, the preferred algorithm first, and keeps one an algorithm.
+    /// Sorts checksums of one file, the preferred algorithm first, and keeps one for each algorithm.
     ///
-    /// Where two of one algorithm differ, neither is kept: they contradict each other.
+    /// An algorithm with two different checksums is dropped.
     pub fn consistent(mut all: Vec<Self>) -> Vec<Self> {
         all.sort_by_key(|checksum| std::cmp::Reverse(checksum.algorithm));
         let of_one_algorithm = all.chunk_by(|a, b| a.algorithm == b.algorithm);
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refuses_what_is_no_checksum() {
+    fn malformed_checksums_are_refused() {
         for text in ["", "abc", "md5:", "crc32:00000000", "md5:900150983cd24fb0d6963f7d28e17f7g", "sha256:00"]
         {
             assert!(text.parse::<Checksum>().is_err(), "{text}");

@@ -1,10 +1,10 @@
-//! Lists of checksums, as sha256sum(1) and its kin write them and software is published with.
+//! Checksum lists, as published with software: the formats of sha256sum(1), BSD and openssl.
 
 use thiserror::Error;
 
 use crate::checksum::{Algorithm, Checksum};
 
-/// The checksums of a list, by the names of their files.
+/// The checksums of a list with the paths of their files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChecksumList {
     entries: Vec<Entry>,
@@ -12,39 +12,40 @@ pub struct ChecksumList {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Entry {
-    /// The path of the file, without `./` in front.
+    /// The path of the file, without a leading `./`.
     path: String,
     checksum: Checksum,
 }
 
-/// Why a list gives no checksum.
+/// The reason why a list has no checksum for a file.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ChecksumListError {
     /// No line is a checksum.
     #[error("no line of it is a checksum: write 'HEX  NAME' as sha256sum does, or 'SHA256 (NAME) = HEX'")]
     Empty,
-    /// No line has the name.
+    /// No line has this name.
     #[error("no line has the name {0}")]
     Missing(String),
-    /// Lines of one name contradict each other.
+    /// Lines with this name have different checksums.
     #[error("two lines with the name {0} have different checksums")]
     Ambiguous(String),
 }
 
 impl ChecksumList {
-    /// Reads the lines of coreutils (`HEX  NAME`, `HEX *NAME`, with `\` in front where the name is escaped) and of BSD
-    /// (`SHA256 (NAME) = HEX`), MD5 to SHA-512 by the number of digits, BLAKE3 by its tag. Other lines, as of a signature, are passed over.
+    /// Parses the lines of BSD (`SHA256 (NAME) = HEX`) and of coreutils (`HEX  NAME`, `HEX *NAME`, after `\` if the name is
+    /// escaped). The number of digits selects MD5 to SHA-512; BLAKE3 needs a tag. Other lines, such as a signature, are
+    /// ignored.
     ///
     /// # Errors
-    /// [`ChecksumListError::Empty`] where no line is a checksum.
+    /// [`ChecksumListError::Empty`] if no line is a checksum.
     pub fn parse(text: &[u8]) -> Result<Self, ChecksumListError> {
         let text = String::from_utf8_lossy(text);
         let entries: Vec<_> = text.trim_start_matches('\u{feff}').lines().filter_map(entry).collect();
         if entries.is_empty() { Err(ChecksumListError::Empty) } else { Ok(Self { entries }) }
     }
 
-    /// Finds the checksum of the file at `path` by the last name of that. Of several lines with the name those count that have
-    /// most of the path.
+    /// Finds the checksum of the file at `path` by its last path component. Of several lines with that name, those with
+    /// the longest common end of the path count.
     ///
     /// # Errors
     /// [`ChecksumListError::Missing`] and [`ChecksumListError::Ambiguous`].
@@ -101,7 +102,7 @@ fn untagged(line: &str) -> Option<(&str, Checksum)> {
     Some((path, Checksum::from_hex(algorithm, hex)?))
 }
 
-/// Undoes the escapes of coreutils.
+/// Replaces the escape sequences of coreutils.
 fn unescape(path: &str) -> String {
     let mut plain = String::new();
     let mut characters = path.chars();
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_lines_the_one_with_the_same_directory_counts() {
+    fn line_with_the_matching_directory_is_preferred() {
         let (a, b) = (hex(64, 'a'), hex(64, 'b'));
         let list = format!("{a}  ./amd64/image\n{b}  ./arm64/image\n{a}  ./twice\n{a}  twice\n");
         assert_eq!(find(&list, "pub/arm64/image"), Ok(format!("sha256:{b}")));
@@ -184,7 +185,7 @@ mod tests {
         }
 
         #[test]
-        fn finds_whatever_name_a_line_has(name in "[^/\r\n\u{85}\u{2028}\u{2029}\u{b}\u{c}]{1,20}") {
+        fn every_file_name_is_found(name in "[^/\r\n\u{85}\u{2028}\u{2029}\u{b}\u{c}]{1,20}") {
             prop_assume!(!name.starts_with("./") && !matches!(name.as_str(), "."));
             let list = format!("{}  {}\n", hex(64, 'c'), name);
             prop_assert!(find(&list, &name).is_ok());

@@ -1,7 +1,7 @@
-//! Events: what a job reports while it runs, and the observers of that.
+//! The events that a job emits, and their observers.
 //!
-//! `--json`, records and the API write one serialisation of them: [`JobEvent`], an object with the event's name in
-//! `event`. Bytes are integers, times seconds, rates bits per second.
+//! `--json`, records and the API share one serialisation, [`JobEvent`]: an object with the event's name in `event`.
+//! Bytes are integers, times are in seconds, rates in bits per second.
 
 mod done;
 mod job;
@@ -24,120 +24,120 @@ pub use job::{JobEvent, JobId, JobObserver, JobTag};
 pub use progress::Progress;
 pub use warning::Warning;
 
-/// What happened. A value that is not known is null, and left out of samples.
+/// An event of a job. An unknown value is null, and is left out of samples.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Event {
-    /// The file's name and size are known and its space is reserved.
+    /// The file's name and size have been determined and its space is reserved.
     Opened {
-        /// Where the finished file will stand; where we send, the source.
+        /// The path of the finished file; in an upload, the source.
         #[serde(with = "lossy_path")]
         path: PathBuf,
-        /// Its size, where the server reports it.
+        /// The size of the file, if the server reports it.
         size: Option<Bytes>,
-        /// What an earlier run has left and this one need not move again.
+        /// Bytes kept from an earlier run, which are not transferred again.
         resumed: Bytes,
-        /// Whether a later run can go on from where this one is interrupted.
+        /// Whether a later run can resume this one after an interruption.
         #[serde(default)]
         resumable: bool,
-        /// The writer in use; where we send, the reader.
+        /// The writer in use; in an upload, the reader.
         writer: Cow<'static, str>,
     },
-    /// A stream has a connection.
+    /// A stream has connected.
     Connected {
-        /// The stream, from 0.
+        /// The number of the stream, from 0.
         stream: usize,
-        /// The server's (or proxy's) address.
+        /// The address of the server or of the proxy.
         peer: SocketAddr,
         /// The RTT of the handshake.
         rtt: Option<Rtt>,
     },
-    /// A stream failed and will try again.
+    /// A stream has failed and will be retried.
     Retrying {
-        /// The stream, from 0.
+        /// The number of the stream, from 0.
         stream: usize,
-        /// Why.
+        /// The reason of the failure.
         reason: String,
-        /// After how long.
+        /// The time until the retry.
         #[serde(with = "seconds")]
         wait: Duration,
     },
-    /// The server accepts no further stream; the other streams do its work.
+    /// The server accepts no further stream; the other streams continue.
     Refused {
-        /// The stream, from 0.
+        /// The number of the stream, from 0.
         stream: usize,
-        /// What the server said or did.
+        /// The server's answer or behaviour.
         reason: String,
-        /// How many others it serves.
+        /// The number of other streams that the server serves.
         open: usize,
     },
     /// A connection has ended.
     Closed {
-        /// The stream, from 0.
+        /// The number of the stream, from 0.
         stream: usize,
     },
-    /// A server answered a request, or broke its answer off.
+    /// A server has answered a request, or aborted its answer.
     Replied {
-        /// The connection, from 0.
+        /// The number of the connection, from 0.
         stream: usize,
         /// The request's method.
         method: String,
-        /// What was asked for, without secrets.
+        /// The request target, without secrets.
         target: String,
         /// The status code.
         status: u16,
-        /// Bytes of the body that were given to the kernel.
+        /// Bytes of the body that were passed to the kernel.
         sent: Bytes,
-        /// From the request to the last byte.
+        /// The time from the request to the last byte.
         #[serde(with = "seconds")]
         took: Duration,
     },
-    /// Something the user should know, and the transfer goes on.
+    /// A problem that does not end the transfer.
     Warning(Warning),
-    /// How the transfer stands, several times a second.
+    /// The state of the transfer, several times a second.
     Progress(Box<Progress>),
-    /// What limits the transfer has changed.
+    /// The limit of the transfer has changed.
     Limited {
-        /// What limits it until the next event of this kind.
+        /// The limit until the next event of this kind.
         by: LimitedBy,
-        /// How long before the event's time that began: an interval is assigned to a limit at its end.
+        /// The time from the change to this event: an interval is assigned to a limit at its end.
         #[serde(with = "seconds")]
         ago: Duration,
     },
-    /// A reading of everything that can be measured, as often as was asked for.
+    /// A reading of all telemetry, at the requested interval.
     Sample(Box<Sample>),
-    /// No more samples follow.
+    /// The last sample has been taken.
     Sampled {
-        /// How many were taken.
+        /// The number of samples taken.
         samples: u64,
-        /// The CPU time that taking them needed, that of the observer's calls included.
+        /// The CPU time used by sampling, the observer's calls included.
         #[serde(with = "seconds")]
         cpu: Duration,
     },
-    /// The file is there; its digest is being checked.
+    /// The file is complete; its digest is being verified.
     Verifying,
-    /// Lines of progress or of connections were left out here, because the reader of this output was too slow.
+    /// Frequent lines were dropped at this point because the reader of the output was too slow.
     Dropped {
-        /// How many.
+        /// The number of dropped lines.
         lines: u64,
     },
     /// The job has succeeded. Its last event.
     Done(Box<Done>),
     /// The job has failed. Its last event.
     Error {
-        /// Why.
+        /// The error message.
         message: String,
-        /// The code that the program exits with, after sysexits(3).
+        /// The program's exit code, after sysexits(3).
         exit_code: u8,
     },
-    /// An event of a later version, where a record is read.
+    /// An event of a later version, read from a record.
     #[serde(other, skip_serializing)]
     Unknown,
 }
 
 impl Event {
-    /// Returns whether there are many of its kind, so that it may be dropped where an output is too slow.
+    /// Returns whether events of this kind are frequent and may be dropped if an output is too slow.
     pub fn is_frequent(&self) -> bool {
         matches!(
             self,
@@ -150,9 +150,10 @@ impl Event {
     }
 }
 
-/// Observes the events of jobs. Called from their threads: an implementation must be quick and must not block.
+/// Observes the events of jobs. Called from the jobs' threads: an implementation must return quickly and must not
+/// block.
 pub trait Observer: Send + Sync {
-    /// Is called with an `event` of `job` that happened `at` this time since the job's start.
+    /// Handles `event` of `job`, which happened `at` this time since the job's start.
     fn on(&self, job: &JobTag, at: Duration, event: &Event);
 }
 
@@ -161,14 +162,14 @@ impl Observer for () {
     fn on(&self, _job: &JobTag, _at: Duration, _event: &Event) {}
 }
 
-/// Calls several observers, in this order.
+/// Calls several observers in their order.
 impl<O: Observer + ?Sized, const N: usize> Observer for [&O; N] {
     fn on(&self, job: &JobTag, at: Duration, event: &Event) {
         self.iter().for_each(|observer| observer.on(job, at, event));
     }
 }
 
-/// A path as text; bytes that are no UTF-8 are replaced, for JSON has none.
+/// Serialises a path as text; bytes that are not UTF-8 are replaced, because JSON cannot represent them.
 mod lossy_path {
     use std::path::{Path, PathBuf};
 

@@ -1,4 +1,5 @@
-//! Happy Eyeballs (RFC 8305): the order and times of connection attempts, so that an unreachable address costs 250 ms.
+//! Happy Eyeballs (RFC 8305): the order and the times of connection attempts, so that an unreachable address costs 250
+//! ms.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -7,18 +8,18 @@ use std::time::{Duration, Instant};
 /// The Connection Attempt Delay (RFC 8305, section 8).
 pub const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// What to do next in a race of connection attempts.
+/// The next step of a race of connection attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RaceStep {
     /// Start an attempt at this address, then call [`ConnectionRace::step`] again.
     Start(SocketAddr),
     /// Wait for an attempt to end, until this time at most, then call [`ConnectionRace::step`] again.
     WaitUntil(Instant),
-    /// No address is left: wait for the attempts in progress.
+    /// Every address has been tried: wait for the attempts in progress.
     AllStarted,
 }
 
-/// A race of connection attempts; the caller connects, and passes the time in.
+/// A race of connection attempts. The caller connects and passes the time.
 #[derive(Debug, Clone)]
 pub struct ConnectionRace {
     waiting: VecDeque<SocketAddr>,
@@ -26,12 +27,12 @@ pub struct ConnectionRace {
 }
 
 impl ConnectionRace {
-    /// Makes a race over `addresses`: in the given order, alternating between the address families.
+    /// Creates a race over `addresses`: in their order, alternating between the address families.
     pub fn new(addresses: &[SocketAddr], now: Instant) -> Self {
         Self { waiting: interleave(addresses).into(), next_start: now }
     }
 
-    /// Returns what to do at `now`.
+    /// Returns the next step at `now`.
     pub fn step(&mut self, now: Instant) -> RaceStep {
         if self.waiting.is_empty() {
             return RaceStep::AllStarted;
@@ -43,7 +44,7 @@ impl ConnectionRace {
         self.waiting.pop_front().map_or(RaceStep::AllStarted, RaceStep::Start)
     }
 
-    /// Records that an attempt failed: the next one starts at once.
+    /// Records a failed attempt; the next attempt starts at once.
     pub fn attempt_failed(&mut self, now: Instant) {
         self.next_start = now;
     }
@@ -73,7 +74,7 @@ mod tests {
         list.iter().map(|a| a.parse().unwrap()).collect()
     }
 
-    /// Any instant will do: the race only adds to it and compares. Core may not read the clock itself.
+    /// Returns an arbitrary instant: the race only adds to it and compares. This crate must not read the clock.
     #[allow(clippy::disallowed_methods)]
     fn some_instant() -> Instant {
         Instant::now()
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn staggers_and_hurries_after_a_failure() {
+    fn attempts_start_at_intervals_and_at_once_after_a_failure() {
         let list = addresses(&["[::1]:1", "1.1.1.1:1", "[::2]:1"]);
         let start = some_instant();
         let mut race = ConnectionRace::new(&list, start);

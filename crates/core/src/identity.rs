@@ -1,4 +1,4 @@
-//! What identifies one state of a file, whichever protocol names it.
+//! The identity of one state of a file, independent of the protocol.
 
 use std::fmt;
 
@@ -7,26 +7,26 @@ use serde::{Deserialize, Serialize};
 use crate::checksum::Checksum;
 use crate::proto::http::{ETag, Validator};
 
-/// Evidence that two answers hold bytes of the same state of a file; its size is compared besides.
+/// Evidence that two answers hold bytes of one state of a file. The size is compared separately.
 ///
-/// Bytes of several answers are combined only under one equal identity. Serialised as `{"kind": .., "value": ..}`.
+/// Bytes of several answers are combined only if their identities are equal. Serialised as `{"kind": .., "value": ..}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Text", into = "Text")]
 pub enum Identity {
     /// A strong entity tag (RFC 9110, section 8.8.3).
     ETag(ETag),
-    /// An HTTP date that is strong as RFC 9110, section 8.8.2.2, has it; exactly as the server wrote it.
+    /// An HTTP date that is a strong validator by RFC 9110, section 8.8.2.2, exactly as the server sent it.
     LastModified(String),
     /// The modification time of a file on an FTP server (RFC 3659, sections 3 and 7.5.3).
     ModificationTime(String),
-    /// A digest of the whole file, which the user or a metalink gives.
+    /// A digest of the whole file, from the user or a metalink.
     Digest(Checksum),
-    /// Nothing but the size: the user vouches for the file (`--assume-unchanged`).
+    /// The size alone: the user asserts that the file has not changed (`--assume-unchanged`).
     AssumedUnchanged,
 }
 
 impl Identity {
-    /// Returns what If-Range asks with.
+    /// Returns the validator for If-Range.
     pub fn if_range(&self) -> Option<Validator> {
         match self {
             Self::ETag(tag) => Some(Validator::ETag(tag.clone())),
@@ -56,7 +56,7 @@ impl fmt::Display for Identity {
     }
 }
 
-/// How an [`Identity`] is written.
+/// The serialised form of an [`Identity`].
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "kind", content = "value", rename_all = "kebab-case", deny_unknown_fields)]
 enum Text {

@@ -1,21 +1,22 @@
-//! The option `--initial-window off|auto|SEGMENTS`: the initial congestion window to known clients.
+//! The option `--initial-window off|auto|SEGMENTS`: the initial congestion window for clients whose path was measured
+//! before.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The initial congestion window of connections to a client whose path is known.
+/// The initial congestion window of connections to a client whose path was measured before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum InitialWindow {
     /// The kernel's ten segments (RFC 6928).
     #[default]
     Off,
-    /// What the pace sends in the first RTT.
+    /// The number of segments that the pace sends in the first RTT.
     Auto,
-    /// This number of segments.
+    /// A fixed number of segments.
     Segments(u32),
 }
 
-/// The largest window, in segments: 1.4 GB of 1448 bytes each.
+/// The largest accepted window, in segments: 1.4 GB at 1448 bytes each.
 const MAX_SEGMENTS: u32 = 1_000_000;
 
 /// The text is not an initial window.
@@ -53,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_it_writes() {
+    fn written_values_are_parsed_as_equal() {
         for text in ["off", "auto", "1", "500", "1000000"] {
             assert_eq!(text.parse::<InitialWindow>().unwrap().to_string(), text);
         }

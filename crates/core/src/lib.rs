@@ -1,19 +1,19 @@
 //! Longhaul's pure logic: no I/O, no clock, no threads.
 //!
-//! Everything here is a function of its arguments; where time matters, `now` is an argument. The
-//! same code therefore runs in a transfer, in the lab and in virtual time.
+//! Every function depends only on its arguments; the current time is an argument `now`. The code therefore runs
+//! unchanged in a transfer, in the lab and in simulated time.
 //!
 //! ```
 //! use longhaul_core::units::{Bytes, Rate, Rtt};
 //!
-//! // What a path of 10 Gbit/s at 200 ms holds in flight: 250 MB.
+//! // The bytes in flight on a path of 10 Gbit/s and 200 ms: 250 MB.
 //! let (rate, rtt): (Rate, Rtt) = ("10Gbit".parse()?, "200ms".parse()?);
 //! assert_eq!(rate.bdp(rtt), Bytes::new(250_000_000));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! [`schedule`] leases ranges of a file to workers; [`tune`] holds the controllers; [`proto`] parses and writes protocols;
-//! [`event`] is what a job reports; [`identity`] says which answers are of one file.
+//! [`event`] holds the events of a job; [`identity`] identifies the states of a file.
 
 #![forbid(unsafe_code)]
 

@@ -1,32 +1,32 @@
-//! A ceiling on the rate at which an application reads (`--limit`).
+//! An upper limit for the rate at which an application reads (`--limit`).
 
 use std::time::Duration;
 
 use crate::units::{Bytes, Rate};
 
-/// Spaces reads so that their mean rate stays at a ceiling; the closing receive window slows the sender.
+/// Spaces reads so that their mean rate stays at the limit; the closing receive window slows the sender.
 #[derive(Debug, Clone)]
 pub struct Limiter {
     rate: Rate,
-    /// When all that was read so far would have passed at the rate.
+    /// The time at which all bytes read so far would have passed at the limit.
     clear_at: Duration,
 }
 
 impl Limiter {
-    /// Credit kept from an idle time: enough to bridge the scheduler, too little for a burst.
+    /// The largest credit earned while idle: enough for the scheduler's delays, too little for a burst.
     const CREDIT: Duration = Duration::from_millis(20);
 
-    /// Makes a limiter for `rate`.
+    /// Creates a limiter for `rate`.
     pub const fn new(rate: Rate) -> Self {
         Self { rate, clear_at: Duration::ZERO }
     }
 
-    /// Returns the ceiling.
+    /// Returns the limit.
     pub const fn rate(&self) -> Rate {
         self.rate
     }
 
-    /// Accounts for `bytes` read at `now` (since any fixed moment); returns how long to wait before the next read.
+    /// Accounts for `bytes` read at `now` (since a fixed moment); returns the time to wait before the next read.
     pub fn read(&mut self, bytes: Bytes, now: Duration) -> Duration {
         let from = self.clear_at.max(now.saturating_sub(Self::CREDIT));
         self.clear_at = from.saturating_add(self.rate.time_for(bytes));
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mean_rate_is_the_ceiling() {
+    fn mean_rate_is_the_limit() {
         let mut limiter = Limiter::new(Rate::bits_per_sec(8_000_000));
         let mut now = Duration::ZERO;
         for _ in 0..100 {
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_time_earns_no_burst() {
+    fn idle_time_permits_no_burst() {
         let mut limiter = Limiter::new(Rate::bits_per_sec(8_000_000));
         let wait = limiter.read(Bytes::new(1_000_000), Duration::from_secs(3600));
         assert_eq!(wait, Duration::from_millis(980));

@@ -13,20 +13,20 @@ pub const PACE_HEADER: &str = "Longhaul-Pace";
 /// The pacing of a sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Pace {
-    /// At the capacity of the path, measured by [`crate::tune::pace::Pacer`].
+    /// The capacity of the path, measured by [`crate::tune::pace::Pacer`].
     #[default]
     Auto,
-    /// By the congestion control alone.
+    /// None beyond that of the congestion control.
     Off,
-    /// At most at this rate.
+    /// At most this rate.
     Rate(Rate),
 }
 
 impl Pace {
-    /// Reads the value of the option, of which a rate has its unit written out: see [`Rate::with_unit`].
+    /// Parses the value of the option; a rate needs an explicit unit, see [`Rate::with_unit`].
     ///
     /// # Errors
-    /// A text that offers both spellings of a bare number or prefix, or [`ParsePaceError`]'s.
+    /// A message with both spellings if a rate has no unit, otherwise that of [`ParsePaceError`].
     pub fn with_unit(text: &str) -> Result<Self, String> {
         let pace = text.parse::<Self>().map_err(|error| error.to_string())?;
         if let Self::Rate(_) = pace {
@@ -35,7 +35,7 @@ impl Pace {
         Ok(pace)
     }
 
-    /// Returns the value for the option, without rounding.
+    /// Returns the option's value, without rounding.
     pub fn option(self) -> String {
         match self {
             Self::Rate(rate) => format!("{}bit", rate.as_bits_per_sec()),
@@ -43,7 +43,7 @@ impl Pace {
         }
     }
 
-    /// Returns the value for [`PACE_HEADER`]; a rate is a number of bits per second.
+    /// Returns the value of [`PACE_HEADER`]; a rate is a number of bits per second.
     pub fn header(self) -> String {
         match self {
             Self::Rate(rate) => rate.as_bits_per_sec().to_string(),
@@ -51,7 +51,7 @@ impl Pace {
         }
     }
 
-    /// Returns the requested pace within the server's `limit`: a rate of the server caps every request.
+    /// Returns the requested pace, reduced to the server's `limit` if that is a rate.
     pub fn within(self, limit: Self) -> Self {
         match (self, limit) {
             (Self::Rate(asked), Self::Rate(limit)) => Self::Rate(asked.min(limit)),
@@ -61,12 +61,12 @@ impl Pace {
     }
 }
 
-/// A client's [`PACE_HEADER`]: the requested pace, and the rate that the path held before.
+/// A client's [`PACE_HEADER`]: the requested pace, and the rate that the path carried before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PaceRequest {
-    /// The pace.
+    /// The requested pace.
     pub pace: Pace,
-    /// The rate that the path held when it was last used.
+    /// The rate that the path carried when last used.
     pub known: Option<HeldRate>,
 }
 
@@ -85,7 +85,7 @@ impl PaceRequest {
     /// Parses the field's value; ignores an invalid `held` or `rtt`.
     ///
     /// # Errors
-    /// Where the pace itself is invalid.
+    /// If the pace itself is invalid.
     pub fn parse(text: &str) -> Result<Self, ParsePaceError> {
         let (pace, memory) = text.split_once(';').unwrap_or((text, ""));
         let value = |name: &str| {
@@ -110,10 +110,10 @@ impl fmt::Display for Pace {
     }
 }
 
-/// Why a text is not a pace.
+/// The reason why a text is not a pace.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParsePaceError {
-    /// A rate of zero would send nothing.
+    /// The rate is zero.
     #[error("a pace of nothing sends nothing: write auto, off, or a rate")]
     Nothing,
     /// Neither `auto`, `off`, nor a rate.
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_it_writes() {
+    fn written_paces_are_parsed_as_equal() {
         for text in ["auto", "off", "860Mbit"] {
             let pace: Pace = text.parse().unwrap();
             assert_eq!(pace.to_string().replace(' ', "").parse(), Ok(pace), "{text}");
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_rate_caps_every_requested_pace() {
+    fn servers_rate_limits_every_requested_pace() {
         let rate = |mbit: u64| Pace::Rate(Rate::bits_per_sec(mbit * 1_000_000));
         assert_eq!(Pace::Off.within(rate(5)), rate(5));
         assert_eq!(rate(9).within(rate(5)), rate(5));

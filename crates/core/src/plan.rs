@@ -1,46 +1,46 @@
-//! Plans buffer sizes for a path's rate and RTT, and computes the rate that given buffers allow.
+//! Plans buffer sizes for a path's rate and RTT, and computes the rate that a buffer size permits.
 
 use crate::units::{Bytes, Rate, Rtt};
 
-/// The host's limits of a socket's receive buffer.
+/// The host's limits for a socket's receive buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecvLimits {
-    /// `net.ipv4.tcp_rmem[2]`: the limit of the kernel's autotuning.
+    /// `net.ipv4.tcp_rmem[2]`: the largest buffer of the kernel's autotuning.
     pub tcp_rmem_max: Bytes,
-    /// `net.core.rmem_max`: the limit of SO_RCVBUF.
+    /// `net.core.rmem_max`: the largest buffer of SO_RCVBUF.
     pub rmem_max: Bytes,
-    /// Whether SO_RCVBUFFORCE, which has no limit, is permitted (CAP_NET_ADMIN).
+    /// Whether SO_RCVBUFFORCE, which ignores `rmem_max`, is permitted (CAP_NET_ADMIN).
     pub may_force: bool,
 }
 
-/// What to do with a socket's receive buffer.
+/// The setting for a socket's receive buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecvBuffer {
     /// Keep the kernel's autotuning, which setting SO_RCVBUF would disable.
     Autotune,
-    /// Set SO_RCVBUF, or SO_RCVBUFFORCE where permitted, to this value before connecting.
+    /// Set SO_RCVBUF, or SO_RCVBUFFORCE if permitted, to this value before connecting.
     Set(Bytes),
 }
 
-/// The share of a receive buffer that the kernel advertises as RWIN, as `RWIN = buffer x NUM / DEN`.
+/// The share of a receive buffer that the kernel advertises as window: `RWIN = buffer x NUM / DEN`.
 ///
-/// Since Linux 6.6 the ratio follows the measured size of packets and their overhead; half is what
-/// `tcp_adv_win_scale = 1` promised before and what small packets still give.
+/// Since Linux 6.6 the share follows the measured overhead of packets; one half is the share of `tcp_adv_win_scale = 1`
+/// in earlier kernels, and is still that of small packets.
 const WINDOW_NUM: u64 = 1;
 const WINDOW_DEN: u64 = 2;
 
-/// Room beyond the BDP, for bursts (UsadaFox measured bursts of 0.4 BDP).
+/// The planned window relative to the BDP, which leaves room for bursts (UsadaFox measured bursts of 0.4 BDP).
 const SLACK_NUM: u64 = 3;
 const SLACK_DEN: u64 = 2;
 
 /// Chooses the receive buffer for a path of `rate` and `rtt`.
 ///
-/// The kernel's limit is on the buffer, the path's need is a window: need = 1.5 x BDP of window.
-/// Autotuning is kept wherever it can reach that, because a fixed buffer can only be wrong later
-/// (and because an unprivileged SO_RCVBUF is capped by `rmem_max`, often far below `tcp_rmem[2]`).
+/// The needed window is 1.5 x BDP; the kernel's limit applies to the buffer. Autotuning is kept if it can reach the
+/// window, because a fixed buffer cannot follow the path, and because SO_RCVBUF without privilege is limited by
+/// `rmem_max`, often far below `tcp_rmem[2]`.
 pub fn recv_buffer(limits: RecvLimits, rate: Rate, rtt: Rtt) -> RecvBuffer {
     let window = rate.bdp(rtt).get().saturating_mul(SLACK_NUM) / SLACK_DEN;
-    // setsockopt doubles the value, for the kernel's overhead.
+    // setsockopt(2) doubles the value, to allow for the kernel's overhead.
     let asked = Bytes::new(window.saturating_mul(WINDOW_DEN) / WINDOW_NUM / 2).min(LARGEST_WINDOW);
     let reachable = if limits.may_force { asked } else { asked.min(limits.rmem_max) };
     if limits.tcp_rmem_max.get() >= asked.get() * 2 || limits.tcp_rmem_max.get() >= reachable.get() * 2 {
@@ -50,14 +50,15 @@ pub fn recv_buffer(limits: RecvLimits, rate: Rate, rtt: Rtt) -> RecvBuffer {
     }
 }
 
-/// The largest window TCP can announce (RFC 7323, section 2.3: 2^30 bytes).
+/// The largest window that TCP can advertise (2^30 bytes; RFC 7323, section 2.3).
 pub const LARGEST_WINDOW: Bytes = Bytes::gib(1);
 
-/// `tcp_wmem[2]` of a stock Linux host.
+/// The default of `tcp_wmem[2]` in Linux.
 pub const STOCK_TCP_WMEM_MAX: Bytes = Bytes::mib(4);
 
-/// Returns the payload in flight on a connection whose send buffer has grown to `tcp_wmem[2]` and limits it: of a stock buffer
-/// 1.5 to 4.5 MB, the buffer less bookkeeping, plus rounding (docs/servers.md).
+/// Returns the least and the largest payload in flight on a connection that is limited by a send buffer of
+/// `tcp_wmem[2]`: for the default buffer 1.5 to 4.5 MB, which is the buffer less bookkeeping, plus rounding
+/// (docs/servers.md).
 pub const fn send_buffer_in_flight(tcp_wmem_max: Bytes) -> (Bytes, Bytes) {
     const fn part(tcp_wmem_max: Bytes, of_stock: u64) -> Bytes {
         Bytes::new(tcp_wmem_max.get().saturating_mul(of_stock) / STOCK_TCP_WMEM_MAX.get())
@@ -65,17 +66,18 @@ pub const fn send_buffer_in_flight(tcp_wmem_max: Bytes) -> (Bytes, Bytes) {
     (part(tcp_wmem_max, 1_500_000), part(tcp_wmem_max, 4_500_000))
 }
 
-/// Returns the highest rate that a window allows: a window per round trip (RWIN/RTT, or send buffer/RTT).
+/// Returns the highest rate that a window permits: one window per RTT, of a receive window or a send buffer.
 pub fn window_ceiling(window: Bytes, rtt: Rtt) -> Rate {
     Rate::over(window, rtt.get())
 }
 
-/// Returns how many bytes a stream should have requested but not yet received, so that the server never idles.
+/// Returns the number of bytes that a stream keeps requested but not yet received, so that the server is never idle.
 ///
-/// A request sent now is served one `rtt` later, that of the data. `rate` is the rate expected then: in slow start twice
-/// the measured one. The result is 1.5 times that BDP: more would lengthen the wait for the slowest stream at the end. Before a rate is
-/// known, it is the BDP of 1.25 Gbit/s (an eighth of 10 Gbit/s), divided among all `streams`, and on a short path at
-/// least 1 to 4 MiB; no other stream can fetch requested bytes.
+/// A request sent now is served one `rtt` later, which includes the queueing delay. `rate` is the rate expected at that
+/// time: in slow start twice the measured rate. The result is 1.5 times that BDP; more would lengthen the wait for the
+/// slowest stream at the end. Without a measured rate, it is the BDP of 1.25 Gbit/s (an eighth of 10 Gbit/s), divided
+/// among all `streams`, and on a short path at least 1 to 4 MiB, because requested bytes cannot be fetched by another
+/// stream.
 pub fn ask_ahead(rate: Rate, rtt: Rtt, streams: usize) -> Bytes {
     const UNMEASURED: Rate = Rate::bits_per_sec(1_250_000_000);
     const SPARE: f64 = 1.5;
@@ -91,15 +93,14 @@ pub fn ask_ahead(rate: Rate, rtt: Rtt, streams: usize) -> Bytes {
 pub struct SegmentPlan {
     /// The size of a segment: a power of two from 64 KiB to 4 MiB, unless configured.
     pub size: Bytes,
-    /// The most segments in use at once.
+    /// The largest number of segments in use.
     pub count: usize,
 }
 
 /// Divides an application buffer into segments for `streams` streams.
 ///
-/// 4 MiB, as in UsadaFox, unless that leaves a stream fewer than two segments: one is filled
-/// from the socket while the other is written to the file. The count is at least two per stream, even where
-/// `buffer` is smaller.
+/// A segment is 4 MiB, as in UsadaFox, or smaller so that each stream has two: one is filled from the socket while the
+/// other is written to the file. There are at least two per stream, even if `buffer` is smaller.
 pub fn segments(buffer: Bytes, streams: usize) -> SegmentPlan {
     const LARGEST_SEGMENT: u64 = 4 << 20;
     const SMALLEST_SEGMENT: u64 = 64 << 10;
@@ -110,7 +111,7 @@ pub fn segments(buffer: Bytes, streams: usize) -> SegmentPlan {
 
 /// Divides an application buffer into segments of `size`, at least two per stream.
 ///
-/// The writer writes a segment per system call, so small segments cost more calls.
+/// The writer writes one segment per system call, so small segments cost more calls.
 pub fn segments_of(size: Bytes, buffer: Bytes, streams: usize) -> SegmentPlan {
     let least = 2 * streams.max(1) as u64;
     let count = (buffer.get() / size.get().max(1)).max(least);
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn autotuning_is_kept_where_it_reaches() {
+    fn autotuning_is_kept_if_it_reaches_the_window() {
         assert_eq!(
             recv_buffer(limits(Bytes::gib(1), Bytes::kib(208), true), RATE, RTT),
             RecvBuffer::Autotune
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn without_permission_setting_must_not_lower_what_autotuning_gives() {
+    fn unprivileged_setting_must_not_lower_the_autotuned_buffer() {
         let stock = limits(Bytes::mib(6), Bytes::kib(208), false);
         assert_eq!(recv_buffer(stock, RATE, RTT), RecvBuffer::Autotune);
         let generous = limits(Bytes::mib(6), Bytes::mib(128), false);
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn papers_window_ceiling() {
+    fn window_ceiling_matches_the_paper() {
         // Table 2: RWIN 46.87 MB at 200 ms allows 234.35 MB/s.
         let rate = window_ceiling(Bytes::new(46_870_000), RTT);
         assert_eq!(rate.as_bytes_per_sec(), 234_350_000);
@@ -189,7 +190,7 @@ mod tests {
         assert_eq!(plan(Bytes::mib(64), Bytes::mib(64), 1), of(Bytes::mib(64), 2));
         assert_eq!(plan(Bytes::mib(4), Bytes::mib(64), 32), of(Bytes::mib(4), 64));
         assert_eq!(plan(Bytes::kib(4), Bytes::ZERO, 0), of(Bytes::kib(4), 2));
-        // A part of a segment is none.
+        // An incomplete segment does not count.
         assert_eq!(plan(Bytes::mib(4), Bytes::mib(15), 1), of(Bytes::mib(4), 3));
     }
 }

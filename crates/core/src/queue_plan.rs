@@ -1,7 +1,7 @@
-//! What a queue of transfers does next: which may run now, which wait, and until when.
+//! Plans the queue of transfers: which transfers may run, which wait, and until when.
 //!
-//! Wall clocks jump: they are set, and they change with daylight saving. Nothing here remembers a time of day; each call judges
-//! the time that it is given.
+//! Wall clocks jump, when they are set and at changes of daylight saving time. No function here stores a time of day;
+//! each call depends only on the time passed to it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,14 +12,14 @@ use thiserror::Error;
 
 use crate::units::Rate;
 
-/// Seconds of a day without leap seconds.
+/// Seconds per day without leap seconds.
 const DAY: u32 = 24 * 60 * 60;
-/// The longest time after which a failed transfer is tried again.
+/// The longest time before a failed transfer is retried.
 pub const LONGEST_RETRY: Duration = Duration::from_secs(600);
-/// How long a failed transfer waits for its first retry.
+/// The time before the first retry of a failed transfer.
 const FIRST_RETRY: Duration = Duration::from_secs(5);
 
-/// Days of the week as a set; bit 0 is Sunday.
+/// A set of weekdays; bit 0 is Sunday.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Days(u8);
@@ -29,13 +29,13 @@ pub struct Days(u8);
 #[serde(try_from = "String", into = "String")]
 pub struct TimeOfDay(u16);
 
-/// Days or a time that cannot be read.
+/// The text is neither days nor a time of day.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ParseWindowError {
-    /// The days.
+    /// The days are malformed.
     #[error("'{0}' names no days: write daily, or days as in mon-fri,sun")]
     Days(String),
-    /// The time.
+    /// The time is malformed.
     #[error("'{0}' is no time of day: write it as in 08:30")]
     Time(String),
 }
@@ -56,7 +56,7 @@ impl FromStr for Days {
         for part in lower.split(',').map(str::trim) {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
             let (first, last) = (index(first)?, index(last)?);
-            // fri-mon goes over the end of the week.
+            // fri-mon wraps around the end of the week.
             let count = (last + 7 - first) % 7;
             (0..=count).for_each(|step| days |= 1 << ((first + step) % 7));
         }
@@ -121,29 +121,29 @@ macro_rules! as_text {
 }
 as_text!(Days, TimeOfDay);
 
-/// A part of the week with limits of its own.
+/// A weekly period with its own limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
-    /// The days on which it begins.
+    /// The days on which the window begins.
     pub days: Days,
-    /// When it begins.
+    /// The time at which the window begins.
     pub from: TimeOfDay,
-    /// When it ends: the day after, where that is not later than `from`.
+    /// The time at which the window ends; on the next day if not later than `from`.
     pub to: TimeOfDay,
-    /// What is allowed within it.
+    /// The limits within the window.
     pub limits: Limits,
 }
 
-/// How much may happen at once.
+/// The limits of the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Transfers at once; none where 0.
+    /// The largest number of concurrent transfers; 0 for none.
     pub concurrent: usize,
-    /// Their rate together; `None` is without a ceiling.
+    /// The highest total rate; `None` for no limit.
     pub rate: Option<Rate>,
 }
 
-/// A point of local time within its week.
+/// A local time within the week.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WeekTime {
     /// Days since Sunday.
@@ -153,7 +153,7 @@ pub struct WeekTime {
 }
 
 impl Window {
-    /// Returns whether `now` lies within the window.
+    /// Returns whether `now` is within the window.
     fn holds(&self, now: WeekTime) -> bool {
         let (from, to) = (u32::from(self.from.0) * 60, u32::from(self.to.0) * 60);
         let second = now.second.min(DAY - 1);
@@ -164,34 +164,34 @@ impl Window {
     }
 }
 
-/// Returns what is allowed at `now`: the limits of the first window that holds it, else `usual`.
+/// Returns the limits at `now`: those of the first window that contains `now`, or else `usual`.
 pub fn allowed(usual: Limits, windows: &[Window], now: WeekTime) -> Limits {
     windows.iter().find(|window| window.holds(now)).map_or(usual, |window| window.limits)
 }
 
-/// A transfer that runs.
+/// A running transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Active {
-    /// Its number.
+    /// The number of the transfer.
     pub id: i64,
-    /// The higher, the sooner it runs.
+    /// The priority; transfers with a higher one run first.
     pub priority: i64,
-    /// Its place among those of one priority; the lower, the sooner.
+    /// The position among transfers of equal priority; the lowest runs first.
     pub position: i64,
-    /// It has been asked to stop, and still holds its place.
+    /// Whether the transfer was requested to stop but has not ended, so that it still counts as running.
     pub stopping: bool,
 }
 
-/// What to do now.
+/// The transfers to start and to stop now.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
-    /// How many further transfers may start.
+    /// The number of further transfers that may start.
     pub start: usize,
-    /// Which are to stop and go back into the queue, the least urgent first.
+    /// The transfers to stop and return to the queue, the least urgent first.
     pub stop: Vec<i64>,
 }
 
-/// Plans so that `concurrent` transfers run. A transfer that is stopping counts until it has ended.
+/// Plans for `concurrent` running transfers. A stopping transfer counts until it has ended.
 pub fn plan(concurrent: usize, active: &[Active]) -> Plan {
     let start = concurrent.saturating_sub(active.len());
     let mut running: Vec<_> = active.iter().filter(|active| !active.stopping).collect();
@@ -200,14 +200,14 @@ pub fn plan(concurrent: usize, active: &[Active]) -> Plan {
     Plan { start, stop: running[..surplus].iter().map(|active| active.id).collect() }
 }
 
-/// Returns how long to wait before retry number `attempt`, from 0: 5 s, then three times as long each, 10 minutes at most.
+/// Returns the time before retry number `attempt`, from 0: 5 s, tripled for each further retry, at most 10 minutes.
 pub fn retry_delay(attempt: u32) -> Duration {
     FIRST_RETRY.saturating_mul(3_u32.saturating_pow(attempt)).min(LONGEST_RETRY)
 }
 
-/// Returns whether a retry planned for `retry_at` is due at `now`, both seconds since 1970.
+/// Returns whether a retry planned for `retry_at` is due at `now`, both in seconds since 1970.
 ///
-/// One that lies further ahead than any delay was planned by a clock that has been set back since: it is due.
+/// A retry further in the future than the longest delay was planned before the clock was set back, and is due.
 pub fn is_retry_due(retry_at: i64, now: i64) -> bool {
     retry_at <= now || retry_at.saturating_sub(now) > LONGEST_RETRY.as_secs().cast_signed()
 }
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn window_holds_its_beginning_and_not_its_end() {
+    fn window_includes_its_begin_and_excludes_its_end() {
         let usual = Limits { concurrent: 3, rate: None };
         let windows = [window("mon-fri", "08:00", "18:00", 1), window("daily", "17:00", "19:00", 2)];
         let concurrent = |now| allowed(usual, &windows, now).concurrent;
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn window_over_midnight_belongs_to_the_day_it_begins_on() {
+    fn window_over_midnight_belongs_to_the_day_of_its_begin() {
         let night = [window("sat", "22:00", "06:00", 9)];
         let usual = Limits { concurrent: 3, rate: None };
         let concurrent = |now| allowed(usual, &night, now).concurrent;
@@ -252,12 +252,12 @@ mod tests {
     fn any_jump_of_the_clock_gives_the_limits_of_the_new_time() {
         let windows = [window("mon-fri", "08:00", "18:00", 1)];
         let usual = Limits { concurrent: 3, rate: None };
-        // Forth, back, and back to where it was: no state is kept.
+        // The clock jumps forward, back, and to its first value: no state is kept.
         let hours = [7, 9, 3, 17, 9, 23];
         let got: Vec<_> =
             hours.iter().map(|hour| allowed(usual, &windows, at(2, *hour, 30)).concurrent).collect();
         assert_eq!(got, [3, 1, 3, 1, 1, 3]);
-        // A leap second, and nonsense, are the last second of the day.
+        // A leap second and an impossible time count as the last second of the day.
         assert_eq!(allowed(usual, &windows, WeekTime { weekday: 2, second: 90_000 }).concurrent, 3);
     }
 
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn least_urgent_transfers_stop_first_and_stopping_ones_hold_their_place() {
+    fn least_urgent_transfers_stop_first_and_stopping_ones_count() {
         let active = |id, priority, position, stopping| Active { id, priority, position, stopping };
         let running = [active(1, 0, 10, false), active(2, 5, 30, false), active(3, 0, 20, false)];
         assert_eq!(plan(5, &running), Plan { start: 2, stop: vec![] });
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn days_and_times_are_read_and_written() {
+    fn days_and_times_are_parsed_and_formatted() {
         for (text, shown) in [
             ("mon-fri", "mon,tue,wed,thu,fri"),
             ("Daily", "daily"),

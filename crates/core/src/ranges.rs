@@ -1,10 +1,10 @@
-//! Byte ranges: what has been received or committed, and what is left.
+//! Byte ranges and sets of byte ranges, such as the received or committed ranges of a file.
 
 use std::fmt;
 
 use crate::units::Bytes;
 
-/// A half-open range of file offsets, `start..end`; empty where both are equal.
+/// A half-open range of file offsets, `start..end`; empty if both are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ByteRange {
     start: u64,
@@ -12,12 +12,12 @@ pub struct ByteRange {
 }
 
 impl ByteRange {
-    /// Makes the range `start..end`; an `end` before `start` gives an empty range at `start`.
+    /// Creates the range `start..end`; an `end` before `start` gives an empty range at `start`.
     pub const fn new(start: u64, end: u64) -> Self {
         Self { start, end: if end < start { start } else { end } }
     }
 
-    /// Makes the range of `len` bytes from `start`.
+    /// Creates the range of `len` bytes from `start`.
     pub const fn with_len(start: u64, len: Bytes) -> Self {
         Self { start, end: start.saturating_add(len.get()) }
     }
@@ -37,19 +37,19 @@ impl ByteRange {
         Bytes::new(self.end - self.start)
     }
 
-    /// Returns whether the range holds no byte.
+    /// Returns whether the range contains no byte.
     pub const fn is_empty(self) -> bool {
         self.start == self.end
     }
 
-    /// Returns whether they have a byte in common.
+    /// Returns whether the ranges have a byte in common.
     pub fn overlaps(self, other: Self) -> bool {
         self.start.max(other.start) < self.end.min(other.end)
     }
 
-    /// Splits into the part before the first multiple of `align`, the aligned middle, and the rest.
+    /// Splits the range into the part before the first multiple of `align`, the aligned middle, and the rest.
     ///
-    /// Direct I/O takes only the middle. `align` is a power of two.
+    /// Direct I/O is possible only for the middle. `align` must be a power of two.
     pub fn split_aligned(self, align: Bytes) -> [Self; 3] {
         let mask = align.get() - 1;
         let first = self.start.saturating_add(mask) & !mask;
@@ -67,19 +67,19 @@ impl fmt::Display for ByteRange {
     }
 }
 
-/// A set of byte offsets, kept as sorted ranges that neither overlap nor touch.
+/// A set of byte offsets, stored as sorted ranges that neither overlap nor touch.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RangeSet {
     ranges: Vec<ByteRange>,
 }
 
 impl RangeSet {
-    /// Makes an empty set.
+    /// Creates an empty set.
     pub const fn new() -> Self {
         Self { ranges: Vec::new() }
     }
 
-    /// Adds a range, merging it with those it overlaps or touches.
+    /// Adds a range, merging it with the ranges that it overlaps or touches.
     pub fn insert(&mut self, range: ByteRange) {
         if range.is_empty() {
             return;
@@ -92,7 +92,7 @@ impl RangeSet {
         self.ranges.splice(first..last, [merged]);
     }
 
-    /// Removes every byte of a range, splitting the ranges that reach beyond it.
+    /// Removes every byte of a range, splitting ranges that extend beyond it.
     pub fn remove(&mut self, range: ByteRange) {
         if range.is_empty() {
             return;
@@ -107,7 +107,7 @@ impl RangeSet {
         self.ranges.splice(first..last, rest.into_iter().filter(|r| !r.is_empty()));
     }
 
-    /// Returns the offset after the set's last byte; 0 where it is empty.
+    /// Returns the offset after the set's last byte; 0 if the set is empty.
     pub fn end(&self) -> u64 {
         self.ranges.last().map_or(0, |last| last.end)
     }
@@ -117,7 +117,7 @@ impl RangeSet {
         self.ranges.iter().copied()
     }
 
-    /// Returns how many bytes the set holds.
+    /// Returns the number of bytes in the set.
     pub fn total(&self) -> Bytes {
         self.iter().fold(Bytes::ZERO, |sum, r| sum + r.len())
     }
@@ -128,7 +128,7 @@ impl RangeSet {
         range.is_empty() || self.ranges.get(next).is_some_and(|r| r.start <= range.start)
     }
 
-    /// Returns the parts of `whole` that the set lacks, sorted.
+    /// Returns the parts of `whole` that are not in the set, sorted.
     pub fn gaps(&self, whole: ByteRange) -> Vec<ByteRange> {
         let mut gaps = Vec::new();
         let mut from = whole.start;
@@ -146,7 +146,7 @@ impl RangeSet {
     }
 }
 
-/// Names the first ranges, and how many others there are.
+/// Lists the first ranges, and the number of the others.
 impl fmt::Display for RangeSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 8;
@@ -182,7 +182,7 @@ mod tests {
     }
 
     proptest! {
-        /// The set agrees with the plainest model of one: a sorted list of offsets.
+        /// The set agrees with a simple model: a sorted list of offsets.
         #[test]
         fn insert_agrees_with_a_plain_set(ranges in proptest::collection::vec(range(), 0..30)) {
             let set: RangeSet = ranges.iter().copied().collect();
@@ -192,7 +192,7 @@ mod tests {
             prop_assert!(set.ranges.windows(2).all(|w| w[0].end < w[1].start));
         }
 
-        /// Removing agrees with the same model, and leaves ranges sorted, apart and not empty.
+        /// Removal agrees with a sorted list of offsets, and leaves ranges sorted, separate and not empty.
         #[test]
         fn remove_agrees_with_a_plain_set(
             ranges in proptest::collection::vec(range(), 0..30),
@@ -210,7 +210,7 @@ mod tests {
             prop_assert!(set.iter().all(|r| !r.is_empty()));
         }
 
-        /// What is there and what is missing make up the whole, and share nothing.
+        /// The ranges of the set and its gaps make up the whole, without overlap.
         #[test]
         fn gaps_complete_the_set(ranges in proptest::collection::vec(range(), 0..30), whole in range()) {
             let set: RangeSet = ranges.into_iter().collect();
@@ -225,7 +225,7 @@ mod tests {
             prop_assert!(full.contains(whole));
         }
 
-        /// The three parts follow one another and the middle is aligned.
+        /// The three parts are consecutive and the middle is aligned.
         #[test]
         fn split_aligned_keeps_every_byte(r in range(), shift in 0u32..6) {
             let align = 1u64 << shift;
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn display_names_the_first_ranges() {
+    fn display_lists_the_first_ranges() {
         let shown = |count: u64| {
             let set: RangeSet = (0..count).map(|n| ByteRange::new(10 * n, 10 * n + 1)).collect();
             set.to_string()
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_that_ends_before_it_starts_is_empty() {
+    fn range_that_ends_before_its_start_is_empty() {
         assert!(ByteRange::new(7, 3).is_empty());
     }
 }

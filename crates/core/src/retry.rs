@@ -1,10 +1,10 @@
-//! When to try again.
+//! Delays between retries.
 
 use std::time::Duration;
 
 use crate::units::Bytes;
 
-/// Counts the failures of a stream since it last made progress, and spaces the next tries.
+/// Counts the consecutive failures of a stream, and computes the delay before each retry.
 #[derive(Debug, Clone)]
 pub struct Backoff {
     most: u32,
@@ -12,31 +12,31 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// What a connection must bring before its failure counts as the first again; a server that
-    /// closes after every few bytes must not be asked for ever.
+    /// The bytes that a connection must receive to reset the count of failures; a few bytes do not, so that a server
+    /// that closes after every few bytes is not retried forever.
     pub const PROGRESS: Bytes = Bytes::kib(64);
 
     const FIRST: Duration = Duration::from_millis(250);
     const LONGEST: Duration = Duration::from_secs(30);
     const LONGEST_ASKED: Duration = Duration::from_secs(600);
 
-    /// Allows `most` failures in a row.
+    /// Allows `most` consecutive failures.
     pub const fn new(most: u32) -> Self {
         Self { most, failures: 0 }
     }
 
-    /// Accounts for what a connection brought before it failed.
+    /// Accounts for the bytes that a connection received before its failure.
     pub fn received(&mut self, bytes: Bytes) {
         if bytes >= Self::PROGRESS {
             self.failures = 0;
         }
     }
 
-    /// Accounts for a failure; returns how long to wait, or `None` where it was the last allowed.
+    /// Accounts for a failure; returns the delay before the retry, or `None` after the last allowed failure.
     ///
-    /// Waits double from 250 ms to 30 s; `jitter` in `0.0..1.0` spreads them over half to all of that, so
-    /// that many clients do not come back at once. A server's Retry-After is obeyed where it is longer;
-    /// where it is longer than ten minutes, nobody waits: a person or a script may come back then.
+    /// Delays double from 250 ms to 30 s. `jitter` in `0.0..1.0` spreads each over half to all of its length, so that
+    /// many clients do not retry at the same time. A longer Retry-After of the server is obeyed; if it exceeds ten
+    /// minutes, the stream ends, because the user or a script can retry later.
     pub fn failed(&mut self, retry_after: Option<Duration>, jitter: f64) -> Option<Duration> {
         if self.failures >= self.most || retry_after.is_some_and(|wait| wait > Self::LONGEST_ASKED) {
             return None;
@@ -53,14 +53,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_and_end() {
+    fn delays_double_until_the_last_failure() {
         let mut backoff = Backoff::new(3);
         let waits: Vec<_> = std::iter::from_fn(|| backoff.failed(None, 1.0)).map(|w| w.as_millis()).collect();
         assert_eq!(waits, [250, 500, 1000]);
     }
 
     #[test]
-    fn progress_forgives_and_a_trickle_does_not() {
+    fn only_substantial_progress_resets_the_count() {
         let mut backoff = Backoff::new(1);
         assert!(backoff.failed(None, 0.0).is_some());
         backoff.received(Bytes::new(30));
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn the_server_may_ask_for_longer() {
+    fn retry_after_lengthens_the_delay() {
         let minutes = Duration::from_secs(600);
         assert_eq!(Backoff::new(1).failed(Some(minutes), 0.5), Some(minutes));
         assert_eq!(Backoff::new(1).failed(Some(minutes * 2), 0.5), None);

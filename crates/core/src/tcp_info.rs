@@ -1,7 +1,7 @@
-//! What the kernel knows of a TCP connection: `struct tcp_info`, by the kernel's own names.
+//! The kernel's state of a TCP connection: `struct tcp_info`, with the kernel's field names.
 //!
-//! The structure grows with every few kernel releases, at its end. A reading is therefore the bytes that
-//! the kernel gave and their number, and a field is there only where the kernel filled all of it.
+//! New kernel releases append fields to the structure. A reading therefore stores the bytes from the kernel and their
+//! number, and a field is present only if the kernel wrote all of it.
 
 use std::fmt;
 use std::time::Duration;
@@ -18,16 +18,16 @@ pub struct TcpInfo {
     filled: usize,
 }
 
-/// Bytes of the structure as far as it is known here.
+/// The size in bytes of the supported part of the structure.
 pub const SIZE: usize = 276;
 
-/// A field's place in the structure.
+/// The position of a field in the structure.
 #[derive(Debug, Clone, Copy)]
 struct Field {
     name: &'static str,
     offset: usize,
     size: usize,
-    /// Of a bit field: how far to shift, and how many bits. Little-endian, as x86-64 and aarch64 are.
+    /// Shift and width of a bit field, in bits. The layout is that of little-endian machines (x86-64, aarch64).
     bits: Option<(u32, u32)>,
 }
 
@@ -58,28 +58,28 @@ macro_rules! layout {
     (@bits $shift:literal, $width:literal) => { Some(($shift, $width)) };
 }
 
-// `struct tcp_info` of Linux 6.18, from its UAPI header linux/tcp.h. The four bytes that follow
-// (accurate ECN's state) are left out: they changed their layout after that release.
+// `struct tcp_info` of Linux 6.18, from its UAPI header linux/tcp.h. The next four bytes (accurate ECN's state) are
+// omitted, because their layout has changed since.
 layout! {
     /// State of the connection (1 is ESTABLISHED).
     tcpi_state: u8 @ 0,
     /// State of congestion avoidance: 0 open, 1 disorder, 2 CWR, 3 recovery, 4 loss.
     tcpi_ca_state: u8 @ 1,
-    /// Retransmission timeouts in a row that nothing has answered.
+    /// Consecutive retransmission timeouts without an acknowledgement.
     tcpi_retransmits: u8 @ 2,
-    /// Window probes that nothing has answered.
+    /// Window probes without an acknowledgement.
     tcpi_probes: u8 @ 3,
     /// Doublings of the retransmission timeout.
     tcpi_backoff: u8 @ 4,
-    /// Options agreed on, as bits: 1 timestamps, 2 SACK, 4 window scale, 8 ECN.
+    /// Negotiated options, as bits: 1 timestamps, 2 SACK, 4 window scale, 8 ECN.
     tcpi_options: u8 @ 5,
-    /// Shift of the windows that the peer announces.
+    /// Window scale of the peer.
     tcpi_snd_wscale: u8 @ 6 [0, 4],
-    /// Shift of the windows announced to the peer.
+    /// Window scale sent to the peer.
     tcpi_rcv_wscale: u8 @ 6 [4, 4],
-    /// Whether the delivery rate was bounded by the application.
+    /// Whether the application limited the delivery rate.
     tcpi_delivery_rate_app_limited: u8 @ 7 [0, 1],
-    /// Why TCP Fast Open failed at the client.
+    /// Reason why TCP Fast Open failed at the client.
     tcpi_fastopen_client_fail: u8 @ 7 [1, 2],
     /// Retransmission timeout, in microseconds.
     tcpi_rto: u32 @ 8,
@@ -93,7 +93,7 @@ layout! {
     tcpi_unacked: u32 @ 24,
     /// Segments selectively acknowledged.
     tcpi_sacked: u32 @ 28,
-    /// Segments taken for lost.
+    /// Segments considered lost.
     tcpi_lost: u32 @ 32,
     /// Retransmitted segments in flight.
     tcpi_retrans: u32 @ 36,
@@ -109,31 +109,31 @@ layout! {
     tcpi_last_ack_recv: u32 @ 56,
     /// Path MTU, in bytes.
     tcpi_pmtu: u32 @ 60,
-    /// How large the announced window may grow at present, in bytes.
+    /// The present upper bound of the advertised window, in bytes.
     tcpi_rcv_ssthresh: u32 @ 64,
     /// Smoothed round-trip time, in microseconds.
     tcpi_rtt: u32 @ 68,
-    /// Its mean deviation, in microseconds.
+    /// Mean deviation of the round-trip time, in microseconds.
     tcpi_rttvar: u32 @ 72,
     /// Slow-start threshold, in segments.
     tcpi_snd_ssthresh: u32 @ 76,
     /// Congestion window, in segments.
     tcpi_snd_cwnd: u32 @ 80,
-    /// Segment size announced to the peer, in bytes.
+    /// Segment size advertised to the peer, in bytes.
     tcpi_advmss: u32 @ 84,
-    /// Reordering taken for normal, in segments.
+    /// Reordering considered normal, in segments.
     tcpi_reordering: u32 @ 88,
-    /// The receiver's estimate of the round trip, in microseconds; queueing of the data is in it.
+    /// The receiver's estimate of the round-trip time, including queueing of the data, in microseconds.
     tcpi_rcv_rtt: u32 @ 92,
-    /// What receive autotuning aims at, in bytes.
+    /// Target of receive autotuning, in bytes.
     tcpi_rcv_space: u32 @ 96,
     /// Segments retransmitted so far.
     tcpi_total_retrans: u32 @ 100,
-    /// Pacing rate, in bytes a second.
+    /// Pacing rate, in bytes per second.
     tcpi_pacing_rate: u64 @ 104,
-    /// Bound of the pacing rate, in bytes a second; all ones is none.
+    /// Limit of the pacing rate, in bytes per second; all bits set for none.
     tcpi_max_pacing_rate: u64 @ 112,
-    /// Bytes that the peer has acknowledged.
+    /// Bytes acknowledged by the peer.
     tcpi_bytes_acked: u64 @ 120,
     /// Bytes received in order.
     tcpi_bytes_received: u64 @ 128,
@@ -141,7 +141,7 @@ layout! {
     tcpi_segs_out: u32 @ 136,
     /// Segments received.
     tcpi_segs_in: u32 @ 140,
-    /// Bytes written to the socket and not yet sent.
+    /// Bytes written to the socket but not yet sent.
     tcpi_notsent_bytes: u32 @ 144,
     /// Least round-trip time, in microseconds.
     tcpi_min_rtt: u32 @ 148,
@@ -149,39 +149,39 @@ layout! {
     tcpi_data_segs_in: u32 @ 152,
     /// Segments with data sent.
     tcpi_data_segs_out: u32 @ 156,
-    /// Rate at which the peer was last seen to receive, in bytes a second.
+    /// Latest measured delivery rate to the peer, in bytes per second.
     tcpi_delivery_rate: u64 @ 160,
-    /// Microseconds with data to send.
+    /// Time with data to send, in microseconds.
     tcpi_busy_time: u64 @ 168,
-    /// Microseconds of them in which the peer's window was the limit.
+    /// Part of `tcpi_busy_time` limited by the peer's window, in microseconds.
     tcpi_rwnd_limited: u64 @ 176,
-    /// Microseconds of them in which the send buffer was the limit.
+    /// Part of `tcpi_busy_time` limited by the send buffer, in microseconds.
     tcpi_sndbuf_limited: u64 @ 184,
     /// Segments delivered to the peer.
     tcpi_delivered: u32 @ 192,
-    /// Those of them with a congestion mark.
+    /// Segments delivered to the peer with a congestion mark.
     tcpi_delivered_ce: u32 @ 196,
-    /// Bytes of data sent, retransmitted ones included.
+    /// Bytes of data sent, including retransmissions.
     tcpi_bytes_sent: u64 @ 200,
     /// Bytes of data retransmitted.
     tcpi_bytes_retrans: u64 @ 208,
-    /// Duplicates that the peer reported.
+    /// Duplicate segments reported by the peer.
     tcpi_dsack_dups: u32 @ 216,
-    /// Times that reordering was seen.
+    /// Number of reordering events.
     tcpi_reord_seen: u32 @ 220,
     /// Segments received out of order.
     tcpi_rcv_ooopack: u32 @ 224,
-    /// Window that the peer announces, in bytes.
+    /// Window advertised by the peer, in bytes.
     tcpi_snd_wnd: u32 @ 228,
-    /// Window announced to the peer, in bytes.
+    /// Window advertised to the peer, in bytes.
     tcpi_rcv_wnd: u32 @ 232,
-    /// Times that another path was tried.
+    /// Number of attempts to use another path.
     tcpi_rehash: u32 @ 236,
     /// Retransmission timeouts.
     tcpi_total_rto: u16 @ 240,
-    /// Recoveries from them.
+    /// Recoveries from retransmission timeouts.
     tcpi_total_rto_recoveries: u16 @ 242,
-    /// Milliseconds spent in those.
+    /// Milliseconds in recovery from retransmission timeouts.
     tcpi_total_rto_time: u32 @ 244,
     /// Segments received with a congestion mark.
     tcpi_received_ce: u32 @ 248,
@@ -200,7 +200,7 @@ layout! {
 }
 
 impl TcpInfo {
-    /// Reads what the kernel gave: less than is known here from an older kernel, more from a newer one.
+    /// Creates a reading from the kernel's bytes, which may be fewer (older kernel) or more (newer kernel) than `SIZE`.
     pub fn from_bytes(given: &[u8]) -> Self {
         let filled = given.len().min(SIZE);
         let mut bytes = [0; SIZE];
@@ -208,7 +208,7 @@ impl TcpInfo {
         Self { bytes, filled }
     }
 
-    /// Returns every field that the kernel filled, by its name there and in its order.
+    /// Returns every field that the kernel wrote, with its name, in the order of the structure.
     pub fn fields(&self) -> impl Iterator<Item = (&'static str, u64)> {
         FIELDS.iter().filter_map(|field| Some((field.name, self.value(field)?)))
     }
@@ -244,20 +244,20 @@ impl TcpInfo {
         microseconds(self.tcpi_rtt())
     }
 
-    /// The receiver's own estimate of the round trip, queueing of the data included (`tcpi_rcv_rtt`).
+    /// The receiver's estimate of the round-trip time, including queueing of the data (`tcpi_rcv_rtt`).
     pub fn rcv_rtt(&self) -> Option<Rtt> {
         microseconds(self.tcpi_rcv_rtt())
     }
 
-    /// Least round-trip time (`tcpi_min_rtt`); `None` before the first measurement, which is all ones.
+    /// Least round-trip time (`tcpi_min_rtt`); `None` before the first measurement, when all bits are set.
     pub fn min_rtt(&self) -> Option<Rtt> {
         microseconds(self.tcpi_min_rtt().filter(|us| *us != u64::from(u32::MAX)))
     }
 
-    /// The receive window last announced: RWIN (`tcpi_rcv_wnd`, Linux 6.2).
+    /// The receive window last advertised: RWIN (`tcpi_rcv_wnd`, Linux 6.2).
     ///
-    /// A segment's window field has 16 bits, shifted by the scale that the SYN fixed (RFC 7323, section 2.2). The
-    /// kernel reports the window that it would announce if they were enough.
+    /// A segment's window field has 16 bits, shifted by the scale in the SYN (RFC 7323, section 2.2). The kernel
+    /// reports the window that it would advertise without this limit.
     pub fn rcv_wnd(&self) -> Option<Bytes> {
         let largest = 65_535 << self.tcpi_rcv_wscale()?;
         self.tcpi_rcv_wnd().map(|window| Bytes::new(window.min(largest)))
@@ -268,39 +268,39 @@ impl TcpInfo {
         Some(Bytes::new(self.tcpi_snd_cwnd()? * self.tcpi_snd_mss()?))
     }
 
-    /// The rate at which the kernel paces (`tcpi_pacing_rate`); `None` where it does not.
+    /// The pacing rate (`tcpi_pacing_rate`); `None` without pacing.
     pub fn pacing_rate(&self) -> Option<Rate> {
         self.tcpi_pacing_rate().filter(|rate| *rate != u64::MAX && *rate > 0).map(Rate::bytes_per_sec)
     }
 
-    /// The rate at which the peer was last seen to receive (`tcpi_delivery_rate`); `None` before the first.
+    /// The latest measured delivery rate to the peer (`tcpi_delivery_rate`); `None` before the first.
     pub fn delivery_rate(&self) -> Option<Rate> {
         self.tcpi_delivery_rate().filter(|rate| *rate > 0).map(Rate::bytes_per_sec)
     }
 
-    /// What the peer's kernel has acknowledged so far (`tcpi_bytes_acked`, Linux 4.1).
+    /// The bytes acknowledged by the peer's kernel so far (`tcpi_bytes_acked`, Linux 4.1).
     ///
-    /// It only grows, so two readings tell a slow peer from a dead one.
+    /// The value never decreases, so two readings distinguish a slow peer from a stalled one.
     pub fn bytes_acked(&self) -> Option<Bytes> {
         self.tcpi_bytes_acked().map(Bytes::new)
     }
 }
 
-/// Writes every field that the kernel filled, by its name and in its unit there.
+/// Serialises every field that the kernel wrote, with its name and in its unit.
 impl Serialize for TcpInfo {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.fields())
     }
 }
 
-/// Reads fields by their names, as far as none is missing before them; ignores unknown names.
+/// Deserialises fields by name, up to the first missing one; ignores unknown names.
 impl<'de> Deserialize<'de> for TcpInfo {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(Names)
     }
 }
 
-/// Reads an object of fields.
+/// Deserialises an object of fields.
 struct Names;
 
 impl<'de> Visitor<'de> for Names {
@@ -336,13 +336,13 @@ mod tests {
 
     use super::*;
 
-    /// Bytes in which each field holds another value.
+    /// Bytes in which the value of each field differs.
     fn kernel(len: usize) -> Vec<u8> {
         (0..len).map(|at| (at % 251) as u8).collect()
     }
 
     #[test]
-    fn the_layout_has_no_overlap_and_no_hole() {
+    fn layout_has_no_overlap_and_no_hole() {
         let mut next = 0;
         for field in FIELDS {
             let continues = field.bits.is_some_and(|(shift, _)| shift > 0);
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_kernel_gives_fewer_fields_and_no_half_ones() {
+    fn older_kernel_gives_fewer_fields_and_no_partial_one() {
         // Linux 2.6: 104 bytes, the last field is tcpi_total_retrans.
         let old = TcpInfo::from_bytes(&kernel(104));
         assert_eq!(old.fields().last().map(|(name, _)| name), Some("tcpi_total_retrans"));
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_kernel_changes_nothing_that_is_known() {
+    fn newer_kernel_changes_no_supported_field() {
         let (known, newer) = (TcpInfo::from_bytes(&kernel(SIZE)), TcpInfo::from_bytes(&kernel(SIZE + 200)));
         assert_eq!(known, newer);
         assert_eq!(newer.fields().count(), FIELDS.len());
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn no_window_is_larger_than_its_scale_lets_it_announce() {
+    fn window_is_limited_by_its_scale() {
         let window = |scale: u8| {
             let mut bytes = vec![0; SIZE];
             bytes[6] = scale << 4;
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_is_serialised_by_name_and_read_again() {
+    fn serialised_reading_is_parsed_as_equal() {
         for len in [0, 7, 103, 104, 200, SIZE] {
             let info = TcpInfo::from_bytes(&kernel(len));
             let text = serde_json::to_string(&info).unwrap();

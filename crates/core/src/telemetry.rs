@@ -1,4 +1,4 @@
-//! What is measured of a running transfer: sockets, application buffer, page cache.
+//! Telemetry of a running transfer: sockets, application buffer, page cache.
 
 use std::time::Duration;
 
@@ -7,31 +7,31 @@ use serde::{Deserialize, Serialize};
 use crate::tcp_info::TcpInfo;
 use crate::units::{Bytes, Rate, Rtt, seconds};
 
-/// One reading of everything, taken at one moment.
+/// One reading of all telemetry.
 ///
-/// `T` holds what the kernel reports of a connection: all of it where it is measured, less where a long record is read.
+/// `T` is the kernel's report of a connection: all of it in a measurement, a part of it when a long record is read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample<T = TcpInfo> {
-    /// How long reading took: the sockets were read within this time before the event's; `None` in old records.
+    /// The duration of the reading: the sockets were read within this time before the event; `None` in old records.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "optional_seconds")]
     pub took: Option<Duration>,
-    /// Bytes of files moved so far: read from sockets where we receive, acknowledged by the peer where we send.
+    /// Bytes of files transferred so far: read from sockets in a download, acknowledged by the peer in an upload.
     pub moved: Bytes,
-    /// All connections together.
+    /// The totals of all connections.
     pub sockets: Sockets,
-    /// The application buffer; `None` where bytes pass without one.
+    /// The application buffer; `None` if the transfer uses none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub segments: Option<Segments>,
-    /// Bytes that the writer has handed to the kernel; `None` where nothing is written.
+    /// Bytes that the writer has passed to the kernel; `None` without a writer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub written: Option<Bytes>,
-    /// The output file's pages, where they were counted anew.
+    /// The output file's pages, if counted since the last sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page_cache: Option<PageCache>,
-    /// The pages of all of this host's files, where they were read anew.
+    /// The pages of all files of this host, if read since the last sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_pages: Option<HostPages>,
-    /// Each open connection.
+    /// The open connections.
     pub streams: Vec<StreamSample<T>>,
 }
 
@@ -50,38 +50,38 @@ impl<T> Default for Sample<T> {
     }
 }
 
-/// One connection at one moment.
+/// A reading of one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamSample<T = TcpInfo> {
-    /// Its number, from 0.
+    /// The number of the connection, from 0.
     pub stream: usize,
     /// Bytes received and not yet read (SIOCINQ = rcv_nxt - copied_seq).
     pub unread: Bytes,
-    /// What the kernel reports of it.
+    /// The kernel's report of the connection.
     #[serde(default = "Option::default", skip_serializing_if = "Option::is_none")]
     pub tcp: Option<T>,
 }
 
-/// The buffers that a transfer's bytes pass, at one moment; counters run from its start.
+/// A reading of the buffers that a transfer's bytes pass; counters run from the transfer's start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Snapshot {
-    /// Bytes of the file that are there, those of an earlier run included.
+    /// Bytes of the file that are present, those of earlier runs included.
     pub present: Bytes,
-    /// Bytes read from sockets in this run; where we send, acknowledged by the peer.
+    /// Bytes read from sockets in this run; in an upload, bytes acknowledged by the peer.
     pub received: Bytes,
-    /// Bytes of this run that the writer, or where we send the reader, has handed to the kernel.
+    /// Bytes of this run passed to the kernel by the writer, or in an upload by the reader.
     pub written: Bytes,
-    /// The size of the file, where known.
+    /// The size of the file, if known.
     pub size: Option<Bytes>,
-    /// The connections: the first buffer.
+    /// The first buffer: the connections.
     pub sockets: Sockets,
-    /// The application buffer: the second.
+    /// The second buffer: the application buffer.
     pub segments: Segments,
-    /// The file's pages: the third; `None` where the kernel does not count them.
+    /// The third buffer: the file's pages; `None` if the kernel does not count them.
     pub page_cache: Option<PageCache>,
 }
 
-/// An optional time as seconds.
+/// Serialises an optional time as seconds.
 mod optional_seconds {
     use super::{Duration, seconds};
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -99,24 +99,24 @@ mod optional_seconds {
     }
 }
 
-/// Application buffer in use.
+/// Use of the application buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Segments {
     /// Segments in use.
     pub in_use: usize,
-    /// Segments that may be in use at once.
+    /// The largest number of segments in use.
     pub count: usize,
-    /// Bytes of one.
+    /// The size of a segment in bytes.
     pub size: Bytes,
 }
 
 impl Segments {
-    /// Returns the bytes in use; a segment counts as a whole.
+    /// Returns the bytes in use, counting whole segments.
     pub fn bytes(&self) -> Bytes {
         self.size * self.in_use as u64
     }
 
-    /// Returns the bytes that may be in use.
+    /// Returns the largest number of bytes in use.
     pub fn capacity(&self) -> Bytes {
         self.size * self.count as u64
     }
@@ -125,38 +125,38 @@ impl Segments {
 /// A file's pages in the page cache, as cachestat(2) counts them, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PageCache {
-    /// In the cache.
+    /// Bytes in the cache.
     pub cached: Bytes,
-    /// Of those: changed and not yet being written.
+    /// Dirty bytes in the cache, not under writeback.
     pub dirty: Bytes,
-    /// Of those: being written to the device.
+    /// Bytes in the cache under writeback.
     pub writeback: Bytes,
-    /// No longer in the cache.
+    /// Bytes evicted from the cache.
     pub evicted: Bytes,
-    /// Of those: so lately that memory is short.
+    /// Bytes evicted so recently that it indicates memory pressure.
     pub recently_evicted: Bytes,
 }
 
-/// What waits to reach the devices of this host, of whichever file, in bytes.
+/// Pages of all files of this host that are not yet on their devices, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct HostPages {
-    /// Changed and not yet being written.
+    /// Dirty bytes, not under writeback.
     pub dirty: Bytes,
-    /// Being written to a device.
+    /// Bytes under writeback.
     pub writeback: Bytes,
 }
 
-/// All connections together: sums, and for times the mean of those that know one.
+/// Totals of all connections: sums, and for times the means over the connections that report them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Sockets {
-    /// Connections open now.
+    /// Open connections.
     pub open: usize,
     /// Bytes received and not yet read (SIOCINQ), summed.
     pub unread: Bytes,
     /// Receive windows, summed (`tcpi_rcv_wnd`, Linux 6.2 and later).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rwin: Option<Bytes>,
-    /// Windows that the peers announce, summed (`tcpi_snd_wnd`, Linux 5.4 and later).
+    /// Windows advertised by the peers, summed (`tcpi_snd_wnd`, Linux 5.4 and later).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer_window: Option<Bytes>,
     /// Congestion windows, summed (`tcpi_snd_cwnd` segments of `tcpi_snd_mss`).
@@ -165,10 +165,10 @@ pub struct Sockets {
     /// Smoothed RTT, the mean (`tcpi_rtt`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt: Option<Rtt>,
-    /// The receiver's estimate of the RTT, the data's queueing included; the mean (`tcpi_rcv_rtt`).
+    /// The receiver's estimate of the RTT, including queueing of the data; the mean (`tcpi_rcv_rtt`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_rtt: Option<Rtt>,
-    /// The least RTT of any (`tcpi_min_rtt`).
+    /// The least RTT of all connections (`tcpi_min_rtt`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_rtt: Option<Rtt>,
     /// Pacing rates, summed (`tcpi_pacing_rate`).
@@ -177,53 +177,53 @@ pub struct Sockets {
     /// Delivery rates, summed (`tcpi_delivery_rate`).
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "delivery_bps")]
     pub delivery_rate: Option<Rate>,
-    /// Connections whose send buffer had nothing left to send when the delivery rate was taken (`tcpi_delivery_rate_app_limited`).
+    /// Connections whose send buffer was empty when the delivery rate was measured (`tcpi_delivery_rate_app_limited`).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub app_limited: usize,
-    /// Segments that the peers have beyond a gap, summed (`tcpi_sacked`): while there are any, every
+    /// Segments that the peers have received beyond a gap, summed (`tcpi_sacked`): while there are any, every
     /// acknowledgement is a duplicate.
     #[serde(default)]
     pub sacked: u64,
-    /// What only grows, connections that are closed included.
+    /// Cumulative counters, closed connections included.
     #[serde(flatten)]
     pub counters: Counters,
 }
 
-/// What a connection has counted since it began.
+/// Cumulative counters of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counters {
-    /// Segments that this host sent again (`tcpi_total_retrans`).
+    /// Segments that this host retransmitted (`tcpi_total_retrans`).
     pub retransmits: u64,
-    /// Segments that arrived out of order (`tcpi_rcv_ooopack`): a receiver's sign of loss, answered with a
-    /// duplicate acknowledgement each (RFC 5681, section 4.2).
+    /// Segments that arrived out of order (`tcpi_rcv_ooopack`): a receiver's sign of loss. Each is answered by a
+    /// duplicate acknowledgement (RFC 5681, section 4.2).
     pub out_of_order: u64,
-    /// Segments that the peers reported to have got twice (`tcpi_dsack_dups`, RFC 2883): sent again in vain.
+    /// Segments that the peers reported as duplicates (`tcpi_dsack_dups`, RFC 2883): unnecessary retransmissions.
     #[serde(default)]
     pub dsacks: u64,
     /// Segments with data that arrived, in order or not (`tcpi_data_segs_in`).
     #[serde(default)]
     pub data_segments: u64,
-    /// Bytes that arrived in order, read or not (`tcpi_bytes_received`).
+    /// Bytes received in order, whether read or not (`tcpi_bytes_received`).
     #[serde(default)]
     pub received: Bytes,
-    /// Bytes sent, those sent again included (`tcpi_bytes_sent`).
+    /// Bytes sent, including retransmissions (`tcpi_bytes_sent`).
     #[serde(default)]
     pub sent: Bytes,
-    /// Bytes that the peers acknowledged (`tcpi_bytes_acked`).
+    /// Bytes acknowledged by the peers (`tcpi_bytes_acked`).
     pub acked: Bytes,
     /// Time with data to send, summed over the connections (`tcpi_busy_time`).
     #[serde(default, with = "seconds")]
     pub busy: Duration,
-    /// Of that: limited by the peer's window (`tcpi_rwnd_limited`).
+    /// The part of `busy` limited by the peer's window (`tcpi_rwnd_limited`).
     #[serde(default, with = "seconds")]
     pub window_limited: Duration,
-    /// Of that: limited by the send buffer (`tcpi_sndbuf_limited`).
+    /// The part of `busy` limited by the send buffer (`tcpi_sndbuf_limited`).
     #[serde(default, with = "seconds")]
     pub buffer_limited: Duration,
 }
 
 impl Counters {
-    /// Takes them from a reading.
+    /// Extracts the counters from a reading.
     pub fn of(tcp: &TcpInfo) -> Self {
         Self {
             retransmits: tcp.tcpi_total_retrans().unwrap_or(0),
@@ -239,7 +239,7 @@ impl Counters {
         }
     }
 
-    /// Returns what was counted since `before`.
+    /// Returns the difference of the counters since `before`.
     pub fn since(self, before: Self) -> Self {
         Self {
             retransmits: self.retransmits.saturating_sub(before.retransmits),
@@ -255,7 +255,7 @@ impl Counters {
         }
     }
 
-    /// Returns the later of two readings of one connection, whichever way round they come.
+    /// Returns the later of two readings of one connection, independent of their order.
     pub fn later(self, other: Self) -> Self {
         Self {
             retransmits: self.retransmits.max(other.retransmits),
@@ -288,7 +288,7 @@ impl std::ops::AddAssign for Counters {
 }
 
 impl Sockets {
-    /// Sums up the open connections, and what closed ones have counted.
+    /// Sums the open connections and the counters of closed ones.
     pub fn of(streams: &[StreamSample], closed: Counters) -> Self {
         let mut all = Self { open: streams.len(), counters: closed, ..Self::default() };
         let known = || streams.iter().filter_map(|stream| stream.tcp.as_ref());
@@ -321,7 +321,7 @@ fn microseconds(value: Option<u64>) -> Duration {
     Duration::from_micros(value.unwrap_or(0))
 }
 
-/// Sums what is known; `None` where nothing is.
+/// Sums the known values; `None` if there are none.
 fn sum(values: impl Iterator<Item = u64>) -> Option<u64> {
     values.reduce(u64::saturating_add)
 }
@@ -331,9 +331,9 @@ fn mean(times: impl Iterator<Item = Rtt>) -> Option<Rtt> {
     (count > 0).then(|| Rtt::new(sum / count))
 }
 
-/// Lets something whose cost is not known beforehand happen only as often as it may cost.
+/// Limits the frequency of an action of unknown cost to a share of the time.
 ///
-/// Counting a file's pages takes the longer the more of them there are.
+/// For example, counting a file's pages takes time in proportion to their number.
 #[derive(Debug, Clone, Copy)]
 pub struct Sparingly {
     one_in: u32,
@@ -341,17 +341,17 @@ pub struct Sparingly {
 }
 
 impl Sparingly {
-    /// Lets it take one part in so many of the time.
+    /// Limits the action to one part in `parts` of the time.
     pub fn one_in(parts: u32) -> Self {
         Self { one_in: parts, due: Duration::ZERO }
     }
 
-    /// Returns whether it may happen again.
+    /// Returns whether the action may run at `now`.
     pub fn is_due(&self, now: Duration) -> bool {
         now >= self.due
     }
 
-    /// Accounts for one time, begun at `now`, that took `cost`.
+    /// Accounts for one run of the action, begun at `now`, that took `cost`.
     pub fn took(&mut self, now: Duration, cost: Duration) {
         self.due = now.saturating_add(cost.saturating_mul(self.one_in));
     }
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_what_is_known_and_says_where_nothing_is() {
+    fn known_values_are_summed_and_none_gives_none() {
         let rtt = |us: u32| {
             stream(0, move |bytes| {
                 bytes[68..72].copy_from_slice(&us.to_le_bytes());
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn what_costs_much_happens_seldom() {
+    fn costly_actions_run_rarely() {
         let mut pages = Sparingly::one_in(400);
         assert!(pages.is_due(Duration::ZERO));
         pages.took(Duration::from_secs(1), Duration::from_millis(10));

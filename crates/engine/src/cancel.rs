@@ -15,7 +15,7 @@ pub struct Cancel(Arc<Flag>);
 struct Flag {
     raised: AtomicBool,
     parent: Option<Cancel>,
-    /// When the flag is raised without a call.
+    /// The time at which the flag counts as raised.
     until: Option<Instant>,
 }
 
@@ -47,7 +47,7 @@ impl Cancel {
             || self.0.parent.as_ref().is_some_and(Self::is_cancelled)
     }
 
-    /// Returns whether its own time is reached, and nothing else has raised it.
+    /// Returns whether the flag's own time has passed and nothing else has raised it.
     pub fn is_expired(&self) -> bool {
         !self.0.raised.load(Ordering::Relaxed) && self.0.until.is_some_and(|until| Instant::now() >= until)
     }
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn child_with_a_time_is_raised_by_itself() {
+    fn child_with_a_time_is_raised_when_it_passes() {
         let parent = Cancel::new();
         let child = parent.child_until(Instant::now() + Duration::from_millis(30));
         assert!(child.sleep(Duration::from_secs(60)) && !parent.is_cancelled());
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn child_is_cancelled_with_its_parent_but_not_its_parent_with_it() {
+    fn parent_cancels_child_but_child_does_not_cancel_parent() {
         let parent = Cancel::new();
         let (first, second) = (parent.child(), parent.child());
         let grandchild = second.child();

@@ -8,15 +8,15 @@ use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::sockopt;
 use longhaul_sys::tcp_info;
 
-/// A connection that delivers less than this within the stall timeout is taken for dead.
+/// A connection that delivers less than this within the stall timeout counts as stalled.
 pub const LEAST_DELIVERY: Bytes = Bytes::kib(1);
-/// The shortest time over which a rate is measured; a shorter one holds a single burst.
+/// The shortest time over which a rate is measured; a shorter one would measure a single burst.
 const SHORTEST_WINDOW: Duration = Duration::from_millis(20);
 
-/// The bytes of one connection, and what follows from them.
+/// Counts one connection's bytes and derives its rate, stalls and receive window.
 #[derive(Debug)]
 pub struct DeliveryMeter {
-    /// What the connection has delivered.
+    /// The bytes delivered so far.
     pub total: Bytes,
     /// The RTT of the empty path.
     pub rtt: Rtt,
@@ -24,25 +24,25 @@ pub struct DeliveryMeter {
     pub rate: Rate,
     /// The rate expected a round trip later.
     pub expected: Rate,
-    /// The RTT as the data saw it last, queues included.
+    /// The last RTT measured on data, queues included.
     data_rtt: Rtt,
-    window: Mark,
-    stall: Mark,
-    /// What lay unread in the socket when the window began.
+    window: ByteCount,
+    stall: ByteCount,
+    /// The bytes unread in the socket at the start of `window`.
     unread: Bytes,
     tuner: Option<ReceiveWindowTuner>,
-    /// Whether the window was ever set.
+    /// Whether the receive window was ever clamped.
     holds_window: bool,
 }
 
-/// Bytes since a moment.
+/// Bytes counted since a point in time.
 #[derive(Debug)]
-struct Mark {
+struct ByteCount {
     since: Instant,
     bytes: Bytes,
 }
 
-impl Mark {
+impl ByteCount {
     fn now(now: Instant) -> Self {
         Self { since: now, bytes: Bytes::ZERO }
     }
@@ -61,15 +61,16 @@ impl DeliveryMeter {
             data_rtt: rtt,
             rate: Rate::default(),
             expected: Rate::default(),
-            window: Mark::now(now),
-            stall: Mark::now(now),
+            window: ByteCount::now(now),
+            stall: ByteCount::now(now),
             unread: Bytes::ZERO,
             tuner: (hold && rtt.get() >= SHORTEST_WINDOW).then(ReceiveWindowTuner::default),
             holds_window: false,
         }
     }
 
-    /// Holds the receive window from the first round trip on, for this share of what several connections have in flight.
+    /// Clamps the receive window from the first round trip on; `share` is this connection's part of
+    /// the bytes in flight of several connections.
     #[must_use]
     pub fn of_several(mut self, share: Bytes) -> Self {
         if let Some(tuner) = &mut self.tuner {
@@ -78,8 +79,8 @@ impl DeliveryMeter {
         self
     }
 
-    /// Accounts for bytes read from `socket`, and once a round trip adjusts its window; `share` is the connection's part of
-    /// what several connections have in flight together.
+    /// Counts bytes read from `socket`, and adjusts the socket's receive window once a round trip;
+    /// `share` is this connection's part of the bytes in flight of several connections.
     pub fn add(&mut self, bytes: Bytes, share: Bytes, socket: impl AsFd, now: Instant) {
         self.total += bytes;
         self.window.bytes += bytes;
@@ -91,7 +92,7 @@ impl DeliveryMeter {
             self.expected = rate.scaled(growth(self.rate, rate));
             self.rate = rate;
             self.unread = unread;
-            self.window = Mark::now(now);
+            self.window = ByteCount::now(now);
             if let Some(data_rtt) = tcp_info::read(&socket).ok().and_then(|info| info.rcv_rtt()) {
                 self.data_rtt = data_rtt;
                 self.hold(share, socket);
@@ -99,7 +100,7 @@ impl DeliveryMeter {
         }
     }
 
-    /// Returns the RTT as the data sees it, queues included.
+    /// Returns the RTT measured on data, queues included.
     pub fn data_rtt(&self) -> Rtt {
         self.data_rtt.max(self.rtt)
     }
@@ -107,34 +108,36 @@ impl DeliveryMeter {
     fn hold(&mut self, share: Bytes, socket: impl AsFd) {
         let Some(tuner) = self.tuner.as_mut() else { return };
         if let Some(clamp) = tuner.observe(self.rate, self.rtt, self.data_rtt, share) {
-            // Set each time, because autotuning moves it. Where it cannot be set, the kernel's window stays.
+            // Autotuning moves the clamp, so it is set each time. If that fails, the kernel's
+            // window stays.
             let _ = sockopt::set_window_clamp(socket, clamp);
             self.holds_window = true;
         }
     }
 
-    /// Returns whether the connection's receive window was ever set.
+    /// Returns whether the receive window was ever clamped.
     pub fn holds_window(&self) -> bool {
         self.holds_window
     }
 
-    /// Leaves out of the stall time a time in which the socket was not read.
+    /// Excludes a time without reads of the socket from the stall time.
     pub fn exclude(&mut self, time: Duration) {
         self.stall.since += time;
     }
 
-    /// Returns whether the last `patience` has delivered less than [`LEAST_DELIVERY`].
+    /// Returns whether less than [`LEAST_DELIVERY`] arrived during the last `patience`.
     pub fn stalled(&mut self, patience: Duration, now: Instant) -> bool {
         if self.stall.age(now) < patience {
             return false;
         }
         let dead = self.stall.bytes < LEAST_DELIVERY;
-        self.stall = Mark::now(now);
+        self.stall = ByteCount::now(now);
         dead
     }
 }
 
-/// Returns by how much a rate grows in a round trip: at most twofold, as in slow start, and at least onefold.
+/// Returns the growth of the rate within a round trip, between 1 and 2: slow start doubles it at
+/// most.
 fn growth(before: Rate, now: Rate) -> f64 {
     (now.as_bits_per_sec() as f64 / before.as_bits_per_sec().max(1) as f64).clamp(1.0, 2.0)
 }

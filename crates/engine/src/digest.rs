@@ -1,4 +1,5 @@
-//! Digests that are computed in the order of a file's bytes: of the whole file by SHA-256 and its like, and of its pieces.
+//! Digests computed in the order of a file's bytes: of the whole file (SHA-256 and others) and of
+//! its pieces.
 
 use std::fmt;
 use std::fs::File;
@@ -10,7 +11,7 @@ use longhaul_core::units::Bytes;
 
 use crate::cancel::Cancel;
 
-/// Which digests of a file are to be computed.
+/// The digests to compute for a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WantedDigests {
     /// The algorithm of the whole file's digest.
@@ -22,13 +23,13 @@ pub struct WantedDigests {
 /// Digests of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FileDigests {
-    /// Of the whole file, where that is wanted.
+    /// The digest of the whole file, if requested.
     pub whole: Option<Checksum>,
-    /// Of its pieces in their order, where those are wanted.
+    /// The digests of the pieces in file order, if requested.
     pub pieces: Vec<Checksum>,
 }
 
-/// The digests of a file's first bytes.
+/// The digests of a file's first bytes, as far as hashed.
 pub struct PrefixDigest {
     whole: Option<InOrder>,
     pieces: Option<PieceDigests>,
@@ -44,7 +45,7 @@ struct PieceDigests {
     of: InOrder,
     length: u64,
     complete: Vec<Checksum>,
-    /// How many bytes of the piece after those have been hashed.
+    /// The bytes of the open piece that are not yet hashed.
     open: u64,
 }
 
@@ -60,7 +61,7 @@ impl InOrder {
         Self { algorithm, hasher: hasher(algorithm) }
     }
 
-    /// Returns the digest of what has been hashed; more may follow.
+    /// Returns the digest of the bytes hashed so far; more bytes may follow.
     fn so_far(&self) -> Option<Checksum> {
         Checksum::new(self.algorithm, &self.hasher.box_clone().finalize())
     }
@@ -83,11 +84,11 @@ impl PieceDigests {
 }
 
 impl PrefixDigest {
-    /// Starts before the first byte.
+    /// Creates digests of zero bytes.
     pub fn new(wanted: WantedDigests) -> Self {
         let pieces = wanted.pieces.map(|(algorithm, length)| PieceDigests {
             of: InOrder::new(algorithm),
-            // A metalink's is never zero.
+            // The piece length of a metalink is never zero.
             length: length.get().max(1),
             complete: Vec::new(),
             open: 0,
@@ -95,7 +96,7 @@ impl PrefixDigest {
         Self { whole: wanted.whole.map(InOrder::new), pieces, hashed: 0 }
     }
 
-    /// Returns which digests are computed.
+    /// Returns the digests that are computed.
     pub fn wanted(&self) -> WantedDigests {
         WantedDigests {
             whole: self.whole.as_ref().map(|whole| whole.algorithm),
@@ -103,7 +104,7 @@ impl PrefixDigest {
         }
     }
 
-    /// Returns how many bytes have been hashed: the offset of the next one.
+    /// Returns the number of bytes hashed, which is the offset of the next byte.
     pub fn hashed(&self) -> u64 {
         self.hashed
     }
@@ -119,7 +120,7 @@ impl PrefixDigest {
         self.hashed += bytes.len() as u64;
     }
 
-    /// Returns the digests of what has been hashed; a piece that is not full counts as the last.
+    /// Returns the digests of the bytes hashed so far; an incomplete piece counts as the last one.
     pub fn digests(&self) -> FileDigests {
         let pieces = self.pieces.as_ref().map(|pieces| {
             let last = (pieces.open > 0).then(|| pieces.of.so_far()).flatten();
@@ -138,10 +139,11 @@ impl fmt::Debug for PrefixDigest {
     }
 }
 
-/// Reads a file from where it stands to its end and returns its digests; `Ok(None)` where cancelled.
+/// Reads a file from its current position to the end and returns the digests; `Ok(None)` if
+/// cancelled.
 ///
 /// # Errors
-/// What the kernel says of the file.
+/// The kernel's error on a read.
 pub(crate) fn of(mut file: File, wanted: WantedDigests, cancel: &Cancel) -> io::Result<Option<FileDigests>> {
     let mut digest = PrefixDigest::new(wanted);
     let mut buf = vec![0; 1 << 20];
@@ -177,7 +179,7 @@ mod tests {
         cuts.sort_unstable();
         for pair in cuts.windows(2) {
             digest.update(&bytes[pair[0]..pair[1]]);
-            // Looking at it changes nothing.
+            // Reading the digests does not change them.
             digest.digests();
         }
         assert_eq!(digest.hashed(), bytes.len() as u64);
@@ -208,7 +210,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
-        /// However the bytes are cut.
+        /// The result does not depend on how the bytes are split.
         #[test]
         fn digests_of_whole_and_pieces(size in 0usize..5000, length in 1u64..3000, cuts: [usize; 5]) {
             let bytes: Vec<u8> = (0..size).map(|at| (at * 31 % 251) as u8).collect();

@@ -1,4 +1,5 @@
-//! What the jobs of a process share: HTTP clients with their idle connections, FTP sessions, and the memory budget.
+//! Runs jobs; holds what they share: HTTP clients with their idle connections, FTP sessions, and
+//! the memory budget.
 //!
 //! ```no_run
 //! use longhaul_core::event::{JobId, JobObserver, JobTag};
@@ -34,11 +35,11 @@ use crate::upload::FtpSessions;
 
 /// Runs jobs; several may run at once.
 pub struct Engine {
-    shared: Shared,
+    shared: EngineState,
 }
 
 /// What the jobs of an engine share.
-pub(crate) struct Shared {
+pub(crate) struct EngineState {
     pub(crate) clients: Clients,
     pub(crate) sessions: Arc<Sessions>,
     budget: MemoryBudget,
@@ -50,14 +51,14 @@ impl Engine {
     pub fn new(app_buffer: AppBuffer) -> Self {
         let (clients, sessions) = (Clients::default(), Arc::new(Sessions::default()));
         let budget = MemoryBudget::new(app_buffer);
-        Self { shared: Shared { clients, sessions, budget, app_buffer } }
+        Self { shared: EngineState { clients, sessions, budget, app_buffer } }
     }
 
     /// Fetches a file; returns once it is complete, verified and under its final name.
     ///
     /// # Errors
-    /// [`TransferError`]. What was fetched is kept for the next run wherever the server lets that be safe; nothing ever
-    /// stands half-written under the final name.
+    /// [`TransferError`]. The bytes fetched so far are kept for the next run if the server allows a
+    /// safe resume; an incomplete file never appears under the final name.
     pub fn run(
         &self,
         job: &Job,
@@ -67,11 +68,12 @@ impl Engine {
         job::run(&self.shared, job, observer, cancel)
     }
 
-    /// Connects to the HTTP server of a job that may come, with the job's settings, and holds the connection for 3 seconds. At most 2
-    /// per server and 8 in all are held; further calls return at once.
+    /// Connects to the HTTP server of an expected job, with the job's settings, and holds the
+    /// connection for 3 seconds. At most 2 connections per server and 8 in all are held; further
+    /// calls return at once.
     ///
     /// # Errors
-    /// Those of the job's settings; a server that cannot be reached is none.
+    /// Invalid settings of the job. A server that cannot be reached is not an error.
     pub fn hold_early(&self, job: &Job) -> Result<(), SourceError> {
         job::hold_early(&self.shared, job)
     }
@@ -81,20 +83,21 @@ impl Engine {
         &self.shared.clients
     }
 
-    /// Returns the FTP sessions for uploads beside this engine's jobs.
+    /// Returns the FTP sessions of this engine, for uploads that run beside its jobs.
     pub fn ftp_sessions(&self) -> FtpSessions {
         FtpSessions::new(Arc::clone(&self.shared.sessions))
     }
 
-    /// Returns the FTP sessions, which jobs share.
+    /// Returns the FTP sessions that the jobs share.
     pub(crate) fn sessions(&self) -> &Arc<Sessions> {
         &self.shared.sessions
     }
 
-    /// Runs a task for each of `jobs` in their order, as many at once as `admission` allows.
+    /// Runs `task` for each of `jobs` in order, as many at once as `admission` allows.
     ///
-    /// `task` runs its job, as by [`run`](Self::run), and returns the size of the file, or `None` where it failed. No further
-    /// task starts once `cancel` is set. Returns whether every task has been started.
+    /// `task` runs its job by [`run`](Self::run) and returns the size of the file, or `None` if the
+    /// job failed. No further task starts once `cancel` is set. Returns whether every task was
+    /// started.
     pub fn run_each<J, I>(
         &self,
         jobs: I,
@@ -110,13 +113,14 @@ impl Engine {
         let state = QueueState { jobs: jobs.into_iter().peekable(), admission, waiting: 0, threads: true };
         let queue =
             JobQueue { start: Instant::now(), state: Mutex::new(state), changed: Condvar::new(), task };
-        // This thread is the first worker: a process that may start no thread fetches one file after the other.
+        // This thread is the first worker: if no thread can be started, jobs run one after the
+        // other.
         thread::scope(|threads| queue.work(threads, cancel));
         lock(&queue.state).jobs.peek().is_none()
     }
 }
 
-/// Jobs that wait, and the threads that run them.
+/// The queued jobs, and the threads that run them.
 struct JobQueue<I: Iterator, F> {
     start: Instant,
     state: Mutex<QueueState<I>>,
@@ -127,25 +131,26 @@ struct JobQueue<I: Iterator, F> {
 struct QueueState<I: Iterator> {
     jobs: Peekable<I>,
     admission: JobAdmission,
-    /// Workers that wait for a job to be admitted.
+    /// The number of workers that wait for admission.
     waiting: usize,
-    /// Further threads can be started.
+    /// Whether further threads can be started.
     threads: bool,
 }
 
 impl<J: Send, I: Iterator<Item = J> + Send, F: Fn(J) -> Option<Bytes> + Sync> JobQueue<I, F> {
-    /// Runs one job after the other until none is left; starts another worker where another job may run at once.
+    /// Runs jobs until none is left; starts another worker while a further job may run at once.
     fn work<'scope>(&'scope self, threads: &'scope Scope<'scope, '_>, cancel: &'scope Cancel) {
         while let Some((started, job)) = self.next(threads, cancel) {
             let size = (self.task)(job);
             lock(&self.state).admission.end(started, size);
             self.changed.notify_one();
         }
-        // The others have nothing to wait for either.
+        // No job is left for the other workers either.
         self.changed.notify_all();
     }
 
-    /// Waits until a job is admitted, and takes it; `None` where none is left, or the command is cancelled.
+    /// Waits for admission and takes the next job; `None` if none is left or the command is
+    /// cancelled.
     fn next<'scope>(
         &'scope self,
         threads: &'scope Scope<'scope, '_>,
@@ -177,16 +182,16 @@ impl<J: Send, I: Iterator<Item = J> + Send, F: Fn(J) -> Option<Bytes> + Sync> Jo
     }
 }
 
-/// How often a waiting job looks whether the limit has changed or the command was cancelled.
+/// The interval at which a waiting worker checks for a changed limit and for cancellation.
 const ADMISSION_TICK: Duration = Duration::from_millis(100);
 
-impl Shared {
-    /// Makes the application buffer of a job, a part of the process's.
+impl EngineState {
+    /// Creates a job's application buffer from the process's memory budget.
     pub(crate) fn pool(&self, segment: Option<Bytes>, streams: usize) -> SegmentPool {
         SegmentPool::new(&self.budget, segment, streams)
     }
 
-    /// Returns the size of the application buffer of all jobs before anything was measured.
+    /// Returns the initial size of the application buffer of all jobs.
     pub(crate) fn app_buffer_at_start(&self) -> Bytes {
         self.app_buffer.at_start()
     }

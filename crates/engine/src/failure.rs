@@ -1,15 +1,15 @@
-//! What it means that a file did not get to its place, by `get` or by `put`.
+//! The classes of failure of `get` and `put`, and their exit codes.
 
 /// The class of an error, for exit codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureKind {
     /// The command or the environment is wrong (EX_USAGE).
     Usage,
-    /// The data is not what it should be (EX_DATAERR).
+    /// The data is corrupt or differs from what was expected (EX_DATAERR).
     Data,
-    /// The server has no such file, or a local file that was named cannot be read (EX_NOINPUT).
+    /// The server does not have the file, or a named local file cannot be read (EX_NOINPUT).
     NotFound,
-    /// The host is not known (EX_NOHOST).
+    /// The host name does not resolve (EX_NOHOST).
     NoHost,
     /// The server cannot be reached or cannot serve (EX_UNAVAILABLE).
     Unavailable,
@@ -27,12 +27,12 @@ pub enum FailureKind {
     Protocol,
     /// Access is denied (EX_NOPERM).
     Denied,
-    /// The user stopped it.
+    /// The user interrupted the command.
     Interrupted,
 }
 
 impl FailureKind {
-    /// Returns the number that sysexits(3) gives it; 130 for an interruption, as shells report it.
+    /// Returns the exit code of sysexits(3); 130 for an interruption, as shells report it.
     pub const fn exit_code(self) -> u8 {
         match self {
             Self::Usage => 64,

@@ -1,6 +1,7 @@
-//! Files that the user names to be read: lists of URLs, logins, cookies, checksums, certificates.
+//! Reads input files that the user names: lists of URLs, logins, cookies, checksums, certificates.
 //!
-//! Any of them may be a pipe without a writer or a device without an end: no reading outlasts the command, or takes more than its limit.
+//! An input file may be a pipe without a writer or an endless device: every read ends with the
+//! command and has a size limit.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -16,18 +17,19 @@ use rustix::io::Errno;
 
 use crate::cancel::Cancel;
 
-/// How often a wait for a pipe's writer looks whether the command is stopped.
+/// The interval at which a read checks for cancellation while no data arrives.
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-/// How long a pipe may have no writer before the first one: a shell starts it within milliseconds.
+/// The timeout for the first writer of a pipe: a shell starts one within milliseconds.
 const WRITER_TIMEOUT: Duration = Duration::from_secs(5);
-/// The mark of UTF-8 that some editors put before a text.
+/// The UTF-8 byte order mark, which some editors write at the start of a text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Reads a file to its end, a pipe until its writers close it, as that of `<(command)` in a shell; a byte order mark is left out.
+/// Reads a file to its end, a pipe until its writers close it (as for `<(command)` in a shell);
+/// removes a byte order mark.
 ///
 /// # Errors
-/// What the kernel says; `InvalidInput` for more than `longest`, `TimedOut` for a pipe that has no writer, `Interrupted` where the command
-/// is stopped meanwhile.
+/// The kernel's error; `InvalidInput` for more than `longest`, `TimedOut` for a pipe without a
+/// writer, `Interrupted` if the command is cancelled.
 pub fn read(path: &Path, longest: Bytes, cancel: &Cancel) -> io::Result<Vec<u8>> {
     let file = open(path)?;
     collect(file.as_fd(), longest, cancel, true)
@@ -36,15 +38,15 @@ pub fn read(path: &Path, longest: Bytes, cancel: &Cancel) -> io::Result<Vec<u8>>
 /// Reads stdin to its end, as [`read`] does.
 ///
 /// # Errors
-/// As of [`read`].
+/// See [`read`].
 pub fn read_stdin(longest: Bytes, cancel: &Cancel) -> io::Result<Vec<u8>> {
     collect(io::stdin().as_fd(), longest, cancel, false)
 }
 
-/// Reads a file that is read more than once, and so is no pipe; never waits.
+/// Reads a file that is read more than once and therefore must not be a pipe; does not block.
 ///
 /// # Errors
-/// As of [`read`]; `InvalidInput` for a pipe too.
+/// See [`read`]; also `InvalidInput` for a pipe.
 pub fn read_again(path: &Path, longest: Bytes) -> io::Result<Vec<u8>> {
     let file = open(path)?;
     if file.metadata()?.file_type().is_fifo() {
@@ -55,18 +57,19 @@ pub fn read_again(path: &Path, longest: Bytes) -> io::Result<Vec<u8>> {
     checked(text, longest)
 }
 
-/// Returns whether a path is that of a pipe, which can be read only once.
+/// Returns whether `path` is a pipe, which can be read only once.
 pub fn is_pipe(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo())
 }
 
-/// Opens a file without a wait for the other end of a pipe.
+/// Opens a file without blocking on the other end of a pipe.
 fn open(path: &Path) -> io::Result<File> {
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
     File::options().read(true).custom_flags(flags).open(path)
 }
 
-/// Reads to the end; a non-blocking file is also read where it is not ready, which tells whether a pipe has a writer.
+/// Reads to the end. A non-blocking file is also read when it is not ready: the result shows
+/// whether a pipe has a writer.
 fn collect(
     file: BorrowedFd<'_>,
     longest: Bytes,
@@ -104,7 +107,7 @@ fn collect(
     }
 }
 
-/// Waits for a tick at most; a file that is no pipe, socket or terminal is always ready.
+/// Waits up to one `TICK` for data; a file that is no pipe, socket or terminal is always ready.
 fn is_ready(file: BorrowedFd<'_>) -> io::Result<bool> {
     match poll(&mut [PollFd::new(&file, PollFlags::IN)], Some(&TICK)) {
         Ok(ready) => Ok(ready > 0),
@@ -162,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn pipe_without_a_writer_ends_with_the_command_or_by_itself() {
+    fn pipe_without_a_writer_ends_by_cancellation_or_timeout() {
         let (_dir, path) = pipe();
         let begun = Instant::now();
         let soon = Cancel::new().child_until(begun + Duration::from_millis(200));
@@ -173,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_writer_ends_with_the_command() {
+    fn read_from_silent_writer_ends_when_cancelled() {
         let (_dir, path) = pipe();
         let _writer = File::options().read(true).write(true).open(&path).unwrap();
         let soon = Cancel::new().child_until(Instant::now() + Duration::from_millis(200));
@@ -181,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_and_long_files_are_bounded() {
+    fn endless_devices_and_long_files_are_rejected() {
         let null = Path::new("/dev/null");
         assert_eq!(
             (read(null, LONGEST, &Cancel::new()).unwrap(), read_again(null, LONGEST).unwrap()),

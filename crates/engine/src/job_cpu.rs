@@ -1,4 +1,4 @@
-//! The CPU time of one job's threads: with several jobs in a process, the process's says nothing of one.
+//! The CPU time of one job's threads; the process's CPU time covers all jobs.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -9,7 +9,7 @@ use longhaul_sys::host::ThreadClock;
 
 use crate::threads::lock;
 
-/// Sums the CPU time of threads that run now and of those that have ended.
+/// Sums the CPU time of a job's running and ended threads.
 #[derive(Debug, Default)]
 pub(crate) struct JobCpu(Mutex<Threads>);
 
@@ -19,27 +19,27 @@ struct Threads {
     ended: Duration,
 }
 
-/// A thread that runs.
+/// A running thread of the job.
 #[derive(Debug)]
 struct CountedThread {
     clock: ThreadClock,
-    /// /proc/thread-self/schedstat of the thread; `None` where the kernel has none.
+    /// The thread's /proc/thread-self/schedstat; `None` if the kernel does not provide it.
     schedstat: Option<File>,
-    /// What the last reading said.
+    /// The times at the last reading.
     last: CoreTimes,
 }
 
-/// What a thread did with the cores.
+/// The times of a thread on and off the cores.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct CoreTimes {
-    /// For how long it ran.
+    /// The time on a core.
     pub(crate) ran: Duration,
-    /// For how long it could have run, and waited for a core.
+    /// The time runnable, waiting for a core.
     pub(crate) starved: Duration,
 }
 
 impl CoreTimes {
-    /// Returns the sum, by which threads are compared.
+    /// Returns the sum of both times, by which threads are compared.
     pub(crate) fn sum(self) -> Duration {
         self.ran + self.starved
     }
@@ -59,7 +59,7 @@ impl CountedThread {
         thread
     }
 
-    /// Returns what the thread did since it was last asked.
+    /// Returns the thread's times since the last call.
     fn read(&mut self) -> CoreTimes {
         let mut text = [0; 64];
         let read = self.schedstat.as_ref().and_then(|file| file.read_at(&mut text, 0).ok());
@@ -91,13 +91,13 @@ impl JobCpu {
         task()
     }
 
-    /// Returns the CPU time so far.
+    /// Returns the job's CPU time so far.
     pub(crate) fn total(&self) -> Duration {
         let threads = lock(&self.0);
         threads.running.iter().filter_map(|thread| thread.clock.cpu_time()).sum::<Duration>() + threads.ended
     }
 
-    /// Returns what the busiest thread did since the last call; for one caller.
+    /// Returns the times of the busiest thread since the last call; supports one caller.
     pub(crate) fn take_busiest(&self) -> CoreTimes {
         let mut threads = lock(&self.0);
         threads
@@ -111,7 +111,7 @@ impl JobCpu {
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
-        // Under the lock, so that no clock is read of a thread that has ended.
+        // The lock ensures that the clock of an ended thread is not read.
         let mut threads = lock(&self.cpu.0);
         threads.ended += self.clock.cpu_time().unwrap_or_default();
         threads.running.retain(|thread| thread.clock != self.clock);
@@ -133,13 +133,13 @@ mod tests {
     }
 
     #[test]
-    fn busiest_thread_counts_alone_and_idle_ones_not() {
+    fn only_busiest_thread_counts() {
         let cpu = JobCpu::default();
         std::thread::scope(|threads| {
             let spins = (0..2).map(|_| threads.spawn(|| cpu.count(|| spin(Duration::from_millis(200)))));
             let spins: Vec<_> = spins.collect();
             std::thread::sleep(Duration::from_millis(100));
-            // Where no core is free, the threads wait for one, and are as busy.
+            // If no core is free, the threads wait for one, which counts as busy.
             let busiest = cpu.take_busiest().sum();
             assert!(busiest >= Duration::from_millis(25), "{busiest:?}");
             spins.into_iter().for_each(|spin| spin.join().unwrap());

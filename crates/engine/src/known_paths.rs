@@ -1,4 +1,4 @@
-//! What is remembered of paths: read once, as a transfer begins, and renewed at its end.
+//! The paths measured by earlier transfers: read at the start of a transfer, updated at its end.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -6,42 +6,43 @@ use std::sync::Arc;
 use crate::path_memory::{self, KnownPath, MemoryError, Paths};
 use longhaul_core::event::{Event, Warning};
 
-/// The paths that a transfer knows of.
+/// The paths available to a transfer.
 pub(crate) struct KnownPaths {
-    /// `None` where nothing is to be kept, or can be.
+    /// `None` if paths are not to be stored or cannot be.
     file: Option<PathBuf>,
     paths: Arc<Paths>,
 }
 
 impl KnownPaths {
-    /// Reads what is remembered; where that cannot be, the user is told, and nothing is known.
+    /// Reads the stored paths; on failure emits a warning and returns none.
     pub(crate) fn read(file: Option<&Path>, emit: &dyn Fn(&Event)) -> Self {
         let Some(file) = file else { return Self { file: None, paths: Arc::default() } };
         match Paths::read(file) {
             Ok(paths) => Self { file: Some(file.to_owned()), paths: Arc::new(paths) },
             Err(error) => {
-                tell(&error, emit);
-                // A damaged file is replaced; what else is wrong would only be told once more.
+                warn(&error, emit);
+                // A damaged file is replaced. On any other error, a write would only repeat the
+                // warning.
                 let file = matches!(error, MemoryError::Damaged { .. }).then(|| file.to_owned());
                 Self { file, paths: Arc::default() }
             }
         }
     }
 
-    /// Returns what earlier transfers have found.
+    /// Returns the paths as read at the start.
     pub(crate) fn paths(&self) -> Arc<Paths> {
         Arc::clone(&self.paths)
     }
 
-    /// Keeps `path` for the next transfer; where that cannot be, the user is told.
+    /// Stores `path` for the next transfer; emits a warning on failure.
     pub(crate) fn keep(&self, path: KnownPath, emit: &dyn Fn(&Event)) {
         if let Some(Err(error)) = self.file.as_deref().map(|file| path_memory::keep(file, path)) {
-            tell(&error, emit);
+            warn(&error, emit);
         }
     }
 }
 
-fn tell(error: &MemoryError, emit: &dyn Fn(&Event)) {
+fn warn(error: &MemoryError, emit: &dyn Fn(&Event)) {
     emit(&Event::Warning(Warning::NoMemory { reason: error.to_string() }));
 }
 
@@ -60,7 +61,7 @@ mod tests {
     use crate::path_memory::Endpoint;
 
     #[test]
-    fn what_cannot_be_read_is_told_once_and_replaced_only_where_it_is_damaged() {
+    fn unreadable_memory_warns_once_and_only_a_damaged_one_is_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("paths.json");
         let url: Url = "http://h/".parse().unwrap();

@@ -5,17 +5,19 @@
 //!  disk -> network   upload (put), or a server -> send -> socket, paced by pacing
 //! ```
 //!
-//! [`engine::Engine`] runs [`job::Job`]s: each is one file from its URLs to its final name. A source (trait in [`source`], HTTP
-//! is the one protocol) has streams; each leases ranges and receives them into segments of the [`sink`], which writes them.
-//! Modules depend on those to their right only, but for what an engine shares with its jobs.
+//! [`engine::Engine`] runs [`job::Job`]s: each is one file from its URLs to its final name. A
+//! source (trait in [`source`]; HTTP is one protocol) has streams; each stream leases ranges and
+//! receives them into segments of the [`sink`], which writes them. Modules depend only on modules
+//! to their right, except for what an engine shares with its jobs.
 //!
-//! The engine knows no recorder: events go to a [`JobObserver`](longhaul_core::event::JobObserver).
+//! The engine does not depend on a recorder: events go to a
+//! [`JobObserver`](longhaul_core::event::JobObserver).
 //!
 //! ```
 //! use longhaul_engine::engine::Engine;
 //! use longhaul_engine::sink::memory_budget::AppBuffer;
 //!
-//! // One for a process: its jobs share connections and 64 MiB of memory, more while a disk stalls.
+//! One per process: its jobs share connections and 64 MiB of memory, more while a disk stalls.
 //! let engine = Engine::new(AppBuffer::Auto);
 //! # drop(engine);
 //! ```

@@ -1,4 +1,4 @@
-//! Follows what limits a running transfer, and reports each change.
+//! Observes the limit of a running transfer and reports each change.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,18 +20,20 @@ pub(crate) struct LimitWatch {
     attribution: Attribution,
     last: Option<LimitedBy>,
     began: bool,
-    /// Sums of what the busiest thread did between one observation and the next.
+    /// Sums of the busiest thread's times between observations.
     busiest: CoreTimes,
 }
 
 impl LimitWatch {
-    /// Begins with the transfer, observed at this end; `peer_paces` where the peer paces itself to the path's capacity.
+    /// Starts with the transfer, observed at end `end`; `peer_paces` is set if the peer paces
+    /// itself to the path's capacity.
     pub(crate) fn new(end: End, peer_paces: bool) -> Self {
         let attribution = Attribution::new(end).with_pacing_peer(peer_paces);
         Self { end, attribution, last: None, began: false, busiest: CoreTimes::default() }
     }
 
-    /// Assigns the time before the streams start, at `now`: no byte could arrive before `streams_start`.
+    /// Attributes the time until `now` to connection setup: no byte could arrive before
+    /// `streams_start`.
     pub(crate) fn open(
         &mut self,
         streams_start: Duration,
@@ -42,7 +44,7 @@ impl LimitWatch {
         if !std::mem::replace(&mut self.began, true) {
             let reading = Reading { min_rtt: snapshot.sockets.min_rtt, ..Reading::default() };
             let closed = self.attribution.observe(streams_start, &reading);
-            // The event counts back from the time at which it is emitted.
+            // The event's age is relative to the time at which it is emitted.
             let span = closed
                 .or_else(|| self.attribution.end())
                 .map(|span| LimitedSpan { to: span.to.max(now), ..span });
@@ -50,7 +52,8 @@ impl LimitWatch {
         }
     }
 
-    /// Observes a transfer at `now`, since its start; `busiest` is what the busiest thread did since the last call.
+    /// Observes a transfer at `now`, relative to its start; `busiest` is the busiest thread's times
+    /// since the last call.
     pub(crate) fn observe(
         &mut self,
         now: Duration,
@@ -72,7 +75,7 @@ impl LimitWatch {
                 && snapshot.sockets.app_limited > 0
                 && snapshot.sockets.app_limited == snapshot.sockets.open
                 && snapshot.size.is_some_and(|size| snapshot.written + resumed < size),
-            // A sender's ring is full where the network is slower than the disk.
+            // A sender's ring is full whenever the network is slower than the disk.
             buffer_full: self.end == End::Receiver && segments.count > 0 && segments.in_use >= segments.count,
             ..Reading::of(self.end, snapshot.received, &snapshot.sockets)
         };
@@ -80,13 +83,14 @@ impl LimitWatch {
         self.report(span, emit);
     }
 
-    /// Ends the last interval: no further reading follows, or a pause.
+    /// Ends the current interval, at the end of the transfer or before a pause.
     pub(crate) fn pause(&mut self, emit: impl Fn(&Event)) {
         let span = self.attribution.end();
         self.report(span, emit);
     }
 
-    /// Assigns the time since the last reading to the disk: the file was made durable, or verified.
+    /// Attributes the time since the last reading to the disk, which flushed the file or read it
+    /// back.
     pub(crate) fn settle(&mut self, now: Duration, emit: impl Fn(&Event)) {
         if self.began {
             let span = self.attribution.assign(now, LimitedBy::Disk);
@@ -94,7 +98,7 @@ impl LimitWatch {
         }
     }
 
-    /// Returns what held the transfer back.
+    /// Returns the limit that held the transfer back.
     pub(crate) fn finding(&self) -> Finding {
         let host = HostLimits { tcp_rmem_max: host::tcp_rmem_max(), tcp_wmem_max: host::tcp_wmem_max() };
         self.attribution.finding(&host)
@@ -117,9 +121,9 @@ mod tests {
 
     use super::*;
 
-    /// The monitor looks ten times a second, and the explanation may take 0.5 % of a core: 0.5 ms each time.
+    /// The monitor observes ten times a second and may use 0.5 % of a core: 0.5 ms per observation.
     #[test]
-    fn observing_takes_less_than_half_a_percent_of_a_core() {
+    fn observation_takes_less_than_half_a_percent_of_a_core() {
         const LOOKS: u32 = 1000;
         let (cpu, mut watch) = (crate::job_cpu::JobCpu::default(), LimitWatch::new(End::Receiver, false));
         let spent = cpu.count(|| {
@@ -135,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn each_change_is_reported_once_and_the_rest_is_the_disk() {
+    fn each_change_is_reported_once_and_the_end_is_attributed_to_the_disk() {
         let events = RefCell::new(Vec::new());
         let emit = |event: &Event| events.borrow_mut().push(event.clone());
         let mut watch = LimitWatch::new(End::Receiver, false);

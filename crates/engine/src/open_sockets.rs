@@ -1,4 +1,4 @@
-//! Reads TCP_INFO of a transfer's connections, and keeps the counters of closed ones.
+//! Reads TCP_INFO of a transfer's open connections, and keeps the counters of closed ones.
 
 use std::net::TcpStream;
 use std::sync::Mutex;
@@ -13,19 +13,19 @@ use crate::threads::lock;
 #[derive(Default)]
 pub(crate) struct OpenSockets(Mutex<Connections>);
 
-/// Under one lock, so that a connection is counted once: as open or as closed.
+/// One lock covers both lists, so that a connection counts exactly once.
 #[derive(Default)]
 struct Connections {
     open: Vec<(usize, TcpStream)>,
     closed: Counters,
-    /// The most that were open at once.
+    /// The maximum number open at once.
     most: usize,
 }
 
 impl OpenSockets {
     /// Adds a stream's socket.
     pub(crate) fn add(&self, stream: usize, socket: &TcpStream) {
-        // Without a free descriptor the stream runs, but its socket is not read.
+        // If no file descriptor is free, the stream runs without its socket being sampled.
         if let Ok(socket) = socket.try_clone() {
             let mut inner = lock(&self.0);
             inner.open.push((stream, socket));
@@ -44,12 +44,13 @@ impl OpenSockets {
         }
     }
 
-    /// Reads every open socket; returns a sample of each, and the sum with the closed ones.
+    /// Reads every open socket; returns a sample of each, and the sum including closed ones.
     pub(crate) fn read(&self) -> (Vec<StreamSample>, Sockets) {
         Self::read_all([self].into_iter())
     }
 
-    /// Does the same for several groups of connections together.
+    /// Reads the open sockets of several groups; returns a sample of each, and the sum including
+    /// closed ones.
     pub(crate) fn read_all<'a>(groups: impl Iterator<Item = &'a Self>) -> (Vec<StreamSample>, Sockets) {
         let (mut streams, mut closed) = (Vec::new(), Counters::default());
         for group in groups {
@@ -61,7 +62,7 @@ impl OpenSockets {
         (streams, all)
     }
 
-    /// Returns the most connections that were open at once.
+    /// Returns the maximum number of connections open at once.
     pub(crate) fn most(&self) -> usize {
         lock(&self.0).most
     }

@@ -1,7 +1,8 @@
-//! The BLAKE3 digest of a file whose parts are written in any order.
+//! The BLAKE3 digest of a file whose ranges are written in any order.
 //!
-//! BLAKE3 is a tree. The chaining value of an aligned block depends only on the block's bytes and position (section 2.1 of the BLAKE3
-//! paper). Each part is hashed while it is in memory; chaining values of siblings are merged.
+//! BLAKE3 is a tree hash. The chaining value of an aligned block depends only on the block's bytes
+//! and position (section 2.1 of the BLAKE3 paper). Each range is hashed while it is in memory; the
+//! chaining values of siblings are merged.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -13,25 +14,27 @@ use longhaul_core::units::Bytes;
 
 use crate::threads::lock;
 
-/// How a digest is verified.
+/// How the digest of a file is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Verify {
-    /// The digest is computed while the transfer runs. Bytes of an earlier run, and those that came out of order for an algorithm
-    /// that needs the order, are read from the file meanwhile.
+    /// During the transfer. Bytes of an earlier run, and bytes that arrived out of order for an
+    /// algorithm that requires order, are read from the file meanwhile.
     #[default]
     Passing,
-    /// The whole file is read back from the disk, which also finds lost writes.
+    /// By reading the whole file back from the disk, which also detects lost writes.
     Disk,
 }
 
-/// The smallest block whose chaining value is kept, except at the end of the file. It bounds the memory for parts of any length.
+/// The smallest block whose chaining value is kept, except at the end of the file. It bounds the
+/// memory for ranges of any length.
 pub(crate) const LEAST: u64 = 64 << 10;
 
-/// The chaining values of the parts hashed so far.
+/// The chaining values of the ranges hashed so far.
 #[derive(Debug)]
 pub struct PassingDigest {
     size: u64,
-    /// Disjoint subtrees of the file's tree by their start. No entry is the whole tree: its root has a computation of its own.
+    /// Disjoint subtrees of the file's tree, keyed by start offset. No entry is the whole tree: the
+    /// root is finalised in another way.
     subtrees: Mutex<BTreeMap<u64, Subtree>>,
 }
 
@@ -42,7 +45,8 @@ struct Subtree {
 }
 
 impl PassingDigest {
-    /// Makes the digest of a file of `size` bytes; `None` for a file of at most 64 KiB, which takes no time to read.
+    /// Creates the digest of a file of `size` bytes; `None` for a file of at most 64 KiB, which is
+    /// fast to read again.
     pub fn new(size: Bytes) -> Option<Self> {
         (size.get() > LEAST).then(|| Self { size: size.get(), subtrees: Mutex::default() })
     }
@@ -52,7 +56,7 @@ impl PassingDigest {
         Bytes::new(self.size)
     }
 
-    /// Hashes the `bytes` that begin at `start` of the file, and replaces what was hashed there before.
+    /// Hashes `bytes` at offset `start`, and replaces earlier hashes of that range.
     pub fn add(&self, start: u64, bytes: &[u8]) {
         let range = ByteRange::with_len(start, Bytes::new(bytes.len() as u64));
         let hash = |block: ByteRange| {
@@ -62,7 +66,7 @@ impl PassingDigest {
             hasher.update(&bytes[offset..offset + block.len().as_usize()]);
             (block, hasher.finalize_non_root())
         };
-        // Outside the lock: writers hash at the same time.
+        // Outside the lock: several writers hash at once.
         let hashed: Vec<_> = blocks(range, self.size).into_iter().map(hash).collect();
         let mut subtrees = lock(&self.subtrees);
         remove(&mut subtrees, range);
@@ -71,7 +75,8 @@ impl PassingDigest {
         }
     }
 
-    /// Hashes of the `bytes` that begin at `start` those that are [`missing`](Self::missing): the file does not change.
+    /// Hashes `bytes` at offset `start` where they are [`missing`](Self::missing); the file must
+    /// not have changed.
     pub(crate) fn add_missing(&self, start: u64, bytes: &[u8]) {
         let end = start + bytes.len() as u64;
         for gap in self.missing() {
@@ -82,13 +87,13 @@ impl PassingDigest {
         }
     }
 
-    /// Forgets what was hashed in `range`.
+    /// Drops the hashes of `range`.
     pub fn forget(&self, range: ByteRange) {
         remove(&mut lock(&self.subtrees), range);
     }
 
-    /// Returns the parts that are to be added, in ascending order. A part that was added in pieces smaller than a block is among
-    /// them.
+    /// Returns the ranges that remain to be added, in ascending order. A range that was added in
+    /// pieces smaller than a block is included.
     pub fn missing(&self) -> Vec<ByteRange> {
         let subtrees = lock(&self.subtrees);
         let mut at = 0;
@@ -102,9 +107,10 @@ impl PassingDigest {
         gaps
     }
 
-    /// Returns a part of at most `most` bytes that is to be added and all of which is `written`; `most` is a multiple of 64 KiB.
+    /// Returns a range of at most `most` bytes that remains to be added and is completely
+    /// `written`; `most` is a multiple of 64 KiB.
     ///
-    /// Parts of blocks are left out: their other bytes are yet to be written.
+    /// Excludes blocks that are not completely written.
     pub(crate) fn missing_in(&self, written: &RangeSet, most: Bytes) -> Option<ByteRange> {
         let of = |gap: ByteRange| {
             let ends = |range: ByteRange| range.end().min(gap.end());
@@ -122,7 +128,7 @@ impl PassingDigest {
         self.missing().into_iter().find_map(of)
     }
 
-    /// Returns the digest; `None` while a part is [`missing`](Self::missing).
+    /// Returns the digest; `None` while a range is [`missing`](Self::missing).
     pub fn root(&self) -> Option<blake3::Hash> {
         let subtrees = lock(&self.subtrees);
         let mut all = subtrees.values();
@@ -135,7 +141,8 @@ impl PassingDigest {
     }
 }
 
-/// Returns the largest blocks in a part of a file of `size` bytes that are subtrees of the file's tree, except the whole tree.
+/// Returns the largest blocks within a range of a file of `size` bytes that are subtrees of the
+/// file's tree, except the whole tree.
 fn blocks(part: ByteRange, size: u64) -> Vec<ByteRange> {
     let mut blocks = Vec::new();
     let mut at = part.start().next_multiple_of(LEAST);
@@ -145,7 +152,7 @@ fn blocks(part: ByteRange, size: u64) -> Vec<ByteRange> {
         let length = if part.end() == size && at > 0 && left <= aligned {
             left
         } else {
-            // Less than the file, even where its size is a power of two.
+            // Smaller than the file, even if the file's size is a power of two.
             aligned.min(1 << left.min(size - 1).ilog2())
         };
         if length < LEAST && at + length < size {
@@ -157,12 +164,12 @@ fn blocks(part: ByteRange, size: u64) -> Vec<ByteRange> {
     blocks
 }
 
-/// Returns the size of the largest subtree that may begin at `at`.
+/// Returns the size of the largest subtree that may start at `at`.
 fn lowest_bit(at: u64) -> u64 {
     if at == 0 { 1 << 63 } else { 1 << at.trailing_zeros() }
 }
 
-/// Removes every subtree that has a byte of `range`.
+/// Removes every subtree that overlaps `range`.
 fn remove(subtrees: &mut BTreeMap<u64, Subtree>, range: ByteRange) {
     let before = subtrees.range(..range.start()).next_back();
     let reaches = before.filter(|(start, subtree)| *start + subtree.length > range.start());
@@ -210,7 +217,7 @@ mod tests {
         (0..size).map(|at| (at * 31 % 251) as u8).collect()
     }
 
-    /// Adds the parts between `cuts` in the order that `order` sorts them into, then what is missing.
+    /// Adds the ranges between `cuts` in the order given by `order`, then the missing ranges.
     fn digest(bytes: &[u8], cuts: &[usize], order: impl Fn(usize) -> usize) -> blake3::Hash {
         let passing = PassingDigest::new(Bytes::new(bytes.len() as u64)).unwrap();
         let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % bytes.len()).chain([0, bytes.len()]).collect();
@@ -237,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn in_order_few_values_are_kept() {
+    fn in_order_writes_keep_few_subtrees() {
         let bytes = content(8 << 20);
         let passing = PassingDigest::new(Bytes::new(1 << 40)).unwrap();
         for round in 0..64 {
@@ -248,11 +255,11 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_come_again_cost_nothing_where_they_are_the_same() {
+    fn repeated_bytes_are_not_hashed_again() {
         let bytes = content(8 << 20);
         let passing = PassingDigest::new(Bytes::mib(16)).unwrap();
         passing.add_missing(0, &bytes);
-        // Another part of what is merged by now, and more: the merged part stays.
+        // This range overlaps a merged subtree, which stays.
         passing.add_missing(7 << 20, &[&bytes[7 << 20..], &bytes[..1 << 20]].concat());
         assert_eq!(passing.missing(), [ByteRange::new(9 << 20, 16 << 20)]);
         passing.add_missing(9 << 20, &bytes[1 << 20..]);
@@ -263,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_come_again_count_last() {
+    fn later_bytes_replace_earlier_ones() {
         let (bytes, wrong) = (content(1 << 20), vec![7; 300_000]);
         let passing = PassingDigest::new(Bytes::mib(1)).unwrap();
         passing.add(0, &bytes);
@@ -280,7 +287,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
-        /// What is written is added block by block, and blocks of which a part is lacking are left.
+        /// Written blocks are added one by one; incomplete blocks are left out.
         #[test]
         fn written_blocks_are_added(size in 65_537u64..3_000_000, written: [(u64, u64); 4]) {
             let bytes = content(size as usize);
@@ -300,7 +307,7 @@ mod tests {
             prop_assert_eq!(passing.root(), Some(blake3::hash(&bytes)));
         }
 
-        /// Whatever the parts and their order.
+        /// The digest does not depend on the ranges and their order.
         #[test]
         fn digest_of_parts_in_any_order(size in 65_537usize..3_000_000, cuts: [usize; 9], key: usize) {
             let bytes = content(size);

@@ -1,4 +1,4 @@
-//! What is known of paths from earlier transfers: a small file of the user's.
+//! Measurements of paths from earlier transfers, stored in a small file per user.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -16,10 +16,10 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use url::Url;
 
-/// Why nothing is remembered.
+/// An error of the path memory.
 #[derive(Debug, Error)]
 pub enum MemoryError {
-    /// The file is there and cannot be read.
+    /// The file exists but cannot be read.
     #[error("cannot read {path}: {source}")]
     Read {
         /// The file.
@@ -27,23 +27,23 @@ pub enum MemoryError {
         /// The system's reason.
         source: io::Error,
     },
-    /// It holds something else.
-    #[error("cannot understand {path}: {why}")]
+    /// The content is not a path memory.
+    #[error("cannot parse {path}: {why}")]
     Damaged {
         /// The file.
         path: PathBuf,
         /// What is wrong.
         why: String,
     },
-    /// It is of a later version of this program.
-    #[error("{path} is of version {version}, which this program does not know")]
+    /// A later version of this program wrote the file.
+    #[error("{path} is of version {version}, which this program does not support")]
     Version {
         /// The file.
         path: PathBuf,
-        /// What it says.
+        /// The version in the file.
         version: u32,
     },
-    /// It cannot be replaced.
+    /// The file cannot be replaced.
     #[error("cannot write {path}: {source}")]
     Write {
         /// The file.
@@ -53,18 +53,19 @@ pub enum MemoryError {
     },
 }
 
-/// A server, as paths to it are told apart.
+/// A server and the direction of transfer, which identify a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
     host: String,
     port: u16,
-    /// Whether the path leads to the server: what it holds there, and which buffers bound it, differs from the way back.
+    /// Whether the path leads to the server: capacity and limiting buffers differ from those of the
+    /// opposite direction.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     upload: bool,
 }
 
 impl Endpoint {
-    /// Returns where `url` leads; `None` where it names no host.
+    /// Returns the endpoint of downloads from `url`; `None` if the URL has no host.
     pub fn of(url: &Url) -> Option<Self> {
         Some(Self {
             host: url.host_str()?.to_owned(),
@@ -73,13 +74,13 @@ impl Endpoint {
         })
     }
 
-    /// Returns where uploads to `url` lead; `None` where it names no host.
+    /// Returns the endpoint of uploads to `url`; `None` if the URL has no host.
     pub fn of_upload(url: &Url) -> Option<Self> {
         Some(Self { upload: true, ..Self::of(url)? })
     }
 }
 
-/// One path.
+/// The measurements of one path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownPath {
     #[serde(flatten)]
@@ -87,14 +88,14 @@ pub struct KnownPath {
     rtt_us: u64,
     rate_bps: u64,
     streams: usize,
-    /// The application buffer that it came to.
+    /// The size that the application buffer grew to.
     app_buffer: u64,
-    /// The receive window of all streams together.
+    /// The receive window of all streams together, in bytes.
     window: u64,
-    /// Whether its server paces what it sends.
+    /// Whether the server paces its sending.
     #[serde(default)]
     paced: bool,
-    /// Seconds since 1970.
+    /// Time of the measurement, in seconds since 1970.
     at: u64,
 }
 
@@ -104,32 +105,32 @@ struct Document {
     paths: Vec<KnownPath>,
 }
 
-/// The version alone: a later one may look quite different.
+/// The version alone: other versions may have other fields.
 #[derive(Debug, Deserialize)]
 struct Version {
     version: u32,
 }
 
 const VERSION: u32 = 1;
-/// The paths used last are kept.
+/// The number of most recently used paths that are kept.
 const MOST: usize = 256;
-/// A larger file is none of ours.
+/// A larger file is not a path memory.
 const LARGEST: Bytes = Bytes::mib(1);
-/// What is older says nothing about the path of today.
+/// Older measurements are not used.
 const OLDEST: Duration = Duration::from_secs(30 * 24 * 3600);
-/// A path whose RTT has changed by more is another path.
+/// A larger change of the RTT means another path.
 const SAME_RTT: f64 = 1.5;
-/// Below this an RTT is that of the hosts, which varies.
+/// RTTs below this value are dominated by the hosts' own variation.
 const NOISE: Duration = Duration::from_millis(2);
-/// A transfer that has ended waits no longer than this for the file's lock, which is held for milliseconds.
+/// The maximum wait for the file's lock, which is held for milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often it tries.
+/// The interval between attempts to lock.
 const RETRY: Duration = Duration::from_millis(5);
-/// The most streams that are believed.
+/// The largest accepted number of streams.
 const MOST_STREAMS: usize = 1024;
 
 impl KnownPath {
-    /// Describes a path as a transfer has just found it.
+    /// Creates a path from the measurements of a transfer that ends now.
     pub fn new(endpoint: Endpoint, found: Remembered, app_buffer: Bytes, window: Bytes) -> Self {
         Self {
             endpoint,
@@ -143,17 +144,18 @@ impl KnownPath {
         }
     }
 
-    /// Notes that its server paces what it sends.
+    /// Marks the server as pacing its sending.
     pub fn paced(self) -> Self {
         Self { paced: true, ..self }
     }
 
-    /// Notes that it does not, or not on this path.
+    /// Marks the server as not pacing its sending, or not on this path.
     pub fn not_paced(self) -> Self {
         Self { paced: false, ..self }
     }
 
-    /// Returns what to ask a server for that paces what it sends, before the path is known to be the same.
+    /// Returns the rate to request from a server that paces its sending, before the path is known
+    /// to be unchanged.
     pub fn pace(&self) -> Option<HeldRate> {
         let known = HeldRate {
             rate: Rate::bits_per_sec(self.rate_bps),
@@ -166,7 +168,8 @@ impl KnownPath {
         now().saturating_sub(self.at) <= OLDEST.as_secs()
     }
 
-    /// Returns what to start from on a path that has this RTT now; `None` where it is another path by now.
+    /// Returns initial values for a path that has this RTT now; `None` if the path has changed or
+    /// the measurement is too old.
     pub fn still_holds(&self, rtt: Rtt) -> Option<Remembered> {
         let known = |rtt: Duration| rtt.max(NOISE).as_secs_f64();
         let ratio = known(rtt.get()) / known(Duration::from_micros(self.rtt_us));
@@ -175,23 +178,23 @@ impl KnownPath {
     }
 
     fn is_sound(&self) -> bool {
-        // A clock that was ahead would keep a path for ever.
+        // A time in the future would keep the path for ever.
         (1..=MOST_STREAMS).contains(&self.streams) && self.rtt_us > 0 && self.at <= now()
     }
 }
 
-/// What was known of paths when the file was read.
+/// The stored paths at the time of reading.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Paths(Vec<KnownPath>);
 
 impl Paths {
-    /// Reads the file; what cannot be in it is left out, and a file that is not there is none.
+    /// Reads the file; skips invalid entries. A missing file yields no paths.
     ///
     /// # Errors
     /// [`MemoryError`], except for [`MemoryError::Write`].
     pub fn read(file: &Path) -> Result<Self, MemoryError> {
         let mut text = Vec::new();
-        // A pipe of that name must not hold anybody up.
+        // Opening a pipe must not block.
         let flags = OFlags::NONBLOCK.bits() as i32;
         let opened = File::options().read(true).custom_flags(flags).open(file);
         let opened = opened.and_then(|open| open.take(LARGEST.get() + 1).read_to_end(&mut text));
@@ -215,15 +218,15 @@ impl Paths {
         Ok(Self(paths))
     }
 
-    /// Returns the path to a server as it was last.
+    /// Returns the stored path to a server.
     pub fn to(&self, endpoint: &Endpoint) -> Option<&KnownPath> {
         self.0.iter().find(|path| path.endpoint == *endpoint)
     }
 }
 
-/// Keeps a path, in place of what was known of it; a damaged file is replaced.
+/// Stores a path in place of an earlier measurement; replaces a damaged file.
 ///
-/// Transfers that end at the same moment, of one process or of several, wait for one another.
+/// Concurrent transfers, of one process or of several, take turns.
 ///
 /// # Errors
 /// [`MemoryError::Write`], [`MemoryError::Read`] and [`MemoryError::Version`].
@@ -240,13 +243,13 @@ pub fn keep(file: &Path, path: KnownPath) -> Result<(), MemoryError> {
     paths.truncate(MOST);
     let written = serde_json::to_vec_pretty(&Document { version: VERSION, paths })
         .map_err(io::Error::from)
-        // The servers that a user fetches from are no other user's business.
+        // Other users must not see which servers a user fetches from.
         .and_then(|text| atomic_file::replace(file, &text, 0o600));
     written.map_err(|source| MemoryError::Write { path: file.to_owned(), source })
 }
 
-/// Locks the file against other transfers until the result is dropped, by a file beside it that stays: the file itself is
-/// replaced. Waits for `patience` at most.
+/// Locks the path memory against other transfers until the result is dropped. The lock is a
+/// separate file that stays, because the path memory is replaced. Waits for `patience` at most.
 fn lock(file: &Path, patience: Duration) -> io::Result<File> {
     fs::create_dir_all(parent(file))?;
     let lock =
@@ -254,7 +257,8 @@ fn lock(file: &Path, patience: Duration) -> io::Result<File> {
     let until = Instant::now() + patience;
     loop {
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            // Some network file systems have no locks: then one of two paths kept at once may be forgotten.
+            // Some network file systems have no locks: of two paths stored at once, one may be
+            // lost.
             Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => return Ok(lock),
             Err(Errno::WOULDBLOCK) if Instant::now() < until => std::thread::sleep(RETRY),
             Err(Errno::WOULDBLOCK) => {
@@ -297,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_recalled_by_host_and_port_while_it_holds() {
+    fn path_is_found_by_host_and_port_until_it_expires() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("state/longhaul/paths.json");
         let endpoint = Endpoint::of(&"http://h/a?b".parse().unwrap()).unwrap();
@@ -319,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_kept_at_the_same_moment_are_all_remembered() {
+    fn paths_stored_concurrently_are_all_kept() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("paths.json");
         let name = |thread: u64, n: u64| format!("h{thread}-{n}");
@@ -336,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn lock_that_is_never_released_holds_no_transfer_up() {
+    fn wait_for_a_held_lock_times_out() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("paths.json");
         let held = lock(&file, Duration::ZERO).unwrap();
@@ -347,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_are_forgotten() {
+    fn oldest_paths_are_dropped() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("paths.json");
         (0..MOST as u64 + 5).for_each(|n| keep(&file, path(&format!("h{n}"), 1000 + n)).unwrap());
@@ -356,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_is_told_and_replaced_and_a_later_version_left_alone() {
+    fn damaged_file_is_replaced_and_a_later_version_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("paths.json");
         let endpoint = path("h", 1).endpoint;
@@ -375,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_cannot_be_is_left_out() {
+    fn invalid_path_is_skipped() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("paths.json");
         let paths = vec![
@@ -385,12 +389,12 @@ mod tests {
             path("sound", 1),
         ];
         fs::write(&file, serde_json::to_vec(&Document { version: VERSION, paths }).unwrap()).unwrap();
-        // And nothing is told: the others are as good as ever.
+        // No warning is given, and the other paths remain valid.
         assert_eq!(Paths::read(&file).unwrap(), Paths(vec![path("sound", 1)]));
     }
 
     #[test]
-    fn what_cannot_be_written_is_an_error_and_leaves_nothing() {
+    fn failed_write_is_an_error_and_leaves_no_file() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("file"), "").unwrap();
         let error = keep(&dir.path().join("file/paths.json"), path("h", 1)).unwrap_err();

@@ -9,29 +9,29 @@ use longhaul_core::units::{Bytes, Rate};
 use crate::cancel::Cancel;
 use crate::threads::lock;
 
-/// A limit that may be changed while jobs run, and may lie within another one; clones share it.
+/// A limit that may be changed while jobs run and may be nested in another limit; clones share it.
 #[derive(Debug, Clone)]
 pub struct RateLimit {
     start: Instant,
     /// `None` where the rate has no ceiling.
     limiter: Arc<Mutex<Option<Limiter>>>,
-    /// The limit of a larger group of jobs, which counts too.
+    /// The limit of a larger group of jobs, which also applies.
     outer: Option<Arc<RateLimit>>,
 }
 
 impl RateLimit {
-    /// Limits all jobs that are given a clone to `rate` together.
+    /// Limits the sum of all jobs that hold a clone to `rate`.
     pub fn new(rate: Rate) -> Self {
         Self::adjustable(Some(rate))
     }
 
-    /// Makes a limit that may have no ceiling for now.
+    /// Creates a limit that may have no ceiling at first.
     pub fn adjustable(rate: Option<Rate>) -> Self {
         let limiter = Arc::new(Mutex::new(rate.map(Limiter::new)));
         Self { start: Instant::now(), limiter, outer: None }
     }
 
-    /// Makes a limit of its own within this one.
+    /// Creates a limit that is nested in this one.
     pub fn within(&self, rate: Option<Rate>) -> Self {
         Self { outer: Some(Arc::new(self.clone())), ..Self::adjustable(rate) }
     }
@@ -44,21 +44,21 @@ impl RateLimit {
         }
     }
 
-    /// Returns the lowest ceiling that counts now.
+    /// Returns the lowest ceiling that applies now.
     pub(crate) fn rate(&self) -> Option<Rate> {
         let own = lock(&self.limiter).as_ref().map(Limiter::rate);
         let outer = self.outer.as_ref().and_then(|outer| outer.rate());
         own.into_iter().chain(outer).min()
     }
 
-    /// Returns how much of `spare` to read at once, so that the rate is even.
+    /// Returns how many bytes of `spare` to read at once for an even rate.
     pub(crate) fn read_at_most(&self, spare: usize) -> usize {
         const SMALLEST_READ: u64 = 4096;
         let twentieth = |rate: Rate| Bytes::new((rate.as_bytes_per_sec() / 20).max(SMALLEST_READ)).as_usize();
         self.rate().map_or(spare, |rate| spare.min(twentieth(rate)))
     }
 
-    /// Accounts for `bytes` that were read; returns how long to wait before the next read.
+    /// Counts `bytes` as read; returns the wait before the next read.
     pub(crate) fn read(&self, bytes: Bytes) -> Duration {
         let now = self.start.elapsed();
         let own = lock(&self.limiter).as_mut().map_or(Duration::ZERO, |limiter| limiter.read(bytes, now));
@@ -66,11 +66,11 @@ impl RateLimit {
     }
 }
 
-/// How often a wait is accounted for: within each interval of the diagnosis (100 ms).
+/// The interval at which a wait is reported: shorter than an interval of the diagnosis (100 ms).
 const ACCOUNTED: Duration = Duration::from_millis(50);
 
-/// Waits as `--limit` requires, unless `cancel` is set; `account` is called with each part of the wait, so that an interval of the
-/// diagnosis does not miss a wait that spans it.
+/// Waits as `--limit` requires, unless `cancel` is set. Calls `account` with each part of the wait,
+/// so that a long wait is counted in every interval of the diagnosis.
 pub(crate) fn wait_for_limit(cancel: &Cancel, wait: Duration, account: impl Fn(Duration)) {
     let mut left = wait;
     while !left.is_zero() {
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn inner_limit_keeps_to_the_outer_one_and_both_may_change() {
+    fn outer_limit_bounds_inner_one_and_both_may_change() {
         let rate = |n| Some(Rate::bits_per_sec(n));
         let total = RateLimit::adjustable(None);
         let one = total.within(None);

@@ -1,4 +1,4 @@
-//! How often a running transfer is measured; may be changed while it runs.
+//! The sampling interval of a running transfer, which may change meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,19 +12,19 @@ pub struct SampleInterval {
 }
 
 impl SampleInterval {
-    /// Makes an interval, of 1 ms at least.
+    /// Creates an interval of at least 1 ms.
     pub fn new(interval: Duration) -> Self {
         let own = Self { micros: Arc::default(), is_sparing: false };
         own.set(interval);
         own
     }
 
-    /// Makes an interval that grows where samples would take more than a hundredth of a core.
+    /// Creates an interval that grows if sampling would take more than 1 % of a core.
     pub fn sparing(interval: Duration) -> Self {
         Self { is_sparing: true, ..Self::new(interval) }
     }
 
-    /// Changes the interval. It counts from the next sample on.
+    /// Changes the interval, from the next sample on.
     pub fn set(&self, interval: Duration) {
         let micros = u64::try_from(interval.as_micros()).unwrap_or(u64::MAX);
         self.micros.store(micros.max(1000), Ordering::Relaxed);
@@ -35,9 +35,9 @@ impl SampleInterval {
         Duration::from_micros(self.micros.load(Ordering::Relaxed))
     }
 
-    /// Returns the time to the next sample, where one takes `cost`.
+    /// Returns the time to the next sample, given the CPU time `cost` of one.
     pub(crate) fn after(&self, cost: Duration) -> Duration {
-        /// To write the samples takes a fifth of the time for taking them again.
+        /// 1 % of a core: 100 times the cost of taking a sample, and 25 % more for writing it.
         const SHARE: u32 = 125;
         const MOST: Duration = Duration::from_secs(1);
         if self.is_sparing { self.get().max((cost * SHARE).min(MOST)) } else { self.get() }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use longhaul_core::units::{Bytes, Rate};
 
-/// The shortest span over which a rate is measured; a shorter one would measure a burst.
+/// The span over which a rate is measured; a shorter one would measure a burst.
 const SPAN: Duration = Duration::from_secs(1);
 
-/// Follows a byte counter, and keeps its highest rate.
+/// Derives the highest rate from a byte counter.
 #[derive(Debug, Default)]
 pub(crate) struct SustainedRate {
     since: Duration,
@@ -16,7 +16,8 @@ pub(crate) struct SustainedRate {
 }
 
 impl SustainedRate {
-    /// Observes `bytes` so far at `now`; the last call may close a shorter span where no whole one has passed.
+    /// Observes the byte count at `now`; the last call may close a shorter span if no whole one has
+    /// passed.
     pub(crate) fn observe(&mut self, bytes: Bytes, now: Duration, last: bool) {
         let span = now.saturating_sub(self.since);
         if span >= SPAN || (last && self.best == Rate::default()) {

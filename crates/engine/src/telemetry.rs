@@ -10,7 +10,7 @@ use longhaul_sys::{host, sockopt, tcp_info};
 
 use crate::sampling::SampleInterval;
 
-/// Reads the kernel's state of the connection with the number `stream`.
+/// Reads TCP_INFO of the connection with the number `stream`.
 pub fn read(stream: usize, socket: impl AsFd) -> StreamSample {
     StreamSample {
         stream,
@@ -19,10 +19,10 @@ pub fn read(stream: usize, socket: impl AsFd) -> StreamSample {
     }
 }
 
-/// Takes a sample every `interval` until the sender of `alive` is dropped, and a last one then.
+/// Takes a sample every `interval` until the sender of `alive` is dropped, and then a last one.
 ///
-/// Runs on the calling thread, and emits its CPU time at the end. `take` gets whether this is the last sample; where
-/// it returns `None`, no event is emitted.
+/// Runs on the calling thread, and emits the thread's CPU time at the end. The argument of `take`
+/// is whether this is the last sample; if `take` returns `None`, no event is emitted.
 pub fn sample(
     interval: &SampleInterval,
     alive: &Receiver<()>,
@@ -31,7 +31,7 @@ pub fn sample(
 ) {
     let cpu = host::thread_cpu_time();
     let (mut due, mut samples, mut ended) = (Instant::now(), 0, false);
-    // Of the last wake-ups, by whatever each has taken.
+    // The CPU time at the last wake-up, and the moving average of the cost of one.
     let (mut spent, mut cost) = (cpu, Duration::ZERO);
     loop {
         if let Some(sample) = take(ended) {

@@ -14,7 +14,8 @@ pub(crate) fn spawn_guarded<'scope>(
     run: impl FnOnce() + Send + 'scope,
     panicked: impl FnOnce() + Send + 'scope,
 ) -> io::Result<()> {
-    // What `run` shares is behind locks that tolerate a panic, or is not used after one: the transfer fails.
+    // The state that `run` shares tolerates a panic or is not used after one, because the transfer
+    // fails.
     let guarded = move || {
         if catch_unwind(AssertUnwindSafe(run)).is_err() {
             panicked();
@@ -23,7 +24,7 @@ pub(crate) fn spawn_guarded<'scope>(
     named(name).spawn_scoped(threads, guarded).map(drop)
 }
 
-/// Makes a builder of a thread with a name, which `top -H` and debuggers show.
+/// Creates a builder of a thread with a name, which `top -H` and debuggers show.
 pub(crate) fn named(name: &str) -> thread::Builder {
     thread::Builder::new().name(name.to_owned())
 }
@@ -33,7 +34,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Adds a time to a counter of nanoseconds.
+/// Adds a time to a counter in nanoseconds.
 pub(crate) fn add(counter: &AtomicU64, time: Duration) {
     counter.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
 }

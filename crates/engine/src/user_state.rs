@@ -1,23 +1,23 @@
-//! Where a user's state is kept from one run to the next (XDG Base Directory Specification).
+//! The directory of a user's persistent state (XDG Base Directory Specification).
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// The file of the user's state in which paths are remembered.
+/// The name of the file of path measurements.
 const PATHS: &str = "paths.json";
 
-/// Returns this program's directory among the user's state; `None` where the environment names none.
+/// Returns this program's state directory; `None` if the environment defines none.
 pub fn directory() -> Option<PathBuf> {
     directory_of(|name| std::env::var_os(name))
 }
 
-/// Returns the file in which paths are remembered.
+/// Returns the path of the file of path measurements.
 pub fn path_memory() -> Option<PathBuf> {
     Some(directory()?.join(PATHS))
 }
 
 fn directory_of(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    // The specification ignores relative paths.
+    // The specification requires that relative paths are ignored.
     let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
     Some(base.join("longhaul"))
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn state_is_kept_in_the_users_directory() {
+    fn state_directory_follows_xdg_variables() {
         let of = |set: &[(&str, &str)]| {
             directory_of(|name| {
                 set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into())

@@ -44,7 +44,7 @@ fn budget(segments: u64) -> MemoryBudget {
 }
 
 #[test]
-fn every_waiting_receiver_is_woken_once_there_is_a_segment_for_it() {
+fn every_waiting_receiver_is_woken_by_a_free_segment() {
     explore(|| {
         let budget = budget(2);
         let pool = Arc::new(SegmentPool::new(&budget, Some(SEGMENT), 1));
@@ -63,16 +63,16 @@ fn every_waiting_receiver_is_woken_once_there_is_a_segment_for_it() {
 }
 
 #[test]
-fn jobs_that_share_a_budget_all_make_progress() {
+fn jobs_with_a_shared_budget_all_make_progress() {
     explore(|| {
         let budget = budget(4);
         let jobs = [(); 2].map(|()| {
             let budget = budget.clone();
             thread::spawn(move || {
                 let pool = SegmentPool::new(&budget, None, 1);
-                // One is filled while the other is written.
+                // One segment is filled while the other is written.
                 let held = [take(&pool), take(&pool)];
-                // The budget, and two small segments for the one that came late.
+                // The budget, and two small segments for the late job.
                 assert!(budget.used() <= SEGMENT * 6);
                 drop(held);
                 drop(take(&pool));
@@ -84,7 +84,7 @@ fn jobs_that_share_a_budget_all_make_progress() {
 }
 
 #[test]
-fn freed_segment_that_does_for_two_receivers_wakes_both() {
+fn freed_segment_for_two_receivers_wakes_both() {
     explore(|| {
         let pool = Arc::new(SegmentPool::new(&budget(4), None, 1));
         let [first, second] = [take(&pool), take(&pool)];
@@ -102,7 +102,7 @@ fn freed_segment_that_does_for_two_receivers_wakes_both() {
 }
 
 #[test]
-fn segment_that_one_job_frees_wakes_another_that_has_less_than_its_share() {
+fn segment_freed_by_one_job_wakes_another_below_its_share() {
     explore(|| {
         let budget = budget(16);
         let early = SegmentPool::new(&budget, None, 1);
@@ -112,7 +112,7 @@ fn segment_that_one_job_frees_wakes_another_that_has_less_than_its_share() {
             thread::spawn(move || {
                 let late = SegmentPool::new(&budget, None, 1);
                 let (mut held, mut bytes) = (Vec::new(), 0);
-                // More than two small ones: the other job's memory is needed for that.
+                // More than two small segments require memory of the other job.
                 while bytes < SEGMENT.as_usize() * 3 {
                     let mut segment = take(&late);
                     bytes += segment.spare().len();
@@ -128,9 +128,9 @@ fn segment_that_one_job_frees_wakes_another_that_has_less_than_its_share() {
 }
 
 #[test]
-fn growth_and_the_end_of_another_job_wake_a_waiting_receiver() {
+fn growth_or_end_of_another_job_wakes_a_waiting_receiver() {
     const LARGE: Bytes = Bytes::mib(32);
-    /// What is done to the receiver's pool, and to another that shares its budget.
+    /// A change of the receiver's pool, and of another one with a shared budget.
     type Change = fn(&SegmentPool, SegmentPool);
     let grow: Change = |pool, _other| pool.serve(48);
     let end: Change = |_, other| drop(other);
@@ -145,7 +145,7 @@ fn growth_and_the_end_of_another_job_wake_a_waiting_receiver() {
                 thread::spawn(move || drop(take(&pool)))
             };
             change(&pool, other);
-            // Where the host has no memory to grow by, this wakes the receiver.
+            // If the host has no memory for growth, this wakes the receiver.
             drop(held);
             receiver.join().unwrap();
             assert_eq!(budget.used(), Bytes::ZERO);

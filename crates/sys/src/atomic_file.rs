@@ -6,15 +6,15 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// The end of the name of a file that is not complete.
+/// The suffix of an incomplete file.
 const UNFINISHED: &str = "~";
 
-/// Replaces a file's content in one step, or makes the file; it has `mode` then, less the process's umask.
+/// Replaces a file's content in one step, or creates the file with `mode` less the process's umask.
 ///
-/// A reader finds the old content or the new one, never a part, also after a crash, and after an error the old one.
+/// A reader sees the old or the new content, never a part, even after a crash; after an error it sees the old one.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let fresh = fresh(path);
     let write = || -> io::Result<()> {
@@ -26,10 +26,10 @@ pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     write().inspect_err(|_| drop(fs::remove_file(&fresh)))
 }
 
-/// Removes what replacements of a file that were cut short have left beside it.
+/// Removes incomplete files left beside a file by interrupted replacements.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn remove_unfinished(path: &Path) -> io::Result<()> {
     let mut start = path.file_name().unwrap_or_default().to_os_string();
     start.push(".");
@@ -44,7 +44,7 @@ pub fn remove_unfinished(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns a path in the same directory that no other process writes to: "name.PID~".
+/// Returns a path in the file's directory that no other process writes to: "name.PID~".
 fn fresh(path: &Path) -> PathBuf {
     let mut name: OsString = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}{UNFINISHED}", std::process::id()));
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn content_and_mode_are_replaced_and_nothing_is_left_beside() {
+    fn content_and_mode_are_replaced_without_leftovers() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         for (content, mode) in [("first", 0o644), ("second", 0o600)] {
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_keeps_the_old_file_and_what_a_crash_leaves_can_be_removed() {
+    fn error_keeps_the_old_file_and_leftovers_can_be_removed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         fs::create_dir(&path).unwrap();

@@ -8,7 +8,7 @@ use libc::{c_int, c_long, c_uint};
 use longhaul_core::telemetry::PageCache;
 use longhaul_core::units::Bytes;
 
-/// The same number on every architecture (Linux 6.5).
+/// The system call number, equal on every architecture (Linux 6.5).
 const SYS_CACHESTAT: c_long = 451;
 
 /// `struct cachestat_range`.
@@ -29,18 +29,18 @@ struct Pages {
     recently_evicted: u64,
 }
 
-/// Counts a file's pages in the page cache. Takes the longer the more there are.
+/// Counts a file's pages in the page cache. The time grows with their number.
 ///
 /// # Errors
-/// [`io::ErrorKind::Unsupported`] where the kernel is older than 6.5, or the file is on hugetlbfs.
-/// EPERM where the file may neither be written nor is the caller's own (Linux 6.16 and later).
+/// [`io::ErrorKind::Unsupported`] if the kernel is older than 6.5, or the file is on hugetlbfs. EPERM if the file is
+/// neither writable nor owned by the caller (Linux 6.16 and later).
 pub fn page_cache(file: &File) -> io::Result<PageCache> {
-    // A length of 0 reaches to the end.
+    // A length of 0 extends to the end of the file.
     page_cache_of(file, Range { offset: 0, len: 0 })
 }
 
-/// Returns whether all pages of a range are in the page cache, so that reading them waits for no device; `false` where that is
-/// not known.
+/// Returns whether all pages of a range are in the page cache, so that reading them does not wait for a device; `false`
+/// if unknown.
 pub fn is_cached(file: &File, start: Bytes, length: Bytes) -> bool {
     if length == Bytes::ZERO {
         return true;
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_what_is_written_and_what_is_clean() {
+    fn counts_dirty_and_clean_pages() {
         let mut file = tempfile::tempfile_in(".").unwrap();
         let empty = match page_cache(&file) {
             Err(error) if error.kind() == io::ErrorKind::Unsupported => {

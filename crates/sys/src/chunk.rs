@@ -1,4 +1,4 @@
-//! Memory in chunks of huge pages, lent piece by piece.
+//! Memory in chunks of huge pages, lent in pieces.
 
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -9,16 +9,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::memory::AlignedBuf;
 
-/// Memory whose parts are lent as [`Piece`]s; given back to the kernel with its last piece.
+/// Memory whose parts are lent as [`Piece`]s; unmapped with its last piece.
 ///
-/// It lies on huge pages where it is as large as one and the kernel has some (transparent huge pages).
+/// Uses huge pages if it is large enough and the kernel has free ones (transparent huge pages).
 #[derive(Debug)]
 pub struct Chunk {
-    /// Never read or written through: only its pieces are.
+    /// Owns the mapping; accessed only through pieces.
     _memory: AlignedBuf,
     start: NonNull<u8>,
     size: usize,
-    /// A bit for each of [`Chunk::BLOCKS`] equal blocks that is lent.
+    /// One bit for each of the [`Chunk::BLOCKS`] equal blocks, set while the block is lent.
     lent: AtomicU64,
 }
 
@@ -27,7 +27,7 @@ unsafe impl Send for Chunk {}
 // SAFETY: as above; the bits are atomic.
 unsafe impl Sync for Chunk {}
 
-/// A part of a chunk, for its owner alone; free again when dropped.
+/// An exclusively owned part of a chunk; freed on drop.
 #[derive(Debug)]
 pub struct Piece {
     chunk: Arc<Chunk>,
@@ -42,13 +42,13 @@ unsafe impl Send for Piece {}
 unsafe impl Sync for Piece {}
 
 impl Chunk {
-    /// Into how many blocks a chunk is divided: a piece is one or more of them.
+    /// The number of blocks of a chunk; a piece is one or more blocks.
     pub const BLOCKS: usize = 64;
 
     /// Maps a chunk of `len` bytes; pages are allocated when first touched.
     ///
     /// # Errors
-    /// ENOMEM; EINVAL where `len` is no multiple of [`Self::BLOCKS`].
+    /// ENOMEM; EINVAL if `len` is not a multiple of [`Self::BLOCKS`].
     pub fn new(len: usize) -> io::Result<Arc<Self>> {
         if len == 0 || !len.is_multiple_of(Self::BLOCKS) {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -58,18 +58,17 @@ impl Chunk {
         Ok(Arc::new(Self { _memory: memory, start, size: len, lent: AtomicU64::new(0) }))
     }
 
-    /// Returns how many bytes it has.
+    /// Returns the size in bytes.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// Returns whether no piece of it is lent.
+    /// Returns whether no piece is lent.
     pub fn is_free(&self) -> bool {
         self.lent.load(Ordering::Acquire) == 0
     }
 
-    /// Lends `len` bytes that are aligned to their number; `None` where none are free, or the chunk has no such pieces: they are
-    /// a power of two of its blocks.
+    /// Lends `len` bytes, aligned to `len`; `None` if none are free, or `len` is not a power of two of blocks.
     pub fn lend(self: &Arc<Self>, len: usize) -> Option<Piece> {
         let block = self.size / Self::BLOCKS;
         let blocks = len / block;
@@ -81,7 +80,7 @@ impl Chunk {
         loop {
             let first = (0..Self::BLOCKS).step_by(blocks).find(|first| lent & (run << first) == 0)?;
             let bits = run << first;
-            // Acquire: what an earlier owner of the blocks did to them is over.
+            // Acquire: all accesses of earlier owners of the blocks have completed.
             match self.lent.compare_exchange_weak(lent, lent | bits, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => {
                     // SAFETY: the blocks lie within the chunk's memory.
@@ -112,7 +111,7 @@ impl DerefMut for Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        // Release: the next owner sees nothing of this one's accesses still to come.
+        // Release: the next owner sees all accesses of this one as completed.
         self.chunk.lent.fetch_and(!self.bits, Ordering::Release);
     }
 }
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_never_get_the_same_piece() {
+    fn threads_get_disjoint_pieces() {
         let chunk = Chunk::new(LEN).unwrap();
         std::thread::scope(|threads| {
             for mark in 1..=4 {

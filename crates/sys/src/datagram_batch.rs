@@ -1,4 +1,4 @@
-//! Receives datagrams in batches, with the kernel's time of their arrival; those that it has merged are cut apart.
+//! Receives datagrams in batches with the kernel's receive timestamps, and splits merged datagrams.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -10,42 +10,43 @@ use libc::{c_int, c_uint, c_void, iovec, mmsghdr, msghdr, timespec};
 
 use crate::sockopt::set;
 
-/// Datagrams of one call: a call costs as much as some ten of them.
+/// The maximum datagrams per call: a call costs as much as about ten datagrams.
 const BATCH: usize = 32;
-/// Room for the control messages that hold a time and a size (CMSG_SPACE of a timespec is 32 bytes, of an int 24), and to spare.
+/// Space for control messages with a time and a size (CMSG_SPACE is 32 bytes for a timespec, 24 for an int), and a
+/// reserve.
 const CONTROL: usize = 128;
 
-/// Makes the kernel note the time at which each datagram arrives (SO_TIMESTAMPNS).
+/// Enables receive timestamps of datagrams (SO_TIMESTAMPNS).
 ///
 /// # Errors
-/// What the kernel says of the socket.
+/// The kernel's error on the socket.
 pub fn enable_timestamps(socket: impl AsFd) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1 as c_int)
 }
 
-/// Lets the kernel pass on in one piece datagrams of one size that came together (UDP_GRO, Linux 5.0).
+/// Allows the kernel to merge equally sized datagrams that arrive together (UDP_GRO, Linux 5.0).
 ///
 /// # Errors
-/// ENOPROTOOPT of an older kernel.
+/// ENOPROTOOPT from an older kernel.
 pub fn enable_merging(socket: impl AsFd) -> io::Result<()> {
     set(socket, libc::SOL_UDP, libc::UDP_GRO, 1 as c_int)
 }
 
-/// Memory for a batch of datagrams, and the last batch.
+/// The buffers of a batch of datagrams, and the last batch.
 #[derive(Debug)]
 pub struct DatagramBatch {
     /// [`BATCH`] buffers of `largest` bytes.
     data: Vec<u8>,
     largest: usize,
-    received: Vec<Received>,
+    received: Vec<BufferContent>,
 }
 
-/// What a buffer holds.
+/// The content of a buffer.
 #[derive(Debug, Clone, Copy)]
-struct Received {
+struct BufferContent {
     length: usize,
     at: Option<Duration>,
-    /// The size of each datagram but the last, where the kernel has merged several.
+    /// The size of each datagram but the last, if the kernel has merged several.
     each: Option<usize>,
 }
 
@@ -55,16 +56,16 @@ struct Received {
 struct Control([u8; CONTROL]);
 
 impl DatagramBatch {
-    /// Makes room for datagrams of `largest` bytes; what is longer is cut.
+    /// Allocates buffers for datagrams of `largest` bytes; longer ones are truncated.
     pub fn new(largest: usize) -> Self {
         let largest = largest.max(1);
         Self { data: vec![0; BATCH * largest], largest, received: Vec::with_capacity(BATCH) }
     }
 
-    /// Receives what has arrived, up to 32 datagrams; waits for the first as the socket does.
+    /// Receives up to 32 datagrams that have arrived; blocks for the first according to the socket's mode.
     ///
     /// # Errors
-    /// Those of the kernel; of kind `WouldBlock` where none came within the socket's timeout.
+    /// The kernel's error; `WouldBlock` if none arrived within the socket's timeout.
     pub fn receive(&mut self, socket: impl AsFd) -> io::Result<()> {
         self.received.clear();
         let mut control = [Control([0; CONTROL]); BATCH];
@@ -99,12 +100,12 @@ impl DatagramBatch {
         };
         let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
         self.received.extend(
-            headers[..count].iter().map(|header| Received::of(&header.msg_hdr, header.msg_len as usize)),
+            headers[..count].iter().map(|header| BufferContent::of(&header.msg_hdr, header.msg_len as usize)),
         );
         Ok(())
     }
 
-    /// Returns the datagrams of the last batch, and the time since 1970 at which the kernel received each.
+    /// Returns the datagrams of the last batch, each with its receive time since 1970.
     pub fn datagrams(&self) -> impl Iterator<Item = (&[u8], Option<Duration>)> {
         let buffers = self.data.chunks_exact(self.largest);
         self.received.iter().zip(buffers).flat_map(|(received, buffer)| {
@@ -116,8 +117,8 @@ impl DatagramBatch {
     }
 }
 
-impl Received {
-    /// Reads time and size out of a header's control messages.
+impl BufferContent {
+    /// Parses time and size from a header's control messages.
     fn of(header: &msghdr, length: usize) -> Self {
         let mut received = Self { length, at: None, each: None };
         // SAFETY: the kernel has filled the control buffer that the header points to, and set its length; it is still alive.
@@ -138,7 +139,7 @@ impl Received {
                 }
                 _ => {}
             }
-            // SAFETY: as above.
+            // SAFETY: CMSG_NXTHDR returns null or a whole header within the control buffer, which is still alive.
             next = unsafe { libc::CMSG_NXTHDR(header, next) };
         }
         received
@@ -185,7 +186,7 @@ mod tests {
         enable_timestamps(&far).unwrap();
         enable_merging(&far).unwrap();
         crate::send_options::set_segment_size(&near, longhaul_core::units::Bytes::new(100)).unwrap();
-        // Loopback passes on in one piece what was sent in one.
+        // Loopback delivers a merged send as one piece.
         let sent: Vec<u8> = (0..450_u32).map(|n| (n / 100) as u8).collect();
         near.send(&sent).unwrap();
         let mut batch = DatagramBatch::new(2000);

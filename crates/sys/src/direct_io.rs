@@ -1,4 +1,4 @@
-//! What a file system asks of Direct I/O.
+//! Direct I/O: requirements of a file system, and opening files for it.
 
 use std::fs::File;
 use std::io;
@@ -6,18 +6,18 @@ use std::os::fd::AsRawFd;
 
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, statx};
 
-/// What the kernel says of Direct I/O on a file (STATX_DIOALIGN, Linux 6.1).
+/// The kernel's report on Direct I/O for a file (STATX_DIOALIGN, Linux 6.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DirectIo {
     /// Offsets, lengths and memory must be aligned to this many bytes, a power of two.
     Aligned(u64),
     /// The file cannot be written directly.
     Impossible,
-    /// The kernel or the file system says nothing: only a trial shows it.
+    /// Not reported by the kernel or file system: only a trial shows it.
     Unknown,
 }
 
-/// Asks what Direct I/O on a file needs.
+/// Queries the Direct I/O requirements of a file.
 pub fn ask(file: &File) -> DirectIo {
     let Ok(stat) = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) else {
         return DirectIo::Unknown;
@@ -31,9 +31,9 @@ pub fn ask(file: &File) -> DirectIo {
     }
 }
 
-/// The alignment, in bytes, that O_DIRECT needs for this file's offsets, lengths and memory.
+/// Returns the alignment, in bytes, that O_DIRECT requires of this file's offsets, lengths and memory.
 ///
-/// `None` where the kernel or the file system does not tell, or says that the file cannot be written directly.
+/// `None` if the kernel or the file system does not report it, or the file does not support Direct I/O.
 pub fn alignment(file: &File) -> Option<u64> {
     match ask(file) {
         DirectIo::Aligned(align) => Some(align),
@@ -41,18 +41,18 @@ pub fn alignment(file: &File) -> Option<u64> {
     }
 }
 
-/// Opens the file behind `file` once more, for writing past the page cache (O_DIRECT).
+/// Opens the file behind `file` again, for writing with O_DIRECT.
 ///
 /// # Errors
-/// EINVAL where the file system has no Direct I/O.
+/// EINVAL if the file system does not support Direct I/O.
 pub fn reopen(file: &File) -> io::Result<File> {
     open_again(file, OFlags::RDWR)
 }
 
-/// Opens the file behind `file` once more, for reading past the page cache (O_DIRECT).
+/// Opens the file behind `file` again, for reading with O_DIRECT.
 ///
 /// # Errors
-/// EINVAL where the file system has no Direct I/O.
+/// EINVAL if the file system does not support Direct I/O.
 pub fn reopen_for_reading(file: &File) -> io::Result<File> {
     open_again(file, OFlags::RDONLY)
 }
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_can_be_written() {
+    fn reported_alignment_can_be_written() {
         let file = tempfile::tempfile_in(".").unwrap();
         if let Some(align) = alignment(&file) {
             let direct = reopen(&file).unwrap();
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_has_none() {
+    fn pipe_has_no_direct_io() {
         let (reader, _writer) = std::io::pipe().unwrap();
         let file = File::from(std::os::fd::OwnedFd::from(reader));
         assert_eq!(alignment(&file), None);

@@ -1,7 +1,7 @@
-//! What drivers say of network devices: ethtool over generic netlink (kernel documentation, networking/ethtool-netlink;
-//! Linux 5.6), in the calling thread's network namespace and without privilege.
+//! Queries drivers of network devices by ethtool over generic netlink (kernel documentation,
+//! networking/ethtool-netlink; Linux 5.6), in the calling thread's network namespace and without privilege.
 //!
-//! Where the kernel is older, or a sandbox refuses generic netlink, the ioctl SIOCETHTOOL is asked instead.
+//! Falls back to the ioctl SIOCETHTOOL if the kernel is older, or a sandbox refuses generic netlink.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use crate::ethtool_ioctl::EthtoolIoctl;
 use crate::link::text;
 use crate::rtnetlink::{Attributes, HEADER, Netlink, Request, cut_short};
 
-/// The number of the family that names the others (`GENL_ID_CTRL`), and its request.
+/// The number of the control family (`GENL_ID_CTRL`), which resolves other families, and its request.
 const CONTROL: u16 = 0x10;
 const CTRL_CMD_GETFAMILY: u8 = 3;
 const CTRL_ATTR_FAMILY_ID: u16 = 1;
@@ -22,7 +22,7 @@ const GENL: usize = 4;
 const LINKMODES_GET: u8 = 4;
 const FEATURES_GET: u8 = 11;
 const RINGS_GET: u8 = 15;
-/// The first attribute of each request, and the device's number in it.
+/// The first attribute of each request, and the device index in it.
 const HEADER_ATTRIBUTE: u16 = 1;
 const HEADER_DEVICE: u16 = 1;
 
@@ -40,25 +40,25 @@ const BITSET_BITS: u16 = 3;
 const BITSET_BIT: u16 = 1;
 const BIT_NAME: u16 = 2;
 
-/// The sizes of a device's descriptor rings, in packets; those in force and the largest.
+/// The sizes of a device's descriptor rings in packets, current and maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rings {
-    /// For receiving.
+    /// The receive ring.
     pub rx: u32,
-    /// The largest for receiving.
+    /// The maximum of the receive ring.
     pub rx_max: u32,
-    /// For sending.
+    /// The send ring.
     pub tx: u32,
-    /// The largest for sending.
+    /// The maximum of the send ring.
     pub tx_max: u32,
 }
 
-/// Names of features, as the kernel has them ("tx-tcp-segmentation").
+/// Names of features, as in the kernel ("tx-tcp-segmentation").
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Features {
-    /// Those that are on.
+    /// The enabled features.
     pub active: Vec<String>,
-    /// Those that the driver lets be switched.
+    /// The features that the driver can switch.
     pub changeable: Vec<String>,
 }
 
@@ -75,27 +75,27 @@ pub struct LinkModes {
     pub is_negotiated: bool,
 }
 
-/// A socket for questions to drivers.
+/// A socket for queries to drivers.
 #[derive(Debug)]
-pub struct Ethtool(Way);
+pub struct Ethtool(QueryInterface);
 
-/// How drivers are asked.
+/// The interface for queries.
 #[derive(Debug)]
-enum Way {
+enum QueryInterface {
     Netlink { netlink: Netlink, family: u16 },
     Ioctl(EthtoolIoctl),
 }
 
 impl Ethtool {
-    /// Opens a socket: of netlink, or for the ioctl where that is refused or has no ethtool.
+    /// Opens a netlink socket, or a socket for the ioctl if netlink is refused or has no ethtool family.
     ///
     /// # Errors
-    /// What the kernel says of a socket for the ioctl.
+    /// The kernel's error on a socket for the ioctl.
     pub fn open() -> io::Result<Self> {
-        Self::by_netlink().or_else(|_| Ok(Self(Way::Ioctl(EthtoolIoctl::open()?))))
+        Self::by_netlink().or_else(|_| Ok(Self(QueryInterface::Ioctl(EthtoolIoctl::open()?))))
     }
 
-    /// Opens a socket of netlink, and asks for the family's number; ENOENT from a kernel without ethtool over netlink.
+    /// Opens a netlink socket and resolves the family; ENOENT from a kernel without ethtool over netlink.
     pub(crate) fn by_netlink() -> io::Result<Self> {
         let netlink = Netlink::open_generic()?;
         let mut request = request(CONTROL, CTRL_CMD_GETFAMILY);
@@ -103,20 +103,20 @@ impl Ethtool {
         let answer = netlink.ask(request)?;
         let id = attributes(&answer).get(CTRL_ATTR_FAMILY_ID).and_then(|id| id.try_into().ok());
         let family = id.map(u16::from_ne_bytes).ok_or_else(cut_short)?;
-        Ok(Self(Way::Netlink { netlink, family }))
+        Ok(Self(QueryInterface::Netlink { netlink, family }))
     }
 
-    /// Returns the rate of a device's link.
+    /// Returns the speed of a device's link.
     ///
     /// # Errors
-    /// EOPNOTSUPP where the driver does not say; NotFound where it says that it does not know.
+    /// EOPNOTSUPP if the driver does not report it; NotFound if the driver reports it as unknown.
     pub fn speed(&self, device: u32) -> io::Result<Rate> {
         match &self.0 {
-            Way::Netlink { netlink, family } => {
+            QueryInterface::Netlink { netlink, family } => {
                 let answer = ask(netlink, *family, LINKMODES_GET, device)?;
                 known_speed(attributes(&answer).number(LINKMODES_SPEED))
             }
-            Way::Ioctl(ioctl) => ioctl.speed(device),
+            QueryInterface::Ioctl(ioctl) => ioctl.speed(device),
         }
     }
 
@@ -140,11 +140,11 @@ impl Ethtool {
     /// Returns the sizes of a device's rings.
     ///
     /// # Errors
-    /// EOPNOTSUPP where the driver does not say.
+    /// EOPNOTSUPP if the driver does not report them.
     pub fn rings(&self, device: u32) -> io::Result<Rings> {
         let (netlink, family) = match &self.0 {
-            Way::Netlink { netlink, family } => (netlink, *family),
-            Way::Ioctl(ioctl) => return ioctl.rings(device),
+            QueryInterface::Netlink { netlink, family } => (netlink, *family),
+            QueryInterface::Ioctl(ioctl) => return ioctl.rings(device),
         };
         let answer = ask(netlink, family, RINGS_GET, device)?;
         let read = |kind| attributes(&answer).number(kind);
@@ -162,11 +162,11 @@ impl Ethtool {
     /// Returns a device's features.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn features(&self, device: u32) -> io::Result<Features> {
         let (netlink, family) = match &self.0 {
-            Way::Netlink { netlink, family } => (netlink, *family),
-            Way::Ioctl(ioctl) => return ioctl.features(device),
+            QueryInterface::Netlink { netlink, family } => (netlink, *family),
+            QueryInterface::Ioctl(ioctl) => return ioctl.features(device),
         };
         let answer = ask(netlink, family, FEATURES_GET, device)?;
         let names = |kind| nested(&attributes(&answer), kind).map(bit_names).ok_or_else(cut_short);
@@ -192,14 +192,14 @@ fn link_modes(answer: &Attributes<'_>) -> LinkModes {
     }
 }
 
-/// Returns a speed that is told in Mbit/s: 0 and -1 (SPEED_UNKNOWN) are none.
+/// Converts a speed in Mbit/s; 0 and -1 (SPEED_UNKNOWN) are errors.
 pub(crate) fn known_speed(mbits: Option<u32>) -> io::Result<Rate> {
     let known = mbits.filter(|mbits| ![0, u32::MAX].contains(mbits));
     let rate = known.map(|mbits| Rate::bits_per_sec(u64::from(mbits) * 1_000_000));
-    rate.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the driver does not know it"))
+    rate.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the driver reports it as unknown"))
 }
 
-/// Marks an attribute that holds others (NLA_F_NESTED), as generic netlink demands.
+/// Marks an attribute that contains others (NLA_F_NESTED), as generic netlink requires.
 const NESTED: u16 = 0x8000;
 
 fn request(family: u16, command: u8) -> Request {
@@ -213,7 +213,7 @@ fn attributes(answer: &[u8]) -> Attributes<'_> {
     Attributes::after(answer, HEADER + GENL)
 }
 
-/// Returns the attributes in the first one of a kind, whether or not it is marked.
+/// Returns the attributes within the first attribute of a kind, marked as nested or not.
 fn nested<'a>(attributes: &Attributes<'a>, wanted: u16) -> Option<&'a [u8]> {
     attributes.clone().find(|(kind, _)| kind & !NESTED == wanted).map(|(_, value)| value)
 }
@@ -239,7 +239,7 @@ fn names_where(bitset: &[u8], is_wanted: impl Fn(&Attributes<'_>) -> bool) -> Ve
     named.collect()
 }
 
-/// The bitset is a list; without it, each bit has a mask, and a value where it is set.
+/// Present if the bitset is a list; otherwise each bit has a mask, and a value if set.
 const NO_MASK: u16 = 1;
 const BIT_VALUE: u16 = 3;
 
@@ -317,7 +317,7 @@ mod tests {
     fn loopback_has_features_and_no_rings() {
         let ethtool = match Ethtool::by_netlink() {
             Ok(ethtool) => ethtool,
-            // A kernel without it is one that the program must live with.
+            // The program must also run on a kernel without it.
             Err(error) => {
                 assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
                 return;

@@ -1,6 +1,7 @@
-//! ethtool by the ioctl SIOCETHTOOL (`linux/ethtool.h`), which kernels before 5.6 have, and sandboxes that refuse generic netlink.
+//! ethtool by the ioctl SIOCETHTOOL (`linux/ethtool.h`), for kernels before 5.6, and sandboxes that refuse generic
+//! netlink.
 //!
-//! Only questions are asked; none of them needs privilege.
+//! Only queries are sent; none of them requires privilege.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -11,7 +12,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with
 use crate::ethtool::{Features, Rings, known_speed};
 use crate::link::text;
 
-/// Speed and duplex: `struct ethtool_cmd`, 44 bytes. Newer kernels answer it from what replaced it.
+/// Speed and duplex: `struct ethtool_cmd`, 44 bytes. Newer kernels emulate it.
 const GSET: u32 = 0x1;
 /// `struct ethtool_ringparam`, nine numbers.
 const GRINGPARAM: u32 = 0x10;
@@ -21,11 +22,11 @@ const GSTRINGS: u32 = 0x1b;
 const GSSET_INFO: u32 = 0x37;
 /// `struct ethtool_gfeatures`: command, count of blocks, then four numbers for each block of 32 features.
 const GFEATURES: u32 = 0x3a;
-/// The set of strings that names the features.
+/// The string set with the names of features.
 const SS_FEATURES: u32 = 4;
 /// Bytes of a name (ETH_GSTRING_LEN).
 const NAME: usize = 32;
-/// More features than any kernel has (64 in Linux 6.12): a bound on memory.
+/// An upper bound of the number of features (64 in Linux 6.12), which bounds memory.
 const MOST_FEATURES: u32 = 1024;
 
 /// A socket for the ioctl.
@@ -35,18 +36,18 @@ pub(crate) struct EthtoolIoctl {
 }
 
 impl EthtoolIoctl {
-    /// Opens a socket; it is connected to nothing.
+    /// Opens an unconnected socket.
     pub(crate) fn open() -> io::Result<Self> {
         let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
         Ok(Self { socket })
     }
 
-    /// Returns the rate of a device's link.
+    /// Returns the speed of a device's link.
     pub(crate) fn speed(&self, device: u32) -> io::Result<Rate> {
         let mut answer = [0_u32; 11];
         answer[0] = GSET;
         self.ask(device, &mut answer)?;
-        // The low half behind three numbers, the high half at byte 28: both in host order.
+        // The low half follows three numbers, the high half is at byte 28; both in host order.
         let halves = [answer[3], answer[7]]
             .map(|word| u16::from_ne_bytes([word.to_ne_bytes()[0], word.to_ne_bytes()[1]]));
         known_speed(Some(u32::from(halves[0]) | u32::from(halves[1]) << 16))
@@ -64,7 +65,7 @@ impl EthtoolIoctl {
     /// Returns a device's features.
     pub(crate) fn features(&self, device: u32) -> io::Result<Features> {
         let mut set = [GSSET_INFO, 0, 1 << SS_FEATURES, 0, 0];
-        // The mask is one number of 64 bits.
+        // The mask is a single 64-bit number.
         set[2..4].copy_from_slice(&words_of(1 << SS_FEATURES));
         self.ask(device, &mut set)?;
         let count = set[4];
@@ -76,7 +77,7 @@ impl EthtoolIoctl {
         let mut answer = vec![0; 2 + 4 * blocks as usize];
         answer[..2].copy_from_slice(&[GFEATURES, blocks]);
         self.ask(device, &mut answer)?;
-        // Of each block: those that can be switched, those that were asked for, those that are on, those that never change.
+        // The columns of a block: changeable, requested, active and never changing features.
         let chosen = |column: usize| {
             let is_set = |index: usize| answer[2 + 4 * (index / 32) + column] >> (index % 32) & 1 == 1;
             names
@@ -97,7 +98,8 @@ impl EthtoolIoctl {
         Ok(bytes.chunks(NAME).map(text).collect())
     }
 
-    /// Asks a device; the first number of `request` is the command, and the kernel writes the answer over it.
+    /// Queries a device; the first number of `request` is the command, and the kernel overwrites `request` with the
+    /// answer.
     fn ask(&self, device: u32, request: &mut [u32]) -> io::Result<()> {
         let name = netdevice::index_to_name(&self.socket, device)?;
         // SAFETY: ifreq is plain old data, for which all zeroes is a value.
@@ -114,7 +116,7 @@ impl EthtoolIoctl {
     }
 }
 
-/// Returns a number of 64 bits as it lies in memory.
+/// Returns the memory representation of a 64-bit number.
 fn words_of(value: u64) -> [u32; 2] {
     let bytes = value.to_ne_bytes();
     [0, 4].map(|at| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]))
@@ -125,12 +127,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loopback_answers_as_over_netlink() {
+    fn ioctl_and_netlink_agree_on_loopback() {
         let ioctl = EthtoolIoctl::open().unwrap();
         let loopback = crate::link::towards([127, 0, 0, 1].into()).unwrap().index;
         let features = match ioctl.features(loopback) {
             Ok(features) => features,
-            // A sandbox's kernel may lack both.
+            // A sandbox's kernel may support neither interface.
             Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => return,
             Err(error) => panic!("{error}"),
         };

@@ -1,4 +1,4 @@
-//! A file's page cache as memory, to write a file through.
+//! A shared file mapping, for writing a file through memory.
 
 use std::fs::File;
 use std::io;
@@ -11,9 +11,9 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 /// A shared, writable mapping of the start of a file.
 ///
-/// It hands out no references, only copies into it, so threads may share it: each copy has its range for itself, and one
-/// that overlaps another waits. As with every mapping, a file that another program cuts short, or a disk that fails or
-/// fills up, ends the process with SIGBUS: reserve the space first.
+/// Provides copies into the mapping but no references, so that threads may share it: a copy has exclusive use of its
+/// range, and waits for an overlapping one. As with every mapping, truncation by another program, a disk error or a
+/// full disk ends the process with SIGBUS: reserve the space first.
 #[derive(Debug)]
 pub struct FileMap {
     start: NonNull<u8>,
@@ -21,7 +21,7 @@ pub struct FileMap {
     writing: RangeLock,
 }
 
-/// The ranges that threads write at present: of two that overlap one waits.
+/// The ranges being written; an overlapping write waits.
 #[derive(Debug, Default)]
 struct RangeLock {
     held: Mutex<Vec<Range<usize>>>,
@@ -45,7 +45,7 @@ impl RangeLock {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Range<usize>>> {
-        // Nothing panics while it is held.
+        // The code under this lock does not panic.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -53,7 +53,7 @@ impl RangeLock {
 impl Drop for HeldRange<'_> {
     fn drop(&mut self) {
         let mut held = self.lock.lock();
-        // Equal ranges are held at once only where they are empty, and then are alike.
+        // Equal ranges are held at once only if empty, and are then interchangeable.
         if let Some(index) = held.iter().position(|range| *range == self.range) {
             held.swap_remove(index);
         }
@@ -62,8 +62,8 @@ impl Drop for HeldRange<'_> {
     }
 }
 
-/// Copied at once. The C library copies much more than the caches hold by another way, several pages in turns, and faulting
-/// those in one by one took the kernel seven times as long (segments of 16 MiB).
+/// The bytes copied at once. For copies much larger than the caches, the C library interleaves several pages, and the
+/// resulting page faults took the kernel seven times as long (segments of 16 MiB).
 const PIECE: usize = 1 << 20;
 
 // SAFETY: the mapping is owned by this value and not tied to a thread.
@@ -73,10 +73,10 @@ unsafe impl Send for FileMap {}
 unsafe impl Sync for FileMap {}
 
 impl FileMap {
-    /// Maps the first `len` bytes of `file`, and tells the kernel that they are written in sequence.
+    /// Maps the first `len` bytes of `file`, and advises the kernel that they are written sequentially.
     ///
     /// # Errors
-    /// EINVAL for no bytes; ENODEV, EACCES or ENOMEM as of mmap(2).
+    /// EINVAL for zero bytes; ENODEV, EACCES or ENOMEM from mmap(2).
     pub fn new(file: &File, len: usize) -> io::Result<Self> {
         // SAFETY: a fresh shared mapping at an address of the kernel's choice aliases no Rust reference.
         let start = unsafe {
@@ -99,7 +99,7 @@ impl FileMap {
     /// Copies `data` to `offset` of the file.
     ///
     /// # Errors
-    /// `InvalidInput` where that is past the mapping's end.
+    /// `InvalidInput` if the range exceeds the mapping.
     pub fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let (to, _held) = self.checked(offset, data.len())?;
         for (index, piece) in data.chunks(PIECE).enumerate() {
@@ -110,10 +110,10 @@ impl FileMap {
         Ok(())
     }
 
-    /// Receives up to `len` bytes from `socket` straight to `offset` of the file; returns how many came.
+    /// Receives up to `len` bytes from `socket` directly to `offset` of the file; returns their number.
     ///
     /// # Errors
-    /// `InvalidInput` past the mapping's end, else as of recv(2).
+    /// `InvalidInput` if the range exceeds the mapping, else an error of recv(2).
     pub fn recv_at(&self, socket: impl AsFd, offset: u64, len: usize) -> io::Result<usize> {
         let (to, _held) = self.checked(offset, len)?;
         // SAFETY: the range lies within the mapping, and no other thread writes it while it is held.
@@ -121,7 +121,7 @@ impl FileMap {
         usize::try_from(got).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Holds a range against other threads, and returns where it is; fails where it is not within the mapping.
+    /// Holds a range against other threads, and returns its address; fails if the range exceeds the mapping.
     fn checked(&self, offset: u64, len: usize) -> io::Result<(*mut u8, HeldRange<'_>)> {
         let start = usize::try_from(offset)
             .ok()
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn write_waits_for_another_that_overlaps_it() {
+    fn overlapping_write_waits() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(100).unwrap();
         let map = FileMap::new(&file, 100).unwrap();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_do_not_overlap_are_held_at_once() {
+    fn disjoint_ranges_are_held_at_once() {
         let lock = RangeLock::default();
         let held = [lock.hold(0..10), lock.hold(10..20), lock.hold(30..40)];
         std::thread::scope(|scope| {
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn never_reaches_past_its_end() {
+    fn access_beyond_the_mapping_is_refused() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(100).unwrap();
         let map = FileMap::new(&file, 100).unwrap();

@@ -1,4 +1,4 @@
-//! This host's limits, as the kernel tells them.
+//! This host's limits, as reported by the kernel.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ pub fn tcp_rmem_max() -> Option<Bytes> {
     sysctl("net/ipv4/tcp_rmem")?.split_whitespace().nth(2)?.parse().ok().map(Bytes::new)
 }
 
-/// Returns the congestion control that sockets get where they ask for none.
+/// Returns the default congestion control.
 pub fn congestion_control() -> Option<String> {
     Some(sysctl("net/ipv4/tcp_congestion_control")?.trim().to_owned())
 }
@@ -23,36 +23,36 @@ pub fn tcp_wmem_max() -> Option<Bytes> {
     sysctl("net/ipv4/tcp_wmem")?.split_whitespace().nth(2)?.parse().ok().map(Bytes::new)
 }
 
-/// Returns how far an unprivileged SO_RCVBUF may go, `net.core.rmem_max`.
+/// Returns the limit of an unprivileged SO_RCVBUF, `net.core.rmem_max`.
 pub fn rmem_max() -> Option<Bytes> {
     sysctl("net/core/rmem_max")?.trim().parse().ok().map(Bytes::new)
 }
 
-/// Returns the highest speed of the network interfaces that are up and tell it.
+/// Returns the highest reported speed of the network interfaces that are up.
 pub fn fastest_interface() -> Option<Rate> {
     let speeds = fs::read_dir("/sys/class/net").ok()?.flatten().filter_map(|interface| {
         let read = |name| fs::read_to_string(interface.path().join(name)).ok();
         let up = read("operstate")?.trim() == "up";
-        // In Mbit/s; -1, signed or not, where the driver does not know.
+        // In Mbit/s; -1, signed or unsigned, if unknown.
         let mbits: u32 = read("speed")?.trim().parse().ok()?;
         (up && mbits != u32::MAX).then_some(Rate::bits_per_sec(u64::from(mbits) * 1_000_000))
     });
     speeds.max()
 }
 
-/// Returns what waits to reach the devices, of whichever file; takes some 20 microseconds.
+/// Returns the pages of all files that are dirty or in write-back; takes about 20 microseconds.
 pub fn waiting_pages() -> Option<HostPages> {
     waiting(&fs::read_to_string("/proc/meminfo").ok()?)
 }
 
-/// Returns the memory that this process can have without swapping, by the kernel's estimate and the limits of the
-/// control groups that it is in.
+/// Returns the memory available to this process without swapping, by the kernel's estimate and the limits of its
+/// control groups.
 pub fn available_memory() -> Option<Bytes> {
     let host = entry(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")?;
     Some(cgroup_memory().map_or(host, |left| left.min(host)))
 }
 
-/// Returns what the control groups leave, version 2 only; `None` where none has a limit.
+/// Returns the memory left by the control groups, version 2 only; `None` without a limit.
 fn cgroup_memory() -> Option<Bytes> {
     const ROOT: &str = "/sys/fs/cgroup";
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
@@ -60,10 +60,10 @@ fn cgroup_memory() -> Option<Bytes> {
     own.ancestors().take_while(|group| group.starts_with(ROOT)).filter_map(group_memory).min()
 }
 
-/// Returns what one control group leaves: page cache that was not used lately makes room.
+/// Returns the memory left by one control group; inactive page cache counts as available.
 fn group_memory(group: &Path) -> Option<Bytes> {
     let read = |name| fs::read_to_string(group.join(name)).ok();
-    // "max" where there is no limit.
+    // "max" without a limit.
     let limit: u64 = read("memory.max")?.trim().parse().ok()?;
     let used: u64 = read("memory.current")?.trim().parse().ok()?;
     let cache = read("memory.stat").and_then(|stat| {
@@ -76,7 +76,7 @@ fn waiting(meminfo: &str) -> Option<HostPages> {
     Some(HostPages { dirty: entry(meminfo, "Dirty:")?, writeback: entry(meminfo, "Writeback:")? })
 }
 
-/// Reads an entry of proc_meminfo(5), which is in KiB.
+/// Reads an entry of proc_meminfo(5) in KiB.
 fn entry(meminfo: &str, name: &str) -> Option<Bytes> {
     let value = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
     value.trim().strip_suffix(" kB")?.parse().ok().map(Bytes::kib)
@@ -87,25 +87,25 @@ pub fn thread_cpu_time() -> Duration {
     cpu_time(ClockId::ThreadCPUTime)
 }
 
-/// The CPU time clock of one thread, which other threads can read while it runs.
+/// The CPU time clock of one thread, readable by other threads.
 ///
-/// Once the thread has ended, the kernel may give its number to another: no clock may be read of a thread that is not
-/// known to run.
+/// After the thread has ended, the kernel may reuse its number: a clock must only be read while its thread is known to
+/// run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadClock(libc::clockid_t);
 
 impl ThreadClock {
     /// Returns the clock of the calling thread.
     pub fn current() -> Self {
-        // As clock_getcpuclockid(3) makes it: the number's complement, the kind of clock (CPUCLOCK_SCHED) and the bit of a
-        // thread's clock (CPUCLOCK_PERTHREAD_MASK).
+        // The format of clock_getcpuclockid(3): the complement of the number, the kind of clock (CPUCLOCK_SCHED) and
+        // the bit of a thread clock (CPUCLOCK_PERTHREAD_MASK).
         const SCHED: libc::clockid_t = 2;
         const PER_THREAD: libc::clockid_t = 4;
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
         Self(!thread << 3 | SCHED | PER_THREAD)
     }
 
-    /// Reads it; `None` where the thread has ended.
+    /// Reads the clock; `None` if the thread has ended.
     pub fn cpu_time(self) -> Option<Duration> {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the pointer is to a live timespec, which the call fills; an unknown clock is an error.
@@ -128,14 +128,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_tells_its_limits() {
+    fn kernel_limits_are_read() {
         assert!(tcp_rmem_max().unwrap() > Bytes::kib(4) && tcp_wmem_max().unwrap() > Bytes::kib(4));
-        // In a network namespace of its own `rmem_max` may be hidden.
+        // In a separate network namespace `rmem_max` may be hidden.
         assert!(rmem_max().is_none_or(|max| max > Bytes::kib(1)));
     }
 
     #[test]
-    fn reads_what_waits_for_the_devices() {
+    fn reads_dirty_and_write_back_pages() {
         let text =
             "Cached: 1 kB\nDirty:              3100 kB\nWriteback:             0 kB\nWritebackTmp: 9 kB\n";
         assert_eq!(waiting(text), Some(HostPages { dirty: Bytes::kib(3100), writeback: Bytes::ZERO }));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_control_group_leaves_less_than_the_host() {
+    fn control_group_limits_available_memory() {
         let dir = tempfile::tempdir().unwrap();
         let group = dir.path();
         let write = |name: &str, text: &str| fs::write(group.join(name), text).unwrap();
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn clock_of_a_thread_is_read_from_another_and_counts_its_work_alone() {
+    fn thread_clock_is_readable_from_another_thread() {
         let (tell, told) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let worker = std::thread::spawn(move || {
@@ -177,7 +177,7 @@ mod tests {
         assert!(ThreadClock::current() != clock && ThreadClock::current().cpu_time().is_some());
         drop(end);
         worker.join().unwrap();
-        // The kernel frees the number a moment after the join.
+        // The kernel frees the number shortly after the join.
         let gone = (0..1000).any(|_| {
             std::thread::sleep(Duration::from_millis(1));
             clock.cpu_time().is_none()

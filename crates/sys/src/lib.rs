@@ -1,6 +1,6 @@
-//! Safe wrappers around the kernel: the only unsafe code in Longhaul, one small file each.
+//! Safe wrappers around system calls: the only unsafe code in Longhaul, one small file per subject.
 //!
-//! What `rustix` or `socket2` already offer safely is not wrapped again.
+//! Calls that `rustix` or `socket2` already wrap safely are used directly.
 
 pub mod atomic_file;
 pub mod cachestat;

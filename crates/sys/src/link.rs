@@ -1,6 +1,6 @@
-//! Network devices, and which of them packets leave by (rtnetlink(7)), in the calling thread's network namespace.
+//! Network devices and routes (rtnetlink(7)), in the calling thread's network namespace.
 //!
-//! `/sys/class/net` shows the devices of the namespace that mounted it, which can be another one.
+//! `/sys/class/net` shows the devices of the namespace that mounted it, which may be another one.
 
 use std::io;
 use std::net::IpAddr;
@@ -41,24 +41,24 @@ const TC_H_ROOT: u32 = u32::MAX;
 /// A network device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
-    /// Its number in this network namespace.
+    /// The index in this network namespace.
     pub index: u32,
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its MTU in bytes.
+    /// The MTU in bytes.
     pub mtu: Option<u32>,
-    /// Whether it leads to this host itself.
+    /// Whether it is the loopback device.
     pub is_loopback: bool,
     /// The kind of a virtual device ("tun", "vlan"); `None` for hardware.
     pub kind: Option<String>,
-    /// Its hardware address.
+    /// The hardware address.
     pub address: Vec<u8>,
 }
 
-/// Returns the device by which packets to `host` leave.
+/// Returns the outgoing device of packets to `host`.
 ///
 /// # Errors
-/// ENETUNREACH where there is no route; what the kernel says.
+/// ENETUNREACH without a route, or another error of the kernel.
 pub fn towards(host: IpAddr) -> io::Result<Link> {
     let octets = match host {
         IpAddr::V4(v4) => v4.octets().to_vec(),
@@ -73,19 +73,19 @@ pub fn towards(host: IpAddr) -> io::Result<Link> {
     link(&netlink, outgoing(&answer).ok_or_else(cut_short)?)
 }
 
-/// Returns the device of the default route, IPv4's before IPv6's; `None` where there is none.
+/// Returns the device of the default route, of IPv4 before IPv6; `None` without a default route.
 ///
-/// Only the main table is looked at.
+/// Reads the main table only.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn of_default_route() -> io::Result<Option<Link>> {
     for family in [AddressFamily::INET, AddressFamily::INET6] {
         let mut request = Request::new(RTM_GETROUTE, 0);
         request.push(&[family.as_raw() as u8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         let parts = Netlink::open()?.dump(request)?;
         let routes = parts.iter().flat_map(|part| messages(part));
-        // The lowest metric is in force.
+        // The route with the lowest metric applies.
         let best = routes.filter_map(|(kind, message)| default_route(kind, message)).min();
         if let Some((_, index)) = best {
             return link(&Netlink::open()?, index).map(Some);
@@ -94,7 +94,7 @@ pub fn of_default_route() -> io::Result<Option<Link>> {
     Ok(None)
 }
 
-/// Returns the metric and the device of a route, where it is a default one of the main table.
+/// Returns the metric and device of a route if it is a default route of the main table.
 fn default_route(kind: u16, message: &[u8]) -> Option<(u32, u32)> {
     let &[_, bits, _, _, table, _, _, route_kind, ..] = message.get(HEADER..)?.first_chunk::<RTMSG>()?;
     let is_default = kind == RTM_NEWROUTE && bits == 0 && table == RT_TABLE_MAIN && route_kind == RTN_UNICAST;
@@ -103,9 +103,9 @@ fn default_route(kind: u16, message: &[u8]) -> Option<(u32, u32)> {
     Some((metric, outgoing(message)?))
 }
 
-/// Returns the device of a route; the first one's, where several share it.
+/// Returns the device of a route; of a multipath route, the first device.
 fn outgoing(route: &[u8]) -> Option<u32> {
-    /// Where `struct rtnexthop` holds the device.
+    /// The offset of the device in `struct rtnexthop`.
     const NEXT_HOP_INDEX: usize = 4;
     let attributes = Attributes::after(route, HEADER + RTMSG);
     let shared = || {
@@ -115,7 +115,7 @@ fn outgoing(route: &[u8]) -> Option<u32> {
     attributes.number(RTA_OIF).or_else(shared)
 }
 
-/// Asks for a device.
+/// Requests the data of a device.
 fn link(netlink: &Netlink, index: u32) -> io::Result<Link> {
     let mut request = Request::new(RTM_GETLINK, 0);
     let mut head = [0; IFINFOMSG];
@@ -142,10 +142,10 @@ fn parse_link(message: &[u8]) -> Option<Link> {
     })
 }
 
-/// Returns the queueing disciplines of a device: the kind at the root, then the others, each once.
+/// Returns the queueing disciplines of a device: the root's kind, then the others, each once.
 ///
 /// # Errors
-/// What the kernel says; NotFound where it lists none.
+/// The kernel's error; NotFound if none is listed.
 pub fn qdiscs(device: u32) -> io::Result<Vec<String>> {
     let mut request = Request::new(RTM_GETQDISC, 0);
     let mut head = [0; TCMSG];
@@ -178,12 +178,12 @@ fn kinds<'a>(device: u32, listed: impl Iterator<Item = (u16, &'a [u8])>) -> Vec<
     kinds
 }
 
-/// Reads a number of 32 bits.
+/// Reads a 32-bit number.
 fn number_at(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes)
 }
 
-/// Reads a string, which ends with a zero.
+/// Reads a zero-terminated string.
 pub(crate) fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
@@ -195,7 +195,7 @@ mod tests {
 
     use super::*;
 
-    /// A message as the kernel sends it: header, `head`, attributes.
+    /// A message in the kernel's format: header, `head`, attributes.
     fn message(kind: u16, head: &[u8], fill: impl FnOnce(&mut Request)) -> Vec<u8> {
         let mut request = Request::new(kind, 0);
         request.push(head);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_to_this_host_leave_by_loopback() {
+    fn route_to_this_host_is_loopback() {
         for host in [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)] {
             let Ok(link) = towards(host) else {
                 assert!(host.is_ipv6(), "a host without IPv6 has IPv4");
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn default_route_is_one_that_the_kernel_has() {
+    fn default_route_has_a_device() {
         // A host without a default route has none to report.
         if let Some(link) = of_default_route().unwrap() {
             assert!(link.index > 0 && !link.name.is_empty(), "{link:?}");
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_are_cut_short_are_none() {
+    fn truncated_answers_are_ignored() {
         let whole = message(RTM_NEWLINK, &[0; IFINFOMSG], |fill| {
             fill.nested(IFLA_LINKINFO, |info| info.attribute(IFLA_INFO_KIND, b"tun\0"));
             fill.attribute(IFLA_IFNAME, b"eth0\0");

@@ -1,9 +1,9 @@
-//! The local time of day, which the C library knows from the user's time zone.
+//! The local time of day, by the C library and the user's time zone.
 
 use std::io;
 use std::mem::MaybeUninit;
 
-/// A point of local time within its week.
+/// A point in local time within its week.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LocalTime {
     /// Days since Sunday, 0 to 6.
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_day_later_is_the_next_weekday_at_the_same_time() {
+    fn next_day_has_the_next_weekday_and_equal_time() {
         // A Thursday in January, when no zone changes its offset.
         let (one, next) = (local_time(1_705_000_000).unwrap(), local_time(1_705_086_400).unwrap());
         assert_eq!((one.weekday + 1) % 7, next.weekday);

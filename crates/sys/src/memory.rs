@@ -1,11 +1,11 @@
-//! Page-aligned memory of its own mapping, as Direct I/O wants it.
+//! Page-aligned memory in a separate mapping, as Direct I/O requires.
 
 use std::io;
 use std::ptr::{self, NonNull};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-/// Gives memory that the allocator holds and does not use back to the kernel. Without glibc it does nothing.
+/// Returns unused memory of the allocator to the kernel. Without glibc it does nothing.
 pub fn release_unused() {
     #[cfg(target_env = "gnu")]
     // SAFETY: malloc_trim may be called at any time from any thread, and changes no memory that is in use.
@@ -14,7 +14,7 @@ pub fn release_unused() {
     }
 }
 
-/// Zeroed anonymous memory, aligned to its size up to 2 MiB, given back to the kernel when dropped.
+/// Zeroed anonymous memory, aligned to its size up to 2 MiB, unmapped on drop.
 #[derive(Debug)]
 pub struct AlignedBuf {
     mapping: NonNull<u8>,
@@ -23,7 +23,7 @@ pub struct AlignedBuf {
     len: usize,
 }
 
-/// Huge pages make direct I/O and faults cheaper; memory must be aligned to them.
+/// Huge pages make Direct I/O and page faults cheaper, and require this alignment.
 const HUGE_PAGE: usize = 2 << 20;
 const PAGE: usize = 4096;
 
@@ -36,7 +36,7 @@ impl AlignedBuf {
     /// Maps `len` bytes; pages are allocated when first touched.
     ///
     /// # Errors
-    /// ENOMEM, or EINVAL for no bytes.
+    /// ENOMEM, or EINVAL for zero bytes.
     pub fn new(len: usize) -> io::Result<Self> {
         let align = if len >= HUGE_PAGE { HUGE_PAGE } else { PAGE };
         let mapped = len.checked_add(align).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -61,7 +61,7 @@ impl AlignedBuf {
         Ok(Self { mapping, mapped, start, len })
     }
 
-    /// Returns where it begins.
+    /// Returns the start address.
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
     }
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_aligned_writable_and_of_the_length_asked_for() {
+    fn buffer_is_aligned_writable_and_of_the_requested_length() {
         for len in [1, 4096, 65536, 4 << 20] {
             let mut buf = AlignedBuf::new(len).unwrap();
             assert_eq!((buf.len(), buf.as_ptr().align_offset(4096)), (len, 0));

@@ -8,32 +8,32 @@ use std::process::{Child, Command, Stdio};
 use rustix::mount::MountPropagationFlags;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
-/// Moves the calling thread into a new network namespace and returns a handle to it.
+/// Moves the calling thread into a new network namespace, and returns its handle.
 ///
-/// The namespace has no name: the kernel removes it, and its devices, with its last thread and handle.
+/// The namespace has no name: the kernel removes it and its devices with its last thread and handle.
 ///
 /// # Errors
-/// Fails without CAP_SYS_ADMIN (EPERM), and where the kernel allows no more namespaces (ENOSPC).
+/// EPERM without CAP_SYS_ADMIN, ENOSPC at the limit of namespaces.
 pub fn enter_new_network() -> io::Result<OwnedFd> {
     // SAFETY: NEWNET changes which devices the thread sees, nothing that memory safety rests on.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
     Ok(File::open("/proc/thread-self/ns/net")?.into())
 }
 
-/// Moves the calling thread into the network namespace that `handle` names.
+/// Moves the calling thread into the network namespace of `handle`.
 ///
 /// # Errors
-/// Fails without CAP_SYS_ADMIN, and where `handle` is not a network namespace.
+/// The kernel's error without CAP_SYS_ADMIN, and if `handle` is not a network namespace.
 pub fn enter_network(handle: impl AsFd) -> io::Result<()> {
     Ok(rustix::thread::move_into_link_name_space(handle.as_fd(), Some(LinkNameSpaceType::Network))?)
 }
 
-/// Moves the calling thread into a new mount namespace whose mounts do not reach the old one.
+/// Moves the calling thread into a new mount namespace whose mounts do not propagate to the old one.
 ///
-/// The thread gets its own working directory and umask as well.
+/// The thread also gets a separate working directory and umask.
 ///
 /// # Errors
-/// Fails without CAP_SYS_ADMIN.
+/// EPERM without CAP_SYS_ADMIN.
 pub fn enter_new_mounts() -> io::Result<()> {
     // SAFETY: NEWNS (which implies FS) gives the thread its own mounts and working directory; no
     // memory safety rests on either.
@@ -44,12 +44,11 @@ pub fn enter_new_mounts() -> io::Result<()> {
 
 /// Moves the process into a new user namespace in which it is root.
 ///
-/// Where the process may map further ids (root, or a user with ranges in `/etc/subuid` and `/etc/subgid` and `newuidmap`
-/// installed), programs in the namespace can change to other users; else its one user is all there is.
+/// If the process may map further ids (root, or a user with ranges in `/etc/subuid` and `/etc/subgid` and `newuidmap`
+/// installed), programs in the namespace can change to other users; otherwise it has only one user.
 ///
 /// # Errors
-/// Fails once the process has a second thread (EINVAL), and where the kernel does not let this user
-/// make namespaces (EPERM, ENOSPC).
+/// EINVAL if the process has a second thread; EPERM or ENOSPC if the kernel does not let this user create namespaces.
 pub fn become_root_in_user_namespace() -> io::Result<()> {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let mapper = IdMapper::start(uid, gid);
@@ -58,7 +57,8 @@ pub fn become_root_in_user_namespace() -> io::Result<()> {
     if mapper.is_ok_and(IdMapper::map) {
         return Ok(());
     }
-    // What the shell has mapped before it failed cannot be written again, nor can `setgroups` once groups are mapped.
+    // The shell may have failed after writing a map, which cannot be written twice; `setgroups` cannot be written once
+    // groups are mapped.
     if is_unmapped("/proc/self/uid_map")? {
         fs::write("/proc/self/uid_map", format!("0 {uid} 1"))?;
     }
@@ -79,7 +79,7 @@ struct IdMapper {
 }
 
 impl IdMapper {
-    /// Starts the shell; it waits for its standard input to end.
+    /// Starts the shell, which waits for the end of its standard input.
     fn start(uid: u32, gid: u32) -> io::Result<Self> {
         const ROOT: &str = "read -r _; p=/proc/$1; cat $p/setgroups >/dev/null && \
             awk '{n=$1+$3; if (n>m) m=n} END {printf \"0 0 %d\", m}' /proc/self/gid_map >$p/gid_map && \
@@ -96,7 +96,7 @@ impl IdMapper {
         Ok(Self { shell: shell.spawn()? })
     }
 
-    /// Lets the shell map the ids of the namespace that the process is in now; says whether it did.
+    /// Makes the shell map the ids of the process's current namespace; returns whether it succeeded.
     fn map(mut self) -> bool {
         drop(self.shell.stdin.take());
         self.shell.wait().is_ok_and(|status| status.success())
@@ -104,7 +104,7 @@ impl IdMapper {
 }
 
 impl Drop for IdMapper {
-    /// Ends the shell where it has nothing to map.
+    /// Ends a shell that has nothing to map.
     fn drop(&mut self) {
         let _ = self.shell.kill();
         let _ = self.shell.wait();

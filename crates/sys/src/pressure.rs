@@ -1,20 +1,20 @@
-//! Pressure stall information (PSI, Linux 4.20): for how long tasks had to wait for a resource that was short.
+//! Pressure stall information (PSI, Linux 4.20): how long tasks waited for a scarce resource.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// For how long, since the start, some task has waited for a CPU or for memory; of this host, and of this process's control
-/// group where that has counters of its own (version 2).
+/// The total time that some task has waited for a CPU or for memory, of this host, and of this process's control group
+/// if it has its own counters (version 2).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pressure(Vec<Option<Duration>>);
 
-/// The files that hold the counters of a host and of a control group.
+/// The files with the counters of a host and of a control group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PressureFiles(Vec<PathBuf>);
 
 impl PressureFiles {
-    /// Finds the files of this host and of this process; where the kernel keeps no counters there are none.
+    /// Finds the files of this host and process; none if the kernel provides no counters.
     pub fn find() -> Self {
         let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         Self::under(Path::new("/proc/pressure"), &groups, Path::new("/sys/fs/cgroup"))
@@ -22,7 +22,7 @@ impl PressureFiles {
 
     fn under(host: &Path, groups: &str, root: &Path) -> Self {
         let own = groups.lines().find_map(|line| line.strip_prefix("0::/"));
-        // Beside version 1, version 2 is mounted one level deeper.
+        // If version 1 is also mounted, version 2 is one level deeper.
         let own = own.filter(|own| !own.is_empty()).into_iter();
         let group = own.flat_map(|own| [root.join(own), root.join("unified").join(own)]);
         let of_group = group.flat_map(|group| [group.join("cpu.pressure"), group.join("memory.pressure")]);
@@ -30,14 +30,14 @@ impl PressureFiles {
         Self(files.filter(|file| total(file).is_some()).collect())
     }
 
-    /// Reads the counters; takes some microseconds.
+    /// Reads the counters; takes a few microseconds.
     pub fn read(&self) -> Pressure {
         Pressure(self.0.iter().map(|file| total(file)).collect())
     }
 }
 
 impl Pressure {
-    /// Returns for how long tasks have waited since `earlier`, for the resource that they have waited for longest.
+    /// Returns the waiting time since `earlier`, for the resource with the longest wait.
     pub fn since(&self, earlier: &Self) -> Duration {
         let waited = self
             .0
@@ -48,7 +48,7 @@ impl Pressure {
     }
 }
 
-/// Reads the total of the line "some", in microseconds.
+/// Reads the total of the line "some" in microseconds.
 fn total(file: &Path) -> Option<Duration> {
     let text = fs::read_to_string(file).ok()?;
     let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_wait_of_host_and_group_counts() {
+    fn longest_wait_of_host_and_group_is_used() {
         let dir = tempfile::tempdir().unwrap();
         let (host, root) = (dir.path().join("pressure"), dir.path().join("cgroup"));
         let group = root.join("user.slice/a b");
@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(files.read().since(&before), Duration::from_micros(300));
         write(&host.join("memory"), 2000);
         assert_eq!(files.read().since(&before), Duration::from_micros(1500));
-        // A counter that is gone, or is no number, says nothing.
+        // A missing counter, or one that is not a number, is ignored.
         fs::write(host.join("memory"), "some total=many\n").unwrap();
         fs::remove_file(group.join("cpu.pressure")).unwrap();
         assert_eq!(files.read().since(&before), Duration::from_micros(100));
@@ -109,7 +109,7 @@ mod tests {
             }
         });
         let waited = files.read().since(&before);
-        // The kernel sums the counters up every 2 s, or when they are read.
+        // The kernel aggregates the counters every 2 s, or when they are read.
         assert!(waited > Duration::from_millis(50), "{waited:?}");
     }
 }

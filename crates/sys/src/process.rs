@@ -1,4 +1,4 @@
-//! Processes: a PID namespace that dies with this process, and what a child has used.
+//! Processes: a PID namespace tied to this process, and resource usage of a child.
 
 use std::convert::Infallible;
 use std::io;
@@ -13,26 +13,26 @@ use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, Signal, WaitOptions};
 use rustix::thread::UnshareFlags;
 
-/// A PID namespace, held by an init process; everything in it is killed when this is dropped.
+/// A PID namespace, held by an init process; all its processes are killed when this is dropped.
 ///
-/// It is killed as well when this process ends in any way, SIGKILL included: the init reads from a
-/// pipe whose other end only this process holds, and the kernel kills a namespace with its init.
+/// They are also killed when this process ends in any way, including SIGKILL: the init reads from a pipe whose other
+/// end only this process holds, and the kernel kills a namespace with its init.
 #[derive(Debug)]
 pub struct PidNamespace {
     init: Pid,
-    /// Never written to; its closing is what ends the init.
+    /// Never written to; closing it ends the init.
     _alive: OwnedFd,
 }
 
 impl PidNamespace {
-    /// Makes a PID namespace for the calling thread's future children.
+    /// Creates a PID namespace for the calling thread's future children.
     ///
-    /// The thread itself stays outside, and can start no threads from now on. The namespace's own
-    /// `/proc` is mounted in the thread's mount namespace, which must be a private one, where the
-    /// kernel permits it; in containers it may not, and the old `/proc` remains.
+    /// The thread itself stays outside, and cannot start threads from now on. The namespace's own `/proc` is mounted in
+    /// the thread's mount namespace, which must be private, if the kernel permits it; in containers it may not, and the
+    /// old `/proc` remains.
     ///
     /// # Errors
-    /// Fails without CAP_SYS_ADMIN, and where the kernel allows no more processes or namespaces.
+    /// The kernel's error without CAP_SYS_ADMIN, or at the limit of processes or namespaces.
     pub fn for_children_of_this_thread() -> io::Result<Self> {
         let (ended, alive) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         // SAFETY: NEWPID affects only processes that this thread starts from now on.
@@ -42,7 +42,7 @@ impl PidNamespace {
         // SAFETY: `hold_namespace` makes system calls only, and does not return.
         let init = unsafe { fork_syscalls_only(|| hold_namespace(ended)) }?;
         let namespace = Self { init, _alive: alive };
-        // The init closes its copy when /proc is mounted.
+        // The init closes its copy after mounting /proc.
         drop(not_ready);
         rustix::io::retry_on_intr(|| rustix::io::read(&ready, &mut [0]))?;
         Ok(namespace)
@@ -51,7 +51,7 @@ impl PidNamespace {
 
 impl Drop for PidNamespace {
     fn drop(&mut self) {
-        // Reaping waits until every process of the namespace is gone.
+        // Reaping waits until every process of the namespace has ended.
         let _ = rustix::process::kill_process(self.init, Signal::KILL);
         while let Err(rustix::io::Errno::INTR) =
             rustix::process::waitpid(Some(self.init), WaitOptions::empty())
@@ -59,13 +59,13 @@ impl Drop for PidNamespace {
     }
 }
 
-/// Is the init of a PID namespace: adopts orphans, and ends when `ended` reads end of file.
+/// Runs the init of a PID namespace: adopts orphans, and ends when `ended` reads end of file.
 ///
 /// Runs in a forked child of a process that may have threads: system calls only.
 fn hold_namespace(ended: i32) -> ! {
     // SAFETY: all of these are async-signal-safe; the descriptors belong to this process alone.
     unsafe {
-        // Away from the terminal's signals; orphans are reaped by the kernel where SIGCHLD is ignored.
+        // Detaches from the terminal's signals; with SIGCHLD ignored, the kernel reaps orphans.
         libc::setsid();
         libc::signal(libc::SIGCHLD, libc::SIG_IGN);
         libc::prctl(libc::PR_SET_NAME, c"lab-init".as_ptr());
@@ -73,7 +73,7 @@ fn hold_namespace(ended: i32) -> ! {
         let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
         let proc = c"proc".as_ptr();
         libc::mount(proc, c"/proc".as_ptr(), proc, flags, std::ptr::null());
-        // Hold nothing of the parent's open: neither its files nor the pipe's other end.
+        // Closes all inherited descriptors, including the pipe's other end.
         libc::dup2(ended, 0);
         close_all_but_stdin();
         let mut byte = 0_u8;
@@ -87,14 +87,14 @@ fn hold_namespace(ended: i32) -> ! {
 /// # Safety
 /// The calling process must own all of its descriptors, and use none but 0 afterwards.
 unsafe fn close_all_but_stdin() {
-    // Without a limit, what the kernel allows where nobody raised it.
+    // The kernel's default maximum, used if there is no limit.
     const MOST: libc::rlim_t = 1 << 20;
     // SAFETY: as the caller promises; the pointer is to a live rlimit.
     unsafe {
         if libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0) == 0 {
             return;
         }
-        // A kernel before 5.9, or a filter on system calls that does not know it.
+        // A kernel before 5.9, or a system call filter that refuses the call.
         let mut limit = libc::rlimit { rlim_cur: MOST, rlim_max: MOST };
         libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
         for descriptor in 1..limit.rlim_cur.min(MOST) {
@@ -103,10 +103,10 @@ unsafe fn close_all_but_stdin() {
     }
 }
 
-/// Writes each of `steps` in order, in a process of its own that outlives a kill of this one.
+/// Writes each of `steps` in order, in a separate process that survives a kill of this one.
 ///
-/// For changes that must be undone whatever happens to the caller: write, use, write back. Every
-/// step is tried, so that what comes last is done even when a step before it fails.
+/// For changes that must be undone in any case: write, use, write back. Every step is tried, so that the last one is
+/// done even if an earlier one fails.
 ///
 /// # Errors
 /// Returns the first error of a write.
@@ -133,10 +133,10 @@ pub fn write_all_even_if_killed(steps: &[(BorrowedFd<'_>, &[u8])]) -> io::Result
     }
 }
 
-/// Forks with every signal blocked in the child and runs `child` there.
+/// Forks with all signals blocked in the child, and runs `child` there.
 ///
 /// # Safety
-/// `child` must make async-signal-safe calls only: other threads' locks stay as they were.
+/// `child` must make async-signal-safe calls only: locks held by other threads stay locked.
 unsafe fn fork_syscalls_only(child: impl FnOnce() -> Infallible) -> io::Result<Pid> {
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
@@ -153,33 +153,32 @@ unsafe fn fork_syscalls_only(child: impl FnOnce() -> Infallible) -> io::Result<P
         libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
         (pid, error)
     };
-    // from_raw takes no negative number.
+    // from_raw accepts no negative number.
     if pid > 0 { Pid::from_raw(pid).ok_or(error) } else { Err(error) }
 }
 
-/// How a child ended and what it used.
+/// The exit status and resource usage of a child.
 #[derive(Debug, Clone, Copy)]
 pub struct Finished {
-    /// Its exit status.
+    /// The exit status.
     pub status: ExitStatus,
-    /// CPU time in user mode, of the child and of those of its descendants that were waited for.
+    /// CPU time in user mode, of the child and its reaped descendants.
     pub user: Duration,
-    /// CPU time in the kernel, of the same.
+    /// CPU time in the kernel, of the child and its reaped descendants.
     pub system: Duration,
-    /// The largest resident set of any one of them.
+    /// The largest resident set of any of these processes.
     ///
-    /// Includes what the starting process itself had resident: exec carries that over. Only a small process can
-    /// measure a child.
+    /// Includes the resident memory of the starting process, which exec carries over. Only a small process can measure
+    /// a child.
     pub max_resident: Bytes,
-    /// Page faults without I/O: how often memory was touched for the first time, of the child and of those of its
-    /// descendants that were waited for.
+    /// Page faults without I/O, of the child and its reaped descendants.
     pub minor_faults: u64,
 }
 
 /// Waits for the child `pid` to end.
 ///
 /// # Errors
-/// ECHILD where it is no child, or was waited for before.
+/// ECHILD if it is not a child, or was already waited for.
 pub fn wait(pid: Pid) -> io::Result<Finished> {
     let mut status = 0;
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
@@ -210,13 +209,13 @@ fn time(value: libc::timeval) -> Duration {
     Duration::from_secs(part(value.tv_sec)) + Duration::from_micros(part(value.tv_usec))
 }
 
-/// Asks for the real-time scheduling class (SCHED_RR) for the calling thread; `priority` is 1, the
-/// lowest, to 99. The thread's children do not inherit it.
+/// Requests the real-time scheduling class SCHED_RR for the calling thread, with a priority from 1 (lowest) to 99. The
+/// thread's children do not inherit it.
 ///
 /// # Errors
-/// EPERM without CAP_SYS_NICE; EINVAL where the priority is out of bounds.
+/// EPERM without CAP_SYS_NICE; EINVAL for an invalid priority.
 pub fn schedule_real_time(priority: u8) -> io::Result<()> {
-    // The kernel's sched_param is one int. musl's function of the name refuses every call.
+    // The kernel's sched_param is one int. musl's sched_setscheduler always fails.
     let priority = libc::c_int::from(priority);
     let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
     // SAFETY: the pointer is to a live int; 0 names the calling thread.

@@ -1,4 +1,4 @@
-//! A bounded byte ring between one writing and one reading thread, filled and drained in place.
+//! A bounded byte ring between one writing and one reading thread, used in place.
 
 use std::io;
 use std::ptr::{self, NonNull};
@@ -10,30 +10,30 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use crate::host;
 
-/// In front of each record: its stamp, its length, and padding to [`ALIGN`].
+/// The bytes before each record: its stamp, its length, and padding to [`ALIGN`].
 const HEADER: usize = 16;
 /// Records start at multiples of this, so that a header never crosses the ring's end.
 const ALIGN: usize = 16;
-/// A length that says: the next record is at the ring's start.
+/// A length that marks the next record as being at the ring's start.
 const WRAP: u64 = u64::MAX;
 
-/// The part of the available memory that is taken before it is needed.
+/// The divisor of the available memory up to which the ring is populated in advance.
 const READY: u64 = 8;
 
 /// Makes a ring of `capacity` bytes, rounded up to 2 MiB.
 ///
-/// Its memory is there from the start where it is no more than an eighth of what is available, in huge pages where the kernel
-/// allows them: a page that is only taken when it is first touched makes whoever writes wait for milliseconds.
+/// Populates the memory in advance if it is at most an eighth of the available memory, with huge pages if the kernel
+/// allows them: a page fault on first use would delay the writer by milliseconds.
 ///
 /// # Errors
-/// Fails where the address space does not hold the ring.
+/// The kernel's error if the address space has no room for the ring.
 pub fn ring(capacity: usize) -> io::Result<(Producer, Consumer)> {
     const HUGE_PAGE: usize = 2 << 20;
     let capacity = capacity
         .max(HUGE_PAGE)
         .checked_next_multiple_of(HUGE_PAGE)
         .ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(RingState {
         memory: Memory::map(capacity)?,
         head: AtomicUsize::new(0),
         tail: AtomicUsize::new(0),
@@ -48,7 +48,7 @@ struct Memory {
 
 // SAFETY: the mapping belongs to no thread; Producer and Consumer keep their accesses disjoint.
 unsafe impl Send for Memory {}
-// SAFETY: as above.
+// SAFETY: the mapping belongs to no thread; Producer and Consumer keep their accesses disjoint.
 unsafe impl Sync for Memory {}
 
 impl Memory {
@@ -59,7 +59,8 @@ impl Memory {
         // SAFETY: the range was mapped above. Advice only: a kernel without huge pages refuses it.
         let _ = unsafe { madvise(start, len, Advice::LinuxHugepage) };
         if host::available_memory().is_some_and(|available| len as u64 <= available.get() / READY) {
-            // SAFETY: as above, and nobody reads it yet. Where the kernel refuses (before 5.14), pages come when touched.
+            // SAFETY: the range was mapped above and is not read yet. Kernels before 5.14 refuse, and fault pages in on
+            // first use.
             let _ = unsafe { madvise(start, len, Advice::LinuxPopulateWrite) };
         }
         match NonNull::new(start.cast()) {
@@ -77,16 +78,16 @@ impl Drop for Memory {
     }
 }
 
-/// Positions count bytes ever passed; the offset in memory is the position modulo the length.
-struct Shared {
+/// The state of a ring. Positions count all bytes passed so far; the memory offset is the position modulo the length.
+struct RingState {
     memory: Memory,
-    /// Where the next record starts; stored by the producer only.
+    /// The start of the next record; stored by the producer only.
     head: AtomicUsize,
-    /// Where the oldest record starts; stored by the consumer only.
+    /// The start of the oldest record; stored by the consumer only.
     tail: AtomicUsize,
 }
 
-impl Shared {
+impl RingState {
     fn put_header(&self, offset: usize, stamp: u64, len: u64) {
         debug_assert!(offset.is_multiple_of(ALIGN) && offset + HEADER <= self.memory.len);
         // SAFETY: in bounds and aligned (the mapping is page-aligned, offsets are multiples of
@@ -109,16 +110,16 @@ impl Shared {
     }
 }
 
-/// The ring's writing end.
+/// The writing end of a ring.
 pub struct Producer {
-    shared: Arc<Shared>,
+    shared: Arc<RingState>,
     head: usize,
-    /// The length of the slice last handed out and not committed.
+    /// The length of the last reserved, uncommitted slice.
     reserved: Option<usize>,
 }
 
 impl Producer {
-    /// Returns `len` bytes to fill and then [`commit`](Self::commit); `None` while the ring is too full.
+    /// Returns `len` bytes to fill and then [`commit`](Self::commit); `None` while the ring has too little space.
     pub fn reserve(&mut self, len: usize) -> Option<&mut [u8]> {
         let capacity = self.shared.memory.len;
         let need = HEADER.checked_add(len)?.checked_next_multiple_of(ALIGN)?;
@@ -143,9 +144,9 @@ impl Producer {
         })
     }
 
-    /// Hands the first `len` bytes of the slice last reserved to the consumer, under `stamp`.
+    /// Passes the first `len` bytes of the last reserved slice to the consumer, under `stamp`.
     ///
-    /// Does nothing where nothing is reserved; never commits more than was.
+    /// Does nothing without a reservation; commits at most the reserved bytes.
     pub fn commit(&mut self, stamp: u64, len: usize) {
         let Some(reserved) = self.reserved.take() else { return };
         let len = len.min(reserved);
@@ -156,14 +157,14 @@ impl Producer {
     }
 }
 
-/// The ring's reading end.
+/// The reading end of a ring.
 pub struct Consumer {
-    shared: Arc<Shared>,
+    shared: Arc<RingState>,
     tail: usize,
 }
 
 impl Consumer {
-    /// Returns the oldest record, its stamp and its bytes; `None` while there is none.
+    /// Returns the oldest record as stamp and bytes; `None` while the ring is empty.
     pub fn peek(&mut self) -> Option<(u64, &[u8])> {
         let head = self.shared.head.load(Ordering::Acquire);
         let capacity = self.shared.memory.len;
@@ -186,7 +187,7 @@ impl Consumer {
         Some((stamp, bytes))
     }
 
-    /// Gives the memory of the record that [`peek`](Self::peek) returned back to the producer.
+    /// Returns the memory of the record of [`peek`](Self::peek) to the producer.
     pub fn release(&mut self) {
         if let Some((_, bytes)) = self.peek() {
             let len = bytes.len();
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn says_when_it_is_full_and_takes_more_after_a_release() {
+    fn full_ring_refuses_until_a_release() {
         let (mut producer, mut consumer) = ring(2 << 20).unwrap();
         let mut records = 0;
         while producer.reserve(64 << 10).is_some() {
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_never_fits() {
+    fn refuses_records_larger_than_the_ring() {
         let (mut producer, _consumer) = ring(1).unwrap();
         assert!(producer.reserve(usize::MAX).is_none());
         assert!(producer.reserve(4 << 20).is_none());

@@ -1,4 +1,4 @@
-//! rtnetlink(7): requests to the kernel's network configuration, and its answers.
+//! rtnetlink(7): requests to the kernel's network configuration, and their answers.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,31 +8,31 @@ use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, So
 
 use crate::sockopt;
 
-/// The kernel's answer where it has no data: an error number, or zero.
+/// The kernel's answer without data: an error number or zero.
 const NLMSG_ERROR: u16 = 2;
-/// The end of an answer in parts.
+/// The end of a multipart answer.
 const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_DUMP: u16 = 0x300;
 const SOL_NETLINK: libc::c_int = 270;
-/// Lets a dump be of what the request names only.
+/// Restricts a dump to objects that match the request.
 const NETLINK_GET_STRICT_CHK: libc::c_int = 12;
-/// Asks for an answer where there is no data.
+/// Requests an answer even without data.
 pub const NLM_F_ACK: u16 = 4;
-/// Makes what is not there, and fails where it is.
+/// Creates an object, and fails if it exists.
 pub const NLM_F_CREATE_EXCL: u16 = 0x600;
 
 /// Bytes of `struct nlmsghdr`.
 pub const HEADER: usize = 16;
 
-/// The largest message that is read.
+/// The maximum size of a message read.
 const LARGEST: usize = 32 << 10;
 
-/// A socket to the network configuration; acts in the network namespace of the thread that made it, from any thread.
+/// A netlink socket in the network namespace of the thread that opened it; usable from any thread.
 #[derive(Debug)]
 pub struct Netlink {
     socket: OwnedFd,
-    /// Held from a request to its answer: threads that share the socket take turns.
+    /// Held from a request to its answer, so that threads take turns.
     turn: Mutex<()>,
 }
 
@@ -40,16 +40,16 @@ impl Netlink {
     /// Opens a socket for requests.
     ///
     /// # Errors
-    /// Fails where the process may open no more files, and in a sandbox without netlink.
+    /// The kernel's error if no descriptor is free, or in a sandbox without netlink.
     pub fn open() -> io::Result<Self> {
-        // No protocol number: 0 is NETLINK_ROUTE.
+        // Without a protocol number: 0 is NETLINK_ROUTE.
         Self::open_protocol(None)
     }
 
     /// Opens a socket for requests to sock_diag(7).
     ///
     /// # Errors
-    /// As [`Self::open`]; EPROTONOSUPPORT where the kernel has no sock_diag.
+    /// See [`Self::open`]; EPROTONOSUPPORT if the kernel has no sock_diag.
     pub(crate) fn open_sock_diag() -> io::Result<Self> {
         Self::open_protocol(Some(netlink::SOCK_DIAG))
     }
@@ -63,7 +63,7 @@ impl Netlink {
     /// Opens a socket for requests to generic netlink families (netlink(7), NETLINK_GENERIC).
     ///
     /// # Errors
-    /// As [`Self::open`].
+    /// See [`Self::open`].
     pub fn open_generic() -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC;
         let generic = Some(netlink::GENERIC);
@@ -71,29 +71,29 @@ impl Netlink {
         Ok(Self { socket, turn: Mutex::new(()) })
     }
 
-    /// Opens a socket that hears what changes in these groups (`RTMGRP_*`), for [`Self::heard`].
+    /// Opens a socket that receives notifications of these groups (`RTMGRP_*`), for [`Self::notification`].
     ///
     /// # Errors
-    /// As [`Self::open`].
+    /// See [`Self::open`].
     pub fn listen(groups: u32) -> io::Result<Self> {
         let listening = Self::open()?;
         rustix::net::bind(&listening.socket, &netlink::SocketAddrNetlink::new(0, groups))?;
         Ok(listening)
     }
 
-    /// Returns its address, by which [`sender`] tells what it has asked for; 0 before the first request.
+    /// Returns the socket's address, which [`sender`] returns for changes requested by it; 0 before the first request.
     ///
     /// # Errors
-    /// Fails where the kernel does not say.
+    /// The kernel's error.
     pub fn port(&self) -> io::Result<u32> {
         let address = rustix::net::getsockname(&self.socket)?;
         Ok(netlink::SocketAddrNetlink::try_from(address)?.pid())
     }
 
-    /// Sends a request and returns the kernel's one answer.
+    /// Sends a request and returns the kernel's single answer.
     ///
     /// # Errors
-    /// What the kernel says of the request; ENOBUFS and the like of the socket.
+    /// The kernel's error on the request, or ENOBUFS and similar errors of the socket.
     pub fn ask(&self, request: Request) -> io::Result<Vec<u8>> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.send(request)?;
@@ -102,14 +102,14 @@ impl Netlink {
         Ok(reply)
     }
 
-    /// Asks for all that the kernel has of something; returns its answer, which comes in parts.
+    /// Requests all objects of a kind; returns the multipart answer.
     ///
-    /// Takes the socket: it is strict from then on, about other requests too.
+    /// Consumes the socket, because strict checking would also apply to other requests.
     ///
     /// # Errors
-    /// As [`Self::ask`].
+    /// See [`Self::ask`].
     pub fn dump(self, request: Request) -> io::Result<Vec<Vec<u8>>> {
-        // Older kernels do not know it, and answer with more than was asked for.
+        // Older kernels do not support the option, and answer with more objects than requested.
         let _ = sockopt::set(&self.socket, SOL_NETLINK, NETLINK_GET_STRICT_CHK, 1);
         self.send(request.with_flags(NLM_F_DUMP))?;
         let mut parts = Vec::new();
@@ -123,11 +123,11 @@ impl Netlink {
         }
     }
 
-    /// Returns what was heard since the last call, one message; `None` where there is nothing.
+    /// Returns one notification received since the last call; `None` if there is none.
     ///
     /// # Errors
-    /// ENOBUFS where more has happened than the socket could hold.
-    pub fn heard(&self) -> io::Result<Option<Vec<u8>>> {
+    /// ENOBUFS if notifications were lost because the socket's buffer was full.
+    pub fn notification(&self) -> io::Result<Option<Vec<u8>>> {
         match self.receive(RecvFlags::DONTWAIT) {
             Ok(message) => Ok(Some(message)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
@@ -148,22 +148,22 @@ impl Netlink {
     }
 }
 
-/// Returns the error that an answer tells, if it does.
+/// Returns the error in an answer, if any.
 fn error_in(answer: &[u8]) -> io::Result<()> {
     let kind = answer.get(4..6).ok_or_else(cut_short)?;
     if kind == NLMSG_ERROR.to_ne_bytes() { code_of(answer) } else { Ok(()) }
 }
 
-/// Says whether this is the last part of a dump; fails where it tells an error.
+/// Returns whether this is the last part of a dump; fails if it contains an error.
 ///
-/// The kernel ends a dump that it cannot finish like one that it has finished, but for the code.
+/// The kernel ends a failed dump like a successful one, except for the error code.
 fn is_last(part: &[u8]) -> io::Result<bool> {
     error_in(part)?;
     let last = messages(part).find(|(kind, _)| *kind == NLMSG_DONE);
     last.map_or(Ok(false), |(_, message)| code_of(message).map(|()| true))
 }
 
-/// Returns the error whose number a message carries; none where that is zero.
+/// Returns the error with the number in a message; zero means success.
 fn code_of(message: &[u8]) -> io::Result<()> {
     let code = message.get(HEADER..HEADER + 4).and_then(|code| code.try_into().ok()).ok_or_else(cut_short)?;
     match i32::from_ne_bytes(code) {
@@ -172,12 +172,12 @@ fn code_of(message: &[u8]) -> io::Result<()> {
     }
 }
 
-/// The error of an answer that says less than it must.
+/// Creates the error of a truncated answer.
 pub(crate) fn cut_short() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the kernel's answer is too short")
 }
 
-/// Takes apart what was received at once: the kind of each message, and all of it; what is cut short ends them.
+/// Splits received bytes into messages, each with its kind; stops at a truncated message.
 pub fn messages(mut received: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let header = received.first_chunk::<HEADER>()?;
@@ -188,7 +188,8 @@ pub fn messages(mut received: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// Returns the address of the socket that asked for what a message tells; 0 where the kernel did it by itself.
+/// Returns the address of the socket that requested the change reported by a message; 0 for changes by the kernel
+/// itself.
 pub fn sender(message: &[u8]) -> Option<u32> {
     message.get(12..HEADER)?.try_into().ok().map(u32::from_ne_bytes)
 }
@@ -204,7 +205,7 @@ impl AsFd for Netlink {
 pub struct Request(Vec<u8>);
 
 impl Request {
-    /// Begins a message of a kind (`RTM_*`).
+    /// Starts a message of a kind (`RTM_*`).
     pub fn new(kind: u16, flags: u16) -> Self {
         let mut bytes = vec![0; HEADER];
         bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
@@ -217,7 +218,7 @@ impl Request {
         self
     }
 
-    /// Appends a structure as it is.
+    /// Appends a structure unchanged.
     pub fn push(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
@@ -227,7 +228,7 @@ impl Request {
         self.nested(kind, |request| request.push(value));
     }
 
-    /// Appends an attribute that holds what `fill` appends.
+    /// Appends an attribute that contains what `fill` appends.
     pub fn nested(&mut self, kind: u16, fill: impl FnOnce(&mut Self)) {
         let start = self.0.len();
         self.push(&[0, 0]);
@@ -238,7 +239,7 @@ impl Request {
         self.0.resize(self.0.len().next_multiple_of(4), 0);
     }
 
-    /// Ends the message, and returns it.
+    /// Completes and returns the message.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         let len = self.0.len() as u32;
         self.0[..4].copy_from_slice(&len.to_ne_bytes());
@@ -246,22 +247,22 @@ impl Request {
     }
 }
 
-/// The attributes of a message, or of an attribute; what is cut short ends them.
+/// The attributes of a message or of a nested attribute; stops at a truncated one.
 #[derive(Debug, Clone)]
 pub struct Attributes<'a>(&'a [u8]);
 
 impl<'a> Attributes<'a> {
-    /// Reads attributes that begin after `skip` bytes of `bytes`.
+    /// Reads attributes that start after `skip` bytes of `bytes`.
     pub fn after(bytes: &'a [u8], skip: usize) -> Self {
         Self(bytes.get(skip..).unwrap_or(&[]))
     }
 
-    /// Returns the value of the first of a kind.
+    /// Returns the value of the first attribute of a kind.
     pub fn get(&self, wanted: u16) -> Option<&'a [u8]> {
         self.clone().find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
     }
 
-    /// Returns the first of a kind as a number.
+    /// Returns the first attribute of a kind as a number.
     pub fn number(&self, wanted: u16) -> Option<u32> {
         self.get(wanted)?.try_into().ok().map(u32::from_ne_bytes)
     }
@@ -285,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_the_attributes_that_it_writes() {
+    fn written_attributes_are_read_back() {
         let mut request = Request::new(1, 0);
         request.attribute(3, b"odd");
         request.nested(4, |inner| inner.attribute(1, &7u32.to_ne_bytes()));
@@ -297,7 +298,7 @@ mod tests {
         assert_eq!(attributes.get(5), None);
     }
 
-    /// A message of a kind that carries a number.
+    /// A message of a kind with a number.
     fn carrying(kind: u16, code: i32) -> Vec<u8> {
         let mut request = Request::new(kind, 0);
         request.push(&code.to_ne_bytes());
@@ -305,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dump_ends_well_or_with_an_error() {
+    fn dump_ends_with_success_or_an_error() {
         let route = carrying(24, 7);
         let code = |part: &[u8]| is_last(part).map_err(|error| error.raw_os_error());
         assert_eq!(code(&route), Ok(false));
@@ -320,12 +321,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_ends_the_attributes() {
+    fn truncated_attribute_ends_the_iteration() {
         let whole = [8, 0, 1, 0, 1, 2, 3, 4, 8, 0, 2, 0, 1, 2, 3, 4];
         for end in 0..whole.len() {
             assert!(Attributes::after(&whole[..end], 0).count() <= end / 8);
         }
-        // A length of less than its own header.
+        // A length smaller than its own header.
         for length in 0..4 {
             assert_eq!(Attributes(&[length, 0, 1, 0, 9, 9, 9, 9]).count(), 0);
         }

@@ -1,4 +1,4 @@
-//! What a sender sets on its socket.
+//! Socket options of senders.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -8,20 +8,20 @@ use longhaul_core::units::{Bytes, Rate};
 
 use crate::sockopt::set;
 
-/// Bounds the rate at which the kernel sends on a TCP socket (SO_MAX_PACING_RATE).
+/// Limits the kernel's sending rate on a TCP socket (SO_MAX_PACING_RATE).
 ///
-/// Passed as 64 bits: a 32-bit value ends at 34 Gbit/s. A listening socket hands the bound to
-/// the connections that it accepts. Fails where the kernel refuses the option.
+/// Passed as 64 bits, because 32 bits end at 34 Gbit/s. Connections inherit the limit of their listening socket. Fails
+/// if the kernel refuses the option.
 pub fn set_max_pacing_rate(socket: impl AsFd, rate: Rate) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, rate.as_bytes_per_sec())
 }
 
-/// Takes that bound away.
+/// Removes the limit of [`set_max_pacing_rate`].
 pub fn unset_max_pacing_rate(socket: impl AsFd) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, u64::MAX)
 }
 
-/// Makes the kernel cut what is sent over a UDP socket into datagrams of `size` bytes (UDP_SEGMENT, Linux 4.18).
+/// Makes the kernel split data sent over a UDP socket into datagrams of `size` bytes (UDP_SEGMENT, Linux 4.18).
 pub fn set_segment_size(socket: impl AsFd, size: Bytes) -> io::Result<()> {
     let size = c_int::try_from(size.get()).unwrap_or(c_int::MAX);
     set(socket, libc::SOL_UDP, libc::UDP_SEGMENT, size)
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn takes_a_rate_above_32_bits() {
+    fn accepts_a_rate_above_32_bits() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         set_max_pacing_rate(&listener, Rate::bits_per_sec(100_000_000_000)).unwrap();
         let rate = socket_rate(&listener);

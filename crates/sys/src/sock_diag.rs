@@ -1,4 +1,4 @@
-//! sock_diag(7): what the kernel knows of the TCP connections of other programs.
+//! sock_diag(7): the kernel's data on TCP connections of other programs.
 
 use std::collections::HashSet;
 use std::fs;
@@ -18,17 +18,18 @@ const INFO: u16 = 2;
 const SOCKET_ID: usize = 48;
 /// Bytes of `struct inet_diag_msg`.
 const MESSAGE: usize = 4 + SOCKET_ID + 20;
-/// The states whose connections move data, as bits: ESTABLISHED, FIN-WAIT-1, FIN-WAIT-2 and CLOSE-WAIT (linux/tcp_states.h).
+/// The states in which connections move data, as bits: ESTABLISHED, FIN-WAIT-1, FIN-WAIT-2 and CLOSE-WAIT
+/// (linux/tcp_states.h).
 const STATES: u32 = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 8;
 
-/// One TCP connection of this network namespace.
+/// A TCP connection of this network namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TcpConnection {
-    /// Its end on this host.
+    /// The local address.
     pub local: SocketAddr,
-    /// Its other end.
+    /// The peer's address.
     pub peer: SocketAddr,
-    /// The inode of its socket, by which a process's descriptors name it.
+    /// The socket's inode, as in a process's descriptors.
     pub inode: u32,
     /// Bytes received and not yet read.
     pub unread: Bytes,
@@ -37,7 +38,7 @@ pub struct TcpConnection {
     name: SocketName,
 }
 
-/// What the kernel knows a socket by: its family, and `struct inet_diag_sockid` with the cookie that no other socket has.
+/// The kernel's identification of a socket: its family, and `struct inet_diag_sockid` with its unique cookie.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct SocketName {
     family: u8,
@@ -45,7 +46,7 @@ struct SocketName {
 }
 
 impl SocketName {
-    /// Makes a request: of one socket, or of all of a family.
+    /// Creates a request for one socket, or for all of a family.
     fn request(family: u8, id: &[u8; SOCKET_ID]) -> Request {
         let mut request = Request::new(BY_FAMILY, 0);
         request.push(&[family, libc::IPPROTO_TCP as u8, 1 << (INFO - 1), 0]);
@@ -55,33 +56,33 @@ impl SocketName {
     }
 }
 
-/// Reads connections again that are known: that costs microseconds, where [`connections`] makes the kernel walk through its
-/// whole table (0.5 ms for each family at 262,144 entries; Linux 6.18, 2026-11-26).
+/// Reads known connections again, which takes microseconds; [`connections`] makes the kernel walk its whole table (0.5
+/// ms for each family at 262,144 entries; Linux 6.18, 2026-11-26).
 #[derive(Debug)]
 pub struct SocketReader(Netlink);
 
 impl SocketReader {
-    /// Opens a socket for requests; acts in the network namespace of the calling thread.
+    /// Opens a socket for requests in the network namespace of the calling thread.
     ///
     /// # Errors
-    /// Where the process may open no more files, or the kernel has no sock_diag.
+    /// The kernel's error if no descriptor is free, or the kernel has no sock_diag.
     pub fn open() -> io::Result<Self> {
         Netlink::open_sock_diag().map(Self)
     }
 
-    /// Reads a connection again; `None` where it has ended.
+    /// Reads a connection again; `None` if it has ended.
     ///
     /// # Errors
-    /// What the kernel says of the request.
+    /// The kernel's error on the request.
     pub fn read(&self, known: &TcpConnection) -> io::Result<Option<TcpConnection>> {
         let answer = match self.0.ask(SocketName::request(known.name.family, &known.name.id)) {
-            // ESTALE: another socket has its ends now.
+            // ESTALE: another socket has these addresses now.
             Err(error) if [Some(libc::ENOENT), Some(libc::ESTALE)].contains(&error.raw_os_error()) => {
                 return Ok(None);
             }
             answer => answer?,
         };
-        // The kernel keeps closed connections for a while, without an inode.
+        // The kernel keeps closed connections for some time, without an inode.
         Ok(parse(&answer).filter(|now| now.inode == known.inode))
     }
 }
@@ -89,7 +90,7 @@ impl SocketReader {
 /// Reads the TCP connections whose sockets have one of these inodes, in the calling thread's network namespace.
 ///
 /// # Errors
-/// ENOENT where the kernel has no inet_diag, and what it says of the request.
+/// ENOENT if the kernel has no inet_diag, else the kernel's error on the request.
 pub fn connections(inodes: &HashSet<u32>) -> io::Result<Vec<TcpConnection>> {
     let mut found = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
@@ -103,7 +104,7 @@ pub fn connections(inodes: &HashSet<u32>) -> io::Result<Vec<TcpConnection>> {
     Ok(found)
 }
 
-/// Reads one socket of an answer; `None` where it is cut short.
+/// Parses one socket of an answer; `None` if truncated.
 fn parse(message: &[u8]) -> Option<TcpConnection> {
     let body = message.get(HEADER..HEADER + MESSAGE)?;
     let number = |at: usize| Some(u32::from_ne_bytes(body.get(at..at + 4)?.try_into().ok()?));
@@ -130,14 +131,14 @@ fn parse(message: &[u8]) -> Option<TcpConnection> {
     })
 }
 
-/// Returns the inodes of the sockets that a process has open, of whichever kind.
+/// Returns the inodes of all open sockets of a process.
 ///
 /// # Errors
-/// ENOENT where there is no such process, EACCES where this user may not look into it.
+/// ENOENT if there is no such process, EACCES if this user may not inspect it.
 pub fn socket_inodes(process: u32) -> io::Result<HashSet<u32>> {
     let mut inodes = HashSet::new();
     for entry in fs::read_dir(format!("/proc/{process}/fd"))? {
-        // A descriptor may be closed meanwhile.
+        // A descriptor may have been closed meanwhile.
         let target = entry.and_then(|entry| fs::read_link(entry.path()));
         let inode: Option<u32> = target
             .ok()
@@ -155,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_of_this_process_are_found_with_what_they_moved() {
+    fn connections_of_this_process_are_found_with_their_counters() {
         for any in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(listener) = TcpListener::bind(any) else {
                 assert!(any.starts_with('['), "IPv4 is there");
@@ -175,7 +176,7 @@ mod tests {
             assert!(all.iter().any(|socket| socket.local == peer), "the other end is of this process too");
             assert!(connections(&HashSet::new()).unwrap().is_empty());
 
-            // Each is read again, with what has changed, until it is closed.
+            // The reader returns each connection with its changes until it is closed.
             let reader = SocketReader::open().unwrap();
             far.read_exact(&mut [0; 500]).unwrap();
             let again = reader.read(found).unwrap().unwrap();
@@ -187,12 +188,12 @@ mod tests {
     }
 
     #[test]
-    fn no_such_process_is_an_error() {
+    fn missing_process_is_an_error() {
         assert_eq!(socket_inodes(u32::MAX).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]
-    fn answers_that_are_cut_short_are_no_sockets() {
+    fn truncated_answers_are_not_sockets() {
         let mut message = vec![0; HEADER + MESSAGE];
         message[HEADER] = libc::AF_INET as u8;
         assert!(parse(&message).is_some_and(|socket| socket.tcp.is_none()));

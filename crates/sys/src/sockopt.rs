@@ -34,31 +34,31 @@ fn get<T: Copy + Default>(socket: impl AsFd, level: c_int, name: c_int) -> io::R
     if rc == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Sets SO_RCVBUFFORCE: like SO_RCVBUF but without the limit of `rmem_max`.
+/// Sets SO_RCVBUFFORCE: like SO_RCVBUF, but without the limit `rmem_max`.
 ///
-/// Must come before connecting, because the window's scale is chosen with the SYN.
+/// Call before connecting, because the SYN fixes the window scale.
 ///
 /// # Errors
-/// EPERM without CAP_NET_ADMIN in the namespace's owner.
+/// EPERM without CAP_NET_ADMIN in the owning user namespace.
 pub fn force_recv_buffer(socket: impl AsFd, size: Bytes) -> io::Result<()> {
     Ok(sockopt::set_socket_recv_buffer_size_force(socket, at_most_an_int(size))?)
 }
 
-/// Sets the receive buffer, past `rmem_max` where that is permitted; the kernel doubles it.
+/// Sets the receive buffer, beyond `rmem_max` if permitted; the kernel doubles the value.
 ///
 /// # Errors
-/// What the kernel says of the socket.
+/// The kernel's error on the socket.
 pub fn set_recv_buffer(socket: impl AsFd, size: Bytes) -> io::Result<()> {
     force_recv_buffer(&socket, size)
         .or_else(|_| Ok(sockopt::set_socket_recv_buffer_size(socket, at_most_an_int(size))?))
 }
 
-/// The kernel takes a C integer.
+/// Clamps a size to the C int that the kernel accepts.
 fn at_most_an_int(size: Bytes) -> usize {
     size.as_usize().min(c_int::MAX as usize)
 }
 
-/// Returns whether [`force_recv_buffer`] is permitted, by trying it on a socket of no other use.
+/// Returns whether [`force_recv_buffer`] is permitted, by trying it on a temporary socket.
 pub fn may_force_recv_buffer() -> bool {
     use rustix::net::{AddressFamily, SocketType, socket};
     socket(AddressFamily::INET, SocketType::DGRAM, None)
@@ -67,23 +67,23 @@ pub fn may_force_recv_buffer() -> bool {
 
 /// Sets TCP_WINDOW_CLAMP: the largest window that the receiver announces from now on.
 ///
-/// Before connecting it would also fix the window's scale for good. The kernel's autotuning moves the
-/// clamp whenever it enlarges the buffer, so it must be looked after.
+/// Before connecting it would also fix the window scale. Autotuning moves the clamp whenever it enlarges the buffer, so
+/// it must be set repeatedly.
 ///
 /// # Errors
-/// EINVAL for a window of nothing.
+/// EINVAL for a window of zero.
 pub fn set_window_clamp(socket: impl AsFd, window: Bytes) -> io::Result<()> {
     let window = c_int::try_from(window.get()).unwrap_or(c_int::MAX);
     set(socket, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, window)
 }
 
-/// Returns the share of the receive buffer that the kernel takes for window: what it last derived from the size of packets.
+/// Returns the share of the receive buffer that the kernel uses for the window, derived from recent packet sizes.
 ///
-/// It tells by the clamp, which it sets to the whole buffer's window whenever the share changes; `None` where the clamp is
-/// `ours`, and the share thus what it was.
+/// Derived from the clamp, which the kernel sets to the whole buffer's window whenever the share changes; `None` if the
+/// clamp equals `ours`, so that the share is unchanged.
 ///
 /// # Errors
-/// What the kernel says of the socket.
+/// The kernel's error on the socket.
 pub fn window_share(socket: impl AsFd, ours: Bytes) -> io::Result<Option<f64>> {
     let clamp: c_int = get(&socket, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP)?;
     if u64::try_from(clamp).is_ok_and(|clamp| clamp == ours.get()) {
@@ -96,7 +96,7 @@ pub fn window_share(socket: impl AsFd, ours: Bytes) -> io::Result<Option<f64>> {
 /// Returns the bytes received and not yet read (SIOCINQ = rcv_nxt - copied_seq).
 ///
 /// # Errors
-/// What the kernel says of the socket.
+/// The kernel's error on the socket.
 pub fn unread(socket: impl AsFd) -> io::Result<Bytes> {
     rustix::io::ioctl_fionread(socket).map(Bytes::new).map_err(io::Error::from)
 }

@@ -1,12 +1,14 @@
-//! Which standard streams the process was started without.
+//! Detects standard streams that were closed when the process started.
 //!
-//! Before `main`, Rust's runtime opens /dev/null in place of a closed standard stream: what is written there is lost without an error.
+//! Before `main`, Rust's runtime opens /dev/null in place of a closed standard stream, so that writes are lost without
+//! an error.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static STDOUT_WAS_CLOSED: AtomicBool = AtomicBool::new(false);
 
-// SAFETY: the C library calls the functions of this section before `main`; this one needs nothing that is initialised later.
+// SAFETY: the C library calls the functions of this section before `main`; this one uses nothing that is initialised
+// later.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static LOOK: extern "C" fn() = look;

@@ -6,10 +6,10 @@ use std::os::fd::{AsFd, AsRawFd};
 use libc::{c_void, socklen_t};
 use longhaul_core::tcp_info::{SIZE, TcpInfo};
 
-/// Reads TCP_INFO of a socket; what the running kernel does not know is missing in it.
+/// Reads TCP_INFO of a socket; fields unknown to the running kernel are absent.
 ///
 /// # Errors
-/// What the kernel says of the socket.
+/// The kernel's error on the socket.
 pub fn read(socket: impl AsFd) -> io::Result<TcpInfo> {
     let mut bytes = [0u8; SIZE];
     let mut len = SIZE as socklen_t;
@@ -48,13 +48,13 @@ mod tests {
         assert!(info.rtt().unwrap().get() < Duration::from_secs(1));
         assert!(info.rcv_wnd().is_none_or(|wnd| wnd > Bytes::ZERO));
         assert_eq!(info.tcpi_rcv_ooopack().unwrap_or(0), 0);
-        // Loopback's MTU less IPv4's and TCP's headers, at its known place in the structure.
+        // The MTU of loopback less the headers of IPv4 and TCP, at its offset in the structure.
         assert!((1000..=65_535).contains(&info.tcpi_advmss().unwrap()), "{info:?}");
         assert!(info.tcpi_pmtu().unwrap() > info.tcpi_advmss().unwrap());
     }
 
     #[test]
-    fn counts_what_the_peer_acknowledged() {
+    fn counts_acknowledged_bytes() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut far, _) = listener.accept().unwrap();
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_tcp_socket() {
+    fn refuses_other_sockets() {
         assert!(read(std::fs::File::open("/dev/null").unwrap()).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! TUN devices: a network interface whose packets a program reads and writes.
+//! TUN devices: network interfaces whose packets a program reads and writes.
 
 use std::ffi::c_short;
 use std::fs::OpenOptions;
@@ -6,35 +6,35 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
-/// The device file that TUN interfaces are made from.
+/// The device file for creating TUN interfaces.
 pub const TUN_DEVICE: &str = "/dev/net/tun";
 
-/// The bytes of `struct virtio_net_hdr` in front of each packet read or written.
+/// The size of `struct virtio_net_hdr` before each packet read or written.
 pub const VNET_HEADER_LEN: usize = 10;
 
-/// What the kernel may leave for the TUN's reader to do.
+/// The work that the kernel may leave to the reader of the TUN device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offload {
-    /// Checksums, and segmentation of UDP where the kernel has it (Linux 6.2): TCP's packets fit the MTU.
+    /// Checksums, and segmentation of UDP if supported (Linux 6.2): TCP packets fit the MTU.
     Checksum,
-    /// Segmentation of TCP too: super-packets of up to 64 KiB.
+    /// Also segmentation of TCP: super-packets of up to 64 KiB.
     Segmentation,
 }
 
-/// A TUN device in the network namespace of the thread that made it; removed when dropped.
+/// A TUN device in the network namespace of the thread that created it; removed on drop.
 ///
-/// Reads and writes carry a [`VNET_HEADER_LEN`]-byte header, then an IP packet; they never block.
+/// Reads and writes carry a [`VNET_HEADER_LEN`]-byte header before an IP packet; they never block.
 #[derive(Debug)]
 pub struct Tun {
     fd: OwnedFd,
 }
 
 impl Tun {
-    /// Makes the device `name`, down and without an address.
+    /// Creates the device `name`, down and without an address.
     ///
     /// # Errors
-    /// Fails where the device file is missing or closed to the caller, without CAP_NET_ADMIN over
-    /// the thread's network namespace, and where the name is taken or too long.
+    /// The kernel's error if the device file is missing or inaccessible, without CAP_NET_ADMIN in the thread's network
+    /// namespace, and if the name exists or is too long.
     pub fn create(name: &str, offload: Offload) -> io::Result<Self> {
         let file =
             OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(TUN_DEVICE)?;
@@ -61,23 +61,23 @@ impl Tun {
             }
         };
         let udp = libc::TUN_F_USO4 | libc::TUN_F_USO6;
-        // Before Linux 6.2 the flags of UDP are unknown, and refused.
+        // Linux before 6.2 refuses the unknown flags of UDP.
         set_offload(&fd, flags | udp).or_else(|_| set_offload(&fd, flags))?;
         Ok(Self { fd })
     }
 
-    /// Reads one packet with its header; returns the length of both.
+    /// Reads one packet with its header; returns the total length.
     ///
     /// # Errors
-    /// `WouldBlock` where no packet waits; EFAULT or a short packet where `buffer` is too small.
+    /// `WouldBlock` without a packet; EFAULT or a truncated packet if `buffer` is too small.
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         Ok(rustix::io::read(&self.fd, buffer)?)
     }
 
-    /// Writes one header and packet; the kernel handles it as received before this returns.
+    /// Writes one header and packet; the kernel processes the packet as received before this returns.
     ///
     /// # Errors
-    /// EINVAL where the header does not fit the packet, EIO where the device is down.
+    /// EINVAL if the header does not match the packet, EIO if the device is down.
     pub fn write(&self, packet: &[u8]) -> io::Result<()> {
         rustix::io::write(&self.fd, packet)?;
         Ok(())

@@ -1,13 +1,13 @@
-//! Changing the user of this process for good.
+//! Changes the user of this process permanently.
 
 use std::ffi::CString;
 use std::io;
 use std::mem::MaybeUninit;
 
-/// Room for the strings of an entry of the user database.
+/// Space for the strings of an entry of the user database.
 const ENTRY: usize = 16 << 10;
 
-/// Makes the process, all its threads, one of the user `name` and of that user's groups; this cannot be undone.
+/// Changes the process, with all its threads, to the user `name` and that user's groups; this cannot be undone.
 ///
 /// # Errors
 /// `NotFound` for an unknown user; EPERM without CAP_SETUID and CAP_SETGID.

@@ -1,4 +1,4 @@
-//! When dirty pages of a file go to the device, and when they leave the page cache.
+//! Controls write-back of dirty pages, and their removal from the page cache.
 
 use std::fs::File;
 use std::io;
@@ -16,7 +16,7 @@ pub fn start(file: &File, range: ByteRange) -> io::Result<()> {
     sync_range(file, range, libc::SYNC_FILE_RANGE_WRITE)
 }
 
-/// Waits until a range's pages are on their way to the device and done, then drops them from the page cache.
+/// Waits until a range's pages are written to the device, then drops them from the page cache.
 ///
 /// # Errors
 /// A write-back error of the file, or EIO.
@@ -30,7 +30,7 @@ pub fn finish_and_drop(file: &File, range: ByteRange) -> io::Result<()> {
 }
 
 fn sync_range(file: &File, range: ByteRange, flags: libc::c_uint) -> io::Result<()> {
-    // To the kernel a length of nothing is everything.
+    // For the kernel, a length of zero means the whole file.
     if range.is_empty() {
         return Ok(());
     }
@@ -43,7 +43,7 @@ fn sync_range(file: &File, range: ByteRange, flags: libc::c_uint) -> io::Result<
     match rc {
         0 => Ok(()),
         _ => match io::Error::last_os_error() {
-            // Not every file system has it; the writes themselves are safe without.
+            // Some file systems do not support the call; the writes are safe without it.
             error if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::ESPIPE | libc::EOPNOTSUPP)) => {
                 Ok(())
             }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_data_stays() {
+    fn data_is_unchanged_by_write_back() {
         let file = tempfile::tempfile_in(".").unwrap();
         file.write_all_at(&[7; 10_000], 0).unwrap();
         start(&file, ByteRange::new(0, 10_000)).unwrap();

@@ -1,4 +1,4 @@
-//! On a kernel that has no cachestat(2).
+//! Tests on a simulated kernel without cachestat(2).
 
 use std::io;
 
@@ -8,7 +8,7 @@ use longhaul_sys::cachestat::page_cache;
 mod forget;
 
 #[test]
-fn a_kernel_without_cachestat_says_unsupported() {
+fn missing_cachestat_is_unsupported() {
     let old = std::thread::spawn(|| {
         forget::forget(forget::CACHESTAT).unwrap();
         page_cache(&tempfile::tempfile().unwrap()).unwrap_err().kind()

@@ -1,7 +1,8 @@
-//! Access control of the loopback address, to which any program of this host and any page of a browser can connect.
+//! Access control of the loopback address, to which any program on this host and any web page can connect.
 //!
-//! A request needs the token, as a bearer or as the cookie that `/login` sets for a code or the token. Its Host must be this address, or a name that a page
-//! controls could be made to mean 127.0.0.1 (DNS rebinding). Its Origin, where there is one, must be this address (CSRF).
+//! A request requires the token, as a bearer token or as the cookie that `/login` sets for a code or the token. Its
+//! Host must be this address, because a page could map a name to 127.0.0.1 (DNS rebinding). Its Origin, if any, must be
+//! this address (CSRF).
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -19,10 +20,10 @@ use super::{ApiError, ApiState};
 
 /// The cookie's name.
 const COOKIE: &str = "longhaul_session";
-/// What the cookie's value is derived from the token for: one that leaks shows no token.
+/// The context for deriving the cookie's value from the token: a leaked cookie does not reveal the token.
 const CONTEXT: &str = "longhaul agent 2026 session cookie";
 
-/// The token, and the address that it is for.
+/// The token, and the address that it protects.
 #[derive(Debug)]
 pub struct Access {
     token: String,
@@ -32,13 +33,13 @@ pub struct Access {
 }
 
 impl Access {
-    /// Guards `address` by `token`.
+    /// Protects `address` by `token`.
     pub fn new(token: String, address: SocketAddr) -> Self {
         let session = blake3::Hash::from(blake3::derive_key(CONTEXT, token.as_bytes())).to_hex().to_string();
         Self { token, session, codes: LoginCodes::default(), address }
     }
 
-    /// Returns a URL that opens the dashboard, once and within a minute: it shows no token.
+    /// Returns a URL that opens the dashboard once within a minute, and does not contain the token.
     pub fn login_url(&self) -> String {
         format!("http://{}/login?code={}", self.address, self.codes.issue(Instant::now()))
     }
@@ -60,12 +61,12 @@ impl Access {
         origin.strip_prefix("http://").is_some_and(|host| self.is_this_host(host))
     }
 
-    /// Returns the token, for what is compared elsewhere.
+    /// Returns the token, for comparison elsewhere.
     pub(crate) fn token(&self) -> &str {
         &self.token
     }
 
-    /// Compares a token in a time that does not depend on where it differs.
+    /// Compares a token in constant time.
     pub fn is_token(&self, given: &str) -> bool {
         is_same(given, &self.token)
     }
@@ -88,7 +89,7 @@ fn is_same(given: &str, wanted: &str) -> bool {
     blake3::hash(given.as_bytes()) == blake3::hash(wanted.as_bytes())
 }
 
-/// Refuses requests that mean another host.
+/// Refuses requests with the Host of another address.
 pub(super) async fn require_this_host(
     State(state): State<ApiState>,
     request: Request,
@@ -111,7 +112,7 @@ fn check_host(access: &Access, headers: &HeaderMap) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Refuses requests that come from another origin.
+/// Refuses requests from another origin.
 pub(super) async fn require_this_origin(
     State(state): State<ApiState>,
     request: Request,
@@ -156,14 +157,14 @@ fn unauthorized() -> ApiError {
     )
 }
 
-/// What `/login` needs: a code of [`Access::login_url`], or the token.
+/// The query of `/login`: a code of [`Access::login_url`], or the token.
 #[derive(Debug, Deserialize)]
 pub(super) struct LoginQuery {
     code: Option<String>,
     token: Option<String>,
 }
 
-/// Sets the cookie, and leads to the dashboard.
+/// Sets the cookie, and redirects to the dashboard.
 pub(super) async fn login(State(state): State<ApiState>, Query(query): Query<LoginQuery>) -> Response {
     let access = &state.access;
     let is_allowed = query.code.is_some_and(|code| access.codes.redeem(&code, Instant::now()))
@@ -176,14 +177,14 @@ pub(super) async fn login(State(state): State<ApiState>, Query(query): Query<Log
     (headers, Redirect::to("/")).into_response()
 }
 
-/// Where the dashboard is.
+/// The URL of the dashboard.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LoginUrl {
-    /// A URL that opens it, once and within a minute.
+    /// A URL that opens the dashboard once within a minute.
     pub url: String,
 }
 
-/// Returns a URL that opens the dashboard, once and within a minute; on the Unix socket only.
+/// Returns a URL that opens the dashboard once within a minute; on the Unix socket only.
 #[utoipa::path(get, path = "/api/v1/login", tag = "agent",
     responses((status = 200, description = "On the Unix socket only: a URL that opens the dashboard, once and within a minute", body = LoginUrl)))]
 pub(super) async fn login_url(State(state): State<ApiState>) -> Json<LoginUrl> {

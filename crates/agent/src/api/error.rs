@@ -1,4 +1,4 @@
-//! Errors as the API answers them: `{"error": {"code", "message", "advice"}}`.
+//! Errors of the API: `{"error": {"code", "message", "advice"}}`.
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -22,32 +22,32 @@ pub struct ErrorBody {
     pub error: ErrorDetails,
 }
 
-/// What went wrong.
+/// The details of an error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorDetails {
-    /// A word for programs, as in `not-found`.
+    /// A code for programs, such as `not-found`.
     pub code: String,
-    /// A sentence for people.
+    /// A message for users.
     pub message: String,
-    /// What to do.
+    /// The remedy.
     pub advice: String,
 }
 
 impl ApiError {
-    /// Makes an error.
+    /// Creates an error.
     pub fn new(status: StatusCode, code: &str, message: impl Into<String>, advice: &str) -> Self {
         let error =
             ErrorDetails { code: code.to_owned(), message: message.into(), advice: advice.to_owned() };
         Self { status, body: ErrorBody { error } }
     }
 
-    /// Makes the error of a request that cannot be understood.
+    /// Creates the error of an invalid request.
     pub fn invalid(message: impl Into<String>) -> Self {
         let advice = "correct the request; GET /api/v1/openapi.json describes it";
         Self::new(StatusCode::BAD_REQUEST, "invalid", message, advice)
     }
 
-    /// Makes the error of a fault in this program.
+    /// Creates the error of a bug in this program.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message, "look into the agent's log")
     }

@@ -1,4 +1,4 @@
-//! Server-sent events: changes as they happen.
+//! Server-sent events: changes of transfers.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -18,45 +18,46 @@ use crate::events::AgentEvent;
 use crate::live::Live;
 use crate::queue::Queue;
 
-/// How often a comment is sent to a client that nothing happens for: proxies and browsers close what is silent.
+/// The interval of comments on an idle connection: proxies and browsers close silent ones.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
-/// What to listen to.
+/// The events to receive.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(default)]
 #[into_params(parameter_in = Query)]
 pub(super) struct EventsQuery {
-    /// The transfer whose samples are sent too; it is measured every 10 ms meanwhile.
+    /// The transfer whose samples are sent too; while watched, it is sampled every 10 ms.
     samples: Option<i64>,
 }
 
-/// A client that listens.
+/// A client that receives events.
 struct Listener {
     queue: Arc<Queue>,
     events: Receiver<AgentEvent>,
-    /// The transfer that is looked at, and its run, where it runs.
-    samples: Option<(i64, Option<Watched>)>,
-    /// Not yet sent.
+    /// The watched transfer, and its run if running.
+    samples: Option<(i64, Option<WatchGuard>)>,
+    /// An event not yet sent.
     first: Option<Event>,
 }
 
-/// A run that is measured often as long as this exists.
-struct Watched(Arc<Live>);
+/// Increases the sampling rate of a run until dropped.
+struct WatchGuard(Arc<Live>);
 
-impl Watched {
+impl WatchGuard {
     fn new(live: Arc<Live>) -> Self {
         live.watch();
         Self(live)
     }
 }
 
-impl Drop for Watched {
+impl Drop for WatchGuard {
     fn drop(&mut self) {
         self.0.unwatch();
     }
 }
 
-/// Sends what happens: `transfer` (a Transfer), `progress`, `removed`, `stats`, `samples`; `resync` where the client was too slow.
+/// Sends changes: `transfer` (a Transfer), `progress`, `removed`, `stats`, `samples`; `resync` if the client was too
+/// slow.
 #[utoipa::path(get, path = "/api/v1/events", tag = "agent", params(EventsQuery),
     responses((status = 200, body = String, content_type = "text/event-stream")))]
 pub(super) async fn listen(
@@ -77,7 +78,7 @@ pub(super) async fn listen(
 }
 
 impl Listener {
-    /// Returns the next event; `None` once the agent ends.
+    /// Returns the next event; `None` when the agent stops.
     async fn next(&mut self) -> Option<Event> {
         if let Some(first) = self.first.take() {
             return Some(first);
@@ -104,7 +105,7 @@ impl Listener {
         }
     }
 
-    /// Looks at the transfer's present run, if there is one.
+    /// Watches the transfer's current run, if any.
     fn watch(&mut self) {
         let Some((id, watched)) = &mut self.samples else { return };
         let live = self.queue.live(*id);
@@ -114,7 +115,7 @@ impl Listener {
             _ => false,
         };
         if !same {
-            *watched = live.map(Watched::new);
+            *watched = live.map(WatchGuard::new);
         }
     }
 }

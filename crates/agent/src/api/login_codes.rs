@@ -1,4 +1,5 @@
-//! Codes that open the dashboard once, for a minute: other users may read the command line of the browser that is started with one.
+//! Single-use login codes for the dashboard, valid for a minute: other users can read the command line of a browser
+//! started with one.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -7,15 +8,15 @@ use std::time::{Duration, Instant};
 use crate::agent::fresh_token;
 use crate::lock;
 
-/// How long a code is valid: a browser may have to start first.
+/// The validity of a code: a browser may have to start first.
 const VALID: Duration = Duration::from_secs(60);
 
-/// The codes that were issued and not used, each with its end.
+/// Issued, unused codes with their expiry.
 #[derive(Debug, Default)]
 pub(super) struct LoginCodes(Mutex<HashMap<String, Instant>>);
 
 impl LoginCodes {
-    /// Makes a code.
+    /// Issues a code.
     pub(super) fn issue(&self, now: Instant) -> String {
         let code = fresh_token();
         let mut codes = lock(&self.0);
@@ -24,7 +25,7 @@ impl LoginCodes {
         code
     }
 
-    /// Returns whether a code is valid; it is not any more afterwards.
+    /// Returns whether a code is valid, and invalidates it.
     pub(super) fn redeem(&self, code: &str, now: Instant) -> bool {
         lock(&self.0).remove(code).is_some_and(|end| now < end)
     }
@@ -35,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_is_valid_once_and_for_a_minute() {
+    fn login_code_is_valid_once_within_a_minute() {
         let (codes, now) = (LoginCodes::default(), Instant::now());
         let (used, late) = (codes.issue(now), codes.issue(now));
         assert!(codes.redeem(&used, now + VALID / 2) && !codes.redeem(&used, now));

@@ -23,7 +23,7 @@ fn text(queue: &Queue) -> Result<String, QueueError> {
     let stats = queue.stats()?;
     let mut text = String::new();
     let mut metric = |name: &str, kind: &str, help: &str, values: &[(String, u64)]| {
-        // Writing to a string does not fail.
+        // Writing to a String cannot fail.
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
         for (labels, value) in values {
             let _ = writeln!(text, "{name}{labels} {value}");

@@ -1,4 +1,4 @@
-//! The HTTP API, the same on the Unix socket and on the loopback address; there, the guards of `auth` stand before it.
+//! The HTTP API, on the Unix socket and on the loopback address; there, the checks of `auth` apply.
 
 mod auth;
 mod error;
@@ -25,10 +25,10 @@ pub use transfers::{FreshLink, Place, TransferList, TransferPatch};
 use crate::queue::Queue;
 use crate::{aria2, dashboard};
 
-/// The largest request: a list of 100,000 URLs.
+/// The maximum request size: a list of 100,000 URLs.
 const LARGEST_BODY: usize = 32 << 20;
 
-/// What the handlers share.
+/// The state shared by the handlers.
 #[derive(Clone)]
 pub struct ApiState {
     /// The queue.
@@ -37,7 +37,7 @@ pub struct ApiState {
     pub access: Arc<Access>,
 }
 
-/// Returns what both addresses answer.
+/// Returns the routes of both addresses.
 fn routes() -> Router<ApiState> {
     Router::new()
         .route("/api/v1/transfers", get(transfers::list).post(transfers::add))
@@ -64,14 +64,14 @@ fn routes() -> Router<ApiState> {
         .method_not_allowed_fallback(error::not_allowed)
 }
 
-/// Returns the service of the Unix socket, whose permissions guard it.
+/// Returns the service of the Unix socket, which is protected by its permissions.
 pub fn unix(state: ApiState) -> Router {
     let own = Router::new().route("/api/v1/login", get(auth::login_url));
     routes().merge(own).layer(DefaultBodyLimit::max(LARGEST_BODY)).with_state(state)
 }
 
-/// Returns the service of the loopback address. Each request must mean this host; all but aria2's calls, each of which has the
-/// token in its body, must come from no other origin; and the API needs the token.
+/// Returns the service of the loopback address. Each request must have the Host of this address. All requests except
+/// aria2's calls, which contain the token, must have no foreign Origin; the API requires the token.
 pub fn loopback(state: ApiState, aria2_rpc: bool) -> Router {
     let guarded = routes().layer(middleware::from_fn_with_state(state.clone(), auth::require_token));
     let open = Router::new().route("/login", get(auth::login)).merge(dashboard::routes());
@@ -85,7 +85,7 @@ pub fn loopback(state: ApiState, aria2_rpc: bool) -> Router {
         .with_state(state)
 }
 
-/// Calls what may wait for the disk on a thread where that delays no other request.
+/// Runs a call that may wait for the disk on a separate thread, so that other requests are not delayed.
 pub async fn blocking<T: Send + 'static>(
     queue: &Arc<Queue>,
     call: impl FnOnce(&Queue) -> Result<T, crate::error::QueueError> + Send + 'static,

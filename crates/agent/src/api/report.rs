@@ -1,4 +1,4 @@
-//! The report of a transfer, drawn from its record.
+//! The report of a transfer, generated from its record.
 
 use axum::extract::{Path, State};
 use axum::http::{HeaderName, StatusCode, header};
@@ -9,8 +9,8 @@ use longhaul_scope::{draw, figures};
 use super::error::ErrorBody;
 use super::{ApiError, ApiState, blocking};
 
-/// What the page may do: show itself, with its own scripts and styles. It has an origin of its own, and reaches nothing of the API: names
-/// in it come from servers.
+/// The content security policy: the page may use its own scripts and styles only. It has a separate origin without
+/// access to the API, because names in it come from servers.
 const POLICY: &str = "sandbox allow-scripts; default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; \
     frame-ancestors 'none'";
 const HEADERS: [(HeaderName, &str); 3] = [
@@ -19,7 +19,7 @@ const HEADERS: [(HeaderName, &str); 3] = [
     (header::CACHE_CONTROL, "no-store"),
 ];
 
-/// Returns the report of a transfer's last run, as `longhaul report` draws it.
+/// Returns the report of a transfer's last run, in the format of `longhaul report`.
 #[utoipa::path(get, path = "/api/v1/transfers/{id}/report", tag = "transfers", params(("id" = i64, Path)),
     responses((status = 200, body = String, content_type = "text/html"), (status = 404, body = ErrorBody)))]
 pub(super) async fn report(

@@ -15,7 +15,7 @@ pub(super) async fn show(State(api): State<ApiState>) -> Json<Settings> {
     Json(api.queue.settings())
 }
 
-/// Changes the settings; they hold at once.
+/// Changes the settings, effective at once.
 #[utoipa::path(patch, path = "/api/v1/settings", tag = "agent", request_body = SettingsPatch,
     responses((status = 200, body = Settings), (status = 400, body = ErrorBody)))]
 pub(super) async fn patch(State(api): State<ApiState>, body: Bytes) -> Result<Json<Settings>, ApiError> {

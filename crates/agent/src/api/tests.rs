@@ -14,7 +14,7 @@ struct Api {
 const TOKEN: &str = "the-token";
 const HOST: &str = "127.0.0.1:6777";
 
-/// A queue without a runner: nothing of it is fetched.
+/// A queue without a runner, so that nothing is fetched.
 fn api() -> Api {
     let dir = tempfile::tempdir().unwrap();
     let paths = Paths { state: dir.path().join("state"), runtime: dir.path().join("run") };
@@ -88,15 +88,15 @@ async fn loopback_needs_token_host_and_no_foreign_origin() {
     for path in ["/metrics", "/api/v1/openapi.json", "/api/v1/events", "/nothing", "/jsonrpc"] {
         assert_eq!(api.loopback(path, &[host]).await, StatusCode::UNAUTHORIZED, "{path}");
     }
-    // The dashboard's page shows nothing by itself.
+    // The dashboard's page contains no data.
     assert_eq!(api.loopback("/", &[host]).await, StatusCode::OK);
     assert_eq!(api.loopback("/", &[("host", "attacker.example")]).await, StatusCode::MISDIRECTED_REQUEST);
-    // On this address the token is shown to no one.
+    // At this address the token is not disclosed.
     assert_eq!(api.loopback("/api/v1/login", &[host, token]).await, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]
-async fn login_with_the_token_sets_a_cookie_that_lets_in() {
+async fn login_sets_a_valid_cookie() {
     let api = api();
     let login = |query: &str| {
         Request::builder().uri(format!("/login?{query}")).header("host", HOST).body(Body::empty()).unwrap()
@@ -109,7 +109,7 @@ async fn login_with_the_token_sets_a_cookie_that_lets_in() {
         ("token=wrong", StatusCode::UNAUTHORIZED),
         ("code=the-token", StatusCode::UNAUTHORIZED),
         (code, StatusCode::SEE_OTHER),
-        // It opens once.
+        // The code works once.
         (code, StatusCode::UNAUTHORIZED),
     ] {
         let answered = loopback(api.state.clone(), false).oneshot(login(query)).await.unwrap();
@@ -127,7 +127,7 @@ async fn login_with_the_token_sets_a_cookie_that_lets_in() {
 }
 
 #[tokio::test]
-async fn transfer_is_added_steered_and_removed() {
+async fn transfer_is_added_controlled_and_removed() {
     let api = api();
     let id = api.add(json!({ "urls": ["http://h/a.iso"], "output": "/d/" })).await;
     let at = |verb: &str| format!("/api/v1/transfers/{id}{verb}");
@@ -189,7 +189,7 @@ async fn bad_requests_are_refused_and_add_nothing() {
 }
 
 #[tokio::test]
-async fn secrets_are_in_no_answer_and_not_in_the_files() {
+async fn secrets_are_not_in_answers_or_files() {
     let api = api();
     let request = json!({
         "urls": ["https://user:hunter2@h/a?sig=hunter2"], "headers": ["Authorization: Basic hunter2"], "cookies": "id=hunter2",
@@ -226,7 +226,7 @@ async fn lines_and_metalinks_become_transfers() {
 }
 
 #[tokio::test]
-async fn settings_are_kept_and_wrong_ones_refused() {
+async fn settings_are_stored_and_invalid_ones_refused() {
     let api = api();
     let schedule = json!([{ "days": "mon-fri", "from": "08:00", "to": "18:00", "limit_bps": 1_000_000, "concurrent": 1 }]);
     let (status, _) =
@@ -240,7 +240,7 @@ async fn settings_are_kept_and_wrong_ones_refused() {
 }
 
 #[tokio::test]
-async fn description_names_every_path_and_metrics_are_of_the_text_format() {
+async fn description_covers_every_path_and_metrics_use_the_text_format() {
     let api = api();
     let (_, description) = api.send(Method::GET, "/api/v1/openapi.json", json!({})).await;
     let paths = description["paths"].as_object().unwrap();
@@ -293,7 +293,7 @@ async fn full_disk_is_answered_507() {
 }
 
 #[tokio::test]
-async fn array_of_requests_is_added_as_a_whole_or_not_at_all() {
+async fn array_of_requests_is_added_completely_or_not_at_all() {
     let api = api();
     let total = async || api.send(Method::GET, "/api/v1/transfers", Value::Null).await.1["total"].clone();
     let bad = json!([{ "urls": ["http://h/a"] }, { "urls": ["no url"] }]);

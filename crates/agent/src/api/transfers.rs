@@ -1,4 +1,4 @@
-//! Adds, lists and steers transfers.
+//! Adds, lists and controls transfers.
 
 use axum::Json;
 use axum::body::Bytes;
@@ -15,18 +15,18 @@ use crate::queue::TransferPage;
 use crate::request::{self, TransferRequest};
 use crate::transfer::{Transfer, TransferState};
 
-/// Transfers on a page, unless another number is asked for.
+/// The default number of transfers on a page.
 const PAGE: usize = 100;
-/// The most on one page.
+/// The maximum number of transfers on a page.
 const LARGEST_PAGE: usize = 1000;
 
 type ApiResult<T> = Result<Json<T>, ApiError>;
 
-/// Reads a JSON body; its errors name the field and show no values.
+/// Parses a JSON body; errors name the field but show no values.
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     serde_json::from_slice(body).map_err(|error| {
         let message = error.to_string();
-        // A value could be a secret that stands in the wrong field.
+        // The value could be a secret in the wrong field.
         let shown = if message.contains("invalid type") || message.contains("invalid value") {
             format!("a value has the wrong type, at line {} column {}", error.line(), error.column())
         } else {
@@ -36,22 +36,22 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     })
 }
 
-/// Which transfers to list.
+/// The transfers to list.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(default)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ListQuery {
-    /// Only those of this state.
+    /// Only transfers in this state.
     state: Option<String>,
-    /// How many, 1000 at most.
+    /// The number of transfers, at most 1000.
     limit: Option<usize>,
-    /// The latest added first, whatever their state: one page, without `next`.
+    /// The most recently added first, in any state: one page, without `next`.
     newest: bool,
-    /// The `next` of the page before.
+    /// The `next` of the previous page.
     after: Option<String>,
 }
 
-/// Lists transfers: what runs first, what has ended last.
+/// Lists transfers, from running to most recently ended.
 #[utoipa::path(get, path = "/api/v1/transfers", tag = "transfers", params(ListQuery),
     responses((status = 200, body = TransferPage), (status = 400, body = ErrorBody)))]
 pub(super) async fn list(
@@ -74,15 +74,16 @@ pub struct TransferList {
     pub transfers: Vec<Transfer>,
 }
 
-/// URLs as they are pasted.
+/// URLs as pasted text.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct UrlsText {
-    /// One URL a line, each of a file.
+    /// One URL per line, each of a file.
     urls_text: String,
 }
 
-/// Adds transfers, all or none: one of a request, one of each request of an array, one of each line of `urls_text`, or one of each file of a metalink.
+/// Adds transfers, all or none: one for a request, each request of an array, each line of `urls_text`, or each file of
+/// a metalink.
 #[utoipa::path(post, path = "/api/v1/transfers", tag = "transfers",
     request_body(content((TransferRequest = "application/json"), (Vec<TransferRequest> = "application/json"), (UrlsText = "application/json"), (String = "application/metalink4+xml"))),
     responses((status = 201, description = "They are on the disk", body = TransferList), (status = 400, body = ErrorBody),
@@ -110,7 +111,7 @@ pub(super) async fn add(
                 vec![parse::<TransferRequest>(&body)?]
             }
         }
-        // A form of a foreign page can send no JSON.
+        // An HTML form of a foreign page cannot send JSON.
         _ => {
             let message = "the body must be application/json or application/metalink4+xml";
             let advice = "set Content-Type";
@@ -121,7 +122,8 @@ pub(super) async fn add(
     Ok((StatusCode::CREATED, Json(TransferList { transfers })))
 }
 
-/// Takes over a browser's download where its server answers the agent with the same file, in ranges; answers once that is known.
+/// Accepts a browser's download if the server sends the agent the same file with support for ranges; answers once that
+/// is known.
 #[utoipa::path(post, path = "/api/v1/transfers/offer", tag = "transfers", request_body = Offer,
     responses((status = 200, body = Transfer), (status = 400, body = ErrorBody),
               (status = 409, description = "The browser had better go on; nothing is kept", body = ErrorBody)))]
@@ -158,46 +160,46 @@ pub(super) async fn remove(State(api): State<ApiState>, Path(id): Path<i64>) -> 
     blocking(&api.queue, move |queue| queue.remove(id)).await.map(|()| StatusCode::NO_CONTENT)
 }
 
-/// Pauses a transfer; what is there is kept.
+/// Pauses a transfer; fetched bytes are kept.
 #[utoipa::path(post, path = "/api/v1/transfers/{id}/pause", tag = "transfers", params(("id" = i64, Path)),
     responses((status = 200, body = Transfer), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(super) async fn pause(State(api): State<ApiState>, Path(id): Path<i64>) -> ApiResult<Transfer> {
     blocking(&api.queue, move |queue| queue.pause(id)).await.map(Json)
 }
 
-/// Lets a transfer go on.
+/// Resumes a transfer.
 #[utoipa::path(post, path = "/api/v1/transfers/{id}/resume", tag = "transfers", params(("id" = i64, Path)),
     responses((status = 200, body = Transfer), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(super) async fn resume(State(api): State<ApiState>, Path(id): Path<i64>) -> ApiResult<Transfer> {
     blocking(&api.queue, move |queue| queue.resume(id)).await.map(Json)
 }
 
-/// Gives up a transfer; its partial file stays.
+/// Cancels a transfer; its partial file stays.
 #[utoipa::path(post, path = "/api/v1/transfers/{id}/cancel", tag = "transfers", params(("id" = i64, Path)),
     responses((status = 200, body = Transfer), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(super) async fn cancel(State(api): State<ApiState>, Path(id): Path<i64>) -> ApiResult<Transfer> {
     blocking(&api.queue, move |queue| queue.cancel(id)).await.map(Json)
 }
 
-/// Tries a transfer again that has failed or was given up.
+/// Retries a failed or cancelled transfer.
 #[utoipa::path(post, path = "/api/v1/transfers/{id}/retry", tag = "transfers", params(("id" = i64, Path)),
     responses((status = 200, body = Transfer), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(super) async fn retry(State(api): State<ApiState>, Path(id): Path<i64>) -> ApiResult<Transfer> {
     blocking(&api.queue, move |queue| queue.retry(id)).await.map(Json)
 }
 
-/// A fresh link.
+/// A new link.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FreshLink {
-    /// The link.
+    /// The URL.
     pub url: String,
-    /// The headers to send with it; without them, those of the transfer stay.
+    /// The headers to send with it; by default those of the transfer.
     #[serde(default)]
     pub headers: Option<Vec<String>>,
 }
 
-/// Gives a transfer a fresh link; it continues from what is there, where the file is the same.
+/// Replaces the link of a transfer, which resumes if the file is the same.
 #[utoipa::path(post, path = "/api/v1/transfers/{id}/refresh", tag = "transfers", params(("id" = i64, Path)), request_body = FreshLink,
     responses((status = 200, body = Transfer), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(super) async fn refresh(
@@ -209,11 +211,11 @@ pub(super) async fn refresh(
     blocking(&api.queue, move |queue| queue.refresh(id, &link.url, link.headers)).await.map(Json)
 }
 
-/// A place in the queue.
+/// A position in the queue.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Place {
-    /// The transfer that is to come next; null is the end of the queue.
+    /// The transfer that follows; null means the end of the queue.
     pub before: Option<i64>,
 }
 
@@ -229,19 +231,19 @@ pub(super) async fn place(
     blocking(&api.queue, move |queue| queue.place(id, place.before)).await.map(Json)
 }
 
-/// Changes of a transfer: what is left out stays.
+/// Changes of a transfer; absent fields stay unchanged.
 #[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TransferPatch {
-    /// The higher, the sooner it runs.
+    /// Transfers of higher priority run sooner.
     pub priority: Option<i64>,
-    /// Its own ceiling, in bits per second; null removes it.
+    /// The rate limit of the transfer, in bits per second; null removes it.
     #[serde(deserialize_with = "crate::settings::given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub limit_bps: Option<Option<u64>>,
 }
 
-/// Changes the priority or the ceiling of a transfer.
+/// Changes the priority or the rate limit of a transfer.
 #[utoipa::path(patch, path = "/api/v1/transfers/{id}", tag = "transfers", params(("id" = i64, Path)), request_body = TransferPatch,
     responses((status = 200, body = Transfer), (status = 404, body = ErrorBody)))]
 pub(super) async fn patch(
@@ -253,7 +255,7 @@ pub(super) async fn patch(
     blocking(&api.queue, move |queue| queue.patch(id, patch.priority, patch.limit_bps)).await.map(Json)
 }
 
-/// From when on samples are asked for.
+/// The start of the requested samples.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(default)]
 #[into_params(parameter_in = Query)]
@@ -262,7 +264,8 @@ pub(super) struct SamplesQuery {
     since: f64,
 }
 
-/// Returns the samples of a running transfer's last minute, as records have them, each with `at` in seconds since the run's start.
+/// Returns the samples of a running transfer's last minute in the format of records, each with `at` in seconds since
+/// the run's start.
 #[utoipa::path(get, path = "/api/v1/transfers/{id}/samples", tag = "transfers", params(("id" = i64, Path), SamplesQuery),
     responses((status = 200, body = serde_json::Value), (status = 404, body = ErrorBody)))]
 pub(super) async fn samples(
@@ -273,7 +276,7 @@ pub(super) async fn samples(
     let samples = match api.queue.live(id) {
         Some(live) => live.samples(query.since),
         None => {
-            // One that does not run has no samples, but must exist.
+            // A transfer that does not run has no samples, but must exist.
             blocking(&api.queue, move |queue| queue.transfer(id)).await?;
             Vec::new()
         }

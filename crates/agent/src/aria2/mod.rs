@@ -1,7 +1,8 @@
 //! aria2's JSON-RPC at `/jsonrpc`, over HTTP and WebSocket.
 //!
-//! Each call has the agent's token as its first parameter, `token:TOKEN`. As the secret is in the body, no page can make a
-//! browser send it, and calls are accepted from any origin: AriaNg and extensions of browsers have their own.
+//! Each call has the agent's token as its first parameter, `token:TOKEN`. Because the secret is in the body, a page
+//! cannot make a browser send it, and calls are accepted from any origin: AriaNg and browser extensions have their own
+//! origins.
 
 mod queue_calls;
 mod transfer_status;
@@ -32,7 +33,7 @@ async fn post(State(state): State<ApiState>, body: Bytes) -> Response {
     (status, open_to_pages("application/json-rpc"), answer.body).into_response()
 }
 
-/// Answers what a browser asks before a page of another origin sends a call.
+/// Answers the preflight request of a browser for a page of another origin.
 async fn preflight() -> Response {
     (StatusCode::NO_CONTENT, open_to_pages("text/plain")).into_response()
 }
@@ -46,7 +47,7 @@ fn open_to_pages(kind: &'static str) -> HeaderMap {
     headers
 }
 
-/// The reply to a body.
+/// The answer to a request body.
 struct Answer {
     /// The HTTP status.
     status: u16,
@@ -64,7 +65,7 @@ impl Answer {
     }
 }
 
-/// Carries out the calls of a body.
+/// Executes the calls of a body.
 async fn answer(state: &ApiState, body: Bytes) -> Answer {
     let (queue, access) = (Arc::clone(&state.queue), Arc::clone(&state.access));
     let answered = tokio::task::spawn_blocking(move || {
@@ -76,7 +77,7 @@ async fn answer(state: &ApiState, body: Bytes) -> Answer {
     answered.await.unwrap_or_else(died).unwrap_or_else(Answer::failed)
 }
 
-/// What calls are carried out on.
+/// The context for executing calls.
 struct Rpc<'a> {
     queue: &'a Queue,
     access: &'a Access,

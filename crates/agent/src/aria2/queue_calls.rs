@@ -1,4 +1,4 @@
-//! aria2's methods as operations of the queue.
+//! aria2's methods as operations on the queue.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -13,22 +13,22 @@ use serde_json::{Value, json};
 use super::transfer_status::{gid, id, state, status};
 use crate::error::QueueError;
 use crate::queue::Queue;
-use crate::request::{self, StreamsWish, TransferRequest};
+use crate::request::{self, StreamsSetting, TransferRequest};
 use crate::settings::{Settings, SettingsPatch};
 use crate::transfer::{Transfer, TransferKind, TransferState};
 
-/// The version of aria2 whose methods these are; clients compare it.
+/// The emulated version of aria2, which clients compare.
 const ARIA2_VERSION: &str = "1.37.0";
-/// The most ended transfers of each state that are reported: aria2's default (`--max-download-result=1000`).
+/// The maximum number of ended transfers reported per state: aria2's default (`--max-download-result=1000`).
 const MOST_STOPPED: usize = 1000;
-/// Transfers that are read from the queue at a time.
+/// The number of transfers read from the queue at a time.
 const PAGE: usize = 1000;
 
 /// The states that aria2 lists as stopped.
 const STOPPED: [TransferState; 4] =
     [TransferState::Done, TransferState::Failed, TransferState::Cancelled, TransferState::WaitingLink];
 
-/// A name of this run, of 40 digits as aria2's have.
+/// An identifier of this run with 40 digits, as in aria2.
 static SESSION: LazyLock<String> = LazyLock::new(|| {
     let started = format!("{:?} {}", SystemTime::now(), std::process::id());
     blake3::hash(started.as_bytes()).to_hex()[..40].to_owned()
@@ -41,7 +41,7 @@ fn refused(error: QueueError) -> RpcError {
     }
 }
 
-/// Carries out a method.
+/// Executes a method.
 ///
 /// # Errors
 /// [`RpcError`].
@@ -75,7 +75,7 @@ pub(super) fn carry_out(queue: &Queue, method: Method) -> Result<Value, RpcError
     }
 }
 
-/// Carries out a method that changes something.
+/// Executes a method that changes the queue.
 fn act(queue: &Queue, method: Method) -> Result<Value, RpcError> {
     let named = |transfer: Transfer| json!(gid(transfer.id).to_string());
     let done = |_| json!("OK");
@@ -119,7 +119,7 @@ fn act(queue: &Queue, method: Method) -> Result<Value, RpcError> {
             queue.change_settings(patch).map(|_| json!("OK")).map_err(refused)
         }
         Method::PurgeDownloadResult => {
-            // Those that need another link keep their partial files, which the list alone knows.
+            // Transfers that wait for a new link keep their partial files, which only the list refers to.
             each(stopped(queue)?, |transfer| transfer.state.is_ended(), |id| queue.remove(id)).map(done)
         }
         Method::RemoveDownloadResult(gid) => remove_result(queue, id(gid)?),
@@ -132,7 +132,7 @@ fn done_transfer(_: Transfer) -> Value {
     json!("OK")
 }
 
-/// Calls `operation` for each that `applies`; one that has changed its state meanwhile is left as it is.
+/// Calls `operation` for each transfer that `applies`; skips one that has changed its state meanwhile.
 fn each<T>(
     all: Vec<Transfer>,
     applies: impl Fn(&Transfer) -> bool,
@@ -156,7 +156,7 @@ fn remove_result(queue: &Queue, id: i64) -> Result<Value, RpcError> {
     Ok(json!("OK"))
 }
 
-/// Zero is aria2's way to say that there is no limit.
+/// In aria2, zero means no limit.
 fn limit_bps(rate: Rate) -> Option<u64> {
     Some(rate.as_bits_per_sec()).filter(|rate| *rate > 0)
 }
@@ -170,7 +170,7 @@ fn request_of(uris: Vec<String>, options: JobOptions) -> TransferRequest {
 
 fn with_options(request: TransferRequest, options: &JobOptions) -> TransferRequest {
     let directory = options.dir.as_deref().unwrap_or_default();
-    // A path that ends in a slash is a directory.
+    // A path with a trailing slash is a directory.
     let output = match &options.out {
         Some(out) => Some(Path::new(directory).join(out)),
         None => options.dir.as_ref().map(|dir| Path::new(dir).join("")),
@@ -182,7 +182,7 @@ fn with_options(request: TransferRequest, options: &JobOptions) -> TransferReque
         user_agent: options.user_agent.clone(),
         referrer: options.referer.clone(),
         page_url: options.referer.clone(),
-        streams: options.split.map_or(StreamsWish::Auto, StreamsWish::Fixed),
+        streams: options.split.map_or(StreamsSetting::Auto, StreamsSetting::Fixed),
         limit_bps: options.limit.and_then(limit_bps),
         paused: options.pause,
         ..request
@@ -236,7 +236,7 @@ fn told(transfers: &[Transfer], keys: &Keys) -> Value {
     transfers.iter().map(|transfer| status(transfer).to_json(keys)).collect()
 }
 
-/// Takes `count` transfers from `offset`; where that is negative, from the end, backwards.
+/// Takes `count` transfers from `offset`; a negative offset counts backwards from the end.
 fn slice(mut all: Vec<Transfer>, offset: i64, count: usize) -> Vec<Transfer> {
     let mut skipped = usize::try_from(offset.unsigned_abs()).unwrap_or(usize::MAX);
     if offset < 0 {
@@ -259,7 +259,7 @@ fn of_state(queue: &Queue, state: TransferState, most: usize) -> Result<Vec<Tran
     }
 }
 
-/// Returns what waits or is paused, in the order in which it will run.
+/// Returns the waiting and paused transfers, in the order in which they will run.
 fn waiting(queue: &Queue) -> Result<Vec<Transfer>, RpcError> {
     let mut all = Vec::new();
     for state in [TransferState::Queued, TransferState::Scheduled, TransferState::Paused] {
@@ -269,7 +269,7 @@ fn waiting(queue: &Queue) -> Result<Vec<Transfer>, RpcError> {
     Ok(all)
 }
 
-/// Returns what has ended, the oldest first.
+/// Returns the ended transfers, oldest first.
 fn stopped(queue: &Queue) -> Result<Vec<Transfer>, RpcError> {
     let mut all = Vec::new();
     for state in STOPPED {
@@ -279,7 +279,7 @@ fn stopped(queue: &Queue) -> Result<Vec<Transfer>, RpcError> {
     Ok(all)
 }
 
-/// Moves what was added to its place, where one was given.
+/// Moves added transfers to `place`, if given.
 fn at_place(queue: &Queue, added: &[Transfer], place: Option<usize>) -> Result<(), RpcError> {
     let Some(place) = place else { return Ok(()) };
     let others: Vec<i64> = waiting(queue)?.iter().map(|transfer| transfer.id).collect();
@@ -292,7 +292,7 @@ fn at_place(queue: &Queue, added: &[Transfer], place: Option<usize>) -> Result<(
     Ok(())
 }
 
-/// Moves a transfer; returns its new place.
+/// Moves a transfer; returns its new position.
 fn change_position(queue: &Queue, moved: i64, to: Move) -> Result<Value, RpcError> {
     let all: Vec<i64> = waiting(queue)?.iter().map(|transfer| transfer.id).collect();
     let current = all.iter().position(|id| *id == moved);

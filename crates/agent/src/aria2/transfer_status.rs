@@ -1,4 +1,4 @@
-//! Transfers as aria2 reports them.
+//! Transfers in the format of aria2.
 
 use std::path::Path;
 
@@ -7,9 +7,10 @@ use longhaul_core::units::{Bytes, Rate};
 
 use crate::transfer::{Transfer, TransferKind, TransferState};
 
-/// Returns the state by aria2's names.
+/// Returns aria2's name of the state.
 ///
-/// A transfer that needs another link is an error there, as aria2 has no such state and a client must not wait for it.
+/// A transfer that waits for a new link is reported as an error, because aria2 has no such state and clients must not
+/// wait for it.
 pub(super) fn state(state: TransferState) -> State {
     match state {
         TransferState::Running => State::Active,
@@ -35,7 +36,7 @@ pub(super) fn status(transfer: &Transfer) -> TransferStatus {
     let state = state(transfer.state);
     let is_running = state == State::Active;
     let path = Path::new(&transfer.path);
-    // Until the server has named the file, the path is its directory.
+    // Until the server names the file, the path is a directory.
     let (directory, file) = match transfer.path.ends_with('/') {
         true => (path.to_owned(), path.join(&transfer.name)),
         false => (path.parent().unwrap_or(path).to_owned(), path.to_owned()),

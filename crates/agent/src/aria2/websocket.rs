@@ -1,4 +1,4 @@
-//! Calls over a WebSocket, and the notifications that it carries.
+//! Calls over a WebSocket, and its notifications.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use crate::api::ApiState;
 use crate::events::AgentEvent;
 use crate::transfer::{Transfer, TransferState};
 
-/// The largest message of a client: a Metalink of 16 MiB in Base64, and its call.
+/// The maximum message size: a Metalink of 16 MiB in Base64, and its call.
 const LARGEST_MESSAGE: usize = 24 << 20;
 
 pub(super) async fn upgrade(
@@ -33,11 +33,11 @@ pub(super) async fn upgrade(
 /// A client's connection.
 struct Connection {
     state: ApiState,
-    /// Whether the client is notified: any program is, as aria2p only listens, but a page of another origin once a call had the
-    /// token.
+    /// Whether the client receives notifications: any program does, because aria2p only listens, but a page of another
+    /// origin only after a call with the token.
     is_trusted: bool,
-    /// The states that the client was notified of. For a transfer that is not among them each message counts as a change: a
-    /// client takes a notification as a reason to ask, so one too many is harmless.
+    /// The states that the client was notified of. For an unknown transfer each message counts as a change, because
+    /// clients query the state after a notification, so that a superfluous one is harmless.
     known: HashMap<i64, TransferState>,
 }
 
@@ -76,7 +76,7 @@ impl Connection {
         answer.body
     }
 
-    /// Returns the notification of a change of state.
+    /// Returns the notification of a state change.
     fn news(&mut self, transfer: &str) -> Option<String> {
         let transfer: Transfer = serde_json::from_str(transfer).ok()?;
         let before = self.known.insert(transfer.id, transfer.state);

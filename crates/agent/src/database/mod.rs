@@ -1,4 +1,5 @@
-//! The queue on disk: SQLite with a write-ahead log, synced at each commit, so that what was acknowledged survives a power loss.
+//! The queue on disk: SQLite with a write-ahead log, synced at each commit, so that acknowledged changes survive a
+//! power loss.
 
 mod open;
 mod row;
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, ErrorCode};
 use thiserror::Error;
 
-pub(crate) use open::Opened;
+pub(crate) use open::OpenedDatabase;
 pub(crate) use row::{NewTransfer, PartIdentity, Row, RunEnd};
 pub(crate) use rows::{Page, PageCursor};
 
@@ -19,28 +20,28 @@ pub(crate) struct Database {
     connection: Connection,
 }
 
-/// What happened to the queue's database.
+/// An error of the queue's database.
 #[derive(Debug, Error)]
 pub enum DatabaseError {
-    /// A later version of this program has written it.
+    /// A later version of this program has written the database.
     #[error(
-        "the queue {} is of a newer longhaul (schema {found}, this one knows {known}): use that version, or move the file away to \
+        "the queue {} is of a newer longhaul (schema {found}, this one supports {known}): use that version, or move the file away to \
          begin a new queue", .path.display()
     )]
     Newer {
         /// The database.
         path: PathBuf,
-        /// Its version.
+        /// The version found.
         found: i64,
-        /// The latest that is known.
+        /// The latest supported version.
         known: i64,
     },
-    /// It cannot be opened.
+    /// The database cannot be opened.
     #[error("cannot open the queue {}: {source}", .path.display())]
     Open {
         /// The database.
         path: PathBuf,
-        /// What SQLite says.
+        /// The error of SQLite.
         source: rusqlite::Error,
     },
     /// A damaged database could not be moved aside.
@@ -48,15 +49,15 @@ pub enum DatabaseError {
     Aside {
         /// The database.
         path: PathBuf,
-        /// What the kernel says.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// It cannot be read or written.
+    /// The database cannot be read or written.
     #[error("cannot {operation} the queue: {source}")]
     Use {
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
-        /// What SQLite says.
+        /// The error of SQLite.
         source: rusqlite::Error,
     },
 }
@@ -73,11 +74,11 @@ impl DatabaseError {
 }
 
 impl Database {
-    /// Opens the database at `path`, or makes it. A damaged one is moved aside, and a new one begins.
+    /// Opens or creates the database at `path`. A damaged one is moved aside and replaced by a new one.
     ///
     /// # Errors
     /// [`DatabaseError::Newer`], [`DatabaseError::Open`].
-    pub(crate) fn open(path: &Path, now: i64) -> Result<Opened, DatabaseError> {
+    pub(crate) fn open(path: &Path, now: i64) -> Result<OpenedDatabase, DatabaseError> {
         open::open(path, now)
     }
 }

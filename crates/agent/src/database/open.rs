@@ -1,4 +1,4 @@
-//! Opens a database: checks it, brings it to the present version, moves a damaged one aside.
+//! Opens a database: checks it, migrates it to the current version, and moves a damaged one aside.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,51 +8,53 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension};
 use super::schema::{APPLICATION, STEPS, VERSION};
 use super::{Database, DatabaseError};
 
-/// How long another process may hold the lock, as a backup does.
+/// The timeout for another process's lock, such as that of a backup.
 const BUSY: Duration = Duration::from_secs(5);
-/// Memory of the page cache in KiB: an index of 10,000 transfers fits.
+/// The size of the page cache in KiB: an index of 10,000 transfers fits.
 const CACHE_KIB: i64 = 1024;
 
 /// An open database.
-pub(crate) struct Opened {
+pub(crate) struct OpenedDatabase {
     pub(crate) database: Database,
-    /// Where a damaged one that stood there has been moved, and what was found.
+    /// The new path of a damaged database that was moved aside, and the reason.
     pub(crate) damaged: Option<(PathBuf, String)>,
 }
 
-/// Why a database is not used.
-enum Unusable {
+/// The reason why a database cannot be used.
+enum OpenFailure {
     Damaged(String),
     Other(DatabaseError),
 }
 
-pub(super) fn open(path: &Path, now: i64) -> Result<Opened, DatabaseError> {
+pub(super) fn open(path: &Path, now: i64) -> Result<OpenedDatabase, DatabaseError> {
     let why = match try_open(path) {
-        Ok(database) => return Ok(Opened { database, damaged: None }),
-        Err(Unusable::Other(error)) => return Err(error),
-        Err(Unusable::Damaged(why)) => why,
+        Ok(database) => return Ok(OpenedDatabase { database, damaged: None }),
+        Err(OpenFailure::Other(error)) => return Err(error),
+        Err(OpenFailure::Damaged(why)) => why,
     };
     let aside =
         move_aside(path, now).map_err(|source| DatabaseError::Aside { path: path.to_owned(), source })?;
     match try_open(path) {
-        Ok(database) => Ok(Opened { database, damaged: Some((aside, why)) }),
-        Err(Unusable::Other(error)) => Err(error),
-        Err(Unusable::Damaged(_)) => {
+        Ok(database) => Ok(OpenedDatabase { database, damaged: Some((aside, why)) }),
+        Err(OpenFailure::Other(error)) => Err(error),
+        Err(OpenFailure::Damaged(_)) => {
             let source = rusqlite::Error::InvalidPath(path.to_owned());
             Err(DatabaseError::Open { path: path.to_owned(), source })
         }
     }
 }
 
-fn try_open(path: &Path) -> Result<Database, Unusable> {
+fn try_open(path: &Path) -> Result<Database, OpenFailure> {
     let unusable = |source: rusqlite::Error| match source.sqlite_error_code() {
-        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => Unusable::Damaged(source.to_string()),
-        _ => Unusable::Other(DatabaseError::Open { path: path.to_owned(), source }),
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
+            OpenFailure::Damaged(source.to_string())
+        }
+        _ => OpenFailure::Other(DatabaseError::Open { path: path.to_owned(), source }),
     };
     let mut connection = Connection::open(path).map_err(unusable)?;
     let version = set_up(&connection).map_err(unusable)?;
     if version > VERSION {
-        return Err(Unusable::Other(DatabaseError::Newer {
+        return Err(OpenFailure::Other(DatabaseError::Newer {
             path: path.to_owned(),
             found: version,
             known: VERSION,
@@ -61,13 +63,13 @@ fn try_open(path: &Path) -> Result<Database, Unusable> {
     let check: Option<String> =
         connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).optional().map_err(unusable)?;
     if let Some(found) = check.filter(|found| found != "ok") {
-        return Err(Unusable::Damaged(found));
+        return Err(OpenFailure::Damaged(found));
     }
     migrate(&mut connection, version).map_err(unusable)?;
     Ok(Database { connection })
 }
 
-/// Sets up a connection; returns the version of the database.
+/// Configures a connection; returns the version of the database.
 fn set_up(connection: &Connection) -> rusqlite::Result<i64> {
     connection.busy_timeout(BUSY)?;
     let version = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
@@ -76,7 +78,7 @@ fn set_up(connection: &Connection) -> rusqlite::Result<i64> {
         return Ok(version);
     }
     let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-    // Another program's database is none of ours, whatever its version.
+    // A database of another program must not be used, whatever its version.
     if tables > 0 && (application != APPLICATION || version < 1) {
         return Err(rusqlite::Error::SqliteFailure(
             rusqlite::ffi::Error {
@@ -92,7 +94,7 @@ fn set_up(connection: &Connection) -> rusqlite::Result<i64> {
     Ok(version)
 }
 
-/// Brings the tables to the present version, all or nothing.
+/// Migrates the tables to the current version in one transaction.
 fn migrate(connection: &mut Connection, version: i64) -> rusqlite::Result<()> {
     if version == VERSION {
         return Ok(());
@@ -106,7 +108,7 @@ fn migrate(connection: &mut Connection, version: i64) -> rusqlite::Result<()> {
     transaction.commit()
 }
 
-/// Renames a database and what belongs to it; returns its new name.
+/// Renames a database and its side files; returns its new path.
 fn move_aside(path: &Path, now: i64) -> std::io::Result<PathBuf> {
     let with = |path: &Path, suffix: &str| {
         let mut name = path.as_os_str().to_owned();

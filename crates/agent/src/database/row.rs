@@ -1,4 +1,4 @@
-//! A transfer as it is stored.
+//! A transfer in the database.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -10,14 +10,14 @@ use rusqlite::types::{FromSqlError, Type};
 
 use crate::transfer::{RunFacts, Transfer, TransferFailure, TransferKind, TransferState};
 
-/// A transfer that is added.
+/// A transfer to add.
 #[derive(Debug, Clone)]
 pub(crate) struct NewTransfer {
     pub(crate) key: Option<String>,
     pub(crate) kind: TransferKind,
     pub(crate) state: TransferState,
     pub(crate) priority: i64,
-    /// The request, sealed.
+    /// The sealed request.
     pub(crate) request: Vec<u8>,
     pub(crate) urls: Vec<String>,
     pub(crate) name: String,
@@ -27,18 +27,18 @@ pub(crate) struct NewTransfer {
     pub(crate) at: Option<i64>,
 }
 
-/// Which file a run writes: where it will stand, and what tells it from every other file.
+/// The identity of the file that a run writes, and its final path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PartIdentity {
     pub(crate) target: PathBuf,
     pub(crate) device: i64,
     pub(crate) inode: i64,
-    /// When the file was made, in nanoseconds since 1970, where the file system keeps that: an inode's number may be used again.
+    /// The creation time in nanoseconds since 1970, if the file system stores it: an inode number may be reused.
     pub(crate) born: Option<i64>,
 }
 
 impl PartIdentity {
-    /// Reads what is at `path`, which is to stand at `target` at last.
+    /// Reads the identity of the file at `path`, whose final path is `target`.
     pub(crate) fn of(path: &Path, target: &Path) -> std::io::Result<Self> {
         let meta = std::fs::symlink_metadata(path)?;
         let born = meta.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
@@ -50,13 +50,13 @@ impl PartIdentity {
         })
     }
 
-    /// Returns whether the file has its final name, which the engine gives to a complete and verified file only.
+    /// Returns whether the file has its final name, which the engine gives only to a complete and verified file.
     pub(crate) fn is_in_place(&self) -> bool {
         Self::of(&self.target, &self.target).is_ok_and(|there| there == *self)
     }
 }
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RunEnd {
     pub(crate) bytes: u64,
@@ -65,11 +65,11 @@ pub(crate) struct RunEnd {
     pub(crate) run: RunFacts,
     pub(crate) error: Option<TransferFailure>,
     pub(crate) retry_at: Option<i64>,
-    /// Whether there is more of the file than before: earlier failures count no longer.
+    /// Whether the run has extended the file, so that earlier failures no longer count.
     pub(crate) advanced: bool,
 }
 
-/// A transfer as it is stored.
+/// A stored transfer.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     pub(crate) transfer: Transfer,
@@ -78,7 +78,7 @@ pub(crate) struct Row {
     pub(crate) part: Option<PartIdentity>,
 }
 
-/// The columns that [`Row::read`] reads, in its order.
+/// The columns of [`Row::read`], in order.
 pub(super) const COLUMNS: &str = "id, kind, state, priority, position, urls, name, path, page_url, limit_bps, size, bytes, run, \
      error, at, retry_at, attempts, part_target, part_device, part_inode, part_born, added, started, ended";
 

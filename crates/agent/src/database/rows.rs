@@ -1,4 +1,4 @@
-//! What is asked of the tables. Times are seconds since 1970 and are given by the caller.
+//! Queries and updates of the tables. Times are seconds since 1970, passed by the caller.
 
 use std::collections::BTreeMap;
 
@@ -10,20 +10,21 @@ use crate::json;
 use crate::settings::Settings;
 use crate::transfer::TransferState;
 
-/// The distance between places in the queue: so often can a transfer be moved between the same two before places are given anew.
+/// The distance between positions in the queue: 20 insertions at one point halve it to 1, and positions are then
+/// reassigned.
 const SPACING: i64 = 1 << 20;
 
 /// A page of a listing.
 #[derive(Debug)]
 pub(crate) struct Page {
     pub(crate) rows: Vec<Row>,
-    /// Where the next page begins; `None` where this is the last.
+    /// The start of the next page; `None` on the last page.
     pub(crate) next: Option<PageCursor>,
     pub(crate) total: u64,
     pub(crate) counts: BTreeMap<&'static str, u64>,
 }
 
-/// A place in a listing: the last transfer's sort key. It holds although others are added or removed.
+/// A position in a listing: the last transfer's sort key, which stays valid when transfers are added or removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PageCursor {
     rank: i64,
@@ -51,7 +52,7 @@ impl std::str::FromStr for PageCursor {
 }
 
 impl Database {
-    /// Adds transfers, all or none; returns their numbers. One whose key is known is not added again.
+    /// Adds transfers, all or none; returns their numbers. A transfer with a known key is not added again.
     pub(crate) fn add(&mut self, transfers: &[NewTransfer], now: i64) -> Result<Vec<i64>, DatabaseError> {
         let add = |connection: &mut Connection| {
             let transaction = connection.transaction()?;
@@ -115,13 +116,13 @@ impl Database {
             .map_err(DatabaseError::using("read"))
     }
 
-    /// Replaces the request of a transfer, and what is shown of it.
+    /// Replaces the request of a transfer and its displayed URLs.
     pub(crate) fn set_request(&self, id: i64, request: &[u8], urls: &[String]) -> Result<(), DatabaseError> {
         let update = "UPDATE transfers SET request = ?, urls = ? WHERE id = ?";
         self.change(update, params![request, json(&urls), id])
     }
 
-    /// Reads a page of transfers: what runs first, what has ended last.
+    /// Reads a page of transfers, from running to most recently ended.
     pub(crate) fn page(
         &self,
         state: Option<TransferState>,
@@ -168,7 +169,7 @@ impl Database {
         read().map_err(DatabaseError::using("read"))
     }
 
-    /// Reads the transfers that were added last, the latest first.
+    /// Reads the most recently added transfers, latest first.
     pub(crate) fn newest(&self, limit: usize) -> Result<Page, DatabaseError> {
         let read = || {
             let mut select = self
@@ -206,13 +207,13 @@ impl Database {
         self.rows("WHERE state = 'running'", [])
     }
 
-    /// Reads which queued transfers are next, the most urgent first.
+    /// Reads the next queued transfers, most urgent first.
     pub(crate) fn next_queued(&self, limit: usize) -> Result<Vec<Row>, DatabaseError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.rows("WHERE state = 'queued' ORDER BY priority DESC, position, id LIMIT ?", [limit])
     }
 
-    /// Reads the transfers that wait for a time.
+    /// Reads the transfers scheduled for a time.
     pub(crate) fn scheduled(&self) -> Result<Vec<Row>, DatabaseError> {
         self.rows("WHERE state = 'scheduled'", [])
     }
@@ -226,20 +227,20 @@ impl Database {
         read().map_err(DatabaseError::using("read"))
     }
 
-    /// Changes the state of a transfer; an ended one has its time.
+    /// Changes the state of a transfer; sets the end time of an ended one.
     pub(crate) fn set_state(&self, id: i64, state: TransferState, now: i64) -> Result<(), DatabaseError> {
         let ended = state.is_ended().then_some(now);
         let update = "UPDATE transfers SET state = ?, ended = ?, retry_at = NULL WHERE id = ?";
         self.change(update, params![state.name(), ended, id])
     }
 
-    /// Lets a transfer begin anew: it waits for its turn, and earlier failures do not count.
+    /// Requeues a transfer; resets its failures.
     pub(crate) fn requeue(&self, id: i64, state: TransferState) -> Result<(), DatabaseError> {
         let update = "UPDATE transfers SET state = ?, ended = NULL, error = NULL, attempts = 0, retry_at = NULL WHERE id = ?";
         self.change(update, params![state.name(), id])
     }
 
-    /// Records that a run begins; returns whether the transfer was still queued.
+    /// Records the start of a run; returns whether the transfer was still queued.
     pub(crate) fn begin(&self, id: i64, now: i64) -> Result<bool, DatabaseError> {
         let update = "UPDATE transfers SET state = 'running', started = coalesce(started, ?), retry_at = NULL
                       WHERE id = ? AND state = 'queued'";
@@ -248,7 +249,7 @@ impl Database {
         Ok(begun > 0)
     }
 
-    /// Records which file a run writes.
+    /// Records the file that a run writes.
     pub(crate) fn set_part(
         &self,
         id: i64,
@@ -273,7 +274,8 @@ impl Database {
         )
     }
 
-    /// Records how a run ended. The state changes only where it is still `running`, or to `done`: the user may have paused it meanwhile.
+    /// Records the end of a run. Changes the state only from `running`, or to `done`: the user may have paused the
+    /// transfer meanwhile.
     pub(crate) fn end(
         &self,
         id: i64,
@@ -305,12 +307,12 @@ impl Database {
         )
     }
 
-    /// Removes a transfer from the list.
+    /// Removes a transfer.
     pub(crate) fn remove(&self, id: i64) -> Result<(), DatabaseError> {
         self.change("DELETE FROM transfers WHERE id = ?", [id])
     }
 
-    /// Changes the priority, or the ceiling, of a transfer.
+    /// Changes the priority or the rate limit of a transfer.
     pub(crate) fn patch(
         &self,
         id: i64,
@@ -329,7 +331,7 @@ impl Database {
         Ok(())
     }
 
-    /// Moves a transfer before another one, or to the end; it takes the other one's priority.
+    /// Moves a transfer before another one, whose priority it takes, or to the end.
     pub(crate) fn place(&mut self, id: i64, before: Option<i64>) -> Result<(), DatabaseError> {
         let place = |connection: &mut Connection| {
             let transaction = connection.transaction()?;
@@ -355,11 +357,11 @@ impl Database {
             .query_row(select, [], |row| row.get(0))
             .optional()
             .map_err(DatabaseError::using("read"))?;
-        // Settings of another version that cannot be read are the defaults.
+        // Unreadable settings of another version are replaced by the defaults.
         Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
     }
 
-    /// Keeps the settings.
+    /// Stores the settings.
     pub(crate) fn set_settings(&self, settings: &Settings) -> Result<(), DatabaseError> {
         let insert = "INSERT OR REPLACE INTO settings (name, value) VALUES ('settings', ?)";
         self.change(insert, [json(settings)])
@@ -370,20 +372,20 @@ impl Database {
         change().map_err(DatabaseError::using("change"))
     }
 
-    /// Limits the file's size, as a full disk does.
+    /// Limits the file's size to simulate a full disk.
     #[cfg(test)]
     pub(super) fn limit_pages(&self, pages: i64) {
         self.connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(())).unwrap();
     }
 
-    /// Returns how many pages the file has.
+    /// Returns the number of pages of the file.
     #[cfg(test)]
     pub(super) fn pages(&self) -> i64 {
         self.connection.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap()
     }
 }
 
-/// Returns a place before the transfer `before`, with its priority; `None` where there is none between its neighbours.
+/// Returns a position before the transfer `before`, with its priority; `None` if the gap to its neighbour is used up.
 fn free_place(connection: &Connection, before: Option<i64>) -> rusqlite::Result<Option<(i64, Option<i64>)>> {
     let Some(before) = before else {
         let last: i64 =
@@ -399,7 +401,7 @@ fn free_place(connection: &Connection, before: Option<i64>) -> rusqlite::Result<
     Ok((between > previous && between < next).then_some((between, Some(priority))))
 }
 
-/// Gives all transfers places with room between them, in the order that they have.
+/// Reassigns the positions of all transfers with gaps, in their current order.
 fn spread(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute(
         "UPDATE transfers SET position = placed.number * ?1 FROM

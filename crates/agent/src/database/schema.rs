@@ -1,9 +1,9 @@
-//! The tables, and the steps from each version to the next.
+//! The tables, and the migrations between versions.
 
-/// Marks the file as this program's (PRAGMA application_id): `LHQ1`.
+/// Identifies the file as this program's (PRAGMA application_id): `LHQ1`.
 pub(super) const APPLICATION: i64 = 0x4c48_5131;
 
-/// Step number N leads from version N to N + 1; a database without tables has version 0. Steps that were released never change.
+/// Step N migrates from version N to N + 1; a database without tables has version 0. Released steps never change.
 pub(super) const STEPS: [&str; 1] = ["
 CREATE TABLE transfers (
     id           INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -48,5 +48,5 @@ CREATE TABLE settings (
 ) WITHOUT ROWID;
 "];
 
-/// The version that this program writes.
+/// The current version.
 pub(super) const VERSION: i64 = STEPS.len() as i64;

@@ -45,7 +45,7 @@ fn queued(database: &Database) -> Vec<String> {
 }
 
 #[test]
-fn what_was_added_is_there_after_the_file_is_opened_again() {
+fn added_transfers_persist() {
     let (_dir, path, mut database) = fresh();
     let id = add(&mut database, "a");
     drop(database);
@@ -55,7 +55,7 @@ fn what_was_added_is_there_after_the_file_is_opened_again() {
 }
 
 #[test]
-fn request_with_a_known_key_adds_nothing() {
+fn request_with_a_known_key_is_not_added() {
     let (_dir, _path, mut database) = fresh();
     let keyed = NewTransfer { key: Some("k".to_owned()), ..transfer("a") };
     let first = database.add(&[keyed.clone(), transfer("b")], 1).unwrap();
@@ -64,7 +64,7 @@ fn request_with_a_known_key_adds_nothing() {
 }
 
 #[test]
-fn priority_comes_before_place_and_a_moved_transfer_takes_the_priority_of_its_neighbour() {
+fn priority_precedes_position_and_a_moved_transfer_takes_its_neighbours_priority() {
     let (_dir, _path, mut database) = fresh();
     let ids: Vec<_> = ["a", "b", "c", "d"].iter().map(|name| add(&mut database, name)).collect();
     database.patch(ids[2], Some(5), None).unwrap();
@@ -78,7 +78,7 @@ fn priority_comes_before_place_and_a_moved_transfer_takes_the_priority_of_its_ne
 }
 
 #[test]
-fn transfers_can_be_moved_to_one_place_any_number_of_times() {
+fn transfers_can_be_moved_to_one_position_repeatedly() {
     let (_dir, _path, mut database) = fresh();
     let ids: Vec<_> = ["a", "b", "c"].iter().map(|name| add(&mut database, name)).collect();
     for _ in 0..25 {
@@ -91,7 +91,7 @@ fn transfers_can_be_moved_to_one_place_any_number_of_times() {
 }
 
 #[test]
-fn pages_hold_every_transfer_once_although_others_are_added_between_them() {
+fn pages_contain_every_transfer_once_despite_additions() {
     let (_dir, _path, mut database) = fresh();
     let ids: Vec<_> = (0..25).map(|n| add(&mut database, &n.to_string())).collect();
     database.set_state(ids[3], TransferState::Done, 50).unwrap();
@@ -123,7 +123,7 @@ fn pages_hold_every_transfer_once_although_others_are_added_between_them() {
 }
 
 #[test]
-fn only_a_queued_transfer_begins() {
+fn only_a_queued_transfer_starts() {
     let (_dir, _path, mut database) = fresh();
     let id = add(&mut database, "a");
     database.set_state(id, TransferState::Paused, 1).unwrap();
@@ -134,7 +134,7 @@ fn only_a_queued_transfer_begins() {
 }
 
 #[test]
-fn end_of_a_run_keeps_what_the_user_asked_for_meanwhile_unless_the_file_is_complete() {
+fn end_of_a_run_keeps_the_users_state_unless_the_file_is_complete() {
     let (_dir, _path, mut database) = fresh();
     let error = TransferFailure { message: "reset".to_owned(), exit_code: 75 };
     let end = RunEnd { bytes: 7, error: Some(error), retry_at: Some(99), ..RunEnd::default() };
@@ -161,7 +161,7 @@ fn end_of_a_run_keeps_what_the_user_asked_for_meanwhile_unless_the_file_is_compl
 }
 
 #[test]
-fn full_disk_refuses_the_addition_and_keeps_what_was_there() {
+fn full_disk_refuses_additions_and_keeps_existing_rows() {
     let (_dir, path, mut database) = fresh();
     let id = add(&mut database, "a");
     database.limit_pages(database.pages() + 2);
@@ -176,7 +176,7 @@ fn full_disk_refuses_the_addition_and_keeps_what_was_there() {
 }
 
 #[test]
-fn damaged_database_is_kept_aside_and_a_new_one_begins() {
+fn damaged_database_is_moved_aside_and_replaced() {
     for damage in [&b"this is no database, but a text of some length"[..], &[0xff; 64 * 1024]] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("queue.db");
@@ -190,7 +190,7 @@ fn damaged_database_is_kept_aside_and_a_new_one_begins() {
 }
 
 #[test]
-fn database_with_damaged_pages_is_kept_aside() {
+fn database_with_damaged_pages_is_moved_aside() {
     let (_dir, path, mut database) = fresh();
     let many: Vec<_> = (0..500).map(|n| transfer(&n.to_string())).collect();
     database.add(&many, 1).unwrap();
@@ -205,7 +205,7 @@ fn database_with_damaged_pages_is_kept_aside() {
 }
 
 #[test]
-fn newer_database_is_refused_and_stays_as_it_is() {
+fn newer_database_is_refused_and_unchanged() {
     let (_dir, path, database) = fresh();
     database.connection.pragma_update(None, "user_version", 99).unwrap();
     drop(database);
@@ -231,7 +231,7 @@ fn database_of_another_program_is_not_written_to() {
 }
 
 #[test]
-fn ten_thousand_transfers_are_listed_and_added_to_quickly() {
+fn ten_thousand_transfers_are_listed_and_extended_quickly() {
     let (_dir, _path, mut database) = fresh();
     let many: Vec<_> = (0..10_000).map(|n| transfer(&n.to_string())).collect();
     database.add(&many, 1).unwrap();
@@ -246,13 +246,13 @@ fn ten_thousand_transfers_are_listed_and_added_to_quickly() {
         })
         .collect();
     additions.sort();
-    // The aims are 200 ms and 20 ms; a test must pass on a busy machine with a slow disk too.
+    // The targets are 200 ms and 20 ms; the test must also pass on a busy machine with a slow disk.
     assert!(page < Duration::from_secs(2), "{page:?}");
     assert!(additions[4] < Duration::from_secs(1), "{additions:?}");
 }
 
 #[test]
-fn file_under_its_final_name_is_told_from_another_of_that_name() {
+fn file_under_its_final_name_is_distinguished_from_another_one() {
     let dir = tempfile::tempdir().unwrap();
     let (part, target) = (dir.path().join("f.longhaul-part"), dir.path().join("f"));
     fs::write(&part, "content").unwrap();

@@ -1,4 +1,4 @@
-//! What is in the queue: pages of transfers, and totals.
+//! Listings of the queue: pages of transfers, and totals.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,15 +10,15 @@ use crate::transfer::{Transfer, TransferState};
 /// The totals.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Stats {
-    /// Transfers that run.
+    /// The number of running transfers.
     pub active: u64,
-    /// Transfers that wait for their turn or for a time.
+    /// The number of queued and scheduled transfers.
     pub waiting: u64,
-    /// The rate of all, in bits per second.
+    /// The sum of the rates in bits per second.
     pub goodput_bps: u64,
     /// The program's version.
     pub version: String,
-    /// The agent's process.
+    /// The agent's process id.
     pub pid: u32,
 }
 
@@ -27,19 +27,19 @@ pub struct Stats {
 pub struct TransferPage {
     /// The transfers.
     pub transfers: Vec<Transfer>,
-    /// What `after` is for the next page.
+    /// The value of `after` for the next page.
     pub next: Option<String>,
-    /// How many there are in all pages.
+    /// The number of transfers on all pages.
     pub total: u64,
-    /// How many there are of each state.
+    /// The number of transfers in each state.
     pub counts: std::collections::BTreeMap<String, u64>,
 }
 
 impl Queue {
-    /// Returns a page of transfers: what runs first, what has ended last.
+    /// Returns a page of transfers, from running to most recently ended.
     ///
     /// # Errors
-    /// [`QueueError::Invalid`] for a cursor that is none.
+    /// [`QueueError::Invalid`] for an invalid cursor.
     pub fn page(
         &self,
         state: Option<TransferState>,
@@ -51,7 +51,7 @@ impl Queue {
         Ok(self.shown_page(page))
     }
 
-    /// Returns the transfers that were added last, the latest first.
+    /// Returns the most recently added transfers, latest first.
     ///
     /// # Errors
     /// [`QueueError::Database`].

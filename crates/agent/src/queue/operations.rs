@@ -1,4 +1,4 @@
-//! The operations that clients ask for on one transfer.
+//! Operations of clients on one transfer.
 
 use std::sync::atomic::Ordering;
 
@@ -11,7 +11,7 @@ use crate::events::AgentEvent;
 use crate::transfer::{Transfer, TransferState};
 
 impl Queue {
-    /// Changes the state of a transfer where its present one is allowed.
+    /// Changes the state of a transfer if its current state permits it.
     fn change(
         &self,
         id: i64,
@@ -30,7 +30,7 @@ impl Queue {
         self.changed(id)
     }
 
-    /// Pauses a transfer; what is there is kept.
+    /// Pauses a transfer; fetched bytes are kept.
     ///
     /// # Errors
     /// [`QueueError`].
@@ -45,7 +45,7 @@ impl Queue {
         paused
     }
 
-    /// Lets a transfer go on.
+    /// Resumes a transfer.
     ///
     /// # Errors
     /// [`QueueError`].
@@ -58,7 +58,7 @@ impl Queue {
         })
     }
 
-    /// Gives up a transfer; its partial file stays.
+    /// Cancels a transfer; its partial file stays.
     ///
     /// # Errors
     /// [`QueueError`].
@@ -73,7 +73,7 @@ impl Queue {
         cancelled
     }
 
-    /// Tries a transfer again that has failed or was given up.
+    /// Retries a failed or cancelled transfer.
     ///
     /// # Errors
     /// [`QueueError`].
@@ -83,7 +83,7 @@ impl Queue {
         self.change(id, "retried", allowed, |database, _| database.requeue(id, TransferState::Queued))
     }
 
-    /// Replaces the link of a transfer, which continues from what is there.
+    /// Replaces the link of a transfer, which resumes from its partial file.
     ///
     /// # Errors
     /// [`QueueError`].
@@ -114,7 +114,7 @@ impl Queue {
         self.replaced(id)
     }
 
-    /// Changes the priority, or the ceiling, of a transfer; a running one keeps to the new ceiling at once.
+    /// Changes the priority or the rate limit of a transfer; a new limit applies to a running one at once.
     ///
     /// # Errors
     /// [`QueueError`].
@@ -136,7 +136,7 @@ impl Queue {
         self.replaced(id)
     }
 
-    /// Lets the runner, and clients, know of a transfer's new place.
+    /// Informs the runner and clients of a transfer's new position.
     fn replaced(&self, id: i64) -> Result<Transfer, QueueError> {
         let transfer = self.changed(id)?;
         if let Some(live) = self.live(id) {
@@ -160,7 +160,7 @@ impl Queue {
             }
             Ok(database.remove(id)?)
         })?;
-        // It may never have had one.
+        // The transfer may have no record.
         let _ = std::fs::remove_file(self.paths.record(id));
         if self.is_offered(id) {
             return Ok(());

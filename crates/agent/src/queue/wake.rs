@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::lock;
 
-/// A call that is kept until it is waited for.
+/// A wake-up call that persists until waited for.
 #[derive(Default)]
 pub(super) struct Wake {
     called: Mutex<bool>,
@@ -13,13 +13,13 @@ pub(super) struct Wake {
 }
 
 impl Wake {
-    /// Ends the wait, or the next one.
+    /// Ends the current wait, or the next one.
     pub(super) fn call(&self) {
         *lock(&self.called) = true;
         self.changed.notify_all();
     }
 
-    /// Waits for a call, for `most` at most; without it, for as long as it takes.
+    /// Waits for a call, up to `most` if given.
     pub(super) fn wait(&self, most: Option<Duration>) {
         let called = lock(&self.called);
         let quiet = |called: &mut bool| !*called;

@@ -1,4 +1,4 @@
-//! The engine's job for a request.
+//! Converts a request to a job of the engine.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,27 +20,27 @@ use longhaul_engine::upload::PutRequest;
 use longhaul_engine::user_state;
 use url::Url;
 
-use super::{MetalinkFacts, StreamsWish, TransferRequest, WriterWish, invalid, parse_url};
+use super::{MetalinkFacts, StreamsSetting, TransferRequest, WriterSetting, invalid, parse_url};
 use crate::error::QueueError;
 use crate::transfer::TransferKind;
 
-/// How many failures in a row a stream may have, as with `longhaul get`.
+/// The maximum number of consecutive failures of a stream, as in `longhaul get`.
 const STREAM_RETRIES: u32 = 5;
-/// How long next to nothing may move, as with `longhaul get`.
+/// The stall timeout, as in `longhaul get`.
 const STALL: Duration = Duration::from_secs(60);
 
-/// What a run of a transfer needs beside the request.
+/// The context of a run, beside its request.
 pub(crate) struct RunContext<'a> {
     pub(crate) engine: &'a Engine,
     pub(crate) limit: RateLimit,
     pub(crate) sample: SampleInterval,
-    /// The name that an earlier run has given the file: a fresh link may suggest another.
+    /// The file name from an earlier run: a new link may suggest another.
     pub(crate) known_name: Option<String>,
-    /// The size of the file in the answer that a browser has, where it is an offer.
+    /// The size in the browser's answer, for an offer.
     pub(crate) offered_size: Option<Bytes>,
 }
 
-/// What the engine does for a request.
+/// The operation of the engine for a request.
 pub(crate) enum EngineJob {
     Get(Box<Job>),
     GetTree {
@@ -49,7 +49,7 @@ pub(crate) enum EngineJob {
         options: Box<JobOptions>,
     },
     Put(Box<PutRequest>),
-    /// The path of the request is the directory, its URL the one on the server.
+    /// The path of the request is the local directory, its URL the remote one.
     PutTree(Box<PutRequest>),
 }
 
@@ -92,12 +92,12 @@ impl TransferRequest {
 
     fn streams(&self) -> Streams {
         match self.streams {
-            StreamsWish::Auto => Streams::Auto,
-            StreamsWish::Fixed(n) => Streams::Fixed(n),
+            StreamsSetting::Auto => Streams::Auto,
+            StreamsSetting::Fixed(n) => Streams::Fixed(n),
         }
     }
 
-    /// Makes the engine's job of a normalised request.
+    /// Creates the engine's job from a normalised request.
     ///
     /// # Errors
     /// [`QueueError::Invalid`].
@@ -137,7 +137,7 @@ impl TransferRequest {
             client.headers.push(HeaderField::new(PACE_HEADER, &pace.header()).map_err(invalid)?);
         }
         let limit = match pace {
-            // Servers that do not pace are held to the rate here.
+            // Servers that do not pace are limited here.
             Pace::Rate(rate) => context.limit.within(Some(rate)),
             Pace::Auto | Pace::Off => context.limit,
         };
@@ -149,10 +149,10 @@ impl TransferRequest {
             count_pages: true,
             verify: Verify::Passing,
             writer: match self.writer {
-                WriterWish::Auto => WriterChoice::Auto,
-                WriterWish::Direct => WriterChoice::Direct,
-                WriterWish::Mmap => WriterChoice::Mmap,
-                WriterWish::Buffered => WriterChoice::Buffered,
+                WriterSetting::Auto => WriterChoice::Auto,
+                WriterSetting::Direct => WriterChoice::Direct,
+                WriterSetting::Mmap => WriterChoice::Mmap,
+                WriterSetting::Buffered => WriterChoice::Buffered,
             },
             pace,
             limit: Some(limit),

@@ -9,7 +9,7 @@ fn refused(json: &str) -> String {
 }
 
 #[test]
-fn output_is_made_absolute_and_a_directory_stays_one() {
+fn output_is_made_absolute_and_stays_a_directory() {
     let output = |json: &str| request(json).normalised(Path::new("/d")).unwrap()[0].output.clone().unwrap();
     assert_eq!(output(r#"{"urls": ["http://h/a"]}"#).as_os_str(), "/d/");
     assert_eq!(output(r#"{"urls": ["http://h/a"], "output": "f"}"#).as_os_str(), "/d/f");
@@ -18,7 +18,7 @@ fn output_is_made_absolute_and_a_directory_stays_one() {
 }
 
 #[test]
-fn what_cannot_work_is_refused_with_its_reason_and_without_secrets() {
+fn invalid_request_is_refused_with_a_reason_and_without_secrets() {
     for (json, why) in [
         (r#"{"urls": []}"#, "no URL"),
         (r#"{"urls": ["no url"]}"#, "no URL"),
@@ -47,7 +47,7 @@ fn what_cannot_work_is_refused_with_its_reason_and_without_secrets() {
 }
 
 #[test]
-fn shown_urls_hold_no_login_and_no_query() {
+fn shown_urls_contain_no_login_or_query() {
     let given = request(r#"{"urls": ["https://u:secret@h/a%20b.tar?key=secret", "http://m/b"]}"#);
     let shown = given.shown_urls();
     assert_eq!(shown.len(), 2);
@@ -56,7 +56,7 @@ fn shown_urls_hold_no_login_and_no_query() {
 }
 
 #[test]
-fn each_line_is_a_file_and_a_bad_one_is_named_by_its_number() {
+fn each_line_is_a_file_and_errors_name_the_line() {
     let requests = of_text("# files\n\nhttp://h/a\n  https://h/b?x=1 \r\n").unwrap();
     assert_eq!(
         requests.iter().map(|r| r.urls[0].as_str()).collect::<Vec<_>>(),
@@ -95,7 +95,7 @@ fn refreshed_link_replaces_the_first_url_and_keeps_mirrors() {
 }
 
 #[test]
-fn refreshed_link_of_another_server_gets_nothing_of_the_old_one() {
+fn refreshed_link_to_another_server_gets_no_secrets_of_the_old_one() {
     let given = request(
         r#"{"urls": ["https://h/a"], "headers": ["A: 1"], "token": "t", "cookies": "c=1", "referrer": "https://p/"}"#,
     );
@@ -116,7 +116,7 @@ fn refreshed_link_of_another_server_gets_nothing_of_the_old_one() {
 }
 
 #[test]
-fn shown_page_holds_no_secret_and_is_one_that_a_browser_opens() {
+fn shown_page_contains_no_secret_and_is_openable() {
     let page = |url: &str| {
         TransferRequest { page_url: Some(url.to_owned()), ..TransferRequest::default() }.shown_page()
     };

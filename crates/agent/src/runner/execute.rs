@@ -1,4 +1,4 @@
-//! Hands a transfer to the engine.
+//! Executes a transfer with the engine.
 
 use longhaul_core::event::{Done, JobObserver};
 use longhaul_engine::failure::FailureKind;
@@ -12,7 +12,7 @@ use crate::queue::Queue;
 use crate::request::{EngineJob, RunContext};
 use crate::transfer::TransferKind;
 
-/// Why a run ended without success.
+/// The failure of a run.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) kind: FailureKind,
@@ -61,7 +61,7 @@ pub(super) fn execute(
     }
 }
 
-/// Makes the directory that a file goes into.
+/// Creates the directory of a file.
 fn make_directory(request: &crate::request::TransferRequest) -> Result<(), Failure> {
     let Some(output) = request.output.as_deref().filter(|_| request.kind == TransferKind::Get) else {
         return Ok(());

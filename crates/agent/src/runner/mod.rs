@@ -1,4 +1,4 @@
-//! Runs what is queued: a thread that sleeps until something changes, and a thread for each running transfer.
+//! Runs queued transfers: one thread that sleeps until a change, and one thread per running transfer.
 
 mod execute;
 mod observe;
@@ -21,9 +21,9 @@ use crate::live::Live;
 use crate::queue::{Queue, unix_now};
 use crate::transfer::TransferState;
 
-/// How long the runner sleeps at most while something waits for a time: a wall clock that is set is noticed within it.
+/// The maximum sleep of the runner while a transfer is scheduled, within which a change of the wall clock is noticed.
 const CLOCK_CHECK: Duration = Duration::from_secs(30);
-/// After how long a database that cannot be used is tried again.
+/// The interval between retries of the database.
 const DATABASE_RETRY: Duration = Duration::from_secs(5);
 
 /// Starts the runner.
@@ -35,7 +35,7 @@ pub(crate) fn start(queue: Arc<Queue>) -> Result<JoinHandle<()>, AgentError> {
     thread::Builder::new().name("runner".into()).spawn(move || work(&queue)).map_err(AgentError::Thread)
 }
 
-/// Settles what an agent that was killed had left running: a file that has its final name is done, the rest waits for its turn.
+/// Settles transfers left running by a killed agent: a file with its final name is done, others are queued again.
 fn recover(queue: &Queue) -> Result<(), DatabaseError> {
     queue.database(|database| {
         for row in database.running()? {
@@ -65,16 +65,16 @@ fn work(queue: &Arc<Queue>) {
         threads.retain(|thread| !thread.is_finished());
     }
     for thread in threads {
-        // A panic has been reported by its hook.
+        // The panic hook has already reported it.
         let _ = thread.join();
     }
 }
 
-/// Starts and stops what is due; returns how long nothing happens by itself.
+/// Starts and stops transfers that are due; returns the time until the next scheduled change.
 fn step(queue: &Arc<Queue>, threads: &mut Vec<JoinHandle<()>>) -> Result<Option<Duration>, DatabaseError> {
     let now = unix_now();
     let settings = queue.settings();
-    // A schedule is checked before it is kept.
+    // A schedule is validated before it is stored.
     let windows = settings.windows().unwrap_or_default();
     let limits = queue_plan::allowed(settings.usual(), &windows, week_time(now));
     queue.limit.set(limits.rate);
@@ -87,7 +87,7 @@ fn step(queue: &Arc<Queue>, threads: &mut Vec<JoinHandle<()>>) -> Result<Option<
         live.cancel.cancel();
     }
     if plan.start > 0 {
-        // Those that still stop may be queued again already.
+        // Transfers that are still stopping may already be queued again.
         let next = queue.database(|database| database.next_queued(plan.start + live.len()))?;
         let is_free = |row: &Row| queue.live(row.transfer.id).is_none() && !queue.is_offered(row.transfer.id);
         let free = next.into_iter().filter(is_free);
@@ -101,7 +101,7 @@ fn step(queue: &Arc<Queue>, threads: &mut Vec<JoinHandle<()>>) -> Result<Option<
     Ok(waiting.or((!windows.is_empty()).then_some(CLOCK_CHECK)).map(|wait| wait.min(CLOCK_CHECK)))
 }
 
-/// Queues what was waiting for a time that has come; returns how long the next one waits.
+/// Queues transfers whose scheduled time has passed; returns the time until the next one.
 fn promote(queue: &Queue, now: i64) -> Result<Option<Duration>, DatabaseError> {
     let mut wait = None::<Duration>;
     let mut due = Vec::new();
@@ -122,7 +122,7 @@ fn promote(queue: &Queue, now: i64) -> Result<Option<Duration>, DatabaseError> {
         Ok::<_, DatabaseError>(())
     })?;
     for id in due {
-        // It may have been removed meanwhile.
+        // The transfer may have been removed meanwhile.
         let _ = queue.changed(id);
     }
     Ok(wait)
@@ -137,15 +137,15 @@ fn active(live: &Live) -> Active {
     }
 }
 
-/// Starts a transfer on a thread of its own, unless it is no longer queued.
+/// Starts a transfer on a separate thread, unless it is no longer queued.
 pub(crate) fn start_run(queue: &Arc<Queue>, row: Row) -> Result<Option<JoinHandle<()>>, DatabaseError> {
     let id = row.transfer.id;
     let limit = queue.limit.within(row.transfer.limit_bps.map(Rate::bits_per_sec));
     let live = Arc::new(Live::new(&row.transfer, limit));
-    // Before the state says so: what is paused from now on finds it.
+    // Inserted before the state changes, so that a later pause finds the run.
     queue.insert_live(Arc::clone(&live));
     if queue.is_stopping() {
-        // The agent may have cancelled all runs before this one was among them.
+        // The agent may have cancelled all runs before this one was inserted.
         queue.remove_live(id);
         return Ok(None);
     }
@@ -170,7 +170,7 @@ pub(crate) fn start_run(queue: &Arc<Queue>, row: Row) -> Result<Option<JoinHandl
 }
 
 fn week_time(now: i64) -> WeekTime {
-    // A year that does not fit has no schedule of its own.
+    // An unrepresentable year has no schedule.
     let time = local_time(now).unwrap_or(longhaul_sys::local_time::LocalTime { weekday: 0, second: 0 });
     WeekTime { weekday: time.weekday, second: time.second }
 }

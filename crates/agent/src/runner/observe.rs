@@ -1,4 +1,4 @@
-//! Observes a run: how it stands for clients, its record, and which file it writes.
+//! Observes a run: updates its progress for clients, its record, and the identity of its file.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,13 +24,14 @@ pub(super) struct RunObserver<'a> {
     kind: TransferKind,
     tag: JobTag,
     recorder: Option<Recorder>,
-    /// When the record took its last sample, in milliseconds since the run's start: a watched run has more samples than it keeps.
+    /// The time of the record's last sample, in milliseconds since the run's start: a watched run is sampled more often
+    /// than recorded.
     recorded: AtomicU64,
     received: AtomicU64,
 }
 
 impl<'a> RunObserver<'a> {
-    /// Begins to observe; a record that cannot be written is left out.
+    /// Starts observing; without a record if it cannot be written.
     pub(super) fn begin(queue: &'a Queue, live: &'a Live, transfer: &Transfer) -> Self {
         let url = transfer.urls.first().map(String::as_str).unwrap_or_default();
         let side = if transfer.kind == TransferKind::Put { Side::Put } else { Side::Get };
@@ -52,7 +53,7 @@ impl<'a> RunObserver<'a> {
         }
     }
 
-    /// Returns what the run's events are marked with.
+    /// Returns the tag of the run's events.
     pub(super) fn tag(&self) -> &JobTag {
         &self.tag
     }
@@ -72,7 +73,7 @@ impl<'a> RunObserver<'a> {
         }
     }
 
-    /// Stores which file the run writes, before it can get its final name.
+    /// Stores the identity of the file that the run writes, before the file can get its final name.
     fn opened(&self, target: &Path, size: Option<Bytes>) {
         if self.kind != TransferKind::Get {
             return;
@@ -90,7 +91,7 @@ impl<'a> RunObserver<'a> {
                 self.live.id
             );
         }
-        // It may have been removed meanwhile.
+        // The transfer may have been removed meanwhile.
         let _ = self.queue.changed(self.live.id);
     }
 
@@ -99,7 +100,7 @@ impl<'a> RunObserver<'a> {
         if matches!(event, Event::Sample(_)) {
             let now = u64::try_from(at.as_millis()).unwrap_or(u64::MAX);
             let last = self.recorded.load(Ordering::Relaxed);
-            // A tenth early, as no timer is exact.
+            // A tenth early, because timers are inexact.
             if last > 0
                 && now < last + u64::try_from(RECORD_INTERVAL.as_millis() * 9 / 10).unwrap_or(u64::MAX)
             {
@@ -121,7 +122,7 @@ impl Observer for RunObserver<'_> {
                 let now = progress.received.get();
                 let before = self.received.fetch_max(now, Ordering::Relaxed);
                 self.queue.moved.fetch_add(now.saturating_sub(before), Ordering::Relaxed);
-                tell_progress(self.queue, self.live);
+                send_progress(self.queue, self.live);
             }
             Event::Sample(sample) => {
                 if let Some(samples) = self.live.note_sample(at, sample) {
@@ -136,9 +137,9 @@ impl Observer for RunObserver<'_> {
     }
 }
 
-/// Tells clients how a run stands, at most twice a second.
-pub(super) fn tell_progress(queue: &Queue, live: &Live) {
-    if queue.events.is_heard() && live.is_progress_due() {
+/// Sends the progress of a run to clients, at most twice a second.
+pub(super) fn send_progress(queue: &Queue, live: &Live) {
+    if queue.events.has_receivers() && live.is_progress_due() {
         queue.events.send(|| AgentEvent::Progress(crate::json(&live.message()).into()));
     }
 }

@@ -1,15 +1,15 @@
-//! Keeps the records of transfers within a bound.
+//! Limits the number and size of records of transfers.
 
 use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
 
-/// How many records are kept.
+/// The maximum number of records.
 const MOST_RECORDS: usize = 500;
-/// How much space they may take together, in bytes.
+/// The maximum size of all records in bytes.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// Removes the oldest records that exceed the bound.
+/// Removes the oldest records beyond the limits.
 pub(super) fn prune(directory: &Path) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     let mut records: Vec<_> = entries
@@ -25,7 +25,7 @@ pub(super) fn prune(directory: &Path) {
     for (number, (_, length, path)) in records.iter().enumerate() {
         bytes += length;
         if number >= MOST_RECORDS || bytes > MOST_BYTES {
-            // Tried again after the next transfer.
+            // Retried after the next transfer.
             let _ = fs::remove_file(path);
         }
     }
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn oldest_records_go_first() {
+    fn oldest_records_are_removed_first() {
         let dir = tempfile::tempdir().unwrap();
         for number in 0..MOST_RECORDS + 3 {
             let path = dir.path().join(format!("{number}.jsonl"));

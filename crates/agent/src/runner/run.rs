@@ -1,4 +1,4 @@
-//! One run of a transfer, from its request to its state in the database.
+//! One run of a transfer, from its request to its final state in the database.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -18,10 +18,10 @@ use crate::live::Live;
 use crate::queue::{Queue, unix_now};
 use crate::transfer::{Transfer, TransferFailure, TransferKind, TransferState};
 
-/// How often a result that cannot be stored is tried again.
+/// The interval between attempts to store a result.
 const STORE_RETRY: Duration = Duration::from_secs(1);
 
-/// Runs a transfer to its end, and records that.
+/// Runs a transfer to its end, and records the result.
 pub(super) fn run(queue: &Arc<Queue>, live: &Arc<Live>, row: &Row) {
     let began = Instant::now();
     if let Ok(transfer) = queue.transfer(live.id) {
@@ -34,10 +34,10 @@ pub(super) fn run(queue: &Arc<Queue>, live: &Arc<Live>, row: &Row) {
         Err(Failure { kind: FailureKind::Internal, message })
     });
     observer.end(began.elapsed(), &result);
-    let (state, end) = judge(queue, live, row, result);
+    let (state, end) = state_after_run(queue, live, row, result);
     store(queue, live.id, state, &end);
     queue.remove_live(live.id);
-    // It may have been removed meanwhile.
+    // The transfer may have been removed meanwhile.
     let _ = queue.changed(live.id);
     if let Ok(stats) = queue.stats() {
         queue.events.send(|| crate::events::AgentEvent::Stats(crate::json(&stats).into()));
@@ -46,8 +46,13 @@ pub(super) fn run(queue: &Arc<Queue>, live: &Arc<Live>, row: &Row) {
     queue.wake();
 }
 
-/// Says what becomes of a transfer whose run has ended.
-fn judge(queue: &Queue, live: &Live, row: &Row, result: Result<Done, Failure>) -> (TransferState, RunEnd) {
+/// Decides the state of a transfer after its run.
+fn state_after_run(
+    queue: &Queue,
+    live: &Live,
+    row: &Row,
+    result: Result<Done, Failure>,
+) -> (TransferState, RunEnd) {
     let failure = match result {
         Ok(done) => {
             live.note(&Event::Done(Box::new(done.clone())));
@@ -59,7 +64,7 @@ fn judge(queue: &Queue, live: &Live, row: &Row, result: Result<Done, Failure>) -
     let mut end = end_of(live, row, None);
     end.run.goodput_bps = 0;
     if failure.kind == FailureKind::Interrupted || live.cancel.is_cancelled() {
-        // Of a transfer that was paused or cancelled, the state is stored already.
+        // The state of a paused or cancelled transfer is already stored.
         return (TransferState::Queued, end);
     }
     let attempts = if end.advanced { 0 } else { row.attempts };
@@ -73,13 +78,13 @@ fn judge(queue: &Queue, live: &Live, row: &Row, result: Result<Done, Failure>) -
     (state, end)
 }
 
-/// Returns the state after a failure: a link may have expired, a server may be back later.
+/// Returns the state after a failure: a link may have expired, a server may recover.
 fn state_after(kind: FailureKind, row: &Row, bytes: u64, may_retry: bool) -> TransferState {
     let of_link = row.transfer.kind == TransferKind::Get
         && row.transfer.urls.first().is_some_and(|url| url.starts_with("http"));
     match kind {
         FailureKind::Denied if of_link => TransferState::WaitingLink,
-        // A link that never worked is a wrong one.
+        // A link that has never worked is wrong, not expired.
         FailureKind::NotFound if of_link && bytes > 0 => TransferState::WaitingLink,
         FailureKind::Temporary | FailureKind::Unavailable | FailureKind::NoHost if may_retry => {
             TransferState::Scheduled
@@ -102,7 +107,7 @@ fn end_of(live: &Live, row: &Row, path: Option<String>) -> RunEnd {
     }
 }
 
-/// Stores the end of a run; a disk that is full is waited for as long as the agent runs.
+/// Stores the end of a run; while the disk is full, retries as long as the agent runs.
 fn store(queue: &Queue, id: i64, state: TransferState, end: &RunEnd) {
     let mut told = false;
     while let Err(error) = queue.database(|database| database.end(id, state, end, unix_now())) {
@@ -117,7 +122,7 @@ fn store(queue: &Queue, id: i64, state: TransferState, end: &RunEnd) {
     }
 }
 
-/// Returns the end of a run that an agent which was killed could not store: its file has the final name.
+/// Returns the end of a run that a killed agent could not store: its file has the final name.
 pub(super) fn completed_before(row: &Row) -> Option<RunEnd> {
     let part = row.part.as_ref().filter(|part| part.is_in_place())?;
     let size = std::fs::metadata(&part.target).ok()?.len();
@@ -135,12 +140,12 @@ pub(super) fn completed_before(row: &Row) -> Option<RunEnd> {
     })
 }
 
-/// Removes what the run had no time to remove: journals, and the partial name where the final one is a link to the same file.
+/// Removes files that the run could not remove: journals, and the partial name if the final one is a link to the file.
 fn remove_leftovers(target: &Path) {
     let part = part_of(target);
     let is_link = PartIdentity::of(&part, target).is_ok_and(|identity| identity.is_in_place());
     for path in journals_of(target).into_iter().chain(is_link.then_some(part)) {
-        // Most are not there.
+        // Most do not exist.
         let _ = std::fs::remove_file(path);
     }
 }

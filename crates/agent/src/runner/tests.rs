@@ -14,7 +14,7 @@ fn queue() -> (tempfile::TempDir, Arc<Queue>) {
     (dir, queue)
 }
 
-/// Adds a transfer whose run an agent that was killed has begun, with this file as its part.
+/// Adds a transfer that a killed agent had started, with this partial file.
 fn begun(queue: &Queue, directory: &std::path::Path, name: &str) -> (i64, std::path::PathBuf) {
     let request = TransferRequest {
         urls: vec![format!("http://127.0.0.1:9/{name}")],
@@ -38,7 +38,7 @@ fn after_recovery(queue: &Queue, id: i64) -> Transfer {
 }
 
 #[test]
-fn file_that_got_its_name_before_the_kill_is_done_and_its_leftovers_are_removed() {
+fn file_renamed_before_the_kill_is_done_and_its_leftovers_are_removed() {
     let (dir, queue) = queue();
     let (id, part) = begun(&queue, dir.path(), "f");
     fs::rename(&part, dir.path().join("f")).unwrap();
@@ -49,7 +49,7 @@ fn file_that_got_its_name_before_the_kill_is_done_and_its_leftovers_are_removed(
 }
 
 #[test]
-fn file_that_was_killed_between_link_and_unlink_is_done_under_one_name() {
+fn file_killed_between_link_and_unlink_is_done_under_one_name() {
     let (dir, queue) = queue();
     let (id, part) = begun(&queue, dir.path(), "f");
     fs::hard_link(&part, dir.path().join("f")).unwrap();
@@ -58,7 +58,7 @@ fn file_that_was_killed_between_link_and_unlink_is_done_under_one_name() {
 }
 
 #[test]
-fn part_is_queued_again_and_another_file_of_the_name_is_not_taken_for_it() {
+fn partial_file_is_requeued_and_another_file_is_not_mistaken_for_it() {
     let (dir, queue) = queue();
     let (unfinished, _) = begun(&queue, dir.path(), "a");
     let (other, _) = begun(&queue, dir.path(), "b");
@@ -69,7 +69,7 @@ fn part_is_queued_again_and_another_file_of_the_name_is_not_taken_for_it() {
 }
 
 #[test]
-fn retry_that_a_clock_set_back_has_put_far_ahead_is_due_and_a_time_that_was_asked_for_is_not() {
+fn retry_is_due_after_the_clock_is_set_back_but_a_requested_time_is_not() {
     let (_dir, queue) = queue();
     let request = |at| TransferRequest {
         urls: vec!["http://127.0.0.1:9/f".to_owned()],
@@ -94,13 +94,13 @@ fn retry_that_a_clock_set_back_has_put_far_ahead_is_due_and_a_time_that_was_aske
     // The clock is set back by a year.
     promote(&queue, now - 365 * 86_400).unwrap();
     assert_eq!((state(ids[0]), state(ids[1])), (TransferState::Queued, TransferState::Scheduled));
-    // And far ahead.
+    // The clock is set far ahead.
     promote(&queue, now + 2_000_000).unwrap();
     assert_eq!(state(ids[1]), TransferState::Queued);
 }
 
 #[test]
-fn nothing_starts_once_the_agent_ends() {
+fn nothing_starts_while_the_agent_stops() {
     let (_dir, queue) = queue();
     let request =
         TransferRequest { urls: vec!["http://127.0.0.1:9/f".to_owned()], ..TransferRequest::default() };

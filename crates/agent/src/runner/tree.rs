@@ -1,4 +1,4 @@
-//! Runs a transfer of a directory: a walk, and a job for each file that is missing or has changed.
+//! Runs a transfer of a directory: a walk, and a job for each missing or changed file.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -19,28 +19,28 @@ use longhaul_engine::upload::{self, PutRequest};
 use url::Url;
 
 use super::execute::Failure;
-use super::observe::tell_progress;
+use super::observe::send_progress;
 use crate::live::Live;
 use crate::lock;
 use crate::queue::Queue;
 
-/// Large files at once within a tree, as with `longhaul get -r`.
+/// The number of large files transferred at once, as in `longhaul get -r`.
 const PARALLEL: usize = 3;
-/// Small files at once in an upload: `longhaul serve` takes 16 uploads.
+/// The number of small files uploaded at once: `longhaul serve` accepts 16 uploads.
 const MOST_SMALL: usize = 16;
-/// How many entries a walk may be ahead of the transfers.
+/// The maximum number of walked entries ahead of the transfers.
 const WALKED_AHEAD: usize = 1024;
 
-/// How the files of a tree stand together.
+/// The progress of all files of a tree.
 #[derive(Debug, Default)]
 pub(super) struct Totals {
-    /// Bytes of the files that are complete.
+    /// The bytes of complete files.
     complete: u64,
-    /// Of those, bytes that this run has moved.
+    /// The bytes of complete files that this run has moved.
     moved: u64,
-    /// Of each running file: bytes there, bytes moved, streams.
+    /// For each running file: bytes present, bytes moved, streams.
     running: HashMap<JobId, (u64, u64, usize)>,
-    /// The first failure of a file, and how many there are.
+    /// The first failure of a file, and the number of failures.
     failed: Option<(Failure, u64)>,
 }
 
@@ -60,7 +60,7 @@ impl Totals {
     }
 }
 
-/// Observes the files of a tree: their bytes together.
+/// Observes the files of a tree, and sums their bytes.
 struct TreeObserver<'a, 'b>(&'b TreeRun<'a>);
 
 impl Observer for TreeObserver<'_, '_> {
@@ -74,11 +74,11 @@ impl Observer for TreeObserver<'_, '_> {
         let fresh = progress.received.get().saturating_sub(before);
         run.queue.moved.fetch_add(fresh, Ordering::Relaxed);
         run.live.note_total(bytes, moved, streams);
-        tell_progress(run.queue, run.live);
+        send_progress(run.queue, run.live);
     }
 }
 
-/// What the files of a tree share.
+/// The state shared by the files of a tree.
 struct TreeRun<'a> {
     queue: &'a Queue,
     live: &'a Live,
@@ -92,7 +92,7 @@ impl<'a> TreeRun<'a> {
         Self { queue, live, totals: Mutex::default(), count: AtomicU64::new(0), began: Instant::now() }
     }
 
-    /// Runs the files of a walk.
+    /// Transfers the files of a walk.
     fn run<F: Send>(
         &self,
         walk: impl Iterator<Item = Walked<F>> + Send,
@@ -161,7 +161,7 @@ impl<'a> TreeRun<'a> {
     }
 }
 
-/// Fetches a directory.
+/// Downloads a directory.
 pub(super) fn get(
     queue: &Queue,
     live: &Live,
@@ -173,7 +173,7 @@ pub(super) fn get(
         TreeOptions { client: options.client.clone(), retries: options.retries, stall: options.stall };
     let tree = queue.engine.remote_tree(url, target, listing);
     let tree = tree.map_err(|error| Failure::new(error.kind(), error))?;
-    // Of many files at once, no samples are kept.
+    // Samples of many concurrent files are not recorded.
     let options = JobOptions { sample: None, ..options };
     let run = TreeRun::new(queue, live);
     run.run(tree.walk(&live.cancel), JobAdmission::new(PARALLEL), |run, job, file| {
@@ -192,7 +192,7 @@ pub(super) fn get(
     run.end(target)
 }
 
-/// Sends a directory.
+/// Uploads a directory.
 pub(super) fn put(queue: &Queue, live: &Live, request: PutRequest) -> Result<Done, Failure> {
     let request = PutRequest { sample: None, ..request };
     let options =

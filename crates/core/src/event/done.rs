@@ -1,4 +1,4 @@
-//! How a job that succeeded went.
+//! The result of a job that has succeeded.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,37 +10,37 @@ use crate::advice::{LimitedBy, Shares};
 use crate::checksum::Checksum;
 use crate::units::{Bytes, Rate, seconds};
 
-/// A file that is complete and, where a checksum was given, verified; a value that is not known is null.
+/// The result for a complete file, verified if a checksum was given; an unknown value is null.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Done {
     /// The file on this host.
     #[serde(with = "lossy_path")]
     pub path: PathBuf,
-    /// Its size.
+    /// The size of the file.
     pub bytes: Bytes,
-    /// What an earlier run had left of it.
+    /// Bytes kept from an earlier run.
     pub resumed: Bytes,
-    /// Whether it was here already, as it is to be, so that nothing was moved.
+    /// Whether the destination was already up to date, so that no byte was transferred.
     pub unchanged: bool,
-    /// How long this run took.
+    /// The duration of this run.
     #[serde(with = "seconds", rename = "seconds")]
     pub time: Duration,
-    /// What was moved in this run over its time.
+    /// The bytes transferred in this run divided by its duration.
     #[serde(rename = "goodput_bps")]
     pub goodput: Rate,
-    /// The most streams at once.
+    /// The largest number of concurrent streams.
     pub streams: usize,
-    /// Segments sent again; only a sender counts them.
+    /// Retransmitted segments; only a sender counts them.
     pub retransmits: Option<u64>,
     /// Segments that arrived out of order; only a receiver counts them.
     pub out_of_order: Option<u64>,
-    /// What held the transfer back for longest.
+    /// The limit that applied for the longest time.
     pub limited_by: LimitedBy,
-    /// For which share of the time each limit held it back.
+    /// The share of the time for which each limit applied.
     pub shares: Shares,
-    /// The evidence, which knob to turn and what that gains, and further limits; a sentence each.
+    /// The evidence, the setting to change and its gain, and further limits; one sentence each.
     pub advice: Vec<String>,
-    /// The file's digest, where one was computed.
+    /// The file's digest, if one was computed.
     pub digest: Option<Checksum>,
 }

@@ -1,4 +1,4 @@
-//! Which job an event is of, and how the two are written together.
+//! The job of an event, and the serialisation of both.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::units::seconds;
 pub struct JobId(u64);
 
 impl JobId {
-    /// Makes the number `n`.
+    /// Creates a number.
     pub const fn new(n: u64) -> Self {
         Self(n)
     }
@@ -26,7 +26,7 @@ impl JobId {
     }
 }
 
-/// What each event of a job is marked with. A clone copies no text.
+/// The number and the URL of a job, attached to each of its events. A clone copies no text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobTag {
     id: JobId,
@@ -34,7 +34,7 @@ pub struct JobTag {
 }
 
 impl JobTag {
-    /// Makes the tag of a job; `url` must hold no login and no key, for it is printed and recorded.
+    /// Creates the tag of a job. `url` must hold no credentials, because it is printed and recorded.
     pub fn new(id: JobId, url: &str) -> Self {
         Self { id, url: url.into() }
     }
@@ -44,13 +44,13 @@ impl JobTag {
         self.id
     }
 
-    /// Returns where the job's file is, or is sent to, without secrets.
+    /// Returns the URL of the job's source, or in an upload of its destination, without secrets.
     pub fn url(&self) -> &str {
         &self.url
     }
 }
 
-/// An observer of one job: what a job emits its events to.
+/// Passes the events of one job to an observer.
 #[derive(Clone, Copy)]
 pub struct JobObserver<'a> {
     job: &'a JobTag,
@@ -58,7 +58,7 @@ pub struct JobObserver<'a> {
 }
 
 impl<'a> JobObserver<'a> {
-    /// Marks with `job` what `observer` is called with.
+    /// Tags with `job` all events passed to `observer`.
     pub fn new(job: &'a JobTag, observer: &'a dyn Observer) -> Self {
         Self { job, observer }
     }
@@ -69,27 +69,26 @@ impl<'a> JobObserver<'a> {
     }
 }
 
-/// An event as it is serialised: a line of `--json`, a line of a record.
-///
-/// Written as one object: `{"at": SECONDS, "job": N, "url": "..", "event": "..", ...}`.
+/// An event as serialised in a line of `--json` or of a record: `{"at": SECONDS, "job": N, "url": "..", "event": "..",
+/// ...}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobEvent<'a> {
-    /// When, since the job's start.
+    /// The time since the job's start.
     #[serde(with = "seconds")]
     pub at: Duration,
-    /// The job; 0 where it was written before there were several.
+    /// The number of the job; 0 in records of versions that ran a single job.
     #[serde(default)]
     pub job: JobId,
-    /// The job's URL; `None` where an earlier line of the job has it.
+    /// The job's URL; `None` if an earlier line of the job has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<Cow<'a, str>>,
-    /// What happened.
+    /// The event.
     #[serde(flatten)]
     pub event: Cow<'a, Event>,
 }
 
 impl<'a> JobEvent<'a> {
-    /// Makes the line of an event, URL included.
+    /// Creates the line of an event with the job's URL.
     pub fn new(job: &'a JobTag, at: Duration, event: &'a Event) -> Self {
         Self { at, job: job.id, url: Some(Cow::Borrowed(&job.url)), event: Cow::Borrowed(event) }
     }

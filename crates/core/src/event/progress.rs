@@ -1,27 +1,28 @@
-//! How a transfer stands, in the few numbers that are shown while it runs.
+//! The state of a running transfer, in the few numbers that are displayed.
 
 use serde::{Deserialize, Serialize};
 
 use crate::telemetry::Snapshot;
 use crate::units::{Bytes, Rtt};
 
-/// How a transfer stands; counters run from its start, and a value that is not known is null.
+/// The state of a transfer. Counters start with the run; an unknown value is null.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Progress {
-    /// Bytes of the file that are there, those of an earlier run included.
+    /// Bytes of the file that are present, those of earlier runs included.
     pub present: Bytes,
-    /// Bytes read from sockets in this run; where we send, acknowledged by the peer.
+    /// Bytes read from sockets in this run; in an upload, bytes acknowledged by the peer.
     pub received: Bytes,
-    /// Bytes of this run that the writer, or where we send the reader, has handed to the kernel.
+    /// Bytes of this run passed to the kernel by the writer, or in an upload by the reader.
     pub written: Bytes,
     /// The size of the file.
     pub size: Option<Bytes>,
-    /// Connections open.
+    /// Open connections.
     pub streams: usize,
     /// Smoothed RTT, the mean over the connections (`tcpi_rtt`).
     pub rtt: Option<Rtt>,
-    /// The receiver's estimate of the RTT, queueing of the data included; the mean (`tcpi_rcv_rtt`).
+    /// The receiver's estimate of the RTT, which includes queueing of the data; the mean over the connections
+    /// (`tcpi_rcv_rtt`).
     pub data_rtt: Option<Rtt>,
     /// Receive windows, summed (`tcpi_rcv_wnd`).
     pub rwin: Option<Bytes>,
@@ -31,15 +32,15 @@ pub struct Progress {
     pub unread: Bytes,
     /// Bytes of the application buffer in use.
     pub buffered: Bytes,
-    /// Bytes of the application buffer that may be in use.
+    /// The capacity of the application buffer in bytes.
     pub app_buffer: Bytes,
-    /// The output file's pages: changed and not yet being written.
+    /// Bytes of dirty pages of the output file.
     pub dirty: Option<Bytes>,
-    /// The output file's pages: being written to the device.
+    /// Bytes of pages of the output file under writeback.
     pub writeback: Option<Bytes>,
     /// Segments that arrived out of order.
     pub out_of_order: u64,
-    /// Segments that this host sent again.
+    /// Segments that this host retransmitted.
     pub retransmits: u64,
 }
 

@@ -13,7 +13,7 @@ fn tag() -> JobTag {
     JobTag::new(JobId::new(3), "http://h/f")
 }
 
-/// Writes an event as a line is; checks that it is read again as `read`.
+/// Serialises an event as a line, and checks that it is parsed as `read`.
 #[track_caller]
 fn written_as(event: &Event, read: &Event) -> Value {
     let at = Duration::from_micros(1_500_000);
@@ -51,7 +51,7 @@ fn an_event_is_one_object_with_its_name_job_and_url() {
 }
 
 #[test]
-fn the_result_keeps_the_names_that_others_rely_on() {
+fn done_event_keeps_the_field_names_of_its_consumers() {
     let done = Done {
         path: "/f".into(),
         bytes: Bytes::new(10),
@@ -83,7 +83,7 @@ fn a_limit_is_written_by_its_name() {
 }
 
 #[test]
-fn a_change_of_the_limit_says_how_long_ago_it_was() {
+fn change_of_the_limit_has_its_age() {
     let line = written(&Event::Limited { by: LimitedBy::Loss, ago: Duration::from_millis(1200) });
     assert_eq!((&line["event"], &line["by"], &line["ago"]), (&"limited".into(), &"loss".into(), &1.2.into()));
     let old: Done = serde_json::from_str(r#"{"limited_by":"ramp-up"}"#).unwrap();
@@ -105,9 +105,9 @@ fn progress_is_flat_and_null_where_unknown() {
 }
 
 #[test]
-fn a_sample_is_written_without_what_is_not_known() {
+fn sample_omits_unknown_values() {
     let mut bytes = [1; SIZE];
-    // The times of a sender, in microseconds, which are written in seconds.
+    // The times of a sender: microseconds, which are serialised as seconds.
     bytes[168..192].fill(0);
     let tcp = Some(TcpInfo::from_bytes(&bytes));
     let streams = vec![StreamSample { stream: 0, unread: Bytes::new(7), tcp }];
@@ -132,7 +132,7 @@ fn a_warning_is_its_message() {
 }
 
 #[test]
-fn a_path_that_is_no_text_is_written_nevertheless() {
+fn path_that_is_not_utf8_is_serialised() {
     let path = OsStr::from_bytes(b"/\xff").into();
     let event =
         Event::Opened { path, size: None, resumed: Bytes::ZERO, resumable: true, writer: "direct".into() };
@@ -140,7 +140,7 @@ fn a_path_that_is_no_text_is_written_nevertheless() {
 }
 
 #[test]
-fn what_a_later_version_writes_is_read_as_unknown() {
+fn events_of_a_later_version_are_read_as_unknown() {
     let read = |text: &str| serde_json::from_str::<JobEvent<'_>>(text);
     assert_eq!(*read(r#"{"at":1,"event":"eclipse","of":{"the":["sun"]}}"#).unwrap().event, Event::Unknown);
     let closed = read(r#"{"at":1,"event":"closed","stream":0,"why":"done"}"#).unwrap();

@@ -1,64 +1,64 @@
-//! What the user should know although a transfer goes on.
+//! Problems that do not end a transfer.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ranges::RangeSet;
 use crate::units::Rate;
 
-/// What the user should know although the transfer goes on; serialised as its `message`.
+/// A problem that does not end the transfer; serialised as its `message`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(from = "Message", into = "Message")]
 #[non_exhaustive]
 pub enum Warning {
-    /// What an earlier run left is of no use.
+    /// The data of an earlier run cannot be used.
     #[error("{reason}: starting over")]
     StartingOver {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Several streams were asked for, and the server cannot serve parts.
+    /// Several streams were requested, and the server does not support ranges.
     #[error("this server answers no ranges: one stream")]
     NoRanges,
-    /// Several streams were asked for, and nothing shows that their parts would be of one state of the file.
+    /// Several streams were requested, and no identity shows that their ranges are of one state of the file.
     #[error(
         "this server sends nothing that identifies the file's state, such as a strong ETag: one stream; \
          use --assume-unchanged if you know that the file does not change"
     )]
     NoIdentity,
-    /// A fixed pace was asked for, and the kernel does not keep it.
+    /// A fixed pace was requested, and the kernel does not apply it.
     #[error(
         "the kernel does not pace at {wanted}{}: the sender's bursts are not held back",
         .found.map_or_else(String::new, |found| format!(" but at {found}"))
     )]
     NotPaced {
-        /// What was asked for.
+        /// The requested rate.
         wanted: Rate,
-        /// What the kernel paces at, where it tells.
+        /// The kernel's pacing rate, if it reports one.
         found: Option<Rate>,
     },
-    /// What is known of paths cannot be read or kept.
+    /// The stored properties of paths cannot be read or written.
     #[error("{reason}: no path is remembered")]
     NoMemory {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A source of the file is of no use, and others go on without it.
+    /// A source of the file has failed; the transfer continues from the others.
     #[error("going on without {url}: {reason}")]
     SourceDropped {
-        /// The source, without secrets.
+        /// The URL of the source, without secrets.
         url: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Ranges of the file have other digests than they should; they are fetched again.
+    /// Ranges of the file do not match their digests and are fetched again.
     #[error("{ranges} have other digests than {stated_by} states: they are fetched again")]
     WrongRanges {
         /// The ranges.
         ranges: RangeSet,
-        /// What the digests are from: the metalink, or a source without secrets.
+        /// The origin of the digests: the metalink, or a source without secrets.
         stated_by: String,
     },
-    /// Ranges of an upload have other digests on the server; they are sent again.
+    /// Ranges of an upload have other digests on the server and are sent again.
     #[error("{ranges} have other digests at {server}: they are sent again")]
     WrongOnServer {
         /// The ranges.
@@ -66,21 +66,21 @@ pub enum Warning {
         /// The server, without secrets.
         server: String,
     },
-    /// The file is complete, and something about it could not be done.
+    /// The file is complete, but a final step has failed.
     #[error("{reason}")]
     Finished {
-        /// What, and why.
+        /// The step and the reason.
         reason: String,
     },
-    /// A stream has given up, and others do its work.
+    /// A stream has failed for good; the other streams continue.
     #[error("going on without stream {stream}: {reason}")]
     StreamLost {
-        /// The stream, from 0.
+        /// The number of the stream, from 0.
         stream: usize,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A warning that was read from a record: only its text is known.
+    /// A warning read from a record, of which only the text is recorded.
     #[error("{message}")]
     Recorded {
         /// The text.
@@ -88,7 +88,7 @@ pub enum Warning {
     },
 }
 
-/// A warning as it is written.
+/// The serialised form of a warning.
 #[derive(Serialize, Deserialize)]
 struct Message {
     message: String,

@@ -1,36 +1,37 @@
-//! The rate of TCP connections, from how many bytes had arrived when.
+//! The rates of TCP connections, from the bytes that have arrived over time.
 
 use std::time::Duration;
 
 use crate::units::{Bytes, Rate, Rtt};
 
-/// What had arrived in all at a time.
+/// The bytes that have arrived at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// Since the measurement began.
+    /// The time since the start of the measurement.
     pub at: Duration,
-    /// Payload so far.
+    /// The payload received since the start.
     pub bytes: Bytes,
 }
 
-/// Windows in which the burst rate is taken: shorter ones show the receiver's wake-ups, which are late by a millisecond or two.
+/// The shortest window of the burst rate: a shorter one is distorted by the receiver's wake-ups, which are 1 to 2 ms
+/// late.
 const WINDOW: Duration = Duration::from_millis(20);
-/// A window holds so many bytes at the mean rate, or its count of packets is too coarse.
+/// The smallest payload of a window at the mean rate, so that its number of packets is not too coarse.
 const WINDOW_BYTES: Bytes = Bytes::kib(32);
-/// Five hours of windows: a bound on memory.
+/// The largest number of windows, a bound on memory: five hours.
 const MOST_WINDOWS: usize = 1 << 20;
-/// The share of the time at the end in which a connection counts as steady.
+/// The last part of the time, in which a connection counts as steady.
 const STEADY_SHARE: f64 = 0.5;
-/// A sustained rate is that over this time at least: longer than a host or a Wi-Fi link keeps packets back and delivers them at once.
+/// The shortest time of a sustained rate, longer than hosts and Wi-Fi links delay packets to deliver them together.
 const SUSTAINED: Duration = Duration::from_millis(250);
 /// Headers of IPv4 and TCP with timestamps (RFC 7323).
 const TCP_HEADERS: u64 = 52;
 
-/// Returns the rate within the bursts of a flow: of the windows of 20 ms or more, the one up to which half of the bytes have come
-/// by falling rate; `None` for a flow shorter than two windows.
+/// Returns the rate within the bursts of a flow: over windows of at least 20 ms, sorted by falling rate, the rate at
+/// which half of the bytes are reached; `None` for a flow shorter than two windows.
 ///
-/// Acknowledgements clock a connection in slow start: each flight leaves the bottleneck at the bottleneck's rate, before the
-/// flights fill the round trip.
+/// Acknowledgements clock a connection in slow start: each flight leaves the bottleneck at the bottleneck's rate, even
+/// before the flights fill the RTT.
 pub fn burst_rate(progress: &[Progress]) -> Option<Rate> {
     let (first, last) = (progress.first()?, progress.last()?);
     let span = last.at.saturating_sub(first.at);
@@ -58,7 +59,7 @@ pub fn burst_rate(progress: &[Progress]) -> Option<Rate> {
     (median > 0).then(|| Rate::over(Bytes::new(median), window))
 }
 
-/// Returns the highest rate over a round trip, and over 250 ms at least; a flow that is shorter counts as if it had taken that.
+/// Returns the highest rate over one RTT, at least 250 ms; a shorter flow counts as if it had lasted so long.
 pub fn sustained_rate(progress: &[Progress], rtt: Rtt) -> Rate {
     let over = rtt.get().max(SUSTAINED);
     let (Some(start), Some(end)) = (progress.first(), progress.last()) else { return Rate::default() };
@@ -76,15 +77,15 @@ pub fn sustained_rate(progress: &[Progress], rtt: Rtt) -> Rate {
     best
 }
 
-/// Returns the rate within bursts as far as the flow supports it: the sustained rate, times its growth. Packets that were kept back and
-/// arrive at once (GRO, Wi-Fi, a stalled receiver) show a higher one.
+/// Returns the burst rate, limited to the sustained rate times its growth. The burst rate alone is too high if packets
+/// were delayed and delivered together (GRO, Wi-Fi, a stalled receiver).
 pub fn supported_rate(progress: &[Progress], rtt: Rtt) -> Rate {
     let sustained = sustained_rate(progress, rtt);
     burst_rate(progress).map_or(sustained, |burst| burst.min(sustained.scaled(growth(progress, rtt))))
 }
 
-/// Returns how many times faster the flow was at its end than one period of a sustained rate before: 1 to 2, as slow start doubles with
-/// each round trip; 2 for a flow that is too short to tell.
+/// Returns the ratio of the rate at the end of the flow to the rate one sustained period before: 1 to 2, because slow
+/// start doubles per RTT; 2 if the flow is too short.
 fn growth(progress: &[Progress], rtt: Rtt) -> f64 {
     const MOST: f64 = 2.0;
     let over = rtt.get().max(SUSTAINED);
@@ -99,7 +100,7 @@ fn growth(progress: &[Progress], rtt: Rtt) -> f64 {
     if before > 0.0 { (late / before).clamp(1.0, MOST) } else { MOST }
 }
 
-/// Returns the mean rate over the second half of the time; zero where there is none.
+/// Returns the mean rate over the second half of the time; zero for an empty flow.
 pub fn steady_rate(progress: &[Progress]) -> Rate {
     let (Some(first), Some(last)) = (progress.first(), progress.last()) else { return Rate::default() };
     let from = last.at.saturating_sub((last.at.saturating_sub(first.at)).mul_f64(STEADY_SHARE));
@@ -107,9 +108,9 @@ pub fn steady_rate(progress: &[Progress]) -> Rate {
     Rate::over(last.bytes.saturating_sub(middle.bytes), last.at.saturating_sub(middle.at))
 }
 
-/// Returns whether the rate of the last quarter of the time is that of the quarter before: nothing grows any more.
+/// Returns whether the rates of the last two quarters of the time are equal: the rate no longer grows.
 pub fn is_flat(progress: &[Progress]) -> bool {
-    /// A larger difference between the quarters is growth.
+    /// The largest relative difference of equal rates.
     const SAME: f64 = 0.15;
     let (Some(first), Some(last)) = (progress.first(), progress.last()) else { return false };
     let span = last.at.saturating_sub(first.at);
@@ -126,7 +127,7 @@ pub fn is_flat(progress: &[Progress]) -> bool {
     before > 0.0 && (after / before - 1.0).abs() < SAME
 }
 
-/// Adds up the progress of several connections.
+/// Adds the progress of several connections.
 pub fn sum(flows: &[Vec<Progress>]) -> Vec<Progress> {
     let mut steps: Vec<(Duration, u64)> = Vec::new();
     for flow in flows {
@@ -145,13 +146,13 @@ pub fn sum(flows: &[Vec<Progress>]) -> Vec<Progress> {
     steps.into_iter().map(add).collect()
 }
 
-/// Returns the rate at the IP layer of payload that arrives at `payload` in packets of `mtu` bytes.
+/// Returns the rate at the IP layer of a payload rate `payload` in packets of `mtu` bytes.
 pub fn ip_rate(payload: Rate, mtu: Bytes) -> Rate {
     let mtu = mtu.get().max(TCP_HEADERS * 2) as f64;
     payload.scaled(mtu / (mtu - TCP_HEADERS as f64))
 }
 
-/// Returns the payload's rate of TCP on a path of `rate` at the IP layer.
+/// Returns the rate of TCP payload on a path of `rate` at the IP layer.
 pub fn payload_rate(rate: Rate, mtu: Bytes) -> Rate {
     let mtu = mtu.get().max(TCP_HEADERS * 2) as f64;
     rate.scaled((mtu - TCP_HEADERS as f64) / mtu)
@@ -163,7 +164,8 @@ mod tests {
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
-    /// Flights of a slow start at RTT 100 ms across 100 Mbit/s: each twice the one before, a read a millisecond.
+    /// Flights of a slow start at an RTT of 100 ms across 100 Mbit/s: each twice the previous, one read per
+    /// millisecond.
     fn slow_start() -> Vec<Progress> {
         let mut course = vec![Progress { at: Duration::ZERO, bytes: Bytes::ZERO }];
         let mut bytes = 0;
@@ -181,14 +183,15 @@ mod tests {
     fn flights_of_a_slow_start_show_the_bottleneck() {
         let rate = burst_rate(&slow_start()).unwrap().as_bits_per_sec();
         assert!((90_000_000..=105_000_000).contains(&rate), "{rate}");
-        // The mean over the same time is far less.
+        // The mean rate over that time is far lower.
         assert!(steady_rate(&slow_start()).as_bits_per_sec() < 60_000_000);
         assert!(!is_flat(&slow_start()));
     }
 
     #[test]
     fn late_wake_ups_do_not_raise_the_burst_rate() {
-        // 100 Mbit/s, read twice a millisecond, but for every tenth time, which comes two milliseconds late with all since.
+        // 100 Mbit/s with two reads per millisecond; every tenth read is 2 ms late and returns all bytes since the
+        // last.
         let course = (0..2000_u64)
             .filter(|step| step % 20 < 16)
             .map(|step| Progress { at: Duration::from_micros(500 * step), bytes: Bytes::new(6250 * step) });
@@ -207,8 +210,8 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_were_kept_back_do_not_raise_the_supported_rate() {
-        // 100 Mbit/s, kept back for 200 ms at a time and delivered within 2 ms: 1 Gbit/s in windows of 20 ms.
+    fn delayed_packets_do_not_raise_the_supported_rate() {
+        // 100 Mbit/s, delayed for 200 ms at a time and delivered within 2 ms: 1 Gbit/s in windows of 20 ms.
         let course = (0..20_u64).flat_map(|burst| {
             let bytes = move |part| Bytes::new(2_500_000 * burst + part);
             [(0, 0), (2, 2_500_000)]
@@ -222,7 +225,7 @@ mod tests {
 
     #[test]
     fn bursts_beyond_a_rate_that_does_not_grow_are_not_supported() {
-        // 100 Mbit/s, of which each 25 ms arrive within 15 ms.
+        // 100 Mbit/s; the bytes of each 25 ms arrive within 15 ms.
         let course: Vec<_> = (0..40_u64)
             .flat_map(|burst| {
                 [(0, 0), (15, 312_500)].map(|(at, part)| Progress {
@@ -234,7 +237,7 @@ mod tests {
         assert!(burst_rate(&course).unwrap().as_bits_per_sec() > 120_000_000);
         let rate = supported_rate(&course, Rtt::new(MS(50))).as_bits_per_sec();
         assert!((95_000_000..=108_000_000).contains(&rate), "{rate}");
-        // Before that shows, twice the rate is possible.
+        // In a short flow, twice the sustained rate is still supported.
         let rate = supported_rate(&course[..30], Rtt::new(MS(50))).as_bits_per_sec();
         assert!(rate > 120_000_000, "{rate}");
     }

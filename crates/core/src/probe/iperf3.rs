@@ -1,4 +1,4 @@
-//! Reads what `iperf3 --json` prints.
+//! Parses the output of `iperf3 --json`.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use thiserror::Error;
 
 use crate::units::{Bytes, Rate};
 
-/// Why the output of iperf3 is of no use.
+/// The reason why the output of iperf3 cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Iperf3Error {
-    /// iperf3 or its server refused.
+    /// iperf3 or its server reported an error.
     #[error("iperf3: {0}")]
     Refused(String),
-    /// iperf3 did not end: nothing of the test gets through, or the server has stopped.
+    /// iperf3 did not end: no data of the test arrives, or the server has stopped.
     #[error("iperf3 did not end within {:.1} s", .0.as_secs_f64())]
     Endless(Duration),
     /// The output is not that of iperf3.
@@ -22,38 +22,38 @@ pub enum Iperf3Error {
 }
 
 impl Iperf3Error {
-    /// Returns whether another try may succeed: the server is busy, or between two tests.
+    /// Returns whether a later attempt may succeed: the server is busy, or between two tests.
     pub fn is_passing(&self) -> bool {
         const WORDS: [&str; 3] = ["reset by peer", "refused", "busy"];
         matches!(self, Self::Refused(why) if WORDS.iter().any(|words| why.contains(words)))
     }
 }
 
-/// A test over TCP.
+/// The result of a test over TCP.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Iperf3Tcp {
-    /// The rate of payload that was received, over the second half of the test.
+    /// The rate of received payload over the second half of the test.
     pub received: Rate,
-    /// How long it ran.
+    /// The duration of the test.
     pub time: Duration,
-    /// Payload that was handed to the kernel of the sender: all of it may have been sent.
+    /// Payload passed to the sender's kernel, an upper bound of the bytes sent.
     pub bytes: Bytes,
     /// Whether the rate had stopped growing.
     pub is_flat: bool,
-    /// Segments sent again, where the sender's system counts them.
+    /// Retransmitted segments, if the sender's system counts them.
     pub retransmits: Option<u64>,
-    /// The least round-trip time that the sender saw, where known.
+    /// The least RTT measured by the sender, if reported.
     pub min_rtt: Option<Duration>,
-    /// The mean round-trip time that the sender saw, where known.
+    /// The mean RTT measured by the sender, if reported.
     pub mean_rtt: Option<Duration>,
 }
 
-/// A test over UDP.
+/// The result of a test over UDP.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Iperf3Udp {
-    /// The rate of payload that was received.
+    /// The rate of received payload.
     pub received: Rate,
-    /// The rate of payload that was sent.
+    /// The rate of sent payload.
     pub sent: Rate,
     /// Packets sent.
     pub packets: u64,
@@ -91,9 +91,9 @@ struct EndStream {
 
 #[derive(Debug, Deserialize)]
 struct Sender {
-    /// Microseconds.
+    /// The least RTT in microseconds.
     min_rtt: Option<f64>,
-    /// Microseconds.
+    /// The mean RTT in microseconds.
     mean_rtt: Option<f64>,
 }
 
@@ -142,10 +142,10 @@ fn duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
-/// The share of what was sent that has arrived where the sender's buffer does not matter.
+/// The least share of the sent bytes that must have arrived for the sender's buffer to be negligible.
 const RECEIVED: f64 = 0.9;
 
-/// Reads a test over TCP.
+/// Parses the result of a test over TCP.
 ///
 /// # Errors
 /// [`Iperf3Error`].
@@ -159,7 +159,7 @@ pub fn parse_tcp(json: &str) -> Result<Iperf3Tcp, Iperf3Error> {
         .fold((0.0, 0.0), |(bytes, seconds), Interval { sum }| (bytes + sum.bytes, seconds + sum.seconds));
     let senders = || output.end.streams.iter().filter_map(|stream| stream.sender.as_ref());
     let handed = output.end.sum_sent.as_ref().map_or(0.0, |sum| sum.bytes).max(received.bytes);
-    // The intervals of a sender count what it has given to its socket, of which most may still wait there.
+    // The sender's intervals count the bytes passed to its socket, most of which may still be in the send buffer.
     let is_received = received.bytes > handed * RECEIVED && seconds > 0.0;
     let steady = if is_received { bytes * 8.0 / seconds } else { received.bits_per_second };
     let micros = |value: f64| Some(duration(value / 1e6)).filter(|time| !time.is_zero());
@@ -176,7 +176,7 @@ pub fn parse_tcp(json: &str) -> Result<Iperf3Tcp, Iperf3Error> {
     })
 }
 
-/// Returns whether the last two intervals had about the same rate; the rest of one at the end tells nothing.
+/// Returns whether the last two whole intervals had about the same rate; a shorter last interval is ignored.
 fn is_flat(intervals: &[Interval]) -> bool {
     const SAME: f64 = 0.15;
     let usual = intervals.iter().map(|interval| interval.sum.seconds).fold(0.0, f64::max);
@@ -186,7 +186,7 @@ fn is_flat(intervals: &[Interval]) -> bool {
     before > 0.0 && (last / before - 1.0).abs() < SAME
 }
 
-/// Reads a test over UDP with messages of `message` bytes.
+/// Parses the result of a test over UDP with messages of `message` bytes.
 ///
 /// # Errors
 /// [`Iperf3Error`].
@@ -196,7 +196,7 @@ pub fn parse_udp(json: &str, message: Bytes) -> Result<Iperf3Udp, Iperf3Error> {
     let sum = output.end.sum.or(output.end.sum_received).ok_or_else(missing)?;
     let packets = sum.packets.ok_or_else(missing)?.max(0.0);
     let lost = sum.lost_packets.or(sum.lost_percent.map(|percent| percent / 100.0 * packets)).unwrap_or(0.0);
-    // Packets that come late are counted as lost first: iperf3 may end below zero.
+    // iperf3 first counts late packets as lost, and may report a negative number of losses.
     let lost = lost.clamp(0.0, packets);
     let sent = packets * message.get() as f64 * 8.0 / sum.seconds.max(1e-9);
     let out_of_order = output.end.streams.iter().filter_map(|stream| stream.udp.as_ref());
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn short_upload_has_the_rate_of_what_arrived() {
+    fn short_upload_has_the_rate_of_the_received_bytes() {
         let json = r#"{"intervals":[{"sum":{"end":0.1,"seconds":0.1,"bytes":890520,"bits_per_second":71241600}},
             {"sum":{"end":0.17,"seconds":0.067,"bytes":1206632,"bits_per_second":144075462}}],
             "end":{"sum_sent":{"seconds":0.17,"bytes":2097152,"bits_per_second":100597907},
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn rate_that_grows_no_more_is_flat() {
+    fn constant_rate_is_flat() {
         let flat = |intervals: &[(f64, f64)]| {
             let interval = |(seconds, bytes): &(f64, f64)| {
                 format!(r#"{{"sum":{{"end":1,"seconds":{seconds},"bytes":{bytes},"bits_per_second":1}}}}"#)
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_and_garbage_are_told_apart() {
+    fn refusals_and_garbage_are_different_errors() {
         let busy = r#"{"start":{},"error":"error - the server is busy running a test. try again later"}"#;
         assert!(matches!(parse_tcp(busy), Err(Iperf3Error::Refused(why)) if why.contains("busy")));
         assert!(parse_tcp(busy).unwrap_err().is_passing());

@@ -1,4 +1,4 @@
-//! What a client and the measurement endpoint of `longhaul serve --measure` send each other.
+//! The messages between a client and the measurement endpoint of `longhaul serve --measure`.
 //!
 //! ```text
 //!  GET /.longhaul/measure                          -> MeasureOffer
@@ -9,8 +9,7 @@
 //!  UDP: UdpRequest::Close                          the port is closed
 //! ```
 //!
-//! The header [`PROBE_HEADER`] tells probes of one client apart.
-//! Integers of datagrams are big-endian.
+//! The header [`PROBE_HEADER`] identifies a probe, as one client may run several. Integers of datagrams are big-endian.
 
 use std::time::Duration;
 
@@ -21,36 +20,37 @@ use crate::units::{Bytes, Rate};
 
 use super::train_search::TrainPlan;
 
-/// Where the endpoint is on a server.
+/// The path of the endpoint on a server.
 pub const MEASURE_PATH: &str = "/.longhaul/measure";
-/// Where it sends bytes over TCP (GET), and receives them (PUT).
+/// The path from which the endpoint sends bytes over TCP (GET), and to which it receives them (PUT).
 pub const STREAM_PATH: &str = "/.longhaul/measure/stream";
-/// Where it opens a UDP port.
+/// The path whose GET opens a UDP port.
 pub const UDP_PATH: &str = "/.longhaul/measure/udp";
-/// The request header with the number of a probe, in hexadecimal digits: probes behind one address share a ceiling as clients do.
+/// The request header with the number of a probe, in hexadecimal digits: probes behind one address share a ceiling as
+/// clients do.
 pub const PROBE_HEADER: &str = "Longhaul-Probe";
 /// The version of all messages.
 pub const VERSION: u32 = 1;
 
-/// What a measurement endpoint offers.
+/// The capabilities and limits of a measurement endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeasureOffer {
     /// The version of the messages.
     pub version: u32,
-    /// The highest rate at which it sends.
+    /// The highest rate at which the endpoint sends.
     pub ceiling_bps: Rate,
-    /// What this probe may have, all of its flows together, where a ceiling is configured: the least since its first flow, as other probes
-    /// share the ceiling.
+    /// The rate allowed for this probe, all of its flows together, if a ceiling is configured. The least since its
+    /// first flow, as other probes share the ceiling.
     #[serde(default)]
     pub allowed_bps: Option<Rate>,
-    /// Whether it receives streams too.
+    /// Whether the endpoint also receives streams.
     #[serde(default)]
     pub receives: bool,
-    /// The most bytes of one stream.
+    /// The largest number of bytes of one stream.
     pub stream_bytes: u64,
     /// The congestion controls that streams may use.
     pub congestion: Vec<String>,
-    /// How far the server's kernel lets a send buffer grow (`tcp_wmem[2]`), where it says so.
+    /// The largest send buffer of the server's kernel (`tcp_wmem[2]`), if reported.
     pub tcp_wmem_max: Option<u64>,
 }
 
@@ -59,15 +59,15 @@ pub struct MeasureOffer {
 pub struct UdpOffer {
     /// The port at the server's address.
     pub port: u16,
-    /// What each request carries: 32 hexadecimal digits.
+    /// The nonce of each request: 32 hexadecimal digits.
     pub nonce: String,
-    /// The most bytes that the port sends.
+    /// The largest number of bytes that the port sends.
     pub bytes: u64,
-    /// How long it is open at most, in seconds.
+    /// The longest time for which the port is open, in seconds.
     pub seconds: u64,
 }
 
-/// A random number that proves that a datagram's sender has seen the HTTP answer.
+/// A random number that proves that the sender of a datagram received the HTTP answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Nonce(pub [u8; 16]);
 
@@ -77,7 +77,7 @@ impl Nonce {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Reads 32 hexadecimal digits.
+    /// Parses 32 hexadecimal digits.
     pub fn from_hex(text: &str) -> Option<Self> {
         if text.len() != 32 || !text.is_ascii() {
             return None;
@@ -96,51 +96,51 @@ const TRAIN: u8 = 2;
 const CLOSE: u8 = 3;
 /// Magic, kind, nonce, number.
 const ECHO_REQUEST: usize = 4 + 1 + 16 + 4;
-/// Besides: count, message, rate.
+/// An echo request's fields, then count, message, rate.
 const TRAIN_REQUEST: usize = ECHO_REQUEST + 4 + 2 + 8;
 /// Magic, kind, train, packet, time.
 const PACKET: usize = 4 + 1 + 4 + 4 + 8;
 
-/// The smallest message: the header of a packet.
+/// The smallest message: a packet without padding.
 pub const SMALLEST_MESSAGE: Bytes = Bytes::new(PACKET as u64);
-/// The largest message: IPv4's length field less the headers.
+/// The largest message: the largest value of IPv4's length field less the headers.
 pub const LARGEST_MESSAGE: Bytes = Bytes::new(65_507);
 
-/// A datagram of the client.
+/// A datagram from the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UdpRequest {
-    /// Asks for one packet, as long as the request.
+    /// Requests one packet as long as the request.
     Echo {
-        /// The number that the answer carries.
+        /// The number that the answer repeats.
         number: u32,
     },
-    /// Asks for a train.
+    /// Requests a train.
     Train {
-        /// The train's number; each is higher than the one before, so that a repeated request sends nothing twice.
+        /// The number of the train, which increases, so that a repeated request is not served twice.
         number: u32,
         /// The train.
         plan: TrainPlan,
     },
-    /// Asks to close the port, for another client.
+    /// Requests that the port be closed and made available to another client.
     Close,
 }
 
-/// Why a datagram is no request.
+/// The reason why a datagram is not a valid request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum BadDatagram {
-    /// It is of another protocol, or cut short.
+    /// The datagram is of another protocol, or truncated.
     #[error("it is no measurement request")]
     Unknown,
-    /// It carries another nonce.
+    /// The nonce is wrong.
     #[error("its nonce is wrong")]
     Nonce,
-    /// It asks for messages that cannot be.
+    /// The requested size of messages is impossible.
     #[error("it asks for messages of an impossible size")]
     Message,
 }
 
 impl UdpRequest {
-    /// Writes the request; an echo's is padded to `length`, which its answer will have.
+    /// Encodes the request; an echo request is padded to `length`, the length of its answer.
     pub fn encode(&self, nonce: Nonce, length: Bytes) -> Vec<u8> {
         let mut out = Vec::from(MAGIC);
         out.push(match self {
@@ -166,15 +166,15 @@ impl UdpRequest {
         out
     }
 
-    /// Reads a request that carries `nonce`.
+    /// Parses a request with the nonce `nonce`.
     ///
     /// # Errors
-    /// [`BadDatagram`] for anything else.
+    /// [`BadDatagram`] for any other datagram.
     pub fn parse(bytes: &[u8], nonce: Nonce) -> Result<Self, BadDatagram> {
         let rest = bytes.strip_prefix(&MAGIC).ok_or(BadDatagram::Unknown)?;
         let (&kind, rest) = rest.split_first().ok_or(BadDatagram::Unknown)?;
         let (shown, rest) = rest.split_first_chunk::<16>().ok_or(BadDatagram::Unknown)?;
-        // The time of this comparison tells nothing that 128 random bits and a short session do not hide.
+        // The comparison need not take constant time: the nonce has 128 random bits and is valid for a short session.
         if *shown != nonce.0 {
             return Err(BadDatagram::Nonce);
         }
@@ -200,21 +200,22 @@ impl UdpRequest {
     }
 }
 
-/// A datagram of the endpoint; the rest of its length is padding.
+/// A datagram from the endpoint; the rest of its length is padding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UdpPacket {
-    /// Whether it answers an echo.
+    /// Whether the packet answers an echo request.
     pub is_echo: bool,
-    /// The number of the train, or of the echo.
+    /// The number of the train or of the echo request.
     pub train: u32,
     /// The packet's number within the train, from 0.
     pub packet: u32,
-    /// When it was sent, by the endpoint's clock.
+    /// The time of sending, by the endpoint's clock.
     pub sent: Duration,
 }
 
 impl UdpPacket {
-    /// Writes the packet to the front of `buffer`, which has the message's length; a buffer that is too short stays as it is.
+    /// Writes the packet to the front of `buffer`, which has the message's length; leaves a buffer that is too short
+    /// unchanged.
     pub fn write(&self, buffer: &mut [u8]) {
         let Some(head) = buffer.first_chunk_mut::<PACKET>() else { return };
         head[..4].copy_from_slice(&MAGIC);
@@ -225,7 +226,7 @@ impl UdpPacket {
         head[13..].copy_from_slice(&nanos.to_be_bytes());
     }
 
-    /// Reads a packet; `None` for another datagram.
+    /// Parses a packet; `None` for any other datagram.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let (&kind, rest) = bytes.strip_prefix(&MAGIC)?.split_first()?;
         let (train, rest) = take_u32(rest)?;
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_read_as_they_were_written() {
+    fn requests_are_parsed_as_encoded() {
         for request in [
             UdpRequest::Echo { number: 3 },
             UdpRequest::Train { number: 4, plan: plan() },
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_read_as_they_were_written() {
+    fn packets_are_parsed_as_encoded() {
         let packet =
             UdpPacket { is_echo: false, train: 2, packet: 11, sent: Duration::from_nanos(123_456_789) };
         let mut buffer = [0xff; 64];
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn nonce_is_read_as_it_was_written() {
+    fn nonce_is_parsed_as_encoded() {
         assert_eq!(Nonce::from_hex(&NONCE.to_hex()), Some(NONCE));
         for text in ["", "07", "zz070707070707070707070707070707", "\u{e4}7070707070707070707070707070707"] {
             assert_eq!(Nonce::from_hex(text), None, "{text}");

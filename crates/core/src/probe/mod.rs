@@ -1,14 +1,15 @@
-//! What a path and its server allow, from few packets: plans of measurements, estimators, the verdict and its tables.
+//! Measures the limits of a path and its server with few packets: plans of measurements, estimators, the verdict and
+//! its tables.
 //!
 //! ```text
 //!  rtt            handshakes, echoes                -> minimum, median, jitter
-//!  train_search   what to send next                 -> packet_train: rate, loss, reordering, queueing delay
+//!  train_search   plan of the next train            -> packet_train: rate, loss, reordering, queueing delay
 //!  flow_rate      bytes of TCP connections in time  -> burst rate, steady rate
-//!  server_limits  one connection beside several     -> the server's send buffer, its shaping
-//!  report         all results, as `--json` has them -> verdict -> tables
+//!  server_limits  one connection and several        -> the server's send buffer, its shaping
+//!  report         all results, as in `--json`       -> verdict -> tables
 //! ```
 //!
-//! `message` holds what measurement endpoint and client send each other; `iperf3` reads what iperf3 prints.
+//! `message` holds the messages of the measurement endpoint and its client; `iperf3` parses the output of iperf3.
 
 pub mod flow_rate;
 pub mod iperf3;

@@ -1,89 +1,91 @@
-//! Packet trains: what the times and gaps of their arrival say of the path.
+//! Packet trains: estimates from the times and gaps of their arrival.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::units::{Bytes, Rate};
 
-/// Returns the size of UDP's and IP's header: what a message adds to at the IP layer.
+/// Returns the size of the UDP and IP headers, which a message adds at the IP layer.
 pub fn udp_headers(address: IpAddr) -> Bytes {
-    // A socket for both families shows the addresses of IPv4 as mapped ones.
+    // A socket for both families reports IPv4 addresses as mapped addresses.
     Bytes::new(if address.to_canonical().is_ipv4() { 28 } else { 48 })
 }
 
-/// A packet of a train as its receiver saw it.
+/// A packet of a train as received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
-    /// Its number within the train, from 0.
+    /// The packet's number within the train, from 0.
     pub number: u32,
-    /// When it was sent, by the sender's clock.
+    /// The time of sending, by the sender's clock.
     pub sent: Duration,
-    /// When it arrived, by the receiver's clock: only differences to `sent` mean something.
+    /// The time of arrival, by the receiver's clock, whose offset to the sender's clock is unknown.
     pub received: Duration,
 }
 
 impl Arrival {
-    /// Returns the time under way, in nanoseconds, with the clocks' unknown offset: only differences mean something.
+    /// Returns the one-way time in nanoseconds, which includes the unknown offset of the clocks: only differences are
+    /// meaningful.
     fn one_way(&self) -> i128 {
         self.received.as_nanos() as i128 - self.sent.as_nanos() as i128
     }
 }
 
-/// The time under way of a packet that has waited nowhere, in nanoseconds with the clocks' unknown offset.
+/// The one-way time of a packet that was not queued, in nanoseconds, with the unknown offset of the clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IdleTransit(i128);
 
-/// A train of packets of one size, and which of them arrived.
+/// A train of packets of one size with their arrivals.
 #[derive(Debug, Clone, Default)]
 pub struct PacketTrain {
     /// Packets sent.
     pub count: u32,
-    /// The size of each at the IP layer.
+    /// The size of each packet at the IP layer.
     pub packet: Bytes,
-    /// Those that arrived, in the order of arrival.
+    /// The packets that arrived, in the order of arrival.
     pub arrivals: Vec<Arrival>,
-    /// Those that reached this host and found no room in the socket's buffer.
+    /// Packets that reached this host but were dropped because the socket's buffer was full.
     pub dropped_here: u32,
 }
 
 /// The rate at which a train arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dispersion {
-    /// Bytes at the IP layer over time.
+    /// Bytes at the IP layer divided by `time`.
     pub rate: Rate,
-    /// From the first arrival to the last.
+    /// The time from the first arrival to the last.
     pub time: Duration,
-    /// The rate at which they were sent, and those between them that were lost.
+    /// The rate at which these packets, and those lost between them, were sent.
     pub sent_at: Rate,
 }
 
 impl Dispersion {
-    /// A bottleneck shows where packets were sent faster than they arrived, by more than what sleeping and waking hosts change.
+    /// The least ratio of the sending rate to the arrival rate that shows a bottleneck; smaller ratios are due to the
+    /// hosts' scheduling.
     const BOTTLENECK: f64 = 1.1;
 
-    /// Returns whether the path, and not the sender, set the rate.
+    /// Returns whether the path, and not the sender, limited the rate.
     pub fn is_path_limited(&self) -> bool {
         self.sent_at.as_bits_per_sec() as f64 > self.rate.as_bits_per_sec() as f64 * Self::BOTTLENECK
     }
 }
 
 impl PacketTrain {
-    /// Returns how many packets the path lost.
+    /// Returns the number of packets lost on the path.
     pub fn lost(&self) -> u32 {
         let arrived = u32::try_from(self.arrivals.len()).unwrap_or(u32::MAX);
         self.count.saturating_sub(arrived).saturating_sub(self.dropped_here)
     }
 
-    /// Returns the share of packets that the path lost, 0 to 1.
+    /// Returns the share of packets lost on the path, 0 to 1.
     pub fn loss(&self) -> f64 {
         if self.count == 0 { 0.0 } else { f64::from(self.lost()) / f64::from(self.count) }
     }
 
-    /// Returns whether the train overflowed a queue on a path that loses the share `base` without one.
+    /// Returns whether the train overflowed a queue on a path whose share of random loss is `base`.
     pub fn overflows(&self, base: f64) -> bool {
-        /// Random loss of a usable path is far less.
+        /// The share of loss from which it is not random: that of a usable path is far lower.
         const SHARE: f64 = 0.05;
-        /// Of a short train a single loss is a large share.
+        /// The least number of losses, since a single loss is a large share of a short train.
         const LEAST: u32 = 8;
         self.lost() >= LEAST && self.loss() > base + SHARE
     }
@@ -101,12 +103,13 @@ impl PacketTrain {
         late
     }
 
-    /// Returns the rate at which the packets left the bottleneck; `None` for fewer than two, or no time between them.
+    /// Returns the rate at which the packets left the bottleneck; `None` for fewer than two packets, or no time between
+    /// them.
     ///
-    /// Packets that arrive faster than a bottleneck sends queue before it and leave it back to back, whatever else is lost
-    /// (Dovrolis et al., "What do packet dispersion techniques measure?", 2001; long trains, as here, measure what is left
-    /// beside cross traffic). Where the sender paused for so long that the bottleneck stood idle, the longest part between two
-    /// pauses counts.
+    /// Packets that arrive faster than a bottleneck sends are queued and leave it back to back, whatever other packets
+    /// are lost (Dovrolis et al., "What do packet dispersion techniques measure?", 2001; long trains, as here, measure
+    /// the capacity that cross traffic leaves). If the sender paused for so long that the bottleneck was idle, only the
+    /// longest part between two pauses counts.
     pub fn dispersion(&self) -> Option<Dispersion> {
         let arrivals = self.busy_part();
         let received = span(arrivals.iter().map(|arrival| arrival.received))?;
@@ -114,31 +117,31 @@ impl PacketTrain {
         if received.is_zero() {
             return None;
         }
-        // Packets that have one stamp came in one piece: the time runs from the end of the first piece on.
+        // Packets with one timestamp were delivered together: the time starts after the first group.
         let first = arrivals.iter().map(|arrival| arrival.received).min()?;
         let later = arrivals.iter().filter(|arrival| arrival.received > first).count() as u64;
         let bytes = Bytes::new(self.packet.get() * later);
         let sent_at = match sent.is_zero() {
-            // The sender was faster than its clock.
+            // The packets were sent within one tick of the sender's clock.
             true => Rate::over(bytes, Duration::from_nanos(1)),
             false => Rate::over(self.packet * u64::from(sent_after_first(arrivals)), sent),
         };
         Some(Dispersion { rate: Rate::over(bytes, received), time: received, sent_at })
     }
 
-    /// Returns from the first arrival to the last.
+    /// Returns the time from the first arrival to the last.
     pub fn duration(&self) -> Duration {
         span(self.arrivals.iter().map(|arrival| arrival.received)).unwrap_or_default()
     }
 
     /// Returns the longest part during which the bottleneck always had a packet to send.
     ///
-    /// A packet that comes long after the one before it, and has waited for less than that, met an idle bottleneck. A
-    /// receiver that is late sees the same gap, but its packet has waited for all of it.
+    /// A packet that arrives long after its predecessor, and was delayed by less than that gap, met an idle bottleneck.
+    /// A late receiver causes the gap too, but then delays the packet by all of it.
     fn busy_part(&self) -> &[Arrival] {
-        /// Shorter gaps are those of hosts that wake up and send or receive several packets at once.
+        /// The shortest pause: shorter gaps are due to hosts that wake up and send or receive several packets together.
         const PAUSE: Duration = Duration::from_micros(500);
-        /// So many times the mean gap is one of a slow path.
+        /// The shortest pause as a multiple of the mean gap, which is long on a slow path.
         const GAPS: u32 = 4;
         let packets = u32::try_from(self.arrivals.len()).unwrap_or(u32::MAX).max(1);
         let pause = PAUSE.max(self.duration() * GAPS / packets);
@@ -152,20 +155,21 @@ impl PacketTrain {
         parts.max_by_key(|part| part.len()).unwrap_or_default()
     }
 
-    /// Returns the time under way of the fastest packet, as that of a packet of `size` on a path of `rate`; `None` where none arrived.
+    /// Returns the one-way time of the fastest packet, converted to a packet of `size` on a path of `rate`; `None` if
+    /// none arrived.
     pub fn idle_transit(&self, size: Bytes, rate: Rate) -> Option<IdleTransit> {
         let least = self.arrivals.iter().map(Arrival::one_way).min()?;
         let sending = |size: Bytes| rate.time_for(size).as_nanos() as i128;
         Some(IdleTransit(least + sending(size) - sending(self.packet)))
     }
 
-    /// Returns by how much longer than on an idle path the packets took that found the queue all but full: those before which as many
-    /// as a burst has were dropped. The median, which a few late ones do not move; `None` where nothing was dropped.
+    /// Returns the queueing delay of packets that found the queue almost full: those before which at least a burst of
+    /// packets was dropped. The median, which a few late packets do not change; `None` if no packet was dropped.
     ///
-    /// The first packets of a train wait for hosts that wake up: `idle`, of packets that came before at intervals, is the better
-    /// measure of an idle path.
+    /// The first packets of a train are delayed by hosts that wake up: `idle`, from packets sent earlier at intervals,
+    /// is the better measure of an idle path.
     pub fn full_queue_delay(&self, idle: Option<IdleTransit>) -> Option<Duration> {
-        // What this host has dropped leaves gaps too.
+        // Packets dropped by this host leave gaps too.
         if self.dropped_here > 0 {
             return None;
         }
@@ -189,21 +193,22 @@ impl PacketTrain {
         Some(Duration::from_nanos(u64::try_from(median.0).unwrap_or(0)))
     }
 
-    /// Returns by how much longer than the fastest one packet in fifty took: a wait in the path's queue, beside hosts that are late
-    /// at times.
+    /// Returns the delay, relative to the fastest packet, that one packet in fifty exceeds: a wait in the path's queue,
+    /// without the rare delays of the hosts.
     pub fn queueing_delay(&self) -> Duration {
         usual_longest_delay(&self.arrivals)
     }
 }
 
-/// Returns the delay that one in fifty packets exceeds: the longest wait in a queue beside hosts that are busy, and late at times.
+/// Returns the delay that one in fifty packets exceeds: the longest wait in a queue, without the rare delays of busy
+/// hosts.
 pub fn usual_longest_delay(arrivals: &[Arrival]) -> Duration {
     let delays = delays(arrivals);
     let last = delays.len().saturating_sub(1);
     delays.get(last - last / 50).copied().unwrap_or_default()
 }
 
-/// Returns by how much longer than the fastest each packet took, ascending.
+/// Returns the delay of each packet relative to the fastest, ascending.
 fn delays(arrivals: &[Arrival]) -> Vec<Duration> {
     let mut times: Vec<i128> = arrivals.iter().map(Arrival::one_way).collect();
     times.sort_unstable();
@@ -211,7 +216,7 @@ fn delays(arrivals: &[Arrival]) -> Vec<Duration> {
     times.into_iter().map(|time| Duration::from_nanos(u64::try_from(time - least).unwrap_or(0))).collect()
 }
 
-/// Returns how many packets were sent after those that have the first stamp.
+/// Returns the number of packets sent after those with the first timestamp.
 fn sent_after_first(arrivals: &[Arrival]) -> u32 {
     let first = arrivals.iter().map(|arrival| arrival.sent).min();
     let of_first = arrivals.iter().filter(|arrival| Some(arrival.sent) == first);
@@ -220,22 +225,22 @@ fn sent_after_first(arrivals: &[Arrival]) -> u32 {
     last.unwrap_or_default().saturating_sub(numbers.unwrap_or_default())
 }
 
-/// Returns the time between the first and the last; `None` where there are none.
+/// Returns the time between the first and the last; `None` if `times` is empty.
 fn span(times: impl Iterator<Item = Duration> + Clone) -> Option<Duration> {
     Some(times.clone().max()? - times.min()?)
 }
 
-/// Writes a share of packets in per cent, with three digits.
+/// Formats a share of packets in per cent, with three digits.
 pub fn per_cent(share: f64) -> String {
     let value = share * 100.0;
-    // From 100 down to a packet in a million.
+    // From 100 % down to one packet in a million.
     let digits = if value > 0.0 { (2.0 - value.log10().floor()).clamp(0.0, 6.0) as usize } else { 0 };
     let text = format!("{value:.digits$}");
     let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
     format!("{text} %")
 }
 
-/// A share of lost packets, with the interval in which the true share lies with 95 % confidence.
+/// A share of lost packets, with its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct LossShare {
     /// Packets sent.
@@ -244,14 +249,15 @@ pub struct LossShare {
     pub lost: u64,
     /// The share, 0 to 1.
     pub share: f64,
-    /// The interval's lower end.
+    /// The lower end of the interval.
     pub least: f64,
-    /// The interval's upper end.
+    /// The upper end of the interval.
     pub most: f64,
 }
 
 impl LossShare {
-    /// Makes the share of `lost` packets out of `sent`; the interval is Wilson's (1927), which holds for few losses too.
+    /// Creates the share of `lost` packets out of `sent`; the interval is Wilson's (1927), which is valid for few
+    /// losses too.
     pub fn new(sent: u64, lost: u64) -> Self {
         /// The 97.5th percentile of the normal distribution.
         const Z: f64 = 1.96;
@@ -269,7 +275,7 @@ mod tests {
 
     const MICRO: fn(u64) -> Duration = Duration::from_micros;
 
-    /// A train of 1500-byte packets sent back to back across 12 Mbit/s: a packet a millisecond.
+    /// A train of 1500-byte packets sent back to back across 12 Mbit/s: one packet per millisecond.
     fn train(arrived: impl Iterator<Item = u32>) -> PacketTrain {
         let arrival = |number: u32| Arrival {
             number,
@@ -285,12 +291,12 @@ mod tests {
         let found = train(0..100).dispersion().unwrap();
         assert_eq!((found.rate, found.time), (Rate::bits_per_sec(12_000_000), MICRO(99_000)));
         assert!(found.is_path_limited());
-        // The last of 50: the second from the end.
+        // The last of 50 packets: the second from the end.
         assert_eq!(train(0..100).queueing_delay(), MICRO(98 * 999));
     }
 
     #[test]
-    fn sender_that_is_slower_than_the_path_shows() {
+    fn slow_sender_is_detected() {
         let mut slow = train(0..100);
         slow.arrivals.iter_mut().for_each(|arrival| arrival.sent = arrival.received);
         assert!(!slow.dispersion().unwrap().is_path_limited());
@@ -298,8 +304,8 @@ mod tests {
     }
 
     #[test]
-    fn sender_of_packets_that_were_lost_was_faster_than_the_path() {
-        // Two packets a millisecond, of which the full queue takes one.
+    fn sending_rate_includes_lost_packets() {
+        // Two packets per millisecond, of which the full queue takes one.
         let mut lossy = train((0..100).filter(|number| number % 2 == 0));
         for arrival in &mut lossy.arrivals {
             arrival.sent = MICRO(500 * u64::from(arrival.number));
@@ -321,9 +327,9 @@ mod tests {
     }
 
     #[test]
-    fn pause_of_the_sender_is_not_the_paths_rate() {
+    fn pause_of_the_sender_does_not_lower_the_rate() {
         let mut paused = train(0..100);
-        // 30 ms after the first 40 the queue has long been empty.
+        // 30 ms after the first 40 packets, the queue has been empty for long.
         for arrival in &mut paused.arrivals[40..] {
             arrival.sent += MICRO(70_000);
             arrival.received += MICRO(30_000);
@@ -342,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_one_stamp_are_one_piece() {
+    fn packets_with_one_timestamp_are_one_group() {
         let mut pieces = train(0..100);
         for arrival in &mut pieces.arrivals {
             let end = arrival.number / 10 * 10 + 9;
@@ -352,8 +358,8 @@ mod tests {
     }
 
     #[test]
-    fn full_queue_is_told_by_the_packets_before_drops() {
-        // Of each burst of ten, three find room; the queue holds 20 ms. Two bursts are received late.
+    fn full_queue_delay_is_that_of_packets_before_drops() {
+        // Of each burst of ten packets, three are queued; the queue holds 20 ms. Two bursts are received late.
         let mut full = train((0..100).filter(|number| number % 10 < 3));
         for (index, arrival) in full.arrivals.iter_mut().enumerate() {
             let place = index as u64 % 3;
@@ -362,13 +368,13 @@ mod tests {
                 arrival.sent + MICRO(if index < 3 { place * 1000 } else { 18_000 + place * 1000 + late });
         }
         assert_eq!(full.full_queue_delay(None), Some(MICRO(20_000)));
-        // Hosts that wake up hold the first packets back by 3 ms, but not those of a thin train before.
+        // Hosts that wake up delay the first packets by 3 ms, but not those of an earlier train at intervals.
         let thin = PacketTrain {
             packet: Bytes::new(96),
             arrivals: vec![Arrival { number: 0, sent: MICRO(5), received: MICRO(5 + 64) }],
             ..PacketTrain::default()
         };
-        // On 12 Mbit/s a packet of the train takes 936 us longer to be sent.
+        // On 12 Mbit/s a packet of the train takes 936 us longer to send.
         let rate = Rate::bits_per_sec(12_000_000);
         let idle = thin.idle_transit(full.packet, rate);
         assert_eq!(idle, Some(IdleTransit(1_000_000)));

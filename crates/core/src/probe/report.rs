@@ -11,65 +11,65 @@ use super::rtt::RttSummary;
 use super::server_limits::ServerLimit;
 use super::verdict::Verdict;
 
-/// All that a probe found.
+/// All results of a probe.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ProbeReport {
-    /// The target as it was given, without secrets.
+    /// The target as given, without secrets.
     pub target: String,
     /// The address that was measured.
     pub peer: String,
-    /// How long the probe took.
+    /// The duration of the probe.
     #[serde(with = "seconds")]
     pub seconds: Duration,
-    /// What the path carried for it, both ways, at the IP layer.
+    /// The bytes that the probe used, both directions, at the IP layer.
     pub bytes: Bytes,
-    /// Round trips, the preferred method first.
+    /// RTTs, the preferred method first.
     pub rtt: Vec<RttSummary>,
-    /// The path.
+    /// Properties of the path.
     pub path: PathFindings,
-    /// UDP by size of message.
+    /// UDP results by size of message.
     pub udp: Vec<UdpRow>,
-    /// TCP by number of connections, size of the socket buffer and congestion control.
+    /// TCP results by number of connections, size of the socket buffer and congestion control.
     pub tcp: Vec<TcpRow>,
-    /// The other direction, from this host to the server, where it was measured.
+    /// The direction from this host to the server, if measured.
     pub upload: Option<UploadFindings>,
-    /// The server.
+    /// Properties of the server.
     pub server: ServerFindings,
-    /// What could not be measured, why, and what it would have told.
+    /// The measurements that failed: the reason, and the missing result.
     pub missing: Vec<String>,
-    /// What follows.
+    /// The conclusions.
     pub verdict: Verdict,
 }
 
-/// What the path holds, from the server to this host.
+/// Properties of the path from the server to this host.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct PathFindings {
     /// The rate at the IP layer.
     pub rate: Option<MeasuredRate>,
     /// The queue before the bottleneck.
     pub queue: Option<MeasuredQueue>,
-    /// The share of packets lost without a queue.
+    /// The share of packets lost without queueing.
     pub loss: Option<LossShare>,
-    /// Packets that arrived after a later one, of those in `loss`.
+    /// Packets that arrived after a later one, out of the packets of `loss`.
     pub reordered: Option<u32>,
-    /// The largest packet.
+    /// The size of the largest packet.
     pub mtu: Option<Bytes>,
-    /// The largest round-trip time while one TCP connection filled the path.
+    /// The largest RTT while one TCP connection filled the path.
     pub loaded_rtt: Option<Rtt>,
 }
 
-/// A rate, and where it is from.
+/// A rate and its evidence.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct MeasuredRate {
     /// The rate at the IP layer.
     pub rate_bps: Rate,
     /// The evidence.
     pub evidence: RateEvidence,
-    /// Whether the path holds more, perhaps: the sender was the limit.
+    /// Whether the path may carry more, because the sender was the limit.
     pub is_lower_bound: bool,
 }
 
-/// Where a rate is from.
+/// The method that gave a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RateEvidence {
@@ -82,7 +82,7 @@ pub enum RateEvidence {
 }
 
 impl RateEvidence {
-    /// Returns the words for a table.
+    /// Returns the method's name for a table.
     pub const fn name(self) -> &'static str {
         match self {
             Self::UdpTrains => "UDP trains",
@@ -92,85 +92,85 @@ impl RateEvidence {
     }
 }
 
-/// A queue, and whether it may be larger.
+/// The size of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct MeasuredQueue {
-    /// Bytes at the IP layer.
+    /// The size in bytes at the IP layer.
     pub bytes: Bytes,
-    /// The delay that it adds when it is full.
+    /// The delay of the full queue.
     #[serde(with = "seconds")]
     pub delay: Duration,
-    /// Whether it was not seen to overflow.
+    /// Whether the queue did not overflow, so that it may be larger.
     pub is_lower_bound: bool,
 }
 
-/// UDP with messages of one size.
+/// UDP results with messages of one size.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct UdpRow {
     /// The size of a message.
     pub message: Bytes,
-    /// The rate of payload that arrived.
+    /// The rate of received payload.
     pub payload_bps: Rate,
-    /// The rate of payload at which it was sent.
+    /// The rate of sent payload.
     pub sent_bps: Rate,
-    /// The share lost.
+    /// The share of lost packets, 0 to 1.
     pub loss: f64,
-    /// Packets that arrived late, after one of a higher number.
+    /// Packets that arrived after one with a higher number.
     pub reordered: u32,
-    /// Whether the path, and not this program's packets per second, set the rate.
+    /// Whether the path limited the rate, and not the packets per second of this program.
     pub is_path_limited: bool,
 }
 
-/// TCP with one setting.
+/// TCP results with one setting.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TcpRow {
-    /// Connections at once.
+    /// Concurrent connections.
     pub streams: u32,
-    /// The size given to the socket buffers of both sides; `None` for the kernel's.
+    /// The size of the socket buffers of both sides; `None` for the kernel's default.
     pub buffer: Option<Bytes>,
     /// The congestion control of the sender; `None` for its default.
     pub congestion: Option<String>,
     /// The rate of payload over the second half of the time.
     pub payload_bps: Rate,
-    /// How long it ran.
+    /// The duration of the measurement.
     #[serde(with = "seconds")]
     pub seconds: Duration,
     /// Whether the rate had stopped growing.
     pub is_flat: bool,
-    /// Packets that arrived out of order: each loss makes some.
+    /// Packets that arrived out of order: each loss causes some.
     pub out_of_order: u64,
 }
 
-/// What the path carries from this host to the server.
+/// Properties of the path from this host to the server.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct UploadFindings {
-    /// TCP by number of connections; packets sent again are counted in place of those out of order.
+    /// TCP results by number of connections; retransmitted packets take the place of packets out of order.
     pub tcp: Vec<TcpRow>,
     /// The rate at the IP layer.
     pub rate: Option<MeasuredRate>,
 }
 
-/// What a server can do, and what it allows.
+/// Capabilities and limits of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct ServerFindings {
-    /// "http", "ftp", "iperf3", or empty where nothing answers.
+    /// "http", "ftp", "iperf3", or empty if no server answers.
     pub protocol: String,
-    /// Its name for itself.
+    /// The name of the server software, as the server sent it.
     pub software: Option<String>,
-    /// Whether parts of a file can be requested; `None` where that was not to be found.
+    /// Whether parts of a file can be requested; `None` if undetermined.
     pub ranges: Option<bool>,
     /// The size of the file at the URL.
     pub size: Option<Bytes>,
-    /// Further abilities, a few words each.
+    /// Further capabilities, a few words each.
     pub features: Vec<String>,
-    /// Whether it has a measurement endpoint.
+    /// Whether the server has a measurement endpoint.
     pub measures: bool,
-    /// How far its kernel lets a send buffer grow, where the endpoint says so.
+    /// The largest send buffer of the server's kernel, if the endpoint reports it.
     pub tcp_wmem_max: Option<Bytes>,
     /// The highest rate at which the endpoint sends.
     pub ceiling_bps: Option<Rate>,
-    /// What the endpoint allows this client, the least while it was measured; `None` without a ceiling.
+    /// The least rate that the endpoint allowed this client during the probe; `None` without a ceiling.
     pub allowed_bps: Option<Rate>,
-    /// What its connections showed.
+    /// The limit of the server's connections.
     pub limit: Option<ServerLimit>,
 }

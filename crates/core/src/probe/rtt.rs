@@ -1,4 +1,4 @@
-//! Round-trip times: minimum, median and jitter of several.
+//! Minimum, median and jitter of RTTs.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::units::{Rtt, seconds};
 
-/// How round trips were measured.
+/// The method of measuring RTTs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RttMethod {
@@ -29,16 +29,16 @@ impl RttMethod {
     }
 }
 
-/// A summary of round-trip times.
+/// A summary of RTTs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct RttSummary {
-    /// How they were measured.
+    /// The method of measuring.
     pub method: RttMethod,
-    /// The least: the path without a queue.
+    /// The least RTT: that of the path without queueing.
     pub min: Rtt,
     /// The median.
     pub median: Rtt,
-    /// The mean difference of successive round trips.
+    /// The mean absolute difference of successive RTTs.
     #[serde(with = "seconds")]
     pub jitter: Duration,
     /// Requests sent.
@@ -48,7 +48,7 @@ pub struct RttSummary {
 }
 
 impl RttSummary {
-    /// Summarises `samples`, in the order in which they were taken, of `sent` requests; `None` where none was answered.
+    /// Summarises `samples`, in the order of measurement, of `sent` requests; `None` if none was answered.
     pub fn of(method: RttMethod, samples: &[Duration], sent: u32) -> Option<Self> {
         let mut sorted = samples.to_vec();
         sorted.sort_unstable();
@@ -71,12 +71,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn summary_has_minimum_median_and_mean_step() {
+    fn summary_has_minimum_median_and_mean_difference() {
         let ms = Duration::from_millis;
         let samples = [ms(12), ms(10), ms(30), ms(11)];
         let summary = RttSummary::of(RttMethod::Icmp, &samples, 5).unwrap();
         assert_eq!((summary.min, summary.median), (Rtt::new(ms(10)), Rtt::new(ms(12))));
-        // 2, 20 and 19 ms.
+        // The differences are 2, 20 and 19 ms.
         assert_eq!(summary.jitter, ms(41) / 3);
         assert_eq!((summary.sent, summary.answered), (5, 4));
     }

@@ -1,4 +1,4 @@
-//! What a server does to its connections: a bounded send buffer, a bounded rate for each, a bounded rate for all.
+//! Detects a server's limits: the send buffer, the rate of each connection, the rate of all connections.
 
 use std::time::Duration;
 
@@ -7,38 +7,38 @@ use serde::Serialize;
 use crate::plan::{STOCK_TCP_WMEM_MAX, send_buffer_in_flight};
 use crate::units::{Bytes, Rate, Rtt};
 
-/// Rates of one connection beside several, and what the receiver allowed.
+/// The rates of one connection and of several, and the receiver's limits.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectionRates {
     /// Round-trip time.
     pub rtt: Rtt,
     /// The rate of a single connection, once steady.
     pub one: Rate,
-    /// Whether it had stopped growing.
+    /// Whether the rate of the single connection had stopped growing.
     pub is_flat: bool,
-    /// How many connections there were in the comparison.
+    /// The number of connections of `several`.
     pub connections: u32,
-    /// Their rate together.
+    /// The total rate of several connections.
     pub several: Rate,
-    /// Whether that had stopped growing.
+    /// Whether the total rate had stopped growing.
     pub several_are_flat: bool,
-    /// The largest window that this host announced on the single connection.
+    /// The largest window that this host advertised on the single connection.
     pub window: Option<Bytes>,
-    /// How far the server's kernel lets a send buffer grow (`tcp_wmem[2]`), where the server says so.
+    /// The largest send buffer of the server's kernel (`tcp_wmem[2]`), if reported.
     pub tcp_wmem_max: Option<Bytes>,
-    /// The path's rate for payload, where other evidence has it.
+    /// The path's payload rate, if other evidence gives it.
     pub path: Option<Rate>,
-    /// Whether packets of the single connection arrived out of order, as they do after a loss.
+    /// Whether packets of the single connection arrived out of order, as after a loss.
     pub had_losses: bool,
 }
 
-/// The limit that the connections show.
+/// The limit of a server's connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum ServerLimit {
-    /// A fixed amount in flight on each connection: the server's send buffer.
+    /// A fixed number of bytes in flight on each connection: the server's send buffer.
     SendBuffer {
-        /// What was in flight: rate x RTT.
+        /// The bytes in flight: rate x RTT.
         in_flight: Bytes,
     },
     /// A fixed rate for each connection.
@@ -46,9 +46,9 @@ pub enum ServerLimit {
         /// The rate.
         rate: Rate,
     },
-    /// A send buffer of an unusual size or a fixed rate for each connection: the numbers fit both.
+    /// A send buffer of an unusual size, or a fixed rate for each connection: the measurements fit both.
     SendBufferOrRate {
-        /// What was in flight: rate x RTT.
+        /// The bytes in flight: rate x RTT.
         in_flight: Bytes,
         /// The rate.
         rate: Rate,
@@ -58,38 +58,39 @@ pub enum ServerLimit {
         /// The largest window.
         window: Bytes,
     },
-    /// Loss holds each connection down; several carry more than one does.
+    /// Losses limit each connection; several are faster than one.
     Loss,
-    /// One connection reaches what several reach: the path, or a limit that all connections share.
+    /// One connection is as fast as several: the limit is the path, or one that all connections share.
     Shared,
-    /// One connection reaches what several reach, and the path holds far more: a limit that all connections share.
+    /// One connection is as fast as several, and the path carries far more: a limit that all connections share.
     AllConnections {
         /// The higher rate of one connection and of several.
         rate: Rate,
     },
-    /// The connections were still growing when the measurement ended.
+    /// The rates were still growing at the end of the measurement.
     Growing,
-    /// The ceiling of the measurement endpoint, which clients share: transfers are not bound by it.
+    /// The ceiling of the measurement endpoint, shared by its clients; transfers are not limited by it.
     Ceiling {
-        /// What it allows this client.
+        /// The rate that the endpoint allows this client.
         rate: Rate,
     },
 }
 
-/// Several connections are faster than one where they reach this many times its rate.
+/// Several connections count as faster than one from this ratio on.
 const FASTER: f64 = 1.3;
-/// All connections together leave room on a path of this many times their rate.
+/// The path carries far more than all connections from this ratio on.
 const ROOM: f64 = 2.0;
 /// One connection fills the path from this share of its rate on.
 const FILLS: f64 = 0.85;
-/// The receive window is used up from this share of it in flight on.
+/// The receive window is the limit if this share of it is in flight.
 const WINDOW_USED: f64 = 0.8;
-/// No send buffer is smaller: less in flight is a rate. Linux starts a connection with 16 KiB (`tcp_wmem[1]`) and lets it grow.
+/// The smallest send buffer; fewer bytes in flight show a rate limit. Linux starts with 16 KiB (`tcp_wmem[1]`) and lets
+/// it grow.
 const SMALLEST_BUFFER: Bytes = Bytes::kib(64);
-/// On a shorter path a send buffer hardly ever limits.
+/// The shortest RTT at which a send buffer counts as a limit.
 const LONG_RTT: Duration = Duration::from_millis(2);
 
-/// Finds what limits the connections.
+/// Returns the limit of the connections.
 pub fn find_limit(rates: &ConnectionRates) -> ServerLimit {
     let bits = |rate: Rate| rate.as_bits_per_sec() as f64;
     if rates.path.is_some_and(|path| bits(rates.one) >= bits(path) * FILLS) {
@@ -120,7 +121,7 @@ pub fn find_limit(rates: &ConnectionRates) -> ServerLimit {
     if in_flight < SMALLEST_BUFFER || rates.rtt.get() < LONG_RTT {
         return ServerLimit::PerConnection { rate };
     }
-    // More than a full buffer is not in flight; the RTT may have grown meanwhile.
+    // The bytes in flight cannot exceed a full buffer, but the RTT may have grown meanwhile.
     let (least, most) = send_buffer_in_flight(rates.tcp_wmem_max.unwrap_or(STOCK_TCP_WMEM_MAX));
     match rates.tcp_wmem_max {
         Some(_) if (least..=most * 2).contains(&in_flight) => ServerLimit::SendBuffer { in_flight },
@@ -151,20 +152,20 @@ mod tests {
     }
 
     #[test]
-    fn flat_rate_below_the_window_is_the_servers_send_buffer() {
+    fn flat_rate_below_the_window_shows_the_servers_send_buffer() {
         let found = find_limit(&rates(100, 320, 1200));
         assert_eq!(found, ServerLimit::SendBuffer { in_flight: Bytes::new(4_000_000) });
     }
 
     #[test]
-    fn rate_that_no_buffer_explains_is_shaping() {
+    fn rate_that_fits_no_buffer_shows_shaping() {
         let shaped = |rtt, rate| find_limit(&rates(rtt, rate, rate * 4));
         assert_eq!(shaped(1, 50), ServerLimit::PerConnection { rate: Rate::bits_per_sec(50_000_000) });
         assert_eq!(shaped(50, 8), ServerLimit::PerConnection { rate: Rate::bits_per_sec(8_000_000) });
     }
 
     #[test]
-    fn flat_rate_that_no_usual_buffer_explains_has_two_possible_causes() {
+    fn flat_rate_that_fits_no_usual_buffer_has_two_possible_causes() {
         let rate = Rate::bits_per_sec(40_000_000);
         let shaped = rates(50, 40, 160);
         let in_flight = Bytes::new(250_000);
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_of_all_connections_is_not_the_path_where_the_path_holds_more() {
+    fn limit_of_all_connections_is_not_the_path_if_the_path_carries_more() {
         let path = Some(Rate::bits_per_sec(900_000_000));
         let together = ConnectionRates { path, ..rates(20, 100, 110) };
         let rate = Rate::bits_per_sec(110_000_000);
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn other_causes_come_before_the_server() {
+    fn other_causes_take_precedence_over_the_server() {
         assert_eq!(find_limit(&rates(100, 900, 950)), ServerLimit::Shared);
         let path = Some(Rate::bits_per_sec(350_000_000));
         assert_eq!(find_limit(&ConnectionRates { path, ..rates(100, 320, 500) }), ServerLimit::Shared);

@@ -1,4 +1,4 @@
-//! The results of a probe as tables of text, in the order of the paper.
+//! The results of a probe as text tables, in the order of the paper.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use super::packet_train::per_cent;
 use super::report::{ProbeReport, TcpRow};
 use super::server_limits::ServerLimit;
 
-/// Writes a report.
+/// Formats a report.
 pub fn text(report: &ProbeReport) -> String {
     let mut out = format!("{} ({})\n", report.target, report.peer);
     write_rtt(report, &mut out);
@@ -98,7 +98,7 @@ fn write_server(report: &ProbeReport, out: &mut String) {
     }
 }
 
-/// Returns a limit in words.
+/// Describes a limit.
 fn describe(limit: ServerLimit) -> String {
     match limit {
         ServerLimit::SendBuffer { in_flight } => {
@@ -151,7 +151,7 @@ fn write_upload(report: &ProbeReport, out: &mut String) {
     }
 }
 
-/// Writes rows under the names of the first and the last column.
+/// Writes rows; `first` and `last` are the headings of the outer columns.
 fn write_tcp(rows: &[TcpRow], (first, last): (&str, &str), out: &mut String) {
     if rows.is_empty() {
         return;
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_allows_is_a_lower_bound() {
+    fn allowed_rate_of_the_server_is_a_lower_bound() {
         let limit = Some(ServerLimit::Ceiling { rate: Rate::bits_per_sec(100_000_000) });
         let server = ServerFindings { limit, ..report().server };
         let text = text(&ProbeReport { server, ..report() });
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_kept_is_not_what_get_will_use() {
+    fn settings_that_are_not_stored_are_not_announced_for_get() {
         let text =
             text(&ProbeReport { verdict: Verdict { remembered: false, ..report().verdict }, ..report() });
         assert!(text.contains("get would use  1 stream; this is not kept"), "{text}");

@@ -1,4 +1,5 @@
-//! Which trains to send: growing ones until the rate shows, larger ones until the queue is full, a long thin one for the loss.
+//! Plans packet trains: growing trains until the rate shows, larger ones until the queue is full, a long train at a low
+//! rate for the loss.
 
 use std::time::Duration;
 
@@ -6,84 +7,86 @@ use crate::units::{Bytes, Rate};
 
 use super::packet_train::{IdleTransit, LossShare, PacketTrain};
 
-/// A train to be sent.
+/// A train to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TrainPlan {
-    /// Packets.
+    /// The number of packets.
     pub count: u32,
-    /// UDP payload of each.
+    /// The UDP payload of each packet.
     pub message: Bytes,
-    /// The rate at the IP layer; `None` for back to back.
+    /// The rate at the IP layer; `None` to send back to back.
     pub rate: Option<Rate>,
 }
 
 impl TrainPlan {
-    /// Returns what the train has at the IP layer, where each message has so many bytes of headers.
+    /// Returns the train's bytes at the IP layer, with headers of `headers` bytes per message.
     pub fn bytes(&self, headers: Bytes) -> Bytes {
         (self.message + headers) * u64::from(self.count)
     }
 }
 
-/// The first train: few enough for any queue, an IW10 and a half.
+/// The packets of the first train: 1.5 initial windows of 10 segments, few enough for any queue.
 const FIRST_COUNT: u32 = 16;
-/// Growth of a queue's trains from one to the next.
+/// The growth from one train of the queue search to the next.
 const GROWTH: u32 = 4;
-/// The most growth of a rate's trains: a few packets overrate a path whose hosts deliver them together.
+/// The largest growth of the rate search: the rate of few packets is too high if the hosts deliver them together.
 const MOST_GROWTH: u32 = 16;
-/// A train that takes this long to arrive is long enough: hosts stamp to a tenth of a millisecond or two, 1 % of it.
+/// The duration of a long enough train: hosts take timestamps with an error of 0.1 to 0.2 ms, 1 % of it.
 const LONG_ENOUGH: Duration = Duration::from_millis(20);
-/// The largest train for the rate: 20 ms of 10 Gbit/s.
+/// The packets of the largest train of the rate search: 20 ms of 10 Gbit/s.
 const LARGEST_COUNT: u32 = 16_384;
-/// Trains of the final size; their median is the rate.
+/// The number of trains of the final size, whose median is the rate.
 const REPETITIONS: usize = 3;
-/// Trains that are sent again because their sender paused.
+/// The largest number of trains repeated because their sender paused.
 const REPLACEMENTS: u32 = 3;
-/// Trains in a row of which nothing arrives before UDP counts as blocked.
+/// UDP counts as blocked after this number of consecutive trains without an arrival.
 const SILENT_TRAINS: u32 = 2;
 
-/// What trains say of the path's rate.
+/// The path's rate by packet trains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TrainRate {
     /// The rate at the IP layer.
     pub rate: Rate,
-    /// Whether the path set it; otherwise the sender was slower, and the path holds at least this.
+    /// Whether the path limited the rate; otherwise the sender did, and the rate is a lower bound.
     pub is_path_limited: bool,
-    /// The rate at which the sender sends back to back.
+    /// The sender's rate back to back.
     pub fastest: Rate,
 }
 
-/// The search for the path's rate by growing trains.
+/// Searches the path's rate by growing trains.
 #[derive(Debug, Clone)]
 pub struct TrainSearch {
     message: Bytes,
     count: u32,
-    /// The pace of further trains, once one back to back has overflowed the queue before it was long enough.
+    /// The pace of further trains, once a train back to back has overflowed the queue before it was long enough.
     pace: Option<Rate>,
     silent: u32,
-    /// How many trains may still be sent again.
+    /// The number of trains that may still be repeated.
     replacements: u32,
     finals: Vec<TrainRate>,
 }
 
-/// The pace above the rate found, where back to back is too fast for the queue: the bottleneck is never idle.
+/// The pace relative to the rate found, if back to back overflows the queue; above 1 so that the bottleneck is never
+/// idle.
 const ABOVE: f64 = 1.5;
-/// Sending a paced train, or receiving one of the size that was aimed at, takes this many times [`LONG_ENOUGH`].
+/// The largest duration of a paced train, or of the arrival of one of the intended size, as a multiple of
+/// [`LONG_ENOUGH`].
 const PACED_TIMES: u32 = 2;
 
 impl TrainSearch {
-    /// Starts with messages of `message` bytes.
+    /// Creates a search with messages of `message` bytes.
     pub fn new(message: Bytes) -> Self {
         let replacements = REPLACEMENTS;
         Self { message, count: FIRST_COUNT, pace: None, silent: 0, replacements, finals: Vec::new() }
     }
 
-    /// Returns the next train; `None` where the search is over.
+    /// Returns the next train; `None` at the end of the search.
     pub fn next_train(&self) -> Option<TrainPlan> {
         let is_over = self.finals.len() >= REPETITIONS || self.silent >= SILENT_TRAINS;
         (!is_over).then_some(TrainPlan { count: self.count, message: self.message, rate: self.pace })
     }
 
-    /// Takes what became of the train that [`next_train`](Self::next_train) asked for.
+    /// Records the result of the train from [`next_train`](Self::next_train).
     pub fn record(&mut self, train: &PacketTrain) {
         let Some(found) = train.dispersion() else {
             self.record_undispersed(train);
@@ -96,7 +99,7 @@ impl TrainSearch {
             let is_path_limited = found.is_path_limited();
             self.finals.push(TrainRate { rate: found.rate, is_path_limited, fastest: found.sent_at });
         } else if train.overflows(0.0) {
-            // A longer train would only lose more: it lasts as long as the queue does.
+            // A longer train would only lose more packets, because this one lasted as long as the queue.
             let pace = found.rate.scaled(ABOVE);
             let count = pace.bytes_in(LONG_ENOUGH * PACED_TIMES).get() / train.packet.get().max(1);
             self.count = u32::try_from(count).unwrap_or(u32::MAX).clamp(FIRST_COUNT, LARGEST_COUNT);
@@ -108,7 +111,8 @@ impl TrainSearch {
         }
     }
 
-    /// Takes a train that has no rate: nothing of it arrived, or all in one piece (GRO), so that only a longer one shows a rate.
+    /// Records a train without a rate: no packet arrived, or all arrived together (GRO), so that only a longer train
+    /// shows a rate.
     fn record_undispersed(&mut self, train: &PacketTrain) {
         if train.arrivals.len() < 2 || self.count >= LARGEST_COUNT {
             self.silent += 1;
@@ -118,12 +122,12 @@ impl TrainSearch {
         }
     }
 
-    /// Returns whether nothing arrived at all.
+    /// Returns whether no packet of any train has arrived.
     pub fn is_blocked(&self) -> bool {
         self.silent >= SILENT_TRAINS && self.finals.is_empty()
     }
 
-    /// Returns the rate: the median of the final trains; `None` before the first of them.
+    /// Returns the median rate of the final trains; `None` before the first of them.
     pub fn rate(&self) -> Option<TrainRate> {
         let mut finals = self.finals.clone();
         finals.sort_by_key(|found| found.rate);
@@ -134,34 +138,34 @@ impl TrainSearch {
 /// The size of the path's queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueSize {
-    /// Bytes at the IP layer.
+    /// The size in bytes at the IP layer.
     pub size: Bytes,
-    /// The delay that a full queue adds.
+    /// The delay of a full queue.
     pub delay: Duration,
-    /// Whether no packet was dropped: the queue holds at least this.
+    /// Whether no packet was dropped, so that the queue may be larger.
     pub is_lower_bound: bool,
 }
 
-/// The search for the size of the queue before the bottleneck: trains back to back, until several have overflowed it.
+/// Searches the size of the queue before the bottleneck by trains back to back, until several have overflowed it.
 #[derive(Debug, Clone)]
 pub struct QueueSearch {
     message: Bytes,
-    /// The message with its headers.
+    /// The size of a message with its headers.
     packet: Bytes,
     rate: Rate,
-    /// What may still be sent.
+    /// The bytes that may still be sent.
     budget: Bytes,
     next: Bytes,
     idle: Option<IdleTransit>,
-    /// The longest wait of packets so far.
+    /// The longest queueing delay so far.
     longest: Duration,
-    /// The wait of a full queue, by each train that overflowed it.
+    /// The delay of the full queue, from each train that overflowed it.
     full: Vec<Duration>,
 }
 
 impl QueueSearch {
-    /// Starts on a path of `rate`, with messages of `message` bytes and their headers, after a train that left the path idle; sends no
-    /// more than `budget`.
+    /// Creates a search on a path of `rate`, with messages of `message` bytes and their headers. `thin` is a train that
+    /// left the path idle. Sends at most `budget`.
     pub fn new(message: Bytes, headers: Bytes, rate: Rate, thin: &PacketTrain, budget: Bytes) -> Self {
         let packet = message + headers;
         let next = rate.bytes_in(LONG_ENOUGH * 4);
@@ -169,9 +173,9 @@ impl QueueSearch {
         Self { message, packet, rate, budget, next, idle, longest: Duration::ZERO, full: Vec::new() }
     }
 
-    /// Returns the next train; `None` where the queue has overflowed often enough or the budget is spent.
+    /// Returns the next train; `None` once the queue has overflowed often enough or the budget is spent.
     pub fn next_train(&self) -> Option<TrainPlan> {
-        // The rest of the budget goes into one train rather than into two of which neither is long enough.
+        // The rest of the budget is one train, because each of two trains would be too short.
         let is_last =
             self.full.is_empty() && self.next.get().saturating_mul(u64::from(GROWTH)) > self.budget.get();
         let bytes = if is_last { self.budget } else { self.next };
@@ -180,31 +184,31 @@ impl QueueSearch {
         (!is_over && count >= FIRST_COUNT).then_some(TrainPlan { count, message: self.message, rate: None })
     }
 
-    /// Returns whether the size is known, if by one train only.
+    /// Returns whether at least one train has overflowed the queue.
     pub fn has_overflowed(&self) -> bool {
         !self.full.is_empty()
     }
 
-    /// Takes what became of a train of this search. `base` is the path's loss without a queue.
+    /// Records the result of a train of this search. `base` is the share of random loss of the path.
     pub fn record(&mut self, train: &PacketTrain, base: f64) {
         self.budget = self.budget.saturating_sub(train.packet * u64::from(train.count));
         self.observe(train, base);
     }
 
-    /// Takes what became of a train that was sent for another search, at no cost to the budget.
+    /// Records the result of a train of another search, at no cost to the budget.
     pub fn observe(&mut self, train: &PacketTrain, base: f64) {
         let sent = train.packet.get() * u64::from(train.count);
         self.longest = self.longest.max(train.queueing_delay());
         if train.overflows(base) {
             self.full.push(train.full_queue_delay(self.idle).unwrap_or(train.queueing_delay()));
-            // One that has filled the queue needs not be exceeded.
+            // A train that has filled the queue need not be exceeded.
             self.next = Bytes::new(sent);
         } else if self.full.is_empty() {
             self.next = Bytes::new(self.next.get().max(sent.saturating_mul(u64::from(GROWTH))));
         }
     }
 
-    /// Returns the size: the wait in it times the rate, and the packet that waited; `None` where nothing waited.
+    /// Returns the size: the queueing delay times the rate, plus the queued packet; `None` if no packet was queued.
     pub fn size(&self) -> Option<QueueSize> {
         let mut full = self.full.clone();
         full.sort_unstable();
@@ -218,14 +222,14 @@ impl QueueSearch {
     }
 }
 
-/// The message of loss trains: the smallest of the paper's, so that few bytes count many packets.
+/// The message size of loss trains: the smallest of the paper, so that few bytes count many packets.
 pub const LOSS_MESSAGE: Bytes = Bytes::new(64);
-/// The share of the path's rate that a loss train uses: no queue builds up.
+/// The share of the path's rate that a loss train uses, so that no queue builds up.
 const LOSS_SHARE: f64 = 0.1;
-/// The most packets a second: what two ordinary cores handle on both sides beside other work.
+/// The most packets per second: the capacity of two ordinary cores at both sides beside other work.
 const LOSS_PACKETS_PER_SEC: u64 = 50_000;
 
-/// Plans the train that counts losses within `time` on a path of `rate`, where each message has so many bytes of headers.
+/// Plans the train that counts losses within `time` on a path of `rate`, with headers of `headers` bytes per message.
 pub fn loss_train(rate: Rate, time: Duration, headers: Bytes) -> TrainPlan {
     let packet = LOSS_MESSAGE + headers;
     let most = Rate::bytes_per_sec(packet.get() * LOSS_PACKETS_PER_SEC);
@@ -249,16 +253,16 @@ mod tests {
     use super::super::packet_train::Arrival;
     use super::*;
 
-    /// IPv4's and UDP's.
+    /// The headers of IPv4 and UDP.
     const HEADERS: Bytes = Bytes::new(28);
 
-    /// A bottleneck behind a DropTail queue: the path of the tests.
+    /// A simulated bottleneck with a DropTail queue.
     struct Path {
         rate: Rate,
         queue: Bytes,
-        /// Rate at which the sender sends back to back.
+        /// The sender's rate back to back.
         fastest: Rate,
-        /// Each packet whose number is a multiple of this is lost behind the bottleneck; 0 for none.
+        /// Packets whose number is a multiple of this are lost after the bottleneck; 0 for none.
         lose_every: u32,
     }
 
@@ -316,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn rate_and_queue_of_simulated_paths_are_found_with_a_tenth_of_what_they_carry_in_ten_seconds() {
+    fn rate_and_queue_are_found_with_a_tenth_of_ten_seconds_of_the_path() {
         for (mbit, queue) in
             [(10, 96_000), (10, 375_000), (100, 125_000), (100, 1_250_000), (1000, 2_500_000)]
         {
@@ -345,12 +349,12 @@ mod tests {
     }
 
     #[test]
-    fn train_that_arrives_in_one_piece_is_followed_by_a_longer_one() {
+    fn train_that_arrives_as_one_group_is_followed_by_a_longer_one() {
         let path = Path::mbit(3000, 10_000_000);
         let mut search = TrainSearch::new(Bytes::new(1472));
         while let Some(plan) = search.next_train() {
             let mut train = path.send(plan);
-            // The receiving device merges what comes within 100 us.
+            // The receiving device merges packets that arrive within 100 us.
             for arrival in &mut train.arrivals {
                 arrival.received = Duration::from_micros(arrival.received.as_micros() as u64 / 100 * 100);
             }
@@ -382,14 +386,14 @@ mod tests {
     }
 
     #[test]
-    fn loss_train_is_thin_and_bounded() {
+    fn loss_train_has_a_low_bounded_rate() {
         let slow = loss_train(Rate::bits_per_sec(10_000_000), Duration::from_secs(2), HEADERS);
         assert_eq!(slow.rate, Some(Rate::bits_per_sec(1_000_000)));
         assert_eq!(slow.count, 2717);
         let fast = loss_train(Rate::bits_per_sec(100_000_000_000), Duration::from_secs(2), HEADERS);
         assert_eq!(fast.count, 100_000);
         assert_eq!(fast.rate.unwrap().time_for(fast.bytes(HEADERS)).as_millis(), 2000);
-        // Longer headers leave a tenth of the rate fewer packets.
+        // With longer headers, a tenth of the rate holds fewer packets.
         let v6 = loss_train(Rate::bits_per_sec(10_000_000), Duration::from_secs(2), Bytes::new(48));
         assert_eq!(v6.count, 2232);
     }

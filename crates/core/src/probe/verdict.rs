@@ -1,4 +1,4 @@
-//! What follows from a probe: the settings that `get` will use, the time of a transfer, and what the other side should change.
+//! The conclusions of a probe: the settings that `get` will use, the time of a transfer, and advice for both hosts.
 
 use std::time::Duration;
 
@@ -12,51 +12,51 @@ use super::packet_train::per_cent;
 use super::report::{PathFindings, TcpRow, UploadFindings};
 use super::server_limits::ServerLimit;
 
-/// What the verdict is made from.
+/// The measurements from which the verdict is derived.
 #[derive(Debug, Clone, Copy)]
 pub struct Evidence<'a> {
-    /// The round trip without a queue.
+    /// The RTT without queueing.
     pub rtt: Option<Rtt>,
-    /// The path.
+    /// Properties of the path.
     pub path: &'a PathFindings,
-    /// TCP's rates.
+    /// The rates of TCP.
     pub tcp: &'a [TcpRow],
-    /// What limits the server's connections.
+    /// The limit of the server's connections.
     pub limit: Option<ServerLimit>,
-    /// Whether parts of a file can be requested: without, one connection is all.
+    /// Whether parts of a file can be requested; otherwise `get` uses one connection.
     pub ranges: bool,
-    /// How far this host's kernel raises a receive buffer (`tcp_rmem[2]`).
+    /// The largest receive buffer of this host's kernel (`tcp_rmem[2]`).
     pub tcp_rmem_max: Option<Bytes>,
-    /// The other direction.
+    /// Properties of the upload direction.
     pub upload: Option<&'a UploadFindings>,
     /// The file's size.
     pub size: Bytes,
 }
 
-/// What follows.
+/// The conclusions of a probe.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Verdict {
-    /// The number of streams that `get` starts with, where this is `remembered`.
+    /// The number of streams with which `get` starts, if `remembered`.
     pub streams: u32,
-    /// The receive window that it needs, all streams together.
+    /// The total receive window that `get` needs.
     pub window: Option<Bytes>,
-    /// The rate of payload that it will reach.
+    /// The payload rate that `get` will reach.
     pub rate_bps: Option<Rate>,
-    /// Whether the path is kept for `get`.
+    /// Whether the path's properties are stored for `get`.
     pub remembered: bool,
-    /// The size of the file that `seconds` is for.
+    /// The size of the file to which `seconds` applies.
     pub size: Bytes,
-    /// How long the file takes.
+    /// The time to `get` the file.
     #[serde(serialize_with = "optional_seconds")]
     pub seconds: Option<Duration>,
-    /// The rate of payload that `put` will reach with one stream, where the upload was measured.
+    /// The payload rate that `put` will reach with one stream, if the upload was measured.
     pub put_rate_bps: Option<Rate>,
-    /// How long a `put` of the file takes.
+    /// The time to `put` the file.
     #[serde(serialize_with = "optional_seconds")]
     pub put_seconds: Option<Duration>,
-    /// How the numbers come about, a sentence each.
+    /// The arithmetic behind the numbers, one sentence each.
     pub arithmetic: Vec<String>,
-    /// What to change on this host or the other, a sentence each.
+    /// Changes advised on this host or the other, one sentence each.
     pub advice: Vec<String>,
 }
 
@@ -67,25 +67,26 @@ fn optional_seconds<S: serde::Serializer>(time: &Option<Duration>, serializer: S
     }
 }
 
-/// No more streams are advised: more connections than this hurt servers (wdt#68: 20 to 30 are enough).
+/// The largest number of streams advised: more overload servers (wdt#68: 20 to 30 are enough).
 const MOST_STREAMS: u64 = 16;
-/// Segment size in Mathis' formula.
+/// The segment size of Mathis' formula, in bytes.
 const MSS: u64 = 1448;
-/// Room beyond the BDP for bursts, as of the receive buffer's plan.
+/// The window relative to the BDP, as in the plan of the receive buffer; leaves room for bursts.
 const SLACK: f64 = 1.5;
-/// A transfer reaches this share of the path's payload rate once ramped up.
+/// The share of the path's payload rate that a transfer reaches after its ramp-up.
 const REACHED: f64 = 0.95;
-/// Doublings of slow start: from ten segments to the BDP.
+/// The first window of slow start in bytes: ten segments (RFC 6928).
 const INITIAL_WINDOW: f64 = 10.0 * MSS as f64;
 
-/// Returns the rate to which random loss holds one connection of Reno: MSS / RTT x sqrt(3/2) / sqrt(p) (Mathis et al., 1997).
+/// Returns the rate to which random loss limits one Reno connection: MSS / RTT x sqrt(3/2) / sqrt(p) (Mathis et al.,
+/// 1997).
 pub fn loss_ceiling(rtt: Rtt, loss: f64) -> Option<Rate> {
     let seconds = rtt.get().as_secs_f64();
     (loss > 0.0 && seconds > 0.0)
         .then(|| Rate::bits_per_sec((MSS as f64 * 8.0 / seconds * 1.5_f64.sqrt() / loss.sqrt()) as u64))
 }
 
-/// Draws the conclusions.
+/// Derives the verdict.
 pub fn conclude(evidence: &Evidence<'_>) -> Verdict {
     let mut verdict = Verdict { streams: 1, size: evidence.size, ..Verdict::default() };
     let mtu = evidence.path.mtu.unwrap_or(Bytes::new(1500));
@@ -128,7 +129,7 @@ pub fn conclude(evidence: &Evidence<'_>) -> Verdict {
     verdict
 }
 
-/// Returns the rate to which something other than the path holds one connection.
+/// Returns the rate to which a limit other than the path restricts one connection.
 fn limit_of_one(evidence: &Evidence<'_>, path: Option<Rate>, verdict: &mut Verdict) -> Option<Rate> {
     let single = evidence.tcp.iter().find(|row| row.streams == 1 && row.buffer.is_none());
     let needed = path.zip(evidence.rtt).map(|(path, rtt)| path.bdp(rtt));
@@ -194,7 +195,7 @@ fn limit_of_one(evidence: &Evidence<'_>, path: Option<Rate>, verdict: &mut Verdi
 }
 
 fn advise_window(evidence: &Evidence<'_>, window: Bytes, verdict: &mut Verdict) {
-    // Half of a receive buffer is window where packets are small (tcp_adv_win_scale = 1).
+    // With small packets, half of a receive buffer is window (tcp_adv_win_scale = 1).
     let buffer = window * 2;
     if window > LARGEST_WINDOW {
         verdict.advice.push(format!(
@@ -209,9 +210,9 @@ fn advise_window(evidence: &Evidence<'_>, window: Bytes, verdict: &mut Verdict) 
 }
 
 fn advise_path(evidence: &Evidence<'_>, verdict: &mut Verdict) {
-    /// Loss below this does not slow a modern congestion control on ordinary paths.
+    /// The least loss that slows a modern congestion control on ordinary paths.
     const NOTABLE: f64 = 1e-5;
-    /// A queue that adds more than this to an RTT below it is felt by others (bufferbloat).
+    /// The least delay of a full queue, if longer than the RTT, that counts as bufferbloat.
     const BLOATED: Duration = Duration::from_millis(200);
     if let (Some(loss), Some(rtt)) = (evidence.path.loss.filter(|loss| loss.share > NOTABLE), evidence.rtt)
         && loss.lost > 0
@@ -250,7 +251,7 @@ fn advise_path(evidence: &Evidence<'_>, verdict: &mut Verdict) {
     }
 }
 
-/// Adds how long the file takes: ramp-up, then the rate.
+/// Adds the time of a `get`: ramp-up, then the rate.
 fn finish(evidence: &Evidence<'_>, verdict: &mut Verdict) {
     let Some(rate) = verdict.rate_bps else { return };
     let (total, ramp) = transfer_time(rate, evidence, verdict.streams);
@@ -258,7 +259,8 @@ fn finish(evidence: &Evidence<'_>, verdict: &mut Verdict) {
     verdict.seconds = total;
 }
 
-/// Adds what a `put` of the file takes: at the rate of one connection where it was steady or had losses, else at that within its bursts.
+/// Adds the forecast of a `put`: at the rate of one connection if that was steady or had losses, else at its burst
+/// rate.
 fn forecast_put(evidence: &Evidence<'_>, verdict: &mut Verdict) {
     let Some(upload) = evidence.upload else { return };
     let single = upload.tcp.iter().find(|row| row.streams == 1);
@@ -273,14 +275,15 @@ fn forecast_put(evidence: &Evidence<'_>, verdict: &mut Verdict) {
     verdict.arithmetic.extend(arithmetic.map(|line| format!("put, {line}")));
 }
 
-/// Returns how long the file takes at a rate, and the arithmetic.
+/// Returns the time of the file at a rate, and the arithmetic.
 fn transfer_time(rate: Rate, evidence: &Evidence<'_>, streams: u32) -> (Option<Duration>, Option<String>) {
     if rate.as_bits_per_sec() == 0 {
         return (None, None);
     }
     let (rtt, size) = (evidence.rtt.unwrap_or_default(), evidence.size);
     let doublings = (rate.bdp(rtt).get() as f64 / INITIAL_WINDOW / f64::from(streams)).max(1.0).log2();
-    // Each round trip of slow start sends half of the next: all of it together one BDP, as the last round alone would.
+    // Each round of slow start sends twice the previous one, so all rounds together send about one BDP more than the
+    // last.
     let ramp = rtt.get().mul_f64(doublings.ceil() + 1.0);
     let total = ramp + rate.time_for(size);
     let arithmetic = format!(
@@ -353,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn buffer_that_may_be_shaping_is_not_advised_alone() {
+    fn buffer_that_may_be_shaping_is_not_the_only_advice() {
         let (path, tcp) = (path(1000), [row(1, 40), row(4, 160)]);
         let rate = Rate::bits_per_sec(40_000_000);
         let limit = Some(ServerLimit::SendBufferOrRate { in_flight: Bytes::new(250_000), rate });
@@ -364,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_of_all_connections_is_what_a_transfer_reaches() {
+    fn shared_limit_is_the_rate_of_a_transfer() {
         let (path, tcp) = (path(1000), [row(1, 100), row(4, 110)]);
         let rate = Rate::bits_per_sec(110_000_000);
         let limit = Some(ServerLimit::AllConnections { rate });
@@ -381,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn window_loss_and_short_queue_are_told() {
+    fn window_loss_and_short_queue_give_advice() {
         let loss = Some(LossShare::new(10_000, 100));
         let queue = Some(MeasuredQueue {
             bytes: Bytes::new(1_000_000),
@@ -410,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn put_takes_what_its_direction_holds() {
+    fn put_is_limited_by_the_upload_direction() {
         let (path, tcp) = (path(1000), [row(1, 940)]);
         let rate_bps = Rate::bits_per_sec(20_000_000);
         let rate = MeasuredRate { rate_bps, evidence: RateEvidence::TcpBursts, is_lower_bound: false };

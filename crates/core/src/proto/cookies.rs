@@ -1,4 +1,4 @@
-//! Cookies that a user brings along: a file in Netscape's format, and which of them a request carries (RFC 6265, section 5.4).
+//! Cookies from a file in Netscape's format, and their selection for a request (RFC 6265, section 5.4).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use super::http::HeaderField;
 
-/// Cookies of several servers; each request carries those of its own server only.
+/// Cookies of several servers. Each request carries only those of its server.
 ///
 /// `Debug` hides the values, which are credentials.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -16,36 +16,36 @@ pub struct CookieJar {
 
 #[derive(Clone, PartialEq, Eq)]
 struct Cookie {
-    /// In lower case, without a dot in front.
+    /// The domain in lower case, without a leading dot.
     domain: String,
-    /// Whether hosts below the domain get it too.
+    /// Whether the cookie is also sent to subdomains.
     has_subdomains: bool,
     path: String,
-    /// Whether it is sent with TLS only.
+    /// Whether the cookie is sent over TLS only.
     secure: bool,
-    /// `None` for a session's cookie, which counts while the file is there.
+    /// The time of expiry; `None` for a session cookie, which is valid as long as the file exists.
     expires: Option<SystemTime>,
     name: String,
     value: String,
 }
 
-/// Where a request goes, as far as cookies depend on it.
+/// The properties of a request that select its cookies.
 #[derive(Debug, Clone, Copy)]
 pub struct CookieScope<'a> {
-    /// The host, in brackets where it is an address of IPv6.
+    /// The host; an IPv6 address is in brackets.
     pub host: &'a str,
-    /// The path, which begins with /.
+    /// The path, beginning with `/`.
     pub path: &'a str,
     /// Whether the request is encrypted.
     pub is_encrypted: bool,
 }
 
-/// A file of cookies as it was read.
+/// The content of a cookie file.
 #[derive(Debug)]
 pub struct CookieFile {
-    /// Its cookies.
+    /// The cookies of the file.
     pub jar: CookieJar,
-    /// The numbers of the lines that are none, and no comment.
+    /// The numbers of the lines that are neither a cookie nor a comment.
     pub skipped: Vec<usize>,
 }
 
@@ -56,8 +56,8 @@ impl fmt::Debug for CookieJar {
 }
 
 impl CookieJar {
-    /// Reads a file in Netscape's format, which browsers' extensions, `curl -c` and `wget --save-cookies` write: seven fields a line,
-    /// separated by tabs.
+    /// Parses a file in Netscape's format, as written by browser extensions, `curl -c` and `wget --save-cookies`: seven
+    /// fields per line, separated by tabs.
     pub fn parse(text: &[u8]) -> CookieFile {
         let mut file = CookieFile { jar: Self::default(), skipped: Vec::new() };
         for (line, number) in text.split(|byte| *byte == b'\n').zip(1..) {
@@ -79,13 +79,13 @@ impl CookieJar {
         self.cookies.extend(other.cookies);
     }
 
-    /// Returns whether there is none.
+    /// Returns whether the jar holds no cookie.
     pub fn is_empty(&self) -> bool {
         self.cookies.is_empty()
     }
 
-    /// Returns the Cookie header of a request to `scope` at the time `now`: the cookies of its host and path, the longest path first,
-    /// behind those of `given`; `None` where there is none.
+    /// Returns the Cookie header of a request to `scope` at the time `now`: the cookies of `given`, then those of the
+    /// host and path, the longest path first; `None` if there are none.
     pub fn field(&self, scope: CookieScope<'_>, now: SystemTime, given: &[&str]) -> Option<HeaderField> {
         let mut own: Vec<_> = self.cookies.iter().filter(|cookie| cookie.is_for(scope, now)).collect();
         own.sort_by_key(|cookie| std::cmp::Reverse(cookie.path.len()));
@@ -94,7 +94,7 @@ impl CookieJar {
             name => format!("{name}={}", cookie.value),
         });
         let pairs: Vec<_> = given.iter().map(|text| (*text).to_owned()).chain(own).collect();
-        // No cookie of a jar holds a control character, and none of a header that is sent.
+        // Neither the cookies of a jar nor those of a header that is sent contain control characters.
         if pairs.is_empty() { None } else { HeaderField::new("Cookie", &pairs.join("; ")).ok() }
     }
 }
@@ -103,7 +103,7 @@ impl Cookie {
     fn is_for(&self, scope: CookieScope<'_>, now: SystemTime) -> bool {
         let host = scope.host.trim_matches(['[', ']']).trim_end_matches('.').to_ascii_lowercase();
         let above = host.strip_suffix(&self.domain).and_then(|rest| rest.strip_suffix('.'));
-        // An address has no subdomains, and a top-level domain names no server.
+        // An address has no subdomains, and a top-level domain is not a server.
         let takes_subdomains =
             self.has_subdomains && self.domain.contains('.') && host.parse::<IpAddr>().is_err();
         let path_matches = scope
@@ -117,7 +117,7 @@ impl Cookie {
     }
 }
 
-/// Reads a line: domain, whether it has subdomains, path, whether it is secure, expiry in seconds since 1970, name, value.
+/// Parses a line: domain, subdomains included, path, TLS only, expiry in seconds since 1970, name, value.
 fn cookie(line: &str) -> Option<Cookie> {
     let flag = |text: &str| match text {
         "TRUE" => Some(true),
@@ -127,7 +127,7 @@ fn cookie(line: &str) -> Option<Cookie> {
     let fields: Vec<_> = line.splitn(7, '\t').collect();
     let (value, fields) = match &fields[..] {
         [fields @ .., value] if fields.len() == 6 => (*value, fields),
-        // curl leaves an empty value out.
+        // curl omits an empty value.
         fields if fields.len() == 6 => ("", fields),
         _ => return None,
     };
@@ -137,7 +137,7 @@ fn cookie(line: &str) -> Option<Cookie> {
     if domain.is_empty() || !fields[2].starts_with('/') || !is_clean(fields[5]) || !is_clean(value) {
         return None;
     }
-    // Chrome's extensions write -1 for a session's cookie, most others 0.
+    // Chrome's extensions write -1 for a session cookie, most other programs 0.
     let expires = u64::try_from(expires).ok().filter(|seconds| *seconds > 0);
     let expires =
         expires.and_then(|seconds| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds)));
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn given_cookies_stand_in_the_same_header() {
+    fn given_cookies_share_the_header() {
         let jar = CookieJar::parse(b"h.example\tFALSE\t/\tFALSE\t0\ta\tb\n").jar;
         let field = |url: &str| jar.field(scope(url), NOW, &["x=y"]).unwrap();
         assert_eq!(field("http://h.example/").value(), "x=y; a=b");
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn line_that_is_no_cookie_is_named() {
+    fn lines_that_are_not_cookies_are_reported() {
         let file = CookieJar::parse(
             b"h\tFALSE\t/\tFALSE\t0\ta\tb\nnonsense\nh\tyes\t/\tFALSE\t0\ta\tb\nh\tFALSE\tx\tFALSE\t0\ta\tb\n\
               h\tFALSE\t/\tFALSE\tsoon\ta\tb\nh\tFALSE\t/\tFALSE\t0\ta\tb; c=d\nh\tFALSE\t/\tFALSE\t0\ta\t\x01\n\xff\n\

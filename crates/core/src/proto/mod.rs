@@ -1,4 +1,4 @@
-//! Protocols as pure text: parse and encode, never a socket.
+//! Protocols without I/O: parsers and encoders.
 
 pub mod aria2_rpc;
 pub mod cookies;

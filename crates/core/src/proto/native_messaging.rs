@@ -1,7 +1,7 @@
-//! Native messaging: what a browser's extension and a native program say to each other over stdin and stdout.
+//! Native messaging: the messages between a browser extension and a native program over stdin and stdout.
 //!
-//! A message is its length as 32 bits in the machine's byte order, then as many bytes of JSON. A program may send at most 1 MiB; the same
-//! bound is put on what an extension sends, although browsers allow more.
+//! A message is its length as 32 bits in the machine's byte order, followed by JSON of that length. A program may send
+//! at most 1 MiB; the same limit is applied to the extension's messages, although browsers allow more.
 //!
 //! ```
 //! use longhaul_core::proto::native_messaging::{HostRequest, HostRequestKind, encode, message_length};
@@ -17,94 +17,95 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
-/// The longest message in bytes: what browsers accept of a program (the WebExtensions documentation of native messaging).
+/// The longest message in bytes: the browsers' limit for messages of a program (the WebExtensions documentation of
+/// native messaging).
 pub const MAX_MESSAGE: usize = 1024 * 1024;
 
-/// Why a message cannot be used.
+/// The reason why a message is refused.
 #[derive(Debug, Error)]
 pub enum NativeMessageError {
     /// Longer than [`MAX_MESSAGE`].
     #[error("a native message of {0} bytes: at most {MAX_MESSAGE} are allowed")]
     TooLong(usize),
-    /// Not a request that this program knows.
+    /// The message is not a supported request.
     #[error("not a request of the Longhaul extension: {0}")]
     NotARequest(#[from] serde_json::Error),
 }
 
-/// A request of the extension.
+/// A request from the extension.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct HostRequest {
-    /// Marks the reply.
+    /// The number of the request, repeated in the reply.
     pub id: u64,
-    /// What is asked for.
+    /// The kind of the request, with its arguments.
     #[serde(flatten)]
     pub kind: HostRequestKind,
 }
 
-/// What the extension asks for.
+/// The kinds of requests.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum HostRequestKind {
-    /// The program's version.
+    /// Requests the program's version.
     Hello,
-    /// To connect to the server of a link that may be offered.
+    /// Opens a connection to the server of a link for which a transfer may follow.
     Connect {
-        /// The server's address, as the URL of its root.
+        /// The URL of the server's root.
         url: String,
     },
-    /// To start a transfer if its server answers, and to keep nothing where it does not.
+    /// Starts a transfer if its server answers; otherwise no transfer is added.
     Offer {
-        /// What to fetch, as the agent's API takes it.
+        /// The transfer, in the format of the agent's API.
         request: Value,
     },
-    /// To add a transfer.
+    /// Adds a transfer.
     Add {
-        /// What to fetch, as the agent's API takes it.
+        /// The transfer, in the format of the agent's API.
         request: Value,
     },
-    /// The latest transfers.
+    /// Lists the latest transfers.
     List {
-        /// At most how many.
+        /// The largest number of transfers.
         limit: u32,
     },
-    /// To pause a transfer.
+    /// Pauses a transfer.
     Pause {
-        /// Its number.
+        /// The number of the transfer.
         transfer: u64,
     },
-    /// To resume a transfer.
+    /// Resumes a transfer.
     Resume {
-        /// Its number.
+        /// The number of the transfer.
         transfer: u64,
     },
-    /// To cancel a transfer.
+    /// Cancels a transfer.
     Cancel {
-        /// Its number.
+        /// The number of the transfer.
         transfer: u64,
     },
-    /// To start a failed transfer again.
+    /// Restarts a failed transfer.
     Retry {
-        /// Its number.
+        /// The number of the transfer.
         transfer: u64,
     },
-    /// To remove an ended transfer from the list.
+    /// Removes an ended transfer from the list.
     Remove {
-        /// Its number.
+        /// The number of the transfer.
         transfer: u64,
     },
-    /// To show the folder of a transfer's file.
+    /// Opens the folder of a transfer's file.
     OpenFolder {
-        /// Its number.
+        /// The number of the transfer.
         transfer: u64,
     },
-    /// To continue a transfer from a fresh link.
+    /// Continues a transfer from a new link.
     Refresh {
-        /// Its number.
+        /// The number of the transfer.
         transfer: u64,
-        /// The fresh link, as the agent's API takes it.
+        /// The new link, in the format of the agent's API.
         request: Value,
     },
-    /// An event at each change of a transfer.
+    /// Requests an event at each change of a transfer.
     Watch,
 }
 
@@ -129,17 +130,17 @@ pub struct HostReply {
     error: Option<HostReplyError>,
 }
 
-/// Why a request was refused.
+/// The reason why a request was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HostReplyError {
-    /// A word for programs.
+    /// The reason as a keyword for programs.
     pub code: String,
-    /// A sentence for users.
+    /// The reason as a sentence for users.
     pub message: String,
 }
 
 impl HostReply {
-    /// Replies to request `id` with its result, or with why there is none.
+    /// Creates the reply to request `id`, with a result or an error.
     pub fn new(id: u64, result: Result<Value, HostReplyError>) -> Self {
         match result {
             Ok(result) => Self { id, ok: true, result: Some(result), error: None },
@@ -148,7 +149,7 @@ impl HostReply {
     }
 }
 
-/// Reads the length of the message that follows.
+/// Decodes the length of the message that follows.
 ///
 /// # Errors
 /// [`NativeMessageError::TooLong`].
@@ -157,7 +158,7 @@ pub fn message_length(prefix: [u8; 4]) -> Result<usize, NativeMessageError> {
     if length > MAX_MESSAGE { Err(NativeMessageError::TooLong(length)) } else { Ok(length) }
 }
 
-/// Puts the length before a message.
+/// Encodes a message with its length.
 ///
 /// # Errors
 /// [`NativeMessageError::TooLong`].

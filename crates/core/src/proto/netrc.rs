@@ -1,4 +1,4 @@
-//! The .netrc file: logins by host, as curl and ftp read them.
+//! The .netrc file: logins by host, parsed as in curl and ftp.
 
 use std::fmt;
 
@@ -19,10 +19,10 @@ impl fmt::Debug for Login {
     }
 }
 
-/// Why a .netrc cannot be read.
+/// The reason why a .netrc file cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum NetrcError {
-    /// A keyword is not followed by its value.
+    /// A keyword has no value.
     #[error("line {line}: '{keyword}' without a value")]
     NoValue {
         /// The line, counted from 1.
@@ -38,22 +38,22 @@ pub enum NetrcError {
     },
 }
 
-/// Words with a meaning; each but `default` is followed by a value.
+/// The keywords; each but `default` has a value.
 const KEYWORDS: [&str; 6] = ["machine", "default", "login", "password", "account", "macdef"];
 
-/// Finds the login for `host` in the text of a .netrc: its first `machine` entry, else, where `takes_default`, `default`.
+/// Finds the login for `host` in a .netrc file: its first `machine` entry, or, if `takes_default`, the `default` entry.
 ///
-/// As curl reads the file: keywords are in any case, words that are no keyword are skipped, and so are macro
-/// definitions and comments, which begin with # in the place of a keyword. Words may be quoted, with backslash escapes.
+/// The syntax is that of curl: keywords are case-insensitive; other words, macro definitions and comments, which begin
+/// with # in place of a keyword, are skipped. Words may be quoted, with backslash escapes.
 ///
 /// # Errors
-/// [`NetrcError`] with the line at fault.
+/// [`NetrcError`] with the line.
 pub fn netrc_login(text: &str, host: &str, takes_default: bool) -> Result<Option<Login>, NetrcError> {
     let mut words = Words { rest: text, line: 1 };
     let mut entry: Option<Login> = None;
     while let Some(keyword) = words.keyword()? {
         match keyword {
-            // The entry that matched has ended; `default` comes last by definition, and nothing after it counts.
+            // The matching entry has ended. `default` is the last entry by definition; entries after it do not count.
             "machine" | "default" if entry.is_some() => break,
             "machine" if words.value(keyword)?.eq_ignore_ascii_case(host) => entry = Some(Login::empty()),
             "default" if takes_default => entry = Some(Login::empty()),
@@ -82,14 +82,14 @@ impl Login {
     }
 }
 
-/// The words of a .netrc that are still to be read.
+/// The unread words of a .netrc file.
 struct Words<'a> {
     rest: &'a str,
     line: usize,
 }
 
 impl Words<'_> {
-    /// Reads up to and with the next keyword; `None` at the end.
+    /// Reads up to and including the next keyword; `None` at the end.
     fn keyword(&mut self) -> Result<Option<&'static str>, NetrcError> {
         loop {
             self.skip_space();
@@ -104,14 +104,14 @@ impl Words<'_> {
         }
     }
 
-    /// Reads the value of `keyword`, whatever it looks like.
+    /// Reads the value of `keyword`, which may equal a keyword.
     fn value(&mut self, keyword: &'static str) -> Result<String, NetrcError> {
         let line = self.line;
         self.skip_space();
         self.word()?.ok_or(NetrcError::NoValue { line, keyword })
     }
 
-    /// Reads a word from where it begins; `None` at the end of the text.
+    /// Reads a word at the current position; `None` at the end of the text.
     fn word(&mut self) -> Result<Option<String>, NetrcError> {
         if self.rest.is_empty() {
             return Ok(None);
@@ -158,7 +158,8 @@ impl Words<'_> {
     }
 }
 
-/// Reads a quoted word behind its opening quote, and how much text it takes; `None` where it does not end.
+/// Parses a quoted word after its opening quote; returns the word and the length of its text, or `None` if the closing
+/// quote is missing.
 fn quoted(text: &str) -> Option<(String, usize)> {
     let mut word = String::new();
     let mut chars = text.char_indices();
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn names_the_line_but_no_secret() {
+    fn errors_contain_the_line_but_no_secret() {
         assert_eq!(
             netrc_login("machine a\r\nlogin b\n\npassword", "a", true).unwrap_err().to_string(),
             "line 4: 'password' without a value"
@@ -233,14 +234,14 @@ mod tests {
     }
 
     #[test]
-    fn default_is_for_those_hosts_only_that_it_is_asked_for() {
+    fn default_entry_is_used_only_if_requested() {
         let text =
             "machine a login ann password x\ndefault login guest password y\nmachine b login bob password z";
         let user =
             |host, takes_default| netrc_login(text, host, takes_default).unwrap().map(|login| login.user);
         assert_eq!((user("a", false).as_deref(), user("a", true).as_deref()), (Some("ann"), Some("ann")));
         assert_eq!((user("c", false), user("c", true).as_deref()), (None, Some("guest")));
-        // What follows it is no entry.
+        // Entries after `default` do not count.
         assert_eq!((user("b", false), user("b", true).as_deref()), (None, Some("guest")));
     }
 
@@ -251,7 +252,7 @@ mod tests {
         }
 
         #[test]
-        fn finds_any_login_that_is_quoted(user in "\\PC{0,20}", password in "\\PC{0,20}") {
+        fn every_quoted_login_is_found(user in "\\PC{0,20}", password in "\\PC{0,20}") {
             let quote = |word: &str| format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\""));
             let text = format!("machine x login y\nmachine h login {} password {}", quote(&user), quote(&password));
             prop_assert_eq!(login(&text, "h"), Some((user, password)));

@@ -1,4 +1,5 @@
-//! The client's side of SOCKS 5 (RFC 1928), with logins (RFC 1929): messages to send, and answers to read.
+//! The client side of SOCKS 5 (RFC 1928) with username/password authentication (RFC 1929): encoding of messages,
+//! decoding of answers.
 
 use std::net::SocketAddr;
 
@@ -6,16 +7,17 @@ use thiserror::Error;
 
 use super::netrc::Login;
 
-/// Where a proxy is to connect to.
+/// The destination of a connection through a proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SocksTarget {
-    /// A name that the proxy looks up, and a port.
+    /// A host name, resolved by the proxy, and a port.
     Name(String, u16),
-    /// An address.
+    /// An IP address and a port.
     Address(SocketAddr),
 }
 
-/// A handshake with a proxy: [`greeting`](Self::greeting) is sent first, then what [`receive`](Self::receive) returns.
+/// A handshake with a proxy: the client sends [`greeting`](Self::greeting), then the results of
+/// [`receive`](Self::receive).
 #[derive(Debug)]
 pub struct SocksHandshake {
     target: SocksTarget,
@@ -30,33 +32,33 @@ enum Step {
     Reply,
 }
 
-/// What comes next in a handshake.
+/// The next step of a handshake.
 #[derive(Debug, PartialEq, Eq)]
 pub enum SocksStep {
     /// More bytes are needed.
     More,
-    /// The answer took so many bytes; the message is to be sent.
+    /// An answer of this length was read; send the message.
     Send(usize, Vec<u8>),
-    /// The answer took so many bytes, and the proxy has connected.
+    /// An answer of this length was read, and the proxy has connected.
     Connected(usize),
 }
 
-/// Why a proxy does not connect.
+/// The reason why a proxy does not connect.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SocksError {
-    /// Its answer is not SOCKS 5.
+    /// The answer is not SOCKS 5.
     #[error("its answer is not SOCKS 5; check the proxy's scheme and port")]
     NotSocks,
-    /// It accepts none of the offered methods.
+    /// The proxy accepts none of the offered methods.
     #[error("it requires a login; write socks5://USER:PASSWORD@HOST:PORT")]
     NeedsLogin,
-    /// It refuses the login.
+    /// The proxy refuses the login.
     #[error("it refuses the login")]
     Denied,
-    /// The name or the login is longer than 255 bytes.
+    /// The host name, the user or the password is longer than 255 bytes.
     #[error("a host's name, a user and a password have 255 bytes at most")]
     TooLong,
-    /// It could not connect, for the reason of this number (RFC 1928, section 6).
+    /// The proxy could not connect; the code is that of RFC 1928, section 6.
     #[error("it did not connect: {}", reason(*.0))]
     Refused(u8),
 }
@@ -76,7 +78,7 @@ fn reason(code: u8) -> &'static str {
 const VERSION: u8 = 5;
 
 impl SocksHandshake {
-    /// Begins a handshake.
+    /// Creates a handshake.
     ///
     /// # Errors
     /// [`SocksError::TooLong`].
@@ -94,7 +96,7 @@ impl SocksHandshake {
         if self.login.is_some() { vec![VERSION, 2, 0, 2] } else { vec![VERSION, 1, 0] }
     }
 
-    /// Reads the front of what was received.
+    /// Parses the front of the received bytes.
     ///
     /// # Errors
     /// [`SocksError`].
@@ -159,7 +161,7 @@ fn login_message(login: &Login) -> Vec<u8> {
     message
 }
 
-/// Reads the reply to a request: version, code, 0, an address of one of three types, and a port.
+/// Parses the reply to a request: version, code, 0, an address of one of three types, and a port.
 fn reply(bytes: &[u8]) -> Result<SocksStep, SocksError> {
     let length = match bytes {
         [VERSION, code, ..] if *code != 0 => return Err(SocksError::Refused(*code)),
@@ -177,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn name_is_left_to_the_proxy() {
+    fn name_is_resolved_by_the_proxy() {
         let mut socks = SocksHandshake::new(SocksTarget::Name("h".into(), 80), None).unwrap();
         assert_eq!(socks.greeting(), [5, 1, 0]);
         assert_eq!(socks.receive(&[5]), Ok(SocksStep::More));
@@ -197,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_and_other_protocols_are_told_apart() {
+    fn refusals_and_other_protocols_are_different_errors() {
         let socks = || SocksHandshake::new(SocksTarget::Name("h".into(), 80), None).unwrap();
         assert_eq!(socks().receive(&[5, 2]), Err(SocksError::NeedsLogin));
         assert_eq!(socks().receive(&[5, 255]), Err(SocksError::NeedsLogin));

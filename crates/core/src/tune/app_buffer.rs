@@ -1,41 +1,42 @@
 //! Sizes the application buffer (ICDC's ring) by the stalls of the disk.
 //!
-//! While the writers stall, data arrives at the path's rate. When the buffer is full, data stays in the socket, the
-//! receive window closes, and a long path needs several RTTs to recover. So the buffer holds what arrives during a stall, and
-//! one BDP more, which is in flight when the window closes.
+//! During a stall of the writers, data arrives at the path's rate. When the buffer is full, data remains in the socket,
+//! the receive window closes, and a long path needs several RTTs to recover. The buffer therefore holds the data that
+//! arrives during a stall, plus one BDP, which is in flight when the window closes.
 
 use std::time::Duration;
 
 use crate::units::{Bytes, Rate, Rtt};
 
-/// The size of all buffers of a process together before any stall was measured (UsadaFox, 64 MB).
+/// The total size of all buffers of a process before a stall was measured (UsadaFox, 64 MB).
 pub const INITIAL_SIZE: Bytes = Bytes::mib(64);
 /// The largest size (ICDC's ring, 4 GB).
 pub const MAX_SIZE: Bytes = Bytes::gib(4);
-/// No completed write for a shorter time is no stall: the initial size covers it at 10 Gbit/s. A disk that is always a little too
-/// slow needs no larger buffer.
+/// The shortest time without a completed write that counts as a stall: the initial size covers shorter ones at 10
+/// Gbit/s. A disk that is constantly a little too slow needs no larger buffer.
 const LEAST_STALL: Duration = Duration::from_millis(50);
-/// All buffers together may grow by one part in this many of the available memory.
+/// The total growth of all buffers is limited to one part in this many of the available memory.
 const MEMORY_SHARE: u64 = 8;
 
-/// Returns by how much buffers may still grow that have grown by `drawn`, with `available` memory on the host.
+/// Returns the further growth permitted to buffers that have grown by `drawn`, with `available` memory on the host.
 pub fn growth_left(available: Bytes, drawn: Bytes) -> Bytes {
-    // `drawn` is no longer part of `available`.
+    // `drawn` is already missing from `available`.
     Bytes::new((available + drawn).get() / MEMORY_SHARE).saturating_sub(drawn)
 }
 
-/// Chooses the size of one transfer's application buffer; the size only grows.
+/// Chooses the size of one transfer's application buffer, which never shrinks.
 #[derive(Debug, Clone, Default)]
 pub struct AppBufferTuner {
     size: Bytes,
-    /// The highest rate seen, which the path must reach again after a stall.
+    /// The highest rate so far, which the path must reach again after a stall.
     best: Rate,
 }
 
 impl AppBufferTuner {
-    /// Observes a full buffer: the longest stall of the writers so far, the rate of arrival and the RTT; returns the size to use.
+    /// Observes a full buffer: the longest stall of the writers so far, the rate of arrival and the RTT; returns the
+    /// new size.
     ///
-    /// size = rate x (2 x stall + RTT): a stall in progress is expected to last as long again.
+    /// size = rate x (2 x stall + RTT): a stall in progress is expected to double its length.
     pub fn observe(&mut self, stall: Duration, rate: Rate, rtt: Rtt) -> Bytes {
         self.best = self.best.max(rate);
         if stall < LEAST_STALL {
@@ -48,17 +49,17 @@ impl AppBufferTuner {
     }
 }
 
-/// Measures the stalls of a file's writers; `now` counts from any fixed moment.
+/// Measures the stalls of a file's writers; `now` is the time since a fixed moment.
 #[derive(Debug, Clone, Default)]
 pub struct WriterStalls {
     in_progress: usize,
-    /// When a write last completed, or the first write in progress began.
+    /// The time of the last completed write, or of the begin of the first write in progress.
     since: Duration,
     longest: Duration,
 }
 
 impl WriterStalls {
-    /// Records that a write begins.
+    /// Records the begin of a write.
     pub fn begin(&mut self, now: Duration) {
         if self.in_progress == 0 {
             self.since = now;
@@ -66,14 +67,14 @@ impl WriterStalls {
         self.in_progress += 1;
     }
 
-    /// Records that a write is complete.
+    /// Records the completion of a write.
     pub fn done(&mut self, now: Duration) {
         self.longest = self.longest(now);
         self.in_progress = self.in_progress.saturating_sub(1);
         self.since = now;
     }
 
-    /// Returns the longest time, up to `now`, in which writes were in progress and none completed.
+    /// Returns the longest time, up to `now`, in which writes were in progress and none was completed.
     pub fn longest(&self, now: Duration) -> Duration {
         let present = if self.in_progress > 0 { now.saturating_sub(self.since) } else { Duration::ZERO };
         self.longest.max(present)
@@ -101,7 +102,7 @@ mod tests {
         let mut tuner = AppBufferTuner::default();
         // 1.25 GB/s for 2 x 300 ms + 200 ms.
         assert_eq!(tuner.observe(MS(300), RATE, LONG), Bytes::new(1_000_000_000));
-        // A lower rate does not shrink it: the path may recover.
+        // A lower rate does not shrink the buffer, because the path may recover.
         assert_eq!(tuner.observe(MS(300), Rate::default(), LONG), Bytes::new(1_000_000_000));
         assert_eq!(tuner.observe(MS(400), Rate::default(), LONG), Bytes::new(1_250_000_000));
     }
@@ -116,7 +117,7 @@ mod tests {
             (available, drawn) = (available - more, drawn + more);
         }
         assert_eq!(drawn, Bytes::gib(8));
-        // Others have taken memory meanwhile.
+        // Other processes have allocated memory since.
         assert_eq!(growth_left(Bytes::gib(8), drawn), Bytes::ZERO);
     }
 
@@ -131,7 +132,7 @@ mod tests {
         // Idle: no write is in progress.
         assert_eq!(stalls.longest(MS(9_000)), MS(30));
         stalls.begin(MS(10_000));
-        // Still under way.
+        // The write is still in progress.
         assert_eq!(stalls.longest(MS(10_500)), MS(500));
         stalls.done(MS(10_010));
         assert_eq!(stalls.longest(MS(20_000)), MS(30));

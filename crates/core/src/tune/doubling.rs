@@ -1,8 +1,9 @@
-//! The number of data connections where a change costs all of them, as in GridFTP: it only ever doubles.
+//! The number of data connections if every change replaces all of them, as in GridFTP: it only doubles.
 //!
-//! Another number of connections in MODE E closes the present ones, and every one of the new ones begins with slow start. A trial of
-//! fewer, or of one more, costs as much as it could bring. So the number doubles while each is limited by its window, and stays for good
-//! once the goodput has not grown in proportion, or the path shows that it is full.
+//! In MODE E, another number of connections closes the present ones, and all new ones begin with slow start. A trial of
+//! fewer connections, or of one more, costs as much as its possible gain. The number therefore doubles while each
+//! connection is limited by its window, and remains constant once the goodput has not grown in proportion, or a queue
+//! or losses show that the path is full.
 
 use std::time::Duration;
 
@@ -10,21 +11,23 @@ use super::stream_limit::StreamLimit;
 use super::streams::{Interval, Remembered, StreamTunerStart, initial_streams};
 use crate::units::{Rate, Rtt};
 
-/// Parameters with their units and sources.
+/// The parameters of [`Doubling`] with their units and sources.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DoublingParams {
-    /// How long after a change the goodput is left out, in RTTs and at least this time: slow start takes 10 RTTs to 10 Gbit/s.
+    /// The time after a change in which the goodput is ignored, in RTTs and at least this time: slow start takes 10
+    /// RTTs to 10 Gbit/s.
     pub settling: (u32, Duration),
-    /// How long the goodput is measured then, in RTTs and at least this time.
+    /// The time over which the goodput is then measured, in RTTs and at least this time.
     pub measuring: (u32, Duration),
-    /// Twice the connections have to bring this factor: windows that limit give 2, a full path gives 1.
+    /// The least factor of the goodput after doubling the connections: 2 if windows are the limit, 1 if the path is
+    /// full.
     pub worth: f64,
-    /// A standing queue of this part of the RTT, and of at least this time, shows that the path is full.
+    /// The least standing queue, relative to the RTT and as a time, that shows that the path is full.
     pub queue: (f64, Duration),
-    /// Packets out of order in more than this part of the intervals show that the path is full: single losses have other causes, and
-    /// a full queue without a standing one (a policer) loses in most intervals.
+    /// The share of intervals with packets out of order above which the path is full: single losses have other causes,
+    /// while a full path without a standing queue (a policer) has losses in most intervals.
     pub lossy: f64,
-    /// What is left has to take this many times as long as a trial.
+    /// The least remaining time as a multiple of the duration of a trial.
     pub remaining: u32,
 }
 
@@ -47,30 +50,30 @@ pub struct Doubling {
     params: DoublingParams,
     wanted: usize,
     limit: StreamLimit,
-    /// Since when as many connections as are wanted carry data.
+    /// The time since which the intended number of connections carries data.
     since: Option<Duration>,
     measured: Measured,
-    /// The goodput of half as many.
+    /// The goodput of half the connections.
     before: Option<Rate>,
     ended: bool,
     concluded: Option<Remembered>,
 }
 
-/// What was seen since the connections have settled.
+/// The measurements after settling.
 #[derive(Debug, Clone, Copy, Default)]
 struct Measured {
-    /// When it began and when it was looked at last.
+    /// The times of the first and the last observation.
     time: Option<(Duration, Duration)>,
     goodput: f64,
     intervals: u32,
     held_back: u32,
     queued: u32,
-    /// With packets out of order.
+    /// The number of intervals with packets out of order.
     lossy: u32,
 }
 
 impl Doubling {
-    /// Starts with the number that leaves slow start soonest, or the one that is remembered.
+    /// Starts with the number that leaves slow start soonest, or with the remembered number.
     pub fn new(start: &StreamTunerStart, params: DoublingParams) -> Self {
         Self {
             params,
@@ -84,12 +87,12 @@ impl Doubling {
         }
     }
 
-    /// Returns how many connections there should be.
+    /// Returns the intended number of connections.
     pub fn streams(&self) -> usize {
         self.wanted
     }
 
-    /// Returns what the path was found to be, once that was measured.
+    /// Returns the result for later transfers, once measured.
     pub fn conclusion(&self) -> Option<Remembered> {
         self.concluded
     }
@@ -131,7 +134,7 @@ impl Doubling {
         measured.lossy += u32::from(seen.out_of_order > 0);
     }
 
-    /// Doubles the number where that may pay, once it has been measured.
+    /// Doubles the number after a measurement if the rest of the transfer is long enough.
     fn decide(&mut self, seen: &Interval, now: Duration) {
         let measured = std::mem::take(&mut self.measured);
         let goodput = Rate::bits_per_sec((measured.goodput / f64::from(measured.intervals.max(1))) as u64);
@@ -147,7 +150,7 @@ impl Doubling {
         let is_lossy = f64::from(measured.lossy) > f64::from(measured.intervals) * self.params.lossy;
         let is_full = measured.queued > half || is_lossy;
         if self.ended || !has_paid || is_full || measured.held_back > half {
-            // Held back by this host, it may be measured again later; everything else is for good.
+            // If this host is the limit, the measurement may be repeated later; all other results are final.
             self.ended |= !has_paid || is_full;
             return;
         }
@@ -159,7 +162,7 @@ impl Doubling {
     }
 }
 
-/// Returns the time of so many RTTs, at least `least`.
+/// Returns `number` RTTs, at least `least`.
 fn time((number, least): (u32, Duration), rtt: Rtt) -> Duration {
     rtt.get().saturating_mul(number).max(least)
 }
@@ -171,7 +174,7 @@ mod tests {
 
     const RTT: Rtt = Rtt::new(Duration::from_millis(100));
 
-    /// Runs a transfer of `left` over a path that gives each connection `each` and all of them `line`.
+    /// Runs a transfer of `left` bytes over a path of rate `line` that gives each connection at most `each`.
     fn run(each: u64, line: u64, left: Bytes, first: usize) -> (Doubling, Duration) {
         let remembered = Remembered { rtt: RTT, rate: Rate::bits_per_sec(line), streams: first };
         let start = StreamTunerStart { rtt: RTT, left, most: 128, remembered: Some(remembered), bound: None };
@@ -209,18 +212,18 @@ mod tests {
     }
 
     #[test]
-    fn one_that_fills_the_path_stays_alone() {
+    fn connection_that_fills_the_path_stays_alone() {
         assert_eq!(run(2_000_000_000, 1_000_000_000, Bytes::gib(8), 1).0.streams(), 1);
     }
 
     #[test]
-    fn nothing_is_tried_shortly_before_the_end() {
+    fn no_trial_begins_shortly_before_the_end() {
         assert_eq!(run(100_000_000, 1_000_000_000, Bytes::mib(64), 2).0.streams(), 2);
     }
 
     #[test]
-    fn what_brings_nothing_is_not_tried_again() {
-        // The line is full without a queue that shows, as behind a policer.
+    fn trial_without_a_gain_is_not_repeated() {
+        // The path is full without a visible queue, as with a policer.
         let start =
             StreamTunerStart { rtt: RTT, left: Bytes::gib(99), most: 128, remembered: None, bound: None };
         let mut tuner = Doubling { wanted: 4, ..Doubling::new(&start, DoublingParams::default()) };
@@ -242,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_end_doubling_only_where_they_recur() {
+    fn only_recurring_losses_end_doubling() {
         for (lossy_every, most) in [(10_000, 128), (7, 128), (2, 4)] {
             let start =
                 StreamTunerStart { rtt: RTT, left: Bytes::gib(99), most: 128, remembered: None, bound: None };
@@ -253,7 +256,7 @@ mod tests {
                     rtt: RTT,
                     data_rtt: Some(RTT),
                     streams: tuner.streams(),
-                    // One within the first measurement in any case.
+                    // One loss is within the first measurement in any case.
                     out_of_order: u64::from(step == 20 || step % lossy_every == 0),
                     left: Bytes::gib(9999),
                     held_back: false,
@@ -266,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_ends_doubling() {
+    fn refusal_ends_doubling() {
         let start =
             StreamTunerStart { rtt: RTT, left: Bytes::gib(99), most: 128, remembered: None, bound: None };
         let mut tuner = Doubling::new(&start, DoublingParams::default());

@@ -1,6 +1,6 @@
-//! Jain's index: how evenly sessions share a path.
+//! Jain's index of the fairness among sessions that share a path.
 
-/// Returns Jain's index of fairness: 1 for equal shares, 1/n where one share is everything; 1 where all are zero.
+/// Returns Jain's index of fairness: 1 for equal shares, 1/n if one of n shares is everything; 1 if all are zero.
 ///
 /// Source: R. Jain, D. Chiu, W. Hawe, "A Quantitative Measure of Fairness and Discrimination for Resource Allocation in Shared
 /// Computer Systems", DEC-TR-301, 1984.

@@ -1,7 +1,7 @@
 //! A path's rate from an earlier transfer, and the first pace of the next one.
 //!
-//! The next transfer starts at half of the rate, and speeds up only when its first data has arrived without a queue:
-//! the path's capacity may have changed (Careful Resume, RFC 9959).
+//! The next transfer starts at half of the rate, and accelerates only after its first data has arrived without a queue,
+//! because the path's capacity may have changed (Careful Resume, RFC 9959).
 
 use crate::tune::INITIAL_SEGMENTS;
 use crate::units::{Bytes, Rate, Rtt};
@@ -9,28 +9,29 @@ use crate::units::{Bytes, Rate, Rtt};
 /// The rate and minimum RTT of a path, from an earlier transfer or another connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeldRate {
-    /// The rate that one connection held, or all connections of one client together.
+    /// The rate sustained by one connection, or by all connections of one client together.
     pub rate: Rate,
     /// The minimum RTT.
     pub rtt: Rtt,
 }
 
-/// The share of a known rate to start with (RFC 9959, section 3.3, for the window).
+/// The share of the earlier rate at which a transfer starts (RFC 9959, section 3.3, for the window).
 const INITIAL_SHARE: f64 = 0.5;
-/// A path whose RTT is more than this multiple of the known one, or less than its inverse, counts as another path. Stricter than the
-/// RFC's tenfold, for the known RTT is a minimum.
+/// The largest ratio of the RTTs, in either direction, at which two measurements count as one path. Stricter than the
+/// RFC's tenfold, because the earlier RTT is a minimum.
 const MAX_RTT_RATIO: f64 = 2.0;
-/// The largest initial window: about one second at 1 Gbit/s, more than receivers usually announce.
+/// The largest initial window in segments: about one second at 1 Gbit/s, more than receivers usually advertise.
 const MAX_INITIAL_WINDOW: u64 = 100_000;
 
 impl HeldRate {
-    /// Returns whether a path with this RTT may be the same one.
+    /// Returns whether a path with this RTT may be the path of the earlier transfer.
     pub fn may_hold_at(&self, rtt: Rtt) -> bool {
         let (known, rtt) = (self.rtt.get().as_secs_f64(), rtt.get().as_secs_f64());
         (known / MAX_RTT_RATIO..=known * MAX_RTT_RATIO).contains(&rtt)
     }
 
-    /// Returns the segments of this size that the first pace sends in one RTT; `None` where the kernel's default of ten suffices.
+    /// Returns the number of segments of this size that the first pace sends in one RTT; `None` if the kernel's default
+    /// of ten suffices.
     pub fn initial_window(&self, segment: Bytes) -> Option<u32> {
         let window = initial_pace(self.rate).bdp(self.rtt).get() / segment.get().max(1);
         let window = u32::try_from(window.min(MAX_INITIAL_WINDOW)).ok()?;
@@ -38,7 +39,7 @@ impl HeldRate {
     }
 }
 
-/// Returns the pace to start with on a path that held the rate `known`.
+/// Returns the first pace on a path that carried the rate `known`.
 pub fn initial_pace(known: Rate) -> Rate {
     known.scaled(INITIAL_SHARE)
 }

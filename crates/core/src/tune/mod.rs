@@ -1,4 +1,4 @@
-//! Controllers: functions of observations and of the time that is passed in, without I/O, clock or threads.
+//! Controllers: functions of observations and of the time argument, without I/O, clock or threads.
 
 pub mod app_buffer;
 pub mod apt;
@@ -13,5 +13,5 @@ pub mod streams;
 /// Segments that a connection sends in its first round trip (RFC 6928).
 pub const INITIAL_SEGMENTS: u64 = 10;
 
-/// The limit of streams for tuners; more load the server without a gain.
+/// The limit of streams for tuners; more streams load the server without a gain.
 pub const MOST_STREAMS: usize = 128;

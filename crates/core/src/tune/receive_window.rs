@@ -1,14 +1,14 @@
 //! Clamps the receive window near the BDP, so that a remote sender does not overflow the bottleneck's queue.
 //!
-//! A loss-based sender's window grows until a packet is lost, and the kernel's autotuning opens the receive window (RWIN)
-//! ahead of it. On a long fat path with a queue of one BDP, hundreds of megabytes are lost at once. The receiver
-//! sees the queue grow in the RTT of the data. From then on a larger window brings no goodput (rate <= RWIN/RTT),
-//! and RWIN = 1.25 x BDP keeps the path full.
+//! The window of a loss-based sender grows until a packet is lost, and the kernel's autotuning opens the receive window
+//! (RWIN) ahead of it. On a long fat path with a queue of one BDP, hundreds of megabytes are lost at once. The receiver
+//! detects the growing queue in the RTT of the data. A larger window then gains no goodput (rate <= RWIN/RTT), and RWIN
+//! = 1.25 x BDP keeps the path full.
 //!
-//! The clamp follows the highest sustained rate; one of several connections starts with a share of the planned rate. It opens as
-//! soon as there is no queue, which shows that it is too small. It never shrinks, so that loss-based neighbours cannot starve the
-//! connection. Where the window does not explain the queue, other flows fill it: the clamp is released until that
-//! queue has drained, or for 128 RTTs, after which the queue may be this connection's own.
+//! The clamp follows the highest sustained rate; one of several connections starts with a share of the planned rate.
+//! The clamp opens as soon as there is no queue, because it is then too small. It never shrinks, so that loss-based
+//! neighbours cannot starve the connection. If the window does not explain the queue, other flows fill it: the clamp is
+//! released until the queue has drained, or for 128 RTTs, after which the queue may be this connection's own.
 
 use crate::plan::LARGEST_WINDOW;
 use crate::units::{Bytes, Rate, Rtt};
@@ -24,46 +24,46 @@ pub struct ReceiveWindowTuner {
     crowded: u32,
 }
 
-/// A queue of this share of the BDP shows that the path is full.
+/// The least queue, as a share of the BDP, that shows that the path is full.
 const FULL_QUEUE: f64 = 0.25;
-/// A queue of less than this share of the BDP is noise.
+/// A queue below this share of the BDP is noise.
 const NOISE_QUEUE_SHARE: f64 = 0.05;
-/// A queue longer than the window explains, by this share of the BDP, belongs to other flows.
+/// A queue that exceeds the one explained by the window by this share of the BDP belongs to other flows.
 const UNEXPLAINED_QUEUE: f64 = 0.25;
-/// Other flows fill the queue from this many RTTs on, counted as in `ReceiveWindowTuner::crowded`.
+/// The number of RTTs, counted as in `ReceiveWindowTuner::crowded`, from which other flows fill the queue.
 const CROWDED_RTTS: u32 = 8;
 /// The clamp returns after this many RTTs, to test whether this connection itself fills the queue.
 const RELEASED_RTTS: u32 = 128;
-/// From this share of the window in flight on, the window is used.
+/// The least share of the window in flight at which the window counts as used.
 const USED_SHARE: (u64, u64) = (4, 5);
-/// A rate that grows by less than this per RTT is steady.
+/// A rate that grows by a smaller factor per RTT is steady.
 const STEADY_GROWTH: (u64, u64) = (11, 10);
-/// The window over the BDP; also its growth per RTT while it is too small.
+/// The window relative to the BDP; also its growth per RTT while it is too small.
 const WINDOW_PER_BDP: (u64, u64) = (5, 4);
 /// The smallest clamp: below it single packets dominate the measurements.
 const MIN_CLAMP: Bytes = Bytes::mib(2);
 
 impl ReceiveWindowTuner {
-    /// Starts with a window for `share`, one connection's part of the planned BDP: several unclamped connections would overshoot
-    /// together before any of them sees a queue.
+    /// Starts with a window for `share`, one connection's part of the planned BDP, because several unclamped
+    /// connections would overshoot together before any of them measures a queue.
     pub fn of_several(share: Bytes) -> Self {
         Self { clamp: Some(with_margin(share).clamp(MIN_CLAMP, LARGEST_WINDOW)), ..Self::default() }
     }
 
     /// Observes an RTT: data arrived at `rate` with the RTT `data_rtt`, on a path whose RTT without a queue is `rtt`.
     ///
-    /// Returns the clamp to set, if any. It is never below `share`, one of several connections' part of the path: a connection
-    /// that meets the others' queue at its start would otherwise stay small.
+    /// Returns the clamp to set, if any. The clamp is never below `share`, one of several connections' part of the
+    /// path: a connection that starts with the others' queue present would otherwise stay small.
     pub fn observe(&mut self, rate: Rate, rtt: Rtt, data_rtt: Rtt, share: Bytes) -> Option<Bytes> {
         let queue = data_rtt.get().as_secs_f64() / rtt.get().as_secs_f64().max(1e-9) - 1.0;
-        // Slow start sends each window as a burst: while the rate grows, a queue shows no more than that.
+        // Slow start sends each window as a burst, so a queue is meaningful only once the rate is steady.
         let steady = rate.as_bits_per_sec() < scale(self.last.as_bits_per_sec(), STEADY_GROWTH);
         self.best = self.best.max(self.last.min(rate));
         self.last = rate;
         if self.is_released() {
             self.crowded += 1;
             if queue < NOISE_QUEUE_SHARE || self.crowded > RELEASED_RTTS {
-                // The path is measured anew, from the present rate.
+                // The search restarts from the present rate.
                 *self = Self { best: rate, last: rate, ..Self::default() };
             }
             return Some(LARGEST_WINDOW);
@@ -95,7 +95,8 @@ impl ReceiveWindowTuner {
         in_all > own.max(1.0) + UNEXPLAINED_QUEUE && rate.bdp(data_rtt).get() > scale(clamp.get(), USED_SHARE)
     }
 
-    /// Returns whether other flows fill the queue: a window near the BDP would leave the capacity to them.
+    /// Returns whether the clamp is released because other flows fill the queue; a window near the BDP would leave the
+    /// capacity to them.
     fn is_released(&self) -> bool {
         self.crowded >= CROWDED_RTTS
     }

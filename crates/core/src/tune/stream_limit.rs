@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-/// How long the first refusal lowers the limit; each further one doubles the time.
+/// The time for which the first refusal lowers the limit; each further refusal doubles it.
 const FIRST_REFUSAL: Duration = Duration::from_secs(60);
-/// The longest time that a refusal lowers the limit, unless the server asks for more.
+/// The longest time for which a refusal lowers the limit, unless the server requests more.
 const LONGEST_REFUSAL: Duration = Duration::from_secs(600);
 
 /// A limit of the number of streams, lower for a time after each refusal.
@@ -27,7 +27,7 @@ impl StreamLimit {
         Self { most: most.max(1), last_refusal: None }
     }
 
-    /// Records that the server accepts no more than `open` connections, for `wait` where it sent Retry-After.
+    /// Records that the server accepts no more than `open` connections, for the time `wait` of a Retry-After.
     pub fn refused(&mut self, open: usize, wait: Option<Duration>, now: Duration) {
         let last = self.last_refusal.filter(|last| now < last.until);
         let lasts = match (last, self.last_refusal) {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::number::{ParseUnitError, scale, split};
 
-/// A number of bytes, written with IEC prefixes ("64MiB") or SI ones ("250MB"); serialised as an integer.
+/// A number of bytes, written with IEC prefixes ("64MiB") or SI prefixes ("250MB"); serialised as an integer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Bytes(u64);
@@ -17,22 +17,22 @@ impl Bytes {
     /// No bytes.
     pub const ZERO: Self = Self(0);
 
-    /// Makes a size of `n` bytes.
+    /// Creates a size of `n` bytes.
     pub const fn new(n: u64) -> Self {
         Self(n)
     }
 
-    /// Makes a size of `n` KiB.
+    /// Creates a size of `n` KiB.
     pub const fn kib(n: u64) -> Self {
         Self(n << 10)
     }
 
-    /// Makes a size of `n` MiB.
+    /// Creates a size of `n` MiB.
     pub const fn mib(n: u64) -> Self {
         Self(n << 20)
     }
 
-    /// Makes a size of `n` GiB.
+    /// Creates a size of `n` GiB.
     pub const fn gib(n: u64) -> Self {
         Self(n << 30)
     }
@@ -42,12 +42,12 @@ impl Bytes {
         self.0
     }
 
-    /// Returns the number of bytes as an index; saturates where `usize` is narrower.
+    /// Returns the number of bytes as an index; saturates if `usize` is narrower.
     pub fn as_usize(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
 
-    /// Subtracts, stopping at zero.
+    /// Subtracts, saturating at zero.
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
@@ -95,7 +95,7 @@ impl fmt::Display for Bytes {
 impl FromStr for Bytes {
     type Err = ParseUnitError;
 
-    /// Reads "4096", "64KiB", "64K", "250MB". A prefix without B (K, M, G, T) is IEC, as in most tools.
+    /// Parses "4096", "64KiB", "64K", "250MB". A prefix without B (K, M, G, T) is IEC, as in most tools.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let read = || {
             let (number, unit) = split(text)?;
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_not_a_size() {
+    fn texts_that_are_not_sizes_are_refused() {
         for text in ["", "MiB", "-1", "1e9", "1.2.3M", "12 parsecs", "99999999999999T", "NaN", "∞"] {
             assert!(text.parse::<Bytes>().is_err(), "{text}");
         }

@@ -1,6 +1,6 @@
 //! Quantities with their units: sizes in bytes (IEC), rates in bits per second (SI), round-trip times.
 //!
-//! No bare integer stands for a size, a rate or a time across a function's edge.
+//! Function signatures use these types instead of bare integers for sizes, rates and times.
 
 mod bytes;
 mod number;

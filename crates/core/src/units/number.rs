@@ -1,8 +1,8 @@
-//! A decimal number followed by a unit, as all quantities are written.
+//! A decimal number followed by a unit: the syntax of all quantities.
 
 use thiserror::Error;
 
-/// Why a quantity could not be read; says what was given and what is accepted.
+/// The reason why a quantity cannot be parsed, with the text and an example of a valid one.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("'{given}' is not a {what}: write {example}")]
 pub struct ParseUnitError {
@@ -25,9 +25,9 @@ pub(super) fn split(text: &str) -> Option<(f64, &str)> {
     number.is_finite().then(|| (number, text[end..].trim()))
 }
 
-/// Multiplies and rounds to a whole number of base units; `None` past what a `u64` holds.
+/// Multiplies and rounds to a whole number of base units; `None` if the result exceeds a `u64`.
 pub(super) fn scale(number: f64, factor: f64) -> Option<u64> {
     let value = (number * factor).round();
-    // 2^64 is exactly representable; anything at or above it does not fit.
+    // 2^64 is exactly representable as an f64; values from it on do not fit.
     (0.0..18_446_744_073_709_551_616.0).contains(&value).then_some(value as u64)
 }

@@ -17,23 +17,23 @@ use super::{Bytes, Rtt};
 pub struct Rate(u64);
 
 impl Rate {
-    /// Makes a rate of `n` bits per second.
+    /// Creates a rate of `n` bits per second.
     pub const fn bits_per_sec(n: u64) -> Self {
         Self(n)
     }
 
-    /// Makes a rate of `n` bytes per second.
+    /// Creates a rate of `n` bytes per second.
     pub const fn bytes_per_sec(n: u64) -> Self {
         Self(n.saturating_mul(8))
     }
 
-    /// Returns the mean rate at which `bytes` pass in `time`; zero where no time has passed.
+    /// Returns the mean rate of `bytes` in `time`; zero if `time` is zero.
     pub fn over(bytes: Bytes, time: Duration) -> Self {
         let seconds = time.as_secs_f64();
         if seconds > 0.0 { Self((bytes.get() as f64 * 8.0 / seconds) as u64) } else { Self(0) }
     }
 
-    /// Returns the rate times a factor; a negative one gives nothing.
+    /// Returns the rate times a factor; zero for a negative factor.
     pub fn scaled(self, factor: f64) -> Self {
         Self((self.0 as f64 * factor) as u64)
     }
@@ -48,7 +48,7 @@ impl Rate {
         self.0 / 8
     }
 
-    /// Returns how long `bytes` take at this rate; `Duration::MAX` where the rate is zero.
+    /// Returns the time that `bytes` take at this rate; `Duration::MAX` if the rate is zero.
     pub fn time_for(self, bytes: Bytes) -> Duration {
         if self.0 == 0 {
             return Duration::MAX;
@@ -57,13 +57,13 @@ impl Rate {
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// Returns how much passes in `time`, rounded down; saturates.
+    /// Returns the bytes that pass in `time`, rounded down; saturates.
     pub fn bytes_in(self, time: Duration) -> Bytes {
         let bytes = u128::from(self.0).saturating_mul(time.as_nanos()) / 8_000_000_000;
         Bytes::new(u64::try_from(bytes).unwrap_or(u64::MAX))
     }
 
-    /// Returns the bandwidth-delay product, rate x RTT: what is in flight on a full path.
+    /// Returns the bandwidth-delay product, rate x RTT: the bytes in flight on a full path.
     pub fn bdp(self, rtt: Rtt) -> Bytes {
         self.bytes_in(rtt.get())
     }
@@ -98,10 +98,10 @@ impl std::ops::Add for Rate {
 }
 
 impl Rate {
-    /// Reads a rate whose unit is written out: curl, wget and aria2 take 10M for bytes, and networks are measured in bits.
+    /// Parses a rate with an explicit unit: curl, wget and aria2 use 10M for bytes, but network rates are in bits.
     ///
     /// # Errors
-    /// A text that offers both spellings of a bare number or prefix, or [`ParseUnitError`]'s.
+    /// A message with both spellings if the unit is missing or only a prefix, otherwise that of [`ParseUnitError`].
     pub fn with_unit(text: &str) -> Result<Self, String> {
         let text = text.trim();
         let prefix = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
@@ -127,7 +127,8 @@ impl Rate {
 impl FromStr for Rate {
     type Err = ParseUnitError;
 
-    /// Reads "10Gbit", "10Gbit/s", "860Mbps", "1.25GB/s", "300MiB/s" or "300MiB" with a capital B; a plain number is bits per second.
+    /// Parses "10Gbit", "10Gbit/s", "860Mbps", "1.25GB/s", "300MiB/s" or "300MiB" with a capital B; a plain number is
+    /// bits per second.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let read = || {
             let (number, unit) = split(text)?;
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_not_a_rate() {
+    fn texts_that_are_not_rates_are_refused() {
         for text in ["", "fast", "10Gib", "-5Mbit", "10 mb", "B", "/s", "99999999999Tbit"] {
             assert!(text.parse::<Rate>().is_err(), "{text}");
         }

@@ -15,7 +15,7 @@ use super::seconds;
 pub struct Rtt(#[serde(with = "seconds")] Duration);
 
 impl Rtt {
-    /// Makes a round-trip time.
+    /// Creates a round-trip time.
     pub const fn new(time: Duration) -> Self {
         Self(time)
     }

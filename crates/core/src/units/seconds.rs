@@ -1,16 +1,16 @@
-//! Times as seconds, for `#[serde(with = "seconds")]`.
+//! Serialises times as seconds, for `#[serde(with = "seconds")]`.
 
 use std::time::Duration;
 
 use serde::de::{Deserialize, Deserializer, Error};
 use serde::ser::Serializer;
 
-/// Returns a time in seconds, rounded to microseconds: nothing here is measured finer.
+/// Returns a time in seconds, rounded to microseconds, the finest resolution of all measurements.
 pub fn of(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e6
 }
 
-/// Writes a time as seconds.
+/// Serialises a time as seconds.
 ///
 /// # Errors
 /// Those of the serializer.
@@ -18,10 +18,10 @@ pub fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok,
     serializer.serialize_f64(of(*time))
 }
 
-/// Reads a time from seconds.
+/// Deserialises a time from seconds.
 ///
 /// # Errors
-/// Fails where the value is no number, negative, or larger than a [`Duration`] can be.
+/// If the value is not a number, is negative, or exceeds a [`Duration`].
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     Duration::try_from_secs_f64(f64::deserialize(deserializer)?).map_err(Error::custom)
 }

@@ -1,4 +1,5 @@
-//! A connection that is begun before its stream is: the handshake runs while the answer to another connection's request is awaited.
+//! A connection opened before its stream needs it: the handshake runs while the answer on another
+//! connection is awaited.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -10,33 +11,33 @@ use socket2::Socket;
 use super::deadline::Deadline;
 use super::dial::{self, SocketSettings};
 
-/// A connection whose handshake is under way. Closed where it is dropped.
+/// A connecting socket, closed on drop.
 pub(crate) struct AheadConnection {
     peer: SocketAddr,
     socket: Socket,
     begun: Instant,
 }
 
-/// An older one is not used, and a handshake is not awaited for longer: servers close connections without a request (HAProxy's usual
-/// `timeout http-request` is 5 to 10 s).
+/// The maximum age of an unused connection, and the timeout of its handshake: servers close
+/// connections without a request (HAProxy's usual `timeout http-request` is 5 to 10 s).
 pub(crate) const MAX_UNUSED_AGE: Duration = Duration::from_secs(3);
 
 impl AheadConnection {
-    /// Sends the SYN, and does not wait.
+    /// Sends the SYN without waiting.
     ///
     /// # Errors
-    /// Those of socket(2) and connect(2).
+    /// The errors of socket(2) and connect(2).
     pub(crate) fn start(peer: SocketAddr, settings: SocketSettings<'_>) -> io::Result<Self> {
         Ok(Self { peer, socket: dial::start(peer, settings)?, begun: Instant::now() })
     }
 
-    /// Returns the address that it leads to.
+    /// Returns the peer's address.
     pub(crate) fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// Waits for the end of the handshake; `None` where it has failed or takes too long, and where the server has closed or answered
-    /// without a request.
+    /// Waits for the end of the handshake; `None` if the handshake fails or takes too long, or the
+    /// server has closed or responded without a request.
     pub(crate) fn finish(self, settings: SocketSettings<'_>, deadline: &Deadline<'_>) -> Option<TcpStream> {
         let running = [(self.peer, self.socket)];
         while deadline.check_cancel().is_ok() {
@@ -53,7 +54,7 @@ impl AheadConnection {
     }
 }
 
-/// Returns whether nothing has come, not even the end.
+/// Returns whether neither data nor an end has arrived.
 fn is_silent(socket: &Socket) -> bool {
     let mut fds = [PollFd::new(socket, PollFlags::IN | PollFlags::RDHUP)];
     poll(&mut fds, Some(&Timespec::default())) == Ok(0)
@@ -71,7 +72,7 @@ mod tests {
         SocketSettings { recv_buffer: None, congestion: None, tick: Duration::from_millis(20) };
 
     #[test]
-    fn connection_begun_ahead_carries_bytes() {
+    fn connection_opened_ahead_carries_bytes() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let ahead = AheadConnection::start(listener.local_addr().unwrap(), SETTINGS).unwrap();
         let (cancel, limit) = (Cancel::new(), Duration::from_secs(5));
@@ -82,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_that_the_server_has_closed_is_none() {
+    fn closed_connection_is_none() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let ahead = AheadConnection::start(listener.local_addr().unwrap(), SETTINGS).unwrap();
         drop(listener.accept().unwrap());

@@ -1,11 +1,11 @@
-//! The end of a wait: by its limit in time, or because the transfer is cancelled.
+//! The end of a wait: a time limit or a cancellation.
 
 use std::time::{Duration, Instant};
 
 use super::error::ConnectError;
 use crate::cancel::Cancel;
 
-/// A limit in time and a cancel flag, both checked between the ticks of a blocking call.
+/// A time limit and a cancel flag, both checked between the ticks of a blocking call.
 #[derive(Debug, Clone)]
 pub(crate) struct Deadline<'a> {
     cancel: &'a Cancel,
@@ -17,7 +17,7 @@ impl<'a> Deadline<'a> {
     /// Sets the end to `limit` from now.
     pub(crate) fn new(cancel: &'a Cancel, limit: Duration) -> Self {
         let now = Instant::now();
-        // A limit past the end of the clock becomes a year.
+        // A limit beyond the clock's range becomes a year.
         let end = now.checked_add(limit).unwrap_or(now + Duration::from_secs(31_536_000));
         Self { cancel, end, limit }
     }
@@ -27,7 +27,7 @@ impl<'a> Deadline<'a> {
         if self.cancel.is_cancelled() { Err(ConnectError::Cancelled) } else { Ok(()) }
     }
 
-    /// Returns how much time is left.
+    /// Returns the time left.
     pub(crate) fn left(&self) -> Duration {
         self.end.saturating_duration_since(Instant::now())
     }

@@ -1,4 +1,4 @@
-//! Connecting: the first address that answers wins (happy eyeballs, RFC 8305).
+//! Connects to the first address that answers (Happy Eyeballs, RFC 8305).
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -21,7 +21,8 @@ pub(crate) struct SocketSettings<'a> {
     pub(crate) tick: Duration,
 }
 
-/// Connects to the first of `addresses` that answers, and returns it too; the socket blocks for at most a tick at a time.
+/// Connects to the first of `addresses` that answers, and returns the socket with its address;
+/// reads and writes block for at most one tick.
 pub(crate) fn dial(
     host: &str,
     addresses: &[SocketAddr],
@@ -78,12 +79,13 @@ pub(crate) fn dial(
 pub(super) fn start(address: SocketAddr, settings: SocketSettings<'_>) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if let Some(size) = settings.recv_buffer {
-        // The SYN fixes the window's scale, for the window that the kernel expects before the first packet: half of the
-        // buffer. Packets with little overhead raise the window to nearly the whole buffer, so the scale is chosen for that.
+        // The SYN fixes the window scale by the window that the kernel expects before the first
+        // packet: half of the buffer. Packets with little overhead raise the window to nearly the
+        // whole buffer, so the scale is chosen for twice the size.
         set_recv_buffer(&socket, (size * 2).min(LARGEST_BUFFER))?;
     }
     if let Some(name) = settings.congestion {
-        // Before connecting: BBR changes a connection's pacing state for good.
+        // Set before connecting, because BBR changes a connection's pacing state permanently.
         socket.set_tcp_congestion(name.as_bytes())?;
     }
     socket.set_nonblocking(true)?;
@@ -95,19 +97,19 @@ pub(super) fn start(address: SocketAddr, settings: SocketSettings<'_>) -> io::Re
     }
 }
 
-/// The option's value is a C integer.
+/// The option's value is a C int.
 const LARGEST_BUFFER: Bytes = Bytes::new(i32::MAX as u64);
 
-/// Waits for `pause` at most; returns the indices of attempts that have succeeded or failed, ascending.
+/// Waits up to `pause`; returns the indices of completed or failed attempts in ascending order.
 pub(super) fn finished(running: &[(SocketAddr, Socket)], pause: Duration) -> Vec<usize> {
     let mut fds: Vec<PollFd<'_>> = running.iter().map(|(_, s)| PollFd::new(s, PollFlags::OUT)).collect();
     let timeout = Timespec::try_from(pause).ok();
-    // An interrupted poll is a short pause; the caller checks the clock and polls again.
+    // An interrupted poll ends early; the caller checks the clock and polls again.
     let _ = poll(&mut fds, timeout.as_ref());
     (0..fds.len()).filter(|index| !fds[*index].revents().is_empty()).collect()
 }
 
-/// Completes an attempt that has ended.
+/// Completes an attempt.
 pub(super) fn finish(socket: Socket, settings: SocketSettings<'_>) -> io::Result<TcpStream> {
     if let Some(error) = socket.take_error()? {
         return Err(error);
@@ -116,7 +118,7 @@ pub(super) fn finish(socket: Socket, settings: SocketSettings<'_>) -> io::Result
         set_recv_buffer(&socket, size.min(LARGEST_BUFFER))?;
     }
     socket.set_nonblocking(false)?;
-    // Requests are small and often pipelined: none must wait for the acknowledgement of the one before.
+    // Requests are small and often pipelined; Nagle's algorithm would delay them by a round trip.
     socket.set_tcp_nodelay(true)?;
     socket.set_read_timeout(Some(settings.tick))?;
     socket.set_write_timeout(Some(settings.tick))?;
@@ -139,7 +141,7 @@ mod tests {
         (listener, address)
     }
 
-    /// A listener that accepts no connection: its queue is full, so the kernel drops every SYN.
+    /// A listener whose queue is full, so that the kernel drops every SYN.
     fn black_hole() -> (Socket, Vec<Socket>, SocketAddr) {
         let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
@@ -158,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusing_first_address_costs_no_stagger() {
+    fn refusing_first_address_costs_no_stagger() {
         let (listener, dead) = listen("127.0.0.1:0");
         drop(listener);
         let (_alive, alive) = listen("127.0.0.1:0");
@@ -171,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_first_address_costs_one_stagger() {
+    fn silent_first_address_costs_one_stagger() {
         let (_listener, _fill, silent) = black_hole();
         let (_alive, alive) = listen("127.0.0.1:0");
         let cancel = Cancel::new();
@@ -183,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn prefers_the_other_family_next() {
+    fn alternates_address_families() {
         let (_v4, v4) = listen("127.0.0.1:0");
         let dead = "[::1]:1".parse().unwrap();
         let cancel = Cancel::new();
@@ -193,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn gives_up_in_time_and_names_every_address() {
+    fn timeout_names_every_address() {
         let (_listener, _fill, silent) = black_hole();
         let dead: SocketAddr = "127.0.0.1:1".parse().unwrap();
         let cancel = Cancel::new();
@@ -219,21 +221,21 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_larger_than_any_is_the_largest() {
+    fn oversized_buffer_is_clamped() {
         for size in [Bytes::gib(1), Bytes::gib(2), Bytes::gib(4), Bytes::new(u64::MAX)] {
             let socket = || Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
             let (own, limited) = (socket(), socket());
             let before = own.recv_buffer_size().unwrap();
             set_recv_buffer(&own, size * 2).unwrap();
             assert!(own.recv_buffer_size().unwrap() >= before, "{size} made it smaller");
-            // What follows where it is not permitted to pass the limit: none of the bits may be lost.
+            // Without permission to exceed the limit, no bit of the size may be lost.
             limited.set_recv_buffer_size((size * 2).min(LARGEST_BUFFER).as_usize()).unwrap();
             assert!(limited.recv_buffer_size().unwrap() >= before, "{size} made it smaller");
         }
     }
 
     #[test]
-    fn the_buffer_is_as_asked_for_and_its_scale_leaves_room() {
+    fn buffer_has_requested_size_and_sufficient_scale() {
         let (_listener, address) = listen("127.0.0.1:0");
         let cancel = Cancel::new();
         let settings = SocketSettings { recv_buffer: Some(Bytes::mib(20)), ..SETTINGS };
@@ -242,7 +244,7 @@ mod tests {
         let scale = longhaul_sys::tcp_info::read(&stream).unwrap().tcpi_rcv_wscale().unwrap();
         let size = Socket::from(stream).recv_buffer_size().unwrap();
         if longhaul_sys::sockopt::may_force_recv_buffer() {
-            // The kernel doubles what it is given.
+            // The kernel doubles the value.
             assert_eq!(size, 40 << 20);
             assert!(65_535 << scale >= 39 << 20, "a scale of {scale} cannot announce nearly all of it");
         }

@@ -1,4 +1,4 @@
-//! Why a host was not reached; every message names the host, and a remedy.
+//! Errors of connecting; every message names the host and a remedy.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,10 +8,10 @@ use thiserror::Error;
 
 use crate::failure::FailureKind;
 
-/// Why there is no connection to a host.
+/// The reason why there is no connection to a host.
 #[derive(Debug, Error)]
 pub enum ConnectError {
-    /// A thread for the name service could not be started.
+    /// The resolver's thread could not be started.
     #[error("cannot start a thread to look up the host {host}: {source}")]
     Thread {
         /// The host.
@@ -19,7 +19,7 @@ pub enum ConnectError {
         /// The system's reason.
         source: io::Error,
     },
-    /// The name service does not know the host, or could not be reached.
+    /// The host does not resolve, or the name service is unreachable.
     #[error("cannot find the host {host}: {}; check its name and the network", reason(.source))]
     Resolve {
         /// The host.
@@ -71,7 +71,7 @@ pub enum ConnectError {
 pub struct Attempts(pub Vec<(SocketAddr, Option<io::Error>)>);
 
 impl Attempts {
-    /// Writes the outcomes; the only address is left out where it is how the `host` was named.
+    /// Formats the outcomes; leaves out a single address that equals `host`.
     fn of(&self, host: &str) -> String {
         let outcome = |(address, error): &(SocketAddr, Option<io::Error>)| {
             let outcome = error.as_ref().map_or_else(|| "no answer".to_owned(), io::Error::to_string);
@@ -82,14 +82,14 @@ impl Attempts {
     }
 }
 
-/// Returns the reason of a failed look-up without the words that say that it failed.
+/// Returns the resolver's reason without its generic prefix.
 fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     text.strip_prefix("failed to lookup address information: ").map_or(text.clone(), str::to_owned)
 }
 
 impl ConnectError {
-    /// Names the variable or option that has the host as a proxy, where the host was not found.
+    /// Names the variable or option that sets the host as a proxy, if the host does not resolve.
     pub(crate) fn of_proxy(mut self, variable: &str) -> Self {
         if let Self::Resolve { host, .. } | Self::ResolveTimeout { host, .. } = &mut self {
             *host = format!("{host}, the proxy of {variable}");
@@ -118,7 +118,7 @@ impl ConnectError {
     }
 }
 
-/// Returns whether the name service failed for now (EAI_AGAIN), and not because it knows no such host.
+/// Returns whether the failure of name resolution is temporary (EAI_AGAIN).
 ///
 /// The standard library keeps only the text of getaddrinfo's error; without setlocale it is English.
 fn is_temporary(error: &io::Error) -> bool {

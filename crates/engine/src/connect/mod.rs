@@ -1,11 +1,11 @@
-//! From a host's name to a connected socket; what every protocol's client does first.
+//! From a host name to a connected socket, for clients of all protocols.
 //!
 //! ```text
 //!  ResolvedHosts::resolve -> addresses -> dial (happy eyeballs, socket options) -> TcpStream
 //! ```
 //!
-//! A `Transport` is the socket, bare or within TLS. Every wait is cut into ticks, and ends with its `Deadline`: by a limit in time, or by a
-//! cancel flag.
+//! A `Transport` is a socket, plain or within TLS. Every wait is divided into ticks, and ends with
+//! its `Deadline`: by a time limit or a cancel flag.
 
 mod ahead;
 mod deadline;

@@ -1,4 +1,4 @@
-//! Finds a host's addresses.
+//! Resolves host names.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,28 +13,28 @@ use super::deadline::Deadline;
 use super::error::ConnectError;
 use crate::threads::lock;
 
-/// How long an answer of the name service is used: the TTLs of hosts behind load balancers are about a minute.
+/// The lifetime of a cached result: TTLs of hosts behind load balancers are about a minute.
 const FRESH: Duration = Duration::from_secs(60);
-/// The most hosts that are remembered.
+/// The maximum number of cached hosts.
 const MOST: usize = 1024;
 
-/// Which addresses are used; the default takes every address that the name service knows.
+/// The rules for choosing addresses; by default every resolved address is used.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AddressRules {
-    /// Addresses of hosts, which the name service is not asked for.
+    /// Fixed addresses of hosts, which are not resolved.
     pub fixed: Vec<FixedAddresses>,
-    /// The only family to use.
+    /// The only address family to use.
     pub family: Option<AddressFamily>,
 }
 
-/// The addresses to use for a host and a port.
+/// The fixed addresses of a host and port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FixedAddresses {
     /// The host's name as in a URL; `*` is every host.
     pub host: String,
     /// The port.
     pub port: u16,
-    /// The addresses, in the order to try them.
+    /// The addresses, in the order of attempts.
     pub addresses: Vec<IpAddr>,
 }
 
@@ -57,7 +57,7 @@ impl AddressRules {
         Some(rule.addresses.iter().map(|address| SocketAddr::new(*address, port)).collect())
     }
 
-    /// Leaves out addresses of the other family.
+    /// Removes addresses of the other family.
     fn of_family(
         &self,
         host: &Host<String>,
@@ -75,17 +75,17 @@ impl AddressRules {
     }
 }
 
-/// Hosts whose addresses were found lately.
+/// Cached results of name resolution.
 #[derive(Default)]
-pub(crate) struct ResolvedHosts(Mutex<HashMap<(Host<String>, u16), Found>>);
+pub(crate) struct ResolvedHosts(Mutex<HashMap<(Host<String>, u16), CachedAddresses>>);
 
-struct Found {
+struct CachedAddresses {
     addresses: Vec<SocketAddr>,
     at: Instant,
 }
 
 impl ResolvedHosts {
-    /// Returns the addresses of `host`, found now or within the last minute.
+    /// Returns the addresses of `host`, from the cache or by resolving it.
     pub(crate) fn resolve(
         &self,
         host: &Host<String>,
@@ -117,20 +117,20 @@ impl ResolvedHosts {
         if hosts.len() >= MOST {
             hosts.clear();
         }
-        hosts.insert(key, Found { addresses: addresses.clone(), at: Instant::now() });
+        hosts.insert(key, CachedAddresses { addresses: addresses.clone(), at: Instant::now() });
         Ok(addresses)
     }
 
-    /// Forgets a host that could not be reached: the name service is asked again.
+    /// Removes an unreachable host from the cache, so that it is resolved again.
     pub(crate) fn forget(&self, host: &Host<String>, port: u16) {
         lock(&self.0).remove(&(host.clone(), port));
     }
 }
 
-/// Finds the addresses of `host`, in the order of RFC 6724 that the system gives.
+/// Resolves `host`; returns the addresses in the system's order (RFC 6724).
 ///
-/// The system's resolver cannot be interrupted: it runs in a thread of its own, which is
-/// detached when the wait is over.
+/// The system's resolver cannot be interrupted: it runs on a separate thread, which is detached
+/// when the wait ends.
 fn resolve(
     host: &Host<String>,
     port: u16,
@@ -148,7 +148,7 @@ fn resolve(
         .name("resolve".to_owned())
         .spawn(move || {
             let found = (name.as_str(), port).to_socket_addrs().map(|found| found.collect::<Vec<_>>());
-            // The receiver is gone once the wait is over.
+            // The receiver is dropped when the wait ends.
             let _ = sender.send(found);
         })
         .map_err(|source| ConnectError::Thread { host: host.to_string(), source })?;

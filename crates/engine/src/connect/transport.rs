@@ -1,4 +1,4 @@
-//! A connected socket, bare or within TLS.
+//! A connected socket, plain or within TLS.
 
 use std::io::{self, BufRead, ErrorKind, IoSliceMut, Read, Write};
 use std::net::TcpStream;
@@ -12,9 +12,9 @@ use rustls::Connection;
 pub(crate) enum Received {
     /// This many bytes were received; never zero.
     Data(usize),
-    /// The tick passed without any.
+    /// The tick passed without data.
     Idle,
-    /// The peer has closed its side; `clean` unless TLS ended without its closing message.
+    /// The peer has closed its side; not `clean` if TLS ended without its closing message.
     End { clean: bool },
 }
 
@@ -28,28 +28,30 @@ pub(crate) enum Transport {
 pub(crate) struct TlsStream {
     pub(crate) session: Connection,
     pub(crate) socket: TcpStream,
-    /// What was received and the session has not taken: it takes 4 KiB a call, which would cost four calls to the kernel a record.
+    /// Received bytes not yet passed to the session, which reads only 4 KiB per call: without a
+    /// buffer, a record would take four system calls.
     input: Vec<u8>,
     taken: usize,
     filled: usize,
 }
 
-/// How much is received at once: four records of the largest size (RFC 8446, section 5.1).
+/// The bytes received at once: four records of the largest size (RFC 8446, section 5.1).
 const INPUT: usize = 64 << 10;
 
 impl Transport {
-    /// Puts TLS over a socket. A client's first message is sent now; the rest of the handshake takes place in [`Self::receive`],
-    /// so that the socket need not block, and nothing is sent before the peer is verified.
+    /// Wraps a socket in TLS. A client's first message is sent at once; the rest of the handshake
+    /// takes place in [`Self::receive`], so that the socket need not block, and no data is sent
+    /// before the peer is verified.
     pub(crate) fn tls(session: impl Into<Connection>, socket: TcpStream) -> Self {
         let mut tls = TlsStream::new(session.into(), socket);
         if tls.session.wants_write() {
-            // A message that is not sent now, as the socket is broken, is missed by the next receive.
+            // If the socket is broken, the next receive fails.
             let _ = tls.session.write_tls(&mut tls.socket);
         }
         Self::Tls(Box::new(tls))
     }
 
-    /// Returns whether bytes can be received that are no longer in the socket, where poll(2) would see them.
+    /// Returns whether decrypted bytes are buffered, which poll(2) on the socket does not show.
     pub(crate) fn has_decrypted(&mut self) -> bool {
         match self {
             Self::Plain(_) => false,
@@ -59,8 +61,8 @@ impl Transport {
         }
     }
 
-    /// Goes on with the TLS handshake by what has arrived. Needed while something else is waited for: a server may complete the
-    /// handshake before that.
+    /// Continues the TLS handshake with received bytes. Needed while waiting for another event,
+    /// because a server may complete the handshake earlier.
     pub(crate) fn continue_handshake(&mut self) -> io::Result<()> {
         match self {
             Self::Tls(tls) if tls.session.is_handshaking() && wait_readable(&tls.socket, Duration::ZERO) => {
@@ -70,7 +72,7 @@ impl Transport {
         }
     }
 
-    /// Returns the socket underneath.
+    /// Returns the underlying socket.
     pub(crate) fn socket(&self) -> &TcpStream {
         match self {
             Self::Plain(socket) => socket,
@@ -78,7 +80,7 @@ impl Transport {
         }
     }
 
-    /// Receives into `buffer`, which is not empty: without TLS by a single recv(2).
+    /// Receives into the non-empty `buffer`; without TLS by a single recv(2).
     pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
         match self {
             Self::Plain(socket) => outcome(|| socket.read(buffer)),
@@ -86,7 +88,7 @@ impl Transport {
         }
     }
 
-    /// Receives into `first` and, once that is full, into `second`; without TLS by a single readv(2).
+    /// Receives into `first` and, once full, into `second`; without TLS by a single readv(2).
     pub(crate) fn receive_two(&mut self, first: &mut [u8], second: &mut [u8]) -> io::Result<Received> {
         match self {
             Self::Plain(socket) => {
@@ -96,14 +98,15 @@ impl Transport {
         }
     }
 
-    /// Returns whether bytes, or an end or error in their place, can be received; waits `limit` for them.
+    /// Waits up to `limit` until bytes, an end or an error can be received; `None` if not.
     ///
-    /// The number is how many bytes have been moved to `room`: TLS tells only by decrypting.
+    /// The value is the number of bytes moved to `room`, because TLS must decrypt to detect data.
     pub(crate) fn poll_readable(&mut self, room: &mut [u8], limit: Duration) -> Option<usize> {
         match self {
             Self::Plain(socket) => wait_readable(socket, limit).then_some(0),
             Self::Tls(tls) => {
-                // Before the wait: a record that was received with an earlier one is no longer in the socket.
+                // Checked before the wait: a record received with an earlier one is no longer in
+                // the socket.
                 let decrypted = tls.decrypted(room);
                 if decrypted.is_some() || !(tls.has_input() || wait_readable(&tls.socket, limit)) {
                     return decrypted;
@@ -121,9 +124,10 @@ impl Transport {
         }
     }
 
-    /// Sends from the front of `pending`, which it shortens; returns whether the kernel has all of it.
+    /// Sends from the front of `pending`, and shortens it; returns whether the kernel has taken
+    /// all.
     ///
-    /// An error of kind `WouldBlock` means that the tick has passed: try again.
+    /// An error of kind `WouldBlock` means that the tick passed: try again.
     pub(crate) fn send(&mut self, pending: &mut &[u8]) -> io::Result<bool> {
         let tls = match self {
             Self::Plain(socket) => {
@@ -145,7 +149,7 @@ impl TlsStream {
         Self { session, socket, input: vec![0; INPUT], taken: 0, filled: 0 }
     }
 
-    /// Returns whether received bytes wait for the session.
+    /// Returns whether received bytes are waiting for the session.
     fn has_input(&self) -> bool {
         self.taken < self.filled
     }
@@ -167,7 +171,7 @@ impl TlsStream {
         }
     }
 
-    /// Moves decrypted bytes to `room`; returns how many, 0 for an end in their place.
+    /// Moves decrypted bytes to `room`; returns their number, 0 for an end.
     fn decrypted(&mut self, room: &mut [u8]) -> Option<usize> {
         match self.session.reader().read(room) {
             Ok(n) => Some(n),
@@ -177,7 +181,7 @@ impl TlsStream {
         }
     }
 
-    /// Receives some records and decrypts them; answers the protocol's own messages.
+    /// Receives and decrypts some records; answers protocol messages of TLS.
     pub(crate) fn pull(&mut self) -> io::Result<Received> {
         let mut received = Received::Idle;
         if !self.has_input() {
@@ -188,7 +192,7 @@ impl TlsStream {
                 Received::End { .. } => {}
             }
         }
-        // At the end of the connection there is none: the session takes note of it.
+        // At the end of the connection nothing is left, which the session records.
         let n = self.session.read_tls(&mut &self.input[self.taken..self.filled])?;
         if n > 0 {
             self.taken += n;
@@ -196,12 +200,12 @@ impl TlsStream {
         }
         if let Err(error) = self.session.process_new_packets() {
             tracing::debug!("TLS ends: {error}");
-            // Sends the alert that tells the peer why.
+            // Sends the alert that informs the peer.
             let _ = self.session.write_tls(&mut self.socket);
             return Err(io::Error::new(ErrorKind::InvalidData, error));
         }
         if self.session.wants_write() {
-            // A message of the handshake, or a key update; what the socket does not take is sent with the next bytes.
+            // A handshake message or key update; the rest is sent with the next bytes.
             let _ = self.session.write_tls(&mut self.socket);
         }
         Ok(received)
@@ -211,11 +215,11 @@ impl TlsStream {
 fn wait_readable(socket: &TcpStream, limit: Duration) -> bool {
     let mut fds = [PollFd::new(socket, PollFlags::IN | PollFlags::RDHUP)];
     let timeout = Timespec::try_from(limit).ok();
-    // An interrupted poll is a short one; the caller polls again.
+    // An interrupted poll ends early; the caller polls again.
     poll(&mut fds, timeout.as_ref()).is_ok_and(|ready| ready > 0)
 }
 
-/// Maps a read's result: a tick that passed is no error, and an interrupted call is repeated.
+/// Maps a read's result: an elapsed tick is not an error, and an interrupted call is repeated.
 fn outcome(mut read: impl FnMut() -> io::Result<usize>) -> io::Result<Received> {
     loop {
         return match read() {

@@ -1,4 +1,4 @@
-//! Whether the file that has the final name already is the one that the server describes.
+//! Checks whether an existing file of the final name is the file that the server describes.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::digest::{self, WantedDigests};
 use crate::sink::origin_tag;
 use crate::source::Description;
 
-/// Returns whether the file at `path` is the one that the server describes; `None` where `cancel` ends the reading of it.
+/// Returns whether the file at `path` is the file that the server describes; `None` if cancelled.
 pub(super) fn is_complete(
     job: &Job,
     path: &Path,
@@ -31,7 +31,7 @@ pub(super) fn is_complete(
             Err(_) => Some(false),
         };
     }
-    // A digest that is demanded is not known here.
+    // The server's digest, if required, is not known here.
     let is_provable = !expected.by_server && expected.pieces.is_none();
     Some(match (&description.identity, job.urls.first()) {
         (Some(Identity::ETag(tag)), Some(url)) => is_provable && origin_tag::is_as_fetched(path, url, tag),

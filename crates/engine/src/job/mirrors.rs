@@ -1,4 +1,4 @@
-//! Further sources of a file: each is described and compared before its streams join.
+//! Adds mirrors: each is described and compared before its streams start.
 
 use std::time::Duration;
 
@@ -13,12 +13,13 @@ use crate::streams::{CountStart, Starter, StreamSet, chosen};
 use crate::threads::spawn_guarded;
 use crate::transfer::error::{Cause, SourceError, TransferError};
 
-/// How much of what is there is compared with the bytes of another URL.
+/// The length of the sample that is compared with the bytes of another URL.
 pub(super) const SAMPLE: Bytes = Bytes::kib(64);
-/// How often to look whether the first bytes are written.
+/// The interval at which to check whether the first bytes are written.
 const SAMPLE_LOOK: Duration = Duration::from_millis(20);
 
-/// Describes a mirror, which is counted as joining, on a thread of its own, and starts its streams where it has the same file.
+/// Describes a mirror that is counted as joining, on a thread of its own, and starts its streams if
+/// it has the same file.
 pub(super) fn start_joining<'scope, 'a: 'scope>(
     fetch: &'scope Fetch<'a>,
     set: &'scope StreamSet<'a>,
@@ -33,44 +34,45 @@ pub(super) fn start_joining<'scope, 'a: 'scope>(
             let left = pipeline.size().unwrap_or_default() - pipeline.written();
             let start = CountStart::of_fetch(fetch.sources[set.index], description, false, left);
             let control = chosen(fetch.job.options.streams, &start);
-            // What the path to a mirror was found to be is not remembered: its streams shared this host's line.
+            // The result is not stored: the mirror's streams shared this host's link with others.
             control.start(set, starter);
         }
         fetch.transfer.set_joining(false);
-        if let Err(unfit) = described {
-            drop_mirror(set, unfit);
+        if let Err(refusal) = described {
+            drop_mirror(set, refusal);
         }
     };
     let fail = || fetch.transfer.fail(TransferError::Panicked("the thread of a mirror"));
     if let Err(error) = spawn_guarded(threads, "mirror", join, fail) {
         fetch.transfer.set_joining(false);
-        drop_mirror(set, Unfit::Failed(error.to_string()));
+        drop_mirror(set, MirrorRefusal::Failed(error.to_string()));
     }
 }
 
-/// Why a mirror does not join.
-enum Unfit {
-    /// It cannot deliver the file.
+/// The reason why a mirror is not used.
+enum MirrorRefusal {
+    /// The mirror cannot deliver the file.
     Failed(String),
-    /// Its bytes differ from those that are there, which may be wrong themselves: a digest will tell.
+    /// The mirror's bytes differ from those on the disk, which may be wrong themselves: a digest
+    /// decides.
     Differs,
 }
 
-fn drop_mirror(set: &StreamSet<'_>, unfit: Unfit) {
+fn drop_mirror(set: &StreamSet<'_>, refusal: MirrorRefusal) {
     set.drop_source();
-    let reason = match unfit {
-        Unfit::Failed(reason) => {
+    let reason = match refusal {
+        MirrorRefusal::Failed(reason) => {
             set.progress().set_failed();
             reason
         }
-        Unfit::Differs => "its bytes differ from those that are there".to_owned(),
+        MirrorRefusal::Differs => "its bytes differ from those that are there".to_owned(),
     };
     let url = set.source.shown().to_owned();
     set.transfer.emit(&Event::Warning(Warning::SourceDropped { url, reason }));
 }
 
-/// Returns the mirror's description once it is shown to have the same file; `None` where the transfer ends before.
-fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description>, Unfit> {
+/// Returns the mirror's description if it has the same file; `None` if the transfer ends first.
+fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description>, MirrorRefusal> {
     let transfer = fetch.transfer;
     let emit = |event: &Event| transfer.emit(event);
     let finished = transfer.finished();
@@ -81,24 +83,25 @@ fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description
     source.abandon();
     let description = match described {
         Err(error) if error.cause == Cause::Interrupted => return Ok(None),
-        described => described.map_err(|error| Unfit::Failed(error.to_string()))?,
+        described => described.map_err(|error| MirrorRefusal::Failed(error.to_string()))?,
     };
     if description.size != transfer.pipeline.size() {
         let shown = |size: Option<Bytes>| {
             size.map_or_else(|| "an unknown size".to_owned(), |size| format!("{} bytes", size.get()))
         };
         let (theirs, ours) = (shown(description.size), shown(transfer.pipeline.size()));
-        return Err(Unfit::Failed(format!("its file has {theirs}, not {ours}")));
+        return Err(MirrorRefusal::Failed(format!("its file has {theirs}, not {ours}")));
     }
     let Some(identity) = description.identity.clone().filter(|_| description.combines_answers()) else {
-        return Err(Unfit::Failed("it answers no ranges under a strong validator".to_owned()));
+        return Err(MirrorRefusal::Failed("it answers no ranges under a strong validator".to_owned()));
     };
-    // A digest proves the file at its end, and cannot tell the bytes of two builds apart in a partial file.
+    // A digest proves only the complete file, and cannot separate the bytes of two builds in a
+    // partial file.
     match has_same_bytes(fetch, set, &finished) {
         Ok(true) => {}
         _ if finished.is_cancelled() => return Ok(None),
-        Ok(false) => return Err(Unfit::Differs),
-        Err(error) => return Err(Unfit::Failed(error.to_string())),
+        Ok(false) => return Err(MirrorRefusal::Differs),
+        Err(error) => return Err(MirrorRefusal::Failed(error.to_string())),
     }
     if let Some(url) = fetch.job.urls.get(set.index) {
         transfer.pipeline.add_source(open::journal_source(url, identity));
@@ -106,7 +109,8 @@ fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description
     Ok(Some(description))
 }
 
-/// Compares a part of the mirror's file with the first bytes that are written; `false` also where the transfer ends before.
+/// Compares a range of the mirror's file with the first bytes written; returns `false` also if the
+/// transfer ends first.
 fn has_same_bytes(fetch: &Fetch<'_>, set: &StreamSet<'_>, finished: &Cancel) -> Result<bool, SourceError> {
     let transfer = fetch.transfer;
     let part = loop {
@@ -115,7 +119,7 @@ fn has_same_bytes(fetch: &Fetch<'_>, set: &StreamSet<'_>, finished: &Cancel) -> 
         let enough = written.total() >= transfer.pipeline.size().unwrap_or_default().min(SAMPLE) || alone;
         match sample_of(&written, SAMPLE).filter(|_| enough) {
             Some(part) => break part,
-            // No other source has delivered anything that bytes of this one could be mixed with.
+            // No other source has delivered bytes that this mirror's bytes could be mixed with.
             None if transfer.may_join_alone(set.index) => return Ok(true),
             None => {}
         }
@@ -124,17 +128,17 @@ fn has_same_bytes(fetch: &Fetch<'_>, set: &StreamSet<'_>, finished: &Cancel) -> 
         }
     };
     let theirs = fetch.sources[set.index].sample(part, finished)?;
-    // What has been written can be read; where not, the writer reports it.
+    // The writer reports a range that cannot be read.
     Ok(transfer.pipeline.read_at(part).is_ok_and(|ours| agrees(&theirs, &ours)))
 }
 
-/// Returns whether a sample, which a server may have cut short, agrees with the bytes that are there.
+/// Returns whether a sample, which a server may have cut short, agrees with the local bytes.
 pub(super) fn agrees(sample: &[u8], ours: &[u8]) -> bool {
     !sample.is_empty() && ours.starts_with(sample)
 }
 
-/// Chooses a part of what is written that is worth comparing: the last `most` bytes of a range, for files of one kind often begin
-/// alike.
+/// Chooses a written range to compare: the last `most` bytes of a range, because files of one kind
+/// often start alike.
 pub(super) fn sample_of(written: &RangeSet, most: Bytes) -> Option<ByteRange> {
     let long = written.iter().filter(|range| range.len() >= most).last();
     let range = long.or_else(|| written.iter().last())?;

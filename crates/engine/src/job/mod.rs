@@ -34,7 +34,7 @@ pub use request::{Expected, FileHere, Job, JobOptions, Outcome};
 
 use crate::cancel::Cancel;
 use crate::digest::WantedDigests;
-use crate::engine::Shared;
+use crate::engine::EngineState;
 use crate::known_paths::KnownPaths;
 use crate::limit_watch::LimitWatch;
 use crate::passing_digest::{PassingDigest, Verify};
@@ -48,16 +48,18 @@ use crate::streams::{CountControl, CountStart, Starter, StreamSet, chosen};
 use crate::threads::{lock, named};
 use crate::transfer::{FileTransfer, SharedSchedule, StreamOptions, TransferState};
 use monitor::PathFacts;
-use open::Opened;
-use verify::Verdict;
+use open::OpenedJob;
+use verify::Verification;
 
-/// Where blocks may end while the number of streams may still change: every writer takes multiples of this.
+/// The alignment of blocks while the number of streams may change: every writer accepts multiples
+/// of it.
 const BLOCK_ALIGNMENT: Bytes = Bytes::kib(64);
-/// A shorter transfer has no best second.
+/// A shorter transfer has no usable best second.
 const LEVEL_FOR: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// Connects to the server of a job's first URL, and holds the connection for a job that comes within seconds.
-pub(crate) fn hold_early(engine: &Shared, job: &Job) -> Result<(), SourceError> {
+/// Connects to the server of a job's first URL, and holds the connection for a job expected within
+/// seconds.
+pub(crate) fn hold_early(engine: &EngineState, job: &Job) -> Result<(), SourceError> {
     let paths = KnownPaths::read(job.options.memory.as_deref(), &|_| ());
     open::hold_early(engine, job, &paths)
 }
@@ -65,17 +67,17 @@ pub(crate) fn hold_early(engine: &Shared, job: &Job) -> Result<(), SourceError> 
 /// Fetches a file; returns once it is complete, verified and under its final name.
 ///
 /// # Errors
-/// [`TransferError`]. What was fetched is kept for the next run wherever the server lets that be safe; nothing ever stands
-/// half-written under the final name.
+/// [`TransferError`]. The bytes fetched so far are kept for the next run if the server allows a
+/// safe resume; an incomplete file never appears under the final name.
 pub(crate) fn run(
-    engine: &Shared,
+    engine: &EngineState,
     job: &Job,
     observer: JobObserver<'_>,
     cancel: &Cancel,
 ) -> Result<Outcome, TransferError> {
     let start = Instant::now();
     let emit = |event: &Event| observer.on(start.elapsed(), event);
-    // Set by the user's flag, and by any thread that fails for good.
+    // Raised by the user's flag, and by any thread with a permanent failure.
     let stop = cancel.child();
     let in_order;
     let job = if matches!(job.output, Output::Stream { .. }) {
@@ -86,7 +88,7 @@ pub(crate) fn run(
     };
     let paths = KnownPaths::read(job.options.memory.as_deref(), &emit);
     let opened = open::open(engine, job, &paths, &stop, &emit)?;
-    let Opened { sources, primary, description, part, replace, journal, committed, expected } = opened;
+    let OpenedJob { sources, primary, description, part, replace, journal, committed, expected } = opened;
     let options = &job.options;
     let size = description.size;
     let paced = description.paced && options.pace != Pace::Off;
@@ -100,7 +102,7 @@ pub(crate) fn run(
     sources[primary].expect_streams(control.streams());
     let (streams, joinable) = (control.streams(), control.is_controlled() || sources.len() > 1);
     let pool = engine.pool(options.segment, streams);
-    // Not of a segment's size that was asked for: tiny ones cost calls, not requests.
+    // Independent of a requested segment size: tiny segments cost system calls, not requests.
     let alignment =
         if joinable { BLOCK_ALIGNMENT } else { plan::segments(engine.app_buffer_at_start(), streams).size };
     let mut scheduler = RangeScheduler::new(Blocks::new(gaps, streams, joinable, alignment));
@@ -132,7 +134,7 @@ pub(crate) fn run(
     let is_file = !transfer.pipeline.part().is_stream();
     let counted = is_file && (options.sample.is_some() || options.count_pages);
     let pages = counted.then(|| PageCounter::of(transfer.pipeline.part().file())).flatten();
-    // Only one thread counts the pages: the sampler where there is one, else the monitor.
+    // One thread counts the pages: the sampler if there is one, else the monitor.
     let Some(interval) = &options.sample else { return fetch.run(control, cancel, pages) };
     thread::scope(|threads| {
         let (alive, ended) = crossbeam_channel::bounded(0);
@@ -147,13 +149,14 @@ pub(crate) fn run(
     })
 }
 
-/// Returns the job as a stream needs it: bytes in their order over one connection, hashed while they pass.
+/// Adapts the job to an output stream: bytes in order over one connection, hashed during the
+/// transfer.
 fn for_stream(job: &Job) -> Job {
     let options = JobOptions { streams: Streams::Fixed(1), verify: Verify::Passing, ..job.options.clone() };
     Job { options, ..job.clone() }
 }
 
-/// Lets a pipeline hash in passing: by BLAKE3's tree where the whole file's digest is BLAKE3's.
+/// Enables hashing in the pipeline; by BLAKE3's tree if the whole file's digest is BLAKE3.
 fn hashing(pipeline: Pipeline, mut wanted: WantedDigests) -> Pipeline {
     let size = pipeline.size().filter(|_| wanted.whole == Some(Algorithm::Blake3));
     let tree = size.and_then(PassingDigest::new).map(Arc::new);
@@ -161,31 +164,31 @@ fn hashing(pipeline: Pipeline, mut wanted: WantedDigests) -> Pipeline {
     pipeline.hashing_in_order(wanted, tree)
 }
 
-/// An opened file on its way.
+/// An opened job during its transfer.
 struct Fetch<'a> {
     job: &'a Job,
     transfer: &'a FileTransfer<'a>,
     sources: Vec<&'a dyn Source>,
-    /// The source whose description the file was opened by.
+    /// The index of the source that described the file.
     primary: usize,
     description: Description,
     expected: Expected,
     paths: &'a KnownPaths,
-    /// Whether a file of the final name may be replaced.
+    /// Whether an existing file of the final name may be replaced.
     replace: bool,
-    /// What limits the transfer; only one round of streams runs at a time.
+    /// The limit watch; only one round of streams runs at a time.
     limits: &'a Mutex<LimitWatch>,
 }
 
-/// What the streams have shown.
-struct Shown {
+/// The result of one round of streams.
+struct RoundResult {
     facts: PathFacts,
-    /// What the path to the primary source was found to be, where that is certain.
+    /// The measurements of the path to the primary source, if reliable.
     path: Option<Remembered>,
 }
 
 impl<'a> Fetch<'a> {
-    /// Runs the streams, verifies, and gives the file its final name.
+    /// Runs the streams, verifies the file, and gives it its final name.
     fn run(
         &self,
         control: CountControl,
@@ -195,7 +198,7 @@ impl<'a> Fetch<'a> {
         let pipeline = &self.transfer.pipeline;
         let fetched = self.fetch_and_verify(control, cancel, pages);
         let (shown, digest) = fetched.inspect_err(|_| {
-            // Kept only where the next run can use it.
+            // The partial file is kept only if the next run can use it.
             if !pipeline.is_resumable() {
                 pipeline.part().abandon();
             }
@@ -207,7 +210,7 @@ impl<'a> Fetch<'a> {
             let reason = warning.to_string();
             self.transfer.emit(&Event::Warning(Warning::Finished { reason }));
         }
-        let Shown { facts, path } = shown;
+        let RoundResult { facts, path } = shown;
         self.remember(&facts, path);
         let mut limits = lock(self.limits);
         limits.settle(self.transfer.start.elapsed(), |event| self.transfer.emit(event));
@@ -225,7 +228,8 @@ impl<'a> Fetch<'a> {
         })
     }
 
-    /// Gives the complete file its time on the server, where that is wanted; where it is not known, the entity tag.
+    /// Sets the complete file's modification time to the server's, if requested; without one,
+    /// stores the entity tag.
     fn keep_time(&self) {
         let options = &self.job.options;
         let part = self.transfer.pipeline.part();
@@ -247,7 +251,7 @@ impl<'a> Fetch<'a> {
         }
     }
 
-    /// Notes with the complete file where it is from, where a later run is to recognise it.
+    /// Stores the complete file's origin with it, if a later run is to recognise the file.
     fn keep_origin(&self) {
         let part = self.transfer.pipeline.part();
         if let (Some(Identity::ETag(tag)), Some(url)) = (&self.description.identity, self.job.urls.first())
@@ -259,26 +263,26 @@ impl<'a> Fetch<'a> {
         }
     }
 
-    /// Fetches, and fetches again what proves wrong, from other sources.
+    /// Fetches the file; fetches wrong bytes again from other sources.
     fn fetch_and_verify(
         &self,
         control: CountControl,
         cancel: &Cancel,
         pages: Option<PageCounter>,
-    ) -> Result<(Shown, Option<Checksum>), TransferError> {
+    ) -> Result<(RoundResult, Option<Checksum>), TransferError> {
         let mut suspects = verify::Suspects::new(self.sources.len());
         let mut shown = self.run_streams(Some(control), &suspects, pages)?;
         self.check_end(cancel)?;
         loop {
             match verify::verify(self, &mut suspects, cancel)? {
-                Verdict::Right(digest) => return Ok((shown, digest)),
-                // The first round's facts are what held the transfer back.
-                Verdict::FetchAgain(wrong) => {
+                Verification::Correct(digest) => return Ok((shown, digest)),
+                // The first round's facts describe the transfer.
+                Verification::FetchAgain(wrong) => {
                     self.transfer.resume();
                     let again = self.run_streams(None, &suspects, None)?;
                     shown.facts.out_of_order += again.facts.out_of_order;
                     self.check_end(cancel)?;
-                    // The sources that are left cannot be used.
+                    // No remaining source can deliver the ranges.
                     if !self.transfer.schedule.is_done() {
                         return Err(wrong);
                     }
@@ -289,19 +293,19 @@ impl<'a> Fetch<'a> {
 
     /// Runs every thread of the transfer until nothing is left to fetch, or the transfer fails.
     ///
-    /// The streams start first: reserving a large file takes the disk a while, and a socket that is not read meanwhile closes its
-    /// window in the middle of slow start.
+    /// The streams start before the file is reserved. Reserving a large file takes time, and a
+    /// socket that is not read meanwhile closes its window in the middle of slow start.
     fn run_streams(
         &self,
         control: Option<CountControl>,
         suspects: &verify::Suspects,
         pages: Option<PageCounter>,
-    ) -> Result<Shown, TransferError> {
+    ) -> Result<RoundResult, TransferError> {
         let transfer = self.transfer;
         let options = StreamOptions {
             retries: self.job.options.retries,
             stall: self.job.options.stall,
-            // A buffer that the user has set is the window that the user wants.
+            // A buffer size set by the user is also the window.
             hold_window: self.job.options.client.recv_buffer.is_none(),
         };
         let controlled = control.as_ref().is_none_or(CountControl::is_controlled);
@@ -319,14 +323,16 @@ impl<'a> Fetch<'a> {
             let is_other = |set: &&StreamSet<'_>| !(first_round && set.index == self.primary);
             let trusted = sets.iter().filter(|set| suspects.is_trusted(set.index)).filter(is_other);
             let (usable, unproved): (Vec<_>, Vec<_>) = trusted.partition(|set| set.progress().is_usable());
-            // Counted before the primary's streams start: one that fails at once leaves its work to the mirrors.
+            // Counted before the primary's streams start: a primary that fails at once leaves its
+            // work to the mirrors.
             unproved.iter().for_each(|_| transfer.set_joining(true));
-            // Started before the mirrors: where no stream runs, a mirror assumes that all have given up.
+            // Started before the mirrors: a mirror takes the absence of streams for the end of the
+            // transfer.
             let tuner = control.and_then(|control| {
                 sets[self.primary].progress().set_usable(true);
                 control.start(&sets[self.primary], starter.clone())
             });
-            // Wrong bytes are fetched again, from what has proved usable.
+            // In a second round, only sources that proved usable fetch.
             usable.into_iter().for_each(|set| set.set_count(1, &starter));
             unproved.into_iter().for_each(|set| mirrors::start_joining(self, set, starter.clone()));
             drop(starter);
@@ -347,7 +353,7 @@ impl<'a> Fetch<'a> {
                 running.end();
             }
             let path = tuner.and_then(|tuner| tuner.join().ok().flatten());
-            Ok(Shown { facts, path })
+            Ok(RoundResult { facts, path })
         })
     }
 
@@ -359,10 +365,10 @@ impl<'a> Fetch<'a> {
         self.transfer.emit(&Event::Opened { path, size, resumed, resumable, writer: writer.into() });
     }
 
-    /// Returns why the streams ended before the file was complete.
+    /// Returns the reason if the streams ended before the file was complete.
     fn check_end(&self, cancel: &Cancel) -> Result<(), TransferError> {
         match self.transfer.take_failure() {
-            // A write to a stream fails where the user interrupts it.
+            // A user's interrupt also fails the write to a stream.
             Some(error)
                 if !cancel.is_cancelled()
                     || !(is_interruption(&error) || self.transfer.pipeline.part().is_stream()) =>
@@ -383,7 +389,7 @@ impl<'a> Fetch<'a> {
         TransferError::Interrupted { kept }
     }
 
-    /// Remembers what the path was found to be.
+    /// Stores the measurements of the path.
     fn remember(&self, facts: &PathFacts, path: Option<Remembered>) {
         let pipeline = &self.transfer.pipeline;
         let received = pipeline.written() - pipeline.resumed();
@@ -398,7 +404,7 @@ impl<'a> Fetch<'a> {
             );
             if self.description.paced { path.paced() } else { path }
         });
-        // A redirect may have led from the one to the other.
+        // Both hosts of a redirect count.
         let corrected = self.description.corrected.clone();
         corrected
             .into_iter()
@@ -406,10 +412,11 @@ impl<'a> Fetch<'a> {
             .for_each(|path| self.paths.keep(path, &|event| self.transfer.emit(event)));
     }
 
-    /// Returns what a path holds whose server paces what it sends; `None` where the transfer ended before that was certain.
+    /// Returns the measurements of a path whose server paces its sending; `None` if the transfer
+    /// ended before they were reliable.
     fn found_by_server(&self, facts: &PathFacts, received: Bytes) -> Option<Remembered> {
         let options = &self.job.options;
-        // In slow start the best second is far more than the mean.
+        // During slow start the best second is far above the mean.
         let level = received >= facts.best.bytes_in(facts.flowing / 2);
         let alone = options.pace == Pace::Auto
             && self.description.paced

@@ -1,4 +1,5 @@
-//! Watches a running transfer: progress and samples for the observer, what limits it, and facts for the path memory.
+//! Monitors a running transfer: emits progress and samples, finds the limit, and collects facts for
+//! the path memory.
 
 use std::time::{Duration, Instant};
 
@@ -15,19 +16,19 @@ use crate::telemetry;
 use crate::threads::lock;
 use crate::transfer::FileTransfer;
 
-/// How often the monitor looks.
+/// The monitor's interval.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What a transfer has shown of its path.
+/// The measurements of a transfer's path.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct PathFacts {
-    /// How long bytes were flowing: from the first to the last.
+    /// The time from the first to the last byte.
     pub(super) flowing: Duration,
-    /// The highest goodput over a second: what was reached once ramped up.
+    /// The highest goodput over one second, which is the rate after ramp-up.
     pub(super) best: Rate,
     /// Round-trip time.
     pub(super) rtt: Option<Rtt>,
-    /// The largest receive window seen, summed over the streams.
+    /// The largest sum of the streams' receive windows.
     pub(super) rwin: Option<Bytes>,
     /// Packets that arrived out of order.
     pub(super) out_of_order: u64,
@@ -35,7 +36,7 @@ pub(super) struct PathFacts {
     pub(super) streams: usize,
 }
 
-/// Watches until the last stream has ended; counts pages where no sampler does.
+/// Runs until the last stream has ended; counts cached pages if no sampler does.
 pub(super) fn watch(
     transfer: &FileTransfer<'_>,
     mut pages: Option<PageCounter>,
@@ -45,7 +46,7 @@ pub(super) fn watch(
     let began = Instant::now();
     let streams_start = transfer.start.elapsed();
     let emit = |event: &Event| transfer.emit(event);
-    // Before a later round bytes were verified.
+    // Before a second round, the time went into verification.
     limits.settle(streams_start, emit);
     let mut facts = PathFacts::default();
     let mut rate = SustainedRate::default();
@@ -77,7 +78,7 @@ pub(super) fn watch(
     limits.pause(emit);
     facts.best = rate.best();
     facts.flowing = began.elapsed();
-    // Where their number was controlled, the last one.
+    // If the number of streams was tuned, its last value.
     let streams = transfer.sources.iter().map(|source| source.sockets.most().min(source.wanted()));
     facts.streams = streams.sum::<usize>().max(1);
     facts
@@ -97,9 +98,9 @@ fn snapshot(transfer: &FileTransfer<'_>) -> Snapshot {
     }
 }
 
-/// Takes a sample every `interval` until the other end of `alive` is gone, and a last one then.
+/// Takes a sample every `interval` until the sender of `alive` is dropped, and then a last one.
 ///
-/// It continues while the file is made durable: only then does the page cache empty itself.
+/// Continues while the file is flushed, because only then does the page cache drain.
 pub(super) fn sample(
     transfer: &FileTransfer<'_>,
     mut pages: Option<PageCounter>,
@@ -109,7 +110,7 @@ pub(super) fn sample(
     let mut host = HostCounter::default();
     let take = |_last| {
         let now = transfer.start.elapsed();
-        // Before everything else, for counting may take a while, and a sample is of one moment.
+        // First, because counting takes time and the other values belong to one point in time.
         let page_cache = pages.as_mut().and_then(|pages| pages.fresh(now));
         if page_cache.is_some() {
             *lock(&transfer.pages) = page_cache;

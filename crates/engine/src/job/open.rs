@@ -1,4 +1,4 @@
-//! From URLs to a description, an open partial file, and what is left to fetch.
+//! Opens a job: describes the file, opens its partial file, and finds the ranges left to fetch.
 
 mod resume;
 
@@ -11,7 +11,7 @@ use url::Url;
 use super::already_there;
 use super::request::{Expected, Job};
 use crate::cancel::Cancel;
-use crate::engine::Shared;
+use crate::engine::EngineState;
 use crate::failure::FailureKind;
 use crate::known_paths::KnownPaths;
 use crate::sink::journal::{Journal, JournalSource};
@@ -23,48 +23,50 @@ use crate::source::http::{HttpSource, SafeUrl, SourceOptions};
 use crate::source::{self, Description, Source};
 use crate::transfer::Streams;
 use crate::transfer::error::{Cause, Retry, SourceError, TransferError};
-use resume::Begun;
+use resume::DescribedFile;
 
-/// Everything a job knows once the first answer is there.
-pub(super) struct Opened<'e> {
+/// The state of a job after the first response.
+pub(super) struct OpenedJob<'e> {
     pub(super) sources: Vec<Box<dyn Source + 'e>>,
-    /// The index of the source that has described the file.
+    /// The index of the source that described the file.
     pub(super) primary: usize,
     pub(super) description: Description,
     pub(super) part: PartFile,
-    /// Whether a file of the final name may be replaced.
+    /// Whether an existing file of the final name may be replaced.
     pub(super) replace: bool,
-    /// How to resume later; `None` where the server gives no means to.
+    /// The journal for a later resume; `None` if the server's answer does not permit one.
     pub(super) journal: Option<Journal>,
-    /// What is there already.
+    /// The ranges that are on the disk already.
     pub(super) committed: RangeSet,
     pub(super) expected: Expected,
 }
 
-/// The most mirrors that a server's answer may add (RFC 6249).
+/// The maximum number of mirrors that a server's answer may add (RFC 6249).
 const MOST_DUPLICATES: usize = 16;
 
-/// Describes the file and opens its partial file; removes that again on failure where nothing is lost by it.
+/// Describes the file and opens its partial file; on failure, removes the partial file if it holds
+/// no data.
 pub(super) fn open<'e>(
-    engine: &'e Shared,
+    engine: &'e EngineState,
     job: &Job,
     paths: &KnownPaths,
     cancel: &Cancel,
     emit: &dyn Fn(&Event),
-) -> Result<Opened<'e>, TransferError> {
+) -> Result<OpenedJob<'e>, TransferError> {
     let options = source_options(job);
     let trusted_origin = job.options.logins_for.as_ref().or(job.urls.first()).map(source::origin);
     let source_of = |url: &Url| -> Box<dyn Source + 'e> {
         let mut options = options.clone();
         let is_other = Some(source::origin(url)) != trusted_origin;
         if is_other {
-            // A login is for the server that the user names first, not for mirrors, nor for what a metalink or a list names.
+            // A login is meant for the first server named by the user, not for mirrors or URLs of a
+            // metalink or a list.
             options.client = options.client.without_secrets();
         }
         match url.scheme() {
             "ftp" | "ftps" | "gsiftp" => {
                 if is_other {
-                    // FTP sends a login unasked, and often in clear.
+                    // FTP sends a login unasked, and often in clear text.
                     options.client.netrc = None;
                 }
                 Box::new(GridFtpSource::new(url.clone(), options, &engine.sessions, paths.paths()))
@@ -72,12 +74,12 @@ pub(super) fn open<'e>(
             _ => Box::new(HttpSource::new(url.clone(), options, &engine.clients, paths.paths())),
         }
     };
-    // Before the network: an output that cannot be written is found out at once.
+    // Before any network access, so that an unwritable output fails at once.
     let output = job.output.prepare()?;
     let named = job.expected.name.as_deref();
     let early = (output.name().is_some() || named.is_some()).then(|| output.open(named));
     let part = match early {
-        // Only the server's answer shows whether that file is complete.
+        // Only the server's answer shows whether the existing file is complete.
         Some(Err(OutputError::Exists(_))) if job.options.accept_complete => None,
         early => early.transpose()?,
     };
@@ -109,8 +111,9 @@ fn source_options(job: &Job) -> SourceOptions {
     }
 }
 
-/// Connects to the server of a job's first URL, and holds the connection for a job that comes within seconds.
-pub(super) fn hold_early(engine: &Shared, job: &Job, paths: &KnownPaths) -> Result<(), SourceError> {
+/// Connects to the server of a job's first URL, and holds the connection for a job expected within
+/// seconds.
+pub(super) fn hold_early(engine: &EngineState, job: &Job, paths: &KnownPaths) -> Result<(), SourceError> {
     let Some(url) = job.urls.first().filter(|url| matches!(url.scheme(), "http" | "https")) else {
         return Ok(());
     };
@@ -118,14 +121,14 @@ pub(super) fn hold_early(engine: &Shared, job: &Job, paths: &KnownPaths) -> Resu
     Ok(source.hold_early()?)
 }
 
-/// Describes a source as a journal keeps it.
+/// Creates the journal's entry of a source.
 pub(super) fn journal_source(url: &Url, identity: Identity) -> JournalSource {
     JournalSource::new(url.as_str(), SafeUrl::of(url).to_string(), identity)
 }
 
-impl Opened<'_> {
-    /// Leaves out the mirrors of a file that comes in one answer only, as their bytes must not be combined with it, and of one that
-    /// goes to a stream, which takes bytes in their order.
+impl OpenedJob<'_> {
+    /// Drops the mirrors if they cannot be used: the file is sent in one response only, whose bytes
+    /// must not be mixed with others, or the output is a stream, which takes bytes in order.
     fn keep_primary_alone_if_needed(&mut self, emit: &dyn Fn(&Event)) {
         let is_stream = self.part.is_stream();
         if (self.description.combines_answers() && !is_stream) || self.sources.len() == 1 {
@@ -156,13 +159,14 @@ struct Opener<'a> {
 impl Opener<'_> {
     /// Opens the file by the first source that can describe it.
     ///
-    /// The first URL defines the file, even where it serves no ranges. A mirror's bytes could not be compared with it.
-    fn open_any<'e>(&mut self, sources: Vec<Box<dyn Source + 'e>>) -> Result<Opened<'e>, TransferError> {
+    /// The first URL defines the file, even if its server supports no ranges; a mirror's bytes
+    /// could then not be compared.
+    fn open_any<'e>(&mut self, sources: Vec<Box<dyn Source + 'e>>) -> Result<OpenedJob<'e>, TransferError> {
         let mut failures = Vec::new();
         let several = sources.len() > 1;
         let mut hopeless = vec![false; sources.len()];
         let mut other_file = None;
-        // A busy or slow source is waited for only where no other can describe the file.
+        // A busy or slow source is waited for only if no other source can describe the file.
         for waits in [false, true] {
             for (index, source) in sources.iter().enumerate() {
                 if hopeless[index] {
@@ -179,7 +183,7 @@ impl Opener<'_> {
                     TransferError::Source(failed) => {
                         waits || failed.retry == Retry::Never || failed.cause == Cause::Unreachable
                     }
-                    // Another source may still have the file that there is a part of.
+                    // Another source may still have the file of the partial file.
                     TransferError::OtherFile { .. } => true,
                     _ => return Err(error),
                 };
@@ -200,15 +204,15 @@ impl Opener<'_> {
         &mut self,
         sources: Vec<Box<dyn Source + 'e>>,
         primary: usize,
-        begun: Begun,
-    ) -> Result<Opened<'e>, TransferError> {
-        let Begun { mut description, mut journal, mut committed } = begun;
+        begun: DescribedFile,
+    ) -> Result<OpenedJob<'e>, TransferError> {
+        let DescribedFile { mut description, mut journal, mut committed } = begun;
         let part = self.part.take().map_or_else(|| self.output.open(description.name.as_deref()), Ok)?;
         let mut expected = self.job.expected.clone();
         if !description.combines_answers() {
             description.duplicates.clear();
         }
-        // What the user gives counts before what the server states.
+        // The user's checksum takes precedence over the server's.
         expected.checksum = expected.checksum.or_else(|| description.digest.clone());
         if expected.by_server && expected.checksum.is_none() {
             expected.stated_by = description.digest_on_request;
@@ -225,24 +229,25 @@ impl Opener<'_> {
             }
         }
         if expected.checksum.is_none() {
-            // Duplicates are of use only where a digest proves them (RFC 6249, section 6).
+            // Duplicates are used only with a digest that proves their bytes (RFC 6249, section 6).
             description.duplicates.clear();
         }
         if let Some(journal) = &mut journal {
             self.drop_refuted(journal, &mut committed, expected.checksum.as_ref());
         }
         let several = !matches!(self.job.options.streams, Streams::Fixed(1) | Streams::Auto);
-        // An empty file has no ranges either, and needs none.
+        // An empty file has no ranges and needs none.
         if several && !description.divisible && description.size != Some(Bytes::ZERO) {
             let unidentified = description.identity.is_none() && description.size.is_some();
             let warning = if unidentified { Warning::NoIdentity } else { Warning::NoRanges };
             (self.emit)(&Event::Warning(warning));
         }
         let replace = self.output.replaces();
-        Ok(Opened { sources, primary, description, part, replace, journal, committed, expected })
+        Ok(OpenedJob { sources, primary, description, part, replace, journal, committed, expected })
     }
 
-    /// Opens the partial file by the name that the metalink, the server or the URL gives.
+    /// Opens the partial file under the name from the metalink, the server or the URL, in this
+    /// order.
     fn open_output(&self, source: &dyn Source, description: &Description) -> Result<PartFile, TransferError> {
         let name = self.job.expected.name.as_deref().or(description.name.as_deref());
         match self.output.open(name) {

@@ -1,4 +1,4 @@
-//! What a job is asked to do, and what it did.
+//! The request of a job, and its outcome.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -25,37 +25,37 @@ use crate::transfer::Streams;
 /// A file to fetch.
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// Where the file is. The first URL that can be used describes it; the others are mirrors.
+    /// The URLs of the file. The first usable URL describes the file; the others are mirrors.
     pub urls: Vec<Url>,
-    /// Where it goes.
+    /// The destination.
     pub output: Output,
-    /// What is known of the file beforehand.
+    /// The properties of the file that are known beforehand.
     pub expected: Expected,
-    /// How the bytes get here.
+    /// The settings of the transfer.
     pub options: JobOptions,
 }
 
-/// What a metalink or the user says of a file.
+/// The properties of a file as stated by a metalink or the user.
 #[derive(Debug, Clone, Default)]
 pub struct Expected {
-    /// The file's name, where the output is a directory; the server's counts otherwise.
+    /// The file's name, used if the output is a directory; by default the server's.
     pub name: Option<String>,
     /// The file's size.
     pub size: Option<Bytes>,
     /// The file's digest.
     pub checksum: Option<Checksum>,
-    /// Whether the digest that the server states is demanded, where `checksum` gives none.
+    /// Whether a digest from the server is required if `checksum` is absent.
     pub by_server: bool,
-    /// The algorithm of a digest that the server is asked for once the file is there.
+    /// The algorithm of a digest to request from the server after the transfer.
     pub stated_by: Option<Algorithm>,
-    /// Its time of modification, where the server does not tell it with the file.
+    /// The file's modification time, used if the server does not state it.
     pub modified: Option<SystemTime>,
-    /// The digests of its pieces, which tell which source sent wrong bytes.
+    /// The digests of the file's pieces, which identify the source of wrong bytes.
     pub pieces: Option<Pieces>,
 }
 
 impl Expected {
-    /// Returns which digests are to be compared.
+    /// Returns the digests to compute.
     pub(super) fn digests(&self) -> WantedDigests {
         WantedDigests {
             whole: self.checksum.as_ref().map(|checksum| checksum.algorithm).or(self.stated_by),
@@ -64,17 +64,17 @@ impl Expected {
     }
 }
 
-/// A file that is there already, from an earlier fetch.
+/// A file from an earlier fetch.
 #[derive(Debug, Clone)]
 pub struct FileHere {
-    /// When it was modified.
+    /// The file's modification time.
     pub modified: SystemTime,
-    /// Its entity tag, where its server did not say when it was modified.
+    /// The file's entity tag, if the server stated no modification time.
     pub tag: Option<ETag>,
 }
 
 impl FileHere {
-    /// Returns whether the file on the server is not newer: by its time, or else by its entity tag.
+    /// Returns whether the server's file is not newer, by its time or else by its entity tag.
     pub(super) fn is_as_new_as(&self, modified: Option<SystemTime>, identity: Option<&Identity>) -> bool {
         match (modified, &self.tag, identity) {
             (Some(there), _, _) => there <= self.modified,
@@ -84,71 +84,73 @@ impl FileHere {
     }
 }
 
-/// How a file is fetched.
+/// The settings of a transfer.
 #[derive(Debug, Clone)]
 pub struct JobOptions {
-    /// How many connections to use for each source, where the server answers ranges.
+    /// The number of connections for each source that supports ranges.
     pub streams: Streams,
-    /// The file in which to remember paths; `None` remembers none.
+    /// The path memory's file; `None` stores nothing.
     pub memory: Option<PathBuf>,
-    /// The size of its segments, a power of two; `None` lets the transfer choose.
+    /// The segment size, a power of two; `None` chooses automatically.
     pub segment: Option<Bytes>,
-    /// How often to emit [`Event::Sample`](longhaul_core::event::Event::Sample); `None` is never.
+    /// The interval of [`Event::Sample`](longhaul_core::event::Event::Sample); `None` emits none.
     pub sample: Option<SampleInterval>,
-    /// Whether to count the output file's pages for [`Event::Progress`](longhaul_core::event::Event::Progress)
-    /// too: for samples they are counted anyway.
+    /// Whether to count the output file's cached pages for
+    /// [`Event::Progress`](longhaul_core::event::Event::Progress). With samples, pages are always
+    /// counted.
     pub count_pages: bool,
-    /// How a digest is verified.
+    /// How the digest is computed.
     pub verify: Verify,
     /// The writer.
     pub writer: WriterChoice,
-    /// How the server is to be paced.
+    /// The requested pacing of the server.
     pub pace: Pace,
-    /// The highest rate at which to read, shared with other jobs.
+    /// The rate limit, shared with other jobs.
     pub limit: Option<RateLimit>,
-    /// Whether to continue from what an earlier run left.
+    /// Whether to resume an earlier run.
     pub resume: bool,
-    /// Whether the user vouches that the file does not change, so that ranges are combined although the server gives no
-    /// strong validator.
+    /// Whether the user guarantees that the file does not change, so that ranges are combined
+    /// without a strong validator.
     pub assume_unchanged: bool,
-    /// The file that is there, where only a newer one is to be fetched.
+    /// The existing file, if only a newer one is to be fetched.
     pub newer_than: Option<FileHere>,
-    /// Whether a file that has the name which the server or the URL gives is the result, where it is complete: by the checksum, or
-    /// else by its size and the entity tag or time. Else it is an error.
+    /// Whether an existing complete file of the name given by the server or the URL is the result.
+    /// It is complete by its checksum, or by its size and its entity tag or time. If false, an
+    /// existing file is an error.
     pub accept_complete: bool,
-    /// Whether the file gets the time of modification that it has on the server.
+    /// Whether the file gets the server's modification time.
     pub keep_time: bool,
-    /// How many failures in a row a stream may have.
+    /// The maximum number of consecutive failures of a stream.
     pub retries: u32,
-    /// How long a stream may deliver next to nothing before it is taken for dead.
+    /// The stall timeout of a stream.
     pub stall: Duration,
-    /// How to talk to the server. `recv_buffer: None` lets the transfer choose.
+    /// The settings of the client. `recv_buffer: None` chooses automatically.
     pub client: ClientConfig,
-    /// The URL whose server gets the logins and secret headers of `client`, and the .netrc's `default`; no other server does. `None` is a
-    /// job's first URL.
+    /// The URL whose server receives the logins and secret headers of `client`, and the .netrc's
+    /// `default`; no other server receives them. `None` means the job's first URL.
     pub logins_for: Option<Url>,
 }
 
 /// A file that is complete and verified.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// Its final name.
+    /// The final name.
     pub path: PathBuf,
-    /// Its size.
+    /// The file's size.
     pub size: Bytes,
-    /// How much of it an earlier run had fetched.
+    /// The bytes that an earlier run had fetched.
     pub resumed: Bytes,
-    /// How long this run took, from the first look-up to the final name.
+    /// The time of this run, from name resolution to the final name.
     pub time: Duration,
-    /// What this run fetched, over the time it took.
+    /// The bytes of this run divided by its time.
     pub goodput: Rate,
-    /// How many connections it ended with; where their number was given, the most that were open at once.
+    /// The last number of connections; if fixed, the maximum open at once.
     pub streams: usize,
-    /// Packets that arrived out of order, a receiver's sign of loss.
+    /// Packets received out of order, which indicate loss.
     pub out_of_order: u64,
-    /// The file's digest, where a checksum was asked for.
+    /// The file's digest, if one was requested.
     pub digest: Option<Checksum>,
-    /// What held the transfer back.
+    /// The limit that held the transfer back.
     pub finding: Finding,
 }
 

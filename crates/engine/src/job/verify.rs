@@ -1,4 +1,4 @@
-//! Verifies what has been fetched, and finds out which source has sent wrong bytes.
+//! Verifies the fetched file, and identifies the source of wrong bytes.
 
 use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::event::{Event, Warning};
@@ -12,29 +12,30 @@ use crate::digest::{FileDigests, WantedDigests};
 use crate::failure::FailureKind;
 use crate::transfer::error::{Cause, RefutedFate, Retry, SourceError, TransferError};
 
-/// Which sources may be used.
+/// Tracks which sources may be used, and which may have sent wrong bytes.
 #[derive(Debug)]
 pub(super) struct Suspects {
     trusted: Vec<bool>,
-    /// The source that is left out of the present round, on the suspicion that its bytes are wrong.
+    /// The source that is excluded from the current round because its bytes may be wrong.
     suspected: Option<usize>,
-    /// Sources that have been left out before because of the digest of the whole file.
+    /// Sources that were excluded in earlier rounds because of the whole file's digest.
     tried: Vec<usize>,
-    /// Rounds that may still be spent on pieces that several sources have delivered together.
+    /// The remaining rounds for pieces that several sources delivered together.
     doubts: usize,
-    /// Rounds that may still be spent on fetching wrong pieces from the source that has sent them, as no other is left.
+    /// The remaining rounds for fetching wrong pieces again from the source that sent them, if no
+    /// other is left.
     retries: usize,
 }
 
-/// How often the only source is asked again for pieces that were wrong: one of them may be damaged twice on a bad path.
+/// How often the only source is asked again for wrong pieces: a bad path may damage a piece twice.
 const RETRIES: usize = 2;
 
-/// What verification has shown.
-pub(super) enum Verdict {
-    /// The file is what was asked for; its digest, where one was given.
-    Right(Option<Checksum>),
-    /// Some bytes are wrong: they can be leased again, from the sources that are trusted. The error counts where those cannot
-    /// deliver them.
+/// The result of verification.
+pub(super) enum Verification {
+    /// The file is correct; contains its digest, if one was requested.
+    Correct(Option<Checksum>),
+    /// Some bytes are wrong and can be leased again from trusted sources. The error applies if
+    /// those cannot deliver the bytes.
     FetchAgain(TransferError),
 }
 
@@ -49,27 +50,27 @@ impl Suspects {
         }
     }
 
-    /// Returns whether a source may be used in the present round.
+    /// Returns whether a source may be used in the current round.
     pub(super) fn is_trusted(&self, source: usize) -> bool {
         self.trusted[source] && self.suspected != Some(source)
     }
 
-    /// Returns whether another source may deliver what `source` has sent.
+    /// Returns whether another source can deliver what `source` sent.
     fn has_another(&self, fetch: &Fetch<'_>, source: usize) -> bool {
         let may_deliver = |other: usize| self.trusted[other] && !fetch.transfer.sources[other].has_failed();
         (0..self.trusted.len()).any(|other| other != source && may_deliver(other))
     }
 }
 
-/// Verifies the file; where bytes are wrong and can be had again, makes them available again.
+/// Verifies the file; requeues wrong bytes if they can be fetched again.
 pub(super) fn verify(
     fetch: &Fetch<'_>,
     suspects: &mut Suspects,
     cancel: &Cancel,
-) -> Result<Verdict, TransferError> {
+) -> Result<Verification, TransferError> {
     let wanted = fetch.expected.digests();
     if wanted.is_empty() {
-        return Ok(Verdict::Right(None));
+        return Ok(Verification::Correct(None));
     }
     fetch.transfer.emit(&Event::Verifying);
     let pipeline = &fetch.transfer.pipeline;
@@ -107,11 +108,11 @@ pub(super) fn verify(
             let path = pipeline.part().path().display();
             Err(TransferError::Internal(format!("{path}: no {} digest was computed", wanted.algorithm)))
         }
-        (_, whole) => Ok(Verdict::Right(whole)),
+        (_, whole) => Ok(Verification::Correct(whole)),
     }
 }
 
-/// Asks the source that has described the file for its digest.
+/// Requests the digest from the source that described the file.
 fn stated_digest(
     fetch: &Fetch<'_>,
     algorithm: Algorithm,
@@ -129,14 +130,14 @@ fn stated_digest(
     }
 }
 
-/// Returns the pieces whose digest is not the metalink's.
+/// Returns the pieces whose digest differs from the metalink's.
 fn wrong_pieces(
     fetch: &Fetch<'_>,
     expected: &Pieces,
     found: &[Checksum],
 ) -> Result<Vec<ByteRange>, TransferError> {
     let pipeline = &fetch.transfer.pipeline;
-    // A metalink that gives the size has been checked when it was read.
+    // The parser has checked a metalink that states the size.
     expected.differing(found, pipeline.written()).ok_or_else(|| TransferError::OtherPieces {
         path: pipeline.part().path().to_owned(),
         there: found.len(),
@@ -144,15 +145,15 @@ fn wrong_pieces(
     })
 }
 
-/// Finds out which pieces of a file with a wrong checksum differ from those at its sources; where no source publishes their
-/// digests, or none differs, leaves out one source after the other.
+/// Finds the pieces of a file with a wrong checksum that differ from those of its sources. If no
+/// source publishes piece digests, or no piece differs, excludes one source after the other.
 fn compare_with_sources(
     fetch: &Fetch<'_>,
     suspects: &mut Suspects,
     wanted: &Checksum,
     found: Checksum,
     cancel: &Cancel,
-) -> Result<Verdict, TransferError> {
+) -> Result<Verification, TransferError> {
     let pipeline = &fetch.transfer.pipeline;
     let mut fate = if pipeline.is_resumable() { RefutedFate::FetchedAnew } else { RefutedFate::NothingKept };
     let mut found = found;
@@ -161,10 +162,10 @@ fn compare_with_sources(
             whole: Some(wanted.algorithm),
             pieces: Some((published.algorithm, published.length)),
         };
-        // What is on the disk counts from here on.
+        // From here on, the bytes on the disk are verified, not those hashed in passing.
         let on_disk = pipeline.read_back(both, cancel)?.ok_or_else(|| fetch.interrupted())?;
         if on_disk.whole.as_ref() == Some(wanted) {
-            return Ok(Verdict::Right(on_disk.whole));
+            return Ok(Verification::Correct(on_disk.whole));
         }
         found = on_disk.whole.unwrap_or(found);
         match published.differing(&on_disk.pieces, pipeline.written()) {
@@ -189,7 +190,8 @@ fn compare_with_sources(
     next
 }
 
-/// Returns the digests of the file's pieces as the first source of those in use publishes them, and which source that is.
+/// Returns the first published piece digests among the sources in use, with the index of the
+/// source.
 fn published_pieces(
     fetch: &Fetch<'_>,
     suspects: &Suspects,
@@ -202,24 +204,25 @@ fn published_pieces(
             Ok(Some(pieces)) => return Ok(Some((source, pieces))),
             Ok(None) => {}
             Err(error) if error.cause == Cause::Interrupted => return Err(fetch.interrupted()),
-            // The file is wrong, whichever part of it.
+            // The checksum mismatch remains, even if the wrong piece is not found.
             Err(error) => tracing::warn!("the wrong part of the file is not found: {error}"),
         }
     }
     Ok(None)
 }
 
-/// Makes pieces available again that are wrong by the digests that `stated_by` states, without the source that has sent them where
-/// another is left.
+/// Requeues pieces that are wrong by the digests of `stated_by`, and excludes the source that sent
+/// them if another is left.
 ///
-/// The source that has sent all bytes of a wrong piece is dropped. Of pieces that several sources have sent together the one with
-/// most bytes is only left out of the next round: it may not be the one whose bytes are wrong. The only source is asked again.
+/// A source that sent all bytes of a wrong piece is dropped. If several sources sent a piece
+/// together, the one with most bytes is excluded only from the next round, because another one may
+/// be wrong. If there is only one source, it is asked again.
 fn blame_for_pieces(
     fetch: &Fetch<'_>,
     suspects: &mut Suspects,
     wrong: &[ByteRange],
     stated_by: &str,
-) -> Result<Verdict, TransferError> {
+) -> Result<Verification, TransferError> {
     let trusted = || (0..fetch.sources.len()).filter(|&source| suspects.trusted[source]);
     let whole = |source: usize| {
         let delivered = fetch.transfer.sources[source].delivered();
@@ -232,15 +235,15 @@ fn blame_for_pieces(
         };
         wrong.iter().map(|piece| piece.len().get() - missing(piece)).sum::<u64>()
     };
-    let liar = trusted().filter(|&source| whole(source) > 0).max_by_key(|&source| whole(source));
+    let culprit = trusted().filter(|&source| whole(source) > 0).max_by_key(|&source| whole(source));
     let most = trusted().filter(|&source| bytes(source) > 0).max_by_key(|&source| bytes(source));
     let message =
         |pieces: usize| format!("{pieces} of its pieces have another digest than {stated_by} states");
     suspects.suspected = None;
-    let again = match (liar, most) {
-        (Some(liar), _) if suspects.has_another(fetch, liar) => {
-            suspects.trusted[liar] = false;
-            warn(fetch, liar, message(whole(liar)));
+    let again = match (culprit, most) {
+        (Some(culprit), _) if suspects.has_another(fetch, culprit) => {
+            suspects.trusted[culprit] = false;
+            warn(fetch, culprit, message(whole(culprit)));
             true
         }
         (None, Some(source)) if suspects.has_another(fetch, source) && suspects.doubts > 0 => {
@@ -249,10 +252,10 @@ fn blame_for_pieces(
             warn(fetch, source, message(wrong.len()));
             true
         }
-        // An earlier run has left them.
+        // The pieces are from an earlier run.
         (None, None) => true,
         _ => {
-            // Without an identity another answer may be of another state of the file.
+            // Without an identity, another response may be of another version of the file.
             let again = suspects.retries > 0 && fetch.description.identity.is_some();
             suspects.retries = suspects.retries.saturating_sub(1);
             again
@@ -269,17 +272,17 @@ fn blame_for_pieces(
     }
     let path = fetch.transfer.pipeline.part().path().to_owned();
     let error = TransferError::WrongPieces { path, pieces, wrong, stated_by };
-    if again { Ok(Verdict::FetchAgain(error)) } else { Err(error) }
+    if again { Ok(Verification::FetchAgain(error)) } else { Err(error) }
 }
 
-/// Leaves out one source after the other, the mirrors first, and fetches what it has delivered from the others; fails with
-/// `mismatch` once all were tried.
+/// Excludes one source after the other, the mirrors first, and fetches its bytes from the others;
+/// fails with `mismatch` once all were tried.
 fn suspect_next(
     fetch: &Fetch<'_>,
     suspects: &mut Suspects,
     found: &Checksum,
     mismatch: TransferError,
-) -> Result<Verdict, TransferError> {
+) -> Result<Verification, TransferError> {
     let mirrors = (0..fetch.sources.len()).filter(|&source| source != fetch.primary);
     let next = mirrors.chain([fetch.primary]).find(|source| {
         let delivered = fetch.transfer.sources[*source].delivered();
@@ -295,7 +298,7 @@ fn suspect_next(
     for range in fetch.transfer.sources[suspect].forget_delivered().iter() {
         requeue(fetch, range)?;
     }
-    Ok(Verdict::FetchAgain(mismatch))
+    Ok(Verification::FetchAgain(mismatch))
 }
 
 fn warn(fetch: &Fetch<'_>, source: usize, reason: String) {
@@ -303,7 +306,7 @@ fn warn(fetch: &Fetch<'_>, source: usize, reason: String) {
     fetch.transfer.emit(&Event::Warning(Warning::SourceDropped { url, reason }));
 }
 
-/// Lets a range be fetched again.
+/// Marks a range as not fetched.
 fn requeue(fetch: &Fetch<'_>, range: ByteRange) -> Result<(), TransferError> {
     fetch.transfer.pipeline.forget(range)?;
     fetch.transfer.sources.iter().for_each(|source| source.forget_delivered_in(range));

@@ -1,4 +1,5 @@
-//! Paces sending sockets: reads them, asks [`Pacer`](longhaul_core::tune::pace::Pacer), and sets SO_MAX_PACING_RATE.
+//! Paces sending sockets: reads TCP_INFO, calls [`Pacer`](longhaul_core::tune::pace::Pacer), and
+//! sets SO_MAX_PACING_RATE.
 //!
 //! One thread observes each sending socket some hundred times a second, through a duplicate of its descriptor;
 //! the data path is not involved.
@@ -23,7 +24,8 @@ use socket2::{Domain, Socket, Type};
 use crate::threads::lock;
 use paced_socket::{BBR, PacedSocket, STARTUP_CONTROL, set_final_control};
 
-/// The pacing thread: starts with the first socket of [`Pace::Auto`], ends when this and the last [`PacingHandle`] are dropped.
+/// The pacing thread: starts with the first socket of [`Pace::Auto`], ends when this and the last
+/// [`PacingHandle`] are dropped.
 #[derive(Debug, Default)]
 pub struct PacingThread {
     commands: Mutex<Option<Sender<PacingCommand>>>,
@@ -33,16 +35,16 @@ pub struct PacingThread {
 /// The known rate that pacing starts from, and the observer of the path.
 #[derive(Default)]
 pub struct PacingStart {
-    /// The rate that the path held when it was last used.
+    /// The path's rate at its last use.
     pub known: Option<Rate>,
     /// Receives the measurements of the path.
     pub observer: Option<Box<dyn PathObserver>>,
 }
 
-/// Receives measurements of a path in the pacing thread: when its rate is found, then at most once a second, and when
-/// sending pauses.
+/// Receives measurements of a path on the pacing thread: when the rate is found, then at most once
+/// a second, and when sending pauses.
 pub trait PathObserver: Send {
-    /// Returns how many connections share the path now, the paced one included.
+    /// Returns how many connections share the path now, including the paced one.
     fn connections(&self) -> u32;
 
     /// Receives a measurement.
@@ -52,15 +54,15 @@ pub trait PathObserver: Send {
 /// A measured path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PathMeasurement {
-    /// The rate of all connections that share the path together, and the minimum RTT.
+    /// The sum of the rates of all connections that share the path, and the minimum RTT.
     pub known: HeldRate,
     /// The size of a segment (MSS).
     pub segment: Bytes,
-    /// The path MTU in bytes, where the kernel reports it.
+    /// The path MTU in bytes, if the kernel reports it.
     pub mtu: Option<u32>,
 }
 
-/// A socket in the pacing thread; dropping the handle removes it there.
+/// A handle of a socket on the pacing thread; dropping it stops the pacing of that socket.
 #[derive(Debug)]
 pub struct PacingHandle {
     number: u64,
@@ -74,7 +76,8 @@ enum PacingCommand {
     Remove(u64),
 }
 
-/// Up to this many sockets are observed at their controllers' interval; more, proportionally less often.
+/// Up to this many sockets are observed at their controllers' interval; above, less often in
+/// proportion.
 const FULL_RATE_SOCKETS: u32 = 32;
 
 /// The congestion controls of a paced socket.
@@ -87,7 +90,7 @@ pub struct CongestionPlan {
 }
 
 impl CongestionPlan {
-    /// Plans for a socket with the control `asked`, or the host's default.
+    /// Plans for a socket with the requested control `asked`, or with the host's default.
     pub fn plan(asked: Option<&str>, pace: Pace) -> Self {
         let is_bbr = |name: &String| name.as_bytes() == BBR;
         let wanted = asked.map(str::to_owned).or_else(|| host::congestion_control().filter(is_bbr));
@@ -110,12 +113,13 @@ impl CongestionPlan {
 }
 
 impl PacingThread {
-    /// Paces a connected `socket` by `pace`; after slow start under `congestion` where given.
+    /// Paces a connected `socket` by `pace`; sets `congestion`, if given, after slow start.
     ///
-    /// With [`Pace::Auto`] pacing starts as `start` says: its first pace is in force when this returns.
+    /// With [`Pace::Auto`], pacing starts from `start`, and the first rate is set when this
+    /// returns.
     ///
     /// # Errors
-    /// The kernel's refusal of an option, or of a thread.
+    /// The kernel's error on setting an option or starting a thread.
     pub fn pace(
         &self,
         socket: impl AsFd,
@@ -142,7 +146,7 @@ impl PacingThread {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let socket = PacedSocket::new(socket, congestion, start);
         let commands = self.thread()?;
-        // Fails only where the thread has panicked: then nothing is paced.
+        // Fails only if the pacing thread panicked; the socket is then not paced.
         let _ = commands.send(PacingCommand::Add(number, Box::new(socket)));
         Ok(PacingHandle { number, commands })
     }
@@ -160,7 +164,7 @@ impl PacingThread {
 }
 
 impl PacingHandle {
-    /// Pauses the pacer: nothing is being sent, and observations would not show the path.
+    /// Pauses the pacer while nothing is sent, because observations would not show the path.
     pub fn pause(&self) {
         let _ = self.commands.send(PacingCommand::Pause(self.number));
     }

@@ -1,4 +1,4 @@
-//! One paced socket: its observation by TCP_INFO, its controller, and the pace that is set on it.
+//! One paced socket: its TCP_INFO, its controller, and its pacing rate.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -12,26 +12,26 @@ use socket2::SockRef;
 
 use super::{PacingStart, PathMeasurement, PathObserver};
 
-/// The congestion control until the pacer knows the bottleneck's rate: its slow start is unpaced, and every kernel
-/// permits it to every process.
+/// The congestion control until the pacer knows the bottleneck's rate. Its slow start is unpaced,
+/// and every kernel permits it to every process.
 ///
-/// BBR paces its first windows, so that the bottleneck's rate cannot be measured from them.
+/// BBR paces its first windows, which would hide the bottleneck's rate.
 pub(super) const STARTUP_CONTROL: &[u8] = b"reno";
 pub(super) const BBR: &[u8] = b"bbr";
 /// The shortest interval between two reports to the observer.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A socket and its controller.
+/// A socket and its pacing controller.
 pub(super) struct PacedSocket {
     socket: OwnedFd,
     pacer: Pacer,
-    /// The pace in force.
+    /// The current pacing rate.
     pace: Option<Rate>,
     due: Duration,
     is_paused: bool,
     /// The congestion control to set once slow start is over.
     final_control: Option<Vec<u8>>,
-    /// Bytes delivered so far; the kernel's own count of segments wraps.
+    /// Bytes delivered so far; the kernel counts segments in 32 bits, which wrap.
     delivered: Bytes,
     segments: Option<u32>,
     observer: Option<Box<dyn PathObserver>>,
@@ -65,12 +65,12 @@ impl PacedSocket {
         self.is_paused
     }
 
-    /// Returns when the socket is to be observed next.
+    /// Returns the time of the next observation.
     pub(super) fn due(&self) -> Duration {
         self.due
     }
 
-    /// Pauses the pacer, for nothing is being sent; reports the last measurement.
+    /// Pauses the pacer while nothing is sent; reports the last measurement.
     pub(super) fn pause(&mut self) {
         self.is_paused = true;
         self.report();
@@ -83,8 +83,8 @@ impl PacedSocket {
         }
     }
 
-    /// Observes the socket, and sets its pace where that has changed; the next observation is due in `slowdown`
-    /// intervals of the controller.
+    /// Observes the socket, and updates its pacing rate; the next observation is due after
+    /// `slowdown` intervals of the controller.
     pub(super) fn update(&mut self, now: Duration, slowdown: u32) {
         self.due = now + self.pacer.interval() * slowdown;
         let tcp = tcp_info::read(&self.socket).ok();
@@ -95,7 +95,7 @@ impl PacedSocket {
         let pace = self.pacer.observe(&seen, now);
         tracing::trace!(target: "longhaul::pacing", ?now, ?pace, ?seen, pacer = ?self.pacer.phase());
         if pace != self.pace {
-            // Where the kernel refuses, the connection continues with its previous pace.
+            // If the kernel refuses, the connection continues with its previous rate.
             let _ = match pace {
                 Some(rate) => set_max_pacing_rate(&self.socket, rate),
                 None => unset_max_pacing_rate(&self.socket),
@@ -127,7 +127,7 @@ impl PacedSocket {
         }
     }
 
-    /// Makes the controller's observation of TCP_INFO; `None` before the first RTT.
+    /// Derives the controller's observation from TCP_INFO; `None` before the first RTT.
     ///
     /// Uses `tcpi_delivered`: `tcpi_bytes_acked` does not advance while a gap is being filled.
     fn observation(&mut self, tcp: &TcpInfo) -> Option<Observation> {
@@ -146,7 +146,8 @@ impl PacedSocket {
         })
     }
 
-    /// Sets the final congestion control after slow start; restarts its growth where it is below the pace.
+    /// Sets the final congestion control after slow start; restarts its growth if its rate is below
+    /// the pace.
     fn update_congestion_control(&mut self, seen: &Observation, now: Duration) {
         if self.final_control.is_some() && self.pacer.has_settled(seen) {
             set_final_control(&self.socket, self.final_control.take().as_deref());
@@ -157,19 +158,20 @@ impl PacedSocket {
     }
 }
 
-/// Sets the congestion control that the socket keeps.
+/// Sets the congestion control for the rest of the connection.
 pub(super) fn set_final_control(socket: impl AsFd, congestion: Option<&[u8]>) {
     if let Some(name) = congestion {
-        // Where the kernel refuses, the socket keeps its present control.
+        // If the kernel refuses, the socket keeps its current control.
         let _ = SockRef::from(&socket).set_tcp_congestion(name);
     }
 }
 
 /// Restarts slow start in the socket's congestion control: the pace, not the window, protects the path's queue.
 ///
-/// After a loss CUBIC takes tens of seconds to grow back over a long path, and BBR probes every eighth RTT only,
-/// although the pacer has found capacity. The kernel resets ssthresh only when a connection changes to BBR, so this
-/// changes to BBR and back, or from BBR to [`STARTUP_CONTROL`] and back.
+/// After a loss CUBIC takes tens of seconds to grow back over a long path, and BBR probes only
+/// every eighth RTT, although the pacer has found capacity. The kernel resets ssthresh only when a
+/// connection changes to BBR. Therefore this changes to BBR and back, or from BBR to
+/// [`STARTUP_CONTROL`] and back.
 fn restart_growth(socket: impl AsFd) {
     let socket = SockRef::from(&socket);
     let Ok(name) = socket.tcp_congestion() else { return };
@@ -180,7 +182,7 @@ fn restart_growth(socket: impl AsFd) {
     }
 }
 
-/// The rate of a path that several connections share, from the share of one.
+/// Derives the rate of a path that several connections share from the share of one.
 ///
 /// Multiplies when a share is measured, not when it is reported: the other connections may have ended by then.
 #[derive(Debug, Default)]
@@ -190,7 +192,8 @@ struct PathRate {
 }
 
 impl PathRate {
-    /// Returns the path's rate; recomputes it as `share` of each of `connections()` where the share has changed.
+    /// Returns the path's rate; recomputes it as `share` times `connections()` if the share has
+    /// changed.
     fn measure(&mut self, share: Rate, connections: impl FnOnce() -> u32) -> Rate {
         if self.share.replace(share) != Some(share) {
             self.path =
@@ -207,7 +210,7 @@ mod tests {
     const MBIT: fn(u64) -> Rate = |mbit| Rate::bits_per_sec(mbit * 1_000_000);
 
     #[test]
-    fn path_rate_is_kept_until_another_share_is_measured() {
+    fn path_rate_changes_only_with_the_share() {
         let mut path = PathRate::default();
         assert_eq!(path.measure(MBIT(100), || 4), MBIT(400));
         // The number of connections has changed, but no new share was measured.

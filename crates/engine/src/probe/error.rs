@@ -1,4 +1,5 @@
-//! Why a probe, or a part of it, failed; every message names the operation, the host or URL, and a remedy.
+//! Errors of a probe or a part of it; every message names the operation, the host or URL, and a
+//! remedy.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,20 +12,20 @@ use crate::connect::ConnectError;
 use crate::failure::FailureKind;
 use crate::source::http::HttpError;
 
-/// Why a target, or its server, cannot be measured.
+/// The reason why a target or its server cannot be measured.
 #[derive(Debug, Error)]
 pub enum ProbeError {
-    /// The target is no host and no URL.
+    /// The target is neither a host nor a URL.
     #[error(
         "cannot probe '{text}': {why}; write a host, or a URL of http, https, ftp, ftps, gsiftp or iperf3"
     )]
     Target {
-        /// What was given.
+        /// The user's text.
         text: String,
         /// What is wrong.
         why: String,
     },
-    /// The host is not known.
+    /// The host does not resolve.
     #[error(transparent)]
     Host(ConnectError),
     /// Neither ICMP echoes nor TCP handshakes are answered.
@@ -34,9 +35,9 @@ pub enum ProbeError {
     Silent {
         /// The address.
         address: SocketAddr,
-        /// What became of the handshakes.
+        /// The result of the handshakes.
         handshake: String,
-        /// What became of the echoes.
+        /// The result of the echoes.
         icmp: String,
     },
     /// The port does not accept connections, although the host answers.
@@ -44,13 +45,13 @@ pub enum ProbeError {
     Port {
         /// The address.
         address: SocketAddr,
-        /// What became of the handshakes.
+        /// The result of the handshakes.
         reason: String,
     },
     /// The HTTP server was not measured.
     #[error(transparent)]
     Http(#[from] HttpError),
-    /// The answer of a measurement endpoint is not one.
+    /// The measurement endpoint's answer is invalid.
     #[error("cannot use the measurement endpoint of {at}: {why}; its version of longhaul may be another")]
     Endpoint {
         /// The server.
@@ -66,14 +67,14 @@ pub enum ProbeError {
         /// What is wrong.
         why: String,
     },
-    /// The server accepts requests, and then sends nothing.
+    /// The server accepts a request but does not send the body.
     #[error(
         "no throughput was measured: {at} sent nothing of its file within {waited:?}; try again when the server is less busy"
     )]
     Stalled {
         /// The URL.
         at: String,
-        /// How long it had.
+        /// The time waited.
         waited: Duration,
     },
     /// A socket or a program of this host failed.
@@ -89,13 +90,14 @@ pub enum ProbeError {
     Iperf3 {
         /// The server.
         at: String,
-        /// What iperf3 says.
+        /// The error of iperf3.
         source: Iperf3Error,
     },
 }
 
 impl ProbeError {
-    /// Returns whether the measurements before it may have been cut short: a server that refuses a request has answered those before.
+    /// Returns whether earlier measurements may be cut short too. A server that refuses one request
+    /// has answered the earlier ones.
     pub(super) fn cuts_measurements(&self) -> bool {
         !matches!(self, Self::Http(HttpError::Status { .. }))
     }

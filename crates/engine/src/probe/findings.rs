@@ -1,4 +1,4 @@
-//! What a probe has found so far, and its conclusion.
+//! Collects the measurements of a probe, and draws the conclusion.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -23,7 +23,7 @@ use super::budget::Budget;
 use super::error::ProbeError;
 use super::target::ProbeTarget;
 
-/// The packet that a path is taken to carry where nothing says otherwise: Ethernet's.
+/// The MTU assumed if no measurement shows another: Ethernet's.
 const USUAL_MTU: Bytes = Bytes::new(1500);
 
 /// The state of a probe.
@@ -31,7 +31,7 @@ pub(super) struct Findings<'a> {
     target: &'a ProbeTarget,
     pub(super) options: &'a ProbeOptions,
     address: SocketAddr,
-    /// The URL that the target's redirects led to, on another host.
+    /// The URL on another host that the target redirected to.
     moved: Option<Url>,
     started: Instant,
     pub(super) budget: Budget,
@@ -42,7 +42,7 @@ pub(super) struct Findings<'a> {
     pub(super) upload: Option<UploadFindings>,
     pub(super) server: ServerFindings,
     pub(super) missing: Vec<String>,
-    /// The payload's rate within bursts of single TCP connections, the highest.
+    /// The highest payload rate within bursts of single TCP connections.
     pub(super) burst: Option<Rate>,
 }
 
@@ -75,7 +75,7 @@ impl<'a> Findings<'a> {
         self.address
     }
 
-    /// Measures the host of `url` from now on, at `address`: the first one only redirects to it.
+    /// Measures the host of `url` at `address` from now on, because the target redirects to it.
     pub(super) fn move_to(&mut self, url: &Url, address: SocketAddr) {
         let to = SafeUrl::of(url);
         self.miss(format!("the path to {}: it redirects to {to}, whose server was measured", self.address));
@@ -84,12 +84,12 @@ impl<'a> Findings<'a> {
         self.rtt.clear();
     }
 
-    /// Notes what could not be measured.
+    /// Records what could not be measured, and why.
     pub(super) fn miss(&mut self, why: impl Into<String>) {
         self.missing.push(why.into());
     }
 
-    /// Returns the round trip without a queue: the least that any method has seen.
+    /// Returns the minimum RTT over all methods, which approximates the RTT without queues.
     pub(super) fn min_rtt(&self) -> Rtt {
         self.rtt.iter().map(|rtt| rtt.min).min().unwrap_or_default()
     }
@@ -98,27 +98,31 @@ impl<'a> Findings<'a> {
         self.path.mtu.unwrap_or(USUAL_MTU)
     }
 
-    /// Takes the rate within the bursts of a connection.
+    /// Records the rate within the bursts of one connection.
     pub(super) fn take_burst(&mut self, burst: Option<Rate>, out_of_order: u64) {
-        // What waited behind a lost packet is read at once when that packet has been sent again, faster than any path.
+        // Bytes queued behind a lost packet are read at once after its retransmission, faster than
+        // any path.
         if out_of_order == 0 || !self.is_filled_by_trains() {
             self.burst = self.burst.max(burst);
         }
     }
 
-    /// Returns whether trains arrived clearly slower than they were sent: then the path set their rate.
+    /// Returns whether trains arrived clearly slower than they were sent, which means that the path
+    /// set their rate.
     fn is_filled_by_trains(&self) -> bool {
         self.path.rate.is_some_and(|found| found.evidence == RateEvidence::UdpTrains && !found.is_lower_bound)
     }
 
-    /// Chooses the path's rate: the highest that any evidence supports, as each can only be too low where a host is slow.
+    /// Chooses the path's rate: the highest of all evidence, because a slow host can only lower a
+    /// measured rate.
     fn choose_rate(&mut self) {
-        /// TCP's evidence counts where it is clearly higher: trains are the finer measure. A host that is too slow for trains
-        /// shows as a bottleneck too, so that TCP, which moves many packets at a time, may know better.
+        /// TCP's evidence replaces that of trains, the finer measure, only if higher by this
+        /// factor. A host too slow for trains also looks like a bottleneck; TCP moves many packets
+        /// at a time and is less affected.
         const CLEARLY: f64 = 1.15;
         let mtu = self.mtu();
-        let is_telling = |row: &&TcpRow| row.out_of_order == 0 || !self.is_filled_by_trains();
-        let steady = self.tcp.iter().filter(is_telling).map(|row| row.payload_bps).max();
+        let counts = |row: &&TcpRow| row.out_of_order == 0 || !self.is_filled_by_trains();
+        let steady = self.tcp.iter().filter(counts).map(|row| row.payload_bps).max();
         let by_tcp = [(RateEvidence::TcpBursts, self.burst), (RateEvidence::TcpSteady, steady)];
         let is_capped = self.path.rate.is_none();
         for (evidence, rate) in by_tcp {
@@ -127,27 +131,29 @@ impl<'a> Findings<'a> {
                 continue;
             };
             let known = self.path.rate.map_or(Rate::default(), |found| match found.evidence {
-                // A lower bound is no measure of the path.
+                // A lower bound does not measure the path.
                 RateEvidence::UdpTrains if found.is_lower_bound => found.rate_bps,
                 _ => found.rate_bps.scaled(CLEARLY),
             });
             if rate > known {
-                // Without trains nothing tells the path from a limit of the server.
+                // Without trains, a limit of the path cannot be distinguished from one of the
+                // server.
                 let is_lower_bound = is_capped && evidence == RateEvidence::TcpSteady;
                 self.path.rate = Some(MeasuredRate { rate_bps: rate, evidence, is_lower_bound });
             }
         }
     }
 
-    /// Notes what the endpoint allows this client now.
+    /// Records the rate that the endpoint allows this client now.
     pub(super) fn allow(&mut self, allowed: Option<Rate>) {
         let known = self.server.allowed_bps;
         self.server.allowed_bps = known.into_iter().chain(allowed).min();
     }
 
-    /// Takes a rate near what the endpoint allows for its ceiling, not for the path's rate.
+    /// Treats a rate near the endpoint's allowance as the endpoint's ceiling, not as the path's
+    /// rate.
     fn recognize_ceiling(&mut self) {
-        /// Measurements reach their share only nearly.
+        /// Measurements reach the allowed rate only nearly.
         const NEAR: f64 = 0.85;
         let Some(allowed) = self.server.allowed_bps else { return };
         let mtu = self.mtu();
@@ -165,14 +171,16 @@ impl<'a> Findings<'a> {
         }
     }
 
-    /// Withdraws what a failure has made doubtful: packets that were not sent any more look lost.
+    /// Withdraws loss, reordering and queue after a failure: packets that were never sent look
+    /// lost.
     pub(super) fn withdraw_losses(&mut self) {
         self.path.loss = None;
         self.path.reordered = None;
         self.path.queue = None;
     }
 
-    /// Draws the conclusions, and keeps the path for `get`; draws none from measurements that a failure has cut short.
+    /// Draws the conclusions, and stores the path for `get`; draws none from measurements cut short
+    /// by a failure.
     pub(super) fn conclude(mut self, failure: Option<&ProbeError>) -> ProbeReport {
         self.choose_rate();
         self.recognize_ceiling();
@@ -225,14 +233,15 @@ impl<'a> Findings<'a> {
         }
     }
 
-    /// Keeps the path in the user's file, so that the next transfer starts from it; returns whether it does.
+    /// Stores the path in the path memory as a start for the next transfer; returns whether it was
+    /// stored.
     fn remember(&mut self, rtt: Option<Rtt>, verdict: &Verdict) -> bool {
-        /// The application buffer that `get` starts with.
+        /// The initial application buffer of `get`.
         const APP_BUFFER: Bytes = Bytes::mib(64);
         let (ProbeTarget::Http(given) | ProbeTarget::Ftp(given)) = self.target else { return false };
         let url = self.moved.as_ref().unwrap_or(given);
         let Some(file) = &self.options.memory else { return false };
-        // A lower bound would hold the next transfer down.
+        // A lower bound would slow the next transfer.
         let is_capped = matches!(self.server.limit, Some(ServerLimit::Ceiling { .. }));
         let is_least = |found: MeasuredRate| {
             is_capped || (found.is_lower_bound && found.evidence == RateEvidence::UdpTrains)
@@ -288,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_concluded_from_measurements_that_were_cut_short() {
+    fn interrupted_measurements_yield_no_conclusion() {
         let whole = conclude_after(None);
         assert!(whole.verdict.advice.iter().any(|line| line.contains("faulty link")), "{whole:?}");
         let failure = ProbeError::Stalled { at: "http://h/".to_owned(), waited: Duration::from_secs(1) };

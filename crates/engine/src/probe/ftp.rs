@@ -1,4 +1,5 @@
-//! An FTP or GridFTP server: its greeting, its features, and what its data connections carry.
+//! Measures an FTP or GridFTP server: its greeting, its features, and the throughput of its data
+//! connections.
 
 use std::io::{Read as _, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,13 +17,14 @@ use crate::cancel::Cancel;
 use crate::source::gridftp::{FtpError, MeasuredFlow, file_size};
 use crate::source::http::{ClientConfig, Read};
 
-/// How long a reply may take: servers look up their clients' names first.
+/// The timeout for a reply: servers may first look up the client's name.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// Asks for greeting and features, for which no login is needed; then measures what the file's data connections carry.
+/// Reads the greeting and the features, which need no login; then measures the file's data
+/// connections.
 ///
 /// # Errors
-/// [`ProbeError::Ftp`] for a server that does not answer as FTP servers do.
+/// [`ProbeError::Ftp`] if the server does not speak FTP.
 pub(super) fn measure(
     findings: &mut Findings<'_>,
     url: &Url,
@@ -55,7 +57,7 @@ pub(super) fn measure(
     throughput(findings, &source, url, has_ranges, progress)
 }
 
-/// Files of an FTP server, a data connection each.
+/// A file of an FTP server, one data connection for each body.
 struct FtpFiles {
     config: ClientConfig,
     address: SocketAddr,
@@ -113,7 +115,7 @@ fn ask_features(findings: &mut Findings<'_>, address: SocketAddr) -> Result<(), 
     findings.server.software = Some(greeting.last_line().escape_debug().to_string());
     control.write_all(b"FEAT\r\n").map_err(|error| failed(error.to_string()))?;
     let features = Features::parse(&read(&mut control)?);
-    // Without a farewell the server's log names a broken connection; its reply is not needed.
+    // Without QUIT, the server would log a broken connection; the reply is not needed.
     let _ = control.write_all(b"QUIT\r\n");
     findings.server.ranges = Some(features.restarts_streams() || features.partial_retrieve());
     let known = [

@@ -1,4 +1,4 @@
-//! An HTTP server: what it can do, and what its connections carry.
+//! Measures an HTTP server: its capabilities, and the throughput of its connections.
 
 use std::time::Duration;
 
@@ -21,20 +21,21 @@ use super::sweep;
 use super::target::ProbeTarget;
 use super::tcp_flows::{BodySource, FlowPlan, FlowResult, receive};
 
-/// Connections beside which a single one is compared.
+/// The number of connections that a single one is compared with.
 pub(super) const SEVERAL: u32 = 4;
-/// A smaller file ends before slow start does.
+/// A smaller file ends during slow start.
 const SMALLEST_FILE: Bytes = Bytes::mib(1);
-/// The shares of the budget for one connection and for several; what arrives once enough has been received is not planned.
+/// The shares of the budget for one connection and for several; the rest covers bytes that arrive
+/// after a measurement has ended.
 const ONE_SHARE: f64 = 0.5;
 const SEVERAL_SHARE: f64 = 0.4;
-/// How long an answer's head may take.
+/// The timeout for the head of a response.
 const HEAD: Duration = Duration::from_secs(5);
 
-/// Measures the server; our own by its measurement endpoint.
+/// Measures the server; our own server by its measurement endpoint.
 ///
 /// # Errors
-/// [`ProbeError::Http`] where the server answers no request.
+/// [`ProbeError::Http`] if the server answers no request.
 pub(super) fn measure(
     findings: &mut Findings<'_>,
     url: &Url,
@@ -46,7 +47,7 @@ pub(super) fn measure(
     let client = Client::new(config)?;
     progress("what the server can do");
     let cancel = Cancel::new();
-    // The first byte of the file: enough to see whether ranges are served, and its size.
+    // One byte of the file shows whether ranges are supported, and the file's size.
     let range = RangeRequest::of(ByteRange::new(0, 1));
     let url = match client.open(url, range.as_ref(), &cancel) {
         Ok(opened) => {
@@ -82,10 +83,11 @@ pub(super) fn measure(
     throughput(findings, &client, &url, has_ranges, progress)
 }
 
-/// Measures what one connection carries, what several do where a part of the file can be requested, and with `--full` the sweeps.
+/// Measures one connection, several if a range of the file can be requested, and with `--full` the
+/// sweeps.
 ///
 /// # Errors
-/// What the first connection has failed by.
+/// The error of the first connection.
 pub(super) fn throughput(
     findings: &mut Findings<'_>,
     source: &dyn BodySource,
@@ -126,7 +128,7 @@ pub(super) fn throughput(
     one.failure.or(several.failure).map_or(Ok(()), Err)
 }
 
-/// Returns how long connections run: slow start to any window, then some round trips.
+/// Returns how long connections run: slow start to any window, and some further round trips.
 pub(super) fn flow_time(rtt: Rtt) -> Duration {
     const ROUND_TRIPS: u32 = 16;
     const LEAST: Duration = Duration::from_millis(1200);
@@ -134,7 +136,7 @@ pub(super) fn flow_time(rtt: Rtt) -> Duration {
     (rtt.get() * ROUND_TRIPS).clamp(LEAST, MOST)
 }
 
-/// Measures the round trip to the host that a redirect led to, in place of that to the first one.
+/// Measures the RTT to the host that a redirect led to, in place of the RTT to the first host.
 fn follow(findings: &mut Findings<'_>, from: &Url, to: &Url) -> Result<(), ProbeError> {
     if from.host() == to.host() {
         return Ok(());
@@ -160,7 +162,7 @@ fn describe(findings: &mut Findings<'_>, head: &ResponseHead) {
     }
 }
 
-/// Takes the result of so many connections.
+/// Records the result of `streams` connections.
 pub(super) fn take(findings: &mut Findings<'_>, flows: &FlowResult, streams: u32) {
     findings.budget.spend(flows.bytes());
     if findings.path.mtu.is_none() {
@@ -187,7 +189,7 @@ pub(super) fn compare(findings: &mut Findings<'_>, one: &FlowResult, several: &F
     if single.payload_bps == Rate::default() || together.payload_bps == Rate::default() {
         return;
     }
-    // A lower bound of the path may be the limit that is looked for.
+    // A lower bound of the path's rate may be the very limit to identify.
     let known = findings.path.rate.filter(|found| !found.is_lower_bound);
     let path = known.map(|found| payload_rate(found.rate_bps, findings.mtu()));
     findings.server.limit = Some(find_limit(&ConnectionRates {

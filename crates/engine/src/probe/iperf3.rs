@@ -1,4 +1,4 @@
-//! iperf3 servers, measured by the program iperf3 itself.
+//! Measures iperf3 servers by running the program iperf3.
 
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -16,56 +16,62 @@ use super::error::ProbeError;
 use super::findings::Findings;
 use super::tcp_flows::SETTLED_RTTS;
 
-/// Seconds of one test over TCP where bytes do not bound it: slow start and a second of what follows.
+/// The length of a TCP test in seconds, unless a byte count bounds it: slow start and about a
+/// second after it.
 const TCP_SECONDS: u32 = 2;
-/// Seconds of one test over UDP. One of so many bytes would never end where some of them are lost.
+/// The length of a UDP test in seconds. A test bounded by bytes would not end if packets are lost.
 const UDP_SECONDS: u32 = 1;
-/// Slow start to 1 Gbit/s takes ten round trips: a fifth of a second here.
+/// From this RTT on, TCP tests are bounded by time: slow start to 1 Gbit/s takes ten round trips,
+/// 0.2 s.
 const LONG_RTT: Duration = Duration::from_millis(20);
-/// The interval of iperf3's readings, the shortest that it takes.
+/// The interval of iperf3's reports in seconds, the shortest that iperf3 accepts.
 const INTERVAL: &str = "0.1";
-/// The first test over TCP has so many bytes, each further one so many times more, until the rate allows no more of them.
+/// The bytes of the first TCP test, and the factor for each further test, within the budget.
 const FIRST: Bytes = Bytes::kib(128);
 const GROWTH: u64 = 4;
-/// The share of the budget for that search, and what several connections take of the rest.
+/// The share of the budget for that search, and the share of the rest for several connections.
 const SEARCH_SHARE: f64 = 0.3;
 const SEVERAL_SHARE: f64 = 0.5;
-/// A search goes on while there is time for so many tests like the last one, and where nothing follows it, for so many.
+/// A search continues while there is time for this many tests like the last one; `LAST_TESTS` if no
+/// other test follows the search.
 const TESTS: u32 = 6;
 const LAST_TESTS: u32 = 2;
-/// A rate that still grows may double with the next test.
+/// The factor by which a rate that still grows may increase in the next test.
 const DOUBLE: f64 = 2.0;
-/// Round trips of a test beside its bytes: two connections, options, begin, end, results.
+/// The round trips of a test beside its data: two connections, options, start, end, results.
 const ROUND_TRIPS: u32 = 8;
-/// UDP is sent at this share of TCP's best rate: high enough to meet the path, low enough not to flood it.
+/// The UDP rate relative to TCP's best rate: high enough to reach the path's limit, low enough not
+/// to flood it.
 const UDP_SHARE: f64 = 1.05;
-/// Below this rate of TCP nothing is sent over UDP: to iperf3 a rate of zero means no limit.
+/// The minimum TCP rate for a UDP test: iperf3 takes a rate of zero for no limit.
 const LEAST_RATE: Rate = Rate::bits_per_sec(10_000);
-/// Connections beside which a single one is compared.
+/// The number of connections that a single one is compared with.
 const SEVERAL: u32 = 4;
-/// A test of so many bytes is ended after this: its path has less than 100 kbit/s for the first one, far less than found before for
-/// a further one, or none any more.
+/// The time limit of a test bounded by bytes. Only a path with less than 100 kbit/s for the first
+/// test, or far less than measured before for a later one, exceeds it.
 const LONGEST: Duration = Duration::from_secs(10);
-/// What a test takes beyond its time before it is ended: iperf3 waits for a server that has gone.
+/// The time limit of a test beyond its planned length: iperf3 keeps waiting for a server that has
+/// stopped.
 const PATIENCE: Duration = Duration::from_secs(6);
-/// What a test over UDP takes beyond its time and its round trips: where UDP is blocked, iperf3 waits for half a minute, and the upload
-/// is still to be measured.
+/// The time limit of a UDP test beyond its length and round trips. If UDP is blocked, iperf3 waits
+/// for 30 seconds, and the upload is still to be measured.
 const UDP_PATIENCE: Duration = Duration::from_secs(2);
-/// How often a test is tried: between two tests a server closes its listening socket for a moment, and resets what has connected.
+/// The number of attempts for a test: between two tests a server briefly closes its listening
+/// socket and resets connections.
 const TRIES: u32 = 4;
-/// The pause before another try, longer each time.
+/// The pause before a second attempt; it grows with each attempt.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Sizes of messages, buffers, numbers of streams and congestion controls of `--full`.
+/// The message sizes, buffer sizes, numbers of streams and congestion controls of `--full`.
 const MESSAGES: [u64; 2] = [64, 1024];
 const BUFFERS: [Bytes; 4] = [Bytes::kib(64), Bytes::kib(256), Bytes::mib(1), Bytes::mib(2)];
 const STREAMS: [u32; 3] = [2, 8, 16];
 const CONTROLS: [&str; 3] = ["cubic", "bbr", "reno"];
 
-/// Measures from the server to this host (`-R`), then the other direction.
+/// Measures the download (`-R`), then the upload.
 ///
 /// # Errors
-/// [`ProbeError::Local`] where iperf3 cannot be run, [`ProbeError::Iperf3`] where it fails.
+/// [`ProbeError::Local`] if iperf3 cannot be run, [`ProbeError::Iperf3`] if it fails.
 pub(super) fn measure(
     findings: &mut Findings<'_>,
     host: &str,
@@ -78,10 +84,10 @@ pub(super) fn measure(
         return upload(findings, &iperf3, progress);
     }
     progress("TCP, one connection");
-    let one = iperf3.one(findings, Way::Download)?;
+    let one = iperf3.one(findings, Direction::Download)?;
     findings.tcp.push(row(&one, 1, None, None));
     progress("TCP, several connections");
-    let several = iperf3.several(findings, Way::Download)?;
+    let several = iperf3.several(findings, Direction::Download)?;
     findings.tcp.extend(several.iter().map(|several| row(several, SEVERAL, None, None)));
     findings.server.limit = several.as_ref().map(|several| {
         find_limit(&ConnectionRates {
@@ -108,12 +114,12 @@ pub(super) fn measure(
     let mut passes_udp = true;
     if has_time(findings, UDP_SECONDS, "UDP") {
         let train = loss_train(best, time, headers);
-        // Paced by payload; all of the packets together are a tenth of the path's rate.
+        // The rate is that of the payload; the packets together are a tenth of the path's rate.
         let rate = Rate::over(train.message * u64::from(train.count), time);
         passes_udp = iperf3.udp(findings, train.message, rate, true)?;
     }
-    findings.miss("the queue: iperf3 does not tell when each packet arrived");
-    // What was measured of the download stands.
+    findings.miss("the queue: iperf3 does not report packet arrival times");
+    // A failed upload does not invalidate the measurements of the download.
     if let Err(error) = upload(findings, &iperf3, progress) {
         findings.miss(format!("upload: {error}"));
     }
@@ -126,13 +132,13 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// Returns whether a test over TCP lasts [`TCP_SECONDS`]: from [`LONG_RTT`] on a tenth of the path's traffic is spent within slow start, and
-/// what a test of so few bytes finds is far too low.
+/// Returns whether a TCP test lasts [`TCP_SECONDS`]. From [`LONG_RTT`] on, slow start takes a tenth
+/// of the path's traffic, and a test bounded by bytes shows far too low a rate.
 fn takes_seconds(findings: &Findings<'_>) -> bool {
     findings.options.full || findings.min_rtt().get() >= LONG_RTT
 }
 
-/// Returns whether another test of `seconds` ends in time; notes it where not.
+/// Returns whether another test of `seconds` ends in time; records a missing measurement if not.
 fn has_time(findings: &mut Findings<'_>, seconds: u32, what: &str) -> bool {
     let needed = findings.min_rtt().get() * ROUND_TRIPS + Duration::from_secs(u64::from(seconds));
     let has_time = findings.budget.time_left() > needed;
@@ -142,7 +148,7 @@ fn has_time(findings: &mut Findings<'_>, seconds: u32, what: &str) -> bool {
     has_time
 }
 
-/// Measures from this host to the server: by several connections too, where this direction has all of the time.
+/// Measures the upload; also with several connections if the upload has all of the time.
 fn upload(
     findings: &mut Findings<'_>,
     iperf3: &Iperf3<'_>,
@@ -154,10 +160,10 @@ fn upload(
     }
     let mut upload = UploadFindings::default();
     let is_thorough = findings.options.upload || findings.options.full;
-    let one = iperf3.one(findings, Way::Upload)?;
+    let one = iperf3.one(findings, Direction::Upload)?;
     upload.tcp.push(row(&one, 1, None, None));
     if is_thorough {
-        let several = iperf3.several(findings, Way::Upload)?;
+        let several = iperf3.several(findings, Direction::Upload)?;
         upload.tcp.extend(several.map(|several| row(&several, SEVERAL, None, None)));
     }
     let best = upload.tcp.iter().map(|row| row.payload_bps).max().unwrap_or_default();
@@ -167,7 +173,7 @@ fn upload(
     Ok(())
 }
 
-/// Sweeps sizes of messages; the path's MTU is added.
+/// Sweeps message sizes, including that of the path's MTU.
 fn sweep_udp(
     findings: &mut Findings<'_>,
     iperf3: &Iperf3<'_>,
@@ -192,17 +198,17 @@ fn sweep_tcp(
 ) -> Result<(), ProbeError> {
     for streams in STREAMS {
         progress(&format!("TCP, {streams} connections"));
-        let result = iperf3.tcp(findings, WHOLE, Way::Download, &["-P", &streams.to_string()])?;
+        let result = iperf3.tcp(findings, WHOLE, Direction::Download, &["-P", &streams.to_string()])?;
         findings.tcp.push(row(&result, streams, None, None));
     }
     for buffer in BUFFERS {
         progress(&format!("TCP with buffers of {buffer}"));
-        let result = iperf3.tcp(findings, WHOLE, Way::Download, &["-w", &buffer.get().to_string()])?;
+        let result = iperf3.tcp(findings, WHOLE, Direction::Download, &["-w", &buffer.get().to_string()])?;
         findings.tcp.push(row(&result, 1, Some(buffer), None));
     }
     for name in CONTROLS {
         progress(&format!("TCP with {name}"));
-        match iperf3.tcp(findings, WHOLE, Way::Download, &["-C", name]) {
+        match iperf3.tcp(findings, WHOLE, Direction::Download, &["-C", name]) {
             Ok(result) => findings.tcp.push(row(&result, 1, None, Some(name))),
             Err(ProbeError::Iperf3 { source: Iperf3Error::Refused(why), .. }) => {
                 findings.miss(format!("TCP with {name}: {why}"));
@@ -225,28 +231,28 @@ fn row(result: &Iperf3Tcp, streams: u32, buffer: Option<Bytes>, name: Option<&st
     }
 }
 
-/// Returns a share of what is left, or what shows a rate at least.
+/// Returns a share of `left`, but at least [`FIRST`] bytes.
 fn part(left: Bytes, share: f64) -> Bytes {
     FIRST.max(Bytes::new((left.get() as f64 * share) as u64))
 }
 
 /// The direction of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Direction {
     Download,
     Upload,
 }
 
-/// What ends a test.
+/// The end condition of a test.
 #[derive(Debug, Clone, Copy)]
 enum Amount {
     Seconds(u32),
     Bytes(Bytes),
-    /// So many as [`UDP_SECONDS`] have, after connecting and beginning for so long.
+    /// As many datagrams as [`UDP_SECONDS`] have, after this time for connecting and starting.
     Datagrams(Duration),
 }
 
-/// A test that shows what follows slow start.
+/// A test that lasts beyond slow start.
 const WHOLE: Amount = Amount::Seconds(TCP_SECONDS);
 
 /// An iperf3 server.
@@ -256,12 +262,13 @@ struct Iperf3<'a> {
 }
 
 impl Iperf3<'_> {
-    /// Measures one connection: for seconds, or over a short path by ever more bytes, within a share of the budget.
-    fn one(&self, findings: &mut Findings<'_>, way: Way) -> Result<Iperf3Tcp, ProbeError> {
+    /// Measures one connection: for [`TCP_SECONDS`], or over a short path by growing numbers of
+    /// bytes within a share of the budget.
+    fn one(&self, findings: &mut Findings<'_>, way: Direction) -> Result<Iperf3Tcp, ProbeError> {
         if takes_seconds(findings) {
             return self.tcp(findings, WHOLE, way, &[]);
         }
-        // What a search in the other direction has used and left bounds this one, but says nothing of its rate.
+        // The search in the other direction limits this one's bytes, but does not predict its rate.
         let (before, most) = (findings.budget.used, findings.budget.bytes_left());
         let mut bytes = FIRST;
         loop {
@@ -273,7 +280,8 @@ impl Iperf3<'_> {
             let planned = most.map_or(planned, |most| planned.min(most));
             let used = findings.budget.used.saturating_sub(before);
             let next = (bytes * GROWTH).min(planned.saturating_sub(used));
-            // Several connections, UDP and the upload need their time too; nothing follows the upload of a whole run.
+            // Several connections, UDP and the upload need time too; nothing follows the upload of
+            // a whole run.
             let tests = if most.is_some() { LAST_TESTS } else { TESTS };
             if next < bytes || findings.budget.time_left() <= started.elapsed() * tests {
                 findings.budget.set_rate(rate);
@@ -283,8 +291,9 @@ impl Iperf3<'_> {
         }
     }
 
-    /// Measures several connections at once; `None`, noted, where no time is left.
-    fn several(&self, findings: &mut Findings<'_>, way: Way) -> Result<Option<Iperf3Tcp>, ProbeError> {
+    /// Measures several connections at once; `None` if no time is left, which is recorded as a
+    /// missing measurement.
+    fn several(&self, findings: &mut Findings<'_>, way: Direction) -> Result<Option<Iperf3Tcp>, ProbeError> {
         let left = part(findings.budget.bytes_left().unwrap_or_default(), SEVERAL_SHARE);
         let amount = if takes_seconds(findings) { WHOLE } else { Amount::Bytes(left) };
         if !has_time(findings, 0, "TCP with several connections") {
@@ -293,22 +302,23 @@ impl Iperf3<'_> {
         self.tcp(findings, amount, way, &["-P", &SEVERAL.to_string()]).map(Some)
     }
 
-    /// Runs one test over TCP, and counts its bytes.
+    /// Runs one TCP test, and counts its bytes.
     fn tcp(
         &self,
         findings: &mut Findings<'_>,
         amount: Amount,
-        way: Way,
+        way: Direction,
         options: &[&str],
     ) -> Result<Iperf3Tcp, ProbeError> {
         let mut found = self.test(amount, way, options, parse_tcp)?;
         findings.budget.spend(found.bytes);
-        // Intervals as short as a round trip have one flight of slow start each.
+        // During slow start, intervals as short as a round trip hold one flight each and look flat.
         found.is_flat &= found.time >= findings.min_rtt().get() * SETTLED_RTTS;
         Ok(found)
     }
 
-    /// Sends messages at `rate` of payload; for the path's loss, or as a row of the table. Returns whether UDP gets through.
+    /// Sends messages at a payload rate of `rate`, for the path's loss or for a row of the table.
+    /// Returns whether UDP passes.
     fn udp(
         &self,
         findings: &mut Findings<'_>,
@@ -320,28 +330,29 @@ impl Iperf3<'_> {
         let options = ["-u", "-l", &length, "-b", &bits];
         let amount = Amount::Datagrams(findings.min_rtt().get() * ROUND_TRIPS);
         let would = "it would have shown the path's loss and reordering";
-        let found = match self.test(amount, Way::Download, &options, |output| parse_udp(output, message)) {
-            Ok(found) => found,
-            Err(ProbeError::Iperf3 { source: Iperf3Error::Refused(why), .. }) => {
-                findings.miss(format!("UDP: {why}; {would}"));
-                return Ok(false);
-            }
-            Err(ProbeError::Iperf3 { source: source @ Iperf3Error::Endless(_), .. }) => {
-                let port = self.port;
-                findings.miss(format!(
-                    "UDP: blocked on the way, port {port}, or the server has stalled: {source}; {would}"
-                ));
-                return Ok(false);
-            }
-            Err(error) => return Err(error),
-        };
+        let found =
+            match self.test(amount, Direction::Download, &options, |output| parse_udp(output, message)) {
+                Ok(found) => found,
+                Err(ProbeError::Iperf3 { source: Iperf3Error::Refused(why), .. }) => {
+                    findings.miss(format!("UDP: {why}; {would}"));
+                    return Ok(false);
+                }
+                Err(ProbeError::Iperf3 { source: source @ Iperf3Error::Endless(_), .. }) => {
+                    let port = self.port;
+                    findings.miss(format!(
+                        "UDP: blocked on the way, port {port}, or the server has stalled: {source}; {would}"
+                    ));
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
+            };
         findings.budget.spend(found.sent.bytes_in(Duration::from_secs(u64::from(UDP_SECONDS))));
         if for_loss {
             findings.path.loss = Some(LossShare::new(found.packets, found.lost));
             findings.path.reordered = Some(u32::try_from(found.out_of_order).unwrap_or(u32::MAX));
             return Ok(true);
         }
-        // Beyond what a packet's headers and a test's edges explain, what is missing was lost on the path.
+        // A shortfall beyond packet headers and the edges of the test was lost on the path.
         let path = payload_rate(found.sent, findings.mtu());
         findings.udp.push(UdpRow {
             message,
@@ -354,11 +365,11 @@ impl Iperf3<'_> {
         Ok(true)
     }
 
-    /// Runs one test, again where the server was not ready; returns what `parse` reads.
+    /// Runs one test, again if the server was not ready; returns the output parsed by `parse`.
     fn test<T>(
         &self,
         amount: Amount,
-        way: Way,
+        way: Direction,
         options: &[&str],
         parse: impl Fn(&str) -> Result<T, Iperf3Error>,
     ) -> Result<T, ProbeError> {
@@ -372,8 +383,8 @@ impl Iperf3<'_> {
         }
     }
 
-    /// Runs one test; returns what iperf3 printed.
-    fn run(&self, amount: Amount, way: Way, options: &[&str]) -> Result<String, ProbeError> {
+    /// Runs one test; returns iperf3's output.
+    fn run(&self, amount: Amount, way: Direction, options: &[&str]) -> Result<String, ProbeError> {
         let local = |source| ProbeError::Local { what: "run iperf3 (apt install iperf3)".to_owned(), source };
         let seconds = |seconds: u32| Duration::from_secs(seconds.into());
         let (option, value, most) = match amount {
@@ -385,7 +396,7 @@ impl Iperf3<'_> {
         };
         let mut child = Command::new("iperf3")
             .args(["--client", self.host, "--port", &self.port.to_string(), "--json"])
-            .args((way == Way::Download).then_some("--reverse"))
+            .args((way == Direction::Download).then_some("--reverse"))
             .args(["--connect-timeout", "3000", "--interval", INTERVAL, option, &value])
             .args(options)
             .stdin(Stdio::null())
@@ -396,14 +407,14 @@ impl Iperf3<'_> {
         let output = child.stdout.take();
         let reader = std::thread::spawn(move || {
             let mut text = String::new();
-            // What cannot be read is no JSON, which the parser says.
+            // Unreadable output is not JSON, which the parser reports.
             output.map(|mut output| output.read_to_string(&mut text));
             text
         });
         let until = Instant::now() + most;
         while child.try_wait().map_err(local)?.is_none() {
             if Instant::now() > until {
-                // It may have ended meanwhile.
+                // The process may have exited already.
                 let _ = child.kill();
                 let _ = child.wait();
                 return Err(self.failed(Iperf3Error::Endless(most)));

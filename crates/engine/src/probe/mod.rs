@@ -1,15 +1,15 @@
-//! Measures a path and its server: which knob makes a slow path fast?
+//! Measures a path and its server, to find the setting that makes a slow path fast.
 //!
 //! ```text
 //!  target    host or URL -> address
 //!  rtt       handshakes, ICMP echoes
-//!  http      what the server can do; tcp_flows: bodies by number of connections
-//!  endpoint  our server's: udp_session carries trains, tcp_flows its streams, upload those to it
+//!  http      the server's capabilities; tcp_flows: bodies by number of connections
+//!  endpoint  our own server: trains by udp_session, streams by tcp_flows, and upload
 //!  ftp, iperf3
 //!            -> core::probe: estimators, verdict -> path memory
 //! ```
 //!
-//! All but sockets and clocks is in [`longhaul_core::probe`].
+//! Everything but sockets and clocks is in [`longhaul_core::probe`].
 
 mod budget;
 mod endpoint;
@@ -41,34 +41,34 @@ pub use error::ProbeError;
 use findings::Findings;
 pub use target::ProbeTarget;
 
-/// How to probe.
+/// The settings of a probe.
 #[derive(Debug, Clone)]
 pub struct ProbeOptions {
-    /// Sweeps too: sizes of messages and buffers, numbers of streams, congestion controls.
+    /// Includes sweeps: sizes of messages and buffers, numbers of streams, congestion controls.
     pub full: bool,
-    /// The upload alone, with all of the time.
+    /// Measures only the upload, with all of the time.
     pub upload: bool,
-    /// The size of the file that the verdict is for.
+    /// The file size that the verdict assumes.
     pub size: Bytes,
     /// The HTTP client's settings.
     pub client: ClientConfig,
-    /// The user's file of known paths; nothing is kept where `None`.
+    /// The path memory's file; `None` stores nothing.
     pub memory: Option<PathBuf>,
 }
 
-/// What a probe came to.
+/// The outcome of a probe.
 #[derive(Debug)]
 pub struct ProbeOutcome {
-    /// What was found; what failed is named in it too.
+    /// The findings, including failed measurements.
     pub report: ProbeReport,
-    /// Why the server was not measured.
+    /// The failure that ended the measurement of the server.
     pub failure: Option<ProbeError>,
 }
 
-/// Probes a target; `progress` is told what is measured next.
+/// Probes a target; calls `progress` with the name of each next measurement.
 ///
 /// # Errors
-/// [`ProbeError`] where nothing could be measured: the host is unknown, or does not answer at all.
+/// [`ProbeError`] if nothing could be measured: the host does not resolve or does not answer.
 pub fn run(
     target: &ProbeTarget,
     options: &ProbeOptions,
@@ -80,7 +80,7 @@ pub fn run(
     let address = target.reach()?;
     let mut findings = Findings::new(target, address, started, &options);
     let handshakes = match target {
-        // iperf3 begins a test with each connection, and reports those that send nothing as errors.
+        // iperf3 starts a test for each connection, and reports an idle connection as an error.
         ProbeTarget::Iperf3 { .. } => rtt::ONE_HANDSHAKE,
         ProbeTarget::Http(_) | ProbeTarget::Ftp(_) => rtt::HANDSHAKES,
     };
@@ -93,9 +93,10 @@ pub fn run(
     Ok(ProbeOutcome { report: findings.conclude(failure.as_ref()), failure })
 }
 
-/// Numbers the probe in the headers of its requests: a measurement endpoint tells the probes of one address apart by it.
+/// Adds a probe number to the headers of the requests, by which an endpoint distinguishes probes of
+/// one address.
 fn numbered(options: &ProbeOptions) -> Result<ProbeOptions, ProbeError> {
-    // The keys of each state are random; zero is the number of no probe.
+    // `RandomState` has random keys. Zero would mean no probe.
     let number = RandomState::new().hash_one(PROBE_HEADER) | 1;
     let header = HeaderField::new(PROBE_HEADER, &format!("{number:x}")).map_err(HttpError::from)?;
     let mut options = options.clone();

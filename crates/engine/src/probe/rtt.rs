@@ -1,4 +1,4 @@
-//! Round trips by TCP handshakes and ICMP echoes.
+//! Measures the RTT by TCP handshakes and ICMP echoes.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -12,26 +12,27 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::error::ProbeError;
 use super::findings::Findings;
 
-/// Echoes of a probe.
+/// The number of ICMP echoes of a probe.
 const COUNT: u32 = 5;
-/// Handshakes with a server that begins its work with each connection.
+/// The number of handshakes with a server that starts a test for each connection.
 pub(super) const ONE_HANDSHAKE: u32 = 1;
 /// Handshakes with any other server.
 pub(super) const HANDSHAKES: u32 = 10;
-/// Pause between two of them: each shall find the path idle.
+/// The pause between two handshakes or echoes, so that each finds the path idle.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long an answer may take; the longest path of the internet takes a third of it.
+/// The timeout for an answer, three times the longest RTT of the internet.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// An echo's size at the IP layer: 20 bytes of IPv4, 8 of ICMP, 16 of payload, as for the budget.
 const ECHO_SIZE: Bytes = Bytes::new(44);
 
-/// The samples of a kind of round trips, and the last error.
+/// The round-trip times by one method, and the last error.
 type Samples = (Vec<Duration>, Option<io::Error>);
 
-/// Measures both; ICMP where it is permitted.
+/// Measures by both methods; by ICMP only where the host permits it.
 ///
 /// # Errors
-/// [`ProbeError::Silent`] where neither is answered, [`ProbeError::Port`] where the port refuses connections.
+/// [`ProbeError::Silent`] if neither method is answered, [`ProbeError::Port`] if the port refuses
+/// connections.
 pub(super) fn measure(
     findings: &mut Findings<'_>,
     address: SocketAddr,
@@ -69,7 +70,7 @@ pub(super) fn measure(
             Ok(())
         }
         Some(error) if icmp.is_ok() => {
-            // What the network says of the path stands; the caller reports it with this failure.
+            // The echoes' RTT stays in the findings, beside this failure.
             findings.miss(format!("TCP: {}", ProbeError::Port { address, reason: error.to_string() }));
             Ok(())
         }
@@ -81,7 +82,8 @@ pub(super) fn measure(
     }
 }
 
-/// Connects several times, one soon after the other: together they take little more than a round trip.
+/// Connects several times in short succession: all handshakes together take little more than one
+/// round trip.
 fn handshakes(address: SocketAddr, count: u32) -> Samples {
     let connect = move |number: u32| {
         std::thread::sleep(PAUSE * number);
@@ -104,13 +106,15 @@ fn handshakes(address: SocketAddr, count: u32) -> Samples {
     (samples, failure)
 }
 
-/// Returns how long the handshake took by the kernel, which does not wait for a thread to wake up; `elapsed` where it does not say.
+/// Returns the handshake's RTT from the kernel, which excludes the wake-up of the thread; `elapsed`
+/// if the kernel reports none.
 fn handshake_time(stream: &TcpStream, elapsed: Duration) -> Duration {
     let by_kernel = tcp_info::read(stream).ok().and_then(|info| info.rtt()).map(Rtt::get);
     by_kernel.filter(|time| *time < elapsed).unwrap_or(elapsed)
 }
 
-/// An unprivileged ICMP socket (Linux 3.0): the kernel fills in identifier and checksum, and passes on its own answers only.
+/// An unprivileged ICMP socket (Linux 3.0): the kernel sets identifier and checksum, and delivers
+/// only the answers to this socket.
 struct PingSocket {
     socket: Socket,
     request: u8,
@@ -132,7 +136,7 @@ impl PingSocket {
         Ok(Self { socket, request, reply })
     }
 
-    /// Sends all echoes, and takes the answers as they come.
+    /// Sends all echoes, and collects answers meanwhile.
     fn echoes(&self) -> Samples {
         let (mut sent, mut samples) = (Vec::new(), Vec::new());
         for number in 0..COUNT {
@@ -151,7 +155,7 @@ impl PingSocket {
         (samples, ended.err())
     }
 
-    /// Takes answers until a time, or until all echoes have theirs.
+    /// Collects answers until `until`, or until every echo is answered.
     fn collect(&self, sent: &[Instant], samples: &mut Vec<Duration>, until: Instant) -> io::Result<()> {
         use std::io::Read;
         while samples.len() < COUNT as usize {
@@ -186,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn handshakes_with_a_listener_are_timed_and_refusals_are_errors() {
+    fn handshake_times_are_measured_and_refusals_are_errors() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (samples, error) = handshakes(address, COUNT);
@@ -199,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_answers_echoes_where_they_are_permitted() {
+    fn loopback_answers_permitted_echoes() {
         match PingSocket::open(IpAddr::from([127, 0, 0, 1])) {
             Ok(socket) => {
                 let (samples, error) = socket.echoes();

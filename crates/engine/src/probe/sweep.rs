@@ -9,14 +9,15 @@ use super::tcp_flows::{BodySource, FlowPlan, receive};
 
 /// Numbers of connections; one and four are part of every probe.
 const STREAMS: [u32; 3] = [2, 8, 16];
-/// Sizes of the socket buffer, as the paper's figure has them, and larger ones for today's paths.
+/// Socket buffer sizes: those of the paper's figure, and larger ones for today's paths.
 const BUFFERS: [Bytes; 6] =
     [Bytes::kib(64), Bytes::kib(256), Bytes::mib(1), Bytes::mib(2), Bytes::mib(8), Bytes::mib(64)];
 
-/// Sweeps what a client alone can set: connections, where ranges are served, and its receive buffer.
+/// Sweeps the settings of the client alone: number of connections (if the server supports ranges)
+/// and receive buffer.
 ///
 /// # Errors
-/// [`ProbeError::Http`] where a client cannot be made.
+/// [`ProbeError::Http`] if a client cannot be created.
 pub(super) fn plain_server(
     findings: &mut Findings<'_>,
     source: &dyn BodySource,
@@ -33,10 +34,10 @@ pub(super) fn plain_server(
     Ok(())
 }
 
-/// Sweeps what the measurement endpoint can set too: its send buffer and its congestion control.
+/// Sweeps also the settings of the measurement endpoint: its send buffer and congestion control.
 ///
 /// # Errors
-/// [`ProbeError::Http`] where a client cannot be made.
+/// [`ProbeError::Http`] if a client cannot be created.
 pub(super) fn own_server(
     findings: &mut Findings<'_>,
     source: &dyn BodySource,

@@ -1,4 +1,4 @@
-//! What is probed: a host, or a URL.
+//! The target of a probe: a host, or a URL.
 
 use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -13,17 +13,17 @@ use super::error::ProbeError;
 
 /// The port of iperf3 servers.
 const IPERF3_PORT: u16 = 5201;
-/// How long the name service may take.
+/// The timeout for name resolution.
 const RESOLVE: Duration = Duration::from_secs(5);
-/// How long the addresses of a host are tried; the handshakes of the RTT have as long for one.
+/// The timeout for choosing an address; the RTT's handshakes with it have their own.
 const REACH: Duration = Duration::from_secs(2);
-/// How often a wait is interrupted.
+/// The interval at which a wait checks for cancellation.
 const TICK: Duration = Duration::from_millis(100);
 
-/// A target.
+/// The target of a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProbeTarget {
-    /// An HTTP server, and a file of it.
+    /// An HTTP server and a file on it.
     Http(Url),
     /// An FTP or GridFTP server.
     Ftp(Url),
@@ -37,7 +37,7 @@ pub enum ProbeTarget {
 }
 
 impl ProbeTarget {
-    /// Reads HOST, HOST:PORT (both HTTP) or a URL.
+    /// Parses HOST, HOST:PORT (both mean HTTP) or a URL.
     ///
     /// # Errors
     /// [`ProbeError::Target`].
@@ -45,7 +45,7 @@ impl ProbeTarget {
         let bad = |why: String| ProbeError::Target { text: text.to_owned(), why };
         let full = match text {
             _ if text.contains("://") => text.to_owned(),
-            // A URL would take the first folder for a host.
+            // A URL parser would take the first folder for a host.
             _ if text.starts_with('/') => return Err(bad("it names no host".into())),
             _ if text.parse::<Ipv6Addr>().is_ok() => format!("http://[{text}]/"),
             _ => format!("http://{text}/"),
@@ -64,7 +64,7 @@ impl ProbeTarget {
         }
     }
 
-    /// Returns the target for users, without a login.
+    /// Returns the target as shown to users, without a login.
     pub(super) fn display(&self) -> String {
         match self {
             Self::Http(url) | Self::Ftp(url) => SafeUrl::of(url).to_string(),
@@ -72,7 +72,7 @@ impl ProbeTarget {
         }
     }
 
-    /// Finds the address: the first of the host's that accepts a connection.
+    /// Returns the first address of the host that accepts a connection.
     pub(super) fn reach(&self) -> Result<SocketAddr, ProbeError> {
         let none = |why: &str| ProbeError::Target { text: self.display(), why: why.to_owned() };
         let (host, port) = match self {
@@ -92,11 +92,12 @@ impl ProbeTarget {
     }
 }
 
-/// Returns the first address that accepts a connection, in the order of happy eyeballs; the first of all where none does, so that the
-/// failure of its measurement is reported.
+/// Returns the first address that accepts a connection, in the order of Happy Eyeballs. If none
+/// does, returns the first address, so that its failure is reported.
 fn first_reached(host: &Host<String>, addresses: &[SocketAddr]) -> Option<SocketAddr> {
     let first = addresses.first().copied();
-    // Some servers begin their work with each connection: one for the choice is made only where there is a choice.
+    // Connecting is left out if there is no choice, because some servers start a test for each
+    // connection.
     if addresses.len() < 2 {
         return first;
     }
@@ -118,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn address_that_refuses_is_passed_over() {
+    fn refusing_address_is_skipped() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let answers = listener.local_addr().unwrap();
         let refuses = SocketAddr::new("::1".parse().unwrap(), answers.port());
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_and_urls_are_told_apart() {
+    fn hosts_and_urls_are_distinguished() {
         let parse = |text: &str| ProbeTarget::parse(text).unwrap().display();
         assert_eq!(parse("h.example"), "http://h.example/");
         assert_eq!(parse("192.0.2.1:8080"), "http://192.0.2.1:8080/");

@@ -1,4 +1,4 @@
-//! Bodies received over several TCP connections at once, and how many bytes had arrived when.
+//! Receives bodies over several TCP connections at once, and records received bytes over time.
 
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,17 +17,17 @@ use crate::source::http::{Client, ClientConfig, Connection, HttpError, Read, Saf
 
 use super::error::ProbeError;
 
-/// Where bodies come from.
+/// A source of bodies to receive.
 pub(super) trait BodySource: Sync {
     /// Requests the body of one connection of the plan; `None` once the plan's time is over.
     fn open(&self, plan: &FlowPlan, index: u32, cancel: &Cancel)
     -> Result<Option<Box<dyn Body>>, ProbeError>;
 
-    /// Returns the same source with a receive buffer of this size.
+    /// Returns a copy of this source with a receive buffer of `size`.
     fn with_buffer(&self, size: Bytes) -> Result<Box<dyn BodySource>, ProbeError>;
 }
 
-/// A body that arrives.
+/// The body of a response.
 pub(super) trait Body {
     fn read(&mut self, buffer: &mut [u8]) -> Result<Read, ProbeError>;
 
@@ -71,27 +71,29 @@ impl Body for Connection {
     }
 }
 
-/// What to receive.
+/// The plan of a measurement.
 #[derive(Debug, Clone)]
 pub(super) struct FlowPlan {
     /// The body's URL.
     pub(super) url: Url,
-    /// The file's size where ranges of it can be requested: each connection then starts at a place of its own.
+    /// The file's size if ranges can be requested: each connection then starts at a different
+    /// offset.
     pub(super) size: Option<Bytes>,
-    /// Connections at once.
+    /// The number of connections.
     pub(super) streams: u32,
-    /// The most time, connecting included.
+    /// The time limit, including connecting.
     pub(super) time: Duration,
-    /// The most bytes, all connections together.
+    /// The byte limit of all connections together.
     pub(super) bytes: Bytes,
-    /// Of connections over a path of unknown rate: together they may have the bytes of so much time at the rate that they support so far,
-    /// each as much as the one that is looked at.
+    /// Set on a path of unknown rate. The byte limit then grows to the bytes of this time at the rate supported so far,
+    /// assuming that each connection carries as much as the one observed.
     pub(super) filling: Option<Duration>,
     pub(super) rtt: Rtt,
 }
 
 impl FlowPlan {
-    /// Returns how long a server may take to send its first byte, after connecting, TLS and the request, or a further one.
+    /// Returns the timeout for the first byte after connecting, TLS and the request, and for each
+    /// further byte.
     fn patience(&self) -> Duration {
         const ROUND_TRIPS: u32 = 5;
         const THINKING: Duration = Duration::from_secs(1);
@@ -99,52 +101,52 @@ impl FlowPlan {
     }
 }
 
-/// What came.
+/// The result of a measurement.
 #[derive(Debug, Default)]
 pub(super) struct FlowResult {
     pub(super) flows: Vec<Vec<Progress>>,
-    /// Packets that arrived out of order; of a sender, those sent again.
+    /// Packets received out of order; for a sender, packets retransmitted.
     pub(super) out_of_order: u64,
-    /// What a sender had sent beyond what was acknowledged.
+    /// The bytes that a sender sent but that were not acknowledged.
     pub(super) unacknowledged: Bytes,
-    /// The largest window that a connection announced.
+    /// The largest receive window of a connection.
     pub(super) window: Option<Bytes>,
-    /// The path's largest packet, as the kernel takes it.
+    /// The path MTU as reported by the kernel.
     pub(super) mtu: Option<Bytes>,
-    /// How long nothing had arrived at the end of the time, where that was too long for a path without losses.
+    /// The silence at the end of the measurement, if longer than a path without loss can cause.
     pub(super) silence: Option<Duration>,
     /// The first failure.
     pub(super) failure: Option<ProbeError>,
 }
 
-/// Reads in one system call.
+/// Bytes per read.
 const READ: usize = 256 << 10;
-/// The least time between two notes of progress.
+/// The shortest time between two entries of the progress.
 const STEP: Duration = Duration::from_micros(200);
-/// How often a flow asks whether all have become steady.
+/// The interval at which a flow is checked for a steady rate.
 const LOOK: Duration = Duration::from_millis(50);
-/// A flow is not called steady before this time, and this many round trips.
+/// The minimum age of a steady flow, in time and in round trips.
 const SETTLED: Duration = Duration::from_millis(400);
 pub(super) const SETTLED_RTTS: u32 = 8;
 
-/// What the threads of one measurement share.
-pub(super) struct Shared {
+/// The state shared by the threads of one measurement.
+pub(super) struct MeasurementState {
     started: Instant,
     moved: AtomicU64,
     stop: AtomicBool,
 }
 
-impl Shared {
+impl MeasurementState {
     pub(super) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 }
 
-/// A server that has sent for less than this share of the silence that follows has stopped; after more, retransmissions may have been
-/// lost too, each of which is sent after twice the time.
+/// A server that sent for less than this share of the silence that follows has stalled. After a
+/// longer time the cause may be lost retransmissions, whose timeout doubles each time.
 const SENT_SHARE: f64 = 0.1;
 
-/// Receives as the plan says.
+/// Receives according to `plan`.
 pub(super) fn receive(source: &dyn BodySource, plan: &FlowPlan) -> FlowResult {
     let started = Instant::now();
     let mut result = together(plan, |index, shared, cancel| receive_one(source, plan, index, shared, cancel));
@@ -164,12 +166,13 @@ pub(super) fn receive(source: &dyn BodySource, plan: &FlowPlan) -> FlowResult {
     result
 }
 
-/// Runs the plan's connections, a thread each, and adds up their results.
+/// Runs the plan's connections, one thread each, and adds up their results.
 pub(super) fn together(
     plan: &FlowPlan,
-    run: impl Fn(u32, &Shared, &Cancel) -> FlowResult + Sync,
+    run: impl Fn(u32, &MeasurementState, &Cancel) -> FlowResult + Sync,
 ) -> FlowResult {
-    let shared = Shared { started: Instant::now(), moved: AtomicU64::new(0), stop: AtomicBool::new(false) };
+    let shared =
+        MeasurementState { started: Instant::now(), moved: AtomicU64::new(0), stop: AtomicBool::new(false) };
     let cancel = Cancel::new().child_until(shared.started + plan.time);
     let mut result = FlowResult::default();
     std::thread::scope(|scope| {
@@ -179,7 +182,7 @@ pub(super) fn together(
         };
         let threads: Vec<_> = (0..plan.streams).map(|index| scope.spawn(flow(index))).collect();
         for thread in threads {
-            // A panic has been reported by its hook; the others' results stand.
+            // The panic hook has already reported it; the other results are valid.
             let Ok(one) = thread.join() else { continue };
             result.out_of_order += one.out_of_order;
             result.unacknowledged += one.unacknowledged;
@@ -196,7 +199,7 @@ fn receive_one(
     source: &dyn BodySource,
     plan: &FlowPlan,
     index: u32,
-    shared: &Shared,
+    shared: &MeasurementState,
     cancel: &Cancel,
 ) -> FlowResult {
     let mut result = FlowResult::default();
@@ -232,24 +235,25 @@ fn receive_one(
     result
 }
 
-/// Records the progress of one connection, and stops all where they have shown enough.
+/// Records the progress of one connection, and stops all connections once they have shown enough.
 pub(super) struct FlowWatch<'a> {
     plan: &'a FlowPlan,
-    shared: &'a Shared,
+    shared: &'a MeasurementState,
     progress: Vec<Progress>,
     latest: Progress,
     looked: Duration,
-    /// The most bytes, all connections together.
+    /// The current byte limit of all connections together.
     most: Bytes,
 }
 
 impl<'a> FlowWatch<'a> {
-    pub(super) fn new(plan: &'a FlowPlan, shared: &'a Shared) -> Self {
+    pub(super) fn new(plan: &'a FlowPlan, shared: &'a MeasurementState) -> Self {
         let latest = Progress { at: shared.started.elapsed(), bytes: Bytes::ZERO };
         Self { plan, shared, progress: vec![latest], latest, looked: Duration::ZERO, most: plan.bytes }
     }
 
-    /// Records so many further bytes; returns whether it has looked at the progress so far, as it does from time to time.
+    /// Records `more` bytes; returns whether the progress was checked, which happens once per
+    /// [`LOOK`].
     pub(super) fn record(&mut self, more: u64) -> bool {
         let Self { plan, shared, .. } = *self;
         let total = shared.moved.fetch_add(more, Ordering::Relaxed) + more;
@@ -270,13 +274,14 @@ impl<'a> FlowWatch<'a> {
             let rate = plan.filling.map(|time| (supported_rate(&self.progress[1..], plan.rtt), time));
             let supported =
                 rate.map_or(Bytes::ZERO, |(rate, time)| rate.bytes_in(time) * u64::from(plan.streams));
-            // The latest one: a host that reads late sees a higher rate at first.
+            // Not the maximum: a host that reads late first sees too high a rate.
             self.most = plan.bytes.max(supported);
         }
-        // What a connection of unknown rate moves until it is looked at is a hundredth of what it carries in ten seconds.
+        // Until the first checks, a connection of unknown rate moves about a hundredth of what it
+        // carries in ten seconds.
         let first = self.progress.get(1).map_or(at, |first| first.at);
         let is_unknown = plan.filling.is_some() && at.saturating_sub(first) < LOOK * 2;
-        // One that is starved tells nothing of the others.
+        // Based on this connection, because a starved one does not represent the others.
         let moved = if plan.filling.is_some() {
             self.latest.bytes * u64::from(plan.streams)
         } else {
@@ -288,7 +293,7 @@ impl<'a> FlowWatch<'a> {
         looks
     }
 
-    /// Returns the progress from the first byte on; the request's round trip is not part of the rate.
+    /// Returns the progress from the first byte on, which excludes the request's round trip.
     pub(super) fn finish(mut self) -> Vec<Progress> {
         if self.progress.last().is_some_and(|last| last.bytes < self.latest.bytes) {
             self.progress.push(self.latest);
@@ -299,23 +304,23 @@ impl<'a> FlowWatch<'a> {
 }
 
 impl FlowResult {
-    /// Returns the payload that was moved.
+    /// Returns the payload bytes moved.
     pub(super) fn bytes(&self) -> Bytes {
         let all = self.flows.iter().filter_map(|flow| flow.last()).map(|last| last.bytes.get());
         Bytes::new(all.sum()) + self.unacknowledged
     }
 
-    /// Returns the rate within bursts; `None` for too short a time.
+    /// Returns the rate within bursts; `None` if the time is too short.
     pub(super) fn burst(&self) -> Option<Rate> {
         burst_rate(&sum(&self.flows))
     }
 
-    /// Returns the rate within bursts as far as it was sustained.
+    /// Returns the rate within bursts, limited to what was sustained.
     pub(super) fn supported(&self, rtt: Rtt) -> Rate {
         supported_rate(&sum(&self.flows), rtt)
     }
 
-    /// Makes the row of a table.
+    /// Creates the row of the report's table.
     pub(super) fn row(&self, streams: u32, buffer: Option<Bytes>, congestion: Option<&str>) -> TcpRow {
         let all = sum(&self.flows);
         let time = all.last().zip(all.first()).map(|(last, first)| last.at.saturating_sub(first.at));
@@ -337,7 +342,7 @@ mod tests {
 
     use super::*;
 
-    /// 100 Mbit/s that arrive 200 ms at a time, as they do where packets were kept back.
+    /// 100 Mbit/s that arrive in bursts every 200 ms, as after queueing.
     struct Bursts(TcpStream, Instant, u64);
 
     impl BodySource for TcpListener {
@@ -369,7 +374,7 @@ mod tests {
         }
     }
 
-    /// Sends for so long, and then nothing.
+    /// Sends for the given time, and then stalls.
     struct Stopping(TcpListener, Duration);
 
     impl BodySource for Stopping {
@@ -397,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_a_failure_only_after_next_to_nothing() {
+    fn silence_is_a_failure_only_without_prior_data() {
         let plan = FlowPlan {
             url: Url::parse("http://h/").unwrap(),
             size: None,
@@ -420,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_a_fast_path_grow_by_what_was_sustained() {
+    fn byte_limit_grows_with_the_sustained_rate() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let plan = FlowPlan {
             url: Url::parse("http://h/").unwrap(),

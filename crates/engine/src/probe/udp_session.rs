@@ -1,4 +1,4 @@
-//! A UDP port that a measurement endpoint has opened for this client: trains and echoes over it.
+//! Trains and echoes over a UDP port that a measurement endpoint opened for this client.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -14,27 +14,27 @@ use rustix::net::sockopt::{
     Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, ip_mtu, ipv6_mtu, set_ip_mtu_discover, set_ipv6_mtu_discover,
 };
 
-/// What this host should buffer while the receiving thread waits for a CPU: 20 ms of 10 Gbit/s.
+/// The receive buffer to request: 20 ms at 10 Gbit/s, while the receiving thread waits for a CPU.
 const BUFFER: Bytes = Bytes::mib(32);
-/// A smaller buffer than this loses packets of trains; the kernel's default has a fifth of a megabyte.
+/// A smaller buffer loses packets of trains; the kernel's default is 0.2 MB.
 pub(super) const ENOUGH_BUFFER: Bytes = Bytes::mib(2);
-/// How long a train's first packet, or an echo, may take beyond two round trips.
+/// The timeout of a train's first packet, and of an echo, beyond two round trips.
 const PATIENCE: Duration = Duration::from_millis(300);
-/// How often a train is requested before it counts as lost.
+/// The number of requests before a train counts as lost.
 const TRIES: u32 = 2;
-/// A train has ended when nothing has arrived for this long, and for a quarter of a round trip.
+/// A train ends after this silence plus a quarter of a round trip.
 const SILENCE: Duration = Duration::from_millis(60);
-/// The longest reception of one train: a measurement takes ten seconds.
+/// The time limit of one train: a whole measurement takes ten seconds.
 const LONGEST_TRAIN: Duration = Duration::from_secs(10);
-/// An echo's message.
+/// The payload of an echo.
 const ECHO_MESSAGE: Bytes = Bytes::new(64);
 
-/// Echoes that were answered.
+/// The answered echoes.
 #[derive(Debug, Default)]
 pub(super) struct Echoes {
     pub(super) sent: u32,
     pub(super) round_trips: Vec<Duration>,
-    /// The way from the server to this host.
+    /// One-way arrivals from the server at this host.
     pub(super) returns: Vec<Arrival>,
 }
 
@@ -51,16 +51,16 @@ pub(super) struct UdpSession {
     batch: DatagramBatch,
     next: u32,
     rtt: Rtt,
-    /// The highest rate of a train.
+    /// The highest rate of a train that the server accepts.
     ceiling: Option<Rate>,
-    /// What a message adds to at the IP layer.
+    /// The size of the IP and UDP headers.
     pub(super) headers: Bytes,
-    /// What arrived, at the IP layer.
+    /// The bytes received, IP headers included.
     pub(super) received: Bytes,
 }
 
 impl UdpSession {
-    /// Opens a socket to the port that was offered.
+    /// Opens a socket to the offered port.
     pub(super) fn open(
         server: IpAddr,
         offer: &UdpOffer,
@@ -94,14 +94,15 @@ impl UdpSession {
             .map_or(Bytes::ZERO, |size| Bytes::new(size as u64))
     }
 
-    /// Returns the largest packet that the kernel sends on this path: the route's, or less where routers have said so.
+    /// Returns the path MTU of the kernel: the route's, or a smaller one reported by routers.
     pub(super) fn known_mtu(&self) -> Option<Bytes> {
         let v4 = self.socket.peer_addr().ok()?.is_ipv4();
         let mtu = if v4 { ip_mtu(&self.socket) } else { ipv6_mtu(&self.socket) };
         mtu.ok().map(|mtu| Bytes::new(u64::from(mtu)))
     }
 
-    /// Sends an echo of `message` bytes and waits for its answer; `None` where none comes, or the packet is too large to send.
+    /// Sends an echo with `message` bytes and waits for the answer; `None` without an answer, or if
+    /// the packet is too large to send.
     pub(super) fn echo(&mut self, message: Bytes) -> io::Result<Option<Duration>> {
         let number = self.take_number();
         let started = now();
@@ -123,7 +124,7 @@ impl UdpSession {
         Ok(None)
     }
 
-    /// Sends echoes at intervals while `goes_on`; returns those that were answered.
+    /// Sends echoes at `interval` while `goes_on` returns true; returns the answered ones.
     pub(super) fn echoes(&mut self, interval: Duration, goes_on: &dyn Fn() -> bool) -> io::Result<Echoes> {
         let mut sent: Vec<(u32, Duration)> = Vec::new();
         let mut echoes = Echoes::default();
@@ -147,7 +148,7 @@ impl UdpSession {
                     known.ok().and_then(|index| sent.get(index)).filter(|_| packet.is_echo)
                 {
                     echoes.round_trips.push(at.saturating_sub(*then));
-                    // The way back alone: when the server has read the request does not count.
+                    // One way only: the server's delay in reading the request does not count.
                     let number = echoes.answered();
                     echoes.returns.push(Arrival { number, sent: packet.sent, received: at });
                 }
@@ -156,13 +157,14 @@ impl UdpSession {
         Ok(echoes)
     }
 
-    /// Requests a train and receives it; an empty one where nothing comes.
+    /// Requests a train and receives it; returns an empty train if no packet arrives.
     pub(super) fn train(&mut self, plan: TrainPlan) -> io::Result<PacketTrain> {
         let number = self.take_number();
         let packet = plan.message + self.headers;
         let before = receive_errors();
         let mut train = PacketTrain { count: plan.count, packet, ..PacketTrain::default() };
-        // Its time is reckoned without the ceiling, of which the server may give less.
+        // The timeout assumes the requested rate; the server sends at most at the ceiling, which
+        // may be lower than requested.
         let within = TrainPlan { rate: plan.rate.into_iter().chain(self.ceiling).min(), ..plan };
         let request = UdpRequest::Train { number, plan: within }.encode(self.nonce, Bytes::ZERO);
         for _ in 0..TRIES {
@@ -181,7 +183,7 @@ impl UdpSession {
                     sent: packet.sent,
                     received: *at,
                 }));
-                // While packets of the train come in, and only then, the end moves on.
+                // Only packets of the train extend the deadline.
                 if train.arrivals.len() > known {
                     let gap =
                         plan.rate.map_or(Duration::ZERO, |rate| rate.time_for(packet).saturating_mul(20));
@@ -199,10 +201,11 @@ impl UdpSession {
         Ok(train)
     }
 
-    /// Closes the server's port: others wait for it. Twice, as a datagram may be lost.
+    /// Closes the server's port, which other clients may wait for. Sent twice, because a datagram
+    /// may be lost.
     fn close(&self) {
         let request = UdpRequest::Close.encode(self.nonce, Bytes::ZERO);
-        // A port that is closed already answers with an error.
+        // A closed port answers with an error.
         let _ = self.socket.send(&request).and_then(|_| self.socket.send(&request));
     }
 
@@ -211,7 +214,7 @@ impl UdpSession {
         self.next
     }
 
-    /// Receives packets, at least one or until a time; none where neither came.
+    /// Receives at least one packet, or none if `until` passes first.
     fn receive(&mut self, until: Instant) -> io::Result<Vec<(UdpPacket, Duration)>> {
         let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         self.socket.set_read_timeout(Some(left))?;
@@ -237,12 +240,12 @@ impl Drop for UdpSession {
     }
 }
 
-/// Returns the time since 1970, as the kernel stamps packets.
+/// Returns the time since 1970, the clock of the kernel's packet timestamps.
 fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Returns how many datagrams this host has dropped for want of buffer space (`/proc/net/snmp`).
+/// Returns how many datagrams this host dropped for lack of buffer space (`/proc/net/snmp`).
 fn receive_errors() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap_or_default();
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
@@ -257,7 +260,8 @@ fn receive_errors() -> u64 {
 mod tests {
     use super::*;
 
-    /// An endpoint that answers each train but for the packets that `lose` names; returns the rates of the trains.
+    /// An endpoint that answers each train without the packets for which `lose` is true; returns
+    /// the rates of the trains.
     fn endpoint(lose: fn(u32) -> bool) -> (UdpOffer, std::thread::JoinHandle<Vec<Option<Rate>>>) {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();

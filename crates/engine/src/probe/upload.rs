@@ -1,4 +1,5 @@
-//! The other direction: bytes sent to the measurement endpoint over TCP, and how many were acknowledged when.
+//! Measures the upload: sends to the measurement endpoint over TCP, and records acknowledged bytes
+//! over time.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -19,23 +20,25 @@ use super::endpoint_request::endpoint_url;
 use super::error::ProbeError;
 use super::findings::Findings;
 use super::http::{SEVERAL, flow_time};
-use super::tcp_flows::{FlowPlan, FlowResult, FlowWatch, Shared, together};
+use super::tcp_flows::{FlowPlan, FlowResult, FlowWatch, MeasurementState, together};
 
-/// What is sent at least: 50 ms of 10 Mbit/s.
+/// The minimum sent: 50 ms at 10 Mbit/s.
 const FIRST: Bytes = Bytes::kib(64);
-/// What is sent before the rate is known, where this direction alone is measured: slow start needs four flights to show one.
+/// Sent before the rate is known, if only the upload is measured: slow start takes four flights to
+/// show a rate.
 const FIRST_ALONE: Bytes = Bytes::kib(256);
-/// The interval of readings of the kernel's count of acknowledged bytes.
+/// The interval between readings of the acknowledged bytes.
 const READING: Duration = Duration::from_millis(1);
-/// How long the server may think before it asks for the bytes.
+/// The timeout for the server's interim answer to the request.
 const CONSENT: Duration = Duration::from_secs(2);
-/// Bytes given to the kernel at once.
+/// Bytes per write.
 const WRITE: usize = 256 << 10;
-/// Round trips that show a rate at least: connection, request, and the first ones of slow start.
+/// The minimum number of round trips that show a rate: connection, request, and the first of slow
+/// start.
 const ROUND_TRIPS: u32 = 6;
 
-/// Measures what one connection carries to the server, and where there is time for both directions or for this one alone, what
-/// several carry.
+/// Measures the upload rate of one connection, and of several if there is time for both directions
+/// or only the upload is measured.
 pub(super) fn measure(
     findings: &mut Findings<'_>,
     client: &Client,
@@ -60,7 +63,7 @@ pub(super) fn measure(
     let mut failure = None;
     for &streams in numbers {
         progress("TCP upload");
-        // Half of the budget each, where this direction alone is measured.
+        // Half of the budget for each number of connections, if only the upload is measured.
         let left = findings.budget.bytes_left();
         let filling = left.is_none().then(|| findings.budget.filling_time(0.5));
         let bytes = left.map_or(FIRST_ALONE, |left| left.max(FIRST));
@@ -89,19 +92,25 @@ pub(super) fn measure(
     failure.map_or(Ok(()), Err)
 }
 
-/// Chooses the rate that the evidence supports: within bursts, or where several connections carried more, that.
+/// Chooses the highest rate measured: within bursts, or the steady rate of several connections.
 fn choose_rate(upload: &UploadFindings, burst: Option<Rate>, mtu: Bytes) -> Option<MeasuredRate> {
     let steady = upload.tcp.iter().map(|row| row.payload_bps).max()?;
     let burst = burst.filter(|burst| *burst >= steady);
     let evidence = if burst.is_some() { RateEvidence::TcpBursts } else { RateEvidence::TcpSteady };
     let rate_bps = ip_rate(burst.unwrap_or(steady), mtu);
-    // What losses have held down is no burst at the path's rate.
+    // Retransmits that depressed a row also make a burst's rate doubtful.
     let had_losses = upload.tcp.iter().any(|row| row.out_of_order > 0 && !row.is_flat);
     Some(MeasuredRate { rate_bps, evidence, is_lower_bound: burst.is_none() || had_losses })
 }
 
-/// Sends over one connection until all together have shown enough.
-fn send(client: &Client, plan: &FlowPlan, most: Bytes, shared: &Shared, cancel: &Cancel) -> FlowResult {
+/// Sends over one connection until the connections together have shown enough.
+fn send(
+    client: &Client,
+    plan: &FlowPlan,
+    most: Bytes,
+    shared: &MeasurementState,
+    cancel: &Cancel,
+) -> FlowResult {
     match open(client, plan, most, cancel) {
         Ok(Some(connection)) => fill(connection, plan, shared, cancel),
         Ok(None) | Err(ProbeError::Http(HttpError::Cancelled)) => FlowResult::default(),
@@ -109,7 +118,7 @@ fn send(client: &Client, plan: &FlowPlan, most: Bytes, shared: &Shared, cancel: 
     }
 }
 
-/// Connects, and requests to send; `None` where the server has not consented in time.
+/// Connects, and requests to send; `None` if the server does not consent in time.
 fn open(
     client: &Client,
     plan: &FlowPlan,
@@ -127,8 +136,13 @@ fn open(
     Ok(None)
 }
 
-/// Fills the connection, and records what is acknowledged.
-fn fill(mut connection: Connection, plan: &FlowPlan, shared: &Shared, cancel: &Cancel) -> FlowResult {
+/// Keeps the connection full, and records acknowledged bytes.
+fn fill(
+    mut connection: Connection,
+    plan: &FlowPlan,
+    shared: &MeasurementState,
+    cancel: &Cancel,
+) -> FlowResult {
     let mut result = FlowResult::default();
     let Ok(socket) = connection.socket().try_clone() else { return result };
     let acknowledged =
@@ -144,7 +158,7 @@ fn fill(mut connection: Connection, plan: &FlowPlan, shared: &Shared, cancel: &C
             seen = now;
             std::thread::sleep(READING);
         }
-        // What is queued is not sent any more, and the writer's wait ends.
+        // Discards the send queue and ends the writer's wait.
         let _ = SockRef::from(&socket).set_linger(Some(Duration::ZERO));
     });
     if let Ok(info) = tcp_info::read(&socket) {
@@ -157,10 +171,11 @@ fn fill(mut connection: Connection, plan: &FlowPlan, shared: &Shared, cancel: &C
     result
 }
 
-/// Writes the plan's bytes, of an unknown rate until the measurement is over; a failure shows as an end of acknowledgements.
+/// Writes the plan's bytes, or without end while the rate is unknown; a failure shows as an end of
+/// acknowledgements.
 fn write(connection: &mut Connection, plan: &FlowPlan, is_over: &dyn Fn() -> bool) {
     let bytes = vec![0x5a; WRITE];
-    // What is in flight when enough has been acknowledged is sent as well.
+    // While the rate is unknown, the measurement ends by `is_over`, not by a byte count.
     let mut left = if plan.filling.is_some() { usize::MAX } else { plan.bytes.as_usize() };
     let mut pending: &[u8] = &[];
     while !is_over() {
@@ -169,7 +184,7 @@ fn write(connection: &mut Connection, plan: &FlowPlan, is_over: &dyn Fn() -> boo
             left -= pending.len();
         }
         if pending.is_empty() {
-            // Until all is acknowledged.
+            // The measurement ends once all is acknowledged.
             std::thread::sleep(READING);
             continue;
         }

@@ -1,14 +1,15 @@
-//! Why sending ended early.
+//! Errors of sending.
 
 use std::io;
 use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// Why sending ended early. The peer must see the connection end: it was promised more bytes.
+/// The reason why sending ended early. The connection must be closed, because the peer expects more
+/// bytes.
 #[derive(Debug, Error)]
 pub enum SendError {
-    /// The socket took no more.
+    /// The socket failed.
     #[error("sending failed: {0}")]
     Socket(#[source] io::Error),
     /// The file could not be read.
@@ -16,10 +17,10 @@ pub enum SendError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The file is no longer the one that sending began with: the reply would mix two versions.
+    /// The file changed during sending: continuing would mix two versions.
     #[error("{path} changed while being sent; replace files by renaming, never write into them", path = path.display())]
     Changed {
         /// The file.

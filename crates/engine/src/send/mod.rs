@@ -1,4 +1,4 @@
-//! Disk -> network: what a sender does with bytes that leave this host.
+//! Disk -> network: moves file bytes into sockets.
 //!
 //! ```text
 //!   page cache --------- sendfile ------------------------> socket buffer --> paced by the kernel --> path
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! An [`Outgoing`] is a queue of texts and file ranges. [`Outgoing::turn`] moves some of it into a
-//! plain socket, blocking or not; [`Outgoing::fill`] copies the next bytes for whoever encrypts them.
-//! A [`Supply`] does the same for one file, from the page cache or past it as [`Reader`] says.
+//! plain socket, blocking or not; [`Outgoing::fill`] copies the next bytes for encryption. A
+//! [`Supply`] does both for one file, with the [`Reader`] as source.
 
 mod error;
 mod outgoing;

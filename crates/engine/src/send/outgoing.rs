@@ -1,4 +1,4 @@
-//! A queue of texts and file ranges on their way into a socket.
+//! A queue of texts and file ranges to send into a socket.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -14,37 +14,38 @@ use rustix::net::SendFlags;
 
 use super::{SendError, SourceFile};
 
-/// The most bytes that one [`Outgoing::turn`] moves, so that a fast peer does not starve the others.
+/// The maximum bytes that one [`Outgoing::turn`] moves, so that a fast peer does not starve others.
 pub const TURN: Bytes = Bytes::mib(4);
 
-/// How much of a file piece is held back until all before it is sent and the file looked at again.
+/// The end of a file piece that is held back until everything before it is sent and the file is
+/// checked again.
 ///
-/// A change is then noticed while the peer still misses bytes. What changes in the moment between
-/// that look and the network card is not: sendfile hands over pages, not copies.
+/// A change is thereby detected while the peer still misses bytes. A change between the check and
+/// transmission is not detected: sendfile passes pages, not copies.
 const HELD_BACK: Bytes = Bytes::kib(64);
 
-/// A rest of at most this size is sent after one look at the file: of a small reply, a second look and call would take a tenth of the
-/// time.
+/// A remainder up to this size is sent after a single check of the file: for a small reply, a
+/// second check and call would take a tenth of the time.
 const SENT_WHOLE: Bytes = Bytes::kib(128);
 
-/// One run of bytes to send.
+/// One contiguous piece of bytes to send.
 #[derive(Debug, Clone)]
 pub enum Piece {
     /// Bytes in memory.
     Text(Vec<u8>),
     /// Bytes of a file.
     File {
-        /// Where they come from.
+        /// The file.
         source: Arc<SourceFile>,
-        /// The first byte's place in the file.
+        /// The offset of the first byte in the file.
         start: Bytes,
-        /// How many bytes.
+        /// The number of bytes.
         length: Bytes,
     },
 }
 
 impl Piece {
-    /// Returns how many bytes the piece holds.
+    /// Returns the number of bytes of the piece.
     pub fn length(&self) -> Bytes {
         match self {
             Self::Text(text) => Bytes::new(text.len() as u64),
@@ -53,34 +54,34 @@ impl Piece {
     }
 }
 
-/// Where a turn left the queue.
+/// The state of the queue after a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
-    /// The queue is empty: the socket has everything.
+    /// The queue is empty: the kernel has everything.
     Done,
-    /// The turn's share is used up; the socket may take more at once.
+    /// The turn's share is used up; the socket may accept more at once.
     More,
-    /// The socket's buffer is full: wait until it can be written again.
+    /// The socket's buffer is full: wait until the socket is writable.
     Blocked,
 }
 
-/// Bytes on their way into one socket, in order.
+/// The queue of one socket.
 #[derive(Debug, Default)]
 pub struct Outgoing {
     pieces: VecDeque<Piece>,
-    /// How much of the first piece, if it is a text, has left.
+    /// The bytes sent of the first piece, if it is a text.
     text_sent: usize,
     sent: Bytes,
 }
 
 impl Outgoing {
-    /// Queues `pieces`; empty ones are dropped.
+    /// Queues `pieces`; drops empty ones.
     pub fn new(pieces: impl IntoIterator<Item = Piece>) -> Self {
         let pieces = pieces.into_iter().filter(|piece| piece.length() > Bytes::ZERO).collect();
         Self { pieces, text_sent: 0, sent: Bytes::ZERO }
     }
 
-    /// Returns how many bytes have left the queue.
+    /// Returns the number of bytes sent.
     pub fn sent(&self) -> Bytes {
         self.sent
     }
@@ -95,9 +96,10 @@ impl Outgoing {
         self.pieces.iter().any(|piece| matches!(piece, Piece::File { .. }))
     }
 
-    /// Returns whether all that is left, at most `limit`, is in memory or in the page cache: the next turn waits for no disk.
+    /// Returns whether the remaining bytes, at most `limit`, are in memory or in the page cache, so
+    /// that the next turn does not wait for a disk.
     ///
-    /// Reads the bytes of files, which takes a tenth of sending them.
+    /// Reads the bytes of files, which takes a tenth of the time of sending them.
     pub fn is_cached(&self, limit: Bytes) -> bool {
         let mut left = Bytes::ZERO;
         self.pieces.iter().all(|piece| {
@@ -115,13 +117,14 @@ impl Outgoing {
 
     /// Moves at most [`TURN`] bytes into `socket`: file bytes by sendfile, without a copy.
     ///
-    /// All but the last piece goes with MSG_MORE, so that a head and the first file bytes leave in
-    /// one segment. On a blocking socket it waits for the peer and never ends [`Turn::Blocked`].
+    /// Everything but the last piece is sent with MSG_MORE, so that a head and the first file bytes
+    /// share a segment. On a blocking socket the call waits for the peer and never returns
+    /// [`Turn::Blocked`].
     pub fn turn(&mut self, socket: impl AsFd) -> Result<Turn, SendError> {
         self.turn_of(socket, TURN)
     }
 
-    /// The same for at most `share` bytes.
+    /// Does the work of [`turn`](Self::turn) for at most `share` bytes.
     pub fn turn_of(&mut self, socket: impl AsFd, share: Bytes) -> Result<Turn, SendError> {
         let socket = socket.as_fd();
         let end = self.sent + share;
@@ -152,7 +155,7 @@ impl Outgoing {
         Ok(if self.is_done() { Turn::Done } else { Turn::More })
     }
 
-    /// Copies the next bytes, at most `limit`, to the end of `buffer`; adds nothing once all is sent.
+    /// Appends the next bytes, at most `limit`, to `buffer`; appends nothing once all is sent.
     ///
     /// After an error `buffer` must not be sent: it may hold bytes of a changed file.
     pub fn fill(&mut self, buffer: &mut Vec<u8>, limit: Bytes) -> Result<(), SendError> {
@@ -174,7 +177,7 @@ impl Outgoing {
                         .read_at(&mut buffer[filled..], start.get())
                         .map_err(|error| SendError::Read { path: source.path().clone(), source: error })?;
                     buffer.truncate(filled + read);
-                    // Later than the read: what was copied is then sure to be of one version.
+                    // Checked after the read, so that all bytes copied are of one version.
                     source.check()?;
                     read
                 }
@@ -184,7 +187,7 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Drops `moved` bytes from the front; none at all means that a file has ended too early.
+    /// Removes `moved` bytes from the front; zero means that a file ended too early.
     fn take(&mut self, moved: Bytes) -> Result<(), SendError> {
         self.sent += moved;
         let empty = match self.pieces.front_mut() {
@@ -209,7 +212,8 @@ impl Outgoing {
         Ok(())
     }
 
-    /// sendfile reports the disk's and the socket's errors alike; only these come from a disk.
+    /// Classifies an error of sendfile, which reports disk and socket errors alike: these errors
+    /// come from a disk.
     fn blame(&self, error: Errno) -> SendError {
         match self.pieces.front() {
             Some(Piece::File { source, .. })
@@ -225,10 +229,11 @@ impl Outgoing {
     }
 }
 
-/// Returns whether a range whose pages are in the page cache can be read without waiting: a page that the kernel still reads from
-/// the device is counted by cachestat(2) too, and sendfile waits for it. Of others it begins to read them.
+/// Returns whether a range that is in the page cache can be read without waiting. cachestat(2) also
+/// counts pages that the kernel is still reading from the device, for which sendfile waits. Starts
+/// reading missing pages.
 fn is_readable_at_once(file: &File, start: Bytes, length: Bytes) -> bool {
-    /// What fits into the first level of a processor's cache.
+    /// Fits into the first-level cache of a processor.
     const CHUNK: usize = 32 << 10;
     let mut buffer = [0; CHUNK];
     let (mut at, end) = (start.get(), (start + length).get());
@@ -236,17 +241,17 @@ fn is_readable_at_once(file: &File, start: Bytes, length: Bytes) -> bool {
         let share = usize::try_from(end - at).unwrap_or(CHUNK).min(CHUNK);
         let mut parts = [IoSliceMut::new(&mut buffer[..share])];
         match retry_on_intr(|| preadv2(file, &mut parts, at, ReadWriteFlags::NOWAIT)) {
-            // The end of a file that has become shorter: sendfile finds it at once too.
+            // The file has become shorter, which sendfile also reports at once.
             Ok(0) => return true,
             Ok(read) => at += read as u64,
-            // Of the local file systems, those without such reads have no device: tmpfs and ramfs.
+            // Local file systems without such reads have no device: tmpfs and ramfs.
             Err(error) => return error == Errno::OPNOTSUPP,
         }
     }
     true
 }
 
-/// Returns what `share` covers of a text whose first `sent` bytes have left.
+/// Returns at most `share` bytes of a text after its first `sent` bytes.
 fn part(text: &[u8], sent: usize, share: Bytes) -> &[u8] {
     let rest = &text[sent..];
     &rest[..rest.len().min(share.as_usize())]

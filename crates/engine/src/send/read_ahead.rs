@@ -1,4 +1,4 @@
-//! A file read ahead of its sender, past the page cache: a small ring of blocks.
+//! Reads a file ahead of its sender, bypassing the page cache, into a small ring of blocks.
 //!
 //! ```text
 //!   device --O_DIRECT--> block | block | block | block --send(2)--> socket
@@ -26,14 +26,14 @@ use rustix::net::SendFlags;
 use super::{SendError, SourceFile, Turn};
 use crate::passing_digest::{LEAST, PassingDigest};
 
-/// A block: large enough that a device is read at its full rate.
+/// The size of a block, large enough to read a device at its full rate.
 const BLOCK: Bytes = Bytes::mib(4);
-/// Blocks in the ring: one is being sent, one being read, and two bridge a device's pauses.
+/// The blocks in the ring: one being sent, one being read, and two to bridge pauses of the device.
 const BLOCKS: usize = 4;
-/// How long a turn waits for the device before it says so.
+/// The maximum wait for the device within one turn.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// A range of a file on its way past the page cache.
+/// A range of a file that is read ahead.
 pub struct ReadAhead {
     source: Arc<SourceFile>,
     filled: Receiver<io::Result<Block>>,
@@ -45,32 +45,32 @@ pub struct ReadAhead {
     usage: RingUsage,
 }
 
-/// Bytes `start..end` of `memory` are the file's next.
+/// A block of file bytes: `memory[start..end]`.
 struct Block {
     memory: AlignedBuf,
     start: usize,
     end: usize,
-    /// The offset in the file of the first byte of `memory`.
+    /// The file offset of the first byte of `memory`.
     at: u64,
 }
 
-/// How many blocks are in use, for whoever measures.
+/// The number of blocks in use, for measurements.
 #[derive(Debug, Clone, Default)]
 pub struct RingUsage(Arc<AtomicUsize>);
 
 impl RingUsage {
-    /// Returns the ring's use.
+    /// Reads the current use of the ring.
     pub fn read(&self) -> Segments {
         Segments { in_use: self.0.load(Ordering::Relaxed), count: BLOCKS, size: BLOCK }
     }
 }
 
 impl ReadAhead {
-    /// Starts to read `range` of `source`, whose offsets O_DIRECT needs aligned to `alignment`. Each block is added to `tree` before it
-    /// can be sent.
+    /// Starts reading `range` of `source`; O_DIRECT requires offsets aligned to `alignment`. Each
+    /// block is added to `tree` before it can be sent.
     ///
     /// # Errors
-    /// What the kernel says of the file, of memory for the ring, or of a further thread.
+    /// The kernel's error on the file, on memory for the ring, or on a thread.
     pub fn start(
         source: Arc<SourceFile>,
         alignment: u64,
@@ -81,16 +81,16 @@ impl ReadAhead {
         let (to_reader, free) = bounded(BLOCKS);
         let (filled_by_reader, filled) = bounded(BLOCKS);
         for _ in 0..BLOCKS {
-            // Cannot fail: there is room for all of them.
+            // Cannot fail: the channel has room for all blocks.
             let _ = to_reader.send(AlignedBuf::new(BLOCK.as_usize())?);
         }
         let usage = RingUsage::default();
         let in_use = usage.clone();
-        // A block of the tree is then never cut by one of the ring.
+        // With a tree, a block of the ring starts on a boundary of the tree's blocks.
         let first = range.start() - range.start() % tree.map_or(alignment, |_| alignment.max(LEAST));
         let filled = match tree.cloned() {
             None => filled,
-            // A thread of its own: reading and hashing in turns would keep the device waiting.
+            // On a separate thread: alternating reads and hashing would leave the device idle.
             Some(tree) => {
                 let (to_sender, hashed) = bounded(BLOCKS);
                 let hash = move || hash_all(&tree, &filled, &to_sender);
@@ -112,22 +112,22 @@ impl ReadAhead {
         })
     }
 
-    /// Returns the ring's use, now and later.
+    /// Returns a handle to the ring's use.
     pub fn usage(&self) -> RingUsage {
         self.usage.clone()
     }
 
-    /// Returns whether nothing is left.
+    /// Returns whether all bytes are sent.
     pub fn is_done(&self) -> bool {
         self.left == Bytes::ZERO
     }
 
-    /// Returns how many bytes have left.
+    /// Returns how many bytes were sent.
     pub fn sent(&self) -> Bytes {
         self.sent
     }
 
-    /// Returns for how long the sender waited for the device since it was last asked.
+    /// Returns how long the sender waited for the device since the last call.
     pub fn take_waited(&mut self) -> Duration {
         std::mem::take(&mut self.waited)
     }
@@ -135,7 +135,7 @@ impl ReadAhead {
     /// Moves at most `share` bytes into `socket`.
     ///
     /// # Errors
-    /// [`SendError`]; after [`SendError::Changed`] nothing of the changed block has left.
+    /// [`SendError`]; after [`SendError::Changed`], no byte of the changed block was sent.
     pub fn turn(&mut self, socket: impl AsFd, share: Bytes) -> Result<Turn, SendError> {
         let end = self.sent + share;
         while self.sent < end && !self.is_done() {
@@ -152,10 +152,10 @@ impl ReadAhead {
         Ok(if self.is_done() { Turn::Done } else { Turn::More })
     }
 
-    /// Copies the next bytes, at most `limit`, to the end of `buffer`; adds nothing once all is sent.
+    /// Appends the next bytes, at most `limit`, to `buffer`; appends nothing once all is sent.
     ///
     /// # Errors
-    /// As [`turn`](Self::turn).
+    /// See [`turn`](Self::turn).
     pub fn fill(&mut self, buffer: &mut Vec<u8>, limit: Bytes) -> Result<(), SendError> {
         let data = self.next(limit)?;
         buffer.extend_from_slice(data);
@@ -164,7 +164,7 @@ impl ReadAhead {
         Ok(())
     }
 
-    /// Returns the next bytes, at most `limit`; none where the device keeps us waiting, or at the end.
+    /// Returns the next bytes, at most `limit`; none if the device is slow, or at the end.
     pub(crate) fn next(&mut self, limit: Bytes) -> Result<&[u8], SendError> {
         if self.current.is_none() && self.left > Bytes::ZERO {
             let began = Instant::now();
@@ -176,12 +176,12 @@ impl ReadAhead {
                     return Err(SendError::Read { path: self.source.path().clone(), source });
                 }
                 Err(RecvTimeoutError::Timeout) => return Ok(&[]),
-                // The file ended before the range did.
+                // The file ends before the range.
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(SendError::Changed { path: self.source.path().clone() });
                 }
             }
-            // Later than the read: what is sent is then sure to be of one version.
+            // Checked after the read, so that all bytes sent are of one version.
             self.source.check()?;
         }
         let Some(Block { memory, start, end, .. }) = &self.current else { return Ok(&[]) };
@@ -189,7 +189,7 @@ impl ReadAhead {
         Ok(&memory[*start..end])
     }
 
-    /// Drops `sent` bytes from the front.
+    /// Removes `sent` bytes from the front.
     pub(crate) fn consume(&mut self, sent: usize) {
         let bytes = Bytes::new(sent as u64);
         (self.sent, self.left) = (self.sent + bytes, self.left - bytes);
@@ -199,13 +199,13 @@ impl ReadAhead {
             && let Some(block) = self.current.take()
         {
             self.usage.0.fetch_sub(1, Ordering::Relaxed);
-            // The reader is gone once it has read everything.
+            // The reader thread has ended once it has read everything.
             let _ = self.free.send(block.memory);
         }
     }
 }
 
-/// Adds every block to the tree where it lies, and passes it on.
+/// Adds every block to the tree, and passes it on.
 fn hash_all(
     tree: &PassingDigest,
     filled: &Receiver<io::Result<Block>>,
@@ -221,8 +221,8 @@ fn hash_all(
     }
 }
 
-/// Reads `range` block by block, from the aligned offset `first` on, until its end, that of the file, an error, or until the
-/// receiver is dropped.
+/// Reads `range` in blocks, from the aligned offset `first`, until the end of the range or file, an
+/// error, or the receiver is dropped.
 fn read_all(
     file: &File,
     (first, range): (u64, ByteRange),
@@ -238,7 +238,7 @@ fn read_all(
     while at < range.end() {
         let Ok(mut memory) = free.recv() else { return };
         usage.0.fetch_add(1, Ordering::Relaxed);
-        // Not past the range: the rest is another stream's to read.
+        // Not beyond the range: another stream reads the rest.
         let left = Bytes::new((range.end() - at).next_multiple_of(alignment)).as_usize();
         let wanted = left.min(memory.len());
         let block = match read_block(file, &mut memory[..wanted], at, alignment) {
@@ -261,7 +261,8 @@ fn read_all(
     }
 }
 
-/// Fills `memory`, whose length is a multiple of `alignment`, from the offset `at`; reads less only at the end of the file.
+/// Fills `memory`, whose length is a multiple of `alignment`, from the file offset `at`; reads less
+/// only at the end of the file.
 fn read_block(file: &File, memory: &mut [u8], at: u64, alignment: u64) -> io::Result<usize> {
     let mut read = 0;
     while read < memory.len() {
@@ -270,7 +271,8 @@ fn read_block(file: &File, memory: &mut [u8], at: u64, alignment: u64) -> io::Re
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         }
-        // Only the last bytes of a file are no multiple; a further read would not be aligned.
+        // Only at the end of the file is the length not a multiple; a further read would be
+        // unaligned.
         if read == 0 || !(read as u64).is_multiple_of(alignment) || at + read as u64 >= file.metadata()?.len()
         {
             break;
@@ -307,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_every_range_whatever_its_edges() {
+    fn reads_ranges_with_unaligned_edges() {
         let dir = tempfile::tempdir_in(".").unwrap();
         let block = BLOCK.as_usize();
         let bytes: Vec<u8> = (0..5 * block + 1).map(|n| ((n * n) >> 7) as u8).collect();
@@ -324,12 +326,13 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_hashed_where_they_lie_in_any_order_of_ranges() {
+    fn blocks_are_hashed_in_any_order_of_ranges() {
         let dir = tempfile::tempdir_in(".").unwrap();
         let length = 3 * BLOCK.get() + 77_777;
         let bytes: Vec<u8> = (0..length).map(|n| ((n * n) >> 9) as u8).collect();
         let Some((source, alignment)) = source(dir.path(), &bytes) else { return };
-        // The later one first; the first one begins within a block of the tree, as after a broken connection.
+        // Ranges in reverse order; the first starts within a block of the tree, as after a broken
+        // connection.
         for cuts in [vec![0, length], vec![1_000_001, length], vec![0, 5 << 20, length]] {
             let tree = Arc::new(PassingDigest::new(Bytes::new(length)).unwrap());
             for cut in cuts.windows(2).rev() {
@@ -351,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_shrinks_or_changes_is_told() {
+    fn shrinking_or_changed_file_is_an_error() {
         let dir = tempfile::tempdir_in(".").unwrap();
         let len = 8 * BLOCK.get();
         for shrinks in [true, false] {

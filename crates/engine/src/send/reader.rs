@@ -1,4 +1,4 @@
-//! How a file is read to be sent.
+//! The ways to read a file for sending.
 
 use std::io;
 
@@ -7,42 +7,43 @@ use longhaul_sys::{cachestat, direct_io};
 
 use super::SourceFile;
 
-/// Which reader to use.
+/// The choice of the reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReaderChoice {
-    /// sendfile where the page cache has most of the file, else Direct I/O where the file system can.
+    /// sendfile if the page cache holds most of the file, else Direct I/O if the file system
+    /// supports it.
     #[default]
     Auto,
     /// sendfile, through the page cache.
     Sendfile,
-    /// Direct I/O, past the page cache.
+    /// Direct I/O, bypassing the page cache.
     Direct,
 }
 
-/// How a file is read.
+/// The way in which a file is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reader {
     /// From the page cache, by sendfile.
     PageCache {
-        /// Whether pages that were sent leave the cache: those of a file that was not in it, so that a file
-        /// larger than memory does not push out everybody else's.
+        /// Whether sent pages are dropped from the cache: those of a file that was not cached, so
+        /// that a file larger than memory does not evict others.
         drop_behind: bool,
     },
-    /// From the device into memory of our own.
+    /// From the device into memory of this process, by Direct I/O.
     Direct {
-        /// What O_DIRECT needs offsets, lengths and memory aligned to, in bytes.
+        /// The alignment in bytes that O_DIRECT requires of offsets, lengths and memory.
         alignment: u64,
     },
 }
 
-/// A file up to this size is not worth a ring of its own.
+/// A file up to this size is read through the page cache: a ring does not pay.
 const SMALL: Bytes = Bytes::mib(16);
 
 impl Reader {
-    /// Chooses how to read `source`.
+    /// Chooses the reader of `source`.
     ///
     /// # Errors
-    /// [`io::ErrorKind::Unsupported`] where [`ReaderChoice::Direct`] cannot be had.
+    /// [`io::ErrorKind::Unsupported`] if [`ReaderChoice::Direct`] is not available.
     pub fn choose(choice: ReaderChoice, source: &SourceFile) -> io::Result<Self> {
         let direct = || {
             let alignment = direct_io::alignment(source.file())?;
@@ -56,7 +57,7 @@ impl Reader {
         }
     }
 
-    /// Returns its name, as on the command line.
+    /// Returns the reader's name on the command line.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::PageCache { .. } => "sendfile",
@@ -65,15 +66,15 @@ impl Reader {
     }
 }
 
-/// In how many places of a file the page cache is looked at, and how much there: counting all pages of 8 GiB takes 40 ms (25 November
-/// 2026).
+/// The number of samples of a file's page cache, and the length of each: counting all pages of 8
+/// GiB takes 40 ms (25 November 2026).
 const LOOKS: u64 = 64;
 const LOOK: Bytes = Bytes::mib(1);
 
-/// Returns whether the page cache has most of the file, or the file is too small to matter.
+/// Returns whether the page cache holds most of the file, or the file is too small to matter.
 ///
-/// A kernel that does not tell (cachestat(2)) is taken to say no: reading past a warm cache costs one reading
-/// from the device, filling memory with a cold file costs everybody.
+/// A kernel without cachestat(2) counts as cold: bypassing a warm cache costs one read from the
+/// device, but filling memory with a cold file slows the whole host.
 fn is_warm(source: &SourceFile) -> bool {
     let size = Bytes::new(source.metadata().len());
     let step = Bytes::new(size.get() / LOOKS);
@@ -91,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_warm_file_is_sent_from_the_cache_and_a_cold_one_past_it() {
+    fn warm_file_is_sent_from_the_cache_and_a_cold_one_by_direct_io() {
         let dir = tempfile::tempdir_in(".").unwrap();
         let path = dir.path().join("f");
         let len = 32 << 20;

@@ -1,4 +1,4 @@
-//! A file being sent, and how to notice that it changes meanwhile.
+//! A file being sent, with detection of changes.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use super::SendError;
 
-/// A file open for sending, and the path to name it by.
+/// A file open for sending, with its path.
 #[derive(Debug)]
 pub struct SourceFile {
     file: File,
@@ -16,44 +16,44 @@ pub struct SourceFile {
 }
 
 impl SourceFile {
-    /// Takes an open file, found at `path`, as it is now. Fails where the kernel cannot describe it.
+    /// Wraps an open file, with its current metadata. Fails if the kernel cannot read the metadata.
     pub fn new(file: File, path: PathBuf) -> io::Result<Self> {
         let metadata = file.metadata()?;
         Ok(Self { file, path, metadata })
     }
 
-    /// Takes an open file, found at `path`, as it was when `metadata` was read, at most a moment ago.
+    /// Wraps an open file with `metadata` read just before.
     pub fn described(file: File, path: PathBuf, metadata: Metadata) -> Self {
         Self { file, path, metadata }
     }
 
-    /// Returns the file; read it by position only, so that many senders can share it.
+    /// Returns the file; read by position only, because several senders share it.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Returns where it was found.
+    /// Returns the path under which the file was opened.
     pub fn path(&self) -> &PathBuf {
         &self.path
     }
 
-    /// Returns what the file was like when it was opened.
+    /// Returns the metadata at the time of opening.
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 
-    /// Makes sure that nobody has written to the file since it was opened.
+    /// Fails if the file was written to since it was opened.
     pub(crate) fn check(&self) -> Result<(), SendError> {
         let now =
             self.file.metadata().map_err(|source| SendError::Read { path: self.path.clone(), source })?;
         if self.is_same(&now) { Ok(()) } else { Err(SendError::Changed { path: self.path.clone() }) }
     }
 
-    /// Compares what a write changes.
+    /// Compares the metadata that a write changes.
     ///
-    /// The time of modification can be set back, that of change cannot. But unlinking, and so
-    /// replacing by a rename, sets it too and leaves the content alone: it only counts while the
-    /// number of links stays.
+    /// A program can set mtime back, but not ctime. However, unlinking, and so replacement by a
+    /// rename, also changes ctime without changing the content. Therefore ctime is compared only
+    /// while the number of links is unchanged.
     fn is_same(&self, now: &Metadata) -> bool {
         let content = |m: &Metadata| (m.size(), m.mtime(), m.mtime_nsec());
         let change = |m: &Metadata| (m.ctime(), m.ctime_nsec());
@@ -74,7 +74,7 @@ mod tests {
         let path = dir.path().join("f");
         let open = || {
             std::fs::write(&path, "old").unwrap();
-            // The kernel's clock for files ticks every few milliseconds.
+            // The kernel's timestamp clock advances every few milliseconds.
             std::thread::sleep(Duration::from_millis(20));
             SourceFile::new(File::open(&path).unwrap(), path.clone()).unwrap()
         };

@@ -1,4 +1,4 @@
-//! One file's bytes on their way into a socket, whichever reader brings them.
+//! The bytes of one file range to send, from either reader.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -13,7 +13,7 @@ use super::read_ahead::{ReadAhead, RingUsage};
 use super::{Outgoing, Piece, Reader, SendError, SourceFile, Turn};
 use crate::passing_digest::PassingDigest;
 
-/// A range of a file, to be sent.
+/// A range of a file to send.
 pub enum Supply {
     /// sendfile from the page cache.
     PageCache(Outgoing),
@@ -22,10 +22,11 @@ pub enum Supply {
 }
 
 impl Supply {
-    /// Opens `range` of `source`, to be read by `reader`; what is read into memory of this process is added to `tree`.
+    /// Opens `range` of `source` for reading by `reader`; blocks read into memory of this process
+    /// are added to `tree`.
     ///
     /// # Errors
-    /// Those of [`ReadAhead::start`].
+    /// See [`ReadAhead::start`].
     pub fn open(
         source: &Arc<SourceFile>,
         reader: Reader,
@@ -36,7 +37,7 @@ impl Supply {
         Ok(match reader {
             Reader::PageCache { drop_behind } => {
                 if drop_behind {
-                    // Only a hint: a cold file is read further ahead.
+                    // Only a hint: the kernel reads a cold file further ahead.
                     let _ = fadvise(source.file(), range.start(), None, Advice::Sequential);
                 }
                 let (start, length) = (Bytes::new(range.start()), range.len());
@@ -46,7 +47,7 @@ impl Supply {
         })
     }
 
-    /// Moves at most `share` bytes into `socket`, without encryption.
+    /// Moves at most `share` bytes into `socket` unencrypted.
     ///
     /// # Errors
     /// [`SendError`].
@@ -57,7 +58,7 @@ impl Supply {
         }
     }
 
-    /// Copies the next bytes, at most `limit`, to the end of `buffer`, for whoever encrypts them.
+    /// Appends the next bytes, at most `limit`, to `buffer`, for encryption.
     ///
     /// # Errors
     /// [`SendError`]; `buffer` must then not be sent.
@@ -76,7 +77,7 @@ impl Supply {
         }
     }
 
-    /// Returns how many bytes have left.
+    /// Returns how many bytes were sent.
     pub fn sent(&self) -> Bytes {
         match self {
             Self::PageCache(outgoing) => outgoing.sent(),
@@ -84,7 +85,7 @@ impl Supply {
         }
     }
 
-    /// Returns for how long the sender waited for the device since it was last asked, where that can be told.
+    /// Returns how long the sender waited for the device since the last call, if measured.
     pub fn take_waited(&mut self) -> Duration {
         match self {
             Self::PageCache(_) => Duration::ZERO,
@@ -92,7 +93,7 @@ impl Supply {
         }
     }
 
-    /// Returns the use of the ring, where there is one.
+    /// Returns the use of the ring, if there is one.
     pub fn ring(&self) -> Option<RingUsage> {
         match self {
             Self::PageCache(_) => None,

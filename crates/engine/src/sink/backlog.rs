@@ -1,4 +1,4 @@
-//! The segments handed over to the writers and not yet written.
+//! The segments passed to the writers and not yet written.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -6,7 +6,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use super::segment_pool::Segment;
 use crate::threads::lock;
 
-/// Counts segments on their way to the writers, and records whether writing has failed.
+/// Counts queued segments, and records whether writing has failed.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     state: Mutex<BacklogState>,
@@ -15,9 +15,9 @@ pub(super) struct Backlog {
 
 #[derive(Debug, Default)]
 struct BacklogState {
-    /// Each drain begins a new one.
+    /// The current epoch; each drain starts a new one.
     epoch: u64,
-    /// Epochs with segments that are not written, the oldest first, and how many these are.
+    /// The number of unwritten segments per epoch, oldest first.
     segments: VecDeque<(u64, usize)>,
     failed: bool,
 }
@@ -30,7 +30,7 @@ pub struct QueuedSegment {
 }
 
 impl Backlog {
-    /// Counts a segment that is about to be queued.
+    /// Counts a segment before it is queued.
     pub(super) fn add(&self, segment: Segment) -> QueuedSegment {
         let mut state = lock(&self.state);
         let epoch = state.epoch;
@@ -41,7 +41,7 @@ impl Backlog {
         QueuedSegment { segment, epoch }
     }
 
-    /// Counts a segment of this epoch no more: it was written, or is lost.
+    /// Stops counting a segment of this epoch, which was written or is lost.
     pub(super) fn remove(&self, epoch: u64) {
         let mut state = lock(&self.state);
         if let Some((_, count)) = state.segments.iter_mut().find(|(of, _)| *of == epoch) {
@@ -67,12 +67,12 @@ impl Backlog {
         lock(&self.state).segments.is_empty()
     }
 
-    /// Returns how many segments are queued or being written.
+    /// Returns the number of segments queued or being written.
     pub(super) fn count(&self) -> usize {
         lock(&self.state).segments.iter().map(|(_, count)| count).sum()
     }
 
-    /// Waits until every segment added so far is removed, whatever is added meanwhile; returns false as soon as writing
+    /// Waits until every segment added so far is removed, but not for later ones; returns `false` as soon as writing
     /// has failed.
     pub(super) fn drain(&self) -> bool {
         let mut state = lock(&self.state);

@@ -1,4 +1,4 @@
-//! Committed ranges on their way to the journal: durable first, journalled second.
+//! Commits ranges: first makes them durable, then records them in the journal.
 
 use std::fs::File;
 use std::io;
@@ -10,38 +10,39 @@ use longhaul_core::units::Bytes;
 
 use crate::threads::lock;
 
-/// The written ranges of a file, which a thread makes durable and journals every two seconds.
+/// The written ranges of a file, which a thread syncs and journals every two seconds.
 #[derive(Debug)]
 pub struct Checkpoint {
-    state: Mutex<State>,
+    state: Mutex<CheckpointState>,
     ended: Condvar,
-    /// The ranges that the journal holds; locked while the journal is written, and before `state`.
+    /// The ranges in the journal; locked while the journal is written, and before `state`.
     journalled: Mutex<RangeSet>,
 }
 
 #[derive(Debug)]
-struct State {
+struct CheckpointState {
     written: RangeSet,
-    /// Ranges forgotten since the last sync began: that sync covered bytes that are wrong.
+    /// Ranges forgotten since the last sync started: that sync covered wrong bytes.
     forgotten: RangeSet,
-    /// The journal must be written though no range has changed.
+    /// Whether the journal must be written even though no range has changed.
     stale: bool,
-    /// Whether a round of writing has begun.
+    /// Whether a round of writing has started.
     begun: bool,
     ended: bool,
-    /// A write has failed: the kernel may have lost earlier writes too.
+    /// Whether a write has failed: the kernel may have lost earlier writes too.
     failed: bool,
 }
 
-/// The most work that a crash may cost. A sync at this interval disturbs the writers too little to be measured.
+/// The maximum work lost by a crash. A sync at this interval has no measurable effect on the writers.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// The first interval, twice as long each time up to [`INTERVAL`]: until there is a journal, nothing tells a rerun which file the part is of.
+/// The first interval, doubled each time up to [`INTERVAL`]: before the first journal, a later run cannot identify the
+/// partial file.
 const FIRST_INTERVAL: Duration = Duration::from_millis(250);
 
 impl Checkpoint {
-    /// Starts with the ranges that an earlier run has committed.
+    /// Starts with the ranges committed by an earlier run.
     pub fn new(committed: RangeSet) -> Self {
-        let state = State {
+        let state = CheckpointState {
             stale: committed.total() > Bytes::ZERO,
             written: committed.clone(),
             forgotten: RangeSet::new(),
@@ -52,38 +53,38 @@ impl Checkpoint {
         Self { state: Mutex::new(state), ended: Condvar::new(), journalled: Mutex::new(committed) }
     }
 
-    /// Accounts for a range handed to the kernel.
+    /// Adds a range passed to the kernel.
     pub fn wrote(&self, range: ByteRange) {
         self.lock().written.insert(range);
     }
 
-    /// Returns which ranges have been handed to the kernel, in this run or before.
+    /// Returns the ranges passed to the kernel, in this or an earlier run.
     pub fn ranges(&self) -> RangeSet {
         self.lock().written.clone()
     }
 
-    /// Returns the end of the last range that has been handed to the kernel.
+    /// Returns the end of the last range passed to the kernel.
     pub fn end_of_written(&self) -> u64 {
         self.lock().written.end()
     }
 
-    /// Returns how many bytes of the file have been handed to the kernel, in this run or before.
+    /// Returns the bytes of the file passed to the kernel, in this or an earlier run.
     pub fn written(&self) -> Bytes {
         self.lock().written.total()
     }
 
-    /// Returns whether all bytes of `range` have been handed to the kernel.
+    /// Returns whether all bytes of `range` were passed to the kernel.
     pub fn covers(&self, range: ByteRange) -> bool {
         self.lock().written.contains(range)
     }
 
-    /// Removes a range whose bytes are wrong from the written and from the journalled ranges.
+    /// Removes a range with wrong bytes from the written and the journalled ranges.
     ///
-    /// `store` writes the journal, which lacks the range before this returns: a crash while the range is written
-    /// anew must not leave a journal that counts it as right.
+    /// `store` writes the journal without the range before this returns: after a crash during the rewrite, the journal
+    /// must not contain the range.
     ///
     /// # Errors
-    /// What `store` returns; the journal may then still hold the range.
+    /// The error of `store`; the journal may then still contain the range.
     pub fn forget(
         &self,
         range: ByteRange,
@@ -104,23 +105,23 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Has the journal written at the next checkpoint though no range has changed.
+    /// Requests that the next checkpoint writes the journal even if no range has changed.
     pub fn journal_changed(&self) {
         self.lock().stale = true;
     }
 
-    /// Ends all committing: a write has failed, and the kernel reports a lost page only once.
+    /// Ends all committing after a failed write, because the kernel reports a lost page only once.
     pub fn write_failed(&self) {
         self.lock().failed = true;
     }
 
-    /// Begins a round of writing, the first or another one after [`Self::end`].
+    /// Starts a round of writing, the first or another one after [`Self::end`].
     pub fn begin(&self) {
         let mut state = self.lock();
         (state.ended, state.begun) = (false, true);
     }
 
-    /// Returns whether no round of writing has begun.
+    /// Returns whether no round of writing has started.
     pub fn is_untouched(&self) -> bool {
         !self.lock().begun
     }
@@ -131,15 +132,15 @@ impl Checkpoint {
         self.ended.notify_all();
     }
 
-    /// Commits at short intervals first, then every two seconds until ended, and once more then; nothing after a failed write.
+    /// Commits until ended, at growing intervals of up to two seconds, and a last time then; commits nothing after a
+    /// failed write.
     ///
-    /// `store` writes the journal with the ranges that are on the device.
-    /// `file` must be an open file description of its own, made before the first write: the kernel reports a
-    /// write-back error once to each description.
+    /// `store` writes the journal with the ranges on the device. `file` must be a separate open file description,
+    /// opened before the first write, because the kernel reports a write-back error once to each description.
     ///
     /// # Errors
-    /// The first error of a sync or of the journal; a range is journalled only after it is on the device,
-    /// so that not even a power failure makes the journal lie.
+    /// The first error of a sync or of the journal. A range is journalled only once it is on the device, so that the
+    /// journal is right even after a power failure.
     pub fn run(&self, file: &File, store: impl Fn(&RangeSet) -> io::Result<()>) -> io::Result<()> {
         let mut interval = FIRST_INTERVAL;
         loop {
@@ -165,7 +166,7 @@ impl Checkpoint {
         }
     }
 
-    /// Journals the ranges that a sync has made durable, without those forgotten since it began.
+    /// Journals the synced ranges, except those forgotten since the sync started.
     fn commit(&self, mut durable: RangeSet, store: impl Fn(&RangeSet) -> io::Result<()>) -> io::Result<()> {
         let mut journalled = lock(&self.journalled);
         {
@@ -180,7 +181,7 @@ impl Checkpoint {
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, CheckpointState> {
         lock(&self.state)
     }
 }
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn forgotten_range_is_out_of_the_journal_before_it_can_be_written_anew() {
+    fn forgotten_range_leaves_the_journal_before_its_rewrite() {
         let checkpoint = Checkpoint::new([ByteRange::new(0, 60)].into_iter().collect());
         let stored = Mutex::new(RangeSet::new());
         let store = |ranges: &RangeSet| {
@@ -227,7 +228,7 @@ mod tests {
             stored.lock().unwrap().push(ranges.clone());
             Ok(())
         };
-        // As after a sync that began before the range was forgotten.
+        // The state after a sync that started before the range was forgotten.
         checkpoint.commit(snapshot, store).unwrap();
         checkpoint.end();
         checkpoint.run(&file, store).unwrap();
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_piece_is_journalled_too() {
+    fn last_piece_is_journalled() {
         let (file, stored) = (tempfile::tempfile().unwrap(), Mutex::new(RangeSet::new()));
         let checkpoint = Checkpoint::new([ByteRange::new(0, 10)].into_iter().collect());
         let store = |ranges: &RangeSet| {

@@ -1,4 +1,4 @@
-//! A directory held open: names are found in it, wherever its path leads by now.
+//! An open directory: entries are accessed relative to it, independent of later renames of its path.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, MemfdFlags, Mode, OFlags, PROC_SUPER_MAGIC, RenameFlags, Stat};
 use rustix::io::Errno;
 
-/// How a directory is opened: for looking up names, which needs no permission to read it.
+/// The flags for opening a directory: for looking up names, which requires no read permission.
 const OPEN: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// An open directory. Each `name` is that of an entry, without a slash.
@@ -24,26 +24,26 @@ impl Directory {
     /// Opens a directory, which need not be readable; an empty path is the working directory.
     ///
     /// # Errors
-    /// What the kernel says of the path.
+    /// The kernel's error on the path.
     pub fn open(path: &Path) -> io::Result<Self> {
         let fd = rustix::fs::openat(CWD, or_here(path), OPEN, Mode::empty())?;
         Ok(Self { fd, path: path.to_owned() })
     }
 
-    /// Opens the directory that a path leads to from this one; an absolute path leads from the root.
+    /// Opens the directory at `path` relative to this one; an absolute path starts at the root.
     ///
     /// # Errors
-    /// What the kernel says of the path.
+    /// The kernel's error on the path.
     pub fn subdirectory(&self, path: &Path) -> io::Result<Self> {
         let fd = rustix::fs::openat(&self.fd, or_here(path), OPEN, Mode::empty())?;
         Ok(Self { fd, path: self.path.join(path) })
     }
 
-    /// Opens a directory below this one, through no symbolic link; an empty path is this directory.
+    /// Opens a directory below this one without following symbolic links; an empty path is this directory.
     ///
     /// # Errors
-    /// `NotADirectory` where a link or a file stands in the way, `InvalidInput` for a path that leads elsewhere, and what else the
-    /// kernel says.
+    /// `NotADirectory` for a link or a file in the path, `InvalidInput` for a path that leads elsewhere, else the
+    /// kernel's error.
     pub fn beneath(&self, path: &Path) -> io::Result<Self> {
         let mut directory = self.try_clone()?;
         for component in path.components() {
@@ -71,10 +71,10 @@ impl Directory {
         }
     }
 
-    /// Makes a directory below this one, where there is none; all but the last name of `path` must exist.
+    /// Creates a directory below this one if missing; all but the last name of `path` must exist.
     ///
     /// # Errors
-    /// As of [`beneath`](Self::beneath).
+    /// See [`beneath`](Self::beneath).
     pub fn make_beneath(&self, path: &Path) -> io::Result<()> {
         let Some(name) = path.file_name() else { return Ok(()) };
         let above = self.beneath(path.parent().unwrap_or(Path::new("")))?;
@@ -85,10 +85,10 @@ impl Directory {
         }
     }
 
-    /// Opens a file without a name, which is gone once it is closed; where the file system has none, a file in memory.
+    /// Opens an unnamed file, which is deleted on close; in memory if the file system supports none.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn temporary(&self) -> io::Result<File> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         match rustix::fs::openat(&self.fd, ".", flags, Mode::from_raw_mode(0o600)) {
@@ -99,15 +99,15 @@ impl Directory {
         }
     }
 
-    /// Takes one that is open; `path` is for messages.
+    /// Wraps an open directory; `path` is for messages.
     pub fn from_fd(fd: OwnedFd, path: PathBuf) -> Self {
         Self { fd, path }
     }
 
-    /// Opens it once more.
+    /// Duplicates the descriptor.
     ///
     /// # Errors
-    /// No descriptor is left.
+    /// The kernel's error if no descriptor is free.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { fd: self.fd.try_clone()?, path: self.path.clone() })
     }
@@ -117,10 +117,10 @@ impl Directory {
         self.path.join(name)
     }
 
-    /// Looks at an entry, `through` a symbolic link or at the link itself.
+    /// Reads the metadata of an entry; `through` follows a symbolic link.
     ///
     /// # Errors
-    /// ENOENT and what else the kernel says.
+    /// ENOENT or another error of the kernel.
     pub fn look(&self, name: &OsStr, through: bool) -> io::Result<Stat> {
         let flags = if through { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
         Ok(rustix::fs::statat(&self.fd, name, flags)?)
@@ -131,37 +131,37 @@ impl Directory {
         self.look(name, true).is_ok_and(|there| FileType::from_raw_mode(there.st_mode).is_dir())
     }
 
-    /// Returns whether the directory is part of /proc, where names are not those of files.
+    /// Returns whether the directory is part of /proc, where names do not refer to files.
     pub fn is_of_processes(&self) -> bool {
         rustix::fs::fstatfs(&self.fd).is_ok_and(|fs| fs.f_type == PROC_SUPER_MAGIC)
     }
 
-    /// Reads where a symbolic link leads.
+    /// Reads the target of a symbolic link.
     ///
     /// # Errors
-    /// EINVAL where the entry is none, and what else the kernel says.
+    /// EINVAL if the entry is not a link, or another error of the kernel.
     pub fn read_link(&self, name: &OsStr) -> io::Result<PathBuf> {
         let to = rustix::fs::readlinkat(&self.fd, name, Vec::new())?;
         Ok(PathBuf::from(OsString::from_vec(to.into_bytes())))
     }
 
-    /// Opens a file for reading and writing, never through a symbolic link: the name may be guessed.
+    /// Opens a file for reading and writing without following a symbolic link, because the name may be predictable.
     ///
-    /// A new one has the permissions that the umask leaves.
+    /// A new file has the permissions that the umask permits.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn open_file(&self, name: &OsStr, how: OFlags) -> io::Result<File> {
         let flags = how | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(rustix::fs::openat(&self.fd, name, flags, Mode::from_raw_mode(0o666))?.into())
     }
 
-    /// Reads all of a file.
+    /// Reads a whole file.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn read(&self, name: &OsStr) -> io::Result<Vec<u8>> {
-        // A pipe of that name must not make anybody wait.
+        // NONBLOCK, because opening a pipe must not block.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let mut content = Vec::new();
         let mut file = File::from(rustix::fs::openat(&self.fd, name, flags, Mode::empty())?);
@@ -175,23 +175,24 @@ impl Directory {
     /// Removes a file.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn remove(&self, name: &OsStr) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.fd, name, AtFlags::empty())?)
     }
 
-    /// Renames an entry; what has the new name is replaced.
+    /// Renames an entry, replacing an existing one.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
         Ok(rustix::fs::renameat(&self.fd, from, &self.fd, to)?)
     }
 
-    /// Renames without replacing: in one step where the file system can, else by a link and the removal of the old name.
+    /// Renames without replacing: atomically if the file system supports it, else by a link and removal of the old
+    /// name.
     ///
     /// # Errors
-    /// `AlreadyExists`; `Unsupported` where the file system can do neither; and what the kernel says.
+    /// `AlreadyExists`; `Unsupported` if the file system supports neither; else the kernel's error.
     pub fn rename_new(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
         match rustix::fs::renameat_with(&self.fd, from, &self.fd, to, RenameFlags::NOREPLACE) {
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => self.link_new(from, to),
@@ -207,18 +208,18 @@ impl Directory {
             )),
             linked => {
                 linked?;
-                // The file has its name. An old name that stays is found to be a second one by the next run.
+                // The file has its name. The next run recognises a remaining old name as a second link.
                 let _ = self.remove(from);
                 Ok(())
             }
         }
     }
 
-    /// Makes durable what was renamed, where that can be done: it needs a directory that may be read, and a file system
-    /// that syncs directories.
+    /// Makes renames durable if possible, which requires a readable directory, and a file system that syncs
+    /// directories.
     ///
     /// # Errors
-    /// A failure of the device.
+    /// An error of the device.
     pub fn sync(&self) -> io::Result<()> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let synced = rustix::fs::openat(&self.fd, ".", flags, Mode::empty()).and_then(rustix::fs::fsync);
@@ -229,7 +230,7 @@ impl Directory {
     }
 }
 
-/// Returns the path that the kernel takes for an empty one.
+/// Returns `.` for an empty path.
 fn or_here(path: &Path) -> &Path {
     if path.as_os_str().is_empty() { Path::new(".") } else { path }
 }
@@ -241,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_stay_in_a_directory_that_is_moved() {
+    fn names_stay_in_a_renamed_directory() {
         let above = tempfile::tempdir().unwrap();
         let (here, there) = (above.path().join("here"), above.path().join("there"));
         fs::create_dir(&here).unwrap();
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_found_or_made_through_a_link() {
+    fn no_directory_is_opened_or_created_through_a_link() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("a/b")).unwrap();
         std::os::unix::fs::symlink("a", dir.path().join("link")).unwrap();

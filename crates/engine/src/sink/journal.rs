@@ -1,4 +1,4 @@
-//! What an interrupted transfer leaves behind so that the next run can resume.
+//! The journal of an interrupted transfer, by which the next run can resume.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,100 +11,100 @@ use longhaul_core::units::Bytes;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// The journal of a partial file: which file it is a part of, and which of its bytes are on disk.
+/// The journal of a partial file: the identity of the file, and the ranges on disk.
 ///
-/// Several sources may serve one file, each under an [`Identity`] of its own. Written as JSON, version 2; a journal of
-/// version 1, which knows one source and its validator, is read too.
+/// Several sources may serve one file, each under its own [`Identity`]. Written as JSON, version 2; version 1, which
+/// has one source and its validator, is also read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Journal {
     size: Bytes,
     sources: Vec<JournalSource>,
     digest: Option<Checksum>,
-    /// A checksum that the complete file was found not to have.
+    /// A checksum that the complete file does not have.
     refuted: Option<Checksum>,
     committed: RangeSet,
 }
 
-/// A place that the file's bytes came from.
+/// A source of the file's bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JournalSource {
-    /// The URL without secrets: for people.
+    /// The URL without secrets, for messages.
     url: String,
-    /// The whole URL's BLAKE3 digest, query and all: for the program.
+    /// The BLAKE3 digest of the complete URL with its query, for comparison.
     url_digest: String,
-    /// What identified the file's state there.
+    /// The identity of the file's version at this source.
     identity: Identity,
 }
 
-/// How a source relates to the file of a journal.
+/// The relation of a source to the file of a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceMatch {
-    /// It serves the file in the same state: a known URL with its size and identity.
+    /// The source serves the same version of the file: its URL, size and identity are known.
     Same,
-    /// It has the same size, and an equal ETag or date under another URL, or is asked for by the same digest. That is no
-    /// proof: some servers give two files of one size and time the same ETag. A sample of bytes must be compared.
+    /// The source has an equal size, and an equal ETag or date under another URL, or the same expected digest. That is
+    /// no proof, because some servers give two files of equal size and time the same ETag. A sample of bytes must be
+    /// compared.
     FreshUrl,
-    /// It serves another file, or cannot show that it does not.
+    /// The source serves another file, or this cannot be excluded.
     Other,
 }
 
-/// A journal as it was found beside a partial file.
+/// The result of reading the journal of a partial file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoredJournal {
-    /// There is none.
+    /// No journal exists.
     Absent,
-    /// It cannot be used: the transfer starts over, and the user is told why.
+    /// The journal is unusable: the transfer starts over with a warning.
     Damaged {
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
-    /// It can be resumed from.
+    /// The journal is valid.
     Sound(Journal),
 }
 
-/// Why a journal that is there cannot be read by this program, though another may be able to.
+/// The reason why an existing journal cannot be read by this program, though possibly by another version or user.
 #[derive(Debug, Error)]
 pub enum JournalError {
-    /// It was written by a later version.
+    /// A later version wrote the journal.
     #[error(
-        "{path} is a journal of version {version}, and this longhaul knows versions 1 to {VERSION}: resume with the \
+        "{path} is a journal of version {version}, and this longhaul supports versions 1 to {VERSION}: resume with the \
         longhaul that wrote it, or start over with --no-resume"
     )]
     Version {
         /// The journal.
         path: PathBuf,
-        /// Its version.
+        /// The journal's version.
         version: u32,
     },
-    /// The system does not let it be read.
+    /// The journal cannot be read.
     #[error("cannot read the journal {path}: {source}; make it readable, or start over with --no-resume")]
     Read {
         /// The journal.
         path: PathBuf,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// Why a text is no journal.
+/// The reason why a text is not a journal.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DecodeError {
-    /// It is of a later version.
+    /// A later version wrote it.
     #[error("it is of version {0}")]
     Version(u32),
-    /// It is no journal, or contradicts itself.
+    /// The text is not a journal, or is inconsistent.
     #[error("{0}")]
     Damaged(String),
 }
 
 const VERSION: u32 = 2;
-/// The most sources that a journal holds; the oldest leave first. A link that expires hourly is refreshed often.
+/// The maximum number of sources in a journal; the oldest are dropped. Hourly expiring links are refreshed often.
 const MOST_SOURCES: usize = 64;
 
 impl Journal {
-    /// Makes the journal of a file of which nothing is on the disk yet; `digest` is that of the whole file, where it
-    /// was known at the beginning.
+    /// Creates the journal of a file without bytes on disk; `digest` is that of the whole file, if known at the start.
     pub fn new(size: Bytes, sources: Vec<JournalSource>, digest: Option<Checksum>) -> Self {
         let mut journal =
             Self { size, sources: Vec::new(), digest, refuted: None, committed: RangeSet::new() };
@@ -117,17 +117,17 @@ impl Journal {
         self.size
     }
 
-    /// Returns the digest of the whole file, where the transfer began with one.
+    /// Returns the digest of the whole file, if known at the start.
     pub fn digest(&self) -> Option<&Checksum> {
         self.digest.as_ref()
     }
 
-    /// Returns the checksum that the complete file was found not to have.
+    /// Returns the checksum that the complete file does not have.
     pub fn refuted(&self) -> Option<&Checksum> {
         self.refuted.as_ref()
     }
 
-    /// Notes that the complete file does not have this checksum, or forgets that it has not.
+    /// Records that the complete file does not have this checksum; `None` clears the record.
     pub fn set_refuted(&mut self, refuted: Option<Checksum>) {
         self.refuted = refuted;
     }
@@ -137,13 +137,13 @@ impl Journal {
         &self.sources
     }
 
-    /// Returns the source of this URL.
+    /// Returns the source with this URL.
     pub fn source(&self, url: &str) -> Option<&JournalSource> {
         let digest = url_digest(url);
         self.sources.iter().find(|source| source.url_digest == digest)
     }
 
-    /// Adds a source, in place of an earlier one of its URL.
+    /// Adds a source; replaces an earlier one with its URL.
     pub fn add_source(&mut self, source: JournalSource) {
         self.sources.retain(|other| other.url_digest != source.url_digest);
         self.sources.push(source);
@@ -156,10 +156,10 @@ impl Journal {
         &self.committed
     }
 
-    /// Returns how a source that serves `size` bytes under `identity` relates to the file.
+    /// Returns the relation of a source that serves `size` bytes under `identity` to the file.
     ///
-    /// `digest` is that of the whole file as the user or a metalink gives it. ETags and dates tell states of one URL
-    /// apart, and nothing more (RFC 9110, section 8.8.3).
+    /// `digest` is that of the whole file, as given by the user or a metalink. ETags and dates distinguish versions
+    /// under one URL only (RFC 9110, section 8.8.3).
     pub fn match_source(
         &self,
         url: &str,
@@ -176,7 +176,7 @@ impl Journal {
         if known.is_some_and(|source| Some(&source.identity) == identity) {
             return SourceMatch::Same;
         }
-        // The digest is what was asked for, not what the bytes that are there have been proved to be.
+        // The digest is the expected one; it does not prove the bytes present.
         if same_digest && identity.is_some() {
             return SourceMatch::FreshUrl;
         }
@@ -200,7 +200,7 @@ impl Journal {
     /// Reads a journal of version 1 or 2.
     ///
     /// # Errors
-    /// [`DecodeError::Damaged`] also where it claims bytes past the file's end, or names no source.
+    /// [`DecodeError::Damaged`], also for ranges beyond the end of the file, or without a source.
     pub fn decode(text: &[u8]) -> Result<Self, DecodeError> {
         let damaged = |error: serde_json::Error| DecodeError::Damaged(format!("it is no journal: {error}"));
         let Version { version } = serde_json::from_slice(text).map_err(damaged)?;
@@ -213,10 +213,10 @@ impl Journal {
         document.check()
     }
 
-    /// Writes the journal as text, with these committed ranges.
+    /// Encodes the journal with these committed ranges.
     ///
     /// # Errors
-    /// None that is known: every journal can be written.
+    /// Serialisation errors; none is expected.
     pub fn encode(&self, committed: &RangeSet) -> io::Result<Vec<u8>> {
         Ok(serde_json::to_vec(&Version2 {
             version: VERSION,
@@ -230,7 +230,7 @@ impl Journal {
 }
 
 impl JournalSource {
-    /// Describes a source; `shown` is `url` without secrets.
+    /// Creates a source; `shown` is `url` without secrets.
     pub fn new(url: &str, shown: String, identity: Identity) -> Self {
         Self { url: shown, url_digest: url_digest(url), identity }
     }
@@ -240,14 +240,14 @@ impl JournalSource {
         &self.url
     }
 
-    /// Returns what identified the file's state at this source.
+    /// Returns the identity of the file's version at this source.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 }
 
 impl StoredJournal {
-    /// Returns the journal where it is sound.
+    /// Returns the journal if valid.
     pub fn sound(self) -> Option<Journal> {
         match self {
             Self::Sound(journal) => Some(journal),
@@ -256,13 +256,13 @@ impl StoredJournal {
     }
 }
 
-/// The version alone: a later journal may have other fields.
+/// The version alone: other versions may have other fields.
 #[derive(Deserialize)]
 struct Version {
     version: u32,
 }
 
-/// How a journal is written.
+/// The current format.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Version2 {
@@ -273,11 +273,11 @@ struct Version2 {
     digest: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     refuted: Option<String>,
-    /// `[start, end)`.
+    /// Ranges as `[start, end)`.
     committed: Vec<(u64, u64)>,
 }
 
-/// How it was written first.
+/// The first format.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Version1 {
@@ -286,7 +286,7 @@ struct Version1 {
     url: String,
     url_digest: String,
     size: u64,
-    /// As in If-Range.
+    /// The value for If-Range.
     validator: String,
     committed: Vec<(u64, u64)>,
 }
@@ -306,10 +306,10 @@ impl Version2 {
         let Self { size, sources, digest, refuted, committed, .. } = self;
         let damaged = |why: String| Err(DecodeError::Damaged(why));
         if sources.is_empty() {
-            return damaged("it names no source".to_owned());
+            return damaged("it has no source".to_owned());
         }
         if let Some((start, end)) = committed.iter().find(|&&(start, end)| start >= end || end > size) {
-            return damaged(format!("it claims bytes {start}..{end} of a file of {size}"));
+            return damaged(format!("it has bytes {start}..{end} of a file of {size}"));
         }
         let checksum = |text: Option<String>| {
             let parsed = text.map(|text| text.parse()).transpose();

@@ -1,4 +1,4 @@
-//! The journal of a partial file on the disk: its names, its reading, and its replacement at once.
+//! The journal of a partial file on the disk: its names, reading and atomic replacement.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Arguments;
@@ -14,34 +14,34 @@ use super::journal::{DecodeError, Journal, JournalError, StoredJournal};
 use super::part_names::{JOURNAL, beside};
 use crate::threads::lock;
 
-/// Where the journal of a partial file stands. Each `directory` is that of the partial file.
+/// The file of a journal. Each `directory` is that of the partial file.
 #[derive(Debug)]
 pub(super) struct JournalFile {
     name: OsString,
-    /// The one that was there at first, or that was stored last.
+    /// The version found at first or stored last.
     own: Mutex<Option<FileVersion>>,
 }
 
-/// The device, the inode and the time of modification of a file: an inode alone is soon used again.
+/// The device, inode and modification time of a file: an inode alone is soon reused.
 type FileVersion = (u64, u64, i64, u64);
 
 impl JournalFile {
-    /// Takes the journal of the partial file of `target`, which need not be there.
+    /// Names the journal of the partial file of `target`, which need not exist.
     pub(super) fn beside(target: &OsStr, directory: &Directory) -> Self {
         let name = beside(target, JOURNAL);
         let own = Mutex::new(version_of(directory, &name));
         Self { name, own }
     }
 
-    /// Returns its path, for messages.
+    /// Returns the path, for messages.
     pub(super) fn path(&self, directory: &Directory) -> PathBuf {
         directory.path_of(&self.name)
     }
 
-    /// Reads the journal of a partial file of this length, which is the whole file's from the first byte on.
+    /// Reads the journal of a partial file of this length; space is reserved at once, so the length must be the file size.
     ///
     /// # Errors
-    /// [`JournalError`] where another version of this program, or another user, could read it.
+    /// [`JournalError`] if another version of this program, or another user, could read the journal.
     pub(super) fn read(&self, directory: &Directory, length: u64) -> Result<StoredJournal, JournalError> {
         let path = || self.path(directory);
         let text = match directory.read(&self.name) {
@@ -63,10 +63,10 @@ impl JournalFile {
         }
     }
 
-    /// Writes it, replacing the last one atomically.
+    /// Writes the journal, replacing the previous one atomically.
     ///
     /// # Errors
-    /// What the kernel says of the directory.
+    /// The kernel's error on the directory.
     pub(super) fn store(
         &self,
         directory: &Directory,
@@ -85,21 +85,22 @@ impl JournalFile {
         write().inspect_err(|_| self.remove_fresh(directory))
     }
 
-    /// Removes it, and one that is not yet whole, for a caller that holds the lock of the partial file.
+    /// Removes the journal, and an incompletely written one; the caller holds the lock of the partial file.
     ///
     /// # Errors
-    /// `NotFound` where there is none, and what else the kernel says.
+    /// `NotFound` if there is none, or another error of the kernel.
     pub(super) fn remove(&self, directory: &Directory) -> io::Result<()> {
         self.remove_fresh(directory);
         directory.remove(&self.name)
     }
 
-    /// Removes one that is not yet whole, which may not be there.
+    /// Removes an incompletely written journal, if any.
     pub(super) fn remove_fresh(&self, directory: &Directory) {
         let _ = directory.remove(&self.fresh_name());
     }
 
-    /// Removes it where it is still this transfer's: without the lock of the partial file it may be another one's.
+    /// Removes the journal only if this transfer wrote it: without the lock of the partial file it may belong to
+    /// another one.
     pub(super) fn remove_own(&self, directory: &Directory) {
         let there = version_of(directory, &self.name);
         if there.is_some() && there == *lock(&self.own) {
@@ -107,7 +108,7 @@ impl JournalFile {
         }
     }
 
-    /// Returns the name of a journal that is not yet whole.
+    /// Returns the name of an incompletely written journal.
     fn fresh_name(&self) -> OsString {
         let mut name = self.name.clone();
         name.push("~");

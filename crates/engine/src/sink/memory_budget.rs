@@ -6,8 +6,8 @@
 //!   +-- pool of job 2: an equal share + own growth, cut into segments
 //! ```
 //!
-//! A pool takes segments up to its share while the budget has room. A job that began first may still hold more than its
-//! share: until it gives that back, the others have two small segments a stream, so that every job makes progress.
+//! A pool takes segments up to its share while the budget has space. An earlier job may still hold more than its share;
+//! until that is returned, other jobs have two small segments per stream, so that every job progresses.
 
 use std::io;
 use std::sync::{Arc, PoisonError};
@@ -23,18 +23,18 @@ use longhaul_sys::host;
 use super::segment_arena::SegmentArena;
 use super::sync::{Condvar, Mutex, MutexGuard};
 
-/// How much memory a process may hold between sockets and files.
+/// The limit of the memory that a process holds between sockets and files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AppBuffer {
-    /// 64 MiB, and more where a disk stalls for longer than that covers.
+    /// 64 MiB, and more during disk stalls that exceed this buffer.
     #[default]
     Auto,
-    /// This much.
+    /// A fixed limit.
     Fixed(Bytes),
 }
 
 impl AppBuffer {
-    /// Returns its size before anything was measured.
+    /// Returns the initial size.
     pub const fn at_start(self) -> Bytes {
         match self {
             Self::Auto => INITIAL_SIZE,
@@ -50,7 +50,7 @@ pub struct MemoryBudget {
     state: Arc<Mutex<BudgetState>>,
 }
 
-/// What names a pool's account in its budget.
+/// Identifies a pool's account in its budget.
 pub(super) type AccountId = u64;
 
 #[derive(Debug)]
@@ -58,35 +58,35 @@ struct BudgetState {
     base: Bytes,
     accounts: Vec<Account>,
     next: AccountId,
-    /// Bytes of the segments in use, of all pools, those of pools that are gone included.
+    /// The bytes of segments in use over all pools, including dropped ones.
     used: Bytes,
-    /// Bytes that the pools have grown by.
+    /// The bytes by which the pools have grown.
     grown: Bytes,
     arena: SegmentArena,
 }
 
-/// The part of a budget that one pool has.
+/// A pool's part of a budget.
 #[derive(Debug)]
 struct Account {
     id: AccountId,
     streams: usize,
-    /// The size of a segment that was asked for.
+    /// The requested size of a segment.
     segment: Option<Bytes>,
-    /// Its share, cut into segments.
+    /// The account's share, cut into segments.
     plan: SegmentPlan,
     in_use: usize,
     used: Bytes,
     grown: Bytes,
-    /// Receivers that wait for a segment.
+    /// The number of receivers that wait for a segment.
     waiting: usize,
     freed: Arc<Condvar>,
 }
 
-/// Segments that a pool has even where the budget is exhausted; plan::segments cuts none smaller.
+/// The segment size of a pool when the budget is exhausted; plan::segments cuts none smaller.
 const SMALL: Bytes = Bytes::kib(64);
 
 impl MemoryBudget {
-    /// Makes the budget; it holds no memory yet.
+    /// Creates the budget without allocating memory.
     pub fn new(buffer: AppBuffer) -> Self {
         let state = BudgetState {
             base: buffer.at_start(),
@@ -99,17 +99,17 @@ impl MemoryBudget {
         Self { buffer, state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Returns whether it may grow.
+    /// Returns whether the budget may grow.
     pub fn grows(&self) -> bool {
         self.buffer == AppBuffer::Auto
     }
 
-    /// Returns how many bytes the segments in use hold, of all pools.
+    /// Returns the bytes of segments in use over all pools.
     pub fn used(&self) -> Bytes {
         self.lock().used
     }
 
-    /// Opens an account for so many streams, and divides the budget anew.
+    /// Opens an account for `streams` streams, and divides the budget again.
     pub(super) fn open(&self, segment: Option<Bytes>, streams: usize, freed: Arc<Condvar>) -> AccountId {
         let mut state = self.lock();
         let id = state.next;
@@ -129,7 +129,7 @@ impl MemoryBudget {
         id
     }
 
-    /// Closes an account; segments of it that are in use count until they are given back.
+    /// Closes an account; its segments in use count until they are returned.
     pub(super) fn close(&self, id: AccountId) {
         let mut state = self.lock();
         if let Some(index) = state.index(id) {
@@ -138,12 +138,12 @@ impl MemoryBudget {
             state.cut();
             let unneeded = state.unneeded(false);
             drop(state);
-            // Unmapped outside the lock, here and below.
+            // The drop unmaps, and therefore happens outside the lock, here and below.
             drop(unneeded);
         }
     }
 
-    /// Cuts the account's share for so many streams.
+    /// Cuts the account's share for `streams` streams.
     pub(super) fn serve(&self, id: AccountId, streams: usize) {
         let mut state = self.lock();
         if let Some(index) = state.index(id) {
@@ -160,7 +160,7 @@ impl MemoryBudget {
         if lacks(&self.lock()).is_none_or(|(_, more)| more == Bytes::ZERO) {
             return;
         }
-        // Read without the lock. Where the host does not report its memory, shares stay as they are.
+        // Read without the lock. If the host does not report its memory, shares stay unchanged.
         let available = host::available_memory().unwrap_or_default();
         let mut state = self.lock();
         if let Some((index, more)) = lacks(&state) {
@@ -173,12 +173,12 @@ impl MemoryBudget {
         }
     }
 
-    /// Takes memory for a segment, of the account's segment size or a smaller one, and waits up to `patience` for it.
+    /// Takes memory for a segment of the account's segment size or smaller, and waits up to `patience` for it.
     ///
-    /// `freed` is the account's. `Ok(None)` where none became free.
+    /// `freed` is the account's condition variable. `Ok(None)` if none became free.
     ///
     /// # Errors
-    /// ENOMEM where the kernel has no memory for it.
+    /// ENOMEM if the kernel has no memory for the segment.
     pub(super) fn take(
         &self,
         id: AccountId,
@@ -205,7 +205,7 @@ impl MemoryBudget {
         state.used += size;
         let memory = state.arena.take(size);
         let unneeded = state.unneeded(memory.is_none());
-        // One segment that was freed may do for two receivers.
+        // One freed segment may suffice for two receivers.
         state.wake();
         drop(state);
         drop(unneeded);
@@ -220,7 +220,7 @@ impl MemoryBudget {
     /// Takes back the memory of a segment of `size` bytes.
     pub(super) fn free(&self, id: AccountId, size: Bytes, memory: Option<Piece>) {
         let mut state = self.lock();
-        // Under the lock, for a receiver is woken for it.
+        // Under the lock, because a receiver is woken for this memory.
         drop(memory);
         state.used = state.used - size;
         if let Some(index) = state.index(id) {
@@ -234,19 +234,19 @@ impl MemoryBudget {
         drop(unneeded);
     }
 
-    /// Gives memory back to the kernel that no segment has needed lately; taking and freeing do so too.
+    /// Returns unused memory to the kernel; taking and freeing segments does so too.
     pub(super) fn trim(&self) {
         let unneeded = self.lock().unneeded(false);
         drop(unneeded);
     }
 
-    /// Returns how much memory is mapped for segments.
+    /// Returns the bytes mapped for segments.
     #[cfg(test)]
     pub(super) fn mapped(&self) -> Bytes {
         self.lock().arena.mapped()
     }
 
-    /// Returns how much of the account is in use.
+    /// Returns the account's segment usage.
     pub(super) fn usage(&self, id: AccountId) -> Segments {
         let state = self.lock();
         state.index(id).map_or_else(Segments::default, |index| {
@@ -256,7 +256,7 @@ impl MemoryBudget {
     }
 
     fn lock(&self) -> MutexGuard<'_, BudgetState> {
-        // Numbers, whole whatever happened to another thread.
+        // Only numbers, which stay valid after a panic of another thread.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -266,7 +266,7 @@ impl BudgetState {
         self.accounts.iter().position(|account| account.id == id)
     }
 
-    /// Returns the bytes that all segments together may have, the two small ones a stream aside.
+    /// Returns the limit of all segments together, except the two small ones per stream.
     fn limit(&self) -> Bytes {
         self.base + self.grown
     }
@@ -275,7 +275,7 @@ impl BudgetState {
         Bytes::new(self.base.get() / self.accounts.len().max(1) as u64) + self.accounts[index].grown
     }
 
-    /// Cuts every share anew; segments in use stay as they are.
+    /// Cuts every share again; segments in use are unaffected.
     fn cut(&mut self) {
         for index in 0..self.accounts.len() {
             let share = self.share(index);
@@ -298,8 +298,8 @@ impl BudgetState {
         (used + small <= small * 2 * streams.max(1) as u64).then_some(small)
     }
 
-    /// Takes the chunks that were not needed lately; all that are free where there is no pool any more, or where the limit is
-    /// reached and none of them fits, so that another `is_to_be_mapped`.
+    /// Takes unused chunks; takes all free chunks if there is no pool left, or if the limit is reached and no chunk has
+    /// space, so that another `is_to_be_mapped`.
     fn unneeded(&mut self, is_to_be_mapped: bool) -> Vec<Arc<Chunk>> {
         if self.accounts.is_empty() || is_to_be_mapped && self.arena.mapped() >= self.limit() {
             return self.arena.clear();
@@ -307,7 +307,7 @@ impl BudgetState {
         self.arena.unneeded(Instant::now())
     }
 
-    /// Wakes a receiver of every pool that can take a segment; each wakes the next.
+    /// Wakes a receiver of every pool that can take a segment; each woken receiver wakes the next.
     fn wake(&self) {
         for (index, account) in self.accounts.iter().enumerate() {
             if account.waiting > 0 && self.grant(index).is_some() {
@@ -317,7 +317,7 @@ impl BudgetState {
     }
 }
 
-/// Waits until `grant` has something, for `patience` at most.
+/// Waits until `grant` returns a value, up to `patience`.
 fn wait<'a>(
     mut state: MutexGuard<'a, BudgetState>,
     freed: &Condvar,

@@ -6,7 +6,7 @@
 //!                 '-- memory budget of the process
 //! ```
 //!
-//! [`pipeline`] wires it; `get` and the server's uploads both use it.
+//! [`pipeline`] connects these parts, for `get` and the server's uploads.
 
 mod backlog;
 pub mod checkpoint;

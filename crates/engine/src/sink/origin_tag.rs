@@ -1,7 +1,7 @@
-//! What a file is on its server, kept with the file as extended attributes.
+//! The identity of a file on its server, stored with the file as extended attributes.
 //!
-//! The entity tag tells whether the server's file has changed where the server does not tell when. The origin tells whether a file is the
-//! one that an earlier run has fetched.
+//! The entity tag shows whether the server's file has changed if the server states no modification time. The origin
+//! shows whether a file was fetched by an earlier run.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -14,10 +14,10 @@ use url::Url;
 
 const NAME: &str = "user.longhaul.etag";
 const ORIGIN: &str = "user.longhaul.origin";
-/// A longer tag is not kept.
+/// A longer tag is not stored.
 const LONGEST: usize = 1024;
 
-/// Reads the tag of the file at `path`; `None` where it has none, or the file system keeps none.
+/// Reads the tag of the file at `path`; `None` if there is none, or the file system does not support attributes.
 pub fn read(path: &Path) -> Option<ETag> {
     ETag::parse(&attribute(path, NAME)?)
 }
@@ -28,29 +28,29 @@ fn attribute(path: &Path, name: &str) -> Option<String> {
     Some(std::str::from_utf8(value.get(..length)?).ok()?.to_owned())
 }
 
-/// Keeps the tag of an open file.
+/// Stores the tag of an open file.
 ///
 /// # Errors
-/// What the kernel says; `EOPNOTSUPP` from file systems without extended attributes.
+/// The kernel's error; `EOPNOTSUPP` from file systems without extended attributes.
 pub(crate) fn write(file: &File, tag: &ETag) -> io::Result<()> {
     keep(file, NAME, &tag.to_string())
 }
 
-/// Keeps where an open file is from, once it is complete and has its time.
+/// Stores the origin of an open file, once it is complete and has its time.
 ///
 /// # Errors
-/// As of [`write`].
+/// See [`write`].
 pub(crate) fn write_origin(file: &File, url: &Url, tag: &ETag) -> io::Result<()> {
     keep(file, ORIGIN, &origin(&file.metadata()?, url, tag))
 }
 
-/// Returns whether the file at `path` is as it was when it had been fetched from `url`, where it has this tag.
+/// Returns whether the file at `path` is unchanged since it was fetched from `url` with this tag.
 pub(crate) fn is_as_fetched(path: &Path, url: &Url, tag: &ETag) -> bool {
     let known = attribute(path, ORIGIN);
     known.is_some_and(|known| path.symlink_metadata().is_ok_and(|there| origin(&there, url, tag) == known))
 }
 
-/// Returns a file's size and time, a digest of the URL, which may hold a secret, and the tag.
+/// Returns the file's size and time, a digest of the URL, which may contain a secret, and the tag.
 fn origin(there: &Metadata, url: &Url, tag: &ETag) -> String {
     let (seconds, nanoseconds) = (there.mtime(), there.mtime_nsec());
     format!("{} {seconds}.{nanoseconds:09} {} {tag}", there.len(), blake3::hash(url.as_str().as_bytes()))
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_is_as_fetched_until_anything_of_it_changes() {
+    fn file_is_as_fetched_until_it_changes() {
         let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, "bytes").unwrap();

@@ -1,4 +1,4 @@
-//! Where a file goes: a directory that is held open, and a name in it.
+//! The destination of a file: an open directory, and a name in it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -14,73 +14,76 @@ use super::output_error::OutputError;
 use super::part_file::PartFile;
 use super::part_names::{PART, beside, is_partial};
 
-/// Where a file goes.
+/// The destination of a file.
 #[derive(Debug, Clone)]
 pub enum Output {
-    /// Under this name, in place of a file that has it, once the new one is complete; into it where it is a directory.
+    /// This path, replacing an existing file once the new one is complete; if it is a directory, the file is created in
+    /// it.
     File(PathBuf),
-    /// Into this directory, under the name that the server or the URL gives; nothing is replaced.
+    /// This directory, under the name given by the server or the URL; replaces nothing.
     Directory(PathBuf),
-    /// Under this path below an open directory, through no symbolic link, in place of a file that has it.
+    /// This path below an open directory, without following symbolic links, replacing an existing file.
     Beneath {
-        /// The directory that nothing leads out of.
+        /// The directory that the path cannot leave.
         root: Arc<Directory>,
-        /// The path below it.
+        /// The path below `root`.
         path: PathBuf,
     },
-    /// To an open pipe, terminal or file, in the order of the bytes; nothing of it can be resumed.
+    /// An open pipe, terminal or file, written in the order of the bytes; cannot be resumed.
     Stream {
-        /// Where the bytes go.
+        /// The destination of the bytes.
         file: Arc<File>,
-        /// What it is called in messages.
+        /// The name in messages.
         name: String,
     },
 }
 
-/// An [`Output`] whose directory is open: what happens to its path later changes nothing.
+/// An [`Output`] with its directory open, so that later changes of the path have no effect.
 #[derive(Debug)]
 pub struct PreparedOutput {
-    place: Place,
-    /// `None` where the server or the URL gives the name.
+    location: OutputLocation,
+    /// `None` if the server or the URL gives the name.
     name: Option<OsString>,
 }
 
 #[derive(Debug)]
-enum Place {
+enum OutputLocation {
     Directory(Directory),
     Stream(Arc<File>),
 }
 
 /// The most links that the kernel follows (path_resolution(7)).
 const MOST_LINKS: usize = 40;
-/// The name of a file that neither the server nor the URL names.
+/// The file name if neither the server nor the URL gives one.
 const NAMELESS: &str = "download";
 
 impl Output {
-    /// Opens the directory, before the network is asked for anything.
+    /// Opens the directory, before any network access.
     ///
-    /// Symbolic links at the path's end are followed to the file that they mean, which need not exist: renaming onto a
-    /// link would put the file on its side.
+    /// Follows symbolic links at the end of the path to the target file, which need not exist: renaming onto a link
+    /// would replace the link.
     ///
     /// # Errors
-    /// [`OutputError::Create`] where a directory is missing, links form a circle or a name is too long;
-    /// [`OutputError::NotAFile`] for a device, a pipe or a socket, for replacing one would break what uses it.
+    /// [`OutputError::Create`] if a directory is missing, links form a cycle or a name is too long;
+    /// [`OutputError::NotAFile`] for a device, a pipe or a socket, because replacing one would break its users.
     pub fn prepare(&self) -> Result<PreparedOutput, OutputError> {
         match self {
             Self::File(path) => prepare_file(path),
             Self::Directory(path) => prepare_directory(path),
             Self::Beneath { root, path } => prepare_beneath(root, path),
-            Self::Stream { file, name } => {
-                Ok(PreparedOutput { place: Place::Stream(Arc::clone(file)), name: Some(name.into()) })
-            }
+            Self::Stream { file, name } => Ok(PreparedOutput {
+                location: OutputLocation::Stream(Arc::clone(file)),
+                name: Some(name.into()),
+            }),
         }
     }
 }
 
 impl PreparedOutput {
-    /// Takes an open directory, and the name of a file that may be replaced there; without one it is the server's.
+    /// Creates an output in an open directory; with a `name`, an existing file is replaced, without one the server's
+    /// name is used.
     pub fn new(directory: Directory, name: Option<OsString>) -> Self {
-        Self { place: Place::Directory(directory), name }
+        Self { location: OutputLocation::Directory(directory), name }
     }
 
     /// Returns the file's name, unless the server or the URL gives it.
@@ -88,20 +91,20 @@ impl PreparedOutput {
         self.name.as_deref()
     }
 
-    /// Returns whether a file of the name is replaced: only where the user chose the name.
+    /// Returns whether an existing file is replaced, which requires that the user chose the name.
     pub fn replaces(&self) -> bool {
         self.name.is_some()
     }
 
-    /// Opens the partial file, and locks it; `suggested` is the name that the server or the URL gives, and counts only
-    /// where the user gave none.
+    /// Opens and locks the partial file; `suggested` is the name from the server or the URL, used if the user gave
+    /// none.
     ///
     /// # Errors
-    /// [`OutputError::Exists`] where a suggested name is taken, and as of [`PartFile::open_in`].
+    /// [`OutputError::Exists`] if the suggested name exists; see also [`PartFile::open_in`].
     pub fn open(&self, suggested: Option<&str>) -> Result<PartFile, OutputError> {
-        let directory = match &self.place {
-            Place::Directory(directory) => directory,
-            Place::Stream(file) => {
+        let directory = match &self.location {
+            OutputLocation::Directory(directory) => directory,
+            OutputLocation::Stream(file) => {
                 let name = self.name.as_deref().unwrap_or_default().to_string_lossy();
                 let failed = |source| OutputError::Create { path: name.as_ref().into(), source };
                 return Ok(PartFile::of_stream(file.try_clone().map_err(failed)?, &name));
@@ -116,8 +119,8 @@ impl PreparedOutput {
     }
 }
 
-/// Returns the name to use for a suggested one: never a partial file's, which would let a server write what another
-/// transfer resumes from, nor one that leads elsewhere.
+/// Validates a suggested name. Refuses names of partial files, by which a server could plant the data that another
+/// transfer resumes from, and names that lead to other directories.
 fn free_name<'a>(directory: &Directory, suggested: Option<&'a str>) -> Result<&'a OsStr, OutputError> {
     let plain =
         |name: &&str| !matches!(*name, "" | "." | "..") && !name.contains(['/', '\0']) && !is_partial(name);
@@ -140,7 +143,7 @@ fn prepare_directory(path: &Path) -> Result<PreparedOutput, OutputError> {
     Ok(PreparedOutput::new(directory, None))
 }
 
-/// Opens the directory of a path below `root`; anything but a file that has the name stays.
+/// Opens the directory of a path below `root`; refuses to replace anything but a file.
 fn prepare_beneath(root: &Directory, path: &Path) -> Result<PreparedOutput, OutputError> {
     let shown = root.path_of(path.as_os_str());
     let failed = |source| OutputError::Create { path: shown.clone(), source };
@@ -160,12 +163,12 @@ fn prepare_file(path: &Path) -> Result<PreparedOutput, OutputError> {
     let Some((above, name)) = split(path) else { return prepare_directory(path) };
     let (mut directory, mut name) = (open_above(Directory::open(above), above, name)?, name.to_owned());
     for _ in 0..=MOST_LINKS {
-        // A link there leads to an open file of a process, as /dev/stdout does, and not to a name.
+        // A link in /proc, as /dev/stdout leads to, refers to an open file of a process, not to a name.
         if directory.is_of_processes() {
             return Err(OutputError::NotAFile(path.to_owned()));
         }
-        let place = directory.path_of(&name);
-        let failed = |source| OutputError::Create { path: place.clone(), source };
+        let location = directory.path_of(&name);
+        let failed = |source| OutputError::Create { path: location.clone(), source };
         let found = match directory.look(&name, false) {
             Ok(found) => FileType::from_raw_mode(found.st_mode),
             Err(error) if error.kind() == io::ErrorKind::NotFound => FileType::RegularFile,
@@ -186,13 +189,13 @@ fn prepare_file(path: &Path) -> Result<PreparedOutput, OutputError> {
                 directory = open_above(directory.subdirectory(above), above, end)?;
                 name = end.to_owned();
             }
-            _ => return Err(OutputError::NotAFile(place)),
+            _ => return Err(OutputError::NotAFile(location)),
         }
     }
     Err(OutputError::Create { path: path.to_owned(), source: Errno::LOOP.into() })
 }
 
-/// Splits a path into its last name and what is above that; `None` where it ends in `..` or is a root.
+/// Splits a path into its last name and the part above; `None` if it ends in `..` or is a root.
 fn split(path: &Path) -> Option<(&Path, &OsStr)> {
     let name = path.file_name()?;
     Some((path.parent().unwrap_or(Path::new("")), name))
@@ -213,13 +216,13 @@ mod tests {
         Output::File(path).prepare()
     }
 
-    /// Completes an empty file; returns where it stands.
+    /// Completes an empty file; returns its path.
     fn complete(output: &PreparedOutput, suggested: Option<&str>) -> Result<PathBuf, OutputError> {
         Ok(output.open(suggested)?.finish(output.replaces())?.path)
     }
 
     #[test]
-    fn links_are_followed_to_the_file_they_mean() {
+    fn links_are_followed_to_their_target() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         fs::create_dir(at("sub")).unwrap();
@@ -236,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn device_or_open_file_of_a_process_is_no_target() {
+    fn device_or_open_file_of_a_process_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         symlink("/dev/null", dir.path().join("null")).unwrap();
         for (path, named) in [
@@ -250,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn existing_directory_takes_the_file_as_with_cp() {
+    fn file_is_created_in_an_existing_directory_as_with_cp() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         fs::create_dir(at("sub")).unwrap();
@@ -265,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn path_below_a_directory_leads_through_no_link() {
+    fn path_below_a_directory_follows_no_link() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         fs::create_dir_all(at("root/sub/dir")).unwrap();
@@ -286,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn directory_that_is_missing_is_found_out_at_once() {
+    fn missing_directory_is_reported_at_once() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("file"), "").unwrap();
         for name in ["missing", "file", "file/"] {
@@ -299,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn suggested_name_replaces_nothing_and_leads_nowhere_else() {
+    fn suggested_name_replaces_nothing_and_stays_in_the_directory() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         fs::create_dir_all(at("sub/dir")).unwrap();
@@ -319,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn file_goes_into_the_directory_that_was_opened_wherever_that_is_moved() {
+    fn file_is_created_in_the_opened_directory_even_after_its_rename() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         fs::create_dir(at("here")).unwrap();

@@ -1,4 +1,4 @@
-//! Why a file could not be written.
+//! Errors of writing a file.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::journal::JournalError;
 
-/// Why the output could not be made.
+/// The reason why the output could not be written.
 #[derive(Debug, Error)]
 pub enum OutputError {
     /// The directory is missing, read-only, or refuses the file.
@@ -16,10 +16,10 @@ pub enum OutputError {
     Create {
         /// The temporary file or its directory.
         path: PathBuf,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The target's name is taken by a directory.
+    /// The target's name is that of a directory.
     #[error("cannot write {0}: it is a directory; give another name")]
     IsDirectory(PathBuf),
     /// The target is a device, a pipe or a socket.
@@ -27,7 +27,7 @@ pub enum OutputError {
         "cannot write {0}: it is not a regular file, and longhaul writes nothing else; give another name"
     )]
     NotAFile(PathBuf),
-    /// A name that came from the server or the URL is taken.
+    /// A file of the name given by the server or the URL exists.
     #[error(
         "{0} exists; remove it, replace it with -N where the server's is newer, or fetch this file alone with -o {0} to replace it"
     )]
@@ -38,59 +38,59 @@ pub enum OutputError {
     /// The journal of an earlier run cannot be read.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The file does not fit.
+    /// The disk has not enough space for the file.
     #[error("cannot reserve {size} ({bytes} bytes) for {path}: {source}; free some space or write elsewhere", bytes = size.get())]
     Reserve {
         /// The temporary file.
         path: PathBuf,
-        /// Its size.
+        /// The file's size.
         size: Bytes,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The chosen writer cannot write here.
+    /// The file system does not support the chosen writer.
     #[error("cannot write {path} with --writer {writer}: {source}")]
     Writer {
         /// The temporary file.
         path: PathBuf,
         /// The writer's name.
         writer: &'static str,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// Bytes that turned out wrong, or of another state of the file, have gone to a stream.
+    /// Bytes already written to a stream are wrong, or belong to another version of the file.
     #[error(
         "cannot start over: {sent} have gone to {path} already, and are of no use; write to a file, which can be fetched again in parts"
     )]
     Sent {
         /// The stream.
         path: PathBuf,
-        /// How much has gone there.
+        /// The number of bytes written to the stream.
         sent: Bytes,
     },
-    /// Another program has changed the partial file during the transfer; what was received is of no use.
+    /// Another program changed the partial file during the transfer, so that the received bytes are useless.
     #[error(
         "{path} was {change} by another program during the transfer: nothing is kept; run again to start over"
     )]
     PartChanged {
         /// The partial file.
         path: PathBuf,
-        /// What was done to it, as a participle.
+        /// The change, as a participle.
         change: String,
     },
     /// A write, a sync or the final rename failed.
     #[error("cannot {operation} {path}: {source}{}", remedy(.source))]
     Write {
-        /// What was being done.
+        /// The operation.
         operation: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// Returns what to do about an error of the kernel, where that is known.
+/// Returns a remedy for an error of the kernel, if known.
 fn remedy(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free some space or write elsewhere",

@@ -1,4 +1,4 @@
-//! Counts pages that wait for the disk, as often as that is cheap.
+//! Counts pages that are dirty or in write-back, at bounded cost.
 
 use std::fs::File;
 use std::io;
@@ -7,24 +7,25 @@ use std::time::Duration;
 use longhaul_core::telemetry::{HostPages, PageCache, Sparingly};
 use longhaul_sys::{cachestat, host};
 
-/// Counting takes a CPU some 20 ns for each page that was written through a mapping: 0.2 s for 40 GB.
+/// The inverse share of CPU time for counting, which takes about 20 ns per page written through a mapping: 0.2 s for 40
+/// GB.
 const FILES_SHARE: u32 = 1000;
 
-/// How often the host's pages are read, which takes as long however many there are.
+/// The interval of reading the host's page counts, whose cost does not depend on the number of pages.
 const HOSTS_TURN: Duration = Duration::from_millis(250);
 
 /// Counts the pages of the output file.
 #[derive(Debug)]
 pub struct PageCounter {
-    /// A descriptor of its own: the part file is gone, under its final name, before the last count.
+    /// A separate descriptor: the partial file has its final name before the last count.
     file: File,
     sparingly: Sparingly,
-    /// The kernel has told that it cannot.
+    /// Whether the kernel has reported that it cannot count.
     unsupported: bool,
 }
 
 impl PageCounter {
-    /// Makes one for `file`; without a descriptor left for it, its pages are not counted.
+    /// Creates a counter for `file`; `None` if no descriptor is free.
     pub fn of(file: &File) -> Option<Self> {
         match file.try_clone() {
             Ok(file) => Some(Self::new(file)),
@@ -39,7 +40,7 @@ impl PageCounter {
         Self { file, sparingly: Sparingly::one_in(FILES_SHARE), unsupported: false }
     }
 
-    /// Counts anew, unless that was done so lately that doing it again would cost too much.
+    /// Counts again, unless the last count was so recent that counting would cost too much.
     pub fn fresh(&mut self, now: Duration) -> Option<PageCache> {
         self.count(now, cachestat::page_cache)
     }
@@ -52,7 +53,7 @@ impl PageCounter {
         if self.unsupported || !self.sparingly.is_due(now) {
             return None;
         }
-        // Not the time on the clock: on a busy host most of that is others'.
+        // CPU time, not elapsed time, most of which belongs to other threads on a busy host.
         let before = host::thread_cpu_time();
         let counted = count(&self.file);
         self.sparingly.took(now, host::thread_cpu_time().saturating_sub(before));
@@ -61,14 +62,14 @@ impl PageCounter {
     }
 }
 
-/// Reads the pages of all of the host's files.
+/// Reads the page counts of the host.
 #[derive(Debug, Default)]
 pub struct HostCounter {
     due: Duration,
 }
 
 impl HostCounter {
-    /// Reads anew, unless that was done lately.
+    /// Reads the counts again, unless done recently.
     pub fn fresh(&mut self, now: Duration) -> Option<HostPages> {
         if now < self.due {
             return None;
@@ -83,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_that_cannot_count_is_asked_once() {
+    fn unsupported_counting_is_tried_once() {
         let mut pages = PageCounter::new(tempfile::tempfile().unwrap());
         let mut asked = 0;
         for second in 0..1000 {
@@ -97,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn another_error_may_pass() {
+    fn other_errors_are_retried() {
         let mut pages = PageCounter::new(tempfile::tempfile().unwrap());
         assert_eq!(pages.count(Duration::ZERO, |_| Err(io::ErrorKind::PermissionDenied.into())), None);
         let counted = pages.count(Duration::from_secs(1000), |_| Ok(PageCache::default()));
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_costs_nothing_and_work_does() {
+    fn only_cpu_time_is_charged() {
         let mut pages = PageCounter::new(tempfile::tempfile().unwrap());
         let waits = |_: &File| {
             std::thread::sleep(Duration::from_millis(100));
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hosts_pages_are_read_four_times_a_second() {
+    fn host_pages_are_read_four_times_a_second() {
         let mut host = HostCounter::default();
         let read = (0..1000).filter(|ms| host.fresh(Duration::from_millis(*ms)).is_some());
         assert_eq!(read.count(), 4);

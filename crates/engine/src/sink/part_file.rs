@@ -1,4 +1,4 @@
-//! The file under its temporary name: locked, its space reserved, then renamed at once.
+//! The partial file: locked, its space reserved, and finally renamed.
 
 mod final_name;
 #[cfg(test)]
@@ -26,22 +26,22 @@ use super::journal_file::JournalFile;
 use super::output_error::OutputError;
 use super::part_names::{JOURNAL, PART, beside};
 
-/// The partial file of a transfer. Kept when dropped, so that the next run resumes, unless discarded.
+/// The partial file of a transfer. Kept on drop, so that the next run can resume, unless discarded.
 ///
-/// A [stream](Self::of_stream) has neither names nor a journal: nothing of it can be read back, reserved or resumed.
+/// A [stream](Self::of_stream) has neither names nor a journal, and cannot be read back, reserved or resumed.
 #[derive(Debug)]
 pub struct PartFile {
     /// `None` for a stream.
-    names: Option<Names>,
-    /// The final and the temporary name as paths, for messages.
+    names: Option<FileLocation>,
+    /// The final and the temporary path, for messages.
     target_path: PathBuf,
     part_path: PathBuf,
     file: File,
 }
 
-/// Where a partial file stands.
+/// The location of a partial file.
 #[derive(Debug)]
-struct Names {
+struct FileLocation {
     directory: Directory,
     target: OsString,
     part: OsString,
@@ -49,18 +49,18 @@ struct Names {
 }
 
 impl PartFile {
-    /// Opens the partial file of `target` in `directory`, or makes it, and locks it against other transfers.
+    /// Opens or creates the partial file of `target` in `directory`, and locks it against other transfers.
     ///
     /// # Errors
-    /// [`OutputError`]: the target is a directory, the part cannot be made, or another transfer writes it.
+    /// [`OutputError`]: the target is a directory, the partial file cannot be created, or another transfer writes it.
     pub fn open_in(directory: Directory, target: &OsStr) -> Result<Self, OutputError> {
         Self::open(directory, target, OFlags::CREATE)
     }
 
-    /// Opens the partial file of `target` in `directory`, and locks it against other transfers; makes none.
+    /// Opens an existing partial file of `target` in `directory`, and locks it against other transfers.
     ///
     /// # Errors
-    /// As of [`PartFile::open_in`]; [`OutputError::Create`] with `NotFound` where there is no partial file.
+    /// See [`PartFile::open_in`]; [`OutputError::Create`] with `NotFound` if there is no partial file.
     pub fn open_existing_in(directory: Directory, target: &OsStr) -> Result<Self, OutputError> {
         Self::open(directory, target, OFlags::empty())
     }
@@ -79,7 +79,7 @@ impl PartFile {
             }
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
-                // Some cluster file systems have no locks; two transfers to one name are then the user's to avoid.
+                // Some cluster file systems have no locks; the user must then avoid two transfers to one name.
                 Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => {}
                 Err(Errno::WOULDBLOCK) => return Err(OutputError::Busy(target_path)),
                 Err(error) => return Err(failed(error.into())),
@@ -89,27 +89,26 @@ impl PartFile {
                 |name| directory.look(name, false).is_ok_and(|there| (there.st_dev, there.st_ino) == ours);
             match (has(&part), has(target)) {
                 (true, false) => break file,
-                // A run was killed between the two steps of a rename by link: to write here would be to write to a
-                // complete file.
+                // A run was killed between link and unlink of a rename: writing here would modify a complete file.
                 (true, true) => {
                     let _ = JournalFile::beside(target, &directory).remove(&directory);
                     directory.remove(&part).map_err(failed)?;
                 }
-                // Another run renamed this very file to its final name before it was locked here.
+                // Another run renamed this file to its final name before it was locked here.
                 (false, _) => {}
             }
         };
         let journal = JournalFile::beside(target, &directory);
-        let names = Some(Names { directory, target: target.to_owned(), part, journal });
+        let names = Some(FileLocation { directory, target: target.to_owned(), part, journal });
         Ok(Self { names, target_path, part_path, file })
     }
 
-    /// Takes an open pipe, terminal or file that the bytes go to in their order; `name` is for messages.
+    /// Wraps an open pipe, terminal or file that is written in order; `name` is for messages.
     pub fn of_stream(file: File, name: &str) -> Self {
         Self { names: None, target_path: name.into(), part_path: name.into(), file }
     }
 
-    /// Returns whether bytes go to a stream, in their order and for good.
+    /// Returns whether the output is a stream, whose bytes cannot be rewritten.
     pub fn is_stream(&self) -> bool {
         self.names.is_none()
     }
@@ -119,34 +118,34 @@ impl PartFile {
         &self.file
     }
 
-    /// Opens the file once more: another open file description hears of write-back errors by itself, and
-    /// has a position of its own.
+    /// Opens the file again: a separate open file description reports write-back errors and has a position
+    /// independently.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn reopen(&self) -> io::Result<File> {
         File::options().read(true).write(true).open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
 
-    /// Returns the device and the inode, which tell it from every other file that is there.
+    /// Returns the device and inode, which identify the file among all existing ones.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn identity(&self) -> io::Result<(u64, u64)> {
         identity(&self.file)
     }
 
-    /// Returns the final name.
+    /// Returns the final path.
     pub fn target(&self) -> &Path {
         &self.target_path
     }
 
-    /// Returns the temporary name.
+    /// Returns the temporary path.
     pub fn path(&self) -> &Path {
         &self.part_path
     }
 
-    /// Returns where the journal stands.
+    /// Returns the path of the journal.
     pub fn journal_path(&self) -> PathBuf {
         self.names.as_ref().map_or_else(PathBuf::new, |names| names.journal.path(&names.directory))
     }
@@ -154,7 +153,7 @@ impl PartFile {
     /// Reads the journal of an earlier run.
     ///
     /// # Errors
-    /// [`JournalError`] where another version of this program, or another user, could read it: it is kept.
+    /// [`JournalError`] if another version of this program, or another user, could read the journal, which is kept.
     pub fn journal(&self) -> Result<StoredJournal, JournalError> {
         let Some(names) = &self.names else { return Ok(StoredJournal::Absent) };
         let length = self.file.metadata().map(|meta| meta.len());
@@ -162,16 +161,16 @@ impl PartFile {
         names.journal.read(&names.directory, length)
     }
 
-    /// Writes the journal with these committed ranges, replacing the last one atomically.
+    /// Writes the journal with these committed ranges, replacing the previous one atomically.
     ///
     /// # Errors
-    /// What the kernel says of the directory.
+    /// The kernel's error on the directory.
     pub fn store(&self, journal: &Journal, committed: &RangeSet) -> io::Result<()> {
         let Some(names) = &self.names else { return Ok(()) };
         names.journal.store(&names.directory, journal, committed)
     }
 
-    /// Forgets the journal, for good: what is in the file is of no use any more.
+    /// Removes the journal permanently, because the content of the file is no longer of use.
     ///
     /// # Errors
     /// [`OutputError::Create`].
@@ -186,7 +185,7 @@ impl PartFile {
         }
     }
 
-    /// Drops the content, where none is reserved.
+    /// Truncates the file, if no space is reserved.
     ///
     /// # Errors
     /// [`OutputError::Create`].
@@ -198,10 +197,10 @@ impl PartFile {
         emptied.map_err(|source| OutputError::Create { path: self.part_path.clone(), source })
     }
 
-    /// Reserves the file's space on disk, so that a full disk is found out before the first byte.
+    /// Reserves the file's space on disk, so that a full disk is reported before the first byte.
     ///
     /// # Errors
-    /// [`OutputError::Reserve`] where it does not fit; the file and its journal are then as they were.
+    /// [`OutputError::Reserve`] if the space is insufficient; the file and its journal are then unchanged.
     pub fn reserve(&self, size: Bytes) -> Result<(), OutputError> {
         if self.is_stream() {
             return Ok(());
@@ -211,17 +210,17 @@ impl PartFile {
         if size > Bytes::ZERO {
             match fallocate(&self.file, FallocateFlags::empty(), 0, size.get()) {
                 Ok(()) => {}
-                // Some file systems cannot reserve; then at least the room must be there now.
+                // Some file systems cannot reserve; then at least the free space must suffice now.
                 Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
                     let fs = fstatvfs(&self.file).map_err(|e| failed(e.into()))?;
-                    // An earlier run's part has some of it already; blocks are counted in 512 bytes.
+                    // The partial file already occupies some blocks, counted in units of 512 bytes.
                     let held = before.blocks() * 512;
                     if fs.f_bavail.saturating_mul(fs.f_frsize).saturating_add(held) < size.get() {
                         return Err(failed(io::ErrorKind::StorageFull.into()));
                     }
                 }
                 Err(error) => {
-                    // Gives back what was reserved before the disk was full.
+                    // Releases the space reserved before the disk was full.
                     let _ = self.file.set_len(before.len());
                     return Err(failed(error.into()));
                 }
@@ -230,18 +229,18 @@ impl PartFile {
         self.file.set_len(size.get()).map_err(failed)
     }
 
-    /// Gives the file its time of modification; a later write changes it.
+    /// Sets the file's modification time; a later write changes it.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn set_modified(&self, modified: SystemTime) -> io::Result<()> {
         if self.is_stream() { Ok(()) } else { self.file.set_modified(modified) }
     }
 
-    /// Checks that the temporary name still leads to this file: another program may have removed it.
+    /// Checks that the temporary name still refers to this file: another program may have removed it.
     ///
     /// # Errors
-    /// [`OutputError::PartChanged`]; [`OutputError::Create`] where the directory cannot be read.
+    /// [`OutputError::PartChanged`]; [`OutputError::Create`] if the directory cannot be read.
     pub fn check_name(&self) -> Result<(), OutputError> {
         let Some(names) = &self.names else { return Ok(()) };
         let failed = |source| OutputError::Create { path: self.part_path.clone(), source };
@@ -254,10 +253,10 @@ impl PartFile {
         Err(OutputError::PartChanged { path: self.part_path.clone(), change: change.to_owned() })
     }
 
-    /// Checks the length of the file, which another program may have cut.
+    /// Checks the length of the file, which another program may have truncated.
     ///
     /// # Errors
-    /// [`OutputError::PartChanged`] where it is not in `right`; [`OutputError::Write`] where it cannot be read.
+    /// [`OutputError::PartChanged`] if the length is not in `right`; [`OutputError::Write`] if it cannot be read.
     pub fn check_length(&self, right: RangeInclusive<u64>) -> Result<(), OutputError> {
         if self.is_stream() {
             return Ok(());
@@ -275,36 +274,36 @@ impl PartFile {
         Err(OutputError::PartChanged { path: path(), change })
     }
 
-    /// Makes durable what names the directory holds: the partial file's, and its journal's.
+    /// Syncs the directory, which makes the names of the partial file and its journal durable.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn sync_names(&self) -> io::Result<()> {
         self.names.as_ref().map_or(Ok(()), |names| names.directory.sync())
     }
 
-    /// Removes the partial file and its journal: nothing of it can be used.
+    /// Removes the partial file and its journal, whose content is no longer of use.
     ///
-    /// Where another file has its name, that file stays, and so does the journal of another transfer.
+    /// A different file under this name stays, and so does the journal of another transfer.
     pub fn discard(&self) {
         let Some(names) = &self.names else { return };
         if self.check_name().is_err() {
-            // It would pass for that of the file which another program has put there.
+            // The journal would otherwise apply to the other program's file.
             return names.journal.remove_own(&names.directory);
         }
-        // The lock goes with the file's name, hence the last.
+        // The lock depends on the file's name, which is therefore removed last.
         let _ = names.journal.remove(&names.directory);
         let _ = names.directory.remove(&names.part);
     }
 
-    /// Removes it unless it has a journal from which a later run can resume.
+    /// Removes the partial file unless it has a journal from which a later run can resume.
     pub fn abandon(&self) {
         if !self.is_resumable() {
             self.discard();
         }
     }
 
-    /// Returns whether a later run can resume from a journal, or may not touch the one that exists.
+    /// Returns whether a later run can resume from the journal, or must not modify an unreadable one.
     pub fn is_resumable(&self) -> bool {
         !matches!(self.journal(), Ok(StoredJournal::Absent | StoredJournal::Damaged { .. }))
     }
@@ -316,18 +315,19 @@ fn identity(file: &File) -> io::Result<(u64, u64)> {
     Ok((meta.dev(), meta.ino()))
 }
 
-/// Removes the journal of a transfer to `target` that was killed between the rename of its partial file and the journal's removal.
+/// Removes the journal of a transfer to `target` that was killed between renaming its partial file and removing the
+/// journal.
 pub(crate) fn remove_stray_journal(directory: &Directory, target: &OsStr) {
     let is_absent = |suffix| {
         directory
             .look(&beside(target, suffix), false)
             .is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     };
-    // A partial file is made before its journal: without one the journal is of no use.
+    // A partial file is created before its journal: without one, the journal is useless.
     if is_absent(JOURNAL) || !is_absent(PART) {
         return;
     }
-    // Its lock keeps off a transfer that begins meanwhile; a partial file that holds anything is that of such a transfer.
+    // The lock keeps out a transfer that starts meanwhile; a non-empty partial file belongs to such a transfer.
     let part = directory.try_clone().map(|directory| PartFile::open_in(directory, target));
     if let Ok(Ok(part)) = part
         && part.file.metadata().is_ok_and(|meta| meta.len() == 0)
@@ -339,7 +339,7 @@ pub(crate) fn remove_stray_journal(directory: &Directory, target: &OsStr) {
 /// Reads the journal of the partial file of `target`, which another transfer may be writing.
 ///
 /// # Errors
-/// As of [`PartFile::journal`].
+/// See [`PartFile::journal`].
 pub fn journal_of(directory: &Directory, target: &OsStr) -> Result<StoredJournal, JournalError> {
     let part = beside(target, PART);
     match directory.look(&part, false) {

@@ -1,4 +1,4 @@
-//! From received segments to a complete file: what `get` and the server's uploads share.
+//! From received segments to a complete file, for `get` and the server's uploads.
 //!
 //! ```text
 //! receivers -- Inlet: take, fill, hand over --> queue --> writers --> part file --> target
@@ -47,11 +47,11 @@ use crate::job_cpu::{CoreTimes, JobCpu};
 use crate::passing_digest::PassingDigest;
 use crate::threads::lock;
 
-/// One file on its way to the disk.
+/// A file being written.
 #[derive(Debug)]
 pub struct Pipeline {
     part: PartFile,
-    /// How to resume later; `None` where that is impossible.
+    /// The journal; `None` if the file cannot be resumed.
     journal: Option<Mutex<Journal>>,
     size: Option<Bytes>,
     resumed: Bytes,
@@ -60,16 +60,16 @@ pub struct Pipeline {
     cpu: JobCpu,
     checkpoint: Checkpoint,
     backlog: Backlog,
-    /// The digests of what is written, where they are wanted.
+    /// The requested digests of the written bytes.
     follower: HashFollower,
-    /// Ends a write to a stream that takes nothing; a file never makes it wait.
+    /// Ends a blocked write to a stream; a file never blocks.
     stop: Cancel,
-    /// Another program has changed the partial file, which is discarded then.
+    /// Whether another program changed the partial file, which is then discarded.
     part_changed: AtomicBool,
 }
 
 impl Pipeline {
-    /// Makes the pipeline of a file of which `committed` is on the disk. A stream has no journal.
+    /// Creates the pipeline of a file of which `committed` is on disk. A stream has no journal.
     pub fn new(
         part: PartFile,
         journal: Option<Journal>,
@@ -97,25 +97,26 @@ impl Pipeline {
         }
     }
 
-    /// Lets `stop` end a write to a stream whose reader takes nothing.
+    /// Sets the flag that ends a blocked write to a stream.
     #[must_use]
     pub fn stopped_by(self, stop: Cancel) -> Self {
         Self { stop, ..self }
     }
 
-    /// Hashes what is written from now on: by BLAKE3's tree, where one is given, and no digest that needs the file's order.
+    /// Hashes bytes written from now on, by BLAKE3's tree if given; computes no digest that depends on the file's
+    /// order.
     #[must_use]
     pub fn hashing(self, tree: Option<Arc<PassingDigest>>) -> Self {
         self.hashing_in_order(WantedDigests::default(), tree)
     }
 
-    /// Hashes what is written from now on: by BLAKE3's tree, where one is given, and behind the writers for what is `wanted`.
+    /// Hashes bytes written from now on: by BLAKE3's tree if given, and in order for the `wanted` digests.
     #[must_use]
     pub fn hashing_in_order(self, wanted: WantedDigests, tree: Option<Arc<PassingDigest>>) -> Self {
         Self { follower: HashFollower::new(wanted, tree), ..self }
     }
 
-    /// Writes the journal before the first byte, so that a transfer that has begun can be found again.
+    /// Writes the journal before the first byte, so that a later run finds the started transfer.
     ///
     /// # Errors
     /// [`OutputError::Write`].
@@ -128,7 +129,8 @@ impl Pipeline {
         self.sync_names()
     }
 
-    /// Makes the names of the partial file and its journal durable: what was committed can then be promised.
+    /// Makes the names of the partial file and its journal durable, as required before commits are promised to a
+    /// client.
     ///
     /// # Errors
     /// [`OutputError::Write`].
@@ -136,31 +138,31 @@ impl Pipeline {
         self.part.sync_names().map_err(|source| self.journal_failed("sync the directory of", source))
     }
 
-    /// Opens the way in, and the queue for [`Pipeline::start`].
+    /// Creates an inlet, and the queue for [`Pipeline::start`].
     pub fn inlet(&self) -> (Inlet<'_>, Receiver<QueuedSegment>) {
         let (queue, segments) = crossbeam_channel::unbounded();
         (Inlet::new(self, queue), segments)
     }
 
-    /// Opens a further way in, to a queue of [`Pipeline::inlet`].
+    /// Creates a further inlet, for a queue of [`Pipeline::inlet`].
     pub fn inlet_to(&self, queue: SegmentQueue) -> Inlet<'_> {
         Inlet::new(self, queue)
     }
 
-    /// Reserves the file's space, drops the content of a partial file that is not resumed, and opens its writer.
+    /// Reserves the file's space, truncates a partial file that is not resumed, and opens the writer.
     ///
     /// # Errors
-    /// [`OutputError`]: no space, or a writer that cannot write here. Where there is no space, an earlier
-    /// transfer's part can still be resumed.
+    /// [`OutputError`]: no space, or a writer that does not support the file system. Without space, an earlier
+    /// transfer's partial file can still be resumed.
     pub fn prepare(&self) -> Result<Arc<dyn Writer>, OutputError> {
         self.open_writer().inspect_err(|_| self.backlog.fail())
     }
 
     fn open_writer(&self) -> Result<Arc<dyn Writer>, OutputError> {
-        // Not where an earlier round has written: its journal counts.
+        // Not if an earlier round has written: the journal then applies.
         let nothing_there = self.resumed == Bytes::ZERO && self.checkpoint.is_untouched();
         if !nothing_there {
-            // Reserving space would fill a cut file with zeros.
+            // Reserving space would fill a truncated file with zeros.
             self.check_length(self.checkpoint.end_of_written())?;
         }
         if let Some(size) = self.size {
@@ -186,22 +188,22 @@ impl Pipeline {
         })
     }
 
-    /// Waits until every segment handed over so far is written, whatever is handed over meanwhile; returns whether it is.
+    /// Waits until every segment passed so far is written, but not for later ones; returns whether they are.
     ///
-    /// Returns false as soon as writing has failed. The threads of [`Pipeline::start`] must be running or about
-    /// to start.
+    /// Returns `false` as soon as writing has failed. The threads of [`Pipeline::start`] must be running or about to
+    /// start.
     pub fn drain(&self) -> bool {
         self.backlog.drain()
     }
 
-    /// Takes a range whose bytes are wrong out of the written and the committed ranges, to be received again.
+    /// Removes a range with wrong bytes from the written and committed ranges, so that it is received again.
     ///
-    /// No segment of the range may be on its way: [`Pipeline::drain`] first. A file of unknown size is cut after
-    /// the last byte that is left.
+    /// Call [`Pipeline::drain`] first: no segment of the range may be queued. A file of unknown size is truncated after
+    /// its last written byte.
     ///
     /// # Errors
-    /// [`OutputError::Write`]; the transfer must then end, for the journal may still count the range as right.
-    /// [`OutputError::Sent`] where bytes of the range have gone to a stream.
+    /// [`OutputError::Write`]; the transfer must then end, because the journal may still contain the range.
+    /// [`OutputError::Sent`] if bytes of the range were written to a stream.
     pub fn forget(&self, range: ByteRange) -> Result<(), OutputError> {
         if self.part.is_stream() && self.checkpoint.written() > Bytes::new(range.start()) {
             let (path, sent) = (self.part.path().to_owned(), self.checkpoint.written());
@@ -218,10 +220,10 @@ impl Pipeline {
         cut.map_err(|source| OutputError::Write { operation: "cut", path: path(), source })
     }
 
-    /// Reads bytes that have been written, in this run or before, by whichever writer.
+    /// Reads written bytes, of this or an earlier run.
     ///
     /// # Errors
-    /// `InvalidInput` where some byte of the range has not been written; else what the kernel says of the file.
+    /// `InvalidInput` if a byte of the range is not written; else the kernel's error on the file.
     pub fn read_at(&self, range: ByteRange) -> io::Result<Vec<u8>> {
         if !self.checkpoint.covers(range) {
             let message = format!("{range} of {} are not written", self.part.path().display());
@@ -232,19 +234,19 @@ impl Pipeline {
         Ok(content)
     }
 
-    /// Makes the file durable and gives it its final name; `replace` lets it take another file's place.
+    /// Makes the file durable and gives it its final name; with `replace`, an existing file is replaced.
     ///
     /// # Errors
-    /// [`PipelineError`]; what was received then stays. [`PipelineError::Hole`] where a byte has not been written, and
-    /// [`PipelineError::Failed`] after any failure, a panic included: a final name never stands over a hole.
+    /// [`PipelineError`]; received bytes stay. [`PipelineError::Hole`] if a byte is not written, and
+    /// [`PipelineError::Failed`] after any failure, including panics: a file with a hole never gets the final name.
     pub fn finish(&self, replace: bool) -> Result<Finished, PipelineError> {
         self.check_complete()?;
         self.check_part(true)?;
         Ok(self.part.finish(replace)?)
     }
 
-    /// Checks that every byte has been written: up to the file's size, or up to the last byte of a file whose
-    /// size is known only at its end.
+    /// Checks that every byte is written: up to the file's size, or up to the last byte if the size is known only at
+    /// the end.
     fn check_complete(&self) -> Result<(), PipelineError> {
         let path = || self.part.path().to_owned();
         if self.backlog.has_failed() || !self.backlog.is_empty() {
@@ -263,12 +265,12 @@ impl Pipeline {
         &self.part
     }
 
-    /// Returns the journal by which the next run identifies the file; `None` where it cannot be resumed.
+    /// Returns the journal by which the next run identifies the file; `None` if the file cannot be resumed.
     pub fn journal(&self) -> Option<Journal> {
         self.journal.as_ref().map(|journal| lock(journal).clone())
     }
 
-    /// Adds a source to the journal, which is written at the next checkpoint; does nothing where there is no journal.
+    /// Adds a source to the journal, which is written at the next checkpoint; does nothing without a journal.
     pub fn add_source(&self, source: JournalSource) {
         if let Some(journal) = &self.journal {
             lock(journal).add_source(source);
@@ -276,7 +278,7 @@ impl Pipeline {
         }
     }
 
-    /// Notes in the journal that the complete file does not have this checksum; does nothing where there is no journal.
+    /// Records in the journal that the complete file does not have this checksum; does nothing without a journal.
     ///
     /// # Errors
     /// [`OutputError::Write`].
@@ -287,12 +289,12 @@ impl Pipeline {
         stored.map_err(|source| self.journal_failed("write", source))
     }
 
-    /// Returns the file's size, where it is known.
+    /// Returns the file's size, if known.
     pub fn size(&self) -> Option<Bytes> {
         self.size
     }
 
-    /// Returns the ranges of the file that have been handed to the kernel, in this run or before.
+    /// Returns the ranges of the file passed to the kernel, in this or an earlier run.
     pub fn written_ranges(&self) -> RangeSet {
         self.checkpoint.ranges()
     }
@@ -302,27 +304,27 @@ impl Pipeline {
         self.cpu.total()
     }
 
-    /// Returns what the busiest writer did since the last call; for one caller.
+    /// Returns the times of the busiest writer since the last call; supports one caller.
     pub(crate) fn take_busiest_writer(&self) -> CoreTimes {
         self.cpu.take_busiest()
     }
 
-    /// Returns how many bytes were committed at the start.
+    /// Returns the bytes committed at the start.
     pub fn resumed(&self) -> Bytes {
         self.resumed
     }
 
-    /// Returns how much of the file has been handed to the kernel, in this run or before.
+    /// Returns the bytes of the file passed to the kernel, in this or an earlier run.
     pub fn written(&self) -> Bytes {
         self.checkpoint.written()
     }
 
-    /// Returns whether all of the file has been handed to the kernel; false where its size is unknown.
+    /// Returns whether all of the file was passed to the kernel; `false` if the size is unknown.
     pub fn is_complete(&self) -> bool {
         self.size.is_some_and(|size| self.checkpoint.covers(ByteRange::with_len(0, size)))
     }
 
-    /// Returns whether the next run can resume what is there.
+    /// Returns whether the next run can resume the partial file.
     pub fn is_resumable(&self) -> bool {
         self.journal.is_some() && self.written() > Bytes::ZERO && !self.part_changed.load(Ordering::SeqCst)
     }

@@ -1,7 +1,7 @@
-//! The memory of segments: chunks of huge pages that stay mapped while they circulate.
+//! The memory of segments: chunks of huge pages that stay mapped between uses.
 //!
-//! A segment is cut from the first chunk that has room for it, so that few chunks are in use, and always the same. A chunk
-//! that has not been needed for a while goes back to the kernel: what a stalled disk once needed is not kept.
+//! A segment is cut from the first chunk that has space for it, which keeps the set of chunks in use small and stable.
+//! A chunk that was unused for a while is unmapped, which releases the memory of a past stall.
 
 use std::io;
 use std::sync::Arc;
@@ -10,20 +10,20 @@ use std::time::{Duration, Instant};
 use longhaul_core::units::Bytes;
 use longhaul_sys::chunk::{Chunk, Piece};
 
-/// Chunks in the order in which they were mapped.
+/// Chunks in mapping order.
 #[derive(Debug)]
 pub(super) struct SegmentArena {
     chunks: Vec<Arc<Chunk>>,
-    /// The most chunks in use at once in the present period, and in the one before.
+    /// The maximum number of chunks in use in the current period, and in the one before.
     needed: [usize; 2],
-    /// When the present period began.
+    /// The start of the current period.
     since: Instant,
 }
 
 /// The size of a chunk, unless segments are larger or tiny: two huge pages.
 const CHUNK: Bytes = Bytes::mib(4);
-/// A chunk that was free for the whole of one such period, at least, is unmapped. Dirty throttling pauses a writer
-/// for 0.2 s at most (MAX_PAUSE, mm/page-writeback.c), so that a flow's ups and downs last less.
+/// A chunk that was free for at least one such period is unmapped. Dirty throttling pauses a writer for at most 0.2 s
+/// (MAX_PAUSE, mm/page-writeback.c), so the fluctuations of a flow are shorter.
 const PERIOD: Duration = Duration::from_secs(1);
 
 impl SegmentArena {
@@ -31,15 +31,15 @@ impl SegmentArena {
         Self { chunks: Vec::new(), needed: [0; 2], since: now }
     }
 
-    /// Cuts a segment from the memory that is mapped.
+    /// Cuts a segment from the mapped chunks.
     pub(super) fn take(&mut self, size: Bytes) -> Option<Piece> {
         let piece = self.chunks.iter().find_map(|chunk| chunk.lend(size.as_usize()))?;
         self.needed[0] = self.needed[0].max(self.in_use());
         Some(piece)
     }
 
-    /// Maps a chunk that has room for a segment of this size, and cuts one from it; the chunk is to be
-    /// [added](Self::add).
+    /// Maps a chunk with space for a segment of this size, and cuts one from it; the caller must [add](Self::add) the
+    /// chunk.
     ///
     /// # Errors
     /// ENOMEM.
@@ -50,13 +50,13 @@ impl SegmentArena {
         Ok((chunk, piece))
     }
 
-    /// Adds a chunk that was mapped.
+    /// Adds a mapped chunk.
     pub(super) fn add(&mut self, chunk: Arc<Chunk>) {
         self.chunks.push(chunk);
         self.needed[0] = self.needed[0].max(self.in_use());
     }
 
-    /// Returns the chunks that were not needed lately, to be unmapped where no lock is held.
+    /// Returns the unused chunks, for unmapping outside of locks.
     pub(super) fn unneeded(&mut self, now: Instant) -> Vec<Arc<Chunk>> {
         if now.saturating_duration_since(self.since) < PERIOD {
             return Vec::new();
@@ -67,12 +67,12 @@ impl SegmentArena {
         self.free_chunks(surplus)
     }
 
-    /// Returns all chunks of which no segment is in use.
+    /// Returns all chunks without a segment in use.
     pub(super) fn clear(&mut self) -> Vec<Arc<Chunk>> {
         self.free_chunks(usize::MAX)
     }
 
-    /// Takes out up to `most` free chunks, the latest first.
+    /// Removes up to `most` free chunks, latest first.
     fn free_chunks(&mut self, most: usize) -> Vec<Arc<Chunk>> {
         let free: Vec<_> =
             (0..self.chunks.len()).rev().filter(|at| self.chunks[*at].is_free()).take(most).collect();
@@ -83,7 +83,7 @@ impl SegmentArena {
         self.chunks.iter().filter(|chunk| !chunk.is_free()).count()
     }
 
-    /// Returns how much is mapped.
+    /// Returns the mapped bytes.
     pub(super) fn mapped(&self) -> Bytes {
         self.chunks.iter().fold(Bytes::ZERO, |sum, chunk| sum + Bytes::new(chunk.size() as u64))
     }
@@ -95,7 +95,7 @@ mod tests {
 
     const KIB: u64 = 1 << 10;
 
-    /// Takes a segment as the budget does.
+    /// Takes a segment in the way of the memory budget.
     fn take(arena: &mut SegmentArena, size: Bytes) -> Piece {
         arena.take(size).unwrap_or_else(|| {
             let (chunk, piece) = SegmentArena::map(size).unwrap();
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_circulates_whatever_the_segments_sizes() {
+    fn memory_is_reused_for_any_segment_size() {
         let mut arena = SegmentArena::new(Instant::now());
         for size in [4096, 256, 1024, 64, 4096].map(|kib| Bytes::new(kib * KIB)) {
             let held: Vec<_> =
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_needed_once_is_given_back_after_a_while() {
+    fn unused_memory_is_returned_after_a_period() {
         let start = Instant::now();
         let mut arena = SegmentArena::new(start);
         let many: Vec<_> = (0..100).map(|_| take(&mut arena, Bytes::mib(4))).collect();
@@ -126,7 +126,7 @@ mod tests {
         drop(many);
         assert!(arena.unneeded(start + PERIOD / 2).is_empty(), "too early");
         assert!(arena.unneeded(start + PERIOD).is_empty(), "needed in this period");
-        // One of 16 MiB in use at a time from now on.
+        // From here on, 16 MiB are in use at a time.
         (0..3).for_each(|_| drop([(); 4].map(|()| take(&mut arena, Bytes::mib(4)))));
         assert!(arena.unneeded(start + PERIOD * 2).is_empty(), "needed in the period before");
         assert!(!arena.unneeded(start + PERIOD * 3).is_empty());

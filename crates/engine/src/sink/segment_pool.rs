@@ -1,7 +1,7 @@
 //! The application buffer of one transfer: segments of its share of the memory budget.
 //!
-//! Taken when needed, given back when done, and the only back-pressure between socket and file:
-//! when no segment is free, no thread reads the socket, its buffer fills and RWIN closes.
+//! Segments are the only back-pressure between socket and file: if no segment is free, no thread reads the socket, its
+//! buffer fills and the receive window closes.
 
 use std::io;
 use std::sync::{Arc, PoisonError};
@@ -16,12 +16,12 @@ use longhaul_sys::chunk::Piece;
 use super::memory_budget::{AccountId, MemoryBudget};
 use super::sync::{Condvar, Mutex, MutexGuard};
 
-/// What a path delivers, over all of a transfer's connections together.
+/// The flow of a path, over all of a transfer's connections together.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Flow {
-    /// How fast.
+    /// The rate.
     pub rate: Rate,
-    /// How far away the sender is.
+    /// The RTT to the sender.
     pub rtt: Rtt,
 }
 
@@ -31,19 +31,19 @@ pub struct SegmentPool {
     budget: MemoryBudget,
     account: AccountId,
     freed: Arc<Condvar>,
-    /// `None` where the budget is fixed.
+    /// `None` if the budget is fixed.
     tuner: Option<Mutex<AppBufferTuner>>,
     stalls: Mutex<WriterStalls>,
     started: Instant,
 }
 
-/// Smaller segments cost the disk more than they save memory, unless that is short.
+/// Smaller segments cost more disk time than they save memory, unless memory is short.
 const WORTH_WRITING: Bytes = Bytes::mib(1);
-/// How often a receiver that waits for a segment looks whether there should be more of them.
+/// The interval at which a receiver that waits for a segment checks whether the pool should grow.
 const STEP: Duration = Duration::from_millis(5);
 
 impl SegmentPool {
-    /// Plans a pool for so many streams, with segments of the usual size or of `segment`; it holds no memory yet.
+    /// Plans a pool for `streams` streams, with segments of the usual size or of `segment`; allocates no memory.
     pub fn new(budget: &MemoryBudget, segment: Option<Bytes>, streams: usize) -> Self {
         let freed = Arc::new(Condvar::new());
         let account = budget.open(segment, streams, Arc::clone(&freed));
@@ -52,7 +52,7 @@ impl SegmentPool {
         Self { budget: budget.clone(), account, freed, tuner, stalls, started }
     }
 
-    /// Cuts the share for so many streams: a stream without two segments would wait for the others.
+    /// Cuts the share for `streams` streams: a stream without two segments would wait for the others.
     pub fn serve(&self, streams: usize) {
         if self.tuner.is_some() {
             self.budget.grow(self.account, WORTH_WRITING * 2 * streams as u64);
@@ -60,13 +60,13 @@ impl SegmentPool {
         self.budget.serve(self.account, streams);
     }
 
-    /// Takes a segment for the part of `range` that lies in one segment's worth of the file.
+    /// Takes a segment for the part of `range` that lies in one segment's span of the file.
     ///
-    /// Waits up to `patience` for one to be free, and meanwhile grows where the writers stall; `Ok(None)` where
-    /// none was.
+    /// Waits up to `patience` for a free segment, and meanwhile grows the pool if the writers stall; `Ok(None)` without
+    /// one.
     ///
     /// # Errors
-    /// ENOMEM where the kernel has no memory for it.
+    /// ENOMEM if the kernel has no memory for the segment.
     pub fn take(&self, range: ByteRange, patience: Duration, flow: Flow) -> io::Result<Option<Segment>> {
         let until = Instant::now() + patience;
         loop {
@@ -85,7 +85,7 @@ impl SegmentPool {
         }
     }
 
-    /// Runs one write of a segment, and notes how long it takes.
+    /// Runs one write of a segment, and records its duration.
     pub(super) fn writing<T>(&self, write: impl FnOnce() -> T) -> T {
         lock(&self.stalls).begin(self.started.elapsed());
         let done = write();
@@ -93,12 +93,12 @@ impl SegmentPool {
         done
     }
 
-    /// Gives memory back to the kernel that was needed only while the disk stalled; to be called now and then.
+    /// Returns memory to the kernel that was needed only during a stall; to be called periodically.
     pub(crate) fn trim(&self) {
         self.budget.trim();
     }
 
-    /// Returns how much is in use.
+    /// Returns the segment usage.
     pub fn usage(&self) -> Segments {
         self.budget.usage(self.account)
     }
@@ -110,7 +110,7 @@ impl Drop for SegmentPool {
     }
 }
 
-/// A piece of the file on its way: memory aligned as the file is, filled from `start` on.
+/// A segment of the file: memory aligned to the file, filled from `start` on.
 #[derive(Debug)]
 pub struct Segment {
     /// `None` only while dropping.
@@ -134,18 +134,18 @@ impl Segment {
         Self { memory: Some(memory), base, start, end: start, limit, budget, account }
     }
 
-    /// Returns the memory that is still to be filled.
+    /// Returns the memory left to fill.
     pub fn spare(&mut self) -> &mut [u8] {
         let (end, limit) = (self.end, self.limit);
         self.memory.as_deref_mut().map_or(&mut [], |memory| &mut memory[end..limit])
     }
 
-    /// Accounts for `n` bytes put at the start of [`Self::spare`].
+    /// Marks `n` bytes at the start of [`Self::spare`] as filled.
     pub fn fill(&mut self, n: usize) {
         self.end = self.end.saturating_add(n).min(self.limit);
     }
 
-    /// Returns whether nothing more fits.
+    /// Returns whether no memory is left to fill.
     pub fn is_full(&self) -> bool {
         self.end == self.limit
     }
@@ -155,7 +155,7 @@ impl Segment {
         self.memory.as_deref().map_or(&[], |memory| &memory[self.start..self.end])
     }
 
-    /// Returns where in the file they belong.
+    /// Returns the range of the file that the bytes belong to.
     pub fn range(&self) -> ByteRange {
         ByteRange::new(self.base + self.start as u64, self.base + self.end as u64)
     }
@@ -170,6 +170,6 @@ impl Drop for Segment {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Numbers, whole whatever happened to another thread.
+    // Only numbers, which stay valid after a panic of another thread.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! The segment pool and the memory budget that it takes from.
+//! Tests of the segment pool and its memory budget.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use super::segment_pool::{Flow, Segment, SegmentPool};
 const KIB64: u64 = 64 << 10;
 const FAST: Flow =
     Flow { rate: Rate::bits_per_sec(10_000_000_000), rtt: Rtt::new(Duration::from_millis(200)) };
-/// Longer than what counts as a stall.
+/// Longer than the threshold of a stall.
 const WAIT: Duration = Duration::from_millis(200);
 
 fn fixed(size: Bytes) -> MemoryBudget {
@@ -61,7 +61,7 @@ fn waiting_receiver_is_woken_by_a_freed_segment() {
 }
 
 #[test]
-fn segment_never_crosses_its_edge_and_is_aligned_as_the_file() {
+fn segment_is_aligned_to_the_file_and_never_crosses_its_end() {
     let pool = small(2);
     let mut segment = take(&pool, ByteRange::new(KIB64 + 100, 10 * KIB64)).unwrap();
     assert_eq!(segment.spare().len() as u64, KIB64 - 100);
@@ -80,7 +80,7 @@ fn short_range_limits_the_segment() {
 }
 
 #[test]
-fn share_that_is_cut_anew_leaves_segments_in_use_as_they_are() {
+fn new_share_does_not_affect_segments_in_use() {
     let pool = SegmentPool::new(&fixed(Bytes::mib(4)), None, 1);
     let mut held = take(&pool, ByteRange::new(0, u64::MAX)).unwrap();
     pool.serve(4);
@@ -95,12 +95,12 @@ fn pool_grows_while_the_writers_stall() {
     assert_eq!(pool.usage().capacity(), INITIAL_SIZE);
     let held = pool.writing(|| fill(&pool, 20));
     assert_eq!(held.len(), 20);
-    // At least a BDP of 250 MB, on a host that has eight times that.
+    // At least the BDP of 250 MB, if the host has eight times that.
     assert!(pool.usage().capacity() >= Bytes::mib(80), "{:?}", pool.usage());
 }
 
 #[test]
-fn memory_that_a_stall_took_is_given_back_while_the_flow_goes_on() {
+fn memory_of_a_stall_is_returned_while_the_flow_continues() {
     let budget = MemoryBudget::new(AppBuffer::Auto);
     let pool = SegmentPool::new(&budget, None, 1);
     let held = pool.writing(|| fill(&pool, 30));
@@ -127,15 +127,15 @@ fn fixed_buffer_does_not_grow() {
 }
 
 #[test]
-fn growth_of_one_pool_is_denied_to_another_until_it_is_given_back() {
+fn growth_is_denied_until_another_pool_returns_memory() {
     let budget = MemoryBudget::new(AppBuffer::Auto);
     let pool = || SegmentPool::new(&budget, None, 1);
     let (first, second) = (pool(), pool());
-    // Two segments a stream: more than the host has.
+    // Two segments for each stream: more than the host has.
     first.serve(1 << 24);
     let most = first.usage().capacity();
     second.serve(1 << 12);
-    // Other programs take and free memory meanwhile.
+    // Other programs allocate and free memory meanwhile.
     let granted = second.usage().capacity().saturating_sub(INITIAL_SIZE);
     assert!(most > INITIAL_SIZE && granted < Bytes::new(most.get() / 4), "{most} {granted}");
     drop((first, second));
@@ -167,7 +167,7 @@ fn pools_of_one_process_share_one_budget() {
 }
 
 #[test]
-fn job_that_comes_late_has_two_small_segments_a_stream_while_another_holds_the_budget() {
+fn late_job_has_two_small_segments_per_stream_while_the_budget_is_exhausted() {
     let budget = fixed(Bytes::mib(8));
     let first = SegmentPool::new(&budget, None, 1);
     let held = fill(&first, 100);

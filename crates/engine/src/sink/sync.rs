@@ -1,3 +1,3 @@
-//! The locks of the segment pool: the model test puts loom's in their place.
+//! The locks of the segment pool, which the model test replaces by those of loom.
 
 pub(super) use std::sync::{Condvar, Mutex, MutexGuard};

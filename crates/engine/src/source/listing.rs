@@ -1,4 +1,4 @@
-//! Directories of a server: one trait, which a protocol implements beside `Source`.
+//! Directories of a server: a trait, implemented by each protocol beside `Source`.
 
 use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read, Seek, Write};
@@ -15,52 +15,52 @@ use crate::sink::directory::Directory;
 use crate::source::http::ClientConfig;
 use crate::transfer::error::SourceError;
 
-/// Lists and makes the directories of one server. Several threads may use it at once.
+/// Lists and creates directories of one server. Supports calls from several threads.
 pub(crate) trait RemoteDirectories: Send + Sync {
-    /// Requests a directory's entries.
+    /// Lists a directory's entries.
     ///
     /// # Errors
-    /// [`SourceError`] after the retries that the user allows.
+    /// [`SourceError`] after the user's number of retries.
     fn list(&self, directory: &Url, cancel: &Cancel) -> Result<OpenListing, SourceError>;
 
-    /// Asks for the size and the time of a file, where a listing has not both.
+    /// Requests the size and time of a file, if the listing lacks one of them.
     ///
     /// # Errors
-    /// [`SourceError`] after the retries that the user allows.
+    /// [`SourceError`] after the user's number of retries.
     fn look(&self, file: &Url, cancel: &Cancel) -> Result<FileFacts, SourceError>;
 
-    /// Makes a directory, and those above it that are missing; returns whether it is new.
+    /// Creates a directory and its missing parents; returns whether it is new.
     ///
     /// # Errors
-    /// [`SourceError`] after the retries that the user allows.
+    /// [`SourceError`] after the user's number of retries.
     fn make(&self, directory: &Url, cancel: &Cancel) -> Result<bool, SourceError>;
 
-    /// Returns whether the server gives an uploaded file the time of modification that it has here.
+    /// Returns whether the server sets an uploaded file's modification time.
     fn keeps_times(&self, _directory: &Url, _cancel: &Cancel) -> bool {
         false
     }
 
-    /// Returns how many directories of one level are to be listed at once.
+    /// Returns the number of directories of one level to list at once.
     fn at_once(&self) -> usize;
 }
 
-/// What became of a request to make one directory.
+/// The outcome of a request to create one directory.
 pub(crate) enum MadeDirectory {
-    /// It was made.
+    /// The directory was created.
     New,
-    /// It was there.
+    /// The directory existed.
     Exists,
-    /// It was refused by this error, perhaps as the directory above is missing.
+    /// The request was refused by this error, possibly because the parent is missing.
     LacksParent(SourceError),
 }
 
-/// Makes `directory` by `make`, and those above it that are missing; returns whether it is new.
+/// Creates `directory` and its missing parents by `make`; returns whether it is new.
 ///
-/// Each directory is requested twice at most: before those above it, and once they are there, whether this client has made them
-/// or another one meanwhile.
+/// Requests each directory at most twice: before its parents, and again once they exist, whether created by this client
+/// or by another.
 ///
 /// # Errors
-/// That of the first directory that is refused although the one above it is there.
+/// The error of the first directory that is refused although its parent exists.
 pub(crate) fn make_with_parents(
     directory: &Url,
     mut make: impl FnMut(&Url) -> Result<MadeDirectory, SourceError>,
@@ -85,7 +85,7 @@ pub(crate) fn make_with_parents(
     Err(refusal)
 }
 
-/// Makes the directories of `missing`, the uppermost last, each of which lies in the next one.
+/// Creates the directories of `missing`, each of which lies in the next one, from last to first.
 fn make_below(
     missing: &[Url],
     mut make: impl FnMut(&Url) -> Result<MadeDirectory, SourceError>,
@@ -101,33 +101,33 @@ fn make_below(
     Ok(is_new)
 }
 
-/// Returns the directory above; `None` for the root.
+/// Returns the parent directory; `None` for the root.
 fn parent(url: &Url) -> Option<Url> {
     let above = url.join("..").ok()?;
     (above.path() != url.path()).then_some(above)
 }
 
-/// How directories are listed.
+/// The settings of a lister.
 #[derive(Clone)]
 pub(crate) struct ListerOptions {
     pub(crate) config: ClientConfig,
-    /// How many failures in a row are allowed.
+    /// The maximum number of consecutive failures.
     pub(crate) retries: u32,
-    /// How long a server may send nothing.
+    /// The timeout for a server that sends nothing.
     pub(crate) stall: Duration,
-    /// Where long listings are kept until they are read.
+    /// The directory in whose file system long listings are spooled.
     pub(crate) spool: Arc<Directory>,
 }
 
-/// A directory whose entries are being read.
+/// An open directory listing.
 pub(crate) struct OpenListing {
-    /// The directory's URL after redirects; it ends in a slash.
+    /// The directory's URL after redirects, with a trailing slash.
     pub(crate) directory: Url,
     pub(crate) entries: Entries,
 }
 
-/// The entries of a directory, read as they are taken; an error is of one entry or of all that would follow. Nothing of a connection is
-/// held meanwhile.
+/// The entries of a directory, read lazily without holding a connection; an error concerns one entry or all that
+/// follow.
 pub(crate) type Entries = Box<dyn Iterator<Item = Result<RemoteEntry, SourceError>> + Send>;
 
 /// An entry and its URL. The name is not checked.
@@ -136,14 +136,14 @@ pub(crate) struct RemoteEntry {
     pub(crate) url: Url,
 }
 
-/// What tells whether a file has changed.
+/// The properties by which changes of a file are detected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct FileFacts {
     pub(crate) size: Option<Bytes>,
     pub(crate) modified: Option<SystemTime>,
 }
 
-/// All but the unreserved characters of a path's segment (RFC 3986, section 2.3).
+/// Everything but the unreserved characters of a path segment (RFC 3986, section 2.3).
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Returns the URL of an entry of `directory`, whose path ends in a slash.
@@ -155,7 +155,7 @@ pub(crate) fn child_url(directory: &Url, name: &[u8], is_directory: bool) -> Url
     url
 }
 
-/// Keeps what a server has sent until it is parsed: in memory, and in a file without a name once it is long.
+/// Stores received bytes until they are parsed: in memory, or in an unnamed file if long.
 pub(crate) struct Spool {
     directory: Arc<Directory>,
     memory: Vec<u8>,
@@ -163,24 +163,24 @@ pub(crate) struct Spool {
     length: Bytes,
 }
 
-/// Listings up to this length stay in memory: some 10,000 entries.
+/// The maximum size in memory: about 10,000 entries.
 const IN_MEMORY: usize = 1 << 20;
 
 impl Spool {
-    /// Keeps long content in the file system of `directory`.
+    /// Creates a spool whose file is in the file system of `directory`.
     pub(crate) fn new(directory: &Arc<Directory>) -> Self {
         Self { directory: Arc::clone(directory), memory: Vec::new(), file: None, length: Bytes::ZERO }
     }
 
-    /// Returns how much it keeps.
+    /// Returns the number of bytes.
     pub(crate) fn length(&self) -> Bytes {
         self.length
     }
 
-    /// Adds bytes at the end.
+    /// Appends bytes.
     ///
     /// # Errors
-    /// What the kernel says of the file.
+    /// The kernel's error on the file.
     pub(crate) fn add(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.length += Bytes::new(bytes.len() as u64);
         if let Some(file) = &mut self.file {
@@ -195,10 +195,10 @@ impl Spool {
         Ok(())
     }
 
-    /// Returns all of it, to be read from its start.
+    /// Returns a reader from the start.
     ///
     /// # Errors
-    /// What the kernel says of the file.
+    /// The kernel's error on the file.
     pub(crate) fn into_reader(self) -> io::Result<BufReader<Box<dyn Read + Send>>> {
         let reader: Box<dyn Read + Send> = match self.file {
             Some(mut file) => {
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
-    /// Answers by the set of directories that are there, whose parents must be.
+    /// Creates a directory in a set of existing ones, in which its parent must be.
     fn made(there: &mut HashSet<String>, directory: &str) -> (Result<bool, SourceError>, Vec<String>) {
         let mut requested = Vec::new();
         let result = make_with_parents(&directory.parse().unwrap(), |url| {
@@ -254,20 +254,20 @@ mod tests {
     }
 
     #[test]
-    fn missing_parents_are_made_once_each() {
+    fn missing_parents_are_created_once_each() {
         let mut there = HashSet::from(["/".to_owned()]);
         let (result, requested) = made(&mut there, "http://h/a/b/c/");
         assert!(result.unwrap());
         assert_eq!(requested, ["/a/b/c/", "/a/b/", "/a/", "/a/b/", "/a/b/c/"]);
         let (result, requested) = made(&mut there, "http://h/a/b/c/");
         assert!(!result.unwrap() && requested.len() == 1);
-        // No root, as where the login has no rights: each is requested once.
+        // No root, as for a login without rights: each directory is requested once.
         let (result, requested) = made(&mut HashSet::new(), "http://h/a/b/");
         assert!(result.unwrap() && requested == ["/a/b/", "/a/", "/", "/a/", "/a/b/"]);
     }
 
     #[test]
-    fn server_that_always_lacks_a_parent_is_asked_twice() {
+    fn server_that_always_reports_a_missing_parent_is_asked_twice() {
         let mut requested = 0;
         let result = make_with_parents(&"http://h/a/b/".parse().unwrap(), |url| {
             requested += 1;
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn directory_that_another_client_makes_meanwhile_is_no_error() {
+    fn directory_created_by_another_client_is_not_an_error() {
         let (mut parents, mut children) = (0, 0);
         let result = make_with_parents(&"http://h/a/b/".parse().unwrap(), |url| {
             let (count, missing) =
@@ -288,7 +288,7 @@ mod tests {
             *count += 1;
             Ok(match *count {
                 1 if missing => MadeDirectory::LacksParent(SourceError::interrupted()),
-                // The other client was faster with the parent.
+                // The other client has created the parent first.
                 _ => {
                     if missing {
                         MadeDirectory::New
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn child_is_named_byte_for_byte() {
+    fn child_url_encodes_every_byte() {
         let directory: Url = "http://ann@h/d%20e/?key=1".parse().unwrap();
         assert_eq!(
             child_url(&directory, b"a/b?#%\xff", false).as_str(),

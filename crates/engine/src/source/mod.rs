@@ -1,7 +1,7 @@
-//! Where bytes come from: one trait, and a module for each protocol.
+//! Sources of bytes: a trait, and a module for each protocol.
 //!
 //! ```text
-//!  Source::describe -> Description: size, identity, name, divisible, and the range that is already under way
+//!  Source::describe -> Description: size, identity, name, divisible, and the range requested first
 //!  Source::worker   -> StreamWorker::work(stream): lease, request, receive into the stream's segments, lease, ..
 //! ```
 //!
@@ -31,93 +31,94 @@ pub fn is_known_scheme(scheme: &str) -> bool {
     matches!(scheme, "http" | "https" | "ftp" | "ftps" | "gsiftp")
 }
 
-/// The other end of streams: what makes their workers.
+/// The peer of streams, which creates their workers.
 pub(crate) trait StreamPeer: Send + Sync {
     /// Returns the address without secrets, for messages.
     fn shown(&self) -> &str;
 
-    /// Makes what one stream moves bytes with.
+    /// Creates the worker of one stream.
     fn worker(&self) -> Box<dyn StreamWorker + '_>;
 
-    /// Returns whether one worker moves bytes over all of the peer's connections, as in GridFTP's MODE E: then their number is the
-    /// number of streams, and there is one worker.
+    /// Returns whether one worker moves bytes over all of the peer's connections, as in GridFTP's MODE E. The number of
+    /// streams then is the number of connections.
     fn multiplexes(&self) -> bool {
         false
     }
 
-    /// Returns whether bytes go to it.
+    /// Returns whether bytes are sent to this peer.
     fn receives(&self) -> bool {
         false
     }
 }
 
-/// One place that a file can be fetched from.
+/// A place from which a file can be fetched.
 pub(crate) trait Source: StreamPeer {
-    /// Asks what the file is, and begins to fetch: what is under way is left to the first worker.
+    /// Describes the file, and starts to fetch it: the first worker takes over the open request.
     ///
     /// # Errors
-    /// [`SourceError`] after the retries that the user allows.
+    /// [`SourceError`] after the user's number of retries.
     fn describe(&self, ask: &Ask<'_>) -> Result<Description, SourceError>;
 
-    /// Fetches a small part of the described file over a connection of its own, to compare it with bytes that are there.
+    /// Fetches a small range of the described file over a separate connection, to compare it with existing bytes.
     ///
     /// # Errors
-    /// [`SourceError`]; one of [`Cause::OtherFile`](crate::transfer::error::Cause::OtherFile) where the file has changed.
+    /// [`SourceError`]; with [`Cause::OtherFile`](crate::transfer::error::Cause::OtherFile) if the file has changed.
     fn sample(&self, part: ByteRange, cancel: &Cancel) -> Result<Vec<u8>, SourceError>;
 
-    /// Fetches the digests of the described file's pieces, where the source publishes them.
+    /// Fetches the piece digests of the described file, if the source publishes them.
     ///
     /// # Errors
-    /// [`SourceError`] where they are announced and cannot be fetched or understood.
+    /// [`SourceError`] if digests are announced but cannot be fetched or parsed.
     fn published_pieces(&self, cancel: &Cancel) -> Result<Option<Pieces>, SourceError>;
 
-    /// Asks for the digest of the described file by [`Description::digest_on_request`]; the source may read all of the file for it.
+    /// Requests the digest of the described file by [`Description::digest_on_request`]; the source may read the whole
+    /// file for it.
     ///
     /// # Errors
-    /// [`SourceError`]; one of [`Cause::OtherFile`](crate::transfer::error::Cause::OtherFile) where the file has changed.
+    /// [`SourceError`]; with [`Cause::OtherFile`](crate::transfer::error::Cause::OtherFile) if the file has changed.
     fn digest(&self, _algorithm: Algorithm, _cancel: &Cancel) -> Result<Option<Checksum>, SourceError> {
         Ok(None)
     }
 
-    /// Closes what was begun ahead for more than so many streams.
+    /// Closes connections opened ahead for more than this number of streams.
     fn expect_streams(&self, _streams: usize) {}
 
-    /// Closes what [`Self::describe`] has begun and no worker has taken.
+    /// Closes connections opened by [`Self::describe`] and not taken by a worker.
     fn abandon(&self);
 }
 
-/// The protocol's side of one stream.
+/// Moves the bytes of one stream by the protocol.
 pub(crate) trait StreamWorker {
     /// Leases ranges and moves their bytes until nothing is left to lease, or the connection fails.
     ///
-    /// The connection is closed on return; the caller decides about another try.
+    /// The connection is closed on return; the caller decides about a retry.
     ///
     /// # Errors
-    /// [`SourceError`] with the class and whether to try again.
+    /// [`SourceError`] with the class, and whether to retry.
     fn work(&mut self, stream: &mut Stream<'_>) -> Result<(), SourceError>;
 
-    /// Returns whether a break loses what was delivered before, so that it is no progress.
+    /// Returns whether a broken connection discards earlier bytes, which then do not count as progress.
     fn restarts(&self) -> bool {
         false
     }
 
-    /// Ends the worker's part in the transfer: takes back what has not been shown to be of the described file.
+    /// Ends the worker's part in the transfer: takes back bytes that are not proved to be of the described file.
     fn leave(&mut self, _stream: &mut Stream<'_>) {}
 }
 
-/// Names the server and the service of a URL: logins are for one origin only.
+/// Identifies the server and service of a URL: logins are for one origin only.
 ///
-/// [`Url::origin`] knows HTTP and FTP, and takes each gsiftp:// URL for an origin of its own.
+/// [`Url::origin`] supports HTTP and FTP, but treats each gsiftp:// URL as a separate origin.
 pub(crate) fn origin(url: &Url) -> (String, String, u16) {
     let host = url.host_str().unwrap_or_default().to_ascii_lowercase();
     (url.scheme().to_owned(), host, default_port(url).unwrap_or_default())
 }
 
-/// Returns the port of a URL, or the usual one of its scheme.
+/// Returns the port of a URL, or the default port of its scheme.
 pub fn default_port(url: &Url) -> Option<u16> {
     /// The port of GridFTP (GFD.20).
     const GRIDFTP: u16 = 2811;
-    /// The port of FTP: TLS is requested over it (RFC 4217); the one for TLS from the first byte on is not used.
+    /// The port of FTP, over which TLS is requested (RFC 4217); the port of implicit TLS is not used.
     const FTPS: u16 = 21;
     url.port_or_known_default().or(match url.scheme() {
         "gsiftp" => Some(GRIDFTP),
@@ -126,26 +127,26 @@ pub fn default_port(url: &Url) -> Option<u16> {
     })
 }
 
-/// What is asked of a file before its ranges are scheduled.
+/// The parameters of a request for a file's description.
 pub(crate) struct Ask<'a> {
-    /// What an earlier run has left; `None` for a file that is begun.
+    /// The state of an earlier run; `None` for a new file.
     pub(crate) resume: Option<Resume>,
-    /// How many bytes to ask for at first; `None` lets the source choose.
+    /// The maximum length of the first request; `None` lets the source choose.
     pub(crate) at_most: Option<Bytes>,
-    /// How much is left to fetch, where that is known.
+    /// The bytes left to fetch, if known.
     pub(crate) left: Option<Bytes>,
-    /// Whether to wait and try again where the server is busy.
+    /// Whether to wait and retry if the server is busy.
     pub(crate) waits: bool,
     pub(crate) cancel: &'a Cancel,
     pub(crate) emit: &'a dyn Fn(&Event),
 }
 
-/// The file that a partial file is of, as far as one source knows it.
+/// The identity of a partial file, as known for one source.
 #[derive(Debug, Clone)]
 pub(crate) struct Resume {
-    /// The first range that is missing; the last byte where nothing is.
+    /// The first missing range; the last byte if none is missing.
     pub(crate) gap: ByteRange,
-    /// What identified the file.
+    /// The identity of the file.
     pub(crate) identity: Identity,
 }
 
@@ -153,49 +154,51 @@ pub(crate) struct Resume {
 #[derive(Debug, Clone)]
 pub(crate) struct Description {
     pub(crate) size: Option<Bytes>,
-    /// What every answer with bytes of this file shares; `None` where ranges of several answers must not be combined.
+    /// The identity shared by all answers with bytes of this file; `None` if ranges of several answers must not be
+    /// combined.
     pub(crate) identity: Option<Identity>,
-    /// When the file was modified last.
+    /// The modification time.
     pub(crate) modified: Option<SystemTime>,
-    /// The file's name as the source gives it, safe to be used in a directory.
+    /// The file's name from the source, safe for use in a directory.
     pub(crate) name: Option<String>,
     /// Whether several streams may share the file.
     pub(crate) divisible: bool,
-    /// The range that is under way on the first connection.
+    /// The range requested on the first connection.
     pub(crate) first: ByteRange,
-    /// Whether a later run can go on from where this one ends: the source gives ranges, of a file that it identifies.
+    /// Whether a later run can resume: the source supports ranges, and identifies the file.
     pub(crate) resumable: bool,
-    /// Whether the answer holds the whole file although a part was asked for.
+    /// Whether the answer contains the whole file although a range was requested.
     pub(crate) whole: bool,
-    /// What was sent, for messages: media type and size.
+    /// The media type and size of the answer, for messages.
     pub(crate) shown_content: String,
     /// The RTT of the first connection.
     pub(crate) rtt: Rtt,
-    /// What a stream can have in flight before any byte has arrived.
+    /// The bytes that a stream can have in flight before any byte has arrived.
     pub(crate) first_window: Bytes,
-    /// Whether the server paces what it sends, so that one stream should have it all.
+    /// Whether the server paces its sending, so that one stream should fetch all.
     pub(crate) paced: bool,
-    /// The server, as paths are remembered.
+    /// The server's key in the path memory.
     pub(crate) endpoint: Option<Endpoint>,
-    /// What an earlier transfer found the path to be.
+    /// The stored measurements of an earlier transfer.
     pub(crate) known: Option<KnownPath>,
-    /// What was remembered of a path and has proved untrue, as it is to be kept.
+    /// A corrected entry for the path memory, if the stored one was wrong.
     pub(crate) corrected: Option<KnownPath>,
-    /// Other places of the same file that the source names (RFC 6249).
+    /// Mirrors of the file stated by the source (RFC 6249).
     pub(crate) duplicates: Vec<Url>,
-    /// The file's digest that the source names.
+    /// The file's digest stated by the source.
     pub(crate) digest: Option<Checksum>,
-    /// The algorithm by which the source computes a digest where it is asked for one.
+    /// The algorithm of digests that the source computes on request.
     pub(crate) digest_on_request: Option<Algorithm>,
 }
 
 impl Description {
-    /// Returns whether parts of the file from several answers may be combined, be they of one source or of several.
+    /// Returns whether ranges from several answers, of one or several sources, may be combined.
     pub(crate) fn combines_answers(&self) -> bool {
         !self.whole && self.size.is_some() && self.identity.is_some()
     }
 
-    /// Returns whether the source names other places of the file, and a digest that proves them (RFC 6249, section 6).
+    /// Returns whether the source states mirrors of the file, and a digest that proves their bytes (RFC 6249, section
+    /// 6).
     pub(crate) fn names_proved_duplicates(&self) -> bool {
         !self.duplicates.is_empty() && self.digest.is_some()
     }

@@ -1,4 +1,4 @@
-//! Measures the streams of one peer from one interval to the next, for the control of their number.
+//! Measures the streams of one peer per interval, for the control of their number.
 
 use std::collections::HashMap;
 use std::thread::available_parallelism;
@@ -13,42 +13,42 @@ use longhaul_sys::pressure::{Pressure, PressureFiles};
 use super::stream_set::StreamSet;
 use crate::sink::pipeline::Inlet;
 
-/// Measures from one call to the next.
+/// Measures the interval from one call to the next.
 pub(super) struct IntervalMeter {
     rtt: Rtt,
     pressure: PressureFiles,
-    before: Look,
+    before: CounterSnapshot,
 }
 
-/// Counters at one moment.
-struct Look {
+/// Counters at one point in time.
+struct CounterSnapshot {
     at: Instant,
-    /// Read and waiting in sockets; where the streams send: acknowledged.
+    /// Bytes read and unread in sockets; for sending streams, bytes acknowledged.
     arrived: Bytes,
-    /// By stream.
+    /// Bytes moved by each stream.
     moved: HashMap<usize, u64>,
-    /// The signs of losses: segments that arrived out of order, or were sent again.
+    /// Indications of loss: segments received out of order, or retransmitted.
     losses: u64,
-    /// For how long streams have waited for this host, summed over the streams.
+    /// The time that streams have waited for this host, summed over the streams.
     waited: Duration,
     cpu: Duration,
     pressure: Pressure,
 }
 
-/// Streams that wait for this host for this share of the time are held back by it.
+/// Streams that wait for this host for this share of the time are limited by the host.
 const HELD_BACK: f64 = 0.1;
-/// So are streams whose job uses this share of all cores.
+/// A job that uses this share of all cores is limited by the host.
 const BUSY: f64 = 0.85;
 
 impl IntervalMeter {
-    /// Starts the first interval of a path of this RTT.
+    /// Starts the first interval, on a path of this RTT.
     pub(super) fn new(rtt: Rtt, set: &StreamSet<'_>, inlet: Option<&Inlet<'_>>) -> Self {
         let pressure = PressureFiles::find();
-        let before = Look::now(set, inlet, &pressure).0;
+        let before = CounterSnapshot::now(set, inlet, &pressure).0;
         Self { rtt, pressure, before }
     }
 
-    /// Returns how long an interval should be.
+    /// Returns the length of an interval.
     pub(super) fn interval(&self) -> Duration {
         const SHORTEST: Duration = Duration::from_millis(100);
         self.rtt.get().max(SHORTEST)
@@ -56,12 +56,12 @@ impl IntervalMeter {
 
     /// Ends an interval and starts the next.
     pub(super) fn look(&mut self, set: &StreamSet<'_>, inlet: Option<&Inlet<'_>>) -> Interval {
-        let (now, sockets) = Look::now(set, inlet, &self.pressure);
+        let (now, sockets) = CounterSnapshot::now(set, inlet, &self.pressure);
         let before = std::mem::replace(&mut self.before, now);
         let now = &self.before;
         self.rtt = sockets.min_rtt.map_or(self.rtt, |rtt| rtt.min(self.rtt));
         let time = now.at.saturating_duration_since(before.at);
-        // A new connection has moved less than the one before it.
+        // A reconnected stream's counter restarts, so any change counts, not only growth.
         let carried = |(stream, moved): &(&usize, &u64)| before.moved.get(stream).unwrap_or(&0) != *moved;
         let streams = now.moved.iter().filter(carried).count();
         let share = |spent: Duration, of: usize| {
@@ -83,7 +83,7 @@ impl IntervalMeter {
     }
 }
 
-impl Look {
+impl CounterSnapshot {
     fn now(set: &StreamSet<'_>, inlet: Option<&Inlet<'_>>, pressure: &PressureFiles) -> (Self, Sockets) {
         let (streams, sockets) = set.progress().sockets.read();
         let sends = set.source.receives();

@@ -1,4 +1,4 @@
-//! The streams to one peer: how many there are, and their threads.
+//! The streams to one peer: their number, and their threads.
 
 mod interval_meter;
 mod run_stream;

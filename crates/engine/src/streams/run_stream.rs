@@ -1,4 +1,4 @@
-//! One stream from its start to its end: tries, backs off, ends with the work, drained, refused, or for good reason.
+//! Runs one stream until no work is left, or the stream drains, is refused or fails.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::source::StreamWorker;
 use crate::transfer::Stream;
 use crate::transfer::error::{Cause, Retry, SourceError};
 
-/// How long a stream waits before it asks a server again that sent another file: a load balancer may answer from another
-/// backend.
+/// The mean wait before asking a server again that sent another file: a load balancer may choose
+/// another backend.
 const DISAGREEMENT_WAIT: Duration = Duration::from_millis(200);
 
-/// Works until everything is there, the stream drains, or gives up.
+/// Runs until all bytes have arrived, or the stream drains or gives up.
 pub(super) fn run_stream(set: &StreamSet<'_>, mut stream: Stream<'_>) {
     let mut worker = set.source.worker();
     let error = work(set, &mut stream, worker.as_mut());
@@ -27,12 +27,12 @@ pub(super) fn run_stream(set: &StreamSet<'_>, mut stream: Stream<'_>) {
     stream.leave();
     set.transfer.unregister(id);
     if set.transfer.schedule.is_done() {
-        // Some may still wait for a connection.
+        // Other streams may still wait for a connection.
         set.transfer.interrupt_all();
     }
 }
 
-/// Returns the error for which the stream gives up.
+/// Runs the worker with retries; returns the error for which the stream gives up.
 fn work(set: &StreamSet<'_>, stream: &mut Stream<'_>, worker: &mut dyn StreamWorker) -> Option<SourceError> {
     let mut backoff = Backoff::new(set.options.retries);
     loop {
@@ -68,10 +68,10 @@ fn work(set: &StreamSet<'_>, stream: &mut Stream<'_>, worker: &mut dyn StreamWor
     }
 }
 
-/// Leaves the rest to other streams; where there is none in the end, `error` is why the file is incomplete.
+/// Leaves the leases to other streams; if none is left, `error` becomes the transfer's error.
 fn give_up(set: &StreamSet<'_>, stream: &Stream<'_>, error: SourceError) {
     let transfer = set.transfer;
-    // Another file is what every stream of this source gets.
+    // Every stream of this source would receive another file.
     if matches!(error.cause, Cause::OtherFile | Cause::EveryStream) {
         set.progress().set_failed();
         set.drop_source();

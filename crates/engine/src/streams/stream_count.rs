@@ -1,6 +1,8 @@
-//! The number of a source's streams: chosen before the first byte, then controlled while the transfer runs.
+//! Controls the number of a source's streams: chooses it before the first byte, and adjusts it
+//! during the transfer.
 //!
-//! The controllers are pure (`core::tune`); here they are shown what was measured, and what they want is done.
+//! The controllers are pure (`core::tune`); this module passes them measurements and applies their
+//! decisions.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::{Scope, ScopedJoinHandle};
@@ -20,27 +22,27 @@ use crate::threads::named;
 use crate::transfer::error::TransferError;
 use crate::transfer::{AptSettings, Streams, TransferState};
 
-/// How often GridFTP-APT looks whether its chunk is complete.
+/// The interval at which GridFTP-APT's chunk is checked for completion.
 const CHUNK_LOOK: Duration = Duration::from_millis(250);
-/// A smaller chunk of GridFTP-APT measures only its requests' round trips. The paper has no such bound; below it are goodputs of
-/// less than 2.8 Mbit/s at its Delta of 3 s.
+/// The minimum chunk of GridFTP-APT; a smaller one would measure only the round trips of its requests. The paper has no
+/// such bound; it applies below a goodput of 2.8 Mbit/s with the paper's Delta of 3 s.
 const SMALLEST_CHUNK: Bytes = Bytes::mib(1);
 
-/// What controls the number of a source's streams.
+/// The control of the number of a source's streams.
 pub(crate) enum CountControl {
-    /// Nothing: the number is given.
+    /// A fixed number.
     Fixed(usize),
-    /// Longhaul's own tuner, on a path of this RTT.
+    /// Longhaul's tuner, on a path of this RTT.
     Auto { tuner: Box<AutoTuner>, rtt: Rtt },
-    /// GridFTP-APT; no more than its first chunk may be leased at first.
+    /// GridFTP-APT; initially only its first chunk may be leased.
     Apt(Box<Apt>),
 }
 
-/// What finds the number by itself.
+/// A tuner that finds the number of streams.
 pub(crate) enum AutoTuner {
-    /// One connection more or fewer costs the others nothing.
+    /// For independent connections: adding or removing one does not affect the others.
     Streams(StreamTuner),
-    /// A change costs all connections: GridFTP's MODE E.
+    /// For GridFTP's MODE E, in which a change restarts all connections.
     Doubling(Doubling),
 }
 
@@ -74,33 +76,33 @@ impl AutoTuner {
     }
 }
 
-/// What is known of a transfer before the number of its streams is chosen.
+/// The inputs to the choice of the number of streams.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CountStart {
     /// Whether several streams may share the file.
     pub(crate) divisible: bool,
-    /// Whether one stream serves best where the number is free.
+    /// Whether one stream is best if the number is free.
     pub(crate) alone: bool,
     /// The RTT of the path.
     pub(crate) rtt: Rtt,
-    /// What a stream can have in flight in its first round trip.
+    /// The bytes that a stream can have in flight in its first round trip.
     pub(crate) first_window: Bytes,
-    /// What is to be moved.
+    /// The bytes left to move.
     pub(crate) left: Bytes,
-    /// What of that is not under way.
+    /// The bytes left to request.
     pub(crate) rest: Bytes,
-    /// The most streams that the peer takes.
+    /// The maximum number of streams that the peer accepts.
     pub(crate) most: usize,
-    /// What an earlier transfer found the path to be.
+    /// The measurements of an earlier transfer on this path.
     pub(crate) remembered: Option<Remembered>,
-    /// What bounds each stream, where this host knows it.
+    /// The bound of each stream's rate, if known on this host.
     pub(crate) bound: Option<StreamBound>,
-    /// Whether one worker moves bytes over all connections, so that another number of them costs all.
+    /// Whether one worker moves bytes over all connections, so that a change of their number restarts all.
     pub(crate) multiplexed: bool,
 }
 
 impl CountStart {
-    /// Describes the start of a fetch: where the server has paced its answer, one stream serves best.
+    /// Creates the inputs of a fetch; if the server paces its response, one stream is best.
     pub(crate) fn of_fetch(source: &dyn Source, description: &Description, paced: bool, left: Bytes) -> Self {
         let Description { rtt, divisible, first, first_window, known, .. } = description;
         Self {
@@ -109,18 +111,18 @@ impl CountStart {
             rtt: *rtt,
             first_window: *first_window,
             left,
-            // All of the first range is on its way already.
+            // The first range is already requested in full.
             rest: left - first.len(),
             most: MOST_STREAMS,
             remembered: known.as_ref().and_then(|known| known.still_holds(*rtt)),
-            // The send buffer is the server's.
+            // The send buffer is on the server.
             bound: None,
             multiplexed: source.multiplexes(),
         }
     }
 }
 
-/// Chooses the control by what was asked for, and what the transfer allows.
+/// Chooses the control from the user's choice and the limits of the transfer.
 pub(crate) fn chosen(streams: Streams, start: &CountStart) -> CountControl {
     let CountStart { divisible, alone, rtt, first_window, left, rest, most, remembered, bound, multiplexed } =
         *start;
@@ -145,7 +147,7 @@ pub(crate) fn chosen(streams: Streams, start: &CountStart) -> CountControl {
 }
 
 impl CountControl {
-    /// Returns how many streams to begin with.
+    /// Returns the initial number of streams.
     pub(crate) fn streams(&self) -> usize {
         match self {
             Self::Fixed(streams) => *streams,
@@ -159,7 +161,7 @@ impl CountControl {
         !matches!(self, Self::Fixed(_))
     }
 
-    /// Returns how much may be leased before the first chunk is complete; `None` for all.
+    /// Returns the bytes that may be leased before the first chunk is complete; `None` for all.
     pub(crate) fn first_chunk(&self) -> Option<Bytes> {
         match self {
             Self::Apt(tuner) => Some(tuner.chunk().size),
@@ -167,7 +169,8 @@ impl CountControl {
         }
     }
 
-    /// Starts the first streams, and the thread that controls their number; it returns what the path was found to be.
+    /// Starts the first streams, and the thread that controls their number and returns the
+    /// measurements of the path.
     pub(crate) fn start<'scope, 'env, 'a: 'scope>(
         self,
         set: &'scope StreamSet<'a>,
@@ -201,7 +204,8 @@ impl CountControl {
     }
 }
 
-/// Shows Longhaul's tuner one interval after the other, and sets the number that it chooses, until the work is done.
+/// Passes each interval to Longhaul's tuner, and applies its number of streams, until no work is
+/// left.
 fn control_auto<'scope, 'a: 'scope>(
     mut tuner: AutoTuner,
     rtt: Rtt,
@@ -217,8 +221,8 @@ fn control_auto<'scope, 'a: 'scope>(
             return tuner.conclusion();
         }
         let seen = meter.look(set, starter.inlet.as_ref());
-        // Of two intervals the lower one: after a pause of this host a single one holds what two have brought, and windows that are held
-        // by that rate would overflow the path's queue.
+        // The lower of two intervals: after a pause of this host, one interval contains the bytes
+        // of two, and windows derived from that rate would overflow the path's queue.
         set.progress().note_rate(seen.goodput.min(std::mem::replace(&mut last, seen.goodput)));
         transfer.schedule.with(|schedule, _| schedule.set_pressed(seen.is_pressed()));
         let refusal = set.take_refusal();
@@ -227,11 +231,12 @@ fn control_auto<'scope, 'a: 'scope>(
         }
         let wanted = tuner.observe(&seen, transfer.start.elapsed());
         tracing::debug!(target: "longhaul::streams", wanted, ?seen);
-        obey(wanted, refusal, set, starter);
+        apply_count(wanted, refusal, set, starter);
     }
 }
 
-/// Measures the goodput of each of GridFTP-APT's chunks once all of it is there, and lets the next be leased.
+/// Measures the goodput of each complete chunk of GridFTP-APT, and allows the next one to be
+/// leased.
 ///
 /// Connections stay open between chunks.
 fn control_apt<'scope, 'a: 'scope>(
@@ -258,13 +263,14 @@ fn control_apt<'scope, 'a: 'scope>(
         if let Some(Refusal { open, wait }) = refusal {
             limit.refused(open, wait, transfer.start.elapsed());
         }
-        obey(next.streams.min(limit.at(transfer.start.elapsed())), refusal, set, starter);
+        apply_count(next.streams.min(limit.at(transfer.start.elapsed())), refusal, set, starter);
         transfer.schedule.change(|schedule| schedule.allow(next.size.max(SMALLEST_CHUNK)));
     }
 }
 
-/// Sets the number that a controller wants; after a refusal blocks and segments are still planned for the streams that were refused.
-fn obey<'scope, 'a: 'scope>(
+/// Applies the number of streams of a controller. After a refusal, it is set again even if
+/// unchanged, because blocks and segments are still planned for the refused streams.
+fn apply_count<'scope, 'a: 'scope>(
     wanted: usize,
     refusal: Option<Refusal>,
     set: &'scope StreamSet<'a>,
@@ -275,7 +281,8 @@ fn obey<'scope, 'a: 'scope>(
     }
 }
 
-/// Lets everything be leased once the controller has ended, however that came about: streams would wait for it for ever.
+/// Lifts the bound on leases when the controller ends for any reason; otherwise streams would wait
+/// for ever.
 struct Unbounded<'a>(&'a TransferState<'a>);
 
 impl Drop for Unbounded<'_> {

@@ -1,4 +1,4 @@
-//! The streams of one source: started as many as are wanted, drained where there are too many.
+//! The streams of one source: starts missing ones, and drains surplus ones.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,35 +16,35 @@ use crate::threads::{lock, spawn_guarded};
 use crate::transfer::error::{Cause, Retry, SourceError, TransferError};
 use crate::transfer::{SourceProgress, Stream, StreamHandle, StreamOptions, TransferState};
 
-/// What every stream of a source works with.
+/// The state shared by the streams of a source.
 pub(crate) struct StreamSet<'a> {
     pub(crate) transfer: &'a TransferState<'a>,
     pub(crate) source: &'a dyn StreamPeer,
     /// The source's index in the transfer.
     pub(crate) index: usize,
     pub(crate) options: StreamOptions,
-    /// Whether the number of streams is controlled: then a server that takes no more streams is obeyed, and that is no failure.
+    /// Whether the number of streams is controlled; then a refusal by the server is not a failure.
     controlled: bool,
-    /// The source is of no more use: it is down, or sends another file.
+    /// Whether the source is unusable: it is down, or sends another file.
     dropped: AtomicBool,
     refusal: Mutex<Option<Refusal>>,
 }
 
-/// What a server that takes no further stream has said by that.
+/// The refusal of a stream by the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    /// How many other streams it was serving.
+    /// The number of other streams that the server was serving.
     pub(crate) open: usize,
-    /// For how long it wants no more, where it said so.
+    /// The time until the server accepts further streams, if it stated one.
     pub(crate) wait: Option<Duration>,
 }
 
-/// Starts streams on threads of their own.
+/// Starts streams on threads.
 pub(crate) struct Starter<'scope, 'env, 'a: 'scope> {
     pub(crate) threads: &'scope Scope<'scope, 'env>,
-    /// The way to the disk; `None` where the streams send.
+    /// The inlet of the pipeline; `None` if the streams send.
     pub(crate) inlet: Option<Inlet<'a>>,
-    /// Dropped once every stream has ended, and the starter.
+    /// Dropped once the starter and every stream have ended.
     pub(crate) alive: Sender<()>,
 }
 
@@ -70,7 +70,7 @@ impl<'a> StreamSet<'a> {
         &self.transfer.sources[self.index]
     }
 
-    /// Sets the number of streams from now on: starts missing ones, and drains those that are too many.
+    /// Sets the target number of streams: starts missing ones, and drains surplus ones.
     pub(crate) fn set_count<'scope>(&'scope self, count: usize, starter: &Starter<'scope, '_, 'a>)
     where
         'a: 'scope,
@@ -89,10 +89,10 @@ impl<'a> StreamSet<'a> {
         }
     }
 
-    /// Chooses which streams stay; returns the handles of those to be started.
+    /// Chooses which streams continue; returns the handles of streams to start.
     ///
-    /// Draining streams that are still connected are kept before new ones are started. Of too many, unconnected ones are
-    /// cancelled first, then the slowest are drained.
+    /// Reuses draining streams that are still connected before starting new ones. Of surplus
+    /// streams, cancels unconnected ones first, then drains the slowest.
     fn adjust(&self, count: usize) -> Vec<Arc<StreamHandle>> {
         self.progress().set_wanted(count);
         self.progress().set_multiplexed(self.source.multiplexes());
@@ -124,7 +124,7 @@ impl<'a> StreamSet<'a> {
         'a: 'scope,
     {
         let (alive, inlet) = (starter.alive.clone(), starter.inlet.clone());
-        // Joined here, so that the schedule never looks done before the thread runs.
+        // Created here, so that the schedule does not look done before the thread runs.
         let stream = Stream::new(Arc::clone(&handle), self.transfer, inlet, self.options);
         let run = move || {
             self.transfer.cpu.count(|| run_stream(self, stream));
@@ -133,7 +133,7 @@ impl<'a> StreamSet<'a> {
         let fail = || self.transfer.fail(TransferError::Panicked("a stream"));
         if let Err(error) = spawn_guarded(starter.threads, "stream", run, fail) {
             self.transfer.schedule.change(|schedule| schedule.leave(handle.id));
-            // This host's limit is like a server's.
+            // A lack of threads on this host is treated like a refusal by the server.
             if self.leave_refused(handle.id, Cause::Refused, None).is_none() {
                 self.transfer.unregister(handle.id);
                 self.transfer.fail(TransferError::Thread("a stream", error));
@@ -141,20 +141,20 @@ impl<'a> StreamSet<'a> {
         }
     }
 
-    /// Returns the streams of this source that are at work, draining ones included.
+    /// Returns the running streams of this source, including draining ones.
     pub(crate) fn streams(&self) -> Vec<Arc<StreamHandle>> {
         let mut streams = self.transfer.streams();
         streams.retain(|stream| stream.source == self.index);
         streams
     }
 
-    /// Returns how many streams are to stay.
+    /// Returns the number of connections that are not draining.
     pub(crate) fn staying(&self) -> usize {
         let workers = self.streams().iter().filter(|stream| !stream.is_draining()).count();
         self.progress().connections(workers)
     }
 
-    /// Ends the source's streams: it is down, or sends another file.
+    /// Drains and interrupts the source's streams: the source is down, or sends another file.
     pub(crate) fn drop_source(&self) {
         self.dropped.store(true, Ordering::Relaxed);
         self.progress().set_usable(false);
@@ -173,11 +173,11 @@ impl<'a> StreamSet<'a> {
         lock(&self.refusal).take()
     }
 
-    /// Lets a stream end that its server has refused while others are served, and keeps the refusal for the control of their
-    /// number; `None` where the stream has to go on.
+    /// Removes a stream that the server refused while serving others, and records the refusal for
+    /// the control of the number of streams; `None` if the stream must continue.
     ///
-    /// Other connected streams are served, or will be refused in their turn; but where this one was accepted and then left
-    /// waiting, so may they be.
+    /// Other connected streams count as served. If this stream was accepted and then left waiting,
+    /// only streams with a response count.
     fn leave_refused(&self, stream: WorkerId, cause: Cause, wait: Option<Duration>) -> Option<Refusal> {
         let others = |s: &Arc<StreamHandle>| s.id != stream && !s.is_draining();
         let mut staying = self.streams();
@@ -197,19 +197,22 @@ impl<'a> StreamSet<'a> {
         Some(refusal)
     }
 
-    /// Lets a stream end whose `error` says that the server takes no further stream; returns whether it ends.
+    /// Removes a stream if `error` means that the server accepts no further stream; returns whether
+    /// it was removed.
     pub(super) fn leaves_refused(&self, stream: WorkerId, error: &SourceError, delivered: bool) -> bool {
         let refused = match error.cause {
             Cause::OtherFile | Cause::NotModified | Cause::EveryStream | Cause::Memory => false,
             Cause::Refused => true,
-            // Accepted and then left waiting, while others are served: a server with a fixed number of workers.
+            // Accepted and then left waiting while others are served: a server with a fixed number
+            // of workers.
             Cause::Interrupted => !delivered && self.serves_another(stream),
             Cause::Unreachable | Cause::Connection => !delivered,
         };
         refused && self.report_refusal(stream, error)
     }
 
-    /// Lets a stream end and reports why, where others do its work; returns whether it ends.
+    /// Removes a stream and reports the reason, if others can do its work; returns whether it was
+    /// removed.
     pub(super) fn report_refusal(&self, stream: WorkerId, error: &SourceError) -> bool {
         let wait = match error.retry {
             Retry::After(wait) => Some(wait),
@@ -222,7 +225,7 @@ impl<'a> StreamSet<'a> {
         refusal.is_some()
     }
 
-    /// Returns whether the server answers another stream.
+    /// Returns whether the server has responded to another stream.
     fn serves_another(&self, stream: WorkerId) -> bool {
         let answered =
             |s: &Arc<StreamHandle>| self.transfer.schedule.with(|schedule, _| schedule.status(s.id).answered);

@@ -1,4 +1,4 @@
-//! Why a transfer failed.
+//! Errors of a transfer.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,96 +13,97 @@ use crate::failure::FailureKind;
 use crate::sink::output_error::OutputError;
 use crate::sink::pipeline::PipelineError;
 
-/// What a source reports instead of bytes: a class for the exit code, and whether another try can help.
+/// The error of a source: the class for the exit code, and whether a retry can help.
 #[derive(Debug, Error)]
 #[error("{message}")]
 pub struct SourceError {
     /// The class of the error.
     pub class: FailureKind,
-    /// Whether another try can help.
+    /// Whether a retry can help.
     pub retry: Retry,
-    /// What the error says about the server, for the number of streams.
+    /// The cause, which the control of the number of streams uses.
     pub cause: Cause,
     message: String,
 }
 
-/// Whether another try can help.
+/// Whether a retry can help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
-    /// It cannot.
+    /// A retry cannot help.
     Never,
-    /// It can, after a backoff.
+    /// Retry after a backoff.
     Backoff,
-    /// It can, after at least this time, which the server asks for.
+    /// Retry after at least this time, requested by the server.
     After(Duration),
-    /// It can at once, and does not count as a failure.
+    /// Retry at once; does not count as a failure.
     AtOnce,
 }
 
-/// What an error says about the server.
+/// The cause of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// The server serves no further connection for now.
+    /// The server accepts no further connection for now.
     Refused,
-    /// The server could not be reached at all.
+    /// The server could not be reached.
     Unreachable,
-    /// Another stream has stolen all leases of this one, or the transfer ends.
+    /// Another stream stole all leases of this stream, or the transfer ends.
     Interrupted,
-    /// The file is not the one that the transfer began with.
+    /// The server's file is not the one that the transfer started with.
     OtherFile,
-    /// The file is not newer than the one that is there.
+    /// The server's file is not newer than the local one.
     NotModified,
-    /// Every stream of the source fails by it.
+    /// An error that affects every stream of the source.
     EveryStream,
-    /// This host lacks memory.
+    /// This host's memory is exhausted.
     Memory,
-    /// The connection or its answer failed.
+    /// The connection or the response failed.
     Connection,
 }
 
 impl SourceError {
-    /// Makes one; `message` names the operation and the address.
+    /// Creates an error; `message` names the operation and the address.
     pub fn new(class: FailureKind, retry: Retry, cause: Cause, message: impl Into<String>) -> Self {
         Self { class, retry, cause, message: message.into() }
     }
 
-    /// Makes the error of a stream whose leases were stolen, or whose transfer ends.
+    /// Creates the error of a stream whose leases were stolen, or whose transfer ends.
     pub fn interrupted() -> Self {
         Self::new(FailureKind::Interrupted, Retry::Backoff, Cause::Interrupted, "cancelled")
     }
 
-    /// Returns whether the server, or the way to it, has failed: not the file, and not this transfer.
+    /// Returns whether the server or the path to it failed, as opposed to the file or this
+    /// transfer.
     pub(crate) fn is_of_server(&self) -> bool {
         !matches!(self.cause, Cause::OtherFile | Cause::EveryStream | Cause::Interrupted)
             && self.retry != Retry::AtOnce
     }
 
-    /// Makes the error of a source that has not described the file in time.
+    /// Creates the error of a source that did not describe the file in time.
     pub(crate) fn unanswered(shown: &str, limit: Duration) -> Self {
         let message = format!("{shown} has not described the file within {} s", limit.as_secs());
         Self::new(FailureKind::Temporary, Retry::Backoff, Cause::Connection, message)
     }
 
-    /// Puts into words that another stream has stolen all leases of this one.
+    /// Creates the error of a stream all of whose leases were stolen.
     pub(crate) fn stolen(shown: &str) -> Self {
         let message = format!("{shown} sent too little over this connection: another stream has taken over");
         Self::new(FailureKind::Temporary, Retry::Backoff, Cause::Interrupted, message)
     }
 
-    /// Describes a connection that delivered next to nothing.
+    /// Creates the error of a stalled connection.
     pub(crate) fn stalled(shown: &str, least: Bytes, waited: Duration) -> Self {
         let message =
             format!("{shown} sent less than {least} within {waited:?}: taken for dead; run again to resume");
         Self::new(FailureKind::Temporary, Retry::Backoff, Cause::Connection, message)
     }
 
-    /// Describes a thread that ended by a fault of this program.
+    /// Creates the error of a panicked thread.
     pub(crate) fn panicked(what: &str) -> Self {
         let message = format!("{what} failed: report this as a bug");
         Self::new(FailureKind::Internal, Retry::Never, Cause::EveryStream, message)
     }
 
-    /// Describes a lack of memory for a segment.
+    /// Creates the error of a failed allocation of a segment.
     pub(crate) fn memory(source: &io::Error) -> Self {
         let message = format!(
             "cannot allocate a segment of the application buffer: {source}; use a smaller --app-buffer"
@@ -111,16 +112,16 @@ impl SourceError {
     }
 }
 
-/// Why a transfer failed; what was fetched is kept wherever it can be used.
+/// An error of a transfer; usable bytes are kept.
 #[derive(Debug, Error)]
 pub enum TransferError {
-    /// The server, or the way to it.
+    /// The server, or the path to it, failed.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// The file.
+    /// The output failed.
     #[error(transparent)]
     Output(#[from] OutputError),
-    /// The server offers another file than the one that a partial file is of.
+    /// The partial file belongs to another file than the server's.
     #[error(
         "{path} holds {kept} of another file: {was}; now the server sends {now}. Use --no-resume to give up what is there, or another \
          name with -o"
@@ -128,27 +129,28 @@ pub enum TransferError {
     OtherFile {
         /// The partial file.
         path: PathBuf,
-        /// How much of it is there.
+        /// The bytes of the partial file.
         kept: Bytes,
-        /// What the partial file was begun as.
+        /// The file that the partial file belongs to.
         was: String,
-        /// What the server sends.
+        /// The file that the server sends.
         now: String,
     },
-    /// The file on the server is not newer than the one that is there, and only a newer one was asked for.
+    /// The server's file is not newer than the local one, and only a newer one was requested.
     #[error("the file is not newer on the server")]
     NotModified,
-    /// The file is complete at its place already, which counts as a result there ([`JobOptions::accept_complete`]).
+    /// A complete file of this name already exists, which counts as the result
+    /// ([`JobOptions::accept_complete`]).
     ///
     /// [`JobOptions::accept_complete`]: crate::job::JobOptions::accept_complete
-    #[error("{path} is there already")]
+    #[error("{path} already exists")]
     AlreadyThere {
         /// The file.
         path: PathBuf,
         /// Its size.
         size: Bytes,
     },
-    /// Neither the URL nor a mirror of the file could be used.
+    /// No source of the file can be used.
     #[error("no source of the file can be used: {}", .0.join("; "))]
     NoSource(Vec<String>),
     /// A thread could not be started.
@@ -157,65 +159,65 @@ pub enum TransferError {
     /// A thread panicked.
     #[error("an internal error ended {0}; what was committed is kept. Please report it")]
     Panicked(&'static str),
-    /// The file was not completed, though no other error was reported: a defect of longhaul.
+    /// The file is incomplete without a reported error, which is a bug in longhaul.
     #[error("{0}; what was committed is kept")]
     Internal(String),
-    /// The digests of pieces are of another number than the file's pieces.
+    /// The metalink has another number of piece digests than the file has pieces.
     #[error("{path} has another number of pieces than the metalink gives digests of: {there}, not {given}")]
     OtherPieces {
         /// The partial file.
         path: PathBuf,
-        /// How many pieces it has.
+        /// The number of pieces of the file.
         there: usize,
-        /// How many digests are given.
+        /// The number of digests.
         given: usize,
     },
-    /// Pieces of the file are not what their digests say, whichever source they come from.
+    /// Pieces of the file have wrong digests, and no source is left to fetch them from.
     #[error(
         "{path} has {pieces} pieces with other digests than {stated_by} states: {wrong}; they are fetched anew by the next run"
     )]
     WrongPieces {
         /// The partial file.
         path: PathBuf,
-        /// How many.
+        /// The number of wrong pieces.
         pieces: usize,
-        /// Where they are.
+        /// The wrong ranges.
         wrong: RangeSet,
-        /// What the digests are from: the metalink, or a source without secrets.
+        /// The origin of the digests, without secrets: the metalink or a source.
         stated_by: String,
     },
-    /// The digest is not the one asked for.
+    /// The file's digest differs from the expected one.
     #[error("{path} has the checksum {found}, not {wanted}{}; {fate}", if *.stated_by_server { ", as its server states" } else { "" })]
     Checksum {
         /// The partial file.
         path: PathBuf,
-        /// What was asked for.
+        /// The expected digest.
         wanted: Checksum,
-        /// Whether the server states it, and not the user or a metalink.
+        /// Whether the server stated the expected digest, not the user or a metalink.
         stated_by_server: bool,
-        /// What was found.
+        /// The computed digest.
         found: Checksum,
-        /// What becomes of the partial file.
+        /// What happens to the partial file.
         fate: RefutedFate,
     },
-    /// The user stopped the transfer.
+    /// The user interrupted the transfer.
     #[error("interrupted; {kept}")]
     Interrupted {
-        /// What is kept.
+        /// The bytes kept for a resume.
         kept: Kept,
     },
 }
 
-/// What becomes of a complete file that has another checksum than was asked for.
+/// What happens to a complete file with a wrong checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefutedFate {
-    /// It is removed, as it could not be resumed.
+    /// The file is removed, because it could not be resumed.
     NothingKept,
-    /// It has gone to a stream.
+    /// The file was already written to a stream.
     Sent,
-    /// It stays; a run that asks for the same checksum fetches it anew.
+    /// The file is kept; a run that expects the same checksum fetches it anew.
     FetchedAnew,
-    /// It stays, for the source publishes the same digests of its pieces.
+    /// The file is kept, because the source publishes the same piece digests.
     SameAtSource,
 }
 
@@ -235,12 +237,12 @@ impl std::fmt::Display for RefutedFate {
     }
 }
 
-/// What a failed transfer leaves on disk.
+/// The bytes that a failed transfer leaves on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kept {
-    /// So much, and the next run goes on from there.
+    /// This many bytes, from which the next run continues.
     Resumable(Bytes),
-    /// Nothing: the server gives no means to tell later that the file is still the same.
+    /// None: the server's answer does not allow detecting a change of the file later.
     Nothing,
 }
 
@@ -281,7 +283,7 @@ impl TransferError {
             | Self::Checksum { .. }
             | Self::OtherPieces { .. }
             | Self::WrongPieces { .. } => FailureKind::Data,
-            // The command asked for a newer one.
+            // The command requested only a newer or absent file.
             Self::NotModified | Self::AlreadyThere { .. } => FailureKind::NotFound,
             Self::NoSource(_) => FailureKind::Unavailable,
             Self::Thread(..) => FailureKind::Host,

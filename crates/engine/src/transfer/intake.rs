@@ -1,4 +1,4 @@
-//! What one connection receives: segments being filled, its rate, and when it has stalled.
+//! The receiving side of one connection: the segment being filled, the rate, and stall detection.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -17,24 +17,25 @@ use crate::sink::pipeline::Inlet;
 use crate::sink::segment_pool::{Flow, Segment};
 use crate::threads::add;
 
-/// How long to wait for a free segment before looking whether to stop.
+/// The wait for a free segment between checks for cancellation.
 const SEGMENT_WAIT: Duration = Duration::from_millis(100);
-/// A partly filled segment of a slow connection is written after this time, so that a crash costs little.
+/// A partly filled segment of a slow connection is written after this time, which bounds the loss
+/// by a crash.
 const SLOW_FLUSH: Duration = Duration::from_secs(5);
 
-/// The way of one connection's bytes to the writers. What it holds is handed over when it is dropped.
+/// Passes one connection's bytes to the writers. Dropping it flushes its segment.
 pub(crate) struct Intake<'a> {
     /// The connection's number in events and samples.
     id: usize,
-    /// The index of its source.
+    /// The index of the connection's source.
     source: usize,
     transfer: &'a TransferState<'a>,
-    /// The way to the disk; `None` where the connection sends.
+    /// The inlet of the pipeline; `None` if the connection sends.
     inlet: Option<Inlet<'a>>,
     options: StreamOptions,
     connected: bool,
     segment: Option<Segment>,
-    /// When the segment got its first byte.
+    /// The time at which the current segment was taken.
     segment_since: Instant,
     pub(super) delivery: DeliveryMeter,
 }
@@ -65,7 +66,7 @@ impl<'a> Intake<'a> {
         &self.transfer.sources[self.source]
     }
 
-    /// Begins to measure a new connection, one of `streams`; returns its RTT.
+    /// Starts measuring a new connection, one of `streams`; returns its RTT.
     pub(crate) fn connected(&mut self, socket: &TcpStream, peer: SocketAddr, streams: usize) -> Rtt {
         let rtt = tcp_info::read(socket).ok().and_then(|info| info.rtt());
         self.progress().sockets.add(self.id, socket);
@@ -80,7 +81,7 @@ impl<'a> Intake<'a> {
         rtt
     }
 
-    /// Ends the connection: what has arrived is handed to the writers.
+    /// Ends the connection; passes its segment to the writers.
     pub(crate) fn disconnected(&mut self) {
         self.flush();
         if std::mem::take(&mut self.connected) {
@@ -94,27 +95,29 @@ impl<'a> Intake<'a> {
         self.delivery.rate
     }
 
-    /// Returns the rate expected a round trip later.
+    /// Returns the rate expected after a further round trip.
     pub(crate) fn expected_rate(&self) -> Rate {
         self.delivery.expected
     }
 
-    /// Returns the RTT as the data sees it, queues included.
+    /// Returns the RTT measured on data, queues included.
     pub(crate) fn data_rtt(&self) -> Rtt {
         self.delivery.data_rtt()
     }
 
-    /// Returns whether the connection's receive window was set: it would limit what another file gets over it.
+    /// Returns whether the receive window was ever clamped. A clamped connection would be limited
+    /// when reused for another file.
     pub(crate) fn holds_window(&self) -> bool {
         self.delivery.holds_window()
     }
 
-    /// Returns the memory that the front of `range` is to be received into; `None` where no segment is free for a tick.
+    /// Returns the memory to receive the front of `range` into; `None` if no segment becomes free
+    /// within [`SEGMENT_WAIT`].
     ///
-    /// `rate` is that of all connections of the transfer.
+    /// `rate` is the sum over all connections of the transfer.
     ///
     /// # Errors
-    /// The transfer ends, or there is no memory.
+    /// The transfer ends, or memory is exhausted.
     pub(crate) fn try_buffer(
         &mut self,
         range: ByteRange,
@@ -148,7 +151,8 @@ impl<'a> Intake<'a> {
         Ok(self.segment.is_some())
     }
 
-    /// Keeps the first `own` bytes of what was received into the front of [`Self::try_buffer`]; returns whether the segment is full.
+    /// Keeps the first `own` bytes received into the memory of [`Self::try_buffer`]; returns
+    /// whether the segment is full.
     pub(super) fn keep(&mut self, own: usize) -> bool {
         self.segment.as_mut().is_some_and(|segment| {
             segment.fill(own);
@@ -156,20 +160,20 @@ impl<'a> Intake<'a> {
         })
     }
 
-    /// Measures `own` bytes received from `socket`.
+    /// Counts `own` bytes received from `socket`.
     pub(super) fn measure(&mut self, own: Bytes, socket: &TcpStream) {
         let share = self.progress().window_share(self.delivery.rtt);
         self.delivery.add(own, share, socket, Instant::now());
     }
 
-    /// Hands the segment over where it was begun long ago.
+    /// Passes the segment to the writers if it is older than [`SLOW_FLUSH`].
     pub(crate) fn flush_if_slow(&mut self) {
         if self.segment_since.elapsed() > SLOW_FLUSH {
             self.flush();
         }
     }
 
-    /// Hands the segment to the writers, however full it is.
+    /// Passes the segment to the writers, even if not full.
     pub(crate) fn flush(&mut self) {
         if let (Some(segment), Some(inlet)) = (self.segment.take(), &self.inlet) {
             self.progress().note_delivered(segment.range());
@@ -177,7 +181,8 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// Fails once the transfer is stopped or the connection has stalled; to be called at every tick without data.
+    /// Fails if the transfer is stopped or the connection has stalled; to be called at every tick
+    /// without data.
     pub(crate) fn check_alive(&mut self, shown: &str) -> Result<(), SourceError> {
         if self.transfer.stop.is_cancelled() {
             return Err(SourceError::interrupted());
@@ -189,7 +194,7 @@ impl<'a> Intake<'a> {
         Ok(())
     }
 
-    /// Returns the way to the disk.
+    /// Returns the inlet of the pipeline.
     pub(super) fn inlet(&self) -> Option<&Inlet<'a>> {
         self.inlet.as_ref()
     }

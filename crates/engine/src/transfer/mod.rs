@@ -1,7 +1,8 @@
-//! One transfer: what its threads share.
+//! One transfer: the state that its threads share.
 //!
-//! [`TransferState`] owns the schedule of ranges and the failure that ends the transfer, [`FileTransfer`] also the way to the
-//! disk. A [`Stream`] is how a worker leases ranges, and delivers bytes or sends them.
+//! [`TransferState`] owns the schedule of ranges and the failure that ends the transfer;
+//! [`FileTransfer`] adds the pipeline to the disk. By a [`Stream`], a worker leases ranges, and
+//! delivers or sends their bytes.
 
 pub(crate) mod error;
 mod intake;

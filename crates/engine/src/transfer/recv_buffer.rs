@@ -1,33 +1,34 @@
-//! The receive buffer that a path needs.
+//! Chooses the size of the receive buffer for a path.
 
 use longhaul_core::plan::{self, RecvBuffer, RecvLimits};
 use longhaul_core::tune::pace::HeldRate;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::{host, sockopt};
 
-/// The least rate that buffers are planned for, whatever the interfaces say of themselves.
+/// The minimum rate that buffers are planned for, even if all interfaces report less.
 pub(crate) const PLANNED_RATE: Rate = Rate::bits_per_sec(10_000_000_000);
 
-/// A smaller window is opened by autotuning within four round trips.
+/// Autotuning opens a smaller window within four round trips.
 const WORTH_OPENING: Bytes = Bytes::mib(1);
 
-/// Returns the receive buffer that lets the window of a path that is known be open from the first round trip on, where the
-/// kernel grants it.
+/// Returns the receive buffer that opens the window of a known path in the first round trip; `None`
+/// if the window is small or the kernel does not grant the buffer.
 ///
-/// Autotuning opens it from 64 KiB: ten round trips on the way to 100 MB. A buffer that is set is offered at once, and ends
-/// autotuning: so it is no smaller than what that reaches, nor than what a path of this RTT gets that is not known.
+/// Autotuning starts from 64 KiB, and takes ten round trips to 100 MB. Setting a buffer opens the
+/// window at once, but disables autotuning. The buffer is therefore at least the maximum of
+/// autotuning, and at least the buffer of an unknown path of this RTT.
 pub(crate) fn open_at_once(known: HeldRate) -> Option<Bytes> {
     if known.rate.bdp(known.rtt) < WORTH_OPENING {
         return None;
     }
-    // setsockopt doubles what it is given.
+    // setsockopt doubles the value.
     let reached = Bytes::new(host::tcp_rmem_max()?.get().div_ceil(2));
     let buffer = larger_than_kernels(known.rtt, 1).unwrap_or_default().max(reached);
     let granted = sockopt::may_force_recv_buffer() || host::rmem_max().is_some_and(|max| buffer <= max);
     granted.then_some(buffer)
 }
 
-/// Returns the receive buffer to ask for, where autotuning cannot reach the path's need.
+/// Returns the receive buffer to set if autotuning cannot reach the path's BDP.
 pub(crate) fn larger_than_kernels(rtt: Rtt, streams: usize) -> Option<Bytes> {
     let limits = RecvLimits {
         tcp_rmem_max: host::tcp_rmem_max()?,
@@ -40,7 +41,8 @@ pub(crate) fn larger_than_kernels(rtt: Rtt, streams: usize) -> Option<Bytes> {
     }
 }
 
-/// Returns what each of several streams may have in flight before the path's rate is known.
+/// Returns the bytes that each of several streams may have in flight before the path's rate is
+/// known.
 pub(crate) fn share_in_flight(rtt: Rtt, streams: usize) -> Bytes {
     share(streams).bdp(rtt)
 }
@@ -56,9 +58,10 @@ mod tests {
 
     use super::*;
 
-    /// What this host grants differs; that nothing smaller is set than what it would come to by itself does not.
+    /// Host limits differ between machines, but a buffer that disables autotuning must reach the
+    /// maximum of autotuning.
     #[test]
-    fn a_buffer_that_ends_autotuning_is_no_smaller_than_what_that_reaches() {
+    fn buffer_that_disables_autotuning_reaches_its_maximum() {
         for (mbit, ms, worth_it) in
             [(1, 1, false), (1_000, 1, false), (100, 20, false), (1_000, 200, true), (40_000, 300, true)]
         {

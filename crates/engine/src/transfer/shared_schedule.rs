@@ -10,16 +10,17 @@ use longhaul_core::schedule::{RangeScheduler, Steal, WorkerId};
 use crate::cancel::Cancel;
 use crate::threads::lock;
 
-/// A [`RangeScheduler`] behind a lock, with the clock that it is given as `now`.
+/// A [`RangeScheduler`] behind a lock, with the clock for its `now`.
 pub(crate) struct SharedSchedule {
     start: Instant,
     state: Mutex<RangeScheduler>,
     changed: Condvar,
-    /// Whether the range that was requested before the streams began has been leased: nothing is done before.
+    /// Whether the range requested before the streams started has been leased; until then nothing
+    /// counts as done.
     first_is_leased: AtomicBool,
 }
 
-/// How long a waiting thread sleeps before it looks again at what no other thread signals.
+/// The interval at which a waiting thread checks for changes that no thread signals.
 const WAIT_TICK: Duration = Duration::from_millis(100);
 
 impl SharedSchedule {
@@ -32,13 +33,13 @@ impl SharedSchedule {
         }
     }
 
-    /// Replaces the schedule by one of which nothing has been requested yet.
+    /// Replaces the schedule; the new one must have no requested ranges.
     pub(crate) fn plan(&self, scheduler: RangeScheduler) {
         *lock(&self.state) = scheduler;
         self.first_is_leased.store(true, Ordering::Relaxed);
     }
 
-    /// Reads or changes the schedule; no waiting thread is woken.
+    /// Reads or changes the schedule without waking waiting threads.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut RangeScheduler, Duration) -> T) -> T {
         act(&mut lock(&self.state), self.start.elapsed())
     }
@@ -50,7 +51,7 @@ impl SharedSchedule {
         changed
     }
 
-    /// Leases the range that was requested before the streams began.
+    /// Leases the range that was requested before the streams started.
     pub(crate) fn lease_requested(&self, stream: WorkerId, range: ByteRange) {
         let mut state = lock(&self.state);
         state.lease_requested(stream, range, self.start.elapsed());
@@ -63,21 +64,21 @@ impl SharedSchedule {
         self.holds(&lock(&self.state), RangeScheduler::is_done)
     }
 
-    /// Returns whether no stream has anything left to do by `test`; never while the first range waits for its stream.
+    /// Applies `test` to the schedule; returns `false` until the first range is leased.
     fn holds(&self, state: &RangeScheduler, test: impl Fn(&RangeScheduler) -> bool) -> bool {
         self.first_is_leased.load(Ordering::Relaxed) && test(state)
     }
 
-    /// Returns what is still to come of a stream's first lease.
+    /// Returns the rest of a stream's first lease.
     pub(crate) fn front(&self, stream: WorkerId) -> Option<ByteRange> {
         lock(&self.state).front(stream)
     }
 
-    /// Waits until a range can be leased, if only because it was released or stolen; `interrupt` is told whose leases were
-    /// stolen entirely.
+    /// Waits until a range can be leased, possibly released by or stolen from another stream; calls
+    /// `interrupt` with a stream all of whose leases were stolen.
     ///
-    /// Returns `false` once every byte is there, or `over` says that this stream ends. A stream that has nothing to do does
-    /// not end before: it takes over the leases of one that fails.
+    /// Returns `false` once all bytes have arrived, or `over` returns true. A stream without work
+    /// does not end earlier, because it takes over the leases of a stream that fails.
     pub(crate) fn wait_for_work(
         &self,
         stream: WorkerId,
@@ -109,12 +110,13 @@ impl SharedSchedule {
         }
     }
 
-    /// Waits for `time`, or until every byte is there or the transfer is stopped.
+    /// Waits for `time`, or until all bytes have arrived or the transfer is stopped.
     pub(crate) fn rest(&self, time: Duration, stop: &Cancel) {
         self.wait_until(time, stop, RangeScheduler::is_done);
     }
 
-    /// Waits for `time`, or until all that may be leased for now has been received; returns whether it has.
+    /// Waits for `time`, or until all ranges that may be leased now have arrived; returns whether
+    /// they have.
     pub(crate) fn rest_until_idle(&self, time: Duration, stop: &Cancel) -> bool {
         self.wait_until(time, stop, RangeScheduler::is_idle)
     }
@@ -158,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_done_before_the_first_range_is_leased() {
+    fn schedule_is_not_done_before_the_first_lease() {
         let mut scheduler = RangeScheduler::new(Blocks::new(Vec::new(), 1, false, Bytes::new(1)));
         (0..2).for_each(|stream| scheduler.join(stream, Duration::ZERO));
         let schedule = SharedSchedule::new(Instant::now(), scheduler);

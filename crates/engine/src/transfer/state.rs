@@ -1,4 +1,4 @@
-//! What the threads of one transfer share.
+//! The state shared by the threads of one transfer.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -21,59 +21,62 @@ use crate::rate_limit::{RateLimit, wait_for_limit};
 use crate::sink::pipeline::Pipeline;
 use crate::threads::{add, lock};
 
-/// What the streams of a transfer share, whichever way its bytes go.
+/// The state shared by the streams of a transfer in either direction.
 pub(crate) struct TransferState<'a> {
     pub(crate) start: Instant,
     observer: JobObserver<'a>,
-    /// Set when the user cancels, and when any thread fails for good.
+    /// Raised when the user cancels, and on any permanent failure.
     pub(crate) stop: Cancel,
-    /// Set with `stop`, and once every byte is there; replaced where bytes are to be fetched again.
+    /// Raised with `stop`, and once all bytes have arrived; replaced if bytes are to be fetched
+    /// again.
     finished: Mutex<Cancel>,
     pub(crate) schedule: SharedSchedule,
     limit: Option<RateLimit>,
     received: AtomicU64,
-    /// The streams at work, draining ones included, of all sources.
+    /// The running streams of all sources, including draining ones.
     streams: Mutex<Vec<Arc<StreamHandle>>>,
-    /// Their number, which streams read at every segment.
+    /// The length of `streams`, which is read for every segment.
     running: AtomicUsize,
     next_stream: AtomicUsize,
-    /// Sources that are being described and compared: their streams may still take over from others.
+    /// The number of sources being described and compared; their streams may still take over
+    /// leases.
     joining: AtomicUsize,
-    /// The source that has joined while nothing was there to compare it with: no second one may while it is in use.
+    /// The source that joined without comparison because no bytes existed. No second source may do
+    /// so while this one is in use.
     joined_alone: Mutex<Option<usize>>,
     pub(crate) waits: Waits,
     pub(crate) cpu: JobCpu,
-    /// One for each source.
+    /// The progress of each source.
     pub(crate) sources: Vec<SourceProgress>,
-    /// The latest count of the output file's pages, where they are counted.
+    /// The latest count of the output file's cached pages, if counted.
     pub(crate) pages: Mutex<Option<PageCache>>,
     failure: Mutex<Option<TransferError>>,
-    /// Why the last stream to give up did.
+    /// The error of the last stream that gave up.
     given_up: Mutex<Option<TransferError>>,
 }
 
-/// What the streams of one source have done so far.
+/// The progress of one source.
 #[derive(Default)]
 pub(crate) struct SourceProgress {
     received: AtomicU64,
     pub(crate) sockets: OpenSockets,
-    /// How many streams the source should have.
+    /// The target number of streams.
     pub(crate) wanted: AtomicUsize,
-    /// The highest number of streams that was ever wanted.
+    /// The highest target number of streams so far.
     most_wanted: AtomicUsize,
-    /// Whether one worker moves bytes over all of its connections.
+    /// Whether one worker moves bytes over all connections of the source.
     multiplexed: AtomicBool,
-    /// The highest rate of all its streams together, in bits per second.
+    /// The highest rate of all streams of the source together, in bit/s.
     path_rate: AtomicU64,
-    /// Whether the source has been shown to have the file.
+    /// Whether the source was shown to have the file.
     usable: AtomicBool,
-    /// Whether the source is of no use in a later round either.
+    /// Whether the source has failed, also for later rounds.
     failed: AtomicBool,
-    /// What came from this source, for finding out which source sent wrong bytes.
+    /// The ranges that this source delivered, to identify the source of wrong bytes.
     delivered: Mutex<RangeSet>,
 }
 
-/// For how long streams stood still, in nanoseconds, summed over the streams.
+/// The waiting times of streams, in nanoseconds, summed over the streams.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
     pub(crate) writer: AtomicU64,
@@ -81,7 +84,7 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    /// Returns for how long streams have stood still.
+    /// Returns the sum of the waiting times.
     pub(crate) fn total(&self) -> Duration {
         Duration::from_nanos(self.writer.load(Ordering::Relaxed) + self.limit.load(Ordering::Relaxed))
     }
@@ -93,33 +96,34 @@ impl SourceProgress {
         Bytes::new(self.received.load(Ordering::Relaxed))
     }
 
-    /// Sets how many streams the source should have.
+    /// Sets the target number of streams.
     pub(crate) fn set_wanted(&self, streams: usize) {
         self.wanted.store(streams, Ordering::Relaxed);
         self.most_wanted.fetch_max(streams, Ordering::Relaxed);
     }
 
-    /// Returns how many streams the source should have.
+    /// Returns the target number of streams.
     pub(crate) fn wanted(&self) -> usize {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// Notes whether one worker moves bytes over all connections of this source.
+    /// Sets whether one worker moves bytes over all connections of this source.
     pub(crate) fn set_multiplexed(&self, multiplexed: bool) {
         self.multiplexed.store(multiplexed, Ordering::Relaxed);
     }
 
-    /// Returns how many connections so many workers of this source have, or will have.
+    /// Returns the number of connections, open or planned, of `workers` workers of this source.
     pub(crate) fn connections(&self, workers: usize) -> usize {
         if self.multiplexed.load(Ordering::Relaxed) && workers > 0 { self.wanted() } else { workers }
     }
 
-    /// Notes the rate of all streams of this source together.
+    /// Records the rate of all streams of this source together.
     pub(crate) fn note_rate(&self, rate: Rate) {
         self.path_rate.fetch_max(rate.as_bits_per_sec(), Ordering::Relaxed);
     }
 
-    /// Returns a stream's share of what the path has in flight; zero where the source never had several streams.
+    /// Returns a stream's share of the path's bytes in flight; zero if the source never had several
+    /// streams.
     pub(crate) fn window_share(&self, rtt: Rtt) -> Bytes {
         if self.most_wanted.load(Ordering::Relaxed) <= 1 {
             return Bytes::ZERO;
@@ -128,42 +132,42 @@ impl SourceProgress {
         Bytes::new(rate.bdp(rtt).get() / self.wanted().max(1) as u64)
     }
 
-    /// Notes whether the source may be used: it has been shown to have the file, and has not failed since.
+    /// Sets whether the source is usable: it was shown to have the file, and has not failed since.
     pub(crate) fn set_usable(&self, usable: bool) {
         self.usable.store(usable, Ordering::Relaxed);
     }
 
-    /// Notes that the source cannot deliver the file: it is down, or has another one.
+    /// Marks the source as failed: it is down, or has another file.
     pub(crate) fn set_failed(&self) {
         self.failed.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether the source cannot deliver the file.
+    /// Returns whether the source has failed.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the source may be used.
+    /// Returns whether the source is usable.
     pub(crate) fn is_usable(&self) -> bool {
         self.usable.load(Ordering::Relaxed)
     }
 
-    /// Notes a range that this source has delivered.
+    /// Records a range delivered by this source.
     pub(super) fn note_delivered(&self, range: ByteRange) {
         lock(&self.delivered).insert(range);
     }
 
-    /// Returns all ranges that this source has delivered.
+    /// Returns all ranges delivered by this source.
     pub(crate) fn delivered(&self) -> RangeSet {
         lock(&self.delivered).clone()
     }
 
-    /// Forgets that this source has delivered `range`, once that is to be fetched again.
+    /// Removes `range`, which is to be fetched again, from the delivered ranges.
     pub(crate) fn forget_delivered_in(&self, range: ByteRange) {
         lock(&self.delivered).remove(range);
     }
 
-    /// Forgets what this source has delivered, once it was proved wrong or is fetched again.
+    /// Clears and returns the delivered ranges, which are wrong or are fetched again.
     pub(crate) fn forget_delivered(&self) -> RangeSet {
         std::mem::take(&mut *lock(&self.delivered))
     }
@@ -200,12 +204,12 @@ impl<'a> TransferState<'a> {
         }
     }
 
-    /// Reports an event.
+    /// Emits an event to the observer.
     pub(crate) fn emit(&self, event: &Event) {
         self.observer.on(self.start.elapsed(), event);
     }
 
-    /// Ends the transfer with `error`, unless an earlier one has.
+    /// Ends the transfer with `error`, unless it has failed already.
     pub(crate) fn fail(&self, error: TransferError) {
         lock(&self.failure).get_or_insert(error);
         self.stop.cancel();
@@ -216,17 +220,18 @@ impl<'a> TransferState<'a> {
         lock(&self.failure).take()
     }
 
-    /// Keeps why a stream gave up: the transfer's error where in the end no stream is left.
+    /// Records the error of a stream that gave up, which becomes the transfer's error if no stream
+    /// is left.
     pub(crate) fn note_given_up(&self, error: TransferError) {
         lock(&self.given_up).replace(error);
     }
 
-    /// Takes why the last stream to give up did.
+    /// Takes the error of the last stream that gave up.
     pub(crate) fn take_given_up(&self) -> Option<TransferError> {
         lock(&self.given_up).take()
     }
 
-    /// Makes handles for streams of a source; no number is used twice in a transfer.
+    /// Creates handles for streams of a source; numbers are unique within a transfer.
     pub(crate) fn register(&self, source: usize, count: usize) -> Vec<Arc<StreamHandle>> {
         let mut streams = lock(&self.streams);
         let first = self.next_stream.fetch_add(count, Ordering::Relaxed);
@@ -237,19 +242,19 @@ impl<'a> TransferState<'a> {
         handles
     }
 
-    /// Removes a stream that has ended, or will at once.
+    /// Removes a stream that has ended or is about to end.
     pub(crate) fn unregister(&self, stream: WorkerId) {
         let mut streams = lock(&self.streams);
         streams.retain(|other| other.id != stream);
         self.running.store(streams.len(), Ordering::Relaxed);
     }
 
-    /// Returns the streams at work.
+    /// Returns the running streams.
     pub(crate) fn streams(&self) -> Vec<Arc<StreamHandle>> {
         lock(&self.streams).clone()
     }
 
-    /// Removes a stream unless no other is left to do its work; returns whether it may end.
+    /// Removes a stream if another one can take over its leases; returns whether it was removed.
     pub(crate) fn leave_to_others(&self, stream: WorkerId) -> bool {
         let mut streams = lock(&self.streams);
         let others = streams.iter().any(|other| other.id != stream && !other.is_draining())
@@ -261,36 +266,36 @@ impl<'a> TransferState<'a> {
         others
     }
 
-    /// Counts a source that is being described and compared, or no longer.
+    /// Increments (`joins`) or decrements the number of sources being described and compared.
     pub(crate) fn set_joining(&self, joins: bool) {
         let change = if joins { AtomicUsize::fetch_add } else { AtomicUsize::fetch_sub };
         change(&self.joining, 1, Ordering::Relaxed);
     }
 
-    /// Returns whether another source delivers, or is being compared.
+    /// Returns whether another source is usable or is being compared.
     pub(crate) fn has_other_source(&self, source: usize) -> bool {
         let delivers = |(other, progress): (usize, &SourceProgress)| other != source && progress.is_usable();
         self.joining.load(Ordering::Relaxed) > 0 || self.sources.iter().enumerate().any(delivers)
     }
 
-    /// Returns how many streams are at work, draining ones included.
+    /// Returns the number of running streams, including draining ones.
     pub(crate) fn running(&self) -> usize {
         self.running.load(Ordering::Relaxed)
     }
 
-    /// Returns how many connections the streams at work have, or will have, of all sources.
+    /// Returns the number of connections, open or planned, over all sources.
     pub(crate) fn connections(&self) -> usize {
         let streams = lock(&self.streams);
         let of = |source: usize| streams.iter().filter(|stream| stream.source == source).count();
         self.sources.iter().enumerate().map(|(source, progress)| progress.connections(of(source))).sum()
     }
 
-    /// Returns a number that no other connection of the transfer has.
+    /// Returns a new connection number, unique within the transfer.
     pub(super) fn next_number(&self) -> usize {
         self.next_stream.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Ends what a stream waits for now.
+    /// Cancels the current wait of a stream.
     pub(crate) fn interrupt(&self, stream: WorkerId) {
         lock(&self.streams).iter().filter(|other| other.id == stream).for_each(|other| other.interrupt());
     }
@@ -300,13 +305,13 @@ impl<'a> TransferState<'a> {
         lock(&self.finished).clone()
     }
 
-    /// Lowers that flag: some bytes are to be fetched again.
+    /// Replaces the flag of [`finished`](Self::finished), because bytes are to be fetched again.
     pub(crate) fn resume(&self) {
         *lock(&self.finished) = self.stop.child();
         *lock(&self.joined_alone) = None;
     }
 
-    /// Ends what every stream and mirror waits for: nothing is left to do.
+    /// Cancels the waits of all streams and mirrors, because no work is left.
     pub(crate) fn interrupt_all(&self) {
         self.finished().cancel();
         lock(&self.streams).iter().for_each(|stream| stream.interrupt());
@@ -317,12 +322,12 @@ impl<'a> TransferState<'a> {
         Bytes::new(self.received.load(Ordering::Relaxed))
     }
 
-    /// Returns how much is still to be moved.
+    /// Returns the bytes left to move.
     pub(crate) fn left(&self) -> Bytes {
         self.schedule.with(|schedule, _| schedule.left())
     }
 
-    /// Reads every socket; returns each stream's sample, and all of them together.
+    /// Reads every socket; returns a sample of each stream, and the sum.
     pub(crate) fn read_sockets(&self) -> (Vec<StreamSample>, Sockets) {
         OpenSockets::read_all(self.sources.iter().map(|source| &source.sockets))
     }
@@ -332,12 +337,12 @@ impl<'a> TransferState<'a> {
         self.limit.as_ref().and_then(RateLimit::rate).is_some()
     }
 
-    /// Returns how much of `spare` to read at once: all of it, or little enough for an even rate under `--limit`.
+    /// Returns how many bytes of `spare` to read at once, for an even rate under `--limit`.
     pub(super) fn read_at_most(&self, spare: usize) -> usize {
         self.limit.as_ref().map_or(spare, |limit| limit.read_at_most(spare))
     }
 
-    /// Accounts for bytes read from a source's socket; waits as long as `--limit` asks for.
+    /// Counts bytes read from a source's socket; waits as `--limit` requires.
     pub(super) fn add_received(&self, source: usize, bytes: usize) {
         self.received.fetch_add(bytes as u64, Ordering::Relaxed);
         self.sources[source].received.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -348,7 +353,7 @@ impl<'a> TransferState<'a> {
     }
 }
 
-/// A transfer into a file: what its streams share, and the way to the disk.
+/// A transfer into a file: the state of its streams, and the pipeline to the disk.
 pub(crate) struct FileTransfer<'a> {
     streams: TransferState<'a>,
     pub(crate) pipeline: Pipeline,
@@ -359,10 +364,10 @@ impl<'a> FileTransfer<'a> {
         Self { streams, pipeline }
     }
 
-    /// Lets one mirror join without a comparison, where no other source is at work and nothing that it could be compared with is
-    /// there; returns whether it may.
+    /// Lets one mirror join without comparison if no stream runs and no bytes exist to compare;
+    /// returns whether it may join.
     pub(crate) fn may_join_alone(&self, source: usize) -> bool {
-        // What a stream has handed over before it ended counts as there.
+        // Segments passed to the writers by ended streams count as existing bytes.
         let alone = self.running() == 0 && self.pipeline.drain();
         if !alone || self.pipeline.written() > Bytes::ZERO {
             return false;

@@ -1,4 +1,4 @@
-//! A stream of a transfer, as its source sees it: leases in, bytes out.
+//! A stream of a transfer, as used by its source: leases ranges and delivers bytes.
 
 mod leases;
 mod several_connections;
@@ -19,15 +19,16 @@ use super::stream_handle::StreamHandle;
 use crate::cancel::Cancel;
 use crate::sink::pipeline::Inlet;
 
-/// The fractional parts of its multiples spread evenly over 0 to 1, however many there are (the golden ratio's inverse).
+/// The inverse golden ratio: the fractional parts of its multiples spread evenly over 0 to 1, for
+/// any number of them.
 const GOLDEN: f64 = 0.618_034;
 
-/// How streams treat stalls and windows.
+/// The settings for retries, stalls and windows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StreamOptions {
-    /// How many failures in a row a stream may have.
+    /// The maximum number of consecutive failures of a stream.
     pub(crate) retries: u32,
-    /// After how long without data a connection is taken for dead.
+    /// The stall timeout of a connection.
     pub(crate) stall: Duration,
     /// Whether to hold receive windows near the BDP.
     pub(crate) hold_window: bool,
@@ -39,9 +40,9 @@ pub(crate) struct Stream<'a> {
     transfer: &'a TransferState<'a>,
     options: StreamOptions,
     has_connected: bool,
-    /// What the stream's own connection receives.
+    /// The intake of the stream's own connection.
     intake: Intake<'a>,
-    /// What has arrived for good since it was last asked.
+    /// The bytes that have arrived for good since the last [`Self::take_delivered`].
     gained: Bytes,
 }
 
@@ -66,34 +67,35 @@ impl<'a> Stream<'a> {
         &self.transfer.sources[self.handle.source]
     }
 
-    /// Returns how many streams the source should have now.
+    /// Returns the target number of streams of the source.
     pub(crate) fn wanted_streams(&self) -> usize {
         self.progress().wanted()
     }
 
-    /// Returns the flag that ends the waits of the next connection: when the transfer stops, another stream has stolen all leases
-    /// of this one, or this stream is no longer wanted.
+    /// Creates the flag for the waits of the next connection. It is raised if the transfer stops,
+    /// another stream steals all leases of this one, or this stream is to drain.
     pub(crate) fn renew_cancel(&self) -> Cancel {
         self.handle.renew()
     }
 
-    /// Returns whether the stream is to request nothing more.
+    /// Returns whether the stream drains, and so must not send further requests.
     pub(crate) fn is_draining(&self) -> bool {
         self.handle.is_draining()
     }
 
-    /// Returns whether the stream has nothing left to try: the transfer ends, every byte is there, or the stream drains.
+    /// Returns whether the stream has no further work: the transfer ends, all bytes have arrived,
+    /// or the stream drains.
     pub(crate) fn is_over(&self) -> bool {
         self.transfer.stop.is_cancelled() || self.transfer.schedule.is_done() || self.is_draining()
     }
 
-    /// Begins to measure a new connection.
+    /// Starts measuring a new connection.
     pub(crate) fn connected(&mut self, socket: &TcpStream, peer: SocketAddr) {
         let rtt = self.intake.connected(socket, peer, self.wanted_streams());
         self.note_connected(rtt);
     }
 
-    /// Notes that the stream has a connection of this RTT.
+    /// Records a connection with this RTT.
     pub(super) fn note_connected(&mut self, rtt: Rtt) {
         self.update_status(|status| {
             (status.connected, status.answered) = (true, false);
@@ -102,10 +104,11 @@ impl<'a> Stream<'a> {
         self.has_connected = true;
     }
 
-    /// Returns how long to wait between the stream's first connection and its first request.
+    /// Returns the delay between the stream's first connection and its first request.
     ///
-    /// Several slow starts that begin at once send their bursts at once, and each takes the others' for a queue of its own:
-    /// CUBIC's HyStart ends slow start at 16 ms of it. So they are spread over the round trip, evenly for any number.
+    /// Simultaneous slow starts send their bursts together, and each takes the queue of the others
+    /// for its own: CUBIC's HyStart ends slow start at 16 ms of queueing delay. The offsets spread
+    /// the starts evenly over a round trip, for any number of streams.
     pub(crate) fn slow_start_offset(&self) -> Duration {
         match self.wanted_streams() {
             ..=1 => Duration::ZERO,
@@ -118,7 +121,7 @@ impl<'a> Stream<'a> {
         self.has_connected
     }
 
-    /// Notes that the server has answered on the connection.
+    /// Records that the server has responded on the connection.
     pub(crate) fn answered(&self) {
         self.update_status(|status| status.answered = true);
     }
@@ -127,8 +130,8 @@ impl<'a> Stream<'a> {
         self.transfer.schedule.with(|schedule, _| schedule.update(self.id(), change));
     }
 
-    /// Accounts for a part of a lease that the peer's TCP has acknowledged on `socket`; returns how many of its leading bytes
-    /// count: the rest was stolen meanwhile.
+    /// Counts a part of a lease that the peer's TCP has acknowledged on `socket`; returns how many
+    /// leading bytes count: the rest was stolen meanwhile.
     pub(crate) fn acknowledged(&mut self, part: ByteRange, socket: &TcpStream) -> Bytes {
         self.intake.delivery.add(part.len(), Bytes::ZERO, socket, Instant::now());
         let rate = self.intake.delivery.rate;
@@ -140,8 +143,8 @@ impl<'a> Stream<'a> {
         counted
     }
 
-    /// Accounts for a lease of `length` bytes that ends at `end` and that the server has confirmed; `false` where a part of it
-    /// was stolen.
+    /// Completes a lease of `length` bytes that ends at `end` and that the server has confirmed;
+    /// returns `false` if a part was stolen.
     pub(crate) fn confirmed(&mut self, end: u64, length: Bytes) -> bool {
         let rest = self.transfer.schedule.with(|schedule, now| schedule.confirm(self.id(), end, now));
         let Some(rest) = rest else { return false };
@@ -152,12 +155,12 @@ impl<'a> Stream<'a> {
         true
     }
 
-    /// Notes that the stream waits for the peer, which is alive.
+    /// Records that the stream waits for a peer that is alive.
     pub(crate) fn keep_alive(&self) {
         self.touch();
     }
 
-    /// Ends the connection: what has arrived is written, what has not can be leased by any stream.
+    /// Ends the connection; received bytes are written, and the other leases are released.
     pub(crate) fn disconnected(&mut self) {
         self.intake.disconnected();
         self.transfer.schedule.change(|schedule| {
@@ -169,17 +172,17 @@ impl<'a> Stream<'a> {
         });
     }
 
-    /// Ends the connection and keeps the leases: the next connection of the stream goes on with them.
+    /// Ends the connection and keeps the leases for the stream's next connection.
     pub(crate) fn end_connection(&mut self) {
         self.intake.disconnected();
     }
 
-    /// Returns the memory that the front of `range` is to be received into; waits for a segment where none is free.
+    /// Returns the memory to receive the front of `range` into; waits for a free segment.
     ///
     /// # Errors
-    /// The transfer ends, or there is no memory.
+    /// The transfer ends, or memory is exhausted.
     pub(crate) fn buffer(&mut self, range: ByteRange) -> Result<&mut [u8], SourceError> {
-        // The other streams deliver about as much each.
+        // Assumes that the other streams deliver at about the rate of this one.
         let streams = self.transfer.running() as u64;
         let rate = Rate::bits_per_sec(self.intake.rate().as_bits_per_sec().saturating_mul(streams));
         while self.intake.try_buffer(range, rate)?.is_none() {
@@ -188,12 +191,14 @@ impl<'a> Stream<'a> {
         self.intake.try_buffer(range, rate)?.ok_or_else(SourceError::interrupted)
     }
 
-    /// Accounts for `bytes` received from `socket` into the front of [`Self::buffer`]; returns whether a segment is complete.
+    /// Counts `bytes` received from `socket` into the memory of [`Self::buffer`]; returns whether
+    /// the segment is full.
     pub(crate) fn delivered(&mut self, bytes: usize, left: ByteRange, socket: &TcpStream) -> bool {
         self.keep_delivered(bytes, left, socket).1
     }
 
-    /// Does the same, and returns first how many of the leading bytes are kept: the rest was stolen meanwhile.
+    /// Counts `bytes` received from `socket` into the memory of [`Self::buffer`]; returns how many
+    /// leading bytes are kept (the rest was stolen meanwhile), and whether the segment is full.
     pub(crate) fn keep_delivered(
         &mut self,
         bytes: usize,
@@ -215,7 +220,8 @@ impl<'a> Stream<'a> {
         (Bytes::new(own as u64), done)
     }
 
-    /// Accounts for bytes of leases at this rate; returns how many of the leading ones are still leased.
+    /// Marks bytes of leases as received, at this rate; returns how many leading bytes are still
+    /// leased.
     pub(super) fn receive(&self, arrived: ByteRange, rate: Rate) -> Bytes {
         self.transfer.schedule.with(|schedule, now| {
             schedule.update(self.id(), |status| status.rate = rate);
@@ -223,7 +229,7 @@ impl<'a> Stream<'a> {
         })
     }
 
-    /// Counts bytes that have been kept; waits as long as `--limit` asks for.
+    /// Counts kept bytes; waits as `--limit` requires.
     pub(super) fn count(&mut self, own: usize) {
         self.gained += Bytes::new(own as u64);
         self.transfer.add_received(self.handle.source, own);
@@ -236,57 +242,59 @@ impl<'a> Stream<'a> {
         self.transfer.schedule.with(|schedule, now| schedule.touch(self.id(), now));
     }
 
-    /// Hands the segment to the writers, however full it is.
+    /// Passes the segment to the writers, even if not full.
     pub(crate) fn flush(&mut self) {
         self.intake.flush();
     }
 
-    /// Fails once the transfer is stopped or the connection has stalled; to be called at every tick without data.
+    /// Fails if the transfer is stopped or the connection has stalled; to be called at every tick
+    /// without data.
     pub(crate) fn check_alive(&mut self, shown: &str) -> Result<(), SourceError> {
         self.intake.check_alive(shown)
     }
 
-    /// Takes what the connections have brought for good since the last call.
+    /// Takes the count of bytes that have arrived for good since the last call.
     pub(crate) fn take_delivered(&mut self) -> Bytes {
         std::mem::take(&mut self.gained)
     }
 
-    /// Returns what the connection has delivered so far.
+    /// Returns the bytes delivered by the connection so far.
     pub(crate) fn delivered_so_far(&self) -> Bytes {
         self.intake.delivery.total
     }
 
-    /// Returns whether delivered bytes have gone to a pipe, which takes none of them back.
+    /// Returns whether the output is a stream, from which bytes cannot be taken back.
     pub(crate) fn is_to_stdout(&self) -> bool {
         self.intake.inlet().is_some_and(|inlet| inlet.pipeline().part().is_stream())
     }
 
-    /// Returns the flag that is raised once the transfer is stopped, and at no other time.
+    /// Returns the flag that is raised only when the transfer is stopped.
     pub(crate) fn stop(&self) -> &'a Cancel {
         &self.transfer.stop
     }
 
-    /// Returns how long a connection may deliver next to nothing.
+    /// Returns the stall timeout of a connection.
     pub(crate) fn stall_timeout(&self) -> Duration {
         self.options.stall
     }
 
-    /// Returns whether another source delivers the file, or may.
+    /// Returns whether another source is usable or is being compared.
     pub(crate) fn has_other_source(&self) -> bool {
         self.transfer.has_other_source(self.handle.source)
     }
 
-    /// Returns whether every byte of the file is there.
+    /// Returns whether all bytes of the file have arrived.
     pub(crate) fn is_complete(&self) -> bool {
         self.transfer.schedule.is_done()
     }
 
-    /// Returns whether the connection's receive window was set: it would limit what another file gets over it.
+    /// Returns whether the receive window was ever clamped. A clamped connection would be limited
+    /// when reused for another file.
     pub(crate) fn holds_window(&self) -> bool {
         self.intake.delivery.holds_window()
     }
 
-    /// Leaves the transfer.
+    /// Removes the stream from the transfer.
     pub(crate) fn leave(mut self) {
         self.disconnected();
         self.transfer.schedule.change(|schedule| schedule.leave(self.id()));
@@ -323,7 +331,7 @@ mod tests {
         assert_eq!(victim.lease(), Some(WHOLE));
         transfer.schedule.change(|schedule| schedule.release_beyond(0, Bytes::new(60)));
         assert_eq!(victim.acknowledged(ByteRange::new(0, 40), &socket), Bytes::new(40));
-        // What the peer has acknowledged of the stolen tail is the thief's to send.
+        // The thief sends the stolen tail, so acknowledged bytes of it do not count here.
         assert_eq!(victim.acknowledged(ByteRange::new(40, 90), &socket), Bytes::new(20));
         assert_eq!(transfer.received(), Bytes::new(60));
         assert!(!victim.leases_until(WHOLE.end()));

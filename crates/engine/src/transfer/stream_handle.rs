@@ -1,4 +1,4 @@
-//! What other threads hold of a stream: its number, and what ends it or its wait.
+//! A stream's handle for other threads: its number, and flags that drain it or cancel its wait.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,15 +8,15 @@ use longhaul_core::schedule::WorkerId;
 use crate::cancel::Cancel;
 use crate::threads::lock;
 
-/// The stream's number, and what ends it or its wait.
+/// The number of a stream, and flags that drain it or cancel its wait.
 #[derive(Debug)]
 pub(crate) struct StreamHandle {
     pub(crate) id: WorkerId,
-    /// The index of its source.
+    /// The index of the stream's source.
     pub(crate) source: usize,
     draining: AtomicBool,
     stop: Cancel,
-    /// Ends what the stream waits for now, and nothing later.
+    /// Cancels the stream's current wait only.
     wait: Mutex<Cancel>,
 }
 
@@ -31,26 +31,26 @@ impl StreamHandle {
         }
     }
 
-    /// Asks the stream to stop after its outstanding requests, or no longer.
+    /// Asks the stream to stop after its outstanding requests, or withdraws that.
     pub(crate) fn set_draining(&self, draining: bool) {
         self.draining.store(draining, Ordering::Relaxed);
     }
 
-    /// Returns whether the stream is to request nothing more.
+    /// Returns whether the stream drains, and so must not send further requests.
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
     }
 
-    /// Ends what the stream waits for now.
+    /// Cancels the stream's current wait.
     pub(crate) fn interrupt(&self) {
         lock(&self.wait).cancel();
     }
 
-    /// Makes the flag of the next wait; a draining stream's is set already.
+    /// Creates the flag of the next wait; for a draining stream it is already raised.
     pub(super) fn renew(&self) -> Cancel {
         let mut wait = lock(&self.wait);
         *wait = self.stop.child();
-        // Whatever began the draining has interrupted the wait before.
+        // The call that started draining cancelled only the earlier wait.
         if self.is_draining() {
             wait.cancel();
         }

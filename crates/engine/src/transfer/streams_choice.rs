@@ -1,25 +1,25 @@
-//! What the user asks of the number of streams.
+//! The user's choice of the number of streams.
 
 use std::time::Duration;
 
-/// How many connections to use, where the server answers ranges.
+/// The number of connections, if the server supports ranges.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Streams {
-    /// This number.
+    /// A fixed number.
     Fixed(usize),
-    /// As many as pay, by [`StreamTuner`](longhaul_core::tune::streams::StreamTuner).
+    /// Chosen by [`StreamTuner`](longhaul_core::tune::streams::StreamTuner).
     Auto,
-    /// What GridFTP-APT finds.
+    /// Chosen by GridFTP-APT.
     Apt(AptSettings),
 }
 
-/// The parameters of GridFTP-APT, by the names of the paper.
+/// The parameters of GridFTP-APT, named as in the paper.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AptSettings {
-    /// The number of streams to begin with (N0).
+    /// The initial number of streams (N0).
     pub n0: usize,
-    /// The factor by which it grows while a bracket is searched (alpha).
+    /// The growth factor while searching a bracket (alpha).
     pub alpha: f64,
-    /// How long a chunk should take (Delta).
+    /// The target duration of a chunk (Delta).
     pub delta: Duration,
 }

@@ -1,4 +1,4 @@
-//! Trees of files: what a server's directory holds as jobs for here, and what a directory here holds as uploads.
+//! Trees of files: turns a server's directory into jobs, and a local directory into uploads.
 //!
 //! ```text
 //!  get -r   RemoteTree::walk --> Walked::File --> is_unchanged? --> Engine::run
@@ -7,7 +7,7 @@
 //!              (directories are made on the server before what they hold)
 //! ```
 //!
-//! A walk holds one level of entries for each directory above it, and never a whole tree.
+//! A walk holds one level of entries for each open directory, never a whole tree.
 
 mod remote_tree;
 mod remote_walk;
@@ -19,18 +19,18 @@ pub use remote_walk::RemoteWalk;
 pub use upload_tree::{LocalFile, UploadTree, UploadWalk};
 pub use walk_error::{TreeError, WalkError};
 
-/// What a walk meets.
+/// An item of a walk.
 #[derive(Debug)]
 pub enum Walked<F> {
     /// A file to transfer.
     File(F),
-    /// What is refused or cannot be listed: the tree will lack it.
+    /// An entry that is refused or cannot be listed; the tree will be incomplete.
     Failed(WalkError),
-    /// What is no file, and is left out.
+    /// An entry that is not a file and is left out.
     Skipped {
-        /// Its path or URL, without secrets.
+        /// The path or URL, without secrets.
         what: String,
-        /// Why.
+        /// The reason.
         why: &'static str,
     },
 }

@@ -1,4 +1,4 @@
-//! A directory of a server that is fetched into a directory here.
+//! A directory of a server that is downloaded into a local directory.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,39 +20,40 @@ use crate::source::gridftp::FtpLister;
 use crate::source::http::{ClientConfig, HttpLister};
 use crate::source::listing::{FileFacts, ListerOptions, RemoteDirectories};
 
-/// How a tree is listed.
+/// The settings of a listing.
 #[derive(Debug, Clone)]
 pub struct TreeOptions {
-    /// How to talk to the server.
+    /// The settings of the client.
     pub client: ClientConfig,
-    /// How many failures in a row a listing may have.
+    /// The maximum number of consecutive failures of a listing.
     pub retries: u32,
-    /// How long a server may send nothing.
+    /// The timeout for a server that sends nothing.
     pub stall: Duration,
 }
 
-/// A directory of a server, and the directory here that it is fetched into.
+/// A directory of a server and its local destination.
 pub struct RemoteTree {
     url: Url,
     lister: Arc<dyn RemoteDirectories>,
     target: Arc<Directory>,
 }
 
-/// A file as a listing has it, with a path that is safe below the target.
+/// A file from a listing, with a path that is safe below the destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedFile {
-    /// Where it is.
+    /// The URL.
     pub url: Url,
-    /// Where it goes, below the target.
+    /// The path below the destination.
     pub path: PathBuf,
-    /// Its size, where the listing has it.
+    /// The size, if listed.
     pub size: Option<Bytes>,
-    /// Its time of modification, where the listing has it.
+    /// The modification time, if listed.
     pub modified: Option<SystemTime>,
 }
 
 impl Engine {
-    /// Opens the directory at `url`, to be fetched into `target`, which is made where it is missing. Nothing is requested yet.
+    /// Opens the directory at `url` for download into `target`, which is created if missing. Sends
+    /// no request.
     ///
     /// # Errors
     /// [`TreeError`].
@@ -69,7 +70,8 @@ impl Engine {
         Ok(RemoteTree { url: url.clone(), lister, target })
     }
 
-    /// Chooses the protocol of a URL; long listings are kept in the file system of `spool`.
+    /// Chooses the protocol by the URL's scheme; long listings are spooled to the file system of
+    /// `spool`.
     pub(super) fn remote_directories(
         &self,
         url: &Url,
@@ -86,12 +88,12 @@ impl Engine {
 }
 
 impl RemoteTree {
-    /// Walks the tree: a directory before what it holds. Ends early once `cancel` is set.
+    /// Walks the tree; returns a directory before its entries. Ends early once `cancel` is set.
     pub fn walk(&self, cancel: &Cancel) -> RemoteWalk {
         RemoteWalk::new(Arc::clone(&self.lister), &self.url, Arc::clone(&self.target), cancel.clone())
     }
 
-    /// Makes the job that fetches a file of the tree.
+    /// Creates the job that fetches a file of the tree.
     pub fn job(&self, file: &ListedFile, options: JobOptions) -> Job {
         Job {
             urls: vec![file.url.clone()],
@@ -101,9 +103,9 @@ impl RemoteTree {
         }
     }
 
-    /// Returns where a file of the tree is here and its size, where it has the size and the time that it has on the server.
+    /// Returns the local path and size of a file if its size and time equal the server's.
     ///
-    /// Asks the server where the listing does not say; a server that does not say either has its file fetched.
+    /// Requests size and time if the listing has none; without them, the file is fetched.
     pub fn unchanged(&self, file: &ListedFile, cancel: &Cancel) -> Option<(PathBuf, Bytes)> {
         let directory = self.target.beneath(file.path.parent().unwrap_or(Path::new(""))).ok()?;
         let name = file.path.file_name()?;
@@ -114,7 +116,7 @@ impl RemoteTree {
             facts = self.lister.look(&file.url, cancel).unwrap_or_default();
         }
         let seconds = facts.modified?.duration_since(UNIX_EPOCH).ok()?.as_secs();
-        // Apache gives an empty file no length.
+        // Apache states no length for an empty file.
         let size = facts.size.unwrap_or_default();
         let same_size = u64::try_from(there.st_size) == Ok(size.get());
         if !same_size || u64::try_from(there.st_mtime) != Ok(seconds) {

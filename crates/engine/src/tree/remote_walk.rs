@@ -1,4 +1,4 @@
-//! Walks the directories of a server: depth first, with the next few listings under way.
+//! Walks the directories of a server, depth first, with the next few listings requested in advance.
 
 use std::collections::{HashSet, VecDeque};
 use std::ffi::OsStr;
@@ -22,37 +22,37 @@ use crate::source::origin;
 use crate::threads::named;
 use crate::transfer::error::SourceError;
 
-/// The most directories below each other: links to a directory above end here where the server does not show them. The longest path of
-/// Linux, 4,096 bytes, has room for names of 40 bytes then.
+/// The maximum depth. It ends loops by links to a parent that the server does not reveal. With
+/// 4,096 bytes, the longest path of Linux, it leaves 40 bytes for each name.
 const MOST_LEVELS: usize = 100;
 
-/// The walk of a tree. Names are checked, and directories are made, before what they hold is returned.
+/// The walk of a tree. Checks names, and creates each local directory before returning its entries.
 pub struct RemoteWalk {
     lister: Arc<dyn RemoteDirectories>,
     target: Arc<Directory>,
     cancel: Cancel,
     /// The root, until it is listed.
     start: Option<Url>,
-    /// The directories from the root down to the one that is being read.
-    levels: Vec<Level>,
+    /// The directories from the root to the current one.
+    levels: Vec<OpenDirectory>,
 }
 
-/// A directory that is being read.
-struct Level {
+/// An open directory.
+struct OpenDirectory {
     url: Url,
     path: PathBuf,
     unique: Option<String>,
     entries: Entries,
-    /// Hashes of the names so far: 16 bytes each, as a directory may have millions.
+    /// Hashes of the names so far, 16 bytes each: a directory may have millions of entries.
     seen: HashSet<[u8; 16]>,
-    /// Directories of this level, in their order, whose listings are under way.
+    /// The directories of this level whose listings are requested, in order.
     ahead: VecDeque<(UnlistedDirectory, Listing)>,
 }
 
-/// What a thread of its own has listed, once it has.
+/// The future result of a listing on another thread.
 type Listing = Receiver<Result<OpenListing, SourceError>>;
 
-/// A directory that is to be listed.
+/// A directory whose listing was requested.
 struct UnlistedDirectory {
     url: Url,
     path: PathBuf,
@@ -69,12 +69,12 @@ impl RemoteWalk {
         Self { lister, target, cancel, start: Some(url.clone()), levels: Vec::new() }
     }
 
-    /// Begins to list a directory; where no thread can be started, lists it at once.
+    /// Starts listing a directory on a thread; without a thread, lists it synchronously.
     fn list_ahead(&self, directory: &Url) -> Listing {
         let (done, listing) = sync_channel(1);
         let (lister, url, cancel) = (Arc::clone(&self.lister), directory.clone(), self.cancel.clone());
         let list = move || {
-            // Fails only where the walk has ended.
+            // Fails only after the end of the walk.
             let _ = done.send(lister.list(&url, &cancel));
         };
         match named("lister").spawn(list.clone()) {
@@ -84,7 +84,7 @@ impl RemoteWalk {
         listing
     }
 
-    /// Goes on with what a directory holds.
+    /// Continues with the entries of a directory.
     fn enter(&mut self, found: UnlistedDirectory, listing: &Listing) -> Result<(), WalkError> {
         let UnlistedDirectory { url, path, unique } = found;
         let shown = SafeUrl::of(&url);
@@ -101,16 +101,16 @@ impl RemoteWalk {
             return Err(WalkError::Loop { directory: shown, above: SafeUrl::of(&above.url) });
         }
         let (seen, ahead) = (HashSet::new(), VecDeque::new());
-        self.levels.push(Level { url: directory, path, unique, entries, seen, ahead });
+        self.levels.push(OpenDirectory { url: directory, path, unique, entries, seen, ahead });
         Ok(())
     }
 
-    /// Makes a directory of the last level, and begins to list it.
+    /// Creates a directory of the current level locally, and starts listing it.
     fn find(&mut self, found: UnlistedDirectory) -> Result<(), WalkError> {
         if self.levels.len() > MOST_LEVELS {
             return Err(WalkError::Deep { directory: SafeUrl::of(&found.url), most: MOST_LEVELS });
         }
-        let is_same = |level: &&Level| found.unique.is_some() && level.unique == found.unique;
+        let is_same = |level: &&OpenDirectory| found.unique.is_some() && level.unique == found.unique;
         if let Some(above) = self.levels.iter().find(is_same) {
             return Err(WalkError::Loop {
                 directory: SafeUrl::of(&found.url),
@@ -128,9 +128,9 @@ impl RemoteWalk {
         Ok(())
     }
 
-    /// Takes the next step of the last level: an entry, or a directory that has been listed ahead.
+    /// Returns the next step of the current level: an entry, or a directory listed in advance.
     fn step(&mut self) -> Option<Walked<ListedFile>> {
-        // Those of the levels above count as well, but for one listing, which the walk needs to go on.
+        // The listings of the levels above count too, except one, which the walk needs to continue.
         let under_way: usize = self.levels.iter().map(|level| level.ahead.len()).sum();
         let level = self.levels.last_mut()?;
         let may_list = level.ahead.is_empty() || under_way < self.lister.at_once();
@@ -150,7 +150,7 @@ impl RemoteWalk {
         }
     }
 
-    /// Checks an entry of the last level; `None` for a directory, which is listed.
+    /// Checks an entry of the current level; `None` for a directory, which is listed.
     fn take(&mut self, found: RemoteEntry) -> Option<Walked<ListedFile>> {
         let RemoteEntry { entry, url } = found;
         let level = self.levels.last_mut()?;
@@ -204,7 +204,7 @@ impl Iterator for RemoteWalk {
             } else {
                 self.step()
             };
-            // An interrupted walk fails in what it was doing: only the interruption is reported.
+            // A cancelled walk reports only the cancellation, not the errors that follow from it.
             if walked.is_some() && !self.cancel.is_cancelled() {
                 return walked;
             }

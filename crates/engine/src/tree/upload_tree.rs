@@ -1,4 +1,4 @@
-//! A directory here that is sent into a directory of a server.
+//! A local directory that is uploaded into a directory of a server.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -19,32 +19,32 @@ use crate::sink::part_names::is_partial;
 use crate::source::http::SafeUrl;
 use crate::source::listing::{RemoteDirectories, child_url};
 
-/// A directory here, and the one on a server that it is sent into.
+/// A local directory and its destination on a server.
 pub struct UploadTree {
     remote: Arc<dyn RemoteDirectories>,
     root: PathBuf,
-    /// Whether the server gives an uploaded file the time that it has here, once that was asked for.
+    /// Whether the server sets an uploaded file's modification time; requested once.
     keeps_times: OnceLock<bool>,
     url: Url,
 }
 
-/// A file here, and where it goes.
+/// A local file and its destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalFile {
-    /// The file.
+    /// The local path.
     pub path: PathBuf,
-    /// Its URL on the server.
+    /// The URL on the server.
     pub url: Url,
-    /// Its size.
+    /// The file's size.
     pub size: Bytes,
-    /// Its time of modification in seconds since 1970; `None` before that.
+    /// The modification time in seconds since 1970; `None` if earlier.
     pub modified: Option<u64>,
-    /// Whether its directory on the server was made just now, and so has no file of its name.
+    /// Whether the file's remote directory was just created, and so cannot contain the file.
     pub is_new: bool,
 }
 
 impl Engine {
-    /// Opens the directory `root`, to be sent into the one at `url`. Nothing is requested yet.
+    /// Opens the local directory `root` for upload into `url`. Sends no request.
     ///
     /// # Errors
     /// [`TreeError`].
@@ -64,7 +64,8 @@ impl Engine {
 }
 
 impl UploadTree {
-    /// Walks the directory: a directory is made on the server before what it holds is returned. Ends early once `cancel` is set.
+    /// Walks the directory; creates each directory on the server before returning its entries. Ends
+    /// early once `cancel` is set.
     ///
     /// Symbolic links are not followed.
     pub fn walk(&self, cancel: &Cancel) -> UploadWalk {
@@ -77,14 +78,14 @@ impl UploadTree {
         }
     }
 
-    /// Returns whether the server has a file of this size and time already.
+    /// Returns whether the server already has a file of this size and time.
     ///
-    /// A server that gives files the time of their upload has it if its file is not older.
+    /// If the server sets the time of upload instead, its file must not be older.
     pub fn is_unchanged(&self, file: &LocalFile, cancel: &Cancel) -> bool {
         let Some(modified) = file.modified.filter(|_| !file.is_new) else { return false };
         let Ok(there) = self.remote.look(&file.url, cancel) else { return false };
         let Some(time) = there.modified.and_then(seconds) else { return false };
-        // Apache gives an empty file no length.
+        // Apache states no length for an empty file.
         let size = there.size.unwrap_or_default();
         let keeps_times = || *self.keeps_times.get_or_init(|| self.remote.keeps_times(&self.url, cancel));
         let same_time = time == modified || (time > modified && !keeps_times());
@@ -93,7 +94,7 @@ impl UploadTree {
 }
 
 impl LocalFile {
-    /// Returns the header that gives the file its time on servers which know it.
+    /// Returns the header that sets the file's time on servers that support it.
     pub fn time_header(&self) -> Option<HeaderField> {
         HeaderField::new(UPLOAD_MTIME, &self.modified?.to_string()).ok()
     }
@@ -103,18 +104,18 @@ fn seconds(time: SystemTime) -> Option<u64> {
     Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs())
 }
 
-/// The walk of a directory here.
+/// The walk of a local directory.
 pub struct UploadWalk {
     remote: Arc<dyn RemoteDirectories>,
     cancel: Cancel,
     root: Url,
     entries: IntoIter,
-    /// The directories from the root down to the one that is being read, and whether each is new.
+    /// The directories from the root to the current one, and whether each was just created.
     above: Vec<(Url, bool)>,
 }
 
 impl UploadWalk {
-    /// Makes a directory on the server.
+    /// Creates a directory on the server.
     fn enter(&mut self, entry: &DirEntry) -> Result<(), WalkError> {
         let url = match self.above.last() {
             Some((above, _)) => child_url(above, entry.file_name().as_encoded_bytes(), true),

@@ -1,4 +1,4 @@
-//! Why a part of a tree is not transferred.
+//! Errors of a walk.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,20 +10,20 @@ use crate::failure::FailureKind;
 use crate::source::http::{HttpError, SafeUrl};
 use crate::transfer::error::SourceError;
 
-/// Why an entry or a directory is left out; the rest of the tree goes on.
+/// The reason why an entry or a directory is left out; the walk continues.
 #[derive(Debug, Error)]
 pub enum WalkError {
-    /// The name of an entry cannot be that of a file.
+    /// The name of an entry is not a valid file name.
     #[error("refused '{name}' in {directory}: {source}")]
     Name {
         /// The directory.
         directory: SafeUrl,
         /// The name, escaped.
         name: String,
-        /// What is wrong with it.
+        /// The error.
         source: NameError,
     },
-    /// The name is one that partial files have here.
+    /// The name is reserved for partial files.
     #[error("refused '{name}' in {directory}: partial files have such names; rename it on the server")]
     PartialName {
         /// The directory.
@@ -46,26 +46,26 @@ pub enum WalkError {
     Deep {
         /// The directory.
         directory: SafeUrl,
-        /// The most levels.
+        /// The maximum depth.
         most: usize,
     },
-    /// A directory is one that it lies in.
+    /// A directory is one of its own parents.
     #[error("refused {directory}: it is {above}, a directory that it lies in")]
     Loop {
         /// The directory.
         directory: SafeUrl,
-        /// The same one further up.
+        /// The URL at the higher level.
         above: SafeUrl,
     },
-    /// A directory's listing is at a place outside of the tree.
+    /// A directory's listing is at a URL outside of the tree.
     #[error("refused {directory}: the server lists {elsewhere} instead, which is not below it")]
     Elsewhere {
         /// The directory.
         directory: SafeUrl,
-        /// Where the server led.
+        /// The URL that the server listed.
         elsewhere: SafeUrl,
     },
-    /// A directory cannot be listed, or an entry of it cannot be understood.
+    /// A directory cannot be listed, or an entry cannot be parsed.
     #[error("{source}")]
     Listing {
         /// The directory.
@@ -73,23 +73,23 @@ pub enum WalkError {
         /// Why.
         source: SourceError,
     },
-    /// A directory cannot be made here.
+    /// A local directory cannot be created.
     #[error("cannot make the directory {}: {source}", .path.display())]
     MakeDirectory {
         /// The directory.
         path: PathBuf,
-        /// What the kernel says, or what stands in the way.
+        /// The kernel's error, or the obstacle.
         source: io::Error,
     },
-    /// A directory here cannot be read.
+    /// A local directory cannot be read.
     #[error("cannot read {}: {source}", .path.display())]
     ReadDirectory {
         /// The directory.
         path: PathBuf,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A directory cannot be made on the server.
+    /// A directory cannot be created on the server.
     #[error("cannot make the directory {directory} on the server: {source}")]
     MakeRemote {
         /// The directory.
@@ -113,7 +113,7 @@ impl WalkError {
         }
     }
 
-    /// Returns the URL or the path of what is left out, without secrets.
+    /// Returns the URL or path of the entry left out, without secrets.
     pub fn what(&self) -> String {
         match self {
             Self::Name { directory, .. }
@@ -129,26 +129,26 @@ impl WalkError {
     }
 }
 
-/// Why the root of a tree cannot be used.
+/// The reason why the root of a tree cannot be used.
 #[derive(Debug, Error)]
 pub enum TreeError {
-    /// The directory here cannot be made or opened.
+    /// The local directory cannot be created or opened.
     #[error("cannot make the directory {}: {source}", .path.display())]
     Target {
         /// The directory.
         path: PathBuf,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The directory to send cannot be read.
+    /// The local directory cannot be read.
     #[error("cannot read the directory {}: {source}", .path.display())]
     Source {
         /// The directory.
         path: PathBuf,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The URL or the settings of the client cannot be used.
+    /// The URL or the client's settings are invalid.
     #[error(transparent)]
     Http(#[from] HttpError),
 }

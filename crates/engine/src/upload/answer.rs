@@ -1,4 +1,4 @@
-//! An answer to a request of an upload, with the server's reason.
+//! The answer to a request of an upload, with the server's reason.
 
 use std::time::{Duration, Instant};
 
@@ -8,20 +8,20 @@ use longhaul_core::units::Bytes;
 
 use crate::source::http::{Connection, Read, read_explanation};
 
-/// The most of an answer's body that is read so that the connection can be used again.
+/// The longest body that is read so that the connection can be reused.
 const WORTH_READING: Bytes = Bytes::kib(64);
 
-/// How long a metalink, of at most 2 MB from `longhaul serve`, may take to arrive.
+/// The timeout for a metalink, of at most 2 MB from `longhaul serve`.
 const DOCUMENT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An answer to one request.
 pub(super) struct UploadAnswer {
     pub(super) head: ResponseHead,
-    /// The server's own words about a refusal, as one line.
+    /// The server's explanation of a refusal, as one line.
     pub(super) reason: Option<String>,
-    /// The metalink with the digests of what the server has, where it has refused the file's digest.
+    /// The metalink with the digests of the server's bytes, if the file's digest was refused.
     pub(super) metalink: Option<Vec<u8>>,
-    /// Whether it was received before all of the request's body was sent.
+    /// Whether the answer arrived before all of the request's body was sent.
     pub(super) is_early: bool,
 }
 
@@ -37,7 +37,7 @@ impl UploadAnswer {
     }
 }
 
-/// Reads the body to its end; `None` where it breaks off, is too long or takes too long.
+/// Reads the body to its end; `None` if the body is truncated, too long or too slow.
 fn document(connection: &mut Connection) -> Option<Vec<u8>> {
     let (began, mut text, mut buffer) = (Instant::now(), Vec::new(), vec![0; 64 << 10]);
     while text.len() <= MAX_DOCUMENT.as_usize() && began.elapsed() < DOCUMENT_TIMEOUT {

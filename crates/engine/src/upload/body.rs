@@ -1,4 +1,5 @@
-//! Sends a part of the file as a request's body, and polls for an answer meanwhile: a server may refuse before its end.
+//! Sends a part of the file as a request's body, and polls for an answer meanwhile, because a
+//! server may refuse early.
 
 use std::io;
 use std::net::TcpStream;
@@ -19,23 +20,24 @@ use crate::send::{Reader, SendError, SourceFile, Supply, TURN, Turn};
 use crate::source::http::{Connection, EarlyAnswer, HttpError, UrlAndPeer};
 use crate::threads::add;
 
-/// The delay of cancellation and of stall detection.
+/// The interval of checks for cancellation and stalls.
 pub(super) const TICK: Duration = Duration::from_millis(100);
-/// How much is encrypted at once.
+/// The file bytes encrypted at once.
 const ENCRYPTED: Bytes = Bytes::kib(256);
-/// Pages are dropped from the cache in steps of this size.
+/// The step in which pages are dropped from the cache.
 const DROPPED: Bytes = Bytes::mib(8);
 
-/// Why the body was not sent to its end.
+/// The reason why the body was not sent completely.
 pub(super) enum BodyError {
     Http(HttpError),
     Send(SendError),
     Stalled(Duration),
-    /// The request behind the body could not be made.
+    /// The request after the body could not be created.
     Trailing(UploadError),
 }
 
-/// Sends a request behind the last byte of a body, once that can be made; returns whether there is nothing more to send.
+/// Sends a request after the last byte of a body, once ready; returns whether there is nothing more
+/// to send.
 pub(super) type TrailingRequest<'a> = dyn FnMut(&mut Connection) -> Result<bool, UploadError> + 'a;
 
 impl From<HttpError> for BodyError {
@@ -62,9 +64,10 @@ impl BodyError {
     }
 }
 
-/// Sends all of `supply` and what `trailing` sends behind it, and waits until the server has acknowledged it or answers.
+/// Sends all of `supply` and the request of `trailing`, and waits until the server has acknowledged
+/// everything or answers.
 ///
-/// Returns whether all was sent: a final answer ends it as soon as it is received, however much is left.
+/// Returns whether everything was sent: a final answer ends the sending at once.
 pub(super) fn send(
     connection: &mut Connection,
     supply: &mut Supply,
@@ -83,16 +86,16 @@ pub(super) fn send(
     result
 }
 
-/// Moves bytes of the file into one connection.
+/// Moves file bytes into one connection.
 pub(super) struct Pump<'a> {
     progress: &'a UploadProgress<'a>,
     pub(super) stall: Stall,
-    /// File bytes to be encrypted.
+    /// File bytes to encrypt.
     text: Vec<u8>,
 }
 
 impl<'a> Pump<'a> {
-    /// Makes the pump of a connection; `stall` is after how long it counts as dead.
+    /// Creates the pump of a connection with the stall timeout `stall`.
     pub(super) fn new(connection: &Connection, progress: &'a UploadProgress<'a>, stall: Duration) -> Self {
         Self { progress, stall: Stall::new(connection.socket(), stall), text: Vec::new() }
     }
@@ -109,7 +112,7 @@ impl<'a> Pump<'a> {
             if self.progress.cancel.is_cancelled() {
                 return Err(HttpError::Cancelled.into());
             }
-            // What trails waits itself, for what it needs.
+            // The trailing request has its own waits.
             let limit = if all_sent && trailing.is_some() { Duration::ZERO } else { TICK };
             let ready = wait(connection, !all_sent, limit);
             if ready.contains(PollFlags::IN) {
@@ -143,7 +146,7 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Sends some bytes without blocking, so that an answer is noticed at once.
+    /// Sends some bytes without blocking, so that an answer is detected at once.
     pub(super) fn turn(
         &mut self,
         connection: &mut Connection,
@@ -180,21 +183,22 @@ impl<'a> Pump<'a> {
     }
 }
 
-/// Drops pages from the cache that are sent and hashed.
+/// Drops sent and hashed pages from the cache.
 pub(super) struct DropBehind {
     source: Arc<SourceFile>,
-    /// The file is dropped up to here.
+    /// The offset up to which pages are dropped.
     dropped: Bytes,
 }
 
 impl DropBehind {
-    /// Makes it where `reader` brings pages into the cache that were not there.
+    /// Creates it if `reader` fills the cache with pages that were not cached before.
     pub(super) fn of(source: &Arc<SourceFile>, reader: Reader) -> Option<Self> {
         let drops = reader == Reader::PageCache { drop_behind: true };
         drops.then(|| Self { source: Arc::clone(source), dropped: Bytes::ZERO })
     }
 
-    /// Drops what is hashed and `present` on the server: until then the socket may have to send it again.
+    /// Drops pages that are hashed and `present` on the server: before that, the socket may have to
+    /// retransmit them.
     pub(super) fn follow(&mut self, present: Bytes, progress: &UploadProgress<'_>) {
         let hashed = Bytes::new(progress.hashed.load(Ordering::Relaxed));
         let done = present.min(hashed);
@@ -207,21 +211,21 @@ impl DropBehind {
     }
 }
 
-/// Waits for `limit` at most until the socket can be read, or, where `writes`, be written.
+/// Waits up to `limit` until the socket is readable, or with `writes` also writable.
 pub(super) fn wait(connection: &Connection, writes: bool, limit: Duration) -> PollFlags {
     wait_for(connection.socket(), writes, limit)
 }
 
-/// Waits as [`wait`] does, for a socket.
+/// Waits up to `limit` until `socket` is readable, or with `writes` also writable.
 pub(super) fn wait_for(socket: &TcpStream, writes: bool, limit: Duration) -> PollFlags {
     let wanted = PollFlags::IN | PollFlags::RDHUP | if writes { PollFlags::OUT } else { PollFlags::empty() };
     let mut fds = [PollFd::new(socket, wanted)];
-    // An interrupted poll is a short one; the caller polls again.
+    // An interrupted poll ends early; the caller polls again.
     let _ = poll(&mut fds, Timespec::try_from(limit).ok().as_ref());
     fds[0].revents()
 }
 
-/// Detects a stalled server by what it acknowledges.
+/// Detects a stalled server by its acknowledgements.
 pub(super) struct Stall {
     limit: Duration,
     since: Instant,
@@ -239,14 +243,14 @@ impl Stall {
         self.since = Instant::now();
     }
 
-    /// Fails where less than [`LEAST_DELIVERY`] was acknowledged within the limit; returns how many bytes are not acknowledged, where
-    /// the kernel tells.
+    /// Fails if less than [`LEAST_DELIVERY`] was acknowledged within the limit; returns the number
+    /// of unacknowledged bytes, if the kernel reports it.
     pub(super) fn check(&mut self, socket: &TcpStream) -> Result<Option<u64>, BodyError> {
         let Ok(info) = tcp_info::read(socket) else { return Ok(None) };
         let acked = info.bytes_acked();
         let outstanding = info.tcpi_unacked().zip(info.tcpi_notsent_bytes()).map(|(out, kept)| out + kept);
         let moves = acked.zip(self.acked).is_none_or(|(now, then)| now >= then + LEAST_DELIVERY);
-        // With nothing in flight the server waits for this side: for the disk, or for `--limit`.
+        // With nothing in flight, the server waits for this host's disk or for `--limit`.
         if moves || outstanding == Some(0) {
             (self.since, self.acked) = (Instant::now(), acked);
         }

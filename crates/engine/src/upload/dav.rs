@@ -1,4 +1,5 @@
-//! Ranges of one file to Apache's mod_dav_fs, which stores PUT with Content-Range where it belongs.
+//! Uploads ranges of one file to Apache's mod_dav_fs, which stores PUT with Content-Range at the
+//! range's offset.
 //!
 //! ```text
 //!   PUT name.longhaul-X, byte 1 --> HEAD: two bytes? --> PUT name.longhaul-X, ranges --> HEAD: the size? --> MOVE
@@ -7,11 +8,13 @@
 //!   MOVE, Overwrite: F --412--> HEAD name: its ETag --> MOVE, Overwrite: T, If: that ETag
 //! ```
 //!
-//! RFC 9110, section 14.5, lets a server ignore Content-Range: it would replace the file by the part. Ranges therefore go to a
-//! temporary name, and only where OPTIONS names mod_dav_fs and a range of one byte shows that it is stored in its place.
+//! RFC 9110, section 14.5, lets a server ignore Content-Range: the part would replace the file.
+//! Ranges therefore go to a temporary name, and only if OPTIONS names mod_dav_fs and a test with a
+//! range of one byte succeeds.
 //!
-//! MOVE with Overwrite: T deletes a directory of the target's name with all that it holds (RFC 4918, section 9.9.3). So it replaces
-//! only the file whose ETag the server has just sent. Left is the moment between the server's own comparison and its rename.
+//! MOVE with Overwrite: T deletes a directory of the target's name with everything in it (RFC 4918,
+//! section 9.9.3). It is therefore used only to replace a file whose ETag the server has just sent.
+//! A race remains between the server's own comparison and its rename.
 
 use std::time::{Duration, Instant};
 
@@ -29,15 +32,16 @@ use crate::cancel::Cancel;
 use crate::source::http::{Connection, HttpError, ResolvedUrl};
 use crate::streams::CountControl;
 
-/// The class of compliance by which mod_dav_fs names itself in the DAV field.
+/// The compliance class by which mod_dav_fs identifies itself in the DAV field.
 const MOD_DAV_FS: &str = "<http://apache.org/dav/propset/fs/1>";
-/// How long to try to delete the temporary file after a failure, or an interrupt by the user.
+/// The timeout for deleting the temporary file after a failure or an interrupt.
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Returns over how many connections ranges may be tried, by the answer to OPTIONS; `None` where they are not.
+/// Returns the number of connections for ranges, from the answer to OPTIONS; `None` if ranges are
+/// not to be tried.
 pub(super) fn most_ranges(head: &ResponseHead, request: &PutRequest) -> Option<usize> {
     let is_apache = head.text("server").is_some_and(|server| server.starts_with("Apache"));
-    // Each of several requests would meet a condition on the state of the file.
+    // Several requests would conflict with a condition on the state of the file.
     let conditional = request
         .client
         .headers
@@ -47,8 +51,8 @@ pub(super) fn most_ranges(head: &ResponseHead, request: &PutRequest) -> Option<u
     (is_apache && head.has_member("dav", MOD_DAV_FS) && plain_name && !conditional).then_some(MOST_STREAMS)
 }
 
-/// Sends the file as ranges of a temporary one, where several streams pay. Returns whether the file has its name; else the
-/// server is as before, and takes no ranges.
+/// Sends the file as ranges of a temporary file, if several streams pay. Returns whether the file
+/// has its final name; if not, the server is unchanged, and accepts no ranges.
 pub(super) fn send(session: &mut UploadSession<'_>, taken: &TakenRanges) -> Result<bool, UploadError> {
     let size = session.progress.size;
     if session.target.is_redirected() || size < Bytes::new(2) {
@@ -62,7 +66,7 @@ pub(super) fn send(session: &mut UploadSession<'_>, taken: &TakenRanges) -> Resu
     session.aim(temporary.clone());
     let sent = send_under(session, &temporary, &file, control);
     if !matches!(sent, Ok(true)) {
-        // With the login that the server has asked for meanwhile.
+        // Includes a login that the server has requested meanwhile.
         let login = Some(&session.target).filter(|target| target.url() == temporary.url()).cloned();
         discard(session, login.unwrap_or(temporary));
     }
@@ -70,7 +74,7 @@ pub(super) fn send(session: &mut UploadSession<'_>, taken: &TakenRanges) -> Resu
     sent
 }
 
-/// Sends the file under the `temporary` name, and moves it to that of `file`.
+/// Sends the file under the `temporary` name, and moves it to the name of `file`.
 fn send_under(
     session: &mut UploadSession<'_>,
     temporary: &ResolvedUrl,
@@ -81,10 +85,10 @@ fn send_under(
     if !stores_ranges(session, size)? || session.target.url() != temporary.url() {
         return Ok(false);
     }
-    // The answer to the probe may have asked for a login.
+    // The answer to the test request may have required a login.
     let target = RangeTarget { url: session.target.clone(), kind: RangeKind::File, began: false };
     match ranges::send(session, &target, &RangeSet::new(), control) {
-        // Whatever no stream could send: one request shows whether the server takes it.
+        // If the streams fail, one request shows whether the server accepts the file.
         Err(UploadError::Streams(error)) if !session.progress.cancel.is_cancelled() => {
             session.check_source()?;
             tracing::warn!("{error}: the file is sent in one piece");
@@ -106,7 +110,8 @@ fn send_under(
     Ok(is_moved)
 }
 
-/// Gives the temporary file the name of `file`, in place of a file but of nothing else; returns the status of the last answer.
+/// Moves the temporary file to the name of `file`, replacing only a file; returns the status of the
+/// last answer.
 fn rename(session: &mut UploadSession<'_>, file: &ResolvedUrl) -> Result<u16, UploadError> {
     let to = file.url().as_str();
     let status = session.exchange(step(Ask::Move { to, replaces: None }))?.head.status();
@@ -126,7 +131,7 @@ fn rename(session: &mut UploadSession<'_>, file: &ResolvedUrl) -> Result<u16, Up
     }
 }
 
-/// Sends the second byte, and asks for the size of what the server has then.
+/// Sends the second byte, and requests the resulting size.
 fn stores_ranges(session: &mut UploadSession<'_>, whole: Bytes) -> Result<bool, UploadError> {
     let range = ByteRange::new(1, 2);
     let probe = UploadStep { body: Some(range), ..step(Ask::PutRange(FileRange { range, whole })) };
@@ -147,7 +152,7 @@ fn step(ask: Ask<'_>) -> UploadStep<'_> {
     UploadStep { name: "a part of the file", query: None, ask, body: None }
 }
 
-/// Deletes the temporary file, even after an interrupt; warns of one that is left.
+/// Deletes the temporary file, even after an interrupt; warns if it remains.
 fn discard(session: &mut UploadSession<'_>, mut temporary: ResolvedUrl) {
     session.close();
     let cancel = Cancel::new().child_until(Instant::now() + DISCARD_TIMEOUT);

@@ -18,10 +18,10 @@ use crate::transfer::error::{self as stream, Cause, SourceError, TransferError};
 /// An error of an upload; a server that can resume keeps what it has received.
 #[derive(Debug, Error)]
 pub enum UploadError {
-    /// The connection to the server, or its answer.
+    /// The connection to the server, or the response, failed.
     #[error(transparent)]
     Http(#[from] HttpError),
-    /// An FTP server, or the connection to it.
+    /// The FTP server, or the connection to it, failed.
     #[error("{message}")]
     Ftp {
         /// The class.
@@ -46,22 +46,22 @@ pub enum UploadError {
     NotAFile {
         /// The source.
         path: PathBuf,
-        /// What it is.
+        /// The kind of object.
         what: &'static str,
     },
-    /// The source's path ends in no name, and the URL in `/`.
+    /// The source's path ends without a name, and the URL in `/`.
     #[error("{} has no name to put it under: end the URL in one", .path.display())]
     NoName {
         /// The source.
         path: PathBuf,
     },
-    /// Direct I/O was requested, and the source's file system has none.
+    /// Direct I/O was requested, but the source's file system does not support it.
     #[error("cannot read {} by Direct I/O: its file system has none; use --reader auto", .0.display())]
     NoDirectIo(PathBuf),
-    /// The source was written to while it was sent.
-    #[error("{} changed while it was sent; run again once nobody writes to it", .0.display())]
+    /// The source changed while it was sent.
+    #[error("{} changed while it was sent; run again once no program writes to it", .0.display())]
     Changed(PathBuf),
-    /// The socket took no more.
+    /// The socket failed.
     #[error("sending to {at} failed: {source}; check the network and run again")]
     Send {
         /// The URL and the peer.
@@ -69,32 +69,32 @@ pub enum UploadError {
         /// The kernel's error.
         source: io::Error,
     },
-    /// The server refused.
+    /// The server refused a request.
     #[error("{at} refused {step}: {status} {reason}{}", hint(*.status, *.explained))]
     Refused {
         /// The URL and the peer.
         at: UrlAndPeer,
-        /// What was refused.
+        /// The refused step.
         step: &'static str,
         /// The status code.
         status: u16,
         /// The reason phrase and the server's explanation, escaped.
         reason: String,
-        /// Whether the server has given an explanation.
+        /// Whether the server gave an explanation.
         explained: bool,
         /// The server's Retry-After.
         retry_after: Option<Duration>,
     },
-    /// The streams have ended before the server had every range.
+    /// The streams ended before the server had every range.
     #[error(transparent)]
     Streams(#[from] TransferError),
-    /// The server has another part of the file than it had reported.
-    #[error("{at} has another part of the file than it said; run again to go on from there")]
+    /// The server has another part of the file than it reported before.
+    #[error("{at} has another part of the file than it reported; run again to continue from there")]
     Moved {
         /// The URL and the peer.
         at: UrlAndPeer,
     },
-    /// What the server has differs from the source, however often it was sent.
+    /// The bytes on the server differ from the source, even after repeated sending.
     #[error(
         "{at} has other bytes than were sent in {ranges}, after {rounds} attempts to send them again; the network, or the memory or disk of \
          one side, changes bytes: check them and run again, which sends only these"
@@ -104,7 +104,7 @@ pub enum UploadError {
         at: UrlAndPeer,
         /// The wrong ranges.
         ranges: RangeSet,
-        /// How often they were sent again.
+        /// The number of rounds in which they were sent again.
         rounds: u32,
     },
     /// The server's answer contradicts the upload.
@@ -115,7 +115,8 @@ pub enum UploadError {
         /// What is wrong.
         why: String,
     },
-    /// The server acknowledged next to nothing.
+    /// The server acknowledged less than [`LEAST_DELIVERY`](crate::delivery_meter::LEAST_DELIVERY)
+    /// within the timeout.
     #[error("{at} took nothing within {waited:?}: taken for dead; run again")]
     Stalled {
         /// The URL and the peer.
@@ -123,12 +124,12 @@ pub enum UploadError {
         /// The timeout.
         waited: Duration,
     },
-    /// The kernel does not have the congestion control.
+    /// The congestion control is not available in the kernel.
     #[error(
         "cannot use the congestion control '{name}': {source}; /proc/sys/net/ipv4/tcp_available_congestion_control lists those there are"
     )]
     Congestion {
-        /// Its name.
+        /// The name.
         name: String,
         /// The kernel's error.
         source: io::Error,
@@ -136,23 +137,23 @@ pub enum UploadError {
     /// A thread could not be started.
     #[error("cannot start a thread for {0}: {1}")]
     Thread(&'static str, io::Error),
-    /// The thread that computes the digest ended without one: an error in the program.
+    /// The thread that computes the digest ended without one, which is a bug.
     #[error("the digest was not computed: report this as a bug, and use --no-verify meanwhile")]
     NoDigest,
-    /// The user stopped the upload.
+    /// The user interrupted the upload.
     #[error("interrupted; {}", match .resumable {
         Some(true) => "the server keeps what it has: run the same command to resume",
         Some(false) => "this server cannot resume",
         None => "nothing was sent yet",
     })]
     Interrupted {
-        /// Whether the next run can resume; `None` where the server had not yet answered that.
+        /// Whether the next run can resume; `None` if the server has not reported that yet.
         resumable: Option<bool>,
     },
 }
 
 impl UploadError {
-    /// Makes an error of an answer that is no success.
+    /// Creates the error of an answer that is not a success.
     pub(super) fn refused(at: &UrlAndPeer, step: &'static str, answer: &UploadAnswer) -> Self {
         let head = &answer.head;
         let phrase = head.reason().escape_debug();
@@ -169,7 +170,7 @@ impl UploadError {
         }
     }
 
-    /// Makes an error of a failed send.
+    /// Creates the error of a failed send.
     pub(super) fn of_send(error: SendError, at: &UrlAndPeer) -> Self {
         match error {
             SendError::Socket(source) => Self::Send { at: at.clone(), source },
@@ -178,7 +179,7 @@ impl UploadError {
         }
     }
 
-    /// Makes an error of a failed read.
+    /// Creates the error of a failed read.
     pub(super) fn of_reading(error: SendError) -> Self {
         match error {
             SendError::Read { path, source } => Self::cannot_read(path, source),
@@ -236,7 +237,7 @@ impl From<FtpError> for UploadError {
     fn from(error: FtpError) -> Self {
         let kind = match error.class() {
             FailureKind::Interrupted => return HttpError::Cancelled.into(),
-            // What is missing is the place to create the file in.
+            // The missing object is the directory in which to create the file.
             FailureKind::NotFound => FailureKind::CannotCreate,
             kind => kind,
         };
@@ -244,7 +245,7 @@ impl From<FtpError> for UploadError {
     }
 }
 
-/// Makes of an error of one connection that of a stream.
+/// Converts an error of one connection to that of a stream.
 impl From<UploadError> for SourceError {
     fn from(error: UploadError) -> Self {
         let error = match error {
@@ -258,7 +259,7 @@ impl From<UploadError> for SourceError {
         };
         let cause = match &error {
             UploadError::Refused { status: 429 | 503, .. } => Cause::Refused,
-            // What the source lacks, or the server does not take, no other stream can send.
+            // Another stream could not read the source or satisfy the server either.
             _ if retry == stream::Retry::Never => Cause::EveryStream,
             _ => Cause::Connection,
         };
@@ -280,7 +281,7 @@ fn kind_of_status(status: u16) -> FailureKind {
     }
 }
 
-/// Returns the meaning of a status, unless the server has `explained` it, and a remedy.
+/// Returns the likely meaning of a status, unless the server has `explained` it, and a remedy.
 fn hint(status: u16, explained: bool) -> String {
     let meaning = if explained { "" } else { meaning(status) };
     let said: Vec<_> = [meaning, remedy(status)].into_iter().filter(|text| !text.is_empty()).collect();
@@ -308,7 +309,7 @@ fn meaning(status: u16) -> &'static str {
     }
 }
 
-/// Returns a remedy, whatever the server's reason.
+/// Returns the remedy for a status.
 fn remedy(status: u16) -> &'static str {
     match status {
         401 => "give the server's token with --token FILE, or a login with --user or in ~/.netrc",
@@ -322,7 +323,7 @@ fn remedy(status: u16) -> &'static str {
     }
 }
 
-/// Returns a number of bytes, for errors.
+/// Formats a number of bytes for errors.
 pub(super) fn of_bytes(found: Option<Bytes>) -> String {
     found.map_or_else(|| "an unknown number of".to_owned(), |found| found.get().to_string())
 }
@@ -332,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_refusal_says_what_to_do_and_ends_as_it_should() {
+    fn each_refusal_names_a_remedy_and_an_exit_code() {
         let refused = |status: u16, explained| UploadError::Refused {
             at: UrlAndPeer {
                 url: crate::source::http::SafeUrl::of(&"http://h/f".parse().unwrap()),

@@ -1,11 +1,11 @@
 //! The source's digest, computed while the file is sent.
 //!
-//! | | BLAKE3, by the place in the file | other digests, in the order of the file |
+//! | | BLAKE3, in any order of ranges | other digests, in the order of the file |
 //! |---|---|---|
-//! | O_DIRECT | each block is hashed where it lies in the sender's ring | read a second time, while that ring is full, and the rest at the end |
-//! | sendfile: no byte is in memory of this process | a thread follows the senders through the page cache, range by range | the same thread, from the start |
+//! | O_DIRECT | each block is hashed in the sender's ring | read a second time, while that ring is full, and the rest at the end |
+//! | sendfile: bytes do not enter this process | a thread follows the senders through the page cache, range by range | the thread follows from the start |
 //!
-//! What the server has of an earlier run is read meanwhile.
+//! Bytes that the server has from an earlier run are read meanwhile.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -27,19 +27,19 @@ use crate::send::{ReadAhead, Reader, SourceFile};
 use crate::source::http::HttpError;
 use crate::threads::named;
 
-/// How much is read at once.
+/// The bytes read at once.
 const PIECE: Bytes = Bytes::mib(1);
-/// How much is read past the page cache by one ring.
+/// The bytes read by one ring past the page cache.
 const PAST_THE_CACHE: Bytes = Bytes::mib(64);
-/// How often the sender's progress is checked.
+/// The interval at which the sender's progress is checked.
 const TICK: Duration = Duration::from_millis(10);
-/// A tenth of the scheduler's weight of a sending thread.
+/// The nice value, which gives a tenth of the scheduler's weight of a sending thread.
 const NICE: i32 = 10;
 
-/// A digest that its own thread computes.
+/// A digest computed on a separate thread.
 pub(super) struct Hashing {
     hashed: Receiver<Result<Checksum, UploadError>>,
-    /// Kept once it is known: every attempt to complete the upload needs it.
+    /// Kept once known, because every attempt to complete the upload needs it.
     hash: Option<Checksum>,
 }
 
@@ -51,8 +51,8 @@ impl Hashing {
         progress: &'scope UploadProgress<'scope>,
         algorithm: Algorithm,
     ) -> Result<Self, UploadError> {
-        let (tell, hashed) = crossbeam_channel::bounded(1);
-        // A file of one block has no tree.
+        let (sender, hashed) = crossbeam_channel::bounded(1);
+        // A file of a single block has no tree.
         let tree =
             Some(progress.size).filter(|_| algorithm == Algorithm::Blake3).and_then(PassingDigest::new);
         let tree = tree.map(Arc::new);
@@ -60,14 +60,15 @@ impl Hashing {
             progress.set_tree(Arc::clone(tree));
         }
         let hash = move || {
-            // Linux applies it to the calling thread. A failure only leaves the thread its usual priority.
+            // Linux applies the call to the calling thread. A failure only leaves the thread its
+            // usual priority.
             let _ = rustix::process::setpriority_process(None, NICE);
             let hashed = match tree {
                 Some(tree) => follow_ranges(source, reader, progress, &tree),
                 None => follow_prefix(source, reader, progress, algorithm),
             };
-            // The receiver is gone where the upload has failed.
-            drop(tell.send(hashed));
+            // The receiver is dropped if the upload has failed.
+            drop(sender.send(hashed));
         };
         named("hasher")
             .spawn_scoped(threads, hash)
@@ -75,7 +76,7 @@ impl Hashing {
         Ok(Self { hashed, hash: None })
     }
 
-    /// Returns the digest; `None` where it is not known within `limit`.
+    /// Returns the digest; `None` if it is not complete within `limit`.
     pub(super) fn within(&mut self, limit: Duration) -> Result<Option<Checksum>, UploadError> {
         if self.hash.is_none() {
             self.hash = match self.hashed.recv_timeout(limit) {
@@ -88,7 +89,7 @@ impl Hashing {
     }
 }
 
-/// Adds to the tree what the senders have not added themselves, never ahead of them.
+/// Adds the ranges that the senders do not add themselves to the tree, never ahead of the senders.
 fn follow_ranges(
     source: &Arc<SourceFile>,
     reader: Reader,
@@ -125,7 +126,7 @@ fn follow_ranges(
     }
 }
 
-/// Reads all of `bytes` through the page cache.
+/// Fills `bytes` from the file through the page cache.
 fn read(source: &SourceFile, at: u64, bytes: &mut [u8]) -> Result<(), UploadError> {
     source.file().read_exact_at(bytes, at).map_err(|error| match error.kind() {
         io::ErrorKind::UnexpectedEof => UploadError::Changed(source.path().clone()),
@@ -133,7 +134,7 @@ fn read(source: &SourceFile, at: u64, bytes: &mut [u8]) -> Result<(), UploadErro
     })
 }
 
-/// Reads a part past the page cache; the ring adds it to the tree.
+/// Reads a range past the page cache; the ring adds it to the tree.
 fn read_past_the_cache(
     source: &Arc<SourceFile>,
     alignment: u64,
@@ -151,12 +152,12 @@ fn read_past_the_cache(
     Ok(())
 }
 
-/// Returns whether the sender waits for the device: its ring is not full.
+/// Returns whether the sender waits for the device, which the ring shows by not being full.
 fn device_is_busy(progress: &UploadProgress<'_>) -> bool {
     progress.ring().is_none_or(|ring| ring.in_use < ring.count)
 }
 
-/// Computes the digest of the file in its order, never ahead of the sender.
+/// Computes the digest in the order of the file, never ahead of the sender.
 fn follow_prefix(
     source: &Arc<SourceFile>,
     reader: Reader,

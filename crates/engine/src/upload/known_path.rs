@@ -1,4 +1,4 @@
-//! The path to the server, as earlier uploads found it, and as this one does.
+//! The path to the server, as measured by earlier uploads and by this one.
 
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
@@ -16,22 +16,22 @@ use crate::path_memory::{Endpoint, KnownPath};
 use crate::rate_limit::RateLimit;
 use crate::threads::lock;
 
-/// What is known of the path to a server.
+/// The stored and current measurements of the path to a server.
 pub(super) struct UploadPath {
     paths: KnownPaths,
     endpoint: Option<Endpoint>,
     found: Arc<Mutex<Option<FoundPath>>>,
 }
 
-/// What this upload has found.
+/// The measurements of this upload.
 #[derive(Debug, Clone, Copy)]
 struct FoundPath {
     path: Remembered,
-    /// Whether one paced connection has measured it.
+    /// Whether one paced connection has measured the path.
     paced: bool,
 }
 
-/// Keeps what the pacing thread measures of the only connection.
+/// Records the pacing thread's measurements of the only connection.
 struct PathRecorder(Arc<Mutex<Option<FoundPath>>>);
 
 impl PathObserver for PathRecorder {
@@ -47,7 +47,7 @@ impl PathObserver for PathRecorder {
 }
 
 impl UploadPath {
-    /// Reads what is remembered.
+    /// Reads the path memory.
     pub(super) fn read(request: &PutRequest, emit: &dyn Fn(&Event)) -> Self {
         let paths = KnownPaths::read(request.memory.as_deref(), emit);
         Self { paths, endpoint: Endpoint::of_upload(&request.url), found: Arc::default() }
@@ -57,12 +57,13 @@ impl UploadPath {
         self.paths.paths().to(self.endpoint.as_ref()?).cloned()
     }
 
-    /// Returns what to start several streams from on a path that has this RTT now.
+    /// Returns the initial values for several streams on a path that has this RTT now.
     pub(super) fn remembered(&self, rtt: Rtt) -> Option<Remembered> {
         self.known()?.still_holds(rtt)
     }
 
-    /// Returns how to start to pace the only connection: its rate is measured where nothing but the path bounds it.
+    /// Returns the initial values for pacing the only connection. Its rate is measured only if no
+    /// limit applies but the path's.
     pub(super) fn pacing(&self, request: &PutRequest, socket: &TcpStream) -> PacingStart {
         if request.pace != Pace::Auto || request.limit.as_ref().and_then(RateLimit::rate).is_some() {
             return PacingStart::default();
@@ -70,7 +71,7 @@ impl UploadPath {
         let tcp = tcp_info::read(socket).ok();
         let now = tcp.and_then(|tcp| Some((tcp.min_rtt()?, Bytes::new(tcp.tcpi_snd_mss()?))));
         let known = self.known().and_then(|known| known.pace()).zip(now).filter(|(known, (rtt, segment))| {
-            // Where slow start begins as fast, nothing is gained.
+            // If slow start begins as fast, the stored rate has no advantage.
             known.may_hold_at(*rtt) && known.initial_window(*segment).is_some()
         });
         PacingStart {
@@ -79,16 +80,16 @@ impl UploadPath {
         }
     }
 
-    /// Notes what several streams have found.
+    /// Records the measurements of several streams.
     pub(super) fn found(&self, path: Remembered) {
         *lock(&self.found) = Some(FoundPath { path, paced: false });
     }
 
-    /// Keeps what was found for the next upload.
+    /// Stores the measurements for the next upload.
     pub(super) fn keep(&self, emit: &dyn Fn(&Event)) {
         let found = *lock(&self.found);
         if let Some((FoundPath { path, paced }, endpoint)) = found.zip(self.endpoint.clone()) {
-            // Buffers and windows are the server's.
+            // Buffers and windows are on the server.
             let known = KnownPath::new(endpoint, path, Bytes::ZERO, Bytes::ZERO);
             self.paths.keep(if paced { known.paced() } else { known }, emit);
         }
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn next_upload_starts_from_what_the_last_one_found() {
+    fn next_upload_starts_from_stored_measurements() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("paths.json");
         let request = request(&file);
@@ -143,7 +144,7 @@ mod tests {
         path.keep(&|_| {});
         assert_eq!(read().remembered(RTT), Some(found));
         assert_eq!(read().remembered(Rtt::new(RTT.get() * 3)), None, "another path");
-        // What a fetch from the same server finds is apart.
+        // Measurements of downloads from this server are stored separately.
         let endpoint = Endpoint::of(&request.url).unwrap();
         let other = Remembered { streams: 3, ..found };
         path_memory::keep(&file, KnownPath::new(endpoint, other, Bytes::ZERO, Bytes::ZERO)).unwrap();

@@ -1,4 +1,4 @@
-//! Finds which bytes on the server differ from the source's, by digests of pieces.
+//! Finds the bytes on the server that differ from the source, by digests of pieces.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -12,13 +12,14 @@ use super::session::UploadSession;
 use crate::digest::{PrefixDigest, WantedDigests};
 use crate::source::http::HttpError;
 
-/// How much of the source is read at once.
+/// The bytes of the source read at once.
 const BLOCK: Bytes = Bytes::kib(256);
 
-/// Returns the ranges of the source whose digests are not those of `pieces`; empty where all agree.
+/// Returns the ranges of the source whose digests differ from `pieces`; empty if all agree.
 ///
 /// # Errors
-/// Those of reading the source; [`UploadError::Answer`] where the digests are not one for each piece.
+/// The errors of reading the source; [`UploadError::Answer`] if the number of digests does not
+/// match.
 pub(super) fn differing(session: &UploadSession<'_>, pieces: &Pieces) -> Result<RangeSet, UploadError> {
     let (source, progress) = (session.source, session.progress);
     let size = progress.size;

@@ -1,4 +1,4 @@
-//! Sends a file to a server, where it gets its name only when it is complete.
+//! Uploads a file to a server, where the file gets its name only once complete.
 //!
 //! ```text
 //!   source --> send::Supply --> socket --> server
@@ -14,10 +14,10 @@
 //!   ftp://, gsiftp://: gridftp/, STOR of a temporary file --> CKSM --> RNTO
 //! ```
 //!
-//! Requests before a comma do not wait for their answer.
+//! Requests separated by a comma are sent in one flight.
 //!
-//! The caller's thread sends the requests and the file, unless streams send its ranges; one thread hashes, one monitors, and one
-//! takes samples on request.
+//! The caller's thread sends the requests and the file, unless streams send its ranges. One thread
+//! hashes, one monitors, and an optional one takes samples.
 
 mod answer;
 mod body;
@@ -71,14 +71,15 @@ use ranges::TakenRanges;
 use resumable::{Completion, PartOutcome, UploadResource};
 use session::{UploadSession, UploadStep};
 
-/// A connection that is idle for longer is closed: the server may do so at any moment (Apache after 5 s).
+/// A connection idle for longer is closed: the server may close it at any moment (Apache after 5
+/// s).
 const IDLE: Duration = Duration::from_secs(4);
 
 /// Sends a file; returns once the server has all of it under its name.
 ///
 /// # Errors
-/// [`UploadError`]. A server that can resume keeps what it has received for the next run; a partial file never gets the
-/// file's name there.
+/// [`UploadError`]. A server that can resume keeps the received bytes for the next run; a partial
+/// file never gets the final name.
 pub fn put(
     request: &PutRequest,
     observer: JobObserver<'_>,
@@ -123,7 +124,7 @@ pub fn put(
         (watcher.ok().and_then(|watcher| watcher.join().ok()), result)
     });
     let digest = match result {
-        // Any other error is then a consequence of the cancellation.
+        // Any other error is a consequence of the cancellation.
         Err(UploadError::Http(HttpError::Cancelled) | UploadError::NoDigest | UploadError::Streams(_))
             if cancel.is_cancelled() =>
         {
@@ -146,10 +147,10 @@ pub fn put(
     })
 }
 
-/// Opens the source; anything but a file is refused before a read can block.
+/// Opens the source; refuses anything but a file before a read can block.
 fn open(path: &Path) -> Result<SourceFile, UploadError> {
     let fail = |source| UploadError::Source { operation: "open", path: path.to_owned(), source };
-    // An open of a FIFO without a writer would block.
+    // Without NONBLOCK, opening a FIFO without a writer would block.
     let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let file = File::options().read(true).custom_flags(flags).open(path).map_err(fail)?;
     let kind = file.metadata().map_err(fail)?.file_type();
@@ -168,36 +169,39 @@ fn open(path: &Path) -> Result<SourceFile, UploadError> {
     Err(UploadError::NotAFile { path: path.to_owned(), what })
 }
 
-/// Returns whether an empty file has content nevertheless, as those of /proc have.
+/// Returns whether a file of size 0 has content, as in /proc.
 fn has_unstated_content(source: &SourceFile) -> bool {
     let is_read = |file: &File| file.read_at(&mut [0], 0).is_ok_and(|read| read > 0);
     source.metadata().len() == 0 && is_read(source.file()) && source.check().is_ok()
 }
 
-/// How often wrong ranges are sent again.
+/// The maximum number of rounds in which wrong ranges are sent again.
 const MOST_REPAIRS: u32 = 4;
 
-/// An upload, through all its attempts.
+/// An upload, over all attempts.
 struct Upload<'scope, 'env> {
     session: UploadSession<'scope>,
     threads: &'scope Scope<'scope, 'env>,
     protocol: Option<UploadProtocol>,
     backoff: Backoff,
-    /// The most that the server has reported to hold.
+    /// The highest offset that the server has reported.
     furthest: Option<Bytes>,
-    /// The server has a part of this upload: a 423 then means an earlier connection of this client.
+    /// Whether the server has a part of this upload: a 423 then means an earlier connection of this
+    /// client.
     began: bool,
-    /// The answer to the first `HEAD` of the upload resource, which was sent together with `OPTIONS` or `DELETE`.
+    /// The answer to the first `HEAD` of the upload resource, which was sent in one flight with
+    /// `OPTIONS` or `DELETE`.
     early_status: Option<UploadAnswer>,
-    /// How often wrong ranges were sent again.
+    /// The number of rounds in which wrong ranges were sent again.
     repairs: u32,
-    /// Which ranges of a file the server may take where it takes no uploads in parts.
+    /// The ranges of a file that a server without resumable uploads may accept.
     file_ranges: TakenRanges,
 }
 
-/// How the server accepts files.
+/// The protocol by which the server accepts files.
 enum UploadProtocol {
-    /// In parts; it compares the digest where one is computed, from the first part on.
+    /// In parts; the server compares the digest if one is computed, which starts with the first
+    /// part.
     Resumable(UploadResource, Option<Hashing>, TakenRanges),
     Plain,
 }
@@ -218,7 +222,8 @@ impl<'scope, 'env> Upload<'scope, 'env> {
         }
     }
 
-    /// Repeats attempts until the server has the file or an error is final; returns the digest that both ends have compared.
+    /// Repeats attempts until the server has the file or an error is final; returns the digest
+    /// compared by both ends.
     fn run(mut self) -> Result<Option<Checksum>, UploadError> {
         loop {
             let error = match self.attempt() {
@@ -283,7 +288,8 @@ impl<'scope, 'env> Upload<'scope, 'env> {
             }
             let offset = progress::prefix(&held, session.progress.size);
             let sent = resource.send(session, offset, hashing);
-            // A refusal begins nothing, however many bytes were sent before it arrived.
+            // A refused request starts no upload, even if bytes were sent before the refusal
+            // arrived.
             let refused = matches!(sent, Err(UploadError::Refused { .. }));
             self.began |= !refused && session.progress.snapshot().0.written > Bytes::ZERO;
             match sent? {
@@ -310,11 +316,13 @@ impl<'scope, 'env> Upload<'scope, 'env> {
         }
     }
 
-    /// Asks the server how it accepts files; deletes what an earlier run left where it is not to be resumed.
+    /// Requests how the server accepts files; deletes the remains of an earlier run if not to be
+    /// resumed.
     fn choose_protocol(&mut self) -> Result<UploadProtocol, UploadError> {
         let session = &mut self.session;
         let (request, progress) = (session.request, session.progress);
-        let step = UploadStep { name: "to say what it can do", query: None, ask: Ask::Options, body: None };
+        let step =
+            UploadStep { name: "to report its capabilities", query: None, ask: Ask::Options, body: None };
         let resource =
             UploadResource::new(resumable::id(session.source, &request.url, request.verify.is_some()));
         let head = if request.resume {
@@ -343,7 +351,8 @@ impl<'scope, 'env> Upload<'scope, 'env> {
     }
 }
 
-/// Sends again what differs from the source on the server; fails where that has been done too often, or cannot be done.
+/// Sends the ranges again that differ on the server; fails after too many rounds, or if ranges
+/// cannot be sent.
 fn send_again(
     session: &mut UploadSession<'_>,
     resource: &UploadResource,
@@ -360,7 +369,7 @@ fn send_again(
     }
     *repairs += 1;
     if ranges.total() == Bytes::ZERO {
-        // It has hashed other bytes than it has written, and reads what it has written from now on.
+        // The server hashed other bytes than it wrote; it hashes the written bytes from now on.
         return Ok(());
     }
     let server = at.to_string();
@@ -372,7 +381,7 @@ fn send_again(
     ranges::send(session, &resource.ranges(session, true), &held, control)
 }
 
-/// Waits for the hasher; the connection is closed once that takes long.
+/// Waits for the hasher; closes the connection if that takes long.
 fn wait_for_digest(session: &mut UploadSession<'_>, hashing: &mut Hashing) -> Result<Checksum, UploadError> {
     if let Some(digest) = hashing.within(IDLE)? {
         return Ok(digest);

@@ -1,4 +1,4 @@
-//! Monitors an upload: progress for the observer, and what limits it.
+//! Monitors an upload: emits progress, and finds the limit.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::telemetry;
 
 const TICK: Duration = Duration::from_millis(100);
 
-/// Monitors the upload until the sender of `alive` is dropped; returns what limited it.
+/// Monitors the upload until the sender of `alive` is dropped; returns the limit.
 pub(super) fn watch(progress: &UploadProgress<'_>, alive: &Receiver<()>) -> Finding {
     let mut limits = LimitWatch::new(End::Sender, false);
     let emit = |event: &Event| progress.emit(event);
@@ -33,7 +33,7 @@ pub(super) fn watch(progress: &UploadProgress<'_>, alive: &Receiver<()>) -> Find
     limits.finding()
 }
 
-/// Takes a sample every `interval` until the sender of `alive` is dropped, and a last one then.
+/// Takes a sample every `interval` until the sender of `alive` is dropped, and then a last one.
 pub(super) fn sample(progress: &UploadProgress<'_>, interval: &SampleInterval, alive: &Receiver<()>) {
     let take = |_last| {
         let began = progress.transfer.start.elapsed();

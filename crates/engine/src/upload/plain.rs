@@ -1,4 +1,5 @@
-//! Uploads to any server that accepts PUT: one request with the whole file, then a check of its size there.
+//! Uploads to any server that accepts PUT: one request with the whole file, then a check of the
+//! resulting size.
 
 use longhaul_core::proto::http::Ask;
 use longhaul_core::ranges::{ByteRange, RangeSet};
@@ -9,14 +10,15 @@ use super::error::{UploadError, of_bytes};
 use super::ranges::TakenRanges;
 use super::session::{UploadSession, UploadStep};
 
-/// Sends the whole file, or its ranges where the server takes these; fails unless the server then has a file of its size.
+/// Sends the whole file, or its ranges if the server accepts them; fails unless the server then has
+/// a file of that size.
 pub(super) fn send(session: &mut UploadSession<'_>, taken: &mut TakenRanges) -> Result<(), UploadError> {
     let size = session.progress.size;
     if taken.at_once.is_some() {
         if dav::send(session, taken)? {
             return Ok(());
         }
-        // It is not asked again.
+        // Ranges are not tried again.
         taken.at_once = None;
     }
     session.progress.found(&RangeSet::new(), session.source, session.reader);
@@ -31,15 +33,14 @@ pub(super) fn send(session: &mut UploadSession<'_>, taken: &mut TakenRanges) -> 
     session.require_success(step.name, &answer)?;
     session.check_source()?;
 
-    let step =
-        UploadStep { name: "to tell the size of what it has got", query: None, ask: Ask::Head, body: None };
-    // The target of a redirect may be good for one request.
+    let step = UploadStep { name: "to report the size of the file", query: None, ask: Ask::Head, body: None };
+    // The target of a redirect may be valid for one request only.
     session.return_to_original();
     let answer = session.exchange(step)?;
     session.require_success(step.name, &answer)?;
     match answer.head.content_length() {
         Some(found) if found == size => Ok(()),
-        // Apache gives an empty file no length.
+        // Apache states no length for an empty file.
         None if size == Bytes::ZERO => Ok(()),
         found => Err(UploadError::Answer {
             at: session.at(),

@@ -1,4 +1,4 @@
-//! The progress of an upload, as its threads share it.
+//! The progress of an upload, shared by its threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -23,55 +23,56 @@ use crate::transfer::{SharedSchedule, TransferState};
 
 /// State shared by the sender, the hasher, the monitor and the sampler.
 pub(super) struct UploadProgress<'a> {
-    /// What the streams share; a single request for the whole file counts as the first of them.
+    /// The state of the streams; a single request for the whole file counts as the first stream.
     pub(super) transfer: TransferState<'a>,
-    /// Raised when the upload ends: by the user, or with its result. Where streams fail only those of `transfer` stop.
+    /// Raised when the upload ends, by the user or with its result. A failure of streams stops only
+    /// those of `transfer`.
     pub(super) cancel: Cancel,
     pub(super) size: Bytes,
     limiter: Option<RateLimit>,
     body: Mutex<BodyProgress>,
     ranges: Mutex<SentRanges>,
-    /// How much of the file, from its start, has been read by the sender.
+    /// The bytes, from the start of the file, read by the sender.
     read: AtomicU64,
-    /// How much of the file has been hashed.
+    /// The bytes hashed.
     pub(super) hashed: AtomicU64,
     resumable: OnceLock<bool>,
-    /// The digest's tree, where what is sent is added to it by its place in the file.
+    /// The tree of the digest, if blocks are hashed by their position as they are sent.
     tree: OnceLock<Arc<PassingDigest>>,
 }
 
 /// The ranges that several streams send.
 #[derive(Default)]
 struct SentRanges {
-    /// Whether they are being sent.
+    /// Whether ranges are being sent.
     active: bool,
-    /// What the server held, and what has been given to sockets since.
+    /// The ranges that the server held, and those passed to sockets since.
     sent: RangeSet,
-    /// What the server held, and what it has confirmed since.
+    /// The ranges that the server held, and those confirmed since.
     confirmed: RangeSet,
-    /// How much sockets were given.
+    /// The bytes passed to sockets.
     given: Bytes,
 }
 
-/// The part of the file that the current connection sends.
+/// The part of the file sent by the current connection.
 #[derive(Default)]
 struct BodyProgress {
-    /// The first offset that the server has reported.
+    /// The first offset reported by the server.
     resumed: Option<Bytes>,
     /// The part's offset in the file.
     start: Bytes,
-    /// How much of the part the kernel has taken.
+    /// The bytes of the part passed to the kernel.
     sent: Bytes,
-    /// How much the peer had acknowledged before the part.
+    /// The bytes acknowledged before the part.
     acked_before: Bytes,
-    /// How much was acknowledged on earlier connections, whether or not the server has kept it.
+    /// The bytes acknowledged on earlier connections, whether or not the server kept them.
     moved_before: Bytes,
     ring: Option<RingUsage>,
 }
 
 impl BodyProgress {
     fn acked(&self, sockets: &Sockets) -> Bytes {
-        // TLS adds to the bytes of the file.
+        // TLS adds bytes to those of the file.
         (sockets.counters.acked - self.acked_before).min(self.sent)
     }
 }
@@ -116,9 +117,9 @@ impl<'a> UploadProgress<'a> {
         self.transfer.emit(event);
     }
 
-    /// Remembers whether the server can resume.
+    /// Records whether the server can resume.
     pub(super) fn set_resumable(&self, resumable: bool) {
-        // It is set once.
+        // Set only once.
         let _ = self.resumable.set(resumable);
     }
 
@@ -127,18 +128,18 @@ impl<'a> UploadProgress<'a> {
         self.resumable.get().copied()
     }
 
-    /// Has what is read from now on added to a tree.
+    /// Sets the tree to which blocks are added as they are read.
     pub(super) fn set_tree(&self, tree: Arc<PassingDigest>) {
-        // There is one for an upload.
+        // Set only once.
         let _ = self.tree.set(tree);
     }
 
-    /// Returns the tree that what is read is added to.
+    /// Returns the tree to which blocks are added as they are read.
     pub(super) fn tree(&self) -> Option<&Arc<PassingDigest>> {
         self.tree.get()
     }
 
-    /// Returns what the server held, and what has been read to be sent since.
+    /// Returns the ranges that the server held, and those read for sending since.
     pub(super) fn readable(&self) -> RangeSet {
         let ranges = lock(&self.ranges);
         let mut readable = if ranges.active { ranges.sent.clone() } else { RangeSet::new() };
@@ -147,12 +148,12 @@ impl<'a> UploadProgress<'a> {
         readable
     }
 
-    /// Counts all as hashed, where no digest is computed.
+    /// Counts all bytes as hashed, if no digest is computed.
     pub(super) fn skip_hashing(&self) {
         self.hashed.store(self.size.get(), Ordering::Relaxed);
     }
 
-    /// Records what the server holds; the first time it emits [`Event::Opened`].
+    /// Records the ranges that the server holds; the first call emits [`Event::Opened`].
     pub(super) fn found(&self, held: &RangeSet, source: &SourceFile, reader: Reader) {
         let (resumed, offset) = (held.total(), prefix(held, self.size));
         self.read.fetch_max(offset.get(), Ordering::Relaxed);
@@ -166,13 +167,13 @@ impl<'a> UploadProgress<'a> {
         }
     }
 
-    /// Begins the part of the file that starts at `start`.
+    /// Starts the part of the file at `start`.
     pub(super) fn begin_part(&self, start: Bytes, ring: Option<RingUsage>) {
         lock(&self.ranges).active = false;
         self.end_part(start).ring = ring;
     }
 
-    /// Adds up what the last part has moved; the next one starts at `start`.
+    /// Adds up the bytes moved by the last part; the next part starts at `start`.
     fn end_part(&self, start: Bytes) -> MutexGuard<'_, BodyProgress> {
         let sockets = self.sockets().read().1;
         let mut body = lock(&self.body);
@@ -183,7 +184,7 @@ impl<'a> UploadProgress<'a> {
         body
     }
 
-    /// Records how much of the part the kernel has taken; waits as `--limit` requires.
+    /// Records that the kernel has taken `sent` bytes of the part; waits as `--limit` requires.
     pub(super) fn sent(&self, sent: Bytes) {
         let mut body = lock(&self.body);
         let more = sent - body.sent;
@@ -200,14 +201,14 @@ impl<'a> UploadProgress<'a> {
         wait_for_limit(&self.cancel, wait, |waited| add(&self.transfer.waits.limit, waited));
     }
 
-    /// Begins to send what the server lacks over several streams.
+    /// Starts sending ranges over several streams, given the ranges that the server holds.
     pub(super) fn begin_ranges(&self, held: &RangeSet) {
         let mut ranges = lock(&self.ranges);
         ranges.active = true;
         (ranges.sent, ranges.confirmed) = (held.clone(), held.clone());
     }
 
-    /// Records a part of a range that the kernel has taken; waits as `--limit` requires.
+    /// Records a part of a range passed to the kernel; waits as `--limit` requires.
     pub(super) fn range_sent(&self, part: ByteRange) {
         let mut ranges = lock(&self.ranges);
         ranges.sent.insert(part);
@@ -217,25 +218,26 @@ impl<'a> UploadProgress<'a> {
         self.wait_for_limit(part.len());
     }
 
-    /// Records a range that the server has confirmed; returns up to where it has the whole file.
+    /// Records a range confirmed by the server; returns the offset up to which the server has the
+    /// file without a gap.
     pub(super) fn range_confirmed(&self, range: ByteRange) -> Bytes {
         let mut ranges = lock(&self.ranges);
         ranges.confirmed.insert(range);
         prefix(&ranges.confirmed, self.size)
     }
 
-    /// Returns how much to send at once: `most`, or less for an even rate under `--limit`.
+    /// Returns the bytes to send at once: `most`, or less for an even rate under `--limit`.
     pub(super) fn share(&self, most: Bytes) -> Bytes {
         let even = |limiter: &RateLimit| Bytes::new(limiter.read_at_most(most.as_usize()) as u64);
         self.limiter.as_ref().map_or(most, even)
     }
 
-    /// Returns how much of the file has been read by the sender.
+    /// Returns the bytes of the file read by the sender.
     pub(super) fn read_so_far(&self) -> Bytes {
         Bytes::new(self.read.load(Ordering::Relaxed))
     }
 
-    /// Returns how much an earlier run had left on the server.
+    /// Returns the bytes that an earlier run left on the server.
     pub(super) fn resumed(&self) -> Bytes {
         lock(&self.body).resumed.unwrap_or_default()
     }
@@ -263,12 +265,12 @@ impl<'a> UploadProgress<'a> {
         (snapshot, streams)
     }
 
-    /// Returns the ring's use, where the file is read through one.
+    /// Returns the use of the ring, if the file is read through one.
     pub(super) fn ring(&self) -> Option<Segments> {
         lock(&self.body).ring.as_ref().map(RingUsage::read)
     }
 
-    /// Returns how many streams there were: where their number was controlled, the last one.
+    /// Returns the number of streams; if it was tuned, its last value.
     pub(super) fn streams(&self) -> usize {
         let source = &self.transfer.sources[0];
         source.sockets.most().min(source.wanted()).max(1)
@@ -280,7 +282,7 @@ impl<'a> UploadProgress<'a> {
     }
 }
 
-/// Returns how much of a file of `size` bytes a set covers from the start on without a gap.
+/// Returns the bytes from the start of a file of `size` bytes that a set covers without a gap.
 pub(super) fn prefix(set: &RangeSet, size: Bytes) -> Bytes {
     set.gaps(ByteRange::with_len(0, size)).first().map_or(size, |gap| Bytes::new(gap.start()))
 }

@@ -1,4 +1,4 @@
-//! A server that takes ranges of one upload over several connections.
+//! A server that accepts ranges of one upload over several connections.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,28 +18,29 @@ use crate::source::http::{Client, ResolvedUrl};
 use crate::source::{StreamPeer, StreamWorker};
 use crate::threads::lock;
 
-/// Where ranges go, and how.
+/// The destination of ranges.
 pub(super) struct RangeTarget<'a> {
-    /// The URL there, after redirects.
+    /// The URL, after redirects.
     pub(super) url: ResolvedUrl,
-    /// What a request for a range asks.
+    /// The kind of request for a range.
     pub(super) kind: RangeKind<'a>,
-    /// Whether the server has a part of the upload. A range that is locked there is then locked by an earlier connection of this
-    /// client.
+    /// Whether the server has a part of the upload. If so, a locked range is locked by an earlier
+    /// connection of this client.
     pub(super) began: bool,
 }
 
-/// How a server is asked to take a range.
+/// The kind of request for a range.
 #[derive(Clone, Copy)]
 pub(super) enum RangeKind<'a> {
-    /// As a range of the upload that this query of the URL names; hashed on receipt where `hash` is set.
+    /// Adds a range to the upload named by this query of the URL; hashed on receipt if `hash` is
+    /// set.
     Upload { query: &'a str, hash: bool },
-    /// As a part of the file itself.
+    /// Stores a range in the file itself.
     File,
 }
 
 impl RangeTarget<'_> {
-    /// Returns the target of requests for ranges where the file's is `url`.
+    /// Returns the URL for range requests, given the file's `url`.
     pub(super) fn requested(&self, url: &ResolvedUrl) -> ResolvedUrl {
         match self.kind {
             RangeKind::Upload { query, .. } => url.with_query(query),
@@ -47,7 +48,7 @@ impl RangeTarget<'_> {
         }
     }
 
-    /// Returns the file's URL where ranges were redirected to `url`.
+    /// Returns the file's URL, given the `url` that range requests were redirected to.
     pub(super) fn redirected(&self, url: ResolvedUrl) -> ResolvedUrl {
         match self.kind {
             RangeKind::Upload { query, .. } => url.without_query(query),
@@ -55,7 +56,7 @@ impl RangeTarget<'_> {
         }
     }
 
-    /// Returns the request for a range of a file of `whole` bytes.
+    /// Creates the request for a range of a file of `whole` bytes.
     pub(super) fn ask(&self, range: ByteRange, whole: Bytes) -> Ask<'static> {
         match self.kind {
             RangeKind::Upload { hash, .. } => Ask::PatchRange(UploadRange { range, whole, hash }),
@@ -64,7 +65,7 @@ impl RangeTarget<'_> {
     }
 }
 
-/// What the streams of an upload have in common.
+/// The state shared by the streams of an upload.
 pub(super) struct RangePeer<'a> {
     pub(super) request: &'a PutRequest,
     pub(super) progress: &'a UploadProgress<'a>,
@@ -73,7 +74,7 @@ pub(super) struct RangePeer<'a> {
     pub(super) client: &'a Client,
     pub(super) target: &'a RangeTarget<'a>,
     pub(super) pace: SharedPace<'a>,
-    /// Whether the server has taken a range.
+    /// Whether the server has accepted a range.
     accepts: AtomicBool,
     behind: Option<Mutex<DropBehind>>,
     shown: String,
@@ -96,12 +97,13 @@ impl<'a> RangePeer<'a> {
         }
     }
 
-    /// Returns whether a locked range can only be locked by a connection of this client.
+    /// Returns whether only a connection of this client can hold a lock on a range.
     pub(super) fn owns_locks(&self) -> bool {
         self.target.began || self.accepts.load(Ordering::Relaxed)
     }
 
-    /// Notes that the server has taken a range, and has the file up to `present` without a gap.
+    /// Records that the server has accepted a range, and has the file up to `present` without a
+    /// gap.
     pub(super) fn accepted(&self, present: Bytes) {
         self.accepts.store(true, Ordering::Relaxed);
         if let Some(behind) = &self.behind {

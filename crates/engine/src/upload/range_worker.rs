@@ -1,4 +1,4 @@
-//! One stream of an upload: ranges leased, sent one behind the other, and confirmed by the server.
+//! One stream of an upload: leases ranges, sends them back to back, and awaits their confirmations.
 //!
 //! ```text
 //!   lease --> PATCH a-b --> body --> next lease --> PATCH c-d --> body --> ..
@@ -6,8 +6,8 @@
 //!                  answer 202 to a-b: confirmed
 //! ```
 //!
-//! The next range is sent before the last one is answered, so that the connection never idles for a round trip. Where the
-//! connection breaks, all ranges without an answer can be leased again.
+//! The next range is sent before the last one is answered, so that the connection does not idle for
+//! a round trip. If the connection breaks, all ranges without an answer can be leased again.
 
 use std::collections::VecDeque;
 use std::net::TcpStream;
@@ -32,29 +32,31 @@ use crate::threads::add;
 use crate::transfer::Stream;
 use crate::transfer::error::{Cause, Retry, SourceError};
 
-/// How often the acknowledgements are read where nothing can be sent.
+/// The interval at which acknowledgements are read while nothing can be sent.
 pub(super) const ACK_TICK: Duration = Duration::from_millis(10);
-/// How long to wait before a range is sent again that another connection of this upload still locks on the server.
+/// The wait before a range is sent again that another connection of this upload still locks on the
+/// server.
 const LOCKED_WAIT: Duration = Duration::from_millis(500);
-/// How often that is tried in a row: the server gives up a silent connection after 3 s, and waits for it itself meanwhile.
+/// The maximum number of such retries in a row. The server closes a silent connection after 3 s,
+/// and itself waits meanwhile.
 const LOCKED_TRIES: u32 = 20;
-/// What a refused step is called in errors.
+/// The name of a refused step in errors.
 const STEP: &str = "a range of the upload";
 
-/// The HTTP side of one stream.
+/// The worker of one stream.
 pub(super) struct RangeWorker<'p> {
     peer: &'p RangePeer<'p>,
     /// The file's URL, after redirects of this stream's requests.
     target: ResolvedUrl,
     redirects: Redirects,
-    /// How often in a row the server has answered that a range is locked by another connection.
+    /// The number of consecutive answers that a range is locked by another connection.
     locked: u32,
 }
 
-/// How the use of a connection ended.
-enum Ended {
-    /// Nothing is left to do; the connection is idle.
-    Over(Box<Connection>),
+/// The end of the use of a connection.
+enum ConnectionEnd {
+    /// No work is left; the connection is idle.
+    Idle(Box<Connection>),
     /// The server has closed the idle connection.
     Closed,
 }
@@ -79,7 +81,7 @@ impl<'p> RangeWorker<'p> {
         Ok((connection, paced))
     }
 
-    /// Returns to the target that the upload began with.
+    /// Returns to the URL that the upload started with.
     fn return_to_original(&mut self) {
         self.target = self.peer.target.url.clone();
         self.redirects = self.peer.client.redirects(&self.target);
@@ -89,7 +91,8 @@ impl<'p> RangeWorker<'p> {
 impl StreamWorker for RangeWorker<'_> {
     fn work(&mut self, stream: &mut Stream<'_>) -> Result<(), SourceError> {
         loop {
-            // Not connected before there is work: a lease would wait for a connection that may fail.
+            // Connects only when there is work: a lease would otherwise wait for a connection that
+            // may fail.
             if !stream.wait_for_work() {
                 return Ok(());
             }
@@ -97,12 +100,12 @@ impl StreamWorker for RangeWorker<'_> {
             let used = connected
                 .and_then(|(connection, paced)| RangeExchange::new(self, stream, connection, paced).run());
             match used {
-                Ok(Ended::Over(connection)) => {
-                    // For the request that completes the upload.
+                Ok(ConnectionEnd::Idle(connection)) => {
+                    // Kept for the request that completes the upload.
                     self.peer.client.keep(*connection);
                     return Ok(());
                 }
-                Ok(Ended::Closed) => stream.disconnected(),
+                Ok(ConnectionEnd::Closed) => stream.disconnected(),
                 Err(error) if error.retry == Retry::AtOnce => return Err(error),
                 Err(error) => {
                     self.return_to_original();
@@ -113,14 +116,15 @@ impl StreamWorker for RangeWorker<'_> {
     }
 }
 
-/// A range that was requested to be added, and has no answer yet.
+/// A range that was sent and has no answer yet.
 struct SentRange {
     range: ByteRange,
-    /// How much the connection was given before it.
+    /// The file bytes passed to the connection before this range.
     before: u64,
-    /// Up to where it counts as acknowledged. The last block does not before the answer.
+    /// The offset up to which the range counts as acknowledged. The last block counts only with the
+    /// answer.
     acknowledged: u64,
-    /// Whether all of it was given to the connection.
+    /// Whether all of the range was passed to the connection.
     whole: bool,
 }
 
@@ -132,9 +136,9 @@ struct RangeExchange<'e, 'p, 's> {
     pump: Pump<'p>,
     paced: PacedConnection<'p>,
     unanswered: VecDeque<SentRange>,
-    /// How many bytes of the file the connection was given.
+    /// The file bytes passed to the connection.
     given: u64,
-    /// Since when every range is sent to its end and acknowledged, and an answer is due.
+    /// The time since when all ranges are sent and acknowledged, so that an answer is due.
     answer_due: Option<Instant>,
 }
 
@@ -152,14 +156,14 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
     }
 
     /// Sends ranges until nothing is left to lease.
-    fn run(mut self) -> Result<Ended, SourceError> {
+    fn run(mut self) -> Result<ConnectionEnd, SourceError> {
         let sent = self.send_ranges();
         self.paced.pause();
         match sent {
-            Ok(true) => Ok(Ended::Over(Box::new(self.connection))),
-            Ok(false) => Ok(Ended::Closed),
+            Ok(true) => Ok(ConnectionEnd::Idle(Box::new(self.connection))),
+            Ok(false) => Ok(ConnectionEnd::Closed),
             Err(error) => {
-                // What is still in the socket would only reach the server late, and lock its range there.
+                // Discards the send queue, whose late arrival would lock the range on the server.
                 let _ = SockRef::from(self.connection.socket()).set_linger(Some(Duration::ZERO));
                 let parts =
                     self.unanswered.iter().map(|sent| ByteRange::new(sent.range.start(), sent.acknowledged));
@@ -169,7 +173,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
         }
     }
 
-    /// Returns whether nothing is left to do; else the server has closed the idle connection.
+    /// Returns whether no work is left; `false` if the server has closed the idle connection.
     fn send_ranges(&mut self) -> Result<bool, SourceError> {
         loop {
             if let Some(range) = self.next_range() {
@@ -194,14 +198,14 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
         }
     }
 
-    /// Leases the next range, unless enough is on its way.
+    /// Leases the next range, unless enough bytes are outstanding.
     fn next_range(&self) -> Option<ByteRange> {
         let (outstanding, _) = self.stream.outstanding();
         let enough = !self.unanswered.is_empty() && outstanding >= self.stream.outstanding_target(false);
         if enough { None } else { self.stream.lease() }
     }
 
-    /// Sends one range to its end; reads answers to earlier ones meanwhile.
+    /// Sends one range completely; reads answers to earlier ones meanwhile.
     fn send(&mut self, range: ByteRange) -> Result<(), SourceError> {
         let peer = self.worker.peer;
         self.connection.send(peer.target.ask(range, peer.progress.size))?;
@@ -255,7 +259,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
     /// Reads the answers that have arrived.
     fn read_answers(&mut self) -> Result<(), SourceError> {
         loop {
-            // An interrupt ends the reading of an answer too, whose rest is no head.
+            // A cancelled read leaves the rest of an answer, which is not a head.
             if self.worker.peer.progress.transfer.stop.is_cancelled() {
                 return Err(HttpError::Cancelled.into());
             }
@@ -309,7 +313,8 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
         }
     }
 
-    /// Aims the following requests at the target of a redirect; returns why this connection ends.
+    /// Sets the target of a redirect for further requests; returns the error that ends this
+    /// connection.
     fn redirected(&mut self, answer: &UploadAnswer) -> Result<SourceError, SourceError> {
         let worker = &mut *self.worker;
         let target = worker.peer.target;
@@ -319,18 +324,19 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
         Ok(SourceError::new(why.kind(), Retry::AtOnce, Cause::Connection, why.to_string()))
     }
 
-    /// Accounts for what the peer's TCP has acknowledged; fails where the connection has stalled, or its leases are stolen.
+    /// Counts bytes acknowledged by the peer's TCP; fails if the connection has stalled, or its
+    /// leases are stolen.
     fn account(&mut self) -> Result<(), SourceError> {
-        // Without the kernel's counters a range is acknowledged by its answer alone.
+        // Without the kernel's counters, only an answer acknowledges a range.
         let acked =
             in_flight(self.connection.socket()).map_or(0, |in_flight| self.given.saturating_sub(in_flight));
         for sent in &mut self.unanswered {
             let reached = sent.range.start() + acked.saturating_sub(sent.before);
-            // The last block is kept until the answer: the range then still counts as leased.
+            // The last block stays leased until the answer.
             let reached = reached.min(sent.range.end() - 1) / ALIGNMENT.get() * ALIGNMENT.get();
             if reached > sent.acknowledged {
                 let part = ByteRange::new(sent.acknowledged, reached);
-                // A stolen rest is another stream's to send: sent again from here, it would be there twice.
+                // Another stream sends the stolen rest: to count it here would requeue it.
                 let counted = self.stream.acknowledged(part, self.connection.socket());
                 sent.acknowledged += counted.get();
             }
@@ -343,7 +349,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
         if outstanding == Some(0) {
             self.stream.keep_alive();
         }
-        // Amid a body the server waits for this side: for the disk, or for `--limit`.
+        // During a body, the server waits for this host's disk or for `--limit`.
         if outstanding != Some(0) || self.unanswered.iter().any(|sent| !sent.whole) {
             self.answer_due = None;
             return Ok(());
@@ -357,11 +363,12 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
     }
 }
 
-/// Returns how many bytes the kernel has been given and the peer's TCP has not acknowledged, where the kernel reports that.
+/// Returns the bytes passed to the kernel and not acknowledged by the peer's TCP, if the kernel
+/// reports them.
 pub(super) fn in_flight(socket: &TcpStream) -> Option<u64> {
     let tcp = tcp_info::read(socket).ok()?;
     let sent = tcp.tcpi_bytes_sent()?.saturating_sub(tcp.tcpi_bytes_retrans()?);
-    // The handshake's first byte is acknowledged, too.
+    // bytes_acked includes the SYN.
     let acked = tcp.bytes_acked().map_or(0, Bytes::get).saturating_sub(1);
     Some((sent + tcp.tcpi_notsent_bytes()?).saturating_sub(acked))
 }

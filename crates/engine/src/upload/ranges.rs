@@ -1,4 +1,5 @@
-//! What the server lacks of a file, sent over several streams: the schedule, the streams and their number are those of a fetch.
+//! Sends the ranges that the server lacks over several streams, with the schedule and stream
+//! control of a fetch.
 
 use std::thread;
 
@@ -23,24 +24,24 @@ use crate::streams::{CountControl, CountStart, Starter, StreamSet, chosen};
 use crate::transfer::recv_buffer::PLANNED_RATE;
 use crate::transfer::{StreamOptions, Streams};
 
-/// Ranges end on multiples of this size: the server hashes such blocks as they arrive.
+/// Ranges end on multiples of this size, the size of the blocks that the server hashes on receipt.
 pub(super) const ALIGNMENT: Bytes = Bytes::kib(64);
-/// Less than this is sent in one request.
+/// A smaller remainder is sent in one request.
 const WORTH_SEVERAL: Bytes = Bytes::mib(16);
-/// How much of a full send buffer is in flight: 3.8 MB of 4 MiB at 10 Gbit/s, 200 ms (25 November 2026). The kernel reports a socket as
-/// writable only once a third of it is free.
+/// The share of a full send buffer that is in flight: 3.8 MB of 4 MiB at 10 Gbit/s, 200 ms (25
+/// November 2026). The kernel reports a socket as writable only once a third of it is free.
 const IN_FLIGHT_PERCENT: u64 = 90;
 /// The payload of a packet on Ethernet (MTU 1500, with TCP timestamps).
 const SEGMENT: Bytes = Bytes::new(1448);
 
-/// What a server takes of ranges.
+/// The ranges that a server accepts.
 #[derive(Default)]
 pub(super) struct TakenRanges {
-    /// On how many connections at once; `None` where it takes no ranges.
+    /// The number of connections that may send ranges at once; `None` if ranges are not accepted.
     pub(super) at_once: Option<usize>,
 }
 
-/// Chooses the number of streams; `None` where one request sends all that the server lacks.
+/// Chooses the number of streams; `None` if one request sends all that the server lacks.
 pub(super) fn control(
     session: &UploadSession<'_>,
     taken: &TakenRanges,
@@ -50,13 +51,13 @@ pub(super) fn control(
     let rtt = session.rtt().unwrap_or_default();
     let left = size - held.total();
     let control = control_of((request, session.path), rtt, left, taken.at_once?);
-    // Ranges behind the first gap would be sent again in one request.
+    // A single request would resend ranges after the first gap.
     let has_prefix_only = held.total() == prefix(held, size);
     let one_request = !control.is_controlled() && control.streams() == 1 && has_prefix_only;
     (!one_request && left > Bytes::ZERO).then_some(control)
 }
 
-/// Chooses the number of streams for `left` bytes to a server that takes `most`.
+/// Chooses the number of streams for `left` bytes to a server that accepts at most `most`.
 pub(super) fn control_of(
     (request, path): (&PutRequest, &UploadPath),
     rtt: Rtt,
@@ -84,7 +85,8 @@ pub(super) fn control_of(
     chosen(streams, &start)
 }
 
-/// Returns what bounds each connection, and the rate that may be wanted; `None` where the kernel does not tell its send buffer.
+/// Returns the bound of each connection, and the maximum rate; `None` if the kernel does not report
+/// its send buffer.
 fn send_bound(pace: Pace, limit: Option<Rate>) -> Option<StreamBound> {
     let window = Bytes::new(host::tcp_wmem_max()?.get() / 100 * IN_FLIGHT_PERCENT);
     let paced = if let Pace::Rate(rate) = pace { rate } else { PLANNED_RATE };
@@ -92,21 +94,23 @@ fn send_bound(pace: Pace, limit: Option<Rate>) -> Option<StreamBound> {
     Some(StreamBound { window, line })
 }
 
-/// Returns how several streams read a file that one would read by `reader`.
+/// Adapts the reader of one stream to several streams.
 pub(super) fn reader(reader: Reader, choice: ReaderChoice) -> Reader {
     match reader {
-        // A ring of blocks for each stream would need much memory.
+        // A ring of blocks for each stream would need too much memory.
         Reader::Direct { .. } if choice == ReaderChoice::Auto => Reader::PageCache { drop_behind: true },
         reader => reader,
     }
 }
 
-/// Sends what the server lacks to `target`; returns once it has confirmed every range.
+/// Sends the ranges that the server lacks to `target`; returns once the server has confirmed every
+/// range.
 ///
-/// Confirmed ranges of an upload need not be on the server's device yet: the request that completes it names what it lacks.
+/// Confirmed ranges need not be on the server's device yet: the answer to the completing request
+/// names missing ones.
 ///
 /// # Errors
-/// [`UploadError::Streams`] where no stream is left.
+/// [`UploadError::Streams`] if no stream is left.
 pub(super) fn send(
     session: &mut UploadSession<'_>,
     target: &RangeTarget<'_>,
@@ -127,7 +131,7 @@ pub(super) fn send(
     progress.begin_ranges(held);
 
     let peer = RangePeer::new(session, target);
-    // The windows to be held are the server's.
+    // Receive windows are held by the receiver, which is the server.
     let options = StreamOptions { retries: request.retries, stall: request.stall, hold_window: false };
     let set = StreamSet::new(transfer, &peer, 0, options, control.is_controlled());
     thread::scope(|threads| {
@@ -135,7 +139,7 @@ pub(super) fn send(
         let starter = Starter { threads, inlet: None, alive };
         let tuner = control.start(&set, starter.clone());
         drop(starter);
-        // Nothing is sent: it returns once every stream has ended.
+        // The channel carries no messages: it disconnects once every stream has ended.
         let _ = ended.recv();
         if let Some(found) = tuner.and_then(|tuner| tuner.join().ok().flatten()) {
             session.path.found(found);
@@ -158,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn several_streams_only_where_the_send_buffer_bounds_one() {
+    fn several_streams_only_if_the_send_buffer_bounds_one() {
         let window = host::tcp_wmem_max().unwrap();
         let rtt = |rate: Rate| Rtt::new(rate.time_for(window));
         let suffices = |rtt: Rtt, pace, limit| {

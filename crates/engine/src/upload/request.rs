@@ -31,33 +31,33 @@ pub struct PutRequest {
     pub url: Url,
     /// How the file is read.
     pub reader: ReaderChoice,
-    /// How the server verifies the file before it gets its name; `None` without verification.
+    /// How the server verifies the file before completing it; `None` without verification.
     pub verify: Option<Verify>,
-    /// How many connections to use, where the server takes ranges.
+    /// The number of connections, if the server accepts ranges.
     pub streams: Streams,
-    /// How the connections are paced.
+    /// The pacing of the connections.
     pub pace: Pace,
     /// The congestion control; `None` is the kernel's default.
     pub congestion: Option<String>,
-    /// The highest rate at which bytes are given to the kernel, shared with other uploads.
+    /// The rate limit, shared with other uploads.
     pub limit: Option<RateLimit>,
-    /// Whether to resume what an earlier run left on the server.
+    /// Whether to resume an earlier run.
     pub resume: bool,
-    /// How many failures in a row are retried.
+    /// The maximum number of consecutive failures.
     pub retries: u32,
-    /// How long the server may acknowledge next to nothing before the connection counts as dead.
+    /// The stall timeout of a connection.
     pub stall: Duration,
-    /// How often to emit [`Event::Sample`](longhaul_core::event::Event::Sample); `None` is never.
+    /// The interval of [`Event::Sample`](longhaul_core::event::Event::Sample); `None` emits none.
     pub sample: Option<SampleInterval>,
-    /// Where paths are remembered from one upload to the next; `None` remembers nothing.
+    /// The path memory's file; `None` stores nothing.
     pub memory: Option<PathBuf>,
     /// The client's settings.
     pub client: ClientConfig,
-    /// Sessions with FTP servers that earlier uploads have left.
+    /// Sessions with FTP servers, kept by earlier uploads.
     pub sessions: FtpSessions,
 }
 
-/// Logged-in sessions with FTP servers, kept from one upload to the next; clones share them.
+/// Logged-in sessions with FTP servers, kept between uploads; clones share them.
 #[derive(Clone, Default)]
 pub struct FtpSessions(Arc<Sessions>);
 
@@ -83,21 +83,21 @@ impl fmt::Debug for FtpSessions {
 pub struct PutOutcome {
     /// The source.
     pub path: PathBuf,
-    /// Its size.
+    /// The size.
     pub size: Bytes,
-    /// How much of it an earlier run had left on the server.
+    /// The bytes that an earlier run had left on the server.
     pub resumed: Bytes,
-    /// How long this run took, from name resolution to the server's last answer.
+    /// The time of this run, from name resolution to the server's last answer.
     pub time: Duration,
-    /// What this run moved, divided by its time.
+    /// The bytes moved by this run, divided by its time.
     pub goodput: Rate,
-    /// The most connections at once; where their number was controlled, the last one.
+    /// The maximum number of connections at once; if tuned, the last number.
     pub streams: usize,
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub retransmits: u64,
-    /// The file's digest, where both ends compared it.
+    /// The file's digest, if compared by both ends.
     pub digest: Option<Checksum>,
-    /// What limited the upload.
+    /// The limit of the upload.
     pub finding: Finding,
 }
 
@@ -121,13 +121,14 @@ impl From<&PutOutcome> for Done {
     }
 }
 
-/// All but the unreserved characters of a path's segment (RFC 3986, section 2.3).
+/// Everything but the unreserved characters of a path segment (RFC 3986, section 2.3).
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Returns the URL for the file at `path`: `url`, with the file's name appended where that ends in `/`.
+/// Returns the URL for the file at `path`: `url`, with the file's name appended if `url` ends in
+/// `/`.
 ///
 /// # Errors
-/// [`UploadError::NoName`] where the path has none, as `/` or `..`.
+/// [`UploadError::NoName`] if the path has no name, as `/` or `..`.
 pub fn destination(url: &Url, path: &Path) -> Result<Url, UploadError> {
     let mut url = url.clone();
     if url.path().ends_with('/') {
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_takes_the_files_name() {
+    fn file_name_is_appended_to_a_directory() {
         assert_eq!(to("http://h/d/", b"/a/b c%?#.tar"), "http://h/d/b%20c%25%3F%23.tar");
         assert_eq!(to("http://h", b"\xff"), "http://h/%FF");
         assert_eq!(to("http://h/?k=1", b"f"), "http://h/f?k=1");

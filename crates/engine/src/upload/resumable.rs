@@ -1,4 +1,5 @@
-//! Uploads to a server that accepts parts (docs/uploads.md): request its offset, send the rest, have it verified.
+//! Uploads to a server that accepts parts (docs/uploads.md): requests the offset, sends the rest,
+//! and has it verified.
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -26,15 +27,17 @@ use crate::passing_digest::Verify;
 use crate::send::SourceFile;
 use crate::source::http::{Connection, Redirects};
 
-/// Names the upload of this state of `source` to `url`; the name is the same in every run.
+/// Returns the name of the upload of this state of `source` to `url`, which is the same in every
+/// run.
 ///
-/// The name does not show a write that sets the time of modification back; digests do. Where none are compared (`verify`
-/// is false), the name also depends on the time of change, device and inode, which no write can set back.
+/// A write that sets mtime back does not change the name; digests detect it. If none are compared
+/// (`verify` is false), the name also depends on ctime, device and inode, which no program can set
+/// back.
 pub(super) fn id(source: &SourceFile, url: &Url, verify: bool) -> UploadId {
     let path = source.path().canonicalize().unwrap_or_else(|_| source.path().clone());
     let metadata = source.metadata();
     let mut hasher = blake3::Hasher::new();
-    // No path holds a NUL.
+    // Paths contain no NUL.
     hasher.update(path.as_os_str().as_bytes()).update(&[0]);
     hasher.update(&metadata.len().to_le_bytes());
     hasher.update(&metadata.mtime().to_le_bytes()).update(&metadata.mtime_nsec().to_le_bytes());
@@ -48,12 +51,12 @@ pub(super) fn id(source: &SourceFile, url: &Url, verify: bool) -> UploadId {
     UploadId::new(bits)
 }
 
-/// How long the sender waits for the digest before it looks for an answer again.
+/// The interval at which the sender checks for an answer while it waits for the digest.
 const DIGEST_TICK: Duration = Duration::from_millis(5);
 
-/// What became of a part that ends with the file.
+/// The outcome of sending the last part of a file.
 pub(super) enum PartOutcome {
-    /// It is to be sent to another server, whose offset is to be requested first.
+    /// The part is to be sent to another server, after requesting its offset.
     Redirected,
     /// The server has all of the file.
     Whole,
@@ -61,15 +64,16 @@ pub(super) enum PartOutcome {
     Completing(UploadAnswer),
 }
 
-/// The server's answer to the request that completes an upload.
+/// The server's answer to the completing request.
 pub(super) enum Completion {
-    /// The file has its name.
+    /// The file has its final name.
     Done,
-    /// The file's digest is wrong, and its pieces have these.
+    /// The file's digest is wrong; contains the digests of the server's pieces.
     Mismatch(Pieces),
 }
 
-/// Reads the digests of the only file's pieces; `None` where they are not of a file of this size by BLAKE3.
+/// Parses the piece digests of the only file; `None` if they are not BLAKE3 digests of a file of
+/// this size.
 fn pieces_of(document: &[u8], size: Bytes) -> Option<Pieces> {
     let file = Metalink::parse(document).ok()?.files.pop()?;
     file.pieces.filter(|pieces| file.size == Some(size) && pieces.algorithm == Algorithm::Blake3)
@@ -89,29 +93,30 @@ impl UploadResource {
         UploadStep { name, query: Some(&self.query), ask, body: None }
     }
 
-    /// Returns where ranges of the upload go; `began` is whether the server has a part of it.
+    /// Returns the target for ranges of the upload; `began` is whether the server has a part of it.
     pub(super) fn ranges(&self, session: &UploadSession<'_>, began: bool) -> RangeTarget<'_> {
         let kind = RangeKind::Upload { query: &self.query, hash: hashes_in_passing(session) };
         RangeTarget { url: session.target.clone(), kind, began }
     }
 
-    /// Makes the request for what the server has.
+    /// Creates the request for the server's offset.
     pub(super) fn status_step(&self) -> UploadStep<'_> {
-        self.step("to tell what it has", Ask::Head)
+        self.step("to report its offset", Ask::Head)
     }
 
-    /// Requests what the server has, unless its answer has come `ahead`; `None` where it does not know the upload, or refuses its
-    /// name.
+    /// Requests the server's offset, unless the answer has arrived `ahead`; `None` if the upload is
+    /// unknown to the server, or its name is refused.
     pub(super) fn held(
         &self,
         session: &mut UploadSession<'_>,
         ahead: Option<UploadAnswer>,
     ) -> Result<Option<RangeSet>, UploadError> {
         let step = self.status_step();
-        // A redirect is followed, and a challenge taken up, by a request of its own.
+        // A redirect or challenge is handled by a separate request.
         let ahead = ahead.filter(|answer| !matches!(answer.head.status(), 300..=399 | 401));
         let answer = ahead.map_or_else(|| session.exchange(step), Ok)?;
-        // An answer to HEAD has no body for a reason; the one to PATCH has. It is asked for before the file is sent.
+        // An answer to HEAD has no body with the reason, unlike one to PATCH, which is therefore
+        // requested before the file is sent.
         session.asks_first |= matches!(answer.head.status(), 400 | 403 | 409 | 410);
         if matches!(answer.head.status(), 400 | 403 | 404 | 409 | 410) {
             return Ok(None);
@@ -129,7 +134,7 @@ impl UploadResource {
             offset => Err(UploadError::Answer {
                 at: session.at(),
                 why: format!(
-                    "it says that it has {} of {} bytes of a file of {}; start over with --no-resume",
+                    "it reports {} of {} bytes of a file of {}; start over with --no-resume",
                     of_bytes(offset),
                     of_bytes(length),
                     size.get()
@@ -138,7 +143,8 @@ impl UploadResource {
         }
     }
 
-    /// Deletes what the server has of the upload; returns its answer to the request for what it has then, where that has come.
+    /// Deletes the server's part of the upload; returns the answer to the following offset request,
+    /// if it has arrived.
     pub(super) fn start_over(
         &self,
         session: &mut UploadSession<'_>,
@@ -151,7 +157,7 @@ impl UploadResource {
         Ok(ahead)
     }
 
-    /// Sends the file from `offset` on, and behind the last byte the request that completes the upload, unless its digest takes
+    /// Sends the file from `offset` on, followed by the completing request, unless the digest takes
     /// longer than the server's answer.
     pub(super) fn send(
         &self,
@@ -186,14 +192,14 @@ impl UploadResource {
                 Ok(session.trailing_answer()?.map_or(PartOutcome::Whole, PartOutcome::Completing))
             }
             sent => {
-                // The completing request was sent to the old target: its answer is not read.
+                // The completing request was sent to the old target, so its answer is not read.
                 session.close();
                 Ok(sent)
             }
         }
     }
 
-    /// Reads the answer to a part that ends with the file.
+    /// Reads the answer to the last part of a file.
     fn sent(
         &self,
         session: &UploadSession<'_>,
@@ -211,7 +217,7 @@ impl UploadResource {
             there => Err(UploadError::Answer {
                 at: session.at(),
                 why: format!(
-                    "of {} bytes it says that it has {}; start over with --no-resume",
+                    "of {} bytes it reports {}; start over with --no-resume",
                     whole.get(),
                     of_bytes(there)
                 ),
@@ -219,7 +225,8 @@ impl UploadResource {
         }
     }
 
-    /// Gives the file its name, where it has the digest, if one is given; the server's answer may have come `ahead`.
+    /// Completes the upload, which gives the file its name if the digest is right; the server's
+    /// answer may have arrived `ahead`.
     pub(super) fn complete(
         &self,
         session: &mut UploadSession<'_>,
@@ -230,7 +237,7 @@ impl UploadResource {
         let (whole, hash) = (session.progress.size, hashes_in_passing(session));
         let ask = Ask::Complete { whole, digest: digest.as_deref(), hash };
         let step = self.step("to complete the upload", ask);
-        // A redirect is followed by a request of its own.
+        // A redirect is followed by a separate request.
         let ahead = ahead.filter(|answer| !Redirects::keeps_method(answer.head.status()));
         let answer = ahead.map_or_else(|| session.exchange(step), Ok)?;
         if let Some(pieces) = answer.metalink.as_deref().and_then(|text| pieces_of(text, whole)) {
@@ -249,8 +256,8 @@ fn hashes_in_passing(session: &UploadSession<'_>) -> bool {
     session.request.verify == Some(Verify::Passing)
 }
 
-/// Returns an error where the answer is no success: one that is retried where the server's offset is not `offset`, as after
-/// another upload to the name.
+/// Returns an error if the answer is not a success. The error is retried if the server's offset is
+/// not `offset`, as after another upload to the name.
 fn require_at(
     session: &UploadSession<'_>,
     offset: Bytes,
@@ -275,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_upload_is_named_by_source_state_and_target() {
+    fn upload_name_depends_on_source_state_and_target() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         let named = |url: &str, verify| {
@@ -286,7 +293,7 @@ mod tests {
         let (first, unverified) = (named("http://h/a", true), named("http://h/a", false));
         assert_eq!(first, named("http://other/a", true), "one server may have many names");
         assert_ne!(first, named("http://h/b", true));
-        // Another content, and the time set back.
+        // Changed content with the time set back.
         let written = std::fs::metadata(&path).unwrap().modified().unwrap();
         std::thread::sleep(Duration::from_millis(20));
         std::fs::write(&path, "b").unwrap();

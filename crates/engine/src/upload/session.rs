@@ -1,4 +1,4 @@
-//! The requests of an upload: the connection that they need, the redirects and the login that they meet.
+//! The requests of an upload: manages the connection, redirects and logins.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,11 +20,12 @@ use crate::pacing::{PacingHandle, PacingThread};
 use crate::send::{Reader, SourceFile, Supply};
 use crate::source::http::{Client, Connection, HttpError, Redirects, ResolvedUrl, SafeUrl, UrlAndPeer};
 
-/// How long to wait for 100 Continue before the body is sent without it.
+/// The wait for 100 Continue before the body is sent without it.
 const CONTINUE: Duration = Duration::from_secs(2);
 
-/// How long a server that may not know pipelining may take for the second of two answers, after the first: they are sent in one
-/// flight, so that this is the time of a disk.
+/// The timeout for the second of two pipelined answers, after the first, from a server that may not
+/// support pipelining. Both requests are sent in one flight, so only disk time lies between the
+/// answers.
 const BEHIND: Duration = Duration::from_millis(500);
 
 /// The requests of one upload.
@@ -34,11 +35,11 @@ pub(super) struct UploadSession<'a> {
     pub(super) source: &'a Arc<SourceFile>,
     pub(super) reader: Reader,
     pub(super) client: &'a Client,
-    /// The file's URL as the user gave it; its login may come from .netrc.
+    /// The file's URL as given by the user; its login may come from .netrc.
     original: ResolvedUrl,
-    /// The URL that requests go to: the original, or the target of a redirect.
+    /// The current URL for requests: the original, or the target of a redirect.
     pub(super) target: ResolvedUrl,
-    /// The redirects since the last request to the original.
+    /// The redirects since the last request to the original URL.
     redirects: Redirects,
     connection: Option<Connection>,
     pub(super) pacing: PacingThread,
@@ -46,21 +47,22 @@ pub(super) struct UploadSession<'a> {
     paced: Option<PacingHandle>,
     /// The congestion control after slow start.
     pub(super) congestion: Option<String>,
-    /// What earlier uploads have found of the path.
+    /// The measurements of the path by earlier uploads.
     pub(super) path: &'a UploadPath,
-    /// Whether the server is asked before a part is sent: it has refused one, or broken off.
+    /// Whether to ask the server before sending a part: it has refused one, or closed the
+    /// connection.
     pub(super) asks_first: bool,
 }
 
 /// One request of an upload.
 #[derive(Clone, Copy)]
 pub(super) struct UploadStep<'a> {
-    /// Its purpose, for errors: completes "refused ...".
+    /// The purpose, for errors: completes "refused ...".
     pub(super) name: &'static str,
-    /// The query that makes the file's URL that of its upload resource.
+    /// The query that turns the file's URL into that of its upload resource.
     pub(super) query: Option<&'a str>,
     pub(super) ask: Ask<'a>,
-    /// The part of the file that is its body.
+    /// The part of the file sent as the body.
     pub(super) body: Option<ByteRange>,
 }
 
@@ -91,15 +93,18 @@ impl<'a> UploadSession<'a> {
         })
     }
 
-    /// Sends a request and returns its answer; follows redirects, and answers one 401 by a login from .netrc.
+    /// Sends a request and returns the answer; follows redirects, and answers one 401 with a login
+    /// from .netrc.
     ///
-    /// The redirect of a part of an upload is followed by the next request only: the answer is that redirect, for the new
-    /// server may have another part of the file. After an error the connection is dropped.
+    /// A redirect of a part of an upload is returned as the answer, and followed by the next
+    /// request only: the new server may have another part of the file. After an error the
+    /// connection is dropped.
     pub(super) fn exchange(&mut self, step: UploadStep<'_>) -> Result<UploadAnswer, UploadError> {
         self.exchange_before(step, None)
     }
 
-    /// Sends a request as [`exchange`](Self::exchange) does, and what `trailing` sends behind the last byte of its body.
+    /// Sends a request as [`exchange`](Self::exchange) does, followed by the request of `trailing`
+    /// after the body.
     pub(super) fn exchange_before(
         &mut self,
         step: UploadStep<'_>,
@@ -111,16 +116,17 @@ impl<'a> UploadSession<'a> {
                 return Ok(answer);
             }
             if self.connection.as_ref().is_some_and(|connection| connection.unanswered() > 0) {
-                // The trailing request was for the old target: its answer is not read.
+                // The trailing request was for the old target, so its answer is not read.
                 self.close();
             }
         }
     }
 
-    /// Sends two requests without a body in one flight. Returns the answer to the first as [`exchange`](Self::exchange) does,
-    /// and that to the second where it has come.
+    /// Sends two requests without a body in one flight. Returns the answer to the first as
+    /// [`exchange`](Self::exchange) does, and the answer to the second if it has arrived.
     ///
-    /// Where `expects` is false of the first answer, a server may not know pipelining: the second is not waited for.
+    /// If `expects` is false for the first answer, the server may not support pipelining, and the
+    /// second answer is not awaited.
     pub(super) fn exchange_both(
         &mut self,
         first: UploadStep<'_>,
@@ -142,7 +148,7 @@ impl<'a> UploadSession<'a> {
         Ok((answer, ahead))
     }
 
-    /// Follows a redirect, or takes up a challenge; returns the answer where neither is to be done first.
+    /// Follows a redirect or answers a challenge; returns the answer if neither applies.
     fn settle(
         &mut self,
         step: &UploadStep<'_>,
@@ -155,7 +161,7 @@ impl<'a> UploadSession<'a> {
         let Some(target) = self.client.answer_challenge(&self.target, &answer.head)? else {
             return Ok(Some(answer));
         };
-        // Not where the requests are for another URL, such as that of a temporary file.
+        // Not for requests to another URL, such as that of a temporary file.
         if target.url() == self.original.url() {
             self.original = target.clone();
         }
@@ -163,9 +169,10 @@ impl<'a> UploadSession<'a> {
         Ok(None)
     }
 
-    /// Sends the following requests to the target of the redirect `head`.
+    /// Sets the target of the redirect `head` for further requests.
     ///
-    /// A method other than HEAD is kept only by 307 and 308. A server that redirects an upload resource may leave out its query.
+    /// Only 307 and 308 keep a method other than HEAD. A redirect of an upload resource may omit
+    /// its query.
     fn follow(&mut self, step: &UploadStep<'_>, head: &ResponseHead) -> Result<(), UploadError> {
         let status = head.status();
         let is_safe = step.ask.is_head() && Redirects::is_redirect(status);
@@ -182,7 +189,7 @@ impl<'a> UploadSession<'a> {
         Ok(())
     }
 
-    /// Sends the following requests to the URL that the user gave: the target of a redirect may have expired.
+    /// Sets the user's URL for further requests, because the target of a redirect may have expired.
     pub(super) fn return_to_original(&mut self) {
         self.redirects = self.client.redirects(&self.original);
         self.aim(self.original.clone());
@@ -252,7 +259,7 @@ impl<'a> UploadSession<'a> {
             client.aim(connection, url)?;
             connection.send(step.ask)?;
         }
-        // Errors name it.
+        // Errors name the URL.
         client.aim(connection, &urls[0])?;
         let answer = UploadAnswer::read(connection.read_head()?, connection);
         client.aim(connection, &urls[1])?;
@@ -262,14 +269,15 @@ impl<'a> UploadSession<'a> {
         Ok((answer, ahead.map(|head| UploadAnswer::read(head, connection))))
     }
 
-    /// Reads the answer to the request that was sent behind the last byte of a body; `None` where none was sent.
+    /// Reads the answer to the trailing request; `None` if none was sent.
     pub(super) fn trailing_answer(&mut self) -> Result<Option<UploadAnswer>, UploadError> {
         let Some(connection) = self.connection.as_mut().filter(|connection| connection.unanswered() > 0)
         else {
             return Ok(None);
         };
         if !connection.reusable() {
-            // The server closes it, or the answer before was not read to its end: an interrupt ends that, and a long text.
+            // The server closes the connection, or an interrupted or long previous answer was not
+            // read completely.
             self.close();
             return Ok(None);
         }
@@ -293,7 +301,7 @@ impl<'a> UploadSession<'a> {
             paced.pause();
         }
         if let Pace::Rate(wanted) = request.pace {
-            // The rate in force counts: the kernel may accept the option and ignore it.
+            // Compare the effective rate: the kernel may accept the option and ignore it.
             let found = tcp_info::read(socket).ok().and_then(|info| info.pacing_rate());
             if found.is_some_and(|found| found > wanted) {
                 progress.emit(&Event::Warning(Warning::NotPaced { wanted, found }));
@@ -306,7 +314,7 @@ impl<'a> UploadSession<'a> {
         Ok(())
     }
 
-    /// Fails where the source has changed.
+    /// Fails if the source has changed.
     pub(super) fn check_source(&self) -> Result<(), UploadError> {
         self.source.check().map_err(UploadError::of_reading)
     }
@@ -320,7 +328,7 @@ impl<'a> UploadSession<'a> {
         }
     }
 
-    /// Returns the RTT of the connection, once there is one.
+    /// Returns the RTT of the connection, if connected.
     pub(super) fn rtt(&self) -> Option<Rtt> {
         let socket = self.connection.as_ref()?.socket();
         tcp_info::read(socket).ok()?.rtt()
@@ -333,7 +341,7 @@ impl<'a> UploadSession<'a> {
         UrlAndPeer { url: self.target.safe_url(), peer }
     }
 
-    /// Returns an error where the answer is no success.
+    /// Returns an error if the answer is not a success.
     pub(super) fn require_success(
         &self,
         step: &'static str,

@@ -1,4 +1,5 @@
-//! How the connections of one upload are paced: by what each measures, or by shares of the rate that the user gave.
+//! Paces the connections of one upload: by each one's measurements, or by shares of the user's
+//! rate.
 
 use std::io;
 use std::net::TcpStream;
@@ -11,13 +12,13 @@ use longhaul_sys::send_options::set_max_pacing_rate;
 use crate::pacing::{PacingHandle, PacingStart, PacingThread};
 use crate::threads::lock;
 
-/// What paces the connections of an upload.
+/// The pacing of the connections of an upload.
 pub(super) struct SharedPace<'a> {
     pacing: &'a PacingThread,
     pace: Pace,
     /// The congestion control after slow start.
     congestion: Option<&'a str>,
-    /// The rate that the user gave.
+    /// The rate set by the user.
     rate: Option<SharedRate>,
 }
 
@@ -26,15 +27,17 @@ impl<'a> SharedPace<'a> {
         Self { pacing, pace, congestion, rate: SharedRate::of(pace) }
     }
 
-    /// Makes what paces several connections, which share the path by their windows: [`Pace::Auto`] paces none of them.
+    /// Creates the pacing of several connections. [`Pace::Auto`] then paces none: they share the
+    /// path by their windows.
     ///
-    /// Each would measure the others' queue as the path's. Measured at 1 Gbit/s, RTT 302 ms, a queue of 1 MB, stock hosts
-    /// (docs/pacing.md): paced each by itself they take 1.1 times as long and lose as many packets.
+    /// Each connection would take the queue of the others for the path's. At 1 Gbit/s, RTT 302 ms,
+    /// a queue of 1 MB and stock hosts (docs/pacing.md), separately paced connections take 1.1
+    /// times as long and lose as many packets.
     pub(super) fn of_several(pacing: &'a PacingThread, pace: Pace, congestion: Option<&'a str>) -> Self {
         Self::new(pacing, if pace == Pace::Auto { Pace::Off } else { pace }, congestion)
     }
 
-    /// Paces a connection; a rate that the user gave is for all connections together.
+    /// Paces a connection; a rate set by the user applies to the sum of all connections.
     pub(super) fn pace(&self, socket: &TcpStream) -> PacedConnection<'_> {
         let pacer = self.pacing.pace(socket, self.pace, self.congestion, PacingStart::default());
         let shared = pacer.and_then(|pacer| {
@@ -47,16 +50,16 @@ impl<'a> SharedPace<'a> {
     }
 }
 
-/// What paces a connection, until dropped.
+/// The pacing of a connection, until dropped.
 #[derive(Default)]
 pub(super) struct PacedConnection<'a> {
-    /// What measures the path, where the user gave no rate.
+    /// The pacer that measures the path, if the user set no rate.
     pacer: Option<PacingHandle>,
     _share: Option<RateShare<'a>>,
 }
 
 impl PacedConnection<'_> {
-    /// Pauses the pacer: nothing is being sent.
+    /// Pauses the pacer while nothing is sent.
     pub(super) fn pause(&self) {
         self.pacer.iter().for_each(PacingHandle::pause);
     }
@@ -67,7 +70,7 @@ impl PacedConnection<'_> {
     }
 }
 
-/// A rate that the open connections share evenly: each that opens or closes changes the pace of all.
+/// A rate shared evenly by the open connections: each that opens or closes changes the pace of all.
 struct SharedRate {
     rate: Rate,
     sockets: Mutex<Vec<Arc<TcpStream>>>,
@@ -79,10 +82,10 @@ impl SharedRate {
         Some(Self { rate, sockets: Mutex::default() })
     }
 
-    /// Gives a connection its share, until that is dropped.
+    /// Assigns a connection its share until the result is dropped.
     fn share(&self, socket: &TcpStream) -> io::Result<RateShare<'_>> {
         let socket = Arc::new(socket.try_clone()?);
-        // The new connection is the last to get its pace: the sum never exceeds the rate.
+        // The new connection is paced last, so that the sum never exceeds the rate.
         lock(&self.sockets).push(Arc::clone(&socket));
         let share = RateShare { rate: self, socket };
         self.divide()?;
@@ -92,7 +95,7 @@ impl SharedRate {
     fn divide(&self) -> io::Result<()> {
         let sockets = lock(&self.sockets);
         let share = self.rate.as_bits_per_sec() / sockets.len().max(1) as u64;
-        // The kernel paces by whole bytes.
+        // The kernel's unit is bytes per second.
         let share = Rate::bits_per_sec(share.max(8));
         sockets.iter().try_for_each(|socket| set_max_pacing_rate(socket, share))
     }
@@ -107,7 +110,7 @@ struct RateShare<'a> {
 impl Drop for RateShare<'_> {
     fn drop(&mut self) {
         lock(&self.rate.sockets).retain(|socket| !Arc::ptr_eq(socket, &self.socket));
-        // Where the kernel refuses, the others keep their pace.
+        // If the kernel refuses, the others keep their pace.
         let _ = self.rate.divide();
     }
 }
@@ -121,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_share_the_rate_whenever_they_open() {
+    fn connections_share_the_rate() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let connect = || TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let sockets: Vec<_> = std::iter::repeat_with(connect).take(16).collect();

@@ -29,7 +29,7 @@ fn logins_of_url_settings_and_netrc_are_used() {
     for path in ["/private/data", "/hidden/"] {
         let mut opened = open(&client, &nginx.url(path)).unwrap();
         assert_eq!(read_all(&mut opened.connection, 9).unwrap(), b"12345");
-        // Further connections know the login.
+        // Further connections use the login.
         let mut second = client.connect(&mut opened.target, &longhaul_engine::cancel::Cancel::new()).unwrap();
         second.send_get(None).unwrap();
         assert_eq!(second.read_head().unwrap().status(), 200);
@@ -42,7 +42,7 @@ fn logins_of_url_settings_and_netrc_are_used() {
 }
 
 #[test]
-fn an_unreadable_netrc_is_named() {
+fn unreadable_netrc_is_reported() {
     let Some(nginx) = Nginx::start() else { return };
     nginx.file("data", b"12345");
     let netrc = nginx.dir.path().join("netrc");

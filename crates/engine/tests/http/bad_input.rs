@@ -1,4 +1,4 @@
-//! Answers that no decent server gives: each ends in time, with an error that says where and what.
+//! Malformed answers: each ends in time, with an error that names the place and the reason.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ fn answer(answer: &str) -> HttpError {
 }
 
 #[test]
-fn a_head_of_a_megabyte_is_refused() {
+fn head_of_a_megabyte_is_refused() {
     let head = format!("HTTP/1.1 200 OK\r\nX-Long: {}\r\n\r\n", "x".repeat(1 << 20));
     let error = answer(&head);
     assert!(matches!(error, HttpError::HeadTooLong { .. }), "{error}");
@@ -27,7 +27,7 @@ fn a_head_of_a_megabyte_is_refused() {
 }
 
 #[test]
-fn a_head_that_drips_is_given_up() {
+fn slow_head_times_out() {
     let server = Script::new(|_, peer| {
         peer.read_request();
         for byte in b"HTTP/1.1 200 OK\r\nX-Slow: ".iter().chain([b'z'; 100].iter()) {
@@ -89,7 +89,7 @@ fn other_protocols_are_recognised() {
 }
 
 #[test]
-fn a_connection_closed_without_an_answer_may_be_tried_again() {
+fn connection_closed_without_an_answer_may_be_retried() {
     for part in ["", "HTTP/1.1 200", "HTTP/1.1 200 OK\r\nContent-Le"] {
         let error = answer(part);
         assert!(matches!(error, HttpError::ClosedBeforeHead { .. }), "{error}");
@@ -98,7 +98,7 @@ fn a_connection_closed_without_an_answer_may_be_tried_again() {
 }
 
 #[test]
-fn heads_that_can_be_read_two_ways_are_refused() {
+fn ambiguous_heads_are_refused() {
     for fields in [
         "Content-Length: 5\r\nContent-Length: 6\r\n",
         "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
@@ -115,7 +115,7 @@ fn heads_that_can_be_read_two_ways_are_refused() {
 }
 
 #[test]
-fn encoded_bodies_are_not_the_file() {
+fn encoded_bodies_are_refused() {
     let error = answer("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc");
     assert!(error.to_string().contains("'gzip'"), "{error}");
     let server = Script::answering("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na");
@@ -136,7 +136,7 @@ fn interim_answers_are_skipped() {
 }
 
 #[test]
-fn a_busy_server_is_left_alone_for_as_long_as_it_asks() {
+fn retry_after_of_a_busy_server_is_honoured() {
     let error = answer("HTTP/1.1 503 Busy\x07\r\nRetry-After: 17\r\nContent-Length: 0\r\n\r\n");
     assert!(matches!(error, HttpError::Head { .. }), "a control character in the reason: {error}");
     let error = answer("HTTP/1.1 503 Busy\r\nRetry-After: 17\r\nContent-Length: 0\r\n\r\n");
@@ -149,7 +149,7 @@ fn a_busy_server_is_left_alone_for_as_long_as_it_asks() {
 }
 
 #[test]
-fn nobody_there_is_said_with_every_address() {
+fn failed_connect_names_every_address() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let error = open_error(&client(), &format!("http://localhost:{}/x", closed.port()));
     let text = error.to_string();
@@ -161,7 +161,7 @@ fn nobody_there_is_said_with_every_address() {
 }
 
 #[test]
-fn headers_that_would_break_the_transfer_are_refused() {
+fn headers_set_by_the_transfer_are_refused() {
     for header in ["Range: bytes=0-1", "accept-encoding: gzip", "Connection: close", "Proxy-Authorization: x"]
     {
         let config = ClientConfig { headers: vec![header.parse().unwrap()], ..quick() };

@@ -1,4 +1,4 @@
-//! Bodies that end in every way, and those that end wrongly.
+//! Bodies with each kind of end, and with invalid ends.
 
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use longhaul_engine::source::http::{ErrorKind, HttpError, Read, Retry};
 use crate::support::{Script, client, open, read_all};
 
 #[test]
-fn a_body_of_unknown_length_ends_with_the_connection() {
+fn body_of_unknown_length_ends_with_the_connection() {
     let server = Script::answering("HTTP/1.1 200 OK\r\n\r\nall of it");
     let mut opened = open(&client(), &server.url("/")).unwrap();
     assert_eq!(read_all(&mut opened.connection, 4).unwrap(), b"all of it");
@@ -18,7 +18,7 @@ fn a_body_of_unknown_length_ends_with_the_connection() {
 }
 
 #[test]
-fn an_empty_body_ends_at_once() {
+fn empty_body_ends_at_once() {
     let server = Script::new(|_, peer| {
         peer.read_request();
         peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
@@ -30,7 +30,7 @@ fn an_empty_body_ends_at_once() {
 }
 
 #[test]
-fn a_server_that_closes_early_is_found_out() {
+fn early_close_is_an_error() {
     let server = Script::answering("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly this");
     let mut opened = open(&client(), &server.url("/big")).unwrap();
     let error = read_all(&mut opened.connection, 50).unwrap_err();
@@ -43,7 +43,7 @@ fn a_server_that_closes_early_is_found_out() {
 }
 
 #[test]
-fn a_chunked_body_that_stops_is_found_out() {
+fn truncated_chunked_body_is_an_error() {
     for body in
         ["5\r\nhel", "5\r\nhello", "5\r\nhello\r\n", "5\r\nhello\r\n0\r\n", "5\r\nhello\r\n0\r\nA: b\r\n"]
     {
@@ -77,8 +77,8 @@ fn chunks_arriving_byte_by_byte_are_put_together() {
 }
 
 #[test]
-fn bytes_behind_the_head_belong_to_the_right_answer() {
-    // Two answers in one segment: the second must not leak into the first body.
+fn bytes_after_a_head_belong_to_its_answer() {
+    // Two answers in one segment: the second must not become part of the first body.
     let server = Script::new(|_, peer| {
         peer.read_request();
         peer.read_request();
@@ -99,7 +99,7 @@ fn bytes_behind_the_head_belong_to_the_right_answer() {
 }
 
 #[test]
-fn requests_behind_a_closing_answer_are_lost_but_said_to_be() {
+fn requests_after_a_closing_answer_are_reported_as_lost() {
     let server = Script::new(|_, peer| {
         peer.read_request();
         peer.read_request();
@@ -120,7 +120,7 @@ fn requests_behind_a_closing_answer_are_lost_but_said_to_be() {
 }
 
 #[test]
-fn silence_is_told_by_the_tick_and_ended_by_cancelling() {
+fn silent_read_returns_idle_and_can_be_cancelled() {
     let server = Script::new(|_, peer| {
         peer.read_request();
         peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nsome");

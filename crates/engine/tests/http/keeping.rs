@@ -1,4 +1,4 @@
-//! Connections kept for the next request, by whichever job.
+//! Connections kept for the next request of any job.
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use crate::tls::{server_config, trusting};
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-/// Plays each connection on a thread of its own with `play`; returns how to count them.
+/// Runs `play` for each connection on a separate thread; returns the URL, and the number of connections.
 fn serve(play: impl Fn(usize, &mut Peer) + Send + Sync + 'static) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -39,7 +39,7 @@ fn always(answer: &'static [u8]) -> (String, Arc<AtomicUsize>) {
     })
 }
 
-/// Fetches `url` and hands the connection back.
+/// Fetches `url` and returns the connection to the client.
 fn fetch(client: &Client, url: &str) -> Result<(), HttpError> {
     let mut opened = open(client, url)?;
     assert_eq!(read_all(&mut opened.connection, 64)?, b"ok");
@@ -48,7 +48,7 @@ fn fetch(client: &Client, url: &str) -> Result<(), HttpError> {
 }
 
 #[test]
-fn a_thousand_small_files_need_as_many_connections_as_are_fetched_at_once() {
+fn small_files_need_only_as_many_connections_as_concurrent_fetches() {
     const AT_ONCE: usize = 8;
     let (url, connections) = always(OK);
     let client = client();
@@ -71,7 +71,7 @@ fn connections_to_a_server_that_redirects_elsewhere_are_kept_too() {
 }
 
 #[test]
-fn a_kept_connection_that_the_server_has_closed_is_not_used() {
+fn kept_connection_closed_by_the_server_is_not_used() {
     let (url, connections) = serve(|_, peer| {
         peer.read_request();
         peer.send(OK);
@@ -85,13 +85,13 @@ fn a_kept_connection_that_the_server_has_closed_is_not_used() {
 }
 
 #[test]
-fn a_request_that_a_kept_connection_loses_is_tried_once_more_on_a_fresh_one() {
+fn request_lost_on_a_kept_connection_is_retried_on_a_new_one() {
     for mends in [true, false] {
         let (url, connections) = serve(move |number, peer| {
             peer.read_request();
             if number == 0 || mends {
                 peer.send(OK);
-                // As from a server whose timeout has passed when the request comes.
+                // The server's timeout has passed when the request arrives.
                 peer.read_request();
             }
         });
@@ -106,7 +106,7 @@ fn a_request_that_a_kept_connection_loses_is_tried_once_more_on_a_fresh_one() {
 }
 
 #[test]
-fn an_answer_that_a_kept_connection_breaks_off_is_an_error() {
+fn truncated_answer_on_a_kept_connection_is_an_error() {
     let (url, connections) = serve(|_, peer| {
         peer.read_request();
         peer.send(OK);
@@ -120,7 +120,7 @@ fn an_answer_that_a_kept_connection_breaks_off_is_an_error() {
 }
 
 #[test]
-fn a_connection_is_kept_only_when_its_answer_was_read_to_the_end() {
+fn connection_is_kept_only_after_its_answer_was_read_completely() {
     let (url, connections) = always(OK);
     let client = client();
     let opened = open(&client, &url).unwrap();
@@ -130,7 +130,7 @@ fn a_connection_is_kept_only_when_its_answer_was_read_to_the_end() {
 }
 
 #[test]
-fn the_servers_own_timeout_is_honoured() {
+fn keep_alive_timeout_of_the_server_is_honoured() {
     for (timeout, expected) in [("1", 2), ("5, max=9", 1), ("nonsense", 1)] {
         let answer =
             format!("HTTP/1.1 200 OK\r\nKeep-Alive: timeout={timeout}\r\nContent-Length: 2\r\n\r\nok");
@@ -143,7 +143,7 @@ fn the_servers_own_timeout_is_honoured() {
 }
 
 #[test]
-fn clients_share_connections_of_equal_sockets_and_no_headers() {
+fn clients_share_connections_with_equal_socket_options_but_not_headers() {
     let requests = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&requests);
     let (url, connections) = serve(move |_, peer| {
@@ -201,7 +201,7 @@ fn tls_sessions_are_resumed_by_every_client_that_shares_them() {
 }
 
 #[test]
-fn a_client_can_be_shared_by_threads() {
+fn client_can_be_shared_by_threads() {
     fn shareable<T: Send + Sync>() {}
     shareable::<Client>();
 }

@@ -1,6 +1,6 @@
-//! The HTTP source against real sockets: nginx where it can, scripts where no server would misbehave so.
+//! Tests of the HTTP source with real sockets: nginx where possible, scripted servers for misbehaviour.
 
-// A helper that cannot do its part must end the test.
+// A failed helper must end the test.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod authentication;

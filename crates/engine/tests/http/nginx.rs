@@ -1,4 +1,4 @@
-//! What a stock server does: plain files, ranges, kept and pipelined connections, chunks.
+//! Tests with a stock server: plain files, ranges, kept and pipelined connections, chunks.
 
 use longhaul_core::proto::http::{Framing, RangeAnswer, RangeRequest};
 use longhaul_core::ranges::ByteRange;
@@ -36,7 +36,7 @@ fn pipelines_ranges() {
     let validator = opened.head.validator();
     let ranges =
         [range(700_000, 700_001), range(700_001, 1_999_999), RangeRequest::from(Bytes::new(1_999_999))];
-    // Asked for while the first answer is still on its way.
+    // Requested while the first answer is still being received.
     for range in &ranges {
         opened.connection.send_get(Some(&range.clone().only_if(validator.clone()))).unwrap();
     }
@@ -54,7 +54,7 @@ fn pipelines_ranges() {
 }
 
 #[test]
-fn a_changed_file_comes_whole() {
+fn changed_file_is_sent_completely() {
     let Some(nginx) = Nginx::start() else { return };
     nginx.file("data", b"the old state");
     let client = client();
@@ -69,7 +69,7 @@ fn a_changed_file_comes_whole() {
 }
 
 #[test]
-fn names_missing_files_and_ranges() {
+fn missing_files_and_ranges_are_reported() {
     let Some(nginx) = Nginx::start() else { return };
     nginx.file("data", b"12345");
     let error = open_error(&client(), &nginx.url("/nothing?key=secret"));
@@ -101,11 +101,11 @@ fn reads_chunks() {
 }
 
 #[test]
-fn further_connections_need_no_second_look() {
+fn further_connections_reuse_the_resolved_address() {
     let Some(nginx) = Nginx::start() else { return };
     nginx.file("data", b"12345");
     let client = Client::new(quick()).unwrap();
-    // "localhost" has an IPv6 address, on which nobody listens.
+    // "localhost" has an IPv6 address without a listener.
     let mut opened = open(&client, &format!("http://localhost:{}/moved/data", nginx.port)).unwrap();
     assert_eq!(opened.target.url().path(), "/data");
     let mut second = client.connect(&mut opened.target, &Cancel::new()).unwrap();

@@ -1,4 +1,4 @@
-//! Proxies: requests passed on, and tunnels.
+//! Proxies: forwarded requests, and tunnels.
 
 use std::io::{Write, copy};
 use std::net::{Shutdown, TcpStream};
@@ -44,7 +44,7 @@ fn through(variables: &[(&str, String)], config: ClientConfig) -> Client {
 }
 
 #[test]
-fn plain_requests_are_passed_on_whole() {
+fn plain_requests_are_forwarded_in_absolute_form() {
     let proxy = proxy(Some("dTpw"));
     let client = through(&[("http_proxy", format!("http://u:p@{}", proxy.address))], quick());
     let mut opened = open(&client, "http://far.invalid:81/file?q#f").unwrap();
@@ -58,7 +58,7 @@ fn plain_requests_are_passed_on_whole() {
 }
 
 #[test]
-fn a_proxy_that_wants_a_login_says_so() {
+fn proxy_login_requirement_is_reported() {
     let proxy = proxy(Some("dTpw"));
     let client = through(&[("all_proxy", proxy.address.to_string())], quick());
     let error = open_error(&client, "http://far.invalid/");
@@ -69,14 +69,14 @@ fn a_proxy_that_wants_a_login_says_so() {
 }
 
 #[test]
-fn a_dead_proxy_is_named() {
+fn unreachable_proxy_is_reported() {
     let client = through(&[("http_proxy", "http://u:secret@127.0.0.1:1".to_owned())], quick());
     let text = open_error(&client, "http://far.invalid/").to_string();
     assert!(text.contains("the proxy http://127.0.0.1:1") && !text.contains("secret"), "{text}");
 }
 
 #[test]
-fn tls_goes_through_a_tunnel() {
+fn tls_uses_a_tunnel() {
     let Some(nginx) = Nginx::start() else { return };
     nginx.file("data", b"12345");
     let proxy = proxy(None);

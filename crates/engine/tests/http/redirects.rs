@@ -39,7 +39,7 @@ fn endless_redirects_end_on_one_connection() {
 }
 
 #[test]
-fn a_server_that_closes_after_a_redirect_is_asked_again() {
+fn server_that_closes_after_a_redirect_is_asked_again() {
     let server = Script::new(|_, peer| {
         let request = peer.read_request();
         peer.send(match Peer::target(&request) {
@@ -52,7 +52,7 @@ fn a_server_that_closes_after_a_redirect_is_asked_again() {
 }
 
 #[test]
-fn a_circle_is_named() {
+fn redirect_loop_is_reported() {
     let server = Script::new(|_, peer| {
         let request = peer.read_request();
         let to = if Peer::target(&request) == "/a" { "/b" } else { "/a" };
@@ -64,7 +64,7 @@ fn a_circle_is_named() {
 }
 
 #[test]
-fn credentials_do_not_leave_the_origin() {
+fn credentials_are_sent_only_to_the_origin() {
     let other = Script::answering("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
     let location = other.url("/there");
     let first = Script::new(move |_, peer| {

@@ -1,4 +1,4 @@
-//! Servers that follow a script, an nginx of our own, and certificates.
+//! Scripted servers, an nginx run by the test, and certificates.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use longhaul_core::proto::http::RangeRequest;
 use longhaul_core::ranges::ByteRange;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::source::http::{
-    Client, ClientConfig, Connection, HttpError, Opened, Read as BodyRead, Timeouts,
+    Client, ClientConfig, Connection, HttpError, OpenedUrl, Read as BodyRead, Timeouts,
 };
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
@@ -22,7 +22,7 @@ pub(crate) fn client() -> Client {
     Client::new(quick()).unwrap()
 }
 
-/// Settings that give up soon.
+/// Settings with short timeouts.
 pub(crate) fn quick() -> ClientConfig {
     let timeouts = Timeouts {
         connect: Duration::from_secs(3),
@@ -36,7 +36,7 @@ pub(crate) fn range(start: u64, end: u64) -> RangeRequest {
     RangeRequest::of(ByteRange::new(start, end)).unwrap()
 }
 
-pub(crate) fn open(client: &Client, url: &str) -> Result<Opened, HttpError> {
+pub(crate) fn open(client: &Client, url: &str) -> Result<OpenedUrl, HttpError> {
     client.open(&url.parse::<Url>().unwrap(), None, &Cancel::new())
 }
 
@@ -60,15 +60,15 @@ pub(crate) fn read_all(connection: &mut Connection, size: usize) -> Result<Vec<u
     }
 }
 
-/// A server that lets `handle` play each of its connections, one after the other.
+/// A server whose connections are handled by `handle`, one after the other.
 pub(crate) struct Script {
     pub(crate) address: SocketAddr,
-    /// The heads of the requests, as `read_request` saw them.
+    /// The heads of the requests, as read by `read_request`.
     pub(crate) requests: Receiver<String>,
 }
 
 impl Script {
-    /// Plays one connection after the other; `handle` gets the connection's number.
+    /// Handles one connection after the other; `handle` receives the connection's number.
     pub(crate) fn new(handle: impl Fn(usize, &mut Peer) + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -107,7 +107,7 @@ impl Peer {
         Self { stream, requests }
     }
 
-    /// Reads one request's head; empty where the client has closed.
+    /// Reads one request's head; empty if the client has closed.
     pub(crate) fn read_request(&mut self) -> String {
         let mut head = Vec::new();
         let mut byte = [0];
@@ -119,23 +119,23 @@ impl Peer {
         head
     }
 
-    /// Sends, unless the client has had enough.
+    /// Sends, ignoring a closed client.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes);
     }
 
-    /// Reads the first line of a request whose head has been read: the target.
+    /// Returns the target in the first line of a request's head.
     pub(crate) fn target(request: &str) -> &str {
         request.split(' ').nth(1).unwrap_or_default()
     }
 }
 
-/// Bytes that differ everywhere: each group of eight is its own number.
+/// Bytes without repetition: each group of eight is a distinct number.
 pub(crate) fn content(len: usize) -> Vec<u8> {
     (0u64..).flat_map(u64::to_be_bytes).take(len).collect()
 }
 
-/// A certificate authority made for one test, and a server's certificate for localhost.
+/// A certificate authority of one test, and a server certificate for localhost.
 pub(crate) struct Certificates {
     pub(crate) ca_pem: String,
     pub(crate) server_pem: String,
@@ -154,7 +154,7 @@ pub(crate) fn certificates() -> Certificates {
     Certificates { ca_pem, server_pem: server.pem(), key }
 }
 
-/// A real nginx, run in the foreground as our child, with its own directory and ports.
+/// A real nginx as a child process, with its own directory and ports.
 pub(crate) struct Nginx {
     child: Child,
     pub(crate) dir: TempDir,
@@ -163,7 +163,7 @@ pub(crate) struct Nginx {
 }
 
 impl Nginx {
-    /// Starts it; `None`, with a word on why, where it is not installed.
+    /// Starts nginx; `None`, with a printed reason, if it is not installed.
     pub(crate) fn start() -> Option<Self> {
         let program = ["/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/bin/nginx"]
             .into_iter()

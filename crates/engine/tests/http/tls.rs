@@ -1,4 +1,4 @@
-//! HTTPS: whom to trust, and bodies within TLS.
+//! HTTPS: trust, and bodies within TLS.
 
 use std::fs;
 use std::io::Write;
@@ -25,7 +25,7 @@ use crate::support::{
 };
 
 #[test]
-fn a_known_authority_is_trusted_and_an_unknown_one_refused() {
+fn known_authority_is_trusted_and_an_unknown_one_refused() {
     let Some(nginx) = Nginx::start() else { return };
     let data = content(3_000_001);
     nginx.file("data", &data);
@@ -58,7 +58,7 @@ fn plain_and_tls_ports_mixed_up_are_explained() {
 }
 
 #[test]
-fn a_ca_file_without_certificates_is_refused() {
+fn ca_file_without_certificates_is_refused() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("ca.pem");
     for content in [None, Some("not a certificate")] {
@@ -71,7 +71,7 @@ fn a_ca_file_without_certificates_is_refused() {
     }
 }
 
-/// Makes a server's TLS settings, and the file of the authority that vouches for it.
+/// Creates a server's TLS settings, and the file of its authority.
 pub(crate) fn server_config(dir: &TempDir) -> (Arc<ServerConfig>, PathBuf) {
     let made = certificates();
     let chain = vec![CertificateDer::from_pem_slice(made.server_pem.as_bytes()).unwrap()];
@@ -88,12 +88,12 @@ pub(crate) fn server_config(dir: &TempDir) -> (Arc<ServerConfig>, PathBuf) {
     (Arc::new(config), ca)
 }
 
-/// Makes a client that trusts the authority in the file `ca`.
+/// Creates a client that trusts the authority in the file `ca`.
 pub(crate) fn trusting(ca: &Path) -> Client {
     Client::new(ClientConfig { ca_file: Some(ca.to_owned()), ..quick() }).unwrap()
 }
 
-/// A TLS server that answers every request with `answer` and closes, with TLS's closing message or without.
+/// A TLS server that answers every request with `answer` and closes, with or without TLS's closing message.
 fn server(dir: &TempDir, answer: &'static str, close_notify: bool) -> (Script, Client) {
     let (config, ca) = server_config(dir);
     let script = Script::new(move |_, peer| {
@@ -111,7 +111,7 @@ fn server(dir: &TempDir, answer: &'static str, close_notify: bool) -> (Script, C
 }
 
 #[test]
-fn a_body_without_a_length_needs_the_closing_message() {
+fn body_without_a_length_requires_close_notify() {
     let dir = TempDir::new().unwrap();
     for (head, close_notify, complete) in [
         ("HTTP/1.1 200 OK\r\n\r\nbody", true, true),
@@ -131,9 +131,9 @@ fn a_body_without_a_length_needs_the_closing_message() {
 }
 
 #[test]
-fn a_reset_in_the_handshake_is_a_broken_connection() {
+fn reset_in_the_handshake_is_a_broken_connection() {
     let script = Script::new(|_, peer| {
-        // Unread bytes make a reset of the close.
+        // Unread bytes turn the close into a reset.
         let _ = std::io::Read::read(&mut peer.stream, &mut [0; 16]);
     });
     let error = open_error(&client(), &format!("https://localhost:{}/", script.address.port()));
@@ -141,7 +141,7 @@ fn a_reset_in_the_handshake_is_a_broken_connection() {
 }
 
 #[test]
-fn a_redirect_of_a_get_or_an_upload_does_not_give_up_encryption() {
+fn redirect_does_not_give_up_encryption() {
     let dir = TempDir::new().unwrap();
     let plain = Script::answering("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
     let location = plain.url("/f");
@@ -181,13 +181,13 @@ fn a_redirect_of_a_get_or_an_upload_does_not_give_up_encryption() {
     assert!(plain.requests.try_recv().is_err(), "the plain server was asked");
 }
 
-/// A server's own certificate, as `openssl req -x509` makes it: one that calls itself an authority.
+/// A server's certificate as created by `openssl req -x509`, which is a CA certificate.
 fn self_signed() -> (Arc<ServerConfig>, String) {
     let (config, pem, _) = self_signed_until(4096);
     (config, pem)
 }
 
-/// One that is valid until the end of `year`; returns its DER too.
+/// A self-signed certificate valid until the end of `year`; also returns its DER.
 fn self_signed_until(year: i32) -> (Arc<ServerConfig>, String, CertificateDer<'static>) {
     let mut params =
         rcgen::CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
@@ -223,7 +223,7 @@ fn outcome(config: &Arc<ServerConfig>, host: &str, settings: ClientConfig) -> Re
 }
 
 #[test]
-fn self_signed_certificate_that_is_given_is_trusted_until_it_expires() {
+fn given_self_signed_certificate_is_trusted_until_it_expires() {
     let dir = TempDir::new().unwrap();
     let trusting = |pem: &str| {
         let ca = dir.path().join("own.pem");
@@ -256,12 +256,12 @@ fn pinned_key_is_trusted_and_any_other_refused() {
     outcome(&config, "localhost", pinning(&[&other, &key])).unwrap();
     let error = outcome(&config, "localhost", pinning(&[&other])).unwrap_err();
     assert_eq!((error.kind(), error.retry()), (ErrorKind::Tls, Retry::Never));
-    // The message names the key found, so that it can be compared.
+    // The message contains the key found, so that it can be compared.
     assert!(error.to_string().contains(&key.to_string()), "{error}");
 }
 
 #[test]
-fn server_that_requests_a_certificate_gets_that_of_the_client() {
+fn client_certificate_is_sent_on_request() {
     use rustls::RootCertStore;
     use rustls::server::WebPkiClientVerifier;
     let dir = TempDir::new().unwrap();

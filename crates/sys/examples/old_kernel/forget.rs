@@ -1,11 +1,11 @@
-//! A kernel that does not know a system call: seccomp makes this one forget it.
+//! Simulates a kernel without a system call, by seccomp.
 
 use std::io;
 
 /// The number of cachestat(2) on every architecture.
 pub(crate) const CACHESTAT: u32 = 451;
 
-/// Makes a system call fail with ENOSYS on the calling thread and whatever it starts, for good.
+/// Makes a system call fail with ENOSYS on the calling thread and all its children, permanently.
 pub(crate) fn forget(call: u32) -> io::Result<()> {
     let step = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
     let mut program = [

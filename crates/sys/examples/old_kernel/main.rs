@@ -1,6 +1,7 @@
-//! Runs a command as on a kernel without some system calls, for tests: `old_kernel [--without CALL]... COMMAND [ARGUMENT...]`.
+//! Runs a command as on a kernel without some system calls, for tests: `old_kernel [--without CALL]... COMMAND
+//! [ARGUMENT...]`.
 //!
-//! Without cachestat(2), unless others are named.
+//! By default without cachestat(2).
 
 mod forget;
 

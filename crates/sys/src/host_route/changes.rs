@@ -1,4 +1,4 @@
-//! What others change in the routing table.
+//! Changes of the routing table by other programs.
 
 use std::net::IpAddr;
 
@@ -8,30 +8,30 @@ use super::route::Route;
 use super::{RTM_DELROUTE, RTM_NEWROUTE, octets};
 use crate::rtnetlink::{messages, sender};
 
-/// What others have changed.
+/// The prefixes changed by other programs.
 #[derive(Debug, Default)]
 pub struct Changes {
     prefixes: Vec<(IpAddr, u8)>,
-    /// More than could be heard.
+    /// Whether notifications were lost.
     unknown: bool,
 }
 
 impl Changes {
-    /// Says whether the way to this host may be another.
+    /// Returns whether the route to this host may have changed.
     pub fn concern(&self, host: IpAddr) -> bool {
         self.unknown || self.prefixes.iter().any(|(net, bits)| contains(*net, *bits, host))
     }
 
-    /// Takes in what was heard but for what the socket of this address has asked for.
-    pub(super) fn note(&mut self, heard: &[u8], own: u32) {
-        messages(heard)
+    /// Records notifications, except those caused by the socket with the address `own`.
+    pub(super) fn note(&mut self, notification: &[u8], own: u32) {
+        messages(notification)
             .filter(|(kind, _)| matches!(*kind, RTM_NEWROUTE | RTM_DELROUTE))
             .filter(|(_, message)| sender(message) != Some(own))
             .for_each(|(_, message)| self.note_route(message));
     }
 
-    /// Notes that more has happened than could be heard.
-    pub(super) fn lost_count(&mut self) {
+    /// Records that notifications were lost.
+    pub(super) fn note_lost(&mut self) {
         self.unknown = true;
     }
 
@@ -46,7 +46,7 @@ impl Changes {
     }
 }
 
-/// Says whether the network that these first bits of `net` name holds `host`.
+/// Returns whether the network given by the first `bits` bits of `net` contains `host`.
 pub(super) fn contains(net: IpAddr, bits: u8, host: IpAddr) -> bool {
     let (net, host) = (octets(net), octets(host));
     let bits = usize::from(bits);

@@ -1,8 +1,8 @@
-//! Routes to single hosts that give TCP connections to them an initial congestion window.
+//! Routes to single hosts that set the initial congestion window of TCP connections.
 //!
-//! The kernel begins a connection with the window that the route to its peer names (RTAX_INITCWND, `tcp_init_cwnd`),
-//! or with ten segments. A route of ours is the one in force, for one address, with that metric added; it carries a
-//! protocol number of its own, by which the kernel tells it from everybody else's when it is to be removed.
+//! The kernel takes the initial window of a connection from the route to its peer (RTAX_INITCWND, `tcp_init_cwnd`), by
+//! default ten segments. A route created here is a copy of the current route for one address, with this metric added.
+//! It has a separate protocol number, by which it is identified for removal.
 
 mod changes;
 mod route;
@@ -21,27 +21,27 @@ pub use changes::Changes;
 use crate::rtnetlink::{NLM_F_ACK, Netlink, Request, cut_short, messages};
 use route::Route;
 
-/// The protocol of routes made here, as `ip route show proto 176` finds them.
+/// The protocol number of routes created here, as in `ip route show proto 176`.
 const PROTOCOL: u8 = 176;
-/// Their metric: a route to the same host that an administrator adds has a lower one, and precedes.
+/// The priority of the routes: a host route added by an administrator has a lower value, and takes precedence.
 const PRIORITY: u32 = 17_600;
 
 const RTM_NEWROUTE: u16 = 24;
 const RTM_DELROUTE: u16 = 25;
 const RTM_GETROUTE: u16 = 26;
-/// Asks which table the route is in,
+/// Requests the number of the table that contains the route.
 const RTM_F_LOOKUP_TABLE: u32 = 0x1000;
-/// and for the route as it was configured, not for what follows from it.
+/// Requests the configured route, not the resulting one.
 const RTM_F_FIB_MATCH: u32 = 0x2000;
 const RTN_UNICAST: u8 = 1;
 const RT_TABLE_MAIN: u8 = 254;
-/// The same, where it stands in an attribute.
+/// The number of the main table as an attribute.
 const MAIN: u32 = RT_TABLE_MAIN as u32;
 const RTA_DST: u16 = 1;
 const RTA_SRC: u16 = 2;
 const RTA_PRIORITY: u16 = 6;
 const RTA_TABLE: u16 = 15;
-/// Routes of both families that come, go and change.
+/// Notifications about routes of both families.
 const RTMGRP_ROUTES: u32 = 0x40 | 0x400;
 
 /// A route to one host, made by [`HostRoutes::add`].
@@ -52,7 +52,7 @@ pub struct HostRoute {
 }
 
 impl HostRoute {
-    /// Returns the command that removes it, for people.
+    /// Returns the command that removes the route, for messages.
     pub fn removal(&self) -> String {
         let table = match self.table {
             MAIN => String::new(),
@@ -62,37 +62,37 @@ impl HostRoute {
     }
 }
 
-/// Makes host routes, in the network namespace of the thread that opened it.
+/// Creates host routes in the network namespace of the thread that opened it.
 #[derive(Debug)]
 pub struct HostRoutes {
     netlink: Netlink,
-    /// Its address: what it asks for is no change of others.
+    /// The address of `netlink`: changes requested by it are ignored.
     own: u32,
     changes: Netlink,
-    /// Held by the one process that makes such routes here; the kernel frees it with the process.
+    /// Held by the only process that creates such routes in the namespace; released by the kernel at process exit.
     _turn: UnixListener,
 }
 
-/// The name of that turn, which is each network namespace's own.
+/// The abstract socket name of that lock, separate for each network namespace.
 const TURN: &str = "longhaul-routes";
 
-/// What became of a route that was asked for.
+/// The outcome of adding a route.
 #[derive(Debug)]
 pub enum Added {
-    /// It is there.
+    /// The route was created.
     Made(HostRoute),
-    /// It would change more than the window, or a choice that somebody has made: why.
+    /// The route would change more than the window, or override an existing choice: the reason.
     LeftAlone(&'static str),
 }
 
 impl HostRoutes {
-    /// Makes sure that the kernel lets this process change routes, and that it is the only one that makes these.
+    /// Checks that the kernel lets this process change routes, and that no other process creates such routes.
     ///
     /// # Errors
-    /// EPERM without CAP_NET_ADMIN over the network namespace, EADDRINUSE where another process makes such routes in it.
+    /// EPERM without CAP_NET_ADMIN in the network namespace, EADDRINUSE if another process creates such routes in it.
     pub fn open() -> io::Result<Self> {
         let netlink = Netlink::open()?;
-        // An address of RFC 5737, to which nobody has a route of this protocol; the permission is looked at first.
+        // An address of RFC 5737, without a route of this protocol; the kernel checks the permission first.
         let nowhere = HostRoute { host: IpAddr::from([192, 0, 2, 1]), table: MAIN };
         remove(&netlink, &nowhere)?;
         let turn = UnixListener::bind_addr(&SocketAddr::from_abstract_name(TURN)?)?;
@@ -100,25 +100,25 @@ impl HostRoutes {
         Ok(Self { netlink, own, changes: Netlink::listen(RTMGRP_ROUTES)?, _turn: turn })
     }
 
-    /// Removes what a process has left that was killed; returns what the kernel has refused to.
+    /// Removes routes left by a killed process; returns those that the kernel refused to remove.
     ///
     /// # Errors
-    /// What the kernel says where it does not list its routes.
+    /// The kernel's error on listing routes.
     pub fn clear(&self) -> io::Result<Vec<(IpAddr, io::Error)>> {
         let refused = |left: HostRoute| Some((left.host, self.remove(&left).err()?));
         Ok(left_over()?.into_iter().filter_map(refused).collect())
     }
 
-    /// Gives connections from `local` to `host` an initial window of so many segments of a path of this MTU.
+    /// Sets an initial window of `segments` for connections from `local` to `host`, on a path of MTU `mtu`.
     ///
-    /// The route in force is copied: device, gateway, source address and metrics. What PMTU discovery has found belongs
-    /// to a route too, so `mtu` keeps it. A route of ours that is there already, which could not be removed, is replaced.
+    /// Copies the current route: device, gateway, source address and metrics. The result of PMTU discovery belongs to
+    /// the current route, so `mtu` preserves it. A remaining route of this protocol is replaced.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn add(&self, host: IpAddr, local: IpAddr, segments: u32, mtu: Option<u32>) -> io::Result<Added> {
         let mut answer = self.in_force(host, local)?;
-        // Nobody else makes such routes while we have the turn.
+        // Only this process creates routes of this protocol while it holds the lock.
         if let Some(left) = Route::parse(&answer).and_then(|route| route.ours()) {
             self.remove(&left)?;
             answer = self.in_force(host, local)?;
@@ -131,7 +131,7 @@ impl HostRoutes {
         let made = HostRoute { host, table: route.table };
         let mut result = self.netlink.ask(route.to_host(host, segments, mtu));
         if result.as_ref().is_err_and(is_there) {
-            // Behind the one in force; only one of ours is removed.
+            // The new route does not take precedence over the current one; only the new one is removed.
             self.remove(&made)?;
             result = self.netlink.ask(route.to_host(host, segments, mtu));
         }
@@ -142,7 +142,7 @@ impl HostRoutes {
         }
     }
 
-    /// Asks for the route in force from `local` to `host`.
+    /// Requests the current route from `local` to `host`.
     fn in_force(&self, host: IpAddr, local: IpAddr) -> io::Result<Vec<u8>> {
         let head = Rtmsg { flags: RTM_F_LOOKUP_TABLE | RTM_F_FIB_MATCH, ..Rtmsg::default() };
         let mut ask = route_to(RTM_GETROUTE, 0, host, head);
@@ -150,25 +150,25 @@ impl HostRoutes {
         self.netlink.ask(ask)
     }
 
-    /// Removes a route; one that is gone already is none.
+    /// Removes a route; a missing route is not an error.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn remove(&self, route: &HostRoute) -> io::Result<()> {
         remove(&self.netlink, route)
     }
 
-    /// Returns what others have changed since this was last asked.
+    /// Returns changes by other programs since the last call.
     ///
-    /// A copy of a route does not follow its original; and whoever removes one of ours need not be us.
+    /// A copied route does not follow changes of its original, and other programs may remove a copy.
     pub fn changes(&self) -> Changes {
         let mut changes = Changes::default();
         loop {
-            match self.changes.heard() {
+            match self.changes.notification() {
                 Ok(Some(message)) => changes.note(&message, self.own),
                 Ok(None) => return changes,
                 Err(_) => {
-                    changes.lost_count();
+                    changes.note_lost();
                     return changes;
                 }
             }
@@ -176,7 +176,7 @@ impl HostRoutes {
     }
 }
 
-/// Removes a route; one that is gone already is none.
+/// Removes a route; a missing route is not an error.
 fn remove(netlink: &Netlink, route: &HostRoute) -> io::Result<()> {
     let head = Rtmsg { protocol: PROTOCOL, ..Rtmsg::default() };
     let mut request = route_to(RTM_DELROUTE, NLM_F_ACK, route.host, head);
@@ -188,10 +188,10 @@ fn remove(netlink: &Netlink, route: &HostRoute) -> io::Result<()> {
     }
 }
 
-/// Finds the routes of this protocol and metric, to single hosts.
+/// Lists the routes of this protocol and priority to single hosts.
 fn left_over() -> io::Result<Vec<HostRoute>> {
     let mut all = Request::new(RTM_GETROUTE, 0);
-    // Of both families, of this protocol.
+    // Both families, this protocol.
     all.push(&[0, 0, 0, 0, 0, PROTOCOL, 0, 0, 0, 0, 0, 0]);
     let mut found = Vec::new();
     for part in Netlink::open()?.dump(all)? {
@@ -202,7 +202,7 @@ fn left_over() -> io::Result<Vec<HostRoute>> {
     Ok(found)
 }
 
-/// What of `struct rtmsg` differs from request to request.
+/// The fields of `struct rtmsg` that differ between requests.
 #[derive(Debug, Clone, Copy, Default)]
 struct Rtmsg {
     protocol: u8,
@@ -210,7 +210,7 @@ struct Rtmsg {
     flags: u32,
 }
 
-/// Begins a request for the route to one host.
+/// Starts a request for the route to one host.
 fn route_to(kind: u16, nlm_flags: u16, host: IpAddr, head: Rtmsg) -> Request {
     let address = octets(host);
     let family = if host.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -218,7 +218,7 @@ fn route_to(kind: u16, nlm_flags: u16, host: IpAddr, head: Rtmsg) -> Request {
     let source_bits = if kind == RTM_GETROUTE { bits } else { 0 };
     let mut request = Request::new(kind, nlm_flags);
     let Rtmsg { protocol, scope, flags } = head;
-    // The attribute says which table, for its number may not fit here.
+    // An attribute contains the table, whose number may not fit here.
     let scope = if kind == RTM_DELROUTE { ANY_SCOPE } else { scope };
     let route_kind = if kind == RTM_NEWROUTE { RTN_UNICAST } else { 0 };
     request.push(&[family.as_raw() as u8, bits, source_bits, 0, 0, protocol, scope, route_kind]);
@@ -227,7 +227,7 @@ fn route_to(kind: u16, nlm_flags: u16, host: IpAddr, head: Rtmsg) -> Request {
     request
 }
 
-/// RT_SCOPE_NOWHERE, which in a removal stands for any.
+/// RT_SCOPE_NOWHERE, which matches any scope in a removal.
 const ANY_SCOPE: u8 = 255;
 
 fn octets(address: IpAddr) -> Vec<u8> {

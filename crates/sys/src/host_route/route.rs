@@ -1,4 +1,4 @@
-//! A message about a route: what it tells, and what a route of ours takes from it.
+//! Parses route messages, and copies routes.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::rtnetlink::{Attributes, HEADER, NLM_F_ACK, NLM_F_CREATE_EXCL, Request};
 
-/// The gateway is on the link, whatever the addresses say.
+/// The gateway is on the link even if its address does not match.
 const RTNH_F_ONLINK: u32 = 4;
 pub(super) const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
@@ -25,10 +25,10 @@ pub(super) const RTAX_INITCWND: u16 = 11;
 /// Bytes of `struct rtmsg`.
 pub(super) const RTMSG: usize = 12;
 
-/// What a message tells of a route.
+/// The content of a route message.
 pub(super) struct Route<'a> {
     pub(super) family: u8,
-    /// So many first bits of the address name the network.
+    /// The prefix length of the destination.
     pub(super) bits: u8,
     pub(super) table: u32,
     protocol: u8,
@@ -39,25 +39,25 @@ pub(super) struct Route<'a> {
 }
 
 impl<'a> Route<'a> {
-    /// Reads a message; `None` where it is cut short.
+    /// Parses a message; `None` if truncated.
     pub(super) fn parse(message: &'a [u8]) -> Option<Self> {
         let &[family, bits, _, _, table, protocol, scope, kind, ref flags @ ..] =
             message.get(HEADER..)?.first_chunk::<RTMSG>()?;
         let attributes = Attributes::after(message, HEADER + RTMSG);
-        // The head has room for small numbers only.
+        // The field in the header holds only small numbers.
         let table = attributes.number(RTA_TABLE).unwrap_or(table.into());
         let flags = u32::from_ne_bytes(*flags);
         Some(Self { family, bits, table, protocol, scope, kind, flags, attributes })
     }
 
-    /// Returns the address that it leads to, of which its first bits count; `None` for the default route.
+    /// Returns the destination address; `None` for the default route.
     pub(super) fn destination(&self) -> Option<IpAddr> {
         let given = self.attributes.get(RTA_DST)?;
         let v4 = || <[u8; 4]>::try_from(given).map(IpAddr::from);
         <[u8; 16]>::try_from(given).map(IpAddr::from).or_else(|_| v4()).ok()
     }
 
-    /// Returns it where it is of our protocol and metric, and to a single host.
+    /// Returns the route if it has this module's protocol and priority, and leads to a single host.
     pub(super) fn ours(&self) -> Option<HostRoute> {
         let host = self.destination()?;
         let is_one = usize::from(self.bits) == 8 * octets(host).len();
@@ -65,7 +65,7 @@ impl<'a> Route<'a> {
         (is_one && is_ours).then_some(HostRoute { host, table: self.table })
     }
 
-    /// Says why it is not copied, where that is so.
+    /// Returns the reason if the route must not be copied.
     pub(super) fn why_left_alone(&self) -> Option<&'static str> {
         let known = [
             RTA_DST,
@@ -99,7 +99,7 @@ impl<'a> Route<'a> {
         Attributes::after(self.attributes.get(RTA_METRICS).unwrap_or(&[]), 0)
     }
 
-    /// Makes the request for the same route to one host, with an initial window.
+    /// Creates the request for a copy of this route to one host, with an initial window.
     pub(super) fn to_host(&self, host: IpAddr, segments: u32, mtu: Option<u32>) -> Request {
         let head = Rtmsg { protocol: PROTOCOL, scope: self.scope, flags: self.flags & RTNH_F_ONLINK };
         let mut request = route_to(RTM_NEWROUTE, NLM_F_ACK | NLM_F_CREATE_EXCL, host, head);

@@ -1,4 +1,4 @@
-//! Routes in a network of the test's own, whose only device is the loopback.
+//! Tests of routes in a separate network namespace, whose only device is the loopback.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::thread;
@@ -16,7 +16,8 @@ const HOSTS: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(198, 51, 100, 7)), IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 7))];
 const LOCAL: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
-/// Does `job` in a network namespace in which the loopback device leads to the documentation's networks; with somebody else's socket.
+/// Runs `job` in a network namespace in which the loopback device leads to the documentation networks, with a foreign
+/// netlink socket.
 fn in_network(job: impl FnOnce(&HostRoutes, &Netlink) + Send + 'static) {
     let work = move || {
         if let Err(why) = netns::enter_new_network() {
@@ -37,7 +38,7 @@ fn in_network(job: impl FnOnce(&HostRoutes, &Netlink) + Send + 'static) {
     thread::spawn(work).join().unwrap();
 }
 
-/// Makes the request for a route of somebody else's over the loopback device.
+/// Creates the request for a foreign route over the loopback device.
 fn route(kind: u16, to: IpAddr, bits: u8, metrics: impl FnOnce(&mut Request)) -> Request {
     let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let mut request = Request::new(kind, NLM_F_ACK | NLM_F_CREATE_EXCL);
@@ -52,7 +53,7 @@ fn route(kind: u16, to: IpAddr, bits: u8, metrics: impl FnOnce(&mut Request)) ->
     request
 }
 
-/// Returns the window and the MTU that the route to a host names.
+/// Returns the initial window and the MTU of the route to a host.
 fn metrics(routes: &HostRoutes, host: IpAddr) -> (Option<u32>, Option<u32>) {
     let head = Rtmsg { flags: RTM_F_FIB_MATCH, ..Rtmsg::default() };
     let answer = routes.netlink.ask(route_to(RTM_GETROUTE, 0, host, head)).unwrap();
@@ -62,7 +63,7 @@ fn metrics(routes: &HostRoutes, host: IpAddr) -> (Option<u32>, Option<u32>) {
 }
 
 #[test]
-fn a_route_is_made_and_removed() {
+fn route_is_created_and_removed() {
     in_network(|routes, _| {
         for (host, local) in HOSTS.into_iter().zip(LOCAL) {
             let Added::Made(made) = routes.add(host, local, 500, Some(1400)).unwrap() else {
@@ -80,7 +81,7 @@ fn a_route_is_made_and_removed() {
 }
 
 #[test]
-fn people_are_told_how_to_remove_a_route() {
+fn removal_command_names_protocol_and_table() {
     let removals = HOSTS.map(|host| HostRoute { host, table: MAIN }.removal());
     assert_eq!(removals, ["ip route del 198.51.100.7 proto 176", "ip route del 2001:db8::7 proto 176"]);
     let elsewhere = HostRoute { host: HOSTS[0], table: 1000 }.removal();
@@ -88,7 +89,7 @@ fn people_are_told_how_to_remove_a_route() {
 }
 
 #[test]
-fn somebody_elses_routes_are_left_alone() {
+fn foreign_routes_are_not_changed() {
     in_network(|routes, others| {
         for (host, local) in HOSTS.into_iter().zip(LOCAL) {
             let bits = 8 * octets(host).len() as u8;
@@ -109,14 +110,14 @@ fn somebody_elses_routes_are_left_alone() {
 }
 
 #[test]
-fn a_route_of_ours_that_somebody_else_removes_is_a_change() {
+fn removal_of_our_route_by_another_program_is_a_change() {
     in_network(|routes, others| {
         for (host, local) in HOSTS.into_iter().zip(LOCAL) {
             let Added::Made(made) = routes.add(host, local, 500, None).unwrap() else { panic!("{host}") };
             assert!(!routes.changes().concern(host), "{host}");
             remove(others, &made).unwrap();
             assert!(routes.changes().concern(host), "{host}");
-            // What is gone already is nobody's change.
+            // The route is already gone, so removing it again is not a change.
             routes.remove(&made).unwrap();
             assert!(!routes.changes().concern(host), "{host}");
         }
@@ -124,7 +125,7 @@ fn a_route_of_ours_that_somebody_else_removes_is_a_change() {
 }
 
 #[test]
-fn what_a_killed_process_has_left_is_removed_and_nothing_else() {
+fn only_routes_of_a_killed_process_are_removed() {
     in_network(|routes, _| {
         for (host, local) in HOSTS.into_iter().zip(LOCAL) {
             assert!(matches!(routes.add(host, local, 500, None), Ok(Added::Made(_))), "{host}");
@@ -148,7 +149,7 @@ fn what_a_killed_process_has_left_is_removed_and_nothing_else() {
 }
 
 #[test]
-fn this_host_and_nowhere_get_no_route() {
+fn this_host_and_unreachable_hosts_get_no_route() {
     in_network(|routes, _| {
         for local in LOCAL {
             assert!(matches!(routes.add(local, local, 500, None), Ok(Added::LeftAlone(_))), "{local}");
@@ -158,7 +159,7 @@ fn this_host_and_nowhere_get_no_route() {
 }
 
 #[test]
-fn a_network_holds_its_hosts() {
+fn network_contains_its_hosts() {
     let [v4, v6] = HOSTS;
     assert!(contains([198, 51, 100, 0].into(), 24, v4) && contains([0; 4].into(), 0, v4));
     assert!(!contains([198, 51, 101, 0].into(), 24, v4) && !contains([0; 4].into(), 0, v6));
@@ -166,7 +167,7 @@ fn a_network_holds_its_hosts() {
 }
 
 #[test]
-fn a_message_that_is_no_route_changes_nothing() {
+fn message_that_is_not_a_route_is_ignored() {
     let mut changes = Changes::default();
     for message in
         [&[][..], &[0; 3], &[0xff; 40], &[16, 0, 0, 0, 24, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[0; 64]]

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use longhaul_agent::api::TransferList;
 use longhaul_agent::client::{Client, ClientError};
-use longhaul_agent::request::{self, StreamsWish, TransferRequest};
+use longhaul_agent::request::{self, StreamsSetting, TransferRequest};
 use longhaul_agent::transfer::TransferKind;
 use longhaul_core::pace::Pace;
 use longhaul_core::proto::metalink::MAX_DOCUMENT;
@@ -65,7 +65,7 @@ pub(super) struct AddArgs {
 
     /// Use this many connections
     #[arg(long, value_name = "auto|N", default_value = "auto", value_parser = streams)]
-    streams: StreamsWish,
+    streams: StreamsSetting,
 
     /// Set how evenly, and how fast, the server is to send
     #[arg(long, value_name = "auto|off|RATE", value_parser = Pace::with_unit)]
@@ -92,10 +92,10 @@ pub(super) struct AddArgs {
     watch: bool,
 }
 
-fn streams(text: &str) -> Result<StreamsWish, String> {
+fn streams(text: &str) -> Result<StreamsSetting, String> {
     match text.parse() {
-        _ if text == "auto" => Ok(StreamsWish::Auto),
-        Ok(n) => Ok(StreamsWish::Fixed(n)),
+        _ if text == "auto" => Ok(StreamsSetting::Auto),
+        Ok(n) => Ok(StreamsSetting::Fixed(n)),
         Err(_) => Err("write auto or a number".to_owned()),
     }
 }

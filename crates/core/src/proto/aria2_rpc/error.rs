@@ -3,47 +3,47 @@
 use serde_json::{Value, json};
 use thiserror::Error;
 
-/// Why a call fails. The text is what the client shows.
+/// The reason why a call failed. The text is shown by the client.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RpcError {
-    /// The body is no JSON.
+    /// The body is not JSON.
     #[error("Parse error: the body is no JSON: {0}")]
     NoJson(String),
-    /// The body is JSON, but no request.
+    /// The body is JSON but not a request.
     #[error("Invalid Request: {0}")]
     NoRequest(&'static str),
     /// No method has this name.
     #[error("No such method: {0}")]
     NoMethod(String),
-    /// A parameter is missing, or is not what the method takes.
+    /// A parameter is missing or not of the expected type.
     #[error("The parameter at {position} is wrong: {expected} expected.")]
     Parameter {
-        /// Its place, counted from 0, the token not included.
+        /// The position of the parameter, from 0, without the token.
         position: usize,
-        /// What the method takes there.
+        /// The expected type.
         expected: &'static str,
     },
-    /// An option has a value that it cannot have.
+    /// The value of an option is invalid.
     #[error("We encountered a problem while processing the option '--{name}': {expected} expected.")]
     Option {
-        /// Its name.
+        /// The name of the option.
         name: &'static str,
-        /// What it takes.
+        /// The expected value.
         expected: &'static str,
     },
-    /// The token is missing or another one.
+    /// The token is missing or wrong.
     #[error("Unauthorized")]
     Unauthorized,
     /// No transfer has this gid.
     #[error("GID {0} is not found")]
     NoGid(super::Gid),
-    /// The call is right, and cannot be carried out now.
+    /// The call is valid but cannot be executed at present.
     #[error("{0}")]
     Refused(String),
 }
 
 impl RpcError {
-    /// Returns the code: JSON-RPC 2.0's (section 5.1), or 1, aria2's for all others.
+    /// Returns the error code of JSON-RPC 2.0 (section 5.1), or 1, aria2's code for all other errors.
     pub fn code(&self) -> i64 {
         match self {
             Self::NoJson(_) => -32_700,
@@ -57,7 +57,7 @@ impl RpcError {
         }
     }
 
-    /// Returns the HTTP status that aria2 answers such an error with.
+    /// Returns the HTTP status with which aria2 answers the error.
     pub fn http_status(&self) -> u16 {
         match self {
             Self::NoMethod(_) => 404,

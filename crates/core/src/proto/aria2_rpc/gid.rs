@@ -3,12 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A transfer's identifier: 16 hexadecimal digits on the wire, here the transfer's number.
+/// The identifier of a transfer: its number, written as 16 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Gid(u64);
 
 impl Gid {
-    /// Makes the identifier of the transfer of this number.
+    /// Creates the identifier of the transfer with this number.
     pub const fn new(number: u64) -> Self {
         Self(number)
     }
@@ -25,7 +25,8 @@ impl fmt::Display for Gid {
     }
 }
 
-/// Reads 16 hexadecimal digits in either case. The abbreviations that aria2 takes are not read: they depend on what else there is.
+/// Parses 16 hexadecimal digits in either case. aria2's abbreviations, which depend on the other transfers, are not
+/// accepted.
 impl FromStr for Gid {
     type Err = ();
 

@@ -1,10 +1,11 @@
-//! JSON-RPC 2.0 as aria2 speaks it: calls, batches, replies, and the token before the parameters.
+//! JSON-RPC 2.0 as in aria2: calls, batches, replies, and the token before the parameters.
 
 use serde_json::{Value, json};
 
 use super::{Gid, RpcError};
 
-/// The most calls of one batch or `system.multicall`. AriaNg sends a few, aria2p three; 1,000 pauses of a script fit.
+/// The largest number of calls of a batch or `system.multicall`. AriaNg sends a few, aria2p three; a script may send
+/// 1,000 pauses.
 pub const MAX_CALLS: usize = 1_000;
 
 /// The body of a request.
@@ -12,18 +13,18 @@ pub const MAX_CALLS: usize = 1_000;
 pub enum Incoming {
     /// One call.
     One(Call),
-    /// Several, answered by an array in their order.
+    /// Several calls, answered by an array in the same order.
     Batch(Vec<Result<Call, RpcError>>),
 }
 
 /// A call of a method.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
-    /// What the reply repeats; null where the request has none.
+    /// The id that the reply repeats; null if the request has none.
     pub id: Value,
     /// The method's name.
     pub method: String,
-    /// Its parameters, the token included.
+    /// The parameters, the token included.
     pub params: Vec<Value>,
 }
 
@@ -31,7 +32,7 @@ impl Incoming {
     /// Parses a body.
     ///
     /// # Errors
-    /// [`RpcError`] where it is no JSON, no call, or a batch that is empty or of more than [`MAX_CALLS`].
+    /// [`RpcError`] if the body is not JSON, not a call, or a batch that is empty or longer than [`MAX_CALLS`].
     pub fn parse(body: &[u8]) -> Result<Self, RpcError> {
         match serde_json::from_slice(body).map_err(|error| RpcError::NoJson(error.to_string()))? {
             Value::Array(calls) if calls.is_empty() => Err(RpcError::NoRequest("the batch is empty")),
@@ -61,7 +62,7 @@ impl Call {
     /// Returns the calls of a `system.multicall`, each with its own token.
     ///
     /// # Errors
-    /// [`RpcError`] where `params` is not one array of at most [`MAX_CALLS`].
+    /// [`RpcError`] if `params` is not one array of at most [`MAX_CALLS`].
     pub fn of_multicall(params: Vec<Value>) -> Result<Vec<Result<Self, RpcError>>, RpcError> {
         let Some(Value::Array(calls)) = params.into_iter().next() else {
             return Err(RpcError::Parameter { position: 0, expected: "an array of calls" });
@@ -83,9 +84,10 @@ impl Call {
     }
 }
 
-/// Checks the token and returns the parameters behind it.
+/// Checks the token and returns the parameters after it.
 ///
-/// `system.listMethods`, `system.listNotifications` and `system.multicall` take none, as in aria2; calls within a multicall do.
+/// As in aria2, `system.listMethods`, `system.listNotifications` and `system.multicall` take no token, but the calls of
+/// a multicall do.
 ///
 /// # Errors
 /// [`RpcError::Unauthorized`].
@@ -98,7 +100,7 @@ pub fn authorize(method: &str, mut params: Vec<Value>, secret: &str) -> Result<V
     if is_right || method.starts_with("system.") { Ok(params) } else { Err(RpcError::Unauthorized) }
 }
 
-/// Compares in a time that depends on the lengths only.
+/// Compares in a time that depends only on the lengths.
 fn equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }
@@ -121,7 +123,7 @@ impl Reply {
         }
     }
 
-    /// Returns the entry of a multicall's array: an array of one value, or an error.
+    /// Returns the entry in the array of a multicall: an array of one value, or an error.
     pub fn to_multicall_json(&self) -> Value {
         match &self.result {
             Ok(result) => json!([result]),
@@ -130,7 +132,7 @@ impl Reply {
     }
 }
 
-/// Returns a notification, which a WebSocket carries to the client, such as `aria2.onDownloadStart`.
+/// Returns a notification for a WebSocket, such as `aria2.onDownloadStart`.
 pub fn notification(method: &str, gid: Gid) -> Value {
     json!({"jsonrpc": "2.0", "method": method, "params": [{"gid": gid.to_string()}]})
 }
@@ -182,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn multicall_has_calls_of_its_own() {
+    fn calls_of_a_multicall_are_parsed_separately() {
         let entries = json!([{"methodName": "m", "params": ["token:a"]}, {"method": "m"}, 5]);
         let calls = Call::of_multicall(vec![entries]).unwrap();
         assert!(matches!(&calls[0], Ok(call) if call.method == "m" && call.params == [json!("token:a")]));

@@ -1,4 +1,4 @@
-//! The methods, with their parameters checked.
+//! The methods and their checked parameters.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -8,7 +8,7 @@ use super::options::JobOptions;
 use super::params::Params;
 use super::{Gid, Keys, RpcError};
 
-/// All methods that [`Method::parse`] knows, and `system.multicall`, whose calls are parsed one by one.
+/// All methods that [`Method::parse`] accepts, and `system.multicall`, whose calls are parsed one by one.
 pub const METHODS: &[&str] = &[
     "aria2.addUri",
     "aria2.addMetalink",
@@ -44,7 +44,7 @@ pub const METHODS: &[&str] = &[
     "system.listNotifications",
 ];
 
-/// What a WebSocket's client is notified of.
+/// The notifications sent over a WebSocket.
 pub const NOTIFICATIONS: &[&str] = &[
     "aria2.onDownloadStart",
     "aria2.onDownloadPause",
@@ -53,19 +53,19 @@ pub const NOTIFICATIONS: &[&str] = &[
     "aria2.onDownloadError",
 ];
 
-/// Where `aria2.changePosition` counts from.
+/// A target position of `aria2.changePosition`, relative to an origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Move {
-    /// The begin of the queue (`POS_SET`).
+    /// Relative to the begin of the queue (`POS_SET`).
     FromStart(i64),
-    /// Where the transfer stands (`POS_CUR`).
+    /// Relative to the current position of the transfer (`POS_CUR`).
     FromCurrent(i64),
-    /// The end of the queue (`POS_END`).
+    /// Relative to the end of the queue (`POS_END`).
     FromEnd(i64),
 }
 
 impl Move {
-    /// Returns the new place, from 0, of what stands at `current` in a queue of `length`.
+    /// Returns the new position, from 0, of the transfer at `current` in a queue of `length`.
     pub fn place(self, current: usize, length: usize) -> usize {
         let last = i64::try_from(length.saturating_sub(1)).unwrap_or(i64::MAX);
         let from = i64::try_from(current).unwrap_or(i64::MAX);
@@ -83,98 +83,98 @@ impl Move {
 pub enum Method {
     /// Adds one file with its mirrors.
     AddUri {
-        /// Its URLs, at least one.
+        /// The URLs of the file, at least one.
         uris: Vec<String>,
-        /// Its options.
+        /// The options of the transfer.
         options: JobOptions,
-        /// Where in the queue, from 0; at its end where `None`.
+        /// The position in the queue, from 0; `None` for its end.
         place: Option<usize>,
     },
     /// Adds the files of a Metalink.
     AddMetalink {
         /// The document.
         document: Vec<u8>,
-        /// Its options.
+        /// The options of the transfers.
         options: JobOptions,
-        /// Where in the queue, from 0; at its end where `None`.
+        /// The position in the queue, from 0; `None` for its end.
         place: Option<usize>,
     },
     /// Cancels a transfer.
     Remove(Gid),
-    /// Pauses one.
+    /// Pauses a transfer.
     Pause(Gid),
-    /// Pauses all.
+    /// Pauses all transfers.
     PauseAll,
-    /// Continues one.
+    /// Resumes a transfer.
     Unpause(Gid),
-    /// Continues all.
+    /// Resumes all transfers.
     UnpauseAll,
-    /// Reports one.
+    /// Reports the status of a transfer.
     TellStatus {
-        /// Which.
+        /// The identifier of the transfer.
         gid: Gid,
-        /// Which keys to report.
+        /// The keys to report.
         keys: Keys,
     },
-    /// Reports the running ones.
+    /// Reports the running transfers.
     TellActive(Keys),
-    /// Reports the waiting and paused ones: `count` from `offset`; from the end, backwards, where that is negative.
+    /// Reports `count` waiting and paused transfers from `offset`; a negative offset counts backwards from the end.
     TellWaiting {
-        /// From where.
+        /// The first transfer.
         offset: i64,
-        /// How many at most.
+        /// The largest number of transfers.
         count: usize,
-        /// Which keys to report.
+        /// The keys to report.
         keys: Keys,
     },
-    /// Reports the ended ones, likewise.
+    /// Reports `count` ended transfers from `offset`; a negative offset counts backwards from the end.
     TellStopped {
-        /// From where.
+        /// The first transfer.
         offset: i64,
-        /// How many at most.
+        /// The largest number of transfers.
         count: usize,
-        /// Which keys to report.
+        /// The keys to report.
         keys: Keys,
     },
     /// Lists a transfer's URLs.
     GetUris(Gid),
-    /// Lists its files.
+    /// Lists a transfer's files.
     GetFiles(Gid),
-    /// Lists the peers of a torrent: always none.
+    /// Lists the peers of a torrent; always empty.
     GetPeers(Gid),
-    /// Lists the servers in use.
+    /// Lists the servers in use by a transfer.
     GetServers(Gid),
     /// Moves a transfer within the queue.
     ChangePosition {
-        /// Which.
+        /// The identifier of the transfer.
         gid: Gid,
-        /// Where to.
+        /// The new position.
         to: Move,
     },
     /// Returns a transfer's options.
     GetOption(Gid),
-    /// Changes them.
+    /// Changes a transfer's options.
     ChangeOption {
-        /// Which.
+        /// The identifier of the transfer.
         gid: Gid,
-        /// Its options.
+        /// The new options.
         options: JobOptions,
     },
-    /// Returns the options of all.
+    /// Returns the global options.
     GetGlobalOption,
-    /// Changes them.
+    /// Changes the global options.
     ChangeGlobalOption(JobOptions),
-    /// Returns the total rate and how many there are.
+    /// Returns the total rates and the numbers of transfers.
     GetGlobalStat,
-    /// Forgets all ended transfers.
+    /// Removes the results of all ended transfers.
     PurgeDownloadResult,
-    /// Forgets one.
+    /// Removes the result of an ended transfer.
     RemoveDownloadResult(Gid),
     /// Returns the version.
     GetVersion,
-    /// Returns a name of this run.
+    /// Returns an identifier of this session.
     GetSessionInfo,
-    /// Saves the queue, which is always saved.
+    /// Saves the queue; does nothing, because every change is saved.
     SaveSession,
     /// Lists the methods.
     ListMethods,
@@ -183,10 +183,10 @@ pub enum Method {
 }
 
 impl Method {
-    /// Reads a method and its parameters, without the token.
+    /// Parses a method and its parameters, without the token.
     ///
     /// # Errors
-    /// [`RpcError`] for an unknown name, and for a parameter that is missing or of another type.
+    /// [`RpcError`] for an unknown method, and for a parameter that is missing or of another type.
     pub fn parse(name: &str, params: &[Value]) -> Result<Self, RpcError> {
         let params = Params(params);
         Ok(match name {
@@ -226,7 +226,7 @@ impl Method {
         })
     }
 
-    /// Reads the methods that change nothing.
+    /// Parses the methods that only query.
     fn parse_query(name: &str, params: &Params) -> Option<Result<Self, RpcError>> {
         let range = || -> Result<(i64, usize, Keys), RpcError> {
             let count = params.place(1)?;
@@ -260,10 +260,10 @@ impl Method {
         })
     }
 
-    /// Reads the methods that act on one transfer or on all.
+    /// Parses the methods that change one transfer or all.
     fn parse_action(name: &str, params: &Params) -> Result<Self, RpcError> {
         Ok(match name {
-            // A pause or cancel of Longhaul never waits for a server, so both variants are one.
+            // The forced variants are equal to the plain ones, because neither a pause nor a cancel waits for a server.
             "aria2.remove" | "aria2.forceRemove" => Self::Remove(params.gid(0)?),
             "aria2.pause" | "aria2.forcePause" => Self::Pause(params.gid(0)?),
             "aria2.pauseAll" | "aria2.forcePauseAll" => Self::PauseAll,
@@ -290,7 +290,7 @@ mod tests {
     const GID: &str = "0000000000000007";
 
     #[test]
-    fn every_listed_method_is_known() {
+    fn every_listed_method_is_parsed() {
         let params = json!([GID, 1, "POS_SET"]);
         let listed = METHODS.iter().filter(|name| **name != "system.multicall");
         for name in listed {
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn add_takes_mirrors_options_and_place() {
+    fn add_accepts_mirrors_options_and_position() {
         let added = parse("aria2.addUri", &json!([["http://a/", "http://b/"], {"out": "c"}, 2])).unwrap();
         let Method::AddUri { uris, options, place } = added else { panic!("{added:?}") };
         assert_eq!((uris.len(), options.out.as_deref(), place), (2, Some("c"), Some(2)));
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_parameters_are_named_by_their_place() {
+    fn wrong_parameters_are_reported_with_their_position() {
         for (name, params, place) in [
             ("aria2.addUri", json!([]), 0),
             ("aria2.addUri", json!([[]]), 0),

@@ -1,4 +1,4 @@
-//! Options of transfers, as far as Longhaul has their like.
+//! Options of transfers that have an equivalent in Longhaul.
 
 use serde_json::{Map, Value, json};
 
@@ -6,7 +6,7 @@ use super::RpcError;
 use crate::checksum::{Algorithm, Checksum};
 use crate::units::Rate;
 
-/// The options that have a meaning here; all others that aria2 has are ignored, as its clients send many.
+/// The supported options. All other options of aria2 are ignored, because its clients send many.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct JobOptions {
     /// The directory of the file (`dir`).
@@ -17,30 +17,30 @@ pub struct JobOptions {
     pub split: Option<usize>,
     /// Headers of the requests, `Name: value` each (`header`).
     pub headers: Vec<String>,
-    /// The page that links to the file (`referer`; `*` is no page).
+    /// The URL of the page that links to the file (`referer`; `*` for none).
     pub referer: Option<String>,
-    /// The program that the requests name (`user-agent`).
+    /// The User-Agent of the requests (`user-agent`).
     pub user_agent: Option<String>,
-    /// The most that the transfer may use (`max-download-limit`); zero is no limit.
+    /// The highest rate of the transfer (`max-download-limit`); zero for no limit.
     pub limit: Option<Rate>,
-    /// The most that all together may use (`max-overall-download-limit`); zero is no limit.
+    /// The highest total rate (`max-overall-download-limit`); zero for no limit.
     pub overall_limit: Option<Rate>,
-    /// How many run at once (`max-concurrent-downloads`).
+    /// The largest number of concurrent transfers (`max-concurrent-downloads`).
     pub concurrent: Option<usize>,
     /// The file's digest (`checksum`).
     pub checksum: Option<Checksum>,
-    /// Whether to add it paused (`pause`).
+    /// Whether the transfer is added as paused (`pause`).
     pub pause: bool,
 }
 
-/// The most streams that `split` can ask for, aria2's own bound of connections to one server.
+/// The largest accepted value of `split`: aria2's limit of connections to one server.
 const MAX_SPLIT: usize = 16;
 
 impl JobOptions {
-    /// Reads an object of options.
+    /// Parses an object of options.
     ///
     /// # Errors
-    /// [`RpcError::Option`] for a value that the option cannot have.
+    /// [`RpcError::Option`] for an invalid value.
     pub fn parse(object: &Map<String, Value>) -> Result<Self, RpcError> {
         let mut options = Self::default();
         for (name, value) in object {
@@ -69,7 +69,7 @@ impl JobOptions {
         Ok(())
     }
 
-    /// Returns them as aria2 does: an object of strings.
+    /// Returns the options in aria2's form: an object of strings.
     pub fn to_json(&self) -> Value {
         let mut object = Map::new();
         let mut put = |name: &str, value: Option<String>| {
@@ -96,7 +96,7 @@ fn text(name: &'static str, value: &Value) -> Result<Option<String>, RpcError> {
     Ok((!text.is_empty()).then(|| text.to_owned()))
 }
 
-/// Returns what the option holds as text: clients send numbers and truth values bare, too.
+/// Returns the option's value as text: clients also send numbers and booleans without quotes.
 fn bare(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
@@ -124,7 +124,7 @@ fn headers(value: &Value) -> Result<Vec<String>, RpcError> {
     Ok(lines.into_iter().map(str::to_owned).collect())
 }
 
-/// Reads bytes a second, with K for 1024 and M for 1024 K.
+/// Parses bytes per second, with K for 1024 and M for 1024 K.
 fn rate(name: &'static str, value: &Value) -> Result<Rate, RpcError> {
     let text = bare(value);
     let (digits, factor) = match text.strip_suffix(['k', 'K', 'm', 'M']) {
@@ -133,7 +133,7 @@ fn rate(name: &'static str, value: &Value) -> Result<Rate, RpcError> {
         None => (text.as_str(), 1),
     };
     let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
-    // Rates are held in bits a second.
+    // The rate in bits per second must fit into a u64.
     let bytes = bytes.filter(|bytes| bytes.checked_mul(8).is_some());
     let expected = "bytes a second, such as 1048576, 1024K or 1M";
     bytes.map(Rate::bytes_per_sec).ok_or(RpcError::Option { name, expected })
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_read_and_unknown_ones_ignored() {
+    fn options_are_parsed_and_unknown_ones_ignored() {
         let sha1 = "da39a3ee5e6b4b0d3255bfef95601890afd80709";
         let options = parse(&json!({
             "dir": "/d", "out": "o", "split": "4", "header": ["A: b", "C: d"], "referer": "http://p/",
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_values_and_single_headers_are_taken() {
+    fn unquoted_values_and_single_headers_are_accepted() {
         let options =
             parse(&json!({"split": 99, "pause": false, "header": "A: b\nC: d", "referer": "*", "out": "",
             "max-overall-download-limit": 0, "max-concurrent-downloads": 3}))

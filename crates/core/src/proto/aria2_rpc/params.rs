@@ -1,4 +1,4 @@
-//! Access to parameters by their place.
+//! Access to parameters by their position.
 
 use serde_json::Value;
 
@@ -48,7 +48,7 @@ impl Params<'_> {
         if self.0.len() <= position { Ok(Keys::default()) } else { self.texts(position).map(Keys::of) }
     }
 
-    /// Returns a place in the queue; `None` where it is not given.
+    /// Returns a position in the queue; `None` if the parameter is absent.
     pub(super) fn place(&self, position: usize) -> Result<Option<usize>, RpcError> {
         if self.0.len() <= position {
             return Ok(None);

@@ -1,11 +1,11 @@
-//! What is reported of transfers: numbers are strings, as aria2's manual has them.
+//! The status of transfers, with numbers as strings, as in aria2's manual.
 
 use serde_json::{Map, Value, json};
 
 use super::Gid;
 use crate::units::{Bytes, Rate};
 
-/// A transfer's state, by aria2's names.
+/// A transfer's state, with aria2's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// Running.
@@ -23,7 +23,7 @@ pub enum State {
 }
 
 impl State {
-    /// Returns the name.
+    /// Returns the state's name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -36,12 +36,12 @@ impl State {
     }
 }
 
-/// The keys that a client asks for; none means all.
+/// The requested keys; all if empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Keys(Vec<String>);
 
 impl Keys {
-    /// Takes a client's list.
+    /// Creates the set from a client's list.
     pub fn of(keys: Vec<String>) -> Self {
         Self(keys)
     }
@@ -54,40 +54,40 @@ impl Keys {
     }
 }
 
-/// What `aria2.tellStatus` reports.
+/// The status reported by `aria2.tellStatus`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransferStatus {
-    /// The transfer.
+    /// The identifier of the transfer.
     pub gid: Gid,
-    /// Its state.
+    /// The state of the transfer.
     pub state: State,
-    /// Its size; zero where it is not known.
+    /// The size of the file; zero if unknown.
     pub total: Bytes,
-    /// How much of it is there.
+    /// The bytes present.
     pub completed: Bytes,
-    /// Whether bytes are sent rather than received.
+    /// Whether the transfer is an upload.
     pub is_upload: bool,
-    /// Its present rate.
+    /// The current rate.
     pub speed: Rate,
-    /// Connections open.
+    /// Open connections.
     pub connections: usize,
-    /// Why it failed.
+    /// The error message of a failed transfer.
     pub error: Option<String>,
-    /// The directory of its file.
+    /// The directory of the file.
     pub dir: String,
-    /// The file's path; empty where it is not known yet.
+    /// The file's path; empty if not yet determined.
     pub path: String,
-    /// Its URLs, without secrets.
+    /// The URLs of the file, without secrets.
     pub uris: Vec<String>,
 }
 
-/// The piece length that is reported: aria2's default (`--piece-length=1M`). Longhaul has ranges of any length.
+/// The reported piece length: aria2's default (`--piece-length=1M`). Longhaul's ranges have no fixed length.
 const PIECE_LENGTH: u64 = 1 << 20;
 /// aria2's exit status 1: an unknown error.
 const UNKNOWN_ERROR: &str = "1";
 
 impl TransferStatus {
-    /// Returns the object with these `keys`.
+    /// Returns the status object, limited to `keys`.
     pub fn to_json(&self, keys: &Keys) -> Value {
         let (down, up) = if self.is_upload {
             (Rate::bytes_per_sec(0), self.speed)
@@ -122,7 +122,7 @@ impl TransferStatus {
         keys.filter(object)
     }
 
-    /// Returns the array of `aria2.getFiles`: the one file.
+    /// Returns the result of `aria2.getFiles`: an array of one file.
     pub fn files(&self) -> Value {
         json!([{
             "index": "1",
@@ -134,7 +134,7 @@ impl TransferStatus {
         }])
     }
 
-    /// Returns the array of `aria2.getServers`: each URL as a server of the one file, while it runs.
+    /// Returns the result of `aria2.getServers`: of a running transfer, each URL as a server of the one file.
     pub fn servers(&self) -> Value {
         let speed = self.speed.as_bytes_per_sec().to_string();
         let server = |uri: &String| json!({"uri": uri, "currentUri": uri, "downloadSpeed": speed});
@@ -142,28 +142,28 @@ impl TransferStatus {
     }
 }
 
-/// Returns the array of `aria2.getUris`.
+/// Returns the result of `aria2.getUris`.
 pub fn uris(uris: &[String]) -> Value {
     uris.iter().map(|uri| json!({"uri": uri, "status": "used"})).collect()
 }
 
-/// What `aria2.getGlobalStat` reports.
+/// The totals reported by `aria2.getGlobalStat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GlobalStat {
-    /// The rate of all that is received.
+    /// The total rate of downloads.
     pub download: Rate,
-    /// The rate of all that is sent.
+    /// The total rate of uploads.
     pub upload: Rate,
     /// Running transfers.
     pub active: usize,
-    /// Waiting and paused ones.
+    /// Waiting and paused transfers.
     pub waiting: usize,
-    /// Ended ones.
+    /// Ended transfers.
     pub stopped: usize,
 }
 
 impl GlobalStat {
-    /// Returns the object.
+    /// Returns the object of totals.
     pub fn to_json(self) -> Value {
         json!({
             "downloadSpeed": self.download.as_bytes_per_sec().to_string(),
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_choose_what_is_told() {
+    fn keys_select_the_reported_fields() {
         let keys = Keys::of(vec!["gid".to_owned(), "status".to_owned(), "bittorrent".to_owned()]);
         let told = status(State::Paused).to_json(&keys);
         assert_eq!(told, json!({"gid": "0000000000000003", "status": "paused"}));

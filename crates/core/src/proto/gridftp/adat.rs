@@ -1,7 +1,7 @@
 //! Security tokens in base64 on an FTP control connection (RFC 2228, section 3).
 //!
 //! ```text
-//! ADAT <base64>          235 | 335 ADAT=<base64>      while both ends authenticate
+//! ADAT <base64>          235 | 335 ADAT=<base64>      during authentication
 //! ENC <base64>           632 <base64>                 afterwards: one protected command or reply
 //! ```
 
@@ -14,7 +14,7 @@ use super::Reply;
 /// The largest token accepted, in bytes. A TLS handshake with a chain of ten certificates takes 20 KiB.
 const MAX_TOKEN: usize = 256 * 1024;
 
-/// A token that cannot be understood.
+/// The reason why a token cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TokenError {
     /// The text is not base64.
@@ -25,24 +25,24 @@ pub enum TokenError {
     TooLong,
 }
 
-/// Writes a token as the argument of ADAT or ENC.
+/// Encodes a token as the argument of ADAT or ENC.
 pub fn encode_token(token: &[u8]) -> String {
     STANDARD.encode(token)
 }
 
-/// Reads the token in a 235 or 335 reply; `None` where it has none.
+/// Decodes the token in a 235 or 335 reply; `None` if it has none.
 ///
 /// # Errors
-/// [`TokenError`] where the text after `ADAT=` is no token.
+/// [`TokenError`] if the text after `ADAT=` is not a token.
 pub fn adat_token(reply: &Reply) -> Result<Option<Vec<u8>>, TokenError> {
     let found = reply.lines.iter().find_map(|line| line.trim_start().strip_prefix("ADAT="));
     found.map(decode_token).transpose()
 }
 
-/// Reads the token that is the whole text of one line of a 631, 632 or 633 reply.
+/// Decodes the token that is the whole text of one line of a 631, 632 or 633 reply.
 ///
 /// # Errors
-/// [`TokenError`] where the text is no token.
+/// [`TokenError`] if the text is not a token.
 pub fn decode_token(text: &str) -> Result<Vec<u8>, TokenError> {
     let text = text.trim();
     if text.len() > MAX_TOKEN / 3 * 4 + 4 {
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_survive_the_round_trip() {
+    fn tokens_are_decoded_as_encoded() {
         assert_eq!(encode_token(b"\x17\x03"), "FwM=");
         assert_eq!(adat_token(&reply(&["ADAT=FwM="])), Ok(Some(b"\x17\x03".to_vec())));
         assert_eq!(adat_token(&reply(&["GSSAPI Authentication succeeded"])), Ok(None));

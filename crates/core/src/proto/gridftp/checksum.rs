@@ -1,9 +1,9 @@
-//! CKSM: checksums that the server computes (GFD.47, section 5.1).
+//! CKSM: checksums computed by the server (GFD.47, section 5.1).
 
 use super::Reply;
 use crate::checksum::{Algorithm, Checksum};
 
-/// Returns the name of an algorithm in CKSM; `None` where GridFTP has none.
+/// Returns the name of an algorithm in CKSM; `None` if GridFTP does not define one.
 pub fn checksum_algorithm_name(algorithm: Algorithm) -> Option<&'static str> {
     match algorithm {
         Algorithm::Md5 => Some("MD5"),
@@ -14,7 +14,7 @@ pub fn checksum_algorithm_name(algorithm: Algorithm) -> Option<&'static str> {
     }
 }
 
-/// Reads the reply 213 to CKSM; `None` for any other reply, and for a digest of another length.
+/// Parses the reply 213 to CKSM; `None` for any other reply, and for a digest of another length.
 pub fn parse_checksum(reply: &Reply, algorithm: Algorithm) -> Option<Checksum> {
     let hex = (reply.code == 213).then(|| reply.last_line().trim())?;
     Checksum::from_hex(algorithm, hex)
@@ -27,7 +27,7 @@ mod tests {
     const ABC: &str = "900150983cd24fb0d6963f7d28e17f72";
 
     #[test]
-    fn reads_a_digest_of_the_algorithm_only() {
+    fn only_digests_of_the_algorithm_are_accepted() {
         let reply = |code, text: &str| Reply { code, lines: vec![text.to_owned()] };
         let expected = Checksum::from_hex(Algorithm::Md5, ABC);
         assert_eq!(parse_checksum(&reply(213, &ABC.to_uppercase()), Algorithm::Md5), expected);

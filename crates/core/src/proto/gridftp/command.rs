@@ -1,4 +1,4 @@
-//! Commands of a client (RFC 959, 2228, 2428, 3659; GFD.20; GFD.47).
+//! The commands of a client (RFC 959, 2228, 2428, 3659; GFD.20; GFD.47).
 
 use std::fmt::{self, Write};
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
@@ -11,52 +11,52 @@ use super::format_date;
 use crate::ranges::ByteRange;
 use crate::units::Bytes;
 
-/// Why a command cannot be written.
+/// The reason why a command cannot be encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum CommandError {
-    /// An argument would end the line and begin another command.
+    /// An argument contains a line break or a NUL, and would begin another command.
     #[error("{0}: the argument has a line break or a NUL, which FTP cannot express")]
     LineBreak(&'static str),
-    /// An argument that is required is empty.
+    /// A required argument is empty.
     #[error("{0}: the argument is empty")]
     Empty(&'static str),
-    /// A date outside of the years 1970 to 9999.
+    /// The date is not within the years 1970 to 9999.
     #[error("{0}: the date is before 1970 or after 9999")]
     Date(&'static str),
 }
 
-/// A command; paths are bytes, as file names are.
+/// A command. Paths are bytes, like file names.
 ///
-/// `Display` writes it for a log: passwords, tokens and keys are hidden.
+/// `Display` formats the command for a log, without passwords, tokens and keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Command<'a> {
-    /// Names the user.
+    /// Sends the user's name.
     User(&'a str),
-    /// Gives the password; may be empty.
+    /// Sends the password, which may be empty.
     Pass(&'a str),
-    /// Transfers bytes as they are (TYPE I).
+    /// Selects the transfer of unchanged bytes (TYPE I).
     TypeImage,
-    /// Transfers one stream a file (MODE S), the default.
+    /// Selects one data connection per file (MODE S), the default.
     ModeStream,
-    /// Transfers blocks over several connections (MODE E).
+    /// Selects blocks over several data connections (MODE E).
     ModeExtended,
-    /// Sets the number of data connections of a MODE E RETR. Zero, which ends a session of Globus, cannot be said.
+    /// Sets the number of data connections of a MODE E RETR. Zero is excluded, because it ends a session of Globus.
     Parallelism(NonZeroU32),
-    /// The address at which the client accepts a data connection.
+    /// Sends the address at which the client accepts a data connection.
     Port(SocketAddrV4),
-    /// As [`Port`](Self::Port), of either family.
+    /// Sends the address at which the client accepts a data connection, IPv4 or IPv6.
     Eprt(SocketAddr),
     /// Requests an IPv4 address to connect to.
     Pasv,
     /// Requests a port to connect to.
     Epsv,
-    /// Begins the next transfer at an offset.
+    /// Sets the start offset of the next transfer.
     Rest(u64),
-    /// Sends a file.
+    /// Retrieves a file.
     Retr(&'a [u8]),
-    /// Sends a range of a file; block offsets are relative to its start.
+    /// Retrieves a range of a file; block offsets are relative to its start.
     EretPartial(ByteRange, &'a [u8]),
-    /// Stores at an offset of a file; block offsets are relative to it.
+    /// Stores at an offset of a file; block offsets are relative to that offset.
     EstoAdjusted(u64, &'a [u8]),
     /// Stores a file.
     Stor(&'a [u8]),
@@ -66,52 +66,52 @@ pub enum Command<'a> {
     Size(&'a [u8]),
     /// Requests a file's modification time.
     Mdtm(&'a [u8]),
-    /// Requests a file's facts.
+    /// Requests the facts of a file.
     Mlst(&'a [u8]),
-    /// Lists a directory with facts.
+    /// Lists a directory with the facts of its entries.
     Mlsd(&'a [u8]),
     /// Creates a directory.
     Mkd(&'a [u8]),
     /// Removes a file.
     Dele(&'a [u8]),
-    /// Names the file to rename.
+    /// Selects the file to rename.
     Rnfr(&'a [u8]),
-    /// Gives the new name.
+    /// Renames the selected file.
     Rnto(&'a [u8]),
-    /// Sets a file's modification time, to whole seconds.
+    /// Sets a file's modification time, in whole seconds.
     Mfmt(SystemTime, &'a [u8]),
-    /// Requests the checksum of a range by an algorithm's name; `None`: of the whole file.
+    /// Requests the checksum of a range, or of the whole file (`None`), by the named algorithm.
     Cksm(&'a str, Option<ByteRange>, &'a [u8]),
-    /// Sets the server's socket buffers of data connections.
+    /// Sets the size of the server's socket buffers for data connections.
     Sbuf(Bytes),
-    /// No authentication of data connections (DCAU N).
+    /// Disables the authentication of data connections (DCAU N).
     DcauNone,
-    /// Authentication of data connections with the session's own identity (DCAU A).
+    /// Requires data connections to be authenticated with the identity of the session (DCAU A).
     DcauSelf,
-    /// The credential, in base64, for data connections (DCSC P).
+    /// Sends the credential for data connections, in base64 (DCSC P).
     DcscCredential(&'a str),
     /// Requests integrity and confidentiality of data connections (PROT P).
     ProtPrivate,
     /// Sets the protection buffer's size; TLS uses 0.
     Pbsz(u32),
-    /// Begins a security mechanism, such as "TLS" or "GSSAPI".
+    /// Selects a security mechanism, such as "TLS" or "GSSAPI".
     Auth(&'a str),
-    /// A token, in base64, of a security mechanism.
+    /// Sends a token of the security mechanism, in base64.
     Adat(&'a str),
-    /// Requests the features.
+    /// Requests the list of features.
     Feat,
     /// Does nothing.
     Noop,
 }
 
-/// A command's line without its end: the verb, and arguments as bytes.
+/// The line of a command without its line end: the verb and its arguments.
 struct Line(Vec<u8>);
 
 impl Command<'_> {
-    /// Writes the command with its line end.
+    /// Encodes the command with its line end.
     ///
     /// # Errors
-    /// [`CommandError`] where an argument cannot be expressed.
+    /// [`CommandError`] if an argument cannot be expressed.
     pub fn encode(&self) -> Result<Vec<u8>, CommandError> {
         let mut line = Line(self.verb().into());
         self.arguments(&mut line)?;
@@ -168,7 +168,7 @@ impl Command<'_> {
             Self::TypeImage => line.add(b"I"),
             Self::ModeStream => line.add(b"S"),
             Self::ModeExtended => line.add(b"E"),
-            // Starting, smallest and largest number; Globus uses the first only.
+            // Starting, minimum and maximum number; Globus uses only the first.
             Self::Parallelism(n) => line.add(format!("RETR Parallelism={n},{n},{n};").as_bytes()),
             Self::Port(address) => line.add(comma_address(address).as_bytes()),
             Self::Eprt(address) => line.add(bar_address(address).as_bytes()),
@@ -189,7 +189,7 @@ impl Command<'_> {
             Self::Cksm(algorithm, range, path) => {
                 line.text(self, algorithm.as_bytes())?;
                 let (start, length) = range.map_or((0, None), |r| (r.start(), Some(r.len().get())));
-                // A length of -1 reaches to the end of the file.
+                // The length -1 denotes the end of the file.
                 line.add(length.map_or(format!("{start} -1"), |n| format!("{start} {n}")).as_bytes());
                 line.text(self, path)?;
             }
@@ -247,7 +247,7 @@ impl Line {
         self.add(number.to_string().as_bytes());
     }
 
-    /// Adds an argument that must not be empty.
+    /// Adds an argument, which must not be empty.
     fn text(&mut self, command: &Command<'_>, argument: &[u8]) -> Result<(), CommandError> {
         if argument.is_empty() {
             return Err(CommandError::Empty(command.verb()));
@@ -257,7 +257,7 @@ impl Line {
     }
 }
 
-/// Writes `h,h,h,h,p,p` (RFC 959, section 4.1.2).
+/// Formats an address as `h,h,h,h,p,p` (RFC 959, section 4.1.2).
 fn comma_address(address: SocketAddrV4) -> String {
     let (ip, [high, low]) = (address.ip().octets(), address.port().to_be_bytes());
     ip.into_iter().fold(String::new(), |mut text, octet| {
@@ -266,7 +266,7 @@ fn comma_address(address: SocketAddrV4) -> String {
     }) + &format!("{high},{low}")
 }
 
-/// Writes `|1|a.b.c.d|port|` or `|2|a:b::c|port|` (RFC 2428, section 2).
+/// Formats an address as `|1|a.b.c.d|port|` or `|2|a:b::c|port|` (RFC 2428, section 2).
 fn bar_address(address: SocketAddr) -> String {
     let family = if address.is_ipv4() { 1 } else { 2 };
     let ip: IpAddr = address.ip();
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_commands_as_the_specifications_show() {
+    fn commands_are_encoded_as_in_the_specifications() {
         let v4: SocketAddrV4 = "132.235.1.2:6275".parse().unwrap();
         let v6: SocketAddr = "[1080::8:800:200c:417a]:5282".parse().unwrap();
         let range = ByteRange::new(100, 350);

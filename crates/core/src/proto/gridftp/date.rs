@@ -6,7 +6,7 @@ use super::number;
 
 const DAY: u64 = 86_400;
 
-/// Reads a date from 1970 on; `None` for what is no date.
+/// Parses a date from 1970 on; `None` for other text.
 pub fn parse_date(text: &str) -> Option<SystemTime> {
     let (whole, fraction) = text.split_once('.').map_or((text, None), |(whole, rest)| (whole, Some(rest)));
     if whole.len() != 14 {
@@ -34,7 +34,7 @@ pub fn parse_date(text: &str) -> Option<SystemTime> {
     SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanos))
 }
 
-/// Writes a date in whole seconds; `None` for one before 1970 or after 9999.
+/// Formats a date in whole seconds; `None` before 1970 and after 9999.
 pub fn format_date(date: SystemTime) -> Option<String> {
     let seconds = date.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs();
     let (mut days, time) = (seconds / DAY, seconds % DAY);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_date() {
+    fn texts_that_are_not_dates_are_refused() {
         for text in [
             "",
             "20260101",
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_no_date_of_five_digits() {
+    fn years_beyond_9999_are_not_formatted() {
         assert_eq!(format_date(at(253_402_300_799)).as_deref(), Some("99991231235959"));
         assert_eq!(format_date(at(253_402_300_800)), None);
         assert_eq!(format_date(at(u64::MAX >> 2)), None);

@@ -1,4 +1,4 @@
-//! Blocks of MODE E: a header of 17 bytes before each (GFD.20, section 3.3).
+//! The blocks of MODE E, each with a header of 17 bytes (GFD.20, section 3.3).
 
 use thiserror::Error;
 
@@ -8,40 +8,40 @@ use crate::units::Bytes;
 /// The length of a header: descriptor (8 bits), count (64), offset (64), big-endian.
 pub const BLOCK_HEADER: usize = 17;
 
-/// The most data connections of one transfer that are believed. Globus accepts 1000 (measured 2026-11).
+/// The largest accepted number of data connections of one transfer. Globus accepts 1000 (measured 2026-11).
 pub const MAX_CHANNELS: u64 = 65_536;
 
-/// The block is the end of a record; has no meaning in MODE E and is ignored.
+/// The block ends a record; ignored, because records have no meaning in MODE E.
 const END_OF_RECORD: u8 = 128;
-/// The offset field holds the number of EODs to expect.
+/// The offset field is the number of EODs to expect.
 const END_OF_FILE: u8 = 64;
-/// The sender read the block with errors.
+/// The sender could not read the block without errors.
 const ERRORS: u8 = 32;
 /// The block is a restart marker of MODE B.
 const RESTART: u8 = 16;
-/// Nothing follows on this connection in this transfer.
+/// No further block follows on this connection in this transfer.
 const END_OF_DATA: u8 = 8;
 /// The sender closes the connection after this block.
 const CLOSES: u8 = 4;
 
-/// Why a block's header is refused.
+/// The reason why a block's header is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum BlockError {
-    /// Flags that GFD.20 does not define, or a restart marker.
+    /// A flag is not defined in GFD.20, or the block is a restart marker.
     #[error("a data block with the descriptor 0x{0:02x}, which is not of MODE E")]
     Descriptor(u8),
-    /// The sender marked the block as damaged.
+    /// The sender marked the block as read with errors.
     #[error("a data block that the server marked as read with errors")]
     Damaged,
-    /// Offset and count exceed 64 bits.
+    /// The end of the block exceeds 64 bits.
     #[error("a data block of {count} bytes at {offset}, beyond the largest file")]
     Overflow {
-        /// Where it begins.
+        /// The offset of the block.
         offset: u64,
-        /// How long it is.
+        /// The length of the block in bytes.
         count: u64,
     },
-    /// The block that ends the file has payload, or an impossible number of connections.
+    /// An end-of-file block has payload, or an impossible number of connections.
     #[error("an end-of-file block of {count} bytes for {channels} connections")]
     EndOfFile {
         /// The count field.
@@ -51,7 +51,7 @@ pub enum BlockError {
     },
 }
 
-/// The header of one block; checked, so that its payload is a range and its number of EODs possible.
+/// The checked header of a block: its payload is a valid range, and its number of EODs is possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockHeader {
     flags: u8,
@@ -60,28 +60,29 @@ pub struct BlockHeader {
 }
 
 impl BlockHeader {
-    /// Makes the header of a block of data.
+    /// Creates the header of a data block.
     pub fn data(range: ByteRange) -> Self {
         Self { flags: 0, count: range.len().get(), offset: range.start() }
     }
 
-    /// Makes the header that ends one connection's part of a transfer.
+    /// Creates the header that ends the data of one connection.
     pub fn end_of_data() -> Self {
         Self { flags: END_OF_DATA, count: 0, offset: 0 }
     }
 
-    /// Makes the header that ends one connection's part and announces over how many connections the file was sent.
+    /// Creates the header that ends the data of one connection and announces the number of connections used for the
+    /// file.
     pub fn end_of_file(channels: u64) -> Self {
         Self { flags: END_OF_FILE | END_OF_DATA, count: 0, offset: channels }
     }
 
-    /// Announces that the sender closes the connection after this block.
+    /// Sets the flag that the sender closes the connection after this block.
     #[must_use]
     pub fn closing(self) -> Self {
         Self { flags: self.flags | CLOSES, ..self }
     }
 
-    /// Reads a header.
+    /// Decodes a header.
     ///
     /// # Errors
     /// [`BlockError`].
@@ -107,7 +108,7 @@ impl BlockHeader {
         Ok(Self { flags: flags & !END_OF_RECORD, count, offset })
     }
 
-    /// Writes the header.
+    /// Encodes the header.
     pub fn encode(self) -> [u8; BLOCK_HEADER] {
         let mut bytes = [0; BLOCK_HEADER];
         bytes[0] = self.flags;
@@ -121,17 +122,17 @@ impl BlockHeader {
         Bytes::new(self.count)
     }
 
-    /// Returns the range that the payload belongs to; `None` where there is no payload.
+    /// Returns the range of the payload; `None` if there is no payload.
     pub fn payload(self) -> Option<ByteRange> {
         (self.count > 0).then(|| ByteRange::with_len(self.offset, self.payload_len()))
     }
 
-    /// Returns whether nothing follows on this connection in this transfer.
+    /// Returns whether the block ends the data of its connection in this transfer.
     pub fn ends_data(self) -> bool {
         self.flags & END_OF_DATA != 0
     }
 
-    /// Returns the number of connections that end the file; each sends one end of data.
+    /// Returns the announced number of connections, each of which sends one end of data.
     pub fn channels(self) -> Option<u64> {
         (self.flags & END_OF_FILE != 0).then_some(self.offset)
     }
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_headers_of_no_mode_e() {
+    fn headers_that_are_not_of_mode_e_are_refused() {
         for flags in [1, 2, 16, 3, 255] {
             assert_eq!(BlockHeader::decode(&bytes(flags, 0, 0)), Err(BlockError::Descriptor(flags)));
         }

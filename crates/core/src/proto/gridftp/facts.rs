@@ -1,4 +1,4 @@
-//! Facts of files: MLST and MLSD (RFC 3659, section 7), SIZE, MDTM.
+//! The facts of files: MLST and MLSD (RFC 3659, section 7), SIZE, MDTM.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -8,27 +8,27 @@ use thiserror::Error;
 use super::{Reply, number, parse_date};
 use crate::units::Bytes;
 
-/// The longest name of a directory's entry: NAME_MAX of Linux, in bytes.
+/// The longest name of a directory entry in bytes: NAME_MAX of Linux.
 const MAX_NAME: usize = 255;
 
-/// Why facts cannot be read.
+/// The reason why facts cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum FactsError {
     /// The reply is not 250, or has no line of facts.
     #[error("the server listed no facts: {0}")]
     NoFacts(String),
-    /// A line is not `fact=value;… name`.
+    /// A line is not of the form `fact=value;… name`.
     #[error("the server listed '{0}', which has no facts before a name")]
     Line(String),
-    /// A fact has a value that it cannot have, or two values.
+    /// A fact has an invalid value, or two values.
     #[error("the server listed the fact '{0}', which contradicts another or is out of range")]
     Value(String),
-    /// A name that is empty, `.` or `..`, too long, or holds a slash, a line break or a NUL.
+    /// A name is empty, `.` or `..`, too long, or contains a slash, a line break or a NUL.
     #[error("the server listed the name '{0}', which is no plain name in a directory")]
     Name(String),
 }
 
-/// What an entry is.
+/// The kind of a directory entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum FileKind {
     /// A file.
@@ -37,34 +37,35 @@ pub enum FileKind {
     Directory,
     /// The listed directory itself, or its parent.
     ListedOrParent,
-    /// A symbolic link, whose target is not known.
+    /// A symbolic link with an unknown target.
     Link,
-    /// A device, a socket and the like, or not known.
+    /// A device, a socket or the like, or an unknown kind.
     #[default]
     Other,
 }
 
-/// What a server lists of a file; other facts are ignored.
+/// The supported facts of a file; other facts are ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Facts {
-    /// What it is.
+    /// The kind of the entry.
     pub kind: FileKind,
-    /// Its length; of a directory, it says nothing.
+    /// The length of a file; meaningless for a directory.
     pub size: Option<Bytes>,
-    /// When its content changed last.
+    /// The time of the last modification.
     pub modify: Option<SystemTime>,
-    /// Whether it is a symbolic link; Globus gives kind and size of the target then, other servers do not.
+    /// Whether the entry is a symbolic link; `kind` and `size` are then those of the target with Globus, but not with
+    /// other servers.
     pub link: bool,
-    /// A hash of the fact "unique": equal hashes are of one file or directory. Detects loops of links.
+    /// A hash of the fact "unique", equal only for one file or directory. Detects loops of links.
     pub unique: Option<u64>,
 }
 
-/// The name of an entry in a directory, as bytes: never empty, `.` or `..`, without `/`, line breaks and NUL.
+/// The name of a directory entry, as bytes: not empty, `.` or `..`, and without `/`, line breaks and NUL.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EntryName(Vec<u8>);
 
 impl EntryName {
-    /// Accepts a plain name.
+    /// Checks that `name` is a plain name.
     ///
     /// # Errors
     /// [`FactsError::Name`].
@@ -92,31 +93,31 @@ impl fmt::Debug for EntryName {
     }
 }
 
-/// Writes up to 200 characters for a message, without control characters.
+/// Formats up to 200 characters for a message, without control characters.
 pub(super) fn shown(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     text.chars().take(200).map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
-/// Reads the reply 250 to MLST.
+/// Parses the reply 250 to MLST.
 ///
 /// # Errors
-/// [`FactsError`] for any other reply, and for facts that contradict themselves.
+/// [`FactsError`] for any other reply, and for contradictory facts.
 pub fn parse_mlst(reply: &Reply) -> Result<Facts, FactsError> {
     let no_facts = || FactsError::NoFacts(reply.to_string());
-    // The first and the last line are text; the line between begins with a blank.
+    // The first and the last line are free text; a line of facts begins with a space.
     let last = reply.lines.len().saturating_sub(1);
     let lines = reply.lines.get(1..last).filter(|_| reply.code == 250).unwrap_or_default();
     let line = lines.iter().map(|line| line.trim_start_matches(' ')).find(|line| line.contains('='));
     Ok(split_line(line.ok_or_else(no_facts)?.as_bytes())?.0)
 }
 
-/// Reads the reply 213 to SIZE; `None` for any other reply.
+/// Parses the reply 213 to SIZE; `None` for any other reply.
 pub fn parse_size(reply: &Reply) -> Option<Bytes> {
     (reply.code == 213).then(|| number_of(reply.last_line().trim())).flatten().map(Bytes::new)
 }
 
-/// Reads the reply 213 to MDTM; `None` for any other reply.
+/// Parses the reply 213 to MDTM; `None` for any other reply.
 pub fn parse_mdtm(reply: &Reply) -> Option<SystemTime> {
     (reply.code == 213).then(|| parse_date(reply.last_line().trim())).flatten()
 }
@@ -128,7 +129,7 @@ fn number_of(text: &str) -> Option<u64> {
 /// Splits a line of MLST or MLSD into its facts and the bytes of the name.
 pub(super) fn split_line(line: &[u8]) -> Result<(Facts, &[u8]), FactsError> {
     let malformed = || FactsError::Line(shown(line));
-    // No fact holds a blank (RFC 3659, section 7.2); the first one ends them.
+    // Facts contain no space (RFC 3659, section 7.2), so the first space ends them.
     let blank = line.iter().position(|b| *b == b' ').ok_or_else(malformed)?;
     let (facts, name) = (&line[..blank], &line[blank + 1..]);
     let mut read = Facts::default();
@@ -175,7 +176,7 @@ fn kind(value: &[u8]) -> FileKind {
         b"file" => FileKind::File,
         b"dir" => FileKind::Directory,
         b"cdir" | b"pdir" => FileKind::ListedOrParent,
-        // Both are in use: draft-ietf-ftpext-mlst-11 had slink:TARGET, proftpd writes symlink.
+        // Both forms are in use: slink:TARGET is from draft-ietf-ftpext-mlst-11, symlink is that of proftpd.
         link if link.starts_with(b"os.unix=slink") || link.starts_with(b"os.unix=symlink") => FileKind::Link,
         _ => FileKind::Other,
     }
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_that_contradict_or_cannot_be_are_refused() {
+    fn contradictory_and_invalid_facts_are_refused() {
         for line in [
             "size=1;size=2; a",
             "size=-1; a",
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_lead_elsewhere_are_refused() {
+    fn names_that_leave_the_directory_are_refused() {
         for name in ["", ".", "..", "../x", "a/b", "/etc", "a\rb", "a\nb", "a\0b", &"x".repeat(256)] {
             assert!(matches!(EntryName::new(name.as_bytes()), Err(FactsError::Name(_))), "{name}");
         }

@@ -1,22 +1,22 @@
-//! What a server offers, by its reply to FEAT (RFC 2389).
+//! The features of a server, from its reply to FEAT (RFC 2389).
 
 use std::collections::BTreeMap;
 
 use super::{Reply, checksum_algorithm_name};
 use crate::checksum::Algorithm;
 
-/// The features of a server; empty where it knows no FEAT.
+/// The features of a server; empty if it does not support FEAT.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Features {
-    /// Parameters by keyword in capitals; a keyword may be listed several times.
+    /// Parameters by upper-case keyword; a keyword may be listed several times.
     listed: BTreeMap<String, Vec<String>>,
 }
 
 impl Features {
-    /// Reads the reply to FEAT; one that is not 211 lists nothing.
+    /// Parses the reply to FEAT; a code other than 211 lists no features.
     pub fn parse(reply: &Reply) -> Self {
         let mut listed: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        // The first and the last line are text.
+        // The first and the last line are free text.
         let last = reply.lines.len().saturating_sub(1);
         let lines = reply.lines.get(1..last).filter(|_| reply.code == 211).unwrap_or_default();
         for line in lines.iter().map(|line| line.trim()).filter(|line| !line.is_empty()) {
@@ -26,12 +26,12 @@ impl Features {
         Self { listed }
     }
 
-    /// Returns whether a keyword is listed, such as "MFMT"; in any case.
+    /// Returns whether a keyword, such as "MFMT", is listed; case-insensitive.
     pub fn lists(&self, keyword: &str) -> bool {
         self.listed.contains_key(&keyword.to_ascii_uppercase())
     }
 
-    /// Returns whether several data connections carry one file (MODE E with OPTS RETR Parallelism).
+    /// Returns whether several data connections can carry one file (MODE E with OPTS RETR Parallelism).
     pub fn extended_mode(&self) -> bool {
         self.lists("PARALLEL")
     }
@@ -41,12 +41,12 @@ impl Features {
         self.lists("ERET")
     }
 
-    /// Returns whether a file can be stored from an offset on (ESTO).
+    /// Returns whether a file can be stored from an offset (ESTO).
     pub fn adjusted_store(&self) -> bool {
         self.lists("ESTO")
     }
 
-    /// Returns whether transfers of one stream begin at an offset (REST STREAM, RFC 3659).
+    /// Returns whether MODE S transfers can begin at an offset (REST STREAM, RFC 3659).
     pub fn restarts_streams(&self) -> bool {
         self.words("REST").any(|word| word.eq_ignore_ascii_case("STREAM"))
     }
@@ -56,10 +56,10 @@ impl Features {
         self.words("AUTH").any(|word| word.eq_ignore_ascii_case(mechanism))
     }
 
-    /// Returns whether CKSM is offered with an algorithm.
+    /// Returns whether CKSM supports an algorithm.
     ///
-    /// Globus lists `CKSM MD5:10;SHA256:11;`, with an order of preference. MD5 is assumed of a list without algorithms:
-    /// GFD.47 has no other.
+    /// Globus lists `CKSM MD5:10;SHA256:11;`, with an order of preference. A list without algorithms implies MD5, the
+    /// only algorithm of GFD.47.
     pub fn checksum(&self, algorithm: Algorithm) -> bool {
         let Some(name) = checksum_algorithm_name(algorithm) else { return false };
         let mut named = self.words("CKSM").filter(|word| !word.is_empty()).peekable();
@@ -71,14 +71,13 @@ impl Features {
         }
     }
 
-    /// Returns the best algorithm of CKSM that is offered: one that cannot be forged, and of those the one that CPUs have instructions
-    /// for.
+    /// Returns the best supported algorithm of CKSM: a collision-resistant one, preferably with CPU instructions.
     pub fn best_checksum(&self) -> Option<Algorithm> {
         let preferred = [Algorithm::Sha256, Algorithm::Sha512, Algorithm::Sha1, Algorithm::Md5];
         preferred.into_iter().find(|algorithm| self.checksum(*algorithm))
     }
 
-    /// Splits a keyword's parameters at blanks, semicolons and commas.
+    /// Splits a keyword's parameters at spaces, semicolons and commas.
     fn words(&self, keyword: &str) -> impl Iterator<Item = &str> {
         let parameters = self.listed.get(keyword).into_iter().flatten();
         parameters.flat_map(|parameters| parameters.split([' ', ';', ','])).filter(|word| !word.is_empty())
@@ -144,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn no_features_where_feat_is_unknown() {
+    fn server_without_feat_has_no_features() {
         let refused = Reply { code: 500, lines: vec!["a".into(), " PARALLEL".into(), "b".into()] };
         assert_eq!(Features::parse(&refused), Features::default());
         let empty = Features::parse(&Reply { code: 211, lines: vec!["No features".into()] });

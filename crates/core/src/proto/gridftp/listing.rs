@@ -1,43 +1,43 @@
-//! A directory's listing by MLSD (RFC 3659, section 7.2), read as it arrives.
+//! Incremental parser of an MLSD listing (RFC 3659, section 7.2).
 
 use super::facts::{shown, split_line};
 use super::{EntryName, Facts, FactsError, FileKind};
 
-/// The longest line of a listing that is read: names have 255 bytes, facts some hundred.
+/// The longest accepted line: a name has up to 255 bytes, facts some hundred.
 const MAX_LINE: usize = 16 << 10;
 
-/// One entry of a directory.
+/// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListingEntry {
-    /// Its name.
+    /// The name of the entry.
     pub name: EntryName,
-    /// What it is.
+    /// The facts of the entry.
     pub facts: Facts,
 }
 
-/// Reads the lines of a listing, however they are split.
+/// Parses the lines of a listing, which may be split at any byte.
 #[derive(Debug, Default)]
 pub struct ListingReader {
     input: Vec<u8>,
-    /// How much of `input` belongs to entries returned.
+    /// The number of bytes of `input` that belong to returned entries.
     used: usize,
-    /// How much after `used` is known to hold no line feed.
+    /// The number of bytes after `used` that contain no line feed.
     searched: usize,
-    /// The rest of a line that is too long is skipped.
+    /// Whether the rest of a line that is too long is being skipped.
     skipping: bool,
 }
 
 impl ListingReader {
-    /// Adds bytes that arrived.
+    /// Adds received bytes.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.input.drain(..std::mem::take(&mut self.used));
         self.input.extend_from_slice(bytes);
     }
 
-    /// Returns the next entry, `None` where more bytes are needed. The directory itself and its parent are left out.
+    /// Returns the next entry; `None` if more bytes are needed. The directory itself and its parent are omitted.
     ///
     /// # Errors
-    /// [`FactsError`] for a line that cannot be used; the next call returns what follows it.
+    /// [`FactsError`] for a line that cannot be used; the next call continues after it.
     pub fn next_entry(&mut self) -> Option<Result<ListingEntry, FactsError>> {
         loop {
             let rest = &self.input[self.used..];
@@ -58,12 +58,12 @@ impl ListingReader {
         }
     }
 
-    /// Returns whether the listing ended within a line.
+    /// Returns whether the listing ends within a line.
     pub fn is_cut_off(&self) -> bool {
         self.skipping || self.used < self.input.len()
     }
 
-    /// Drops the front of a line that is longer than [`MAX_LINE`], and reports it once.
+    /// Drops the received part of a line that is longer than [`MAX_LINE`], and reports the line once.
     fn skip_long_line(&mut self) -> Option<Result<ListingEntry, FactsError>> {
         let rest = &self.input[self.used..];
         if rest.len() <= MAX_LINE && !self.skipping {
@@ -75,7 +75,7 @@ impl ListingReader {
     }
 }
 
-/// Reads one line; `None` for an empty one and for the directory itself and its parent.
+/// Parses a line; `None` if it is empty, or is the directory itself or its parent.
 fn entry(line: &[u8]) -> Result<Option<ListingEntry>, FactsError> {
     if line.is_empty() {
         return Ok(None);
@@ -107,7 +107,7 @@ mod tests {
         \nType=dir; ../x\r\nno facts\r\ntype=dir;unique=1; sub\nType=file;size=7; caf\xe9\r\n";
 
     #[test]
-    fn hostile_lines_are_refused_and_the_others_read() {
+    fn hostile_lines_are_refused_and_the_others_parsed() {
         let (entries, cut_off) = read(&[LISTING]);
         let names: Vec<_> =
             entries.iter().map(|entry| entry.as_ref().map(|entry| entry.name.as_bytes())).collect();
@@ -120,13 +120,13 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_off_listing_is_noticed() {
+    fn truncated_listing_is_detected() {
         assert!(read(&[b"type=file; a\r\ntype=file; b"]).1);
         assert!(!read(&[b"type=file; a\r\n"]).1 && !read(&[]).1);
     }
 
     #[test]
-    fn a_line_without_end_is_refused_once_and_skipped() {
+    fn line_without_an_end_is_refused_once_and_skipped() {
         let long = vec![b'x'; MAX_LINE];
         let (entries, cut_off) = read(&[b"type=file; a\n", &long, &long, &long, b"\ntype=file; b\n"]);
         assert!(entries.len() == 3 && entries[1].is_err() && entries[2].is_ok() && !cut_off);

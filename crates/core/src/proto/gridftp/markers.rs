@@ -1,15 +1,16 @@
-//! Range markers (111), which a server sends while it stores in MODE E (GFD.20).
+//! Range markers (111), sent by a server during a MODE E store (GFD.20).
 
 use super::{Reply, number};
 use crate::ranges::{ByteRange, RangeSet};
 
-/// The most ranges of one marker; Globus merges what touches, so there are about as many as connections.
+/// The largest number of ranges of one marker; Globus merges adjacent ranges, so there are about as many as
+/// connections.
 const MAX_MARKED: usize = 4096;
 
-/// Reads the reply 111: ranges that the server has stored since the marker before; Globus writes exclusive ends
-/// (measured 2026-11: 600 bytes at 0 are `0-600`).
+/// Parses the reply 111: the ranges stored since the previous marker. Globus writes exclusive ends (measured 2026-11:
+/// 600 bytes at 0 are `0-600`).
 ///
-/// `None` for any other reply, and for one that cannot be read as a whole.
+/// `None` for any other reply, and for one with any malformed range.
 pub fn parse_range_marker(reply: &Reply) -> Option<RangeSet> {
     if reply.code != 111 {
         return None;

@@ -1,7 +1,7 @@
-//! FTP (RFC 959, 2228, 2428, 3659) and GridFTP (GFD.20, GFD.47): commands, replies, data blocks; one small file a concept.
+//! FTP (RFC 959, 2228, 2428, 3659) and GridFTP (GFD.20, GFD.47): commands, replies, data blocks.
 //!
-//! A client writes a [`Command`] and reads a [`Reply`] with a [`ReplyReader`]. In MODE E the data connections carry
-//! blocks with a [`BlockHeader`] each; a [`TransferLedger`] decides when a transfer is complete.
+//! A client sends a [`Command`] and receives a [`Reply`] through a [`ReplyReader`]. In MODE E the data connections
+//! carry blocks, each with a [`BlockHeader`]; a [`TransferLedger`] detects the completion of a transfer.
 
 mod adat;
 mod checksum;
@@ -28,10 +28,10 @@ pub use listing::{ListingEntry, ListingReader};
 pub use markers::parse_range_marker;
 pub use passive::{PassiveError, parse_epsv, parse_pasv};
 pub use reply::{MAX_LINE, MAX_REPLY, Reply, ReplyError, ReplyReader};
-pub use signing_policy::{MAX_POLICY, PolicyError, SigningPolicy, Verdict};
+pub use signing_policy::{MAX_POLICY, PolicyDecision, PolicyError, SigningPolicy};
 pub use transfer_ledger::{LedgerError, TransferLedger};
 
-/// Reads digits only: `parse` alone would take a plus sign.
+/// Parses digits only: `parse` alone would accept a plus sign.
 fn number(text: &str) -> Option<u64> {
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }

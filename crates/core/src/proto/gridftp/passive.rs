@@ -1,4 +1,4 @@
-//! Replies to PASV and EPSV: where the server accepts data connections (RFC 959, RFC 2428).
+//! The replies to PASV and EPSV: the address at which the server accepts data connections (RFC 959, RFC 2428).
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -6,13 +6,14 @@ use thiserror::Error;
 
 use super::Reply;
 
-/// Why a passive reply cannot be used.
+/// The reason why a passive reply cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PassiveError {
-    /// The command was refused, or the reply names no address.
+    /// The command was refused, or the reply contains no address.
     #[error("the server named no address for data connections: {0}")]
     NoAddress(String),
-    /// The address is of another host than the control connection's: a client could be sent to attack it.
+    /// The address is not that of the control connection's host: a server could direct the client to attack another
+    /// host.
     #[error(
         "the server named {named} for data connections, but it is {server}; connections to another host are refused"
     )]
@@ -24,7 +25,7 @@ pub enum PassiveError {
     },
 }
 
-/// Reads the reply 227 to PASV; `server` is the control connection's peer.
+/// Parses the reply 227 to PASV; `server` is the peer of the control connection.
 ///
 /// # Errors
 /// [`PassiveError`] for any other reply, for port 0, and for the address of another host.
@@ -34,7 +35,7 @@ pub fn parse_pasv(reply: &Reply, server: IpAddr) -> Result<SocketAddr, PassiveEr
     of_server(address, server)
 }
 
-/// Reads the reply 229 to EPSV; the address is `server`'s, as the reply names a port only.
+/// Parses the reply 229 to EPSV. It contains only a port; the address is `server`.
 ///
 /// # Errors
 /// [`PassiveError::NoAddress`] for any other reply and for port 0.
@@ -48,11 +49,11 @@ fn no_address(reply: &Reply) -> PassiveError {
     PassiveError::NoAddress(reply.to_string())
 }
 
-/// Refuses an address that is not of `server`; an IPv4 address may be written as IPv6.
+/// Refuses an address other than `server`; an IPv4 address may be written as an IPv6 one.
 fn of_server(address: SocketAddr, server: IpAddr) -> Result<SocketAddr, PassiveError> {
     let named = address.ip();
     let same = named.to_canonical() == server.to_canonical();
-    // The peer's own form is kept, with the scope that a link-local address needs.
+    // `server` is returned because it includes the scope that a link-local address needs.
     if same {
         Ok(SocketAddr::new(server, address.port()))
     } else {
@@ -60,13 +61,14 @@ fn of_server(address: SocketAddr, server: IpAddr) -> Result<SocketAddr, PassiveE
     }
 }
 
-/// Finds `h,h,h,h,p,p` in the text of a reply, in parentheses or not: RFC 1123, section 4.1.2.6, says to search for digits.
+/// Finds `h,h,h,h,p,p` in the text of a reply, with or without parentheses (RFC 1123, section 4.1.2.6: search for
+/// digits).
 fn find_comma_address(line: &str) -> Option<SocketAddr> {
     let mut words = line.split(|c: char| !c.is_ascii_digit() && c != ',');
     words.find_map(|word| whole_comma_address(word.trim_matches(',')))
 }
 
-/// Reads `h,h,h,h,p,p`, and nothing else.
+/// Parses a text that consists of `h,h,h,h,p,p`.
 fn whole_comma_address(text: &str) -> Option<SocketAddr> {
     let octet = |text: &str| {
         let digits = (1..=3).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
@@ -109,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_the_addresses_that_servers_write() {
+    fn addresses_of_known_servers_are_parsed() {
         for text in [
             "Entering Passive Mode (127,0,0,1,24,131).",
             "Entering Passive Mode (127,0,0,1,24,131)",
@@ -135,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_address_is_refused() {
+    fn replies_without_an_address_are_refused() {
         for text in
             ["(127,0,0,1,0,0)", "(127,0,0,256,1,1)", "(127,0,0,1,1)", "(127,0,0,1,1,1,1)", "", "(,,,,,)"]
         {
@@ -165,7 +167,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_leaves_the_server(code in prop::sample::select(vec![227u16, 229]), lines in prop::collection::vec("[(|]{0,4}[0-9,.:|()]{0,24}", 0..4)) {
+        fn address_is_always_that_of_the_server(code in prop::sample::select(vec![227u16, 229]), lines in prop::collection::vec("[(|]{0,4}[0-9,.:|()]{0,24}", 0..4)) {
             let reply = Reply { code, lines };
             let all = [parse_pasv(&reply, SERVER).ok(), parse_epsv(&reply, SERVER).ok()];
             for address in all.into_iter().flatten() {

@@ -1,38 +1,38 @@
-//! Replies on the control connection (RFC 959, section 4.2), read as they arrive.
+//! Incremental parser of the replies on the control connection (RFC 959, section 4.2).
 
 use std::fmt;
 
 use thiserror::Error;
 
-/// The longest line of a reply that is read. A TLS record of 16 KiB in base64, as GSI sends, has 22 KiB.
+/// The longest accepted line of a reply. A TLS record of 16 KiB in base64, as sent with GSI, has 22 KiB.
 pub const MAX_LINE: usize = 64 << 10;
 
-/// The most bytes of all lines of a reply; the longest real ones are lists of features and error traces, below 8 KiB.
+/// The largest accepted reply in bytes; the longest real replies are feature lists and error traces, below 8 KiB.
 pub const MAX_REPLY: usize = 256 << 10;
 
-/// The most lines of a reply.
+/// The largest accepted number of lines of a reply.
 const MAX_LINES: usize = 4096;
 
-/// Why bytes are not a reply.
+/// The reason why bytes are not a reply.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ReplyError {
     /// A reply does not begin with a code of three digits.
     #[error("the server sent '{}' where a reply with a three-digit code was expected", .0.escape_debug())]
     NoCode(String),
-    /// A line does not end.
+    /// A line is too long.
     #[error("the server sent a reply line of more than {} KiB", MAX_LINE >> 10)]
     LineTooLong,
-    /// A multi-line reply does not end.
+    /// A multi-line reply is too long.
     #[error("the server sent a reply of more than {} KiB or {MAX_LINES} lines", MAX_REPLY >> 10)]
     TooLong,
 }
 
-/// One whole reply.
+/// A complete reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
     /// The code, from 100 to 699.
     pub code: u16,
-    /// The lines' text without codes, at least one. Bytes that are not UTF-8 are replaced.
+    /// The text of the lines without codes, at least one line. Bytes that are not UTF-8 are replaced.
     pub lines: Vec<String>,
 }
 
@@ -42,7 +42,7 @@ impl Reply {
         self.code / 100 == 1
     }
 
-    /// Returns whether the command was completed (2yz).
+    /// Returns whether the command has completed (2yz).
     pub fn is_positive(&self) -> bool {
         self.code / 100 == 2
     }
@@ -52,29 +52,29 @@ impl Reply {
         self.code / 100 == 3
     }
 
-    /// Returns whether the command failed and may succeed later (4yz).
+    /// Returns whether the command failed but may succeed later (4yz).
     pub fn is_transient(&self) -> bool {
         self.code / 100 == 4
     }
 
-    /// Returns whether the command failed and would fail again (5yz).
+    /// Returns whether the command failed permanently (5yz).
     pub fn is_permanent(&self) -> bool {
         self.code / 100 == 5
     }
 
-    /// Returns whether the reply carries a protected reply (6yz, RFC 2228, section 5).
+    /// Returns whether the reply contains a protected reply (6yz, RFC 2228, section 5).
     pub fn is_protected(&self) -> bool {
         self.code / 100 == 6
     }
 
-    /// Returns the text of the last line, which is the only one of most replies.
+    /// Returns the text of the last line, usually the only one.
     pub fn last_line(&self) -> &str {
         self.lines.last().map_or("", String::as_str)
     }
 }
 
 impl fmt::Display for Reply {
-    /// Writes the code and up to 300 characters of text on one line, without control characters.
+    /// Formats the code and up to 300 characters of text on one line, without control characters.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.code)?;
         let texts = self.lines.iter().map(|line| line.trim()).filter(|line| !line.is_empty());
@@ -87,37 +87,37 @@ impl fmt::Display for Reply {
     }
 }
 
-/// Reads replies from the bytes of a control connection, however they are split.
+/// Parses replies from the bytes of a control connection, which may be split at any byte.
 ///
-/// After an error the connection is of no more use: where the next reply begins is not known.
+/// After an error the connection cannot be used, because the begin of the next reply is unknown.
 #[derive(Debug, Default)]
 pub struct ReplyReader {
     input: Vec<u8>,
-    /// How much of `input` is known to hold no line feed.
+    /// The number of bytes of `input` that contain no line feed.
     searched: usize,
     code: Option<u16>,
     lines: Vec<String>,
-    /// Bytes of the lines read.
+    /// The bytes of the parsed lines of the current reply.
     read: usize,
 }
 
 impl ReplyReader {
-    /// Adds bytes that arrived.
+    /// Adds received bytes.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.input.extend_from_slice(bytes);
     }
 
-    /// Returns whether bytes are left that belong to no reply returned yet.
+    /// Returns whether there are received bytes that belong to no returned reply.
     ///
-    /// Before TLS begins on the connection there must be none: they were sent in clear and could be an attacker's.
+    /// There must be none when TLS begins on the connection: they were sent in clear and could be an attacker's.
     pub fn has_pending(&self) -> bool {
         !self.input.is_empty() || self.code.is_some()
     }
 
-    /// Returns the next whole reply, `None` where more bytes are needed.
+    /// Returns the next complete reply; `None` if more bytes are needed.
     ///
     /// # Errors
-    /// [`ReplyError`] where the bytes are not a reply, or one without end.
+    /// [`ReplyError`] if the bytes are not a reply, or a reply is too long.
     pub fn next_reply(&mut self) -> Result<Option<Reply>, ReplyError> {
         let mut used = 0;
         let reply = loop {
@@ -140,7 +140,7 @@ impl ReplyReader {
         reply
     }
 
-    /// Takes one line; returns the reply that it completes.
+    /// Parses one line; returns the reply if the line completes it.
     fn line(&mut self, line: &[u8]) -> Result<Option<Reply>, ReplyError> {
         if line.len() > MAX_LINE {
             return Err(ReplyError::LineTooLong);
@@ -154,7 +154,7 @@ impl ReplyReader {
             let text = String::from_utf8_lossy(line);
             return Err(ReplyError::NoCode(text.chars().take(80).collect()));
         };
-        // Within a multi-line reply, a line of another code is text.
+        // Within a multi-line reply, a line with another code is text.
         let (last, text) = match coded {
             Some((own, last, text)) if own == code => (last, text),
             _ => (false, line),
@@ -169,7 +169,8 @@ impl ReplyReader {
     }
 }
 
-/// Splits `ddd text` and `ddd-text`; says whether a line of the first kind, which ends a reply. A code alone ends it too.
+/// Splits `ddd text`, `ddd-text` and `ddd`; the boolean is false for `ddd-text`, the only form that does not end a
+/// reply.
 fn coded_line(line: &[u8]) -> Option<(u16, bool, &[u8])> {
     let (digits, rest) = line.split_at_checked(3)?;
     if !matches!(digits, [b'1'..=b'6', b'0'..=b'9', b'0'..=b'9']) {
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_has_no_code() {
+    fn reply_without_a_code_is_refused() {
         for text in
             ["HTTP/1.1 400 Bad\r\n", "\r\n", "22\r\n", "2200 a\r\n", "099 a\r\n", "700 a\r\n", " 220 a\r\n"]
         {
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_and_replies_without_end_are_refused() {
+    fn endless_lines_and_replies_are_refused() {
         let line = vec![b'2'; MAX_LINE + 1];
         assert_eq!(read(&[&line]), Err(ReplyError::LineTooLong));
         let lines = ["220-".to_owned() + &"x".repeat(1000) + "\r\n", "y".repeat(1000) + "\r\n"];
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_whether_bytes_are_pending() {
+    fn pending_bytes_are_reported() {
         let mut reader = ReplyReader::default();
         reader.feed(b"234 go\r\n");
         assert_eq!(reader.next_reply(), Ok(Some(reply(234, &["go"]))));

@@ -1,4 +1,5 @@
-//! Signing policies of certificate authorities: which subjects a CA may certify (the EACL files of the Globus Toolkit).
+//! Signing policies of certificate authorities: the subjects that a CA may certify (the EACL files of the Globus
+//! Toolkit).
 //!
 //! ```text
 //! access_id_CA  X509    '/C=CH/O=Grid/CN=Grid CA'
@@ -6,14 +7,14 @@
 //! cond_subjects globus  '"/C=CH/O=Grid/*" "/DC=ch/DC=grid/*"'
 //! ```
 //!
-//! Names are written as OpenSSL does on one line, with a slash before each attribute.
+//! Names have OpenSSL's one-line form, with a slash before each attribute.
 
 use thiserror::Error;
 
-/// The largest file accepted: 1 MiB. Those of IGTF are below 2 KiB.
+/// The largest accepted file: 1 MiB. The policies of IGTF are below 2 KiB.
 pub const MAX_POLICY: usize = 1 << 20;
 
-/// What the entries of one file permit.
+/// The permissions in one policy file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SigningPolicy {
     entries: Vec<Entry>,
@@ -25,29 +26,30 @@ struct Entry {
     subjects: Vec<String>,
 }
 
-/// A file that is no signing policy.
+/// The reason why a file is not a valid signing policy.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("line {line}: {why}")]
 pub struct PolicyError {
     /// The line, counted from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The error.
     pub why: &'static str,
 }
 
-/// The answer of a policy.
+/// A policy's decision about a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum PolicyDecision {
     /// The authority may certify the subject.
     Permitted,
-    /// The authority is named, and none of its patterns matches the subject.
+    /// The authority is named, but none of its patterns matches the subject.
     Denied,
     /// The authority is not named.
     NotNamed,
 }
 
 impl SigningPolicy {
-    /// Reads a policy. Only positive rights to sign are understood; any other line is an error, so that no restriction is lost.
+    /// Parses a policy. Only positive rights to sign are supported; any other line is an error, so that no restriction
+    /// is lost.
     ///
     /// # Errors
     /// [`PolicyError`] with the line.
@@ -91,15 +93,15 @@ impl SigningPolicy {
         Ok(policy)
     }
 
-    /// Returns whether the policy lets `authority` certify `subject`; both are names on one line.
-    pub fn judge(&self, authority: &str, subject: &str) -> Verdict {
+    /// Returns whether the policy permits `authority` to certify `subject`; both are one-line names.
+    pub fn decide(&self, authority: &str, subject: &str) -> PolicyDecision {
         let (authority, subject) = (normal_name(authority), normal_name(subject));
         let mut entries = self.entries.iter().filter(|entry| entry.authority == authority).peekable();
         if entries.peek().is_none() {
-            return Verdict::NotNamed;
+            return PolicyDecision::NotNamed;
         }
         let permitted = entries.flat_map(|entry| &entry.subjects).any(|pattern| matches(pattern, &subject));
-        if permitted { Verdict::Permitted } else { Verdict::Denied }
+        if permitted { PolicyDecision::Permitted } else { PolicyDecision::Denied }
     }
 }
 
@@ -108,13 +110,13 @@ fn split_word(text: &str) -> (&str, &str) {
     text.split_at(text.find(char::is_whitespace).unwrap_or(text.len()))
 }
 
-/// Takes one value out of its quotes; what follows may be a comment.
+/// Returns a quoted value; a comment may follow it.
 fn single(text: &str) -> Option<&str> {
     let (inside, rest) = quoted(text)?;
     (rest.trim().is_empty() || rest.trim_start().starts_with('#')).then_some(inside)
 }
 
-/// Takes the patterns out of `'"a" "b"'`, `'a'` or `"a"`.
+/// Returns the patterns of `'"a" "b"'`, `'a'` or `"a"`.
 fn patterns(text: &str) -> Option<Vec<&str>> {
     let mut rest = single(text)?.trim();
     if !rest.starts_with('"') {
@@ -135,18 +137,19 @@ fn quoted(text: &str) -> Option<(&str, &str)> {
     text[1..].split_once(quote)
 }
 
-/// Writes the attributes that have several short names in one way.
+/// Replaces the alternative short names of attributes by one form.
 fn normal_name(name: &str) -> String {
     const SYNONYMS: [(&str, &str); 3] =
         [("/Email=", "/emailAddress="), ("/E=", "/emailAddress="), ("/USERID=", "/UID=")];
     SYNONYMS.iter().fold(name.to_owned(), |name, (from, to)| name.replace(from, to))
 }
 
-/// Matches a pattern in which `*` is any text and `?` any character, without recursion: O(pattern x text).
+/// Matches a pattern in which `*` is any text and `?` any character. Iterative, because recursion could take
+/// exponential time: O(pattern x text).
 fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     let (mut p, mut t) = (0, 0);
-    // The last star, and the text from which what follows it is tried.
+    // The position after the last star, and the text position at which the rest of the pattern was last tried.
     let mut retry = None;
     while t < text.len() {
         match pattern.get(p) {
@@ -185,23 +188,23 @@ cond_subjects globus '/C=DE/Email=*'
 ";
 
     #[test]
-    fn permits_what_a_pattern_matches() {
+    fn matching_subjects_are_permitted() {
         let policy = SigningPolicy::parse(CERN).unwrap();
         for (authority, subject, verdict) in [
-            ("/DC=ch/DC=cern/CN=CERN Root", "/DC=ch/DC=cern/OU=x/CN=host/a", Verdict::Permitted),
-            ("/DC=ch/DC=cern/CN=CERN Root", "/O=Grid/O=CERN/CN=A", Verdict::Permitted),
-            ("/DC=ch/DC=cern/CN=CERN Root", "/O=Grid/O=CERN/CN=AB", Verdict::Denied),
-            ("/DC=ch/DC=cern/CN=CERN Root", "/C=DE/CN=a", Verdict::Denied),
-            ("/C=DE/CN=Other", "/C=DE/emailAddress=a@b", Verdict::Permitted),
-            ("/C=DE/CN=Other", "/DC=ch/DC=cern/CN=a", Verdict::Denied),
-            ("/C=FR/CN=Unknown", "/DC=ch/DC=cern/CN=a", Verdict::NotNamed),
+            ("/DC=ch/DC=cern/CN=CERN Root", "/DC=ch/DC=cern/OU=x/CN=host/a", PolicyDecision::Permitted),
+            ("/DC=ch/DC=cern/CN=CERN Root", "/O=Grid/O=CERN/CN=A", PolicyDecision::Permitted),
+            ("/DC=ch/DC=cern/CN=CERN Root", "/O=Grid/O=CERN/CN=AB", PolicyDecision::Denied),
+            ("/DC=ch/DC=cern/CN=CERN Root", "/C=DE/CN=a", PolicyDecision::Denied),
+            ("/C=DE/CN=Other", "/C=DE/emailAddress=a@b", PolicyDecision::Permitted),
+            ("/C=DE/CN=Other", "/DC=ch/DC=cern/CN=a", PolicyDecision::Denied),
+            ("/C=FR/CN=Unknown", "/DC=ch/DC=cern/CN=a", PolicyDecision::NotNamed),
         ] {
-            assert_eq!(policy.judge(authority, subject), verdict, "{authority} -> {subject}");
+            assert_eq!(policy.decide(authority, subject), verdict, "{authority} -> {subject}");
         }
     }
 
     #[test]
-    fn refuses_what_it_does_not_understand() {
+    fn unsupported_policies_are_refused() {
         for (text, line) in [
             ("neg_rights globus CA:sign", 1),
             ("access_id_CA X509 /C=DE", 1),
@@ -216,18 +219,18 @@ cond_subjects globus '/C=DE/Email=*'
     }
 
     #[test]
-    fn an_authority_without_patterns_certifies_nothing() {
+    fn authority_without_patterns_certifies_no_subject() {
         let policy = SigningPolicy::parse("access_id_CA X509 '/C=DE'\npos_rights globus CA:sign\n").unwrap();
-        assert_eq!(policy.judge("/C=DE", "/C=DE/CN=a"), Verdict::Denied);
+        assert_eq!(policy.decide("/C=DE", "/C=DE/CN=a"), PolicyDecision::Denied);
     }
 
     #[test]
-    fn stars_try_every_place() {
+    fn star_matches_at_every_position() {
         assert!(matches("*a*ab", "xaabab"));
         assert!(matches("*", ""));
         assert!(!matches("*a*ab", "xaaba"));
         assert!(!matches("", "a"));
-        // Quadratic at most; a recursive match would not return.
+        // At most quadratic; a recursive match would not end in practice.
         assert!(!matches(&"*a".repeat(40), &"a".repeat(39)));
     }
 
@@ -235,7 +238,7 @@ cond_subjects globus '/C=DE/Email=*'
         #[test]
         fn parsing_never_panics(text in "(?s).{0,300}", authority in ".{0,20}", subject in ".{0,40}") {
             if let Ok(policy) = SigningPolicy::parse(&text) {
-                policy.judge(&authority, &subject);
+                policy.decide(&authority, &subject);
             }
         }
 

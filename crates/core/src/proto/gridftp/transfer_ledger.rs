@@ -1,4 +1,4 @@
-//! When a transfer over several data connections is complete.
+//! Completion of a transfer over several data connections.
 
 use std::collections::BTreeSet;
 
@@ -8,22 +8,23 @@ use super::BlockHeader;
 use crate::ranges::{ByteRange, RangeSet};
 use crate::units::Bytes;
 
-/// The most separate ranges that one transfer may have announced or received. Connections send their blocks roughly in order, so there
-/// are about as many ranges as connections, of which servers open some thousand ([`MAX_CHANNELS`](super::MAX_CHANNELS)).
+/// The largest number of separate ranges announced or received in one transfer. Connections send their blocks roughly
+/// in order, so there are about as many ranges as connections, of which servers open some thousand
+/// ([`MAX_CHANNELS`](super::MAX_CHANNELS)).
 const MAX_FRAGMENTS: usize = 65_536;
 
-/// How the blocks of a transfer contradict each other or the request.
+/// A contradiction among the blocks of a transfer, or with the request.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum LedgerError {
-    /// A block lies outside of the range requested.
+    /// A block lies outside the requested range.
     #[error("the server sent {block}, outside of {asked} that was requested")]
     Outside {
-        /// The block.
+        /// The range of the block.
         block: ByteRange,
         /// The range requested.
         asked: ByteRange,
     },
-    /// A block repeats bytes.
+    /// A block repeats received bytes.
     #[error("the server sent {0} twice")]
     Overlap(ByteRange),
     /// A connection sent a block after its end of data.
@@ -37,20 +38,20 @@ pub enum LedgerError {
         /// The other number.
         other: u64,
     },
-    /// The server reported the end, but data is missing.
+    /// The server reported completion, but data is missing.
     #[error("the server reported a complete transfer, but {missing} are missing")]
     Missing {
-        /// What did not arrive.
+        /// The missing ranges.
         missing: RangeSet,
     },
-    /// Blocks lie scattered, so that an account of them would take ever more memory.
+    /// The blocks leave more gaps than the ledger may store.
     #[error("the server sent blocks that leave more than {MAX_FRAGMENTS} gaps")]
     Fragments,
 }
 
-/// Keeps account of one transfer: which blocks were announced and received, and which connections have ended.
+/// Records the announced and received blocks of one transfer, and the connections that have ended.
 ///
-/// Complete means: all connections that the server announced have ended, and every byte of the range was received.
+/// The transfer is complete once all announced connections have ended and every byte of the range has been received.
 #[derive(Debug, Clone)]
 pub struct TransferLedger {
     asked: ByteRange,
@@ -61,16 +62,16 @@ pub struct TransferLedger {
 }
 
 impl TransferLedger {
-    /// Begins a transfer of `asked`, in the offsets that the blocks carry.
+    /// Creates the ledger of a transfer of `asked`, in the offsets of the blocks.
     pub fn new(asked: ByteRange) -> Self {
         let (announced, received) = (RangeSet::new(), RangeSet::new());
         Self { asked, announced, received, ended: BTreeSet::new(), channels: None }
     }
 
-    /// Takes a block's header from a connection, before its payload.
+    /// Records a block's header, before its payload.
     ///
     /// # Errors
-    /// [`LedgerError`] where the block contradicts those before it; the transfer is then of no more use.
+    /// [`LedgerError`] if the block contradicts earlier blocks; the transfer then cannot continue.
     pub fn announce(&mut self, channel: u64, header: BlockHeader) -> Result<(), LedgerError> {
         if self.ended.contains(&channel) {
             return Err(LedgerError::AfterEnd(channel));
@@ -84,7 +85,7 @@ impl TransferLedger {
                 return Err(LedgerError::Channels { announced, other: channels });
             }
         }
-        // An end of data counts after its block's payload, which must arrive as well for completeness.
+        // A block with an end of data may have payload, which must also arrive before the transfer is complete.
         if header.ends_data() {
             self.ended.insert(channel);
         }
@@ -111,35 +112,35 @@ impl TransferLedger {
         Ok(())
     }
 
-    /// Takes note of payload received: a front of an announced block, or more of it.
+    /// Records received payload: the front of an announced block, or its continuation.
     pub fn receive(&mut self, range: ByteRange) {
         self.received.insert(range);
     }
 
-    /// Returns the number of connections that the server uses, once announced.
+    /// Returns the number of connections of the transfer, once announced.
     pub fn channels(&self) -> Option<u64> {
         self.channels
     }
 
-    /// Returns how many connections have ended their data.
+    /// Returns the number of connections that have ended their data.
     pub fn ended(&self) -> u64 {
         self.ended.len() as u64
     }
 
-    /// Returns how many bytes were received.
+    /// Returns the number of received bytes.
     pub fn received(&self) -> Bytes {
         self.received.total()
     }
 
-    /// Returns whether all announced connections have ended, whatever was received.
+    /// Returns whether all announced connections have ended, even if bytes are missing.
     pub fn all_ended(&self) -> bool {
         self.channels == Some(self.ended())
     }
 
-    /// Checks a transfer whose connections have all ended.
+    /// Checks that a transfer whose connections have all ended is complete.
     ///
     /// # Errors
-    /// [`LedgerError::Missing`] where bytes were not received, such as those past the end of a file that became shorter.
+    /// [`LedgerError::Missing`] if bytes were not received, for instance because the file has become shorter.
     pub fn finish(&self) -> Result<(), LedgerError> {
         let missing: RangeSet = self.received.gaps(self.asked).into_iter().collect();
         if missing.total() == Bytes::ZERO { Ok(()) } else { Err(LedgerError::Missing { missing }) }
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn complete_needs_every_end_and_every_byte() {
+    fn completion_needs_every_end_of_data_and_every_byte() {
         let mut ledger = TransferLedger::new(ByteRange::new(0, 100));
         send(&mut ledger, 0, 50, 100).unwrap();
         ledger.announce(0, BlockHeader::end_of_file(2)).unwrap();

@@ -1,27 +1,26 @@
-//! What a `Range` header asks of a file of a known size (RFC 9110, section 14).
+//! The `Range` header, applied to a file of a known size (RFC 9110, section 14).
 
 use crate::ranges::ByteRange;
 use crate::units::Bytes;
 
-/// The most ranges one request may ask for; more are refused (RFC 9110, section 14.2, allows it).
+/// The largest number of ranges of a request; more are refused, as RFC 9110, section 14.2, permits.
 pub const MAX_RANGES: usize = 64;
 
-/// What is to be sent for a `Range` header.
+/// The answer to a `Range` header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RangeHeader {
-    /// The header is not about bytes or not well formed: send the whole file.
+    /// Send the whole file: the unit is not bytes, or the header is malformed.
     Whole,
-    /// Send these, one or more.
+    /// Send these ranges, at least one.
     Parts(Vec<ByteRange>),
-    /// None of what was asked exists, or more than [`MAX_RANGES`] were asked for: answer 416.
+    /// Answer 416: no requested range exists, or more than [`MAX_RANGES`] were requested.
     Unsatisfiable,
 }
 
 impl RangeHeader {
-    /// Reads a `Range` header against a file of `size` bytes.
+    /// Parses a `Range` header for a file of `size` bytes.
     ///
-    /// Ranges keep the order asked for; if any overlap, all are sorted and merged, so that no byte
-    /// is sent twice however the request is written.
+    /// Ranges keep the requested order; if any overlap, all are sorted and merged, so that no byte is sent twice.
     pub fn parse(header: &str, size: Bytes) -> Self {
         let Some((unit, set)) = header.split_once('=') else { return Self::Whole };
         if !unit.trim().eq_ignore_ascii_case("bytes") {
@@ -33,7 +32,7 @@ impl RangeHeader {
             asked += 1;
             match Spec::parse(spec) {
                 None => return Self::Whole,
-                // An empty file has no byte to name in Content-Range, yet its last n bytes are all of it.
+                // An empty file has no byte for Content-Range, but its last n bytes are the whole file.
                 Some(Spec::Last(n)) if size == Bytes::ZERO && n > 0 => return Self::Whole,
                 Some(spec) => parts.extend(spec.within(size.get())),
             }
@@ -47,7 +46,7 @@ impl RangeHeader {
     }
 }
 
-/// One range as written, before the file's size is known.
+/// A range as written, independent of the file's size.
 #[derive(Clone, Copy)]
 enum Spec {
     From(u64),
@@ -78,7 +77,7 @@ impl Spec {
     }
 }
 
-/// Reads digits; one past what a `u64` holds is past every file's end too.
+/// Parses digits; a number that exceeds a `u64` is treated as its maximum, past the end of every file.
 fn number(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     digits.then(|| text.parse().unwrap_or(u64::MAX))
@@ -126,14 +125,14 @@ mod tests {
     }
 
     #[test]
-    fn merges_what_overlaps() {
+    fn overlapping_ranges_are_merged() {
         assert_eq!(parts("bytes=4-8,0-5", 10), [(0, 9)]);
         assert_eq!(parts("bytes=0-,0-,0-,7-8", 10), [(0, 10)]);
         assert_eq!(parts("bytes=0-1,2-3", 10), [(0, 2), (2, 4)]);
     }
 
     #[test]
-    fn ignores_what_is_no_byte_range() {
+    fn malformed_headers_are_ignored() {
         for header in
             ["", "bytes", "bytes=", "lines=0-1", "bytes=a-b", "bytes=5-4", "bytes=--1", "bytes=+1-2"]
         {
@@ -143,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_does_not_exist() {
+    fn ranges_outside_the_file_are_unsatisfiable() {
         let many = format!("bytes={}", "0-0,2-2,".repeat(40));
         for (header, size) in [("bytes=10-", 10), ("bytes=-0", 10), ("bytes=0-", 0), (many.as_str(), 10)] {
             assert_eq!(RangeHeader::parse(header, Bytes::new(size)), RangeHeader::Unsatisfiable, "{header}");

@@ -1,8 +1,8 @@
-//! Authentication challenges (RFC 9110, section 11.3): which schemes a server offers.
+//! Authentication challenges (RFC 9110, section 11.3): the schemes that a server offers.
 
 /// Lists the schemes in one WWW-Authenticate or Proxy-Authenticate value, in order, as written.
 ///
-/// A scheme is told from a parameter by what follows its name: a parameter has `=`.
+/// A name followed by `=` is a parameter, any other name a scheme.
 pub fn challenge_schemes(value: &str) -> Vec<String> {
     split_outside_quotes(value)
         .into_iter()
@@ -14,7 +14,7 @@ pub fn challenge_schemes(value: &str) -> Vec<String> {
         .collect()
 }
 
-/// Splits at commas that stand outside quoted strings.
+/// Splits at commas outside quoted strings.
 fn split_outside_quotes(value: &str) -> Vec<&str> {
     let (mut items, mut start, mut quoted, mut escaped) = (Vec::new(), 0, false, false);
     for (at, c) in value.char_indices() {
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tells_schemes_from_parameters() {
+    fn parameters_are_not_schemes() {
         assert_eq!(challenge_schemes("Basic realm=\"a, Digest b\""), ["Basic"]);
         assert_eq!(
             challenge_schemes(

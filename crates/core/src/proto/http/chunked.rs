@@ -1,35 +1,35 @@
-//! The chunked transfer coding (RFC 9112, section 7.1), decoded as it arrives.
+//! Incremental decoder of the chunked transfer coding (RFC 9112, section 7.1).
 
 use thiserror::Error;
 
 use crate::units::Bytes;
 
-/// The most bytes of one chunk's extensions, and of all trailer fields: they carry nothing that we use.
+/// The largest size of one chunk's extensions, and of all trailer fields, in bytes; both are ignored.
 const MAX_IGNORED: usize = 16 << 10;
 
-/// The most digits of a chunk's size: those of 64 bits.
+/// The largest number of digits of a chunk's size: those of 64 bits.
 const MAX_DIGITS: u8 = 16;
 
-/// Why a body is not in chunked coding.
+/// The reason why a body is not in chunked coding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ChunkedError {
-    /// A size line does not start with a hexadecimal number.
+    /// A size line does not begin with a hexadecimal number.
     #[error("a chunk size that is not a hexadecimal number (byte 0x{0:02x})")]
     Size(u8),
-    /// A size has more digits than 64 bits, be they zeros.
+    /// A size has more digits than 64 bits need, leading zeros included.
     #[error("a chunk size of more than {MAX_DIGITS} digits")]
     TooLarge,
     /// A line or a chunk does not end in CR LF.
     #[error("a chunk that does not end in CR LF (byte 0x{0:02x})")]
     LineEnd(u8),
-    /// Extensions or trailer fields go on and on.
+    /// Extensions or trailer fields are too long.
     #[error("more than 16 KiB of chunk extensions or trailer fields")]
     TooLong,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// In the size, after so many digits.
+    /// In the size, after this number of digits.
     Size(u8),
     Extension,
     SizeLf,
@@ -43,10 +43,10 @@ enum State {
     Done,
 }
 
-/// A decoder that never touches the payload: it reads the framing, and says how many payload bytes come next.
+/// Decodes the framing of a body without processing its payload.
 ///
-/// While [`payload_left`](Self::payload_left) is not zero, the next bytes of the stream are payload
-/// and go to the reader, who reports them to [`took_payload`](Self::took_payload). All others go to
+/// While [`payload_left`](Self::payload_left) is not zero, the next bytes of the stream are payload: the caller reads
+/// them and reports their number to [`took_payload`](Self::took_payload). All other bytes are passed to
 /// [`framing`](Self::framing).
 #[derive(Debug, Clone)]
 pub struct ChunkedDecoder {
@@ -62,7 +62,7 @@ impl Default for ChunkedDecoder {
 }
 
 impl ChunkedDecoder {
-    /// Returns how many bytes of payload come next; zero where framing does, or nothing more.
+    /// Returns the number of payload bytes that come next; zero if framing comes next or the body has ended.
     pub fn payload_left(&self) -> Bytes {
         Bytes::new(if self.state == State::Payload { self.left } else { 0 })
     }
@@ -72,7 +72,7 @@ impl ChunkedDecoder {
         self.state == State::Done
     }
 
-    /// Notes that `n` bytes of payload were taken off the stream.
+    /// Records that `n` bytes of payload were read from the stream.
     pub fn took_payload(&mut self, n: Bytes) {
         self.left = self.left.saturating_sub(n.get());
         if self.state == State::Payload && self.left == 0 {
@@ -80,11 +80,11 @@ impl ChunkedDecoder {
         }
     }
 
-    /// Reads framing off the front of `input` up to the next payload, the end of the body or of `input`;
-    /// returns how many bytes that was.
+    /// Decodes the framing at the front of `input` up to the next payload, the end of the body or the end of `input`;
+    /// returns its length in bytes.
     ///
     /// # Errors
-    /// [`ChunkedError`] where the stream is not in chunked coding.
+    /// [`ChunkedError`] if the stream is not in chunked coding.
     pub fn framing(&mut self, input: &[u8]) -> Result<usize, ChunkedError> {
         for (at, byte) in input.iter().enumerate() {
             if matches!(self.state, State::Payload | State::Done) {
@@ -130,7 +130,7 @@ impl ChunkedDecoder {
         }
     }
 
-    /// Skips a byte of extension or trailer; a bare line feed there could hide a second body.
+    /// Skips a byte of an extension or trailer; refuses a bare line feed, which could hide a second body.
     fn ignore(&mut self, byte: u8, state: State) -> Result<State, ChunkedError> {
         self.ignored += 1;
         match byte {
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Decodes pieces as they would arrive; returns the payload, and what follows the body once it is done.
+    /// Decodes `pieces` in order; returns the payload, and the bytes after the body if it is complete.
     fn decode(pieces: &[&[u8]]) -> Result<(Vec<u8>, Option<Vec<u8>>), ChunkedError> {
         let (mut decoder, mut payload, mut after) = (ChunkedDecoder::default(), Vec::new(), Vec::new());
         for piece in pieces {
@@ -173,14 +173,14 @@ mod tests {
     }
 
     #[test]
-    fn says_when_it_is_not_done() {
+    fn incomplete_body_is_not_done() {
         for end in 0..BODY.len() - "HTTP/1.1".len() {
             assert_eq!(decode(&[&BODY[..end]]).unwrap().1, None, "{end}");
         }
     }
 
     #[test]
-    fn refuses_what_is_not_chunked() {
+    fn malformed_coding_is_refused() {
         let long = [b"1;".as_slice(), &vec![b'x'; MAX_IGNORED + 1]].concat();
         for (bytes, error) in [
             (b"\r\n".as_slice(), ChunkedError::Size(b'\r')),

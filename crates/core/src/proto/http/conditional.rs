@@ -1,30 +1,30 @@
-//! Conditional requests: whether to send, to answer 304 or 412 (RFC 9110, section 13).
+//! Conditional requests: the decision between the content, 304 and 412 (RFC 9110, section 13).
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::ETag;
 use super::request_head::RequestHead;
 
-/// What identifies the current content of a file.
+/// The validators of the current content of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Validators {
     etag: ETag,
     modified: SystemTime,
 }
 
-/// The outcome of a request's conditions.
+/// The result of a request's conditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
-    /// Answer as though the request had no conditions.
+    /// Answer as without conditions.
     Proceed,
     /// The client's copy is current: answer 304.
     NotModified,
-    /// The file is not what the client means: answer 412.
+    /// A precondition is false: answer 412.
     Failed,
 }
 
 impl Validators {
-    /// Makes validators; `modified` is cut to whole seconds, all that an HTTP date holds.
+    /// Creates validators; `modified` is truncated to whole seconds, the resolution of an HTTP date.
     pub fn new(etag: ETag, modified: SystemTime) -> Self {
         let seconds = modified.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         Self { etag, modified: UNIX_EPOCH + Duration::from_secs(seconds) }
@@ -35,14 +35,14 @@ impl Validators {
         &self.etag
     }
 
-    /// Returns when the file was last modified, in whole seconds.
+    /// Returns the modification time, in whole seconds.
     pub fn modified(&self) -> SystemTime {
         self.modified
     }
 
     /// Evaluates the conditions of a GET or HEAD in the order of RFC 9110, section 13.2.2.
     ///
-    /// A date that cannot be read is no condition (sections 13.1.3 and 13.1.4).
+    /// A malformed date is ignored (sections 13.1.3 and 13.1.4).
     pub fn evaluate(&self, request: &RequestHead) -> Condition {
         if let Some(list) = request.list("if-match") {
             if !self.is_in(&list, ETag::matches_strongly) {
@@ -65,10 +65,10 @@ impl Validators {
         Condition::Proceed
     }
 
-    /// Returns whether a `Range` counts: no `If-Range`, or one that names exactly this content (section 13.1.5).
+    /// Returns whether `Range` applies: `If-Range` is absent or matches this content (section 13.1.5).
     ///
-    /// A date only counts once a second has passed since the change: before, the content could
-    /// change again without changing the date (section 8.8.2.2).
+    /// A date is a strong validator only once a second has passed since the modification: until then, the content could
+    /// change again with the same date (section 8.8.2.2).
     pub fn range_applies(&self, request: &RequestHead, now: SystemTime) -> bool {
         let Some(text) = request.header("if-range") else { return true };
         if let Some(tag) = ETag::parse(text) {
@@ -83,7 +83,7 @@ impl Validators {
     }
 }
 
-/// Splits a list of entity tags; a tag may itself hold commas, so the quotes lead.
+/// Splits a list of entity tags at the commas outside quotes, since a tag may contain commas.
 fn tags(list: &str) -> impl Iterator<Item = ETag> {
     let mut rest = list;
     std::iter::from_fn(move || {
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn follows_the_table_of_precedence() {
+    fn conditions_are_evaluated_in_order_of_precedence() {
         use Condition::{Failed, NotModified, Proceed};
         for (lines, outcome) in [
             (&[][..], Proceed),
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn if_range_needs_exactly_this_content() {
+    fn if_range_must_match_the_content() {
         let now = validators().modified() + Duration::from_secs(60);
         for (value, applies) in [
             ("\"a,b\"", true),

@@ -5,17 +5,17 @@ use std::fmt;
 use crate::ranges::ByteRange;
 use crate::units::Bytes;
 
-/// Which part of a file a response carries, or how long the file is that has no such part.
+/// The part of a file in a response, or the file's length if the requested part does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContentRange {
     /// `bytes 0-99/1000` or `bytes 0-99/*`.
     Part {
-        /// The part; never empty.
+        /// The part, never empty.
         range: ByteRange,
-        /// The length of the whole file, where the server knows it.
+        /// The length of the whole file, if the server states it.
         total: Option<Bytes>,
     },
-    /// `bytes */1000`: the range asked for lies outside.
+    /// `bytes */1000`: the requested range lies outside the file.
     Unsatisfied {
         /// The length of the whole file.
         total: Bytes,
@@ -23,7 +23,7 @@ pub enum ContentRange {
 }
 
 impl ContentRange {
-    /// Reads the field's value; `None` for other units and for ranges that contradict themselves.
+    /// Parses the field's value; `None` for other units and for contradictory ranges.
     pub fn parse(text: &str) -> Option<Self> {
         let (unit, rest) = text.trim().split_once(' ')?;
         if !unit.eq_ignore_ascii_case("bytes") {
@@ -45,7 +45,7 @@ impl ContentRange {
 }
 
 impl fmt::Display for ContentRange {
-    /// Writes the field's value, which [`ContentRange::parse`] reads back.
+    /// Formats the field's value, which [`ContentRange::parse`] accepts.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Part { range, total } => {
@@ -60,7 +60,7 @@ impl fmt::Display for ContentRange {
     }
 }
 
-/// Reads digits only: `parse` alone would take a plus sign.
+/// Parses digits only: `parse` alone would accept a plus sign.
 pub(super) fn number(text: &str) -> Option<u64> {
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
@@ -71,7 +71,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn reads_parts_and_refusals() {
+    fn parts_and_unsatisfied_ranges_are_parsed() {
         let part = |start, end, total: Option<u64>| ContentRange::Part {
             range: ByteRange::new(start, end),
             total: total.map(Bytes::new),
@@ -102,7 +102,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics_nor_contradicts_itself(text in "(bytes )?[0-9*/ -]{0,40}") {
+        fn any_text_gives_no_contradictory_range(text in "(bytes )?[0-9*/ -]{0,40}") {
             if let Some(ContentRange::Part { range, total }) = ContentRange::parse(&text) {
                 prop_assert!(!range.is_empty() && total.is_none_or(|total| range.end() <= total.get()));
             }

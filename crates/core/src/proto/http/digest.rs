@@ -5,10 +5,10 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::checksum::{Algorithm, Checksum};
 
-/// Reads a Repr-Digest value: a dictionary of byte sequences (RFC 9651), as in `sha-256=:BASE64:`.
+/// Parses a Repr-Digest value: a dictionary of byte sequences (RFC 9651), as in `sha-256=:BASE64:`.
 ///
-/// Unknown algorithms, and digests of another length than the algorithm's, are skipped. Of a key that is given
-/// twice the last counts (RFC 9651, section 3.2).
+/// Unknown algorithms and digests of a wrong length are skipped. The last value of a repeated key counts (RFC 9651,
+/// section 3.2).
 pub fn parse_repr_digest(value: &str) -> Vec<Checksum> {
     let digest = |member: &str| {
         let (key, value) = member.trim().split_once('=')?;
@@ -26,7 +26,7 @@ pub fn parse_repr_digest(value: &str) -> Vec<Checksum> {
     found
 }
 
-/// Reads a Digest value, as in `SHA-256=BASE64,md5=BASE64`; unknown algorithms are skipped.
+/// Parses a Digest value, as in `SHA-256=BASE64,md5=BASE64`; unknown algorithms are skipped.
 pub(super) fn parse_digest(value: &str) -> Vec<Checksum> {
     let digest = |member: &str| {
         let (name, text) = member.trim().split_once('=')?;
@@ -42,7 +42,7 @@ pub(super) fn parse_digest(value: &str) -> Vec<Checksum> {
     value.split(',').filter_map(digest).collect()
 }
 
-/// Finds the algorithm of a key; `blake3` is known to Longhaul only (docs/uploads.md).
+/// Returns the algorithm of a key; `blake3` is specific to Longhaul (docs/uploads.md).
 fn repr_digest_algorithm(key: &str) -> Option<Algorithm> {
     match key {
         "blake3" => Some(Algorithm::Blake3),
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn reads_digest() {
-        // Base64 of the hexadecimal digits, as the examples of RFC 6249 have it: 64 bytes, no SHA-256.
+        // Base64 of the hexadecimal digits, as in the examples of RFC 6249: 64 bytes, which is not a SHA-256 digest.
         let value = "SHA-256=MWVkMWQxYTRiMzk5MDQ0MzI3NGU5NDEyZTk5OWY1ZGFmNzgyZTJlODYzYjRjYzFhOTlmNTQwYzI2M2QwM2U2MQ==";
         assert_eq!(parse_digest(value), []);
         let value = "adler32=03da0195,unixsum=30637, MD5 = HUXZLQLMuI/KZ5KDcJPcOA==";

@@ -1,19 +1,19 @@
-//! File names that a server suggests, made harmless.
+//! File names suggested by a server, sanitised.
 
 use std::fmt;
 
-/// The longest name kept, in bytes: below NAME_MAX (255), so that a temporary suffix still fits.
+/// The longest name kept, in bytes: less than NAME_MAX (255), so that a temporary suffix fits.
 const MAX_NAME: usize = 200;
 
 /// A file name that is safe to create in the current directory.
 ///
-/// Never empty, "." or "..", hidden or an option ("-rf"); holds no separator, control character or
-/// character that changes the direction of text; at most 200 bytes.
+/// Never empty, ".", "..", hidden or an option ("-rf"); contains no separator, control character or character that
+/// changes the direction of text; at most 200 bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FileName(String);
 
 impl FileName {
-    /// Makes `suggested` harmless: its last path component, without what could mislead; `None` where nothing is left.
+    /// Sanitises `suggested`: its last path component without misleading characters; `None` if the result is empty.
     pub fn sanitise(suggested: &str) -> Option<Self> {
         let last = suggested.rsplit(['/', '\\']).next().unwrap_or_default();
         let kept: String = last.chars().filter(|c| !c.is_control() && !misleading(*c)).collect();
@@ -26,7 +26,7 @@ impl FileName {
         Some(Self(trim_end(&shorten(&visible)).to_owned()))
     }
 
-    /// Takes the name from a Content-Disposition value (RFC 6266): `filename*` before `filename`.
+    /// Returns the name in a Content-Disposition value (RFC 6266): `filename*` takes precedence over `filename`.
     pub fn from_disposition(value: &[u8]) -> Option<Self> {
         let parameters = parameters(value);
         let find = |name: &str| parameters.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v);
@@ -36,7 +36,7 @@ impl FileName {
             .or_else(|| find("filename").and_then(|v| Self::sanitise(&text(v))))
     }
 
-    /// Takes the name from the last segment of a URL's path, percent-decoded.
+    /// Returns the name in the last segment of a URL's path, percent-decoded.
     pub fn from_url_path(path: &str) -> Option<Self> {
         let last = path.rsplit('/').next().unwrap_or_default();
         let decoded: Vec<u8> = percent_encoding::percent_decode_str(last).collect();
@@ -55,17 +55,17 @@ impl fmt::Display for FileName {
     }
 }
 
-/// Returns whether `c` hides text or turns its direction ("exe.txt" shown for "txt.exe").
+/// Returns whether `c` hides text or reverses its direction ("exe.txt" displayed for "txt.exe").
 fn misleading(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
-/// Removes dots and white space from the end; Windows drops them.
+/// Removes trailing dots and white space, which Windows drops.
 fn trim_end(name: &str) -> &str {
     name.trim_end_matches(|c: char| c == '.' || c.is_whitespace())
 }
 
-/// Cuts a long name, keeping a short extension.
+/// Truncates a long name but keeps a short extension.
 fn shorten(name: &str) -> String {
     if name.len() <= MAX_NAME {
         return name.to_owned();
@@ -76,7 +76,7 @@ fn shorten(name: &str) -> String {
     format!("{}{extension}", &stem[..cut])
 }
 
-/// Reads UTF-8, and Latin-1 where it is not: both are sent in practice.
+/// Decodes UTF-8, or else Latin-1: servers send both.
 fn text(bytes: &[u8]) -> String {
     std::str::from_utf8(bytes)
         .map_or_else(|_| bytes.iter().map(|b| char::from(*b)).collect(), std::borrow::ToOwned::to_owned)
@@ -95,7 +95,7 @@ fn decode_extended(value: &[u8]) -> Option<String> {
     }
 }
 
-/// Splits `type; name=value; name="quoted \" value"` into names and values; the type has no `=` and is dropped.
+/// Splits `type; name=value; name="quoted \" value"` into names and values; the type, which has no `=`, is dropped.
 fn parameters(value: &[u8]) -> Vec<(String, Vec<u8>)> {
     let mut found = Vec::new();
     let mut bytes = value.iter().copied().peekable();

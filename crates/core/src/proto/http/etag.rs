@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// An entity tag: what a server says of a representation so that a change can be noticed.
+/// An entity tag: an opaque identifier of the state of a representation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ETag {
     weak: bool,
@@ -10,12 +10,13 @@ pub struct ETag {
 }
 
 impl ETag {
-    /// Makes a strong tag; `opaque` is what stands between the quotes. `None` where RFC 9110 forbids a character.
+    /// Creates a strong tag; `opaque` is the text between the quotes. `None` if it contains a character that RFC 9110
+    /// forbids.
     pub fn strong(opaque: &str) -> Option<Self> {
         Self::parse(&format!("\"{opaque}\""))
     }
 
-    /// Reads `"tag"` or `W/"tag"`; `None` for anything else.
+    /// Parses `"tag"` or `W/"tag"`; `None` for other text.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let (weak, quoted) = match text.strip_prefix("W/") {
@@ -27,17 +28,17 @@ impl ETag {
         opaque.chars().all(legal).then(|| Self { weak, opaque: opaque.to_owned() })
     }
 
-    /// Returns whether the tag is weak: equal weak tags do not promise equal bytes.
+    /// Returns whether the tag is weak: equality of weak tags does not imply equality of the bytes.
     pub fn is_weak(&self) -> bool {
         self.weak
     }
 
-    /// Compares strongly (RFC 9110, section 8.8.3.2): equal and both strong.
+    /// Returns whether the tags are equal and both strong (strong comparison, RFC 9110, section 8.8.3.2).
     pub fn matches_strongly(&self, other: &Self) -> bool {
         !self.weak && !other.weak && self.opaque == other.opaque
     }
 
-    /// Compares weakly: equal, whether weak or strong.
+    /// Returns whether the tags are equal, weak or strong (weak comparison).
     pub fn matches_weakly(&self, other: &Self) -> bool {
         self.opaque == other.opaque
     }
@@ -63,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_garbage() {
+    fn malformed_tags_are_refused() {
         for text in ["", "abc", "\"a", "w/\"a\"", "\"a\"b\"", "\"a\r\nb\""] {
             assert_eq!(ETag::parse(text), None, "{text}");
         }

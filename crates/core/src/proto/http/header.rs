@@ -1,4 +1,4 @@
-//! A header field that we send.
+//! A header field to send.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,21 +6,21 @@ use std::time::{Duration, SystemTime};
 
 use thiserror::Error;
 
-/// Why a header field cannot be sent.
+/// The reason why a header field cannot be sent.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum HeaderError {
-    /// There is no colon.
+    /// The colon is missing.
     #[error("a header without a colon: write 'Name: value'")]
     NoColon,
-    /// The name is empty or holds a character that RFC 9110 forbids in a token.
+    /// The name is not a token (RFC 9110, section 5.6.2).
     #[error("the header name '{}' is not a token: use letters, digits and hyphens", .0.escape_debug())]
     Name(String),
-    /// The value holds a line break or another control character. The value is not shown: it may be secret.
+    /// The value contains a line break or another control character. The message omits the value, which may be secret.
     #[error("the value of the header '{0}' holds a control character: remove it")]
     Value(String),
 }
 
-/// A header field that is safe to send: a token, and a value without line breaks.
+/// A valid header field: the name is a token, and the value contains no control character.
 ///
 /// `Debug` hides the value, which may be a credential.
 #[derive(Clone, PartialEq, Eq)]
@@ -30,10 +30,10 @@ pub struct HeaderField {
 }
 
 impl HeaderField {
-    /// Makes a field; the value loses surrounding white space.
+    /// Creates a field; surrounding white space of the value is removed.
     ///
     /// # Errors
-    /// [`HeaderError`] where the name is no token (RFC 9110, section 5.6.2) or the value holds a control character.
+    /// [`HeaderError`] if the name is not a token (RFC 9110, section 5.6.2) or the value contains a control character.
     pub fn new(name: &str, value: &str) -> Result<Self, HeaderError> {
         let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
         if name.is_empty() || !name.bytes().all(token) {
@@ -46,16 +46,16 @@ impl HeaderField {
         Ok(Self { name: name.to_owned(), value: value.to_owned() })
     }
 
-    /// Makes a field of a date (RFC 9110, section 5.6.7); `None` for a time that it cannot write.
+    /// Creates a field with a date (RFC 9110, section 5.6.7); `None` for a time that the format cannot express.
     pub fn of_date(name: &str, date: SystemTime) -> Option<Self> {
-        /// The first second of the year 10000, which the format cannot write.
+        /// The begin of the year 10000, which the format cannot express.
         const END: Duration = Duration::from_secs(253_402_300_800);
         let since_1970 = date.duration_since(SystemTime::UNIX_EPOCH).ok();
         since_1970.filter(|time| *time < END)?;
         Self::new(name, &httpdate::fmt_http_date(date)).ok()
     }
 
-    /// Returns the name as given.
+    /// Returns the name as written.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -65,7 +65,7 @@ impl HeaderField {
         &self.value
     }
 
-    /// Returns whether this is the field called `name`, in any case.
+    /// Returns whether the field has the name `name`, case-insensitive.
     pub fn is(&self, name: &str) -> bool {
         self.name.eq_ignore_ascii_case(name)
     }
@@ -74,7 +74,7 @@ impl HeaderField {
 impl FromStr for HeaderField {
     type Err = HeaderError;
 
-    /// Reads "Name: value".
+    /// Parses "Name: value".
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (name, value) = text.split_once(':').ok_or(HeaderError::NoColon)?;
         Self::new(name, value)
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn date_that_cannot_be_written_makes_no_field() {
+    fn date_outside_the_format_gives_no_field() {
         let of = |seconds| {
             HeaderField::of_date("If-Modified-Since", SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
         };
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_would_split_the_head() {
+    fn fields_that_would_split_the_head_are_refused() {
         for text in ["no colon", ": x", "a b: x", "a: x\r\nHost: evil", "a: \0", "a\n: b", "é: x"] {
             assert!(text.parse::<HeaderField>().is_err(), "{text:?}");
         }

@@ -1,8 +1,8 @@
-//! The Link field (RFC 8288), and the mirrors that it names (RFC 6249).
+//! The Link field (RFC 8288) and its mirrors of a file (RFC 6249).
 
 /// The media type of Metalink 4 (RFC 5854, section 8.1).
 const METALINK: &str = "application/metalink4+xml";
-/// The priority of a mirror without one: the lowest that RFC 6249, section 3.1, allows.
+/// The priority of a mirror without one: the lowest in RFC 6249, section 3.1.
 const LOWEST_PRIORITY: u32 = 999_999;
 
 /// A link from the requested resource to another.
@@ -12,29 +12,29 @@ pub struct Link {
     parameters: Vec<(String, String)>,
 }
 
-/// Another server's copy of the file (`rel=duplicate`, RFC 6249, section 3).
+/// A copy of the file on another server (`rel=duplicate`, RFC 6249, section 3).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DuplicateLink {
-    /// The URL as written; it may be relative to the requested one.
+    /// The URL as written, possibly relative to the requested one.
     pub url: String,
-    /// Which copy to prefer: the lowest, from 1 to 999,999.
+    /// The priority, from 1 (preferred) to 999,999.
     pub priority: u32,
     /// The server's country (ISO 3166-1 alpha-2), in lower case.
     pub location: Option<String>,
-    /// How many path segments at the end of both URLs are equal below the mirrored directory (section 3.4).
+    /// The number of path segments at the end of both URLs that are equal (section 3.4).
     pub depth: Option<u32>,
 }
 
 impl Link {
-    /// Reads the links of one Link value.
+    /// Parses the links of one Link value.
     ///
-    /// What is not a link is skipped up to the next comma outside of quotes and angle brackets.
+    /// Malformed text is skipped up to the next comma outside quotes and angle brackets.
     pub fn parse_all(value: &str) -> Vec<Self> {
         members(value, b',').into_iter().filter_map(Self::parse).collect()
     }
 
-    /// Reads `<target>; name=value; name="quoted value"`. Of a parameter that is repeated the first counts
-    /// (RFC 8288, section 3.3).
+    /// Parses `<target>; name=value; name="quoted value"`. The first value of a repeated parameter counts (RFC 8288,
+    /// section 3.3).
     fn parse(text: &str) -> Option<Self> {
         let (target, rest) = text.trim().strip_prefix('<')?.split_once('>')?;
         let target = target.trim();
@@ -53,7 +53,7 @@ impl Link {
         Some(Self { target: target.to_owned(), parameters })
     }
 
-    /// Returns the URL as written; it may be relative to the requested one.
+    /// Returns the target URL as written, possibly relative to the requested one.
     pub fn target(&self) -> &str {
         &self.target
     }
@@ -63,15 +63,15 @@ impl Link {
         self.parameters.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Returns whether the requested resource is in the relation `rel` to the target.
+    /// Returns whether the link has the relation `rel` from the requested resource to the target.
     ///
-    /// With an `anchor` the link is between two other resources (RFC 8288, section 3.2).
+    /// A link with an `anchor` is between two other resources (RFC 8288, section 3.2).
     pub fn has_relation(&self, rel: &str) -> bool {
         let mut relations = self.parameter("rel").unwrap_or_default().split_ascii_whitespace();
         self.parameter("anchor").is_none() && relations.any(|known| known.eq_ignore_ascii_case(rel))
     }
 
-    /// Returns the copy that the link names (`rel=duplicate`).
+    /// Returns the copy of the file if the link has `rel=duplicate`.
     pub fn duplicate(&self) -> Option<DuplicateLink> {
         let number = |name: &str| {
             let text = self.parameter(name)?;
@@ -94,7 +94,7 @@ impl Link {
     }
 }
 
-/// Splits at `separator` where it stands outside of quoted strings and of the angle brackets of a target.
+/// Splits at `separator` outside quoted strings and the angle brackets of a target.
 fn members(text: &str, separator: u8) -> Vec<&str> {
     let (mut found, mut start) = (Vec::new(), 0);
     let (mut quoted, mut escaped, mut in_target) = (false, false, false);
@@ -117,7 +117,7 @@ fn members(text: &str, separator: u8) -> Vec<&str> {
     found
 }
 
-/// Reads a token or the content of a quoted string.
+/// Returns a token, or the content of a quoted string.
 fn unquoted(value: &str) -> String {
     let Some(inner) = value.strip_prefix('"') else { return value.to_owned() };
     let mut text = String::new();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_of_another_resource_is_no_duplicate() {
+    fn link_of_another_resource_is_not_a_duplicate() {
         let links = Link::parse_all(
             "<http://h/a>; rel=duplicate; anchor=\"http://h/b\", <http://h/c>; REL=\"next Duplicate\"",
         );
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_link_is_skipped() {
+    fn malformed_links_are_skipped() {
         for value in [
             "",
             ",,;",

@@ -1,7 +1,6 @@
-//! HTTP/1.1 (RFC 9110, RFC 9112): heads, ranges, validators, bodies; one small file a concept.
+//! HTTP/1.1 (RFC 9110, RFC 9112): heads, ranges, validators, bodies.
 //!
-//! A client writes a `request` and reads a `response`; a server reads a `request_head` and writes a
-//! `reply_head`.
+//! A client writes a `request` and parses a `response`; a server parses a `request_head` and writes a `reply_head`.
 
 mod byte_ranges;
 mod challenge;
@@ -54,5 +53,5 @@ pub use validator::Validator;
 
 use crate::units::Bytes;
 
-/// The largest head that is read, of a request or a response; real ones rarely reach 4 KiB.
+/// The largest accepted head of a request or a response; real heads rarely reach 4 KiB.
 pub const MAX_HEAD: Bytes = Bytes::kib(64);

@@ -4,7 +4,7 @@ use super::ContentRange;
 use crate::ranges::ByteRange;
 use crate::units::Bytes;
 
-/// The framing around the parts of one reply; the parts' bytes are sent by whoever holds the file.
+/// The framing around the parts of one reply; the caller sends the parts' bytes.
 #[derive(Debug, Clone)]
 pub struct MultipartByteranges {
     boundary: String,
@@ -13,8 +13,8 @@ pub struct MultipartByteranges {
 }
 
 impl MultipartByteranges {
-    /// Frames ranges of a file of `size` bytes and media type `part_type`; `boundary` must be hard to guess
-    /// (a file that held it would seem to end early) and made of letters and digits.
+    /// Creates the framing for ranges of a file of `size` bytes and media type `part_type`. `boundary` must be hard to
+    /// guess, because a file that contains it would appear to end early, and consist of letters and digits.
     pub fn new(boundary: &str, part_type: &str, size: Bytes) -> Self {
         Self { boundary: boundary.to_owned(), part_type: part_type.to_owned(), size }
     }
@@ -24,7 +24,7 @@ impl MultipartByteranges {
         format!("multipart/byteranges; boundary={}", self.boundary)
     }
 
-    /// Writes what stands before a part's bytes.
+    /// Returns the framing before a part's bytes.
     pub fn before(&self, part: ByteRange) -> String {
         format!(
             "\r\n--{}\r\nContent-Type: {}\r\nContent-Range: {}\r\n\r\n",
@@ -34,7 +34,7 @@ impl MultipartByteranges {
         )
     }
 
-    /// Writes what stands after the last part.
+    /// Returns the framing after the last part.
     pub fn end(&self) -> String {
         format!("\r\n--{}--\r\n", self.boundary)
     }
@@ -52,7 +52,7 @@ mod tests {
     use crate::proto::http::RangeHeader;
 
     #[test]
-    fn frames_parts_and_counts_them() {
+    fn content_length_is_that_of_the_framed_parts() {
         let size = Bytes::new(10);
         let RangeHeader::Parts(parts) = RangeHeader::parse("bytes=0-1,7-", size) else { panic!() };
         let frame = MultipartByteranges::new("SEP", "text/plain", size);

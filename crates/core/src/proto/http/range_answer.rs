@@ -1,4 +1,4 @@
-//! Whether a response is the part of the file that was asked for.
+//! Checks that a response is the requested part of the file.
 
 use thiserror::Error;
 
@@ -6,62 +6,62 @@ use super::{ContentRange, Framing, RangeRequest, ResponseHead};
 use crate::ranges::ByteRange;
 use crate::units::Bytes;
 
-/// Why a 206 is not an answer to the request.
+/// The reason why a response does not match the request.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RangeError {
-    /// The field is missing, broken, or repeated with another value.
+    /// Content-Range is missing, malformed, or repeated with another value.
     #[error("a 206 without a usable Content-Range ('{}')", .0.escape_debug())]
     NoContentRange(String),
-    /// Another part of the file, or more than was asked for.
+    /// The part is not the requested one, or exceeds it.
     #[error("{asked} was asked for, and the answer holds {sent}")]
     OtherPart {
-        /// What was asked for; up to 2^64 where that was everything from an offset on.
+        /// The requested range; it ends at 2^64 if all bytes from an offset were requested.
         asked: ByteRange,
-        /// What was sent.
+        /// The range sent.
         sent: ByteRange,
     },
-    /// Content-Length is not the length of Content-Range.
+    /// Content-Length differs from the length of Content-Range.
     #[error("Content-Length is {} bytes and Content-Range {} bytes long", .length.get(), .part.get())]
     Length {
-        /// What Content-Length says.
+        /// The value of Content-Length.
         length: Bytes,
-        /// What Content-Range says.
+        /// The length of Content-Range.
         part: Bytes,
     },
-    /// Several parts with framing between them, though one range was asked for (RFC 9110, section 15.3.7.2).
+    /// The response is multipart/byteranges, although one range was requested (RFC 9110, section 15.3.7.2).
     #[error("a 206 in parts (multipart/byteranges), though one range was asked for")]
     Multipart,
-    /// A 200 with a Content-Range that is not the whole file, as a broken cache sends.
+    /// A 200 has a Content-Range that is not the whole file, as sent by a faulty cache.
     #[error("a 200, which is the whole file, and yet with the Content-Range of a part ('{}')", .0.escape_debug())]
     PartAsWhole(String),
-    /// A 206 where no range was asked for.
+    /// A 206 was sent although no range was requested.
     #[error("a 206 though the whole file was asked for")]
     Unasked,
 }
 
-/// What the body of a successful response holds.
+/// The content of a successful response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RangeAnswer {
-    /// The whole file (200, 203): no range was asked for, the server knows none, or the file has changed.
+    /// The whole file (200, 203): no range was requested, the server does not support ranges, or the file has changed.
     Whole {
-        /// The length of the file, where the server says it.
+        /// The length of the file, if stated.
         total: Option<Bytes>,
     },
-    /// A part that starts where the request does (206); the server may send less than was asked for.
+    /// A part that begins at the requested offset (206); it may be shorter than requested.
     Part {
-        /// The part.
+        /// The range of the part.
         range: ByteRange,
-        /// The length of the whole file, where the server knows it.
+        /// The length of the whole file, if stated.
         total: Option<Bytes>,
     },
 }
 
 impl RangeAnswer {
-    /// Reads what `head`, a 200, 203 or 206, holds as the answer to `asked`.
+    /// Interprets `head`, a 200, 203 or 206, as the answer to `asked`.
     ///
     /// # Errors
-    /// [`RangeError`] where a 206 does not hold (the front of) the range asked for, where a 200 says that it holds
-    /// a part.
+    /// [`RangeError`] if a 206 is neither the requested range nor its front, or if a 200 has the Content-Range of a
+    /// part.
     pub fn of(head: &ResponseHead, asked: Option<&RangeRequest>) -> Result<Self, RangeError> {
         let length = match head.framing() {
             Ok(Framing::Length(length)) => Some(length),
@@ -91,7 +91,7 @@ impl RangeAnswer {
     }
 }
 
-/// Returns whether a 200 contradicts itself: it has a Content-Range that is not the whole file.
+/// Returns whether a 200 has a Content-Range that is not the whole file.
 fn holds_a_part(head: &ResponseHead, length: Option<Bytes>) -> bool {
     let Some(ContentRange::Part { range, total }) = head.content_range() else { return false };
     let whole = range.start() == 0 && total == Some(range.len());
@@ -99,7 +99,7 @@ fn holds_a_part(head: &ResponseHead, length: Option<Bytes>) -> bool {
 }
 
 fn is_multipart(media_type: &[u8]) -> bool {
-    // Parameters may hold any bytes.
+    // Parameters may contain any bytes.
     let media_type = media_type.split(|b| *b == b';').next().unwrap_or_default();
     media_type.trim_ascii().eq_ignore_ascii_case(b"multipart/byteranges")
 }
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_the_part_asked_for_or_its_front() {
+    fn requested_part_or_its_front_is_accepted() {
         let part = |end| RangeAnswer::Part { range: ByteRange::new(5, end), total: Some(Bytes::new(9)) };
         assert_eq!(answer(206, "Content-Range: bytes 5-7/9\r\nContent-Length: 3\r\n", 5, 8), Ok(part(8)));
         assert_eq!(answer(206, "Content-Range: bytes 5-6/9\r\n", 5, 8), Ok(part(7)));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_other_parts() {
+    fn other_parts_are_refused() {
         for fields in [
             "",
             "Content-Type: multipart/byteranges; boundary=x\r\n",

@@ -1,8 +1,8 @@
-//! A reply's head as a server writes it (RFC 9112, section 4).
+//! The head of a server's reply (RFC 9112, section 4).
 
 use std::fmt::Write;
 
-/// A status line and header lines, in the order they were added.
+/// A status line and header lines, in the order of their addition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplyHead {
     status: u16,
@@ -10,7 +10,7 @@ pub struct ReplyHead {
 }
 
 impl ReplyHead {
-    /// Starts a head with a status code.
+    /// Creates a head with a status code.
     pub fn new(status: u16) -> Self {
         Self { status, lines: String::new() }
     }
@@ -23,7 +23,7 @@ impl ReplyHead {
         self.lines.push_str("\r\n");
     }
 
-    /// Adds a header line and returns the head, for building one in a row.
+    /// Adds a header line and returns the head.
     pub fn with(mut self, name: &str, value: &str) -> Self {
         self.add(name, value);
         self
@@ -34,7 +34,7 @@ impl ReplyHead {
         self.status
     }
 
-    /// Writes the head with its closing empty line.
+    /// Encodes the head with its final empty line.
     pub fn encode(&self) -> Vec<u8> {
         let mut text = String::with_capacity(self.lines.len() + 40);
         // Writing to a String cannot fail.
@@ -43,7 +43,7 @@ impl ReplyHead {
     }
 }
 
-/// Returns the reason phrase of a status code that a server of files sends (RFC 9110, section 15).
+/// Returns the reason phrase of a status code that a file server sends (RFC 9110, section 15).
 pub const fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writes_a_head() {
+    fn head_is_encoded_without_injected_lines() {
         let head = ReplyHead::new(206).with("Content-Length", "2").with("X", "a\r\nEvil: b");
         let text = String::from_utf8(head.encode()).unwrap();
         assert_eq!(text, "HTTP/1.1 206 Partial Content\r\nContent-Length: 2\r\nX: a  Evil: b\r\n\r\n");

@@ -1,4 +1,4 @@
-//! The head of a request, as a client sends it.
+//! The head of a client's request.
 
 use std::fmt::{Display, Write};
 
@@ -10,7 +10,7 @@ use crate::proto::metalink;
 use crate::ranges::ByteRange;
 use crate::units::Bytes;
 
-/// The part of a file that a request asks for, and the state of the file that it must still be in.
+/// The requested part of a file, and a condition on the file's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RangeRequest {
     range: ByteRange,
@@ -18,124 +18,124 @@ pub struct RangeRequest {
 }
 
 impl RangeRequest {
-    /// Asks for everything from the offset `start` on.
+    /// Requests all bytes from the offset `start`.
     pub fn from(start: Bytes) -> Self {
         Self { range: ByteRange::new(start.get(), u64::MAX), if_range: None }
     }
 
-    /// Asks for `range`; `None` where that is empty, which HTTP cannot say.
+    /// Requests `range`; `None` if it is empty, which HTTP cannot express.
     pub fn of(range: ByteRange) -> Option<Self> {
         (!range.is_empty()).then_some(Self { range, if_range: None })
     }
 
-    /// Makes the server send the whole file instead where it no longer matches `validator` (If-Range).
+    /// Adds If-Range: the server sends the whole file if it no longer matches `validator`.
     #[must_use]
     pub fn only_if(self, validator: Option<Validator>) -> Self {
         Self { if_range: validator, ..self }
     }
 
-    /// Returns what is asked for; ends at 2^64 - 1 where that is the end of the file.
+    /// Returns the requested range; its end is 2^64 - 1 if all bytes from an offset are requested.
     pub fn range(&self) -> ByteRange {
         self.range
     }
 
-    /// Returns the validator that goes with the range.
+    /// Returns the validator of If-Range.
     pub fn if_range(&self) -> Option<&Validator> {
         self.if_range.as_ref()
     }
 }
 
-/// What a request asks for, and what it brings along.
+/// The method of a request with its arguments.
 #[derive(Debug, Clone, Copy)]
 pub enum Ask<'a> {
-    /// The file, or a range of it; its own bytes, without a content coding.
+    /// Requests the file or a range of it, without a content coding.
     Get(Option<&'a RangeRequest>),
-    /// What a GET would be answered with, without the file.
+    /// Requests the head of the answer to a GET.
     Head,
-    /// What can be done with the target.
+    /// Requests the methods that the target supports.
     Options,
-    /// To put a whole file of this length there; the bytes follow the server's consent (100-continue).
+    /// Stores a whole file of this length; the body is sent after the server's 100 (Continue).
     Put(Bytes),
-    /// To add a part to an upload; the bytes follow at once, or the server's consent.
+    /// Adds a part to an upload; the body follows at once, or after the server's 100 (Continue).
     Patch(UploadPart),
-    /// To add a range to an upload, whatever else the server has of it; the bytes follow at once.
+    /// Adds a range to an upload, independent of other ranges; the body follows at once.
     PatchRange(UploadRange),
-    /// To store a range of a file in its place (RFC 9110, section 14.5); the bytes follow at once.
+    /// Stores a range of a file at its offset (RFC 9110, section 14.5); the body follows at once.
     PutRange(FileRange),
-    /// To rename the target (RFC 4918, section 9.9).
+    /// Renames the target (RFC 4918, section 9.9).
     Move {
         /// The new URL, in absolute form.
         to: &'a str,
-        /// The entity tag of the file that the target replaces; `None` where nothing may be replaced.
+        /// The entity tag of the file that may be replaced; `None` if no file may be replaced.
         ///
-        /// What else is there stays, a collection for one: replacing it would delete all that it holds.
+        /// Anything else at the new URL is kept: to replace a collection would delete its content.
         replaces: Option<&'a ETag>,
     },
-    /// To give an upload its name.
+    /// Completes an upload and gives it its final name.
     Complete {
         /// The upload's size.
         whole: Bytes,
-        /// The value of Repr-Digest that the upload must have.
+        /// The required value of the upload's Repr-Digest.
         digest: Option<&'a str>,
-        /// Whether the digest may be of what the server hashed on receipt, see [`UploadPart::hash`].
+        /// Whether the digest may be the one computed on receipt, see [`UploadPart::hash`].
         hash: bool,
     },
-    /// To drop the target.
+    /// Deletes the target.
     Delete,
-    /// To make a directory there (RFC 4918, section 9.3).
+    /// Creates a directory (RFC 4918, section 9.3).
     MakeCollection,
 }
 
 /// A part of an upload (docs/uploads.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UploadPart {
-    /// Where it begins.
+    /// The offset of the part.
     pub offset: Bytes,
-    /// How much it is.
+    /// The length of the part.
     pub length: Bytes,
-    /// The whole upload's size.
+    /// The size of the whole upload.
     pub whole: Bytes,
-    /// Whether the server is asked to hash the upload as it is received. The upload is completed with a BLAKE3 digest.
+    /// Whether the server is to hash the upload on receipt. The upload is then completed with a BLAKE3 digest.
     pub hash: bool,
-    /// Whether the bytes are sent only once the server consents (100-continue), a round trip later.
+    /// Whether the body is sent only after the server's 100 (Continue), one RTT later.
     pub expects: bool,
 }
 
-/// A range of an upload, one of several that may be sent at once (docs/uploads.md).
+/// A range of an upload, one of several that may be sent concurrently (docs/uploads.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UploadRange {
-    /// The range; never empty.
+    /// The range, never empty.
     pub range: ByteRange,
-    /// The whole upload's size.
+    /// The size of the whole upload.
     pub whole: Bytes,
-    /// As of [`UploadPart::hash`].
+    /// Whether the server is to hash the upload on receipt, see [`UploadPart::hash`].
     pub hash: bool,
 }
 
 /// A range of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileRange {
-    /// The range; never empty.
+    /// The range, never empty.
     pub range: ByteRange,
-    /// The whole file's size.
+    /// The size of the whole file.
     pub whole: Bytes,
 }
 
-/// A request over HTTP/1.1.
+/// An HTTP/1.1 request.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// The request target: origin form ("/path?query"), or absolute form towards a proxy.
+    /// The request target: in origin form ("/path?query"), or in absolute form for a proxy.
     pub target: &'a str,
-    /// The value of Host, unless `headers` holds one.
+    /// The value of Host, unless `headers` contains one.
     pub host: &'a str,
     /// Further fields, in order.
     pub headers: &'a [HeaderField],
-    /// What is asked.
+    /// The method and its arguments.
     pub ask: Ask<'a>,
 }
 
 impl Request<'_> {
-    /// Writes the head (RFC 9112, section 3).
+    /// Encodes the head (RFC 9112, section 3).
     pub fn encode(&self) -> Vec<u8> {
         let mut head = Head(format!("{} {} HTTP/1.1\r\n", self.ask.method(), self.target));
         if !self.headers.iter().any(|h| h.is("host")) {
@@ -164,7 +164,7 @@ impl Ask<'_> {
         }
     }
 
-    /// Returns whether the answer has no body, whatever its head says (RFC 9112, section 6.3).
+    /// Returns whether the method is HEAD, whose answer has no body (RFC 9112, section 6.3).
     pub fn is_head(&self) -> bool {
         matches!(self, Self::Head)
     }
@@ -180,12 +180,12 @@ impl Ask<'_> {
         }
     }
 
-    /// Returns whether the body is to be sent only once the server consents.
+    /// Returns whether the body is sent only after the server's 100 (Continue).
     pub fn expects_continue(&self) -> bool {
         self.has_body() && matches!(self, Self::Put(_) | Self::Patch(UploadPart { expects: true, .. }))
     }
 
-    /// Returns whether the request has this field of its own, whatever the user's headers say.
+    /// Returns whether the request sets this field itself and overrides the user's header.
     fn sets(&self, header: &HeaderField) -> bool {
         const OF_A_PART: [&str; 8] = [
             "accept",
@@ -215,7 +215,7 @@ impl Ask<'_> {
                     range.write(head);
                 }
             }
-            // As for a GET: a length in the answer is then that of the file.
+            // The length in the answer is then that of the unencoded file, as for a GET.
             Self::Head => head.field("Accept-Encoding", &"identity"),
             Self::Options | Self::Delete | Self::MakeCollection => {}
             Self::Put(length) => head.body(*length, self.expects_continue()),
@@ -227,7 +227,7 @@ impl Ask<'_> {
                 head.field("Destination", to);
                 head.field("Overwrite", if replaces.is_some() { &"T" } else { &"F" });
                 if let Some(tag) = replaces {
-                    // RFC 4918, section 10.4: a list for the destination alone.
+                    // RFC 4918, section 10.4: a tagged list applies to the destination alone.
                     head.field("If", &format_args!("<{to}> ([{tag}])"));
                 }
             }
@@ -240,14 +240,14 @@ impl Ask<'_> {
                 head.field("Content-Range", &ContentRange::Part { range: *range, total: Some(*whole) });
                 head.field(UPLOAD_COMPLETE, &upload_bool(false));
                 head.want_digest(*hash);
-                // Without Expect: other ranges are on their way already.
+                // Without Expect, because other ranges are already in flight.
                 head.body(range.len(), false);
             }
             Self::Complete { whole, digest, hash } => {
                 head.part(*whole, *whole, true, *hash);
                 if let Some(digest) = digest {
                     head.field(REPR_DIGEST, digest);
-                    // Where that is wrong, the digests of pieces say which bytes are to be sent again.
+                    // If the digest is wrong, the answer is a metalink with the digests of the pieces.
                     head.field("Accept", &metalink::MEDIA_TYPE);
                 }
                 head.body(Bytes::ZERO, false);
@@ -267,7 +267,7 @@ impl RangeRequest {
     }
 }
 
-/// A head that is being written.
+/// A head under construction.
 struct Head(String);
 
 impl Head {
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn own_host_replaces_ours() {
+    fn host_header_of_the_user_replaces_the_default() {
         let head = encode(&["host: other".parse().unwrap()], None);
         assert!(head.contains("\r\nhost: other\r\n") && !head.contains("Host"), "{head}");
     }

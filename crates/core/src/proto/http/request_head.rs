@@ -1,16 +1,16 @@
-//! A request's head as a server reads it (RFC 9112, sections 2 to 6).
+//! Parser of a request's head (RFC 9112, sections 2 to 6).
 
 use thiserror::Error;
 
 use super::MAX_HEAD;
 use crate::units::Bytes;
 
-/// The most bytes a request's target may take; past it the answer is 414.
+/// The longest accepted request target; a longer one is answered with 414.
 pub const MAX_TARGET: Bytes = Bytes::kib(8);
-/// The most header lines a request may carry; past it the answer is 431.
+/// The largest accepted number of header lines; more are answered with 431.
 pub const MAX_HEADERS: usize = 100;
 
-/// Why a request's head cannot be served; [`RequestError::status`] gives the answer.
+/// The reason why a request is refused; [`RequestError::status`] returns the status code of the answer.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RequestError {
     /// The bytes are not an HTTP request.
@@ -43,12 +43,12 @@ impl RequestError {
     }
 }
 
-/// How a request's body is framed (RFC 9112, section 6.3).
+/// The framing of a request's body (RFC 9112, section 6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestBody {
     /// No body follows the head.
     None,
-    /// So many bytes follow, at least one.
+    /// A body of this length follows, at least one byte.
     Length(Bytes),
     /// Chunks follow.
     Chunked,
@@ -64,10 +64,10 @@ pub struct RequestHead {
 }
 
 impl RequestHead {
-    /// Reads a head from the start of `input`; gives it and its length, or `None` where more bytes are needed.
+    /// Parses a head at the start of `input`; returns the head and its length, or `None` if more bytes are needed.
     ///
-    /// Bytes outside UTF-8 in a value become U+FFFD. The body's framing and `Host` are checked here,
-    /// so that a head once read is safe to act on.
+    /// Bytes outside UTF-8 in a value become U+FFFD. Only heads with an unambiguous framing of the body and a valid
+    /// `Host` are accepted.
     pub fn parse(input: &[u8]) -> Result<Option<(Self, usize)>, RequestError> {
         let mut lines = [httparse::EMPTY_HEADER; MAX_HEADERS];
         let mut request = httparse::Request::new(&mut lines);
@@ -95,46 +95,46 @@ impl RequestHead {
         Ok(Some((head, length)))
     }
 
-    /// Returns the method, as "GET"; case counts (RFC 9110, section 9.1).
+    /// Returns the case-sensitive method, such as "GET" (RFC 9110, section 9.1).
     pub fn method(&self) -> &str {
         &self.method
     }
 
-    /// Returns the target as it was sent.
+    /// Returns the target as received.
     pub fn target(&self) -> &str {
         &self.target
     }
 
-    /// Returns the value of the first header called `name`, whatever its case.
+    /// Returns the value of the first field `name`, case-insensitive.
     pub fn header(&self, name: &str) -> Option<&str> {
         let line = self.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
         line.map(|(_, value)| value.as_str())
     }
 
-    /// Returns the values of every header called `name` as one list, joined by commas (RFC 9110, section 5.3).
+    /// Returns the values of all fields `name` as one list, joined by commas (RFC 9110, section 5.3).
     pub fn list(&self, name: &str) -> Option<String> {
         let values: Vec<&str> = self.all(name).collect();
         (!values.is_empty()).then(|| values.join(", "))
     }
 
-    /// Returns whether more than one header is called `name`.
+    /// Returns whether the field `name` occurs more than once.
     pub fn repeats(&self, name: &str) -> bool {
         self.all(name).nth(1).is_some()
     }
 
-    /// Returns whether the connection may carry another request after this one (RFC 9112, section 9.3).
+    /// Returns whether another request may follow on the connection (RFC 9112, section 9.3).
     pub fn keeps_alive(&self) -> bool {
         let options = self.list("connection").unwrap_or_default();
         let has = |option: &str| options.split(',').any(|o| o.trim().eq_ignore_ascii_case(option));
         !has("close") && (self.http_1_1 || has("keep-alive"))
     }
 
-    /// Returns whether the client speaks HTTP/1.1, not 1.0.
+    /// Returns whether the version is HTTP/1.1, not 1.0.
     pub fn is_http_1_1(&self) -> bool {
         self.http_1_1
     }
 
-    /// Returns how the body is framed; a head that was read has one clear framing.
+    /// Returns the framing of the body.
     pub fn body(&self) -> RequestBody {
         if self.header("transfer-encoding").is_some() {
             return RequestBody::Chunked;
@@ -149,7 +149,7 @@ impl RequestHead {
         self.headers.iter().filter(move |(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_str())
     }
 
-    /// Refuses what RFC 9112 lets two parties read differently: such requests smuggle others.
+    /// Refuses heads whose framing is ambiguous (RFC 9112), because they permit request smuggling.
     fn check(&self) -> Result<(), RequestError> {
         let hosts = self.all("host").count();
         if hosts > 1 || (hosts == 0 && self.http_1_1) {
@@ -171,13 +171,13 @@ impl RequestHead {
     }
 }
 
-/// Reads digits only; `str::parse` would also take a sign.
+/// Parses digits only; `str::parse` would also accept a sign.
 fn decimal(text: &str) -> Option<u64> {
     let text = text.trim();
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-/// Waits for more of a head, unless it already is too long to become one that is served.
+/// Requests more bytes of an incomplete head, unless it already exceeds a limit.
 fn still_partial(
     request: &httparse::Request<'_, '_>,
     input: &[u8],
@@ -225,14 +225,14 @@ mod tests {
     }
 
     #[test]
-    fn knows_when_to_close() {
+    fn connection_is_closed_by_version_and_option() {
         assert!(!head("GET / HTTP/1.1\r\nHost: h\r\nConnection: x, Close\r\n\r\n").keeps_alive());
         assert!(!head("GET / HTTP/1.0\r\n\r\n").keeps_alive());
         assert!(head("GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n").keeps_alive());
     }
 
     #[test]
-    fn refuses_with_the_right_status() {
+    fn refused_requests_have_the_right_status() {
         let long_target = format!("GET /{} HTTP/1.1\r\nHost: h\r\n\r\n", "a".repeat(8200));
         let endless_target = format!("GET /{}", "a".repeat(9000));
         let many = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(101));

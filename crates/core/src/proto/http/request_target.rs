@@ -1,23 +1,23 @@
-//! The path that a request's target names, decoded once and free of tricks.
+//! The decoded and checked path of a request's target.
 
 use percent_encoding::percent_decode_str;
 use thiserror::Error;
 
-/// Why a target names nothing that could be served.
+/// The reason why a target is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum TargetError {
     /// Neither `/path` nor `http://host/path`.
     #[error("the target is neither a path nor an http URL")]
     Form,
-    /// A segment is `..` once decoded: a client resolves those itself (RFC 3986, section 5.2.4).
+    /// A decoded segment is `..`: a client resolves such segments itself (RFC 3986, section 5.2.4).
     #[error("the target climbs with '..'")]
     Climbs,
-    /// A segment holds a NUL or an encoded slash, which no file's name can.
+    /// A segment contains a NUL or an encoded slash, which no file name can contain.
     #[error("the target holds a NUL or an encoded slash")]
     ForbiddenByte,
 }
 
-/// The path of a request: names from the root down, and whether a slash ends it.
+/// The path of a request: the names from the root to the file, and whether a slash ends the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetPath {
     names: Vec<Vec<u8>>,
@@ -26,10 +26,10 @@ pub struct TargetPath {
 }
 
 impl TargetPath {
-    /// Reads origin-form and absolute-form targets (RFC 9112, section 3.2).
+    /// Parses origin-form and absolute-form targets (RFC 9112, section 3.2).
     ///
-    /// Each name is percent-decoded once; empty names and `.` vanish; `..` is refused, so nothing
-    /// that is accepted leaves the root even before the kernel is asked to make sure.
+    /// Each name is percent-decoded once; empty names and `.` are removed; `..` is refused, so that no accepted path
+    /// leaves the root, independent of the kernel's checks.
     pub fn parse(target: &str) -> Result<Self, TargetError> {
         let path = match target.split_once("://") {
             Some((scheme, rest))
@@ -61,22 +61,22 @@ impl TargetPath {
         Ok(Self { names, trailing_slash, query })
     }
 
-    /// Returns the names from the root down; none is empty, `.` or `..`, none holds `/` or NUL.
+    /// Returns the names from the root to the file; none is empty, `.` or `..`, none contains `/` or NUL.
     pub fn names(&self) -> &[Vec<u8>] {
         &self.names
     }
 
-    /// Returns whether the path ends in a slash, as that of a directory does.
+    /// Returns whether the path ends in a slash, like the path of a directory.
     pub fn has_trailing_slash(&self) -> bool {
         self.trailing_slash
     }
 
-    /// Returns what follows the `?`, not decoded.
+    /// Returns the text after the `?`, not decoded.
     pub fn query(&self) -> Option<&str> {
         self.query.as_deref()
     }
 
-    /// Returns whether a name starts with a dot: hidden files, by custom.
+    /// Returns whether a name begins with a dot and so is hidden.
     pub fn is_hidden(&self) -> bool {
         self.names.iter().any(|name| name.first() == Some(&b'.'))
     }
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn sees_the_trailing_slash() {
+    fn trailing_slash_is_reported() {
         for (target, trailing) in
             [("/", true), ("/a", false), ("/a/", true), ("/a/.", true), ("/a?b/", false)]
         {
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_climbs_or_lies() {
+    fn paths_that_leave_the_root_are_refused() {
         for (target, error) in [
             ("/..", TargetError::Climbs),
             ("/a/%2e%2e/b", TargetError::Climbs),
@@ -129,14 +129,14 @@ mod tests {
     }
 
     #[test]
-    fn knows_hidden_names() {
+    fn hidden_names_are_reported() {
         assert!(TargetPath::parse("/a/.git/config").unwrap().is_hidden());
         assert!(!TargetPath::parse("/a/b.c").unwrap().is_hidden());
     }
 
     proptest! {
         #[test]
-        fn whatever_is_accepted_stays_below(target in "(/|%2[eEfF]|\\.|%00|[a-z%?:]|\\PC){0,40}") {
+        fn accepted_paths_stay_below_the_root(target in "(/|%2[eEfF]|\\.|%00|[a-z%?:]|\\PC){0,40}") {
             if let Ok(path) = TargetPath::parse(&target) {
                 for name in path.names() {
                     prop_assert!(!matches!(name.as_slice(), b"" | b"." | b".."));

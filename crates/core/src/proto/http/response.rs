@@ -1,4 +1,4 @@
-//! The head of a response, as a client reads it.
+//! The head of a response, parsed by a client.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,40 +13,40 @@ use super::{
 use crate::checksum::Checksum;
 use crate::units::Bytes;
 
-/// The most fields that are accepted; a head within 64 KiB rarely has 50.
+/// The largest accepted number of fields; a head within 64 KiB rarely has 50.
 const MAX_FIELDS: usize = 256;
 
-/// Why a response's head cannot be understood, or must not be trusted.
+/// The reason why a response's head is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum HeadError {
-    /// The text does not follow HTTP's grammar (folded lines included, RFC 9112, section 5.2).
+    /// The text is not valid HTTP; this includes folded lines (RFC 9112, section 5.2).
     #[error("the head is not valid HTTP/1.1: {0}")]
     Syntax(String),
-    /// There are more fields than anyone needs.
+    /// There are more fields than [`MAX_FIELDS`].
     #[error("the head has more than 256 fields")]
     TooManyFields,
-    /// Content-Length is not a number, or several differ.
+    /// Content-Length is not a number, or its values differ.
     #[error("Content-Length is '{}', so the length of the body is not known", .0.escape_debug())]
     ContentLength(String),
-    /// Content-Length beside Transfer-Encoding (RFC 9112, section 6.3): one of the two lies.
+    /// Both Content-Length and Transfer-Encoding are present (RFC 9112, section 6.3).
     #[error("the head has both Content-Length and Transfer-Encoding")]
     LengthAndCoding,
-    /// A transfer coding other than chunked, or one in HTTP/1.0.
+    /// The transfer coding is not chunked, or the version is HTTP/1.0.
     #[error("the body is in the transfer coding '{}', and only chunked in HTTP/1.1 is known", .0.escape_debug())]
     TransferCoding(String),
-    /// A content coding, though identity was asked for: the bytes would not be the file's.
+    /// The body has a content coding, although identity was requested: its bytes are not those of the file.
     #[error("the body is in the content coding '{}', though the file as it is was asked for", .0.escape_debug())]
     ContentCoding(String),
 }
 
-/// Where a response's body ends (RFC 9112, section 6.3).
+/// The end of a response's body (RFC 9112, section 6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
-    /// After this many bytes; zero where there is no body.
+    /// The body has this length; zero if there is no body.
     Length(Bytes),
-    /// Where the chunked coding says.
+    /// The chunked coding marks the end.
     Chunked,
-    /// Where the connection ends.
+    /// The body ends with the connection.
     UntilClose,
 }
 
@@ -60,7 +60,8 @@ pub struct ResponseHead {
 }
 
 impl ResponseHead {
-    /// Finds the end of a head in `bytes`: the index after the empty line. `searched` bytes are known not to hold it.
+    /// Returns the index after the empty line that ends a head in `bytes`; the first `searched` bytes do not contain
+    /// it.
     pub fn end(bytes: &[u8], searched: usize) -> Option<usize> {
         let from = searched.saturating_sub(3);
         let ends = |at: usize| {
@@ -70,7 +71,7 @@ impl ResponseHead {
         (from..bytes.len()).find(|at| ends(*at)).map(|at| at + 1)
     }
 
-    /// Parses a whole head, empty line included.
+    /// Parses a whole head, including the empty line.
     ///
     /// # Errors
     /// [`HeadError::Syntax`] and [`HeadError::TooManyFields`].
@@ -100,12 +101,12 @@ impl ResponseHead {
         self.status
     }
 
-    /// Returns the reason phrase, which may be empty and means nothing.
+    /// Returns the reason phrase, which may be empty and has no defined meaning.
     pub fn reason(&self) -> &str {
         &self.reason
     }
 
-    /// Returns every value of a field, in order, as bytes.
+    /// Returns all values of a field, in order, as bytes.
     pub fn all(&self, name: &str) -> impl Iterator<Item = &[u8]> {
         self.fields.iter().filter(move |(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_slice())
     }
@@ -115,14 +116,15 @@ impl ResponseHead {
         self.fields.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_slice())
     }
 
-    /// Returns the first value of a field where it is text.
+    /// Returns the first value of a field if it is text.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.first(name).and_then(|v| std::str::from_utf8(v).ok()).map(str::trim)
     }
 
-    /// Returns the value of a field that must not be repeated; `None` where it is, with another value, or is no text.
+    /// Returns the value of a field that must not be repeated; `None` if it is repeated with another value, or is not
+    /// text.
     ///
-    /// Of two that differ neither can be relied on: caches and proxies choose the first, the last or both.
+    /// Of different values, caches and proxies use the first, the last or both, so none is reliable.
     fn single(&self, name: &str) -> Option<&str> {
         let mut values = self.all(name);
         let first = values.next()?;
@@ -139,10 +141,10 @@ impl ResponseHead {
             .collect()
     }
 
-    /// Says where the body of this response to a GET ends (RFC 9112, section 6.3).
+    /// Returns the framing of the body of this response to a GET (RFC 9112, section 6.3).
     ///
     /// # Errors
-    /// [`HeadError`] where the fields contradict each other or name a coding that we did not ask for.
+    /// [`HeadError`] if the fields contradict each other or specify a coding that was not requested.
     pub fn framing(&self) -> Result<Framing, HeadError> {
         if matches!(self.status, 100..=199 | 204 | 304) {
             return Ok(Framing::Length(Bytes::ZERO));
@@ -160,7 +162,7 @@ impl ResponseHead {
         Ok(Framing::Chunked)
     }
 
-    /// Reads Content-Length: one number, though it may be repeated (RFC 9112, section 6.3).
+    /// Parses Content-Length: one number, which may be repeated (RFC 9112, section 6.3).
     fn stated_length(&self) -> Result<Option<Bytes>, HeadError> {
         if self.first("content-length").is_none() {
             return Ok(None);
@@ -173,7 +175,7 @@ impl ResponseHead {
             .ok_or_else(|| HeadError::ContentLength(lengths.join(", ")))
     }
 
-    /// Checks that the body is the file's own bytes.
+    /// Checks that the body consists of the file's bytes without a content coding.
     ///
     /// # Errors
     /// [`HeadError::ContentCoding`] for any coding but identity.
@@ -183,34 +185,34 @@ impl ResponseHead {
         if foreign { Err(HeadError::ContentCoding(codings.join(", "))) } else { Ok(()) }
     }
 
-    /// Returns whether the server will answer a further request on this connection (RFC 9112, section 9.3).
+    /// Returns whether the connection accepts a further request (RFC 9112, section 9.3).
     pub fn keeps_alive(&self) -> bool {
         let options = self.members("connection");
         let has = |option: &str| options.iter().any(|o| o == option);
         !has("close") && (self.minor_version >= 1 || has("keep-alive"))
     }
 
-    /// Returns whether the server says that it answers ranges; many that do say nothing.
+    /// Returns whether the server advertises support of ranges; many servers that support ranges do not.
     pub fn accepts_ranges(&self) -> bool {
         self.members("accept-ranges").iter().any(|unit| unit == "bytes")
     }
 
-    /// Returns whether the server offers uploads that can be resumed (Accept-Patch, RFC 5789, section 3.1).
+    /// Returns whether the server supports resumable uploads (Accept-Patch, RFC 5789, section 3.1).
     pub fn accepts_partial_uploads(&self) -> bool {
         self.members("accept-patch").iter().any(|media| media == PARTIAL_UPLOAD)
     }
 
-    /// Returns whether a list field has this member, in lower case.
+    /// Returns whether a list field has the member `member`, given in lower case.
     pub fn has_member(&self, name: &str, member: &str) -> bool {
         self.members(name).iter().any(|found| found == member)
     }
 
-    /// Returns the length that the head announces; to a HEAD, that of the file. `None` where the head contradicts itself.
+    /// Returns the Content-Length, in an answer to HEAD that of the file; `None` if its values are contradictory.
     pub fn content_length(&self) -> Option<Bytes> {
         self.stated_length().ok().flatten()
     }
 
-    /// Describes the body by its media type and length, escaped, for messages about an answer of the wrong content.
+    /// Describes the media type and length of the body, escaped, for messages about unexpected content.
     pub fn describe_content(&self) -> String {
         let media_type = self.text("content-type").and_then(|value| value.split(';').next()).map(str::trim);
         let media_type = media_type.filter(|media_type| !media_type.is_empty()).unwrap_or("unknown type");
@@ -226,32 +228,32 @@ impl ResponseHead {
         self.single("etag").and_then(ETag::parse)
     }
 
-    /// Returns when the file was modified last.
+    /// Returns the time of the file's last modification.
     pub fn last_modified(&self) -> Option<SystemTime> {
         httpdate::parse_http_date(self.single("last-modified")?).ok()
     }
 
-    /// Returns the URL of the next page of what is listed (RFC 8288, `rel=next`), as written.
+    /// Returns the URL of the next page of a listing (RFC 8288, `rel=next`), as written.
     pub fn next_page(&self) -> Option<String> {
         self.links().find(|link| link.has_relation("next")).map(|link| link.target().to_owned())
     }
 
-    /// Returns what identifies this state of the file, if anything does strongly.
+    /// Returns the strong validator of this state of the file, if there is one.
     pub fn validator(&self) -> Option<Validator> {
         Validator::choose(self.single("etag"), self.single("last-modified"), self.single("date"))
     }
 
-    /// Returns the part of the file that the body is.
+    /// Returns the part of the file in the body.
     pub fn content_range(&self) -> Option<ContentRange> {
         self.single("content-range").and_then(ContentRange::parse)
     }
 
-    /// Returns the file name that the server suggests, made harmless.
+    /// Returns the sanitised file name that the server suggests.
     pub fn file_name(&self) -> Option<FileName> {
         self.first("content-disposition").and_then(FileName::from_disposition)
     }
 
-    /// Returns how long the server asks us to wait, counted from `now`.
+    /// Returns the time that the server asks the client to wait, from `now`.
     pub fn retry_after(&self, now: SystemTime) -> Option<Duration> {
         self.text("retry-after").and_then(|value| retry_after(value, now))
     }
@@ -261,22 +263,22 @@ impl ResponseHead {
         self.all("link").filter_map(|value| std::str::from_utf8(value).ok()).flat_map(Link::parse_all)
     }
 
-    /// Lists copies of the file on other servers (RFC 6249, section 3), the preferred one first.
+    /// Lists the copies of the file on other servers (RFC 6249, section 3), the preferred copy first.
     pub fn duplicates(&self) -> Vec<DuplicateLink> {
         let mut duplicates: Vec<_> = self.links().filter_map(|link| link.duplicate()).collect();
         duplicates.sort_by_key(|duplicate| duplicate.priority);
         duplicates
     }
 
-    /// Lists URLs of Metalinks that describe the file (RFC 6249, section 4), as written.
+    /// Lists the URLs of metalinks that describe the file (RFC 6249, section 4), as written.
     pub fn metalinks(&self) -> Vec<String> {
         self.links().filter(Link::is_metalink).map(|link| link.target().to_owned()).collect()
     }
 
     /// Lists the digests of the whole file in Repr-Digest and Digest, the preferred algorithm first.
     ///
-    /// Both fields are of the file even in a 206 (RFC 9530, section 3; RFC 3230, section 4.3.2), though with a
-    /// content coding of its coded form. Algorithms with digests that differ are left out.
+    /// Both fields apply to the whole file even in a 206 (RFC 9530, section 3; RFC 3230, section 4.3.2), but with a
+    /// content coding to its coded form. Algorithms with different digests are omitted.
     pub fn digests(&self) -> Vec<Checksum> {
         let text = |value| std::str::from_utf8(value).ok();
         let represented = self.all(REPR_DIGEST).filter_map(text).flat_map(parse_repr_digest);

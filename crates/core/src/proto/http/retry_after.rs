@@ -2,11 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
-/// Reads how long to wait from `now`: a number of seconds, or an HTTP date, which may have passed already.
+/// Parses the time to wait from `now`: a number of seconds, or an HTTP date, which may be in the past.
 pub fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
     let value = value.trim();
     if !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit()) {
-        // More seconds than a u64 holds is for ever.
+        // A number of seconds that exceeds a u64 is an infinite time.
         return Some(value.parse().map_or(Duration::MAX, Duration::from_secs));
     }
     let date = httpdate::parse_http_date(value).ok()?;

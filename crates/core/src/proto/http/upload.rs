@@ -1,4 +1,4 @@
-//! Uploads that can be resumed: header names and values (draft-ietf-httpbis-resumable-upload; docs/uploads.md).
+//! Resumable uploads: header names and values (draft-ietf-httpbis-resumable-upload; docs/uploads.md).
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,31 +7,31 @@ use crate::units::Bytes;
 
 /// The media type of a part of an upload.
 pub const PARTIAL_UPLOAD: &str = "application/partial-upload";
-/// Where a part begins; in an answer: how much is there.
+/// The offset of a part; in an answer, the number of bytes received.
 pub const UPLOAD_OFFSET: &str = "Upload-Offset";
-/// The whole upload's size.
+/// The size of the whole upload.
 pub const UPLOAD_LENGTH: &str = "Upload-Length";
-/// Whether this is the last part: a structured field's boolean, `?0` or `?1`.
+/// Whether the part is the last one: a structured field's boolean, `?0` or `?1`.
 pub const UPLOAD_COMPLETE: &str = "Upload-Complete";
-/// The whole file's digest (RFC 9530).
+/// The digest of the whole file (RFC 9530).
 pub const REPR_DIGEST: &str = "Repr-Digest";
-/// The digests that the sender asks for, each with a weight from 0 to 10 (RFC 9530, section 4).
+/// The digests that the sender requests, each with a weight from 0 to 10 (RFC 9530, section 4).
 pub const WANT_REPR_DIGEST: &str = "Want-Repr-Digest";
-/// The time of modification that an uploaded file is to have, in seconds since 1970. The answer `accepted` confirms it. The field is
-/// that of ownCloud and Nextcloud.
+/// The requested modification time of an uploaded file, in seconds since 1970. The answer `accepted` confirms it. The
+/// field is also used by ownCloud and Nextcloud.
 pub const UPLOAD_MTIME: &str = "X-OC-Mtime";
 
-/// Tells one state of one source file from every other.
+/// The identifier of an upload, different for each state of a source file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct UploadId([u8; 16]);
 
 impl UploadId {
-    /// Makes it of bits that no other upload has, as of a digest.
+    /// Creates an identifier from bits unique to the upload, such as a digest.
     pub const fn new(bits: [u8; 16]) -> Self {
         Self(bits)
     }
 
-    /// Finds it in a request's query, as in `upload=0123...`.
+    /// Finds the identifier in a request's query, as in `upload=0123...`.
     pub fn of_query(query: &str) -> Option<Self> {
         query.split('&').find_map(|pair| pair.strip_prefix("upload="))?.parse().ok()
     }
@@ -43,7 +43,7 @@ impl fmt::Display for UploadId {
     }
 }
 
-/// Why a text names no upload.
+/// The text is not the identifier of an upload.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("an upload is named by 32 hexadecimal digits")]
 pub struct ParseUploadIdError;
@@ -64,14 +64,14 @@ impl FromStr for UploadId {
     }
 }
 
-/// Reads a structured field's integer of bytes (RFC 9651: at most 15 digits).
+/// Parses a structured field's integer as bytes (RFC 9651: at most 15 digits).
 pub fn parse_upload_bytes(text: &str) -> Option<Bytes> {
     let text = text.trim();
     let digits = (1..=15).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
     digits.then(|| text.parse().ok().map(Bytes::new)).flatten()
 }
 
-/// Reads a structured field's boolean.
+/// Parses a structured field's boolean.
 pub fn parse_upload_bool(text: &str) -> Option<bool> {
     match text.trim() {
         "?1" => Some(true),
@@ -80,7 +80,7 @@ pub fn parse_upload_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// Writes a structured field's boolean.
+/// Formats a structured field's boolean.
 pub const fn upload_bool(value: bool) -> &'static str {
     if value { "?1" } else { "?0" }
 }
@@ -91,7 +91,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn reads_what_it_writes_and_nothing_else() {
+    fn only_formatted_values_are_parsed() {
         let id = UploadId::new([0xa5; 16]);
         assert_eq!(UploadId::of_query(&format!("x=1&upload={id}")), Some(id));
         for query in ["", "upload=", "upload=+5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a", "Upload=00"] {

@@ -1,4 +1,4 @@
-//! Uploads whose ranges arrive over several connections: what the server offers, and which ranges it holds (docs/uploads.md).
+//! Uploads of ranges over several connections: the server's limit, and the ranges received (docs/uploads.md).
 
 use std::fmt::Write;
 
@@ -6,23 +6,23 @@ use super::content_range::number;
 use crate::ranges::{ByteRange, RangeSet};
 use crate::units::Bytes;
 
-/// What a server allows of uploads: a dictionary (RFC 9651), as in `concurrent-ranges=128`.
+/// A server's limits for uploads: a dictionary (RFC 9651), as in `concurrent-ranges=128`.
 pub const UPLOAD_LIMIT: &str = "Upload-Limit";
-/// The ranges of an upload that a server holds, as in `bytes=0-99,200-299`.
+/// The ranges of an upload that the server has received, as in `bytes=0-99,200-299`.
 pub const UPLOAD_RANGES: &str = "Upload-Ranges";
 
-/// The member of [`UPLOAD_LIMIT`]: on how many connections at once ranges of one upload are received.
+/// The member of [`UPLOAD_LIMIT`] with the largest number of concurrent connections for the ranges of one upload.
 const CONCURRENT_RANGES: &str = "concurrent-ranges";
-/// The most ranges that are named, to bound the head. A client sends again what is not named.
+/// The largest number of listed ranges, to bound the size of the head. A client sends unlisted ranges again.
 const MOST_NAMED: usize = 512;
 
-/// Writes the value of [`UPLOAD_LIMIT`].
+/// Formats the value of [`UPLOAD_LIMIT`].
 pub fn upload_limit(concurrent_ranges: usize) -> String {
     format!("{CONCURRENT_RANGES}={concurrent_ranges}")
 }
 
-/// Reads from the value of [`UPLOAD_LIMIT`] on how many connections at once ranges of one upload may be sent; `None` where the
-/// server takes no ranges.
+/// Parses the value of [`UPLOAD_LIMIT`]: the largest number of concurrent connections for the ranges of one upload;
+/// `None` if the server does not support ranges.
 pub fn parse_concurrent_ranges(text: &str) -> Option<usize> {
     // The last of several members with one key counts (RFC 9651, section 3.2).
     let mut members = text.rsplit(',').filter_map(|member| member.trim().split_once('='));
@@ -32,7 +32,7 @@ pub fn parse_concurrent_ranges(text: &str) -> Option<usize> {
     usize::try_from(count).ok().filter(|count| *count > 0)
 }
 
-/// Writes the value of [`UPLOAD_RANGES`]: the first ranges where there are very many.
+/// Formats the value of [`UPLOAD_RANGES`], limited to the first 512 ranges.
 pub fn held_ranges(held: &RangeSet) -> String {
     let mut text = "bytes=".to_owned();
     for (at, range) in held.iter().take(MOST_NAMED).enumerate() {
@@ -43,7 +43,8 @@ pub fn held_ranges(held: &RangeSet) -> String {
     text
 }
 
-/// Reads the value of [`UPLOAD_RANGES`] for an upload of `whole` bytes; `None` where it contradicts itself or that size.
+/// Parses the value of [`UPLOAD_RANGES`] for an upload of `whole` bytes; `None` if it is contradictory or exceeds that
+/// size.
 pub fn parse_held_ranges(text: &str, whole: Bytes) -> Option<RangeSet> {
     let ranges = text.trim().strip_prefix("bytes=")?;
     let range = |text: &str| {
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn number_of_named_ranges_is_bounded() {
+    fn number_of_listed_ranges_is_bounded() {
         let many: RangeSet = (0..2000).map(|n| ByteRange::new(n * 10, n * 10 + 5)).collect();
         let text = held_ranges(&many);
         assert!(text.len() < 16 << 10, "{}", text.len());

@@ -1,26 +1,26 @@
-//! What identifies one state of a file strongly enough to join its parts.
+//! Strong validators of one state of a file, which permit combining its parts.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::ETag;
 
-/// A strong validator, fit for If-Range (RFC 9110, section 13.1.5): equal ones promise equal bytes.
+/// A strong validator for If-Range (RFC 9110, section 13.1.5): equal validators imply equal bytes.
 ///
-/// `Display` writes the field's value, which [`Validator::parse`] reads back.
+/// `Display` formats the field's value, which [`Validator::parse`] accepts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Validator {
     /// A strong entity tag.
     ETag(ETag),
-    /// A modification date, exactly as the server wrote it: servers compare it as text.
+    /// A modification date, exactly as the server sent it, because servers compare it as text.
     LastModified(String),
 }
 
 impl Validator {
-    /// Chooses the best validator of a response: a strong ETag, else Last-Modified where it is strong.
+    /// Chooses the best validator of a response: a strong ETag, or else Last-Modified if it is strong.
     ///
-    /// A date is strong where it lies at least a second before the response's own Date (RFC 9110,
-    /// section 8.8.2.2): only then can the file not have changed twice within that second.
+    /// A date is strong if it is at least one second before the response's Date (RFC 9110, section 8.8.2.2): only then
+    /// can the file not have changed twice within that second.
     pub fn choose(etag: Option<&str>, last_modified: Option<&str>, date: Option<&str>) -> Option<Self> {
         if let Some(tag) = etag.and_then(ETag::parse).filter(|tag| !tag.is_weak()) {
             return Some(Self::ETag(tag));
@@ -32,7 +32,7 @@ impl Validator {
         (age >= Duration::from_secs(1)).then(|| Self::LastModified(text.to_owned()))
     }
 
-    /// Reads a value as it stands in If-Range; `None` for a weak tag or what is neither tag nor date.
+    /// Parses a value of If-Range; `None` for a weak tag, and for text that is neither a tag nor a date.
     pub fn parse(text: &str) -> Option<Self> {
         if let Some(tag) = ETag::parse(text) {
             return (!tag.is_weak()).then_some(Self::ETag(tag));
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_back_what_it_writes() {
+    fn formatted_validators_are_parsed_as_equal() {
         for text in ["\"a\"", OLD] {
             assert_eq!(Validator::parse(text).unwrap().to_string(), text);
         }

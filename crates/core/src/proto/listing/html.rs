@@ -1,4 +1,4 @@
-//! The links of an index page, as Apache and nginx make it of a directory.
+//! Links of the index page of a directory, in the formats of Apache, nginx and others.
 
 use std::io::Read;
 
@@ -7,21 +7,21 @@ use html5gum::{IoReader, Token, Tokenizer};
 
 use super::ListingError;
 
-/// How the titles of index pages begin: those of Apache, nginx and lighttpd, and those of Python's http.server.
+/// The begin of the titles of index pages: of Apache, nginx and lighttpd, and of Python's http.server.
 const TITLES: [&str; 2] = ["index of", "directory listing for"];
-/// The longest title that is kept.
+/// The longest stored title.
 const MAX_TITLE: usize = 64;
 
-/// Reads the values of `href` in the order of the page.
+/// Returns the values of `href` in the order of the page.
 ///
-/// A page whose title is not that of an index is refused at its first link: the links of any other page are no listing.
+/// A page whose title is not that of an index page is refused at its first link, because its links are not a listing.
 pub struct HtmlLinks<R: Read> {
     tokens: Tokenizer<IoReader<R>>,
     title: Title,
     ended: bool,
 }
 
-/// What of the title has been read.
+/// The part of the title read so far.
 enum Title {
     Expected,
     Open(String),
@@ -29,10 +29,10 @@ enum Title {
 }
 
 impl<R: Read> HtmlLinks<R> {
-    /// Reads from `reader`, which ends where the page does.
+    /// Creates a parser of `reader`, which ends at the end of the page.
     pub fn new(reader: R) -> Self {
         let mut emitter = DefaultEmitter::default();
-        // Text of scripts and comments in styles must not be read as tags.
+        // Prevents text in scripts and styles from being parsed as tags.
         emitter.naively_switch_states(true);
         let tokens = Tokenizer::new_with_emitter(IoReader::new(reader), emitter);
         Self { tokens, title: Title::Expected, ended: false }
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_any_other_page() {
+    fn pages_that_are_not_an_index_are_refused() {
         for page in [
             "",
             "text",

@@ -1,4 +1,4 @@
-//! A JSON array of entries, read one entry at a time: a directory may have millions.
+//! Incremental parser of a JSON listing, entry by entry, since a directory may have millions of entries.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,24 +12,25 @@ use serde::de::{Error, Visitor};
 use super::{ListedEntry, ListedKind, ListingError};
 use crate::units::Bytes;
 
-/// The longest entry: a name of 255 bytes is at most 1,530 when every byte is escaped as `\u00xx`.
+/// The longest accepted entry: a name of 255 bytes takes at most 1,530 if every byte is escaped as `\u00xx`.
 const MAX_ENTRY: usize = 16 << 10;
 
-/// Reads the entries of a JSON listing in their order.
+/// Parses the entries of a JSON listing in order.
 ///
-/// An entry is an object with `name`, `type` (`file`, `directory`, else another kind), `size` in bytes and `mtime` as an HTTP date.
-/// `longhaul serve` adds `href`, the percent-encoded name, which counts before `name`, and `unique` to directories.
+/// An entry is an object with `name`, `type` (`file`, `directory`, or another kind), `size` in bytes and `mtime` as an
+/// HTTP date. `longhaul serve` adds `href`, the percent-encoded name, which takes precedence over `name`, and `unique`
+/// for directories.
 #[derive(Debug)]
 pub struct JsonEntries<R> {
     reader: R,
-    place: Place,
-    /// The entry that is being read.
+    state: ArrayState,
+    /// The text of the entry being read.
     entry: Vec<u8>,
 }
 
-/// Where in the array the reader stands.
+/// The state of the parser within the array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ArrayState {
     BeforeArray,
     /// After the opening bracket.
     FirstEntry,
@@ -42,22 +43,22 @@ enum Place {
     },
     AfterEntry,
     AfterArray,
-    /// After the end of the text, or an error.
+    /// After the end of the text, or after an error.
     Ended,
 }
 
 impl<R: BufRead> JsonEntries<R> {
-    /// Reads from `reader`, which ends where the listing does.
+    /// Creates a parser of `reader`, which ends at the end of the listing.
     pub fn new(reader: R) -> Self {
-        Self { reader, place: Place::BeforeArray, entry: Vec::new() }
+        Self { reader, state: ArrayState::BeforeArray, entry: Vec::new() }
     }
 
     fn read_entry(&mut self) -> Result<Option<ListedEntry>, ListingError> {
         loop {
             let bytes = self.reader.fill_buf()?;
             if bytes.is_empty() {
-                return match std::mem::replace(&mut self.place, Place::Ended) {
-                    Place::AfterArray => Ok(None),
+                return match std::mem::replace(&mut self.state, ArrayState::Ended) {
+                    ArrayState::AfterArray => Ok(None),
                     _ => Err(malformed("the JSON listing is cut off")),
                 };
             }
@@ -65,12 +66,14 @@ impl<R: BufRead> JsonEntries<R> {
             for &byte in bytes {
                 used += 1;
                 let next =
-                    self.place.after(byte).ok_or_else(|| malformed("it is no JSON array of entries"))?;
-                if matches!(next, Place::InEntry { .. }) || matches!(self.place, Place::InEntry { .. }) {
+                    self.state.after(byte).ok_or_else(|| malformed("it is no JSON array of entries"))?;
+                if matches!(next, ArrayState::InEntry { .. })
+                    || matches!(self.state, ArrayState::InEntry { .. })
+                {
                     self.entry.push(byte);
                 }
-                complete = matches!(self.place, Place::InEntry { .. }) && next == Place::AfterEntry;
-                self.place = next;
+                complete = matches!(self.state, ArrayState::InEntry { .. }) && next == ArrayState::AfterEntry;
+                self.state = next;
                 if complete {
                     break;
                 }
@@ -88,10 +91,10 @@ impl<R: BufRead> JsonEntries<R> {
     }
 }
 
-impl Place {
-    /// Returns where the reader stands after `byte`; `None` where that may not follow.
+impl ArrayState {
+    /// Returns the state after `byte`; `None` if the byte is not allowed.
     fn after(self, byte: u8) -> Option<Self> {
-        const IN: Place = Place::InEntry { depth: 1, string: false, escaped: false };
+        const IN: ArrayState = ArrayState::InEntry { depth: 1, string: false, escaped: false };
         match (self, byte) {
             (Self::InEntry { depth, string: true, escaped }, _) => {
                 let string = escaped || byte != b'"';
@@ -119,18 +122,18 @@ impl<R: BufRead> Iterator for JsonEntries<R> {
     type Item = Result<ListedEntry, ListingError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.place == Place::Ended {
+        if self.state == ArrayState::Ended {
             return None;
         }
         let entry = self.read_entry();
         if entry.is_err() {
-            self.place = Place::Ended;
+            self.state = ArrayState::Ended;
         }
         entry.transpose()
     }
 }
 
-/// An entry as it is written.
+/// An entry as serialised.
 #[derive(Deserialize)]
 struct WrittenEntry<'a> {
     name: Option<NameBytes>,
@@ -144,7 +147,7 @@ struct WrittenEntry<'a> {
     unique: Option<String>,
 }
 
-/// A string of JSON that need not be UTF-8: nginx writes the bytes of a file's name.
+/// A JSON string that need not be UTF-8, because nginx writes the bytes of a file name unchanged.
 struct NameBytes(Vec<u8>);
 
 impl<'de> Deserialize<'de> for NameBytes {
@@ -197,7 +200,7 @@ mod tests {
 
     fn read(text: &[u8]) -> Result<Vec<ListedEntry>, ListingError> {
         let all = JsonEntries::new(text).collect::<Result<Vec<_>, _>>();
-        // Wherever the reader's buffer ends.
+        // The result must not depend on the boundaries of the reader's buffer.
         let in_pieces: Result<Vec<_>, _> = JsonEntries::new(BufReader::with_capacity(1, text)).collect();
         assert_eq!(all.as_ref().ok(), in_pieces.as_ref().ok());
         all
@@ -218,14 +221,14 @@ mod tests {
     }
 
     #[test]
-    fn percent_encoded_name_counts_before_the_shown_one() {
+    fn percent_encoded_name_takes_precedence() {
         let entry =
             read(br#"[{"name":"?","href":"%FF%2e","type":"directory","unique":"1:2"}]"#).unwrap().remove(0);
         assert_eq!((&entry.name[..], entry.unique.as_deref()), (&b"\xff."[..], Some("1:2")));
     }
 
     #[test]
-    fn refuses_what_is_no_whole_listing() {
+    fn incomplete_or_malformed_listings_are_refused() {
         let long = format!("[{{\"name\":\"{}\",\"type\":\"file\"}}]", "x".repeat(MAX_ENTRY));
         for text in [
             "",

@@ -1,5 +1,5 @@
-//! Listings of directories, as servers send them: JSON of nginx (`autoindex_format json`) and of `longhaul serve`, and the HTML index
-//! pages of Apache and nginx.
+//! Directory listings of servers: JSON of nginx (`autoindex_format json`) and of `longhaul serve`, and HTML index pages
+//! of Apache and nginx.
 //!
 //! ```
 //! use longhaul_core::proto::listing::{JsonEntries, ListedKind};
@@ -24,39 +24,39 @@ pub use name::{MAX_NAME, NameError, check_name};
 
 use crate::units::Bytes;
 
-/// An entry of a directory as a server names it. Its name is not checked: see [`check_name`].
+/// An entry of a listing. Its name is not checked: see [`check_name`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedEntry {
-    /// The name, decoded; it may be any bytes.
+    /// The decoded name, of any bytes.
     pub name: Vec<u8>,
-    /// What it is.
+    /// The kind of the entry.
     pub kind: ListedKind,
-    /// The size of a file, where the listing has it to the byte.
+    /// The size of a file, if listed exactly.
     pub size: Option<Bytes>,
-    /// The time of modification, where the listing has it to the second.
+    /// The modification time, if listed with seconds.
     pub modified: Option<SystemTime>,
-    /// What tells a directory from every other of the server, where the listing has it (RFC 3659, section 7.5.2).
+    /// The identifier of a directory, unique on the server, if listed (RFC 3659, section 7.5.2).
     pub unique: Option<String>,
 }
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListedKind {
     /// A regular file.
     File,
     /// A directory.
     Directory,
-    /// Something that cannot be fetched, as a device or a pipe.
+    /// An entry that cannot be fetched, such as a device or a pipe.
     Other,
 }
 
-/// Why a listing cannot be used.
+/// The reason why a listing cannot be used.
 #[derive(Debug, Error)]
 pub enum ListingError {
-    /// It is neither an array of entries nor an index page, or it is cut off.
+    /// The text is neither an array of entries nor an index page, or it is truncated.
     #[error("{0}")]
     Malformed(String),
-    /// It could not be read back.
+    /// The stored text could not be read.
     #[error("it cannot be read back: {0}")]
     Read(#[from] io::Error),
 }

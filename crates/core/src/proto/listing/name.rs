@@ -1,31 +1,31 @@
-//! Which names of a server may become names of files here.
+//! Checks that a server's name of an entry may become a local file name.
 
 use thiserror::Error;
 
 /// The longest name of a file (NAME_MAX of Linux).
 pub const MAX_NAME: usize = 255;
 
-/// Why a name cannot be used.
+/// The reason why a name is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum NameError {
-    /// It is empty.
+    /// The name is empty.
     #[error("its name is empty")]
     Empty,
-    /// It is `.` or `..`.
+    /// The name is `.` or `..`.
     #[error("its name leads to another directory")]
     Dots,
-    /// It holds a slash.
+    /// The name contains a slash.
     #[error("its name holds a slash")]
     Slash,
-    /// It holds a NUL.
+    /// The name contains a NUL.
     #[error("its name holds a NUL")]
     Nul,
-    /// No file can have a name of this length.
+    /// The name is too long for a file.
     #[error("its name is longer than {MAX_NAME} bytes")]
     TooLong,
 }
 
-/// Checks that `name` is the name of one entry of a directory, and leads nowhere else.
+/// Checks that `name` names an entry of a directory, and no other directory.
 ///
 /// # Errors
 /// [`NameError`].

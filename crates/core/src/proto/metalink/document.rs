@@ -1,4 +1,4 @@
-//! Reads a Metalink document: elements in, files out.
+//! Parser of a Metalink document: from elements to files.
 
 use std::collections::HashSet;
 
@@ -11,10 +11,10 @@ use super::{MAX_DOCUMENT, MAX_FILES, Metalink, MetalinkError, MetalinkFile};
 
 const NAMESPACE: &str = "urn:ietf:params:xml:ns:metalink";
 const NAMESPACE_OF_VERSION_3: &str = "http://www.metalinker.org/";
-/// The deepest nesting that is read; Metalink itself has four levels.
+/// The deepest accepted nesting; Metalink has four levels.
 const MAX_DEPTH: usize = 64;
 
-/// An open element, as far as its content matters.
+/// An open element, by the handling of its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Element {
     Metalink,
@@ -24,12 +24,12 @@ enum Element {
     Pieces,
     PieceHash,
     Url,
-    /// Of another namespace, or not used here: its content is skipped.
+    /// An element of another namespace, or one that is not used; its content is skipped.
     Ignored,
 }
 
 impl Element {
-    /// Names the child of `parent` that is called `local` in Metalink's namespace.
+    /// Returns the kind of the child `local`, in Metalink's namespace, of `parent`.
     fn child(parent: Self, local: &str) -> Self {
         match (parent, local) {
             (Self::Metalink, "file") => Self::File,
@@ -75,7 +75,7 @@ pub(super) fn parse(document: &[u8]) -> Result<Metalink, MetalinkError> {
     }
 }
 
-/// What is wrong with an event, before its place in the document is added.
+/// An error in an event, without its position in the document.
 enum Fault {
     Document(MetalinkError),
     Syntax(String),
@@ -202,7 +202,7 @@ impl Document {
     }
 }
 
-/// Resolves a character reference, or one of the five entities that XML predefines; no other exists without a DTD.
+/// Resolves a character reference or one of the five entities predefined in XML; without a DTD there are no others.
 fn resolve(reference: &BytesRef<'_>) -> Result<String, Fault> {
     let character = reference.resolve_char_ref().map_err(|error| Fault::Syntax(error.to_string()))?;
     let entity = || quick_xml::escape::resolve_predefined_entity(reference).map(str::to_owned);
@@ -210,7 +210,7 @@ fn resolve(reference: &BytesRef<'_>) -> Result<String, Fault> {
     text.ok_or_else(|| Fault::Syntax(format!("the entity '{}' is not known", shown(reference))))
 }
 
-/// Returns the value of an attribute without a prefix.
+/// Returns the value of an attribute without a namespace prefix.
 fn attribute(start: &BytesStart<'_>, name: &str) -> Result<Option<String>, Fault> {
     let wrong = |error: &dyn std::fmt::Display| Fault::Syntax(format!("attribute '{name}': {error}"));
     let Some(attribute) = start.try_get_attribute(name).map_err(|error| wrong(&error))? else {
@@ -220,7 +220,7 @@ fn attribute(start: &BytesStart<'_>, name: &str) -> Result<Option<String>, Fault
     Ok(Some(value.into_owned()))
 }
 
-/// Shortens text of the document for a message.
+/// Truncates text of the document for a message.
 fn shown(text: &str) -> String {
     text.chars().take(40).flat_map(char::escape_debug).collect()
 }

@@ -1,10 +1,10 @@
-//! What can be wrong with a Metalink document.
+//! Errors in a Metalink document.
 
 use thiserror::Error;
 
 use super::MAX_DOCUMENT;
 
-/// Why a Metalink document cannot be used.
+/// The reason why a Metalink document cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum MetalinkError {
     /// The document is larger than [`MAX_DOCUMENT`].
@@ -16,12 +16,12 @@ pub enum MetalinkError {
     /// The document is not well-formed XML.
     #[error("the metalink is not well-formed XML at byte {at}: {why}")]
     Syntax {
-        /// The offset in bytes.
+        /// The offset of the error in bytes.
         at: u64,
-        /// What is wrong there.
+        /// The error.
         why: String,
     },
-    /// The document ends before its last element does.
+    /// The document ends before the end of its root element.
     #[error("the metalink is cut off")]
     Truncated,
     /// The document has a document type declaration, which could define entities.
@@ -35,21 +35,21 @@ pub enum MetalinkError {
         "this is not a Metalink 4 document (RFC 5854): its root is not <metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">"
     )]
     NotMetalink,
-    /// There is no file in the document.
+    /// The document contains no file.
     #[error("the metalink names no file")]
     NoFiles,
-    /// There is more of something than is accepted.
+    /// The number of items of one kind exceeds its limit.
     #[error("the metalink has more than {limit} {what}")]
     TooMany {
-        /// What there is too much of.
+        /// The kind of the items.
         what: &'static str,
-        /// The most that is accepted.
+        /// The limit.
         limit: usize,
     },
-    /// A file's name is missing, or leads out of the target directory.
+    /// A file's name is missing, or leaves the target directory.
     #[error("the metalink's file name '{}' is not a relative path of plain names", .0.escape_debug())]
     Name(String),
-    /// Two files have one name.
+    /// Two files have the same name.
     #[error("the metalink has two files named '{0}'")]
     RepeatedName(String),
     /// A value is missing, repeated or out of range.
@@ -59,7 +59,7 @@ pub enum MetalinkError {
         file: String,
         /// The element.
         element: &'static str,
-        /// What is wrong with it.
+        /// The error in the value.
         why: String,
     },
 }

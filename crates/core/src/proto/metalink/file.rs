@@ -1,4 +1,4 @@
-//! Collects and checks what a document says of one file.
+//! Builds and checks the description of one file of a document.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -7,18 +7,18 @@ use super::{LOWEST_PRIORITY, MAX_URLS, MetalinkError, MetalinkFile, MetalinkName
 use crate::checksum::{Algorithm, Checksum};
 use crate::units::Bytes;
 
-/// A file whose element is open.
+/// The file of the open element.
 pub(super) struct FileBuilder {
     name: MetalinkName,
     size: Option<Bytes>,
     checksums: Vec<Checksum>,
     pieces: Option<Pieces>,
     sources: Vec<MetalinkUrl>,
-    /// The algorithm of the open hash; `None` where it is not known.
+    /// The algorithm of the open hash; `None` if unknown.
     hash: Option<Algorithm>,
-    /// The open pieces; `None` where their algorithm is not known.
+    /// The open pieces; `None` if their algorithm is unknown.
     open_pieces: Option<Pieces>,
-    /// The open URL, still without its text.
+    /// The open URL, without its text.
     url: Option<MetalinkUrl>,
 }
 
@@ -135,7 +135,7 @@ impl FileBuilder {
         Ok(())
     }
 
-    /// Checks the whole of it.
+    /// Checks the complete description.
     pub(super) fn finish(mut self) -> Result<MetalinkFile, MetalinkError> {
         if let (Some(size), Some(pieces)) = (self.size, &self.pieces) {
             let (there, expected) = (pieces.digests.len() as u64, size.get().div_ceil(pieces.length.get()));
@@ -158,7 +158,7 @@ impl FileBuilder {
     }
 }
 
-/// Reads digits only; `str::parse` would also take a sign.
+/// Parses digits only; `str::parse` would also accept a sign.
 fn number(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     digits.then(|| text.parse().ok()).flatten()

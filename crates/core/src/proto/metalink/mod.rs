@@ -25,34 +25,34 @@ use crate::units::Bytes;
 
 /// The media type of a document (RFC 5854, section 7.1).
 pub const MEDIA_TYPE: &str = "application/metalink4+xml";
-/// The largest document that is read: room for the SHA-256 digests of 200,000 pieces.
+/// The largest accepted document, which has room for the SHA-256 digests of 200,000 pieces.
 pub const MAX_DOCUMENT: Bytes = Bytes::mib(16);
-/// The most files in one document.
+/// The largest accepted number of files in one document.
 pub const MAX_FILES: usize = 10_000;
-/// The most URLs of one file.
+/// The largest accepted number of URLs of one file.
 pub const MAX_URLS: usize = 10_000;
-/// The priority of a URL without one: the lowest that RFC 5854, section 4.2.16.1, allows.
+/// The priority of a URL without one: the lowest in RFC 5854, section 4.2.16.1.
 pub const LOWEST_PRIORITY: u32 = 999_999;
 
 /// A Metalink document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Metalink {
-    /// The files, in the document's order; at least one, and no two of one name.
+    /// The files in the document's order, at least one; their names are unique.
     pub files: Vec<MetalinkFile>,
 }
 
-/// A file that a Metalink describes. Sources and checksums may be missing.
+/// A file described in a Metalink. It may have no sources and no checksums.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MetalinkFile {
-    /// The name under which to store the file.
+    /// The name under which the file is stored.
     pub name: MetalinkName,
     /// The size.
     pub size: Option<Bytes>,
-    /// Digests of the whole file by known algorithms, the preferred one first; one an algorithm.
+    /// Digests of the whole file by supported algorithms, the preferred algorithm first; one per algorithm.
     pub checksums: Vec<Checksum>,
-    /// Digests of the file's pieces by the preferred algorithm, where there are any.
+    /// Digests of the file's pieces by the preferred algorithm, if present.
     pub pieces: Option<Pieces>,
-    /// URLs of the file, the lowest `priority` first, each once.
+    /// The distinct URLs of the file, the lowest `priority` first.
     pub sources: Vec<MetalinkUrl>,
 }
 
@@ -63,16 +63,16 @@ pub struct Pieces {
     pub length: Bytes,
     /// The algorithm of all digests.
     pub algorithm: Algorithm,
-    /// One digest a piece. Their number agrees with the file's size where that is known.
+    /// One digest per piece. Their number matches the file's size if that is known.
     pub digests: Vec<Checksum>,
 }
 
 /// A URL of a file, of any scheme.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MetalinkUrl {
-    /// The URL as written: not parsed, but without white space around it and control characters in it.
+    /// The URL as written, without surrounding white space; not parsed, but free of control characters.
     pub url: String,
-    /// Which URL to prefer: the lowest, from 1 to [`LOWEST_PRIORITY`].
+    /// The priority, from 1 (preferred) to [`LOWEST_PRIORITY`].
     pub priority: u32,
     /// The server's country (ISO 3166-1 alpha-2), in lower case.
     pub location: Option<String>,
@@ -81,18 +81,19 @@ pub struct MetalinkUrl {
 impl Metalink {
     /// Parses a document in UTF-8.
     ///
-    /// Elements of other namespaces, `metaurl` and hashes of unknown algorithms are ignored. Neither a document
-    /// type declaration nor a reference to an entity that XML does not predefine is accepted.
+    /// Elements of other namespaces, `metaurl` and hashes of unknown algorithms are ignored. A document type
+    /// declaration and references to entities that XML does not predefine are refused.
     ///
     /// # Errors
-    /// [`MetalinkError`], which names what in the document is wrong.
+    /// [`MetalinkError`], which names the error in the document.
     pub fn parse(document: &[u8]) -> Result<Self, MetalinkError> {
         document::parse(document)
     }
 }
 
 impl Pieces {
-    /// Returns the length of pieces for a file of `size` bytes: a power of two from 1 MiB on, for at most 16,384 pieces.
+    /// Returns the length of pieces for a file of `size` bytes: a power of two of at least 1 MiB that gives at most
+    /// 16,384 pieces.
     pub fn length_for(size: Bytes) -> Bytes {
         const LEAST: Bytes = Bytes::mib(1);
         const MOST_PIECES: u64 = 16_384;
@@ -100,8 +101,8 @@ impl Pieces {
         length.map_or(Bytes::new(1 << 63), Bytes::new).max(LEAST)
     }
 
-    /// Returns which pieces of a file of `size` bytes have another digest in `found`; `None` where one of the two has not
-    /// exactly one digest for each piece.
+    /// Returns the ranges of a file of `size` bytes whose pieces have another digest in `found`; `None` if either side
+    /// does not have exactly one digest per piece.
     pub fn differing(&self, found: &[Checksum], size: Bytes) -> Option<Vec<ByteRange>> {
         let pieces = size.get().div_ceil(self.length.get().max(1));
         let covers = |digests: &[Checksum]| digests.len() as u64 == pieces;
@@ -118,7 +119,7 @@ impl Pieces {
 }
 
 impl MetalinkFile {
-    /// Returns the checksum by the preferred algorithm.
+    /// Returns the checksum of the preferred algorithm.
     pub fn best_checksum(&self) -> Option<&Checksum> {
         self.checksums.first()
     }

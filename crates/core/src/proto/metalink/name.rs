@@ -5,24 +5,24 @@ use std::fmt;
 use super::MetalinkError;
 use crate::proto::http::FileName;
 
-/// The most components of a name. Deep trees have tens; PATH_MAX (4096 bytes) holds 20 of the longest.
+/// The largest number of components of a name: PATH_MAX (4096 bytes) has room for 20 of the longest.
 const MAX_COMPONENTS: usize = 20;
 
-/// A relative path of harmless components, at least one (RFC 5854, section 4.1.2.1).
+/// A relative path of safe components, at least one (RFC 5854, section 4.1.2.1).
 ///
-/// The path never leaves the directory that it is resolved in. `Display` writes it with `/`.
+/// The path never leaves the directory in which it is resolved. `Display` separates components by `/`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct MetalinkName(Vec<FileName>);
 
 impl MetalinkName {
-    /// Reads a path with `/` between components.
+    /// Parses a path with `/` between components.
     ///
-    /// A component that is hidden or looks like an option gets the prefix `_`, as [`FileName::sanitise`] does.
+    /// A component that is hidden or looks like an option gets the prefix `_`, as in [`FileName::sanitise`].
     ///
     /// # Errors
-    /// [`MetalinkError::Name`] for an absolute path, an empty component, `.`, `..`, a backslash, a character that
-    /// is a control character or changes the direction of text, other components that [`FileName::sanitise`] would
-    /// change, and more than 20 components.
+    /// [`MetalinkError::Name`] for an absolute path, an empty component, `.`, `..`, a backslash, a control character or
+    /// one that changes the direction of text, other components that [`FileName::sanitise`] would change, and more than
+    /// 20 components.
     pub fn parse(text: &str) -> Result<Self, MetalinkError> {
         let component = |part: &str| {
             let name = FileName::sanitise(part)?;

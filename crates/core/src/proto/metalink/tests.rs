@@ -115,7 +115,7 @@ fn names_stay_below_the_target_directory() {
 }
 
 #[test]
-fn two_files_of_one_name_are_refused() {
+fn files_with_equal_names_are_refused() {
     let two = parse("<file name=\"a\"/><file name=\"b\"/><file name=\"a\"/>");
     assert_eq!(two, Err(MetalinkError::RepeatedName("a".into())));
     // Both are stored as "_-a".
@@ -124,7 +124,7 @@ fn two_files_of_one_name_are_refused() {
 }
 
 #[test]
-fn sizes_that_no_file_has_are_refused() {
+fn impossible_sizes_are_refused() {
     for size in ["-1", "+1", "", "1.5", "0x10", "9223372036854775808", "99999999999999999999999", "1 2"] {
         wrong(&format!("<size>{size}</size>"), "<size> of 'f'");
     }
@@ -133,7 +133,7 @@ fn sizes_that_no_file_has_are_refused() {
 }
 
 #[test]
-fn hashes_that_are_none_are_refused() {
+fn malformed_hashes_are_refused() {
     wrong("<hash type=\"sha-256\">abc</hash>", "sha256 digest");
     wrong(&format!("<hash type=\"md5\">{SHA1}</hash>"), "md5 digest");
     wrong(
@@ -159,7 +159,7 @@ fn pieces_agree_with_the_size() {
         wrong(&format!("<pieces {length} type=\"sha-1\"><hash>{SHA1}</hash></pieces>"), "length");
     }
     wrong("<pieces length=\"1\" type=\"sha-1\"><hash>00</hash></pieces>", "sha1 digest");
-    // Of several lists the preferred algorithm's counts; unknown ones do not.
+    // Of several lists, the one with the preferred algorithm counts; unknown algorithms are ignored.
     let three = format!(
         "<pieces length=\"1\" type=\"sha-1\"><hash>{SHA1}</hash></pieces>
          <pieces length=\"2\" type=\"sha-256\"><hash>{SHA256}</hash></pieces>
@@ -215,7 +215,7 @@ fn no_entity_is_expanded() {
 }
 
 #[test]
-fn what_is_no_metalink_is_named() {
+fn other_documents_are_identified() {
     let read = |text: &str| Metalink::parse(text.as_bytes()).unwrap_err();
     assert_eq!(read(""), MetalinkError::NotMetalink);
     assert_eq!(read("<html><body>404</body></html>"), MetalinkError::NotMetalink);
@@ -232,7 +232,7 @@ fn what_is_no_metalink_is_named() {
 }
 
 #[test]
-fn a_document_that_is_cut_off_anywhere_is_refused() {
+fn document_truncated_at_any_byte_is_refused() {
     let whole = whole();
     let end = whole.trim_end().len();
     for cut in 0..end {
@@ -241,7 +241,7 @@ fn a_document_that_is_cut_off_anywhere_is_refused() {
 }
 
 #[test]
-fn documents_that_would_take_too_much_are_refused() {
+fn excessive_documents_are_refused() {
     let large = vec![b' '; MAX_DOCUMENT.as_usize() + 1];
     assert_eq!(Metalink::parse(&large), Err(MetalinkError::TooLarge));
     let deep = parse(&"<a>".repeat(100_000));

@@ -1,4 +1,4 @@
-//! Writes a document (RFC 5854) of one file.
+//! Serialises the description of one file as a document (RFC 5854).
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use super::MetalinkFile;
 use crate::checksum::Algorithm;
 
 impl MetalinkFile {
-    /// Writes a document that describes this file alone.
+    /// Serialises a document that describes only this file.
     pub fn to_document(&self) -> String {
         let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
         text.push_str("<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">\n");
@@ -37,7 +37,7 @@ impl MetalinkFile {
     }
 }
 
-/// Returns the name of IANA's registry of hash function textual names; BLAKE3 is not registered.
+/// Returns the name of IANA's registry "Hash Function Textual Names"; BLAKE3 is not registered.
 fn hash_name(algorithm: Algorithm) -> &'static str {
     match algorithm {
         Algorithm::Md5 => "md5",
@@ -62,7 +62,7 @@ mod tests {
     use crate::units::Bytes;
 
     proptest! {
-        /// What is written is read again.
+        /// A serialised document is parsed as equal.
         #[test]
         fn document_is_read_as_it_was_written(
             name in "[a-z&<>\"']{1,20}",
@@ -90,7 +90,7 @@ mod tests {
             prop_assert_eq!(read, Metalink { files: vec![file] });
         }
 
-        /// Pieces are named by their ranges where a digest differs, and not compared where their number differs.
+        /// A piece with another digest is reported by its range; lists of different lengths are not compared.
         #[test]
         fn differing_pieces_are_found(size in 0u64..5000, length in 1u64..1000, wrong: Vec<u8>) {
             let count = size.div_ceil(length);

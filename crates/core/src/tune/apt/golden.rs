@@ -1,33 +1,34 @@
 //! Golden section: each chunk narrows the bracket.
 //!
-//! The paper places N at nu from the lower end of the wider part, also left of m, where the textbook (Numerical Recipes, 10.1)
-//! places it at nu from m. So it is here.
+//! As in the paper, N is at nu from the lower end of the wider part, also left of m, where the textbook (Numerical
+//! Recipes, 10.1) places it at nu from m.
 
 use super::Point;
 
 /// nu = (3 - sqrt 5) / 2, the golden section.
 const NU: f64 = 0.381_966_011_250_105_1;
 
-/// A range of numbers of streams that has the optimum within: G(l) <= G(m) >= G(r).
+/// A range of numbers of streams that contains the optimum: G(l) <= G(m) >= G(r).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bracket {
     pub(super) l: Point,
-    /// The best so far.
+    /// The best number so far.
     pub(super) m: Point,
     pub(super) r: Point,
 }
 
 impl Bracket {
-    /// Returns N = l + (m - l) nu if m - l > r - m, else m + (r - m) nu, rounded (the paper's formula 1); `None` where
-    /// no number within the bracket is left.
+    /// Returns N = l + (m - l) nu if m - l > r - m, else m + (r - m) nu, rounded (the paper's formula 1); `None` if no
+    /// untried number within the bracket remains.
     pub(super) fn next(&self) -> Option<usize> {
         let (left, right) = (self.m.streams - self.l.streams, self.r.streams - self.m.streams);
         let (from, width) = if left > right { (self.l, left) } else { (self.m, right) };
-        // Of two or more, nu rounds to at least one and to less than the whole: N is new, and within.
+        // If the width is at least 2, its product with nu rounds to at least 1 and less than the width: N is new and
+        // within the bracket.
         (width > 1).then(|| from.streams + (width as f64 * NU).round() as usize)
     }
 
-    /// Returns the bracket after N was tried (steps 3 and 4; formula 2).
+    /// Returns the bracket after a trial of N (steps 3 and 4; formula 2).
     pub(super) fn narrowed(self, tried: Point) -> Self {
         let Self { l, m, r } = self;
         match (tried.goodput > m.goodput, m.streams < tried.streams) {

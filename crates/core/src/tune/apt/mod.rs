@@ -1,4 +1,4 @@
-//! APT, automatic parallelism tuning, as published: finds the number of streams N at which the goodput G(N) is greatest.
+//! APT, automatic parallelism tuning, as published: searches the number of streams N with the highest goodput G(N).
 //!
 //! ```text
 //!                  G(N) < G(N_-1)                         nothing is left within the bracket
@@ -6,34 +6,35 @@
 //!  N <- alpha N    (l, m, r)          N within the wider of (l, m) and (m, r)               N <- m
 //! ```
 //!
-//! A file is transferred in chunks. After each one G(N) is measured, and says how many streams the next one gets and how
-//! large it is, so that each takes about Delta. G is assumed to be concave in N.
+//! A file is transferred in chunks. After each chunk, G(N) is measured and determines the number of streams and the
+//! size of the next one, so that each takes about Delta. G is assumed to be concave in N.
 //!
-//! Source: T. Ito, H. Ohsaki, M. Imase, "Performance Evaluation of Automatic Parallelism Tuning Mechanism for Data Transfer
-//! Protocol GridFTP", sections 2.1 (N) and 2.2 (the chunk's size X); the names are the paper's. Nothing is improved, for this
-//! is what other tuners are compared with: only a fall ends bracketing, so a plateau is climbed to its end or to the most
-//! streams allowed, and what changes on the path after convergence goes unnoticed.
+//! Source: T. Ito, H. Ohsaki, M. Imase, "Performance Evaluation of Automatic Parallelism Tuning Mechanism for Data
+//! Transfer Protocol GridFTP", sections 2.1 (N) and 2.2 (the chunk's size X); the names are the paper's. The algorithm
+//! is not improved, because other tuners are compared with it: only a decrease ends bracketing, so a plateau is climbed
+//! to its end or to the largest number of streams, and changes of the path after convergence are not detected.
 //!
-//! # Where the paper is silent
+//! # Cases that the paper does not define
 //!
-//! - No streams transfer nothing: what comes before N0 is N = 0 with G(0) = 0. So the first chunk is never a fall, and a fall
-//!   at the second one gives the bracket (0, N0, N), within which everything down to one stream is tried.
-//! - Where alpha N rounds to N, N + 1 is next.
-//! - N is bounded. Where it may not grow, and G(N) has not fallen, the bracket is (N_-1, N, N).
-//! - Golden section has no end in the paper. Where no new number within the bracket is left, formula 1 gives m itself (in
-//!   (m - 1, m, m), where N was bounded, l, which is known), with xi = 0, and so X = G(m) Delta; a larger G(m) takes the place of the one before (formula 2), a smaller one does not. So it
-//!   stays here. That formula 2 makes m an end of the bracket then, from which formula 1 would go to and fro between m and m - 1,
-//!   is not followed: m stays for good.
-//! - Where G(N_-2) is zero there is no ratio to it, and alpha stands in, as in the second chunk.
-//! - X is at least a packet for each stream.
+//! - Zero streams have no goodput: N = 0 with G(0) = 0 precedes N0. The first chunk is therefore never a decrease, and a
+//!   decrease at the second one gives the bracket (0, N0, N), within which numbers down to one stream are tried.
+//! - If alpha N rounds to N, N + 1 is next.
+//! - N is bounded. If it must not grow, and G(N) has not decreased, the bracket is (N_-1, N, N).
+//! - Golden section has no end in the paper. If no new number within the bracket remains, formula 1 gives m itself, or
+//!   in (m - 1, m, m), if N was bounded, l, which was measured before. Then xi = 0, and so X = G(m) Delta; formula 2
+//!   replaces G(m) only by a larger value. The search therefore stays at m. Formula 2 would also make m an end of the
+//!   bracket, from which formula 1 would alternate between m and m - 1; this is not followed.
+//! - If G(N_-2) is zero, its ratio is undefined and alpha is used instead, as in the second chunk.
+//! - X is at least one packet per stream.
 //!
-//! # How many chunks it takes
+//! # Number of chunks
 //!
-//! Of N0, alpha N0, ... let the k-th (from 0) be the first that is not below the optimum. Where G is strictly concave, bracketing
-//! then takes k + 2 chunks at most, since the number after that one must bring less.
+//! Of N0, alpha N0, ... let the k-th (from 0) be the first number not below the optimum. If G is strictly concave,
+//! bracketing then takes at most k + 2 chunks, because the number after that one must have a lower goodput.
 //!
-//! Whatever G is, each chunk of golden section cuts a third or more off the wider part of the bracket, or drops the other part.
-//! A bracket of width w = r - l takes at most 1 + log(w / 2) / log(4 / 3) of them: the tests try every outcome up to w = 512.
+//! For any G, each chunk of golden section removes a third or more of the wider part of the bracket, or all of the
+//! other part. A bracket of width w = r - l takes at most 1 + log(w / 2) / log(4 / 3) chunks: the tests try every
+//! outcome up to w = 512.
 
 mod bracket;
 mod chunk;
@@ -58,15 +59,16 @@ use golden::Bracket;
 pub struct Parameters {
     /// N0, the number of streams of the first chunk.
     pub n0: usize,
-    /// alpha, the factor by which the number grows until the goodput falls; values below 1 and non-finite values count as 1.
+    /// alpha, the factor by which the number grows until the goodput decreases; values below 1 and non-finite values
+    /// count as 1.
     pub alpha: f64,
-    /// Delta, how long a chunk should take.
+    /// Delta, the target duration of a chunk.
     pub delta: Duration,
     /// W, the socket buffer of a stream.
     pub window: Bytes,
     /// R, the round-trip time, including the server's response time.
     pub rtt: Rtt,
-    /// The most streams; the paper has no such bound.
+    /// The largest number of streams; the paper has no such bound.
     pub most: usize,
 }
 
@@ -124,7 +126,7 @@ enum Search {
 }
 
 impl Apt {
-    /// Starts with N0 streams, or `most` if that is less, and one at least.
+    /// Creates a search that starts with N0 streams, at most `most` and at least one.
     pub fn new(parameters: Parameters) -> Self {
         let most = parameters.most.max(1);
         let alpha = if parameters.alpha.is_finite() { parameters.alpha.max(1.0) } else { 1.0 };
@@ -142,7 +144,7 @@ impl Apt {
         self.chunk
     }
 
-    /// Observes G(N), the goodput of the chunk just transferred; returns the next one.
+    /// Observes G(N), the goodput of the last chunk; returns the next chunk.
     pub fn observe(&mut self, goodput: Rate) -> Chunk {
         let here = Point { streams: self.chunk.streams, goodput };
         self.search = match self.search {

@@ -1,4 +1,4 @@
-//! What APT does on every path: it ends in time, with the best, whatever it is told.
+//! Properties of APT on any path: it ends within its bounds with the best number, for all measurements.
 
 use std::collections::HashMap;
 
@@ -8,12 +8,12 @@ use proptest::prelude::*;
 use super::tests::{mbits, path, published};
 use super::*;
 
-/// The bound on golden section in the module's documentation.
+/// The bound of golden section in the module's documentation.
 fn golden_bound(width: usize) -> usize {
     (1.0 + (width as f64 / 2.0).ln() / (4.0f64 / 3.0).ln()) as usize
 }
 
-/// Returns how many chunks golden section takes at worst, with the parts (m - l, r - m) of a bracket.
+/// Returns the largest number of chunks of golden section, with the parts (m - l, r - m) of a bracket.
 fn worst(left: usize, right: usize, known: &mut HashMap<(usize, usize), usize>) -> usize {
     if let Some(chunks) = known.get(&(left, right)) {
         return *chunks;
@@ -32,7 +32,7 @@ fn worst(left: usize, right: usize, known: &mut HashMap<(usize, usize), usize>) 
 }
 
 #[test]
-fn golden_section_ends_in_time_whatever_is_measured() {
+fn golden_section_ends_within_its_bound_for_all_outcomes() {
     let mut known = HashMap::new();
     for width in 2..=512 {
         for left in 1..=width {
@@ -50,7 +50,7 @@ fn sequence(n0: usize, alpha: f64, most: usize) -> Vec<usize> {
     .collect()
 }
 
-/// Runs until convergence; returns what was tried, in order, and checks what must always hold.
+/// Runs until convergence; returns the tried numbers in order, and checks the invariants.
 fn run(parameters: Parameters, goodput: impl Fn(usize) -> Rate) -> (Vec<Point>, usize) {
     let mut apt = Apt::new(parameters);
     let mut tried: Vec<Point> = Vec::new();
@@ -68,7 +68,8 @@ fn run(parameters: Parameters, goodput: impl Fn(usize) -> Rate) -> (Vec<Point>, 
     }
 }
 
-/// A strictly concave G over 0..=200 as a table: slopes that fall by whole bits, from plus to minus around the optimum.
+/// A strictly concave G over 0..=200 as a table: slopes that decrease by whole bits, from positive to negative around
+/// the optimum.
 fn concave() -> impl Strategy<Value = Vec<u64>> {
     (vec(1i64..1_000_000, 200), 0usize..200, 0.0..1.0f64).prop_map(|(falls, optimum, offset)| {
         let slope = |n: usize| -> i64 {
@@ -91,9 +92,9 @@ fn extreme() -> impl Strategy<Value = u64> {
 }
 
 proptest! {
-    /// As many chunks as the module's documentation says.
+    /// The number of chunks is within the bound of the module's documentation.
     #[test]
-    fn finds_the_optimum_of_any_concave_goodput_in_time(
+    fn optimum_of_any_concave_goodput_is_found_within_the_bound(
         goodput in concave(), n0 in 1usize..=200, alpha in 1.0..4.0f64, most in 1usize..=200,
     ) {
         let parameters = Parameters { n0, alpha, most, ..published() };
@@ -114,9 +115,9 @@ proptest! {
         prop_assert!(tried.len() <= bound, "{} chunks, bound {}: {:?}", tried.len(), bound, tried);
     }
 
-    /// Whatever is measured it ends, tries nothing twice, and takes the best of what it saw.
+    /// For any goodput, the search ends, tries no number twice, and returns the best tried number.
     #[test]
-    fn takes_the_best_of_what_it_saw(
+    fn best_tried_number_is_returned(
         measured in vec(0u64..1_000, 301), scale in 1u64..10_000_000_000_000_000,
         n0 in 1usize..=300, alpha in 1.0..5.0f64, most in 1usize..=300,
     ) {
@@ -125,9 +126,9 @@ proptest! {
         prop_assert!(tried.len() <= sequence(n0, alpha, most).len() + golden_bound(most.max(2)));
     }
 
-    /// Wherever a plateau begins and ends, a number on it is found.
+    /// A number on a plateau is found wherever the plateau begins and ends.
     #[test]
-    fn finds_a_plateau(from in 1usize..100, length in 0usize..100, n0 in 1usize..=200, most in 1usize..=256) {
+    fn number_on_a_plateau_is_found(from in 1usize..100, length in 0usize..100, n0 in 1usize..=200, most in 1usize..=256) {
         let goodput = |n: usize| match n {
             n if n < from => n,
             n if n <= from + length => from,
@@ -138,16 +139,16 @@ proptest! {
         prop_assert_eq!(goodput(found), from.min(most), "at {} after {:?}", found, tried);
     }
 
-    /// Whichever comparisons noise of 2 % turns round, this path ends with 91 % of what it could have.
+    /// With any noise of 2 % in the comparisons, this path ends with 91 % of its highest goodput.
     #[test]
     fn noise_costs_little(noise in vec(0.98..1.02f64, 257)) {
         let (tried, found) = run(published(), |n| mbits(path(n) * noise[n]));
         prop_assert!(path(found) >= 0.91 * path(20), "{} after {:?}", found, tried);
     }
 
-    /// No parameter and no goodput makes it panic, leave the range, or ask for nothing.
+    /// No parameters and goodputs cause a panic, a number outside the range, or an empty chunk.
     #[test]
-    fn takes_any_numbers(
+    fn extreme_parameters_and_goodputs_are_handled(
         n0 in extreme(), alpha in proptest::num::f64::ANY, delta in any::<Duration>(), window in extreme(),
         rtt in prop_oneof![any::<Duration>(), Just(Duration::ZERO)], most in extreme(), measured in vec(extreme(), 100),
     ) {

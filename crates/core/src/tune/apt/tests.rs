@@ -1,10 +1,11 @@
-//! APT on paths that are a function G(N): tables that follow from the paper's formulas, computed apart from the code.
+//! APT on paths given as a function G(N), compared with tables computed from the paper's formulas independently of the
+//! code.
 
 use std::fmt::Write;
 
 use super::*;
 
-/// The paper's parameters; of W and R such that a stream gets 5 Mbit/s.
+/// The paper's parameters, with W and R such that a stream reaches 5 Mbit/s.
 pub(super) fn published() -> Parameters {
     let (window, rtt) = (Bytes::new(62_500), Rtt::new(Duration::from_millis(100)));
     Parameters { window, rtt, ..Parameters::default() }
@@ -14,12 +15,12 @@ pub(super) fn mbits(rate: f64) -> Rate {
     Rate::bits_per_sec((rate * 1e6).round() as u64)
 }
 
-/// A path of 100 Mbit/s that 20 streams fill; each costs it 0.2 Mbit/s.
+/// A path of 100 Mbit/s that 20 streams fill; each further stream reduces the goodput by 0.2 Mbit/s.
 pub(super) fn path(n: usize) -> f64 {
     (5.0 * n as f64).min(100.0) - 0.2 * n as f64
 }
 
-/// Returns what happened up to the first chunk after convergence: N, X in kB, G in Mbit/s, phase, (l, m, r).
+/// Returns the trace up to the first chunk after convergence: N, X in kB, G in Mbit/s, phase, (l, m, r).
 fn trace(parameters: Parameters, goodput: impl Fn(usize) -> f64) -> String {
     let mut apt = Apt::new(parameters);
     let mut table = String::new();
@@ -42,7 +43,7 @@ fn trace(parameters: Parameters, goodput: impl Fn(usize) -> f64) -> String {
     }
 }
 
-/// Compares line by line, whatever the indentation is.
+/// Compares line by line, ignoring indentation.
 fn assert_trace(traced: &str, expected: &str) {
     let lines = |text: &str| text.trim().lines().map(|line| line.trim().to_owned()).collect::<Vec<_>>();
     assert_eq!(lines(traced), lines(expected), "\n{traced}");
@@ -92,7 +93,7 @@ fn n0_is_beyond_the_optimum() {
 }
 
 #[test]
-fn one_stream_is_best() {
+fn one_stream_is_optimal() {
     let falling = |n: usize| 105.0 - 5.0 * n as f64;
     assert_trace(
         &trace(published(), falling),
@@ -156,7 +157,7 @@ fn plateau_is_climbed_to_its_end() {
 }
 
 #[test]
-fn nothing_comes_through() {
+fn zero_goodput_ends_bracketing_at_the_limit() {
     assert_trace(
         &trace(Parameters { most: 10, ..published() }, |_| 0.0),
         "
@@ -169,16 +170,16 @@ fn nothing_comes_through() {
 }
 
 #[test]
-fn something_comes_through_after_nothing() {
+fn goodput_after_zero_uses_alpha() {
     let mut apt = Apt::new(published());
     apt.observe(Rate::default());
-    // No ratio to zero: alpha G Delta.
+    // The ratio to zero is undefined, so X = alpha G Delta.
     assert_eq!(apt.observe(mbits(8.0)), Chunk { streams: 16, size: Bytes::new(6_000_000) });
     assert_eq!(apt.observe(mbits(16.0)), Chunk { streams: 32, size: Bytes::new(12_000_000) });
 }
 
 #[test]
-fn alpha_too_near_to_1_to_matter_still_makes_progress() {
+fn alpha_near_1_increases_the_number_by_at_least_one() {
     for alpha in [1.0, 1.000_001, 0.5, -3.0, f64::NAN, f64::NEG_INFINITY, f64::INFINITY] {
         let mut apt = Apt::new(Parameters { n0: 1, alpha, ..published() });
         let tried: Vec<_> = (1..6).map(|n| apt.observe(mbits(path(n))).streams).collect();
@@ -190,7 +191,7 @@ fn alpha_too_near_to_1_to_matter_still_makes_progress() {
     assert_eq!(tried, [2, 3, 4, 5]);
 }
 
-/// X = G(m) Delta, whatever the path does meanwhile: a chunk that happens to be slow makes none smaller.
+/// X = G(m) Delta, even if the path becomes slower: a slow chunk does not make the next one smaller.
 #[test]
 fn once_converged_chunks_last_delta_at_the_best_goodput() {
     let mut apt = Apt::new(Parameters { n0: 1, ..published() });

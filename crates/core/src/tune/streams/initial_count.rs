@@ -13,10 +13,10 @@ pub(super) const SEGMENT: Bytes = Bytes::new(1448);
 pub(super) const INITIAL_WINDOW: Bytes = Bytes::new(INITIAL_SEGMENTS * SEGMENT.get());
 /// On a shorter path slow start ends before further connections are open.
 const MIN_SEVERAL_RTT: Duration = Duration::from_millis(20);
-/// One stream per this much of the RTT: at 10 Gbit/s 3.75 MB pass in it, what a stock server has in flight on one stream (docs/servers.md),
-/// so that this many fill it.
+/// One stream per this part of the RTT: at 10 Gbit/s 3.75 MB pass in it, the bytes in flight of one stream of a server
+/// with default settings (docs/servers.md).
 const RTT_PER_STREAM: Duration = Duration::from_millis(3);
-/// The most: twice as many would save one further RTT.
+/// The largest initial number: twice as many would save one further RTT.
 pub const MOST_INITIAL_STREAMS: usize = 64;
 /// The least bytes to fetch per stream.
 const MIN_BYTES_PER_STREAM: Bytes = Bytes::mib(8);

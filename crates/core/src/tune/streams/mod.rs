@@ -1,4 +1,5 @@
-//! Longhaul's own tuner of the number of streams: finds how many a path needs within some RTTs, and follows changes.
+//! Longhaul's own tuner of the number of streams: finds the number that a path needs within some RTTs, and follows
+//! changes.
 //!
 //! ```text
 //!  Ramp-up ----goodput has stopped growing----> Hold ----due----> Trial: more, or fewer ----verdict----> Hold
@@ -6,19 +7,21 @@
 //!                                                '---- a queue, and persistent losses: a quarter fewer ---'
 //! ```
 //!
-//! **Ramp-up.** On a long path, with much to fetch, several connections leave slow start sooner than one. A sender that knows
-//! the bound of its streams doubles their number before they reach it, as long as neither a queue nor a loss shows.
+//! **Ramp-up.** On a long path and for a large file, several connections leave slow start sooner than one. If the limit
+//! of each stream is known to the sender, their number doubles before they reach it, as long as neither a queue nor a
+//! loss occurs.
 //!
 //! **Trial.** Another number of streams, until its ramp-up is over and several intervals agree. The number doubles as
-//! long as the goodput grows in proportion: each stream is limited by its window, not by the path. Where the goodput grows by
-//! less, the number becomes what the path's rate needs; where it does not grow, the number before. Streams without a gain are
-//! closed step by step, as the others grow. A trial of fewer streams keeps them where the goodput stays.
+//! long as the goodput grows in proportion: each stream is limited by its window, not by the path. If the goodput grows
+//! by less, the number becomes the one that the path's rate needs; if it does not grow, the previous number. Streams
+//! without a gain are closed step by step, as the others grow. A trial of fewer streams keeps them if the goodput
+//! stays.
 //!
-//! **Hold.** After a failed trial each direction backs off, for longer each time, so that a steady path sees a change or
-//! two per minute.
+//! **Hold.** After a failed trial each direction backs off, for longer each time, so that on a steady path the number
+//! changes only once or twice per minute.
 //!
-//! **Fairness.** Where a queue stands and losses persist, a quarter of the streams is closed at any cost, and added again one
-//! at a time: like TCP's windows, the numbers of sessions that share a bottleneck become equal (AIMD).
+//! **Fairness.** If a queue stands and losses persist, a quarter of the streams is closed at any cost, and added again
+//! one at a time: like TCP's windows, the numbers of sessions that share a bottleneck become equal (AIMD).
 //!
 //! The tuner is a function of its observations; see `docs/streams.md`.
 
@@ -41,32 +44,32 @@ use statistics::IntervalStatistics;
 use step_backoff::StepBackoff;
 use trial::{Level, STREAM_MARGIN};
 
-/// What [`StreamTuner::new`] needs to know of a transfer.
+/// The properties of a transfer for [`StreamTuner::new`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamTunerStart {
     /// The RTT of the path.
     pub rtt: Rtt,
     /// Bytes to fetch.
     pub left: Bytes,
-    /// The most streams that the user allows.
+    /// The user's limit of streams.
     pub most: usize,
-    /// The result of an earlier transfer, where the RTT shows that the path is the same.
+    /// The result of an earlier transfer, if the RTT shows that the path is the same.
     pub remembered: Option<Remembered>,
-    /// What bounds each stream, where this host knows it.
+    /// The bound of each stream, if known to this host.
     pub bound: Option<StreamBound>,
 }
 
 /// The bound of one stream by a buffer of this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamBound {
-    /// What one stream can have in flight.
+    /// The largest number of bytes in flight of one stream.
     pub window: Bytes,
     /// The highest rate that the path may have.
     pub line: Rate,
 }
 
 impl StreamBound {
-    /// Returns how many streams fill the line, with a margin.
+    /// Returns the number of streams that fill the line, with a margin.
     fn streams_to_fill(&self, rtt: Rtt) -> usize {
         let windows = self.line.bdp(rtt).get() as f64 / self.window.get().max(1) as f64;
         (windows * STREAM_MARGIN).ceil() as usize
@@ -91,7 +94,7 @@ pub struct Interval {
     pub goodput: Rate,
     /// The RTT without a queue.
     pub rtt: Rtt,
-    /// The RTT of the data, which a queue raises; `None` where it is unknown.
+    /// The RTT of the data, which a queue raises; `None` if unknown.
     pub data_rtt: Option<Rtt>,
     /// The connections on which data arrived.
     pub streams: usize,
@@ -101,15 +104,16 @@ pub struct Interval {
     pub left: Bytes,
     /// Whether the disk, a configured limit or the CPU limited the streams, not the network.
     pub held_back: bool,
-    /// The share of the interval in which tasks of this host, or of this process's control group, waited for a CPU or for
-    /// memory; 0 where the kernel does not count it.
+    /// The share of the interval in which tasks of this host, or of this process's control group, waited for a CPU or
+    /// for memory; 0 if the kernel does not count it.
     pub pressure: f64,
 }
 
-/// From this pressure on, tasks wait for a CPU or for memory most of the time: each further stream takes it from others.
+/// The pressure from which tasks wait for a CPU or for memory most of the time, so that each further stream slows the
+/// others.
 ///
-/// On two cores that emulate the path as well, 10 Gbit/s by 64 streams come to 0.5, beside two busy processes to 0.75, and beside ten to 0.9 and
-/// more (23 Nov 2026): only there more streams cost goodput.
+/// On two cores that also emulate the path, 10 Gbit/s by 64 streams cause 0.5, beside two busy processes 0.75, and
+/// beside ten 0.9 and more (23 Nov 2026): only in the last case did more streams reduce the goodput.
 const HIGH_PRESSURE: f64 = 0.8;
 
 impl Interval {
@@ -127,11 +131,11 @@ pub struct StreamTuner {
     bound: Option<StreamBound>,
     statistics: IntervalStatistics,
     phase: TunerPhase,
-    /// When the number last changed.
+    /// The time of the last change of the number.
     changed: Duration,
-    /// Since when as many streams carry data.
+    /// The time since which the intended number of streams carries data.
     since: Option<Duration>,
-    /// How long after `since` the goodput is that of the present number.
+    /// The time after `since` from which the goodput is that of the present number.
     settling: Duration,
     up: StepBackoff,
     down: StepBackoff,
@@ -168,7 +172,7 @@ enum TunerPhase {
 }
 
 impl StreamTuner {
-    /// Makes a tuner; [`Self::streams`] may be opened as soon as the server has honoured a range.
+    /// Creates a tuner; [`Self::streams`] may be opened as soon as the server has answered a range request.
     pub fn new(start: &StreamTunerStart) -> Self {
         // The ramp-up after a change takes RTTs.
         let rest =
@@ -183,7 +187,7 @@ impl StreamTuner {
             changed: Duration::ZERO,
             since: None,
             settling: Duration::ZERO,
-            // A remembered number is tried in single steps; an unknown one doubles.
+            // A remembered number is changed in single steps; an unknown one doubles.
             up: StepBackoff::new(if known { 1 } else { usize::MAX }, rest(4)),
             down: StepBackoff::new(1, rest(8)),
             cut: StepBackoff::new(1, rest(4)),
@@ -194,17 +198,17 @@ impl StreamTuner {
         }
     }
 
-    /// Returns how many streams there should be now.
+    /// Returns the intended number of streams.
     pub fn streams(&self) -> usize {
         self.wanted
     }
 
-    /// Returns the result to remember, once it is certain.
+    /// Returns the result for later transfers, once it is certain.
     pub fn conclusion(&self) -> Option<Remembered> {
         self.concluded
     }
 
-    /// Records that the server accepts no more than `open` connections, for `wait` where it sent Retry-After.
+    /// Records that the server accepts no more than `open` connections, for the time `wait` of a Retry-After.
     pub fn refused(&mut self, open: usize, wait: Option<Duration>, now: Duration) {
         self.limit.refused(open, wait, now);
         let allowed = self.limit.at(now);
@@ -212,7 +216,7 @@ impl StreamTuner {
             return;
         }
         match self.phase {
-            // More than before, but fewer than intended: the trial continues with these.
+            // The number has grown, but by less than intended: the trial continues with it.
             TunerPhase::Trial { from } if from.streams < allowed => self.wanted = allowed,
             TunerPhase::RampUp { .. } => self.wanted = allowed,
             TunerPhase::Trial { .. } | TunerPhase::HandOver { .. } | TunerPhase::Hold => {
@@ -222,9 +226,9 @@ impl StreamTuner {
         }
     }
 
-    /// Observes an interval that ended at `now`, since any fixed moment; returns the number of streams to use from now on.
+    /// Observes an interval that ended at `now`, since a fixed moment; returns the new number of streams.
     ///
-    /// Where the number falls, the slowest streams should be closed.
+    /// If the number decreases, the slowest streams should be closed.
     pub fn observe(&mut self, seen: &Interval, now: Duration) -> usize {
         self.statistics.push(seen, now);
         self.watch_streams(seen, now);
@@ -252,7 +256,7 @@ impl StreamTuner {
         }
     }
 
-    /// Returns from when on the goodput is that of the present number of streams.
+    /// Returns the time from which the goodput is that of the present number of streams.
     fn settled(&self) -> Option<Duration> {
         self.since.map(|since| since.saturating_add(self.settling))
     }

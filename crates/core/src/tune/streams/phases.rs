@@ -14,31 +14,31 @@ const HOLD_INTERVALS: usize = 8;
 const LOSS_INTERVALS: usize = 6;
 /// RTTs in which the data in flight of closed streams still arrives, or drains from the queue.
 const DRAIN_RTTS: u32 = 2;
-/// The share of the remaining time that a trial of fewer streams may cost,
+/// The largest share of the remaining time that a trial of fewer streams may cost.
 const MAX_TRIAL_COST: f64 = 0.01;
-/// and the most time that it may cost.
+/// The largest time that a trial of fewer streams may cost.
 const MAX_TRIAL_LOSS: Duration = Duration::from_millis(250);
-/// A goodput below this share of the previous one is clearly less, beyond noise.
+/// A goodput below this share of the previous one is less, beyond noise.
 const CLEARLY_LESS: f64 = 0.9;
 /// RTTs, and at least this time, in which the remaining streams may grow to the previous goodput.
 const RECOVERY_TIME: (u32, Duration) = (20, Duration::from_secs(2));
 /// The timeout of a ramp-up, in RTTs and at least this time, whether the goodput still grows or not.
 const RAMP_UP_TIMEOUT: (u32, Duration) = (50, Duration::from_secs(5));
-/// From this share of the streams' common bound on, slow start reaches it within two round trips.
+/// The share of the streams' common bound from which slow start reaches it within two RTTs.
 const NEAR_BOUND: f64 = 0.25;
-/// With less time left than this the number does not change: it would have no effect before the end.
+/// The remaining time below which the number does not change, because a change would have no effect before the end.
 const NEAR_END: Duration = Duration::from_secs(2);
-/// The least remaining time for closing streams that only fill the queue, or where this host lacks CPU time or memory.
+/// The least remaining time for closing streams that only fill the queue, or under pressure on this host.
 const MIN_LEFT_FOR_SPARE: Duration = Duration::from_secs(10);
 /// The least remaining time for a trial of fewer streams, which costs goodput while the others grow.
 const MIN_LEFT_FOR_FEWER: Duration = Duration::from_secs(30);
 /// With losses the step is at least one part in this many of the streams, to exceed the noise.
 const LOSSY_STEP: usize = 4;
-/// Under pressure one stream in this many is closed at a time.
+/// Under pressure, one stream in this many is closed at a time.
 const PRESSED_STEP: usize = 4;
-/// How long an anchor counts: reduced windows have grown again by then.
+/// The validity of an anchor: reduced windows have grown again after it.
 const ANCHOR_LIFETIME: Duration = Duration::from_secs(10);
-/// The share of the streams that is kept on a crowded path.
+/// The share of the streams kept on a crowded path.
 const CROWDED_SHARE: f64 = 0.75;
 /// A goodput that differs by this share from its usual value shows that the path or its traffic has changed.
 const PATH_CHANGE: f64 = 0.25;
@@ -64,8 +64,8 @@ impl StreamTuner {
         }
     }
 
-    /// Returns a larger number, and how long its slow start takes, where that of the present streams is about to end at their own
-    /// bound.
+    /// Returns a larger number of streams and the duration of its slow start if the slow start of the present streams
+    /// is about to end at their bound.
     fn more_before_bound(&self, seen: &Interval, now: Duration) -> Option<(usize, Duration)> {
         let bound = self.bound?;
         let each = Rate::over(bound.window, seen.rtt.get()).as_bits_per_sec() as f64;
@@ -121,7 +121,7 @@ impl StreamTuner {
         left > MIN_LEFT_FOR_FEWER && (view.has_queue() || view.is_held_back() || !self.up.is_due(now))
     }
 
-    /// Restarts the trials where the path has changed.
+    /// Restarts the trials if the path has changed.
     fn follow(&mut self, view: &IntervalMean, now: Duration) {
         if view.intervals < HOLD_INTERVALS {
             return;
@@ -157,7 +157,7 @@ impl StreamTuner {
         self.anchor.get_or_insert(Anchor { goodput, until: now.saturating_add(ANCHOR_LIFETIME) });
     }
 
-    /// Tries more streams, where the limit and the remaining bytes permit.
+    /// Tries more streams if the limit and the remaining bytes permit.
     fn grow(&mut self, view: &IntervalMean, seen: &Interval, now: Duration) {
         let mut from = Level::new(self.wanted, view);
         from.goodput = from.goodput.max(self.anchor.map_or(0.0, |anchor| anchor.goodput));
@@ -192,7 +192,7 @@ impl StreamTuner {
         if let Some(last) = self.statistics.view(self.changed, 2)
             && from.grows_in_proportion(self.wanted, &last)
         {
-            // Early enough that the next streams open before these have ramped up.
+            // The next streams are opened before these have ramped up.
             self.keep_more(None, now);
             self.grow(&last, seen, now);
             return;

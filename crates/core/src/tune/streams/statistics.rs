@@ -10,39 +10,40 @@ use super::initial_count::SEGMENT;
 
 /// The number of intervals kept.
 const MAX_INTERVALS: usize = 16;
-/// A queue counts from this share of the RTT on,
+/// The least queue that counts, as a share of the RTT.
 const QUEUE_RTT_SHARE: f64 = 0.05;
-/// and from this length on; less is noise.
+/// The least queue that counts, as a time; shorter ones are noise.
 const MIN_QUEUE: Duration = Duration::from_millis(3);
-/// This many packets out of order in an interval are a loss; fewer may be reordering.
+/// The least number of packets out of order in an interval that counts as a loss; fewer may be reordering.
 const LOSS_PACKETS: u64 = 3;
-/// Losses in this share of the intervals are persistent.
+/// The share of the intervals from which losses are persistent.
 const PERSISTENT_LOSS: f64 = 0.3;
-/// This share of packets out of order corresponds to a loss rate of 0.7 % (x^2 / 1.5, for Reno).
+/// The share of packets out of order from which the loss rate is too high for random losses: it corresponds to a loss
+/// rate of 0.7 % (x^2 / 1.5, for Reno).
 const HEAVY_REORDERING: f64 = 0.1;
-/// A queue in this many intervals in a row shows that the path fills.
+/// The number of consecutive intervals with a queue that shows that the path fills.
 const FILLING_INTERVALS: usize = 2;
-/// Fast growth is measured from this many intervals to as many after them,
+/// The number of intervals before and after which fast growth is measured.
 pub(super) const FAST_GROWTH_INTERVALS: usize = 2;
-/// slow growth from this many to as many after them.
+/// The number of intervals before and after which slow growth is measured.
 pub(super) const SLOW_GROWTH_INTERVALS: usize = 4;
-/// Growth below this over the short span shows that slow start is over;
+/// Fast growth below this factor shows that slow start is over.
 const LEVEL_GROWTH: f64 = 1.15;
-/// over the long span, that windows cut by losses have recovered;
+/// Slow growth below this factor shows that windows reduced by losses have recovered.
 const LEVEL_GROWTH_AFTER_LOSS: f64 = 1.05;
-/// growth below this is none.
+/// Growth below this factor is noise.
 const NO_GROWTH: f64 = 1.01;
-/// From this share of held-back intervals on, the network is not the limit.
+/// The share of held-back intervals from which the network is not the limit.
 const HELD_BACK_SHARE: f64 = 0.25;
-/// From this share of intervals with high pressure on, it lasts.
+/// The share of intervals with high pressure from which the pressure is persistent.
 const PRESSED_SHARE: f64 = 0.5;
 
 #[derive(Debug, Clone, Copy)]
 struct IntervalSample {
     at: Duration,
-    /// Bits per second.
+    /// The goodput in bits per second.
     goodput: f64,
-    /// The queue over the RTT without one; 0 where that is noise.
+    /// The queue relative to the RTT without one; 0 if it is noise.
     queue: f64,
     lost: bool,
     held_back: bool,
@@ -52,9 +53,9 @@ struct IntervalSample {
 /// The last intervals.
 #[derive(Debug, Clone, Default)]
 pub(super) struct IntervalStatistics {
-    /// When the last interval ended.
+    /// The end of the last interval.
     last: Option<Duration>,
-    /// The share of packets out of order: a long moving average, for a stream that leaves slow start may have many.
+    /// The share of packets out of order: a long moving average, because a stream that leaves slow start may have many.
     out_of_order: f64,
     samples: VecDeque<IntervalSample>,
     /// Whether a packet was lost since the last change.
@@ -66,7 +67,7 @@ pub(super) struct IntervalStatistics {
 pub(super) struct IntervalMean {
     /// The number of intervals.
     pub(super) intervals: usize,
-    /// Bits per second.
+    /// The goodput in bits per second.
     pub(super) goodput: f64,
     /// The standard error of the goodput, relative to it.
     pub(super) error: f64,
@@ -74,13 +75,13 @@ pub(super) struct IntervalMean {
     queue: f64,
     /// The shortest queue of the latest intervals.
     latest: f64,
-    /// The shortest queue: the standing one.
+    /// The shortest queue, which is the standing queue.
     standing: f64,
     /// The longest queue.
     longest: f64,
     /// The share of the intervals in which packets were lost.
     loss: f64,
-    /// The moving average of the share of packets out of order, over changes of the number of streams.
+    /// The moving average of the share of packets out of order, continued over changes of the number of streams.
     out_of_order: f64,
     held_back: f64,
     pressed: f64,
@@ -123,9 +124,9 @@ impl IntervalStatistics {
         self.samples.drain(..old);
     }
 
-    /// Returns the mean of the last `most` intervals that ended after `since`; `None` where nothing arrived in them.
+    /// Returns the mean of the last `most` intervals that ended after `since`; `None` if no data arrived in them.
     ///
-    /// Skips held-back intervals, unless they are many.
+    /// Held-back intervals are ignored unless they are many.
     pub(super) fn view(&self, since: Duration, most: usize) -> Option<IntervalMean> {
         let recent: Vec<_> =
             self.samples.iter().rev().take_while(|s| s.at > since).take(most).copied().collect();
@@ -158,7 +159,7 @@ impl IntervalStatistics {
 
     /// Returns whether the goodput has stopped growing: the ramp-up is over.
     ///
-    /// After a loss windows grow by one packet per RTT, so that growth is measured over a longer span.
+    /// After a loss, windows grow by one packet per RTT, so growth is measured over a longer span.
     pub(super) fn is_level(&self) -> bool {
         let (intervals, most) = if self.has_lost {
             (SLOW_GROWTH_INTERVALS, LEVEL_GROWTH_AFTER_LOSS)
@@ -190,7 +191,7 @@ impl IntervalMean {
         Rate::bits_per_sec(self.goodput as u64)
     }
 
-    /// Returns whether a queue stands: the path is full.
+    /// Returns whether there is a standing queue: the path is full.
     pub(super) fn has_queue(&self) -> bool {
         self.queue > 0.0
     }
@@ -220,12 +221,13 @@ impl IntervalMean {
         self.out_of_order > HEAVY_REORDERING
     }
 
-    /// Returns the most streams at the present loss rate, so that on average one stream at a time recovers from a loss.
+    /// Returns the largest number of streams at the present loss rate, so that on average one stream at a time recovers
+    /// from a loss.
     ///
-    /// A stream with a window of W packets receives W packets out of order until a retransmission, and loses one packet in
-    /// 2 W^2 / 3 (Reno): n streams, each with the share x out of order, have n x = 1.5 n / W losses per RTT. A
-    /// single stream responds to one loss per RTT. Few losses without a queue may be random, and do not depend on the
-    /// number of streams.
+    /// A stream with a window of W packets receives W packets out of order until a retransmission, and loses one packet
+    /// in 2 W^2 / 3 (Reno): n streams, each with the share x out of order, have n x = 1.5 n / W losses per RTT. A
+    /// single stream responds to one loss per RTT. Few losses without a queue may be random, independent of the number
+    /// of streams.
     pub(super) fn max_streams_at_loss(&self) -> usize {
         if self.is_losing_much() || self.longest > 0.0 {
             (1.0 / self.out_of_order) as usize
@@ -239,12 +241,12 @@ impl IntervalMean {
         self.held_back >= HELD_BACK_SHARE
     }
 
-    /// Returns whether this host lacks CPU time or memory: more streams would take these from the ones there are.
+    /// Returns whether this host lacks CPU time or memory, so that more streams would slow the present ones.
     pub(super) fn is_pressed(&self) -> bool {
         self.pressed >= PRESSED_SHARE
     }
 
-    /// Returns how many of `streams` only fill the queue.
+    /// Returns the number of `streams` that only fill the queue.
     ///
     /// (1 + standing queue) BDPs are in flight, of which the path needs one; a fifth of the rest is kept as a margin.
     pub(super) fn spare(&self, streams: usize) -> usize {
@@ -289,7 +291,7 @@ mod tests {
         let meter = meter(&[50, 90, 110, 100].map(interval));
         let view = meter.view(MS(100), 9).unwrap();
         assert_eq!((view.intervals, view.rate()), (3, Rate::bits_per_sec(100_000_000)));
-        // A deviation of 10 Mbit/s over the root of three.
+        // A deviation of 10 Mbit/s divided by the square root of three.
         assert!((view.error - 0.0577).abs() < 0.001, "{}", view.error);
         assert_eq!(meter.view(MS(100), 1).map(|view| view.goodput), Some(100e6));
         assert!(meter.view(MS(400), 9).is_none() && self::meter(&[interval(0)]).view(MS(0), 9).is_none());
@@ -350,7 +352,7 @@ mod tests {
             meter(&[seen; 200]).view(MS(0), 8).unwrap().max_streams_at_loss()
         };
         assert_eq!([after(172, 0), after(87, 0)], [5, 9]);
-        // Few may be accidents, but not where there is a queue; and none leave room for any number.
+        // Few losses may be random, unless there is a queue; without losses, any number is allowed.
         assert_eq!([after(43, 0), after(43, 10), after(0, 10)], [usize::MAX, 20, usize::MAX]);
     }
 
@@ -366,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn pressure_counts_where_it_lasts() {
+    fn persistent_pressure_counts() {
         let seen = |pressure| Interval { pressure, ..interval(100) };
         let pressed = |pressures: &[f64]| {
             let seen: Vec<_> = pressures.iter().map(|pressure| seen(*pressure)).collect();

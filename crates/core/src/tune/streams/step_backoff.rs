@@ -22,7 +22,7 @@ impl StepBackoff {
         Self { step, shortest, rest: shortest, due: Duration::ZERO }
     }
 
-    /// Returns the step from `streams`: at most as many again.
+    /// Returns the step from `streams`: at most as many as there are.
     pub(super) fn step(&self, streams: usize) -> usize {
         self.step.clamp((streams / MIN_STEP_PART).max(1), streams.max(1))
     }
@@ -56,7 +56,7 @@ impl StepBackoff {
         self.use_small_step();
     }
 
-    /// Restarts with the first backoff, for the path has changed.
+    /// Restarts with the first backoff after a change of the path.
     pub(super) fn restart(&mut self, now: Duration) {
         self.due = self.due.min(now.saturating_add(self.shortest));
         self.rest = self.shortest;

@@ -1,4 +1,4 @@
-//! The tuner in virtual time, on simulated paths, against its targets.
+//! The tuner in simulated time, on simulated paths, compared with its targets.
 
 mod random_input;
 mod red;
@@ -12,17 +12,17 @@ const FOREVER: f64 = 1e15;
 const PACKET: f64 = 1500.0;
 const KIB: f64 = 1024.0;
 const GIB: f64 = 1024.0 * 1024.0 * KIB;
-/// A send buffer of 4 MB (the stock tcp_wmem), less its bookkeeping.
+/// A send buffer of 4 MB (the default of tcp_wmem), less its bookkeeping, in bytes.
 const STOCK: f64 = 3.2e6;
-/// Windows larger than any path needs.
+/// A window larger than any path needs, in bytes.
 const OPEN: f64 = 1e9;
 
-/// The paper's path: 100 Mbit/s, 100 packets, 64 KB sockets.
+/// The path of the paper: 100 Mbit/s, a queue of 100 packets, socket buffers of 64 KB.
 fn papers(rtt_ms: f64) -> SimulatedPath {
     SimulatedPath::new(100.0, rtt_ms, 100.0 * PACKET, 64.0 * KIB)
 }
 
-/// 10 Gbit/s, 200 ms, a queue of one BDP.
+/// A path of 10 Gbit/s and 200 ms with a queue of one BDP.
 fn long_fat(window: f64) -> SimulatedPath {
     SimulatedPath::new(10_000.0, 200.0, 250e6, window)
 }
@@ -36,7 +36,7 @@ fn share(path: &mut SimulatedPath, session: &mut SimulatedSession, from: f64, en
     (session.received - before) / (end - from) / capacity
 }
 
-/// Returns the largest share of these fixed numbers of streams.
+/// Returns the largest share of the path among these fixed numbers of streams.
 fn best_fixed(path: &SimulatedPath, streams: &[usize], from: f64, end: f64) -> f64 {
     let shares = streams.iter().map(|&streams| {
         let mut fixed = SimulatedSession::fixed(streams, 0.0, FOREVER);

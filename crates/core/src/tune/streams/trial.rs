@@ -7,29 +7,29 @@ use crate::units::{Bytes, Rate, Rtt};
 use super::initial_count::INITIAL_WINDOW;
 use super::statistics::IntervalMean;
 
-/// The least gain, relative, for which more streams are kept.
+/// The least relative gain for which more streams are kept.
 const MIN_GAIN: f64 = 0.05;
-/// From this share of a gain in proportion to the streams on, each stream is limited by its window, not by the path.
+/// The share of a gain in proportion to the streams from which each stream is limited by its window, not by the path.
 const PROPORTIONAL_GAIN: f64 = 0.75;
-/// With losses but no queue, more streams must bring this share of a gain in proportion: on a full path they take the rest
-/// from other sessions, and a session that has half of the path gains less.
+/// The least share of a gain in proportion to the streams, with losses but no queue: on a full path, more streams take
+/// the rest from other sessions, and a session that has half of the path gains less.
 const FAIR_GAIN: f64 = 0.5;
 /// The share of the goodput that fewer streams must keep.
 const KEPT_GOODPUT: f64 = 0.97;
-/// The margin on the number of streams that a path needs, for streams are not always all busy.
+/// The margin on the number of streams that a path needs, because not all streams are always busy.
 pub(super) const STREAM_MARGIN: f64 = 1.05;
-/// The least intervals for a verdict, and the intervals after which it no longer waits for certainty.
+/// The least number of intervals for a verdict, and the number after which it no longer waits for certainty.
 pub(super) const TRIAL_INTERVALS: (usize, usize) = (4, 12);
 
 /// The goodput of a number of streams, as the baseline of a trial.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Level {
     pub(super) streams: usize,
-    /// Bits per second.
+    /// The goodput in bits per second.
     pub(super) goodput: f64,
     /// The relative standard error of the goodput.
     pub(super) error: f64,
-    /// Whether the path was not full: then goodput over streams is the capability of one stream.
+    /// Whether the path was not full, so that the goodput divided by the streams is the capability of one stream.
     pub(super) had_room: bool,
     /// Whether packets were lost without a visible queue.
     lost: bool,
@@ -38,9 +38,9 @@ pub(super) struct Level {
 /// The verdict on a trial of more streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TrialVerdict {
-    /// Not certain yet.
+    /// The measurements are not yet sufficient.
     Unknown,
-    /// The goodput grew in proportion: try still more.
+    /// The goodput grew in proportion: still more streams are tried.
     InProportion,
     /// The goodput grew by less, to the path's capacity, which needs this many streams.
     Fills(usize),
@@ -60,12 +60,13 @@ impl Level {
         }
     }
 
-    /// Returns how long a new stream's slow start takes to reach the goodput of the others.
+    /// Returns the duration of a new stream's slow start to the goodput of the others.
     pub(super) fn ramp_up(&self, rtt: Rtt) -> Duration {
         ramp_up(Rate::bits_per_sec((self.goodput / self.streams.max(1) as f64) as u64).bdp(rtt), rtt)
     }
 
-    /// Returns whether the last two or three intervals with `streams`, more than these, already show a gain in proportion.
+    /// Returns whether the last two or three intervals with `streams`, a larger number, already show a gain in
+    /// proportion.
     pub(super) fn grows_in_proportion(&self, streams: usize, last: &IntervalMean) -> bool {
         let share = streams as f64 / self.streams.max(1) as f64 - 1.0;
         last.intervals >= 2
@@ -73,7 +74,7 @@ impl Level {
             && last.goodput * (1.0 - last.error) >= self.goodput * (1.0 + PROPORTIONAL_GAIN * share)
     }
 
-    /// Judges `streams`, more than these, by a mean after their ramp-up.
+    /// Returns the verdict on `streams`, a larger number, from a mean after their ramp-up.
     pub(super) fn judge_more(&self, streams: usize, view: &IntervalMean) -> TrialVerdict {
         let (least, most) = TRIAL_INTERVALS;
         let gain = view.goodput / self.goodput - 1.0;
@@ -96,10 +97,10 @@ impl Level {
     }
 }
 
-/// Returns how long slow start takes to this window: log2(window / initial window) RTTs.
+/// Returns the duration of slow start to this window: log2(window / initial window) RTTs.
 pub(super) fn ramp_up(window: Bytes, rtt: Rtt) -> Duration {
     let doublings = (window.get() as f64 / INITIAL_WINDOW.get() as f64).max(1.0).log2();
-    // Rounded up, with one RTT for the first request.
+    // Rounded up, plus one RTT for the first request.
     rtt.get().saturating_mul(doublings as u32 + 2)
 }
 

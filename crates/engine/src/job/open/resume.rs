@@ -1,4 +1,4 @@
-//! What an earlier run has left of a file, and whether a source still has that file.
+//! Describes a file by a source, and matches it with the partial file of an earlier run.
 
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
@@ -17,29 +17,32 @@ use crate::sink::output_error::OutputError;
 use crate::source::{Ask, Description, Resume, Source};
 use crate::transfer::error::{Cause, SourceError, TransferError};
 
-/// How much each source's first request asks for where several share the file, before its size is known.
+/// The length of each source's first request if several sources share the file, before its size is
+/// known.
 const FIRST_OF_SEVERAL: Bytes = Bytes::mib(16);
-/// How long a source may take to describe the file while another source is left to try: more than ten round trips of 300 ms.
+/// The time limit of a source for describing the file while another source is left: ten round trips
+/// of 300 ms and more.
 const TRY_LIMIT: Duration = Duration::from_secs(5);
 
-/// A described file and what is there of it.
-pub(super) struct Begun {
+/// A described file, and its ranges on the disk.
+pub(super) struct DescribedFile {
     pub(super) description: Description,
     pub(super) journal: Option<Journal>,
     pub(super) committed: RangeSet,
 }
 
 impl Opener<'_> {
-    /// Describes the file by one source, and finds out what of it is there.
+    /// Describes the file by one source, and finds its ranges on the disk.
     ///
     /// # Errors
-    /// [`TransferError::OtherFile`] where what is there is of another file, and what else the source or the output fails with.
+    /// [`TransferError::OtherFile`] if the partial file belongs to another file; the errors of the
+    /// source and the output.
     pub(super) fn begin(
         &mut self,
         index: usize,
         source: &dyn Source,
         waits: bool,
-    ) -> Result<Begun, TransferError> {
+    ) -> Result<DescribedFile, TransferError> {
         let url = &self.job.urls[index];
         let mut prior = self.prior()?;
         let mut resume = prior.as_ref().map(|journal| self.resume_of(journal, url));
@@ -54,7 +57,7 @@ impl Opener<'_> {
                 (Err(error), _) if error.cause == Cause::Interrupted && !self.cancel.is_cancelled() => {
                     return Err(SourceError::unanswered(source.shown(), TRY_LIMIT).into());
                 }
-                // Shorter than what is there.
+                // The server's file is shorter than the partial file.
                 (Err(error), Some(journal)) if error.cause == Cause::OtherFile => {
                     return Err(self.other_file(journal, error.to_string()));
                 }
@@ -73,7 +76,7 @@ impl Opener<'_> {
             }
             self.check_size(source, &description)?;
             if !shared && description.whole && description.names_proved_duplicates() {
-                // All of it was asked for at once: a part can be shared with the duplicates.
+                // The response is the whole file: ask again, so that duplicates can share the work.
                 source.abandon();
                 shared = true;
                 continue;
@@ -90,7 +93,8 @@ impl Opener<'_> {
                 resume.as_ref().is_some_and(|resume| resume.gap.start() == description.first.start());
             match matched {
                 SourceMatch::Other => return Err(self.other_file(&journal, shown(&description))),
-                // The name came with this answer, and under it there is a partial file: ask for what it lacks.
+                // The name came with this response, and a partial file of that name exists: request
+                // only the gap.
                 _ if resume.is_none() => {
                     source.abandon();
                     resume = Some(self.resume_of(&journal, url));
@@ -100,7 +104,7 @@ impl Opener<'_> {
                     let now = format!("{} of the same size, with other bytes", shown(&description));
                     return Err(self.other_file(&journal, now));
                 }
-                // The whole file came, perhaps because the server takes no If-Range, or the file has another ETag at this URL.
+                // The server ignored If-Range, or the file has another ETag at this URL.
                 _ if description.whole
                     && resume.as_ref().is_some_and(|r| r.identity.if_range().is_some()) =>
                 {
@@ -119,21 +123,22 @@ impl Opener<'_> {
                     if let Some(identity) = description.identity.clone() {
                         journal.add_source(journal_source(url, identity));
                     }
-                    return Ok(Begun { description, journal: Some(journal), committed });
+                    return Ok(DescribedFile { description, journal: Some(journal), committed });
                 }
             }
         }
     }
 
-    fn fresh(&self, url: &Url, description: Description) -> Begun {
+    fn fresh(&self, url: &Url, description: Description) -> DescribedFile {
         let known = description.size.zip(description.identity.clone());
         let journal = known.map(|(size, identity)| {
             Journal::new(size, vec![journal_source(url, identity)], self.job.expected.checksum.clone())
         });
-        Begun { description, journal, committed: RangeSet::new() }
+        DescribedFile { description, journal, committed: RangeSet::new() }
     }
 
-    /// Reads the journal of an earlier run, where it has committed anything and is to be resumed.
+    /// Reads the journal of an earlier run; `None` if it has no committed bytes or resuming is
+    /// disabled.
     fn prior(&self) -> Result<Option<Journal>, TransferError> {
         let Some(part) = self.part.as_ref().filter(|_| self.job.options.resume) else { return Ok(None) };
         Ok(match part.journal().map_err(OutputError::from)? {
@@ -146,10 +151,11 @@ impl Opener<'_> {
         })
     }
 
-    /// Returns what to ask for: the first gap, if the file is still the same.
+    /// Returns the resume request: the first gap, if the file is unchanged.
     fn resume_of(&self, journal: &Journal, url: &Url) -> Resume {
         let size = journal.size().get();
-        // All there: the last byte once more, to find out whether the file is still the same.
+        // If all bytes are there, the last byte is requested to check whether the file is
+        // unchanged.
         let last = ByteRange::new(size.saturating_sub(1), size);
         let gap = journal.committed().gaps(ByteRange::new(0, size)).first().copied().unwrap_or(last);
         let known = journal.source(url.as_str()).or_else(|| journal.sources().last());
@@ -157,12 +163,13 @@ impl Opener<'_> {
         Resume { gap, identity }
     }
 
-    /// Returns how much is left to fetch, where the file's size is known.
+    /// Returns the bytes left to fetch, if the file is of known size.
     fn left(&self, prior: Option<&Journal>) -> Option<Bytes> {
         prior.map(|journal| journal.size() - journal.committed().total()).or(self.job.expected.size)
     }
 
-    /// Compares bytes that are there with those of a fresh URL: an equal ETag of another URL is no proof.
+    /// Compares bytes of the partial file with those of a fresh URL: an equal ETag at another URL
+    /// is no proof.
     fn has_same_bytes(&self, source: &dyn Source, journal: &Journal) -> Result<bool, TransferError> {
         let (Some(part), Some(sample)) = (&self.part, sample_of(journal.committed(), SAMPLE)) else {
             return Ok(false);
@@ -184,7 +191,7 @@ impl Opener<'_> {
         TransferError::OtherFile { path, kept: journal.committed().total(), was, now }
     }
 
-    /// Gives up what an earlier run has fetched where that run has found that it does not have the checksum.
+    /// Drops the committed ranges if the earlier run found that they do not have the checksum.
     pub(super) fn drop_refuted(
         &self,
         journal: &mut Journal,

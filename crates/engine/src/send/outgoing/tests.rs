@@ -36,7 +36,7 @@ fn expected(content: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn the_same_bytes_arrive_blocking_or_not_and_copied() {
+fn all_ways_of_sending_deliver_equal_bytes() {
     let content: Vec<u8> = (0..9_000_001u32).map(|i| ((i * 7) >> 3) as u8).collect();
     let source = source(&content);
     for nonblocking in [false, true] {
@@ -73,7 +73,7 @@ fn the_same_bytes_arrive_blocking_or_not_and_copied() {
 }
 
 #[test]
-fn a_shrunken_file_is_an_error_not_padding() {
+fn shrunken_file_is_an_error_not_padding() {
     let source = source(&[1; 1000]);
     let whole = || {
         Outgoing::new([Piece::File {
@@ -91,7 +91,7 @@ fn a_shrunken_file_is_an_error_not_padding() {
 }
 
 #[test]
-fn a_turn_is_bounded_even_for_the_fastest_peer() {
+fn turn_is_bounded_even_for_a_fast_peer() {
     let source = source(&vec![5; 2 * TURN.as_usize()]);
     let (near, mut far) = pair();
     std::thread::spawn(move || std::io::copy(&mut far, &mut std::io::sink()));
@@ -101,7 +101,7 @@ fn a_turn_is_bounded_even_for_the_fastest_peer() {
 }
 
 #[test]
-fn a_peer_that_left_is_a_socket_error() {
+fn closed_peer_is_a_socket_error() {
     let (near, far) = pair();
     drop(far);
     let source = source(&[0; 100_000]);
@@ -115,7 +115,7 @@ fn a_peer_that_left_is_a_socket_error() {
 }
 
 #[test]
-fn a_file_written_into_is_never_sent_to_its_end() {
+fn changed_file_is_never_sent_completely() {
     let size = 2 * TURN.get();
     for tls in [false, true] {
         let source = source(&vec![1; TURN.as_usize() * 2]);
@@ -127,7 +127,7 @@ fn a_file_written_into_is_never_sent_to_its_end() {
             if tls { outgoing.fill(&mut Vec::new(), TURN).map(|()| Turn::More) } else { outgoing.turn(&near) }
         };
         assert_eq!(step().unwrap(), Turn::More);
-        // The kernel's clock for files ticks every few milliseconds.
+        // The kernel's timestamp clock advances every few milliseconds.
         std::thread::sleep(std::time::Duration::from_millis(20));
         source.file().write_at(b"2", 0).unwrap();
         assert!(matches!(step(), Err(SendError::Changed { .. })));
@@ -136,7 +136,7 @@ fn a_file_written_into_is_never_sent_to_its_end() {
 }
 
 #[test]
-fn a_long_text_is_sent_in_turns() {
+fn long_text_is_sent_in_turns() {
     let text: Vec<u8> = (0..TURN.get() * 2 + 5).map(|i| (i % 251) as u8).collect();
     let (near, mut far) = pair();
     let reader = std::thread::spawn(move || {
@@ -153,7 +153,7 @@ fn a_long_text_is_sent_in_turns() {
 
 #[test]
 fn small_reply_is_sent_at_once_only_while_its_file_is_in_memory() {
-    // On a disk: the memory of tmpfs cannot be dropped.
+    // On a disk, because pages of tmpfs cannot be dropped.
     let mut file = tempfile::tempfile_in(".").unwrap();
     file.write_all(&[7; 300_000]).unwrap();
     file.sync_all().unwrap();
@@ -162,7 +162,7 @@ fn small_reply_is_sent_at_once_only_while_its_file_is_in_memory() {
     assert!(is_readable_at_once(source.file(), Bytes::new(1), Bytes::new(299_999)));
     assert!(is_readable_at_once(source.file(), Bytes::new(299_999), Bytes::new(9)), "beyond the end");
     if !outgoing.is_cached(Bytes::kib(512)) {
-        return println!("skipped: this kernel does not tell what is cached");
+        return println!("skipped: this kernel does not report cached pages");
     }
     assert!(!outgoing.is_cached(Bytes::kib(64)), "it is too long");
     rustix::fs::fadvise(source.file(), 0, None, rustix::fs::Advice::DontNeed).unwrap();

@@ -43,7 +43,7 @@ fn journal_of_version_1_is_one_source_with_its_validator() {
 }
 
 #[test]
-fn damaged_journal_is_told_from_one_of_a_later_version() {
+fn damaged_journal_is_distinguished_from_a_later_version() {
     let good = r#"{"version":2,"size":9,"sources":[{"url":"u","url_digest":"d","identity":{"kind":"etag","value":"\"a\""}}],"committed":[[0,9]]}"#;
     assert!(Journal::decode(good.as_bytes()).is_ok());
     let later = r#"{"version":3,"pieces":"elsewhere"}"#;
@@ -66,7 +66,7 @@ fn damaged_journal_is_told_from_one_of_a_later_version() {
 }
 
 #[test]
-fn only_a_known_url_with_its_identity_is_the_same_file_without_a_comparison() {
+fn only_a_known_url_and_identity_needs_no_comparison() {
     use SourceMatch::{FreshUrl, Other, Same};
     let (tag, date) = ("\"a\"", "Sun, 06 Nov 1994 08:49:37 GMT");
     let assumed = JournalSource::new("http://vouched/f", String::new(), Identity::AssumedUnchanged);
@@ -79,18 +79,18 @@ fn only_a_known_url_with_its_identity_is_the_same_file_without_a_comparison() {
         (URL, SIZE, given(tag), others.clone(), Same),
         ("http://m/f", SIZE, given(date), None, Same),
         ("http://vouched/f", SIZE, Some(Identity::AssumedUnchanged), None, Same),
-        // The digest that is asked for proves the file at its end, not the bytes that are there.
+        // The expected digest proves the complete file, not the bytes present.
         (URL, SIZE, given("\"b\""), ours.clone(), FreshUrl),
         ("http://new/f", SIZE, None, ours.clone(), Other),
         ("http://new/f", SIZE, Some(Identity::Digest(checksum('a'))), None, FreshUrl),
-        // Another URL, which may be a fresh link to the file.
+        // Another URL, possibly a fresh link to the file.
         ("http://h/f?id=2", SIZE, given(tag), None, FreshUrl),
         ("http://new/f", SIZE, given(date), None, FreshUrl),
         ("http://new/f", SIZE, given(tag), others, Other),
         ("http://new/f", SIZE, Some(Identity::AssumedUnchanged), None, Other),
         ("http://new/f", SIZE, given("\"b\""), None, Other),
         ("http://new/f", SIZE, None, None, Other),
-        // The state has changed, or cannot be told.
+        // The file has changed, or a change cannot be detected.
         (URL, SIZE, given("\"b\""), None, Other),
         (URL, SIZE, given(date), None, Other),
         (URL, SIZE, None, None, Other),
@@ -102,7 +102,7 @@ fn only_a_known_url_with_its_identity_is_the_same_file_without_a_comparison() {
 }
 
 #[test]
-fn source_of_one_url_is_kept_once_and_the_oldest_leave_first() {
+fn source_is_kept_once_per_url_and_oldest_are_dropped() {
     let mut journal = Journal::new(SIZE, vec![source(URL, "\"a\"")], None);
     journal.add_source(source(URL, "\"b\""));
     assert_eq!(journal.sources(), [source(URL, "\"b\"")]);
@@ -111,9 +111,9 @@ fn source_of_one_url_is_kept_once_and_the_oldest_leave_first() {
 }
 
 proptest! {
-    /// Whatever a file holds, it is a journal whose ranges lie within the file, or none.
+    /// Any bytes either parse to a journal with ranges within the file, or are an error.
     #[test]
-    fn any_bytes_are_a_sound_journal_or_none(text in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn any_bytes_are_a_valid_journal_or_an_error(text in proptest::collection::vec(any::<u8>(), 0..200)) {
         if let Ok(journal) = Journal::decode(&text) {
             prop_assert!(journal.committed().end() <= journal.size().get());
         }

@@ -1,4 +1,4 @@
-//! The last step of a partial file: it gets its final name at once.
+//! The last step of a partial file: the atomic rename to its final name.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,48 +6,48 @@ use std::path::PathBuf;
 use rustix::fs::{FileType, Mode, fchmod, fstat};
 use thiserror::Error;
 
-use super::{Names, PartFile};
+use super::{FileLocation, PartFile};
 use crate::sink::output_error::OutputError;
 
 /// A file under its final name.
 #[derive(Debug)]
 #[must_use = "its warnings are for the user"]
 pub struct Finished {
-    /// Where it stands.
+    /// The file's path.
     pub path: PathBuf,
-    /// What could not be done though the file is complete.
+    /// Steps that failed although the file is complete.
     pub warnings: Vec<FinishWarning>,
 }
 
-/// What a complete file lacks.
+/// A failed step after the completion of a file.
 #[derive(Debug, Error)]
 pub enum FinishWarning {
-    /// Its name may not survive a power failure.
+    /// The name may not survive a power failure.
     #[error(
         "{path} is complete, but its directory cannot be synced: a power failure now could undo the name: {source}"
     )]
     Sync {
         /// The file.
         path: PathBuf,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// It has not the permissions of the file that it replaced.
+    /// The file lacks the permissions of the replaced file.
     #[error("{path} is complete, but cannot be given the permissions of the file that it replaced: {source}")]
     Mode {
         /// The file.
         path: PathBuf,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
 impl PartFile {
-    /// Makes the content durable and gives the file its final name, atomically; a file that it replaces leaves it its
-    /// permissions.
+    /// Makes the content durable and gives the file its final name atomically; the file takes over the permissions of a
+    /// replaced one.
     ///
     /// # Errors
-    /// [`OutputError::Exists`] where the name is taken and `replace` is not set, else [`OutputError::Write`]; the partial
+    /// [`OutputError::Exists`] if the name exists and `replace` is not set, else [`OutputError::Write`]; the partial
     /// file then stays.
     pub fn finish(&self, replace: bool) -> Result<Finished, OutputError> {
         self.finish_with(replace, || self.sync_names())
@@ -64,7 +64,7 @@ impl PartFile {
         self.check_name()?;
         let kept = if replace { self.take_mode(names) } else { Ok(None) };
         self.file.sync_all().map_err(|e| failed("sync", e))?;
-        // The temporary name is free once this file has left it, and another transfer may begin under it.
+        // After the rename the temporary name is free, and another transfer may use it.
         names.journal.remove_fresh(&names.directory);
         let renamed = if replace {
             names.directory.rename(&names.part, &names.target)
@@ -73,7 +73,7 @@ impl PartFile {
         };
         if let Err(error) = renamed {
             if let Ok(Some(before)) = kept {
-                // As it was, so that it can be resumed.
+                // Restored, so that the file can be resumed.
                 let _ = fchmod(&self.file, before);
             }
             return Err(match error.kind() {
@@ -88,8 +88,8 @@ impl PartFile {
         Ok(Finished { path, warnings })
     }
 
-    /// Gives the partial file the permissions of the file that it replaces; returns those that it had, where they differ.
-    fn take_mode(&self, names: &Names) -> io::Result<Option<Mode>> {
+    /// Gives the partial file the permissions of the file to replace; returns the previous ones, if different.
+    fn take_mode(&self, names: &FileLocation) -> io::Result<Option<Mode>> {
         let Ok(there) = names.directory.look(&names.target, false) else { return Ok(None) };
         let bits = |mode| Mode::from_raw_mode(mode) & (Mode::RWXU | Mode::RWXG | Mode::RWXO);
         let (theirs, ours) = (bits(there.st_mode), bits(fstat(&self.file)?.st_mode));

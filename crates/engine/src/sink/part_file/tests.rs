@@ -17,7 +17,7 @@ fn journal(size: Bytes) -> Journal {
 }
 
 #[test]
-fn becomes_the_target_at_once_and_leaves_nothing_else() {
+fn finish_renames_atomically_and_leaves_no_other_file() {
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("file");
     fs::write(&target, "old").unwrap();
@@ -33,7 +33,7 @@ fn becomes_the_target_at_once_and_leaves_nothing_else() {
 }
 
 #[test]
-fn a_name_of_the_servers_replaces_nothing() {
+fn suggested_name_does_not_replace_a_file() {
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("file");
     let part = open(&target).unwrap();
@@ -43,7 +43,7 @@ fn a_name_of_the_servers_replaces_nothing() {
 }
 
 #[test]
-fn one_writer_at_a_time() {
+fn second_transfer_to_one_name_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("file");
     let first = open(&target).unwrap();
@@ -53,7 +53,7 @@ fn one_writer_at_a_time() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_before_the_first_byte() {
+fn oversized_file_is_refused_before_the_first_byte() {
     let dir = tempfile::tempdir().unwrap();
     let part = open(&dir.path().join("file")).unwrap();
     for size in [Bytes::new(1 << 50), Bytes::new(u64::MAX)] {
@@ -64,7 +64,7 @@ fn what_does_not_fit_is_refused_before_the_first_byte() {
 }
 
 #[test]
-fn what_does_not_fit_leaves_an_earlier_part_as_it_was() {
+fn oversized_file_leaves_an_earlier_part_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let part = open(&dir.path().join("file")).unwrap();
     part.reserve(Bytes::new(100)).unwrap();
@@ -77,7 +77,7 @@ fn what_does_not_fit_leaves_an_earlier_part_as_it_was() {
 }
 
 #[test]
-fn nothing_of_another_transfer_is_removed() {
+fn files_of_another_transfer_are_not_removed() {
     let dir = tempfile::tempdir().unwrap();
     let first = open(&dir.path().join("file")).unwrap();
     assert!(first.finish(true).unwrap().warnings.is_empty());
@@ -89,7 +89,7 @@ fn nothing_of_another_transfer_is_removed() {
 }
 
 #[test]
-fn discarded_file_takes_its_own_journal_along_and_no_other() {
+fn discard_removes_only_its_own_journal() {
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("file");
     let (size, ranges) = (Bytes::new(3), [ByteRange::new(0, 2)].into_iter().collect());
@@ -101,13 +101,13 @@ fn discarded_file_takes_its_own_journal_along_and_no_other() {
     };
     let first = begin();
     fs::remove_file(first.path()).unwrap();
-    // Another run takes the free name, and is interrupted.
+    // Another run uses the free name, and is interrupted.
     let second = begin();
     drop(second);
     first.discard();
     let resumed = open(&target).unwrap();
     assert_eq!(resumed.journal().unwrap().sound().unwrap().committed(), &ranges);
-    // A program puts a file of its own there.
+    // Another program creates a file under this name.
     fs::remove_file(resumed.path()).unwrap();
     fs::write(resumed.path(), "abc").unwrap();
     resumed.discard();
@@ -116,7 +116,7 @@ fn discarded_file_takes_its_own_journal_along_and_no_other() {
 }
 
 #[test]
-fn stray_journal_is_removed_and_no_other() {
+fn only_a_stray_journal_is_removed() {
     let dir = tempfile::tempdir().unwrap();
     let directory = Directory::open(dir.path()).unwrap();
     let part = open(&dir.path().join("file")).unwrap();
@@ -129,12 +129,12 @@ fn stray_journal_is_removed_and_no_other() {
 }
 
 #[test]
-fn half_a_journal_is_not_left_behind() {
+fn incomplete_journal_is_removed() {
     let dir = tempfile::tempdir().unwrap();
     let part = open(&dir.path().join("file")).unwrap();
     let half = dir.path().join("file.longhaul-journal~");
     let journal = journal(Bytes::ZERO);
-    // A directory in the way of the last step.
+    // A directory obstructs the rename.
     fs::create_dir(part.journal_path()).unwrap();
     assert!(part.store(&journal, &RangeSet::new()).is_err() && !half.exists());
     fs::remove_dir(part.journal_path()).unwrap();
@@ -147,7 +147,7 @@ fn half_a_journal_is_not_left_behind() {
 }
 
 #[test]
-fn the_journal_comes_back_as_stored_and_only_with_its_file() {
+fn journal_is_read_as_stored_and_only_with_its_file() {
     let dir = tempfile::tempdir().unwrap();
     let part = open(&dir.path().join("file")).unwrap();
     let ranges: RangeSet = [ByteRange::new(0, 10), ByteRange::new(50, 100)].into_iter().collect();
@@ -185,7 +185,7 @@ fn journal_of_a_later_version_is_an_error_and_is_kept() {
 }
 
 #[test]
-fn the_longest_names_fit() {
+fn longest_names_fit() {
     let dir = tempfile::tempdir().unwrap();
     let (one, other) = ("x".repeat(254) + "1", "x".repeat(254) + "2");
     let first = open(&dir.path().join(&one)).unwrap();
@@ -195,13 +195,13 @@ fn the_longest_names_fit() {
 }
 
 #[test]
-fn a_directory_is_no_target() {
+fn directory_is_refused_as_target() {
     let dir = tempfile::tempdir().unwrap();
     assert!(matches!(open(dir.path()), Err(OutputError::IsDirectory(_))));
 }
 
 #[test]
-fn pipe_of_the_temporary_name_is_left_alone() {
+fn pipe_under_the_temporary_name_is_not_opened() {
     let dir = tempfile::tempdir().unwrap();
     let (pipe, mode) = (dir.path().join("file.longhaul-part"), rustix::fs::Mode::RWXU);
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
@@ -210,14 +210,14 @@ fn pipe_of_the_temporary_name_is_left_alone() {
 }
 
 #[test]
-fn replaced_file_keeps_its_mode_and_a_new_one_has_the_umasks() {
+fn mode_is_that_of_the_replaced_file_or_the_umask() {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("file");
     let mode = || fs::metadata(&target).unwrap().permissions().mode() & 0o7777;
     assert!(open(&target).unwrap().finish(true).unwrap().warnings.is_empty());
     let fresh = mode();
-    // No set-user-ID for what came from the network.
+    // No set-user-ID bit for downloaded content.
     for (before, after) in [(0o600, 0o600), (0o4751, 0o751), (0o444, 0o444)] {
         fs::set_permissions(&target, fs::Permissions::from_mode(before)).unwrap();
         assert!(open(&target).unwrap().finish(true).unwrap().warnings.is_empty());
@@ -234,7 +234,7 @@ fn partial_name_of_a_complete_file_is_not_written_to() {
     let target = dir.path().join("file");
     let part = open(&target).unwrap();
     fs::write(part.path(), "complete").unwrap();
-    // As a run leaves it that is killed between link and unlink.
+    // The state after a run that was killed between link and unlink.
     fs::hard_link(part.path(), &target).unwrap();
     drop(part);
     let part = open(&target).unwrap();
@@ -242,16 +242,16 @@ fn partial_name_of_a_complete_file_is_not_written_to() {
     assert_eq!(fs::read(&target).unwrap(), b"complete");
 }
 
-/// As a user that may make files in a directory of which it may not list the names.
+/// The test's user may create files in a directory, but not list it.
 #[test]
-fn directory_that_cannot_be_read_takes_files() {
+fn unreadable_directory_accepts_files() {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o333)).unwrap();
     let target = dir.path().join("file");
     let path = target.clone();
     let work = move || {
-        // Of this thread alone; root may read everything.
+        // For this thread only; root may read everything.
         let nobody = rustix::process::Uid::from_raw(65_534);
         if rustix::process::geteuid().is_root() {
             rustix::thread::set_thread_res_uid(None, Some(nobody), None).unwrap();
@@ -268,7 +268,7 @@ fn directory_that_cannot_be_read_takes_files() {
 }
 
 #[test]
-fn complete_file_whose_directory_cannot_be_synced_is_complete_with_a_warning() {
+fn failed_directory_sync_is_a_warning() {
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("file");
     let finished = open(&target).unwrap().finish_with(true, || Err(Errno::IO.into())).unwrap();

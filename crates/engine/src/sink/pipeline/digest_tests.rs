@@ -1,4 +1,4 @@
-//! Digests of what a pipeline writes, whatever the order.
+//! Tests of the digests of written files, for any order of writes.
 
 use std::path::Path;
 use std::thread;
@@ -21,12 +21,12 @@ const SEGMENTS: u64 = 60;
 const PIECE: Bytes = Bytes::new(SEGMENT * 7);
 const SHA256: WantedDigests = WantedDigests { whole: Some(Algorithm::Sha256), pieces: None };
 
-/// Makes the pipeline of a file of [`SEGMENTS`], which an earlier one may have begun.
+/// Creates the pipeline of a file of [`SEGMENTS`], which an earlier pipeline may have started.
 fn pipeline(target: &Path, wanted: WantedDigests, tree: bool) -> Pipeline {
     pipeline_with(target, wanted, tree, (Bytes::mib(4), Bytes::new(SEGMENT)))
 }
 
-/// Makes it with an application buffer of this size and this size of its segments.
+/// Creates the pipeline with these sizes of the application buffer and its segments.
 fn pipeline_with(target: &Path, wanted: WantedDigests, tree: bool, buffer: (Bytes, Bytes)) -> Pipeline {
     let size = Bytes::new(SEGMENT * SEGMENTS - 5);
     let tag = Identity::from(Validator::parse("\"a\"").unwrap());
@@ -52,7 +52,7 @@ fn sha256(bytes: &[u8]) -> Option<Checksum> {
     Checksum::new(Algorithm::Sha256, &sha2::Sha256::digest(bytes))
 }
 
-/// Hands over the segments of these numbers, then calls `meanwhile` before the pipeline ends.
+/// Passes the numbered segments to the writers, then calls `meanwhile` before the pipeline ends.
 fn write(pipeline: &Pipeline, segments: impl IntoIterator<Item = u64>, meanwhile: impl FnOnce()) {
     let fail = |error: PipelineError| panic!("{error}");
     thread::scope(|threads| {
@@ -103,7 +103,7 @@ fn digests_in_order_of_segments_in_any_order() {
     }
 }
 
-/// As several streams deliver: each its own part of the file, side by side.
+/// Several streams each deliver their own range of the file.
 #[test]
 fn only_the_last_bytes_are_hashed_after_the_end() {
     let dir = tempfile::tempdir_in(".").unwrap();
@@ -122,7 +122,7 @@ fn only_the_last_bytes_are_hashed_after_the_end() {
 }
 
 #[test]
-fn part_of_an_earlier_run_is_hashed_while_the_transfer_runs() {
+fn ranges_of_an_earlier_run_are_hashed_during_the_transfer() {
     for tree in [false, true] {
         let wanted = if tree { WantedDigests::default() } else { SHA256 };
         let dir = tempfile::tempdir_in(".").unwrap();
@@ -145,7 +145,7 @@ fn part_of_an_earlier_run_is_hashed_while_the_transfer_runs() {
 }
 
 #[test]
-fn forgotten_range_is_hashed_as_it_is_written_anew() {
+fn forgotten_range_is_hashed_when_rewritten() {
     let dir = tempfile::tempdir_in(".").unwrap();
     let pipeline = pipeline(&dir.path().join("file"), SHA256, false);
     let wrong = ByteRange::new(3 * SEGMENT, 5 * SEGMENT);
@@ -157,13 +157,13 @@ fn forgotten_range_is_hashed_as_it_is_written_anew() {
     assert!(pipeline.follower.hashed() <= wrong.start());
     write(&pipeline, 3..5, || ());
     assert_eq!(digests(&pipeline, SHA256).whole, sha256(&whole(&pipeline)));
-    // Only the disk shows what has changed there.
+    // The change is on the disk only.
     pipeline.part().file().write_all_at(&[0; 1000], wrong.start()).unwrap();
     let on_disk = pipeline.read_back(SHA256, &Cancel::new()).unwrap().unwrap();
     assert!(on_disk.whole.is_some() && on_disk.whole != sha256(&whole(&pipeline)));
 }
 
-/// Offers a segment to the follower as a writer does, but does not write it.
+/// Offers a segment to the follower as a writer does, without writing it.
 fn offer(pipeline: &Pipeline, number: u64) {
     let (inlet, _queue) = pipeline.inlet();
     let range = ByteRange::with_len(number * SEGMENT, Bytes::new(SEGMENT));
@@ -178,11 +178,11 @@ fn parked_segments_are_bounded_and_hashed_without_reading() {
     let dir = tempfile::tempdir_in(".").unwrap();
     let pipeline = pipeline(&dir.path().join("file"), SHA256, false);
     let offer = |number| offer(&pipeline, number);
-    // No thread would take it.
+    // No thread would take the segment.
     offer(0);
     assert_eq!(pipeline.pool.usage().in_use, 0);
     let round = pipeline.follower.begin();
-    // A quarter of 4 MiB, and out of order.
+    // A quarter of 4 MiB, out of order.
     [1, 0, 3, 2, 16, 40].into_iter().for_each(offer);
     assert_eq!(pipeline.pool.usage().in_use, 4);
     pipeline.follower.end();
@@ -195,7 +195,7 @@ fn parked_segments_are_bounded_and_hashed_without_reading() {
     drop(round);
 }
 
-/// All fragments together are less than a quarter of the application buffer; their segments are more than all of it.
+/// All fragments together are less than a quarter of the application buffer; their segments exceed the whole buffer.
 #[test]
 fn fragments_in_large_segments_leave_memory_for_the_missing_front() {
     let dir = tempfile::tempdir_in(".").unwrap();
@@ -210,7 +210,7 @@ fn fragments_in_large_segments_leave_memory_for_the_missing_front() {
 }
 
 #[test]
-fn parked_segments_are_freed_where_the_front_stays_missing() {
+fn parked_segments_are_freed_if_the_front_stays_missing() {
     let dir = tempfile::tempdir_in(".").unwrap();
     let pipeline = pipeline(&dir.path().join("file"), SHA256, false);
     write(&pipeline, 1..10, || {
@@ -220,9 +220,9 @@ fn parked_segments_are_freed_where_the_front_stays_missing() {
     assert_eq!(digests(&pipeline, SHA256).whole, sha256(&whole(&pipeline)));
 }
 
-/// As where the file cannot be opened again, or the thread cannot be started.
+/// The state if the file cannot be opened again, or the thread cannot be started.
 #[test]
-fn nothing_stays_parked_without_the_thread_that_hashes() {
+fn no_segment_stays_parked_without_the_hashing_thread() {
     let dir = tempfile::tempdir_in(".").unwrap();
     let pipeline = pipeline(&dir.path().join("file"), SHA256, false);
     write(&pipeline, 0..SEGMENTS, || ());
@@ -231,7 +231,7 @@ fn nothing_stays_parked_without_the_thread_that_hashes() {
     offer(&pipeline, 0);
     offer(&pipeline, 1);
     assert_eq!(pipeline.pool.usage().in_use, 2);
-    // The digest does not wait for them: all is in the file.
+    // The digest does not wait for parked segments: all bytes are in the file.
     assert_eq!(digests(&pipeline, SHA256).whole, sha256(&whole(&pipeline)));
     assert_eq!(pipeline.pool.usage().in_use, 0);
     pipeline.follower.forget(ByteRange::new(0, SEGMENT));

@@ -1,4 +1,4 @@
-//! Why a pipeline fails.
+//! Errors of a pipeline.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,10 +8,10 @@ use thiserror::Error;
 
 use crate::sink::output_error::OutputError;
 
-/// Why a running pipeline takes no more, or a file does not get its final name.
+/// The reason why a pipeline stops, or a file does not get its final name.
 #[derive(Debug, Error)]
 pub enum PipelineError {
-    /// The file.
+    /// The output failed.
     #[error(transparent)]
     Output(#[from] OutputError),
     /// A thread could not be started.
@@ -20,17 +20,17 @@ pub enum PipelineError {
     /// A thread panicked.
     #[error("{0} stopped at a defect of longhaul; please report it with the message of the panic")]
     Panicked(&'static str),
-    /// Not every byte has been written.
+    /// Not every byte is written.
     #[error("cannot complete {path}: {lacking} ranges of it are not written, the first of them {first}")]
     Hole {
         /// The partial file.
         path: PathBuf,
-        /// How many ranges are lacking.
+        /// The number of missing ranges.
         lacking: usize,
-        /// The first of them.
+        /// The first missing range.
         first: ByteRange,
     },
-    /// A write, a commit or a thread has failed, or is still at work.
+    /// A write, a commit or a thread has failed or is still running.
     #[error("cannot complete {0}: not all that was received for it could be written")]
     Failed(PathBuf),
 }

@@ -1,4 +1,4 @@
-//! The digests of a pipeline's file: computed as it was written, or read back.
+//! The digests of a pipeline's file: computed during writing, or read back.
 
 use std::io;
 
@@ -13,11 +13,11 @@ use crate::digest::{self, FileDigests, WantedDigests};
 use crate::passing_digest::PassingDigest;
 use crate::sink::output_error::OutputError;
 
-/// How much is read at once of what has not been hashed in passing: an aligned block.
+/// The bytes read at once from ranges not yet hashed: an aligned block.
 const PIECE: Bytes = Bytes::mib(4);
 
 impl Pipeline {
-    /// Returns the digest of the whole file, as [`Self::digests`] does.
+    /// Returns the digest of the whole file; see [`Self::digests`].
     ///
     /// # Errors
     /// [`OutputError::Write`].
@@ -26,8 +26,8 @@ impl Pipeline {
         Ok(self.digests(wanted, cancel)?.and_then(|digests| digests.whole))
     }
 
-    /// Returns the file's digests: of what was written where that was hashed in passing, else of what the device has. `Ok(None)`
-    /// where cancelled.
+    /// Returns the file's digests: of written bytes if hashed in passing, else of the bytes on the device. `Ok(None)`
+    /// if cancelled.
     ///
     /// # Errors
     /// [`OutputError::Write`].
@@ -49,7 +49,7 @@ impl Pipeline {
             return Ok(Some(FileDigests { whole, ..FileDigests::default() }));
         }
         let rest = if self.part.is_stream() {
-            // Nothing of it can be read again: what its writer has not hashed stays unknown.
+            // A stream cannot be read again, so bytes not hashed by its writer stay unknown.
             Some(self.follower.so_far())
         } else if left == self.follower.in_order() {
             let hashed =
@@ -61,7 +61,7 @@ impl Pipeline {
         Ok(rest.map(|rest| FileDigests { whole: whole.or(rest.whole), ..rest }))
     }
 
-    /// Reads what BLAKE3's tree lacks; returns false where cancelled.
+    /// Reads the ranges missing in BLAKE3's tree; returns `false` if cancelled.
     fn complete_tree(&self, tree: &PassingDigest, cancel: &Cancel) -> Result<bool, OutputError> {
         for gap in tree.missing() {
             let mut at = gap.start();
@@ -83,8 +83,8 @@ impl Pipeline {
         OutputError::Write { operation: "verify", path: self.part.path().to_owned(), source }
     }
 
-    /// Reads the file's digests from the device, where the kernel drops its copy: a write that was lost is
-    /// found too. `Ok(None)` where cancelled.
+    /// Reads the file's digests from the device, after dropping cached pages, which also detects lost writes.
+    /// `Ok(None)` if cancelled.
     ///
     /// # Errors
     /// [`OutputError::Write`].

@@ -1,4 +1,4 @@
-//! Hashes what is written, behind the writers and in the order of the file.
+//! Hashes written bytes in the order of the file, following the writers.
 //!
 //! ```text
 //!  writers --segment, once written--> parked, where it is next or nearly so --> digest --> segment pool
@@ -25,55 +25,57 @@ use crate::passing_digest::PassingDigest;
 use crate::sink::segment_pool::Segment;
 use crate::threads::lock;
 
-/// How much of what is written follows a piece into the page cache: a few requests keep a device busy.
+/// How much of the written bytes after a piece is read ahead into the page cache: a few requests keep a device busy.
 const AHEAD: Bytes = Bytes::mib(4);
-/// How much is read from the file at once: an aligned block.
+/// The bytes read from the file at once: an aligned block.
 const PIECE: Bytes = Bytes::mib(1);
-/// How often to look whether the device is idle, and whether what was out of order can be read.
+/// The interval of checks for an idle device, and for out-of-order ranges that can be read.
 const TICK: Duration = Duration::from_millis(10);
-/// One part in so many of the application buffer may wait for the digest: the four writers of Direct I/O finish out of order.
+/// The divisor of the application buffer that may be parked for the digest: the four writers of Direct I/O finish out
+/// of order.
 const PARKED_SHARE: u64 = 4;
-/// How long a segment may be parked while bytes before it are missing: these may wait for its memory, as a pool's share shrinks
-/// when other transfers begin.
+/// The maximum time that a segment is parked while bytes before it are missing: those may wait for its memory when
+/// other transfers start and the pool's share shrinks.
 const LONGEST_PARKED: Duration = Duration::from_secs(1);
-/// A tenth of the scheduler's weight of a writer.
+/// The nice value, which gives a tenth of the scheduler's weight of a writer.
 const NICE: i32 = 10;
 
 /// The digests that a pipeline computes while it writes.
 #[derive(Debug)]
 pub(super) struct HashFollower {
     wanted: WantedDigests,
-    /// BLAKE3's tree, to which the writers add what they write.
+    /// The tree of BLAKE3, to which the writers add blocks.
     pub(super) tree: Option<Arc<PassingDigest>>,
-    /// What needs the order of the file. Locked while bytes are hashed, so that [`forget`](Self::forget) waits for those.
+    /// The digests that depend on the order of the file. Locked while bytes are hashed, so that
+    /// [`forget`](Self::forget) waits.
     in_order: Mutex<PrefixDigest>,
-    /// How much `in_order` has hashed.
+    /// The bytes hashed by `in_order`.
     hashed: AtomicU64,
     parked: Mutex<Parked>,
     changed: Condvar,
-    /// Bytes read from the file, as they were not hashed from memory.
+    /// The bytes read from the file because they were not hashed from memory.
     read_back: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Parked {
-    /// Written segments by their start.
+    /// Written segments, keyed by start offset.
     segments: BTreeMap<u64, ParkedSegment>,
-    /// Whether [`HashFollower::run`] takes them.
+    /// Whether [`HashFollower::run`] takes the segments.
     running: bool,
 }
 
 #[derive(Debug)]
 struct ParkedSegment {
     segment: Segment,
-    /// How much of the application buffer it holds, however few bytes are in it.
+    /// The memory of the application buffer held, independent of the bytes filled.
     memory: Bytes,
     since: Instant,
 }
 
-/// A round of writing, during which segments are parked: the thread of [`HashFollower::run`] owns it.
+/// A round of writing, during which segments are parked. Owned by the thread of [`HashFollower::run`].
 ///
-/// Ends when dropped, also where the thread did not start, or panicked: parked segments would never be freed.
+/// Ends when dropped, even if the thread did not start or panicked: parked segments would never be freed.
 #[must_use = "segments are parked only until it is dropped"]
 pub(super) struct Round<'a>(&'a HashFollower);
 
@@ -86,7 +88,7 @@ impl Drop for Round<'_> {
 }
 
 impl HashFollower {
-    /// Starts before the first byte; the writers add to `tree`, and all else that is `wanted` is computed in order.
+    /// Creates a follower of zero bytes; the writers add to `tree`, and the `wanted` digests are computed in order.
     pub(super) fn new(wanted: WantedDigests, tree: Option<Arc<PassingDigest>>) -> Self {
         Self {
             wanted,
@@ -99,56 +101,56 @@ impl HashFollower {
         }
     }
 
-    /// Returns which digests are computed in order.
+    /// Returns the digests computed in order.
     pub(super) fn in_order(&self) -> WantedDigests {
         self.wanted
     }
 
-    /// Returns how much of the file has been hashed in order.
+    /// Returns the bytes of the file hashed in order.
     #[cfg(test)]
     pub(super) fn hashed(&self) -> u64 {
         self.hashed.load(Ordering::Relaxed)
     }
 
-    /// Returns how many bytes were read from the file.
+    /// Returns the bytes read from the file.
     #[cfg(test)]
     pub(super) fn bytes_read_back(&self) -> u64 {
         self.read_back.load(Ordering::Relaxed)
     }
 
-    /// Begins a round of writing, the first or another one after [`Self::end`].
+    /// Starts a round of writing, the first or another one after [`Self::end`].
     pub(super) fn begin(&self) -> Round<'_> {
         lock(&self.parked).running = true;
         Round(self)
     }
 
-    /// Lets [`Self::run`] hash what is parked, and end.
+    /// Makes [`Self::run`] hash parked segments and end.
     pub(super) fn end(&self) {
         lock(&self.parked).running = false;
         self.changed.notify_all();
     }
 
-    /// Returns whether [`Self::run`] has anything to do where these ranges are written at the start.
+    /// Returns whether [`Self::run`] has work if these ranges are written at the start.
     pub(super) fn has_work_behind_writers(&self, written: &RangeSet) -> bool {
         let lacks = |tree: &Arc<PassingDigest>| tree.missing_in(written, PIECE).is_some();
         !self.wanted.is_empty() || self.tree.as_ref().is_some_and(lacks)
     }
 
-    /// Takes a segment that was written: keeps it for the digest where it is the next or nearly so, else frees it.
+    /// Takes a written segment: parks it if it is the next or nearly so, else frees it.
     ///
-    /// `app_buffer` returns the segments of the application buffer.
+    /// `app_buffer` returns the segment usage of the application buffer.
     pub(super) fn offer(&self, segment: Segment, app_buffer: impl Fn() -> Segments) {
         if self.wanted.is_empty() {
             return;
         }
         let (range, hashed) = (segment.range(), self.hashed.load(Ordering::Relaxed));
         if range.start() < hashed {
-            // Bytes that come again count.
+            // Received again: the later bytes count.
             return self.forget(range);
         }
         let app_buffer = app_buffer();
         let most = Bytes::new(app_buffer.capacity().get() / PARKED_SHARE);
-        // A segment with a fragment holds as much memory as a full one.
+        // A partly filled segment occupies as much memory as a full one.
         let memory = app_buffer.size.max(range.len());
         let mut parked = lock(&self.parked);
         let held: u64 = parked.segments.values().map(|parked| parked.memory.get()).sum();
@@ -158,19 +160,19 @@ impl HashFollower {
         }
     }
 
-    /// Hashes the next bytes of what is written in order.
+    /// Hashes the next bytes of a stream that is written in order.
     pub(super) fn hash_next(&self, bytes: &[u8]) {
         if !self.wanted.is_empty() {
             self.update(&mut lock(&self.in_order), bytes);
         }
     }
 
-    /// Returns the digests of what has been hashed in order.
+    /// Returns the digests of the bytes hashed in order so far.
     pub(super) fn so_far(&self) -> FileDigests {
         lock(&self.in_order).digests()
     }
 
-    /// Forgets what was hashed in `range`, which is no longer among the written ranges, and what depends on it.
+    /// Drops the hashes of `range`, which was removed from the written ranges, and everything that depends on them.
     pub(super) fn forget(&self, range: ByteRange) {
         let mut in_order = lock(&self.in_order);
         if let Some(tree) = &self.tree {
@@ -183,18 +185,18 @@ impl HashFollower {
         }
     }
 
-    /// Hashes until [`Self::end`]. Reads from the file only while `is_idle` says that the device has time; `written` returns the
-    /// written ranges.
+    /// Hashes until [`Self::end`]. Reads from the file only while `is_idle` reports an idle device; `written` returns
+    /// the written ranges.
     ///
     /// # Errors
-    /// What the kernel says of the file. What has been hashed stays valid.
+    /// The kernel's error on the file. Earlier hashes stay valid.
     pub(super) fn run(
         &self,
         file: &File,
         written: impl Fn() -> RangeSet,
         is_idle: impl Fn() -> bool,
     ) -> io::Result<()> {
-        // Linux applies it to the calling thread. A failure only leaves the thread its usual priority.
+        // Linux applies the call to the calling thread. A failure only leaves the thread its usual priority.
         let _ = rustix::process::setpriority_process(None, NICE);
         self.follow(PieceReader::new(file), written, is_idle)
     }
@@ -215,7 +217,7 @@ impl HashFollower {
             if may_read && self.hash_written(&mut reader, &written)? {
                 continue;
             }
-            // The tree lacks nothing of an earlier run: the writers add the rest.
+            // The tree already covers an earlier run: the writers add the rest.
             if !running || (may_read && self.wanted.is_empty()) {
                 return Ok(());
             }
@@ -225,12 +227,12 @@ impl HashFollower {
         }
     }
 
-    /// Returns the digests of the file's first `end` bytes, all of which are written; `Ok(None)` where cancelled.
+    /// Returns the digests of the file's first `end` bytes, all of which are written; `Ok(None)` if cancelled.
     ///
     /// # Errors
-    /// What the kernel says of the file.
+    /// The kernel's error on the file.
     pub(super) fn finish(&self, file: &File, end: Bytes, cancel: &Cancel) -> io::Result<Option<FileDigests>> {
-        // All of it is in the file, and nothing takes a parked segment any more.
+        // All bytes are in the file, so parked segments are not needed.
         lock(&self.parked).segments.clear();
         let mut reader = PieceReader::new(file);
         let written: RangeSet = [ByteRange::with_len(0, end)].into_iter().collect();
@@ -249,7 +251,7 @@ impl HashFollower {
         first.is_some_and(|(start, _)| *start <= self.hashed.load(Ordering::Relaxed))
     }
 
-    /// Hashes the parked segment that is next; returns whether there was one.
+    /// Hashes the next parked segment; returns whether there was one.
     fn hash_parked(&self) -> bool {
         let mut in_order = lock(&self.in_order);
         let next = {
@@ -257,16 +259,17 @@ impl HashFollower {
             if self.has_next(&parked) { parked.segments.pop_first() } else { None }
         };
         let Some((start, ParkedSegment { segment, .. })) = next else { return false };
-        // Its beginning may have been read from the file.
+        // The start of the segment may already be hashed from the file.
         let known = usize::try_from(in_order.hashed() - start).unwrap_or(usize::MAX);
         self.update(&mut in_order, segment.data().get(known..).unwrap_or_default());
         true
     }
 
-    /// Hashes a part that is written and was not hashed from memory; returns whether there was one.
+    /// Hashes a written range that was not hashed from memory; returns whether there was one.
     fn hash_written(&self, reader: &mut PieceReader<'_>, written: impl Fn() -> RangeSet) -> io::Result<bool> {
         let mut in_order = lock(&self.in_order);
-        // Under the lock: a range that is forgotten leaves the written ranges before it leaves the digests.
+        // Read under the lock: a forgotten range is removed from the written ranges before it is removed from the
+        // digests.
         let written = written();
         let hashed = in_order.hashed();
         let stretch = written.iter().find(|range| range.start() <= hashed && hashed < range.end());
@@ -299,21 +302,22 @@ impl HashFollower {
     }
 }
 
-/// Reads pieces of a file that is being written: what lies beyond a piece must not enter the page cache before it is written.
+/// Reads pieces of a file that is being written. Bytes after a piece must not enter the page cache before they are
+/// written.
 struct PieceReader<'a> {
     file: &'a File,
     buffer: Vec<u8>,
 }
 
 impl<'a> PieceReader<'a> {
-    /// Takes an open file description that has no other reader.
+    /// Wraps an open file description without other readers.
     fn new(file: &'a File) -> Self {
-        // No read-ahead by the kernel. Advice is a hint: a file system may ignore it.
+        // Disables read-ahead by the kernel. The advice is a hint, which a file system may ignore.
         let _ = fadvise(file, 0, None, Advice::Random);
         Self { file, buffer: vec![0; PIECE.as_usize()] }
     }
 
-    /// Reads a part of at most [`PIECE`], and begins to read what of `written` follows it.
+    /// Reads a range of at most [`PIECE`], and starts reading the following ranges of `written`.
     fn read(&mut self, part: ByteRange, written: &RangeSet) -> io::Result<&[u8]> {
         let advise = |range: ByteRange, advice| {
             if let Some(length) = NonZeroU64::new(range.len().get()) {

@@ -1,4 +1,4 @@
-//! The way into a pipeline: segments to fill, and to hand to the writers.
+//! The inlet of a pipeline: provides segments to fill, and passes them to the writers.
 
 use std::io;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use longhaul_core::ranges::ByteRange;
 use super::{Pipeline, QueuedSegment};
 use crate::sink::segment_pool::{Flow, Segment};
 
-/// The way from receivers to writers.
+/// The queue from receivers to writers.
 pub type SegmentQueue = Sender<QueuedSegment>;
 
-/// Where received bytes go in; the pipeline ends once the last clone is gone.
+/// Accepts received bytes; the pipeline ends once the last clone is dropped.
 #[derive(Debug, Clone)]
 pub struct Inlet<'a> {
     pipeline: &'a Pipeline,
@@ -24,32 +24,32 @@ impl<'a> Inlet<'a> {
         Self { pipeline, queue }
     }
 
-    /// Returns the pipeline that it leads into.
+    /// Returns the pipeline of this inlet.
     pub(crate) fn pipeline(&self) -> &'a Pipeline {
         self.pipeline
     }
 
-    /// Returns the queue alone, for threads that outlive this inlet: see [`Pipeline::inlet_to`].
+    /// Returns only the queue, for threads that outlive this inlet: see [`Pipeline::inlet_to`].
     pub fn into_queue(self) -> SegmentQueue {
         self.queue
     }
 
-    /// Takes a segment to be filled, as [`SegmentPool::take`](crate::sink::segment_pool::SegmentPool::take) does.
+    /// Takes a segment to fill; see [`SegmentPool::take`](crate::sink::segment_pool::SegmentPool::take).
     ///
     /// # Errors
-    /// ENOMEM where the kernel has no memory for it.
+    /// ENOMEM if the kernel has no memory for the segment.
     pub fn take(&self, range: ByteRange, patience: Duration, flow: Flow) -> io::Result<Option<Segment>> {
         self.pipeline.pool.take(range, patience, flow)
     }
 
-    /// Hands a segment to the writers.
+    /// Passes a segment to the writers.
     pub fn hand_over(&self, segment: Segment) {
         if segment.data().is_empty() {
             return;
         }
         let backlog = &self.pipeline.backlog;
         if let Err(SendError(lost)) = self.queue.send(backlog.add(segment)) {
-            // Every writer is gone.
+            // Every writer has ended.
             let QueuedSegment { segment, epoch } = lost;
             backlog.fail();
             drop(segment);

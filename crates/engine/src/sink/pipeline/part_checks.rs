@@ -1,5 +1,4 @@
-//! Whether the partial file is as the pipeline has left it, without which its journal is not written: another program may have removed,
-//! replaced or cut it.
+//! Checks that another program has not removed, replaced or truncated the partial file, before the journal is written.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -11,14 +10,14 @@ use super::Pipeline;
 use crate::sink::output_error::OutputError;
 
 impl Pipeline {
-    /// Writes the journal with these committed ranges; does nothing where there is none.
+    /// Writes the journal with these committed ranges; does nothing without a journal.
     pub(super) fn store(&self, committed: &RangeSet) -> io::Result<()> {
         let Some(journal) = self.journal() else { return Ok(()) };
         self.check_part(false).map_err(io::Error::other)?;
         self.part.store(&journal, committed)
     }
 
-    /// Checks that the partial file has its name and its length; `at_end` does not let it be longer.
+    /// Checks the name and length of the partial file; with `at_end` it must not be longer than expected either.
     pub(super) fn check_part(&self, at_end: bool) -> Result<(), OutputError> {
         let checked = self.part.check_name().and_then(|()| {
             let least = self.least_length();
@@ -27,18 +26,18 @@ impl Pipeline {
         checked.inspect_err(|error| self.discard_changed(error))
     }
 
-    /// Checks that the partial file has at least this length.
+    /// Checks that the partial file has at least the length `least`.
     pub(super) fn check_length(&self, least: u64) -> Result<(), OutputError> {
         let checked = self.part.check_length(least..=u64::MAX);
         checked.inspect_err(|error| self.discard_changed(error))
     }
 
-    /// Returns how long the partial file is at least: its space is reserved where the size is known.
+    /// Returns the minimum length of the partial file; its space is reserved if the size is known.
     pub(super) fn least_length(&self) -> u64 {
         self.size.map_or_else(|| self.checkpoint.end_of_written(), Bytes::get)
     }
 
-    /// Discards a partial file that another program has changed: which of its bytes are right is unknown.
+    /// Discards a partial file that another program has changed, because it is unknown which bytes are right.
     fn discard_changed(&self, error: &OutputError) {
         if matches!(error, OutputError::PartChanged { .. }) && !self.part_changed.swap(true, Ordering::SeqCst)
         {
@@ -46,7 +45,7 @@ impl Pipeline {
         }
     }
 
-    /// Returns the error of a journal; what `store` has found wrong with the partial file comes first.
+    /// Returns the error of a journal operation; a change of the partial file takes precedence.
     pub(super) fn journal_failed(&self, operation: &'static str, source: io::Error) -> OutputError {
         let path = || self.part.journal_path();
         source.downcast().unwrap_or_else(|source| OutputError::Write { operation, path: path(), source })

@@ -36,7 +36,7 @@ fn pipeline(target: &std::path::Path, size: Bytes) -> Pipeline {
     Pipeline::new(part, Some(journal), Some(size), committed, WriterChoice::Auto, pool)
 }
 
-/// Fills `range` with sevens; returns what failed.
+/// Fills `range` with the byte 7; returns the failures.
 fn run(pipeline: &Pipeline, range: ByteRange) -> Vec<String> {
     run_through(pipeline, &pipeline.prepare().unwrap(), range)
 }
@@ -65,7 +65,7 @@ fn run_through(pipeline: &Pipeline, writer: &Arc<dyn Writer>, range: ByteRange) 
 }
 
 #[test]
-fn goes_on_from_what_another_run_has_committed_and_verifies_it() {
+fn resumes_and_verifies_ranges_of_an_earlier_run() {
     let dir = tempfile::tempdir_in(".").unwrap();
     let target = dir.path().join("file");
     let first = pipeline(&target, SIZE);
@@ -82,7 +82,8 @@ fn goes_on_from_what_another_run_has_committed_and_verifies_it() {
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
 }
 
-/// Changes the partial file by `change` after its first bytes, and writes on; returns why the file is not completed.
+/// Applies `change` to the partial file after its first bytes, and continues writing; returns the reason why the file
+/// is not completed.
 fn changed(size: Option<Bytes>, change: impl FnOnce(&std::path::Path)) -> String {
     let dir = tempfile::tempdir_in(".").unwrap();
     let target = dir.path().join("file");
@@ -121,9 +122,9 @@ fn partial_file_that_another_program_changes_is_not_completed() {
     }
 }
 
-/// A byte of this run that changes on the disk after the write is found only where the disk is read.
+/// A byte that changes on the disk after its write is detected only by reading back from the disk.
 #[test]
-fn digest_in_passing_reads_back_only_what_an_earlier_run_has_written() {
+fn digest_in_passing_reads_back_only_ranges_of_an_earlier_run() {
     const SIZE: Bytes = Bytes::mib(9);
     let dir = tempfile::tempdir_in(".").unwrap();
     let target = dir.path().join("file");
@@ -152,11 +153,11 @@ fn digest_in_passing_reads_back_only_what_an_earlier_run_has_written() {
     }
 }
 
-/// Hands 20 segments of 1,000 bytes to `writer`; returns the failures.
+/// Passes 20 segments of 1,000 bytes to `writer`; returns the failures.
 fn run_with(pipeline: &Pipeline, writer: impl Writer + 'static) -> Vec<PipelineError> {
     pipeline.prepare().unwrap();
     if pipeline.size().is_none() {
-        // As long as a writer would make it that writes.
+        // The length that a real writer would produce.
         pipeline.part().file().set_len(20_000).unwrap();
     }
     let failures = Mutex::new(Vec::new());
@@ -173,7 +174,7 @@ fn run_with(pipeline: &Pipeline, writer: impl Writer + 'static) -> Vec<PipelineE
     failures.into_inner().unwrap()
 }
 
-/// Hands over one segment, which must hold all of `range`.
+/// Passes one segment, which must hold all of `range`, to the writers.
 fn hand_over(inlet: &Inlet<'_>, range: ByteRange, content: u8) {
     let mut segment = inlet.take(range, Duration::from_secs(10), Flow::default()).unwrap().unwrap();
     let length = range.len().as_usize();
@@ -182,9 +183,9 @@ fn hand_over(inlet: &Inlet<'_>, range: ByteRange, content: u8) {
     inlet.hand_over(segment);
 }
 
-/// /dev/full takes no byte.
+/// /dev/full accepts no byte.
 #[test]
-fn failed_writer_blocks_no_receiver_and_commits_nothing() {
+fn failed_writer_does_not_block_receivers_or_commit() {
     struct Full;
     impl Writer for Full {
         fn name(&self) -> &'static str {
@@ -205,7 +206,7 @@ fn failed_writer_blocks_no_receiver_and_commits_nothing() {
 }
 
 #[test]
-fn panic_in_a_writer_is_a_failure_and_no_final_name_follows() {
+fn panic_in_a_writer_prevents_the_final_name() {
     struct Panics;
     impl Writer for Panics {
         fn name(&self) -> &'static str {
@@ -219,7 +220,7 @@ fn panic_in_a_writer_is_a_failure_and_no_final_name_follows() {
             2
         }
     }
-    // Of unknown size: only the failure tells of the hole.
+    // With an unknown size, only the failure shows the hole.
     for size in [Some(Bytes::new(20_000)), None] {
         let dir = tempfile::tempdir().unwrap();
         let part = open(&dir.path().join("file")).unwrap();
@@ -246,7 +247,7 @@ fn file_with_a_hole_gets_no_final_name() {
     }
 }
 
-/// What a transfer does that starts over: drain, forget, receive again; a sample can be read meanwhile.
+/// The steps of a transfer that starts over: drain, forget, receive again; a sample can be read meanwhile.
 #[test]
 fn forgotten_range_is_received_again_and_reads_as_written_last() {
     for choice in [WriterChoice::Auto, WriterChoice::Direct, WriterChoice::Mmap, WriterChoice::Buffered] {
@@ -278,7 +279,7 @@ fn forgotten_range_is_received_again_and_reads_as_written_last() {
 }
 
 #[test]
-fn body_of_unknown_size_that_is_started_over_keeps_nothing_of_a_longer_one() {
+fn restarted_body_of_unknown_size_is_truncated() {
     let dir = tempfile::tempdir_in(".").unwrap();
     let part = open(&dir.path().join("file")).unwrap();
     let pool = pool();
@@ -292,7 +293,7 @@ fn body_of_unknown_size_that_is_started_over_keeps_nothing_of_a_longer_one() {
 }
 
 #[test]
-fn source_that_is_added_is_in_the_journal_that_the_next_run_finds() {
+fn added_source_is_in_the_stored_journal() {
     let dir = tempfile::tempdir_in(".").unwrap();
     let pipeline = pipeline(&dir.path().join("file"), SIZE);
     pipeline.add_source(source("mirror"));
@@ -302,8 +303,8 @@ fn source_that_is_added_is_in_the_journal_that_the_next_run_finds() {
 }
 
 #[test]
-fn drain_waits_for_earlier_segments_and_not_for_later_ones() {
-    /// Waits at each segment until it may be written.
+fn drain_waits_for_earlier_segments_only() {
+    /// Blocks at each segment until permitted to write it.
     struct Gated(crossbeam_channel::Receiver<()>);
     impl Writer for Gated {
         fn name(&self) -> &'static str {

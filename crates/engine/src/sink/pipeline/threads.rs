@@ -1,4 +1,4 @@
-//! The threads of a pipeline: they write, hash behind the writers, and commit.
+//! The threads of a pipeline: they write, hash and commit.
 
 use std::fs::File;
 use std::io;
@@ -25,10 +25,9 @@ pub struct Running<'scope> {
 }
 
 impl Pipeline {
-    /// Starts the writers, and the thread that commits what they write; `fail` is called with each failure, a
-    /// panic included.
+    /// Starts the writers, and the thread that commits; `fail` is called with each failure, including panics.
     ///
-    /// After a failure segments are still taken and freed, so that no receiver waits for ever.
+    /// After a failure segments are still taken and freed, so that no receiver blocks.
     pub fn start<'scope, 'env: 'scope>(
         &'scope self,
         threads: &'scope Scope<'scope, 'env>,
@@ -38,7 +37,7 @@ impl Pipeline {
     ) -> Running<'scope> {
         self.checkpoint.begin();
         let committer = self.journal.as_ref().and_then(|_| {
-            // Before the first write, so that its descriptor is told of every write-back error.
+            // Opened before the first write, so that this descriptor reports every write-back error.
             let file = self.part.reopen();
             let commit = move || self.commit(file, fail);
             let started = named("checkpoint").spawn_scoped(threads, commit);
@@ -55,23 +54,23 @@ impl Pipeline {
         Running { pipeline: self, writers, committer, hasher }
     }
 
-    /// Starts the thread that hashes behind the writers; without it the file is read at the end.
+    /// Starts the thread that hashes behind the writers; without that thread, the file is read at the end.
     fn start_hasher<'scope>(
         &'scope self,
         threads: &'scope Scope<'scope, '_>,
         writers: usize,
     ) -> Option<ScopedJoinHandle<'scope, ()>> {
         let follower = &self.follower;
-        // What goes to a stream is hashed by its writer, as it cannot be read again.
+        // A stream is hashed by its writer, because it cannot be read again.
         if self.part.is_stream() || !follower.has_work_behind_writers(&self.checkpoint.ranges()) {
             return None;
         }
         let round = follower.begin();
         let hash = move || {
             let _round = round;
-            // Its own file description: the advice that it gives the kernel is for it alone.
+            // A separate file description, to which alone the advice to the kernel applies.
             let file = self.part.reopen();
-            // Each segment on its way is being written: none waits for the device.
+            // If no segment waits for a writer, the device is idle.
             let is_idle = || self.backlog.count() <= writers;
             let follow = |file| follower.run(&file, || self.checkpoint.ranges(), is_idle);
             if let Err(error) = file.and_then(|file| self.cpu.count(|| follow(file))) {
@@ -82,7 +81,7 @@ impl Pipeline {
         started.inspect_err(|error| tracing::warn!("the file is hashed at its end: {error}")).ok()
     }
 
-    /// Commits what is written until [`Running::end`].
+    /// Commits written ranges until [`Running::end`].
     fn commit(&self, file: io::Result<File>, fail: &dyn Fn(PipelineError)) {
         let run = || file.and_then(|file| self.checkpoint.run(&file, |committed| self.store(committed)));
         let error = match catch_unwind(AssertUnwindSafe(run)) {
@@ -93,7 +92,7 @@ impl Pipeline {
         self.fail(error, fail);
     }
 
-    /// Writes segments until every [`Inlet`] is gone.
+    /// Writes segments until every [`Inlet`] is dropped.
     fn write_all(
         &self,
         segments: &Receiver<QueuedSegment>,
@@ -117,10 +116,10 @@ impl Pipeline {
         }
     }
 
-    /// Writes a segment; returns whether it is written.
+    /// Writes a segment; returns whether the write succeeded.
     fn write(&self, segment: &Segment, writer: &dyn Writer, fail: &dyn Fn(PipelineError)) -> bool {
         let range = segment.range();
-        // Before each write, which would lengthen a cut file again.
+        // Checked before each write, which would extend a truncated file again.
         if let Err(error) = self.check_length(self.least_length()) {
             self.checkpoint.write_failed();
             self.fail(error.into(), fail);
@@ -152,7 +151,7 @@ impl Pipeline {
 }
 
 impl Running<'_> {
-    /// Waits until everything handed over is written and committed; every [`Inlet`](super::Inlet) must be gone.
+    /// Waits until all segments are written and committed; every [`Inlet`](super::Inlet) must be dropped.
     pub fn end(self) {
         let Self { pipeline, writers, committer, hasher } = self;
         let join = |thread: ScopedJoinHandle<'_, ()>| {

@@ -1,4 +1,4 @@
-//! pwrite through the page cache, kept short: write-back starts at once, clean pages are dropped.
+//! Writes by pwrite through the page cache with few dirty pages: write-back starts at once, clean pages are dropped.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -12,20 +12,20 @@ use longhaul_sys::write_back;
 
 use super::Writer;
 
-/// Writes with pwrite, and bounds the dirty pages so that the kernel never stalls the writer for long.
+/// Writes with pwrite, and bounds dirty pages so that the kernel never throttles the writer for long.
 #[derive(Debug)]
 pub(super) struct Buffered {
     file: File,
     /// Pieces whose write-back has started, oldest first.
-    under_way: Mutex<VecDeque<ByteRange>>,
+    in_write_back: Mutex<VecDeque<ByteRange>>,
 }
 
-/// Write-back under way before the oldest is waited for: enough to keep a fast device busy.
-const UNDER_WAY: usize = 8;
+/// The number of pieces in write-back before the oldest is awaited: enough to keep a fast device busy.
+const MAX_WRITE_BACK: usize = 8;
 
 impl Buffered {
     pub(super) fn new(file: &File) -> io::Result<Self> {
-        Ok(Self { file: file.try_clone()?, under_way: Mutex::default() })
+        Ok(Self { file: file.try_clone()?, in_write_back: Mutex::default() })
     }
 }
 
@@ -39,15 +39,15 @@ impl Writer for Buffered {
         let written = ByteRange::with_len(offset, Bytes::new(data.len() as u64));
         write_back::start(&self.file, written)?;
         let oldest = {
-            let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
-            under_way.push_back(written);
-            if under_way.len() > UNDER_WAY { under_way.pop_front() } else { None }
+            let mut in_write_back = self.in_write_back.lock().unwrap_or_else(PoisonError::into_inner);
+            in_write_back.push_back(written);
+            if in_write_back.len() > MAX_WRITE_BACK { in_write_back.pop_front() } else { None }
         };
         oldest.map_or(Ok(()), |range| write_back::finish_and_drop(&self.file, range))
     }
 
     fn threads(&self) -> usize {
-        // Writes to one inode are serialised by the kernel; the second thread waits for write-back meanwhile.
+        // The kernel serialises writes to one inode; the second thread waits for write-back meanwhile.
         2
     }
 }

@@ -1,4 +1,4 @@
-//! O_DIRECT: from the segment to the device, past the page cache.
+//! Writes by O_DIRECT, from the segment to the device, bypassing the page cache.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +11,7 @@ use longhaul_sys::memory::AlignedBuf;
 
 use super::Writer;
 
-/// Writes the aligned middle of every piece directly, and its ragged ends through the page cache.
+/// Writes the aligned middle of every piece directly, and its unaligned ends through the page cache.
 #[derive(Debug)]
 pub(super) struct Direct {
     direct: File,
@@ -19,12 +19,12 @@ pub(super) struct Direct {
     align: Bytes,
 }
 
-/// What nearly every device takes, and more than most need.
+/// The assumed alignment, which nearly every device accepts, and more than most need.
 const LIKELY: u64 = 4096;
 
 impl Direct {
-    /// Opens the file for a writer that the user asked for by name: where the kernel says nothing of Direct I/O (before
-    /// Linux 6.1, and on many file systems), a trial shows whether there is any.
+    /// Opens the file for a writer that the user requested. If the kernel does not report support for Direct I/O
+    /// (before Linux 6.1, and on many file systems), a trial decides.
     pub(super) fn new(file: &File) -> io::Result<Self> {
         match direct_io::ask(file) {
             DirectIo::Aligned(align) => Self::aligned(file, align),
@@ -42,7 +42,7 @@ impl Direct {
         }
     }
 
-    /// Opens the file where the kernel says that it can be written directly.
+    /// Opens the file if the kernel reports support for Direct I/O.
     pub(super) fn where_known(file: &File) -> io::Result<Self> {
         match direct_io::ask(file) {
             DirectIo::Aligned(align) => Self::aligned(file, align),
@@ -51,7 +51,7 @@ impl Direct {
     }
 
     fn aligned(file: &File, align: u64) -> io::Result<Self> {
-        // Cached and direct writes must share neither a page nor a block of the file system.
+        // Cached and direct writes must not share a page or a block of the file system.
         let page = rustix::param::page_size() as u64;
         let align = align.max(page).max(file.metadata()?.blksize()).next_power_of_two();
         let direct = direct_io::reopen(file)
@@ -59,7 +59,7 @@ impl Direct {
         Ok(Self { direct, cached: file.try_clone()?, align: Bytes::new(align) })
     }
 
-    /// Reads a block directly, or writes one to an empty file and cuts that again.
+    /// Reads a block directly, or writes one to an empty file and truncates the file again.
     fn try_out(&self) -> io::Result<()> {
         let mut block = AlignedBuf::new(self.align.as_usize())?;
         match self.cached.metadata()?.len() {
@@ -67,7 +67,7 @@ impl Direct {
                 let tried = self.direct.write_all_at(&block, 0);
                 self.cached.set_len(0).and(tried)
             }
-            // All of it is a ragged end, and goes through the page cache.
+            // All of the file is an unaligned end, written through the page cache.
             length if length < self.align.get() => Ok(()),
             _ => self.direct.read_exact_at(&mut block, 0),
         }

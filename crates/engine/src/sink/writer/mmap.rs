@@ -8,10 +8,10 @@ use longhaul_sys::file_map::FileMap;
 
 use super::Writer;
 
-/// Copies segments into a mapping; when they are written back is left to the kernel, as in the paper.
+/// Copies segments into a mapping; the kernel decides when to write them back, as in the paper.
 ///
-/// Starting it after each segment (sync_file_range) was measured to double the CPU time: pages still
-/// in use are write-protected and faulted in again.
+/// Starting write-back after each segment (sync_file_range) doubled the CPU time in a measurement: pages in use are
+/// write-protected and faulted in again.
 #[derive(Debug)]
 pub(super) struct Mmap {
     /// An empty file cannot be mapped, and needs no mapping.

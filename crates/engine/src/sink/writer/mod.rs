@@ -1,4 +1,4 @@
-//! The third buffer: how segments reach the file.
+//! The third buffer: the ways in which segments are written to the file.
 
 mod buffered;
 mod direct;
@@ -14,26 +14,26 @@ pub(crate) use stream::StreamWriter;
 
 /// Writes pieces of a file; several threads may write different pieces at once.
 pub trait Writer: Send + Sync {
-    /// Returns the writer's name, as on the command line.
+    /// Returns the writer's name on the command line.
     fn name(&self) -> &'static str;
 
-    /// Writes `data` at `offset` of the file, all of it.
+    /// Writes all of `data` at `offset` of the file.
     ///
     /// # Errors
-    /// What the kernel says of the file.
+    /// The kernel's error on the file.
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()>;
 
-    /// Returns how many threads pay: requests that the device can work on at once.
+    /// Returns the useful number of threads: the requests that the device can process at once.
     fn threads(&self) -> usize;
 }
 
-/// Which writer to use.
+/// The choice of the writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WriterChoice {
-    /// `direct` where the kernel says that the file system can, else `buffered`.
+    /// `direct` if the kernel reports that the file system supports it, else `buffered`.
     #[default]
     Auto,
-    /// O_DIRECT: past the page cache.
+    /// O_DIRECT, bypassing the page cache.
     Direct,
     /// A shared mapping with `madvise(MADV_SEQUENTIAL)`, as in UsadaFox.
     Mmap,
@@ -42,7 +42,7 @@ pub enum WriterChoice {
 }
 
 impl WriterChoice {
-    /// Returns the choice's name, as on the command line.
+    /// Returns the choice's name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -53,10 +53,10 @@ impl WriterChoice {
     }
 }
 
-/// Makes a writer for `file`, whose size is known or not.
+/// Creates a writer for `file`, whose size may be unknown.
 ///
 /// # Errors
-/// For `Direct` and `Mmap` where the file system, or an unknown size, does not allow them.
+/// For `Direct` and `Mmap` if the file system, or an unknown size, does not permit them.
 pub fn open(choice: WriterChoice, file: &File, size: Option<Bytes>) -> io::Result<Box<dyn Writer>> {
     match choice {
         WriterChoice::Direct => Ok(Box::new(direct::Direct::new(file)?)),
@@ -76,7 +76,7 @@ mod tests {
 
     use super::*;
 
-    /// Every writer puts unaligned, out-of-order and tail pieces where they belong.
+    /// Every writer stores unaligned, out-of-order and last pieces at their offsets.
     #[test]
     fn all_writers_write_the_same_file() {
         let size = 1_000_003usize;
@@ -101,22 +101,22 @@ mod tests {
     }
 
     #[test]
-    fn a_mapping_needs_a_size() {
+    fn mapping_requires_a_known_size() {
         let file = tempfile::tempfile_in(".").unwrap();
         assert!(open(WriterChoice::Mmap, &file, None).is_err());
     }
 
-    /// /proc/version cannot be opened past a cache.
+    /// /proc/version cannot be opened with O_DIRECT.
     #[test]
-    fn direct_is_refused_with_the_kernels_reason_where_the_file_system_cannot() {
+    fn unsupported_direct_io_is_refused_with_the_kernels_reason() {
         let file = File::open("/proc/version").unwrap();
         let Err(error) = open(WriterChoice::Direct, &file, None) else { panic!("/proc/version is written") };
         assert!(error.to_string().contains("refuses O_DIRECT"), "{error}");
     }
 
-    /// A tmpfs says nothing of Direct I/O, and takes it since Linux 6.6.
+    /// tmpfs does not report support for Direct I/O, but accepts it since Linux 6.6.
     #[test]
-    fn direct_is_tried_where_the_kernel_says_nothing_and_leaves_the_file_as_it_is() {
+    fn trial_of_direct_io_leaves_the_file_unchanged() {
         let Ok(file) = tempfile::tempfile_in("/dev/shm") else { return println!("skipped: no /dev/shm") };
         for content in [vec![], vec![7; 100], vec![7; 1 << 20]] {
             file.set_len(0).unwrap();

@@ -1,4 +1,4 @@
-//! To a pipe, a terminal or a file that is only appended to: in the order of the bytes.
+//! Writes to a pipe, a terminal or an append-only file, in the order of the bytes.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
@@ -13,33 +13,33 @@ use rustix::pipe::fcntl_setpipe_size;
 use super::Writer;
 use crate::cancel::Cancel;
 
-/// Writes with write(2) whenever the stream takes something.
+/// Writes with write(2) whenever the stream is writable.
 #[derive(Debug)]
 pub(crate) struct StreamWriter {
     file: File,
-    /// The most that one write may take.
+    /// The maximum bytes of one write.
     piece: usize,
-    /// How much has been written: the offset of the next byte.
+    /// The number of bytes written, which is the offset of the next byte.
     written: Mutex<u64>,
     stop: Cancel,
 }
 
-/// A write of at most this size does not wait once poll(2) reports room (POSIX, PIPE_BUF).
+/// A write of at most this size does not block once poll(2) reports the stream writable (POSIX, PIPE_BUF).
 const PIECE: usize = 4096;
-/// What a pipe is asked to hold: the most that the kernel gives without privilege (pipe(7), pipe-max-size).
+/// The requested size of a pipe: the maximum without privilege (pipe(7), pipe-max-size).
 const PIPE: usize = 1 << 20;
-/// How often a stream that takes nothing is left to look whether the transfer has ended.
+/// The interval at which a blocked stream is checked for the end of the transfer.
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 impl StreamWriter {
-    /// Takes a stream from where it stands; `stop` ends a write that waits for its reader.
+    /// Wraps a stream at its current position; `stop` ends a write that waits for the reader.
     pub(crate) fn new(file: &File, stop: Cancel) -> io::Result<Self> {
         let kind = FileType::from_raw_mode(fstat(file)?.st_mode);
         let (file, piece) = match kind {
             FileType::RegularFile => (file.try_clone()?, usize::MAX),
             FileType::Fifo => match unblocked(file) {
                 Ok(pipe) => {
-                    // A smaller pipe only costs more writes.
+                    // A smaller pipe only causes more writes.
                     let _ = fcntl_setpipe_size(&pipe, PIPE);
                     (pipe, usize::MAX)
                 }
@@ -50,7 +50,7 @@ impl StreamWriter {
         Ok(Self { file, piece, written: Mutex::new(0), stop })
     }
 
-    /// Waits until the stream takes bytes, or its reader is gone, which the write reports.
+    /// Waits until the stream is writable, or its reader has closed, which the write reports.
     fn wait(&self) -> io::Result<()> {
         loop {
             if self.stop.is_cancelled() {
@@ -64,7 +64,7 @@ impl StreamWriter {
     }
 }
 
-/// Opens a pipe once more, so that its writes do not wait. The flag of `file` itself is shared with other processes.
+/// Opens a pipe again in non-blocking mode. The flags of `file` itself are shared with other processes.
 fn unblocked(file: &File) -> io::Result<File> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_leave_in_their_order_and_no_other() {
+    fn bytes_are_written_in_order_only() {
         let (mut reader, writer) = pipe();
         let stream = StreamWriter::new(&writer, Cancel::new()).unwrap();
         drop(writer);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn write_that_nobody_reads_ends_with_the_transfer() {
+    fn blocked_write_ends_with_the_transfer() {
         let (reader, writer) = pipe();
         let stop = Cancel::new();
         let stream = StreamWriter::new(&writer, stop.clone()).unwrap();
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn reader_that_is_gone_is_an_error() {
+    fn closed_reader_is_an_error() {
         let (reader, writer) = pipe();
         drop(reader);
         let stream = StreamWriter::new(&writer, Cancel::new()).unwrap();

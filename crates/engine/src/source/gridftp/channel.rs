@@ -1,4 +1,4 @@
-//! One data connection of MODE E: headers of 17 bytes, and payload straight into the caller's memory.
+//! One data connection of MODE E: headers of 17 bytes, and payload received directly into the caller's memory.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,36 +8,36 @@ use longhaul_core::ranges::ByteRange;
 
 use crate::connect::{Received, Transport};
 
-/// A data connection; it may carry one chunk after the other.
+/// A data connection, which may carry several chunks in sequence.
 pub(super) struct Channel {
     transport: Transport,
     pub(super) peer: SocketAddr,
-    /// Its number on the control connection.
+    /// The sequence number of the connection within the session.
     pub(super) number: u64,
-    /// The number of the chunk that its next block belongs to; `None` until that is known.
+    /// The number of the chunk that the next block belongs to; `None` until known.
     pub(super) chunk: Option<u64>,
-    /// Whether it has carried its whole part of a chunk before.
+    /// Whether the connection has completed its part of an earlier chunk.
     has_served: bool,
-    /// Whether it has sent a block of the present chunk.
+    /// Whether a block of the current chunk has arrived.
     has_begun: bool,
     header: [u8; BLOCK_HEADER],
     filled: usize,
-    /// What is still to come of the present block, in the offsets of its chunk.
+    /// The rest of the current block, in offsets of its chunk.
     payload: ByteRange,
-    /// The present block is the connection's last one of its chunk.
+    /// Whether the current block is the connection's last one of its chunk.
     ends_data: bool,
-    /// The server has announced that it closes the connection.
+    /// Whether the server has announced that it closes the connection.
     closes: bool,
 }
 
-/// What a channel has received.
+/// The outcome of a receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChannelEvent {
     /// A header; its payload follows.
     Header(BlockHeader),
-    /// Nothing more for now.
+    /// No complete header yet.
     Idle,
-    /// The server has closed the connection; `between` two blocks or within one.
+    /// The server has closed the connection, `between` two blocks or within one.
     Closed { between: bool },
 }
 
@@ -58,33 +58,34 @@ impl Channel {
         }
     }
 
-    /// Returns the transport, to be waited for.
+    /// Returns the transport, for polling.
     pub(super) fn transport(&self) -> &Transport {
         &self.transport
     }
 
-    /// Returns whether something is to be taken that is no longer in the socket: a header that was received with the payload before
-    /// it, or bytes that were decrypted with others.
+    /// Returns whether data is buffered outside the socket: a header received with the preceding payload, or decrypted
+    /// bytes.
     pub(super) fn has_buffered(&mut self) -> bool {
         self.filled == BLOCK_HEADER || self.transport.has_decrypted()
     }
 
-    /// Returns what is still to come of the present block; empty between two blocks.
+    /// Returns the rest of the current block; empty between two blocks.
     pub(super) fn payload(&self) -> ByteRange {
         self.payload
     }
 
-    /// Returns whether the server may close it now: it has sent its part of a chunk, and nothing of the next.
+    /// Returns whether the server may close the connection now: its part of a chunk is complete, and no block of the
+    /// next has started.
     pub(super) fn is_between_chunks(&self) -> bool {
         self.has_served && !self.has_begun && !self.is_within_block()
     }
 
-    /// Returns whether the server closes it behind its part of the present chunk.
+    /// Returns whether the server closes the connection after its part of the current chunk.
     pub(super) fn closes(&self) -> bool {
         self.closes
     }
 
-    /// Returns whether bytes of a block were read that is not complete.
+    /// Returns whether a block has been received partly.
     pub(super) fn is_within_block(&self) -> bool {
         self.filled > 0 || !self.payload.is_empty()
     }
@@ -92,7 +93,7 @@ impl Channel {
     /// Reads the next header.
     ///
     /// # Errors
-    /// What the system says of the socket, and [`BlockError`] within it.
+    /// The kernel's error on the socket; [`BlockError`] in the inner result.
     pub(super) fn receive_header(&mut self) -> io::Result<Result<ChannelEvent, BlockError>> {
         while self.filled < BLOCK_HEADER {
             match self.transport.receive(&mut self.header[self.filled..])? {
@@ -113,8 +114,8 @@ impl Channel {
         Ok(Ok(ChannelEvent::Header(header)))
     }
 
-    /// Receives the front of [`Self::payload`] into `buffer`, which is no longer; where it takes all of that, the next header is
-    /// received by the same call.
+    /// Receives the front of [`Self::payload`] into `buffer`, which is at most as long; if the payload ends, the same
+    /// call also receives the next header.
     pub(super) fn receive_payload(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
         let room = buffer.len();
         let received = if self.payload.len().get() == room as u64 {
@@ -129,7 +130,7 @@ impl Channel {
         Ok(Received::Data(n))
     }
 
-    /// Ends the present block, whose payload has arrived; returns whether the channel's part of the chunk has ended with it.
+    /// Ends the current block after its payload; returns whether this also ends the connection's part of the chunk.
     pub(super) fn end_block(&mut self) -> bool {
         let ended = std::mem::take(&mut self.ends_data);
         if ended {

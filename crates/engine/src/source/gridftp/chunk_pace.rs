@@ -1,22 +1,23 @@
-//! How long the chunks of a MODE E transfer are.
+//! Chooses the length of the chunks of a MODE E transfer.
 //!
-//! Between two chunks the server waits until every connection has sent its part, and the number of connections changes only there.
-//! So chunks are long in time, but not at first, while the rate and the right number of connections are unknown.
+//! Between two chunks the server waits until every connection has sent its part, and only there can the number of
+//! connections change. Chunks therefore last long, but not at first, while the rate and the best number of connections
+//! are unknown.
 
 use std::time::Duration;
 
 use longhaul_core::units::{Bytes, Rate};
 
-/// How long the first chunk at a known rate lasts: as long as slow start on a long path.
+/// The duration of the first chunk at a known rate: that of slow start on a long path.
 const SHORTEST_TIME: Duration = Duration::from_secs(2);
-/// How long a chunk lasts at most: what came since the file was last found unchanged is taken back where it has changed.
+/// The maximum duration of a chunk: if the file changes, all bytes since the last check are taken back.
 const LONGEST_TIME: Duration = Duration::from_secs(16);
-/// The first chunk's length while no rate is known: two seconds of 256 Mbit/s.
+/// The first chunk's length while no rate is known: two seconds at 256 Mbit/s.
 const FIRST_CHUNK: Bytes = Bytes::mib(64);
-/// The shortest chunk: its commands take a round trip of the control connection.
+/// The minimum length of a chunk: its commands take a round trip of the control connection.
 const SHORTEST_CHUNK: Bytes = Bytes::mib(4);
 
-/// Chooses the length of one chunk after the other.
+/// Chooses the length of each chunk.
 #[derive(Debug, Clone)]
 pub(super) struct ChunkPace {
     lasts: Duration,
@@ -29,7 +30,7 @@ impl Default for ChunkPace {
 }
 
 impl ChunkPace {
-    /// Returns the length of the next chunk at the rate measured last, or the one that is remembered.
+    /// Returns the length of the next chunk at the last measured or stored rate.
     pub(super) fn next(&mut self, rate: Rate) -> Bytes {
         if rate == Rate::default() {
             return FIRST_CHUNK;
@@ -39,7 +40,7 @@ impl ChunkPace {
         rate.bytes_in(lasts).max(SHORTEST_CHUNK)
     }
 
-    /// Begins with short chunks again: the number of connections has changed.
+    /// Restarts with short chunks after a change of the number of connections.
     pub(super) fn restart(&mut self) {
         self.lasts = SHORTEST_TIME;
     }

@@ -1,4 +1,4 @@
-//! A control connection: commands out, replies in, every wait bounded.
+//! A control connection: sends commands and receives replies; every wait has a limit.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,24 +14,25 @@ use super::gsi::ControlSecurity;
 use crate::cancel::Cancel;
 use crate::connect::{Deadline, Received, Transport};
 
-/// How much is read of a control connection at once: replies are short.
+/// The bytes read from a control connection at once: replies are short.
 const REPLY_BUFFER: usize = 16 << 10;
-/// After a data connection breaks, the server's own report is waited for so long: a round trip of a long path, and the server's time.
+/// The timeout for the server's reply after a data connection breaks: a round trip of a long path, and the server's
+/// processing time.
 pub(super) const REPORT_PATIENCE: Duration = Duration::from_secs(2);
 
-/// A control connection; it may be kept between files.
+/// A control connection, which may be kept between files.
 pub(super) struct ControlConnection {
     transport: Transport,
     pub(super) peer: SocketAddr,
-    /// This host's address.
+    /// The local address.
     pub(super) local: SocketAddr,
     replies: ReplyReader,
     security: Option<Security>,
-    /// How long one reply may take.
+    /// The timeout for one reply.
     pub(super) limit: Duration,
 }
 
-/// GSI over the connection, and the replies within its tokens.
+/// The GSI context of the connection, and the replies within its tokens.
 struct Security {
     gsi: ControlSecurity,
     replies: ReplyReader,
@@ -49,15 +50,16 @@ impl ControlConnection {
         Ok(Self { transport, peer, local, replies: ReplyReader::default(), security: None, limit })
     }
 
-    /// Returns the transport, to be waited for beside data connections.
+    /// Returns the transport, for polling together with data connections.
     pub(super) fn transport(&self) -> &Transport {
         &self.transport
     }
 
-    /// Goes on within TLS. The handshake takes place with the next command, which is not sent before the server is verified.
+    /// Switches to TLS. The handshake takes place with the next command, which is not sent before the server is
+    /// verified.
     ///
     /// # Errors
-    /// [`FtpError::Unrequested`] where the server has sent more than its consent: that came in clear and proves nothing.
+    /// [`FtpError::Unrequested`] if data follows the server's consent: it arrived in clear and must not be trusted.
     pub(super) fn begin_tls(self, session: ClientConnection, at: &str) -> Result<Self, FtpError> {
         match self.transport {
             Transport::Plain(socket) if !self.replies.has_pending() => {
@@ -67,12 +69,12 @@ impl ControlConnection {
         }
     }
 
-    /// Goes on with every command and reply protected by GSI.
+    /// Switches to protection of every command and reply by GSI.
     pub(super) fn protect(&mut self, gsi: ControlSecurity) {
         self.security = Some(Security { gsi, replies: ReplyReader::default() });
     }
 
-    /// Returns whether bytes were decrypted that have not been read.
+    /// Returns whether decrypted bytes are buffered.
     pub(super) fn has_decrypted(&mut self) -> bool {
         self.transport.has_decrypted()
     }
@@ -85,7 +87,7 @@ impl ControlConnection {
     /// Sends commands in one flight.
     ///
     /// # Errors
-    /// [`FtpError`]; the connection is then of no more use.
+    /// [`FtpError`]; the connection is then unusable.
     pub(super) fn send(
         &mut self,
         commands: &[Command<'_>],
@@ -115,10 +117,10 @@ impl ControlConnection {
         }
     }
 
-    /// Returns the next reply, where it has arrived by now; waits a tick at most.
+    /// Returns the next reply if it has arrived; waits up to one tick.
     ///
     /// # Errors
-    /// [`FtpError`]; 421 is one, as the server closes the connection after it.
+    /// [`FtpError`], also for reply 421, after which the server closes the connection.
     pub(super) fn poll_reply(&mut self, at: &str) -> Result<Option<Reply>, FtpError> {
         if let Some(reply) = self.buffered_reply(at)? {
             return Ok(Some(reply));
@@ -133,10 +135,10 @@ impl ControlConnection {
         self.buffered_reply(at)
     }
 
-    /// Returns the next reply of what has been read.
+    /// Returns the next reply among the bytes already read.
     ///
     /// # Errors
-    /// As of [`Self::poll_reply`].
+    /// See [`Self::poll_reply`].
     pub(super) fn buffered_reply(&mut self, at: &str) -> Result<Option<Reply>, FtpError> {
         let reply = self.next_reply(at)?;
         if let Some(reply) = &reply {
@@ -148,7 +150,7 @@ impl ControlConnection {
         }
     }
 
-    /// Returns the next reply, out of its token where the connection is protected.
+    /// Returns the next reply, extracted from its token if the connection is protected.
     fn next_reply(&mut self, at: &str) -> Result<Option<Reply>, FtpError> {
         let fail = |source| FtpError::Reply { at: at.to_owned(), source };
         let Some(security) = &mut self.security else { return self.replies.next_reply().map_err(fail) };
@@ -186,7 +188,7 @@ impl ControlConnection {
     /// Sends commands in one flight and waits for their replies.
     ///
     /// # Errors
-    /// [`FtpError`]; no reply is one, whatever it says, but for 421.
+    /// [`FtpError`], except for negative replies other than 421, which are returned.
     pub(super) fn ask(
         &mut self,
         commands: &[Command<'_>],
@@ -198,7 +200,8 @@ impl ControlConnection {
         commands.iter().map(|command| self.reply(command.verb(), limit, at, cancel)).collect()
     }
 
-    /// Returns whether the connection can be kept: nothing is left of an earlier exchange, and the server has not closed it.
+    /// Returns whether the connection can be kept: no bytes of an earlier exchange are pending, and the server has not
+    /// closed it.
     pub(super) fn is_quiet(&mut self) -> bool {
         let has_pending = self.replies.has_pending()
             || self.security.as_ref().is_some_and(|security| security.replies.has_pending());
@@ -206,7 +209,7 @@ impl ControlConnection {
     }
 }
 
-/// Fails once the time is over or the transfer cancelled.
+/// Fails once the deadline has passed or the transfer is cancelled.
 pub(super) fn check(deadline: &Deadline<'_>, at: &str, step: &'static str) -> Result<(), FtpError> {
     deadline.check_cancel()?;
     if deadline.left().is_zero() {

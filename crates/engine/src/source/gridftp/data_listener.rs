@@ -1,4 +1,4 @@
-//! Where the server's data connections arrive: in MODE E the sender connects.
+//! A listener for the server's data connections: in MODE E the sender connects.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,19 +9,19 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::error::FtpError;
 use crate::connect::SocketSettings;
 
-/// How many connections may wait to be accepted: a server opens all of them at once.
+/// The listen backlog: a server opens all connections at once.
 const BACKLOG: i32 = 1024;
 
-/// Accepts connections of one peer.
+/// Accepts connections from one peer.
 pub(super) struct DataListener {
     listener: TcpListener,
     pub(super) address: SocketAddr,
-    /// The control connection's peer.
+    /// The peer of the control connection.
     peer: SocketAddr,
 }
 
 impl DataListener {
-    /// Listens at the address of the control connection, so that the server has a way there.
+    /// Listens at the local address of the control connection, which the server can reach.
     pub(super) fn open(
         local: SocketAddr,
         peer: SocketAddr,
@@ -30,7 +30,7 @@ impl DataListener {
         let at = SocketAddr::new(local.ip(), 0);
         let open = || -> io::Result<Self> {
             let socket = Socket::new(Domain::for_address(at), Type::STREAM, Some(Protocol::TCP))?;
-            // Before listening: accepted sockets inherit it, and the window's scale is fixed by the handshake.
+            // Set before listening: accepted sockets inherit the buffer, and the handshake fixes the window scale.
             if let Some(size) = settings.recv_buffer {
                 set_recv_buffer(&socket, size)?;
             }
@@ -51,12 +51,12 @@ impl DataListener {
         open().map_err(|source| FtpError::Listen { local: at, source })
     }
 
-    /// Returns the socket, to be waited for.
+    /// Returns the socket, for polling.
     pub(super) fn socket(&self) -> &TcpListener {
         &self.listener
     }
 
-    /// Accepts the next connection that waits, where there is one; connections of any other host than the server are closed.
+    /// Accepts the next pending connection, if any; closes connections from other hosts than the server.
     ///
     /// The socket does not block.
     pub(super) fn accept(&self) -> Result<Option<(TcpStream, SocketAddr)>, FtpError> {

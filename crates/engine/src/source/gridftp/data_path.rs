@@ -1,4 +1,4 @@
-//! The data connections of a session in MODE E: a listener, and what the server has opened to it.
+//! The data connections of a session in MODE E: a listener, and the connections opened by the server.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -10,18 +10,18 @@ use super::data_listener::DataListener;
 use super::data_protection::DataProtection;
 use super::error::FtpError;
 
-/// More connections than were asked for are accepted up to this factor: a server may not know the number.
+/// Up to this many times the requested number of connections are accepted: a server may not support the option.
 const MORE_THAN_ASKED: usize = 4;
-/// So many are accepted in any case.
+/// The number of connections accepted in any case.
 const ALWAYS_ACCEPTED: usize = 64;
 
-/// A listener and its connections; most servers use them for one chunk after the other.
+/// A listener and its connections, which most servers reuse for further chunks.
 pub(super) struct DataPath {
     pub(super) listener: DataListener,
-    /// How many connections the server was asked for.
+    /// The requested number of connections.
     pub(super) parallelism: usize,
     pub(super) channels: Vec<Channel>,
-    /// How many connections were accepted so far.
+    /// The number of connections accepted so far.
     accepted: u64,
     protection: DataProtection,
 }
@@ -31,7 +31,7 @@ impl DataPath {
         Self { listener, parallelism, channels: Vec::new(), accepted: 0, protection }
     }
 
-    /// Returns the commands that let the server connect here.
+    /// Returns the commands by which the server connects to this host.
     pub(super) fn commands(&self) -> [Command<'static>; 2] {
         let streams =
             u32::try_from(self.parallelism).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN);
@@ -42,7 +42,7 @@ impl DataPath {
         [Command::Parallelism(streams), port]
     }
 
-    /// Accepts every connection that waits; returns how many.
+    /// Accepts all pending connections; returns their number.
     pub(super) fn accept(&mut self, at: &str) -> Result<usize, FtpError> {
         let before = self.channels.len();
         while let Some((socket, peer)) = self.listener.accept()? {
@@ -58,23 +58,23 @@ impl DataPath {
         Ok(self.channels.len() - before)
     }
 
-    /// Returns whether the server has opened any connection so far.
+    /// Returns whether the server has opened any connection.
     pub(super) fn is_reached(&self) -> bool {
         self.accepted > 0
     }
 
-    /// Returns whether all connections that were asked for are open, stay open, and are in use.
+    /// Returns whether all requested connections are open, in use, and not about to be closed.
     pub(super) fn has_all_connections(&self) -> bool {
         let stays = |channel: &Channel| channel.chunk.is_some() && !channel.closes();
         self.channels.len() == self.parallelism && self.channels.iter().all(stays)
     }
 
-    /// Returns whether the server has opened more connections than were asked for, such as new ones for each chunk.
+    /// Returns whether the server has opened more connections than requested, for example new ones for each chunk.
     pub(super) fn opens_anew(&self) -> bool {
         self.accepted > self.parallelism as u64
     }
 
-    /// Makes the path ready for the chunks of another file, which are counted from zero again.
+    /// Prepares for the chunks of another file, which are numbered from zero again.
     pub(super) fn begin_file(&mut self) {
         self.channels.iter_mut().for_each(|channel| channel.chunk = Some(0));
     }

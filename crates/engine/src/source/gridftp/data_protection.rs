@@ -1,7 +1,7 @@
-//! Whether data connections are encrypted, and how.
+//! The encryption of data connections.
 //!
-//! A data connection is [`Clear`](DataProtection::Clear) unless the server has accepted PROT P and both ends can prove who they
-//! are: with GSI, PROT P alone is accepted and the data still crosses the network in clear.
+//! A data connection is [`Clear`](DataProtection::Clear) unless the server has accepted PROT P and both ends can
+//! authenticate. With GSI, servers accept PROT P alone, and still send data in clear.
 
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use rustls::{ClientConfig, ClientConnection, Connection, ServerConnection};
 use super::gsi::DataCredential;
 use crate::connect::Transport;
 
-/// How many tickets of one control connection are kept: each data connection uses one and brings one or two.
+/// The number of tickets kept per control connection: each data connection uses one and receives one or two.
 const TICKETS: usize = 32;
 
 /// The protection of the data connections of one control connection.
@@ -35,10 +35,10 @@ pub(super) struct FtpsClient {
 }
 
 impl FtpsClient {
-    /// Takes the settings of HTTPS: certificates are verified alike.
+    /// Derives the settings from those of HTTPS, so that certificates are verified alike.
     ///
-    /// Servers accept a data connection only with a session of its own control connection, and each process of a server has
-    /// keys of its own for tickets: sessions of other control connections must not be offered.
+    /// Servers accept a data connection only with a session of its own control connection, and server processes have
+    /// separate ticket keys. Sessions of other control connections must therefore not be offered.
     pub(super) fn new(https: &ClientConfig, name: ServerName<'static>) -> Self {
         let mut settings = https.clone();
         settings.alpn_protocols = Vec::new();
@@ -53,7 +53,7 @@ impl FtpsClient {
 }
 
 impl DataProtection {
-    /// Returns the transport over a connection that the server has opened. The handshake takes place while data is received.
+    /// Wraps a connection opened by the server. The handshake takes place while data is received.
     pub(super) fn over_accepted(&self, socket: TcpStream) -> Result<Transport, rustls::Error> {
         let session = match self {
             Self::Clear => return Ok(Transport::Plain(socket)),
@@ -64,12 +64,12 @@ impl DataProtection {
         Ok(Transport::tls(session, socket))
     }
 
-    /// Returns the transport over a connection to the server. The handshake takes place while data is received.
+    /// Wraps a connection to the server. The handshake takes place while data is received.
     pub(super) fn over_connected(&self, socket: TcpStream) -> Result<Transport, rustls::Error> {
         let session = match self {
             Self::Clear => return Ok(Transport::Plain(socket)),
             Self::Gsi(credential) => {
-                // The name is not looked at: the certificate is known.
+                // The name is ignored, because the certificate is pinned.
                 let name = ServerName::IpAddress(std::net::Ipv4Addr::LOCALHOST.into());
                 Connection::from(ClientConnection::new(Arc::clone(&credential.client), name)?)
             }

@@ -1,4 +1,4 @@
-//! The errors of an FTP or GridFTP source; every message names the operation, the URL or host, and a remedy.
+//! Errors of an FTP or GridFTP source; every message names the operation, the URL or host, and a remedy.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,16 +17,16 @@ use crate::transfer::error::{Cause, Retry, SourceError};
 /// An error of an FTP or GridFTP source.
 #[derive(Debug, Error)]
 pub(crate) enum FtpError {
-    /// The URL cannot be used.
+    /// The URL is not usable.
     #[error("cannot use the URL {url}: {why}")]
     Url { url: String, why: &'static str },
     /// The host was not reached.
     #[error(transparent)]
     Connect(ConnectError),
-    /// The file with logins, or the one with root certificates, cannot be read.
+    /// The file of logins or root certificates cannot be read.
     #[error(transparent)]
     File(#[from] HttpError),
-    /// A command cannot be written.
+    /// A command cannot be encoded.
     #[error("cannot ask {at} for this file: {source}")]
     Command { at: String, source: CommandError },
     /// A command could not be sent.
@@ -38,13 +38,13 @@ pub(crate) enum FtpError {
     /// The control connection was closed.
     #[error("{at} closed the control connection")]
     Closed { at: String },
-    /// A reply did not come.
+    /// A reply did not arrive in time.
     #[error("{at} did not finish {step} within {waited:?}; try again later")]
     Timeout { at: String, step: &'static str, waited: Duration },
-    /// What came is not a reply.
+    /// The received bytes are not a reply.
     #[error("cannot use the reply of {at}: {source}; is this the right port and scheme?")]
     Reply { at: String, source: ReplyError },
-    /// TLS failed: the certificate is not trusted, or the two ends do not agree.
+    /// TLS failed: the certificate is not trusted, or the ends have no common parameters.
     #[error("cannot set up TLS with {at}: {why}")]
     Tls { at: String, why: String },
     /// Authentication by certificates failed, or the protected control connection is broken.
@@ -56,7 +56,7 @@ pub(crate) enum FtpError {
     /// The login was refused.
     #[error("{at} refused the login of '{user}': {reply}; give a login in the URL or in ~/.netrc")]
     Login { at: String, user: String, reply: Reply },
-    /// The server serves no further connection for now.
+    /// The server accepts no further connection for now.
     #[error("{at} serves no further connection for now: {reply}")]
     Busy { at: String, reply: Reply },
     /// A command failed.
@@ -65,7 +65,7 @@ pub(crate) enum FtpError {
     /// The address for data connections cannot be used.
     #[error("cannot open a data connection to {at}: {source}")]
     Passive { at: String, source: PassiveError },
-    /// No address could be listened at.
+    /// Listening failed at every address.
     #[error("cannot listen for data connections at {local}: {source}")]
     Listen { local: SocketAddr, source: io::Error },
     /// The server did not connect to this host.
@@ -80,26 +80,26 @@ pub(crate) enum FtpError {
     /// The server sent more than the range or the file holds.
     #[error("{at} sent more than the {expected} that were requested")]
     TooMuch { at: String, expected: Bytes },
-    /// A block is not of MODE E.
+    /// A block violates MODE E.
     #[error("cannot use the data of {at}: {source}")]
     Block { at: String, source: BlockError },
-    /// Blocks contradict each other or what was requested.
+    /// Blocks contradict each other or the request.
     #[error("cannot use the data of {at}: {source}")]
     Ledger { at: String, source: LedgerError },
-    /// The server speaks out of turn.
-    #[error("{at} sent {what}, which nothing was requested for")]
+    /// The server sent an unexpected reply or data.
+    #[error("{at} sent {what} without a request")]
     Unrequested { at: String, what: String },
-    /// Which chunk a data connection belongs to is not known.
+    /// The chunk that a data connection belongs to is unknown.
     #[error(
         "{at} opened new data connections for a chunk that was requested ahead; chunks are requested one by one from now on"
     )]
     OpenedAnew { at: String },
-    /// TLS on a data connection ended without its closing message, where nothing else shows the end of the file.
+    /// TLS on a data connection ended without its closing message, and no size shows the end of the file.
     #[error(
-        "{at} ended a data connection without closing TLS, after {got}, and tells no size: more may be missing"
+        "{at} ended a data connection without closing TLS, after {got}, and reports no size: bytes may be missing"
     )]
     Unclosed { at: String, got: Bytes },
-    /// The file is another one now.
+    /// The file has changed.
     #[error(
         "{at} changed on the server during the transfer ({was} became {now}); use --no-resume to fetch the new file"
     )]
@@ -141,7 +141,7 @@ fn hint(verb: &str, reply: &Reply) -> &'static str {
 }
 
 impl FtpError {
-    /// Makes the error of a failed receive over the control connection: one of TLS itself gets a hint.
+    /// Creates the error of a failed receive on the control connection; an error of TLS itself gets a hint.
     pub(super) fn of_receive(at: &str, source: io::Error) -> Self {
         let Some(tls) = of_tls(&source) else { return Self::Receive { at: at.to_owned(), source } };
         let hint = match tls {
@@ -153,17 +153,17 @@ impl FtpError {
         Self::Tls { at: at.to_owned(), why: format!("{tls}{hint}") }
     }
 
-    /// Makes the error of TLS settings that cannot be used.
+    /// Creates the error of unusable TLS settings.
     pub(super) fn of_tls(at: &str, error: &rustls::Error) -> Self {
         Self::Tls { at: at.to_owned(), why: error.to_string() }
     }
 
-    /// Returns whether MODE E is of no use: the server does not reach this host, as behind a NAT, or refuses the mode.
+    /// Returns whether MODE E cannot be used: the server cannot reach this host, as behind a NAT, or refuses the mode.
     pub(super) fn rules_out_extended_mode(&self) -> bool {
         match self {
             Self::NotConnected { .. } => true,
             Self::Refused { verb, reply, .. } => match *verb {
-                // RFC 959: 425 is "can't open data connection". Globus says so with 500 and its own texts.
+                // RFC 959: 425 is "can't open data connection". Globus reports this by 500 and its own texts.
                 "ERET" | "RETR" => {
                     reply.code == 425
                         || says(
@@ -177,7 +177,7 @@ impl FtpError {
                             ],
                         )
                 }
-                // A server that connects nowhere, or not to this address, or has no MODE E in spite of its features.
+                // The server cannot connect to this address, or does not support MODE E despite its features.
                 "PORT" | "EPRT" | "MODE" => reply.is_permanent(),
                 _ => false,
             },
@@ -185,7 +185,8 @@ impl FtpError {
         }
     }
 
-    /// Returns whether the blocks of a chunk contradict each other or the request, so that any byte of it may be wrong.
+    /// Returns whether the blocks of a chunk contradict each other or the request, so that any byte of the chunk may be
+    /// wrong.
     pub(super) fn refutes_data(&self) -> bool {
         match self {
             Self::Block { .. } | Self::Unrequested { .. } => true,
@@ -250,7 +251,7 @@ impl FtpError {
     pub(crate) fn may_be_retried(&self) -> bool {
         match self {
             Self::Connect(error) => error.may_be_retried(),
-            // Globus says 500 for a data connection that was lost.
+            // Globus reports a lost data connection by 500.
             Self::Refused { verb, reply, .. } => match Self::class_of(reply) {
                 FailureKind::Temporary => true,
                 class => {
@@ -259,7 +260,7 @@ impl FtpError {
                         && matches!(*verb, "ERET" | "RETR" | "ESTO" | "STOR")
                 }
             },
-            // What is missing may come over another connection.
+            // Missing bytes may arrive over another connection.
             Self::Ledger { source, .. } => {
                 matches!(source, LedgerError::Missing { .. } | LedgerError::Channels { .. })
             }
@@ -281,7 +282,7 @@ impl FtpError {
     }
 }
 
-/// Returns whether a reply holds one of these texts, in any case.
+/// Returns whether a reply contains one of these texts, ignoring case.
 fn says(reply: &Reply, texts: &[&str]) -> bool {
     reply.lines.iter().any(|line| {
         let line = line.to_ascii_lowercase();
@@ -306,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_have_the_class_that_their_text_or_code_says() {
+    fn replies_are_classified_by_text_or_code() {
         for (verb, code, text, class, retry) in [
             ("SIZE", 550, "f: No such file or directory", FailureKind::NotFound, false),
             ("RETR", 550, "Failed to open file.", FailureKind::NotFound, false),

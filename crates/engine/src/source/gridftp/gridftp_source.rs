@@ -1,4 +1,4 @@
-//! A file on an FTP or GridFTP server: found out by the login's flight, fetched by ranges.
+//! A file on an FTP or GridFTP server: described by the login's replies, fetched by ranges.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,12 +33,12 @@ use crate::threads::lock;
 use crate::transfer::Streams;
 use crate::transfer::error::{Cause, Retry, SourceError};
 
-/// From this RTT on a window or a send buffer may be what limits a connection, so that several may pay.
+/// From this RTT on, a window or send buffer may limit a connection, so that several may pay.
 const LONG_RTT: Rtt = Rtt::new(std::time::Duration::from_millis(5));
-/// The window in force before anything has arrived, where the kernel does not tell it (`tcp_rmem[1]` / 2).
+/// The initial window if the kernel does not report it (`tcp_rmem[1]` / 2).
 const FIRST_WINDOW: Bytes = Bytes::kib(64);
 
-/// A server reads and hashes at least at this rate; a single disk reads faster, a busy one may not.
+/// The assumed minimum rate at which a server reads and hashes; a single disk is faster, a busy one may not be.
 const SLOWEST_CHECKSUM: Rate = Rate::bytes_per_sec(10_000_000);
 
 /// One URL of a file.
@@ -48,36 +48,36 @@ pub(crate) struct GridFtpSource<'e> {
     options: SourceOptions,
     sessions: &'e Sessions,
     paths: Arc<Paths>,
-    described: Mutex<Option<Arc<Described>>>,
-    /// What is left to the first worker.
-    first: Mutex<Option<First>>,
-    /// MODE E is of no use, although the server offers it: it cannot connect to this host.
+    described: Mutex<Option<Arc<LoginResult>>>,
+    /// The session for the first worker.
+    first: Mutex<Option<FirstLease>>,
+    /// Whether MODE E is unusable although the server offers it: the server cannot connect to this host.
     is_stream_mode_only: AtomicBool,
-    /// A worker has found another file.
+    /// Whether a worker has found another file.
     has_changed: AtomicBool,
 }
 
-/// What the login has settled.
-pub(super) struct Described {
+/// The results of the login.
+pub(super) struct LoginResult {
     pub(super) state: RemoteState,
-    /// Whether the file comes by ranges that may be combined; else by one RETR, from its start.
+    /// Whether the file is fetched by ranges that may be combined; if not, by one RETR from its start.
     pub(super) by_ranges: bool,
     /// Whether the server sends over several connections that it opens.
     extended: bool,
 }
 
-/// A session, the state of the file, and how the server sends.
-struct Opened {
+/// A session, the state of the file, and the transfer mode.
+struct OpenedSession {
     session: Session,
     state: RemoteState,
-    /// Over several connections that it opens.
+    /// Whether the server sends over several connections that it opens.
     extended: bool,
-    /// From an offset on.
+    /// Whether the server can start at an offset.
     by_ranges: bool,
 }
 
-/// The session that has described the file, and what is to be leased before anything else.
-pub(super) struct First {
+/// The session that described the file, and the range to lease first.
+pub(super) struct FirstLease {
     pub(super) session: Session,
     pub(super) range: ByteRange,
 }
@@ -97,13 +97,13 @@ impl<'e> GridFtpSource<'e> {
         }
     }
 
-    /// Returns how to reach and to log in to the server.
+    /// Returns the access to the server, with its login.
     pub(super) fn access(&self) -> Result<ServerAccess<'_>, FtpError> {
         ServerAccess::new(RemoteAddress::of(&self.url)?, &self.options.client, self.sessions)
     }
 
-    /// Returns what the login has settled.
-    pub(super) fn described(&self) -> Result<Arc<Described>, SourceError> {
+    /// Returns the results of the login.
+    pub(super) fn described(&self) -> Result<Arc<LoginResult>, SourceError> {
         let out_of_order = || {
             let message = format!("{} was used before it was described", self.shown);
             SourceError::new(FailureKind::Internal, Retry::Never, Cause::Connection, message)
@@ -111,7 +111,7 @@ impl<'e> GridFtpSource<'e> {
         lock(&self.described).clone().ok_or_else(out_of_order)
     }
 
-    pub(super) fn take_first(&self) -> Option<First> {
+    pub(super) fn take_first(&self) -> Option<FirstLease> {
         lock(&self.first).take()
     }
 
@@ -125,7 +125,7 @@ impl<'e> GridFtpSource<'e> {
         self.is_stream_mode_only.store(true, Ordering::Relaxed);
     }
 
-    /// Notes that a worker has found another file.
+    /// Records that a worker has found another file.
     pub(super) fn set_changed(&self) {
         self.has_changed.store(true, Ordering::Release);
     }
@@ -135,7 +135,7 @@ impl<'e> GridFtpSource<'e> {
         self.has_changed.load(Ordering::Acquire)
     }
 
-    /// Returns whether MODE E is used: one worker, and as many data connections as streams are wanted.
+    /// Returns whether MODE E is used, with one worker and a data connection for each stream.
     pub(super) fn uses_extended_mode(&self) -> bool {
         let extended = lock(&self.described).as_ref().is_some_and(|described| described.extended);
         extended && !self.is_stream_mode_only.load(Ordering::Relaxed)
@@ -145,8 +145,8 @@ impl<'e> GridFtpSource<'e> {
         self.paths.to(&Endpoint::of(&self.url)?)
     }
 
-    /// Tries again where the server was merely slow or busy; one that cannot be reached now is not there.
-    fn open(&self, access: &ServerAccess<'_>, ask: &Ask<'_>) -> Result<Opened, SourceError> {
+    /// Retries if the server was only slow or busy, but not if it is unreachable.
+    fn open(&self, access: &ServerAccess<'_>, ask: &Ask<'_>) -> Result<OpenedSession, SourceError> {
         let mut backoff = Backoff::new(self.options.retries);
         loop {
             let error = match self.open_once(access, ask.cancel) {
@@ -164,8 +164,8 @@ impl<'e> GridFtpSource<'e> {
         }
     }
 
-    /// Logs in, and finds out how ranges can be fetched.
-    fn open_once(&self, access: &ServerAccess<'_>, cancel: &Cancel) -> Result<Opened, FtpError> {
+    /// Logs in, and finds whether ranges can be fetched.
+    fn open_once(&self, access: &ServerAccess<'_>, cancel: &Cancel) -> Result<OpenedSession, FtpError> {
         let (mut session, state) = access.open(cancel)?;
         let features = &session.features;
         let extended = features.extended_mode()
@@ -173,10 +173,11 @@ impl<'e> GridFtpSource<'e> {
             && !is_behind_nat(session.control.local.ip(), session.control.peer.ip());
         let sequential = self.sessions.is_sequential(&session.key);
         let by_ranges = extended || session.restarts(sequential, access.at(), cancel)?;
-        Ok(Opened { session, state, extended, by_ranges })
+        Ok(OpenedSession { session, state, extended, by_ranges })
     }
 
-    /// Returns whether several streams may share the file: on a short path one has it all, where their number is free.
+    /// Returns whether several streams may share the file. On a short path, one stream fetches all if the number is
+    /// free.
     fn is_shared(&self, rtt: Rtt) -> bool {
         let several = |known: &KnownPath| known.still_holds(rtt).is_some_and(|path| path.streams > 1);
         match self.options.streams {
@@ -186,8 +187,8 @@ impl<'e> GridFtpSource<'e> {
         }
     }
 
-    fn description(&self, opened: &Opened, ask: &Ask<'_>) -> Description {
-        let Opened { session, state, .. } = opened;
+    fn description(&self, opened: &OpenedSession, ask: &Ask<'_>) -> Description {
+        let OpenedSession { session, state, .. } = opened;
         let socket = session.control.transport().socket();
         let kernels = || tcp_info::read(socket).ok().and_then(|tcp| tcp.rcv_wnd());
         let rtt = session.control.rtt().unwrap_or_default();
@@ -222,7 +223,7 @@ impl<'e> GridFtpSource<'e> {
     }
 }
 
-/// Returns whether a server out there cannot connect to this host: its address is translated on the way.
+/// Returns whether a remote server cannot connect to this host because the local address is translated on the path.
 fn is_behind_nat(local: IpAddr, peer: IpAddr) -> bool {
     let is_private = |address: IpAddr| match address.to_canonical() {
         IpAddr::V4(v4) => v4.is_private() || v4.is_loopback() || v4.is_link_local(),
@@ -251,10 +252,10 @@ impl Source for GridFtpSource<'_> {
         let opened = self.open(&self.access()?, ask)?;
         let description = self.description(&opened, ask);
         let by_ranges = !description.whole;
-        let Opened { session, state, extended, .. } = opened;
+        let OpenedSession { session, state, extended, .. } = opened;
         let extended = by_ranges && extended;
-        *lock(&self.described) = Some(Arc::new(Described { state, by_ranges, extended }));
-        *lock(&self.first) = Some(First { session, range: description.first });
+        *lock(&self.described) = Some(Arc::new(LoginResult { state, by_ranges, extended }));
+        *lock(&self.first) = Some(FirstLease { session, range: description.first });
         Ok(description)
     }
 
@@ -289,7 +290,7 @@ impl Source for GridFtpSource<'_> {
 
     fn abandon(&self) {
         if let Some(first) = self.take_first() {
-            // It has only logged in and asked for the state of the file.
+            // The session has only logged in and requested the state of the file.
             self.keep(first.session);
         }
     }
@@ -300,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_private_address_is_not_reached_from_a_public_one() {
+    fn private_address_is_unreachable_from_a_public_one() {
         for (local, peer, behind) in [
             ("10.1.2.3", "192.0.2.1", true),
             ("10.1.2.3", "10.9.9.9", false),

@@ -1,4 +1,4 @@
-//! Directories over FTP and GridFTP: MLSD (RFC 3659, section 7).
+//! Lists directories over FTP and GridFTP by MLSD (RFC 3659, section 7).
 
 use std::io::{BufReader, Read};
 use std::sync::Arc;
@@ -28,10 +28,10 @@ use crate::source::listing::{
 };
 use crate::transfer::error::{Cause, Retry, SourceError};
 
-/// The longest listing: some 10 million entries.
+/// The maximum size of a listing, about 10 million entries.
 const LONGEST: Bytes = Bytes::gib(1);
 
-/// Lists the directories of an FTP server; the sessions are those of the files.
+/// Lists the directories of an FTP server; shares sessions with file transfers.
 pub(crate) struct FtpLister {
     sessions: Arc<Sessions>,
     options: ListerOptions,
@@ -46,7 +46,7 @@ impl FtpLister {
         ServerAccess::new(address?, &self.options.config, &self.sessions)
     }
 
-    /// Tries again where the server was merely slow or busy.
+    /// Retries if the server was only slow or busy.
     fn retrying<T>(
         &self,
         cancel: &Cancel,
@@ -74,7 +74,7 @@ impl FtpLister {
         let mut session = access.open_for_directory(cancel)?;
         let mut transport = passive::list(&access, &mut session, cancel)?;
         let spool = self.receive(&access, &mut transport, cancel)?;
-        // proftpd reports the end only once this side has closed too.
+        // proftpd reports the end only after the client has closed, too.
         drop(transport);
         let limit = session.control.limit;
         let reply = session.control.reply("the listing", limit, access.at(), cancel)?;
@@ -85,7 +85,7 @@ impl FtpLister {
         Ok(spool)
     }
 
-    /// Makes a directory and those above it that are missing, all over one session.
+    /// Creates a directory and its missing parents over one session.
     fn make_once(&self, directory: &Url, cancel: &Cancel) -> Result<bool, SourceError> {
         let mut session = self.access(RemoteAddress::of_directory(directory))?.open_for_directory(cancel)?;
         let is_new = make_with_parents(directory, |directory| {
@@ -117,7 +117,8 @@ impl FtpLister {
                     return Err(SourceError::stalled(access.at(), Bytes::new(1), self.options.stall));
                 }
                 Ok(Received::Idle) => {}
-                // Without the end that TLS protects, anyone on the way can cut the listing. proftpd sends it, Globus 13.24 does not.
+                // Without TLS's closing message, a listing could be truncated on the path. proftpd sends it, Globus
+                // 13.24 does not.
                 Ok(Received::End { clean: false }) if access.address.scheme != Scheme::GsiFtp => {
                     return Err(
                         FtpError::ClosedEarly { at: access.at().to_owned(), got: spool.length() }.into()
@@ -137,7 +138,7 @@ impl FtpLister {
     }
 }
 
-/// Makes one directory; where that is refused, looks whether it is there.
+/// Creates one directory; if refused, checks whether it exists.
 fn make_directory(
     access: &ServerAccess<'_>,
     session: &mut Session,
@@ -155,7 +156,7 @@ fn make_directory(
     let facts = ask(Command::Mlst(path))?;
     let exists = match parse_mlst(&facts) {
         Ok(facts) => matches!(facts.kind, FileKind::Directory | FileKind::ListedOrParent),
-        // Without RNTO it renames nothing.
+        // RNFR without RNTO renames nothing.
         Err(_) if is_unknown_command(&facts) => ask(Command::Rnfr(path))?.is_intermediate(),
         Err(_) => false,
     };
@@ -216,12 +217,12 @@ impl RemoteDirectories for FtpLister {
     }
 
     fn at_once(&self) -> usize {
-        // Each is a login, and servers allow few.
+        // Each listing needs a login, of which servers allow few.
         2
     }
 }
 
-/// The entries of a listing, parsed as they are taken.
+/// The entries of a listing, parsed lazily.
 struct FtpEntries<R> {
     directory: Url,
     shown: String,

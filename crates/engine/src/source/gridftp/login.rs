@@ -1,4 +1,4 @@
-//! From an address to a logged-in control connection and the state of the file there.
+//! From an address to a logged-in control connection and the state of the file.
 
 use std::time::Duration;
 
@@ -17,17 +17,17 @@ use crate::cancel::Cancel;
 use crate::connect::{Deadline, SocketSettings, Transport, dial};
 use crate::source::http::{ClientConfig, Credentials, is_loopback};
 
-/// The user and the password of those without an account (RFC 1635).
+/// The anonymous login (RFC 1635).
 const ANONYMOUS: (&str, &str) = ("anonymous", "anonymous@");
-/// With GSI the certificate says who the user is (GFD.20, section 4); the password is not looked at.
+/// With GSI the certificate identifies the user (GFD.20, section 4); the password is ignored.
 const MAPPED: (&str, &str) = (":globus-mapping:", "dummy");
-/// A server that does not answer the next command of a flight for so long has lost it.
+/// A server that does not reply to the next command of a flight within this time has lost it.
 const FLIGHT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A session, and the state of the file or why the server does not tell it.
-type Opened = (Session, Result<RemoteState, FtpError>);
+/// A session, and the state of the file or the error of requesting it.
+type SessionAndState = (Session, Result<RemoteState, FtpError>);
 
-/// How to reach and to log in to the server of a file.
+/// The address and login for the server of a file.
 pub(super) struct ServerAccess<'a> {
     pub(super) address: RemoteAddress,
     pub(super) config: &'a ClientConfig,
@@ -36,7 +36,7 @@ pub(super) struct ServerAccess<'a> {
 }
 
 impl<'a> ServerAccess<'a> {
-    /// Chooses the login: the URL's, the user's, that of .netrc, or anonymous; with GSI the URL's, or that of the certificate.
+    /// Chooses the login: that of the URL, the user, .netrc, or anonymous; with GSI that of the URL or the certificate.
     ///
     /// # Errors
     /// [`FtpError::File`].
@@ -106,7 +106,7 @@ impl<'a> ServerAccess<'a> {
         }
     }
 
-    /// Returns a session, a kept one where there is one, and the state of the file.
+    /// Returns a kept or new session, and the state of the file.
     ///
     /// # Errors
     /// [`FtpError`].
@@ -115,15 +115,17 @@ impl<'a> ServerAccess<'a> {
         Ok((session, state?))
     }
 
-    /// Returns a session as [`Self::open`] does, and the state of the file, or why the server does not tell it: it may not exist.
+    /// Returns a session like [`Self::open`], and the state of the file or the error of requesting it: the file may not
+    /// exist.
     ///
     /// # Errors
     /// [`FtpError`].
-    pub(super) fn open_for_any(&self, cancel: &Cancel) -> Result<Opened, FtpError> {
+    pub(super) fn open_for_any(&self, cancel: &Cancel) -> Result<SessionAndState, FtpError> {
         while let Some(mut session) = self.sessions.take(&self.key) {
             match session.query_state(&self.address.path, self.at(), cancel) {
                 Ok(state) => return Ok((session, Ok(state))),
-                // What the server says of the file holds; a session that has broken meanwhile is replaced.
+                // A refusal concerns the file; any other error means that the kept session is broken, and a further one
+                // is tried.
                 Err(error @ FtpError::Refused { .. }) => return Ok((session, Err(error))),
                 Err(error @ (FtpError::Cancelled | FtpError::Command { .. })) => return Err(error),
                 Err(error) => tracing::debug!("a kept session is of no more use: {error}"),
@@ -132,7 +134,7 @@ impl<'a> ServerAccess<'a> {
         self.log_in(cancel)
     }
 
-    /// Returns a session for requests about a directory: a kept one, which may be broken by now, or a new one.
+    /// Returns a session for requests about a directory: a kept one, which may be broken, or a new one.
     ///
     /// # Errors
     /// [`FtpError`].
@@ -143,7 +145,7 @@ impl<'a> ServerAccess<'a> {
         }
     }
 
-    fn log_in(&self, cancel: &Cancel) -> Result<Opened, FtpError> {
+    fn log_in(&self, cancel: &Cancel) -> Result<SessionAndState, FtpError> {
         if !self.sessions.is_sequential(&self.key) {
             match self.log_in_by_flight(cancel) {
                 Err(FtpError::Timeout { step: "a flight of commands", .. }) => {
@@ -162,7 +164,7 @@ impl<'a> ServerAccess<'a> {
             security::check_credentials()?;
         }
         let deadline = Deadline::new(cancel, self.config.timeouts.connect);
-        // The buffer that a user sets is for data.
+        // The user's buffer size applies to data connections.
         let settings = SocketSettings { recv_buffer: None, ..self.settings() };
         let hosts = &self.sessions.hosts;
         let addresses = hosts.resolve(host, *port, &self.config.addresses, &deadline, settings.tick)?;
@@ -181,7 +183,7 @@ impl<'a> ServerAccess<'a> {
         self.secure(control, cancel)
     }
 
-    /// Protects the control connection as the scheme demands; returns how data connections are protected.
+    /// Protects the control connection as the scheme requires; returns the protection of data connections.
     fn secure(
         &self,
         mut control: ControlConnection,
@@ -208,7 +210,7 @@ impl<'a> ServerAccess<'a> {
         }
     }
 
-    /// Returns the commands from the login to the state of the file, then those that protect data connections.
+    /// Returns the commands from the login to the state of the file, followed by those that protect data connections.
     fn commands<'c>(&'c self, protection: &'c DataProtection) -> Vec<Command<'c>> {
         let (path, login) = (&self.address.path, &self.key.login);
         let mut commands = vec![
@@ -224,9 +226,9 @@ impl<'a> ServerAccess<'a> {
         commands
     }
 
-    /// Sends all commands at once: a login takes one round trip after the greeting. A password that crosses the network in clear is
-    /// sent only to a server that asks for it.
-    fn log_in_by_flight(&self, cancel: &Cancel) -> Result<Opened, FtpError> {
+    /// Sends all commands at once: a login takes one round trip after the greeting. A password over an unencrypted
+    /// connection is sent only after the server has requested it.
+    fn log_in_by_flight(&self, cancel: &Cancel) -> Result<SessionAndState, FtpError> {
         let (mut control, protection) = self.connect(cancel)?;
         let commands = self.commands(&protection);
         let mut replies = Vec::new();
@@ -236,7 +238,7 @@ impl<'a> ServerAccess<'a> {
             if let [user] = &replies[..]
                 && user.is_positive()
             {
-                // Logged in by the name alone.
+                // Logged in without a password.
                 replies.push(user.clone());
             }
         }
@@ -244,24 +246,24 @@ impl<'a> ServerAccess<'a> {
         replies.push(control.reply("the login", control.limit, self.at(), cancel)?);
         while replies.len() < commands.len() {
             let next = control.reply("a flight of commands", FLIGHT_PATIENCE, self.at(), cancel);
-            // A server may close the connection behind a refused login.
+            // The server may close the connection after a refused login.
             let next = next.or_else(|error| self.check_login(&replies).and(Err(error)))?;
             replies.push(next);
         }
         self.logged_in(control, protection, &replies)
     }
 
-    /// Returns whether the login has a secret that the control connection does not protect.
+    /// Returns whether the login contains a secret and the control connection is not encrypted.
     fn exposes_password(&self) -> bool {
         self.address.scheme == Scheme::Ftp && self.key.login.user != ANONYMOUS.0
     }
 
-    /// Sends one command after the other.
-    fn log_in_by_steps(&self, cancel: &Cancel) -> Result<Opened, FtpError> {
+    /// Logs in with one command at a time.
+    fn log_in_by_steps(&self, cancel: &Cancel) -> Result<SessionAndState, FtpError> {
         let (mut control, protection) = self.connect(cancel)?;
         let mut replies: Vec<Reply> = Vec::new();
         for (index, command) in self.commands(&protection).iter().enumerate() {
-            // A user without a password is logged in by the name.
+            // The server has logged in the user without a password.
             let skipped = index == 1 && replies.first().is_some_and(Reply::is_positive);
             let reply = if skipped {
                 replies.first().cloned()
@@ -274,7 +276,7 @@ impl<'a> ServerAccess<'a> {
         self.logged_in(control, protection, &replies)
     }
 
-    /// Fails where the replies so far say that the login is refused.
+    /// Fails if the replies so far refuse the login.
     fn check_login(&self, replies: &[Reply]) -> Result<(), FtpError> {
         let refused = |reply: &Reply| FtpError::Login {
             at: self.at().to_owned(),
@@ -285,7 +287,7 @@ impl<'a> ServerAccess<'a> {
         match replies {
             [user, ..] if user.is_transient() => Err(busy(user)),
             [user, ..] if user.is_permanent() => Err(refused(user)),
-            // A login by the name alone makes the password one command too many.
+            // After a login without a password, the server refuses PASS.
             [user, ..] if user.is_positive() => Ok(()),
             [_, pass, ..] if pass.is_transient() => Err(busy(pass)),
             [_, pass, ..] if !pass.is_positive() => Err(refused(pass)),
@@ -298,7 +300,7 @@ impl<'a> ServerAccess<'a> {
         control: ControlConnection,
         protection: DataProtection,
         replies: &[Reply],
-    ) -> Result<Opened, FtpError> {
+    ) -> Result<SessionAndState, FtpError> {
         self.check_login(replies)?;
         let [_, _, features, image, mlst, size, time, protected @ ..] = replies else {
             return Err(FtpError::Unrequested {

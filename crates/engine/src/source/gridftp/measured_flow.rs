@@ -1,4 +1,4 @@
-//! A file's bytes as MODE S brings them, for a measurement: nothing is kept, and the end is where the receiver stops.
+//! Receives a file in MODE S for a measurement: discards the bytes, and stops when the receiver does.
 
 use std::net::TcpStream;
 
@@ -14,7 +14,7 @@ use crate::cancel::Cancel;
 use crate::connect::{Received, Transport};
 use crate::source::http::{ClientConfig, Read};
 
-/// Asks the server for the size of a file; `None` where it does not tell.
+/// Requests the size of a file; `None` if the server does not report it.
 ///
 /// # Errors
 /// [`FtpError`].
@@ -29,16 +29,16 @@ pub(crate) fn file_size(
     Ok(state.size)
 }
 
-/// A data connection in mid-file, and its session.
+/// An open data connection, and its session.
 pub(crate) struct MeasuredFlow {
     at: String,
-    /// The server ends the transfer with the session.
+    /// Kept open, because the server ends the transfer with the session.
     _session: Session,
     transport: Transport,
 }
 
 impl MeasuredFlow {
-    /// Logs in and requests the file: from the beginning of its `part`-th of so many equal parts, where the server lets it.
+    /// Logs in and requests the file, from the start of part `part` of equal parts if the server supports offsets.
     ///
     /// # Errors
     /// [`FtpError`].
@@ -58,7 +58,7 @@ impl MeasuredFlow {
         Ok(Self { at: access.at().to_owned(), _session: session, transport })
     }
 
-    /// Reads what has come.
+    /// Reads received bytes.
     ///
     /// # Errors
     /// [`FtpError::Data`].

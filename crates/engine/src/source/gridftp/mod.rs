@@ -1,14 +1,15 @@
-//! The client's side of FTP and GridFTP (RFC 959, 2389, 3659; GFD.20): a control connection, and data connections either way.
+//! The client side of FTP and GridFTP (RFC 959, 2389, 3659; GFD.20): a control connection, and data connections in both
+//! directions.
 //!
 //! ```text
 //!  GridFtpSource::describe   dial -> ControlConnection -> login: USER PASS FEAT TYPE MLST SIZE MDTM in one flight
 //!  extended_mode (MODE E)    one control connection; PORT, ERET chunk after chunk; the server opens N data connections
-//!  stream_mode (MODE S)      a control connection a stream; EPSV, REST, RETR; closed at the end of the range
-//!  store                     what upload/gridftp asks a server for: EPSV, STOR, ESTO, CKSM, MFMT, RNTO
-//!  Sessions                  keeps logged-in control connections, and their data connections, for the next file
+//!  stream_mode (MODE S)      one control connection per stream; EPSV, REST, RETR; closed at the end of the range
+//!  store                     the operations of upload/gridftp: EPSV, STOR, ESTO, CKSM, MFMT, RNTO
+//!  Sessions                  keeps logged-in control connections, and their data connections, for further files
 //! ```
 //!
-//! The protocol's texts and its rules are `core::proto::gridftp`'s; here are sockets, waits, and where bytes go.
+//! The syntax and rules of the protocol are in `core::proto::gridftp`; this module handles sockets, waits and buffers.
 
 mod channel;
 mod chunk_pace;

@@ -14,10 +14,10 @@ use super::sessions::Session;
 use crate::cancel::Cancel;
 use crate::connect::{Deadline, Received, Transport, dial};
 
-/// Connects to the server and begins to fetch the file from `start` on, to its end.
+/// Connects to the server and starts fetching the file from `start` to its end.
 ///
 /// # Errors
-/// [`FtpError`]; an address of another host than the control connection's is one.
+/// [`FtpError`], also for a data address on another host than that of the control connection.
 pub(super) fn retrieve(
     access: &ServerAccess<'_>,
     session: &mut Session,
@@ -28,7 +28,7 @@ pub(super) fn retrieve(
     let mut transport = connect(access, session, cancel)?;
     let path = &access.address.path;
     let commands = match start {
-        // Fetched from its start it needs no REST.
+        // From the start of the file, REST is not needed.
         0 => vec![Command::Retr(path)],
         start => vec![Command::Rest(start), Command::Retr(path)],
     };
@@ -44,10 +44,10 @@ pub(super) fn retrieve(
     Ok(transport)
 }
 
-/// Connects to the server and begins to list the directory.
+/// Connects to the server and starts listing the directory.
 ///
 /// # Errors
-/// As of [`retrieve`].
+/// See [`retrieve`].
 pub(super) fn list(
     access: &ServerAccess<'_>,
     session: &mut Session,
@@ -60,7 +60,7 @@ pub(super) fn list(
     Ok(transport)
 }
 
-/// Waits until the server begins to send.
+/// Waits until the server starts to send.
 fn begun(
     access: &ServerAccess<'_>,
     session: &mut Session,
@@ -70,7 +70,7 @@ fn begun(
 ) -> Result<(), FtpError> {
     let deadline = Deadline::new(cancel, session.control.limit);
     loop {
-        // Globus replies once the data connection is authenticated, others before.
+        // Globus replies only after the data connection is authenticated, other servers before.
         transport.continue_handshake().map_err(|source| FtpError::of_receive(access.at(), source))?;
         match session.control.poll_reply(access.at())? {
             Some(reply) if reply.is_preliminary() => return Ok(()),
@@ -80,7 +80,8 @@ fn begun(
     }
 }
 
-/// Requests where the server accepts data connections; an address of another host than the control connection's is refused.
+/// Requests the server's address for data connections; refuses an address on another host than that of the control
+/// connection.
 pub(super) fn address(
     access: &ServerAccess<'_>,
     session: &mut Session,
@@ -116,10 +117,11 @@ pub(super) fn connect(
     session.protection.over_connected(socket).map_err(|error| FtpError::of_tls(at, &error))
 }
 
-/// Waits for the reply that ends a retrieval. Where this host has closed the data connection, any reply does: the server noticed.
+/// Waits for the reply that ends a retrieval. If this host has closed the data connection, any reply counts, because it
+/// shows that the server noticed.
 ///
 /// # Errors
-/// [`FtpError::Refused`] where the server broke it off.
+/// [`FtpError::Refused`] if the server aborted the retrieval.
 pub(super) fn end(
     access: &ServerAccess<'_>,
     session: &mut Session,
@@ -137,8 +139,8 @@ pub(super) fn end(
             Err(FtpError::Refused { at: at.to_owned(), verb, reply })
         };
     }
-    // Some servers send 426 and then 226, some one of them: the reply to NOOP comes behind all, but where proftpd sends it while
-    // the transfer still ends.
+    // Some servers send 426 and then 226, some only one: the reply to NOOP marks the end, except with proftpd, which
+    // may send it while the transfer still ends.
     session.control.send(&[Command::Noop], at, cancel)?;
     let (mut noop, mut ended) = (false, false);
     for _ in 0..3 {
@@ -155,7 +157,7 @@ pub(super) fn end(
     Err(FtpError::Unrequested { at: at.to_owned(), what: "more replies than commands".into() })
 }
 
-/// Fetches a small part of the file.
+/// Fetches a small range of the file.
 ///
 /// # Errors
 /// [`FtpError`].

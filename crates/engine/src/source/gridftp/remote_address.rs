@@ -1,4 +1,4 @@
-//! What an FTP URL names: a server, a path on it, and perhaps a login.
+//! The parts of an FTP URL: a server, a path, and possibly a login.
 
 use longhaul_core::proto::netrc::Login;
 use percent_encoding::percent_decode_str;
@@ -25,9 +25,9 @@ pub(super) struct RemoteAddress {
     pub(super) scheme: Scheme,
     pub(super) host: Host<String>,
     pub(super) port: u16,
-    /// The path as the server is asked for it.
+    /// The path as sent to the server.
     pub(super) path: Vec<u8>,
-    /// Whether a directory is named.
+    /// Whether the path is that of a directory.
     pub(super) is_directory: bool,
     /// The login within the URL.
     pub(super) login: Option<Login>,
@@ -36,11 +36,11 @@ pub(super) struct RemoteAddress {
 }
 
 impl RemoteAddress {
-    /// Takes the URL of a file apart.
+    /// Parses the URL of a file.
     ///
-    /// The path of an `ftp://` URL is relative to the directory of the login, and absolute where it begins with `%2F` or a second
-    /// slash (RFC 1738, section 3.2.2). That of a `gsiftp://` URL is absolute, as for globus-url-copy, and relative after `/~/`.
-    /// For anonymous users there is [`Self::make_absolute`].
+    /// The path of an `ftp://` URL is relative to the directory of the login, and absolute if it starts with `%2F` or a
+    /// second slash (RFC 1738, section 3.2.2). The path of a `gsiftp://` URL is absolute, as in globus-url-copy, and
+    /// relative after `/~/`. For anonymous users see [`Self::make_absolute`].
     pub(super) fn of(url: &Url) -> Result<Self, FtpError> {
         let address = Self::of_any(url)?;
         if address.path.is_empty() || address.path.ends_with(b"/") {
@@ -50,7 +50,7 @@ impl RemoteAddress {
         Ok(address)
     }
 
-    /// Takes the URL of a directory apart, as of a file; without a path it is that of the login.
+    /// Parses the URL of a directory; an empty path means the directory of the login.
     pub(super) fn of_directory(url: &Url) -> Result<Self, FtpError> {
         let mut address = Self::of_any(url)?;
         while address.path.len() > 1 && address.path.ends_with(b"/") {
@@ -70,12 +70,12 @@ impl RemoteAddress {
             "gsiftp" => Scheme::GsiFtp,
             _ => return Err(fail("its scheme is not one of FTP")),
         };
-        // The host of a scheme that the URL standard does not know is not parsed further.
+        // The URL parser does not parse the host of a scheme unknown to the URL standard.
         let host = url.host_str().filter(|host| !host.is_empty()).ok_or_else(|| fail("it names no host"))?;
         let host = Host::parse(host).map_err(|_| fail("it names no valid host"))?;
         let port = default_port(url).ok_or_else(|| fail("it names no port"))?;
         let path = url.path().strip_prefix('/').unwrap_or(url.path());
-        // RFC 1738: what follows is the type of the transfer, which is always an image here.
+        // RFC 1738: `;type=` selects the transfer type, which is always image here.
         let path = path.rsplit_once(";type=").map_or(path, |(path, _)| path);
         let decoded: Vec<u8> = percent_decode_str(path).collect();
         let path = match scheme {
@@ -92,8 +92,8 @@ impl RemoteAddress {
         Ok(Self { scheme, host, port, path, is_directory: false, login, shown })
     }
 
-    /// Makes the path absolute: the directory of an anonymous login is the root, but for GridFTP servers that are no jail, and
-    /// globus-url-copy takes each path for an absolute one.
+    /// Makes the path absolute: the directory of an anonymous login is the root, except on GridFTP servers without a
+    /// jail; globus-url-copy takes every path as absolute.
     pub(super) fn make_absolute(&mut self) {
         if self.scheme != Scheme::GsiFtp && !self.path.starts_with(b"/") {
             self.path.insert(0, b'/');
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_urls_apart() {
+    fn parses_urls() {
         for (url, port, path) in [
             ("ftp://h/a/b%20c", 21, "a/b c"),
             ("ftp://h:2121//etc/x", 2121, "/etc/x"),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn directory_has_a_path_without_a_slash_at_its_end() {
+    fn directory_path_has_no_trailing_slash() {
         for (url, path) in [
             ("ftp://h", "."),
             ("ftp://h/", "."),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_names_no_file() {
+    fn refuses_urls_without_a_file() {
         for url in ["ftp://h/", "ftp://h/d/", "gsiftp://h", "gsiftp:/f"] {
             assert!(RemoteAddress::of(&url.parse().unwrap()).is_err(), "{url}");
         }

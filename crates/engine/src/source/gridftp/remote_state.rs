@@ -1,4 +1,4 @@
-//! The state of a file on an FTP server: what shows whether it is still the file that the transfer began with.
+//! The state of a file on an FTP server, which shows whether the file has changed since the transfer started.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -11,17 +11,17 @@ use longhaul_core::units::Bytes;
 
 use super::error::FtpError;
 
-/// A file's length and time, as far as the server says them.
+/// A file's size and modification time, as far as the server states them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct RemoteState {
     pub(super) size: Option<Bytes>,
     pub(super) modified: Option<SystemTime>,
 }
 
-/// The commands that ask for the state of a file; each has one reply.
+/// The commands that request the state of a file; each has one reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StateCommands {
-    /// MLST has it all.
+    /// MLST, which returns size and time.
     Mlst,
     /// SIZE, then MDTM.
     SizeAndTime,
@@ -36,7 +36,7 @@ impl StateCommands {
         }
     }
 
-    /// Returns how many replies the state has.
+    /// Returns the number of replies.
     pub(super) fn replies(self) -> usize {
         match self {
             Self::Mlst => 1,
@@ -44,10 +44,10 @@ impl StateCommands {
         }
     }
 
-    /// Reads the replies to [`Self::commands`].
+    /// Parses the replies to [`Self::commands`].
     ///
     /// # Errors
-    /// [`FtpError::Refused`] where the server has no such file any more, or refuses to say.
+    /// [`FtpError::Refused`] if the file no longer exists, or the server refuses to answer.
     pub(super) fn read(self, replies: &[Reply], at: &str) -> Result<RemoteState, FtpError> {
         let refused =
             |verb, reply: &Reply| FtpError::Refused { at: at.to_owned(), verb, reply: reply.clone() };
@@ -67,7 +67,7 @@ impl StateCommands {
     }
 }
 
-/// Returns whether a server does not know a command, or does not implement it.
+/// Returns whether a reply means that the command is unknown or not implemented.
 pub(super) fn is_unknown_command(reply: &Reply) -> bool {
     matches!(reply.code, 500 | 501 | 502 | 504)
 }
@@ -79,10 +79,10 @@ impl From<Facts> for RemoteState {
 }
 
 impl RemoteState {
-    /// Chooses from the replies to MLST, SIZE and MDTM, and how to ask from now on.
+    /// Derives the state from the replies to MLST, SIZE and MDTM, and chooses the commands for later requests.
     ///
     /// # Errors
-    /// [`FtpError`] where the server has no such file, or a directory of the name.
+    /// [`FtpError`] if the file does not exist or is a directory.
     pub(super) fn first(
         mlst: &Reply,
         size: &Reply,
@@ -101,17 +101,17 @@ impl RemoteState {
         Ok((by_size.read(&[size.clone(), time.clone()], at)?, by_size))
     }
 
-    /// Chooses how to ask for the state of files after a login that was not for a file, from the reply to MLST of a directory.
+    /// Chooses the commands for later requests after a login without a file, from the reply to MLST of a directory.
     pub(super) fn state_commands_after(mlst: &Reply) -> StateCommands {
         if parse_mlst(mlst).is_ok() { StateCommands::Mlst } else { StateCommands::SizeAndTime }
     }
 
-    /// Returns what ranges of the file are combined under; the size is compared besides.
+    /// Returns the identity under which ranges are combined; the size is compared separately.
     pub(super) fn identity(&self) -> Option<Identity> {
         self.time().map(Identity::ModificationTime)
     }
 
-    /// Writes the time as the server does (RFC 3659, section 2.3).
+    /// Formats the time as in replies (RFC 3659, section 2.3).
     fn time(&self) -> Option<String> {
         let modified = self.modified?;
         let nanos = modified.duration_since(SystemTime::UNIX_EPOCH).ok()?.subsec_nanos();
@@ -119,7 +119,7 @@ impl RemoteState {
         Some(if nanos == 0 { whole } else { format!("{whole}.{nanos:09}").trim_end_matches('0').to_owned() })
     }
 
-    /// Returns whether `now` may be the same state.
+    /// Returns whether `now` equals this state.
     pub(super) fn agrees(&self, now: &Self) -> bool {
         self == now
     }
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_state_comes_from_mlst_or_from_size_and_time() {
+    fn state_is_parsed_from_mlst_or_size_and_mdtm() {
         let mlst = reply(250, &["status", " Type=file;Size=7;Modify=20260101000000.5; f", "End"]);
         let (size, time) = (reply(213, &["7"]), reply(213, &["20260101000000"]));
         let unknown = reply(500, &["unknown"]);

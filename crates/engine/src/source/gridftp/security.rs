@@ -1,12 +1,12 @@
-//! What the scheme of a URL demands of a session: TLS for ftps://, GSI for gsiftp://, and encrypted data connections.
+//! The security required by the scheme of a URL: TLS for ftps://, GSI for gsiftp://, and encrypted data connections.
 //!
 //! | URL | control connection | data connections |
 //! |---|---|---|
 //! | `ftp://` | clear | clear |
 //! | `ftps://` | TLS | TLS (PROT P) |
-//! | `gsiftp://` | GSI | clear (DCAU N); TLS where the user asks for it (DCSC P, DCAU A, PROT P) |
+//! | `gsiftp://` | GSI | clear (DCAU N); TLS if requested by the user (DCSC P, DCAU A, PROT P) |
 //!
-//! No scheme falls back to another: a server that does not encrypt what is to be encrypted ends the transfer.
+//! No scheme falls back to another: if the server does not encrypt as required, the transfer fails.
 
 use std::net::IpAddr;
 use std::time::SystemTime;
@@ -24,16 +24,16 @@ use super::remote_address::Scheme;
 use crate::cancel::Cancel;
 use crate::source::http::tls_settings;
 
-/// The largest protected block (PBSZ) with GSI, which Globus requires to be said and does not use.
+/// The protected buffer size (PBSZ) with GSI, which Globus requires but does not use.
 const GSI_BUFFER: u32 = 1 << 20;
 
-/// Fails where the user has no valid credentials, before anything is sent.
+/// Fails without valid credentials of the user, before anything is sent.
 pub(super) fn check_credentials() -> Result<(), FtpError> {
     Credentials::find(&CredentialPlaces::from_env(), SystemTime::now())?;
     Ok(())
 }
 
-/// Authenticates with the user's credentials and the authorities of this host.
+/// Authenticates with the user's credentials and the trusted authorities of this host.
 pub(super) fn authenticate(
     exchange: &mut dyn FnMut(&Command<'_>) -> Result<Reply, FtpError>,
     host: &Host<String>,
@@ -47,7 +47,7 @@ pub(super) fn authenticate(
     })
 }
 
-/// Requests TLS, verifies the server, and asks for data connections within TLS (RFC 4217).
+/// Requests TLS, verifies the server, and requests data connections within TLS (RFC 4217).
 pub(super) fn begin_tls(
     access: &ServerAccess<'_>,
     mut control: ControlConnection,
@@ -71,7 +71,7 @@ pub(super) fn begin_tls(
     Ok((control.begin_tls(session, at)?, DataProtection::Ftps(client)))
 }
 
-/// Returns the commands that protect data connections, to be sent after the login.
+/// Returns the commands that protect data connections, sent after the login.
 pub(super) fn data_commands(scheme: Scheme, protection: &DataProtection) -> Vec<Command<'_>> {
     match (scheme, protection) {
         (_, DataProtection::Ftps(_)) => vec![Command::Pbsz(0), Command::ProtPrivate],
@@ -81,13 +81,13 @@ pub(super) fn data_commands(scheme: Scheme, protection: &DataProtection) -> Vec<
             Command::Pbsz(GSI_BUFFER),
             Command::ProtPrivate,
         ],
-        // Without it the server asks for delegated credentials on each data connection.
+        // Without DCAU N the server requires delegated credentials on each data connection.
         (Scheme::GsiFtp, DataProtection::Clear) => vec![Command::DcauNone],
         (Scheme::Ftp | Scheme::Ftps, DataProtection::Clear) => Vec::new(),
     }
 }
 
-/// Checks the replies to [`data_commands`]: no data is fetched less protected than the user was promised.
+/// Checks the replies to [`data_commands`], so that no data is less protected than requested.
 pub(super) fn check_data(
     access: &ServerAccess<'_>,
     protection: &DataProtection,

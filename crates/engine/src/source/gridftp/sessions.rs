@@ -1,4 +1,4 @@
-//! Logged-in control connections that are kept for the next file of an engine.
+//! Logged-in control connections that an engine keeps for further files.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -20,28 +20,28 @@ use crate::connect::ResolvedHosts;
 use crate::source::http::TlsConfig;
 use crate::threads::lock;
 
-/// For how long a session is kept: servers close idle ones after 5 minutes or more (vsftpd), proftpd after 10.
+/// The lifetime of a kept session: servers close idle ones after 5 minutes or more (vsftpd), proftpd after 10.
 const KEPT_FOR: Duration = Duration::from_secs(120);
-/// The most sessions that are kept.
+/// The maximum number of kept sessions.
 const MOST_KEPT: usize = 64;
 
-/// What sessions of one kind share; a login's sessions are for that login only.
+/// The properties shared by interchangeable sessions, which include the login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SessionKey {
     pub(super) scheme: Scheme,
     pub(super) host: Host<String>,
     pub(super) port: u16,
     pub(super) login: Login,
-    /// Whether data is to be encrypted.
+    /// Whether data must be encrypted.
     pub(super) encrypt: bool,
-    /// The trusted certificates, and the client's own one.
+    /// The trusted certificates, and the client's certificate.
     pub(super) tls: TlsConfig,
-    /// Options of its sockets.
+    /// The options of the session's sockets.
     pub(super) recv_buffer: Option<Bytes>,
     pub(super) congestion: Option<String>,
 }
 
-/// How the server was told to send (RFC 959, section 3.4).
+/// The transfer mode of the server (RFC 959, section 3.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     /// MODE S, the default.
@@ -50,19 +50,19 @@ pub(super) enum Mode {
     Extended,
 }
 
-/// A logged-in control connection, and what was agreed on over it.
+/// A logged-in control connection, and the parameters negotiated over it.
 pub(super) struct Session {
     pub(super) control: ControlConnection,
     pub(super) key: SessionKey,
     pub(super) features: Features,
-    /// How the state of a file is asked for.
+    /// The commands for requesting the state of a file.
     pub(super) state_commands: StateCommands,
-    /// Whether the server begins to send at an offset; `None` where that was not asked yet.
+    /// Whether the server supports starting at an offset; `None` if not yet tried.
     restarts: Option<bool>,
     pub(super) mode: Mode,
     /// Whether data connections are encrypted.
     pub(super) protection: DataProtection,
-    /// The data connections of MODE E, which the server uses again.
+    /// The data connections of MODE E, which the server reuses.
     pub(super) data: Option<DataPath>,
 }
 
@@ -86,7 +86,7 @@ impl Session {
         }
     }
 
-    /// Asks for the state of a file.
+    /// Requests the state of a file.
     pub(super) fn query_state(
         &mut self,
         path: &[u8],
@@ -97,9 +97,9 @@ impl Session {
         self.state_commands.read(&replies, at)
     }
 
-    /// Returns whether a transfer in MODE S can begin at an offset. Some servers that list REST refuse it, and some that know it do
-    /// not list it; so it is asked for once, and taken back, as the next transfer may be any. A `sequential` server gets one command at a
-    /// time.
+    /// Returns whether a transfer in MODE S can start at an offset. Some servers list REST and refuse it, others
+    /// support it without listing it. So it is tried once, and reset to 0 for the next transfer. A `sequential` server
+    /// receives one command at a time.
     ///
     /// # Errors
     /// [`FtpError`].
@@ -133,21 +133,21 @@ impl Session {
     }
 }
 
-/// What is kept for a while, the oldest first.
-struct Kept<T>(Vec<(T, Instant)>);
+/// Items kept for a limited time, oldest first.
+struct ExpiringList<T>(Vec<(T, Instant)>);
 
-impl<T> Default for Kept<T> {
+impl<T> Default for ExpiringList<T> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<T> Kept<T> {
+impl<T> ExpiringList<T> {
     fn drop_expired(&mut self, now: Instant) {
         self.0.retain(|(_, since)| now.saturating_duration_since(*since) < KEPT_FOR);
     }
 
-    /// Takes the youngest that is `wanted`.
+    /// Takes the newest item for which `wanted` is true.
     fn take(&mut self, wanted: impl Fn(&T) -> bool, now: Instant) -> Option<T> {
         self.drop_expired(now);
         let at = self.0.iter().rposition(|(one, _)| wanted(one))?;
@@ -166,20 +166,20 @@ impl<T> Kept<T> {
 /// The sessions of an engine.
 #[derive(Default)]
 pub(crate) struct Sessions {
-    kept: Mutex<Kept<Session>>,
+    kept: Mutex<ExpiringList<Session>>,
     pub(super) hosts: ResolvedHosts,
-    /// Servers that lose commands of a flight.
+    /// Servers that lose commands sent in one flight.
     sequential: Mutex<HashSet<(Host<String>, u16)>>,
 }
 
 impl Sessions {
-    /// Takes a session that was kept, the one used last.
+    /// Takes the most recently used kept session.
     pub(super) fn take(&self, key: &SessionKey) -> Option<Session> {
         let mut session = lock(&self.kept).take(|session| session.key == *key, Instant::now())?;
         session.control.is_quiet().then_some(session)
     }
 
-    /// Keeps a session of which no command is outstanding.
+    /// Keeps a session without outstanding commands.
     pub(super) fn keep(&self, mut session: Session) {
         if !session.control.is_quiet() {
             return;
@@ -187,12 +187,12 @@ impl Sessions {
         lock(&self.kept).keep(session, Instant::now());
     }
 
-    /// Returns whether a server is to be asked one command at a time.
+    /// Returns whether a server must receive one command at a time.
     pub(super) fn is_sequential(&self, key: &SessionKey) -> bool {
         lock(&self.sequential).contains(&(key.host.clone(), key.port))
     }
 
-    /// Notes that a server loses commands of a flight.
+    /// Records that a server loses commands sent in one flight.
     pub(super) fn set_sequential(&self, key: &SessionKey) {
         lock(&self.sequential).insert((key.host.clone(), key.port));
     }
@@ -203,8 +203,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_expired_makes_room_when_another_is_kept() {
-        let (mut kept, begin) = (Kept::default(), Instant::now());
+    fn expired_sessions_are_dropped_when_another_is_kept() {
+        let (mut kept, begin) = (ExpiringList::default(), Instant::now());
         (0..MOST_KEPT).for_each(|one| kept.keep(one, begin));
         assert_eq!(kept.0.len(), MOST_KEPT);
         kept.keep(MOST_KEPT, begin + KEPT_FOR / 2);

@@ -1,4 +1,4 @@
-//! What an upload asks a server for: to store a temporary file beside the target, to prove it, and to give it its name.
+//! The server side of an upload: stores a temporary file beside the target, verifies it, and renames it.
 
 mod block_dialler;
 mod checksums;
@@ -25,9 +25,9 @@ use crate::connect::{Deadline, Transport};
 /// How the temporary file is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StoreStart {
-    /// Anew: what is there is dropped.
+    /// As a new file: an existing one is truncated.
     Anew,
-    /// Into what is there, at the offsets of the blocks.
+    /// Into the existing file, at the offsets of the blocks.
     Into,
     /// From an offset on, in one stream.
     From(Bytes),
@@ -37,9 +37,9 @@ pub(crate) enum StoreStart {
 pub(crate) struct StoreSession<'a> {
     store: &'a StoreTarget<'a>,
     session: Session,
-    /// The length of the temporary file, where there was one when the session was opened.
+    /// The length of an existing temporary file when the session was opened.
     pub(crate) held: Option<Bytes>,
-    /// Whether the server has computed a checksum.
+    /// Whether the server has computed a checksum before.
     has_computed: bool,
 }
 
@@ -54,13 +54,13 @@ impl StoreSession<'_> {
         self.session.control.rtt().unwrap_or_default()
     }
 
-    /// Returns whether the server receives over several connections, at any offset.
+    /// Returns whether the server accepts blocks at any offset over several connections.
     pub(crate) fn takes_blocks(&self) -> bool {
         let features = &self.session.features;
         features.extended_mode() && features.adjusted_store()
     }
 
-    /// Goes on with the TLS handshake of a connection of [`Self::connect_stream`], while the server's consent is waited for.
+    /// Continues the TLS handshake of a connection of [`Self::connect_stream`] while the server's reply is awaited.
     ///
     /// # Errors
     /// [`FtpError`].
@@ -68,7 +68,7 @@ impl StoreSession<'_> {
         transport.continue_handshake().map_err(|source| FtpError::of_receive(self.store.at(), source))
     }
 
-    /// Completes the TLS handshake of a connection of [`Self::connect_stream`], once the server has begun to receive.
+    /// Completes the TLS handshake of a connection of [`Self::connect_stream`], once the server has started to receive.
     ///
     /// # Errors
     /// [`FtpError`].
@@ -77,7 +77,7 @@ impl StoreSession<'_> {
         shake_hands(transport, self.store.at(), &deadline)
     }
 
-    /// Selects MODE E, and returns where the server accepts data connections.
+    /// Selects MODE E, and returns the address at which the server accepts data connections.
     ///
     /// # Errors
     /// [`FtpError`].
@@ -91,12 +91,13 @@ impl StoreSession<'_> {
             }
             self.session.mode = Mode::Extended;
         }
-        // Connections that a fetch has left cannot be used the other way.
+        // Data connections kept from a fetch cannot be used in the other direction.
         self.session.data = None;
         passive::address(access, &mut self.session, cancel)
     }
 
-    /// Opens the data connection of a store in one stream, before the command that uses it: some servers accept it first.
+    /// Opens the data connection of a store in one stream, before its command: some servers accept the connection
+    /// first.
     ///
     /// # Errors
     /// [`FtpError`].
@@ -106,7 +107,7 @@ impl StoreSession<'_> {
         passive::connect(access, &mut self.session, cancel)
     }
 
-    /// Sends the commands that begin to store; `size` is announced as what follows. Replies are read by [`Self::poll`].
+    /// Sends the commands that start a store; announces `size`. [`Self::poll`] reads the replies.
     ///
     /// # Errors
     /// [`FtpError`].
@@ -119,7 +120,7 @@ impl StoreSession<'_> {
         let (at, path) = (self.store.access.at(), &self.store.access.address.path);
         let sequential = self.store.access.sessions.is_sequential(&self.session.key);
         let control = &mut self.session.control;
-        // What a server says to ALLO does not matter: some know no such command, or do not need it.
+        // The reply to ALLO is ignored: some servers do not support it or do not need it.
         let mut flight = vec![Command::Allo(size)];
         let store = match start {
             StoreStart::Anew => Command::Stor(path),
@@ -148,7 +149,7 @@ impl StoreSession<'_> {
         Ok(store.verb())
     }
 
-    /// Returns the next reply, where it has arrived; does not wait.
+    /// Returns the next reply if it has arrived; does not wait.
     ///
     /// # Errors
     /// [`FtpError`].
@@ -159,7 +160,7 @@ impl StoreSession<'_> {
         }
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut fds = [PollFd::new(self.session.control.transport().socket(), PollFlags::IN)];
-        // An interrupted poll is repeated by the caller.
+        // The caller repeats an interrupted poll.
         let readable = poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0);
         if readable || self.session.control.has_decrypted() {
             return self.session.control.poll_reply(at);
@@ -167,7 +168,7 @@ impl StoreSession<'_> {
         Ok(None)
     }
 
-    /// Waits for the next reply, a tick at most.
+    /// Waits up to one tick for the next reply.
     ///
     /// # Errors
     /// [`FtpError`].
@@ -175,27 +176,27 @@ impl StoreSession<'_> {
         self.session.control.poll_reply(self.store.access.at())
     }
 
-    /// Makes the error of a reply that refuses `verb`.
+    /// Creates the error of a reply that refuses `verb`.
     pub(crate) fn refused(&self, verb: &'static str, reply: Reply) -> FtpError {
         FtpError::Refused { at: self.store.at().to_owned(), verb, reply }
     }
 
-    /// Makes the error of a reply that did not come.
+    /// Creates the error of a missing reply.
     pub(crate) fn timeout(&self, step: &'static str, waited: Duration) -> FtpError {
         FtpError::Timeout { at: self.store.at().to_owned(), step, waited }
     }
 
-    /// Makes the error of a reply that is out of turn.
+    /// Creates the error of an unexpected reply.
     pub(crate) fn unrequested(&self, what: &str) -> FtpError {
         FtpError::Unrequested { at: self.store.at().to_owned(), what: what.to_owned() }
     }
 
-    /// Returns whether a store in one stream can begin at an offset.
+    /// Returns whether a store in one stream can start at an offset.
     pub(crate) fn resumes_streams(&self) -> bool {
         self.session.features.restarts_streams()
     }
 
-    /// Asks for the length of the temporary file; `None` where the server does not say.
+    /// Requests the length of the temporary file; `None` if the server does not report it.
     ///
     /// # Errors
     /// [`FtpError`].
@@ -206,15 +207,15 @@ impl StoreSession<'_> {
         Ok(replies.first().and_then(parse_size))
     }
 
-    /// Gives the file its time, where the server sets times, and its name.
+    /// Sets the file's modification time, if supported, and renames the file to its final name.
     ///
     /// # Errors
-    /// [`FtpError`]; the temporary file is then still there.
+    /// [`FtpError`]; the temporary file then still exists.
     pub(crate) fn rename(&mut self, modified: Option<SystemTime>, cancel: &Cancel) -> Result<(), FtpError> {
         let access = &self.store.access;
         let (at, path, target) = (access.at(), &access.address.path, &self.store.target);
         let sets_time = self.session.features.lists("MFMT");
-        // A time before 1970 cannot be expressed.
+        // MFMT cannot express a time before 1970.
         let time = modified.filter(|time| sets_time && *time >= SystemTime::UNIX_EPOCH);
         let mut commands: Vec<_> = time.map(|time| Command::Mfmt(time, path)).into_iter().collect();
         commands.extend([Command::Rnfr(path), Command::Rnto(target)]);
@@ -230,7 +231,7 @@ impl StoreSession<'_> {
         for (command, reply) in commands.iter().zip(&replies) {
             let done = match command {
                 Command::Rnfr(_) => reply.is_intermediate(),
-                // A file system may keep no times.
+                // The file system may not store times.
                 Command::Mfmt(..) => true,
                 _ => reply.is_positive(),
             };
@@ -241,7 +242,7 @@ impl StoreSession<'_> {
         Ok(())
     }
 
-    /// Removes the temporary file; a server that does not is not asked again.
+    /// Removes the temporary file; ignores a refusal.
     pub(crate) fn discard(&mut self, cancel: &Cancel) {
         let access = &self.store.access;
         let asked = self.session.control.ask(&[Command::Dele(&access.address.path)], access.at(), cancel);
@@ -255,10 +256,10 @@ impl StoreSession<'_> {
         self.store.access.sessions.keep(self.session);
     }
 
-    /// Waits for the end of a store in one stream; `wait` is how long the server may take.
+    /// Waits up to `wait` for the end of a store in one stream.
     ///
     /// # Errors
-    /// [`FtpError::Refused`] where the server broke it off.
+    /// [`FtpError::Refused`] if the server aborted the store.
     pub(crate) fn finish(
         &mut self,
         verb: &'static str,

@@ -1,4 +1,5 @@
-//! MODE S: one range after the other over a data connection to the server, which this host closes at the range's end.
+//! MODE S: fetches ranges one after the other, each over a data connection that this host opens, and closes at the
+//! range's end.
 
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
@@ -16,7 +17,7 @@ use crate::source::StreamPeer;
 use crate::transfer::Stream;
 use crate::transfer::error::SourceError;
 
-/// A shorter range is not worth its round trips and slow start.
+/// The minimum range; a shorter one does not pay for its round trips and slow start.
 const LEAST_RANGE: Bytes = Bytes::mib(4);
 
 /// Fetches ranges until nothing is left to lease; returns whether the session can be kept.
@@ -51,12 +52,12 @@ fn fetch_range(
     connected(&transport, stream, session);
     let mut reached = range.start();
     let received = receive(context, &mut transport, stream, &mut reached);
-    // What samples the socket holds it too.
+    // The sampler holds a duplicate of the socket, too.
     stream.end_connection();
     drop(transport);
     match received {
         Ok(()) => {}
-        // The server's report counts before what the data connection shows.
+        // The server's reply takes precedence over the error of the data connection.
         Err(Failure::Early(error)) => {
             return Err(match session.control.reply("the transfer", REPORT_PATIENCE, access.at(), &cancel) {
                 Ok(reply) if !reply.is_positive() => {
@@ -69,17 +70,18 @@ fn fetch_range(
         }
         Err(Failure::Source(error)) => return Err(error),
     }
-    // Of a range that another stream has shortened the end is not known here: what is not the file's end was broken off.
+    // Another stream may have shortened the range: a transfer that ends before the end of the file was aborted by this
+    // host.
     let broken_off = context.described.state.size.is_none_or(|size| reached < size.get());
     let limit = session.control.limit;
-    // No flag of the stream: what has come is to be proved, though nothing is left to lease.
+    // Not the stream's flag: received bytes must be proved even if nothing is left to lease.
     passive::end(access, session, "RETR", broken_off, limit, stream.stop())?;
     compare_state(context, session, stream.stop())?;
     context.worker.unproved.prove_all();
     Ok(())
 }
 
-/// Fails where the file is not as described any more.
+/// Fails if the file has changed since its description.
 fn compare_state(
     context: &FetchContext<'_, '_>,
     session: &mut Session,
@@ -95,7 +97,7 @@ fn connected(transport: &Transport, stream: &mut Stream<'_>, session: &Session) 
     stream.answered();
 }
 
-/// Why receiving ended early.
+/// The reason why receiving ended early.
 enum Failure {
     /// The data connection broke or ended.
     Early(FtpError),
@@ -108,7 +110,7 @@ impl From<SourceError> for Failure {
     }
 }
 
-/// Receives the first lease, which is shortened as its bytes arrive and where another stream takes over its tail.
+/// Receives the first lease, which shrinks as its bytes arrive, and when another stream steals its tail.
 fn receive(
     context: &mut FetchContext<'_, '_>,
     transport: &mut Transport,
@@ -139,7 +141,7 @@ fn receive(
     Ok(())
 }
 
-/// Fetches the whole file by one RETR: nothing shows that two of them would be of one state.
+/// Fetches the whole file by one RETR, because nothing shows that two of them would read one version.
 fn fetch_whole(
     context: &mut FetchContext<'_, '_>,
     session: &mut Session,
@@ -174,7 +176,7 @@ fn fetch_whole(
     Ok(())
 }
 
-/// Receives until the server ends the file, which has the size that was described, where one was.
+/// Receives until the server ends the file; checks the described size, if known.
 fn receive_all(
     context: &mut FetchContext<'_, '_>,
     transport: &mut Transport,
@@ -199,7 +201,8 @@ fn receive_all(
             }
             Ok(Received::Idle) => {}
             Ok(Received::End { .. }) if left.is_empty() => return Ok(()),
-            // The end of the connection is the end of the file, but within TLS the server says so; a FIN can be forged.
+            // Without a size, the end of the connection marks the end of the file; within TLS a closing message is
+            // required, because a FIN can be forged.
             Ok(Received::End { clean }) if context.described.state.size.is_none() => {
                 let got = stream.delivered_so_far();
                 return if clean { Ok(()) } else { Err(FtpError::Unclosed { at: at(), got }.into()) };

@@ -1,4 +1,4 @@
-//! Bytes that have come since the server last showed that the file is still the same.
+//! Bytes that arrived since the server last showed that the file is unchanged.
 
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
@@ -8,45 +8,46 @@ use super::remote_state::RemoteState;
 use crate::transfer::Stream;
 use crate::transfer::error::SourceError;
 
-/// How much is taken back so that a file is not complete before it is proved. Less than what counts as progress
-/// ([`Backoff::PROGRESS`](longhaul_core::retry::Backoff::PROGRESS)): a server that reports a failure behind the last byte each time
-/// is not asked for ever.
+/// The number of bytes taken back so that a file is not complete before it is proved. It is less than the threshold of
+/// progress ([`Backoff::PROGRESS`](longhaul_core::retry::Backoff::PROGRESS)), so that retries end with a server that
+/// fails after the last byte each time.
 const WITHHELD: Bytes = Bytes::kib(32);
 
-/// What a worker has delivered and nothing has proved yet.
+/// The bytes that a worker has delivered and that are not yet proved.
 ///
-/// FTP names no state of the file with its bytes. So the state is asked for behind each range: where it is as it was described, all
-/// bytes before are of that state. In MODE E bytes are proved with all of their chunk, as a later block may contradict an earlier one.
+/// FTP sends no version of the file with its bytes. Therefore the state is requested after each range: if unchanged,
+/// all bytes before belong to the described version. In MODE E bytes are proved with their whole chunk, because a later
+/// block may contradict an earlier one.
 #[derive(Debug, Default)]
 pub(super) struct Unproved(RangeSet);
 
 impl Unproved {
-    /// Adds bytes that were delivered.
+    /// Adds delivered bytes.
     pub(super) fn deliver(&mut self, range: ByteRange) {
         self.0.insert(range);
     }
 
-    /// Notes that the bytes of `range` are complete and of the described state.
+    /// Records that the bytes of `range` are complete and belong to the described version.
     pub(super) fn prove(&mut self, range: ByteRange) {
         self.0.remove(range);
     }
 
-    /// Notes that all bytes so far are, or are forgotten.
+    /// Clears the set: all bytes are proved or forgotten.
     pub(super) fn prove_all(&mut self) {
         self.0 = RangeSet::new();
     }
 
-    /// Returns whether nothing is left to be proved.
+    /// Returns whether all bytes are proved.
     pub(super) fn is_empty(&self) -> bool {
         self.0.iter().next().is_none()
     }
 
-    /// Makes sure that the transfer is not taken for complete while some of its bytes are not proved: a part of them comes again.
+    /// Takes back a part of the bytes, so that the transfer is not complete while bytes are unproved.
     ///
     /// # Errors
     /// The disk failed.
     pub(super) fn withhold(&mut self, stream: &mut Stream<'_>) -> Result<(), SourceError> {
-        // A lease of which nothing is left to come counts as outstanding until it is dropped.
+        // A completely received lease counts as outstanding until it is dropped.
         stream.drop_received();
         if !stream.is_complete() {
             return Ok(());
@@ -58,7 +59,7 @@ impl Unproved {
         stream.take_back(&std::iter::once(part).collect())
     }
 
-    /// Makes all of them available again.
+    /// Requeues all unproved bytes.
     ///
     /// # Errors
     /// The disk failed.
@@ -67,7 +68,7 @@ impl Unproved {
     }
 }
 
-/// Fails where the file is not in the described state any more.
+/// Fails if the file is no longer in the described state.
 pub(super) fn compare(described: &RemoteState, now: &RemoteState, at: &str) -> Result<(), FtpError> {
     if described.agrees(now) {
         return Ok(());

@@ -1,11 +1,11 @@
-//! One worker of an FTP source: in MODE E the only one, over all data connections; in MODE S one of several.
+//! The worker of an FTP stream: in MODE E the only one, over all data connections; in MODE S one of several.
 
 use std::time::Duration;
 
 use super::chunk_pace::ChunkPace;
 use super::error::FtpError;
 use super::extended_mode;
-use super::gridftp_source::{Described, GridFtpSource};
+use super::gridftp_source::{GridFtpSource, LoginResult};
 use super::login::ServerAccess;
 use super::sessions::Session;
 use super::stream_mode;
@@ -14,24 +14,24 @@ use crate::source::{StreamPeer, StreamWorker};
 use crate::transfer::Stream;
 use crate::transfer::error::{Cause, Retry, SourceError};
 
-/// The FTP side of one stream.
+/// The worker of one stream.
 pub(super) struct GridFtpWorker<'s> {
     pub(super) source: &'s GridFtpSource<'s>,
     pub(super) unproved: Unproved,
     pub(super) pace: ChunkPace,
     /// The numbers of the worker's data connections in events and samples.
     pub(super) numbers: Vec<usize>,
-    /// Whether chunks of MODE E are requested while earlier ones are sent.
+    /// Whether chunks of MODE E are requested while earlier ones are being sent.
     pub(super) requests_ahead: bool,
-    /// Whether a file that comes by one RETR only has been begun.
+    /// Whether a file that is sent by one RETR only has been started.
     pub(super) is_begun: bool,
 }
 
-/// What a fetch needs besides its session and stream.
+/// The context of a fetch, beside its session and stream.
 pub(super) struct FetchContext<'a, 's> {
     pub(super) worker: &'a mut GridFtpWorker<'s>,
     pub(super) access: &'a ServerAccess<'s>,
-    pub(super) described: &'a Described,
+    pub(super) described: &'a LoginResult,
 }
 
 impl<'s> GridFtpWorker<'s> {
@@ -46,17 +46,17 @@ impl<'s> GridFtpWorker<'s> {
         }
     }
 
-    /// Takes the session that has described the file, or waits for work and logs in; `None` where nothing is left to do.
+    /// Takes the session that described the file, or waits for work and logs in; `None` if no work is left.
     fn session(
         &mut self,
         access: &ServerAccess<'_>,
-        described: &Described,
+        described: &LoginResult,
         stream: &mut Stream<'_>,
     ) -> Result<Option<Session>, SourceError> {
         if let Some(first) = self.source.take_first() {
             stream.lease_requested(first.range);
             if described.by_ranges {
-                // It is empty.
+                // The file is empty.
                 stream.drop_received();
             }
             return Ok(Some(first.session));
@@ -65,10 +65,10 @@ impl<'s> GridFtpWorker<'s> {
         if !has_work && (self.unproved.is_empty() || stream.stop().is_cancelled()) {
             return Ok(None);
         }
-        // What came before a break is proved by the state that the login brings, though nothing is left to lease.
+        // A login also returns the state of the file, which proves earlier bytes even if nothing is left to lease.
         let opened = if has_work { access.open(&stream.renew_cancel()) } else { access.open(stream.stop()) };
         let (session, state) = opened.map_err(|error| match error {
-            // This login has worked before: the server takes no further one.
+            // This login has succeeded before, so the refusal means that the server accepts no further one.
             FtpError::Login { at, reply, .. } => FtpError::Busy { at, reply },
             error => error,
         })?;
@@ -95,10 +95,10 @@ impl<'s> GridFtpWorker<'s> {
 }
 
 impl GridFtpWorker<'_> {
-    /// Proves what has gone to a pipe, which takes nothing back, by the state that further logins bring; returns whether all of the file
-    /// had come before the break, and is proved.
+    /// Proves bytes written to a pipe, which cannot be taken back, by the file's state from further logins; returns
+    /// whether all of the file arrived before the connection broke, and is proved.
     fn prove_complete(&mut self, stream: &mut Stream<'_>) -> bool {
-        /// When the server is asked again that has just broken a connection.
+        /// The waits before asking a server again that has just broken a connection.
         const WAITS: [Duration; 3] = [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(4)];
         stream.drop_received();
         let Ok((described, access)) = self.source.described().and_then(|d| Ok((d, self.source.access()?)))
@@ -126,7 +126,7 @@ impl StreamWorker for GridFtpWorker<'_> {
         stream.flush();
         let Err(error) = served else { return Ok(()) };
         if error.cause == Cause::OtherFile {
-            // Before the transfer stops: the other workers then take back what they have.
+            // Before the transfer stops, so that the other workers take back their bytes.
             self.source.set_changed();
             self.unproved.take_back(stream)?;
         } else if stream.is_to_stdout() && self.prove_complete(stream) {
@@ -142,8 +142,9 @@ impl StreamWorker for GridFtpWorker<'_> {
     }
 
     fn leave(&mut self, stream: &mut Stream<'_>) {
-        // What a transfer keeps that ends here is proved by the state of the file that the next run finds. Another source must not complete it.
-        // Where the file has changed, the next run may find the described state again, and the bytes of another one between its own.
+        // Bytes kept by a transfer that ends here are proved by the file's state in the next run; another source must
+        // not complete the file. After a change of the file, a later run might find the described state again, with
+        // bytes of the changed file in between.
         let is_proved_later = stream.stop().is_cancelled() || !stream.has_other_source();
         if is_proved_later && !self.source.has_changed() {
             return;
@@ -154,7 +155,7 @@ impl StreamWorker for GridFtpWorker<'_> {
     }
 }
 
-/// Makes the error of a server without MODE E to this host: the next try uses MODE S.
+/// Creates the error of a server whose MODE E does not reach this host: the next attempt uses MODE S.
 pub(super) fn fall_back_to_stream_mode(source: &GridFtpSource<'_>, error: &FtpError) -> SourceError {
     source.disable_extended_mode();
     let message = format!("{error}; connections to the server are used instead");

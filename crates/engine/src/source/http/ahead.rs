@@ -1,4 +1,5 @@
-//! Connections for a file's further streams, begun while the answer to its first request is awaited: they save a round trip.
+//! Opens connections for a file's further streams while the answer to its first request is awaited, which saves a round
+//! trip.
 
 use longhaul_core::tune::streams::{MOST_INITIAL_STREAMS, StreamTuner, StreamTunerStart};
 use longhaul_core::units::{Bytes, Rtt};
@@ -15,28 +16,28 @@ use crate::source::http::ClientConfig;
 use crate::threads::lock;
 use crate::transfer::{Streams, recv_buffer};
 
-/// Connections that no stream has taken yet; the others are closed with it.
-pub(super) struct Ahead {
+/// Connections not yet taken by a stream; closed on drop.
+pub(super) struct UnusedConnections {
     origin: Origin,
     connections: Vec<ClientAhead>,
     _claim: AheadClaim,
 }
 
-impl Ahead {
+impl UnusedConnections {
     pub(super) fn take(&mut self) -> Option<ClientAhead> {
         self.connections.pop()
     }
 
-    /// Closes those beyond `count`.
+    /// Closes connections beyond `count`.
     pub(super) fn keep(&mut self, count: usize) {
         self.connections.truncate(count);
     }
 }
 
 impl HttpSource<'_> {
-    /// Begins connections for the streams that the `left` bytes will probably get, to where `connection` leads.
+    /// Starts connections for the probable number of streams of `left` bytes, to the peer of `connection`.
     pub(super) fn begin_ahead(&self, connection: &Connection, target: &ResolvedUrl, left: Option<Bytes>) {
-        // A kept connection is of a batch, whose files are mostly small.
+        // A kept connection indicates a batch, whose files are mostly small.
         if connection.has_answered() {
             return;
         }
@@ -46,18 +47,18 @@ impl HttpSource<'_> {
         if further == 0 || ahead.as_ref().is_some_and(|ahead| ahead.origin == target.url().origin()) {
             return;
         }
-        // A redirect has left the server of before.
+        // After a redirect, connections to the previous server are useless.
         *ahead = None;
         let Some(claim) = self.clients.claim_ahead() else { return };
-        // As the streams will ask for it: the window's scale is fixed by the SYN.
+        // With the buffer that the streams will request: the SYN fixes the window scale.
         let config = &self.options.client;
         let recv_buffer = config.recv_buffer.or_else(|| recv_buffer::larger_than_kernels(rtt, SHARED_BY));
         let Ok(client) = self.clients.get(&ClientConfig { recv_buffer, ..config.clone() }) else { return };
         let connections = client.connect_ahead(target, connection.peer(), further);
-        *ahead = Some(Ahead { origin: target.url().origin(), connections, _claim: claim });
+        *ahead = Some(UnusedConnections { origin: target.url().origin(), connections, _claim: claim });
     }
 
-    /// Returns how many streams a large file gets at first; 1 where more than that is doubtful.
+    /// Returns the probable initial number of streams of a large file; 1 if more is doubtful.
     fn probable_streams(&self, target: &ResolvedUrl, rtt: Rtt, left: Option<Bytes>) -> usize {
         if rtt < LONG_RTT {
             return 1;
@@ -66,7 +67,7 @@ impl HttpSource<'_> {
         let remembered = known.and_then(|path| path.still_holds(rtt));
         match self.options.streams {
             Streams::Fixed(streams) => streams.min(MOST_INITIAL_STREAMS),
-            // An unknown file on an unknown server may be small, or elsewhere.
+            // An unknown file on an unknown server may be small, or be redirected.
             Streams::Auto if remembered.is_some() || left.is_some() => {
                 let left = left.unwrap_or(Bytes::new(u64::MAX));
                 StreamTuner::new(&StreamTunerStart {

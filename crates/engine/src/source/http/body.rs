@@ -1,4 +1,4 @@
-//! A response's body, from the socket straight into the caller's buffer.
+//! A response's body, received directly into the caller's buffer.
 
 use longhaul_core::proto::http::{ChunkedDecoder, Framing};
 use longhaul_core::units::Bytes;
@@ -7,7 +7,7 @@ use super::buffered_transport::BufferedTransport;
 use super::error::HttpError;
 use crate::connect::Received;
 
-/// How much framing is received at once: a size line behind the payload, and little of the next chunk.
+/// The bytes of framing received at once: a size line after the payload, and little of the next chunk.
 const FRAMING_PIECE: usize = 512;
 
 /// The outcome of one read of the body.
@@ -21,10 +21,10 @@ pub enum Read {
     End,
 }
 
-/// How far the body of the current response has been read.
+/// The state of reading the current response's body.
 #[derive(Debug)]
 pub(super) enum Body {
-    /// The response has none, or it is complete.
+    /// The response has no body, or the body is complete.
     Ended,
     Length {
         got: u64,
@@ -67,7 +67,7 @@ impl Body {
             Self::Ended => Read::End,
             Self::Length { got, expected } if got == expected => Read::End,
             Self::Length { got, expected } => {
-                // No further than the body: the next response follows it.
+                // Not beyond the body, because the next response follows it.
                 let room = Bytes::new(*expected - *got).as_usize().min(buffer.len());
                 match from.read(&mut buffer[..room])? {
                     Received::Data(n) => count(got, n),
@@ -117,7 +117,7 @@ fn read_chunked(
         if left > 0 {
             let room = left.min(buffer.len());
             let payload = &mut buffer[..room];
-            // Where the chunk may end here, its framing and the next size line are received along with it.
+            // If the chunk may end here, its framing and the next size line are received by the same call.
             let ahead = if room < left { 0 } else { FRAMING_PIECE };
             let received = from.read_ahead(payload, ahead)?;
             if let Received::Data(n) = received {

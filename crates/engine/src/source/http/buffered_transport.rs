@@ -1,4 +1,4 @@
-//! A transport with a read buffer: heads and chunk framing are read through the buffer, payload past it.
+//! A transport with a read buffer: heads and chunk framing are read through the buffer, payload bypasses it.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream};
@@ -12,12 +12,12 @@ use super::safe_url::{SafeUrl, UrlAndPeer};
 use super::tls;
 use crate::connect::{Deadline, Received, Transport};
 
-/// How much of a head is received at once; what lies behind the head is copied once more, so not much.
+/// The bytes of a head received at once; small, because bytes after the head are copied once more.
 const HEAD_PIECE: usize = 4096;
-/// How much of an answer that is not HTTP is shown.
+/// The bytes shown of an answer that is not HTTP.
 const SHOWN: usize = 32;
 
-/// A byte stream to a server, and the bytes received from it beyond what has been asked for.
+/// A byte stream to a server, and bytes received beyond those requested.
 pub(super) struct BufferedTransport {
     transport: Transport,
     buffer: ReadBuffer,
@@ -25,7 +25,7 @@ pub(super) struct BufferedTransport {
 }
 
 impl BufferedTransport {
-    /// Takes over a transport to `at`, which errors name.
+    /// Wraps a transport to `at`, which errors name.
     pub(super) fn new(transport: Transport, at: UrlAndPeer) -> Self {
         Self { transport, buffer: ReadBuffer::default(), at }
     }
@@ -39,7 +39,7 @@ impl BufferedTransport {
         self.at.peer
     }
 
-    /// Names another URL in errors from now on.
+    /// Sets the URL for errors.
     pub(super) fn set_url(&mut self, url: SafeUrl) {
         self.at.url = url;
     }
@@ -52,7 +52,7 @@ impl BufferedTransport {
         matches!(self.transport, Transport::Tls(_))
     }
 
-    /// Returns the socket of a transport without TLS from which nothing has been received in advance.
+    /// Returns the socket of a transport without TLS and without buffered bytes.
     pub(super) fn into_socket(self) -> Option<TcpStream> {
         match self.transport {
             Transport::Plain(socket) if self.buffer.data().is_empty() => Some(socket),
@@ -60,7 +60,7 @@ impl BufferedTransport {
         }
     }
 
-    /// Sends from the front of `pending`, as [`Transport::send`] does.
+    /// Sends from the front of `pending`; see [`Transport::send`].
     pub(super) fn send(&mut self, pending: &mut &[u8]) -> io::Result<bool> {
         self.transport.send(pending)
     }
@@ -79,7 +79,7 @@ impl BufferedTransport {
         }
     }
 
-    /// Returns whether bytes, or an end or error in their place, can be read; waits `limit` for them.
+    /// Waits up to `limit` until bytes, an end or an error can be read; returns whether they can.
     pub(super) fn is_readable(&mut self, limit: Duration) -> bool {
         if self.has_buffered() {
             return true;
@@ -89,17 +89,17 @@ impl BufferedTransport {
         received.is_some()
     }
 
-    /// Returns whether bytes were received in advance.
+    /// Returns whether bytes are buffered.
     pub(super) fn has_buffered(&self) -> bool {
         !self.buffer.data().is_empty()
     }
 
-    /// Returns the bytes received in advance.
+    /// Returns the buffered bytes.
     pub(super) fn buffered(&self) -> &[u8] {
         self.buffer.data()
     }
 
-    /// Drops `n` of the bytes received in advance.
+    /// Removes `n` buffered bytes.
     pub(super) fn consume(&mut self, n: usize) {
         self.buffer.consume(n);
     }
@@ -114,7 +114,7 @@ impl BufferedTransport {
         Ok(received)
     }
 
-    /// Reads into `payload`: what was received in advance, else by one call to the kernel.
+    /// Reads into `payload`: buffered bytes, else by one system call.
     pub(super) fn read(&mut self, payload: &mut [u8]) -> Result<Received, HttpError> {
         match self.buffer.take(payload) {
             0 => self.transport.receive(payload).map_err(|error| tls::receive_error(error, &self.at)),
@@ -122,7 +122,7 @@ impl BufferedTransport {
         }
     }
 
-    /// Reads into `payload` and, once that is full, up to `more` bytes in advance, by the same call to the kernel.
+    /// Reads into `payload` and, once full, up to `more` bytes into the buffer by the same system call.
     pub(super) fn read_ahead(&mut self, payload: &mut [u8], more: usize) -> Result<Received, HttpError> {
         if more == 0 || self.has_buffered() {
             return self.read(payload);
@@ -138,7 +138,7 @@ impl BufferedTransport {
         }
     }
 
-    /// Reads the next head; bytes behind it stay in the buffer.
+    /// Reads the next head; bytes after it stay in the buffer.
     pub(super) fn read_head(&mut self, deadline: &Deadline<'_>) -> Result<ResponseHead, HttpError> {
         let mut searched = 0;
         loop {
@@ -172,17 +172,17 @@ struct ReadBuffer {
 }
 
 impl ReadBuffer {
-    /// Returns the bytes that have not been consumed.
+    /// Returns the unconsumed bytes.
     fn data(&self) -> &[u8] {
         &self.bytes[self.start..self.filled]
     }
 
-    /// Drops `n` bytes off the front.
+    /// Removes `n` bytes from the front.
     fn consume(&mut self, n: usize) {
         self.start = (self.start + n).min(self.filled);
     }
 
-    /// Moves bytes off the front into `buffer`; returns how many.
+    /// Moves bytes from the front into `buffer`; returns their number.
     fn take(&mut self, buffer: &mut [u8]) -> usize {
         let n = self.data().len().min(buffer.len());
         buffer[..n].copy_from_slice(&self.data()[..n]);
@@ -190,7 +190,7 @@ impl ReadBuffer {
         n
     }
 
-    /// Returns room for `n` more bytes; those written to it count after [`received`](Self::received).
+    /// Returns space for `n` more bytes; written bytes count after [`received`](Self::received).
     fn room(&mut self, n: usize) -> &mut [u8] {
         self.bytes.copy_within(self.start..self.filled, 0);
         self.filled -= self.start;
@@ -201,13 +201,13 @@ impl ReadBuffer {
         &mut self.bytes[self.filled..self.filled + n]
     }
 
-    /// Accounts for `n` bytes written into the room.
+    /// Counts `n` bytes written into the space.
     fn received(&mut self, n: usize) {
         self.filled = (self.filled + n).min(self.bytes.len());
     }
 }
 
-/// Fails as soon as the answer cannot become HTTP/1 any more.
+/// Fails as soon as the answer cannot be HTTP/1.
 fn check_start(data: &[u8], at: &UrlAndPeer) -> Result<(), HttpError> {
     const START: &[u8] = b"HTTP/1.";
     let n = data.len().min(START.len());
@@ -223,7 +223,7 @@ fn recognise(data: &[u8]) -> &'static str {
     match data {
         // A TLS record: alert or handshake, version 3.x.
         [0x15 | 0x16, 0x03, ..] => ": the server speaks TLS on this port; try https://",
-        // A SETTINGS frame on stream 0, with which an HTTP/2 server begins.
+        // A SETTINGS frame on stream 0, which an HTTP/2 server sends first.
         [_, _, _, 0x04, _, 0, 0, 0, 0, ..]
         | [b'P', b'R', b'I', b' ', ..]
         | [b'H', b'T', b'T', b'P', b'/', b'2', ..] => {
@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_read_buffer_keeps_the_order() {
+    fn read_buffer_keeps_the_order() {
         let mut buffer = ReadBuffer::default();
         buffer.room(8)[..5].copy_from_slice(b"hello");
         buffer.received(5);

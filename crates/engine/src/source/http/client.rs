@@ -1,4 +1,4 @@
-//! Opens URLs: connects, sends the request, follows redirects, answers one challenge.
+//! Opens URLs: connects, sends the request, follows redirects, and answers one challenge.
 
 mod dialling;
 #[cfg(test)]
@@ -28,8 +28,8 @@ use crate::cancel::Cancel;
 use crate::connect::{AheadConnection, Deadline, ResolvedHosts};
 use crate::threads::lock;
 
-/// The most of a redirect's or refusal's body that is read so that the connection can be used again; a new one costs an RTT
-/// or more.
+/// The longest body of a redirect or refusal that is read so that the connection can be reused; a new connection costs
+/// at least one RTT.
 const WORTH_READING: Bytes = Bytes::kib(64);
 
 /// Headers that the transfer itself sets.
@@ -47,9 +47,9 @@ const OWN: [&str; 11] = [
     "proxy-connection",
 ];
 
-/// An HTTP client: opens URLs, and further connections to their targets. Jobs share it.
+/// An HTTP client, shared by jobs: opens URLs, and further connections to their targets.
 ///
-/// It keeps idle connections, so that many small files from one server need few handshakes.
+/// Keeps idle connections, so that many small files from one server need few handshakes.
 pub struct Client {
     config: ClientConfig,
     /// User-Agent and the user's headers.
@@ -57,52 +57,53 @@ pub struct Client {
     caches: Arc<Caches>,
 }
 
-/// What clients of different settings share.
+/// The state shared by clients with different settings.
 #[derive(Default)]
 struct Caches {
     idle: IdleConnections,
     early: EarlyConnections,
     hosts: ResolvedHosts,
-    /// TLS settings by what they depend on. Each is made when first needed, as reading the system's certificates takes
-    /// milliseconds, and holds the sessions that can be resumed.
+    /// TLS settings by configuration. Each is created on first use, because reading the system's certificates takes
+    /// milliseconds, and holds the sessions for resumption.
     tls: Mutex<HashMap<TlsConfig, Arc<rustls::ClientConfig>>>,
 }
 
-/// A URL that has been opened.
-pub struct Opened {
+/// An opened URL.
+pub struct OpenedUrl {
     /// The connection; its body is the next to be read.
     pub connection: Connection,
     /// The head of the successful response.
     pub head: ResponseHead,
     /// The URL after redirects, for further connections.
     pub target: ResolvedUrl,
-    /// The part that was requested; `None` for the whole file.
+    /// The requested range; `None` for the whole file.
     pub asked: Option<RangeRequest>,
 }
 
-/// A connection that is begun before a stream takes it, and what it can be used for.
+/// A connection opened ahead of a stream, and its key.
 pub(super) struct ClientAhead {
     key: ConnectionKey,
     connection: AheadConnection,
 }
 
-/// Chooses the part to request from a target, once it is connected.
+/// Chooses the range to request from a target, once connected.
 pub type Chooser<'a> = dyn Fn(&Connection, &ResolvedUrl) -> Option<RangeRequest> + 'a;
 
 impl Client {
-    /// Makes a client.
+    /// Creates a client.
     ///
     /// # Errors
-    /// [`HttpError::OwnHeader`] and [`HttpError::Header`] for headers that cannot be sent,
-    /// [`HttpError::CaFile`] and [`HttpError::ClientCertificate`] for certificates that cannot be read.
+    /// [`HttpError::OwnHeader`] and [`HttpError::Header`] for headers that cannot be sent, [`HttpError::CaFile`] and
+    /// [`HttpError::ClientCertificate`] for certificates that cannot be read.
     pub fn new(config: ClientConfig) -> Result<Self, HttpError> {
         Self::with_caches(config, Arc::default())
     }
 
-    /// Makes a client of other settings that shares idle connections, host addresses and TLS sessions with this one.
+    /// Creates a client with other settings that shares idle connections, host addresses and TLS sessions with this
+    /// one.
     ///
     /// # Errors
-    /// As of [`new`](Self::new).
+    /// See [`new`](Self::new).
     pub fn with_config(&self, config: ClientConfig) -> Result<Self, HttpError> {
         Self::with_caches(config, Arc::clone(&self.caches))
     }
@@ -116,7 +117,7 @@ impl Client {
             headers.push(HeaderField::new("User-Agent", &config.user_agent)?);
         }
         headers.extend(config.headers.iter().cloned());
-        // Files that cannot be used end the command before it does anything.
+        // Unusable files fail before any request.
         config.ca_file.as_deref().map(tls::read_ca_file).transpose()?;
         config.certificate.as_ref().map(tls::read_client_certificate).transpose()?;
         Ok(Self { config, headers, caches })
@@ -127,10 +128,11 @@ impl Client {
         &self.config
     }
 
-    /// Makes a target of `url` as it is given, without a request.
+    /// Creates a target from `url` without a request.
     ///
     /// # Errors
-    /// [`HttpError::Url`] for a URL that is not HTTP's, [`HttpError::Cleartext`] where a login or a token would be sent unencrypted.
+    /// [`HttpError::Url`] for a URL of another scheme, [`HttpError::Cleartext`] if a login or token would be sent
+    /// unencrypted.
     pub fn target(&self, url: &Url) -> Result<ResolvedUrl, HttpError> {
         let given = Credentials::of_url(url).or_else(|| self.config.credentials.clone());
         if given.is_some() {
@@ -142,7 +144,7 @@ impl Client {
         Ok(if at_once { self.with_netrc(&target)?.unwrap_or(target) } else { target })
     }
 
-    /// Fails where a login or a token for `url` would be sent unencrypted beyond loopback, unless that is permitted.
+    /// Fails if a login or token for `url` would be sent unencrypted beyond loopback, unless permitted.
     fn check_cleartext(&self, url: &Url) -> Result<(), HttpError> {
         if self.config.allow_cleartext || !is_cleartext(url) {
             return Ok(());
@@ -150,24 +152,29 @@ impl Client {
         Err(HttpError::Cleartext { url: SafeUrl::of(url) })
     }
 
-    /// Requests `url`, whole or in part, follows redirects, and answers one 401 by a login from .netrc.
+    /// Requests all or a range of `url`, follows redirects, and answers one 401 with a login from .netrc.
     ///
     /// # Errors
-    /// Every [`HttpError`]; a status that is no success is one of them.
+    /// Every [`HttpError`], also for a status other than success.
     pub fn open(
         &self,
         url: &Url,
         range: Option<&RangeRequest>,
         cancel: &Cancel,
-    ) -> Result<Opened, HttpError> {
+    ) -> Result<OpenedUrl, HttpError> {
         self.open_part(url, &|_, _| range.cloned(), cancel)
     }
 
-    /// Opens `url` as [`open`](Self::open) does; the part is chosen when the connection, and so its RTT, is known.
+    /// Opens `url` like [`open`](Self::open), but chooses the range once the connection and its RTT are known.
     ///
     /// # Errors
-    /// As of [`open`](Self::open).
-    pub fn open_part(&self, url: &Url, choose: &Chooser<'_>, cancel: &Cancel) -> Result<Opened, HttpError> {
+    /// See [`open`](Self::open).
+    pub fn open_part(
+        &self,
+        url: &Url,
+        choose: &Chooser<'_>,
+        cancel: &Cancel,
+    ) -> Result<OpenedUrl, HttpError> {
         let mut target = self.target(url)?;
         let mut redirects = self.redirects(&target);
         let mut connection = self.connect(&mut target, cancel)?;
@@ -187,7 +194,7 @@ impl Client {
                 next
             } else {
                 connection.check_answer(&head)?;
-                return Ok(Opened { connection, head, target, asked });
+                return Ok(OpenedUrl { connection, head, target, asked });
             };
             let stays = next.url().origin() == target.url().origin();
             target = next;
@@ -201,22 +208,22 @@ impl Client {
         }
     }
 
-    /// Keeps a connection for the next request to its origin, of whichever job: one whose last answer has been read to its
-    /// end and that is [`reusable`](Connection::reusable). Any other is closed.
+    /// Keeps a connection for the next request of any job to its origin, if its last answer was read to the end and it
+    /// is [`reusable`](Connection::reusable). Closes any other connection.
     ///
-    /// Hand back no connection whose socket options were changed: its receive window or its pace would limit the next file.
+    /// Do not pass a connection with changed socket options: its receive window or pace would limit the next file.
     pub fn keep(&self, connection: Connection) {
         self.caches.idle.keep(connection);
     }
 
     /// Connects to the target of an opened URL, for a further stream; follows no redirects.
     ///
-    /// A kept connection is used first. The server may have closed it just before the request:
-    /// [`was_closed_while_idle`](Connection::was_closed_while_idle). Addresses found earlier are tried in their order, the one that
-    /// accepted the last connection first; after a failure the name service is asked again.
+    /// Prefers a kept connection, which the server may close just before the request: see
+    /// [`was_closed_while_idle`](Connection::was_closed_while_idle). Addresses resolved earlier are tried in order,
+    /// starting with the one that accepted the last connection; after a failure the host is resolved again.
     ///
     /// # Errors
-    /// Those of finding, reaching and trusting the server.
+    /// The errors of resolving, connecting to and verifying the server.
     pub fn connect(&self, target: &mut ResolvedUrl, cancel: &Cancel) -> Result<Connection, HttpError> {
         let (key, proxy) = self.key(target)?;
         let deadline = Deadline::new(cancel, self.config.timeouts.connect);
@@ -232,10 +239,11 @@ impl Client {
         self.dial(target, key, proxy.as_ref(), cancel)
     }
 
-    /// Connects to the server of `url`, and holds the connection for a request until it is too old. Few are held at once.
+    /// Connects to the server of `url`, and holds the connection for a request until it is too old. At most a few are
+    /// held at once.
     ///
     /// # Errors
-    /// [`HttpError::Url`] for a URL that is not HTTP's.
+    /// [`HttpError::Url`] for a URL of another scheme.
     pub(super) fn hold_early(&self, url: &Url) -> Result<(), HttpError> {
         let mut target = self.target(url)?;
         let (key, proxy) = self.key(&target)?;
@@ -243,7 +251,7 @@ impl Client {
         Ok(())
     }
 
-    /// Connects as [`connect`](Self::connect) does, over `ahead` where that leads to the target and stands.
+    /// Connects like [`connect`](Self::connect), by `ahead` if it leads to the target and is established.
     pub(super) fn connect_over(
         &self,
         target: &mut ResolvedUrl,
@@ -267,7 +275,7 @@ impl Client {
         }
     }
 
-    /// Begins up to `count` further connections to `peer`, the target's address that `connection` leads to.
+    /// Starts up to `count` further connections to `peer`, the target's address that `connection` leads to.
     pub(super) fn connect_ahead(
         &self,
         target: &ResolvedUrl,
@@ -280,17 +288,17 @@ impl Client {
         begun.map(|connection| ClientAhead { key: key.clone(), connection }).collect()
     }
 
-    /// Connects without a kept connection, and closes those kept to the origin, after a request has failed on one of them.
+    /// Connects without using a kept connection, and closes those to the origin, after a request failed on one of them.
     ///
     /// # Errors
-    /// As of [`connect`](Self::connect).
+    /// See [`connect`](Self::connect).
     pub fn connect_fresh(&self, target: &mut ResolvedUrl, cancel: &Cancel) -> Result<Connection, HttpError> {
         let (key, proxy) = self.key(target)?;
         self.caches.idle.close(&key);
         self.dial(target, key, proxy.as_ref(), cancel)
     }
 
-    /// Makes the following requests of a connection for another URL of its origin.
+    /// Sets another URL of the origin for the following requests of a connection.
     pub(crate) fn aim(&self, connection: &mut Connection, target: &ResolvedUrl) -> Result<(), HttpError> {
         let proxy = self.config.proxies.for_url(target.url())?;
         let proxy = proxy.filter(|proxy| !target.is_https() && proxy.kind == ProxyKind::Http);
@@ -299,12 +307,12 @@ impl Client {
         Ok(())
     }
 
-    /// Begins a chain of redirects at `first`.
+    /// Starts a chain of redirects at `first`.
     pub(crate) fn redirects(&self, first: &ResolvedUrl) -> Redirects {
         Redirects::new(first.url(), self.config.max_redirects, self.config.allow_downgrade)
     }
 
-    /// Returns the target with a login from .netrc, where the server requests one and none was sent.
+    /// Returns the target with a login from .netrc, if the server requests one and none was sent.
     pub(crate) fn answer_challenge(
         &self,
         target: &ResolvedUrl,
@@ -314,7 +322,7 @@ impl Client {
         if wanted && !target.is_authorised() { self.with_netrc(target) } else { Ok(None) }
     }
 
-    /// Returns the target with a login from .netrc, where that has one.
+    /// Returns the target with a login from .netrc, if the file contains one.
     fn with_netrc(&self, target: &ResolvedUrl) -> Result<Option<ResolvedUrl>, HttpError> {
         let Some(netrc) = &self.config.netrc else { return Ok(None) };
         let host = target.url().host_str().unwrap_or_default().trim_matches(['[', ']']);

@@ -8,18 +8,20 @@ use super::config::ClientConfig;
 use super::error::HttpError;
 use crate::threads::lock;
 
-/// Clients kept for further jobs; a job with a configuration of its own, as a known path's pace, gets one that is not kept.
+/// The number of clients kept for further jobs; a job with a configuration of its own, such as a known path's pace,
+/// uses a client that is not kept.
 const MOST_CLIENTS: usize = 8;
 
-/// Hands out clients; connections that are kept open and TLS sessions live in them.
+/// Provides clients, which hold kept connections and TLS sessions.
 #[derive(Default)]
 pub(crate) struct Clients {
     known: Mutex<Vec<(ClientConfig, Arc<Client>)>>,
-    /// A file's streams have connections that are begun ahead.
+    /// Whether a file currently opens connections ahead of its streams.
     connects_ahead: Arc<AtomicBool>,
 }
 
-/// The right to begin connections ahead: one file at a time, so that a batch of small files floods no server.
+/// The right to open connections ahead, held by one file at a time, so that a batch of small files does not flood a
+/// server.
 pub(super) struct AheadClaim(Arc<AtomicBool>);
 
 impl Drop for AheadClaim {
@@ -38,7 +40,7 @@ impl Clients {
         if let Some((_, client)) = clients.iter().find(|(known, _)| known == config) {
             return Ok(Arc::clone(client));
         }
-        // Idle connections, addresses and TLS sessions are shared by all.
+        // All clients share idle connections, addresses and TLS sessions.
         let client = match clients.first() {
             Some((_, first)) => first.with_config(config.clone())?,
             None => Client::new(config.clone())?,
@@ -50,7 +52,7 @@ impl Clients {
         Ok(client)
     }
 
-    /// Claims the right to begin connections ahead; `None` while another file has it.
+    /// Claims the right to open connections ahead; `None` while another file holds it.
     pub(super) fn claim_ahead(&self) -> Option<AheadClaim> {
         (!self.connects_ahead.swap(true, Ordering::Acquire))
             .then(|| AheadClaim(Arc::clone(&self.connects_ahead)))

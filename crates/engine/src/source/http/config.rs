@@ -14,15 +14,14 @@ use super::netrc_file::NetrcFile;
 use super::proxy::ProxyPolicy;
 use crate::connect::AddressRules;
 
-/// How long the client waits for each step.
+/// The timeouts of each step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For name resolution and connecting, together.
+    /// Name resolution and connecting, together.
     pub connect: Duration,
-    /// For each of: the TLS handshake, a proxy's answer, sending a request, a response's whole head.
+    /// Each of: the TLS handshake, a proxy's answer, sending a request, a response's whole head.
     pub head: Duration,
-    /// How long a read of the body waits before it returns without data (SO_RCVTIMEO); bounds the delay of
-    /// cancellation.
+    /// The wait of one read of the body for data (SO_RCVTIMEO), which bounds the delay of cancellation.
     pub tick: Duration,
 }
 
@@ -45,38 +44,39 @@ pub struct ClientConfig {
     pub credentials: Option<Credentials>,
     /// The .netrc file, read when a server answers 401.
     pub netrc: Option<NetrcFile>,
-    /// Whether the login of the .netrc goes with the first request, and not only where a server answers 401.
+    /// Whether the .netrc's login is sent with the first request, and not only after a 401.
     pub netrc_at_once: bool,
-    /// Whether the .netrc's `default` counts too, which names no host.
+    /// Whether the .netrc's `default` applies, which names no host.
     pub netrc_default: bool,
-    /// Cookies; each goes to its own server only.
+    /// Cookies, each sent only to its own server.
     pub cookies: Option<Arc<CookieJar>>,
-    /// Whether logins and tokens are sent unencrypted beyond loopback; otherwise a request that would do so fails.
+    /// Whether logins and tokens may be sent unencrypted beyond loopback; if not, such requests fail.
     pub allow_cleartext: bool,
     /// The proxies to use.
     pub proxies: ProxyPolicy,
-    /// Which addresses hosts have, and which of them are used.
+    /// Fixed addresses of hosts, and the address family to use.
     pub addresses: AddressRules,
-    /// Whether servers with TLS are trusted without any proof, where `pins` names no key.
+    /// Whether servers with TLS are trusted without verification if `pins` is empty.
     pub insecure: bool,
     /// A PEM file with root certificates to trust in addition to the system's.
     pub ca_file: Option<PathBuf>,
-    /// The keys that a server with TLS may have, whatever authority certified them; any certified key where the list is empty.
+    /// The permitted keys of servers with TLS, independent of their authorities; if empty, any certified key.
     pub pins: Vec<KeyPin>,
-    /// The certificate that the client shows to servers that request one.
+    /// The client's certificate, sent to servers that request one.
     pub certificate: Option<ClientCertificate>,
-    /// Whether data must be encrypted on its way: schemes that do not are refused.
+    /// Whether data must be encrypted: unencrypted schemes are refused.
     pub encrypt: bool,
     /// The timeouts of each step.
     pub timeouts: Timeouts,
     /// The value of User-Agent, unless `headers` holds one.
     pub user_agent: String,
-    /// The size of the socket's receive buffer as given to setsockopt (the kernel doubles it); `None`
-    /// leaves it to the kernel's autotuning.
+    /// The socket's receive buffer as passed to setsockopt (the kernel doubles it); `None` uses the kernel's
+    /// autotuning.
     pub recv_buffer: Option<Bytes>,
-    /// The congestion control of new connections, which the kernel must have; `None` leaves it to the kernel.
+    /// The congestion control of new connections, which must be available in the kernel; `None` uses the kernel's
+    /// default.
     pub congestion: Option<String>,
-    /// How many redirects to follow.
+    /// The maximum number of redirects.
     pub max_redirects: usize,
     /// Whether a redirect may lead from https to http.
     pub allow_downgrade: bool,
@@ -87,11 +87,11 @@ pub struct ClientConfig {
 pub struct ClientCertificate {
     /// The certificate, then its chain without the root certificate.
     pub cert: PathBuf,
-    /// The private key, unencrypted: PKCS #8, PKCS #1 or SEC 1. It may be in the same file.
+    /// The private key, unencrypted: PKCS #8, PKCS #1 or SEC 1. It may be in the same file as the certificate.
     pub key: PathBuf,
 }
 
-/// The part of the settings that a TLS session depends on.
+/// The settings that a TLS session depends on.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct TlsConfig {
     pub(crate) ca_file: Option<PathBuf>,
@@ -128,21 +128,21 @@ impl Default for ClientConfig {
 }
 
 impl ClientConfig {
-    /// Returns the settings for another origin: without the logins and the headers that only the first origin may see.
+    /// Returns the settings for another origin, without the logins and headers reserved for the first origin.
     pub fn without_secrets(&self) -> Self {
         let mut config = Self { credentials: None, netrc_default: false, ..self.clone() };
         config.headers.retain(|header| !is_secret(header));
         config
     }
 
-    /// Returns what TLS sessions depend on.
+    /// Returns the settings that TLS sessions depend on.
     pub(crate) fn tls(&self) -> TlsConfig {
         let (ca_file, pins, certificate) =
             (self.ca_file.clone(), self.pins.clone(), self.certificate.clone());
         TlsConfig { ca_file, pins, certificate, insecure: self.insecure }
     }
 
-    /// Makes the settings of the user's environment: proxies and .netrc.
+    /// Reads the settings of the user's environment: proxies and .netrc.
     pub fn from_env() -> Self {
         let variable = |name: &str| std::env::var(name).ok();
         Self {
@@ -153,7 +153,7 @@ impl ClientConfig {
     }
 }
 
-/// Returns whether only the first URL's origin may see a header.
+/// Returns whether a header must be sent only to the first URL's origin.
 pub(super) fn is_secret(header: &HeaderField) -> bool {
     ["authorization", "cookie", "host"].iter().any(|name| header.is(name))
 }

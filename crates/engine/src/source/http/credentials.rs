@@ -28,13 +28,13 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// Makes credentials from "user:password"; the password may be missing or hold colons.
+    /// Parses "user:password"; the password may be absent or contain colons.
     pub fn from_login(text: &str) -> Self {
         let (user, password) = text.split_once(':').unwrap_or((text, ""));
         Self::Basic(Login { user: user.to_owned(), password: password.to_owned() })
     }
 
-    /// Reads the login in a URL, where it has one.
+    /// Reads the login of a URL, if any.
     pub(crate) fn of_url(url: &Url) -> Option<Self> {
         let decode = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
         let password = url.password();
@@ -45,7 +45,7 @@ impl Credentials {
         Some(Self::Basic(Login { user: decode(url.username()), password }))
     }
 
-    /// Writes the credentials as the field `name`: Authorization or Proxy-Authorization.
+    /// Formats the credentials as the field `name`: Authorization or Proxy-Authorization.
     pub(super) fn field(&self, name: &str) -> Result<HeaderField, HeaderError> {
         let value = match self {
             Self::Basic(login) => {
@@ -57,12 +57,12 @@ impl Credentials {
     }
 }
 
-/// Returns whether requests for a URL can be read on their way: without TLS, and to another host than this one.
+/// Returns whether requests for a URL can be read on the path: without TLS, and to another host than this one.
 pub fn is_cleartext(url: &Url) -> bool {
     matches!(url.scheme(), "http" | "ftp") && !url.host().is_none_or(|host| is_loopback(&host))
 }
 
-/// Returns whether a host is this one, whatever its name resolves to.
+/// Returns whether a host is this one, independent of name resolution.
 pub(crate) fn is_loopback(host: &Host<impl AsRef<str>>) -> bool {
     match host {
         Host::Domain(name) => name.as_ref().trim_end_matches('.').eq_ignore_ascii_case("localhost"),

@@ -1,5 +1,5 @@
-//! Connections that are made before a request for them exists: a browser has just requested a link that it may offer as soon as
-//! the answer is there, a round trip later.
+//! Connections opened before a request exists: a browser has requested a link, and may offer it to the agent when the
+//! answer arrives, a round trip later.
 
 use std::net::SocketAddr;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -11,36 +11,37 @@ use crate::cancel::Cancel;
 use crate::connect::{Deadline, MAX_UNUSED_AGE};
 use crate::threads::lock;
 
-/// The most at once to one origin: for two links that are clicked in a row.
+/// The maximum number to one origin, for two links clicked in a row.
 const MOST_PER_ORIGIN: usize = 2;
-/// The most at once in all, each of which has a thread.
+/// The maximum number in all; each has a thread.
 const MOST: usize = 8;
 
-/// The connections that no request has taken yet.
+/// The early connections that no request has taken yet.
 #[derive(Default)]
 pub(super) struct EarlyConnections {
-    all: Mutex<Vec<Early>>,
+    all: Mutex<Vec<EarlyConnection>>,
     changed: Condvar,
 }
 
-struct Early {
+struct EarlyConnection {
     key: ConnectionKey,
     begun: Instant,
-    /// `None` during the handshakes, and once it has been taken.
+    /// `None` during the handshakes, and after the connection was taken.
     connection: Option<Connection>,
     is_connecting: bool,
 }
 
-impl Early {
+impl EarlyConnection {
     fn left(&self) -> Duration {
         MAX_UNUSED_AGE.saturating_sub(self.begun.elapsed())
     }
 }
 
 impl EarlyConnections {
-    /// Has `connect` make a connection, and keeps that until a request takes it or it is too old; nothing where there are enough.
+    /// Calls `connect`, and keeps the connection until a request takes it or it is too old; does nothing if the limit
+    /// is reached.
     ///
-    /// Handshakes end at that age too, so that a silent server occupies no place for longer.
+    /// Handshakes have the same age limit, so that a silent server does not occupy a slot for longer.
     pub(super) fn hold(
         &self,
         key: &ConnectionKey,
@@ -53,7 +54,7 @@ impl EarlyConnections {
             if same >= MOST_PER_ORIGIN || all.len() >= MOST {
                 return;
             }
-            all.push(Early { key: key.clone(), begun, connection: None, is_connecting: true });
+            all.push(EarlyConnection { key: key.clone(), begun, connection: None, is_connecting: true });
         }
         let connection = connect(key.clone(), &Cancel::new().child_until(begun + MAX_UNUSED_AGE));
         let is_made = connection.is_some();
@@ -67,15 +68,15 @@ impl EarlyConnections {
         lock(&self.all).retain(|early| early.key != *key || early.begun != begun);
     }
 
-    fn change(&self, key: &ConnectionKey, begun: Instant, change: impl FnOnce(&mut Early)) {
+    fn change(&self, key: &ConnectionKey, begun: Instant, change: impl FnOnce(&mut EarlyConnection)) {
         if let Some(early) = lock(&self.all).iter_mut().find(|one| one.key == *key && one.begun == begun) {
             change(early);
         }
         self.changed.notify_all();
     }
 
-    /// Takes a connection that fits `key`, whose peer is allowed, and on which the server is silent; waits for one whose handshakes
-    /// are under way.
+    /// Takes a connection that fits `key`, whose peer is allowed, and on which the server is silent; waits for
+    /// handshakes in progress.
     pub(super) fn take(
         &self,
         key: &ConnectionKey,
@@ -85,7 +86,7 @@ impl EarlyConnections {
     ) -> Option<Connection> {
         let mut all = lock(&self.all);
         while deadline.check_cancel().is_ok() {
-            let fits = |early: &&mut Early| early.key == *key && !early.left().is_zero();
+            let fits = |early: &&mut EarlyConnection| early.key == *key && !early.left().is_zero();
             for early in all.iter_mut().filter(fits) {
                 let is_allowed = early.connection.as_ref().is_some_and(|made| allows(made.peer()));
                 let taken = early.connection.take_if(|_| is_allowed);
@@ -97,7 +98,7 @@ impl EarlyConnections {
                 }
             }
             let connecting = all.iter().filter(|early| early.key == *key && early.is_connecting);
-            let left = connecting.map(Early::left).max().unwrap_or_default().min(deadline.left());
+            let left = connecting.map(EarlyConnection::left).max().unwrap_or_default().min(deadline.left());
             if left.is_zero() {
                 return None;
             }

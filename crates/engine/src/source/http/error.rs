@@ -1,4 +1,4 @@
-//! The errors of an HTTP source; every message names the operation, the URL or host, and a remedy.
+//! Errors of an HTTP source; every message names the operation, the URL or host, and a remedy.
 
 use std::fmt;
 use std::io;
@@ -13,29 +13,31 @@ use thiserror::Error;
 use super::safe_url::{SafeUrl, UrlAndPeer};
 use crate::connect::{ConnectError, Deadline};
 
-/// An error of the HTTP source; [`kind`](Self::kind) classifies it, [`retry`](Self::retry) says whether to try again.
+/// An error of the HTTP source; [`kind`](Self::kind) classifies it, [`retry`](Self::retry) returns whether a retry can
+/// help.
 #[derive(Debug, Error)]
 pub enum HttpError {
-    /// The URL's scheme or host cannot be used.
+    /// The URL's scheme or host is not usable.
     #[error("cannot use the URL {url}: {why}")]
     Url {
         /// The URL.
         url: SafeUrl,
-        /// What is wrong, and what to write instead.
+        /// The reason, and a remedy.
         why: &'static str,
     },
     /// A header given by the user cannot be sent.
     #[error("cannot send a header: {0}")]
     Header(#[from] HeaderError),
-    /// A header given by the user is one that the transfer itself sets.
+    /// A header given by the user is set by the transfer itself.
     #[error("cannot send the header '{0}': the transfer sets it; remove it")]
     OwnHeader(String),
-    /// A proxy named by an option or in the environment cannot be used. Its URL is not shown: it may hold a password.
+    /// A proxy from an option or the environment is not usable. Its URL is not shown, because it may contain a
+    /// password.
     #[error("cannot use the proxy in {variable}: {why}")]
     ProxySetting {
         /// The environment variable or option.
         variable: &'static str,
-        /// What is wrong, and what to write instead.
+        /// The reason, and a remedy.
         why: &'static str,
     },
     /// The file with further root certificates cannot be read.
@@ -46,7 +48,7 @@ pub enum HttpError {
         /// What is wrong.
         why: String,
     },
-    /// The client's own certificate or its key cannot be used.
+    /// The client's certificate or its key is not usable.
     #[error("cannot use the client's certificate in {}: {why}; name PEM files with --cert and --key", .path.display())]
     ClientCertificate {
         /// The file.
@@ -59,7 +61,7 @@ pub enum HttpError {
         "no root certificates on this host, so no server can be trusted: install ca-certificates, or give --cacert FILE"
     )]
     NoRoots,
-    /// A login or a token would be sent unencrypted.
+    /// A login or token would be sent unencrypted.
     #[error(
         "will not send a login or a token to {url} unencrypted, where any host on the path can read it: use https:// or ftps://, or permit \
          it with --allow-cleartext"
@@ -68,32 +70,32 @@ pub enum HttpError {
         /// The URL.
         url: SafeUrl,
     },
-    /// The server says that its file is not newer than the one here (304).
+    /// The server's file is not newer than the local one (304).
     #[error("{at} has nothing newer")]
     NotModified {
         /// The URL and the peer.
         at: UrlAndPeer,
     },
-    /// The file with logins cannot be read.
+    /// The .netrc file cannot be read.
     #[error("cannot read logins from {}: {why}; correct the file or set NETRC", .path.display())]
     Netrc {
         /// The file.
         path: PathBuf,
-        /// What is wrong, without what the file holds.
+        /// The reason, without content of the file.
         why: String,
     },
     /// The host or proxy was not reached.
     #[error(transparent)]
     Connect(ConnectError),
-    /// TLS failed: the certificate is not trusted, or the two ends do not agree.
+    /// TLS failed: the certificate is not trusted, or the ends have no common parameters.
     #[error("cannot set up TLS with {at}: {why}")]
     Tls {
         /// The URL and the peer.
         at: UrlAndPeer,
-        /// The reason, and a hint where there is one.
+        /// The reason, and possibly a hint.
         why: String,
     },
-    /// The proxy refused to connect us.
+    /// The proxy refused to connect.
     #[error(
         "the proxy of {at} refused the connection: {status} {reason}; check the proxy's settings and login"
     )]
@@ -105,7 +107,7 @@ pub enum HttpError {
         /// The proxy's reason, escaped.
         reason: String,
     },
-    /// A SOCKS proxy does not connect.
+    /// The SOCKS proxy failed to connect.
     #[error("the proxy of {at} cannot be used: {source}")]
     Socks {
         /// The URL and the proxy's address.
@@ -129,12 +131,12 @@ pub enum HttpError {
         /// The system's reason.
         source: io::Error,
     },
-    /// A step between connecting and the response's head took too long.
+    /// A step between connecting and the response's head timed out.
     #[error("{at} did not finish {step} within {waited:?}; try again later")]
     Timeout {
         /// The URL and the peer.
         at: UrlAndPeer,
-        /// What was awaited.
+        /// The awaited step.
         step: &'static str,
         /// The timeout.
         waited: Duration,
@@ -144,7 +146,7 @@ pub enum HttpError {
     HeadTooLong {
         /// The URL and the peer.
         at: UrlAndPeer,
-        /// The largest accepted.
+        /// The limit.
         limit: Bytes,
     },
     /// The answer is not HTTP/1.
@@ -154,10 +156,10 @@ pub enum HttpError {
         at: UrlAndPeer,
         /// The first bytes, escaped.
         first: String,
-        /// The protocol that it may be, with a remedy, or nothing.
+        /// The probable protocol with a remedy, or empty.
         hint: &'static str,
     },
-    /// The head of a response cannot be understood or trusted.
+    /// The head of a response is invalid or unsafe.
     #[error("cannot use the answer of {at}: {source}")]
     Head {
         /// The URL and the peer.
@@ -165,34 +167,34 @@ pub enum HttpError {
         /// What is wrong.
         source: HeadError,
     },
-    /// The connection ended before an answer, or in the middle of its head.
+    /// The connection ended before an answer, or within its head.
     #[error("{at} closed the connection before it had answered ({got} of a head came)")]
     ClosedBeforeHead {
         /// The URL and the peer.
         at: UrlAndPeer,
-        /// How much of the head was received.
+        /// The bytes of the head received.
         got: Bytes,
     },
-    /// The connection ended before the body did.
+    /// The connection ended before the body.
     #[error("{at} closed the connection early, after {} of {} bytes", .got.get(),
         .expected.map_or_else(|| "an unknown number of".to_owned(), |e| e.get().to_string()))]
     ClosedEarly {
         /// The URL and the peer.
         at: UrlAndPeer,
-        /// How much of the body was received.
+        /// The bytes of the body received.
         got: Bytes,
-        /// The body's length, where the head has it.
+        /// The body's length, if in the head.
         expected: Option<Bytes>,
     },
-    /// A body that ends with the connection was cut off: TLS ended without its closing message.
+    /// A body that ends with the connection was truncated: TLS ended without its closing message.
     #[error("{at} ended a body of unknown length after {} bytes without TLS's closing message: it may be cut off", .got.get())]
     NoCloseNotify {
         /// The URL and the peer.
         at: UrlAndPeer,
-        /// How much of the body was received.
+        /// The bytes of the body received.
         got: Bytes,
     },
-    /// The body is not in the chunked coding that the head announces.
+    /// The body violates the chunked coding announced by the head.
     #[error("the body from {at} breaks its chunked coding: {source}")]
     Chunked {
         /// The URL and the peer.
@@ -200,7 +202,7 @@ pub enum HttpError {
         /// What is wrong.
         source: ChunkedError,
     },
-    /// The server answered with a status that is no success.
+    /// The server answered with a status other than success.
     #[error("{at} answered {status} {reason}{}{}", explained(.explanation.as_deref(), *.status),
         .retry_after.map_or_else(String::new, |wait| format!(", it says in {} s", wait.as_secs())))]
     Status {
@@ -210,21 +212,21 @@ pub enum HttpError {
         status: u16,
         /// The reason phrase, escaped.
         reason: Box<str>,
-        /// The server's own words, as one line.
+        /// The server's explanation, as one line.
         explanation: Option<Box<str>>,
         /// The server's Retry-After.
         retry_after: Option<Duration>,
     },
-    /// The range asked for lies outside the file (416).
+    /// The requested range lies outside the file (416).
     #[error("{at} has no such range{}: the file is shorter than expected", .total.map_or_else(String::new, |t| format!(" in a file of {} bytes", t.get())))]
     RangeNotSatisfiable {
         /// The URL and the peer.
         at: UrlAndPeer,
-        /// The length of the file, where the answer has it.
+        /// The length of the file, if in the answer.
         total: Option<Bytes>,
     },
     /// Redirects form a loop.
-    #[error("the redirects go round in a circle: {0}; ask the server's owner")]
+    #[error("the redirects form a loop: {0}; ask the server's owner")]
     RedirectLoop(Chain),
     /// There are more redirects than allowed.
     #[error("too many redirects: {0}; allow more, or fetch the last URL itself")]
@@ -236,15 +238,15 @@ pub enum HttpError {
         from: SafeUrl,
         /// The target, escaped and without secrets.
         to: String,
-        /// Why not.
+        /// The reason.
         why: &'static str,
     },
-    /// The connection's methods were called in an impossible order: an error in the program.
+    /// The connection's methods were called in an invalid order, which is a bug.
     #[error("the connection to {at} was used out of order: {why}")]
     OutOfOrder {
         /// The URL and the peer.
         at: UrlAndPeer,
-        /// The call that came too early.
+        /// The premature call.
         why: &'static str,
     },
     /// The transfer was cancelled.
@@ -253,7 +255,7 @@ pub enum HttpError {
 }
 
 impl HttpError {
-    /// Adds the server's own words to an error of a status.
+    /// Adds the server's explanation to an error of a status.
     pub(super) fn in_words(mut self, words: impl FnOnce() -> Option<String>) -> Self {
         if let Self::Status { explanation, .. } = &mut self {
             *explanation = words().map(String::into_boxed_str);
@@ -261,11 +263,11 @@ impl HttpError {
         self
     }
 
-    /// Returns an error where `head` is no success.
+    /// Returns an error if `head` is not a success.
     pub(crate) fn of_status(at: &UrlAndPeer, head: &ResponseHead) -> Result<(), Self> {
         let at = at.clone();
         match (head.status(), head.content_range()) {
-            // The other 2xx bring no file: 202 is a notice, 204 has no content.
+            // Other 2xx contain no file: 202 is a notice, 204 has no content.
             (200 | 203 | 206, _) => Ok(()),
             (304, _) => Err(Self::NotModified { at }),
             (416, Some(ContentRange::Unsatisfied { total })) => {
@@ -305,7 +307,7 @@ impl fmt::Display for Chain {
     }
 }
 
-/// Fails once the time is over or the transfer cancelled; `step` completes "did not finish ...".
+/// Fails once the deadline has passed or the transfer is cancelled; `step` completes "did not finish ...".
 pub(super) fn check(deadline: &Deadline<'_>, at: &UrlAndPeer, step: &'static str) -> Result<(), HttpError> {
     deadline.check_cancel()?;
     if deadline.left().is_zero() {
@@ -314,7 +316,7 @@ pub(super) fn check(deadline: &Deadline<'_>, at: &UrlAndPeer, step: &'static str
     Ok(())
 }
 
-/// Returns the server's own words, or else the likely meaning of a status, and a remedy.
+/// Returns the server's explanation, or else the likely meaning of a status, and a remedy.
 fn explained(explanation: Option<&str>, status: u16) -> String {
     let said = [explanation.unwrap_or(meaning(status)), remedy(status)];
     let said: Vec<_> = said.into_iter().filter(|text| !text.is_empty()).collect();
@@ -331,7 +333,7 @@ fn meaning(status: u16) -> &'static str {
     }
 }
 
-/// Returns a remedy, whatever the server says.
+/// Returns a remedy for a status.
 fn remedy(status: u16) -> &'static str {
     match status {
         401 => "give a login with --user, in ~/.netrc or in the URL, or a token with --token FILE",

@@ -1,4 +1,4 @@
-//! Classes of errors, and which of them are worth a retry.
+//! Classes of errors, and their retries.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ use crate::failure::FailureKind;
 pub enum ErrorKind {
     /// The command or the environment is wrong (EX_USAGE).
     Usage,
-    /// A file on this host that was named cannot be read (EX_NOINPUT).
+    /// A named local file cannot be read (EX_NOINPUT).
     LocalFile,
-    /// The server has no such file (EX_NOINPUT).
+    /// The server does not have the file (EX_NOINPUT).
     NotFound,
-    /// The host is not known (EX_NOHOST).
+    /// The host name does not resolve (EX_NOHOST).
     NoHost,
     /// The server cannot be reached or cannot serve (EX_UNAVAILABLE).
     Unavailable,
-    /// Something took too long (EX_TEMPFAIL).
+    /// A step timed out (EX_TEMPFAIL).
     Timeout,
     /// The server broke the protocol (EX_PROTOCOL).
     Protocol,
@@ -31,7 +31,7 @@ pub enum ErrorKind {
     Tls,
     /// A connection broke (EX_IOERR).
     Io,
-    /// The user stopped the transfer.
+    /// The user cancelled the transfer.
     Cancelled,
     /// The file on the server is shorter than expected (EX_DATAERR).
     Shrunk,
@@ -42,11 +42,11 @@ pub enum ErrorKind {
 /// Whether a retry can help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
-    /// It cannot.
+    /// A retry cannot help.
     Never,
-    /// It can, after the caller's own backoff.
+    /// Retry after the caller's own backoff.
     Now,
-    /// It can, after the server's Retry-After.
+    /// Retry after the server's Retry-After.
     After(Duration),
 }
 
@@ -116,7 +116,7 @@ impl HttpError {
         matches!(self, Self::Connect(error) if !matches!(error, ConnectError::Thread { .. }))
     }
 
-    /// Returns whether a URL that a redirect led to may have expired: its original is to be asked again.
+    /// Returns whether the target of a redirect may have expired, so that the original URL must be requested again.
     ///
     /// S3 and Google Cloud Storage answer 403 for an expired signed URL, and 400 (ExpiredToken) for expired credentials in it.
     pub fn may_be_expired(&self) -> bool {
@@ -131,7 +131,7 @@ impl HttpError {
                 retry_after.map_or(Retry::Now, Retry::After)
             }
             Self::ProxyRefused { status: 429 | 500 | 502 | 503 | 504, .. } => Retry::Now,
-            // A general failure, or the host could not be reached; rules do not change by a retry (RFC 1928, section 6).
+            // A general failure, or the host could not be reached. A retry does not change rules (RFC 1928, section 6).
             Self::Socks { source: SocksError::Refused(1 | 3..=6), .. } => Retry::Now,
             Self::Connect(error) if error.may_be_retried() => Retry::Now,
             Self::Send { .. }

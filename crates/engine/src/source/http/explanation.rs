@@ -1,14 +1,14 @@
-//! The words in which a server explains a refusal: a short text in the body of its answer.
+//! A server's explanation of a refusal: a short text in the body of its answer.
 
 use longhaul_core::proto::http::ResponseHead;
 use longhaul_core::units::Bytes;
 
 use super::connection::Connection;
 
-/// The most of a body that is shown.
+/// The maximum length shown of a body.
 const SHOWN: Bytes = Bytes::kib(1);
 
-/// Reads the explanation in the body that follows `head`, of a refusal, as one line; `None` for any other answer, and where the body is
+/// Reads the explanation from the body of a refusal as one line; `None` for any other answer, and if the body is
 /// neither plain text nor JSON.
 pub(crate) fn read_explanation(head: &ResponseHead, connection: &mut Connection) -> Option<String> {
     if head.status() < 400 || !is_text(head) {
@@ -17,11 +17,11 @@ pub(crate) fn read_explanation(head: &ResponseHead, connection: &mut Connection)
     let front = connection.read_front(SHOWN);
     let is_cut = front.len() == SHOWN.as_usize();
     let text = String::from_utf8_lossy(&front);
-    // A character may be cut too.
+    // Truncation may also have cut a character.
     one_line(head, text.trim_end_matches(char::REPLACEMENT_CHARACTER), is_cut)
 }
 
-/// Returns whether a body is for people to read as it is.
+/// Returns whether a body is readable as plain text.
 fn is_text(head: &ResponseHead) -> bool {
     let media_type = head.text("content-type").unwrap_or_default();
     let media_type = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -30,13 +30,14 @@ fn is_text(head: &ResponseHead) -> bool {
     !is_encoded && (media_type == "text/plain" || is_json)
 }
 
-/// Returns a text without this word at its start.
+/// Returns a text without `word` at its start.
 fn without_word<'a>(text: &'a str, word: &str) -> &'a str {
     let rest = text.strip_prefix(word).filter(|rest| !rest.starts_with(char::is_alphanumeric));
     rest.filter(|_| !word.is_empty()).unwrap_or(text)
 }
 
-/// Makes one line of a text: without control characters, without the status where the text repeats it. Markup is no text.
+/// Converts a text to one line, without control characters, and without the status if repeated in the text. Rejects
+/// markup.
 fn one_line(head: &ResponseHead, text: &str, is_cut: bool) -> Option<String> {
     let (status, reason) = (head.status().to_string(), head.reason());
     let text = text.trim();
@@ -66,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_explanation_is_one_harmless_line() {
+    fn explanation_is_one_line_without_control_characters() {
         let head = ResponseHead::parse(b"HTTP/1.1 507 Full\r\n\r\n").unwrap();
         for (text, shown) in [
             ("507 Full: the server's disk\n", Some("the server's disk")),

@@ -1,4 +1,4 @@
-//! The first request for a file: how much it asks for, and what its answer says of the file.
+//! The first request for a file: chooses its length, and describes the file by its answer.
 
 use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::event::Event;
@@ -9,7 +9,7 @@ use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::tcp_info;
 use url::Url;
 
-use super::client::{Chooser, Client, Opened};
+use super::client::{Chooser, Client, OpenedUrl};
 use super::connection::Connection;
 use super::error::HttpError;
 use super::http_source::HttpSource;
@@ -21,24 +21,24 @@ use crate::path_memory::{Endpoint, KnownPath};
 use crate::source::{Ask, Description};
 use crate::transfer::error::{Cause, Retry, SourceError};
 use crate::transfer::{AptSettings, Streams};
-/// What the first request of several streams asks for, before the size is known.
+/// The length of the first request of several streams, before the size is known.
 pub(super) const FIRST_BLOCK: Bytes = Bytes::mib(16);
-/// What it asks for at least: the first request shall bring something.
+/// The minimum length of the first request.
 const SMALLEST_BLOCK: Bytes = Bytes::kib(64);
-/// From this RTT on a window or a send buffer may be what limits a stream, so that several may pay.
+/// From this RTT on, a window or send buffer may limit a stream, so that several may pay.
 pub(super) const LONG_RTT: Rtt = Rtt::new(std::time::Duration::from_millis(5));
-/// The window in force before anything has arrived, where the kernel does not tell it (`tcp_rmem[1]` / 2).
+/// The initial window if the kernel does not report it (`tcp_rmem[1]` / 2).
 const FIRST_WINDOW: Bytes = Bytes::kib(64);
 
-/// A first answer and what it holds.
+/// A first answer and the range that it contains.
 pub(super) struct FirstAnswer {
-    pub(super) opened: Opened,
+    pub(super) opened: OpenedUrl,
     pub(super) held: RangeAnswer,
     pub(super) file: RemoteFile,
 }
 
 impl HttpSource<'_> {
-    /// Chooses what the first request asks for; `None` for the whole file.
+    /// Chooses the range of the first request; `None` for the whole file.
     fn first_range(
         &self,
         ask: &Ask<'_>,
@@ -59,7 +59,7 @@ impl HttpSource<'_> {
         }
     }
 
-    /// Returns how much the first request asks for where several streams may follow; `None` where one is to have it all.
+    /// Returns the length of the first request if several streams may follow; `None` if one should fetch all.
     fn first_block(
         &self,
         known_pace: Option<&KnownPace>,
@@ -72,14 +72,14 @@ impl HttpSource<'_> {
             Streams::Auto => {
                 let rtt = handshake_rtt(connection).unwrap_or_default();
                 let several = |known: &KnownPath| known.still_holds(rtt).is_some_and(|path| path.streams > 1);
-                // A server that begins with half of the remembered rate has not sent this much before the next request.
+                // A server that starts at half of the stored rate has not sent this much before the next request.
                 let at_once = known_pace.map(|path| path.rate().bdp(rtt));
                 let block = at_once.map_or(FIRST_BLOCK, |bytes| bytes.max(FIRST_BLOCK));
                 let known = self.recall(target.url());
                 (rtt >= LONG_RTT || known.is_some_and(several)).then_some(block)
             }
             Streams::Apt(AptSettings { delta, .. }) => {
-                // What one stream delivers of the first chunk: W Delta / R.
+                // The bytes that one stream delivers of the first chunk: W Delta / R.
                 let rtt = handshake_rtt(connection).unwrap_or_default();
                 let part = Rate::over(self.first_window(connection), rtt.get()).bdp(Rtt::new(delta));
                 Some(part.clamp(SMALLEST_BLOCK, FIRST_BLOCK))
@@ -91,13 +91,13 @@ impl HttpSource<'_> {
         self.paths.to(&Endpoint::of(url)?)
     }
 
-    /// Returns what a stream can have in flight (W): its receive buffer, or the window before anything has arrived.
+    /// Returns the bytes that a stream can have in flight (W): its receive buffer, or the initial window.
     fn first_window(&self, connection: &Connection) -> Bytes {
         let kernels = || tcp_info::read(connection.socket()).ok().and_then(|tcp| tcp.rcv_wnd());
         self.options.client.recv_buffer.or_else(kernels).unwrap_or(FIRST_WINDOW)
     }
 
-    /// Asks for the first range, and for the whole file where ranges of several answers must not be combined.
+    /// Requests the first range, and the whole file if ranges of several answers must not be combined.
     pub(super) fn ask(
         &self,
         client: &Client,
@@ -130,7 +130,8 @@ impl HttpSource<'_> {
                 let Some(total) = total.filter(|total| again.file.size != Some(*total)) else {
                     return Ok(again);
                 };
-                // The answer is another document, or has no length: a range of the whole file has both in its head.
+                // The answer is another document or has no length; the answer to a range of the whole file has both in
+                // its head.
                 let all = ByteRange::with_len(0, total);
                 let by_range = |_: &Connection, _: &ResolvedUrl| RangeRequest::of(all);
                 let by_range = self.first_answer(self.open(client, &by_range, ask)?)?;
@@ -153,14 +154,14 @@ impl HttpSource<'_> {
         SourceError::new(FailureKind::Data, Retry::Never, Cause::OtherFile, message)
     }
 
-    pub(super) fn first_answer(&self, opened: Opened) -> Result<FirstAnswer, SourceError> {
+    pub(super) fn first_answer(&self, opened: OpenedUrl) -> Result<FirstAnswer, SourceError> {
         let held = held_by(&opened)?;
         let file = RemoteFile::new(&opened, held, &self.options);
         Ok(FirstAnswer { opened, held, file })
     }
 
-    /// Tries again where the server asks for it or was merely slow; a server that cannot be reached now is not there.
-    fn open(&self, client: &Client, choose: &Chooser<'_>, ask: &Ask<'_>) -> Result<Opened, HttpError> {
+    /// Retries if the server requests it or was only slow, but not if the server is unreachable.
+    fn open(&self, client: &Client, choose: &Chooser<'_>, ask: &Ask<'_>) -> Result<OpenedUrl, HttpError> {
         let mut backoff = Backoff::new(self.options.retries);
         loop {
             let error = match client.open_part(&self.url, choose, ask.cancel) {
@@ -184,18 +185,18 @@ impl HttpSource<'_> {
         }
     }
 
-    /// Returns the other places of the file that an answer names (RFC 6249, section 2).
-    fn duplicates(&self, opened: &Opened) -> Vec<Url> {
+    /// Returns the mirrors that an answer links to (RFC 6249, section 2).
+    fn duplicates(&self, opened: &OpenedUrl) -> Vec<Url> {
         self.linked(opened, opened.head.duplicates().into_iter().map(|link| link.url))
     }
 
-    /// Returns the metalinks of the file that an answer names (RFC 6249, section 4).
-    pub(super) fn metalinks(&self, opened: &Opened) -> Vec<Url> {
+    /// Returns the metalinks that an answer links to (RFC 6249, section 4).
+    pub(super) fn metalinks(&self, opened: &OpenedUrl) -> Vec<Url> {
         self.linked(opened, opened.head.metalinks())
     }
 
-    /// Resolves links of an answer; leaves out those that give up encryption.
-    fn linked(&self, opened: &Opened, links: impl IntoIterator<Item = String>) -> Vec<Url> {
+    /// Resolves links of an answer; drops those that would give up encryption.
+    fn linked(&self, opened: &OpenedUrl, links: impl IntoIterator<Item = String>) -> Vec<Url> {
         let secure = self.url.scheme() == "https";
         let usable = |url: &Url| url.scheme() == "https" || (url.scheme() == "http" && !secure);
         links.into_iter().filter_map(|link| opened.target.url().join(&link).ok()).filter(usable).collect()
@@ -238,7 +239,7 @@ impl HttpSource<'_> {
     }
 }
 
-/// Returns the digest that is hardest to forge.
+/// Returns the strongest digest.
 fn strongest(digests: Vec<Checksum>) -> Option<Checksum> {
     let strength = |checksum: &Checksum| match checksum.algorithm {
         Algorithm::Md5 => 0,

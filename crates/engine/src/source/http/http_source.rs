@@ -1,4 +1,4 @@
-//! A file on an HTTP server: found out by its first answer, fetched by ranges.
+//! A file on an HTTP server: described by its first answer, fetched by ranges.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -9,7 +9,7 @@ use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::ranges::ByteRange;
 use url::Url;
 
-use super::ahead::Ahead;
+use super::ahead::UnusedConnections;
 use super::client::{Client, ClientAhead};
 use super::clients::Clients;
 use super::config::ClientConfig;
@@ -30,22 +30,22 @@ use crate::threads::lock;
 use crate::transfer::Streams;
 use crate::transfer::error::{Cause, Retry, SourceError};
 
-/// How a file is asked for.
+/// The settings of a source.
 #[derive(Debug, Clone)]
 pub(crate) struct SourceOptions {
     pub(crate) client: ClientConfig,
     pub(crate) streams: Streams,
     pub(crate) pace: Pace,
-    /// How many failures in a row are allowed.
+    /// The maximum number of consecutive failures.
     pub(crate) retries: u32,
-    /// Whether the user vouches for a file without a strong validator.
+    /// Whether the user guarantees that a file without a strong validator does not change.
     pub(crate) assume_unchanged: bool,
 }
 
 impl SourceOptions {
-    /// Returns whether one stream is to have it all, where the number is free: the server paces what it sends.
+    /// Returns whether one stream should fetch all if the number is free, because the server paces its sending.
     ///
-    /// The rate it has found is what one stream holds; a second would arrive in a burst.
+    /// The server's rate is that of one stream; a second stream would arrive in a burst.
     pub(super) fn leaves_pace_to(&self, file: &RemoteFile) -> bool {
         file.paced && self.pace != Pace::Off
     }
@@ -58,19 +58,19 @@ pub(crate) struct HttpSource<'e> {
     pub(super) options: SourceOptions,
     pub(super) clients: &'e Clients,
     pub(super) paths: Arc<Paths>,
-    described: Mutex<Option<Arc<Described>>>,
-    /// The first connection, standing at the body of the range.
+    described: Mutex<Option<Arc<DescribedSource>>>,
+    /// The first connection, at the start of the body of the range.
     first: Mutex<Option<(Connection, ByteRange)>>,
-    /// Connections for further streams, begun while the first answer was awaited.
-    pub(super) ahead: Mutex<Option<Ahead>>,
+    /// Connections for further streams, opened while the first answer was awaited.
+    pub(super) ahead: Mutex<Option<UnusedConnections>>,
     location: Mutex<Location>,
-    /// Held while the URL is asked anew where it leads.
+    /// Held while the original URL is requested again.
     refreshing: Mutex<()>,
     disagreements: Disagreements,
 }
 
-/// What the first answer has settled.
-pub(super) struct Described {
+/// The results of the first answer.
+pub(super) struct DescribedSource {
     pub(super) client: Arc<Client>,
     pub(super) file: RemoteFile,
     /// Metalinks that describe the file (RFC 6249, section 4).
@@ -94,14 +94,15 @@ impl<'e> HttpSource<'e> {
         }
     }
 
-    /// Connects to the server as the first request will, and holds the connection for a request that comes within seconds.
+    /// Connects to the server with the settings of the first request, and holds the connection for a request expected
+    /// within seconds.
     pub(crate) fn hold_early(&self) -> Result<(), HttpError> {
         let known_pace = KnownPace::of(&self.options, self.recall(&self.url));
         self.clients.get(&self.config(known_pace.as_ref())?)?.hold_early(&self.url)
     }
 
-    /// Returns what the first answer has settled.
-    pub(super) fn described(&self) -> Result<Arc<Described>, SourceError> {
+    /// Returns the results of the first answer.
+    pub(super) fn described(&self) -> Result<Arc<DescribedSource>, SourceError> {
         let out_of_order = || {
             let message = format!("{} was used before it was described", self.shown);
             SourceError::new(FailureKind::Internal, Retry::Never, Cause::Connection, message)
@@ -136,13 +137,13 @@ impl<'e> HttpSource<'e> {
         *lock(&self.location) = location;
     }
 
-    /// Notes an answer with bytes of the described file.
+    /// Records an answer with bytes of the described file.
     pub(super) fn agreed(&self) {
         self.disagreements.reset();
         lock(&self.location).note_answer();
     }
 
-    /// Notes an answer of another file from `peer`; returns the error, and whether the address should be avoided.
+    /// Records an answer with another file from `peer`; returns the error, and whether to avoid the address.
     pub(super) fn disagreed(&self, peer: SocketAddr, difference: &str) -> (SourceError, bool) {
         let Disagreement { is_final, avoid_address } = self.disagreements.count(peer);
         let retry = if is_final || self.options.retries == 0 { Retry::Never } else { Retry::AtOnce };
@@ -157,12 +158,12 @@ impl<'e> HttpSource<'e> {
         SourceError::new(FailureKind::Data, retry, Cause::OtherFile, message)
     }
 
-    /// Returns how to talk to the server: with the pace that an earlier transfer has found, where that may still hold.
+    /// Returns the client's settings, with the stored pace of an earlier transfer if it may still apply.
     fn config(&self, known_pace: Option<&KnownPace>) -> Result<ClientConfig, HttpError> {
         known_pace.map_or_else(|| Ok(self.options.client.clone()), |known| known.config(&self.options.client))
     }
 
-    /// Reads a small part, within the time that a head may take.
+    /// Reads a small range, within the timeout of a head.
     fn read_sample(&self, mut connection: Connection, part: ByteRange) -> Result<Vec<u8>, SourceError> {
         let limit = self.options.client.timeouts.head;
         let began = Instant::now();
@@ -198,7 +199,7 @@ impl Source for HttpSource<'_> {
         let known_pace = KnownPace::of(&self.options, self.recall(&self.url));
         let client = self.clients.get(&self.config(known_pace.as_ref())?)?;
         let answer = self.ask(&client, ask, known_pace.as_ref())?;
-        let untrue = known_pace.as_ref().is_some_and(|known| !known.is_borne_out_by(&answer));
+        let untrue = known_pace.as_ref().is_some_and(|known| !known.is_confirmed_by(&answer));
         let refit = Refit { options: &self.options, url: &self.url, clients: self.clients };
         let known_pace = if untrue { None } else { known_pace };
         let (client, answer) =
@@ -209,7 +210,7 @@ impl Source for HttpSource<'_> {
         }
         let metalinks = self.metalinks(&answer.opened);
         let FirstAnswer { opened, file, .. } = answer;
-        *lock(&self.described) = Some(Arc::new(Described { client, file, metalinks }));
+        *lock(&self.described) = Some(Arc::new(DescribedSource { client, file, metalinks }));
         *lock(&self.location) = Location::new(opened.target);
         *lock(&self.first) = Some((opened.connection, description.first));
         Ok(description)
@@ -217,8 +218,8 @@ impl Source for HttpSource<'_> {
 
     fn sample(&self, part: ByteRange, cancel: &Cancel) -> Result<Vec<u8>, SourceError> {
         let described = self.described()?;
-        let Described { client, file, .. } = &*described;
-        // A server that takes no If-Range is asked once more without it.
+        let DescribedSource { client, file, .. } = &*described;
+        // A server that does not support If-Range is asked again without it.
         for _ in 0..2 {
             let request = file.request(part).map(|request| request.only_if(file.if_range()));
             let opened = client.open(&self.url, request.as_ref(), cancel)?;
@@ -240,7 +241,7 @@ impl Source for HttpSource<'_> {
     fn expect_streams(&self, streams: usize) {
         let mut ahead = lock(&self.ahead);
         if streams > 1 {
-            // One stream has the first connection.
+            // One stream uses the first connection.
             ahead.iter_mut().for_each(|ahead| ahead.keep(streams - 1));
         } else {
             *ahead = None;

@@ -1,4 +1,4 @@
-//! Connections that wait for their next request.
+//! Idle connections, kept for further requests.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -8,17 +8,18 @@ use super::connection::Connection;
 use super::connection_key::ConnectionKey;
 use crate::threads::lock;
 
-/// The most connections that are kept to one origin: more than browsers and download managers use at once (6 to 16).
+/// The maximum number of idle connections to one origin: more than browsers and download managers use at once (6 to
+/// 16).
 const MOST_PER_ORIGIN: usize = 32;
-/// The most that are kept in all, each of which holds a file descriptor.
+/// The maximum number of idle connections in all; each holds a file descriptor.
 const MOST: usize = 128;
-/// How long a connection is kept where the server announces no timeout; few servers close earlier (Apache 5 s, which it
-/// announces; nginx 75 s).
+/// The lifetime of an idle connection if the server announces no timeout; few servers close earlier (Apache 5 s, which
+/// it announces; nginx 75 s).
 const LONGEST: Duration = Duration::from_secs(15);
-/// A connection is not used in the last moments before the server's timeout: the request would arrive after it.
+/// A connection is not used within this time before the server's timeout, which a request could miss.
 const MARGIN: Duration = Duration::from_secs(1);
 
-/// The idle connections of a client, the one used last at the end.
+/// The idle connections of a client, most recently used last.
 #[derive(Default)]
 pub(super) struct IdleConnections(Mutex<Vec<Idle>>);
 
@@ -28,7 +29,7 @@ struct Idle {
 }
 
 impl IdleConnections {
-    /// Keeps a connection whose last answer has been read to its end; closes any other.
+    /// Keeps a connection whose last answer was read to its end; closes any other.
     pub(super) fn keep(&self, connection: Connection) {
         let age =
             connection.keep_alive().map_or(LONGEST, |timeout| timeout.saturating_sub(MARGIN).min(LONGEST));
@@ -48,7 +49,8 @@ impl IdleConnections {
         idle.push(Idle { connection, expires: now + age });
     }
 
-    /// Takes the connection used last that fits `key` and whose peer is allowed, unless the server has closed it.
+    /// Takes the most recently used connection that fits `key` and whose peer is allowed, unless the server has closed
+    /// it.
     pub(super) fn take(
         &self,
         key: &ConnectionKey,
@@ -68,7 +70,7 @@ impl IdleConnections {
         }
     }
 
-    /// Closes all that fit `key`: the server has closed one of them, and most likely the others too.
+    /// Closes all connections that fit `key`: the server has closed one of them, and probably the others too.
     pub(super) fn close(&self, key: &ConnectionKey) {
         lock(&self.0).retain(|one| **one.connection.key() != *key);
     }

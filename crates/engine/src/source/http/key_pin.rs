@@ -10,11 +10,12 @@ use thiserror::Error;
 
 /// The SHA-256 digest of a public key in its X.509 form (SubjectPublicKeyInfo, RFC 7469, section 2.4).
 ///
-/// Made of a certificate with `openssl x509 -pubkey -noout -in FILE | openssl pkey -pubin -outform der | sha256sum`.
+/// Computed from a certificate by `openssl x509 -pubkey -noout -in FILE | openssl pkey -pubin -outform der |
+/// sha256sum`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct KeyPin([u8; 32]);
 
-/// A text that is no pin.
+/// The text is not a pin.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "a pin is sha256//BASE64, as curl writes it, or 64 hexadecimal digits: the SHA-256 of the server's public key"
@@ -22,7 +23,7 @@ pub struct KeyPin([u8; 32]);
 pub struct KeyPinError;
 
 impl KeyPin {
-    /// Makes the pin of a public key, given as DER.
+    /// Computes the pin of a public key in DER.
     pub fn of_key(key: &[u8]) -> Self {
         Self(Sha256::digest(key).into())
     }

@@ -1,4 +1,4 @@
-//! What a server is asked for that has paced an earlier transfer: the rate that it found then.
+//! Requests the stored rate from a server that paced an earlier transfer.
 
 use longhaul_core::pace::{PACE_HEADER, Pace, PaceRequest};
 use longhaul_core::proto::http::HeaderField;
@@ -12,16 +12,16 @@ use super::http_source::SourceOptions;
 use crate::path_memory::KnownPath;
 use crate::transfer::{Streams, recv_buffer};
 
-/// The remembered rate of a path whose server paces, before the path is known to be the same.
+/// The stored rate of a path whose server paces, before the path is known to be unchanged.
 pub(super) struct KnownPace {
     known: HeldRate,
     pace: Pace,
 }
 
 impl KnownPace {
-    /// Recalls the rate where the server is free to choose the pace of one stream.
+    /// Returns the stored rate if the server may choose the pace of a single stream.
     ///
-    /// The rate is what one stream held: several would each ask for all of it.
+    /// The rate is that of one stream; several streams would each request all of it.
     pub(super) fn of(options: &SourceOptions, path: Option<&KnownPath>) -> Option<Self> {
         let is_said = options.client.headers.iter().any(|header| header.is(PACE_HEADER));
         let alone = matches!(options.streams, Streams::Auto | Streams::Fixed(1));
@@ -31,14 +31,14 @@ impl KnownPace {
         Some(Self { known: path?.pace()?, pace: options.pace })
     }
 
-    /// Returns the rate that is asked for.
+    /// Returns the requested rate.
     pub(super) fn rate(&self) -> Rate {
         self.known.rate
     }
 
-    /// Returns how to ask for the rate: with a window that is open from the first round trip on.
+    /// Returns client settings that request the rate, with a window that is open from the first round trip on.
     ///
-    /// The server compares the RTT with the remembered one.
+    /// The server compares the RTT with the stored one.
     pub(super) fn config(&self, client: &ClientConfig) -> Result<ClientConfig, HttpError> {
         let header = PaceRequest { pace: self.pace, known: Some(self.known) }.header();
         let mut config = client.clone();
@@ -47,8 +47,8 @@ impl KnownPace {
         Ok(config)
     }
 
-    /// Returns whether the server still paces, at the end of a path that may be the same.
-    pub(super) fn is_borne_out_by(&self, answer: &FirstAnswer) -> bool {
+    /// Returns whether the server still paces, and the path may be unchanged.
+    pub(super) fn is_confirmed_by(&self, answer: &FirstAnswer) -> bool {
         self.holds(answer.file.paced, handshake_rtt(&answer.opened.connection))
     }
 
@@ -70,7 +70,7 @@ mod tests {
     const MS: fn(u64) -> Rtt = |ms| Rtt::new(Duration::from_millis(ms));
 
     #[test]
-    fn another_server_or_another_rtt_is_another_path() {
+    fn other_server_or_rtt_is_another_path() {
         let endpoint = Endpoint::of(&"http://h/".parse().unwrap()).unwrap();
         let found = Remembered { rtt: MS(100), rate: Rate::bits_per_sec(1_000_000_000), streams: 1 };
         let path = KnownPath::new(endpoint, found, Bytes::mib(64), Bytes::mib(20)).paced();

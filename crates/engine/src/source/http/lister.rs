@@ -10,7 +10,7 @@ use longhaul_core::units::Bytes;
 use percent_encoding::percent_decode_str;
 use url::{Position, Url};
 
-use super::client::{Client, Opened};
+use super::client::{Client, OpenedUrl};
 use super::clients::Clients;
 use super::error::HttpError;
 use super::short_exchange::{ShortAnswer, retrying};
@@ -23,13 +23,14 @@ use crate::source::listing::{
 };
 use crate::transfer::error::{Cause, Retry, SourceError};
 
-/// What is asked for: `longhaul serve` answers with JSON; the others send what they are set up for.
+/// The requested types: `longhaul serve` answers with JSON; other servers send their configured type.
 const ACCEPT: &str = "application/json, text/html;q=0.5";
-/// How many directories are listed at once: on a long path each takes a round trip.
+/// The number of concurrent listings: on a long path each takes a round trip.
 const LISTINGS_AT_ONCE: usize = 16;
-/// The longest listing: some 8 million entries.
+/// The maximum size of a listing, about 8 million entries.
 const LONGEST: Bytes = Bytes::gib(1);
-/// The most pages without an entry in a row: `longhaul serve` sends one where 10,000 names in order are those of sockets and pipes.
+/// The maximum number of consecutive empty pages: `longhaul serve` sends one if 10,000 consecutive names are those of
+/// sockets and pipes.
 const MOST_EMPTY_PAGES: usize = 100;
 
 /// Lists the directories of an HTTP server.
@@ -40,7 +41,7 @@ pub(crate) struct HttpLister {
 }
 
 impl HttpLister {
-    /// Makes one for the server of `url`.
+    /// Creates a lister for the server of `url`.
     pub(crate) fn new(clients: &Clients, url: &Url, mut options: ListerOptions) -> Result<Self, HttpError> {
         options.config.headers.retain(|header| !header.is("accept"));
         options.config.headers.push(accept()?);
@@ -49,7 +50,7 @@ impl HttpLister {
         Ok(Self { client, options })
     }
 
-    fn open(&self, directory: &Url, cancel: &Cancel) -> Result<(Opened, Spool), SourceError> {
+    fn open(&self, directory: &Url, cancel: &Cancel) -> Result<(OpenedUrl, Spool), SourceError> {
         let log = |event: &_| tracing::debug!(?event, "listing {}", SafeUrl::of(directory));
         let (opened, listing) = retrying(self.options.retries, cancel, &log, || {
             let mut opened = self.client.open(directory, None, cancel)?;
@@ -59,7 +60,7 @@ impl HttpLister {
         Ok((opened, listing?))
     }
 
-    /// Sends a request without a body; tries again where the server is busy.
+    /// Sends a request without a body; retries if the server is busy.
     fn ask(&self, url: &Url, ask: Ask<'_>, cancel: &Cancel) -> Result<ShortAnswer, HttpError> {
         let log = |event: &_| tracing::debug!(?event, "asking for {}", SafeUrl::of(url));
         retrying(self.options.retries, cancel, &log, || {
@@ -71,8 +72,9 @@ impl HttpLister {
         })
     }
 
-    /// Receives a listing whole, so that no connection waits for the files of its directory. The outer error is worth another try.
-    fn receive(&self, opened: &mut Opened) -> Result<Result<Spool, SourceError>, HttpError> {
+    /// Receives a complete listing, so that no connection idles during the transfer of its files. The outer error
+    /// permits a retry.
+    fn receive(&self, opened: &mut OpenedUrl) -> Result<Result<Spool, SourceError>, HttpError> {
         let (mut spool, mut buffer, mut last) =
             (Spool::new(&self.options.spool), vec![0; 64 << 10], Instant::now());
         let shown = opened.target.safe_url().to_string();
@@ -111,7 +113,7 @@ fn failed(class: FailureKind, message: String) -> SourceError {
 
 impl RemoteDirectories for HttpLister {
     fn list(&self, directory: &Url, cancel: &Cancel) -> Result<OpenListing, SourceError> {
-        let page = Page::request(self, directory, cancel)?;
+        let page = ListingPage::request(self, directory, cancel)?;
         let directory = page.directory.clone();
         let (lister, cancel) = (self.clone(), cancel.clone());
         let pages = Pages { lister, cancel, page: Some(page), requested: HashSet::new(), empty: 0 };
@@ -130,7 +132,8 @@ impl RemoteDirectories for HttpLister {
             let answer = self.ask(directory, Ask::MakeCollection, cancel)?;
             match answer.head.status() {
                 200..=299 => Ok(MadeDirectory::New),
-                // It exists (RFC 4918, section 9.3.1), or the server makes directories when a file is put into them.
+                // The directory exists (RFC 4918, section 9.3.1), or the server creates directories when files are
+                // uploaded into them.
                 405 | 501 => Ok(MadeDirectory::Exists),
                 409 => answer.check().map_or_else(
                     |error| Ok(MadeDirectory::LacksParent(error.into())),
@@ -152,17 +155,17 @@ impl RemoteDirectories for HttpLister {
 }
 
 /// One page of a listing; most listings have one.
-struct Page {
+struct ListingPage {
     directory: Url,
     entries: Entries,
     next: Option<Url>,
 }
 
-impl Page {
+impl ListingPage {
     fn request(lister: &HttpLister, url: &Url, cancel: &Cancel) -> Result<Self, SourceError> {
-        let (Opened { head, target, connection, .. }, spool) = lister.open(url, cancel)?;
+        let (OpenedUrl { head, target, connection, .. }, spool) = lister.open(url, cancel)?;
         lister.client.keep(connection);
-        // The login of the URL stays with what is below it.
+        // The URL's login also applies to URLs below it.
         let mut directory = if target.is_redirected() { target.url().clone() } else { url.clone() };
         if !directory.path().ends_with('/') {
             directory.set_path(&format!("{}/", directory.path()));
@@ -208,7 +211,7 @@ fn media_type(head: &ResponseHead) -> String {
     media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// Returns the URL of the next page, which must be of the same directory.
+/// Returns the URL of the next page, which must belong to this directory.
 fn next_page(head: &ResponseHead, directory: &Url) -> Result<Option<Url>, SourceError> {
     let Some(next) = head.next_page() else { return Ok(None) };
     let url = directory.join(&next).ok();
@@ -224,7 +227,8 @@ fn next_page(head: &ResponseHead, directory: &Url) -> Result<Option<Url>, Source
     })
 }
 
-/// Returns the entry that a link of an index page names; `None` for any other link, as to the directory above, or one that sorts.
+/// Returns the entry that a link of an index page refers to; `None` for other links, such as to the parent directory or
+/// for sorting.
 fn linked(directory: &Url, link: &str) -> Option<RemoteEntry> {
     let mut url = directory.join(link).ok()?;
     url.set_fragment(None);
@@ -245,20 +249,20 @@ fn linked(directory: &Url, link: &str) -> Option<RemoteEntry> {
     Some(RemoteEntry { entry, url })
 }
 
-/// The entries of all pages; each page is requested when the one before is used up.
+/// The entries of all pages; each page is requested when the previous one is used up.
 struct Pages {
     lister: HttpLister,
     cancel: Cancel,
-    page: Option<Page>,
-    /// Hashes of the URLs of the pages after the first: 16 bytes each, as a directory may have many.
+    page: Option<ListingPage>,
+    /// Hashes of the URLs of pages after the first, 16 bytes each: a directory may have many pages.
     requested: HashSet<[u8; 16]>,
-    /// How many pages without an entry came in a row.
+    /// The number of consecutive empty pages.
     empty: usize,
 }
 
 impl Pages {
-    /// Requests the next page; a listing that leads back to one of its pages, or brings nothing page after page, has no end.
-    fn turn(&mut self, next: &Url) -> Result<Page, SourceError> {
+    /// Requests the next page; rejects an endless listing, which repeats a page or has too many empty pages.
+    fn turn(&mut self, next: &Url) -> Result<ListingPage, SourceError> {
         let endless = |why: &str| {
             failed(FailureKind::Data, format!("the listing goes on at {}, {why}", SafeUrl::of(next)))
         };
@@ -271,7 +275,7 @@ impl Pages {
         if self.empty > MOST_EMPTY_PAGES {
             return Err(endless("and its last pages had no entries"));
         }
-        Page::request(&self.lister, next, &self.cancel)
+        ListingPage::request(&self.lister, next, &self.cancel)
     }
 }
 
@@ -299,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_links_to_entries_of_the_directory_count() {
+    fn only_links_to_entries_of_the_directory_are_listed() {
         let directory: Url = "http://h/a%20b/".parse().unwrap();
         let entry = |link: &str| linked(&directory, link).map(|found| (found.entry.name, found.entry.kind));
         assert_eq!(entry("x%2Fy"), Some((b"x/y".to_vec(), ListedKind::File)));

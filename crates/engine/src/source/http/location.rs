@@ -1,4 +1,5 @@
-//! Where a URL leads now: a redirect's target expires, and a host's addresses may serve different states of a file.
+//! The current target of a URL: a redirect's target expires, and a host's addresses may serve different versions of a
+//! file.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -12,21 +13,21 @@ use super::resolved_url::ResolvedUrl;
 use crate::cancel::Cancel;
 use crate::threads::lock;
 
-/// Answers of another file in a row, over all connections, before the file counts as changed: with half of the backends
-/// stale, ten in a row come once in a thousand.
+/// The number of consecutive answers with another file, over all connections, before the file counts as changed: if
+/// half of the backends are stale, ten in a row occur once in a thousand.
 const MOST_DISAGREEMENTS: u32 = 10;
-/// Such answers from one address before other addresses of the host are preferred.
+/// The number of consecutive such answers from one address before other addresses of the host are preferred.
 const ADDRESS_DISAGREEMENTS: u32 = 3;
-/// Fresh redirects in a row that brought no answer with bytes.
+/// The maximum number of consecutive new redirects without an answer with bytes.
 const MOST_REFRESHES: u32 = 5;
 
 /// The target of the URL's redirects; each worker has a copy.
 #[derive(Clone, Default)]
 pub(super) struct Location {
     target: Option<ResolvedUrl>,
-    /// Counts the times that the URL was asked anew where it leads.
+    /// Incremented each time the original URL is requested again.
     generation: u32,
-    /// Of those, how many since an answer with bytes.
+    /// The number of such requests since the last answer with bytes.
     fruitless: u32,
 }
 
@@ -36,35 +37,35 @@ impl Location {
         Self { target: Some(target), ..Self::default() }
     }
 
-    /// Takes the target of a URL that was asked anew.
+    /// Sets the target from a new request of the original URL.
     pub(super) fn refresh(&mut self, target: ResolvedUrl) {
         self.target = Some(target);
         self.generation += 1;
         self.fruitless += 1;
     }
 
-    /// Notes an answer with bytes of the file.
+    /// Records an answer with bytes of the file.
     pub(super) fn note_answer(&mut self) {
         self.fruitless = 0;
     }
 
-    /// Returns whether the URL has not been asked anew since `other` was copied.
+    /// Returns whether the original URL has not been requested again since `other` was copied.
     pub(super) fn has_generation_of(&self, other: &Self) -> bool {
         self.generation == other.generation
     }
 
-    /// Returns whether `error` may be cured by asking the original URL again.
+    /// Returns whether requesting the original URL again may avoid `error`.
     pub(super) fn may_have_expired(&self, error: &HttpError) -> bool {
         error.may_be_expired() && self.may_be_renewed()
     }
 
-    /// Returns whether the original URL may lead elsewhere, and has not been asked in vain too often.
+    /// Returns whether the original URL may redirect elsewhere, and has not failed too often.
     pub(super) fn may_be_renewed(&self) -> bool {
         let redirected = self.target.as_ref().is_some_and(ResolvedUrl::is_redirected);
         redirected && self.fruitless < MOST_REFRESHES
     }
 
-    /// Connects to the target: over `ahead` where there is one, and not over a kept connection where it must be `fresh`.
+    /// Connects to the target: by `ahead` if given; if `fresh`, not over a kept connection.
     pub(super) fn connect(
         &mut self,
         client: &Client,
@@ -80,7 +81,7 @@ impl Location {
         }
     }
 
-    /// Prefers the host's other addresses to `peer`.
+    /// Prefers other addresses of the host to `peer`.
     pub(super) fn avoid(&mut self, peer: SocketAddr) {
         if let Some(target) = &mut self.target {
             target.avoid(peer);
@@ -88,18 +89,18 @@ impl Location {
     }
 }
 
-/// Counts answers that are of another file than the one that the transfer began with.
+/// Counts answers with another file than the one that the transfer started with.
 #[derive(Default)]
 pub(super) struct Disagreements {
     in_a_row: AtomicU32,
     by_address: Mutex<HashMap<SocketAddr, u32>>,
 }
 
-/// What follows from one more such answer.
+/// The consequences of one more answer with another file.
 pub(super) struct Disagreement {
-    /// The file counts as changed: no answer has agreed for too long.
+    /// Whether the file counts as changed: no answer has agreed for too long.
     pub(super) is_final: bool,
-    /// Other addresses of the host should be preferred.
+    /// Whether other addresses of the host should be preferred.
     pub(super) avoid_address: bool,
 }
 
@@ -116,7 +117,7 @@ impl Disagreements {
         }
     }
 
-    /// Notes an answer that agrees.
+    /// Records an answer that agrees.
     pub(super) fn reset(&self) {
         self.in_a_row.store(0, Ordering::Relaxed);
     }

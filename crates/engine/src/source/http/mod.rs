@@ -1,4 +1,4 @@
-//! The client's side of HTTP/1.1 on blocking sockets.
+//! The client side of HTTP/1.1 on blocking sockets.
 //!
 //! ```text
 //! Client::open   resolve -> dial -> (tunnel) -> (TLS) -> Connection -> redirects, one 401
@@ -7,8 +7,8 @@
 //! Client::keep   Connection -> idle connections -> the next open or connect to the origin
 //! ```
 //!
-//! Every wait is cut into ticks (SO_RCVTIMEO). Cancellation and deadlines are checked at each, so that no other
-//! thread has to.
+//! Every wait is divided into ticks (SO_RCVTIMEO), at which cancellation and deadlines are checked without another
+//! thread.
 
 mod ahead;
 mod body;
@@ -45,7 +45,7 @@ mod tls;
 mod worker;
 
 pub use body::Read;
-pub use client::{Chooser, Client, Opened};
+pub use client::{Chooser, Client, OpenedUrl};
 pub(crate) use clients::Clients;
 pub(crate) use config::TlsConfig;
 pub use config::{ClientCertificate, ClientConfig, Timeouts};

@@ -13,14 +13,14 @@ use super::error::HttpError;
 use crate::cancel::Cancel;
 use crate::input_file;
 
-/// No file of logins is longer.
+/// The maximum size of a .netrc file.
 const LONGEST: Bytes = Bytes::mib(16);
 
-/// A file of logins, read each time a login is looked up; a pipe is read once. `Debug` hides what it holds.
+/// A file of logins, read at each lookup; a pipe is read once. `Debug` hides the content.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NetrcFile {
     path: PathBuf,
-    /// What a pipe held.
+    /// The content of a pipe.
     content: Option<Arc<[u8]>>,
 }
 
@@ -31,12 +31,12 @@ impl fmt::Debug for NetrcFile {
 }
 
 impl NetrcFile {
-    /// Names the file; it may be missing.
+    /// Sets the path; the file may be missing.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), content: None }
     }
 
-    /// Returns the usual file: $NETRC, else ~/.netrc.
+    /// Returns the default file: $NETRC, else ~/.netrc.
     pub(super) fn usual(variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
         let home = || variable("HOME").map(|home| Path::new(&home).join(".netrc"));
         variable("NETRC").map(PathBuf::from).or_else(home).map(Self::at)
@@ -50,7 +50,7 @@ impl NetrcFile {
     /// Reads a pipe, which can be read only once.
     ///
     /// # Errors
-    /// As of [`input_file::read`].
+    /// See [`input_file::read`].
     pub fn with_pipe_read(self, cancel: &Cancel) -> io::Result<Self> {
         if !input_file::is_pipe(&self.path) {
             return Ok(self);
@@ -59,9 +59,9 @@ impl NetrcFile {
         Ok(Self { content: Some(content.into()), ..self })
     }
 
-    /// Returns the login for `host`, the file's `default` too where `takes_default`; a missing file holds none.
+    /// Returns the login for `host`, or with `takes_default` the file's `default`; a missing file has no logins.
     ///
-    /// Bytes outside of UTF-8 are replaced, so that a comment in another encoding hides no login.
+    /// Bytes that are not UTF-8 are replaced, so that a comment in another encoding does not prevent parsing.
     pub(crate) fn login(&self, host: &str, takes_default: bool) -> Result<Option<Credentials>, HttpError> {
         let fail = |why: String| HttpError::Netrc { path: self.path.clone(), why };
         let read = match &self.content {
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_comment_in_latin_1_hides_no_login() {
+    fn comment_in_latin_1_does_not_hide_logins() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("netrc");
         let netrc = NetrcFile::at(&path);

@@ -1,4 +1,4 @@
-//! Chooses a URL's proxy, by the user's option or the environment variables that curl knows, and opens tunnels through it.
+//! Chooses a URL's proxy by the user's option or curl's environment variables, and opens tunnels through it.
 
 use std::fmt::Write;
 use std::io::ErrorKind;
@@ -16,7 +16,7 @@ use super::error::{HttpError, check};
 use super::safe_url::{SafeUrl, UrlAndPeer};
 use crate::connect::{Deadline, Received, Transport};
 
-/// The proxies of the user or the environment; the default uses none. `Debug` names variables only.
+/// The proxies of the user or the environment; by default none. `Debug` shows variables only.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ProxyPolicy {
     http: Option<Setting>,
@@ -24,7 +24,7 @@ pub struct ProxyPolicy {
     exceptions: Vec<String>,
 }
 
-/// A proxy as written, and the variable or option that holds it.
+/// A proxy as written, and its variable or option.
 #[derive(Clone, PartialEq, Eq)]
 struct Setting {
     variable: &'static str,
@@ -45,25 +45,25 @@ pub(super) struct Proxy {
     pub(super) host: Host<String>,
     pub(super) port: u16,
     pub(super) url: SafeUrl,
-    /// The variable or option that names it.
+    /// The variable or option that sets the proxy.
     pub(super) variable: &'static str,
     pub(super) authorization: Option<HeaderField>,
     login: Option<Login>,
 }
 
-/// What a proxy speaks.
+/// The protocol of a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ProxyKind {
     Http,
-    /// SOCKS 5; names are looked up here.
+    /// SOCKS 5; names are resolved locally.
     Socks5,
-    /// SOCKS 5; the proxy looks up names.
+    /// SOCKS 5; the proxy resolves names.
     Socks5h,
 }
 
 impl Proxy {
-    /// Requests a tunnel to `host` from the proxy at the other end of `socket` (CONNECT, RFC 9110, section 9.3.6); returns the
-    /// socket once it leads there.
+    /// Requests a tunnel to `host` from the proxy connected by `socket` (CONNECT, RFC 9110, section 9.3.6); returns the
+    /// socket of the tunnel.
     pub(super) fn tunnel(
         &self,
         socket: TcpStream,
@@ -85,7 +85,7 @@ impl Proxy {
                 break head;
             }
         };
-        // In TLS the client speaks first: bytes received in advance would not be the server's.
+        // In TLS the client sends first: bytes received already would not be the server's.
         let socket = transport.into_socket().filter(|_| matches!(head.status(), 200..=299));
         socket.ok_or_else(|| HttpError::ProxyRefused {
             at: at.clone(),
@@ -96,7 +96,7 @@ impl Proxy {
 }
 
 impl Proxy {
-    /// Requests a connection to `target` from the SOCKS proxy at the other end of `socket`; returns the socket once it leads there.
+    /// Requests a connection to `target` from the SOCKS proxy connected by `socket`; returns the socket of the tunnel.
     pub(super) fn connect_socks(
         &self,
         socket: TcpStream,
@@ -132,7 +132,7 @@ impl Proxy {
                     SocksStep::More => {}
                 }
                 check(deadline, at, "the proxy's handshake")?;
-                // One byte at a time: what follows the reply is the server's.
+                // One byte at a time, because bytes after the reply are the server's.
                 let mut byte = [0];
                 match transport.receive(&mut byte) {
                     Ok(Received::Data(_)) => received.extend(byte),
@@ -148,14 +148,14 @@ impl Proxy {
 }
 
 impl ProxyPolicy {
-    /// Uses the proxy `url` for all but what `no_proxy` names, which is read through `variable`; an empty one is no proxy.
+    /// Uses the proxy `url` except for hosts in `no_proxy`, which is read by `variable`; an empty URL means no proxy.
     pub fn given(url: &str, variable: impl Fn(&str) -> Option<String>) -> Self {
         let setting = Setting { variable: "--proxy", url: url.to_owned() };
         let setting = Some(setting).filter(|setting| !setting.url.trim().is_empty());
         Self { http: setting.clone(), https: setting, ..Self::from_vars(variable) }
     }
 
-    /// Checks that every proxy can be used.
+    /// Checks that every proxy is usable.
     ///
     /// # Errors
     /// [`HttpError::ProxySetting`].
@@ -163,20 +163,20 @@ impl ProxyPolicy {
         [&self.http, &self.https].into_iter().flatten().try_for_each(|setting| proxy(setting).map(drop))
     }
 
-    /// Returns whether an option names the proxy.
+    /// Returns whether the proxy is set by the option.
     pub fn is_given(&self) -> bool {
         self.http.as_ref().is_some_and(|setting| setting.variable == "--proxy")
     }
 
-    /// Returns the variable that names a proxy for all protocols: FTP goes through none.
+    /// Returns the variable that sets a proxy for all protocols, which FTP cannot use.
     pub fn names_all(&self) -> Option<&'static str> {
         let named = [&self.http, &self.https].into_iter().flatten().map(|setting| setting.variable);
         named.into_iter().find(|name| name.eq_ignore_ascii_case("all_proxy"))
     }
 
-    /// Reads `http_proxy`, `https_proxy`, `all_proxy` and `no_proxy` through `variable`, lower case first.
+    /// Reads `http_proxy`, `https_proxy`, `all_proxy` and `no_proxy` by `variable`, lower case first.
     ///
-    /// HTTP_PROXY in capitals is not read, as curl does not: the client of a CGI script could set it.
+    /// HTTP_PROXY in capitals is ignored, as in curl: the client of a CGI script could set it.
     pub fn from_vars(variable: impl Fn(&str) -> Option<String>) -> Self {
         let first = |names: &[&'static str]| {
             let set = names.iter().find_map(|name| variable(name).map(|url| Setting { variable: name, url }));
@@ -217,7 +217,7 @@ fn proxy(setting: &Setting) -> Result<Proxy, HttpError> {
         "socks5h" => (ProxyKind::Socks5h, 1080),
         _ => return Err(fail("write http://, socks5:// or socks5h://, then host:port")),
     };
-    // An address in a URL of SOCKS is read as a name.
+    // The URL parser treats an address in a SOCKS URL as a name.
     let host = url.host_str().filter(|host| !host.is_empty()).and_then(|host| Host::parse(host).ok());
     let host = host.ok_or_else(|| fail("it names no host; write http://host:port"))?;
     let port = url.port().unwrap_or(usual_port);
@@ -233,7 +233,7 @@ fn proxy(setting: &Setting) -> Result<Proxy, HttpError> {
     Ok(Proxy { kind, host, port, url: SafeUrl::of(&url), variable: setting.variable, authorization, login })
 }
 
-/// Returns whether an entry of no_proxy covers `host`: `*`, a domain and all below it, an address, or a network.
+/// Returns whether an entry of no_proxy covers `host`: `*`, a domain and its subdomains, an address, or a network.
 fn covers(entry: &str, host: &Host<&str>) -> bool {
     if entry == "*" {
         return true;
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn option_goes_before_the_environment_but_for_exceptions() {
+    fn option_overrides_the_environment_except_no_proxy() {
         let none = |name: &str| (name == "no_proxy").then(|| "near".to_owned());
         let given = ProxyPolicy::given("socks5h://127.0.0.1", none);
         let found = given.for_url(&"https://far/".parse().unwrap()).unwrap().unwrap();

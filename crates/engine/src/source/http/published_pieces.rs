@@ -1,4 +1,4 @@
-//! The digests of a file's pieces, from a metalink that its server names (RFC 6249, section 4).
+//! The digests of a file's pieces, from a metalink that the server links to (RFC 6249, section 4).
 
 use std::time::{Duration, Instant};
 
@@ -12,21 +12,21 @@ use crate::cancel::Cancel;
 use crate::failure::FailureKind;
 use crate::transfer::error::{Cause, Retry, SourceError};
 
-/// The most metalinks that are tried.
+/// The maximum number of metalinks to try.
 const MOST_METALINKS: usize = 4;
-/// How long a server may take for the digests of a file: 4 TB at 1 GB/s. It asks to be asked again meanwhile.
+/// The timeout for the digests of a file: 4 TB at 1 GB/s. The server requests retries meanwhile.
 const PATIENCE: Duration = Duration::from_secs(4000);
-/// The longest wait that a server may ask for; what asks for more is busy with something else.
+/// The longest accepted Retry-After; a longer one means that the server is busy with other work.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
-/// How long a server may be busy with other files before it is given up.
+/// The maximum time to wait for a server that is busy with other files.
 const BUSY_PATIENCE: Duration = Duration::from_secs(120);
-/// An answer that takes this long shows progress: `longhaul serve` hashes for 5 s, or answers at once that it is busy.
+/// An answer that takes this long shows progress: `longhaul serve` hashes for 5 s, or reports at once that it is busy.
 const PROGRESS: Duration = Duration::from_secs(2);
 
-/// Limits the time that a server's digests are waited for, over all metalinks of a file.
+/// Limits the wait for a server's digests, over all metalinks of a file.
 struct DigestWait {
     began: Instant,
-    /// When the server last showed progress.
+    /// The time of the server's last progress.
     progressed: Instant,
 }
 
@@ -35,7 +35,7 @@ impl DigestWait {
         Self { began: now, progressed: now }
     }
 
-    /// Returns whether to ask again after `wait`, where the server answered at `now` a request sent at `asked`.
+    /// Returns whether to retry after `wait`, given an answer at `now` to a request sent at `asked`.
     fn allows(&mut self, wait: Duration, asked: Instant, now: Instant) -> bool {
         if now.duration_since(asked) >= PROGRESS {
             self.progressed = now;
@@ -47,7 +47,7 @@ impl DigestWait {
 }
 
 impl HttpSource<'_> {
-    /// Fetches the digests of the described file's pieces; `None` where no metalink of the file has any.
+    /// Fetches the piece digests of the described file; `None` if no metalink of the file has any.
     pub(super) fn pieces_of_metalinks(&self, cancel: &Cancel) -> Result<Option<Pieces>, SourceError> {
         let described = self.described()?;
         let mut limit = DigestWait::new(Instant::now());
@@ -58,7 +58,7 @@ impl HttpSource<'_> {
                     SourceError::new(FailureKind::Protocol, Retry::Never, Cause::Connection, message)
                 })?;
             let mut files = metalink.files.into_iter();
-            // Which one of several is the described file is not certain.
+            // Among several files, the described one cannot be identified.
             let only = files.next().filter(|_| files.next().is_none());
             let same = only.filter(|file| file.size.is_some() && file.size == described.file.size);
             if let Some(pieces) = same.and_then(|file| file.pieces) {
@@ -68,7 +68,7 @@ impl HttpSource<'_> {
         Ok(None)
     }
 
-    /// Fetches a document; asks again as long as the server asks for a little more time.
+    /// Fetches a document; retries while the server requests a short wait.
     fn fetch_metalink(
         &self,
         url: &Url,
@@ -125,7 +125,7 @@ impl HttpSource<'_> {
 mod tests {
     use super::*;
 
-    /// Returns how long a server is asked that answers each request after `answer` with a wait of 1 s.
+    /// Returns how long a server is queried that answers each request after `answer` with a wait of 1 s.
     fn asked_for(answer: Duration) -> Duration {
         let began = Instant::now();
         let (mut limit, mut now) = (DigestWait::new(began), began);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn busy_server_is_given_up_before_one_that_hashes() {
+    fn wait_for_a_busy_server_is_shorter_than_for_a_hashing_one() {
         assert_eq!(asked_for(Duration::ZERO), BUSY_PATIENCE);
         assert!(asked_for(Duration::from_secs(5)) > PATIENCE - Duration::from_secs(6));
         let (mut limit, now) = (DigestWait::new(Instant::now()), Instant::now());

@@ -1,4 +1,4 @@
-//! Which redirects are followed, and to where.
+//! The rules for following redirects.
 
 use longhaul_core::proto::http::ResponseHead;
 use url::Url;
@@ -7,7 +7,7 @@ use super::error::{Chain, HttpError};
 use super::resolved_url::ResolvedUrl;
 use super::safe_url::SafeUrl;
 
-/// The URLs requested so far, and the rules for the next.
+/// The URLs requested so far, and the limits for further ones.
 #[derive(Debug)]
 pub(crate) struct Redirects {
     visited: Vec<Url>,
@@ -25,8 +25,8 @@ impl Redirects {
         matches!(status, 301 | 302 | 303 | 307 | 308)
     }
 
-    /// Returns whether an answer of this status is a redirect that keeps the method and the body of the request, whichever
-    /// they are (RFC 9110, sections 15.4.8 and 15.4.9).
+    /// Returns whether an answer of this status is a redirect that keeps the method and body of any request (RFC 9110,
+    /// sections 15.4.8 and 15.4.9).
     pub(crate) fn keeps_method(status: u16) -> bool {
         matches!(status, 307 | 308)
     }
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_the_unsafe() {
+    fn refuses_unsafe_redirects() {
         for location in ["file:///etc/passwd", "javascript:x", "http://", "http://o/"] {
             assert!(follow("https://h/", location, false).is_err(), "{location}");
         }
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn names_the_circle() {
+    fn names_the_loop() {
         let a: Url = "http://h/a".parse().unwrap();
         let mut redirects = Redirects::new(&a, 5, false);
         let b = redirects.location(&a, &head("Location: /b\r\n")).unwrap();

@@ -1,4 +1,4 @@
-//! A second first connection, where the first one does not fit the path that it has shown.
+//! Replaces the first connection if its settings do not fit the path that it has shown.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use longhaul_core::proto::http::RangeAnswer;
 use longhaul_core::units::Bytes;
 use url::Url;
 
-use super::client::{Client, Opened};
+use super::client::{Client, OpenedUrl};
 use super::clients::Clients;
 use super::config::ClientConfig;
 use super::first_answer::{FIRST_BLOCK, FirstAnswer, LONG_RTT, handshake_rtt};
@@ -16,17 +16,17 @@ use crate::cancel::Cancel;
 use crate::transfer::error::SourceError;
 use crate::transfer::{Streams, recv_buffer};
 
-/// How many streams share a path at least where their number is free.
+/// The minimum number of streams that share a path if their number is free.
 pub(super) const SHARED_BY: usize = 8;
 
 /// The receive buffer that a path needs and autotuning cannot reach.
 struct LargerBuffer {
     size: Bytes,
-    /// Whether the first connection can do without: others may follow that have it.
+    /// Whether only further connections need the buffer.
     for_others: bool,
 }
 
-/// What is needed to connect anew.
+/// The parameters of a new first connection.
 pub(super) struct Refit<'a> {
     pub(super) options: &'a SourceOptions,
     pub(super) url: &'a Url,
@@ -34,22 +34,22 @@ pub(super) struct Refit<'a> {
 }
 
 impl Refit<'_> {
-    /// Connects anew where the kernel's autotuning cannot reach what the path needs, or where the first connection was
-    /// `misled`: asked for a pace that does not hold any more.
+    /// Connects again if autotuning cannot reach the buffer that the path needs, or if the first connection was
+    /// `misled`: it requested a pace that no longer applies.
     ///
-    /// The RTT is known only now, and the window's scale is fixed by the SYN. Where the second try fails, as with a URL that
-    /// works once, the first connection goes on. Where the number of streams is free, one that was not misled goes on too, and
-    /// further streams get the larger buffer: so no time is lost.
+    /// The RTT is known only now, and the SYN fixes the window scale. If the second attempt fails, as with a URL that
+    /// works once, the first connection continues. If the number of streams is free, a first connection that was not
+    /// misled also continues, and further streams get the larger buffer, so that no time is lost.
     pub(super) fn with_what_fits(
         &self,
         client: Arc<Client>,
         answer: FirstAnswer,
         misled: bool,
         cancel: &Cancel,
-        describe: &dyn Fn(Opened) -> Result<FirstAnswer, SourceError>,
+        describe: &dyn Fn(OpenedUrl) -> Result<FirstAnswer, SourceError>,
     ) -> Result<(Arc<Client>, FirstAnswer), SourceError> {
         let config = &self.options.client;
-        // All of it is on its way already.
+        // All of a small file is already in flight.
         let small = answer.file.size.is_some_and(|size| size < FIRST_BLOCK);
         let larger = if small || config.recv_buffer.is_some() { None } else { self.larger_buffer(&answer) };
         if larger.is_none() && !misled {
@@ -61,7 +61,7 @@ impl Refit<'_> {
         if small || (for_others && !misled) {
             return Ok((fitting, answer));
         }
-        // Once only: the first connection does not wait for ever.
+        // Without retries, because the first connection must not wait.
         let asked = answer.opened.asked.as_ref();
         let with_if_range = asked.is_some_and(|asked| asked.if_range().is_some());
         let second = fitting.open(self.url, asked, cancel).map_err(SourceError::from).and_then(describe);
@@ -70,7 +70,7 @@ impl Refit<'_> {
                 && answer.file.agreement(&second.opened.head, second.held, with_if_range)
                     != Agreement::OtherFile
         };
-        // Later streams are better off with the fitting client all the same.
+        // Later streams use the fitting client in either case.
         Ok((fitting, second.ok().filter(agrees).unwrap_or(answer)))
     }
 

@@ -1,4 +1,4 @@
-//! The file on an HTTP server, as its first answer described it; every later answer must agree.
+//! The file on an HTTP server as described by its first answer; every later answer must agree.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,7 +8,7 @@ use longhaul_core::proto::http::{RangeAnswer, RangeRequest, ResponseHead, Valida
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 
-use super::client::Opened;
+use super::client::OpenedUrl;
 use super::http_source::SourceOptions;
 use crate::transfer::error::SourceError;
 
@@ -16,47 +16,48 @@ use crate::transfer::error::SourceError;
 #[derive(Debug)]
 pub(super) struct RemoteFile {
     pub(super) size: Option<Bytes>,
-    /// What ranges of several answers are combined under; `None` where they must not be.
+    /// The identity under which ranges of several answers are combined; `None` if they must not be combined.
     pub(super) identity: Option<Identity>,
-    /// Whether the first answer held all of it although a part was asked for: then the server may know no ranges.
+    /// Whether the first answer contained the whole file although a range was requested: the server may not support
+    /// ranges.
     pub(super) whole: bool,
-    /// Whether the server says that it paces what it sends.
+    /// Whether the server states that it paces its sending.
     pub(super) paced: bool,
     /// Whether the server answers If-Range as if the file had changed.
     ///
-    /// Apache does so for a minute after the change where it is asked with the date; other servers always do. The
-    /// validators of each answer are compared then.
+    /// Apache does so for a minute after a change if asked with the date; other servers always do. Then the validators
+    /// of each answer are compared.
     if_range_refused: AtomicBool,
     validators: Validators,
 }
 
-/// ETag and Last-Modified as the server sent them, fit for If-Range or not.
+/// ETag and Last-Modified as sent by the server, whether usable for If-Range or not.
 type Validators = [Option<String>; 2];
 
-/// How an answer to a request for a part relates to the described file.
+/// The relation of an answer to a range request to the described file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Agreement {
-    /// It holds this part of the file.
+    /// The answer contains this range of the file.
     Part(ByteRange),
-    /// It holds all of the file, which is to be received from its start.
+    /// The answer contains the whole file, to be received from its start.
     FromStart,
-    /// The whole file came, perhaps because the server takes no If-Range.
+    /// The answer is the whole file, possibly because the server does not support If-Range.
     IfRangeRefused,
-    /// The whole file came, unchanged.
+    /// The answer is the whole file, unchanged.
     RangesIgnored,
-    /// It is of another file, or of another state of this one.
+    /// The answer is of another file or another version.
     OtherFile,
 }
 
 impl RemoteFile {
-    /// Describes the file that `opened` is the answer for.
-    pub(super) fn new(opened: &Opened, held: RangeAnswer, options: &SourceOptions) -> Self {
+    /// Describes the file of the answer `opened`.
+    pub(super) fn new(opened: &OpenedUrl, held: RangeAnswer, options: &SourceOptions) -> Self {
         let head = &opened.head;
         let (whole, size) = match held {
             RangeAnswer::Whole { total } => (true, total),
             RangeAnswer::Part { total, .. } => (false, total),
         };
-        // A date may be left out of a 206 that answers If-Range; an ETag may not (RFC 9110, section 15.3.7).
+        // A 206 that answers If-Range may omit a date, but not an ETag (RFC 9110, section 15.3.7).
         let dated = |v: &&Validator| matches!(v, Validator::LastModified(_)) && !whole;
         let vouched = opened.asked.as_ref().and_then(RangeRequest::if_range).filter(dated);
         let bare = validators(head) == [None, None];
@@ -72,7 +73,7 @@ impl RemoteFile {
         }
     }
 
-    /// Returns the request for a part; `None` for all of a file that comes in one answer only.
+    /// Returns the request for a range; `None` for a file that is sent in one answer only.
     pub(super) fn request(&self, part: ByteRange) -> Option<RangeRequest> {
         let size = self.size?;
         if self.identity.is_some() {
@@ -82,24 +83,24 @@ impl RemoteFile {
         }
     }
 
-    /// Returns the range that all of a file without identity is asked for by: the one that its first answer was of, for the
-    /// server may answer nothing else alike.
+    /// Returns the range for requesting a whole file without identity, if its first answer was of a range: the server
+    /// may answer other requests differently.
     fn whole_range(&self, size: Bytes) -> Option<ByteRange> {
         (self.identity.is_none() && !self.whole).then(|| ByteRange::new(0, size.get()))
     }
 
-    /// Returns what If-Range is asked with.
+    /// Returns the validator for If-Range.
     pub(super) fn if_range(&self) -> Option<Validator> {
         let identity = self.identity.as_ref().filter(|_| !self.if_range_refused.load(Ordering::Relaxed));
         identity.and_then(Identity::if_range)
     }
 
-    /// Asks without If-Range from now on.
+    /// Disables If-Range for further requests.
     pub(super) fn refuse_if_range(&self) {
         self.if_range_refused.store(true, Ordering::Relaxed);
     }
 
-    /// Says what an answer holds, which was asked for `with_if_range` or without.
+    /// Returns the relation of an answer to the file; `with_if_range` is whether the request had If-Range.
     pub(super) fn agreement(
         &self,
         head: &ResponseHead,
@@ -108,7 +109,7 @@ impl RemoteFile {
     ) -> Agreement {
         let same = self.is_same(head, with_if_range);
         match answer {
-            // Nothing of an earlier answer is kept: any state of the same size will do.
+            // No earlier bytes are kept: any version of this size is acceptable.
             RangeAnswer::Whole { total } if self.identity.is_none() && total == self.size => {
                 Agreement::FromStart
             }
@@ -135,11 +136,11 @@ impl RemoteFile {
         }
     }
 
-    /// Returns whether `head` is of the same state of the file.
+    /// Returns whether `head` is of the described version of the file.
     ///
-    /// A strong ETag decides alone. Else both validators must be as they were: even a weak tag or a fresh date that differs says
-    /// that the file has changed. A 206 that answers a request with If-Range vouches for the file itself, and may leave out all
-    /// but the ETag (RFC 9110, section 15.3.7).
+    /// A strong ETag alone decides. Otherwise both validators must be unchanged: even a different weak tag or date
+    /// shows a change. A 206 to a request with If-Range guarantees the version, and may omit all but the ETag (RFC
+    /// 9110, section 15.3.7).
     fn is_same(&self, head: &ResponseHead, with_if_range: bool) -> bool {
         let vouched = head.status() == 206 && with_if_range;
         let now = validators(head);
@@ -150,7 +151,7 @@ impl RemoteFile {
         }
     }
 
-    /// Describes what shows that `head` is of another file.
+    /// Returns the difference that shows that `head` is of another file.
     pub(super) fn difference(&self, head: &ResponseHead) -> String {
         let name = |validators: &Validators| {
             let known = validators.iter().flatten().next();
@@ -167,15 +168,15 @@ impl RemoteFile {
     }
 }
 
-/// Reads the validators of a head; tags are compared weakly (RFC 9110, section 8.8.3.2): a server may call one weak only while the
-/// file is fresh.
+/// Reads the validators of a head. Tags are compared weakly (RFC 9110, section 8.8.3.2), because a server may mark a
+/// tag as weak only while the file is new.
 fn validators(head: &ResponseHead) -> Validators {
     ["etag", "last-modified"]
         .map(|name| head.text(name).map(|text| text.strip_prefix("W/").unwrap_or(text).to_owned()))
 }
 
-/// Reads what the answer to `asked` holds.
-pub(super) fn held_by(opened: &Opened) -> Result<RangeAnswer, SourceError> {
+/// Parses the range that the answer `opened` contains.
+pub(super) fn held_by(opened: &OpenedUrl) -> Result<RangeAnswer, SourceError> {
     RangeAnswer::of(&opened.head, opened.asked.as_ref())
         .map_err(|source| super::source_error::bad_range(&opened.target.safe_url().to_string(), &source))
 }

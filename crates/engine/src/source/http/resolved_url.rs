@@ -1,4 +1,4 @@
-//! A URL to request: the headers that go with it, and the addresses that serve it.
+//! A URL to request, with its headers and server addresses.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -18,19 +18,19 @@ use super::safe_url::SafeUrl;
 /// A URL after its redirects, with the credentials and addresses that worked for it.
 #[derive(Clone)]
 pub struct ResolvedUrl {
-    /// The URL as it was given, before any redirect; its login is part of it.
+    /// The original URL before any redirect, including its login.
     original: Arc<Url>,
     redirected: bool,
-    /// Without login and fragment.
+    /// The URL without login and fragment.
     url: Url,
     /// User-Agent, the user's headers and Authorization.
     headers: Vec<HeaderField>,
-    /// Cookies, of which each request carries those of its own server.
+    /// Cookies, each sent only to its own server.
     cookies: Option<Arc<CookieJar>>,
-    /// The addresses of the server or proxy, the one that accepted the last connection first; empty before the
+    /// The addresses of the server or proxy, starting with the one that accepted the last connection; empty before the
     /// first connection.
     addresses: Vec<SocketAddr>,
-    /// Addresses that are used only where there is no other, the one avoided last at the end.
+    /// Addresses used only if there is no other, most recently avoided last.
     avoided: Vec<SocketAddr>,
 }
 
@@ -41,7 +41,7 @@ impl fmt::Debug for ResolvedUrl {
 }
 
 impl ResolvedUrl {
-    /// Moves the login in `url`, or `otherwise`, into a header.
+    /// Moves the login of `url`, or `otherwise`, into a header.
     pub(super) fn new(
         url: &Url,
         mut headers: Vec<HeaderField>,
@@ -65,13 +65,13 @@ impl ResolvedUrl {
         Ok(Self { original, redirected: false, url, headers, cookies: None, addresses, avoided })
     }
 
-    /// Returns this target, whose requests and those that it redirects to carry the cookies of their servers.
+    /// Sets the cookies for this target and for its redirects.
     pub(super) fn with_cookies(self, cookies: Option<Arc<CookieJar>>) -> Self {
         Self { cookies, ..self }
     }
 
-    /// Returns the target of a redirect to `url`: secrets are sent only within the origin, and a login that the server
-    /// writes into `url` is not sent at all.
+    /// Returns the target of a redirect to `url`: secrets are sent only within the origin, and a login written into
+    /// `url` by the server is not sent.
     pub(super) fn redirected(&self, url: &Url) -> Result<Self, HttpError> {
         let stays = url.origin() == self.url.origin();
         let headers = self.headers.iter().filter(|h| stays || !is_secret(h)).cloned().collect();
@@ -94,7 +94,7 @@ impl ResolvedUrl {
         next
     }
 
-    /// Returns the target whose path is this one's and `suffix` behind it, without a query.
+    /// Returns the target with `suffix` appended to its path, without a query.
     pub(crate) fn beside(&self, suffix: &str) -> Self {
         let mut next = self.clone();
         next.url.set_path(&format!("{}{suffix}", self.url.path()));
@@ -117,30 +117,29 @@ impl ResolvedUrl {
         Ok(Self { headers, ..self.clone() })
     }
 
-    /// Returns the URL as it was given to the client, before any redirect, with its login: to be opened again where
-    /// the target of a redirect has expired. Show it only as a [`SafeUrl`].
+    /// Returns the original URL before any redirect, including its login, to be requested again if the target of a
+    /// redirect has expired. Show it only as a [`SafeUrl`].
     pub fn original(&self) -> &Url {
         &self.original
     }
 
-    /// Returns whether a redirect led here from [`original`](Self::original).
+    /// Returns whether a redirect led from [`original`](Self::original) to this URL.
     pub fn is_redirected(&self) -> bool {
         self.redirected
     }
 
-    /// Keeps connections away from `peer` while the host has other addresses, as when it serves another state of the
-    /// file than they do.
+    /// Avoids `peer` while the host has other addresses, for example because it serves another version of the file.
     pub fn avoid(&mut self, peer: SocketAddr) {
         self.avoided.retain(|address| *address != peer);
         self.avoided.push(peer);
     }
 
-    /// Returns how many known addresses are not avoided; none is known before the first connection.
+    /// Returns the number of known addresses that are not avoided; zero before the first connection.
     pub fn addresses(&self) -> usize {
         self.addresses.iter().filter(|address| !self.avoided.contains(address)).count()
     }
 
-    /// Returns the addresses to connect to, in order: those not avoided, else all, the one avoided last at the end.
+    /// Returns the addresses to connect to, in order: those not avoided, else all, most recently avoided last.
     pub(super) fn candidates(&self) -> Vec<SocketAddr> {
         let all = self.addresses.iter().copied();
         let avoided = |address: &SocketAddr| self.avoided.iter().position(|one| one == address);
@@ -157,12 +156,12 @@ impl ResolvedUrl {
         !self.avoided.contains(&peer) || (self.is_resolved() && self.addresses() == 0)
     }
 
-    /// Takes over the addresses of the host; none where they are to be looked up again.
+    /// Sets the addresses of the host; an empty list causes a new resolution.
     pub(super) fn set_addresses(&mut self, addresses: Vec<SocketAddr>) {
         self.addresses = addresses;
     }
 
-    /// Makes `peer`, which has accepted a connection, the first address to be tried.
+    /// Moves `peer`, which has accepted a connection, to the front of the addresses.
     pub(super) fn prefer(&mut self, peer: SocketAddr) {
         if let Some(at) = self.addresses.iter().position(|address| *address == peer) {
             self.addresses[..=at].rotate_right(1);
@@ -173,7 +172,7 @@ impl ResolvedUrl {
         !self.addresses.is_empty()
     }
 
-    /// Returns the URL, without login and fragment. Its query may hold a secret: show [`safe_url`](Self::safe_url).
+    /// Returns the URL without login and fragment. Its query may contain a secret: show [`safe_url`](Self::safe_url).
     pub fn url(&self) -> &Url {
         &self.url
     }
@@ -199,7 +198,7 @@ impl ResolvedUrl {
         Ok((host.to_owned(), port))
     }
 
-    /// Returns the Cookie header, which holds the user's own cookies too.
+    /// Returns the Cookie header, including the user's own cookies.
     fn cookie(&self, jar: &CookieJar) -> Option<HeaderField> {
         let given = self.headers.iter().filter(|header| header.is("cookie"));
         let given: Vec<_> = given.map(HeaderField::value).collect();
@@ -208,8 +207,8 @@ impl ResolvedUrl {
         jar.field(scope, SystemTime::now(), &given)
     }
 
-    /// Returns the parts of a request for this URL; a proxy that forwards requests needs the `absolute` form (RFC 9112,
-    /// section 3.2.2).
+    /// Returns the parts of a request for this URL; a forwarding proxy requires the `absolute` form (RFC 9112, section
+    /// 3.2.2).
     pub(super) fn request_line(&self, via_proxy: Option<&HeaderField>, absolute: bool) -> RequestLine {
         let from = if absolute { Position::BeforeScheme } else { Position::BeforePath };
         let mut headers = self.headers.clone();
@@ -226,7 +225,7 @@ impl ResolvedUrl {
 
 fn without_login(url: &Url) -> Url {
     let mut url = url.clone();
-    // Both can fail only for URLs without a host, which have no login.
+    // Both fail only for URLs without a host, which have no login.
     let _ = url.set_username("");
     let _ = url.set_password(None);
     url
@@ -258,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_the_query_is_added_and_removed() {
+    fn part_of_the_query_is_added_and_removed() {
         for (plain, with) in [("http://h/f", "http://h/f?u=1"), ("http://h/f?a=b", "http://h/f?a=b&u=1")] {
             assert_eq!(target(plain, &[]).with_query("u=1").url().as_str(), with);
             assert_eq!(target(with, &[]).without_query("u=1").url().as_str(), plain);
@@ -278,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_login_that_a_redirect_names_is_not_sent() {
+    fn login_in_a_redirect_is_not_sent() {
         let first = target("https://h/a", &[]);
         let to = |url: &str| first.redirected(&url.parse().unwrap()).unwrap();
         assert_eq!(names(&to("http://u:p@other/b")), [""; 0]);
@@ -304,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redirected_url_knows_the_url_that_it_was_opened_from() {
+    fn redirected_url_keeps_the_original_url() {
         let first = target("http://u:p@h/a", &[]);
         assert!(!first.is_redirected());
         let next = first.redirected(&"http://o/b?signed=1".parse().unwrap()).unwrap();
@@ -316,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn an_avoided_address_is_used_only_where_there_is_no_other() {
+    fn avoided_address_is_used_only_without_alternatives() {
         let [a, b] = ["192.0.2.1:80", "192.0.2.2:80"].map(|address| address.parse().unwrap());
         let mut target = target("http://h/a", &[]);
         target.avoid(b);

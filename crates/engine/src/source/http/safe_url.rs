@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 
 use url::{Position, Url};
 
-/// A URL without its secrets: login, query and fragment are left out, as signed URLs carry keys in the query.
+/// A URL without its secrets: omits login, query and fragment, because signed URLs carry keys in the query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SafeUrl(String);
 
 impl SafeUrl {
-    /// Takes the parts of `url` that hold no secret.
+    /// Copies the parts of `url` that contain no secret.
     pub fn of(url: &Url) -> Self {
         let before_login = &url[..Position::BeforeUsername];
         let rest = &url[Position::BeforeHost..Position::AfterPath];

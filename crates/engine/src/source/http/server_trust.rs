@@ -1,4 +1,4 @@
-//! Which servers are trusted: those of an authority, those whose certificate itself is trusted, and those of a pinned key.
+//! Trust in servers: by an authority, by a trusted server certificate, or by a pinned key.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use super::key_pin::KeyPin;
 
 /// Verifies a server's certificate.
 ///
-/// A pinned key decides alone, as a known host's does in SSH: neither the authority nor names nor dates count. Without pins the
-/// chain is verified. A certificate that is itself among the trusted ones needs no authority: `openssl req -x509` makes
-/// one that calls itself an authority, which webpki refuses as a server's.
+/// A pinned key alone decides, like a known host in SSH; authority, names and dates are ignored. Without pins the chain
+/// is verified. A certificate that is itself trusted needs no authority: `openssl req -x509` creates a CA certificate,
+/// which webpki refuses for a server.
 #[derive(Debug)]
 pub(super) struct ServerTrust {
     chains: Arc<WebPkiServerVerifier>,
-    /// Every trusted certificate, as it is stored.
+    /// Every trusted certificate in DER.
     trusted: Vec<CertificateDer<'static>>,
     pins: Vec<KeyPin>,
-    /// Every server is trusted where no key is pinned.
+    /// Whether every server is trusted if no key is pinned.
     insecure: bool,
 }
 
@@ -114,13 +114,13 @@ fn check_trusted(
     }
     let has_names = parsed.subject_alternative_name().ok().flatten().is_some();
     if !has_names && is_common_name(&parsed, name) {
-        // Without -addext, openssl writes the host into the subject alone; curl takes it from there.
+        // Without -addext, openssl writes the host only into the subject, where curl also accepts it.
         return Ok(());
     }
     verify_server_name(&ParsedCertificate::try_from(certificate)?, name)
 }
 
-/// Returns whether the subject's common name is the host's.
+/// Returns whether the subject's common name equals the host name.
 fn is_common_name(certificate: &X509Certificate<'_>, name: &ServerName<'_>) -> bool {
     let name = name.to_str();
     let mut names = certificate.subject().iter_common_name().filter_map(|name| name.as_str().ok());
@@ -138,7 +138,7 @@ mod tests {
 
     use super::*;
 
-    /// A certificate as `openssl req -x509` makes it, valid for two days around the day 20,000 of 1970.
+    /// A certificate as created by `openssl req -x509`, valid for two days around day 20,000 after 1970-01-01.
     fn own(names: &[&str], common: &str) -> CertificateDer<'static> {
         let mut params =
             CertificateParams::new(names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>()).unwrap();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn trusted_certificate_is_for_its_names_and_dates_only() {
+    fn trusted_certificate_is_limited_to_its_names_and_dates() {
         let named = own(&["a.example", "127.0.0.1"], "b.example");
         for (host, day, trusted) in [
             ("a.example", 20_000, true),
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn common_name_counts_where_there_is_no_other() {
+    fn common_name_is_used_only_without_alternative_names() {
         let common = own(&[], "b.example");
         assert!(check(&common, "B.example", 20_000).is_ok());
         assert!(check(&common, "a.example", 20_000).is_err());

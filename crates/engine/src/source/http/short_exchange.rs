@@ -1,4 +1,4 @@
-//! Requests without a body whose answer is their head: of the tools around a transfer, not of its bytes.
+//! Requests without a body of which only the answer's head matters.
 
 use longhaul_core::event::Event;
 use longhaul_core::proto::http::{Ask, ResponseHead};
@@ -14,22 +14,22 @@ use super::redirect::Redirects;
 use super::safe_url::UrlAndPeer;
 use crate::cancel::Cancel;
 
-/// The most of an answer's body that is read so that the connection can be used again.
+/// The longest body that is read so that the connection can be reused.
 const WORTH_READING: Bytes = Bytes::kib(64);
 
-/// An answer of which only the head counts.
+/// An answer of which only the head matters.
 pub(crate) struct ShortAnswer {
     pub(crate) head: ResponseHead,
     at: UrlAndPeer,
-    /// The server's own words about a refusal.
+    /// The server's explanation of a refusal.
     explanation: Option<String>,
 }
 
 impl ShortAnswer {
-    /// Fails where the answer is no success.
+    /// Fails if the answer is not a success.
     ///
     /// # Errors
-    /// As of [`Connection::check_answer`](super::Connection::check_answer).
+    /// See [`Connection::check_answer`](super::Connection::check_answer).
     pub(crate) fn check(&self) -> Result<(), HttpError> {
         HttpError::of_status(&self.at, &self.head)
             .map_err(|error| error.in_words(|| self.explanation.clone()))
@@ -37,11 +37,11 @@ impl ShortAnswer {
 }
 
 impl Client {
-    /// Sends a request and returns its answer, whatever its status; follows redirects that keep the method, and answers
-    /// one 401 by a login from .netrc.
+    /// Sends a request and returns its answer of any status; follows redirects that keep the method, and answers one
+    /// 401 with a login from .netrc.
     ///
     /// # Errors
-    /// Those of reaching and understanding the server.
+    /// The errors of the connection and of an invalid answer.
     pub(crate) fn exchange(
         &self,
         url: &Url,
@@ -88,7 +88,7 @@ impl Client {
     }
 }
 
-/// Tries again what the server or the network has failed at, as often as `retries` allow.
+/// Retries failures of the server or the network up to `retries` times.
 ///
 /// # Errors
 /// The last error, or [`HttpError::Cancelled`].

@@ -1,4 +1,4 @@
-//! HTTP's errors as those of any source.
+//! Converts errors of HTTP to errors of a source.
 
 use longhaul_core::proto::http::RangeError;
 
@@ -27,7 +27,7 @@ impl From<HttpError> for SourceError {
     }
 }
 
-/// Describes a 206 that holds something else than was asked for.
+/// Creates the error of a 206 with another range than requested.
 pub(super) fn bad_range(shown: &str, source: &RangeError) -> SourceError {
     let message = format!("cannot use the answer of {shown}: {source}");
     SourceError::new(FailureKind::Protocol, Retry::Never, Cause::Connection, message)

@@ -1,4 +1,4 @@
-//! TLS: trusted certificates, the client's own one, the handshake, and its errors.
+//! TLS: trusted certificates, the client's certificate, the handshake, and its errors.
 
 use std::io;
 use std::net::TcpStream;
@@ -20,7 +20,7 @@ use super::server_trust::ServerTrust;
 use crate::connect::{Deadline, Received, TlsStream, Transport};
 use crate::input_file::read_again;
 
-/// No bundle of certificates is longer.
+/// The maximum size of a PEM file.
 const LONGEST_PEM: Bytes = Bytes::mib(16);
 
 /// Reads the root certificates in a PEM file.
@@ -32,10 +32,10 @@ pub(crate) fn read_ca_file(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
     if found.is_empty() { Err(fail("it holds no certificate".to_owned())) } else { Ok(found) }
 }
 
-/// Makes the TLS settings, HTTP/1.1 only: the system's roots are trusted besides those of `config`.
+/// Creates the TLS settings for HTTP/1.1 only: trusts the system's roots and those of `config`.
 ///
 /// # Errors
-/// [`HttpError::CaFile`] and [`HttpError::ClientCertificate`] for files that cannot be used, [`HttpError::NoRoots`].
+/// [`HttpError::CaFile`] and [`HttpError::ClientCertificate`] for unusable files, [`HttpError::NoRoots`].
 pub(crate) fn settings(config: &TlsConfig) -> Result<Arc<ClientConfig>, HttpError> {
     let mut trusted = config.ca_file.as_deref().map(read_ca_file).transpose()?.unwrap_or_default();
     let native = rustls_native_certs::load_native_certs();
@@ -44,7 +44,7 @@ pub(crate) fn settings(config: &TlsConfig) -> Result<Arc<ClientConfig>, HttpErro
     }
     trusted.extend(native.certs);
     let mut roots = RootCertStore::empty();
-    // Systems ship old certificates that are no longer well-formed; the others are used.
+    // Systems ship old certificates that are no longer well-formed; only the others are used.
     roots.add_parsable_certificates(trusted.iter().cloned());
     let provider = Arc::new(ring::default_provider());
     let chains = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
@@ -127,7 +127,8 @@ pub(super) fn handshake(
     Ok(Transport::Tls(Box::new(tls)))
 }
 
-/// Makes an error of a failed step of the handshake: one of TLS itself gets a hint; a damaged record breaks the connection.
+/// Creates the error of a failed handshake step. An error of TLS itself gets a hint; a damaged record counts as a
+/// broken connection.
 fn handshake_error(source: io::Error, at: &UrlAndPeer) -> HttpError {
     let Some(tls) = of_tls(&source).filter(|tls| **tls != rustls::Error::DecryptError) else {
         return HttpError::Receive { at: at.clone(), source };
@@ -148,11 +149,10 @@ fn handshake_error(source: io::Error, at: &UrlAndPeer) -> HttpError {
     HttpError::Tls { at: at.clone(), why: format!("{tls}{hint}") }
 }
 
-/// Makes an error of a failed receive after the handshake.
+/// Creates the error of a failed receive after the handshake.
 ///
-/// A record that was damaged on the way breaks the connection as a reset does, whichever end has found it. A server of
-/// TLS 1.3 refuses a client only after the client's handshake is over (RFC 8446, section 4.4.2.4), and that refusal is
-/// final.
+/// A record damaged on the path counts as a broken connection, whichever end detects it. A TLS 1.3 server refuses a
+/// client only after the client's handshake is complete (RFC 8446, section 4.4.2.4), and that refusal is final.
 pub(super) fn receive_error(source: io::Error, at: &UrlAndPeer) -> HttpError {
     match of_tls(&source) {
         Some(rustls::Error::AlertReceived(alert)) if !reports_damage(*alert) => handshake_error(source, at),
@@ -164,7 +164,7 @@ pub(crate) fn of_tls(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>())
 }
 
-/// Returns whether an alert says that a record did not arrive as it was sent (RFC 8446, section 6.2).
+/// Returns whether an alert reports a damaged record (RFC 8446, section 6.2).
 fn reports_damage(alert: AlertDescription) -> bool {
     use AlertDescription as Alert;
     matches!(

@@ -1,4 +1,4 @@
-//! One stream over HTTP: pipelined range requests, and their bodies from the socket straight into segments.
+//! The worker of an HTTP stream: pipelined range requests, and bodies received directly into segments.
 
 mod answer;
 mod connecting;
@@ -11,34 +11,35 @@ use longhaul_core::ranges::ByteRange;
 use super::Read;
 use super::connection::Connection;
 use super::error::HttpError;
-use super::http_source::{Described, HttpSource};
+use super::http_source::{DescribedSource, HttpSource};
 use super::location::Location;
 use crate::failure::FailureKind;
 use crate::source::{StreamPeer, StreamWorker};
 use crate::transfer::Stream;
 use crate::transfer::error::{Cause, Retry, SourceError};
 
-/// Requests sent ahead of the one that is answered: a server reads each when it has sent the answers before it.
+/// The maximum number of pipelined requests; a server reads each only after it has sent the answers before it.
 const MOST_REQUESTS_AHEAD: usize = 64;
 
-/// The HTTP side of one stream.
+/// The worker of one stream.
 pub(super) struct HttpWorker<'s> {
     source: &'s HttpSource<'s>,
-    /// Where this stream's connections lead, with the address that works for it first.
+    /// The target of this stream's connections, with the address that works for it first.
     location: Location,
-    /// Requests without a complete answer; some of what they asked for may have been stolen meanwhile.
+    /// Requests without a complete answer; some of their ranges may have been stolen meanwhile.
     requested: VecDeque<Requested>,
-    /// Whether a trailing request was sent after these, whose answer is dropped.
+    /// Whether a trailing request was sent after these; its answer is dropped.
     trails: bool,
-    /// Whether a kept connection proved closed, so that the next one must be new.
+    /// Whether a kept connection turned out to be closed, so that the next one must be new.
     distrusts_kept: bool,
-    /// Whether the original URL was asked anew since the last answer with bytes: a second refusal counts as a failure.
+    /// Whether the original URL was requested again since the last answer with bytes: a second refusal counts as a
+    /// failure.
     has_refreshed: bool,
-    /// Whether this call's connections have brought an answer.
+    /// Whether the connections of this call have received an answer.
     has_answered: bool,
     /// The state of the redirect that led to `location`.
     redirect: Redirect,
-    /// How far a file that comes in one answer only had come when it broke off and was started over.
+    /// The offset that a file sent in one answer only had reached when its connection broke before a restart.
     broke_off: Option<u64>,
 }
 
@@ -48,13 +49,13 @@ enum Redirect {
     /// The target answers.
     #[default]
     Holds,
-    /// Connections to the target have broken without an answer.
+    /// Connections to the target broke without an answer.
     Doubtful,
-    /// The target has refused.
+    /// The target has refused a request.
     Expired,
 }
 
-/// A range that was requested.
+/// A requested range.
 struct Requested {
     range: ByteRange,
     with_if_range: bool,
@@ -107,15 +108,15 @@ impl StreamWorker for HttpWorker<'_> {
     }
 }
 
-/// A worker, its stream and the file for the time of one call.
+/// A worker, its stream and the described file, for one call.
 struct Exchange<'a, 's, 't> {
     worker: &'a mut HttpWorker<'s>,
-    described: &'a Described,
+    described: &'a DescribedSource,
     stream: &'a mut Stream<'t>,
 }
 
 impl Exchange<'_, '_, '_> {
-    /// Takes the connection whose answer is under way, or waits for work and connects; `None` where nothing is left to do.
+    /// Takes the connection with the first answer, or waits for work and connects; `None` if no work is left.
     fn first_connection(&mut self) -> Result<Option<Connection>, SourceError> {
         if let Some((mut connection, range)) = self.worker.source.take_first() {
             connection.set_cancel(self.stream.renew_cancel());
@@ -129,7 +130,7 @@ impl Exchange<'_, '_, '_> {
         if !self.stream.wait_for_work() {
             return Ok(None);
         }
-        // Before the lease: a range must not wait for a connection that may never stand.
+        // Connects before leasing: a range must not wait for a connection that may fail.
         self.connect().map(Some)
     }
 
@@ -139,13 +140,13 @@ impl Exchange<'_, '_, '_> {
                 if !self.stream.wait_for_work() {
                     return Ok(());
                 }
-                // The answer to a range that was stolen would have to be read first.
+                // Answers to stolen ranges would have to be read first.
                 if !connection.reusable() || !self.worker.requested.is_empty() {
                     self.drop_requests();
                     *connection = self.connect()?;
                 }
                 let requested = match self.request_next_if_idle(connection) {
-                    // The server has closed the connection behind the last answer that was needed.
+                    // The server has closed the connection after the last needed answer.
                     Err(error) if self.worker.trails && error.cause == Cause::Connection => None,
                     requested => Some(requested?),
                 };
@@ -153,7 +154,7 @@ impl Exchange<'_, '_, '_> {
                     continue;
                 }
                 if requested.is_none() || !self.skip_trailing_answer(connection)? {
-                    // What was requested behind it can be leased again.
+                    // Ranges requested after this one can be leased again.
                     self.drop_requests();
                     connection.retire();
                     continue;
@@ -166,12 +167,12 @@ impl Exchange<'_, '_, '_> {
         }
     }
 
-    /// Makes an error of what the next try will cure.
+    /// Creates an error that is retried at once.
     fn at_once(&self, error: &HttpError) -> SourceError {
         SourceError::new(FailureKind::Temporary, Retry::AtOnce, Cause::Connection, error.to_string())
     }
 
-    /// Gives up what was requested on a connection that is of no more use.
+    /// Drops the requests on an unusable connection.
     fn drop_requests(&mut self) {
         self.stream.disconnected();
         self.worker.requested.clear();
@@ -182,10 +183,10 @@ impl Exchange<'_, '_, '_> {
         self.worker.source.shown()
     }
 
-    /// Leases a range and requests it; `false` where none is left, or this stream drains.
+    /// Leases a range and requests it; `false` if none is left, or this stream drains.
     fn request_next(&mut self, connection: &mut Connection) -> Result<bool, SourceError> {
         let file = &self.described.file;
-        // Leased from here on: whatever fails, `disconnected` releases it.
+        // Leased from here on; after any failure, `disconnected` releases the lease.
         let Some(range) = self.stream.lease() else { return Ok(false) };
         let request = file.request(range).map(|request| request.only_if(file.if_range()));
         let with_if_range = request.as_ref().is_some_and(|request| request.if_range().is_some());
@@ -194,21 +195,21 @@ impl Exchange<'_, '_, '_> {
         Ok(true)
     }
 
-    /// Requests the next range where nothing is requested yet; `false` where none is left, or this stream drains.
+    /// Requests the next range if no request is outstanding; `false` if none is left, or this stream drains.
     fn request_next_if_idle(&mut self, connection: &mut Connection) -> Result<bool, SourceError> {
         Ok(!self.worker.requested.is_empty() || self.request_next(connection)?)
     }
 
-    /// Keeps enough requests under way that the server never waits for the next.
+    /// Keeps enough requests outstanding that the server never waits for the next.
     fn request_ahead(&mut self, connection: &mut Connection) -> Result<(), SourceError> {
         let file = &self.described.file;
         loop {
-            // A body of unknown length is the last thing on its connection.
+            // A body of unknown length is the last answer on its connection.
             if file.size.is_none() || !connection.reusable() || self.worker.trails {
                 return Ok(());
             }
             let (ahead, requests) = self.stream.outstanding();
-            // Where some of it was stolen, the answers to that come before those to anything new.
+            // If ranges were stolen, their answers arrive before those to new requests.
             if requests != self.worker.requested.len() {
                 return Ok(());
             }
@@ -219,7 +220,7 @@ impl Exchange<'_, '_, '_> {
         }
     }
 
-    /// Receives the first lease, which is shortened as its bytes arrive, so that a failure keeps the rest.
+    /// Receives the first lease, which shrinks as its bytes arrive, so that a failure keeps the rest.
     fn receive(&mut self, connection: &mut Connection) -> Result<(), SourceError> {
         let file = &self.described.file;
         while let Some(left) = self.stream.front().filter(|left| !left.is_empty()) {
@@ -230,7 +231,7 @@ impl Exchange<'_, '_, '_> {
                     }
                 }
                 Read::Idle => {}
-                // The end of a file of unknown length, which has not become shorter since it broke off.
+                // The end of a file of unknown length, at or after the offset reached before a restart.
                 Read::End if file.size.is_none() && Some(left.start()) >= self.worker.broke_off => break,
                 Read::End => {
                     return Err(HttpError::ClosedEarly {
@@ -247,7 +248,7 @@ impl Exchange<'_, '_, '_> {
         Ok(())
     }
 
-    /// Drops the lease that has arrived, and reads what follows its last byte: nothing, or the end of a chunked body.
+    /// Drops the completed lease, and reads what follows its last byte: nothing, or the end of a chunked body.
     fn end_answer(&mut self, connection: &mut Connection) -> Result<(), SourceError> {
         self.worker.requested.pop_front();
         if !self.stream.complete() {
@@ -257,7 +258,7 @@ impl Exchange<'_, '_, '_> {
             match connection.read_body(&mut [0])? {
                 Read::End => return Ok(()),
                 Read::Idle => self.stream.check_alive(self.worker.source.shown())?,
-                // More than was announced, or than is still leased: the connection is of no more use.
+                // More bytes than announced or leased: the connection is unusable.
                 Read::Data(_) => {
                     connection.retire();
                     self.drop_requests();

@@ -10,29 +10,31 @@ use super::Stream;
 use crate::transfer::intake::Intake;
 
 impl<'a> Stream<'a> {
-    /// Returns how much of several connections should be outstanding together, so that the server never idles.
+    /// Returns how many bytes several connections together should have outstanding, so that the
+    /// server never idles.
     pub(crate) fn outstanding_target_over(&self, expected: Rate, rtt: Rtt) -> Bytes {
         let wanted = plan::ask_ahead(expected, rtt, 1);
         self.transfer.schedule.with(|schedule, _| schedule.outstanding_target(self.id(), wanted))
     }
 
-    /// Makes the way to the disk of a connection of a stream that has several: the first has the stream's own number.
-    /// Returns its number too.
+    /// Creates the intake of one of several connections, and returns it with its number; the first
+    /// connection has the stream's number.
     pub(crate) fn new_intake(&self, number: Option<usize>) -> (Intake<'a>, usize) {
         let number = number.unwrap_or_else(|| self.transfer.next_number());
         let inlet = self.intake.inlet().cloned();
         (Intake::new(number, self.handle.source, self.transfer, inlet, self.options), number)
     }
 
-    /// Begins to measure one of several connections.
+    /// Starts measuring one of several connections.
     pub(crate) fn connected_over(&mut self, intake: &mut Intake<'_>, socket: &TcpStream, peer: SocketAddr) {
         let rtt = intake.connected(socket, peer, self.wanted_streams());
         self.note_connected(rtt);
         self.answered();
     }
 
-    /// Accounts for `arrived`, which was received from `socket` into the front of an intake's buffer; `rate` is that of all
-    /// connections of the stream. Returns how many of its leading bytes are kept: the rest was stolen meanwhile.
+    /// Counts `arrived`, received from `socket` into the front of an intake's buffer; `rate` is the
+    /// sum over the stream's connections. Returns how many leading bytes are kept; the rest was
+    /// stolen meanwhile.
     pub(crate) fn delivered_over(
         &mut self,
         intake: &mut Intake<'_>,

@@ -1,4 +1,4 @@
-//! Bytes that were delivered and may not stay.
+//! Takes back delivered bytes that must not stay in the file.
 
 use longhaul_core::ranges::RangeSet;
 use longhaul_core::units::Bytes;
@@ -9,8 +9,8 @@ use crate::sink::pipeline::{Inlet, Pipeline};
 use crate::transfer::error::{Cause, Retry, SourceError};
 
 impl Stream<'_> {
-    /// Forgets all that was delivered, once it is written: bytes of an earlier answer must not stand beside those of a later
-    /// one.
+    /// Forgets all delivered bytes once they are written: bytes of an earlier response must not be
+    /// mixed with those of a later one.
     ///
     /// # Errors
     /// The disk failed.
@@ -18,7 +18,7 @@ impl Stream<'_> {
         self.forget(Pipeline::written_ranges)
     }
 
-    /// Makes bytes available again that were delivered and may be of another state of the file.
+    /// Requeues delivered bytes that may belong to another version of the file.
     ///
     /// # Errors
     /// The disk failed.
@@ -35,7 +35,7 @@ impl Stream<'_> {
         Ok(())
     }
 
-    /// Forgets ranges once all that was delivered is written.
+    /// Forgets ranges once all delivered bytes are written.
     fn forget(&mut self, ranges: impl FnOnce(&Pipeline) -> RangeSet) -> Result<(), SourceError> {
         self.flush();
         let Some(pipeline) = self.intake.inlet().map(Inlet::pipeline) else { return Ok(()) };

@@ -1,4 +1,5 @@
-//! A server that receives one file over several data connections, which this host opens (MODE E, GFD.20).
+//! A server that receives one file over several data connections, opened by this host (MODE E,
+//! GFD.20).
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -19,7 +20,7 @@ use crate::upload::progress::UploadProgress;
 use crate::upload::request::PutRequest;
 use crate::upload::shared_pace::SharedPace;
 
-/// What the data connections of one STOR or ESTO have in common.
+/// The state shared by the data connections of one STOR or ESTO.
 pub(super) struct BlockPeer<'a> {
     pub(super) request: &'a PutRequest,
     pub(super) progress: &'a UploadProgress<'a>,
@@ -31,7 +32,7 @@ pub(super) struct BlockPeer<'a> {
     pub(super) at: UrlAndPeer,
     shown: String,
     behind: Option<Mutex<DropBehind>>,
-    /// Connections that have sent all of their blocks, and not yet the one that ends their part.
+    /// Connections that have sent all their blocks, but not yet EOD.
     sent: Mutex<Vec<DataSender>>,
     /// Raised once the store has failed.
     over: Cancel,
@@ -62,13 +63,13 @@ impl<'a> BlockPeer<'a> {
         }
     }
 
-    /// Ends the store: without one of its connections the server gives up all of it.
+    /// Ends the store: the server discards a store that lacks one of its connections.
     pub(super) fn fail(&self, error: UploadError) {
         lock(&self.failure).get_or_insert(error);
         self.over.cancel();
     }
 
-    /// Makes the error of a broken connection.
+    /// Creates the error of a broken connection.
     pub(super) fn broken(&self, source: io::Error) -> UploadError {
         UploadError::Send { at: self.at.clone(), source }
     }
@@ -78,22 +79,23 @@ impl<'a> BlockPeer<'a> {
         self.over.is_cancelled()
     }
 
-    /// Takes why the store has failed.
+    /// Takes the error of the store.
     pub(super) fn take_failure(&self) -> Option<UploadError> {
         lock(&self.failure).take()
     }
 
-    /// Keeps a connection whose blocks are all sent: it is ended with the others, once their number is final.
+    /// Keeps a connection whose blocks are all sent; it is ended once the number of connections is
+    /// final.
     pub(super) fn all_sent(&self, connection: DataSender) {
         lock(&self.sent).push(connection);
     }
 
-    /// Takes the connections that have sent all of their blocks.
+    /// Takes the connections that have sent all their blocks.
     pub(super) fn take_sent(&self) -> Vec<DataSender> {
         std::mem::take(&mut lock(&self.sent))
     }
 
-    /// Notes that the server has the file up to `present` without a gap.
+    /// Records that the server has the file up to `present` without a gap.
     pub(super) fn acknowledged(&self, present: Bytes) {
         if let Some(behind) = &self.behind {
             lock(behind).follow(present, self.progress);

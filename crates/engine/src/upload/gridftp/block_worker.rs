@@ -1,7 +1,9 @@
-//! One data connection of a store in MODE E: leases ranges, and sends them as blocks of a header and a payload.
+//! One data connection of a store in MODE E: leases ranges, and sends them as blocks of header and
+//! payload.
 //!
-//! What the peer's TCP has acknowledged counts as moved. Blocks that are given to the kernel cannot be taken back: where another stream
-//! steals a lease, this one stops at the end of its block, and bytes that are sent twice are the same at the same offset.
+//! Bytes acknowledged by the peer's TCP count as moved. Bytes passed to the kernel cannot be taken
+//! back: after another stream has stolen a lease, this one stops at the end of its block. Bytes
+//! sent twice are equal at the same offset.
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,11 +25,11 @@ use crate::upload::error::UploadError;
 use crate::upload::range_worker::{ACK_TICK, in_flight};
 use crate::upload::shared_pace::PacedConnection;
 
-/// The payload of a block: large enough that headers cost nothing, small enough that a stolen lease ends soon. Globus reads it in
-/// pieces of its own block size (256 KiB).
+/// The payload of a block: large enough that headers cost little, small enough that a stolen lease
+/// ends soon. Globus reads it in pieces of its own block size (256 KiB).
 const BLOCK: Bytes = Bytes::mib(2);
 
-/// The protocol's side of one stream.
+/// The worker of one stream.
 pub(super) struct BlockWorker<'p> {
     pub(super) peer: &'p BlockPeer<'p>,
 }
@@ -57,12 +59,12 @@ impl StreamWorker for BlockWorker<'_> {
     }
 }
 
-/// A block that was given to the connection, in whole or in part.
+/// A block that was passed to the connection, in whole or in part.
 struct SentBlock {
     range: ByteRange,
-    /// How much the connection was given before the payload.
+    /// The bytes passed to the connection before the payload.
     before: u64,
-    /// Up to where it counts as acknowledged.
+    /// The offset up to which the block counts as acknowledged.
     counted: u64,
 }
 
@@ -74,7 +76,7 @@ struct BlockSender<'e, 's> {
     paced: PacedConnection<'e>,
     stall: Stall,
     unacknowledged: VecDeque<SentBlock>,
-    /// How many bytes the connection was given, headers included.
+    /// The bytes passed to the connection, headers included.
     given: u64,
 }
 
@@ -98,7 +100,8 @@ impl<'e, 's> BlockSender<'e, 's> {
                 continue;
             }
             if self.stream.is_all_leased() || self.stream.is_draining() {
-                // Nothing depends on when these bytes are acknowledged: the server's reply proves them all.
+                // These acknowledgements need no tracking, because the server's final reply covers
+                // all bytes.
                 self.count(u64::MAX);
             }
             if !self.unacknowledged.is_empty() {
@@ -115,7 +118,7 @@ impl<'e, 's> BlockSender<'e, 's> {
         Ok(())
     }
 
-    /// Sends a leased range, block by block, as far as it stays leased.
+    /// Sends a leased range in blocks, as long as it stays leased.
     fn send_range(&mut self, range: ByteRange) -> Result<(), UploadError> {
         let peer = self.peer;
         let supply = Supply::open(peer.source, peer.reader, range, peer.progress.tree());
@@ -130,7 +133,7 @@ impl<'e, 's> BlockSender<'e, 's> {
             at = end;
         }
         sent?;
-        // What TLS still holds is not on its way.
+        // Bytes buffered by TLS are not yet sent.
         while !peer.is_over() && !self.connection.flush().map_err(|error| peer.broken(error))? {
             self.wait(true, TICK)?;
             self.account()?;
@@ -143,7 +146,7 @@ impl<'e, 's> BlockSender<'e, 's> {
         let mut pending = header.as_slice();
         while !pending.is_empty() && !self.peer.is_over() {
             self.wait(true, TICK)?;
-            // The payload follows in the same segment.
+            // The header shares a segment with the payload.
             self.connection.send_header(&mut pending, true).map_err(|error| self.peer.broken(error))?;
             self.account()?;
         }
@@ -159,7 +162,7 @@ impl<'e, 's> BlockSender<'e, 's> {
         Ok(())
     }
 
-    /// Sends some of a payload without blocking; returns the offset of what is left.
+    /// Sends some of a payload without blocking; returns the offset of the rest.
     fn send_payload(&mut self, left: ByteRange, supply: &mut Supply) -> Result<u64, UploadError> {
         let before = supply.sent();
         let share = self.peer.progress.share(TURN).min(left.len());
@@ -177,9 +180,9 @@ impl<'e, 's> BlockSender<'e, 's> {
         Ok(left.start() + sent.get())
     }
 
-    /// Accounts for what the peer's TCP has acknowledged; fails where the connection has stalled.
+    /// Counts bytes acknowledged by the peer's TCP; fails if the connection has stalled.
     fn account(&mut self) -> Result<(), UploadError> {
-        // Without the kernel's counters everything counts at the end.
+        // Without the kernel's counters, all bytes count at the end.
         if let Some(in_flight) = in_flight(self.connection.socket()) {
             self.count(self.given.saturating_sub(in_flight));
         }
@@ -191,7 +194,7 @@ impl<'e, 's> BlockSender<'e, 's> {
         Ok(())
     }
 
-    /// Counts what the connection was given as acknowledged, up to the byte `acknowledged` of it.
+    /// Counts blocks as acknowledged, up to the position `acknowledged` in the connection's bytes.
     fn count(&mut self, acknowledged: u64) {
         let mut complete = false;
         while let Some(block) = self.unacknowledged.front_mut() {
@@ -215,8 +218,8 @@ impl<'e, 's> BlockSender<'e, 's> {
         }
     }
 
-    /// Waits until the connection can be written, where `writes`, for `limit` at most; returns whether anything is ready. Fails where
-    /// the server has closed it.
+    /// Waits up to `limit` until the connection is readable, or with `writes` also writable;
+    /// returns whether it is ready. Fails if the server has closed it.
     fn wait(&mut self, writes: bool, limit: Duration) -> Result<bool, UploadError> {
         let ready = wait_for(self.connection.socket(), writes, limit);
         self.connection.check_open(ready).map_err(|error| self.peer.broken(error))?;
@@ -224,10 +227,10 @@ impl<'e, 's> BlockSender<'e, 's> {
     }
 }
 
-/// How long one wait for room in a socket lasts.
+/// The maximum wait for space in a socket between checks.
 const ROOM: Duration = Duration::from_millis(100);
 
-/// Sends a header without payload; `wait` fails once that takes too long.
+/// Sends a header without payload; `wait` fails if that takes too long.
 pub(super) fn send_header(
     connection: &mut DataSender,
     header: BlockHeader,

@@ -1,4 +1,5 @@
-//! A data connection that this host sends over: bare, by sendfile or from a ring of blocks, or within TLS, by a copy that is encrypted.
+//! A data connection for sending: plain, by sendfile or from a ring of blocks, or within TLS, by an
+//! encrypted copy.
 
 use std::io::{self, ErrorKind};
 use std::net::{Shutdown, TcpStream};
@@ -11,32 +12,32 @@ use rustix::net::SendFlags;
 use crate::connect::{Received, Transport};
 use crate::send::{SendError, Supply, Turn};
 
-/// How much of the file is encrypted at once.
+/// The file bytes encrypted at once.
 const ENCRYPTED: Bytes = Bytes::kib(256);
 
 /// A data connection whose handshake is complete. No call blocks.
 pub(super) struct DataSender {
     transport: Transport,
-    /// What TLS has yet to encrypt, in the order of the connection.
+    /// Clear text that TLS has yet to encrypt.
     clear: Vec<u8>,
 }
 
 impl DataSender {
-    /// Takes a connection.
+    /// Wraps a connection and makes it non-blocking.
     ///
     /// # Errors
-    /// What the kernel says of the socket.
+    /// The kernel's error on the socket.
     pub(super) fn new(transport: Transport) -> io::Result<Self> {
         transport.socket().set_nonblocking(true)?;
         Ok(Self { transport, clear: Vec::new() })
     }
 
-    /// Returns the socket, to be waited for and measured.
+    /// Returns the socket, for polling and measurements.
     pub(super) fn socket(&self) -> &TcpStream {
         self.transport.socket()
     }
 
-    /// Sends at most `share` bytes of the file; [`Turn::Done`] where nothing of `supply` is left.
+    /// Sends at most `share` bytes of the file; [`Turn::Done`] once `supply` is used up.
     ///
     /// # Errors
     /// [`SendError`].
@@ -55,10 +56,11 @@ impl DataSender {
         })
     }
 
-    /// Sends from the front of a header, which it shortens; the kernel is told to wait for the payload where there is `more`.
+    /// Sends from the front of a header, and shortens it; with `more`, the kernel waits for the
+    /// payload.
     ///
     /// # Errors
-    /// What the kernel says of the socket.
+    /// The kernel's error on the socket.
     pub(super) fn send_header(&mut self, header: &mut &[u8], more: bool) -> io::Result<()> {
         let Transport::Plain(socket) = &self.transport else {
             self.clear.extend_from_slice(std::mem::take(header));
@@ -73,10 +75,10 @@ impl DataSender {
         Ok(())
     }
 
-    /// Gives the kernel what it was not given so far; returns whether it has all.
+    /// Passes buffered bytes to the kernel; returns whether none is left.
     ///
     /// # Errors
-    /// What the kernel says of the socket.
+    /// The kernel's error on the socket.
     pub(super) fn flush(&mut self) -> io::Result<bool> {
         loop {
             if let Transport::Plain(_) = self.transport {
@@ -96,10 +98,11 @@ impl DataSender {
         }
     }
 
-    /// Fails where the server has closed the connection or sent data; within TLS it sends messages of the protocol itself.
+    /// Fails if the server has closed the connection or sent data; receives protocol messages of
+    /// TLS.
     ///
     /// # Errors
-    /// What the kernel, or TLS, says of the connection.
+    /// The error of the kernel or of TLS on the connection.
     pub(super) fn check_open(&mut self, ready: PollFlags) -> io::Result<()> {
         let closed = || io::Error::new(ErrorKind::ConnectionAborted, "the server closed a data connection");
         let broken = ready.intersects(PollFlags::HUP | PollFlags::ERR);
@@ -118,23 +121,23 @@ impl DataSender {
 
     const READABLE: PollFlags = PollFlags::IN.union(PollFlags::RDHUP);
 
-    /// Queues the end of TLS; [`Self::flush`] sends it.
+    /// Queues the closing message of TLS; [`Self::flush`] sends it.
     pub(super) fn close_tls(&mut self) {
         if let Transport::Tls(tls) = &mut self.transport {
             tls.session.send_close_notify();
         }
     }
 
-    /// Ends the connection in this direction: that of a file in stream mode.
+    /// Shuts down the sending direction, which ends a file in stream mode.
     ///
     /// # Errors
-    /// What the kernel says of the socket.
+    /// The kernel's error on the socket.
     pub(super) fn shutdown(&self) -> io::Result<()> {
         self.socket().shutdown(Shutdown::Write)
     }
 
-    /// Receives messages of TLS, such as the tickets that the next connection resumes with; an end or an error of the connection is
-    /// none of it.
+    /// Receives messages of TLS, such as the tickets for resumption by the next connection; ignores
+    /// an end or error of the connection.
     pub(super) fn receive_tickets(&mut self) {
         if let Transport::Tls(_) = self.transport {
             let _ = self.transport.receive(&mut [0]);

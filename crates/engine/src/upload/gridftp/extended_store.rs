@@ -1,4 +1,5 @@
-//! One STOR or ESTO in MODE E: streams send the blocks, this thread follows the control connection and ends the data connections.
+//! One STOR or ESTO in MODE E: streams send the blocks; this thread follows the control connection
+//! and ends the data connections.
 //!
 //! ```text
 //!   EPSV, STOR | ESTO A 0 --> N data connections: blocks .. --> all ranges sent --> EOD on each, the last with EODC --> 226
@@ -17,7 +18,7 @@ use longhaul_core::units::Bytes;
 use super::block_peer::BlockPeer;
 use super::block_worker::send_header;
 use super::data_sender::DataSender;
-use super::{FtpUpload, REFUSAL_PATIENCE, StorePlace};
+use super::{FtpUpload, REFUSAL_PATIENCE, StoreContext};
 use crate::source::gridftp::{FtpError, StoreSession, StoreStart};
 use crate::source::http::HttpError;
 use crate::streams::{CountControl, Starter, StreamSet};
@@ -26,10 +27,11 @@ use crate::upload::error::UploadError;
 use crate::upload::range_worker::in_flight;
 use crate::upload::ranges::ALIGNMENT;
 
-/// How often the control connection is read while streams send.
+/// The interval at which the control connection is read while streams send.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Sends what the server lacks, and returns once it has stored all of it. Ranges that it reports as stored are added to `stored`.
+/// Sends the ranges that the server lacks, and returns once the server has stored all of them. Adds
+/// ranges that the server reports as stored to `stored`.
 ///
 /// # Errors
 /// [`UploadError`].
@@ -59,7 +61,7 @@ pub(super) fn send(
     transfer.schedule.plan(scheduler);
     transfer.resume();
     progress.begin_ranges(held);
-    // The windows to be held are the server's.
+    // Receive windows are held by the receiver, which is the server.
     let options = StreamOptions { retries: request.retries, stall: request.stall, hold_window: false };
     let set = StreamSet::new(transfer, &peer, 0, options, control.is_controlled());
     let mut report = Report { verb, stored, last: Instant::now(), reply: None };
@@ -68,7 +70,7 @@ pub(super) fn send(
         let starter = Starter { threads, inlet: None, alive };
         let tuner = control.start(&set, starter.clone());
         drop(starter);
-        // Nothing is sent: it is disconnected once every stream has ended.
+        // The channel carries no messages: it disconnects once every stream has ended.
         while ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
             if !peer.is_over()
                 && let Err(error) = report.read(session)
@@ -77,7 +79,7 @@ pub(super) fn send(
             }
             if peer.is_over() && !set.is_dropped() {
                 set.drop_source();
-                // What waits for work looks again.
+                // Wakes streams that wait for work.
                 transfer.schedule.change(|_| ());
             }
         }
@@ -98,7 +100,8 @@ pub(super) fn send(
     end_connections(upload, session, &peer, &mut report)
 }
 
-/// Ends every data connection, the last one with their number, and waits until the server has stored all.
+/// Sends EOD on every data connection, on the last one with the number of connections, and waits
+/// until the server has stored all.
 fn end_connections(
     upload: &FtpUpload<'_, '_>,
     session: &mut StoreSession<'_>,
@@ -108,7 +111,7 @@ fn end_connections(
     let progress = upload.progress;
     let mut connections = peer.take_sent();
     if connections.is_empty() {
-        // An empty file needs one, too.
+        // An empty file needs a data connection too.
         let connection = DataSender::new(peer.dialler.dial(&progress.cancel)?);
         connections.push(connection.map_err(|error| peer.broken(error))?);
     }
@@ -132,7 +135,7 @@ fn end_connections(
         let sent = send_header(connection, header, wait, |error| peer.broken(error));
         sent.map_err(|error| report.explain(session, error))?;
     }
-    let place = StorePlace { at: &peer.at, cancel: &progress.cancel };
+    let place = StoreContext { at: &peer.at, cancel: &progress.cancel };
     loop {
         match report.reply.take() {
             Some(reply) if reply.is_positive() => return place.await_acknowledgement(in_flight),
@@ -152,18 +155,18 @@ fn stalled(peer: &BlockPeer<'_>, waited: Duration) -> UploadError {
     UploadError::Stalled { at: peer.at.clone(), waited }
 }
 
-/// What the server reports of a store.
+/// The server's reports on a store.
 struct Report<'a> {
     verb: &'static str,
     stored: &'a mut RangeSet,
-    /// When it reported last.
+    /// The time of the last report.
     last: Instant,
     /// The reply that ends the store.
     reply: Option<Reply>,
 }
 
 impl Report<'_> {
-    /// Reads what has arrived; fails where the server ends the store before it has everything.
+    /// Reads replies that have arrived; fails if the server ends the store early.
     fn read(&mut self, session: &mut StoreSession<'_>) -> Result<(), UploadError> {
         while let Some(reply) = session.poll()? {
             self.take(reply);
@@ -185,7 +188,7 @@ impl Report<'_> {
         }
     }
 
-    /// Returns why the store has failed: as the server says, where it says so soon, or `error`.
+    /// Returns the server's error if it arrives soon, else `error`.
     fn explain(&mut self, session: &mut StoreSession<'_>, error: UploadError) -> UploadError {
         if !matches!(error, UploadError::Send { .. }) {
             return error;
@@ -205,7 +208,7 @@ impl Report<'_> {
     }
 }
 
-/// Detects a server that neither takes bytes nor reports.
+/// Detects a server that neither accepts bytes nor reports.
 struct StallClock {
     limit: Duration,
     since: Instant,
@@ -217,7 +220,7 @@ impl StallClock {
         Self { limit, since: Instant::now(), in_flight: u64::MAX }
     }
 
-    /// Fails with the time since anything has moved, where that is too long.
+    /// Fails with the time since the last progress, if longer than the limit.
     fn check(&mut self, in_flight: u64, reported: Instant) -> Result<(), Duration> {
         if in_flight != self.in_flight {
             (self.in_flight, self.since) = (in_flight, Instant::now());
@@ -227,7 +230,7 @@ impl StallClock {
     }
 }
 
-/// Returns how much of the file a store begins with: what is held is kept only where blocks go into it.
+/// Returns how a store starts: existing bytes are kept only if blocks are stored into the file.
 pub(super) fn start(held: &RangeSet) -> StoreStart {
     if held.total() == Bytes::ZERO { StoreStart::Anew } else { StoreStart::Into }
 }

@@ -1,4 +1,5 @@
-//! Uploads to FTP and GridFTP servers: stored under a temporary name, proved by checksums, then renamed.
+//! Uploads to FTP and GridFTP servers: stored under a temporary name, verified by checksums, then
+//! renamed.
 //!
 //! ```text
 //!   StoreTarget::open --> what is held (CKSM of pieces) --> extended_store (MODE E, several streams) --> CKSM --> MFMT, RNFR, RNTO
@@ -6,7 +7,7 @@
 //!                                       both send over data_sender, bare or within TLS
 //! ```
 //!
-//! A wrong checksum leads back to the store, with the pieces that differ.
+//! After a wrong checksum, the pieces that differ are stored again.
 
 mod block_peer;
 mod block_worker;
@@ -43,30 +44,31 @@ use crate::source::gridftp::{StoreSession, StoreTarget};
 use crate::source::http::{HttpError, Retry, SafeUrl, UrlAndPeer};
 use temporary_name::TemporaryName;
 
-/// How often the wait for the own digest looks whether the upload is cancelled.
+/// The interval at which the wait for the source's digest checks for cancellation.
 const CANCEL_TICK: Duration = Duration::from_millis(100);
 
-/// The server's reply to a broken store is waited for so long: it explains more than a data connection that was closed.
+/// The timeout for the server's reply after a failed store: the reply explains more than a closed
+/// data connection.
 const REFUSAL_PATIENCE: Duration = Duration::from_secs(2);
-/// A server that has the whole file has acknowledged it: this is the time for acknowledgements that were lost on the way, with
-/// retransmissions after 200 ms and twice that each time.
+/// The timeout for acknowledgements after the server has reported the file as stored. Only lost
+/// acknowledgements can be missing; retransmissions follow after 200 ms, 400 ms and so on.
 const ACKNOWLEDGEMENT_PATIENCE: Duration = Duration::from_secs(5);
-/// How often the acknowledgements are read.
+/// The interval at which acknowledgements are read.
 const ACKNOWLEDGEMENT_TICK: Duration = Duration::from_millis(5);
 
-/// Where a store takes place, for its last waits.
-struct StorePlace<'a> {
+/// The URL and the cancel flag of a store, for its last waits.
+struct StoreContext<'a> {
     at: &'a UrlAndPeer,
     cancel: &'a Cancel,
 }
 
-impl StorePlace<'_> {
+impl StoreContext<'_> {
     fn check_cancel(&self) -> Result<(), UploadError> {
         if self.cancel.is_cancelled() { Err(HttpError::Cancelled.into()) } else { Ok(()) }
     }
 
-    /// Fails where a server has reported success and does not have what was sent: the bytes that are `in_flight` cannot be stored.
-    /// It may have taken a broken connection for the end of the file.
+    /// Fails if bytes remain `in_flight` after the server has reported success: the server cannot
+    /// have stored them, and may have taken a broken connection for the end of the file.
     fn await_acknowledgement(&self, in_flight: impl Fn() -> u64) -> Result<(), UploadError> {
         let reported = Instant::now();
         loop {
@@ -86,26 +88,26 @@ impl StorePlace<'_> {
     }
 }
 
-/// An FTP upload, through all its attempts.
+/// An FTP upload, over all attempts.
 pub(super) struct FtpUpload<'scope, 'env> {
     request: &'scope PutRequest,
     progress: &'scope UploadProgress<'scope>,
     source: &'scope Arc<SourceFile>,
     reader: Reader,
-    /// What earlier uploads have found of the path.
+    /// The measurements of the path by earlier uploads.
     path: &'scope UploadPath,
     /// The congestion control after slow start.
     congestion: Option<String>,
     pacing: PacingThread,
     threads: &'scope Scope<'scope, 'env>,
     hashing: Option<Hashing>,
-    /// What the server has reported as stored in this run.
+    /// The ranges that the server has reported as stored in this run.
     stored: RangeSet,
-    /// Whether this run has begun to store.
+    /// Whether this run has started to store.
     began: bool,
-    /// The most that the server was found to hold.
+    /// The highest number of bytes that the server was found to hold.
     furthest: Option<Bytes>,
-    /// How often wrong ranges were sent again.
+    /// The number of rounds in which wrong ranges were sent again.
     repairs: u32,
 }
 
@@ -134,7 +136,8 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
         }
     }
 
-    /// Repeats attempts until the server has the file or an error is final; returns the digest that both ends have compared.
+    /// Repeats attempts until the server has the file or an error is final; returns the digest
+    /// compared by both ends.
     pub(super) fn run(mut self) -> Result<Option<Checksum>, UploadError> {
         let request = self.request;
         let name = TemporaryName::claim(self.source, &request.url);
@@ -165,7 +168,8 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
 
     /// Removes a temporary file that no later run would find.
     fn discard(&self, target: &StoreTarget<'_>) {
-        // The upload may be cancelled; this takes as long as one command may.
+        // Not the upload's flag, which may be raised already; the time is limited by that of one
+        // command.
         let cancel = Cancel::new();
         match target.open(&cancel) {
             Ok(mut session) => session.discard(&cancel),
@@ -211,7 +215,8 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
         Ok(digest)
     }
 
-    /// Returns what the server has of the file: as its checksums prove, or as it has reported in this run.
+    /// Returns the ranges that the server has, as proved by its checksums or as reported in this
+    /// run.
     fn held(
         &self,
         session: &mut StoreSession<'_>,
@@ -227,7 +232,7 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
         if session.takes_blocks() {
             return Ok(self.stored.clone());
         }
-        // One stream stores bytes in their order. What an earlier run has left cannot be proved.
+        // A single stream stores bytes in order. Bytes of an earlier run cannot be verified.
         let mut held = RangeSet::new();
         if self.began && session.resumes_streams() {
             held.insert(ByteRange::with_len(0, there.min(progress.read_so_far())));
@@ -235,11 +240,11 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
         Ok(held)
     }
 
-    /// Sends what the server lacks.
+    /// Sends the ranges that the server lacks.
     fn send(&mut self, session: &mut StoreSession<'_>, held: &RangeSet) -> Result<(), UploadError> {
         if !session.takes_blocks() {
             let offset = super::progress::prefix(held, self.progress.size);
-            // A server may have no REST for what is stored.
+            // The server may not support REST for STOR.
             let offset = if session.resumes_streams() { offset } else { Bytes::ZERO };
             return stream_store::send(self, session, offset);
         }
@@ -259,7 +264,8 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
         sent
     }
 
-    /// Compares what the server has with the source, and sends wrong pieces again; returns the digest that agrees.
+    /// Compares the server's file with the source, and sends wrong pieces again; returns the digest
+    /// if equal.
     fn verify(
         &mut self,
         session: &mut StoreSession<'_>,
@@ -284,14 +290,14 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
             match session.whole_checksum(algorithm, size, cancel)? {
                 Some(there) if there == digest => return Ok(Some(digest)),
                 Some(_) => {}
-                // It lists CKSM, and does not know it.
+                // The server lists CKSM as a feature, but does not implement it.
                 None => {
                     self.warn(session, "lists checksums and computes none: the size alone is compared");
                     self.compare_sizes(session)?;
                     return Ok(None);
                 }
             }
-            // A server may refuse the checksum of what lies behind the end.
+            // The server may refuse a checksum of bytes beyond the end of the file.
             let there = session.size(cancel)?.unwrap_or(size).min(size);
             let there = ByteRange::with_len(0, there);
             let held = remote_pieces::agreeing(session, self.source, algorithm, there, cancel)?;
@@ -303,7 +309,8 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
             }
             self.repairs += 1;
             if wrong.total() == Bytes::ZERO {
-                // It has read other bytes than it has by now.
+                // All pieces agree now, so the server read other bytes for the first checksum:
+                // compare again.
                 continue;
             }
             let server = at.to_string();
@@ -312,10 +319,10 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
         }
     }
 
-    /// Fails where the server has another number of bytes than the source.
+    /// Fails if the size on the server differs from that of the source.
     ///
-    /// In stream mode a server takes a connection that was closed on the way for the end of the file, and reports success. A short
-    /// file is therefore a broken connection, which is retried.
+    /// In stream mode a server takes a broken connection for the end of the file, and reports
+    /// success. A short file therefore counts as a broken connection, which is retried.
     fn compare_sizes(&self, session: &mut StoreSession<'_>) -> Result<(), UploadError> {
         let size = self.progress.size;
         match session.size(&self.progress.cancel)? {
@@ -342,18 +349,18 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
         }
     }
 
-    /// Warns of what the server does not do.
+    /// Warns of a capability that the server lacks.
     fn warn(&self, session: &StoreSession<'_>, what: &str) {
         let reason = format!("{} {what}", self.at(session));
         self.progress.emit(&Event::Warning(Warning::Finished { reason }));
     }
 
-    /// Returns what paces the only connection of a store.
+    /// Returns the pacing of the only connection of a store.
     fn shared_pace(&self) -> SharedPace<'_> {
         SharedPace::new(&self.pacing, self.request.pace, self.congestion.as_deref())
     }
 
-    /// Returns what paces several connections of a store.
+    /// Returns the pacing of several connections of a store.
     fn shared_pace_of_several(&self) -> SharedPace<'_> {
         SharedPace::of_several(&self.pacing, self.request.pace, self.congestion.as_deref())
     }

@@ -1,4 +1,5 @@
-//! Which bytes on the server are the source's, found by the server's checksums of pieces.
+//! Finds the bytes that the server has already, by comparing its checksums of pieces with the
+//! source's.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -14,21 +15,21 @@ use crate::source::gridftp::StoreSession;
 use crate::source::http::HttpError;
 use crate::upload::error::UploadError;
 
-/// A range is compared in so many pieces at first.
+/// The number of pieces that a range is first cut into.
 const PIECES: u64 = 64;
-/// A piece that differs is compared again in so many.
+/// The number of pieces that a differing piece is cut into.
 const PARTS: u64 = 16;
-/// More pieces than this that differ are not looked at closer: most of the range is to be sent anyway.
+/// If more pieces differ, they are not cut further: most of the range is to be sent anyway.
 const FEW: usize = 4;
-/// No piece is smaller, but the last: a server opens and reads the file for each.
+/// The smallest piece except the last: a server opens and reads the file for each.
 const LEAST: Bytes = Bytes::mib(1);
-/// How much of the source is read at once.
+/// The bytes of the source read at once.
 const READ: Bytes = Bytes::mib(1);
 
-/// Returns the parts of `range` that the server has as the source does.
+/// Returns the parts of `range` in which the server's file equals the source.
 ///
 /// # Errors
-/// Those of the server and of reading the source.
+/// The errors of the server and of reading the source.
 pub(super) fn agreeing(
     session: &mut StoreSession<'_>,
     source: &SourceFile,
@@ -55,7 +56,7 @@ fn cut(range: ByteRange, count: u64) -> Vec<ByteRange> {
     within.map(|start| ByteRange::new(start, range.end().min(start.saturating_add(length)))).collect()
 }
 
-/// Returns those of `pieces` whose checksums are not the source's.
+/// Returns those of `pieces` whose checksums differ from the source's.
 fn differing(
     session: &mut StoreSession<'_>,
     source: &SourceFile,

@@ -1,4 +1,5 @@
-//! A store in one stream (MODE S): the file from an offset to its end, over one data connection that this host opens.
+//! Stores a file in one stream (MODE S), from an offset to its end, over one data connection opened
+//! by this host.
 
 use std::io::ErrorKind;
 use std::time::Instant;
@@ -11,7 +12,7 @@ use longhaul_sys::tcp_info;
 use rustix::event::PollFlags;
 
 use super::data_sender::DataSender;
-use super::{FtpUpload, REFUSAL_PATIENCE, StorePlace};
+use super::{FtpUpload, REFUSAL_PATIENCE, StoreContext};
 use crate::connect::{Deadline, Transport};
 use crate::send::{SendError, Supply, TURN, Turn};
 use crate::source::gridftp::{FtpError, StoreSession, StoreStart};
@@ -48,7 +49,7 @@ pub(super) fn send(
     match sent {
         Ok(reply) if reply.is_positive() => Ok(()),
         Ok(reply) => Err(session.refused(verb, reply).into()),
-        // The server's report explains more than the kernel's error.
+        // The server's reply explains more than the kernel's error.
         Err(error @ UploadError::Send { .. }) => {
             drop(connection);
             match session.finish(verb, REFUSAL_PATIENCE, &progress.cancel) {
@@ -60,7 +61,7 @@ pub(super) fn send(
     }
 }
 
-/// Waits until the server begins to receive.
+/// Waits until the server starts to receive.
 fn await_begin(
     session: &mut StoreSession<'_>,
     transport: &mut Transport,
@@ -81,7 +82,8 @@ fn await_begin(
     }
 }
 
-/// Sends the file and the end of the connection, which is that of the file; returns the reply that ends the store.
+/// Sends the file and closes the connection, which marks the end of the file; returns the reply
+/// that ends the store.
 fn send_all(
     upload: &FtpUpload<'_, '_>,
     session: &mut StoreSession<'_>,
@@ -105,7 +107,7 @@ fn send_all(
         progress.check_cancel()?;
         let ready = wait_for(connection.socket(), true, TICK);
         match session.poll()? {
-            // It has taken a broken connection for the end of the file.
+            // The server took a broken connection for the end of the file.
             Some(reply) if reply.is_positive() => return Err(aborted()),
             Some(reply) if !reply.is_preliminary() => return Ok(reply),
             _ => {}
@@ -135,14 +137,14 @@ fn send_all(
     await_end(upload, session, (connection, at), stall)
 }
 
-/// Waits until everything is acknowledged, and the server has replied.
+/// Waits until everything is acknowledged and the server has replied.
 fn await_end(
     upload: &FtpUpload<'_, '_>,
     session: &mut StoreSession<'_>,
     (connection, at): (&mut DataSender, &UrlAndPeer),
     mut stall: Stall,
 ) -> Result<Reply, UploadError> {
-    let place = StorePlace { at, cancel: &upload.progress.cancel };
+    let place = StoreContext { at, cancel: &upload.progress.cancel };
     let mut acknowledged = Instant::now();
     loop {
         place.check_cancel()?;

@@ -1,4 +1,5 @@
-//! The name of the temporary file on the server, which later runs of the same upload find again.
+//! The name of the temporary file on the server, by which later runs of the same upload find the
+//! file.
 
 use std::fmt::Write;
 use std::os::linux::net::SocketAddrExt;
@@ -10,11 +11,11 @@ use url::{Position, Url};
 
 use crate::send::SourceFile;
 
-/// The suffix of a temporary file's name, and the claim that no other run on this host uses it meanwhile.
+/// The suffix of a temporary file's name, and the claim that no other run on this host uses it.
 pub(super) struct TemporaryName {
     pub(super) suffix: String,
-    /// Held while the upload runs; the kernel releases it however the process ends. `None` where another run has it: the name is
-    /// then a random one that no later run finds again.
+    /// Held while the upload runs; the kernel releases it when the process ends. `None` if another
+    /// run holds the name: then the name is random, and no later run finds it.
     claim: Option<UnixListener>,
 }
 
@@ -22,7 +23,7 @@ impl TemporaryName {
     /// Derives the name from the state of `source` and from `url`, and claims it.
     pub(super) fn claim(source: &SourceFile, url: &Url) -> Self {
         let derived = derived(source, url);
-        // An abstract socket belongs to this host's network namespace, and has no file to be left behind.
+        // An abstract socket belongs to this host's network namespace, and leaves no file behind.
         let address = SocketAddr::from_abstract_name(format!("longhaul-put-{derived}"));
         let claim = address.and_then(|address| UnixListener::bind_addr(&address));
         match claim {
@@ -34,18 +35,18 @@ impl TemporaryName {
         }
     }
 
-    /// Returns whether a later run finds the name again.
+    /// Returns whether a later run finds the name.
     pub(super) fn is_lasting(&self) -> bool {
         self.claim.is_some()
     }
 }
 
-/// Hashes what tells one state of a file on one host from any other, and where it goes.
+/// Hashes the identity of a file's state on this host, and the destination.
 fn derived(source: &SourceFile, url: &Url) -> String {
     let path = source.path().canonicalize().unwrap_or_else(|_| source.path().clone());
     let metadata = source.metadata();
     let mut hasher = blake3::Hasher::new();
-    // No path, name of a host or URL holds a NUL.
+    // Paths, host names and URLs contain no NUL.
     hasher.update(path.as_os_str().as_bytes()).update(&[0]);
     hasher.update(rustix::system::uname().nodename().to_bytes()).update(&[0]);
     hasher.update(url[Position::BeforeHost..].as_bytes()).update(&[0]);
@@ -55,7 +56,7 @@ fn derived(source: &SourceFile, url: &Url) -> String {
     hasher.update(&metadata.mtime().to_le_bytes()).update(&metadata.mtime_nsec().to_le_bytes());
     let hash = hasher.finalize();
     hash.as_bytes()[..16].iter().fold(String::new(), |mut hex, byte| {
-        // A String takes everything.
+        // Writing to a String cannot fail.
         let _ = write!(hex, "{byte:02x}");
         hex
     })
@@ -73,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn one_upload_keeps_its_name_and_any_other_has_another() {
+    fn name_is_stable_per_upload_and_differs_between_uploads() {
         let dir = tempfile::tempdir().unwrap();
         let (a, b) = (dir.path().join("a"), dir.path().join("b"));
         fs::write(&a, "same").unwrap();
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_run_at_the_same_time_gets_a_name_of_its_own() {
+    fn concurrent_run_gets_its_own_name() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         fs::write(&path, "x").unwrap();

@@ -1,4 +1,4 @@
-//! Any path and any observation.
+//! Properties of the tuner on random paths and observations.
 
 use std::time::Duration;
 

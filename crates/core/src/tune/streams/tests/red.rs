@@ -2,19 +2,19 @@
 
 use super::PACKET;
 
-/// min_th and max_th in packets, max_p, and w_q for each packet.
+/// min_th and max_th in packets, max_p, and w_q per packet.
 const THRESHOLDS: (f64, f64) = (5.0, 15.0);
 const MAX_P: f64 = 0.1;
 const W_Q: f64 = 0.002;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Red {
-    /// In packets.
+    /// The average queue in packets.
     average: f64,
 }
 
 impl Red {
-    /// Updates the average with the queue that `bytes` met; returns the share of them that is dropped.
+    /// Updates the average with the `queue` at the arrival of `bytes`; returns the share of them that is dropped.
     pub(super) fn follow(&mut self, queue: f64, bytes: f64) -> f64 {
         let weight = 1.0 - (1.0 - W_Q).powf(bytes / PACKET);
         self.average += weight * (queue / PACKET - self.average);

@@ -1,4 +1,4 @@
-//! Sessions that share a bottleneck.
+//! Several sessions that share a bottleneck.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn sessions_converge_to_equal_shares_behind_drop_tail() {
     }
 }
 
-/// n x <= 1 permits 21 streams at 20 ms and 47 at 100 ms, of all sessions together, plus those of trials.
+/// n x <= 1 permits 21 streams at 20 ms and 47 at 100 ms for all sessions together, plus those of trials.
 #[test]
 fn sessions_behind_red_use_few_streams_and_converge() {
     for (rtt_ms, window, most) in
@@ -77,6 +77,6 @@ fn neighbour_with_one_stream_is_not_starved() {
     let before = sessions.each_ref().map(|s| s.received);
     path.run(&mut sessions, 160.0);
     let [own, other] = [0, 1].map(|i| sessions[i].received - before[i]);
-    // TCP shares by connections.
+    // TCP shares the path per connection.
     assert!(other > 0.15 * own, "{own} {other} {:?}", sessions[0].trace);
 }

@@ -1,8 +1,9 @@
-//! A path in virtual time: connections that share a bottleneck with a DropTail queue, as windows that grow and are cut.
+//! A path in simulated time: connections that share a bottleneck with a DropTail queue, modelled by windows that grow
+//! and are reduced.
 //!
-//! Data in flight beyond the BDP is in the queue; data that does not fit is lost, and connections chosen at
-//! random, by their windows, are cut until it fits. Windows grow as in slow start (left early where a queue shows, as
-//! HyStart does) and CUBIC (RFC 9438), up to what the sockets' buffers allow.
+//! Data in flight beyond the BDP is in the queue; data that does not fit is lost: the windows of randomly chosen
+//! connections, weighted by their size, are reduced until it fits. Windows grow as in slow start (left early if there
+//! is a queue, as in HyStart) and CUBIC (RFC 9438), up to the limit of the sockets' buffers.
 
 use std::time::Duration;
 
@@ -12,15 +13,15 @@ use crate::tune::MOST_STREAMS;
 use crate::units::{Bytes, Rate, Rtt};
 
 const MSS: f64 = 1448.0;
-/// CUBIC's constant and its decrease.
+/// CUBIC's constant C and its decrease factor (RFC 9438).
 const C: f64 = 0.4;
 const BETA: f64 = 0.7;
 
-/// xorshift64*: the same numbers in every run.
+/// A generator of uniform random numbers (xorshift64*), equal in every run.
 #[derive(Debug, Clone)]
-struct Lots(u64);
+struct RandomNumbers(u64);
 
-impl Lots {
+impl RandomNumbers {
     fn next(&mut self) -> f64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -29,13 +30,13 @@ impl Lots {
     }
 }
 
-/// Times in seconds, sizes in bytes, rates in bytes per second.
+/// A path. Times are in seconds, sizes in bytes, rates in bytes per second.
 #[derive(Debug, Clone)]
 pub(super) struct SimulatedPath {
     pub(super) capacity: f64,
     pub(super) rtt: f64,
     pub(super) buffer: f64,
-    /// The limit of data in flight of a connection: its socket buffers.
+    /// The largest number of bytes in flight of a connection: its socket buffers.
     pub(super) window: f64,
     /// The share of packets lost at random.
     pub(super) accidents: f64,
@@ -43,17 +44,17 @@ pub(super) struct SimulatedPath {
     pub(super) red: Option<Red>,
     /// The relative noise of measurements.
     pub(super) noise: f64,
-    /// The share left by other traffic, from each time on.
+    /// The times from which other traffic leaves a share of the path, and the share.
     pub(super) left_by_others: Vec<(f64, f64)>,
-    /// More connections than this are refused.
+    /// The largest number of connections accepted by the server.
     pub(super) server_takes: usize,
     /// The rate of the disk.
     pub(super) disk: f64,
-    /// The rate that the CPU carries by one connection, and the share of it that each further one costs.
+    /// The rate that the CPU carries with one connection, and the share of it that each further connection costs.
     pub(super) cpu: (f64, f64),
-    /// Whether the kernel counts what tasks wait for the CPU.
+    /// Whether the kernel counts the time that tasks wait for the CPU.
     pub(super) counts_pressure: bool,
-    lots: Lots,
+    random: RandomNumbers,
     now: f64,
 }
 
@@ -66,7 +67,7 @@ struct Connection {
     cut: f64,
     /// The time after a loss at which CUBIC reaches the previous window (K).
     k: f64,
-    /// The last packets were lost: the connection waits for a timeout.
+    /// The end of the retransmission timeout after the loss of the last packets.
     silent_until: f64,
     carried: bool,
 }
@@ -78,11 +79,11 @@ pub(super) struct SimulatedSession {
     connections: Vec<Connection>,
     pub(super) left: f64,
     pub(super) received: f64,
-    /// The numbers of streams so far: time, number.
+    /// The changes of the number of streams: time and number.
     pub(super) trace: Vec<(f64, usize)>,
     due: f64,
     interval: (f64, f64, f64, f64, bool),
-    /// For how long the CPU was the limit in this interval.
+    /// The time in this interval in which the CPU was the limit.
     pressed: f64,
 }
 
@@ -101,12 +102,12 @@ impl SimulatedPath {
             disk: f64::INFINITY,
             cpu: (f64::INFINITY, 0.0),
             counts_pressure: true,
-            lots: Lots(0x9E37_79B9_7F4A_7C15),
+            random: RandomNumbers(0x9E37_79B9_7F4A_7C15),
             now: 0.0,
         }
     }
 
-    /// Returns the path with something changed.
+    /// Returns the path after `change`.
     pub(super) fn but(mut self, change: impl FnOnce(&mut Self)) -> Self {
         change(&mut self);
         self
@@ -125,7 +126,7 @@ impl SimulatedPath {
         self.starting(begins, StreamTunerStart { remembered, ..self.start(left) })
     }
 
-    /// Returns a session of a host that knows the window of its streams, on a line of 10 Gbit/s.
+    /// Returns a sending session whose host knows the window of its streams, on a line of 10 Gbit/s.
     pub(super) fn sending(&self, begins: f64, left: f64) -> SimulatedSession {
         let line = Rate::bits_per_sec(10_000_000_000);
         let bound = Some(StreamBound { window: Bytes::new(self.window as u64), line });
@@ -147,7 +148,7 @@ impl SimulatedPath {
     }
 
     pub(super) fn seed(&mut self, seed: u64) {
-        self.lots = Lots(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        self.random = RandomNumbers(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     }
 
     /// Returns the time.
@@ -189,12 +190,12 @@ impl SimulatedPath {
         let bdp = capacity * self.rtt;
         let mut in_flight: f64 = open.iter().map(|(_, c)| c.window).sum();
         let mut out_of_order = vec![0.0; sessions_len(&open)];
-        // DropTail: random connections lose, by their windows.
+        // DropTail: randomly chosen connections lose packets, weighted by their windows.
         while in_flight > bdp + self.buffer {
-            let mut lot = self.lots.next() * in_flight;
+            let mut position = self.random.next() * in_flight;
             let hit = open.iter_mut().find(|(_, c)| {
-                lot -= c.window;
-                lot <= 0.0
+                position -= c.window;
+                position <= 0.0
             });
             let Some((i, connection)) = hit.filter(|(_, c)| c.window > MSS) else { break };
             out_of_order[*i] += connection.window / MSS;
@@ -214,7 +215,7 @@ impl SimulatedPath {
             // All drops within an RTT are one congestion event.
             let early = if now > connection.cut + round_trip { early } else { 0.0 };
             let dropped = self.accidents + early;
-            if dropped > 0.0 && self.lots.next() < dropped * bytes / MSS {
+            if dropped > 0.0 && self.random.next() < dropped * bytes / MSS {
                 out_of_order[*i] += connection.window / MSS;
                 connection.lose(now);
             } else {
@@ -250,7 +251,7 @@ impl SimulatedPath {
 
     fn measured(&mut self, value: f64) -> f64 {
         // The sum of four uniform numbers approximates a normal one: mean 0, deviation 1.
-        let normal = (0..4).map(|_| self.lots.next()).sum::<f64>() * 3f64.sqrt() - 2.0 * 3f64.sqrt();
+        let normal = (0..4).map(|_| self.random.next()).sum::<f64>() * 3f64.sqrt() - 2.0 * 3f64.sqrt();
         (value * (1.0 + self.noise * normal)).max(0.0)
     }
 }
@@ -316,7 +317,7 @@ impl SimulatedSession {
         }
     }
 
-    /// A session with this number of connections from the start.
+    /// Creates a session with a fixed number of connections.
     pub(super) fn fixed(streams: usize, begins: f64, left: f64) -> Self {
         Self { trace: vec![(begins, streams)], ..Self::new(None, begins, left) }
     }
@@ -325,17 +326,17 @@ impl SimulatedSession {
         self.trace.last().map_or(0, |(_, streams)| *streams)
     }
 
-    /// Returns how often the number changed after `since`.
+    /// Returns the number of changes after `since`.
     pub(super) fn changes(&self, since: f64) -> usize {
         self.trace.iter().filter(|(at, _)| *at > since).count()
     }
 
-    /// Returns the number it had at a time.
+    /// Returns the number of streams at a time.
     pub(super) fn streams_at(&self, at: f64) -> usize {
         self.trace.iter().rev().find(|(from, _)| *from <= at).map_or(0, |(_, streams)| *streams)
     }
 
-    /// Returns the largest number it had from a time on.
+    /// Returns the largest number of streams from a time on.
     pub(super) fn most_streams(&self, since: f64) -> usize {
         let later = self.trace.iter().filter(|(at, _)| *at > since).map(|(_, streams)| *streams);
         later.max().unwrap_or(0).max(self.streams_at(since))
@@ -360,11 +361,11 @@ impl SimulatedSession {
                 tuner.refused(takes, None, Duration::from_secs_f64(now));
             }
         }
-        // The slowest close.
+        // The slowest connections close.
         self.connections.sort_by(|a, b| b.window.total_cmp(&a.window));
         self.connections.truncate(wanted);
         while self.connections.len() < wanted.min(path.server_takes) {
-            // Connect and request; further streams wait for the first response.
+            // The first stream connects and sends a request; further streams wait for its response.
             let first = if self.connections.is_empty() { 2.0 } else { 3.0 };
             self.connections.push(Connection::new(now + first * path.rtt));
         }

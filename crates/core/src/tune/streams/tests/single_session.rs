@@ -1,4 +1,4 @@
-//! One session on a path of its own.
+//! One session without competing sessions.
 
 use super::super::MOST_INITIAL_STREAMS;
 use super::*;
@@ -26,7 +26,7 @@ fn capped_streams_multiply_until_they_fill_a_long_fat_path() {
         let mut path = long_fat(STOCK).but(|path| path.buffer = queue);
         let mut session = path.session(0.0, FOREVER);
         share(&mut path, &mut session, 0.0, 20.0);
-        // Slow start takes 2.2 s to the window, and half a second shows that the goodput stays.
+        // Slow start takes 2.2 s to reach the window, and half a second shows that the goodput no longer grows.
         assert!(session.streams_at(5.0) >= 64, "{:?}", session.trace);
         let got = share(&mut path, &mut session, 20.0, 60.0);
         assert!(got > least, "{got} with a queue of {queue}: {:?}", session.trace);
@@ -48,7 +48,7 @@ fn several_streams_leave_slow_start_sooner_than_one() {
 }
 
 #[test]
-fn few_streams_remain_where_one_fills_the_path() {
+fn few_streams_remain_if_one_fills_the_path() {
     for (mut path, few) in [
         (long_fat(OPEN), 3),
         (SimulatedPath::new(1000.0, 30.0, 1e6, OPEN), 4),
@@ -62,7 +62,7 @@ fn few_streams_remain_where_one_fills_the_path() {
 }
 
 #[test]
-fn sender_that_knows_its_window_adds_streams_before_slow_start_ends() {
+fn sender_with_a_known_window_adds_streams_before_slow_start_ends() {
     let time = |window, session: fn(&SimulatedPath) -> SimulatedSession| {
         let mut path = long_fat(window);
         let mut session = session(&path);
@@ -74,12 +74,12 @@ fn sender_that_knows_its_window_adds_streams_before_slow_start_ends() {
     let (unknown, other) = time(STOCK / 2.0, |path| path.session(0.0, 8.0 * GIB));
     assert!(known < unknown - 0.4, "{known} {trace:?} {unknown} {other:?}");
     let (_, trace) = time(STOCK, |path| path.sending(0.0, 8.0 * GIB));
-    // 250 MB in windows of 3.2 MB, and a margin.
+    // The path holds 250 MB, in windows of 3.2 MB, plus a margin.
     assert!(trace.iter().all(|(_, streams)| *streams <= 85), "{trace:?}");
 }
 
 #[test]
-fn known_window_adds_no_streams_to_a_path_that_few_fill() {
+fn known_window_adds_no_streams_to_a_path_that_few_streams_fill() {
     for (mbit, rtt_ms, queue) in [
         (100.0, 20.0, 250e3),
         (100.0, 200.0, 2.5e6),
@@ -109,7 +109,7 @@ fn random_losses_raise_the_number_of_streams() {
 
 #[test]
 fn slow_disk_limits_the_number_of_streams() {
-    // 19 streams of 16 MB/s.
+    // 19 streams of 16 MB/s fill the disk.
     let mut path = long_fat(STOCK).but(|path| path.disk = 3e8);
     let mut session = path.session(0.0, FOREVER);
     let got = share(&mut path, &mut session, 20.0, 60.0);
@@ -117,7 +117,8 @@ fn slow_disk_limits_the_number_of_streams() {
     assert!(session.trace.iter().all(|(_, streams)| *streams <= MOST_INITIAL_STREAMS), "{:?}", session.trace);
 }
 
-/// Each stream is capped, so that more of them pay where the CPU carries more; it carries a third of the path, and less by each stream.
+/// Each stream is capped, so that more streams would gain with a faster CPU; it carries a third of the path, and less
+/// with each further stream.
 #[test]
 fn starved_cpu_sheds_streams_and_never_adds_any() {
     let starved = || long_fat(STOCK).but(|path| path.cpu = (4e8, 0.004));
@@ -168,12 +169,12 @@ fn remembered_path_is_full_at_once() {
 
 #[test]
 fn changed_remembered_path_costs_little() {
-    // A tenth of the rate, and a tenth as many streams needed.
+    // The path has a tenth of the rate, and needs a tenth of the streams.
     let mut slower = SimulatedPath::new(1000.0, 200.0, 5e6, STOCK);
     let mut session = slower.remembering(0.0, FOREVER, remembered(200, 10_000, 82));
     let got = share(&mut slower, &mut session, 10.0, 60.0);
     assert!(got > 0.9 && session.streams() < 50, "{got}: {:?}", session.trace);
-    // Remembered as one that a single stream fills.
+    // The remembered number is one stream.
     let mut capped = long_fat(STOCK);
     let mut session = capped.remembering(0.0, FOREVER, remembered(200, 10_000, 1));
     let got = share(&mut capped, &mut session, 20.0, 60.0);
@@ -181,7 +182,7 @@ fn changed_remembered_path_costs_little() {
 }
 
 #[test]
-fn concluded_number_of_streams_is_what_the_path_needs() {
+fn concluded_number_of_streams_is_the_number_that_the_path_needs() {
     let mut path = long_fat(STOCK);
     let mut session = path.session(0.0, FOREVER);
     share(&mut path, &mut session, 0.0, 2.0);
@@ -201,7 +202,7 @@ fn small_remainder_uses_one_stream() {
 }
 
 #[test]
-fn no_more_connections_than_the_server_accepts() {
+fn server_limit_of_connections_is_not_exceeded() {
     let mut path = long_fat(STOCK).but(|path| path.server_takes = 5);
     let mut session = path.session(0.0, FOREVER);
     share(&mut path, &mut session, 0.0, 50.0);

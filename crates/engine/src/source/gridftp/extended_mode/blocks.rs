@@ -1,4 +1,4 @@
-//! Blocks from a data connection into segments.
+//! Receives blocks from a data connection into segments.
 
 use std::time::Instant;
 
@@ -12,9 +12,9 @@ use crate::source::gridftp::channel::ChannelEvent;
 use crate::source::gridftp::error::FtpError;
 use crate::transfer::Intake;
 
-/// Calls to receive from one connection before the next is served.
+/// The maximum receive calls on one connection before the next is served.
 const CALLS_EACH: usize = 8;
-/// How much is read at once of what another stream has taken over.
+/// The bytes read at once of a range that another stream has stolen.
 const DISCARD: usize = 64 << 10;
 
 impl Exchange<'_, '_, '_, '_> {
@@ -39,7 +39,7 @@ impl Exchange<'_, '_, '_, '_> {
             match received {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
-                // The server may say why.
+                // The server's reply may explain the error.
                 Err(Failure::Ftp(error @ (FtpError::Data { .. } | FtpError::ClosedEarly { .. }))) => {
                     self.drop_channel(index);
                     self.broken.get_or_insert((error, Instant::now()));
@@ -51,7 +51,7 @@ impl Exchange<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// Takes a header; returns whether there may be more to receive.
+    /// Handles a header; returns whether more may be received.
     fn take_header(&mut self, index: usize, header: BlockHeader) -> Result<bool, Failure> {
         let Some(data) = &self.session.data else { return Ok(false) };
         let (number, of_chunk) = (data.channels[index].number, data.channels[index].chunk);
@@ -63,7 +63,7 @@ impl Exchange<'_, '_, '_, '_> {
         Ok(header.payload().is_some() || self.end_block(index))
     }
 
-    /// Receives payload into a segment; returns whether there may be more.
+    /// Receives payload into a segment; returns whether more may be received.
     fn receive(&mut self, index: usize) -> Result<bool, Failure> {
         let rate = self.rate();
         let at = self.at();
@@ -78,7 +78,7 @@ impl Exchange<'_, '_, '_, '_> {
             Some(leased) => {
                 let part = ByteRange::new(in_file.start(), in_file.end().min(leased.end()));
                 let Some(buffer) = intake.try_buffer(part, rate)? else {
-                    // Other connections hold what is free; the time was the disk's.
+                    // Other connections hold the free segments; the wait is attributed to the disk.
                     self.intakes.iter_mut().for_each(Intake::flush);
                     self.stream.keep_alive();
                     self.progress = (Instant::now(), 0);
@@ -109,7 +109,7 @@ impl Exchange<'_, '_, '_, '_> {
         Ok(!channel.payload().is_empty() || self.end_block(index))
     }
 
-    /// Ends a block whose payload has arrived; returns whether the connection stays.
+    /// Ends a block after its payload; returns whether the connection stays open.
     fn end_block(&mut self, index: usize) -> bool {
         self.stream.drop_received();
         let Some(data) = &mut self.session.data else { return false };

@@ -1,20 +1,20 @@
-//! A chunk of a file that was requested and is not complete.
+//! A requested, incomplete chunk of a file.
 
 use std::time::Instant;
 
 use longhaul_core::proto::gridftp::TransferLedger;
 use longhaul_core::ranges::ByteRange;
 
-/// A chunk: complete with the reply 226, an end of data from every connection that the server announces, and every byte.
+/// A chunk, complete with the reply 226, an end of data from every connection announced by the server, and every byte.
 pub(super) struct Chunk {
     pub(super) number: u64,
-    /// Where it lies in the file; blocks are counted from its start.
+    /// The range in the file; blocks have offsets relative to its start.
     pub(super) range: ByteRange,
     pub(super) ledger: TransferLedger,
     pub(super) requested: Instant,
-    /// 226 has arrived.
+    /// Whether reply 226 has arrived.
     pub(super) replied: bool,
-    /// The file was as described after it.
+    /// Whether the file was unchanged after the chunk.
     pub(super) proved: bool,
 }
 
@@ -24,7 +24,7 @@ impl Chunk {
         Self { number, range, ledger, requested: Instant::now(), replied: false, proved: false }
     }
 
-    /// Returns whether bytes are still to come.
+    /// Returns whether bytes are missing.
     pub(super) fn lacks_bytes(&self) -> bool {
         self.ledger.received() < self.range.len()
     }

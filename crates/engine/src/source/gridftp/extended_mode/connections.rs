@@ -1,4 +1,4 @@
-//! Data connections of an exchange: from the listener to their end.
+//! Manages the data connections of an exchange, from accept to close.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use super::{Exchange, Failure};
 use crate::source::gridftp::error::FtpError;
 
 impl Exchange<'_, '_, '_, '_> {
-    /// Accepts what the server has opened.
+    /// Accepts connections opened by the server.
     pub(super) fn accept(&mut self) -> Result<(), Failure> {
         let Some(data) = &mut self.session.data else { return Ok(()) };
         if data.accept(self.context.access.at())? == 0 {
@@ -22,13 +22,14 @@ impl Exchange<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// Assigns new connections to the chunk that is outstanding.
+    /// Assigns new connections to the outstanding chunk.
     ///
-    /// A server that opens connections anew for each chunk may have begun a chunk that was requested ahead, while data of the one
-    /// before still lies in the sockets. So nothing is assigned while several chunks are outstanding.
+    /// A server that opens new connections for each chunk may have started the next requested chunk while data of the
+    /// current one is still in the sockets. Therefore nothing is assigned while several chunks are outstanding.
     ///
     /// # Errors
-    /// [`FtpError::OpenedAnew`] where the chunk under way has no connection left, and several may wait for the new ones.
+    /// [`FtpError::OpenedAnew`] if the current chunk has no connection left, and the new ones may belong to several
+    /// chunks.
     pub(super) fn assign_channels(&mut self) -> Result<(), FtpError> {
         let Some(data) = &mut self.session.data else { return Ok(()) };
         let Some(front) = self.chunks.front() else { return Ok(()) };
@@ -47,7 +48,7 @@ impl Exchange<'_, '_, '_, '_> {
         Err(FtpError::OpenedAnew { at: self.at() })
     }
 
-    /// Begins to measure connections that have no intake yet.
+    /// Creates intakes for connections that have none.
     pub(super) fn take_in_channels(&mut self) {
         let Some(data) = &self.session.data else { return };
         for channel in &data.channels[self.intakes.len()..] {
@@ -64,7 +65,7 @@ impl Exchange<'_, '_, '_, '_> {
         }
     }
 
-    /// Takes note of a connection that the server has closed: between two chunks it may.
+    /// Handles a connection closed by the server, which is permitted between two chunks.
     pub(super) fn closed(&mut self, index: usize, between_blocks: bool) -> Result<(), Failure> {
         let at = self.at();
         let Some(data) = &self.session.data else { return Ok(()) };
@@ -78,7 +79,7 @@ impl Exchange<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// Forgets a connection; the last one takes its index.
+    /// Removes a connection; the last one takes its index.
     pub(super) fn drop_channel(&mut self, index: usize) {
         if let Some(data) = &mut self.session.data {
             data.channels.swap_remove(index);

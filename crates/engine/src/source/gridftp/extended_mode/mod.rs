@@ -1,13 +1,14 @@
-//! MODE E: chunk after chunk over one control connection, each over all data connections, which the server opens.
+//! MODE E: fetches chunks over one control connection, each chunk over all data connections, which the server opens.
 //!
 //! ```text
 //!  control  > OPTS PORT ERET SIZE MDTM   ERET SIZE MDTM              < 150 226 213 213  150 226 213 213
 //!  data                                               blocks EOD | blocks EOD  (on each connection, one chunk behind the other)
 //! ```
 //!
-//! The next chunk is requested while the one before it is sent, so that the line does not idle ([`requests`]). A chunk ([`chunk`]) is
-//! complete with the reply 226, an end of data from every connection that the server announces, and every byte; it is proved by the
-//! state of the file behind it ([`replies`]). Blocks ([`blocks`]) that contradict each other refute what came before them.
+//! The next chunk is requested while the previous one is being sent, so that the path does not idle ([`requests`]). A
+//! chunk ([`chunk`]) is complete with the reply 226, an end of data from every connection announced by the server, and
+//! every byte; the state of the file after it proves it ([`replies`]). Blocks ([`blocks`]) that contradict each other
+//! refute the bytes before them.
 
 mod blocks;
 mod chunk;
@@ -36,27 +37,27 @@ use crate::source::StreamPeer;
 use crate::transfer::error::{Cause, Retry, SourceError};
 use crate::transfer::{Intake, Stream};
 
-/// A server that has opened no data connection by then cannot: SYNs are sent again after 1, 3 and 7 s.
+/// The timeout for the first data connection: SYNs are retransmitted after 1, 3 and 7 s.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
-/// How often what is left in sockets is read after the control connection was lost: a server that goes on sending is not followed.
+/// The maximum rounds of reading sockets after the control connection is lost: a server may go on sending.
 const DRAIN_ROUNDS: usize = 256;
 
-/// A session, a stream and what is under way.
+/// The state of one fetch: a session, a stream and the requested chunks.
 struct Exchange<'a, 'p, 's, 't> {
     context: &'a mut FetchContext<'p, 's>,
     session: &'a mut Session,
     stream: &'a mut Stream<'t>,
-    /// One for each channel of the session's data path.
+    /// One intake for each channel of the session's data path.
     intakes: Vec<Intake<'t>>,
-    /// Requested and not complete, in the order of their requests.
+    /// Incomplete chunks, in the order of their requests.
     chunks: VecDeque<Chunk>,
     next_number: u64,
     due: VecDeque<DueReply>,
-    /// Replies of the present state of the file, until all are there.
+    /// The replies about the state of the file, until all have arrived.
     state_replies: Vec<Reply>,
-    /// When the exchange last made progress, and the bytes since.
+    /// The time of the last progress, and the bytes received by then.
     progress: (Instant, u64),
-    /// Why a data connection is of no more use, and since when that is known.
+    /// The error of a broken data connection, and the time of its detection.
     broken: Option<(FtpError, Instant)>,
 }
 
@@ -90,7 +91,7 @@ pub(super) fn fetch(
         exchange.drain();
     }
     let holds_window = exchange.intakes.iter().any(Intake::holds_window);
-    // Hands what the connections hold to the writers.
+    // Flushes the segments of the connections.
     drop(exchange);
     match done {
         Ok(()) => {
@@ -103,7 +104,7 @@ pub(super) fn fetch(
             Err(fall_back_to_stream_mode(source, &error))
         }
         Err(Failure::Ftp(error @ FtpError::OpenedAnew { .. })) => {
-            // Chunks are requested one at a time from now on, so that it does not happen again.
+            // Requests chunks one at a time from now on, which avoids the error.
             context.worker.requests_ahead = false;
             let message = error.to_string();
             Err(SourceError::new(FailureKind::Temporary, Retry::AtOnce, Cause::Connection, message))
@@ -118,7 +119,7 @@ pub(super) fn fetch(
     }
 }
 
-/// Why an exchange ends early.
+/// The reason why an exchange ended early.
 enum Failure {
     Ftp(FtpError),
     Source(SourceError),
@@ -154,11 +155,12 @@ impl Exchange<'_, '_, '_, '_> {
         }
     }
 
-    /// Receives what has arrived by now, after the control connection was lost: it need not come again.
+    /// Receives bytes that have already arrived after the control connection was lost, so that they need not be sent
+    /// again.
     fn drain(&mut self) {
         for _ in 0..DRAIN_ROUNDS {
             let ready = self.wait(Duration::ZERO);
-            // From the last to the first, as one that is closed is replaced by the last.
+            // In descending order, because a closed channel is replaced by the last one.
             let all = ready.channels.iter().rev().try_for_each(|index| self.serve_channel(*index));
             if ready.channels.is_empty() || all.is_err() {
                 return;
@@ -183,14 +185,14 @@ impl Exchange<'_, '_, '_, '_> {
         wait(self.session.control.transport().socket(), has_buffered, self.session.data.as_mut(), tick)
     }
 
-    /// Waits for something to arrive, a tick at most, and takes it.
+    /// Waits up to one tick for an event, and handles it.
     fn serve(&mut self) -> Result<(), Failure> {
         self.assign_channels()?;
         let ready = self.wait(self.context.access.config.timeouts.tick);
         if ready.control {
             self.take_replies()?;
         }
-        // From the last to the first, as one that is closed is replaced by the last.
+        // In descending order, because a closed channel is replaced by the last one.
         for index in ready.channels.into_iter().rev() {
             self.serve_channel(index)?;
         }
@@ -210,7 +212,7 @@ impl Exchange<'_, '_, '_, '_> {
             if !front.replied || !front.proved || !front.ledger.all_ended() || is_coming {
                 return Ok(());
             }
-            // Proved: it is not that the file became shorter.
+            // The chunk is proved, so missing bytes are not due to a shorter file.
             front.ledger.finish().map_err(|source| FtpError::Ledger { at: self.at(), source })?;
             self.context.worker.unproved.prove(front.range);
             self.chunks.pop_front();
@@ -218,7 +220,7 @@ impl Exchange<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// Fails where the transfer is stopped, all of it was taken over, or nothing has come for too long.
+    /// Fails if the transfer is stopped, all leases were stolen, or no byte has arrived for too long.
     fn check_progress(&mut self) -> Result<(), Failure> {
         if self.stream.stop().is_cancelled() {
             return Err(SourceError::interrupted().into());
@@ -230,7 +232,7 @@ impl Exchange<'_, '_, '_, '_> {
             return Err(error.into());
         }
         self.intakes.iter_mut().for_each(Intake::flush_if_slow);
-        // Releases what a draining stream would take long for.
+        // Makes a draining stream release ranges that would take too long.
         if self.stream.front().is_none() && self.chunks.iter().any(Chunk::lacks_bytes) {
             return Err(SourceError::stolen(self.context.worker.source.shown()).into());
         }
@@ -253,7 +255,7 @@ impl Exchange<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// Says what did not come.
+    /// Creates the error that names the missing event.
     fn stalled(&self, stall: Duration) -> Failure {
         let at = self.at();
         let Some(first) = self.chunks.front().filter(|first| !first.lacks_bytes()) else {

@@ -1,4 +1,4 @@
-//! Waiting for what can be read: the control connection, new data connections, and data.
+//! Polls the control connection, new data connections, and data.
 
 use std::net::TcpStream;
 use std::time::Duration;
@@ -8,18 +8,18 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::source::gridftp::channel::Channel;
 use crate::source::gridftp::data_path::DataPath;
 
-/// What can be read without waiting.
+/// The connections that can be read without waiting.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Readiness {
     pub(super) control: bool,
     pub(super) listener: bool,
-    /// Indices of channels, ascending.
+    /// Indices of channels in ascending order.
     pub(super) channels: Vec<usize>,
 }
 
-/// Waits for what is readable, `tick` at most; not at all where `has_buffered` says that replies were received already.
+/// Waits up to `tick` until anything is readable; does not wait if `has_buffered` is set for already received replies.
 ///
-/// A channel whose chunk is not known yet is left out: poll(2) would report its end again and again.
+/// Excludes channels without an assigned chunk, because poll(2) would report their end again and again.
 pub(super) fn wait(
     control: &TcpStream,
     has_buffered: bool,
@@ -27,7 +27,7 @@ pub(super) fn wait(
     tick: Duration,
 ) -> Readiness {
     let flags = PollFlags::IN | PollFlags::RDHUP;
-    // poll(2) does not see what has been received already.
+    // poll(2) does not show bytes that were already received.
     let channels = data.as_deref_mut().map_or(&mut [][..], |data| &mut data.channels);
     let known = |(index, channel): (usize, &mut Channel)| {
         channel.chunk.is_some().then(|| (index, channel.has_buffered()))
@@ -40,7 +40,7 @@ pub(super) fn wait(
     fds.extend(known.iter().map(|(index, _)| PollFd::new(channels[*index].transport().socket(), flags)));
     let is_waiting = has_buffered || known.iter().any(|(_, buffered)| *buffered);
     let timeout = Timespec::try_from(if is_waiting { Duration::ZERO } else { tick }).ok();
-    // An interrupted poll is a short one.
+    // An interrupted poll ends early.
     if poll(&mut fds, timeout.as_ref()).is_err() {
         return Readiness::default();
     }
@@ -66,7 +66,7 @@ mod tests {
 
     const TICK: Duration = Duration::from_millis(200);
 
-    /// Makes a data path with a connection, and returns the server's end of that.
+    /// Creates a data path with one connection, and returns the server's end of that connection.
     fn data_path() -> (DataPath, TcpStream) {
         let settings = SocketSettings { recv_buffer: None, congestion: None, tick: TICK };
         let local = "127.0.0.1:0".parse().unwrap();
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_of_no_chunk_that_is_reset_does_not_end_the_wait() {
+    fn reset_of_an_unassigned_connection_does_not_end_the_wait() {
         let control = TcpListener::bind("127.0.0.1:0").unwrap();
         let control = TcpStream::connect(control.local_addr().unwrap()).unwrap();
         let (mut data, mut server) = data_path();

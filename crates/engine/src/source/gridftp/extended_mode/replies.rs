@@ -1,4 +1,4 @@
-//! What the control connection brings: replies to requests, and the state of the file behind each chunk.
+//! Handles the control connection: replies to requests, and the state of the file after each chunk.
 
 use std::time::Instant;
 
@@ -8,19 +8,19 @@ use super::Exchange;
 use crate::source::gridftp::error::FtpError;
 use crate::source::gridftp::unproved::compare;
 
-/// A reply that is due.
+/// An expected reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DueReply {
-    /// To a command that prepares transfers.
+    /// The reply to a command that prepares transfers.
     Setup(&'static str),
-    /// To the request of a chunk.
+    /// The reply to the request of a chunk.
     Chunk(u64),
-    /// To one of the commands that ask for the state of the file behind a chunk.
+    /// The reply to a command that requests the state of the file after a chunk.
     State(u64),
 }
 
 impl Exchange<'_, '_, '_, '_> {
-    /// Takes every reply that has arrived.
+    /// Handles every reply that has arrived.
     pub(super) fn take_replies(&mut self) -> Result<(), FtpError> {
         let mut reply = self.session.control.poll_reply(self.context.access.at())?;
         while let Some(one) = reply {
@@ -34,14 +34,14 @@ impl Exchange<'_, '_, '_, '_> {
         let Some(&due) = self.due.front() else {
             return Err(FtpError::Unrequested { at: self.at(), what: format!("the reply {reply}") });
         };
-        // 150 and markers. Those do not count as progress: only bytes do.
+        // 150 and markers, which do not count as progress: only bytes do.
         if reply.is_preliminary() {
             return Ok(());
         }
         self.due.pop_front();
         self.progress = (Instant::now(), 0);
         match due {
-            // A server without parallel connections opens one, and one that sets no buffers keeps its own.
+            // A server without parallel connections opens one; a server without SBUF keeps its own buffers.
             DueReply::Setup("OPTS" | "SBUF") => Ok(()),
             DueReply::Setup(verb) if !reply.is_positive() => {
                 Err(FtpError::Refused { at: self.at(), verb, reply })
@@ -66,7 +66,7 @@ impl Exchange<'_, '_, '_, '_> {
         }
     }
 
-    /// Compares the file after a chunk with what was described.
+    /// Compares the state of the file after a chunk with the described state.
     fn compare_state(&mut self, number: u64) -> Result<(), FtpError> {
         let replies = std::mem::take(&mut self.state_replies);
         let now = self.session.state_commands.read(&replies, self.context.access.at())?;

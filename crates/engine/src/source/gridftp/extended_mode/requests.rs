@@ -1,4 +1,4 @@
-//! Requests of chunks: how far ahead of the data, and over which connections.
+//! Requests chunks: how far ahead of the data, and over which connections.
 
 use longhaul_core::proto::gridftp::Command;
 use longhaul_core::ranges::ByteRange;
@@ -13,12 +13,12 @@ use crate::source::gridftp::error::FtpError;
 use crate::source::gridftp::sessions::Mode;
 use crate::transfer::{Intake, recv_buffer};
 
-/// Chunks requested and not complete: several where a chunk is smaller than what the path holds.
+/// The maximum number of incomplete chunks: several if a chunk is smaller than the path's BDP.
 const MOST_AHEAD: usize = 8;
 
 impl Exchange<'_, '_, '_, '_> {
-    /// Requests chunks until enough is outstanding. The number of connections changes only between two chunks: the server ignores
-    /// another number for connections that are open.
+    /// Requests chunks until enough bytes are outstanding. The number of connections changes only between two chunks,
+    /// because the server ignores another number for open connections.
     pub(super) fn request_ahead(&mut self) -> Result<(), Failure> {
         while self.broken.is_none() {
             let streams = self.stream.wanted_streams().max(1);
@@ -39,10 +39,10 @@ impl Exchange<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// Returns whether a chunk is requested while the one before it is sent.
+    /// Returns whether a chunk is requested while the previous one is being sent.
     ///
-    /// Only of a server that uses its connections again, and has opened all that were asked for: whether a further one is for the
-    /// chunk under way or for the next, nothing would show.
+    /// Requires a server that reuses its connections and has opened all requested ones; otherwise a further connection
+    /// could not be assigned to either the current chunk or the next.
     fn may_request_ahead(&self) -> bool {
         let is_complete = self.session.data.as_ref().is_some_and(DataPath::has_all_connections);
         if !is_complete || !self.context.worker.requests_ahead || self.chunks.len() >= MOST_AHEAD {
@@ -54,7 +54,7 @@ impl Exchange<'_, '_, '_, '_> {
         self.stream.outstanding().0 < self.stream.outstanding_target_over(expected, rtt)
     }
 
-    /// Listens where the control connection ends, with the buffer that the path needs.
+    /// Listens at the local address of the control connection, with the buffer that the path needs.
     fn listen(&mut self, streams: usize) -> Result<DataListener, FtpError> {
         self.context.worker.pace.restart();
         let control = &self.session.control;
@@ -64,7 +64,7 @@ impl Exchange<'_, '_, '_, '_> {
         DataListener::open(control.local, control.peer, SocketSettings { recv_buffer, ..settings })
     }
 
-    /// Requests a chunk and the state of the file behind it, over a new data path where there is one.
+    /// Requests a chunk, and the state of the file after it; over a new data path if given.
     fn request(&mut self, range: ByteRange, data: Option<DataPath>) -> Result<(), FtpError> {
         let path = &self.context.access.address.path;
         let mut commands = Vec::new();
@@ -72,7 +72,7 @@ impl Exchange<'_, '_, '_, '_> {
             commands.push(Command::ModeExtended);
         }
         if let Some(data) = &data {
-            // A window that the user sets is of use only where the server can fill it.
+            // The user's window size helps only if the server's send buffer can fill it.
             commands.extend(self.context.access.settings().recv_buffer.map(Command::Sbuf));
             commands.extend(data.commands());
         }
@@ -83,7 +83,7 @@ impl Exchange<'_, '_, '_, '_> {
         self.due.push_back(DueReply::Chunk(number));
         self.due.extend(std::iter::repeat_n(DueReply::State(number), self.session.state_commands.replies()));
         if let Some(data) = data {
-            // The connections of the path before are closed by the server as well.
+            // The server also closes the connections of the previous path.
             self.intakes.clear();
             self.session.data = Some(data);
         }

@@ -18,22 +18,22 @@ use super::error::GsiError;
 use super::server_verifier::ServerVerifier;
 use super::trust::Trust;
 
-/// Tokens of one handshake; TLS takes two or three.
+/// The maximum number of tokens of a handshake; TLS takes two or three.
 const MAX_TOKENS: usize = 16;
 
-/// What the client sends after the handshake: the server gets no delegated credentials (a `D` would begin a delegation).
+/// Sent after the handshake: the server receives no delegated credentials (`D` would start a delegation).
 const NO_DELEGATION: &[u8] = b"0";
 
-/// The server goes on with the security exchange (RFC 2228, section 5.1).
+/// The reply codes that continue the security exchange (RFC 2228, section 5.1).
 const GO_ON: [u16; 2] = [334, 335];
 
-/// The security exchange is complete.
+/// The reply codes that complete the security exchange.
 const COMPLETE: [u16; 2] = [234, 235];
 
-/// An error of the handshake: of the control connection below it, or of GSI itself.
+/// An error of the handshake: of the underlying control connection, or of GSI.
 #[derive(Debug, Error)]
 pub(crate) enum AuthenticateError<E> {
-    /// Commands cannot be exchanged.
+    /// A command could not be exchanged.
     #[error("{0}")]
     Exchange(E),
     /// GSI failed.
@@ -44,7 +44,7 @@ pub(crate) enum AuthenticateError<E> {
 /// Authenticates both ends of a control connection. `exchange` sends one command and returns its reply.
 ///
 /// # Errors
-/// [`AuthenticateError::Gsi`] where the server has no GSI, refuses the credentials, or is not what the URL names.
+/// [`AuthenticateError::Gsi`] if the server does not support GSI, refuses the credentials, or does not match the URL.
 pub(crate) fn authenticate<E>(
     exchange: &mut dyn FnMut(&Command<'_>) -> Result<Reply, E>,
     host: &Host<String>,
@@ -75,14 +75,14 @@ pub(crate) fn authenticate<E>(
     Err(handshake.failed("it takes too many messages").into())
 }
 
-/// A handshake that is under way.
+/// A handshake in progress.
 struct Handshake {
     session: ClientConnection,
     host: String,
 }
 
 impl Handshake {
-    /// Returns what is to be sent, and whether it ends the client's side.
+    /// Returns the next token to send, and whether it is the client's last.
     fn next_token(&mut self, said_no_delegation: &mut bool) -> Result<(Vec<u8>, bool), GsiError> {
         let mut token = Vec::new();
         take_records(&mut self.session, &mut token).map_err(|why| self.failed(&why))?;
@@ -96,7 +96,8 @@ impl Handshake {
         Ok((token, *said_no_delegation))
     }
 
-    /// Gives the token of a reply to the connection. A server of TLS 1.3 sends a byte of its own early: it is dropped.
+    /// Passes the token of a reply to the TLS connection. A TLS 1.3 server sends one byte of its own early, which is
+    /// dropped.
     fn take(&mut self, reply: &Reply) -> Result<(), GsiError> {
         let token = adat_token(reply).map_err(|error| self.failed(&error.to_string()))?;
         let Some(token) = token else { return Ok(()) };
@@ -117,7 +118,7 @@ impl Handshake {
         GsiError::Handshake { host: self.host.clone(), why: why.to_owned() }
     }
 
-    /// Returns the verifier's own error where it has refused the certificate.
+    /// Returns the verifier's error if the verifier rejected the certificate.
     fn of_tls(&self, error: &rustls::Error) -> GsiError {
         if let rustls::Error::InvalidCertificate(CertificateError::Other(other)) = error
             && let Some(refusal) = other.0.downcast_ref::<GsiError>()
@@ -128,7 +129,7 @@ impl Handshake {
     }
 }
 
-/// Makes the TLS connection: TLS 1.2 or 1.3, the user's chain, the grid's authorities.
+/// Creates the TLS connection: TLS 1.2 or 1.3, the user's chain, the grid's authorities.
 fn connection(
     host: &Host<String>,
     credentials: &Credentials,
@@ -154,7 +155,7 @@ fn connection(
         .map_err(|error| fail(error.to_string()))?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier))
-        // with_client_auth_cert refuses proxies: their critical extension is unknown to rustls.
+        // with_client_auth_cert refuses proxies, whose critical extension is unknown to rustls.
         .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(credentials.certified_key())));
     config.resumption = Resumption::disabled();
     ClientConnection::new(Arc::new(config), name).map_err(|error| fail(error.to_string()))

@@ -7,7 +7,7 @@ use rustls::ClientConnection;
 
 use super::error::GsiError;
 
-/// An authenticated control connection: every command and reply after it is encrypted.
+/// An authenticated control connection, on which every command and reply is encrypted.
 pub(crate) struct ControlSecurity {
     session: ClientConnection,
     host: String,
@@ -21,16 +21,17 @@ impl ControlSecurity {
     /// Encrypts a command with its CRLF; returns the `ENC` command that carries it, with CRLF.
     ///
     /// # Errors
-    /// [`GsiError::Protection`] where the TLS connection has ended.
+    /// [`GsiError::Protection`] if the TLS connection has ended.
     pub(crate) fn wrap(&mut self, command: &[u8]) -> Result<Vec<u8>, GsiError> {
         let record = encrypt(&mut self.session, command).map_err(|why| self.broken(why))?;
         Ok(format!("ENC {}\r\n", encode_token(&record)).into_bytes())
     }
 
-    /// Decrypts a 631, 632 or 633 reply; returns the bytes of the replies in it. Replies are given in the order of their arrival.
+    /// Decrypts a 631, 632 or 633 reply; returns the bytes of the replies in it. Must be called in the order of
+    /// arrival.
     ///
     /// # Errors
-    /// [`GsiError::Protection`] where the reply is in clear, holds no token, or was changed on the way.
+    /// [`GsiError::Protection`] if the reply is in clear, contains no token, or was modified.
     pub(crate) fn unwrap(&mut self, reply: &Reply) -> Result<Vec<u8>, GsiError> {
         if !reply.is_protected() {
             return Err(self.broken(format!("the server sent a reply in clear: {reply}")));
@@ -49,12 +50,12 @@ impl ControlSecurity {
     }
 }
 
-/// Encrypts bytes and takes all records that the connection has to send.
+/// Encrypts bytes; returns all records that the TLS connection has to send.
 pub(super) fn encrypt(session: &mut ClientConnection, clear: &[u8]) -> Result<Vec<u8>, String> {
     let mut records = Vec::new();
     let mut left = clear;
     while !left.is_empty() {
-        // The connection's buffer is bounded: it takes a part at a time.
+        // The connection's buffer is bounded: each write takes a part.
         let taken = session.writer().write(left).map_err(|error| error.to_string())?;
         left = &left[taken..];
         take_records(session, &mut records)?;
@@ -65,7 +66,7 @@ pub(super) fn encrypt(session: &mut ClientConnection, clear: &[u8]) -> Result<Ve
     Ok(records)
 }
 
-/// Takes the records that the connection has to send.
+/// Takes the records that the TLS connection has to send.
 pub(super) fn take_records(session: &mut ClientConnection, records: &mut Vec<u8>) -> Result<(), String> {
     while session.wants_write() {
         session.write_tls(records).map_err(|error| error.to_string())?;
@@ -73,11 +74,11 @@ pub(super) fn take_records(session: &mut ClientConnection, records: &mut Vec<u8>
     Ok(())
 }
 
-/// Gives records to the connection; returns the clear bytes.
+/// Passes records to the TLS connection; returns the decrypted bytes.
 pub(super) fn decrypt(session: &mut ClientConnection, mut records: &[u8]) -> Result<Vec<u8>, rustls::Error> {
     let mut clear = Vec::new();
     while !records.is_empty() {
-        // Each call takes a part; a read error of memory is the connection's own: its buffer is full.
+        // Each call takes a part. A read from memory fails only if the connection's buffer is full.
         let taken =
             session.read_tls(&mut records).map_err(|error| rustls::Error::General(error.to_string()))?;
         let state = session.process_new_packets()?;

@@ -16,16 +16,16 @@ use x509_parser::prelude::*;
 use super::distinguished_name::one_line;
 use super::error::GsiError;
 
-/// The largest file with certificates or a key that is read: 1 MiB.
+/// The maximum size of a file with certificates or a key: 1 MiB.
 const MAX_FILE: u64 = 1 << 20;
 
 const RENEW_PROXY: &str = "make a new one with grid-proxy-init or voms-proxy-init";
 const RENEW_CERTIFICATE: &str = "ask your certificate authority for a new one";
 
-/// Where credentials are looked for, first to last.
+/// The places to search for credentials, in order.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CredentialPlaces {
-    /// X509_USER_PROXY: nothing else is looked at where it is set.
+    /// X509_USER_PROXY; if set, no other place is searched.
     proxy_variable: Option<PathBuf>,
     /// `/tmp/x509up_uUID`
     default_proxy: PathBuf,
@@ -36,7 +36,7 @@ pub(crate) struct CredentialPlaces {
 }
 
 impl CredentialPlaces {
-    /// Returns the places that the environment names, and the usual ones.
+    /// Returns the places named by the environment, and the default places.
     pub(crate) fn from_env() -> Self {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let home = variable("HOME").map(|home| home.join(".globus"));
@@ -44,7 +44,7 @@ impl CredentialPlaces {
         Self {
             proxy_variable: variable("X509_USER_PROXY"),
             default_proxy: format!("/tmp/x509up_u{}", rustix::process::getuid().as_raw()).into(),
-            // A file may hold both certificate and key.
+            // A single file may contain both certificate and key.
             pair_variables: certificate
                 .map(|certificate| (certificate.clone(), variable("X509_USER_KEY").unwrap_or(certificate))),
             default_pair: home.map(|home| (home.join("usercert.pem"), home.join("userkey.pem"))),
@@ -52,7 +52,7 @@ impl CredentialPlaces {
     }
 }
 
-/// A certificate chain and its key, checked to be valid when they were read.
+/// A certificate chain and its key, which were valid when read.
 #[derive(Debug, Clone)]
 pub(crate) struct Credentials {
     key: Arc<CertifiedKey>,
@@ -60,16 +60,16 @@ pub(crate) struct Credentials {
 }
 
 impl Credentials {
-    /// Reads the first credentials that exist; `now` must lie within their validity.
+    /// Reads the first existing credentials; `now` must lie within their validity.
     ///
     /// # Errors
-    /// [`GsiError`] where there are none, a file cannot be used, is open to others, or has expired.
+    /// [`GsiError`] if there are none, or a file is unusable, readable by others, or expired.
     pub(crate) fn find(places: &CredentialPlaces, now: SystemTime) -> Result<Self, GsiError> {
         if let Some(proxy) = &places.proxy_variable {
             return Self::from_proxy(proxy, now);
         }
         if places.default_proxy.exists() {
-            // /tmp is open to everyone: another user's file there must not decide the identity.
+            // Any user can write to /tmp: another user's file there must not decide the identity.
             let owner = open(&places.default_proxy)?.1.uid();
             if owner != rustix::process::getuid().as_raw() {
                 let why = format!("it belongs to another user ({owner}): remove it, or set X509_USER_PROXY");
@@ -94,7 +94,7 @@ impl Credentials {
         &self.subject
     }
 
-    /// Returns what rustls signs with.
+    /// Returns the key with which rustls signs.
     pub(super) fn certified_key(&self) -> Arc<CertifiedKey> {
         Arc::clone(&self.key)
     }
@@ -134,7 +134,7 @@ impl Credentials {
         let key = ring::sign::any_supported_type(&key).map_err(|error| {
             fail(key_path, format!("its key cannot be used: {error}; RSA keys have 2048 bits at least (grid-proxy-init -bits 2048)"))
         })?;
-        // CertifiedKey::from_der would refuse proxies: their critical extension is unknown to rustls.
+        // CertifiedKey::from_der would refuse proxies, whose critical extension is unknown to rustls.
         let of_certificate =
             X509Certificate::from_der(first).ok().map(|(_, parsed)| parsed.public_key().raw.to_vec());
         if of_certificate.as_deref() != key.public_key().as_deref() {
@@ -148,10 +148,10 @@ impl Credentials {
     }
 }
 
-/// Opens a file; what its metadata says is of this very file.
+/// Opens a file, and reads the metadata of the opened file.
 fn open(path: &Path) -> Result<(File, std::fs::Metadata), GsiError> {
     let fail = |why: String| GsiError::Credentials { path: path.to_owned(), why };
-    // Opening a pipe without this flag would wait for a writer.
+    // Without NONBLOCK, opening a pipe would wait for a writer.
     let nonblock = rustix::fs::OFlags::NONBLOCK.bits() as i32;
     let file = OpenOptions::new().read(true).custom_flags(nonblock).open(path);
     let file = file.map_err(|error| fail(error.to_string()))?;
@@ -173,7 +173,7 @@ fn read(file: File, path: &Path) -> Result<Vec<u8>, GsiError> {
     Ok(bytes)
 }
 
-/// Reads a file that holds a key: no other user may read it.
+/// Reads a file with a key, which other users must not be able to read.
 fn read_secret(path: &Path) -> Result<Vec<u8>, GsiError> {
     let (file, metadata) = open(path)?;
     if metadata.mode() & 0o077 != 0 {
@@ -183,7 +183,7 @@ fn read_secret(path: &Path) -> Result<Vec<u8>, GsiError> {
     read(file, path)
 }
 
-/// Returns whether a PEM file holds its key encrypted, as PKCS#8 or in OpenSSL's older form.
+/// Returns whether a PEM file contains an encrypted key, as PKCS#8 or in OpenSSL's older format.
 fn is_encrypted(pem: &[u8]) -> bool {
     let text = String::from_utf8_lossy(pem);
     text.contains("BEGIN ENCRYPTED PRIVATE KEY") || text.contains("Proc-Type: 4,ENCRYPTED")
@@ -214,7 +214,7 @@ fn check_validity(certificate: &CertificateDer<'_>, path: &Path, now: SystemTime
     Err(GsiError::Expired { what, path: path.to_owned(), ago, remedy })
 }
 
-/// Returns whether a certificate is a proxy: by the extension of RFC 3820, or, before it, by its last common name.
+/// Returns whether a certificate is a proxy: by the extension of RFC 3820, or for older ones by the last common name.
 fn is_proxy(certificate: &X509Certificate<'_>) -> bool {
     const PROXY_CERT_INFO: &str = "1.3.6.1.5.5.7.1.14";
     let extension = certificate.extensions().iter().any(|one| one.oid.to_id_string() == PROXY_CERT_INFO);
@@ -231,11 +231,11 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    struct Made {
+    struct CredentialFiles {
         dir: tempfile::TempDir,
     }
 
-    impl Made {
+    impl CredentialFiles {
         /// Writes a proxy in one file, and a certificate and key in two, all valid until `until`.
         fn until(until: SystemTime) -> Self {
             let dir = tempfile::tempdir().unwrap();
@@ -286,9 +286,9 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_and_a_pair_of_files_are_read() {
+    fn proxy_and_pair_of_files_are_read() {
         let now = SystemTime::now();
-        let made = Made::until(now + HOUR);
+        let made = CredentialFiles::until(now + HOUR);
         let default =
             CredentialPlaces { default_proxy: made.path("proxy.pem"), ..CredentialPlaces::default() };
         for (places, certificates) in [(made.proxy(), 2), (made.pair(), 1), (default, 2)] {
@@ -301,7 +301,7 @@ mod tests {
     #[test]
     fn expired_credentials_name_the_file_and_the_remedy() {
         let now = SystemTime::now();
-        let made = Made::until(now - 3 * HOUR);
+        let made = CredentialFiles::until(now - 3 * HOUR);
         let proxy = error(&made.proxy(), now);
         assert!(
             proxy.contains("proxy certificate in") && proxy.contains("proxy.pem expired 3 hours ago"),
@@ -313,9 +313,9 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_others_can_read_is_refused() {
+    fn key_readable_by_others_is_refused() {
         let now = SystemTime::now();
-        let made = Made::until(now + HOUR);
+        let made = CredentialFiles::until(now + HOUR);
         let key = std::fs::read_to_string(made.path("key.pem")).unwrap();
         std::fs::remove_file(made.path("key.pem")).unwrap();
         made.write("key.pem", &key, 0o640);
@@ -323,9 +323,9 @@ mod tests {
     }
 
     #[test]
-    fn an_encrypted_key_is_named_as_such() {
+    fn encrypted_key_is_reported() {
         let now = SystemTime::now();
-        let made = Made::until(now + HOUR);
+        let made = CredentialFiles::until(now + HOUR);
         std::fs::remove_file(made.path("key.pem")).unwrap();
         for text in [
             "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n",
@@ -337,9 +337,9 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_another_certificate_is_refused() {
+    fn key_of_another_certificate_is_refused() {
         let now = SystemTime::now();
-        let (made, other) = (Made::until(now + HOUR), Made::until(now + HOUR));
+        let (made, other) = (CredentialFiles::until(now + HOUR), CredentialFiles::until(now + HOUR));
         let places = CredentialPlaces {
             pair_variables: Some((made.path("cert.pem"), other.path("key.pem"))),
             ..made.places()
@@ -350,14 +350,14 @@ mod tests {
     #[test]
     fn missing_and_damaged_files_are_errors() {
         let now = SystemTime::now();
-        let made = Made::until(now + HOUR);
+        let made = CredentialFiles::until(now + HOUR);
         assert!(error(&made.places(), now).contains("grid-proxy-init"));
         made.write("proxy.pem", "hello", 0o600);
         assert!(error(&made.proxy(), now).contains("no certificate"));
         let directory =
             CredentialPlaces { proxy_variable: Some(made.dir.path().to_owned()), ..made.places() };
         assert!(error(&directory, now).contains("no regular file"));
-        let early = Made::until(now + HOUR);
+        let early = CredentialFiles::until(now + HOUR);
         assert!(error(&early.pair(), UNIX_EPOCH).contains("clock"));
     }
 }

@@ -1,11 +1,12 @@
-//! The credential of encrypted data connections: made for one control connection, and given to the server over it (DCSC).
+//! The credential of encrypted data connections: generated for one control connection, and sent to the server over it
+//! (DCSC).
 //!
 //! ```text
 //!  DCSC P base64(certificate, key, certificate)   DCAU A   PROT P
-//!  data: TLS, the end that connects is its client; each end presents this certificate and accepts no other
+//!  data: TLS, the connecting end is the client; each end presents this certificate and accepts no other
 //! ```
 //!
-//! The key crosses the network only over the control connection, which is authenticated and encrypted, and it dies with it.
+//! The key crosses the network only over the authenticated and encrypted control connection, and is discarded with it.
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ use rustls::{
 
 use super::error::GsiError;
 
-/// TLS settings for either end of data connections that prove one self-signed certificate.
+/// TLS settings for both ends of data connections that authenticate by one self-signed certificate.
 #[derive(Debug, Clone)]
 pub(crate) struct DataCredential {
     pub(crate) client: Arc<ClientConfig>,
@@ -34,18 +35,18 @@ pub(crate) struct DataCredential {
 }
 
 impl DataCredential {
-    /// Makes a new key (P-256) and its certificate.
+    /// Generates a key (P-256) and its certificate.
     ///
     /// # Errors
-    /// [`GsiError::Handshake`] where the system has no random numbers.
+    /// [`GsiError::Handshake`] if the system has no random numbers.
     pub(crate) fn generate(host: &str) -> Result<Self, GsiError> {
         let fail = |why: String| GsiError::Handshake { host: host.to_owned(), why };
         let key = KeyPair::generate().map_err(|error| fail(error.to_string()))?;
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
-        // Globus sends it as the name of the TLS server, so it must be a host's.
+        // Globus sends the name as the TLS server name, so it must be a valid host name.
         params.distinguished_name.push(DnType::CommonName, "longhaul-data");
-        // Globus takes a certificate that may sign others for no end of a connection.
+        // Globus rejects a CA certificate as the certificate of an endpoint.
         params.is_ca = IsCa::ExplicitNoCa;
         let certificate = params.self_signed(&key).map_err(|error| fail(error.to_string()))?;
         let pem = certificate.pem();
@@ -71,7 +72,7 @@ impl DataCredential {
             .with_client_cert_verifier(pinned)
             .with_single_cert(chain, own_key())
             .map_err(|error| fail(error.to_string()))?;
-        // A sender does not read: what it has not read when it closes would reset the connection and lose data.
+        // A sender does not read; unread tickets would turn its close into a reset, which loses data.
         server.send_tls13_tickets = 0;
         Ok(Self { client: Arc::new(client), server: Arc::new(server), dcsc })
     }

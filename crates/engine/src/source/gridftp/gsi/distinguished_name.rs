@@ -1,10 +1,10 @@
-//! Names of certificates on one line, as OpenSSL and grid-mapfiles write them: `/C=CH/O=Grid/CN=Ann User`.
+//! Names of certificates on one line, in the format of OpenSSL and grid-mapfiles: `/C=CH/O=Grid/CN=Ann User`.
 
 use std::fmt::Write;
 
 use x509_parser::prelude::*;
 
-/// Attribute types and OpenSSL's short names for them.
+/// Attribute types, and their short names in OpenSSL.
 const SHORT_NAMES: [(&str, &str); 13] = [
     ("2.5.4.3", "CN"),
     ("2.5.4.4", "SN"),
@@ -21,7 +21,7 @@ const SHORT_NAMES: [(&str, &str); 13] = [
     ("1.2.840.113549.1.9.1", "emailAddress"),
 ];
 
-/// Writes a name on one line; bytes that are not printable ASCII are written as `\xHH`.
+/// Formats a name on one line; bytes outside of printable ASCII become `\xHH`.
 pub(super) fn one_line(name: &X509Name<'_>) -> String {
     let mut line = String::new();
     for attribute in name.iter_attributes() {
@@ -30,7 +30,7 @@ pub(super) fn one_line(name: &X509Name<'_>) -> String {
             SHORT_NAMES.iter().find(|(known, _)| *known == oid).map_or(oid.as_str(), |(_, short)| short);
         let _ = write!(line, "/{short}=");
         for byte in attribute.as_slice() {
-            // Writing to a string does not fail.
+            // Writing to a String cannot fail.
             let _ = match byte {
                 b' '..=b'~' => write!(line, "{}", char::from(*byte)),
                 byte => write!(line, "\\x{byte:02X}"),

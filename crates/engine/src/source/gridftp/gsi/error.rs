@@ -1,4 +1,4 @@
-//! The errors of GSI; every message names the file or the peer, and a remedy.
+//! Errors of GSI; every message names the file or the peer, and a remedy.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use crate::failure::FailureKind;
 /// An error of authentication with certificates, or of the protected control connection after it.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(crate) enum GsiError {
-    /// No proxy and no user certificate was found.
+    /// No proxy or user certificate was found.
     #[error(
         "no credentials for gsiftp://: looked for {looked}; run grid-proxy-init or voms-proxy-init, or set X509_USER_PROXY"
     )]
     NoCredentials {
-        /// The places.
+        /// The searched places.
         looked: String,
     },
     /// A file of the credentials cannot be used.
@@ -33,20 +33,20 @@ pub(crate) enum GsiError {
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// How long ago.
+        /// The time since expiry.
         ago: Duration,
-        /// How to renew it.
+        /// The remedy.
         remedy: &'static str,
     },
-    /// No directory holds the certificates of authorities.
+    /// No directory of certificate authorities was found.
     #[error(
         "no certificate authorities for gsiftp://: looked for {looked}; install the CA certificates of your grid, or set X509_CERT_DIR"
     )]
     NoTrust {
-        /// The places.
+        /// The searched places.
         looked: String,
     },
-    /// A directory of authorities cannot be read, or has none.
+    /// A directory of authorities cannot be read, or contains none.
     #[error(
         "cannot use the certificate authorities in {}: {why}; X509_CERT_DIR names another directory", .path.display()
     )]
@@ -56,7 +56,7 @@ pub(crate) enum GsiError {
         /// What is wrong.
         why: String,
     },
-    /// The server's certificate is of an authority that is not trusted.
+    /// The authority of the server's certificate is not trusted.
     #[error(
         "{host} has a certificate of an unknown authority, {issuer}: if you trust it, add its certificate and signing policy to {}", .directory.display()
     )]
@@ -68,7 +68,7 @@ pub(crate) enum GsiError {
         /// The directory of authorities.
         directory: PathBuf,
     },
-    /// The authority's own certificate has expired, or is not valid yet.
+    /// The authority's own certificate is expired or not yet valid.
     #[error(
         "{host} has a certificate of {issuer}, whose own certificate in {} is {state}: install its present certificate, and check this host's clock", .file.display()
     )]
@@ -82,7 +82,7 @@ pub(crate) enum GsiError {
         /// The file with the certificate.
         file: PathBuf,
     },
-    /// The server's certificate has expired, or is not valid yet.
+    /// The server's certificate is expired or not yet valid.
     #[error("the certificate of {host} is {state}: tell the server's operator, and check this host's clock")]
     ServerValidity {
         /// The host as connected to.
@@ -99,10 +99,10 @@ pub(crate) enum GsiError {
         host: String,
         /// The certificate's subject.
         subject: String,
-        /// The names that the certificate is for.
+        /// The alternative names in the certificate.
         names: String,
     },
-    /// The authority must not certify the server's name.
+    /// The authority's signing policy does not permit the server's name.
     #[error(
         "the signing policy of {authority} does not let it certify {subject}, the certificate of {host}: see {}; tell the authority or the server's operator", .file.display()
     )]
@@ -111,12 +111,12 @@ pub(crate) enum GsiError {
         host: String,
         /// The authority.
         authority: String,
-        /// The subject that it certified.
+        /// The certified subject.
         subject: String,
         /// The file with the policy.
         file: PathBuf,
     },
-    /// The authority has no signing policy that can be read.
+    /// The authority has no readable signing policy.
     #[error("no signing policy for {authority}, which certified {host}: {why}; install it at {}", .file.display())]
     NoPolicy {
         /// The host as connected to.
@@ -125,7 +125,7 @@ pub(crate) enum GsiError {
         authority: String,
         /// What is wrong.
         why: String,
-        /// Where the policy belongs.
+        /// The expected path of the policy.
         file: PathBuf,
     },
     /// A certificate of the server is revoked.
@@ -134,7 +134,7 @@ pub(crate) enum GsiError {
         /// The host as connected to.
         host: String,
     },
-    /// A revocation list is too old to tell.
+    /// A revocation list has expired.
     #[error(
         "a revocation list for the certificate of {host} has expired: renew the lists in {} with fetch-crl", .directory.display()
     )]
@@ -144,7 +144,7 @@ pub(crate) enum GsiError {
         /// The directory of authorities.
         directory: PathBuf,
     },
-    /// The server's certificate is not acceptable for another reason.
+    /// The server's certificate is rejected for another reason.
     #[error("the certificate of {host} cannot be accepted: {why}")]
     ServerCertificate {
         /// The host as connected to.
@@ -172,7 +172,7 @@ pub(crate) enum GsiError {
         /// The server's reply.
         reply: String,
     },
-    /// The handshake failed, or its messages make no sense.
+    /// The handshake failed, or its messages are invalid.
     #[error("the GSI handshake with {host} failed: {why}")]
     Handshake {
         /// The host as connected to.
@@ -180,7 +180,7 @@ pub(crate) enum GsiError {
         /// The reason.
         why: String,
     },
-    /// A protected command or reply cannot be made or understood.
+    /// A protected command or reply cannot be encoded or decoded.
     #[error("the protected control connection with {host} is broken: {why}")]
     Protection {
         /// The host as connected to.
@@ -191,7 +191,7 @@ pub(crate) enum GsiError {
 }
 
 impl GsiError {
-    /// Returns its class, which decides the exit code.
+    /// Returns the class, which determines the exit code.
     pub(crate) fn class(&self) -> FailureKind {
         match self {
             Self::NoCredentials { .. }
@@ -204,7 +204,7 @@ impl GsiError {
     }
 }
 
-/// Shows an age by its largest unit.
+/// Formats an age in its largest unit.
 fn shown_age(ago: Duration) -> String {
     const UNITS: [(u64, &str); 4] = [(86_400, "days"), (3600, "hours"), (60, "minutes"), (1, "seconds")];
     let seconds = ago.as_secs();

@@ -1,4 +1,4 @@
-//! Whether a certificate is for a host.
+//! Matches a certificate with a host name.
 
 use rustls::pki_types::{CertificateDer, ServerName};
 use webpki::EndEntityCert;
@@ -6,8 +6,8 @@ use x509_parser::prelude::*;
 
 use super::distinguished_name::one_line;
 
-/// Returns whether a certificate is for `host`: by its alternative names, or, only where it has none, by the common name
-/// `host/NAME` or `NAME` of old grid certificates.
+/// Returns whether a certificate is valid for `host`: by its alternative names, or, only if it has none, by the common
+/// name `host/NAME` or `NAME` of old grid certificates.
 pub(super) fn is_for(certificate: &CertificateDer<'_>, host: &ServerName<'_>) -> bool {
     let Ok(end_entity) = EndEntityCert::try_from(certificate) else { return false };
     if end_entity.verify_is_valid_for_subject_name(host).is_ok() {
@@ -15,7 +15,7 @@ pub(super) fn is_for(certificate: &CertificateDer<'_>, host: &ServerName<'_>) ->
     }
     let Ok((_, parsed)) = X509Certificate::from_der(certificate) else { return false };
     let ServerName::DnsName(name) = host else { return false };
-    // A certificate whose alternative names cannot be read is not one that has none.
+    // Unreadable alternative names do not count as absent ones.
     let named = !matches!(parsed.subject_alternative_name(), Ok(None));
     !named && common_name(&parsed).is_some_and(|found| found.eq_ignore_ascii_case(name.as_ref()))
 }
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn alternative_names_decide_where_there_are_any() {
+    fn alternative_names_take_precedence_over_the_common_name() {
         for (common_name, alternatives, host, accepted) in [
             ("x", &["a.example", "192.0.2.1"][..], "a.example", true),
             ("x", &["a.example", "192.0.2.1"], "192.0.2.1", true),

@@ -7,7 +7,7 @@
 //!                              '--> ControlSecurity   ENC <record>  ->   <- 632 <record>
 //! ```
 //!
-//! The tokens of Globus' GSSAPI are the records of a TLS connection, so that no GSS library takes part.
+//! The tokens of Globus' GSSAPI are the records of a TLS connection, so that no GSS library is needed.
 
 mod authenticate;
 mod control_security;

@@ -22,9 +22,9 @@ use super::trust::{Permission, Trust};
 pub(super) struct ServerVerifier {
     pub(super) trust: Trust,
     pub(super) provider: Arc<CryptoProvider>,
-    /// The host as the URL names it, for messages.
+    /// The host in the URL, for messages.
     pub(super) host: String,
-    /// The time at which certificates are to be valid.
+    /// The time of verification.
     pub(super) now: UnixTime,
 }
 
@@ -40,7 +40,7 @@ impl ServerVerifier {
         let certificate = EndEntityCert::try_from(end_entity)
             .map_err(|error| GsiError::ServerCertificate { host: host(), why: error.to_string() })?;
         let lists = self.trust.revoked();
-        // A list is used where its authority publishes one; one that has expired cannot tell what is revoked.
+        // A list applies if its authority publishes one; an expired list cannot show which certificates are revoked.
         let revocation = RevocationOptionsBuilder::new(&lists).ok().map(|options| {
             options
                 .with_status_policy(UnknownStatusPolicy::Allow)
@@ -50,7 +50,7 @@ impl ServerVerifier {
         let denied = RefCell::new(None);
         let check_policies = |path: &VerifiedPath<'_>| {
             self.check_policies(path).map_err(|error| {
-                // Other paths may be tried; the first, which is the shortest, says most.
+                // Further paths may be tried; the error of the first, shortest one is the most useful.
                 denied.borrow_mut().get_or_insert(error);
                 webpki::Error::UnknownIssuer
             })
@@ -81,7 +81,7 @@ impl ServerVerifier {
         Err(GsiError::WrongHost { host: host(), subject, names })
     }
 
-    /// Checks that each authority of the path may certify what it has certified.
+    /// Checks that the policy of each authority on the path permits the certificate below it.
     fn check_policies(&self, path: &VerifiedPath<'_>) -> Result<(), GsiError> {
         let unreadable = || GsiError::ServerCertificate {
             host: self.host.clone(),
@@ -98,7 +98,7 @@ impl ServerVerifier {
             let (_, parsed) = X509Certificate::from_der(&certificate).map_err(|_| unreadable())?;
             let subject = one_line(parsed.subject());
             let (name, entry) = authority;
-            // The authority itself, which servers send along.
+            // The anchor itself, which some servers include in the chain.
             if subject == name {
                 authority = (name, entry);
                 continue;
@@ -118,7 +118,7 @@ impl ServerVerifier {
         Ok(())
     }
 
-    /// Makes the error of a chain that webpki refuses.
+    /// Creates the error of a chain rejected by webpki.
     fn refusal(&self, error: &webpki::Error, certificate: &CertificateDer<'_>) -> GsiError {
         let host = self.host.clone();
         let at = |time: &UnixTime| {
@@ -230,7 +230,7 @@ mod tests {
         params
     }
 
-    /// A root, trusted with its policies, an authority below it, and a host's certificate.
+    /// A trusted root with its policies, an authority below it, and a host's certificate.
     struct Chain {
         dir: tempfile::TempDir,
         host: CertificateDer<'static>,
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn every_authority_of_the_chain_needs_its_policy() {
+    fn every_authority_of_the_chain_requires_a_policy() {
         let now = SystemTime::now();
         let root = policy("/O=Grid/CN=Root", "/O=Grid/*");
         let both = |subjects| root.clone() + &policy("/O=Grid/CN=Below", subjects);
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn validity_and_host_have_texts_of_their_own() {
+    fn validity_and_host_errors_have_their_own_messages() {
         let now = SystemTime::now();
         let policies = policy("/O=Grid/CN=Root", "/O=Grid/*") + &policy("/O=Grid/CN=Below", "/O=Grid/*");
         let expired = Chain::new(now - HOUR, &policies).verify("a.example", now).unwrap_err();

@@ -1,11 +1,12 @@
-//! Certificate authorities as grids install them: `HASH.0` certificates, `HASH.signing_policy`, `HASH.r0` revocation lists.
+//! Certificate authorities in the directory format of grids: `HASH.0` certificates, `HASH.signing_policy`, `HASH.r0`
+//! revocation lists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use longhaul_core::proto::gridftp::{MAX_POLICY, SigningPolicy, Verdict};
+use longhaul_core::proto::gridftp::{MAX_POLICY, PolicyDecision, SigningPolicy};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, TrustAnchor};
 use webpki::{CertRevocationList, OwnedCertRevocationList};
@@ -14,7 +15,7 @@ use x509_parser::prelude::*;
 use super::distinguished_name::one_line;
 use super::error::GsiError;
 
-/// The authorities that are trusted, and what each may certify.
+/// The trusted authorities, and the names that each may certify.
 #[derive(Debug, Clone)]
 pub(crate) struct Trust(Arc<Authorities>);
 
@@ -22,13 +23,13 @@ pub(crate) struct Trust(Arc<Authorities>);
 struct Authorities {
     directory: PathBuf,
     anchors: Vec<TrustAnchor<'static>>,
-    /// By the subject in DER as an anchor holds it.
+    /// Authorities, keyed by the subject in DER as in an anchor.
     authorities: BTreeMap<Vec<u8>, Authority>,
-    /// Certificates that are not used for their dates.
+    /// Certificates that are not used because they are expired or not yet valid.
     outdated: Vec<OutdatedAuthority>,
     policies: BTreeMap<String, Result<SigningPolicy, String>>,
     revoked: Vec<CertRevocationList<'static>>,
-    /// Why the list of an authority, by its file's stem, cannot be used.
+    /// The error of each unusable revocation list, keyed by the file's stem.
     unread_lists: BTreeMap<String, String>,
 }
 
@@ -37,11 +38,11 @@ struct Authorities {
 pub(super) struct Authority {
     /// The name on one line.
     pub(super) name: String,
-    /// The hashes that its files are named by: directories have the files of old and new OpenSSL side by side.
+    /// The hashes in the names of the authority's files: directories contain files for old and new OpenSSL.
     stems: BTreeSet<String>,
 }
 
-/// The certificate of an authority that has expired, or is not valid yet.
+/// An authority's certificate that is expired or not yet valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct OutdatedAuthority {
     /// The name on one line.
@@ -51,21 +52,22 @@ pub(super) struct OutdatedAuthority {
     pub(super) state: String,
 }
 
-/// Whether an authority may certify a subject.
+/// The permission of an authority to certify a subject.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Permission {
     Granted,
-    /// The file's path.
+    /// Not permitted by the policy in this file.
     Violated(PathBuf),
-    /// The file's path, and what is wrong with it.
+    /// No usable policy: the file, and the reason.
     NoPolicy(PathBuf, String),
 }
 
 impl Trust {
-    /// Reads the first directory that exists: X509_CERT_DIR, `~/.globus/certificates`, `/etc/grid-security/certificates`.
+    /// Reads the first existing directory of X509_CERT_DIR, `~/.globus/certificates`,
+    /// `/etc/grid-security/certificates`.
     ///
     /// # Errors
-    /// [`GsiError`] where there is none, or it has no authority that is valid at `now`.
+    /// [`GsiError`] if none exists, or it contains no authority valid at `now`.
     pub(crate) fn from_env(now: SystemTime) -> Result<Self, GsiError> {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         if let Some(directory) = variable("X509_CERT_DIR") {
@@ -83,10 +85,10 @@ impl Trust {
         }
     }
 
-    /// Reads a directory. Certificates that cannot be read, or are not valid at `now`, are skipped: their authorities are unknown.
+    /// Reads a directory. Skips certificates that are unreadable or not valid at `now`; their authorities are unknown.
     ///
     /// # Errors
-    /// [`GsiError::Trust`] where the directory cannot be read, or has no authority that is valid.
+    /// [`GsiError::Trust`] if the directory cannot be read, or contains no valid authority.
     pub(crate) fn load(directory: &Path, now: SystemTime) -> Result<Self, GsiError> {
         let fail = |why: String| GsiError::Trust { path: directory.to_owned(), why };
         let mut found = Authorities {
@@ -118,7 +120,7 @@ impl Trust {
         &self.0.directory
     }
 
-    /// Returns the certificates that chains end at.
+    /// Returns the trust anchors.
     pub(super) fn anchors(&self) -> &[TrustAnchor<'static>] {
         &self.0.anchors
     }
@@ -133,22 +135,23 @@ impl Trust {
         self.0.authorities.get(anchor.subject.as_ref())
     }
 
-    /// Returns the certificate of the authority `name` that is not used for its dates, where there is one.
+    /// Returns the outdated certificate of the authority `name`, if any.
     pub(super) fn outdated(&self, name: &str) -> Option<&OutdatedAuthority> {
         self.0.outdated.iter().find(|outdated| outdated.name == name)
     }
 
-    /// Returns whether `authority` may certify `subject`, both on one line; `anchor` is its entry where it is an anchor.
+    /// Returns whether `authority` may certify `subject`, both on one line; `anchor` is its entry if it is an anchor.
     ///
-    /// Where the files of an authority have several hashes, the first policy that names the authority counts. An intermediate authority
-    /// has no file of its own name where only its root is installed: any policy that names it counts.
+    /// If the files of an authority have several hashes, the first policy that names the authority applies. An
+    /// intermediate authority has no file of its own if only its root is installed: then any policy that names it
+    /// applies.
     pub(super) fn permits(&self, authority: &str, anchor: Option<&Authority>, subject: &str) -> Permission {
         let Some(anchor) = anchor else {
             let policies =
                 self.0.policies.iter().filter_map(|(stem, policy)| Some((stem, policy.as_ref().ok()?)));
-            let mut verdicts = policies.map(|(stem, policy)| (stem, policy.judge(authority, subject)));
-            return match verdicts.find(|(_, verdict)| *verdict != Verdict::NotNamed) {
-                Some((_, Verdict::Permitted)) => Permission::Granted,
+            let mut decisions = policies.map(|(stem, policy)| (stem, policy.decide(authority, subject)));
+            return match decisions.find(|(_, decision)| *decision != PolicyDecision::NotNamed) {
+                Some((_, PolicyDecision::Permitted)) => Permission::Granted,
                 Some((stem, _)) => Permission::Violated(self.policy_file(stem)),
                 None => Permission::NoPolicy(
                     self.0.directory.join("HASH.signing_policy"),
@@ -160,10 +163,10 @@ impl Trust {
         let mut unusable = None;
         for (stem, policy) in policies {
             let file = self.policy_file(stem);
-            match policy.as_ref().map(|policy| policy.judge(authority, subject)) {
-                Ok(Verdict::Permitted) => return Permission::Granted,
-                Ok(Verdict::Denied) => return Permission::Violated(file),
-                Ok(Verdict::NotNamed) => {
+            match policy.as_ref().map(|policy| policy.decide(authority, subject)) {
+                Ok(PolicyDecision::Permitted) => return Permission::Granted,
+                Ok(PolicyDecision::Denied) => return Permission::Violated(file),
+                Ok(PolicyDecision::NotNamed) => {
                     unusable.get_or_insert((file, "it does not name the authority".to_owned()));
                 }
                 Err(why) => {
@@ -178,7 +181,7 @@ impl Trust {
         Permission::NoPolicy(file, why)
     }
 
-    /// Warns where the revocation list of an authority whose certificate has been accepted could not be read.
+    /// Warns if the revocation list of an accepted authority could not be read.
     pub(super) fn warn_of_unread_list(&self, authority: &Authority) {
         for why in authority.stems.iter().filter_map(|stem| self.0.unread_lists.get(stem)) {
             tracing::warn!("revoked certificates of {} are not recognised: {why}", authority.name);
@@ -241,7 +244,7 @@ impl Authorities {
     }
 }
 
-/// Returns what a certificate is outside of its dates: `expired` or `not valid yet`, with the time.
+/// Returns `expired` or `not valid yet`, with the time, for a certificate outside its validity.
 fn outside_validity(validity: &Validity, now: SystemTime) -> Option<String> {
     let seconds = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let now = ASN1Time::from_timestamp(i64::try_from(seconds).ok()?).ok()?;
@@ -272,7 +275,7 @@ mod tests {
     const POLICY: &str =
         "access_id_CA X509 '/CN=Root'\npos_rights globus CA:sign\ncond_subjects globus '/CN=*.example'\n";
 
-    /// Returns the certificate of an authority in PEM.
+    /// Returns an authority's certificate in PEM.
     fn authority(name: &str, from: SystemTime, until: SystemTime) -> String {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
@@ -283,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_outside_of_its_dates_is_not_used() {
+    fn expired_authority_is_not_used() {
         let (dir, now) = (tempfile::tempdir().unwrap(), SystemTime::now());
         for (name, from, until, state) in
             [("Old", now - 2 * DAY, now - DAY, "expired"), ("New", now + DAY, now + 2 * DAY, "not valid yet")]
@@ -302,10 +305,10 @@ mod tests {
     }
 
     #[test]
-    fn policy_counts_beside_any_of_the_names_of_an_authority() {
+    fn policy_applies_with_any_hash_of_an_authority() {
         let now = SystemTime::now();
         let root = authority("Root", now - DAY, now + DAY);
-        // Whatever the order in which the directory lists the files.
+        // The result does not depend on the directory's order.
         for with_policy in ["0a", "0b", "0c"] {
             let dir = tempfile::tempdir().unwrap();
             for stem in ["0b", "0c", "0a"] {

@@ -13,7 +13,7 @@ use crate::source::gridftp::data_protection::DataProtection;
 use crate::source::gridftp::error::FtpError;
 
 impl<'a> StoreSession<'a> {
-    /// Opens a data connection to an address of [`Self::listen_for_blocks`].
+    /// Creates a dialler for an address returned by [`Self::listen_for_blocks`].
     pub(crate) fn dialler(&self, address: SocketAddr) -> BlockDialler<'a> {
         let access = &self.store.access;
         let (settings, limit) = (access.settings(), access.config.timeouts.connect);
@@ -33,7 +33,7 @@ pub(crate) struct BlockDialler<'a> {
 }
 
 impl BlockDialler<'_> {
-    /// Opens a data connection, encrypted where the session's are; its handshake is complete.
+    /// Opens a data connection, encrypted like those of the session, and completes its handshake.
     ///
     /// # Errors
     /// [`FtpError`].
@@ -52,7 +52,7 @@ impl BlockDialler<'_> {
     }
 }
 
-/// Completes the TLS handshake, so that nothing is sent to a peer that is not verified.
+/// Completes the TLS handshake, so that nothing is sent to an unverified peer.
 pub(super) fn shake_hands(
     transport: &mut Transport,
     at: &str,

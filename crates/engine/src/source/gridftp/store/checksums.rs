@@ -9,24 +9,25 @@ use super::StoreSession;
 use crate::cancel::Cancel;
 use crate::source::gridftp::error::FtpError;
 
-/// Algorithms that CKSM is asked for, the first that is offered: SHA-256 and SHA-1 have instructions of their own on most CPUs,
-/// SHA-512 is faster than MD5 without.
+/// Algorithms for CKSM in order of preference: most CPUs have instructions for SHA-256 and SHA-1, and SHA-512 is faster
+/// than MD5 without.
 const PREFERRED: [Algorithm; 4] = [Algorithm::Sha256, Algorithm::Sha1, Algorithm::Sha512, Algorithm::Md5];
-/// A server hashes and reads at least at this rate; a single disk reads faster, a busy one may not.
+/// The assumed minimum rate at which a server reads and hashes; a single disk is faster, a busy one may not be.
 const SLOWEST_CHECKSUM: Rate = Rate::bytes_per_sec(10_000_000);
-/// So many commands are sent ahead of their replies, which fit into socket buffers of 64 KiB.
+/// The number of commands sent ahead of their replies; they fit into socket buffers of 64 KiB.
 const FLIGHT: usize = 64;
 
 impl StoreSession<'_> {
-    /// Returns the algorithm to compare checksums by; `None` where the server computes none.
+    /// Returns the algorithm for comparing checksums; `None` if the server offers none.
     pub(crate) fn algorithm(&self) -> Option<Algorithm> {
         PREFERRED.into_iter().find(|algorithm| self.session.features.checksum(*algorithm))
     }
 
-    /// Asks for the checksums of ranges of the temporary file; `None` for each where the server turns out to compute none.
+    /// Requests the checksums of ranges of the temporary file; returns `None` for each if the server does not implement
+    /// CKSM.
     ///
     /// # Errors
-    /// [`FtpError`]; any other refusal is one.
+    /// [`FtpError`], also for any other refusal.
     pub(crate) fn checksums(
         &mut self,
         algorithm: Algorithm,
@@ -51,7 +52,8 @@ impl StoreSession<'_> {
         Ok(found)
     }
 
-    /// Asks for the checksum of the whole temporary file, which should have `size` bytes; `None` where the server computes none.
+    /// Requests the checksum of the whole temporary file of expected size `size`; `None` if the server does not
+    /// implement CKSM.
     ///
     /// # Errors
     /// [`FtpError`].
@@ -73,7 +75,8 @@ impl StoreSession<'_> {
         self.checksum_of(reply, algorithm)
     }
 
-    /// Reads the reply to CKSM; `None` where it says that the server has no such command, which may be said only at first.
+    /// Reads the reply to CKSM; `None` if the command is unknown to the server, which is accepted only before the first
+    /// checksum.
     fn checksum_of(&mut self, reply: Reply, algorithm: Algorithm) -> Result<Option<Checksum>, FtpError> {
         let is_unknown = matches!(reply.code, 500 | 502 | 504) && !self.has_computed;
         match parse_checksum(&reply, algorithm) {

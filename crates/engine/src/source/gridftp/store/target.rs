@@ -1,4 +1,4 @@
-//! The file that an upload makes at the server, and its name until it is complete.
+//! The target of an upload, and its temporary name.
 
 use url::Url;
 
@@ -10,25 +10,26 @@ use crate::source::gridftp::remote_address::RemoteAddress;
 use crate::source::gridftp::sessions::Sessions;
 use crate::source::http::ClientConfig;
 
-/// How to reach the server, and what the file is called there until it is complete.
+/// The server, the path of the target, and its temporary path.
 pub(crate) struct StoreTarget<'a> {
     pub(super) access: ServerAccess<'a>,
-    /// The path that the file gets in the end.
+    /// The final path of the file.
     pub(super) target: Vec<u8>,
 }
 
 impl<'a> StoreTarget<'a> {
-    /// Takes the target's URL; the temporary file stands in its directory, with `suffix` behind the target's name.
+    /// Parses the target's URL; the temporary file is in the target's directory, and has `suffix` after the target's
+    /// name.
     ///
     /// # Errors
-    /// [`FtpError`] where the URL names no file, or a file with logins cannot be read.
+    /// [`FtpError`] if the URL names no file, or the file of logins cannot be read.
     pub(crate) fn new(
         url: &Url,
         suffix: &str,
         config: &'a ClientConfig,
         sessions: &'a Sessions,
     ) -> Result<Self, FtpError> {
-        // Its path is relative or absolute by the login.
+        // The login decides whether the path is relative or absolute.
         let mut access = ServerAccess::new(RemoteAddress::of(url)?, config, sessions)?;
         let temporary = temporary_path(&access.address.path, suffix);
         let target = std::mem::replace(&mut access.address.path, temporary);
@@ -40,22 +41,22 @@ impl<'a> StoreTarget<'a> {
         self.access.at()
     }
 
-    /// Logs in, or takes a session that was kept.
+    /// Logs in, or takes a kept session.
     ///
     /// # Errors
     /// [`FtpError`].
     pub(crate) fn open(&self, cancel: &Cancel) -> Result<StoreSession<'_>, FtpError> {
         let (session, state) = self.access.open_for_any(cancel)?;
-        // A file that the server does not tell of is not there, or will be refused when it is stored.
+        // If the server does not report a file, it does not exist, or storing it will be refused.
         let held = state.ok().and_then(|state| state.size);
         Ok(StoreSession { store: self, session, held, has_computed: false })
     }
 }
 
-/// The longest name that file systems take, in bytes (NAME_MAX of Linux).
+/// The maximum length of a name on file systems in bytes (NAME_MAX of Linux).
 const MOST_OF_NAME: usize = 255;
 
-/// Returns the path of the temporary file: the target's name, cut where that would be too long, and `suffix`.
+/// Returns the temporary path: the target's name, truncated if necessary, and `suffix`.
 fn temporary_path(target: &[u8], suffix: &str) -> Vec<u8> {
     let name = target.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
     let mut end = target.len().min(name + MOST_OF_NAME.saturating_sub(suffix.len()));
@@ -71,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_temporary_name_stands_beside_the_target_and_is_never_too_long() {
+    fn temporary_name_is_beside_the_target_and_never_too_long() {
         assert_eq!(temporary_path(b"/a/b", ".x"), b"/a/b.x");
         assert_eq!(temporary_path(b"b", ".x"), b"b.x");
         let long = [b"/dir/".as_slice(), "\u{e9}".repeat(127).as_bytes()].concat();

@@ -1,4 +1,4 @@
-//! Connections of a client: to the server or its proxy, through the tunnel, and TLS.
+//! Connects a client to the server or its proxy, through tunnel and TLS if needed.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -77,8 +77,8 @@ impl Client {
         Err(refused.unwrap_or(HttpError::Cancelled))
     }
 
-    /// Returns what a SOCKS proxy is to connect to, in the order of the tries: the server's name, or its addresses; `None` alone where the
-    /// proxy is another, or there is none.
+    /// Returns the targets for a SOCKS proxy in the order of attempts: the server's name or its addresses; a single
+    /// `None` for another proxy or none.
     pub(super) fn socks_targets(
         &self,
         (host, port): &(Host<String>, u16),
@@ -108,8 +108,8 @@ impl Client {
         }
     }
 
-    /// Makes a connection of a socket whose handshake is over: through a proxy's tunnel and TLS, where they are needed. `behind` is what a
-    /// SOCKS proxy is to connect to.
+    /// Creates a connection from a connected socket, through a proxy's tunnel and TLS if needed. `behind` is the target
+    /// for a SOCKS proxy.
     pub(super) fn established(
         &self,
         target: &mut ResolvedUrl,

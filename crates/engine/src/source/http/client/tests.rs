@@ -4,7 +4,7 @@ use std::net::{TcpListener, TcpStream};
 use super::*;
 use crate::source::http::Read as BodyRead;
 
-/// Answers the first request of each connection, and keeps all open.
+/// Answers the first request of each connection, and keeps all connections open.
 fn serve(listener: TcpListener) {
     std::thread::spawn(move || {
         let mut open = Vec::new();
@@ -18,7 +18,7 @@ fn serve(listener: TcpListener) {
 }
 
 #[test]
-fn a_connection_to_an_avoided_address_is_used_only_where_there_is_no_other() {
+fn kept_connection_to_an_avoided_address_is_used_only_without_alternatives() {
     let one = TcpListener::bind("127.0.0.1:0").unwrap();
     let other = TcpListener::bind(("127.0.0.2", one.local_addr().unwrap().port())).unwrap();
     let addresses = [&one, &other].map(|listener| listener.local_addr().unwrap());
@@ -44,7 +44,7 @@ fn a_connection_to_an_avoided_address_is_used_only_where_there_is_no_other() {
     assert!(client.connect(&mut target, &cancel).is_ok(), "there is no other");
 }
 
-/// Listens; returns the address, and each connection once it is accepted.
+/// Listens; returns the address, and each accepted connection.
 fn accepting() -> (Url, std::sync::mpsc::Receiver<TcpStream>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
@@ -59,7 +59,7 @@ fn hold_on_a_thread(client: &Arc<Client>, url: &Url) {
 }
 
 #[test]
-fn connection_made_early_carries_the_first_request() {
+fn early_connection_carries_the_first_request() {
     let (url, accepted) = accepting();
     let client = Arc::new(Client::new(ClientConfig::default()).unwrap());
     hold_on_a_thread(&client, &url);
@@ -74,13 +74,13 @@ fn connection_made_early_carries_the_first_request() {
 }
 
 #[test]
-fn connection_made_early_that_the_server_closes_is_replaced() {
+fn early_connection_closed_by_the_server_is_replaced() {
     let (url, accepted) = accepting();
     let client = Arc::new(Client::new(ClientConfig::default()).unwrap());
     hold_on_a_thread(&client, &url);
     let server = accepted.recv().unwrap();
     std::thread::spawn(move || {
-        // The request is there, and the end comes in place of its answer.
+        // The request has arrived; the connection ends instead of an answer.
         let _ = (&server).read(&mut [0; 1024]);
         drop(server);
         let mut second = accepted.recv().unwrap();
@@ -91,7 +91,7 @@ fn connection_made_early_that_the_server_closes_is_replaced() {
 }
 
 #[test]
-fn connection_made_early_is_given_up_where_the_handshakes_hang() {
+fn early_connection_with_a_hanging_handshake_is_dropped() {
     let (mut url, accepted) = accepting();
     url.set_scheme("https").unwrap();
     let client = Client::new(ClientConfig::default()).unwrap();
@@ -103,7 +103,7 @@ fn connection_made_early_is_given_up_where_the_handshakes_hang() {
 }
 
 #[test]
-fn handshakes_under_way_are_waited_for_until_they_fail() {
+fn handshakes_in_progress_are_awaited_until_they_fail() {
     let (early, cancel) = (Arc::new(EarlyConnections::default()), Cancel::new());
     let client = Client::new(ClientConfig::default()).unwrap();
     let (key, _) = client.key(&client.target(&"http://h.test/".parse().unwrap()).unwrap()).unwrap();

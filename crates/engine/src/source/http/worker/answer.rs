@@ -1,4 +1,4 @@
-//! The head of an answer, held against what was requested.
+//! Compares the head of an answer with the request.
 
 use longhaul_core::proto::http::{RangeAnswer, ResponseHead};
 use longhaul_core::ranges::ByteRange;
@@ -12,11 +12,11 @@ use crate::source::http::remote_file::Agreement;
 use crate::source::http::source_error::bad_range;
 use crate::transfer::error::{Cause, Retry, SourceError};
 
-/// A connection that has delivered this much and is then closed between two answers has served enough requests: no failure.
+/// A connection that has delivered this much and is closed between two answers is not counted as a failure.
 const SERVED_WELL: Bytes = Bytes::kib(64);
 
 impl Exchange<'_, '_, '_> {
-    /// Reads the head of the next answer, which must hold what was requested of the described file.
+    /// Reads the head of the next answer, which must contain the requested range of the described file.
     pub(super) fn read_head(&mut self, connection: &mut Connection) -> Result<(), SourceError> {
         let Some(&Requested { range: asked, with_if_range, answered }) = self.worker.requested.front() else {
             return Err(SourceError::stolen(self.shown()));
@@ -28,7 +28,7 @@ impl Exchange<'_, '_, '_> {
             return Err(SourceError::stolen(self.shown()));
         }
         let head = match connection.read_head() {
-            // The next try connects afresh.
+            // The next attempt uses a new connection.
             Err(error) if connection.was_closed_while_idle(&error) => {
                 self.worker.distrusts_kept = true;
                 return Err(self.at_once(&error));
@@ -52,7 +52,7 @@ impl Exchange<'_, '_, '_> {
         self.take_answer(connection, &head, asked, with_if_range)
     }
 
-    /// Compares the head of an answer with what was asked of the described file.
+    /// Compares the head of an answer with the request and the described file.
     pub(super) fn take_answer(
         &mut self,
         connection: &Connection,
@@ -98,10 +98,10 @@ impl Exchange<'_, '_, '_> {
         }
     }
 
-    /// Turns a status that is no success into an error, which the next connection may cure.
+    /// Converts a failure status to an error, which a new connection may avoid.
     fn bad_status(&mut self, error: HttpError, connection: &Connection) -> SourceError {
         match &error {
-            // The range lay within the file when that was described.
+            // The range was within the file when the file was described.
             HttpError::RangeNotSatisfiable { .. } => self.disagreed(connection, &error.to_string()),
             error if self.worker.location.may_have_expired(error) => {
                 self.worker.redirect = Redirect::Expired;
@@ -121,9 +121,9 @@ impl Exchange<'_, '_, '_> {
         error
     }
 
-    /// Receives a file from its start again, where the server sends it in one answer only.
+    /// Restarts a file from its start, if the server sends it in one answer only.
     ///
-    /// That is no progress, however much arrives: only a whole file is.
+    /// Received bytes then do not count as progress; only a whole file does.
     fn start_over(&mut self) -> Result<(), SourceError> {
         let file = &self.described.file;
         if file.identity.is_none() || file.size.is_none() || self.stream.is_to_stdout() {

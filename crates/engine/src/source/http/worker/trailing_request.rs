@@ -1,4 +1,4 @@
-//! A request behind the last range of a connection, so that the last packet before its answer is not held back.
+//! Sends a request after the last range of a connection, so that the last packet before its answer is not delayed.
 
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
@@ -10,17 +10,17 @@ use crate::source::http::connection::Connection;
 use crate::source::http::error::HttpError;
 use crate::transfer::error::{Cause, SourceError};
 
-/// What a trailing request asks for: its answer fills the packet with the last bytes before it, and one more, on Ethernet.
+/// The length of a trailing request: on Ethernet its answer fills the packet with the last bytes, and one more.
 const TRAILING: Bytes = Bytes::kib(4);
-/// With less than this outstanding a trailing answer would be a noticeable part of the traffic.
+/// With fewer bytes outstanding, a trailing answer would be a noticeable share of the traffic.
 const WORTH_TRAILING: Bytes = Bytes::kib(256);
 
 impl Exchange<'_, '_, '_> {
-    /// Requests some bytes once more behind the last range of a connection, for the sake of what comes before them.
+    /// Requests some bytes again after the last range of a connection, to accelerate the bytes before them.
     ///
-    /// Nagle's algorithm (RFC 9293, section 3.7.4) holds back the last packet of an answer, which is not full, until all before it is
-    /// acknowledged: a round trip, with nginx and `tcp_nopush`. Behind it lies another answer here, which fills the packet. That is not
-    /// waited for; the connection is of no further use, as its window is held for this path.
+    /// Nagle's algorithm (RFC 9293, section 3.7.4) delays the last, partly filled packet of an answer until all earlier
+    /// packets are acknowledged: a round trip, with nginx and `tcp_nopush`. A following answer fills the packet. That
+    /// answer is not awaited, and the connection is closed, because its window is clamped for this path.
     pub(super) fn request_trailing(
         &mut self,
         connection: &mut Connection,
@@ -36,14 +36,14 @@ impl Exchange<'_, '_, '_> {
         Ok(())
     }
 
-    /// Reads the answer to a trailing request, where there is more to request after all; returns whether the connection can
-    /// be used for that. No failure of the answer counts, for it was not needed.
+    /// Reads the answer to a trailing request if further ranges are to be requested after all; returns whether the
+    /// connection can be used. Failures of the answer are ignored, because its bytes are not needed.
     pub(super) fn skip_trailing_answer(&mut self, connection: &mut Connection) -> Result<bool, SourceError> {
         if !std::mem::take(&mut self.worker.trails) {
             return Ok(true);
         }
         match connection.read_head() {
-            // A whole file takes longer than a new connection.
+            // Reading a whole file takes longer than a new connection.
             Ok(head) if head.status() != 206 => return Ok(false),
             Ok(_) => {}
             Err(HttpError::Cancelled) => return Err(HttpError::Cancelled.into()),
