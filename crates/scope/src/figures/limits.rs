@@ -1,4 +1,4 @@
-//! What limited a transfer over time, as bands behind its throughput.
+//! Limits of a transfer over time, as bands behind its throughput.
 
 use longhaul_core::advice::{LimitedBy, LimitedSpan};
 use longhaul_core::units::seconds;
@@ -7,7 +7,7 @@ use crate::chart::{Mark, PALE, Point, Series};
 use crate::diagnosis;
 use crate::record::Record;
 
-/// Returns a band for each limit that was recorded, in its colour and named with its share of the time.
+/// Returns a band for each recorded limit, named with its share of the time.
 pub(super) fn bands(record: &Record) -> Vec<Series> {
     let timeline = diagnosis::recorded_timeline(record);
     let whole: f64 = timeline.iter().map(length).sum();

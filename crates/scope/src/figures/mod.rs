@@ -1,4 +1,4 @@
-//! Records as figures and as numbers.
+//! Charts and numbers of records.
 
 mod alignment;
 mod averages;
@@ -17,23 +17,23 @@ mod values;
 use crate::chart::Sheet;
 use crate::record::Record;
 
-use charts::Placed;
+use charts::AlignedRecord;
 
 pub(crate) use curves::receives;
 pub use values::values;
 
-/// Makes charts of records, each with its name: the throughput in bins of 0.5 s and as moving averages, how the
-/// buffers filled, the page cache, windows, rates, RTT and lost packets over time.
+/// Makes charts of named records: throughput in bins of 0.5 s and as moving averages, buffers, page cache,
+/// windows, rates, RTT and losses over time.
 ///
-/// UsadaFox's figures 4, 5 and 6 are the socket buffer, the application buffer and the throughput; ICDC's are
-/// the moving averages over 1 ms and 1000 ms, with duplicate acknowledgements and retransmits as dots. Several
-/// records stand in the same charts, each in its colour; those that overlap in time by one clock, any other
-/// from its own start. What no record has is left out.
+/// Socket buffer, application buffer and throughput are UsadaFox's figures 4, 5 and 6; moving averages over 1
+/// ms and 1000 ms with duplicate acknowledgements and retransmits as dots are ICDC's. Several records share the
+/// charts, one colour each. Records that overlap by their hosts' clocks share the time axis; others start at
+/// zero. Charts without data are omitted.
 pub fn of_records(records: &[(String, Record)]) -> Sheet {
     let alignment = alignment::align(records);
     let mut placed = Vec::new();
     for ((name, record), begins) in records.iter().zip(alignment.begins) {
-        placed.push(Placed { name, record, begins });
+        placed.push(AlignedRecord { name, record, begins });
     }
     let (title, notes) = match records {
         [(_, record)] => (notes::title(record), notes::of_record(record)),
@@ -45,7 +45,7 @@ pub fn of_records(records: &[(String, Record)]) -> Sheet {
     Sheet { title, notes, charts: charts::of_records(&placed) }
 }
 
-/// Returns a line for each, and one for each place where any was recorded.
+/// Returns a line for each record, and a line for each host and program.
 fn notes_of_several(records: &[(String, Record)]) -> Vec<String> {
     let mut notes: Vec<String> = records.iter().map(|(name, record)| notes::in_short(name, record)).collect();
     for (_, record) in records {
@@ -195,7 +195,7 @@ mod tests {
         }
     }
 
-    /// ICDC's longest run, each millisecond of it.
+    /// The longest run of ICDC, at one sample per millisecond.
     #[test]
     fn a_long_record_is_drawn_at_once_and_keeps_its_peak() {
         let mut record = made_up::every(0.001, 180.0, |at| {

@@ -1,4 +1,4 @@
-//! The numbers that experiments compare.
+//! Numbers of a record that experiments compare.
 
 use longhaul_core::event::Event;
 use longhaul_core::telemetry::{PageCache, Segments};
@@ -11,35 +11,35 @@ use super::burstiness::Burstiness;
 use super::curves::receives;
 use super::flow::{Counter, Span};
 
-/// Returns what a record says in numbers, by names that end in their unit; what it does not say is left out.
+/// Returns the numbers of a record, by names that end in their unit; omits unknown ones.
 ///
 /// | name | is |
 /// |---|---|
 /// | `goodput_bps` | bits a second over the whole transfer |
 /// | `steady_bps` | the mean over the last 30 s in which bytes flowed, or over the last third of a shorter flow |
-/// | `mean_bps` | the mean of what arrived at a receiver or left a sender, while it ran steadily: from the first 90 % of the largest average over 1 s to 1 s before its end |
-/// | `steady_goodput_bps` | the mean of what the application read, or the peer acknowledged, in that time |
-/// | `peak_1ms_bps` | the largest average over 1 ms in that time; where samples are a millisecond apart |
-/// | `p99_1ms_bps` | what the averages over 1 ms do not exceed in 99 % of that time |
+/// | `mean_bps` | the mean rate of bytes received at a receiver or sent by a sender, at steady speed: from the first 90 % of the largest average over 1 s to 1 s before the end |
+/// | `steady_goodput_bps` | the mean rate that the application read, or the peer acknowledged, at steady speed |
+/// | `peak_1ms_bps` | the largest average over 1 ms at steady speed; if samples are a millisecond apart |
+/// | `p99_1ms_bps` | the 99 % quantile of the averages over 1 ms at steady speed |
 /// | `burstiness_1ms` | `peak_1ms_bps` / `mean_bps` |
-/// | `seen_1ms_share` | the part of that time in which samples were close enough to see such a peak |
-/// | `rwin_bytes` | the median receive window (`tcpi_rcv_wnd`) in that time; of a receiver |
-/// | `rtt_s` | the least RTT (`tcpi_min_rtt`) |
-/// | `window_bps` | RWIN / RTT: what the window lets through; of a receiver |
-/// | `cwnd_peak_bytes` | the largest congestion window, of all connections together; of a sender |
+/// | `seen_1ms_share` | the share of the steady time with samples close enough for averages over 1 ms |
+/// | `rwin_bytes` | the median receive window (`tcpi_rcv_wnd`) at steady speed; of a receiver |
+/// | `rtt_s` | the minimum RTT (`tcpi_min_rtt`) |
+/// | `window_bps` | RWIN / RTT: the rate that the window allows; of a receiver |
+/// | `cwnd_peak_bytes` | the largest sum of the congestion windows of all connections; of a sender |
 /// | `socket_peak_bytes`, `app_peak_bytes` | the most bytes in a receiver's socket and in its application buffer |
-/// | `dirty_peak_bytes`, `writeback_peak_bytes`, `cached_peak_bytes` | the same of the output file's pages |
-/// | `host_dirty_peak_bytes` | the most bytes that were dirty on the whole host |
-/// | `out_of_order`, `duplicate_acks` | packets that a receiver got out of order, each of which it answers with a duplicate acknowledgement |
-/// | `retransmits` | packets that a sender sent again |
+/// | `dirty_peak_bytes`, `writeback_peak_bytes`, `cached_peak_bytes` | the most bytes of the output file's pages that were dirty, under writeback, cached |
+/// | `host_dirty_peak_bytes` | the most dirty bytes of the whole host |
+/// | `out_of_order`, `duplicate_acks` | packets that a receiver got out of order; each causes a duplicate acknowledgement |
+/// | `retransmits` | packets that a sender retransmitted |
 /// | `ramp_s` | from the first byte to the first bin of 0.5 s with 90 % of `steady_bps` |
-/// | `telemetry_cpu_share` | the part of one core that recording took |
+/// | `telemetry_cpu_share` | CPU time of recording as a share of one core |
 pub fn values(record: &Record) -> Vec<(&'static str, f64)> {
     let moved = Counter::moved(record);
     let steady = moved.steady();
     let steady_bps = steady.map(|span| moved.rate(span) * 8.0);
     let rtt = least_rtt(record);
-    // What the other side alone can count is a false zero here.
+    // A counter that only the peer has is zero here; it must not appear.
     let received = receives(record);
     let rwin = steady.filter(|_| received).and_then(|span| median_window(record, span));
     let cwnd = || peak(record, |sample| sample.sockets.cwnd.filter(|_| !received));
@@ -81,14 +81,14 @@ pub fn values(record: &Record) -> Vec<(&'static str, f64)> {
     known.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
-/// Returns the least RTT in seconds.
+/// Returns the minimum RTT in seconds.
 pub(super) fn least_rtt(record: &Record) -> Option<f64> {
     let known = record.samples.iter().filter_map(|(_, sample)| sample.sockets.min_rtt);
     let known = known.map(|rtt| rtt.get().as_secs_f64());
     known.filter(|rtt| *rtt > 0.0).min_by(f64::total_cmp)
 }
 
-/// Returns the rate of the whole: as the transfer reported it, else that of the time in which bytes flowed.
+/// Returns the mean rate of the transfer: as it reported it, otherwise over the span of growth.
 pub(super) fn goodput(record: &Record, moved: &Counter) -> Option<Rate> {
     match record.outcome() {
         Some(Event::Done(done)) => Some(done.goodput),
@@ -96,13 +96,13 @@ pub(super) fn goodput(record: &Record, moved: &Counter) -> Option<Rate> {
     }
 }
 
-/// Returns the part of one core that recording took.
+/// Returns the CPU time of recording as a share of one core.
 pub(super) fn telemetry_share(record: &Record) -> Option<f64> {
     let (end, (time, _)) = (record.end.as_ref()?, record.samples.last()?);
     (*time > 0.0).then(|| end.telemetry.cpu / time)
 }
 
-/// Returns the BDP of the fastest bin: what must be in flight for that rate.
+/// Returns the BDP of the fastest bin: the bytes in flight that its rate needs.
 pub(super) fn largest_bdp(record: &Record) -> Option<Bytes> {
     let moved = Counter::moved(record);
     let fastest = moved.bins().into_iter().map(|bin| moved.rate(bin)).max_by(f64::total_cmp)?;
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_transfer_at_the_rate_of_its_window() {
-        // 10 s: 1 MB/s for 4 s, then 10 MB/s; the window is 2 MB, the RTT 200 ms.
+        // 1 MB/s for 4 s, then 10 MB/s for 6 s; the window is 2 MB, the RTT 200 ms.
         let mut record = made_up::record(10.0, |at| {
             let moved = at.min(4.0) * 1e6 + (at - 4.0).max(0.0) * 1e7;
             let mut sample = made_up::moved(moved);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_left_out() {
+    fn unknown_values_are_omitted() {
         let mut record = made_up::record(0.0, |_| Sample::default());
         assert_eq!(
             values(&record),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn each_side_tells_what_it_alone_can_know() {
+    fn each_side_has_only_its_own_counters() {
         let mut record = made_up::record(3.0, |at| {
             let mut sample = made_up::moved(at * 1e6);
             let sockets = &mut sample.sockets;
