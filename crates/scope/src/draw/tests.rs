@@ -164,7 +164,7 @@ fn long_series_are_thinned_and_keep_their_burst() {
 
 #[test]
 fn many_lines_and_long_names_stay_within_the_picture() {
-    let name = "a name that is longer than anybody would ever wish for, and goes on and on and on";
+    let name = "a name that is much longer than the space in a legend, and continues on and on and on";
     let many = |name: &str| {
         let line = |n: usize| series(&format!("{name}{n}"), Mark::Line, &[(0.0, 1.0), (1.0, 2.0)]);
         (0..40).map(line).collect()

@@ -226,7 +226,7 @@ mod tests {
         record.events = vec![made_up::event(1, limited)];
         assert!(
             of_record(&record)[2].contains("samples"),
-            "its samples tell another limit than the transfer found"
+            "the samples show another limit than the transfer found"
         );
     }
 
