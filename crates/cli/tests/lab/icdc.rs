@@ -1,4 +1,4 @@
-//! ICDC's scenarios in small: a tenth of the rate and less of the delay, so that a slow machine keeps up.
+//! ICDC's scenarios at a small scale: a tenth of the rate and a shorter delay, so that a slow machine keeps up.
 
 use serde_json::Value;
 
@@ -6,7 +6,8 @@ use crate::ours::{data_of, ours, skipped_servers};
 use crate::scenario::Scenario;
 use crate::support::text;
 
-/// Room for a quarter of what is under way, where the switch has a thirtieth: three times what a pause of a busy machine lets pile up.
+/// A queue of a quarter of the BDP, where ICDC's switch has a thirtieth: three times the backlog after a pause of a
+/// busy machine.
 const SMALL: [&str; 6] = ["--set", "path.rate=200M", "--set", "path.rtt=100ms", "--set", "path.queue=600kB"];
 
 fn run(scenario: &Scenario, args: &[&str]) -> Vec<Value> {
@@ -36,7 +37,7 @@ fn the_pseudo_lfn_in_small() {
     let scenario = ours("icdc-1g-pseudo-lfn.toml");
     let runs = run(&scenario, &[&SMALL[..], &["--set", "size=64M", "--set", "pace=off,160Mbit"]].concat());
     let [unpaced, paced] = &runs[..] else { panic!("{runs:?}") };
-    // A pause of a busy machine may still cost the paced one a queue.
+    // A pause of a busy machine may still fill the queue of the paced run.
     let [unpaced, paced] = [unpaced, paced].map(|run| value(run, "server_retransmits"));
     assert!(paced <= unpaced / 10.0 + 50.0, "{paced} lost paced, {unpaced} not");
     for figure in ["averages-off.svg", "averages-160Mbit.svg"] {
