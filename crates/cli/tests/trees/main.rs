@@ -1,4 +1,5 @@
-//! Directories and lists of files, from end to end: the real program against real servers, and against scripted ones that list what
+//! End-to-end tests of directory trees and lists of files, against real servers, and scripted ones with malicious
+//! listings.
 //! no real server does.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
