@@ -1,7 +1,6 @@
 //! Methods of receiving that were rejected for longhaul; kept to measure their cost again.
 //!
-//! Each sends one GET to a server that answers 200 with a Content-Length, and reserves space and calls fsync like
-//! longhaul.
+//! Each sends one GET to a server that answers 200 with a Content-Length, and reserves space and calls fsync like longhaul.
 
 use std::fs::File;
 use std::io::{Read, Write};

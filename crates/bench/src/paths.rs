@@ -21,8 +21,7 @@ pub(crate) enum BenchPath {
     LongBbr,
     /// [`Self::LongCubic`] with the hosts' default settings: a send buffer of 4 MB.
     LongStock,
-    /// GridFTP-APT's path: 100 Mbit/s, RTT 100 ms (tau = 50 ms), a queue of 100 packets, TCP Reno, as in
-    /// scenarios/apt-*.toml.
+    /// GridFTP-APT's path: 100 Mbit/s, RTT 100 ms (tau = 50 ms), a queue of 100 packets, TCP Reno, as in scenarios/apt-*.toml.
     Paper,
     /// 1 Gbit/s to a server at 100 ms, where small files cost round trips.
     Far,

@@ -31,8 +31,7 @@ pub(crate) struct RunResult {
     pub(crate) flush_s: f64,
     /// The rate of payload after the ramp-up, in bits per second; `None` for short runs and other programs.
     pub(crate) steady_bps: Option<u64>,
-    /// The rate of payload in each whole second since the start, in bits per second; recorded if convergence is
-    /// measured.
+    /// The rate of payload in each whole second since the start, in bits per second; recorded if convergence is measured.
     #[serde(rename = "by_second_bps", serialize_with = "bits", skip_serializing_if = "Vec::is_empty")]
     pub(crate) by_second: Vec<Rate>,
     /// Whether the content was compared with the original, as in the first repetition.

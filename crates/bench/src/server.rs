@@ -89,8 +89,7 @@ impl BenchServer {
                     format!("{GLOBUS} is not installed; `make bench` does that, or scripts/setup.sh test")
                 })?;
                 let (ip, port) = (address.ip().to_string(), address.port().to_string());
-                // Ignores the packaged configuration, which fixes port 2811. Runs as root, which may read every
-                // directory, like nginx.
+                // Ignores the packaged configuration, which fixes port 2811. Runs as root, which may read every directory, like nginx.
                 let users = ["-c", "/dev/null", "-aa", "-anonymous-user", "root", "-allow-root", "-p", &port];
                 let addresses = ["-control-interface", &ip, "-data-interface", &ip, "-rp"];
                 let words = [&[GLOBUS][..], &users[..], &addresses[..]].concat();

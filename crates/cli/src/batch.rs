@@ -78,8 +78,7 @@ impl Batch<'_> {
         code.map_or(ExitCode::SUCCESS, ExitCode::from)
     }
 
-    /// Transfers the files of a walk that runs ahead on its own thread. An entry that the walk refuses fails like a
-    /// file.
+    /// Transfers the files of a walk that runs ahead on its own thread. An entry that the walk refuses fails like a file.
     pub(crate) fn run_walk<F: Send>(
         self,
         walk: impl Iterator<Item = Walked<F>> + Send,

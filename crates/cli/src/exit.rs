@@ -88,8 +88,7 @@ pub(crate) fn of_tree(error: &TreeError) -> Code {
     of_kind(error.kind())
 }
 
-/// Returns the code of a stopped command: `TEMPORARY` instead of an interruption if the time limit of `cancel` was
-/// reached.
+/// Returns the code of a stopped command: `TEMPORARY` instead of an interruption if the time limit of `cancel` was reached.
 pub(crate) fn of_stop(code: Code, cancel: &Cancel) -> Code {
     if code == INTERRUPTED && cancel.is_expired() { TEMPORARY } else { code }
 }

@@ -18,8 +18,7 @@ pub(crate) fn listen(cancel: &Cancel) -> io::Result<()> {
     let unignored_signals = unignored_signals();
     let cancel = cancel.clone();
     let again = Arc::new(AtomicBool::new(false));
-    // Registered before the iterator: actions of a signal run in this order, and the thread below may be faster than
-    // the next one.
+    // Registered before the iterator: actions of a signal run in this order, and the thread below may be faster than the next one.
     for signal in unignored_signals.iter().copied().filter(|signal| *signal != SIGHUP) {
         flag::register_conditional_shutdown(signal, 130, again.clone())?;
     }

@@ -1,5 +1,4 @@
-//! The stderr of a transfer: log, progress and messages are written by one thread, so that no transfer blocks on a
-//! terminal or a pipe.
+//! The stderr of a transfer: log, progress and messages are written by one thread, so that no transfer blocks on a terminal or a pipe.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;

@@ -96,8 +96,7 @@ impl TransferArgs {
         self.logins.applied(self.trust.applied(config), cancel)
     }
 
-    /// Refuses to send a login or a token to the server of `url` in clear, except to loopback; warns about secret
-    /// headers.
+    /// Refuses to send a login or a token to the server of `url` in clear, except to loopback; warns about secret headers.
     ///
     /// # Errors
     /// The reason and the alternative.

@@ -1,5 +1,4 @@
-//! CPU cost of recording, at both ends of a transfer. A separate test program: concurrent tests would use the measured
-//! cores and caches.
+//! CPU cost of recording, at both ends of a transfer. A separate test program: concurrent tests would use the measured cores and caches.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 

@@ -30,8 +30,7 @@ impl Lab {
         Self::observed(spec, &ObservationOptions::default())
     }
 
-    /// Builds and starts a path with the observations of `watch`; they require TUN devices instead of a plain veth
-    /// pair.
+    /// Builds and starts a path with the observations of `watch`; they require TUN devices instead of a plain veth pair.
     ///
     /// # Errors
     /// As [`new`](Self::new), and if a capture file cannot be created.

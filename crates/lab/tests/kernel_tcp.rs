@@ -1,7 +1,6 @@
 //! Simulated TCP against the kernel's TCP on one path in real time.
 //!
-//! A separate test program, so that nothing runs in parallel: senders that are scheduled late send bursts, and lose
-//! more.
+//! A separate test program, so that nothing runs in parallel: senders that are scheduled late send bursts, and lose more.
 
 #![allow(
     clippy::unwrap_used,

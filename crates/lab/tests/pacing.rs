@@ -152,8 +152,7 @@ fn paced_flow_keeps_its_share_beside_queue_filling_flows() {
     }
 }
 
-/// Requirement: at least 4/5 of the unpaced rate, but no more than an equal share: an earlier flow keeps later ones out
-/// of a deep queue.
+/// Requirement: at least 4/5 of the unpaced rate, but no more than an equal share: an earlier flow keeps later ones out of a deep queue.
 ///
 /// A queue of 0.1 BDP drops most of the BBR flows' excess, and the shares of equal flows differ up to threefold: there
 /// the mean must reach 4/5, and each path 1/3. At 20 ms such a queue is too short to be detected, and the share is

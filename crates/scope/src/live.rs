@@ -15,8 +15,7 @@ use crate::diagnosis::{Diagnosis, Observation};
 
 /// Interval between readings of the sockets.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Maximum interval between searches for connections: a known socket may connect later. A search takes about 1
-/// ms on a large host.
+/// Maximum interval between searches for connections: a known socket may connect later. A search takes about 1 ms on a large host.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A process cannot be observed.

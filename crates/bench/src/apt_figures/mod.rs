@@ -1,5 +1,4 @@
-//! The figures of the GridFTP-APT paper (Ito, Ohsaki, Imase), simulated in virtual time, with Longhaul's tuner beside
-//! APT.
+//! The figures of the GridFTP-APT paper (Ito, Ohsaki, Imase), simulated in virtual time, with Longhaul's tuner beside APT.
 //!
 //! [`trial`] is one simulated transfer; [`goodput`], [`sweep`] and [`course`] combine trials into figures.
 

@@ -54,8 +54,7 @@ pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
     as_apt.into_iter().chain(of_best).chain(sooner).collect()
 }
 
-/// Returns the seconds to converge, infinite without convergence; `None` if the client or all fixed numbers have not
-/// run.
+/// Returns the seconds to converge, infinite without convergence; `None` if the client or all fixed numbers have not run.
 fn converged(runs: &[&RunResult], client: BenchClient) -> Option<Spread> {
     let best = best_fixed(runs, PAPER_PATH, &PAPER_CLIENTS)?.goodput();
     let since = |run: &RunResult| {

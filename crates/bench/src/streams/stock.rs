@@ -1,5 +1,4 @@
-//! A long fat path between hosts with default settings: a send buffer of 4 MB limits each stream far below the path's
-//! rate.
+//! A long fat path between hosts with default settings: a send buffer of 4 MB limits each stream far below the path's rate.
 
 use std::fmt::Write;
 

@@ -1,5 +1,4 @@
-//! A long fat path between tuned hosts that one stream can fill: cost of more streams, and their gain during slow
-//! start.
+//! A long fat path between tuned hosts that one stream can fill: cost of more streams, and their gain during slow start.
 
 use std::fmt::Write;
 

@@ -155,8 +155,7 @@ pub(crate) fn paths() -> anyhow::Result<Paths> {
     Paths::of_user().ok_or_else(|| anyhow!(longhaul_agent::error::AgentError::NoHome))
 }
 
-/// Starts an agent in the background unless one is running; returns whether it did. The agent outlives this command and
-/// its terminal.
+/// Starts an agent in the background unless one is running; returns whether it did. The agent outlives this command and its terminal.
 pub(crate) fn start(paths: &Paths, listen: Option<SocketAddr>, aria2_rpc: bool) -> anyhow::Result<bool> {
     // The socket's directory must belong to this user before any data is sent.
     paths.make().with_context(|| format!("cannot make {}", paths.state.display()))?;

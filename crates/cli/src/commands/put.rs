@@ -36,8 +36,7 @@ pub(crate) struct PutArgs {
     /// `longhaul serve --writable` resumes what was interrupted, and compares digests before a file gets its
     /// name. Any other server that takes PUT gets each file in one piece, but for Apache's mod_dav_fs, which gets ranges of a
     /// temporary file where several streams pay.
-    // A single list of operands, so that options may stand between them; clap counts each contiguous group, which may
-    // be a single one.
+    // A single list of operands, so that options may stand between them; clap counts each contiguous group, which may be a single one.
     #[arg(required = true, num_args = 1.., value_names = ["PATH", "URL"], value_hint = ValueHint::FilePath)]
     operands: Vec<PathBuf>,
 

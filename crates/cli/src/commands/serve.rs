@@ -406,8 +406,7 @@ async fn stop_on_signals(mut interrupt: Signal, mut terminate: Signal, stopper: 
         }
     };
     next().await;
-    // Logged instead of printed: printing would block on the reader of stderr. Logged before the stop, which ends this
-    // task.
+    // Logged instead of printed: printing would block on the reader of stderr. Logged before the stop, which ends this task.
     tracing::info!("finishing the transfers under way; once more ends them");
     stopper.finish();
     next().await;

@@ -1,5 +1,4 @@
-//! Estimates a transfer's remaining time for display: a smoothed rate, and an end that moves only by significant
-//! amounts.
+//! Estimates a transfer's remaining time for display: a smoothed rate, and an end that moves only by significant amounts.
 
 use std::time::Duration;
 

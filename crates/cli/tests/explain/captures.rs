@@ -50,8 +50,7 @@ impl Capture {
         self.0.extend(ip);
     }
 
-    /// Captures five seconds at the sender: 60 segments per RTT, at most 65,535 bytes in flight, as the window is
-    /// unscaled.
+    /// Captures five seconds at the sender: 60 segments per RTT, at most 65,535 bytes in flight, as the window is unscaled.
     fn window_limited(acknowledged: bool) -> Self {
         let mut capture = Self::new();
         if acknowledged {

@@ -181,8 +181,7 @@ fn closed_streams_end_no_transfer() {
     let file = File::new(content(3_000_000, 5));
     let server = Server::of(file.clone());
     let url = server.url("/f");
-    // With stdout closed the events of --json are lost, and the exit code reports that; the file is nevertheless
-    // complete.
+    // With stdout closed the events of --json are lost, and the exit code reports that; the file is nevertheless complete.
     for (redirections, code) in [
         (">&-", 74),
         ("2>&-", 0),

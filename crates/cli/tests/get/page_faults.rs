@@ -10,8 +10,7 @@ use rustix::process::Pid;
 use crate::support::{Nginx, get, skip};
 
 const SIZE: Bytes = Bytes::mib(256);
-/// Start-up, 32 threads and 64 MiB of huge pages cause 700 to 1,100 faults (23 Nov 2026); mapping each segment anew
-/// caused 10,000.
+/// Start-up, 32 threads and 64 MiB of huge pages cause 700 to 1,100 faults (23 Nov 2026); mapping each segment anew caused 10,000.
 const MOST_FAULTS: u64 = 3000;
 
 /// Returns whether the kernel provides huge pages on request.

@@ -96,8 +96,7 @@ fn wrong_checksum_error_confirms_the_servers_bytes() {
     same(run.path("f"), &bytes);
 }
 
-/// Serves the file, and `?metalink` with digests of its pieces; flips a bit of piece 4 in the first `lies` complete
-/// responses.
+/// Serves the file, and `?metalink` with digests of its pieces; flips a bit of piece 4 in the first `lies` complete responses.
 fn flipping(file: &File, lies: usize) -> (Server, Arc<AtomicUsize>) {
     let messages = Arc::new(AtomicUsize::new(0));
     let (file, count) = (file.clone(), messages.clone());

@@ -1,5 +1,4 @@
-//! A server with faulty replies: the run succeeds without the affected feature, or ends in time with an error that
-//! names the fault.
+//! A server with faulty replies: the run succeeds without the affected feature, or ends in time with an error that names the fault.
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

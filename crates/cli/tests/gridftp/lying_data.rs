@@ -1,5 +1,4 @@
-//! A server with faulty data connections: the file is right in the end, or the run ends in time with an error that
-//! names the fault.
+//! A server with faulty data connections: the file is right in the end, or the run ends in time with an error that names the fault.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -174,8 +173,7 @@ fn overlapping_blocks_are_refused() {
     is_refused(&server, 76, &["twice"]);
 }
 
-/// Sends wrong bytes that a later block refutes in the first run, and is honest in the second: nothing of the first is
-/// kept.
+/// Sends wrong bytes that a later block refutes in the first run, and is honest in the second: nothing of the first is kept.
 #[track_caller]
 fn refuted_bytes_are_not_resumed(
     refute: impl Fn(&mut Session, &Transfer, Vec<Data>) + Send + Sync + 'static,

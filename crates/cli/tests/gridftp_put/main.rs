@@ -1,5 +1,4 @@
-//! End-to-end tests of `longhaul put` over FTP and GridFTP, against real servers, through a relay that changes bytes or
-//! cuts connections.
+//! End-to-end tests of `longhaul put` over FTP and GridFTP, against real servers, through a relay that changes bytes or cuts connections.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 

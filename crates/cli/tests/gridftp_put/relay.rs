@@ -1,5 +1,4 @@
-//! A relay in front of an FTP server: it announces its own ports in replies to EPSV and PASV, and modifies data as a
-//! test requires.
+//! A relay in front of an FTP server: it announces its own ports in replies to EPSV and PASV, and modifies data as a test requires.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};

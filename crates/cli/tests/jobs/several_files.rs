@@ -153,7 +153,7 @@ fn url_given_twice_is_refused_before_the_start() {
     run.run().fails(64, &["/1000/1 occurs twice", "out="]);
     let run = run.again(["-i", "list"]);
     std::fs::write(run.path("list"), format!("{url}\n{url}\n")).unwrap();
-    run.run().fails(64, &["given twice"]);
+    run.run().fails(64, &["occurs twice"]);
     assert_eq!(load.connections(), 0);
     std::fs::write(run.path("list"), format!("{url}\n out=a\n{url}\n")).unwrap();
     run.run().ok();

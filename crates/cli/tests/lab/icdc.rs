@@ -6,8 +6,7 @@ use crate::ours::{data_of, ours, skipped_servers};
 use crate::scenario::Scenario;
 use crate::support::text;
 
-/// A queue of a quarter of the BDP, where ICDC's switch has a thirtieth: three times the backlog after a pause of a
-/// busy machine.
+/// A queue of a quarter of the BDP, where ICDC's switch has a thirtieth: three times the backlog after a pause of a busy machine.
 const SMALL: [&str; 6] = ["--set", "path.rate=200M", "--set", "path.rtt=100ms", "--set", "path.queue=600kB"];
 
 fn run(scenario: &Scenario, args: &[&str]) -> Vec<Value> {

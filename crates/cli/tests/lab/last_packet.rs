@@ -12,12 +12,10 @@ use crate::support::{exec, text};
 const SIZE: usize = 48 << 20;
 const PATH: [&str; 4] = ["--rate", "200Mbit", "--rtt", "80ms"];
 const TRAILING: &str = "bytes=0-4095";
-/// With two slow streams, at least one takeover is by a stream that has sent its trailing request, for any order of
-/// ends.
+/// With two slow streams, at least one takeover is by a stream that has sent its trailing request, for any order of ends.
 const TWO_ARE_SLOW: &str = "map $connection $most { ~[23]$ 400k; default 0; } limit_rate $most;";
 
-/// Writes the file and an nginx configuration with `directives` and `server` directives, otherwise with Debian's
-/// settings.
+/// Writes the file and an nginx configuration with `directives` and `server` directives, otherwise with Debian's settings.
 fn configure(dir: &Path, directives: &str, server: &str) -> Vec<u8> {
     let content: Vec<u8> = (0..SIZE).map(|at| (at * 7 % 251) as u8).collect();
     fs::write(dir.join("file"), &content).unwrap();

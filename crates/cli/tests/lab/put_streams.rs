@@ -14,8 +14,7 @@ fn streams(hosts: &str) -> u64 {
     lines.last().unwrap()["streams"].as_u64().unwrap()
 }
 
-/// Puts 48 MiB at 100 ms between `hosts` with the path memory `known`; returns the program's output, followed by the
-/// new path memory.
+/// Puts 48 MiB at 100 ms between `hosts` with the path memory `known`; returns the program's output, followed by the new path memory.
 fn put(hosts: &str, known: Option<Value>) -> Vec<Value> {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = |name: &str| dir.path().join(name);

@@ -1,5 +1,4 @@
-//! `get` from `longhaul serve`: one paced connection if the server's send buffer holds the path's BDP, otherwise
-//! several.
+//! `get` from `longhaul serve`: one paced connection if the server's send buffer holds the path's BDP, otherwise several.
 
 use std::fs;
 

@@ -93,8 +93,7 @@ fn path_is_remembered_for_get() {
     assert!(packets.windows(asked.len()).any(|bytes| bytes == asked.as_bytes()), "{asked}: {known}");
 }
 
-/// 40 Mbit/s at 50 ms have 250 kB in flight: a stock send buffer holds ten times as much, and the advice must not name
-/// it alone.
+/// 40 Mbit/s at 50 ms have 250 kB in flight: a stock send buffer holds ten times as much, and the advice must not name it alone.
 #[test]
 fn shaped_connections_of_a_long_path_are_not_taken_for_a_stock_send_buffer() {
     let _alone = alone();
@@ -197,8 +196,7 @@ fn packets_of_ipv6_are_counted_with_their_longer_header() {
     assert!((19e6..21e6).contains(&rate), "{report}");
 }
 
-/// A server without the measurement endpoint: TCP alone shows the rate, with a tenth of the path's traffic in ten
-/// seconds.
+/// A server without the measurement endpoint: TCP alone shows the rate, with a tenth of the path's traffic in ten seconds.
 #[test]
 fn path_to_another_server_is_found_with_as_little_traffic() {
     let _alone = alone();

@@ -28,8 +28,7 @@ pub(crate) struct LongPath {
 }
 
 impl LongPath {
-    /// Builds a path, with `/file` of `size` bytes; `None` if this machine does not permit it, which is a failure under
-    /// CI.
+    /// Builds a path, with `/file` of `size` bytes; `None` if this machine does not permit it, which is a failure under CI.
     pub(crate) fn with_file(size: usize) -> Option<Self> {
         // One lab at a time, and no attack: scheduling delays change what arrives within an RTT.
         let turn = without_attack();

@@ -148,8 +148,7 @@ fn survives(args: &[&str]) {
         let admitted = admitted.max(admitted_unpaced);
         assert!(admitted < Duration::from_secs(1), "admitted after {admitted:?}");
         assert!(shares[0] >= 0.9, "{shares:?} of {undisturbed:?} bytes a second");
-        // The attack uses CPU time of the server's cores; on two cores shares of 0.73 to 0.92 remained (26 November
-        // 2026).
+        // The attack uses CPU time of the server's cores; on two cores shares of 0.73 to 0.92 remained (26 November 2026).
         assert!(shares[1] >= 0.5, "{shares:?} of {undisturbed:?} bytes a second");
     });
 }

@@ -1,5 +1,4 @@
-//! End-to-end tests of directory trees and lists of files, against real servers, and scripted ones with malicious
-//! listings.
+//! End-to-end tests of directory trees and lists of files, against real servers and scripted malicious listings.
 //! no real server does.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]

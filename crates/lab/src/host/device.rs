@@ -43,8 +43,7 @@ pub(super) fn device_error(what: &'static str) -> impl FnOnce(std::io::Error) ->
     move |cause| LabError::Device { what, device: DEVICE.to_owned(), cause }
 }
 
-/// Assigns an address to a host's device for each of the `pairs` of hosts, and brings it and `lo` up; returns whether
-/// IPv6 is available.
+/// Assigns an address to a host's device for each of the `pairs` of hosts, and brings it and `lo` up; returns whether IPv6 is available.
 pub(super) fn configure_device(
     side: HostSide,
     pairs: u16,

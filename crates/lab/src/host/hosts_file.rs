@@ -38,11 +38,9 @@ fn try_mount(pairs: u16) -> io::Result<()> {
     Ok(mounted?)
 }
 
-/// Puts the hosts' names first: the first line with a name wins. Pairs of hosts are `client1` and `server1`, `client2`
-/// and so on.
+/// Puts the hosts' names first: the first line with a name wins. Pairs of hosts are `client1` and `server1`, `client2` and so on.
 ///
-/// Adds the machine's own name if it is missing: servers such as Globus resolve it, and the namespace has no name
-/// service.
+/// Adds the machine's own name if it is missing: servers such as Globus resolve it, and the namespace has no name service.
 fn with_names(machine: &str, own: &str, pairs: u16) -> String {
     let mut text = String::new();
     for (name, side) in [("client", HostSide::Client), ("server", HostSide::Server)] {

@@ -9,8 +9,7 @@ use super::read_again;
 
 const SOCKETS: [&str; 2] = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
 
-/// The kernel's lists of a host's TCP sockets. An open file stays bound to the network namespace in which it was
-/// opened.
+/// The kernel's lists of a host's TCP sockets. An open file stays bound to the network namespace in which it was opened.
 #[derive(Debug)]
 pub(super) struct Listening {
     lists: Vec<File>,

@@ -304,8 +304,7 @@ impl Host {
         self.lab.listening[self.side as usize].on(port)
     }
 
-    /// Creates a command with both hosts' addresses in its environment: LAB_CLIENT, LAB_SERVER, LAB_CLIENT6,
-    /// LAB_SERVER6.
+    /// Creates a command with both hosts' addresses in its environment: LAB_CLIENT, LAB_SERVER, LAB_CLIENT6, LAB_SERVER6.
     ///
     /// LAB_NEAR and LAB_FAR are the same addresses, for scenarios of earlier versions.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {

@@ -6,8 +6,7 @@ use longhaul_core::units::{Bytes, Rate};
 
 use crate::model::Time;
 
-/// Overdue frames are paced at this multiple of the line rate: sent at once, they would be a burst that no line
-/// carries.
+/// Overdue frames are paced at this multiple of the line rate: sent at once, they would be a burst that no line carries.
 const FASTER: f64 = 1.1;
 /// A link that is further behind stops pacing: late frames distort an experiment more than bursts.
 const MAX_DEBT: Duration = Duration::from_millis(10);
@@ -57,8 +56,7 @@ mod tests {
         Time::from_nanos(micros * 1000)
     }
 
-    /// Sends frames of 1000 bytes, due every 10 us, over a link that stalls from 1 ms to 3 ms; returns due time and
-    /// departure of each.
+    /// Sends frames of 1000 bytes, due every 10 us, over a link that stalls from 1 ms to 3 ms; returns due time and departure of each.
     fn departures(rate: Option<Rate>) -> Vec<(Time, Time)> {
         let mut catch_up = CatchUp::new(rate, ALLOWED_LATENESS);
         let mut clock = Time::START;
@@ -90,7 +88,7 @@ mod tests {
                 within(from, from + 1000)
             );
         }
-        // 2 ms of backlog at 1.1 times the rate.
+        // Catching up 2 ms at 1.1 times the rate takes 20 ms.
         let caught_up = departures.iter().find(|(due, left)| *left >= at(3000) && left == due);
         assert!(caught_up.is_some_and(|(due, _)| (at(21_000)..at(25_500)).contains(due)), "{caught_up:?}");
         assert!(departures.iter().all(|(due, left)| left >= due));

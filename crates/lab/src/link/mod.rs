@@ -191,12 +191,10 @@ impl Drop for Direction {
     }
 }
 
-/// Maximum burst: a super-packet that occupies the line for longer is delivered in pieces, as the line would deliver
-/// it.
+/// Maximum burst: a super-packet that occupies the line for longer is delivered in pieces, as the line would deliver it.
 const LUMP: Duration = Duration::from_micros(100);
 
-/// Returns whether a super-packet occupies the line for longer than [`LUMP`]; splitting on faster lines would exceed a
-/// core.
+/// Returns whether a super-packet occupies the line for longer than [`LUMP`]; splitting on faster lines would exceed a core.
 fn is_fine(spec: &PathSpec) -> bool {
     spec.rate.is_some_and(|rate| rate.time_for(Bytes::new(MAX_FRAME as u64)) > LUMP)
 }

@@ -43,8 +43,7 @@ pub struct Background {
 }
 
 impl Background {
-    /// Creates packets of `size` bytes at the IP layer (at least 1), at the mean rates of `steps`, each from its time
-    /// on.
+    /// Creates packets of `size` bytes at the IP layer (at least 1), at the mean rates of `steps`, each from its time on.
     ///
     /// Nothing arrives before the first step. Arrivals are a function of `seed`.
     pub fn new(mut steps: Vec<(Duration, Rate)>, size: Bytes, seed: u64) -> Self {

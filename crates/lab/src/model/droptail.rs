@@ -16,8 +16,7 @@ pub enum DropTail {
 }
 
 impl DropTail {
-    /// Returns whether a packet of `size` bytes may join `backlog`; with `size` zero, whether `backlog` is within the
-    /// limit.
+    /// Returns whether a packet of `size` bytes may join `backlog`; with `size` zero, whether `backlog` is within the limit.
     pub(super) fn holds(self, backlog: Backlog, size: Bytes) -> bool {
         let more = u64::from(size > Bytes::ZERO);
         match self {

@@ -178,8 +178,7 @@ mod tests {
         let step = |millis, text| (Duration::from_millis(millis), rate(text));
         let mut line =
             Line::steps(vec![step(0, "12Mbit"), step(10, "1.2Mbit"), step(20, "0"), step(30, "12Mbit")]);
-        // The first packet starts the clock. Packets take 1 ms, after 10 ms they take 10 ms, then nothing is sent for
-        // 10 ms.
+        // The first packet starts the clock. Packets take 1 ms, after 10 ms they take 10 ms, then nothing is sent for 10 ms.
         assert_eq!(line.send(at(500), PACKET), at(1500));
         assert_eq!(line.send(at(10_000), PACKET), at(15_500), "half in 0.5 ms, half at a tenth of the rate");
         assert_eq!(line.send(at(15_500), PACKET), at(31_000), "half until 20.5 ms, half from 30.5 ms on");

@@ -105,8 +105,7 @@ pub struct Run {
 }
 
 impl Scenario {
-    /// Returns whether both scenarios describe the same measurements, so that results of one can be continued by the
-    /// other.
+    /// Returns whether both scenarios describe the same measurements, so that results of one can be continued by the other.
     ///
     /// Repetitions, plots and columns may differ.
     pub fn measures_as(&self, other: &Self) -> bool {

@@ -148,8 +148,7 @@ impl Results {
         atomic_file::remove(&path)
     }
 
-    /// Returns the executions of a plan that are missing or failed; with a strict policy also those on a deviating
-    /// path.
+    /// Returns the executions of a plan that are missing or failed; with a strict policy also those on a deviating path.
     pub fn remaining<'p, 's>(&self, plan: &'p [Execution<'s>]) -> Vec<&'p Execution<'s>> {
         let done = |execution: &Execution<'_>| {
             self.runs.iter().any(|result| result.is_of(execution) && self.fidelity.accepts(result))
@@ -183,8 +182,7 @@ impl Results {
         atomic_file::replace(&path, &json)
     }
 
-    /// Writes `results.csv`, a row per execution, and `summary.md`, a row per configuration; returns the summary's
-    /// table and path.
+    /// Writes `results.csv`, a row per execution, and `summary.md`, a row per configuration; returns the summary's table and path.
     ///
     /// Removes drawings of plots that the scenario no longer has.
     ///
@@ -232,8 +230,7 @@ impl Results {
         (list.len() > 1).then(|| format!("not all executions ran on the same: {}", list.join("; ")))
     }
 
-    /// Returns the record of each configuration's first successful repetition that has one, labelled with the
-    /// configuration.
+    /// Returns the record of each configuration's first successful repetition that has one, labelled with the configuration.
     pub fn records(&self, output: &ResultsDirectory) -> Vec<(String, PathBuf)> {
         let mut records = Vec::new();
         for first in self.scenario.once() {

@@ -58,8 +58,7 @@ pub(crate) fn write_piece(frame: &[u8], shape: Shape, run: Range<usize>, out: &m
     transport[16..18].copy_from_slice(&pseudo_sum.to_be_bytes());
 }
 
-/// Sets length, id and checksum of the IP header; returns the pseudo-header's sum of TCP or UDP (RFC 9293, 3.1; RFC
-/// 768).
+/// Sets length, id and checksum of the IP header; returns the pseudo-header's sum of TCP or UDP (RFC 9293, 3.1; RFC 768).
 fn fix_ip(packet: &mut [u8], header: usize, protocol: u8, id_offset: u16) -> u16 {
     let length = packet.len() - header;
     let addresses = if packet[0] >> 4 == 4 {

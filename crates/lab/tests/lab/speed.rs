@@ -25,8 +25,7 @@ const WINDOW: Bytes = Bytes::new(7_500_000);
 /// A pace faster than any link here; the kernel reads all ones as unpaced.
 const UNPACED: Rate = Rate::bits_per_sec(u64::MAX);
 
-/// Sends from client to server on `streams` connections, each at most at `pace`, while `watch` runs with the counter of
-/// received bytes.
+/// Sends from client to server on `streams` connections, each at most at `pace`, while `watch` runs with the counter of received bytes.
 fn bulk<R>(lab: &Lab, streams: usize, pace: Rate, watch: impl FnOnce(&AtomicU64) -> R) -> R {
     let address = SocketAddr::from((lab.server().ipv4(), 4000));
     let listener = lab.server().run(move || TcpListener::bind(address).unwrap()).unwrap();

@@ -27,8 +27,7 @@ pub(super) struct Burstiness {
     pub(super) peak: Option<f64>,
     /// The 99 % quantile of the averages over 1 ms; `None` if samples are too far apart.
     pub(super) p99: Option<f64>,
-    /// The share of the steady time with samples close enough for averages over 1 ms; elsewhere the peak may
-    /// have been higher.
+    /// The share of the steady time with samples close enough for averages over 1 ms; elsewhere the peak may have been higher.
     pub(super) seen: f64,
 }
 

@@ -203,8 +203,7 @@ fn counted(record: &Record, of: fn(&Sample) -> u64) -> Vec<Point> {
     if counter.total() == 0.0 {
         return Vec::new();
     }
-    // Fractions come from interpolation between readings: round them away, except in a wide bin, which holds a
-    // mean.
+    // Fractions come from interpolation between readings: round them away, except in a wide bin, which holds a mean.
     steps(&counter, |bin| {
         let width = bin.1 - bin.0;
         (counter.rate(bin) * width).round() * (BIN / width).min(1.0)

@@ -115,8 +115,7 @@ fn limits(done: &Done) -> String {
     format!("limited by {}{shares}", done.limited_by)
 }
 
-/// Returns evidence and remedy of the limit: the transfer's own, or of an interrupted transfer those of its
-/// samples.
+/// Returns evidence and remedy of the limit: the transfer's own, or of an interrupted transfer those of its samples.
 fn advice(record: &Record) -> Vec<String> {
     let advice = match record.outcome() {
         Some(Event::Done(done)) => done.advice.clone(),

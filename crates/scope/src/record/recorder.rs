@@ -18,8 +18,7 @@ use super::error::RecordError;
 use super::file::{Earlier, RecordFile};
 use super::schema::{End, Header, Host, MAGIC, Side, Telemetry, VERSION};
 
-/// Flush interval: a crash loses at most this much of the record. A wake-up per sample would double the CPU
-/// time of recording.
+/// Flush interval: a crash loses at most this much of the record. A wake-up per sample would double the CPU time of recording.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Bytes of unwritten events in memory: many seconds of one stream sampled every 1 ms.
@@ -71,8 +70,7 @@ impl Recorder {
     /// `what` is recorded verbatim: it must contain no password and no key.
     ///
     /// # Errors
-    /// [`RecordError`]: the path is not writable, holds something other than a record, or another transfer
-    /// writes to it.
+    /// [`RecordError`]: the path is not writable, holds no record, or another transfer writes to it.
     pub fn create(path: &Path, side: Side, what: &str, interval: Duration) -> Result<Self, RecordError> {
         let start = Instant::now();
         let earlier = match side {

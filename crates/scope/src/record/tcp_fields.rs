@@ -6,8 +6,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
 /// The kept fields: all that figures need.
 ///
-/// A complete TCP_INFO takes 284 bytes per connection and sample, and a line of a damaged record may name
-/// thousands.
+/// A complete TCP_INFO takes 284 bytes per connection and sample, and a line of a damaged record may name thousands.
 const KEPT: [&str; 3] = ["tcpi_bytes_acked", "tcpi_bytes_received", "tcpi_rcv_mss"];
 
 /// Fields of TCP_INFO by the kernel's names: `tcpi_bytes_acked`, `tcpi_bytes_received` and `tcpi_rcv_mss`.

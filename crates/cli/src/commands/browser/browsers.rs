@@ -27,8 +27,7 @@ impl Browser {
     }
 }
 
-/// Name, family, directory below the home directory (Firefox family) or the configuration directory (Chromium family),
-/// programs.
+/// Name, family, directory below the home directory (Firefox family) or the configuration directory (Chromium family), programs.
 const KNOWN: [(&str, Family, &str, &[&str]); 8] = [
     ("Firefox", Family::Firefox, ".mozilla", &["firefox", "firefox-esr"]),
     ("LibreWolf", Family::Firefox, ".librewolf", &["librewolf"]),

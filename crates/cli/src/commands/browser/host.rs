@@ -1,7 +1,6 @@
 //! `longhaul browser host`: serves the extension's requests over stdin and stdout, by requests to the agent.
 //!
-//! One thread reads stdin, another writes stdout; each request is a task, so that a slow server delays no other
-//! request.
+//! One thread reads stdin, another writes stdout; each request is a task, so that a slow server delays no other request.
 
 use std::io::{self, Read, Write};
 use std::path::Path;

@@ -43,8 +43,7 @@ impl RemoteFile {
         self.urls.first().map(|url| SafeUrl::of(url).to_string()).unwrap_or_default()
     }
 
-    /// Decides between a file and a directory as output: a path ending in / is a directory, and so is the output of
-    /// `several` files.
+    /// Decides between a file and a directory as output: a path ending in / is a directory, and so is the output of `several` files.
     pub(super) fn target(&self, output: Option<&Path>, several: bool) -> Output {
         let output = self.dir.as_deref().or(output);
         if let Some(name) = &self.name {
@@ -61,8 +60,7 @@ impl RemoteFile {
         }
     }
 
-    /// Returns the options of this file: the common ones, and its own headers, which are sent to the server of its
-    /// first URL.
+    /// Returns the options of this file: the common ones, and its own headers, which are sent to the server of its first URL.
     pub(super) fn options(&self, all: &JobOptions) -> JobOptions {
         let mut options = all.clone();
         let own = self.urls.first().filter(|url| matches!(url.scheme(), "http" | "https"));
@@ -173,8 +171,7 @@ pub(super) fn make_directories(args: &GetArgs, files: &[RemoteFile]) -> Result<(
     Ok(())
 }
 
-/// Assigns checksums of the list at `path` to files without one: by the name on the server, otherwise by the local
-/// name.
+/// Assigns checksums of the list at `path` to files without one: by the name on the server, otherwise by the local name.
 fn look_up_checksums(
     path: &Path,
     args: &GetArgs,

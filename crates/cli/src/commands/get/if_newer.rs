@@ -13,8 +13,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::summary::Unchanged;
 
-/// Names the job's file after its URL, and makes the request conditional on the local file of that name; returns the
-/// local file.
+/// Names the job's file after its URL, and makes the request conditional on the local file of that name; returns the local file.
 pub(super) fn apply(job: &mut Job) -> Option<Unchanged> {
     let url = job.urls.first()?;
     let last = url.path_segments().and_then(|mut segments| segments.next_back()).unwrap_or_default();

@@ -122,8 +122,7 @@ impl HorizontalAxis {
 
     /// Returns whether a configuration belongs in the plot: it has a position, or it is a reference for one that has.
     ///
-    /// A peer without the axis' parameter is a reference. A run that sweeps other parameters is not: each value would
-    /// be a line.
+    /// A peer without the axis' parameter is a reference. A run that sweeps other parameters is not: each value would be a line.
     fn compares(&self, group: &Group<'_>, all: &[Group<'_>]) -> bool {
         let beside = |other: &Group<'_>| {
             self.place(other).is_some()

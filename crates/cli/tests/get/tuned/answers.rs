@@ -63,8 +63,7 @@ fn another_file_on_every_further_connection_ends_in_bounded_time() {
     }
 }
 
-/// Serves `file`, and `other` on the connections selected by `is_stale`; the first connection closes after one
-/// response.
+/// Serves `file`, and `other` on the connections selected by `is_stale`; the first connection closes after one response.
 fn balanced(file: &File, other: &File, is_stale: fn(usize) -> bool) -> Server {
     let (file, other) = (file.clone(), File { etag: Some("\"v2\""), ..other.clone() });
     Server::new(move |peer| {

@@ -22,8 +22,7 @@ struct TunedFetch {
     server: Server,
 }
 
-/// Creates a fetch for each tuner: on such a short path Longhaul's tuner uses several streams only if the path memory
-/// recommends them.
+/// Creates a fetch for each tuner: on such a short path Longhaul's tuner uses several streams only if the path memory recommends them.
 fn each_tuner(serve: impl Fn() -> Server) -> [TunedFetch; 2] {
     let own = |server: &Server| {
         let run = get();

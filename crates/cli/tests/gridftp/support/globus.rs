@@ -94,8 +94,7 @@ impl Globus {
         log.lines().filter_map(logged).collect()
     }
 
-    /// Waits until the log has `n` transfers that `wanted` accepts, and returns them; lines are written after the
-    /// reply.
+    /// Waits until the log has `n` transfers that `wanted` accepts, and returns them; lines are written after the reply.
     #[track_caller]
     pub(crate) fn logged(&self, n: usize, wanted: impl Fn(&LoggedTransfer) -> bool) -> Vec<LoggedTransfer> {
         let deadline = Instant::now() + Duration::from_secs(20);

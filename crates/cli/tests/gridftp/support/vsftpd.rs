@@ -40,8 +40,7 @@ impl Vsftpd {
         let root = dir.path().display();
         // vsftpd chroots its network process here; the directory must not be writable for it.
         fs::create_dir(dir.path().join("empty")).unwrap();
-        // vsftpd refuses a writable root for anonymous users, so their root is the parent of `files/`; and users
-        // without a home.
+        // vsftpd refuses a writable root for anonymous users, so their root is the parent of `files/`; and users without a home.
         let config = format!(
             "listen=YES\nlisten_address=127.0.0.1\nlisten_port={port}\nbackground=NO\nseccomp_sandbox=NO\n\
              anonymous_enable=YES\nlocal_enable=NO\nftp_username=daemon\nanon_root={root}\n\

@@ -22,8 +22,7 @@ const NAMES: [&[u8]; 9] = [
     b"index.html",
 ];
 
-/// Creates a tree under `root`: files of several sizes, difficult names, an empty directory, and old modification
-/// times.
+/// Creates a tree under `root`: files of several sizes, difficult names, an empty directory, and old modification times.
 pub(crate) fn make_tree(root: &Path) {
     fs::create_dir_all(root.join("sub/deeper/deepest")).unwrap();
     fs::create_dir_all(root.join("empty/within")).unwrap();

@@ -116,8 +116,7 @@ impl Discipline for FqCodelQueue {
                 Some(packet) => flow.credits -= packet.size.get() as i64,
                 None => {
                     list.pop_front();
-                    // An emptied new queue moves to the old list first; otherwise it could return as new at once (RFC
-                    // 8290, 4.2).
+                    // An emptied new queue moves to the old list first; otherwise it could return as new at once (RFC 8290, 4.2).
                     flow.is_listed = is_new;
                     if is_new {
                         self.old.push_back(index);

@@ -160,8 +160,7 @@ fn overload_settles_at_the_average_of_the_curve() {
     let early = waits(RateLimit::new(RATE, red(RedParameters::default(), DropTail::Packets(100))));
     let late = waits(RateLimit::new(RATE, DropTail::Packets(100)));
     assert!((0.66..0.67).contains(&early.1) && (0.66..0.67).contains(&late.1), "{early:?}, {late:?}");
-    // In packets, including the one in transmission. With uniform gaps a share of 2 p_b / (1 + p_b) is dropped, so p_b
-    // is 0.2.
+    // In packets, including the one in transmission. With uniform gaps a share of 2 p_b / (1 + p_b) is dropped, so p_b is 0.2.
     assert!((15.0..20.0).contains(&early.0), "RED: {early:?}");
     assert!((98.0..=100.0).contains(&late.0), "DropTail: {late:?}");
 }

@@ -80,8 +80,7 @@ impl ControlState {
         }
     }
 
-    /// Returns the number of windows per RTT at which the kernel paces under a maximum pacing rate
-    /// (`tcp_update_pacing_rate`).
+    /// Returns the number of windows per RTT at which the kernel paces under a maximum pacing rate (`tcp_update_pacing_rate`).
     pub(super) fn windows_per_rtt(&self) -> f64 {
         match self {
             Self::Cubic(window) => window.windows_per_rtt(),

@@ -149,11 +149,9 @@ impl Simulation {
         FlowTotals { sent, acknowledged, lost, background: self.link.background() }
     }
 
-    /// Runs for `time`; requests a pace from `control` after each `interval` (at least 1 µs), and keeps the pace on
-    /// `None`.
+    /// Runs for `time`; requests a pace from `control` after each `interval` (at least 1 µs), and keeps the pace on `None`.
     ///
-    /// `control` is not called before the first acknowledgement. Its second argument is the time
-    /// since the simulation's start.
+    /// `control` is not called before the first acknowledgement. Its second argument is the time since the simulation's start.
     pub fn run(
         &mut self,
         time: Duration,

@@ -52,8 +52,7 @@ impl CongestionWindow {
         (in_flight + 1) as f64 <= self.window
     }
 
-    /// Grows the window for a packet acknowledged at `now` with `in_flight` packets, unless the sender is limited
-    /// otherwise.
+    /// Grows the window for a packet acknowledged at `now` with `in_flight` packets, unless the sender is limited otherwise.
     pub(super) fn acknowledged(&mut self, now: Time, rtt: Duration, in_flight: usize) {
         if self.allows(in_flight) {
             return;
@@ -107,8 +106,7 @@ impl Cubic {
         if begun == now {
             self.reno = window;
         }
-        // Growth that gives Reno and CUBIC equal shares at equal loss, until the old window is regained (RFC 9438,
-        // 4.3).
+        // Growth that gives Reno and CUBIC equal shares at equal loss, until the old window is regained (RFC 9438, 4.3).
         let pace =
             if self.reno < self.before { 3.0 * (1.0 - cubic::BETA) / (1.0 + cubic::BETA) } else { 1.0 };
         self.reno += pace / window;
