@@ -158,12 +158,12 @@ mod tests {
     use longhaul_core::units::Rtt;
 
     use super::*;
-    use crate::figures::made_up;
+    use crate::figures::synthetic_record;
 
     /// Losses begin after the first second and halve the rate.
     fn lossy(seconds: f64) -> Record {
-        made_up::record(seconds, |at| {
-            let mut sample = made_up::moved(at * 1e6 + at.min(1.0) * 1e6);
+        synthetic_record::record(seconds, |at| {
+            let mut sample = synthetic_record::moved(at * 1e6 + at.min(1.0) * 1e6);
             sample.sockets.open = 1;
             sample.sockets.min_rtt = Some(Rtt::new(Duration::from_millis(50)));
             sample.sockets.data_rtt = sample.sockets.min_rtt;
@@ -187,8 +187,8 @@ mod tests {
         let mut record = lossy(4.0);
         let limited = |by| Event::Limited { by, ago: Duration::from_secs(1) };
         record.events = vec![
-            made_up::event(1, limited(LimitedBy::SlowStart)),
-            made_up::event(2, limited(LimitedBy::Disk)),
+            synthetic_record::event(1, limited(LimitedBy::SlowStart)),
+            synthetic_record::event(2, limited(LimitedBy::Disk)),
         ];
         let interrupted = of_record(&record).unwrap();
         assert_eq!((interrupted.finding.limit, interrupted.timeline.len()), (LimitedBy::Disk, 2));
@@ -199,7 +199,7 @@ mod tests {
             advice: vec!["busy".into()],
             ..Done::default()
         };
-        record.events.push(made_up::event(4, Event::Done(Box::new(done))));
+        record.events.push(synthetic_record::event(4, Event::Done(Box::new(done))));
         let complete = of_record(&record).unwrap();
         assert_eq!(
             (complete.finding.limit, complete.finding.advice),

@@ -4,8 +4,8 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use crate::environment::private;
 use crate::support::{File, Peer, Serve, Server, content, get, same};
-use crate::surroundings::private;
 
 /// Connects a SOCKS 5 client to `port`, and copies in both directions.
 fn relay(peer: &mut Peer, port: u16) {

@@ -109,7 +109,7 @@ fn many_files_have_few_lines() {
 
 #[test]
 fn password_is_not_shown_and_ctrl_c_leaves_the_terminal_as_it_was() {
-    let server = crate::surroundings::private();
+    let server = crate::environment::private();
     let run = get();
     let line = program(&format!("get --user ann {}; echo; stty -a", server.url("/f")));
     let Some(ended) = terminal(&run, &line, &[], Some("secret\n")) else { return };

@@ -96,8 +96,8 @@ fn wrong_checksum_error_confirms_the_servers_bytes() {
     same(run.path("f"), &bytes);
 }
 
-/// Serves the file, and `?metalink` with digests of its pieces; flips a bit of piece 4 in the first `lies` complete responses.
-fn flipping(file: &File, lies: usize) -> (Server, Arc<AtomicUsize>) {
+/// Serves the file, and `?metalink` with digests of its pieces; flips a bit of piece 4 in the first `corruptions` complete responses.
+fn flipping(file: &File, corruptions: usize) -> (Server, Arc<AtomicUsize>) {
     let messages = Arc::new(AtomicUsize::new(0));
     let (file, count) = (file.clone(), messages.clone());
     let digests: String = file
@@ -119,7 +119,7 @@ fn flipping(file: &File, lies: usize) -> (Server, Arc<AtomicUsize>) {
                 let (start, end) = request.range(SIZE).filter(|_| file.ranges).unwrap_or((0, SIZE));
                 let mut body = body.to_vec();
                 let at = 4 * PIECE + 5;
-                if (start..end).contains(&at) && count.fetch_add(1, Ordering::SeqCst) < lies {
+                if (start..end).contains(&at) && count.fetch_add(1, Ordering::SeqCst) < corruptions {
                     body[at - start] ^= 1;
                 }
                 peer.send(head) && peer.send(body)

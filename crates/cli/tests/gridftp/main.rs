@@ -6,9 +6,9 @@ mod support;
 
 mod addresses;
 mod checksums;
+mod faulty_control;
+mod faulty_data;
 mod logins;
-mod lying_control;
-mod lying_data;
 mod probing;
 mod real_servers;
 mod servers;

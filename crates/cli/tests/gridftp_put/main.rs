@@ -7,8 +7,8 @@ mod relay;
 mod support;
 
 mod encrypted;
+mod faulty_server;
 mod globus;
-mod lying;
 mod plain;
 mod repairing;
 mod resuming;

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::ours::{data_of, ours, root};
+use crate::own_scenarios::{data_of, own_scenario, root};
 use crate::scenario::Scenario;
 use crate::support::{skipped, text};
 
@@ -77,7 +77,7 @@ fn the_sweeps_in_small() {
         ("apt-delta.toml", "delta=1s", 8.0, "mean-transfer-rate-by-delta-tau-10-ms.svg"),
         ("apt-n0.toml", "n0=8", 8.0, "streams-at-the-end-by-n0.svg"),
     ] {
-        let scenario = ours(name);
+        let scenario = own_scenario(name);
         let runs = run(&scenario, &["--set", "size=20MB", "--set", set, "--set", "path.rtt=20ms"]);
         assert_eq!(congestion(&scenario), "reno");
         let [apt, own] = &runs[..] else { panic!("{runs:?}") };
@@ -99,7 +99,7 @@ fn the_background_in_small() {
     if skipped() {
         return;
     }
-    let scenario = ours("apt-background.toml");
+    let scenario = own_scenario("apt-background.toml");
     let runs = run(&scenario, &["--set", "size=6MB", "--set", "path.background=20M"]);
     assert_eq!(congestion(&scenario), "reno");
     let [apt, own] = &runs[..] else { panic!("{runs:?}") };
@@ -152,7 +152,7 @@ fn the_sessions_in_small() {
         return;
     }
     for name in ["apt-fairness-droptail.toml", "apt-fairness-red.toml"] {
-        let scenario = ours(name);
+        let scenario = own_scenario(name);
         let runs = run(&scenario, &["--set", "apart=3", "--set", "size=1GB"]);
         let [apt, own] = &runs[..] else { panic!("{runs:?}") };
         for run in [apt, own] {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::ours::{data_of, ours, skipped_servers};
+use crate::own_scenarios::{data_of, own_scenario, skipped_servers};
 use crate::scenario::Scenario;
 use crate::support::text;
 
@@ -33,7 +33,7 @@ fn the_pseudo_lfn_in_small() {
     if skipped_servers(&["mount"]) {
         return;
     }
-    let scenario = ours("icdc-1g-pseudo-lfn.toml");
+    let scenario = own_scenario("icdc-1g-pseudo-lfn.toml");
     let runs = run(&scenario, &[&SMALL[..], &["--set", "size=64M", "--set", "pace=off,160Mbit"]].concat());
     let [unpaced, paced] = &runs[..] else { panic!("{runs:?}") };
     // A pause of a busy machine may still fill the queue of the paced run.
@@ -51,7 +51,7 @@ fn the_background_in_small() {
     if skipped_servers(&["openssl"]) {
         return;
     }
-    let scenario = ours("icdc-1g-background.toml");
+    let scenario = own_scenario("icdc-1g-background.toml");
     let few = ["--set", "size=64M", "--set", "path.congestion=cubic"];
     let steps = ["--set", "path.background=0 20%@1500ms 50%@2500ms"];
     let runs = run(&scenario, &[&SMALL[..], &few, &steps].concat());
@@ -71,7 +71,7 @@ fn memory_to_disk_in_small() {
     if skipped_servers(&["mount"]) {
         return;
     }
-    let scenario = ours("icdc-10g.toml");
+    let scenario = own_scenario("icdc-10g.toml");
     let runs = run(&scenario, &["--only", "to-disk", "--set", "size=192M", "--set", "pace=500Mbit"]);
     assert_eq!(runs.len(), 1);
     let (mean, least) = (value(&runs[0], "goodput_bps"), value(&runs[0], "least_second_bps"));

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::ours::skipped_servers;
+use crate::own_scenarios::skipped_servers;
 use crate::support::{exec, text};
 
 /// The first connection leases a third; enough is left for the others.

@@ -8,7 +8,7 @@ mod exec;
 mod icdc;
 mod interrupt;
 mod last_packet;
-mod ours;
+mod own_scenarios;
 mod put_streams;
 mod results;
 mod run;

@@ -24,7 +24,7 @@ impl Scenario {
     }
 
     /// Uses one of Longhaul's scenarios in place.
-    pub(crate) fn ours(file: &Path) -> Self {
+    pub(crate) fn at(file: &Path) -> Self {
         Self { dir: tempfile::tempdir().unwrap(), file: file.to_owned() }
     }
 

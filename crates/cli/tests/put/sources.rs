@@ -106,7 +106,7 @@ fn shrunk_source_is_reported() {
 }
 
 #[test]
-fn a_file_that_is_read_past_the_cache_is_read_once_and_hashed_where_it_lies() {
+fn file_read_with_direct_io_is_read_and_hashed_once() {
     const SIZE: usize = (64 << 20) + 4097;
     let site = Writable::start();
     let bytes = content(SIZE, 11);

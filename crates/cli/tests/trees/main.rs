@@ -6,9 +6,9 @@
 mod support;
 
 mod ftp_trees;
-mod get_again;
 mod get_trees;
 mod hostile_ftp_listings;
 mod hostile_listings;
 mod put_trees;
+mod resuming;
 mod url_lists;

@@ -169,12 +169,12 @@ fn note(record: &Record, gap: Option<f64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figures::made_up;
+    use crate::figures::synthetic_record;
     use crate::record::schema::Side;
 
     fn record(interval: f64, side: Side) -> Record {
-        let mut record = made_up::every(interval, 5.0, |at| {
-            let mut sample = made_up::moved(at * 1e8);
+        let mut record = synthetic_record::every(interval, 5.0, |at| {
+            let mut sample = synthetic_record::moved(at * 1e8);
             (sample.sockets.counters.received, sample.sockets.counters.sent) = (sample.moved, Bytes::ZERO);
             sample
         });
@@ -249,7 +249,7 @@ mod tests {
             charts[0].note
         );
         assert_eq!(of_records(&placed(&[("a", &record(2.0, Side::Get), 0.0)])), []);
-        let short = made_up::every(0.001, 0.5, |at| made_up::moved(at * 1e8));
+        let short = synthetic_record::every(0.001, 0.5, |at| synthetic_record::moved(at * 1e8));
         assert_eq!(names(&of_records(&placed(&[("a", &short, 0.0)]))[0]), ["received, over 1 ms"]);
     }
 

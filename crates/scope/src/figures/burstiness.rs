@@ -67,13 +67,13 @@ mod tests {
     use longhaul_core::units::Bytes;
 
     use super::*;
-    use crate::figures::made_up;
+    use crate::figures::synthetic_record;
     use crate::record::schema::Side;
 
     /// 10 s at 100 MB/s after the first second; `shape` adds bytes.
     fn record(interval: f64, shape: impl Fn(f64) -> f64) -> Record {
-        made_up::every(interval, 10.0, |at| {
-            let mut sample = made_up::moved((at - 1.0).max(0.0) * 1e8);
+        synthetic_record::every(interval, 10.0, |at| {
+            let mut sample = synthetic_record::moved((at - 1.0).max(0.0) * 1e8);
             sample.sockets.counters.received = sample.moved + Bytes::new(shape(at) as u64);
             sample
         })
@@ -114,8 +114,8 @@ mod tests {
         assert_eq!((seldom.peak, seldom.p99, seldom.ratio(), seldom.seen), (None, None, None, 0.0));
         assert!((seldom.mean - 1e8).abs() < 1e5);
         let of = |seconds: f64| {
-            let moved = |at: f64| made_up::moved(at * 1e8);
-            Burstiness::of(&made_up::every(0.001, seconds, moved))
+            let moved = |at: f64| synthetic_record::moved(at * 1e8);
+            Burstiness::of(&synthetic_record::every(0.001, seconds, moved))
         };
         assert!(of(1.5).is_none() && of(0.0).is_none() && of(2.5).is_some());
     }

@@ -36,18 +36,18 @@ mod tests {
 
     use longhaul_core::event::Event;
 
-    use super::super::made_up;
+    use super::super::synthetic_record;
     use super::*;
     use crate::chart::Sheet;
 
     #[test]
     fn timeline_stands_behind_the_throughput_of_the_only_record() {
-        let mut record = made_up::record(4.0, |at| made_up::moved(at * 1e8));
+        let mut record = synthetic_record::record(4.0, |at| synthetic_record::moved(at * 1e8));
         let limited = |by, ago| Event::Limited { by, ago: Duration::from_millis(ago) };
         record.events = vec![
-            made_up::event(1, limited(LimitedBy::SlowStart, 1000)),
-            made_up::event(2, limited(LimitedBy::Loss, 1000)),
-            made_up::event(4, limited(LimitedBy::SlowStart, 1000)),
+            synthetic_record::event(1, limited(LimitedBy::SlowStart, 1000)),
+            synthetic_record::event(2, limited(LimitedBy::Loss, 1000)),
+            synthetic_record::event(4, limited(LimitedBy::SlowStart, 1000)),
         ];
         let names = |sheet: &Sheet| -> Vec<String> {
             sheet.charts[0].series.iter().map(|series| series.name.clone()).collect()

@@ -8,10 +8,10 @@ mod curves;
 mod flow;
 mod limits;
 mod lines;
-#[cfg(test)]
-pub(crate) mod made_up;
 mod moving_average;
 mod notes;
+#[cfg(test)]
+pub(crate) mod synthetic_record;
 mod values;
 
 use crate::chart::Sheet;
@@ -66,14 +66,14 @@ mod tests {
     use longhaul_core::units::{Bytes, Rate};
 
     fn full(seconds: f64) -> Record {
-        made_up::record(seconds, |at| {
-            let mut sample = made_up::moved(at * 1e8);
+        synthetic_record::record(seconds, |at| {
+            let mut sample = synthetic_record::moved(at * 1e8);
             sample.segments = Some(Segments { in_use: 3, count: 16, size: Bytes::mib(4) });
-            sample.page_cache = (at != 1.5).then(made_up::pages);
-            sample.host_pages = Some(made_up::host_pages(50));
+            sample.page_cache = (at != 1.5).then(synthetic_record::pages);
+            sample.host_pages = Some(synthetic_record::host_pages(50));
             let sockets = &mut sample.sockets;
             (sockets.rtt, sockets.data_rtt, sockets.min_rtt) =
-                (made_up::rtt(0.2), made_up::rtt(0.21), made_up::rtt(0.2));
+                (synthetic_record::rtt(0.2), synthetic_record::rtt(0.21), synthetic_record::rtt(0.2));
             (sockets.rwin, sockets.cwnd) = (Some(Bytes::mib(1)), Some(Bytes::mib(1)));
             let rate = Some(Rate::bits_per_sec(1_000_000));
             (sockets.pacing_rate, sockets.delivery_rate) = (rate, rate);
@@ -198,8 +198,8 @@ mod tests {
     /// The longest run of ICDC, at one sample per millisecond.
     #[test]
     fn a_long_record_is_drawn_at_once_and_keeps_its_peak() {
-        let mut record = made_up::every(0.001, 180.0, |at| {
-            let mut sample = made_up::moved(at * 1e8);
+        let mut record = synthetic_record::every(0.001, 180.0, |at| {
+            let mut sample = synthetic_record::moved(at * 1e8);
             sample.sockets.counters.received =
                 sample.moved + Bytes::new(if at < 99.9995 { 0 } else { 900_000 });
             sample.sockets.counters.out_of_order = (at * 500.0) as u64;

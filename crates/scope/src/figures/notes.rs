@@ -173,12 +173,12 @@ mod tests {
     use longhaul_core::units::Rate;
 
     use super::*;
-    use crate::figures::made_up;
+    use crate::figures::synthetic_record;
     use crate::record::schema::{End, Sample, Telemetry};
 
     #[test]
     fn notes_hold_object_time_host_rate_and_cost() {
-        let mut record = made_up::record(2.0, |at| made_up::moved(at * 1e9));
+        let mut record = synthetic_record::record(2.0, |at| synthetic_record::moved(at * 1e9));
         record.end = Some(End {
             at: 2.0,
             telemetry: Telemetry { samples: 201, dropped: 3, cpu: 0.01 },
@@ -188,12 +188,12 @@ mod tests {
         record.events = (0..5)
             .map(|at| {
                 let message = format!("warning {at}");
-                made_up::event(at, Event::Warning(Warning::Recorded { message }))
+                synthetic_record::event(at, Event::Warning(Warning::Recorded { message }))
             })
             .collect();
         let goodput = Rate::bits_per_sec(8_000_000_000);
         let done = Done { goodput, limited_by: LimitedBy::Disk, ..Done::default() };
-        record.events.push(made_up::event(2, Event::Done(Box::new(done))));
+        record.events.push(synthetic_record::event(2, Event::Done(Box::new(done))));
         let notes = of_record(&record);
         assert_eq!(
             notes[..3],
@@ -212,17 +212,17 @@ mod tests {
 
     #[test]
     fn evidence_and_cure_follow_the_result() {
-        let mut record = made_up::record(2.0, |at| made_up::moved(at * 1e9));
+        let mut record = synthetic_record::record(2.0, |at| synthetic_record::moved(at * 1e9));
         let advice = vec!["limited by the disk: <slow>".to_owned(), "x".repeat(100_000)];
         let done = Done { limited_by: LimitedBy::Disk, advice, ..Done::default() };
-        record.events = vec![made_up::event(2, Event::Done(Box::new(done)))];
+        record.events = vec![synthetic_record::event(2, Event::Done(Box::new(done)))];
         let notes = of_record(&record);
         assert_eq!(notes[2], "limited by the disk: <slow>");
         assert!(notes[3].len() < 700 && notes[4].contains("samples"), "{notes:?}");
         let page = crate::draw::html(&crate::figures::of_records(&[("a".to_owned(), record.clone())]));
         assert!(page.contains("<p>limited by the disk: &lt;slow&gt;</p>"));
         let limited = Event::Limited { by: LimitedBy::Disk, ago: Duration::from_secs(1) };
-        record.events = vec![made_up::event(1, limited)];
+        record.events = vec![synthetic_record::event(1, limited)];
         assert!(
             of_record(&record)[2].contains("samples"),
             "the samples show another limit than the transfer found"
@@ -231,16 +231,16 @@ mod tests {
 
     #[test]
     fn failure_is_in_notes() {
-        let mut record = made_up::record(0.0, |_| Sample::default());
+        let mut record = synthetic_record::record(0.0, |_| Sample::default());
         let error = Event::Error { message: "the server is gone".to_owned(), exit_code: 69 };
-        record.events.push(made_up::event(1, error));
+        record.events.push(synthetic_record::event(1, error));
         assert!(of_record(&record)[1].starts_with("FAILED: the server is gone"));
     }
 
     #[test]
     fn any_date_is_formatted_or_refused() {
         for started in [-1.0, f64::NAN, f64::INFINITY, 1e300, f64::MAX] {
-            let mut record = made_up::record(0.0, |_| Sample::default());
+            let mut record = synthetic_record::record(0.0, |_| Sample::default());
             record.header.started = started;
             record.header.what = "é".repeat(100_000);
             assert!(of_record(&record)[0].contains("longhaul 0.1.0 on near"));

@@ -170,10 +170,10 @@ fn step(rng: &mut ChaCha8Rng, extended: bool, len: u64) -> FtpStep {
     let mut step = FtpStep { connections, faults, ..FtpStep::sound(usize::from(rng.random_ratio(1, 6))) };
     step.no_resume = rng.random_ratio(1, 10);
     // Wrong bytes just before the end of a run may be committed; only the next run detects them.
-    let lies = |fault: &FtpFault| matches!(fault, FtpFault::WrongThenTwice | FtpFault::WrongThenOutside);
+    let is_wrong = |fault: &FtpFault| matches!(fault, FtpFault::WrongThenTwice | FtpFault::WrongThenOutside);
     match rng.random_range(0..4) {
         0 => step.change = Some((rng.random_range(0..3), 1 - step.build)),
-        1 | 2 if !step.faults.iter().any(|(_, fault)| lies(fault)) => step.stop = Some(stop(rng, len)),
+        1 | 2 if !step.faults.iter().any(|(_, fault)| is_wrong(fault)) => step.stop = Some(stop(rng, len)),
         _ => {}
     }
     step

@@ -12,16 +12,16 @@ use crate::support::{
 /// Longer than one block per connection, and no multiple of a block.
 const SIZE: usize = (3 << 20) + 12345;
 
-/// Applies `lie` to every transfer, after reply 150, over the requested number of connections.
-fn lying(
-    lie: impl Fn(&mut Session, &Transfer, &mut Vec<Data>) + Send + Sync + 'static,
+/// Applies `fault` to every transfer, after reply 150, over the requested number of connections.
+fn faulty(
+    fault: impl Fn(&mut Session, &Transfer, &mut Vec<Data>) + Send + Sync + 'static,
 ) -> (Scripted, Vec<u8>) {
     let bytes = content(SIZE, 71);
     let server = Scripted::new(bytes.clone(), move |session, command| {
         let Some(transfer) = transfer_of(session, command) else { return false };
         session.reply("150 sending");
         let mut data = session.data(session.parallelism);
-        lie(session, &transfer, &mut data);
+        fault(session, &transfer, &mut data);
         true
     });
     (server, bytes)
@@ -38,20 +38,20 @@ fn transfer_of(session: &mut Session, command: &FtpCommand) -> Option<Transfer> 
     (command.verb == "ERET" && session.extended).then(|| session.transfer(command)).flatten()
 }
 
-/// Applies `lie` to the first transfer only.
-fn lying_once(
-    lie: impl Fn(&mut Session, &Transfer, &mut Vec<Data>) + Send + Sync + 'static,
+/// Applies `fault` to the first transfer only.
+fn faulty_once(
+    fault: impl Fn(&mut Session, &Transfer, &mut Vec<Data>) + Send + Sync + 'static,
 ) -> (Scripted, Vec<u8>) {
-    let has_lied = AtomicBool::new(false);
+    let was_applied = AtomicBool::new(false);
     let bytes = content(SIZE, 72);
     let server = Scripted::new(bytes.clone(), move |session, command| {
-        if command.verb != "ERET" || has_lied.swap(true, Ordering::SeqCst) {
+        if command.verb != "ERET" || was_applied.swap(true, Ordering::SeqCst) {
             return false;
         }
         let Some(transfer) = session.transfer(command) else { return false };
         session.reply("150 sending");
         let mut data = session.data(session.parallelism);
-        lie(session, &transfer, &mut data);
+        fault(session, &transfer, &mut data);
         true
     });
     (server, bytes)
@@ -111,7 +111,7 @@ fn refused_parallelism_leaves_one_connection() {
 
 #[test]
 fn more_connections_than_asked_for_are_used() {
-    let (server, bytes) = lying(|session, transfer, data| {
+    let (server, bytes) = faulty(|session, transfer, data| {
         data.extend(session.data(5));
         let file = session.file();
         assert!(transfer.send(&file, data));
@@ -122,7 +122,7 @@ fn more_connections_than_asked_for_are_used() {
 
 #[test]
 fn one_dropped_connection_with_426_is_repaired() {
-    let (server, bytes) = lying_once(|session, transfer, data| {
+    let (server, bytes) = faulty_once(|session, transfer, data| {
         let file = session.file();
         transfer.send_blocks(&file, data, |n| n < 20);
         data.remove(1);
@@ -133,7 +133,7 @@ fn one_dropped_connection_with_426_is_repaired() {
 
 #[test]
 fn one_connection_dropped_in_mid_block_is_repaired() {
-    let (server, bytes) = lying_once(|session, transfer, data| {
+    let (server, bytes) = faulty_once(|session, transfer, data| {
         let file = session.file();
         transfer.send_blocks(&file, data, |n| n < 20);
         let block = transfer.block(20);
@@ -150,7 +150,7 @@ fn one_connection_dropped_in_mid_block_is_repaired() {
 
 #[test]
 fn one_connection_dropped_in_silence_is_noticed() {
-    let (server, bytes) = lying_once(|session, transfer, data| {
+    let (server, bytes) = faulty_once(|session, transfer, data| {
         let file = session.file();
         transfer.send_blocks(&file, data, |n| n % 4 != 1);
         data.remove(1);
@@ -162,7 +162,7 @@ fn one_connection_dropped_in_silence_is_noticed() {
 
 #[test]
 fn overlapping_blocks_are_refused() {
-    let (server, _) = lying(|session, transfer, data| {
+    let (server, _) = faulty(|session, transfer, data| {
         let file = session.file();
         data[0].block(&file, transfer.block(0), transfer.base);
         data[1].block(&file, transfer.block(1), transfer.base);
@@ -178,7 +178,7 @@ fn overlapping_blocks_are_refused() {
 fn refuted_bytes_are_not_resumed(
     refute: impl Fn(&mut Session, &Transfer, Vec<Data>) + Send + Sync + 'static,
 ) {
-    let (server, bytes) = lying(move |session, transfer, data| {
+    let (server, bytes) = faulty(move |session, transfer, data| {
         let wrong: Vec<u8> = session.file().iter().map(|byte| !byte).collect();
         transfer.send_blocks(&wrong, data, |n| n < 40);
         // Long enough for a checkpoint, from which the next run would resume.
@@ -225,7 +225,7 @@ fn bytes_of_a_chunk_whose_success_was_reported_are_not_resumed_if_a_block_refute
 
 #[test]
 fn missing_blocks_are_fetched_again() {
-    let (server, bytes) = lying_once(|session, transfer, data| {
+    let (server, bytes) = faulty_once(|session, transfer, data| {
         let file = session.file();
         transfer.send_blocks(&file, data, |n| n % 7 != 3);
         end_with(data, |n| n);
@@ -236,7 +236,7 @@ fn missing_blocks_are_fetched_again() {
 
 #[test]
 fn blocks_that_are_missing_each_time_end_the_run() {
-    let (server, _) = lying(|session, transfer, data| {
+    let (server, _) = faulty(|session, transfer, data| {
         let file = session.file();
         transfer.send_blocks(&file, data, |_| false);
         end_with(data, |n| n);
@@ -247,7 +247,7 @@ fn blocks_that_are_missing_each_time_end_the_run() {
 
 #[test]
 fn a_block_past_the_end_is_refused() {
-    let (server, _) = lying(|session, transfer, data| {
+    let (server, _) = faulty(|session, transfer, data| {
         let file = session.file();
         transfer.send_blocks(&file, data, |_| true);
         let len = transfer.range.end - transfer.range.start;
@@ -261,7 +261,7 @@ fn a_block_past_the_end_is_refused() {
 
 #[test]
 fn a_block_at_an_impossible_offset_is_refused() {
-    let (server, _) = lying(|_, _, data| {
+    let (server, _) = faulty(|_, _, data| {
         data[0].header(0, 10, u64::MAX - 4);
     });
     is_refused(&server, 76, &["beyond the largest file"]);
@@ -269,7 +269,7 @@ fn a_block_at_an_impossible_offset_is_refused() {
 
 #[test]
 fn more_ends_announced_than_sent_are_not_waited_for_long() {
-    let (server, bytes) = lying_once(|session, transfer, data| {
+    let (server, bytes) = faulty_once(|session, transfer, data| {
         let file = session.file();
         transfer.send_blocks(&file, data, |_| true);
         end_with(data, |n| n + 1);
@@ -280,7 +280,7 @@ fn more_ends_announced_than_sent_are_not_waited_for_long() {
 
 #[test]
 fn more_ends_than_announced_are_no_complete_file() {
-    let (server, bytes) = lying_once(|session, transfer, data| {
+    let (server, bytes) = faulty_once(|session, transfer, data| {
         let file = session.file();
         transfer.send_blocks(&file, data, |_| true);
         end(data, 2);
@@ -291,7 +291,7 @@ fn more_ends_than_announced_are_no_complete_file() {
 
 #[test]
 fn no_ends_at_all_end_the_run() {
-    let (server, _) = lying(|session, transfer, data| {
+    let (server, _) = faulty(|session, transfer, data| {
         let file = session.file();
         transfer.send_blocks(&file, data, |_| true);
         session.reply("226 complete");
@@ -304,7 +304,7 @@ fn no_ends_at_all_end_the_run() {
 
 #[test]
 fn data_after_the_end_of_data_is_refused() {
-    let (server, _) = lying(|session, transfer, data| {
+    let (server, _) = faulty(|session, transfer, data| {
         let file = session.file();
         data[0].block(&file, transfer.block(0), transfer.base);
         end_with(data, |n| n);
@@ -320,7 +320,7 @@ fn data_after_the_end_of_data_is_refused() {
 #[test]
 fn headers_of_no_mode_e_are_refused() {
     for (descriptor, word) in [(3, "0x03"), (16, "0x10"), (32, "read with errors")] {
-        let (server, _) = lying(move |_, _, data| {
+        let (server, _) = faulty(move |_, _, data| {
             data[0].header(descriptor, 10, 0);
         });
         is_refused(&server, 76, &[word]);
@@ -329,7 +329,7 @@ fn headers_of_no_mode_e_are_refused() {
 
 #[test]
 fn success_reported_before_the_data_does_no_harm() {
-    let (server, bytes) = lying(|session, transfer, data| {
+    let (server, bytes) = faulty(|session, transfer, data| {
         session.reply("226 complete");
         let file = session.file();
         assert!(transfer.send(&file, data));
@@ -339,7 +339,7 @@ fn success_reported_before_the_data_does_no_harm() {
 
 #[test]
 fn success_that_is_never_reported_is_not_waited_for_long() {
-    let (server, bytes) = lying_once(|session, transfer, data| {
+    let (server, bytes) = faulty_once(|session, transfer, data| {
         let file = session.file();
         transfer.send(&file, data);
         // The control connection remains open without a reply.
@@ -351,7 +351,7 @@ fn success_that_is_never_reported_is_not_waited_for_long() {
 
 #[test]
 fn failure_reported_after_all_of_the_data_is_not_ignored() {
-    let (server, _) = lying(|session, transfer, data| {
+    let (server, _) = faulty(|session, transfer, data| {
         let file = session.file();
         transfer.send(&file, data);
         session.reply("451 local error in processing: read error");
@@ -536,7 +536,7 @@ fn a_chunk_refused_after_the_first_ends_the_run_and_is_resumed() {
 
 #[test]
 fn half_of_a_chunk_is_no_file() {
-    let (server, _) = lying(|session, transfer, data| {
+    let (server, _) = faulty(|session, transfer, data| {
         let file = session.file();
         transfer.send_blocks(&file, data, |n| n < 10);
         session.close();

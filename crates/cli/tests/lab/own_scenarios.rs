@@ -11,8 +11,8 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-pub(crate) fn ours(name: &str) -> Scenario {
-    Scenario::ours(&root().join("scenarios").join(name))
+pub(crate) fn own_scenario(name: &str) -> Scenario {
+    Scenario::at(&root().join("scenarios").join(name))
 }
 
 /// Returns whether servers cannot run as in Longhaul's scenarios; a missing program is a failure under CI.
@@ -58,7 +58,7 @@ fn shown() -> String {
 
 #[test]
 fn own_scenarios_are_valid() {
-    let mut scenarios: Vec<Scenario> = files().iter().map(|path| Scenario::ours(path)).collect();
+    let mut scenarios: Vec<Scenario> = files().iter().map(|path| Scenario::at(path)).collect();
     scenarios.push(Scenario::new(&shown()));
     for scenario in scenarios {
         let output = scenario.run(&["--list"]);
@@ -172,7 +172,7 @@ fn short_forms_match_their_scenarios() {
             1,
         ),
     ] {
-        let output = ours(name).run(&[&["--list"], args].concat());
+        let output = own_scenario(name).run(&[&["--list"], args].concat());
         let listed = text(&output.stdout);
         assert!(output.status.success(), "{name}: {}", text(&output.stderr));
         assert_eq!((listed.lines().next(), listed.lines().count()), (Some(first), executions), "{listed}");
@@ -185,7 +185,7 @@ fn table_2_runs_in_small() {
     if skipped_servers(&["apache2", "openssl"]) {
         return;
     }
-    let scenario = ours("usadafox-table2.toml");
+    let scenario = own_scenario("usadafox-table2.toml");
     let output = scenario.run(&[
         "--set",
         "size=64M",
@@ -218,7 +218,7 @@ fn the_buffers_are_drawn_in_small() {
     if skipped_servers(&["apache2", "tc"]) {
         return;
     }
-    let scenario = ours("usadafox-buffers.toml");
+    let scenario = own_scenario("usadafox-buffers.toml");
     let output = scenario.run(&["--set", "size=64M", "--only", "direct"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let runs = scenario.results();
