@@ -1,11 +1,11 @@
-//! A job: clients that are compared on one path, with one file or several of one size.
+//! A job: clients to compare on one path, with one file or several of one size.
 
 use longhaul_core::units::Bytes;
 
 use crate::clients::BenchClient;
 use crate::paths::BenchPath;
 
-/// Clients that take turns on one path.
+/// Clients to compare on one path.
 #[derive(Debug)]
 pub(crate) struct BenchJob {
     pub(crate) path: BenchPath,
@@ -14,14 +14,14 @@ pub(crate) struct BenchJob {
     pub(crate) size: Bytes,
     /// Whether a requested size can only reduce the file.
     pub(crate) is_at_most: bool,
-    /// How many files of this size there are.
+    /// Number of files of this size.
     pub(crate) files: usize,
     /// Whether the file is in the sender's page cache.
     pub(crate) warm: bool,
 }
 
 impl BenchJob {
-    /// Makes a job with a file of any size, in the sender's page cache.
+    /// Creates a job with a file of any size, in the sender's page cache.
     pub(crate) fn new(path: BenchPath, clients: &[BenchClient], size: Bytes) -> Self {
         Self { path, clients: clients.to_vec(), size, is_at_most: false, files: 1, warm: true }
     }

@@ -73,7 +73,7 @@ impl BenchPart {
         Self::AptFigures,
     ];
 
-    /// Returns the selected parts; all parts where none is selected.
+    /// Returns the selected parts; all parts if none is selected.
     pub(crate) fn selected(only: &[Self]) -> Vec<Self> {
         let asked = |part: &Self| {
             only.is_empty()
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_but_the_groups_is_measured() {
+    fn every_part_except_groups_is_measured() {
         for part in BenchPart::value_variants() {
             let is_group = matches!(part, BenchPart::Streams | BenchPart::PacingGrid);
             assert_eq!(BenchPart::ALL.contains(part), !is_group, "{part:?}");

@@ -1,4 +1,4 @@
-//! The ways of receiving and writing of one stream, next to each other: the table of docs/measurements.md#writers.
+//! Compares methods of receiving and writing with one stream: the table of docs/measurements.md#writers.
 
 use std::fmt::Write;
 
@@ -20,12 +20,12 @@ const BUFFER_CLIENTS: [BenchClient; 5] = [
     BenchClient::Experiment(Experiment::Splice),
 ];
 
-/// Returns what is run.
+/// Returns the jobs.
 pub(crate) fn jobs() -> Vec<BenchJob> {
     BUFFER_PATHS.map(|path| BenchJob::new(path, &BUFFER_CLIENTS, Bytes::gib(8))).into()
 }
 
-/// Returns the section of the report; empty where nothing was run.
+/// Returns the section of the report; empty without runs.
 pub(crate) fn section(runs: &[&RunResult]) -> String {
     let mut text = String::new();
     for path in BUFFER_PATHS {

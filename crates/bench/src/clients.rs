@@ -1,4 +1,4 @@
-//! The clients: longhaul, its peers, and what bounds them, as commands.
+//! The clients: longhaul, its peers, and programs that measure upper bounds, as commands.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 use crate::experiments::Experiment;
 use crate::server::{BenchServer, TOKEN};
 
-/// What fetches, sends or writes a file.
+/// A program that fetches, sends or writes a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BenchClient {
     /// `longhaul get` with this number of streams.
@@ -20,31 +20,31 @@ pub(crate) enum BenchClient {
     Writer(&'static str),
     /// `longhaul get` with this number of streams, each with a window of 64 KiB.
     SmallSockets(Streams),
-    /// `longhaul get` from `longhaul serve`, both with this `--pace`, and both recording each millisecond.
+    /// `longhaul get` from `longhaul serve`, both with this `--pace` and records at 1 ms.
     Served(Pace),
-    /// `longhaul get` from `longhaul serve`, both as they are by themselves.
-    FromServe,
+    /// `longhaul get` from `longhaul serve`, both with default options.
+    GetFromServe,
     /// `longhaul put` to `longhaul serve --writable`, with a record.
     Put,
-    /// The same without a record.
-    PutByItself,
-    /// The same without verification.
+    /// `longhaul put` without a record.
+    PutDefault,
+    /// `longhaul put` without a record and without verification.
     PutUnverified,
     /// `curl -T` to `longhaul serve --writable`.
     CurlUpload,
-    /// The same with this `--pace`.
+    /// `longhaul put` with this `--pace`.
     PutPaced(Pace),
     /// curl, to a file.
     Curl,
     /// axel with 64 connections.
     Axel,
-    /// aria2 with 16 connections, its most.
+    /// aria2 with 16 connections, its maximum.
     Aria2,
     /// `longhaul get` with the URL of each file.
     GetEach,
     /// aria2 with a list of the files' URLs, 16 files at once.
     Aria2List,
-    /// curl, to /dev/null: what the network gives.
+    /// curl to /dev/null: the network's bound.
     CurlToNull,
     /// `longhaul get` over GridFTP with this number of streams.
     GridFtp(Streams),
@@ -54,25 +54,25 @@ pub(crate) enum BenchClient {
     UrlCopy(u32),
     /// globus-url-copy with a list of the files, 8 at once, requested ahead.
     UrlCopyList,
-    /// A way of receiving that is tried here only.
+    /// A method of receiving that only the benchmark has.
     Experiment(Experiment),
-    /// fio, which fetches nothing: what the disk takes.
+    /// fio, which only writes: the disk's bound.
     Fio,
 }
 
-/// What none of its commands does without: a run must not learn from one before it.
+/// Options of all longhaul fetches: a run must not use what an earlier one stored.
 const GET: [&str; 4] = ["get", "--json", "--no-resume", "--no-memory"];
-/// Linux 6.18 makes a window of 64 KiB of it, which is what a socket buffer is in ns-2.
+/// Linux 6.18 announces a window of 64 KiB with it, which is the socket buffer of the paper's ns-2 simulations.
 pub(crate) const SMALL_BUFFER: [&str; 2] = ["--recv-buffer", "51KiB"];
 
-/// The choice of the number of streams.
+/// The selection of the number of streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Streams {
     /// `--streams auto`.
     Auto,
     /// `--streams N`.
     Fixed(u32),
-    /// `--tuner apt`, with the paper's parameters, which are the defaults.
+    /// `--tuner apt` with the paper's parameters, which are the defaults.
     Apt,
 }
 
@@ -97,45 +97,45 @@ impl fmt::Display for Streams {
     }
 }
 
-/// What the words of a client's command stand for.
+/// The variable words of a client's command.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Words<'a> {
+pub(crate) struct CommandWords<'a> {
     /// The longhaul program.
     pub(crate) longhaul: &'a OsStr,
     /// This program.
     pub(crate) bench: &'a OsStr,
     /// The server, ADDRESS:PORT.
     pub(crate) server: &'a str,
-    /// The file that is sent.
+    /// The file to send.
     pub(crate) source: &'a OsStr,
-    /// Its path on the server; of several files each one's.
+    /// The file's path on the server; each path for several files.
     pub(crate) paths: &'a [String],
-    /// The directory of the paths, which GridFTP names too.
+    /// The directory of the paths; GridFTP URLs include it.
     pub(crate) root: &'a Path,
     /// A list of the files, see [`BenchClient::list`].
     pub(crate) list: &'a OsStr,
-    /// Where the file goes, or the directory of several.
+    /// The destination: a file, or the directory for several.
     pub(crate) file: &'a OsStr,
-    /// What the client records to.
+    /// The client's record.
     pub(crate) record: &'a OsStr,
-    /// The file with the token for writing.
+    /// The file with the write token.
     pub(crate) token: &'a OsStr,
     /// The file's size.
     pub(crate) size: Bytes,
 }
 
-impl Words<'_> {
+impl CommandWords<'_> {
     /// Returns the URL of a path on the server.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.server)
     }
 
-    /// Returns the URL of a path on the server by GridFTP.
+    /// Returns the GridFTP URL of a path on the server.
     fn ftp_url(&self, path: &str) -> String {
         format!("ftp://{}{}{path}", self.server, self.root.display())
     }
 
-    /// Returns the URL of the file that a path on the server is copied to, or of one in the directory of several.
+    /// Returns the URL of the destination file for a path on the server.
     fn file_url(&self, path: &str) -> String {
         let file = Path::new(self.file);
         let file = match self.paths {
@@ -147,18 +147,18 @@ impl Words<'_> {
 }
 
 impl BenchClient {
-    /// Says whether a file is fetched into a file.
+    /// Returns whether the client writes a downloaded file.
     pub(crate) fn keeps_file(self) -> bool {
         !matches!(self, Self::CurlToNull | Self::Fio)
     }
 
-    /// Returns the server that the client needs; `None` where it needs none.
+    /// Returns the required server; `None` for local programs.
     pub(crate) fn server(self) -> Option<BenchServer> {
         match self {
             Self::Fio => None,
             Self::Served(pace) => Some(BenchServer::Serve(pace)),
-            Self::FromServe => Some(BenchServer::ServeByItself),
-            Self::Put | Self::PutPaced(_) | Self::PutByItself | Self::PutUnverified | Self::CurlUpload => {
+            Self::GetFromServe => Some(BenchServer::ServeDefault),
+            Self::Put | Self::PutPaced(_) | Self::PutDefault | Self::PutUnverified | Self::CurlUpload => {
                 Some(BenchServer::Writable)
             }
             Self::GridFtp(_) | Self::GridFtpEach | Self::UrlCopy(_) | Self::UrlCopyList => {
@@ -168,13 +168,13 @@ impl BenchClient {
         }
     }
 
-    /// Says whether the file goes from the client to the server.
+    /// Returns whether the client uploads.
     pub(crate) fn sends(self) -> bool {
         self.server() == Some(BenchServer::Writable)
     }
 
-    /// Says whether it prints how far it is.
-    pub(crate) fn tells_progress(self) -> bool {
+    /// Returns whether the client prints progress events.
+    pub(crate) fn prints_progress(self) -> bool {
         matches!(
             self,
             Self::Streams(_)
@@ -187,13 +187,13 @@ impl BenchClient {
         )
     }
 
-    /// Says whether it was told its number of streams.
+    /// Returns whether the number of streams is fixed.
     pub(crate) fn is_fixed(self) -> bool {
         matches!(self, Self::Streams(Streams::Fixed(_)) | Self::SmallSockets(Streams::Fixed(_)))
     }
 
-    /// Returns the list of the files, one a line: their URLs, or for globus-url-copy from where to where.
-    pub(crate) fn list(self, words: &Words<'_>) -> String {
+    /// Returns the list of the files, one per line: URLs, or source and destination for globus-url-copy.
+    pub(crate) fn list(self, words: &CommandWords<'_>) -> String {
         let line = |path: &String| match self {
             Self::UrlCopyList => format!("{} {}\n", words.ftp_url(path), words.file_url(path)),
             _ => format!("{}\n", words.url(path)),
@@ -201,14 +201,14 @@ impl BenchClient {
         words.paths.iter().map(line).collect()
     }
 
-    /// Returns its command.
-    pub(crate) fn command(self, words: &Words<'_>) -> Vec<OsString> {
+    /// Returns the client's command.
+    pub(crate) fn command(self, words: &CommandWords<'_>) -> Vec<OsString> {
         let path = words.paths.first().map_or("", String::as_str);
         let url = words.url(path);
         let mut command: Vec<OsString> = Vec::new();
         let mut add = |more: &[&OsStr]| command.extend(more.iter().map(OsString::from));
         match self {
-            Self::FromServe => {
+            Self::GetFromServe => {
                 add(&[words.longhaul]);
                 add(&GET.map(OsStr::new));
                 add(&["-o".as_ref(), words.file, url.as_ref()]);
@@ -265,7 +265,7 @@ impl BenchClient {
                 add(&[words.token, "--record".as_ref(), words.record, words.source]);
                 add(&[format!("http://{}/copy", words.server).as_ref()]);
             }
-            Self::PutByItself | Self::PutUnverified => {
+            Self::PutDefault | Self::PutUnverified => {
                 add(&[words.longhaul]);
                 add(&["put", "--json", "--no-resume", "--no-memory"].map(OsStr::new));
                 if self == Self::PutUnverified {
@@ -322,9 +322,9 @@ impl BenchClient {
         command
     }
 
-    /// Returns its command as it is told to people, without this machine's paths.
+    /// Returns the client's command for the report, without this machine's paths.
     pub(crate) fn shown(self, size: Bytes) -> String {
-        let words = Words {
+        let words = CommandWords {
             longhaul: "longhaul".as_ref(),
             bench: "longhaul-bench".as_ref(),
             server: "SERVER",
@@ -360,8 +360,8 @@ impl fmt::Display for BenchClient {
             Self::UrlCopy(streams) => f.pad(&format!("globus-url-copy -p {streams}")),
             Self::UrlCopyList => f.pad("globus-url-copy -pp -cc 8"),
             Self::Served(pace) => f.pad(&format!("longhaul from longhaul serve, pace {pace}")),
-            Self::FromServe => f.pad("longhaul from longhaul serve"),
-            Self::Put | Self::PutByItself => f.pad("longhaul put"),
+            Self::GetFromServe => f.pad("longhaul from longhaul serve"),
+            Self::Put | Self::PutDefault => f.pad("longhaul put"),
             Self::PutUnverified => f.pad("longhaul put --no-verify"),
             Self::CurlUpload => f.pad("curl -T"),
             Self::PutPaced(pace) => f.pad(&format!("longhaul put, pace {pace}")),
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn no_fetch_of_ours_learns_from_another() {
+    fn longhaul_fetches_store_no_state() {
         let streams = [Streams::Auto, Streams::Fixed(1), Streams::Fixed(20), Streams::Apt];
         let ours =
             streams.into_iter().flat_map(|own| [BenchClient::Streams(own), BenchClient::SmallSockets(own)]);
@@ -396,8 +396,8 @@ mod tests {
         let others = [
             BenchClient::GridFtpEach,
             BenchClient::GetEach,
-            BenchClient::FromServe,
-            BenchClient::PutByItself,
+            BenchClient::GetFromServe,
+            BenchClient::PutDefault,
             BenchClient::Writer("mmap"),
             BenchClient::Served(Pace::Auto),
             BenchClient::PutPaced(Pace::Off),
@@ -423,11 +423,11 @@ mod tests {
     }
 
     #[test]
-    fn globus_is_asked_for_the_same_files() {
+    fn globus_lists_the_same_files() {
         assert_eq!(shown(BenchClient::UrlCopy(4)), "globus-url-copy -p 4 ftp://SERVER/DIR/FILE file:///FILE");
         assert!(shown(BenchClient::GridFtp(Streams::Auto)).ends_with(" -o FILE ftp://SERVER/DIR/FILE"));
         let paths = ["/s/0001".to_owned(), "/s/0002".to_owned()];
-        let words = Words {
+        let words = CommandWords {
             longhaul: "".as_ref(),
             bench: "".as_ref(),
             server: "h:1",
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_told_a_number_is_told_so() {
+    fn fixed_numbers_of_streams_are_in_commands() {
         assert!(shown(BenchClient::Streams(Streams::Fixed(20))).contains("--streams 20 "));
         assert!(shown(BenchClient::Streams(Streams::Auto)).contains("--streams auto "));
         assert!(shown(BenchClient::Writer("direct")).contains("--streams 1 --writer direct "));

@@ -1,7 +1,6 @@
-//! Ways of receiving that were tried and are not in longhaul, so that their cost can be measured again.
+//! Methods of receiving that were rejected for longhaul; kept to measure their cost again.
 //!
-//! Each is one GET from a server that answers 200 with a Content-Length, with the same reservation of
-//! space and the same fsync as longhaul's.
+//! Each sends one GET to a server that answers 200 with a Content-Length, and reserves space and calls fsync like longhaul.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -19,22 +18,22 @@ use longhaul_sys::write_back;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 
-/// Pieces whose write-back is started together: longhaul's segments.
+/// Bytes per write-back request: longhaul's segment size.
 const PIECE: u64 = 4 << 20;
-/// What the kernel allows without privilege.
+/// Largest pipe without privilege (fs.pipe-max-size).
 const PIPE: usize = 1 << 20;
 
-/// A way of receiving.
+/// A method of receiving.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Experiment {
-    /// recv(2) straight into a mapping of the file.
+    /// recv(2) into a mapping of the file.
     Mapped,
-    /// splice(2) from the socket to a pipe and on to the file.
+    /// splice(2) from the socket through a pipe to the file.
     Splice,
 }
 
 impl Experiment {
-    /// Returns its name on the command line.
+    /// Returns the name on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Mapped => "mapped",
@@ -42,7 +41,7 @@ impl Experiment {
         }
     }
 
-    /// Returns its name in tables.
+    /// Returns the name in tables.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Mapped => "recv into the mapping",
@@ -51,13 +50,13 @@ impl Experiment {
     }
 }
 
-/// A range whose pages may go to the disk: offset and length.
+/// A received range to be written back: offset and length.
 type Arrived = Sender<ByteRange>;
 
 /// Fetches `path` from `server` into `target`.
 ///
 /// # Errors
-/// Fails where the server answers anything but 200 with a length, or closes early, or the disk fails.
+/// Fails on a status other than 200, a missing length, an early close, or a disk error.
 pub(crate) fn run(experiment: Experiment, server: SocketAddr, path: &str, target: &Path) -> Result<()> {
     let mut socket = TcpStream::connect(server).with_context(|| format!("cannot connect to {server}"))?;
     let size = ask(&mut socket, path).with_context(|| format!("cannot fetch {path} from {server}"))?;
@@ -73,11 +72,11 @@ pub(crate) fn run(experiment: Experiment, server: SocketAddr, path: &str, target
     let (arrived, ranges) = mpsc::channel::<ByteRange>();
     thread::scope(|scope| {
         let file = &file;
-        // It may wait for the device, which the socket must not.
+        // A separate thread: write-back may block on the device, and the socket must not wait.
         let writer =
             scope.spawn(move || ranges.into_iter().try_for_each(|range| write_back::start(file, range)));
         let received = match experiment {
-            // A mapping's write-back is the kernel's to start, as with `--writer mmap`: earlier it costs more.
+            // The kernel starts write-back of a mapping, as with `--writer mmap`: starting it earlier costs more.
             Experiment::Mapped => receive_mapped(&socket, file, size),
             Experiment::Splice => receive_spliced(&socket, file, size, &arrived),
         };
@@ -88,7 +87,7 @@ pub(crate) fn run(experiment: Experiment, server: SocketAddr, path: &str, target
     file.sync_all().with_context(writing)
 }
 
-/// Sends the request and reads the answer's head, and not a byte more; returns the body's length.
+/// Sends the request and reads exactly the response head; returns the body's length.
 fn ask(socket: &mut TcpStream, path: &str) -> Result<Bytes> {
     write!(socket, "GET {path} HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n")?;
     let mut head = Vec::new();
@@ -133,7 +132,7 @@ fn receive_spliced(socket: &TcpStream, file: &File, size: Bytes, arrived: &Arriv
             bail!("the server closed after {at} of {} bytes", size.get());
         }
         while held > 0 {
-            // The kernel moves `at` on.
+            // The kernel advances `at`.
             held -= splice(&out, None, file, Some(&mut at), held, SpliceFlags::MOVE)
                 .context("cannot splice to the file")?;
         }
@@ -151,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// Serves one request with `head` and `body`, and returns what an experiment makes of it.
+    /// Serves one request with `head` and `body`; returns the experiment's result.
     fn fetch(experiment: Experiment, head: &str, body: &[u8], target: &Path) -> Result<()> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = listener.local_addr().unwrap();
@@ -160,9 +159,9 @@ mod tests {
                 let mut socket = listener.accept().unwrap().0;
                 let mut request = [0; 1000];
                 let _ = socket.read(&mut request).unwrap();
-                // The client may have seen enough.
+                // The client may already have closed.
                 let _ = socket.write_all(&[head.as_bytes(), body].concat());
-                // Closing with anything unread would reset the connection under what is still on its way.
+                // Closing with unread data would reset the connection and discard data in flight.
                 let _ = socket.shutdown(std::net::Shutdown::Write);
                 let _ = std::io::copy(&mut socket, &mut std::io::sink());
             });
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_the_file_is_an_error() {
+    fn responses_other_than_the_file_are_errors() {
         let dir = tempfile::tempdir_in(".").unwrap();
         let target = dir.path().join("file");
         for &experiment in Experiment::value_variants() {

@@ -1,4 +1,4 @@
-//! The paths of the pacing grid, which are simulated, and of which some are emulated.
+//! The paths of the pacing grid: all are simulated, some are also emulated.
 
 use std::fmt;
 use std::time::Duration;
@@ -52,7 +52,7 @@ impl GridPath {
         }
     }
 
-    /// Returns what the path carries in a time, in whole segments.
+    /// Returns the bytes that the path carries in a time, in whole segments.
     pub(crate) fn bytes_in(self, time: Duration, segment: Bytes) -> Bytes {
         segment * (self.rate().bytes_in(time).get() / segment.get())
     }

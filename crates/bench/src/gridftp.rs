@@ -1,4 +1,4 @@
-//! GridFTP from the Globus server: next to globus-url-copy, and to HTTP from nginx.
+//! GridFTP from the Globus server, against globus-url-copy and against HTTP from nginx.
 
 use std::fmt::Write;
 
@@ -11,18 +11,18 @@ use crate::report::Goal;
 use crate::run_result::RunResult;
 use crate::run_series::{self, RunSeries};
 
-/// Longhaul as it is by itself.
+/// Longhaul with default options.
 const OURS: BenchClient = BenchClient::GridFtp(Streams::Auto);
 const OURS_EACH: BenchClient = BenchClient::GridFtpEach;
 const HTTP: BenchClient = BenchClient::Streams(Streams::Auto);
-/// globus-url-copy with the numbers that users give it.
+/// globus-url-copy with usual numbers of streams.
 const FAR_PEERS: [BenchClient; 3] =
     [BenchClient::UrlCopy(1), BenchClient::UrlCopy(4), BenchClient::UrlCopy(16)];
 const NEAR_PEER: BenchClient = BenchClient::UrlCopy(2);
 const FILES_PEER: BenchClient = BenchClient::UrlCopyList;
 const FILES: usize = 1000;
 
-/// The paths, what is compared on each, the size of a file, and how many files there are.
+/// Per comparison: path, clients, file size, and number of files.
 fn comparisons() -> [(BenchPath, Vec<BenchClient>, Bytes, usize); 4] {
     let far = [&[OURS], &FAR_PEERS[..]].concat();
     [
@@ -33,7 +33,7 @@ fn comparisons() -> [(BenchPath, Vec<BenchClient>, Bytes, usize); 4] {
     ]
 }
 
-/// Returns what is run.
+/// Returns the jobs.
 pub(crate) fn jobs() -> Vec<BenchJob> {
     let job = |(path, clients, size, files): (BenchPath, Vec<BenchClient>, Bytes, usize)| BenchJob {
         files,
@@ -85,7 +85,7 @@ pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
     goals.into_iter().flatten().collect()
 }
 
-/// Returns the section of the report; empty where nothing was run.
+/// Returns the section of the report; empty without runs.
 pub(crate) fn section(runs: &[&RunResult]) -> String {
     let mut text = String::new();
     for (path, clients, size, files) in comparisons() {

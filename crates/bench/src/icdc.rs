@@ -1,4 +1,4 @@
-//! InterContinental Disk Copy: pacing on a long path behind a switch with little room, alone and beside others.
+//! InterContinental Disk Copy: pacing on a long path with a shallow switch queue, alone and beside cross traffic.
 
 use std::fmt::Write;
 
@@ -16,10 +16,10 @@ use crate::run_series::RunSeries;
 
 const PACED: BenchClient = BenchClient::Served(Pace::Auto);
 const UNPACED: BenchClient = BenchClient::Served(Pace::Off);
-/// From nginx, which does not pace: by several streams.
+/// Several streams from nginx, which does not pace.
 const SEVERAL: BenchClient = BenchClient::Streams(Streams::Auto);
 
-/// From a disk to a disk, as in the paper; what there is to beat is curl from nginx with cubic.
+/// From disk to disk, as in the paper; the reference is curl from nginx with cubic.
 const ALONE_RUNS: [(BenchPath, &[BenchClient]); 2] = [
     (BenchPath::SwitchCubic, &[PACED, UNPACED, SEVERAL, BenchClient::Curl]),
     (BenchPath::SwitchBbr, &[PACED, UNPACED, BenchClient::Curl]),
@@ -30,7 +30,7 @@ const SHARED: [(BenchPath, &[BenchClient]); 2] = [
 ];
 const PUT: [(BenchPath, &[BenchClient]); 1] = [(BenchPath::LongCubic, &[BenchClient::Put])];
 
-/// Returns what is run.
+/// Returns the jobs.
 pub(crate) fn jobs() -> Vec<BenchJob> {
     let job = |gib| {
         move |(path, clients): (BenchPath, &[BenchClient])| BenchJob {
@@ -41,7 +41,7 @@ pub(crate) fn jobs() -> Vec<BenchJob> {
     ALONE_RUNS.into_iter().chain(SHARED).map(job(2)).chain(PUT.into_iter().map(job(8))).collect()
 }
 
-/// Returns what was asked of it and how it came out.
+/// Returns the goals, and whether the runs met them.
 pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
     let mut targets = Vec::new();
     let curl = RunSeries::of(runs, BenchPath::SwitchCubic, BenchClient::Curl);
@@ -122,7 +122,7 @@ fn retransmits(runs: &[&RunResult], path: BenchPath, paced: &RunSeries<'_>) -> O
     ))
 }
 
-/// Returns the section of the report; empty where nothing was run.
+/// Returns the section of the report; empty without runs.
 pub(crate) fn section(runs: &[&RunResult]) -> String {
     let mut text = String::new();
     for (path, clients) in ALONE_RUNS.into_iter().chain(SHARED).chain(PUT) {

@@ -1,4 +1,4 @@
-//! One stream of longhaul next to curl across a long fat path.
+//! One stream of longhaul against curl on a long fat path.
 
 use std::fmt::Write;
 
@@ -14,12 +14,12 @@ use crate::run_series::{self, RunSeries};
 const LONG_PATHS: [BenchPath; 2] = [BenchPath::LongCubic, BenchPath::LongBbr];
 const LONG_PATH_CLIENTS: [BenchClient; 2] = [BenchClient::Streams(Streams::Fixed(1)), BenchClient::Curl];
 
-/// Returns what is run.
+/// Returns the jobs.
 pub(crate) fn jobs() -> Vec<BenchJob> {
     LONG_PATHS.map(|path| BenchJob::new(path, &LONG_PATH_CLIENTS, Bytes::gib(8))).into()
 }
 
-/// Returns what was asked of it and how it came out.
+/// Returns the goals, and whether the runs met them.
 pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
     let mut targets = Vec::new();
     for path in LONG_PATHS {
@@ -45,7 +45,7 @@ pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
     targets
 }
 
-/// Returns the section of the report; empty where nothing was run.
+/// Returns the section of the report; empty without runs.
 pub(crate) fn section(runs: &[&RunResult]) -> String {
     let mut text = String::new();
     for path in LONG_PATHS {
@@ -82,7 +82,7 @@ fn ratio(longhaul: &RunSeries<'_>, curl: &RunSeries<'_>) -> f64 {
     longhaul.goodput().as_bits_per_sec() as f64 / curl.goodput().as_bits_per_sec() as f64
 }
 
-/// Returns the steady state's share of the path's rate, and of what payload can reach of it.
+/// Returns the steady rate's share of the path's rate, and of its payload rate.
 fn steady_shares(longhaul: &RunSeries<'_>, path: BenchPath) -> Option<(f64, f64)> {
     let steady = longhaul.steady()?.median;
     let (rate, payload) = (path.spec().rate?, path.spec().payload_rate()?);

@@ -1,4 +1,4 @@
-//! What the figures were measured on.
+//! The machine and the programs of the measurements.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,21 +7,21 @@ use anyhow::{Context, Result};
 use longhaul_lab::scenario::HostFacts;
 use serde::Serialize;
 
-/// The machine, and the programs beside longhaul.
+/// The machine, and the programs besides longhaul.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Machine {
     #[serde(flatten)]
     host: HostFacts,
     file_system: String,
-    /// Each with its version.
+    /// Names with versions.
     programs: Vec<String>,
 }
 
 impl Machine {
-    /// Describes this machine and the file system that holds `dir`.
+    /// Describes this machine and the file system of `dir`.
     ///
     /// # Errors
-    /// Names the program that is missing.
+    /// Names a missing program.
     pub(crate) fn describe(dir: &Path) -> Result<Self> {
         let mut findmnt = Command::new("findmnt");
         findmnt.args(["-n", "-o", "FSTYPE", "-T"]).arg(dir);
@@ -35,17 +35,17 @@ impl Machine {
         })
     }
 
-    /// Returns one sentence.
+    /// Formats the description as a sentence.
     pub(crate) fn sentence(&self) -> String {
         format!("{}, {}; {}.", self.host.sentence(), self.file_system, self.programs.join(", "))
     }
 }
 
-/// Returns name and version, the first two words of what the program says.
+/// Returns name and version, the first two words of the program's output.
 fn version(mut program: Command, flag: &str) -> Result<String> {
     program.arg(flag);
-    let told = answer(program)?;
-    let words = told.trim_start_matches("nginx version: ").split_whitespace();
+    let output_text = answer(program)?;
+    let words = output_text.trim_start_matches("nginx version: ").split_whitespace();
     let words: Vec<_> = words.filter(|word| *word != "version").take(2).collect();
     Ok(words.join(" "))
 }
@@ -55,7 +55,7 @@ fn answer(mut command: Command) -> Result<String> {
     let output = command.output().with_context(|| {
         format!("cannot run {program}; `make bench` installs what is needed, or scripts/setup.sh test")
     })?;
-    // nginx answers on its standard error.
-    let told = if output.stdout.is_empty() { output.stderr } else { output.stdout };
-    Ok(String::from_utf8_lossy(&told).into_owned())
+    // nginx prints its version to standard error.
+    let output_text = if output.stdout.is_empty() { output.stderr } else { output.stdout };
+    Ok(String::from_utf8_lossy(&output_text).into_owned())
 }

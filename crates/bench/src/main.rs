@@ -1,6 +1,6 @@
-//! Measures what longhaul reaches, next to curl and nginx, on the lab's paths.
+//! Measures longhaul against curl and nginx on the lab's paths.
 //!
-//! A [`bench_job`] is a set of clients that take turns on a path; [`single_run`] runs one client once, on a lab of its own.
+//! A [`bench_job`] is a set of clients to compare on a path; [`single_run`] runs one client once, on a fresh lab.
 //! [`clients`] are the programs that are compared, [`server`] the servers, [`paths`] the emulated paths. [`long_path`],
 //! [`no_delay`], [`small_files`], [`icdc`], [`gridftp`], [`streams`], [`pacing_cells`], [`total_time`] and [`buffers`] define the runs of each part and
 //! make its tables; [`bench_part`] lists the parts, [`report`] combines their sections. [`apt_figures`] and [`pacing_grid`] simulate, and need no lab.
@@ -49,7 +49,7 @@ use bench_part::BenchPart;
 use experiments::Experiment;
 use machine::Machine;
 use report::BenchReport;
-use single_run::Workshop;
+use single_run::BenchEnvironment;
 use streams::fairness;
 use tcp_memory::TcpMemoryLimit;
 
@@ -61,7 +61,7 @@ struct Cli {
     options: Options,
 
     #[command(subcommand)]
-    helper: Option<Helper>,
+    helper: Option<LabSubcommand>,
 }
 
 #[derive(Debug, Args)]
@@ -84,11 +84,11 @@ struct Options {
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     path: String,
 
-    /// How often a run is repeated whose path was not the one asked for
+    /// How often a run on a deviating path is repeated
     #[arg(long, value_name = "N", default_value_t = FidelityPolicy::default().retries)]
     retries: u32,
 
-    /// Only try whether everything works: 1 GiB, once. Its figures mean nothing
+    /// Only check that everything works: 1 GiB, once. The figures mean nothing
     #[arg(long, conflicts_with_all = ["size", "repetitions", "retries"])]
     quick: bool,
 
@@ -101,9 +101,9 @@ struct Options {
     longhaul: Option<PathBuf>,
 }
 
-/// What this program is when it runs on a lab's client.
+/// Subcommands for use on a lab's client.
 #[derive(Debug, Subcommand)]
-enum Helper {
+enum LabSubcommand {
     /// Run a command; write what it used to a file
     #[command(hide = true)]
     Stopwatch {
@@ -119,8 +119,8 @@ enum Helper {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.helper {
-        Some(Helper::Stopwatch { result, command }) => resource_usage::run(&result, &command),
-        Some(Helper::Experiment { experiment, server, path, file }) => {
+        Some(LabSubcommand::Stopwatch { result, command }) => resource_usage::run(&result, &command),
+        Some(LabSubcommand::Experiment { experiment, server, path, file }) => {
             experiments::run(experiment, server, &path, &file)
         }
         None => bench(&cli.options),
@@ -142,10 +142,10 @@ fn bench(options: &Options) -> Result<()> {
     if parts.iter().all(|part| part.is_simulated()) {
         return simulate(&parts, &dir, options);
     }
-    // Before any thread is started: the kernel demands it.
+    // The kernel requires it before the first thread starts.
     longhaul_lab::gain_privilege()?;
     let longhaul = options.longhaul.clone().unwrap_or_else(|| beside.join("longhaul"));
-    let workshop = Workshop::open(&dir, &longhaul, &program)?;
+    let workshop = BenchEnvironment::open(&dir, &longhaul, &program)?;
     let repetitions = if options.quick { 1 } else { options.repetitions };
     let mut report = BenchReport::new(Machine::describe(&dir)?, repetitions);
     let tcp_memory = TcpMemoryLimit::raise()?;
@@ -159,7 +159,7 @@ fn bench(options: &Options) -> Result<()> {
     simulate(&parts, &dir, options)
 }
 
-/// Runs the parts in virtual time.
+/// Runs the simulated parts.
 fn simulate(parts: &[BenchPart], dir: &Path, options: &Options) -> Result<()> {
     if parts.contains(&BenchPart::PacingSimulated) {
         print!("{}", pacing_grid::measure(dir, options.quick)?);
@@ -168,7 +168,7 @@ fn simulate(parts: &[BenchPart], dir: &Path, options: &Options) -> Result<()> {
 }
 
 impl Options {
-    /// Returns the size that is asked for.
+    /// Returns the requested file size.
     fn size(&self) -> Option<Bytes> {
         if self.quick { Some(Bytes::gib(1)) } else { self.size }
     }
@@ -180,11 +180,11 @@ fn draw_apt_figures(dir: &Path, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Runs the clients of each of a part's jobs in turn, so that what changes on the machine meanwhile meets them all alike.
+/// Runs the clients of a part's jobs in turns, so that drift of the machine affects all of them equally.
 ///
-/// The report is complete after each.
+/// The report is complete after each run.
 fn measure_all(
-    workshop: &Workshop,
+    workshop: &BenchEnvironment,
     part: BenchPart,
     report: &mut BenchReport,
     options: &Options,
@@ -218,7 +218,7 @@ fn measure_all(
 
 /// Runs the sessions that share a path; the report is complete after each repetition.
 fn share_a_path(
-    workshop: &Workshop,
+    workshop: &BenchEnvironment,
     report: &mut BenchReport,
     is_quick: bool,
     repetitions: u32,

@@ -1,10 +1,10 @@
-//! Markdown tables, and the format of their figures.
+//! Markdown tables, and their number formats.
 
 use std::fmt::Write;
 
 use longhaul_lab::scenario::Spread;
 
-/// Makes a Markdown table; every row has as many cells as `head`.
+/// Formats a Markdown table; every row has as many cells as `head`.
 pub(crate) fn markdown(head: &[&str], rows: &[Vec<String>]) -> String {
     let mut text = format!("| {} |\n|{}\n", head.join(" | "), "---|".repeat(head.len()));
     for row in rows {
@@ -13,7 +13,7 @@ pub(crate) fn markdown(head: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Writes a spread as "median (least to largest)", or the one value where they are all the same.
+/// Formats a spread as "median (minimum to maximum)", or as one value if all are equal.
 pub(crate) fn spread(spread: Option<Spread>, digits: usize) -> String {
     match spread {
         None => "-".to_owned(),

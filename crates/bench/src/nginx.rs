@@ -1,14 +1,14 @@
-//! A real nginx.
+//! The installed nginx.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// Returns the installed program.
+/// Returns the path of nginx.
 ///
 /// # Errors
-/// Says how to install it where it is missing.
+/// Explains how to install it if it is missing.
 pub(crate) fn find() -> Result<PathBuf> {
     ["/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/bin/nginx"]
         .into_iter()
@@ -17,10 +17,10 @@ pub(crate) fn find() -> Result<PathBuf> {
         .context("nginx is not installed; `make bench` does that, or scripts/setup.sh test")
 }
 
-/// Writes a configuration of its own, by which it serves `dir/www` on port 80, and returns where that is.
+/// Writes a configuration that serves `dir/www` on port 80, and returns its path.
 ///
 /// # Errors
-/// Fails where it cannot be written.
+/// Fails if the file cannot be written.
 pub(crate) fn configure(dir: &Path) -> Result<PathBuf> {
     let conf = dir.join("nginx.conf");
     fs::create_dir_all(dir.join("nginx-tmp")).with_context(|| format!("cannot make {}", dir.display()))?;
@@ -28,7 +28,7 @@ pub(crate) fn configure(dir: &Path) -> Result<PathBuf> {
     Ok(conf)
 }
 
-/// Debian's own settings where they touch the transfer (sendfile, tcp_nopush); root may read every directory.
+/// Debian's settings of the transfer (sendfile, tcp_nopush); runs as root, which may read every directory.
 fn configuration(dir: &Path) -> String {
     let dir = dir.display();
     format!(

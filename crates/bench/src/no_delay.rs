@@ -1,4 +1,4 @@
-//! One stream of longhaul where the network is no limit: next to curl, and to what disk and network give by themselves.
+//! One stream of longhaul without a network limit: against curl, and against the bounds of disk and network.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ const NO_DELAY_PATH: BenchPath = BenchPath::NoDelay;
 const NO_DELAY_CLIENTS: [BenchClient; 4] =
     [BenchClient::Streams(Streams::Fixed(1)), BenchClient::Curl, BenchClient::Fio, BenchClient::CurlToNull];
 
-/// Returns what is run.
+/// Returns the jobs.
 pub(crate) fn jobs() -> Vec<BenchJob> {
     vec![BenchJob::new(NO_DELAY_PATH, &NO_DELAY_CLIENTS, Bytes::gib(8))]
 }
@@ -41,7 +41,7 @@ impl Goodputs {
     }
 }
 
-/// Returns what was asked of it and how it came out.
+/// Returns the goals, and whether the runs met them.
 pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
     let Some(goodputs) = Goodputs::of(runs) else { return Vec::new() };
     let (bound, curl) = (goodputs.of_bound(), goodputs.longhaul / goodputs.curl);
@@ -55,7 +55,7 @@ pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
     ]
 }
 
-/// Returns the section of the report; empty where nothing was run.
+/// Returns the section of the report; empty without runs.
 pub(crate) fn section(runs: &[&RunResult]) -> String {
     let table = run_series::table(runs, NO_DELAY_PATH, &NO_DELAY_CLIENTS);
     if table.is_empty() {

@@ -1,7 +1,7 @@
-//! Twelve cells of the pacing grid in real time: `longhaul put` to `longhaul serve`, `--pace auto` in turns with `off`.
+//! Twelve cells of the pacing grid in real time: `longhaul put` to `longhaul serve`, `--pace auto` and `off` in turns.
 //!
-//! Each file takes 20 s at the path's rate, so that all cells take less than 20 minutes. A machine of two cores does not hold a queue below
-//! 5 ms of line time; no cell has a queue below 8 ms.
+//! Each file takes 20 s at the path's rate; all cells take less than 20 minutes. A machine of two cores cannot emulate
+//! a queue below 5 ms of line time; the shortest queue has 8 ms.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::run_series::RunSeries;
 
 const AUTO: BenchClient = BenchClient::PutPaced(Pace::Auto);
 const OFF: BenchClient = BenchClient::PutPaced(Pace::Off);
-/// What a transfer takes at the path's rate.
+/// Time of a transfer at the path's rate.
 const IDEAL: Duration = Duration::from_secs(20);
 const SEGMENT: Bytes = Bytes::new(1500);
 
@@ -44,7 +44,7 @@ const fn cell(mbit: u64, rtt_ms: u64, queue: GridQueue) -> GridPath {
     GridPath { mbit, rtt_ms, queue }
 }
 
-/// Returns what is run.
+/// Returns the jobs.
 pub(crate) fn jobs() -> Vec<BenchJob> {
     let job = |cell: GridPath| BenchJob {
         is_at_most: true,
@@ -53,10 +53,10 @@ pub(crate) fn jobs() -> Vec<BenchJob> {
     CELLS.map(job).into()
 }
 
-/// Returns what was asked of it and how it came out.
+/// Returns the goals, and whether the runs met them.
 pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
-    let measured: Vec<_> = CELLS.into_iter().filter_map(|cell| Measured::of(runs, cell)).collect();
-    let Some(times) = Spread::of(measured.iter().map(Measured::ratio)) else { return Vec::new() };
+    let measured: Vec<_> = CELLS.into_iter().filter_map(|cell| CellRuns::of(runs, cell)).collect();
+    let Some(times) = Spread::of(measured.iter().map(CellRuns::ratio)) else { return Vec::new() };
     let cells = measured.len();
     let ratio = |of: &str, ratio: f64, most: f64| {
         let asked = format!("pacing grid, {cells} cells in real time: {of} of auto / off at most {most:.2}");
@@ -65,10 +65,10 @@ pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
     vec![ratio("median", times.median, 1.03), ratio("worst", times.max, 1.10)]
 }
 
-/// Returns the section of the report; empty where nothing was run.
+/// Returns the section of the report; empty without runs.
 pub(crate) fn section(runs: &[&RunResult]) -> String {
     let rows: Vec<_> =
-        CELLS.into_iter().filter_map(|cell| Some(Measured::of(runs, cell)?.row(cell))).collect();
+        CELLS.into_iter().filter_map(|cell| Some(CellRuns::of(runs, cell)?.row(cell))).collect();
     if rows.is_empty() {
         return String::new();
     }
@@ -94,13 +94,13 @@ pub(crate) fn section(runs: &[&RunResult]) -> String {
 }
 
 /// The runs of one cell.
-struct Measured<'a> {
+struct CellRuns<'a> {
     auto: RunSeries<'a>,
     off: RunSeries<'a>,
 }
 
-impl<'a> Measured<'a> {
-    /// Returns the runs of a cell; `None` before both clients have run.
+impl<'a> CellRuns<'a> {
+    /// Returns the runs of a cell; `None` unless both clients have run.
     fn of(runs: &[&'a RunResult], cell: GridPath) -> Option<Self> {
         let series = |client| RunSeries::of(runs, BenchPath::Grid(cell), client);
         Some(Self { auto: series(AUTO)?, off: series(OFF)? })

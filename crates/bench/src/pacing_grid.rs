@@ -1,7 +1,7 @@
-//! `--pace auto` next to other senders, over a grid of paths in virtual time.
+//! `--pace auto` against other senders, on a grid of paths in virtual time.
 //!
-//! Each transfer takes 30 s at the path's rate. The noise is that of a busy host: late timers and late acknowledgements. A
-//! neighbour is random traffic of a fifth of the path; it is there from the start, or comes after 10 s.
+//! Each transfer takes 30 s at the path's rate. Noise models a busy host: late timers and late acknowledgements.
+//! Background traffic has a fifth of the path's rate, from the start or after 10 s.
 
 use std::fmt::{self, Write};
 use std::path::Path;
@@ -32,14 +32,14 @@ const SENDERS: [GridSender; 6] = [
     GridSender::Bbr,
     GridSender::AutoBbr,
 ];
-/// What a transfer takes at the path's rate.
+/// Time of a transfer at the path's rate.
 const IDEAL: Duration = Duration::from_secs(30);
-/// A transfer that takes longer ends here.
+/// Maximum time of a transfer.
 const END: Duration = Duration::from_secs(300);
-/// Packets of a transfer: where there would be more, each is a burst of several segments.
+/// Maximum packets of a transfer; beyond it each packet is a burst of several segments.
 const MOST_PACKETS: u64 = 2_500_000;
 const SEGMENT: Bytes = Bytes::new(1500);
-/// The fixed rate, of the path's.
+/// The fixed pace as a share of the path's rate.
 const FIXED_SHARE: f64 = 0.95;
 const SEED: u64 = 1;
 
@@ -51,33 +51,33 @@ enum Conditions {
     Newcomer,
 }
 
-/// A sender; under CUBIC where nothing else is said.
+/// A sender, under CUBIC unless stated otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GridSender {
     Auto,
-    /// The same, but slow start is never restarted.
+    /// `--pace auto` without restarts of slow start.
     WithoutRestarts,
     Off,
     Fixed,
-    /// Under BBR, without a pace of longhaul's.
+    /// BBR without a pace of longhaul's.
     Bbr,
     AutoBbr,
 }
 
-/// A path, and what disturbs the transfer.
+/// A path with its disturbances.
 #[derive(Debug, Clone, Copy)]
 struct Cell {
     path: GridPath,
     conditions: Conditions,
 }
 
-/// What a transfer came to.
+/// The result of a transfer.
 #[derive(Debug, Clone, Copy)]
 struct Transfer {
     seconds: f64,
-    /// Segments.
+    /// Retransmitted segments.
     retransmits: u64,
-    /// The share of the neighbour's packets that were dropped.
+    /// Share of the background's packets that were dropped.
     neighbour: f64,
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn measure(dir: &Path, is_quick: bool) -> Result<String> {
     Ok(text)
 }
 
-/// Returns a row for each sender: its times over those of `off`, and what was lost.
+/// Returns a row for each sender: its times relative to `off`, and its losses.
 fn summary(results: &[(Cell, Transfers)]) -> String {
     let row = |index: usize| {
         let over_off = |(_, transfers): &(Cell, Transfers)| transfers[index].seconds / off(transfers).seconds;
@@ -182,7 +182,7 @@ fn cells(is_quick: bool) -> Vec<Cell> {
     cells.into_iter().step_by(every).collect()
 }
 
-/// Runs `run` for each item, as many at a time as there are cores; returns the results in the order of the items.
+/// Runs `run` for each item on all cores; returns results in the items' order.
 fn on_all_cores<T: Sync, R: Send>(items: &[T], run: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let work = || {
@@ -231,7 +231,7 @@ impl Cell {
         if matches!(sender, GridSender::Bbr | GridSender::AutoBbr) {
             spec.congestion = "bbr".to_owned();
         }
-        // A test holds that they can be read.
+        // A test checks that it parses.
         spec.background = self.conditions.background().parse().unwrap_or_default();
         spec
     }
@@ -244,7 +244,7 @@ impl GridSender {
 }
 
 impl Conditions {
-    /// Returns the random traffic beside the transfer.
+    /// Returns the specification of the background traffic.
     fn background(self) -> &'static str {
         match self {
             Self::Clean | Self::Noise => "0%",
@@ -278,7 +278,7 @@ impl fmt::Display for GridSender {
     }
 }
 
-/// Returns the time; "over" the end for a transfer that did not reach it.
+/// Formats the time; "over" the maximum for an incomplete transfer.
 fn time(transfer: Transfer) -> String {
     let end = END.as_secs_f64();
     if transfer.seconds < end { format!("{:.1}", transfer.seconds) } else { format!("over {end:.0}") }
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn faster_path_needs_longer_to_recover_from_its_losses() {
-        // Packets of several segments must not make 3 Gbit/s the same path as 1 Gbit/s.
+        // Packets of several segments must not make 3 Gbit/s behave like 1 Gbit/s.
         let [slow, fast] = [1_000, 3_000].map(|mbit| {
             let path = GridPath { mbit, rtt_ms: 100, queue: GridQueue::Millis(8) };
             Cell { path, conditions: Conditions::Clean }.run(GridSender::Off).seconds

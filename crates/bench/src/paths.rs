@@ -1,4 +1,4 @@
-//! The paths that are measured on.
+//! The emulated paths.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 
 use crate::grid_path::GridPath;
 
-/// What others send across [`BenchPath::SharedCubic`] and [`BenchPath::SharedBbr`].
+/// Background traffic of [`BenchPath::SharedCubic`] and [`BenchPath::SharedBbr`].
 const STEPS: &str = "0@0s,20%@8s,50%@16s";
 
 /// A path between a server and a client.
@@ -17,32 +17,32 @@ const STEPS: &str = "0@0s,20%@8s,50%@16s";
 pub(crate) enum BenchPath {
     /// A long fat path whose hosts use cubic.
     LongCubic,
-    /// The same with bbr.
+    /// [`Self::LongCubic`] with bbr.
     LongBbr,
-    /// The same with hosts as they are installed: a send buffer of 4 MB.
+    /// [`Self::LongCubic`] with the hosts' default settings: a send buffer of 4 MB.
     LongStock,
-    /// GridFTP-APT's: 100 Mbit/s, RTT 100 ms (tau = 50 ms), a queue of 100 packets, TCP Reno; as scenarios/apt-*.toml have it.
+    /// GridFTP-APT's path: 100 Mbit/s, RTT 100 ms (tau = 50 ms), a queue of 100 packets, TCP Reno, as in scenarios/apt-*.toml.
     Paper,
     /// 1 Gbit/s to a server at 100 ms, where small files cost round trips.
     Far,
-    /// 1 Gbit/s at 100 ms between hosts as they are installed.
+    /// 1 Gbit/s at 100 ms with the hosts' default settings.
     FarStock,
     /// A plain veth pair.
     NoDelay,
-    /// ICDC's: far away, behind a switch with little room, whose hosts use cubic.
+    /// ICDC's path: a long path with a shallow switch queue, hosts with cubic.
     SwitchCubic,
-    /// The same with bbr.
+    /// [`Self::SwitchCubic`] with bbr.
     SwitchBbr,
-    /// [`Self::SwitchCubic`], with others' packets in steps.
+    /// [`Self::SwitchCubic`] with background traffic in steps.
     SharedCubic,
-    /// The same with bbr.
+    /// [`Self::SharedCubic`] with bbr.
     SharedBbr,
-    /// One of the pacing grid's, between tuned hosts.
+    /// A path of the pacing grid, between tuned hosts.
     Grid(GridPath),
 }
 
 impl BenchPath {
-    /// Returns what the lab is asked for.
+    /// Returns the path's specification.
     pub(crate) fn spec(self) -> PathSpec {
         match self {
             Self::NoDelay => PathSpec::default(),
@@ -78,7 +78,7 @@ impl BenchPath {
 
     fn background(self) -> BackgroundSteps {
         match self {
-            // A test holds that they can be read.
+            // A test checks that it parses.
             Self::SharedCubic | Self::SharedBbr => STEPS.parse().unwrap_or_default(),
             _ => BackgroundSteps::default(),
         }

@@ -1,4 +1,4 @@
-//! The report: Markdown to read, JSON to work with.
+//! The report as Markdown and as JSON.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -13,22 +13,22 @@ use crate::clients::{BenchClient, Streams};
 use crate::machine::Machine;
 use crate::markdown_table;
 use crate::run_result::RunResult;
-use crate::streams::fairness::{self, Sessions};
+use crate::streams::fairness::{self, FairnessSessions};
 
 /// The memory limit of longhaul: 64 MiB of application buffer by default, and 64 MiB besides.
 const MEMORY_LIMIT: Bytes = Bytes::mib(64 + 64);
 
-/// All measurements, and the machine they were made on.
+/// All measurements, and their machine.
 #[derive(Debug, Serialize)]
 pub(crate) struct BenchReport {
     command: String,
     machine: Machine,
     repetitions: u32,
     runs: Vec<RunResult>,
-    sessions: Vec<Sessions>,
+    sessions: Vec<FairnessSessions>,
 }
 
-/// A goal of longhaul's, and whether it was met.
+/// A goal, and whether it was met.
 #[derive(Debug)]
 pub(crate) struct Goal {
     asked: String,
@@ -41,7 +41,7 @@ impl Goal {
         Self { asked, measured, met }
     }
 
-    /// Returns its row of the table.
+    /// Returns the goal's row of the table.
     pub(crate) fn row(&self) -> Vec<String> {
         let met = if self.met { "yes" } else { "**no**" };
         vec![self.asked.clone(), self.measured.clone(), met.to_owned()]
@@ -65,11 +65,11 @@ impl BenchReport {
     }
 
     /// Adds sessions that shared a path.
-    pub(crate) fn add_sessions(&mut self, sessions: Vec<Sessions>) {
+    pub(crate) fn add_sessions(&mut self, sessions: Vec<FairnessSessions>) {
         self.sessions.extend(sessions);
     }
 
-    /// Returns all of it as Markdown.
+    /// Formats the report as Markdown.
     pub(crate) fn markdown(&self) -> String {
         let (command, machine) = (&self.command, self.machine.sentence());
         let mut text = format!(
@@ -124,7 +124,7 @@ impl BenchReport {
         if targets.is_empty() {
             return String::new();
         }
-        // Of those that choose their writer, with one stream or as many as pay.
+        // Clients with a default writer, and with one stream or an automatic number.
         let is_usual =
             |run: &&RunResult| matches!(run.client, BenchClient::Streams(Streams::Auto | Streams::Fixed(1)));
         let ours = self.runs.iter().filter(is_usual);
@@ -216,7 +216,7 @@ mod tests {
             run(BenchPart::StreamsTuned, BenchClient::Curl, 1, 6.0),
         ]);
         let text = report.markdown();
-        // Of the large files alone: 20 s by 10 s.
+        // Large files only: 20 s over 10 s.
         assert!(text.contains("cubic: goodput at least curl's | 2.000x | yes |"), "{text}");
         assert!(text.contains("1 GiB in at most 0.8x curl's time | 0.500x | yes |"), "{text}");
         assert!(!text.contains("8 GiB in at most"), "{text}");
@@ -224,13 +224,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_no_table() {
+    fn report_without_runs_has_no_tables() {
         let text = report(Vec::new()).markdown();
         assert!(text.contains("one repetition, the clients in turns") && !text.contains("##"), "{text}");
     }
 
     #[test]
-    fn a_part_is_named_in_what_is_kept() {
+    fn json_names_the_part_of_a_run() {
         let report = report(vec![run(BenchPart::StreamsTuned, BenchClient::Curl, 1, 6.0)]);
         let json = serde_json::to_value(&report).unwrap();
         assert_eq!(json["runs"][0]["part"], "streams-tuned");

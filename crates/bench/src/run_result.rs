@@ -16,33 +16,33 @@ pub(crate) struct RunResult {
     pub(crate) part: BenchPart,
     pub(crate) path: BenchPath,
     pub(crate) client: BenchClient,
-    /// From 1.
+    /// Number of the repetition, from 1.
     pub(crate) repetition: u32,
     /// The file's size.
     pub(crate) bytes: u64,
-    /// From the program's start to its end; of fio, from its first byte.
+    /// Seconds from the program's start to its end; for fio, from its first byte.
     pub(crate) wall_s: f64,
     pub(crate) user_s: f64,
     pub(crate) sys_s: f64,
     pub(crate) max_rss_bytes: u64,
-    /// Page faults without I/O: how often memory was touched for the first time.
+    /// Page faults without I/O: first accesses to memory.
     pub(crate) minor_faults: u64,
     /// The duration of an fsync of the file after the program's end.
     pub(crate) flush_s: f64,
     /// The rate of payload after the ramp-up, in bits per second; `None` for short runs and other programs.
     pub(crate) steady_bps: Option<u64>,
-    /// The rate of payload in each whole second since the transfer began, in bits per second; where convergence is asked for.
+    /// The rate of payload in each whole second since the start, in bits per second; recorded if convergence is measured.
     #[serde(rename = "by_second_bps", serialize_with = "bits", skip_serializing_if = "Vec::is_empty")]
     pub(crate) by_second: Vec<Rate>,
-    /// Whether the file's content was compared with the original: in the first repetition.
+    /// Whether the content was compared with the original, as in the first repetition.
     pub(crate) verified: bool,
     /// The received share of the capacity left beside cross traffic after the ramp-up.
     pub(crate) left_share: Option<f64>,
-    /// The largest mean over 1 ms at the receiver, over the mean at steady speed; where it was recorded.
+    /// The largest mean over 1 ms at the receiver, over the mean at steady speed; if recorded.
     pub(crate) burstiness_1ms: Option<f64>,
     /// The 99th percentile of the means over 1 ms, over the mean.
     pub(crate) mostly_1ms: Option<f64>,
-    /// Retransmitted segments, where the sender recorded them.
+    /// Retransmitted segments, if the sender recorded them.
     pub(crate) retransmits: Option<f64>,
     /// Packets towards the receiver that were dropped by a full queue.
     pub(crate) dropped: u64,
@@ -57,7 +57,7 @@ fn bits<S: Serializer>(rates: &[Rate], serializer: S) -> Result<S::Ok, S::Error>
 }
 
 impl RunResult {
-    /// Makes the result of a run that has not started.
+    /// Creates the result of a run that has not started.
     pub(crate) fn new(
         part: BenchPart,
         path: BenchPath,
@@ -90,7 +90,7 @@ impl RunResult {
         }
     }
 
-    /// Makes a result of one second, for tests.
+    /// Creates a result of one second, for tests.
     #[cfg(test)]
     pub(crate) fn sample(path: BenchPath, client: BenchClient, size: Bytes) -> Self {
         Self { wall_s: 1.0, ..Self::new(BenchPart::LongPath, path, client, 1, size) }

@@ -8,7 +8,7 @@ use crate::markdown_table;
 use crate::paths::BenchPath;
 use crate::run_result::RunResult;
 
-/// The head of [`RunSeries::row`].
+/// Column heads of [`RunSeries::row`].
 pub(crate) const SERIES_COLUMNS: [&str; 6] = [
     "client",
     "goodput, Gbit/s: median (least to largest)",
@@ -18,23 +18,23 @@ pub(crate) const SERIES_COLUMNS: [&str; 6] = [
     "runs (marked)",
 ];
 
-/// At least one run: those on the path that was asked for, or the marked ones where there are no others.
+/// Runs of one client, at least one: those on a faithful path, or the marked ones if there are no others.
 #[derive(Debug)]
 pub(crate) struct RunSeries<'a> {
     client: BenchClient,
     runs: Vec<&'a RunResult>,
-    /// How many there are with those left out.
+    /// Number of runs, including those left out.
     total: usize,
     marked: usize,
 }
 
 impl<'a> RunSeries<'a> {
-    /// Picks the runs; `None` where there are none.
+    /// Selects the runs; `None` if there are none.
     pub(crate) fn of(runs: &[&'a RunResult], path: BenchPath, client: BenchClient) -> Option<Self> {
         Self::of_those(runs, path, client, |_| true)
     }
 
-    /// Picks those of files of this size.
+    /// Selects the runs with files of this size.
     pub(crate) fn of_size(
         runs: &[&'a RunResult],
         path: BenchPath,
@@ -86,12 +86,12 @@ impl<'a> RunSeries<'a> {
         self.median(RunResult::cpu_per_gib)
     }
 
-    /// Returns the largest resident set of all.
+    /// Returns the largest resident set of all runs.
     pub(crate) fn largest_resident(&self) -> Bytes {
         Bytes::new(self.runs.iter().map(|run| run.max_rss_bytes).max().unwrap_or(0))
     }
 
-    /// Returns the most page faults of a run.
+    /// Returns the maximum of page faults of a run.
     pub(crate) fn most_faults(&self) -> u64 {
         self.runs.iter().map(|run| run.minor_faults).max().unwrap_or(0)
     }
@@ -101,17 +101,17 @@ impl<'a> RunSeries<'a> {
         Bytes::new(self.runs.iter().map(|run| run.bytes).max().unwrap_or(0))
     }
 
-    /// Returns the steady rates in bits per second; `None` where no run is long enough.
+    /// Returns the steady rates in bits per second; `None` if no run is long enough.
     pub(crate) fn steady(&self) -> Option<Spread> {
         Spread::of(self.runs.iter().filter_map(|run| Some(run.steady_bps? as f64)))
     }
 
-    /// Returns a figure that not every run has; `None` where none has.
+    /// Returns a figure that only some runs have; `None` if none has it.
     pub(crate) fn figure(&self, figure: impl Fn(&RunResult) -> Option<f64>) -> Option<Spread> {
         Spread::of(self.runs.iter().filter_map(|run| figure(run)))
     }
 
-    /// Returns its row of a table under [`SERIES_COLUMNS`].
+    /// Returns the series' row of a table with [`SERIES_COLUMNS`].
     pub(crate) fn row(&self) -> Vec<String> {
         let gbits = |rate: Rate| rate.as_bits_per_sec() as f64 / 1e9;
         let (kept, fetched) = (self.client.keeps_file(), self.client.server().is_some());
@@ -126,18 +126,18 @@ impl<'a> RunSeries<'a> {
         ]
     }
 
-    /// Returns how many runs there are, and how many of them are marked: not in the figures unless all are.
+    /// Returns the number of runs, and of marked runs, which count only if all are marked.
     pub(crate) fn counted(&self) -> String {
         format!("{} ({})", self.total, self.marked)
     }
 }
 
-/// A table of the clients that have run on `path`; empty where none has.
+/// Returns a table of the clients that have run on `path`; empty if none has.
 pub(crate) fn table(runs: &[&RunResult], path: BenchPath, clients: &[BenchClient]) -> String {
     table_by(clients, |client| RunSeries::of(runs, path, client))
 }
 
-/// A table of those that have fetched a file of this size.
+/// Returns a table of the runs with files of this size.
 pub(crate) fn table_of_size(
     runs: &[&RunResult],
     path: BenchPath,

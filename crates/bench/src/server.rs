@@ -1,4 +1,4 @@
-//! What serves on a lab's server.
+//! The servers on a lab's server host.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -16,18 +16,18 @@ use crate::nginx;
 
 const PORT: u16 = 80;
 const GLOBUS: &str = "/usr/sbin/globus-gridftp-server";
-/// What lets `longhaul put` and curl write.
+/// The write token for `longhaul put` and curl.
 pub(crate) const TOKEN: &str = "bench";
 
-/// A server and how it is set up.
+/// A server and its options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BenchServer {
-    /// nginx, as Debian sets it up.
+    /// nginx with Debian's settings.
     Nginx,
     /// `longhaul serve` with this `--pace`.
     Serve(Pace),
-    /// `longhaul serve` as it is by itself.
-    ServeByItself,
+    /// `longhaul serve` with default options.
+    ServeDefault,
     /// `longhaul serve --writable`.
     Writable,
     /// The Globus GridFTP server, for anonymous users.
@@ -35,12 +35,12 @@ pub(crate) enum BenchServer {
 }
 
 impl BenchServer {
-    /// Starts it and waits until it listens; `record` is what `longhaul serve` records to, each millisecond.
+    /// Starts the server and waits until it listens; `record` is the record of `longhaul serve`, at 1 ms.
     ///
-    /// It serves `dir/www`, and takes files to `dir/copies`.
+    /// The server reads `dir/www`, and stores uploads in `dir/copies`.
     ///
     /// # Errors
-    /// Fails where it cannot be started or does not listen; its log is in `dir`.
+    /// Fails if the server cannot be started or does not listen; its log is in `dir`.
     pub(crate) fn start(
         self,
         lab: &Lab,
@@ -60,7 +60,7 @@ impl BenchServer {
         Ok(server)
     }
 
-    /// Returns its command.
+    /// Returns the server's command.
     fn words(self, dir: &Path, longhaul: &Path, record: &Path, address: SocketAddr) -> Result<Vec<OsString>> {
         let serve = |directory: &str, options: &[&OsStr]| {
             let (directory, listen) = (dir.join(directory), OsString::from(address.to_string()));
@@ -79,7 +79,7 @@ impl BenchServer {
                 let options = ["--pace", &pace, "--record-interval", "1ms", "--record"].map(OsStr::new);
                 serve("www", &[&options[..], &[record]].concat())
             }
-            Self::ServeByItself => serve("www", &[]),
+            Self::ServeDefault => serve("www", &[]),
             Self::Writable => {
                 let options = ["--writable", "--allow-cleartext", "--token"].map(OsStr::new);
                 serve("copies", &[&options[..], &[token_file(dir)?.as_os_str()]].concat())
@@ -89,7 +89,7 @@ impl BenchServer {
                     format!("{GLOBUS} is not installed; `make bench` does that, or scripts/setup.sh test")
                 })?;
                 let (ip, port) = (address.ip().to_string(), address.port().to_string());
-                // The packaged configuration is left out: it fixes the port 2811. Root may read every directory, as with nginx.
+                // Ignores the packaged configuration, which fixes port 2811. Runs as root, which may read every directory, like nginx.
                 let users = ["-c", "/dev/null", "-aa", "-anonymous-user", "root", "-allow-root", "-p", &port];
                 let addresses = ["-control-interface", &ip, "-data-interface", &ip, "-rp"];
                 let words = [&[GLOBUS][..], &users[..], &addresses[..]].concat();
@@ -99,15 +99,15 @@ impl BenchServer {
     }
 }
 
-/// Returns where the server of a lab listens.
+/// Returns the address of a lab's server.
 pub(crate) fn address(lab: &Lab) -> SocketAddr {
     SocketAddr::from((lab.server().ipv4(), PORT))
 }
 
-/// Writes the token that lets clients write, and returns the file.
+/// Writes the write token to a file, and returns its path.
 ///
 /// # Errors
-/// Fails where it cannot be written.
+/// Fails if the file cannot be written.
 pub(crate) fn token_file(dir: &Path) -> Result<std::path::PathBuf> {
     let file = dir.join("token");
     let failed = || format!("cannot write {}", file.display());

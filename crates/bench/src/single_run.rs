@@ -1,4 +1,4 @@
-//! One run: one client, once, on a new lab, so that no run affects another.
+//! One run: one client, once, on a fresh lab, so that runs are independent.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_lab::scenario::progress;
-use longhaul_lab::{BadEnd, DirectionStats, Lab, NO_CONFIG, ServerCommand};
+use longhaul_lab::{DirectionStats, Lab, NO_CONFIG, ServerCommand, ServerCommandFailure};
 use longhaul_scope::figures;
 use longhaul_scope::record::Record;
 use serde::Deserialize;
 
 use crate::bench_job::BenchJob;
 use crate::bench_part::BenchPart;
-use crate::clients::{BenchClient, Words};
+use crate::clients::{BenchClient, CommandWords};
 use crate::nginx;
-use crate::resource_usage::Used;
+use crate::resource_usage::ResourceUsage;
 use crate::run_result::RunResult;
 use crate::server;
 use crate::source_file::BenchFile;
@@ -28,21 +28,21 @@ const CLIENT_TIMEOUT: Duration = Duration::from_secs(1800);
 /// Environment variables that would redirect a client.
 pub(crate) const PROXIES: [&str; 4] = ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"];
 
-/// Where runs happen: the programs and the directory.
+/// The environment of runs: programs and directory.
 #[derive(Debug)]
-pub(crate) struct Workshop {
-    /// Where the files, and the report, go.
+pub(crate) struct BenchEnvironment {
+    /// The directory of files and report.
     pub(crate) dir: PathBuf,
-    /// The program that is measured.
+    /// The measured program.
     pub(crate) longhaul: PathBuf,
     bench: PathBuf,
 }
 
-impl Workshop {
+impl BenchEnvironment {
     /// Prepares `dir`.
     ///
     /// # Errors
-    /// Fails where a program is missing or `dir` cannot be written.
+    /// Fails if a program is missing or `dir` is not writable.
     pub(crate) fn open(dir: &Path, longhaul: &Path, bench: &Path) -> Result<Self> {
         let longhaul = longhaul.canonicalize().with_context(|| {
             format!("cannot find {}; cargo build --release -p longhaul makes it", longhaul.display())
@@ -53,15 +53,15 @@ impl Workshop {
         Ok(Self { dir, longhaul, bench: bench.to_owned() })
     }
 
-    /// Makes the files to be sent where they are missing.
+    /// Creates the source files if they are missing.
     ///
     /// # Errors
-    /// Fails where the disk is full.
+    /// Fails if the disk is full.
     pub(crate) fn source(&self, size: Bytes, files: usize) -> Result<BenchFile> {
         BenchFile::open(&self.dir.join("www"), size, files)
     }
 
-    /// Returns where the copies go: of several files into a directory.
+    /// Returns the paths of the copies; several files share a directory.
     fn copies(&self, source: &BenchFile) -> (PathBuf, Vec<PathBuf>) {
         let several = self.dir.join("copies/several");
         match &source.names[..] {
@@ -76,10 +76,10 @@ impl Workshop {
         }
     }
 
-    /// Runs a client once, from a clean start: no copy there, nothing dirty, the source cached or not at all.
+    /// Runs a client once from a clean state: no copy, no dirty pages, the source fully cached or not at all.
     ///
     /// # Errors
-    /// Fails where the client does, or has not moved the whole file.
+    /// Fails if the client fails, or has not transferred the whole file.
     pub(crate) fn run(
         &self,
         part: BenchPart,
@@ -109,10 +109,10 @@ impl Workshop {
         let used = self.measure(&lab, client, source, &place)?;
         let stats = lab.stats()?;
         let warnings = stats.infidelities(lab.spec());
-        // Gently, so that its record is complete.
+        // SIGTERM first, so that the server completes its record.
         match server.map(ServerCommand::end).transpose()?.flatten() {
-            Some(end @ BadEnd::Early(_)) => bail!("the server {end}"),
-            Some(end @ BadEnd::Killed) => eprintln!("bench: the server {end}"),
+            Some(end @ ServerCommandFailure::Early(_)) => bail!("the server {end}"),
+            Some(end @ ServerCommandFailure::Killed) => eprintln!("bench: the server {end}"),
             None => {}
         }
         drop(lab);
@@ -149,11 +149,17 @@ impl Workshop {
         self.dir.join("server.jsonl")
     }
 
-    fn measure(&self, lab: &Lab, client: BenchClient, source: &BenchFile, place: &Path) -> Result<Used> {
+    fn measure(
+        &self,
+        lab: &Lab,
+        client: BenchClient,
+        source: &BenchFile,
+        place: &Path,
+    ) -> Result<ResourceUsage> {
         let server = server::address(lab).to_string();
         let (record, token) = (self.client_record(), server::token_file(&self.dir)?);
         let (list, root) = (self.dir.join("urls"), self.dir.join("www"));
-        let words = Words {
+        let words = CommandWords {
             longhaul: self.longhaul.as_os_str(),
             bench: self.bench.as_os_str(),
             server: &server,
@@ -180,13 +186,14 @@ impl Workshop {
         command.stdin(Stdio::null()).stdout(output("client.out")?).stderr(output("client.err")?);
         let mut process = lab.client().spawn(command)?;
         let deadline = Instant::now() + CLIENT_TIMEOUT;
-        // A signal cuts a wait short.
+        // A signal interrupts the wait.
         while process.wait_for(deadline.saturating_duration_since(Instant::now()))?.is_none() {
             if Instant::now() > deadline {
                 bail!("no end after {} s", CLIENT_TIMEOUT.as_secs());
             }
         }
-        let used = fs::read(&result).ok().and_then(|json| serde_json::from_slice::<Used>(&json).ok());
+        let used =
+            fs::read(&result).ok().and_then(|json| serde_json::from_slice::<ResourceUsage>(&json).ok());
         match used {
             Some(used) if used.failure.is_empty() => Ok(used),
             Some(used) => bail!("{}: {}", used.failure, self.read_output("client.err")?.trim()),
@@ -194,25 +201,25 @@ impl Workshop {
         }
     }
 
-    /// Adds what the client has printed, and what both ends have recorded.
+    /// Adds the client's output and both records.
     fn read_results(&self, run: &mut RunResult, size: Bytes) -> Result<()> {
         if run.client == BenchClient::Fio {
             run.wall_s = seconds_of_fio(&self.read_output("client.out")?, size)?;
         }
-        if run.client.tells_progress() {
-            let told = progress::samples(&self.dir.join("client.out"))?;
-            run.steady_bps = progress::rate(&told, size).map(Rate::as_bits_per_sec);
+        if run.client.prints_progress() {
+            let samples = progress::samples(&self.dir.join("client.out"))?;
+            run.steady_bps = progress::rate(&samples, size).map(Rate::as_bits_per_sec);
             if matches!(run.client, BenchClient::SmallSockets(_)) {
-                run.by_second = progress::by_second(&told, size);
+                run.by_second = progress::by_second(&samples, size);
             }
             run.left_share =
-                run.path.spec().payload_capacity().and_then(|left| progress::share_of(&left, &told, size));
+                run.path.spec().payload_capacity().and_then(|left| progress::share_of(&left, &samples, size));
         }
         for record in [self.client_record(), self.server_record()].iter().filter(|record| record.is_file()) {
             let record = Record::load(record)?;
             let values = figures::values(&record);
             let value = |name: &str| values.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
-            // What only a sender counts, and what matters at a receiver.
+            // Only a sender counts retransmits; burstiness matters at a receiver.
             match value("retransmits") {
                 Some(retransmits) => run.retransmits = Some(retransmits),
                 None => {
@@ -247,7 +254,7 @@ fn check(source: &BenchFile, copy: &Path, content: bool) -> Result<()> {
     Ok(())
 }
 
-/// Makes the file durable; returns the seconds that took.
+/// Syncs the file; returns the duration in seconds.
 fn flush(file: &Path) -> Result<f64> {
     let start = Instant::now();
     File::open(file)
@@ -265,7 +272,7 @@ fn remove(file: &Path) -> Result<()> {
     }
 }
 
-/// Returns how long fio wrote by its own account: it also prepares for a while, which is no writing.
+/// Returns fio's reported write time in seconds; the program's time also includes its preparation.
 fn seconds_of_fio(report: &str, size: Bytes) -> Result<f64> {
     #[derive(Deserialize)]
     struct FioReport {

@@ -1,4 +1,4 @@
-//! 1,000 small files over a long round trip, next to aria2: the time is round trips and not bandwidth.
+//! 1,000 small files over a long RTT, against aria2: round trips dominate, not bandwidth.
 
 use std::fmt::Write;
 
@@ -17,7 +17,7 @@ const SMALL_FILES_CLIENTS: [BenchClient; 2] = [BenchClient::GetEach, BenchClient
 const SMALL_FILES: usize = 1000;
 const SMALL_FILE_SIZE: Bytes = Bytes::new(100_000);
 
-/// Returns what is run.
+/// Returns the jobs.
 pub(crate) fn jobs() -> Vec<BenchJob> {
     vec![BenchJob {
         files: SMALL_FILES,
@@ -39,7 +39,7 @@ pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
     vec![Goal::new(asked, format!("{ratio:.3}x"), ratio <= 1.0)]
 }
 
-/// Returns the section of the report; empty where nothing was run.
+/// Returns the section of the report; empty without runs.
 pub(crate) fn section(runs: &[&RunResult]) -> String {
     let row = |client: BenchClient| {
         let series = RunSeries::of(runs, SMALL_FILES_PATH, client)?;

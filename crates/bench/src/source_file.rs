@@ -1,4 +1,4 @@
-//! The file that is fetched: random data, made once, its page cache kept warm; several files are links to one.
+//! The file to transfer: random data, created once, kept in the page cache; several files are links to one.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Write};
@@ -13,12 +13,12 @@ use rustix::fs::Advice;
 const PIECE: usize = 4 << 20;
 const SEED: u64 = 20;
 
-/// A file of seeded random data, none of it repeated.
+/// A file of seeded random data without repetition.
 #[derive(Debug)]
 pub(crate) struct BenchFile {
     /// Where it is.
     pub(crate) path: PathBuf,
-    /// Its names in the directory that is served, one for each file that is fetched.
+    /// The file's names in the served directory, one per fetched file.
     pub(crate) names: Vec<String>,
     /// Its size.
     pub(crate) size: Bytes,
@@ -26,17 +26,17 @@ pub(crate) struct BenchFile {
 }
 
 impl BenchFile {
-    /// Makes the file in `dir`, or takes the one that an earlier run made there.
+    /// Creates the file in `dir`, or reuses the file of an earlier run.
     ///
     /// # Errors
-    /// Fails where the directory cannot be written or the disk is full.
+    /// Fails if the directory is not writable or the disk is full.
     pub(crate) fn open(dir: &Path, size: Bytes, files: usize) -> Result<Self> {
         fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
         let name = format!("random-{}", size.get());
         let path = dir.join(&name);
         if !fs::metadata(&path).is_ok_and(|file| file.len() == size.get()) {
             eprintln!("bench: writing {size} of random data to {}", path.display());
-            // Under its name only when complete.
+            // Renamed when complete.
             let part = dir.join(format!("{name}.part"));
             write(&part, size).with_context(|| format!("cannot write {}", part.display()))?;
             fs::rename(&part, &path).with_context(|| format!("cannot make {}", path.display()))?;
@@ -55,10 +55,10 @@ impl BenchFile {
         self.size * self.names.len() as u64
     }
 
-    /// Reads it, so that the server reads it from the page cache.
+    /// Reads the file into the page cache.
     ///
     /// # Errors
-    /// Fails where it cannot be read.
+    /// Fails if the file is unreadable.
     pub(crate) fn warm(&self) -> Result<()> {
         let failed = || format!("cannot read {}", self.path.display());
         let mut file = File::open(&self.path).with_context(failed)?;
@@ -67,20 +67,20 @@ impl BenchFile {
         Ok(())
     }
 
-    /// Has the page cache let go of it, so that it is read from the disk.
+    /// Drops the file from the page cache.
     ///
     /// # Errors
-    /// Fails where it cannot be opened.
+    /// Fails if the file cannot be opened.
     pub(crate) fn cool(&self) -> Result<()> {
         let failed = || format!("cannot read {}", self.path.display());
         let file = File::open(&self.path).with_context(failed)?;
         rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).with_context(failed)
     }
 
-    /// Says whether `copy` has the same content, by BLAKE3.
+    /// Returns whether `copy` has equal content, by BLAKE3.
     ///
     /// # Errors
-    /// Fails where it cannot be read.
+    /// Fails if `copy` is unreadable.
     pub(crate) fn equals(&self, copy: &Path) -> Result<bool> {
         Ok(digest(copy)? == self.digest)
     }
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_made_once_and_tells_a_copy_from_a_fake() {
+    fn file_is_created_once_and_detects_a_different_copy() {
         let dir = tempfile::tempdir().unwrap();
         let size = Bytes::new(5_000_001);
         let source = BenchFile::open(dir.path(), size, 1).unwrap();

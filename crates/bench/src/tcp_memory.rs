@@ -1,8 +1,8 @@
-//! The memory that the kernel lets all TCP sockets have together.
+//! The kernel's memory limit for all TCP sockets.
 //!
-//! Two real hosts have a `tcp_mem` each. The lab's two share this machine's, a sixteenth of its memory or
-//! so: where one connection's buffers at both ends reach that, the kernel drops packets that have
-//! arrived and closes windows, which no real path would do.
+//! Two real hosts have a `tcp_mem` each. The lab's hosts share this machine's, about a sixteenth of its memory: if the
+//! buffers of both endpoints of one connection reach it, the kernel drops received packets and closes windows, which no
+//! real path does.
 
 use std::fs;
 use std::io::Write;
@@ -13,21 +13,21 @@ use anyhow::{Context, Result};
 use longhaul_core::units::Bytes;
 
 const SETTING: &str = "/proc/sys/net/ipv4/tcp_mem";
-/// A send and a receive buffer of 1 GiB, with what the kernel needs besides, twice.
+/// A send and a receive buffer of 1 GiB with overhead, for two connections.
 const NEEDED: Bytes = Bytes::gib(4);
 
-/// Holds `tcp_mem` at what two tuned hosts need; restores it when dropped, and when this process is killed.
+/// Raises `tcp_mem` to the need of two tuned hosts; restores it on drop, and if this process is killed.
 #[derive(Debug)]
 pub(crate) struct TcpMemoryLimit {
-    /// Waits for the end of its input, to restore the setting; none where nothing was changed.
+    /// A process that restores the setting at the end of its input; `None` if nothing was changed.
     restorer: Option<Child>,
 }
 
 impl TcpMemoryLimit {
-    /// Raises the limit where it is below what is needed; tells and goes on where that is not permitted.
+    /// Raises the limit if it is too low; warns if that is not permitted.
     ///
     /// # Errors
-    /// Fails where the setting cannot be read or the process that restores it not be started.
+    /// Fails if the setting is unreadable or the restoring process cannot be started.
     pub(crate) fn raise() -> Result<Self> {
         let before = fs::read_to_string(SETTING).with_context(|| format!("cannot read {SETTING}"))?;
         let needed = NEEDED.get() / rustix::param::page_size() as u64;

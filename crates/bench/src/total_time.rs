@@ -1,4 +1,4 @@
-//! Total times of commands with default options, next to their peers.
+//! Total times of commands with default options, against their peers.
 
 use std::fmt::Write;
 
@@ -14,15 +14,15 @@ use crate::run_series::RunSeries;
 
 const GET: BenchClient = BenchClient::Streams(Streams::Auto);
 const GET_ONE_STREAM: BenchClient = BenchClient::Streams(Streams::Fixed(1));
-const GET_FROM_SERVE: BenchClient = BenchClient::FromServe;
-const PUT: BenchClient = BenchClient::PutByItself;
+const GET_FROM_SERVE: BenchClient = BenchClient::GetFromServe;
+const PUT: BenchClient = BenchClient::PutDefault;
 const PUT_UNVERIFIED: BenchClient = BenchClient::PutUnverified;
 const CURL: BenchClient = BenchClient::CurlUpload;
 const LARGE: Bytes = Bytes::gib(8);
-/// All of it is slow start.
+/// Transferred within slow start.
 const SMALL: Bytes = Bytes::gib(1);
 
-/// The paths, what takes turns on each, and the size of the file.
+/// Per comparison: path, clients, and file size.
 fn comparisons() -> [(BenchPath, Vec<BenchClient>, Bytes); 5] {
     [
         (BenchPath::LongCubic, vec![PUT, PUT_UNVERIFIED, CURL], LARGE),
@@ -33,7 +33,7 @@ fn comparisons() -> [(BenchPath, Vec<BenchClient>, Bytes); 5] {
     ]
 }
 
-/// Returns what is run.
+/// Returns the jobs.
 pub(crate) fn jobs() -> Vec<BenchJob> {
     let job = |(path, clients, size): (BenchPath, Vec<BenchClient>, Bytes)| BenchJob {
         is_at_most: true,
@@ -85,7 +85,7 @@ pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
     goals
 }
 
-/// Returns how the default `get` compares with one stream, and how much its runs differ.
+/// Returns the goals of the default `get` relative to one stream, and of its variation.
 fn steadiness(default: Option<RunSeries<'_>>, one_stream: Option<RunSeries<'_>>) -> Vec<Goal> {
     let (Some(default), Some(one_stream)) = (default, one_stream) else { return Vec::new() };
     let (faults, resident) = (default.most_faults(), default.largest_resident());
@@ -113,7 +113,7 @@ fn at_most(asked: String, ratio: f64, most: f64) -> Goal {
     Goal::new(asked, format!("{ratio:.3}x"), ratio <= most)
 }
 
-/// Returns the section of the report; empty where nothing was run.
+/// Returns the section of the report; empty without runs.
 pub(crate) fn section(runs: &[&RunResult]) -> String {
     let mut text = String::new();
     for (path, clients, size) in comparisons() {

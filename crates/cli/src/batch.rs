@@ -1,4 +1,4 @@
-//! The files of one command: several at once, each with a result of its own, and one exit code for all.
+//! The files of one command: concurrent transfers, each with its own result, and one exit code.
 
 use std::convert::identity;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,26 +15,26 @@ use longhaul_engine::cancel::Cancel;
 use longhaul_engine::engine::Engine;
 use longhaul_engine::tree::{WalkError, Walked};
 
-use crate::session::Session;
+use crate::session::CommandSession;
 use crate::summary::Unchanged;
 use crate::{exit, say};
 
-/// How many entries a walk may be ahead of the transfers: listing goes on while files are under way, in bounded memory.
+/// Entries that a walk may list ahead of the transfers: listing overlaps transfers in bounded memory.
 const WALKED_AHEAD: usize = 1024;
 
-/// What the files of a command share.
+/// State shared by the files of a command.
 pub(crate) struct Batch<'a> {
     pub(crate) engine: &'a Engine,
-    pub(crate) session: Session,
+    pub(crate) session: CommandSession,
     pub(crate) cancel: &'a Cancel,
-    /// How many files are transferred at once.
+    /// Maximum of concurrent transfers.
     pub(crate) admission: JobAdmission,
 }
 
-/// The size of a file that is complete, where that is known.
+/// The size of a completed file if known, or the exit code.
 pub(crate) type FileResult = Result<Option<Bytes>, exit::Code>;
 
-/// Returns the exit code of a command that was stopped; says so where its time was over.
+/// Returns the exit code of a stopped command; reports that the time limit was reached, if that is the reason.
 fn interruption(cancel: &Cancel) -> exit::Code {
     let code = exit::of_stop(exit::INTERRUPTED, cancel);
     if code == exit::TEMPORARY {
@@ -43,26 +43,26 @@ fn interruption(cancel: &Cancel) -> exit::Code {
     code
 }
 
-/// Returns whether a code is that of a command that was stopped.
+/// Returns whether a code is that of a stopped command.
 fn is_stop(code: ExitCode) -> bool {
     [exit::INTERRUPTED, exit::TEMPORARY].into_iter().any(|stop| code == stop.into())
 }
 
 impl Batch<'_> {
-    /// Transfers every file by `task`, which reports what has become of it; ends the session.
+    /// Transfers every file by `task`, which reports its result; ends the session.
     ///
-    /// Returns the exit code of the first file that fails, or that of an interruption.
+    /// Returns the exit code of the first file that fails, or of an interruption.
     pub(crate) fn run<J: Send>(
         self,
         files: impl Iterator<Item = J> + Send,
-        task: impl Fn(&Session, JobId, J) -> FileResult + Sync,
+        task: impl Fn(&CommandSession, JobId, J) -> FileResult + Sync,
     ) -> ExitCode {
         let Self { engine, session, cancel, admission } = self;
         let (first_failure, interrupted, count) =
             (OnceLock::new(), AtomicBool::new(false), AtomicU64::new(0));
         let all_started = engine.run_each(files, admission, cancel, |file| {
             let job = JobId::new(count.fetch_add(1, Ordering::Relaxed) + 1);
-            // One file's failure, even this program's own, must not cost the others.
+            // A failure of one file, even a panic, must not stop the others.
             let run = catch_unwind(AssertUnwindSafe(|| task(&session, job, file)));
             let result = run.map_or(Err(exit::SOFTWARE), identity);
             result.unwrap_or_else(|code| {
@@ -72,17 +72,17 @@ impl Batch<'_> {
             })
         });
         session.end();
-        // A file that was not begun has no result of its own.
+        // Files that were never started have no result.
         let stopped = interrupted.into_inner() || !all_started;
         let code = if stopped { Some(interruption(cancel)) } else { first_failure.into_inner() };
         code.map_or(ExitCode::SUCCESS, ExitCode::from)
     }
 
-    /// Transfers the files of a walk, which goes ahead on a thread of its own. What the walk refuses fails like a file.
+    /// Transfers the files of a walk that runs ahead on its own thread. An entry that the walk refuses fails like a file.
     pub(crate) fn run_walk<F: Send>(
         self,
         walk: impl Iterator<Item = Walked<F>> + Send,
-        task: impl Fn(&Session, JobId, F) -> FileResult + Sync,
+        task: impl Fn(&CommandSession, JobId, F) -> FileResult + Sync,
     ) -> ExitCode {
         let cancel = self.cancel;
         thread::scope(|threads| {
@@ -109,7 +109,7 @@ impl Batch<'_> {
             });
             match walker.join() {
                 Err(_) => exit::SOFTWARE.into(),
-                // The walk ends without a word where it is interrupted.
+                // An interrupted walk ends without an error.
                 Ok(()) if cancel.is_cancelled() && !is_stop(code) => interruption(cancel).into(),
                 Ok(()) => code,
             }

@@ -10,11 +10,11 @@ use crate::commands::{
 #[derive(Debug, Parser)]
 #[command(name = "longhaul", version, arg_required_else_help = true, max_term_width = 100)]
 pub(crate) struct Cli {
-    /// Say more on stderr; twice for much more. LONGHAUL_LOG holds a finer filter
+    /// Print more on stderr; twice for much more. LONGHAUL_LOG holds a finer filter
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
 
-    /// Go without the options of ~/.config/longhaul/config.toml; LONGHAUL_NO_CONFIG=1 does so too
+    /// Ignore ~/.config/longhaul/config.toml; LONGHAUL_NO_CONFIG=1 does so too
     #[arg(long, global = true)]
     no_config: bool,
 
@@ -22,7 +22,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// What to do.
+/// The subcommand.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Fetch files over HTTP, FTP or GridFTP, and resume what was interrupted
@@ -34,17 +34,17 @@ pub(crate) enum Command {
     Serve(Box<serve::ServeArgs>),
     /// Run a queue of transfers in the background, with a dashboard for the browser
     Agent(agent::AgentArgs),
-    /// Add transfers to the queue in the background, and steer them
+    /// Add transfers to the queue in the background, and control them
     Queue(queue::QueueArgs),
     /// Check what on this host would slow a transfer, and print the fix
     Doctor(doctor::DoctorArgs),
-    /// Measure the path to a server, and tell which knob makes it faster
+    /// Measure the path to a server, and name the setting that makes it faster
     Probe(Box<probe::ProbeArgs>),
     /// Emulate a long fat network on this machine, with real kernel TCP at both ends
     Lab(lab::LabArgs),
     /// Draw records of transfers: buffers, throughput, windows and losses over time
     Report(report::ReportArgs),
-    /// Say what limited a transfer: from its record, from a packet capture of any program, or live
+    /// Explain what limited a transfer: from its record, from a packet capture of any program, or live
     Explain(explain::ExplainArgs),
     /// Connect Firefox and Chromium with Longhaul: a click on a large download
     Browser(browser::BrowserArgs),
@@ -57,7 +57,7 @@ pub(crate) enum Command {
 }
 
 impl Cli {
-    /// Returns the log level that the flags ask for.
+    /// Returns the log level for the flags.
     pub(crate) fn log_level(&self) -> &'static str {
         match (self.verbose, &self.command) {
             // A server's log is its access log.

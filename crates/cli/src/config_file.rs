@@ -1,6 +1,6 @@
-//! `~/.config/longhaul/config.toml`: options by their names, which the command line overrides.
+//! `~/.config/longhaul/config.toml`: default values of options.
 //!
-//! What the file sets is put between the command's name and the user's words, so that clap reads both alike.
+//! The file's options are inserted after the command's name and before the user's arguments, so that clap parses both.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -17,9 +17,9 @@ use toml::de::{DeTable, DeValue};
 
 /// The commands whose options a file may set.
 pub(crate) const COMMANDS: [&str; 4] = ["get", "put", "serve", "probe"];
-/// No file of options is longer.
+/// Maximum size of the file in bytes.
 const LONGEST: u64 = 1 << 20;
-/// Options that mean one call only.
+/// Options that apply to a single call only.
 const NEVER_SET: [&str; 4] = ["help", "version", "verbose", "no_config"];
 
 /// Options of a file.
@@ -32,11 +32,11 @@ pub(crate) struct ConfigFile {
 /// An option that a file sets.
 #[derive(Debug, Clone)]
 pub(crate) struct Setting {
-    /// The command of the table that it stands in; `None` for all that have the option.
+    /// The command of its table; `None` at the top of the file, for all commands with the option.
     command: Option<String>,
     name: String,
     value: Value,
-    /// The line that it stands on.
+    /// The line of the option.
     pub(crate) line: usize,
 }
 
@@ -47,27 +47,27 @@ enum Value {
     Several(Vec<String>),
 }
 
-/// Why a file cannot be used.
+/// The file cannot be used.
 #[derive(Debug, Error)]
 pub(crate) enum ConfigError {
-    #[error("cannot read {}: {source}; --no-config goes without it", .path.display())]
+    #[error("cannot read {}: {source}; --no-config ignores it", .path.display())]
     Read { path: PathBuf, source: io::Error },
     #[error("{}, line {line}: {why}", .path.display())]
     Line { path: PathBuf, line: usize, why: String },
 }
 
 impl ConfigFile {
-    /// Reads the user's file; one that is missing sets nothing.
+    /// Reads the user's file; a missing file sets nothing.
     ///
     /// # Errors
-    /// [`ConfigError`] for a file that cannot be read, and for a line that sets no option of `program`.
+    /// [`ConfigError`] if the file is unreadable, or a line sets no option of `program`.
     pub(crate) fn read(path: PathBuf, program: &Command) -> Result<Self, ConfigError> {
         match read_text(&path) {
             Ok(text) => Self::parse(path, &text, program),
             Err(source) if source.kind() == io::ErrorKind::NotFound => {
                 Ok(Self { path, settings: Vec::new() })
             }
-            // Below a directory of another user, as the home that `sudo -u` leaves in place: this user has no file.
+            // Below another user's directory, as the home that `sudo -u` keeps: this user has no file.
             Err(source)
                 if source.kind() == io::ErrorKind::PermissionDenied
                     && std::fs::symlink_metadata(&path).is_err() =>
@@ -118,12 +118,12 @@ impl ConfigFile {
         Ok(file)
     }
 
-    /// Returns where the file is.
+    /// Returns the path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns what the file sets an option of a command to: its table goes before the top of the file.
+    /// Returns the file's setting of a command's option: the command's table takes precedence over the top of the file.
     pub(crate) fn get(&self, command: &str, arg: &Arg) -> Option<&Setting> {
         let name = arg.get_long()?;
         let of = |table: Option<&str>| {
@@ -132,13 +132,13 @@ impl ConfigFile {
         of(Some(command)).or_else(|| of(None))
     }
 
-    /// Returns the words for what the file sets and the user's words do not, nor anything that excludes it.
+    /// Returns the arguments for the file's options, except those that the user's arguments set or exclude.
     fn words(&self, command: &Command, given: &ArgMatches) -> Vec<OsString> {
         let is_given =
             |arg: &Arg| given.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine);
         let settable = options(command).filter(|arg| {
             let excludes = |one: &Arg, other: &Arg| command.get_arg_conflicts_with(one).contains(&other);
-            // Either of two may say that they exclude each other.
+            // Either of two options may declare the conflict.
             let excluded = options(command).filter(|other| is_given(other));
             let excluded = excluded.into_iter().any(|other| excludes(arg, other) || excludes(other, arg));
             !excluded && !is_given(arg)
@@ -182,7 +182,7 @@ impl Setting {
         secret_mark(&self.name).is_some()
     }
 
-    /// Fails where no command has the option, or it does not take such a value.
+    /// Fails if no command has the option, or the value is invalid.
     fn check(&self, program: &Command) -> Result<(), String> {
         let commands = COMMANDS.iter().filter(|name| self.command.as_ref().is_none_or(|own| own == *name));
         let commands = commands.filter_map(|name| program.find_subcommand(name));
@@ -203,7 +203,7 @@ impl Setting {
             }
             _ => {}
         }
-        // Whether the command lacks other words does not matter here.
+        // Other required arguments are missing, which does not matter here.
         let line = [program.get_name().into(), command.get_name().into()].into_iter().chain(self.words());
         match program.clone().try_get_matches_from(line) {
             Err(error) if is_of_value(error.kind()) => {
@@ -227,7 +227,7 @@ impl Setting {
 }
 
 impl fmt::Display for Setting {
-    /// Writes the value as TOML, without passwords.
+    /// Formats the value as TOML, without passwords.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = |text: &String| without_secret(&self.name, text);
         match &self.value {
@@ -240,7 +240,7 @@ impl fmt::Display for Setting {
     }
 }
 
-/// Reads a file of options; anything else than a short regular file would never end.
+/// Reads a file of options; rejects anything but a short regular file, which reading could block on.
 fn read_text(path: &Path) -> io::Result<String> {
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
@@ -253,7 +253,7 @@ fn read_text(path: &Path) -> io::Result<String> {
     }
 }
 
-/// Returns what stands before the secret in the value of an option.
+/// Returns the delimiter before the secret in an option's value.
 fn secret_mark(option: &str) -> Option<char> {
     match option {
         "user" | "header" => Some(':'),
@@ -262,13 +262,13 @@ fn secret_mark(option: &str) -> Option<char> {
     }
 }
 
-/// Leaves out the secret part of an option's value.
+/// Removes the secret part of an option's value.
 fn without_secret(option: &str, text: &str) -> String {
     let parts = secret_mark(option).and_then(|mark| Some((mark, text.split_once(mark)?)));
     parts.map_or_else(|| text.to_owned(), |(mark, (name, _))| format!("{name}{mark}..."))
 }
 
-/// Writes a value of the command line as TOML: a number, or else a text.
+/// Formats an argument as TOML: as a number if possible, otherwise as a string.
 pub(crate) fn as_toml(text: &str) -> String {
     match text.parse::<i64>() {
         Ok(number) if number.to_string() == text => text.to_owned(),
@@ -289,19 +289,19 @@ pub(crate) fn options(command: &Command) -> impl Iterator<Item = &Arg> {
     command.get_arguments().filter(settable)
 }
 
-/// Returns where the user's file is: below $XDG_CONFIG_HOME, else below ~/.config.
+/// Returns the path of the user's file: below $XDG_CONFIG_HOME, otherwise below ~/.config.
 pub(crate) fn user_path() -> Option<PathBuf> {
     let directory = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let config = directory("XDG_CONFIG_HOME").or_else(|| Some(directory("HOME")?.join(".config")))?;
     Some(config.join("longhaul/config.toml"))
 }
 
-/// Adds to the words of a command line what the user's file sets, behind the command's name.
+/// Inserts the options of the user's file into the arguments, after the command's name.
 ///
 /// # Errors
 /// [`ConfigError`].
 pub(crate) fn with_config(words: Vec<OsString>, program: &Command) -> Result<Vec<OsString>, ConfigError> {
-    // What is wrong with the words is said when they are read with the file's.
+    // Errors in the arguments are reported when they are parsed with the file's options.
     let Ok(matches) = program.clone().ignore_errors(true).try_get_matches_from(&words) else {
         return Ok(words);
     };
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn command_line_goes_before_the_table_and_that_before_the_top() {
+    fn command_line_overrides_table_and_table_overrides_top() {
         let text = "retries = 9\nquiet = true\nlisten = \"127.0.0.1:1\"\nheader = [\"A: 1\", 'B: 2']\n\
             [get]\nretries = 7\n[put]\nstreams = 3\n";
         let mut set = words(text, &["http://h/f"]);
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_line_is_named() {
+    fn bad_line_is_reported() {
         for (text, line, why) in [
             ("retries = 5\nnonsense = 1\n", 2, "nonsense is no option"),
             ("[get]\n\nlisten = 'x'\n", 3, "listen is no option of longhaul get"),

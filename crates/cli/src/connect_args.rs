@@ -1,4 +1,4 @@
-//! Options of connections; the names are curl's.
+//! Options of connections, named like curl's.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -40,7 +40,7 @@ pub(crate) struct ConnectArgs {
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time)]
     connect_timeout: Duration,
 
-    /// Take a connection for dead on which next to nothing moves for this time
+    /// Treat a connection as dead when next to nothing moves on it for this time
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
     pub(crate) stall_timeout: Duration,
 
@@ -50,7 +50,7 @@ pub(crate) struct ConnectArgs {
 }
 
 impl ConnectArgs {
-    /// Returns the settings with these options.
+    /// Applies these options to client settings.
     ///
     /// # Errors
     /// A proxy that cannot be used.
@@ -79,7 +79,7 @@ impl ConnectArgs {
 
 fn fixed(text: &str) -> Result<FixedAddresses, String> {
     let fail = || "write HOST:PORT:ADDRESS, as in example.org:443:192.0.2.1".to_owned();
-    // The host may be an address of IPv6 in brackets.
+    // The host may be an IPv6 address in brackets.
     let end = text.rfind(']').filter(|_| text.starts_with('[')).unwrap_or(0);
     let (host, rest) = text.split_at(end + text[end..].find(':').ok_or_else(fail)?);
     let (port, addresses) = rest[1..].split_once(':').ok_or_else(fail)?;

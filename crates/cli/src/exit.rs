@@ -18,19 +18,19 @@ use crate::config_file::ConfigError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Code(u8);
 
-/// What was looked for was found: a check with a problem.
+/// A check has found a problem.
 pub(crate) const FOUND: Code = Code(1);
-/// The command line is wrong.
+/// The command line is invalid.
 pub(crate) const USAGE: Code = Code(64);
-/// The data is not what it should be.
+/// The data is invalid.
 pub(crate) const DATA: Code = Code(65);
-/// There is no such file.
+/// An input file does not exist.
 pub(crate) const NO_INPUT: Code = Code(66);
-/// The server cannot be reached or cannot serve.
+/// The server is unreachable or cannot serve.
 pub(crate) const UNAVAILABLE: Code = Code(69);
-/// An error in the program.
+/// An internal error of the program.
 pub(crate) const SOFTWARE: Code = Code(70);
-/// This host lacks memory or threads.
+/// The host lacks memory or threads.
 pub(crate) const OS: Code = Code(71);
 /// The output cannot be created.
 pub(crate) const CANNOT_CREATE: Code = Code(73);
@@ -38,15 +38,15 @@ pub(crate) const CANNOT_CREATE: Code = Code(73);
 pub(crate) const IO: Code = Code(74);
 /// Access is denied.
 pub(crate) const NO_PERMISSION: Code = Code(77);
-/// The time that the command was given is over; run again to resume.
+/// The command's time limit is reached; running it again resumes.
 pub(crate) const TEMPORARY: Code = Code(75);
-/// What an option or a file it names asks for cannot be had.
+/// The configuration requests something unavailable.
 pub(crate) const CONFIG: Code = Code(78);
-/// Stopped by Ctrl-C, as shells report it.
+/// Interrupted by Ctrl-C, as shells report it.
 pub(crate) const INTERRUPTED: Code = Code(130);
 
 impl Code {
-    /// Makes the code of a number after sysexits(3).
+    /// Creates a code from a number of sysexits(3).
     pub(crate) const fn of_number(number: u8) -> Self {
         Self(number)
     }
@@ -73,22 +73,22 @@ pub(crate) fn of_upload(error: &UploadError) -> Code {
     of_kind(error.kind())
 }
 
-/// Returns the code of a probe that failed.
+/// Returns the code of a failed probe.
 pub(crate) fn of_probe(error: &ProbeError) -> Code {
     of_kind(error.kind())
 }
 
-/// Returns the code of a part of a tree that is left out.
+/// Returns the code of a skipped entry of a tree.
 pub(crate) fn of_walk(error: &WalkError) -> Code {
     of_kind(error.kind())
 }
 
-/// Returns the code of a tree that cannot be begun.
+/// Returns the code of a tree that cannot be started.
 pub(crate) fn of_tree(error: &TreeError) -> Code {
     of_kind(error.kind())
 }
 
-/// Returns the code of what was stopped: another than an interruption's where the time of `cancel` was over.
+/// Returns the code of a stopped command: `TEMPORARY` instead of an interruption if the time limit of `cancel` was reached.
 pub(crate) fn of_stop(code: Code, cancel: &Cancel) -> Code {
     if code == INTERRUPTED && cancel.is_expired() { TEMPORARY } else { code }
 }
@@ -97,7 +97,7 @@ fn of_kind(kind: FailureKind) -> Code {
     Code(kind.exit_code())
 }
 
-/// Returns the code of a lab that failed.
+/// Returns the code of a lab error.
 fn of_lab(error: &LabError) -> Code {
     match error.kind() {
         LabErrorKind::Usage => USAGE,
@@ -111,7 +111,7 @@ fn of_lab(error: &LabError) -> Code {
     }
 }
 
-/// Returns the code of a record that failed.
+/// Returns the code of a record error.
 pub(crate) fn of_record(error: &RecordError) -> Code {
     match error.kind() {
         RecordErrorKind::CannotCreate => CANNOT_CREATE,
@@ -122,7 +122,7 @@ pub(crate) fn of_record(error: &RecordError) -> Code {
     }
 }
 
-/// Returns the code of a drawing that failed.
+/// Returns the code of a drawing error.
 pub(crate) fn of_drawing(error: &DrawError) -> Code {
     match error.kind() {
         DrawErrorKind::Usage => USAGE,
@@ -130,7 +130,7 @@ pub(crate) fn of_drawing(error: &DrawError) -> Code {
     }
 }
 
-/// Returns the code of options that cannot work: that of the file they name, where that is why.
+/// Returns the code of invalid options: that of the file they name, if the file is the cause.
 pub(crate) fn of_setup(error: &anyhow::Error) -> Code {
     if error.chain().any(|cause| cause.is::<OutputError>()) {
         return CANNOT_CREATE;
@@ -138,7 +138,7 @@ pub(crate) fn of_setup(error: &anyhow::Error) -> Code {
     if error.chain().any(|cause| cause.is::<std::io::Error>()) { of_chain(error) } else { USAGE }
 }
 
-/// Operands or options that do not fit together, or mean nothing.
+/// Operands or options are incompatible or meaningless.
 #[derive(Debug)]
 pub(crate) struct UsageError(pub(crate) String);
 
@@ -150,7 +150,7 @@ impl std::fmt::Display for UsageError {
     }
 }
 
-/// Returns the code of an error of another command: what lies at its root, else an I/O error.
+/// Returns the code of another command's error: by its root cause, otherwise an I/O error.
 pub(crate) fn of_chain(error: &anyhow::Error) -> Code {
     if error.chain().any(|cause| cause.is::<ConfigError>()) {
         return CONFIG;
@@ -171,7 +171,7 @@ pub(crate) fn of_chain(error: &anyhow::Error) -> Code {
         return Code(error.exit_code());
     }
     let io_error = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>());
-    // Not the kernel's: a file that was named is of no use.
+    // Created by this program, not by the kernel: the content of a named file is unusable.
     if io_error.is_some_and(|error| {
         error.kind() == std::io::ErrorKind::InvalidInput && error.raw_os_error().is_none()
     }) {

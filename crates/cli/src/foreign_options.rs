@@ -1,9 +1,9 @@
-//! Options of curl, wget and aria2 that users bring along: what does the same here.
+//! Options of curl, wget and aria2, and their equivalents.
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// Options that no command here has, and what to do instead.
+/// Unsupported options, and their replacements.
 const KNOWN: [(&[&str], &str); 10] = [
     (
         &["-O", "--remote-name", "--output-document"],
@@ -20,7 +20,7 @@ const KNOWN: [(&[&str], &str); 10] = [
     (&["--no-check-certificate", "--check-certificate"], "-k trusts any server"),
 ];
 
-/// Adds to the error of an unknown option of curl, wget or aria2 the option of `get` that does the same.
+/// Adds the equivalent option of `get` to the error of an unknown option of curl, wget or aria2.
 pub(crate) fn with_hint(mut error: clap::Error) -> clap::Error {
     let unknown = match (error.kind(), error.get(ContextKind::InvalidArg)) {
         (ErrorKind::UnknownArgument, Some(ContextValue::String(unknown))) => unknown.clone(),
@@ -42,7 +42,7 @@ mod tests {
     use crate::cli::Cli;
 
     #[test]
-    fn option_of_another_program_is_answered_by_what_does_the_same() {
+    fn foreign_option_is_answered_by_its_equivalent() {
         for (option, hint) in [
             ("-O", "-o FILE"),
             ("-LO", "redirects are followed"),
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn no_option_of_ours_is_foreign() {
+    fn own_options_are_not_foreign() {
         let mut program = Cli::command();
         program.build();
         let get = program.find_subcommand("get").unwrap();

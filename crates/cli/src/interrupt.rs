@@ -1,4 +1,4 @@
-//! Ctrl-C: the first time ends cleanly and resumably, the second at once.
+//! Signals: the first stops the command cleanly and resumably, the second at once.
 
 use std::io;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use signal_hook::iterator::Signals;
 
 /// Raises `cancel` on SIGINT, SIGTERM or SIGHUP; a second signal ends the process.
 ///
-/// A signal that the process was started to ignore stays ignored: that is how `nohup` works.
+/// A signal that was ignored at the process's start stays ignored (`nohup`).
 pub(crate) fn listen(cancel: &Cancel) -> io::Result<()> {
-    let heard = heard();
+    let unignored_signals = unignored_signals();
     let cancel = cancel.clone();
     let again = Arc::new(AtomicBool::new(false));
-    // Before the iterator: a signal's actions run in this order, and the thread below may be faster than the next one.
-    for signal in heard.iter().copied().filter(|signal| *signal != SIGHUP) {
+    // Registered before the iterator: actions of a signal run in this order, and the thread below may be faster than the next one.
+    for signal in unignored_signals.iter().copied().filter(|signal| *signal != SIGHUP) {
         flag::register_conditional_shutdown(signal, 130, again.clone())?;
     }
-    let mut signals = Signals::new(heard)?;
+    let mut signals = Signals::new(unignored_signals)?;
     outlive_size_limit()?;
     thread::Builder::new().name("signals".into()).spawn(move || {
         for _ in signals.forever() {
@@ -33,18 +33,18 @@ pub(crate) fn listen(cancel: &Cancel) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a write past the limit on file sizes an error of that write, and not the end: any handler does.
+/// Turns a write beyond the file size limit into an error: any handler of SIGXFSZ has this effect.
 pub(crate) fn outlive_size_limit() -> io::Result<()> {
     flag::register(Signal::XFSZ.as_raw(), Arc::default()).map(drop)
 }
 
-/// Returns those of the signals which ask for an end that the process was not started to ignore.
-pub(crate) fn heard() -> Vec<i32> {
+/// Returns the stop signals that were not ignored at the process's start.
+pub(crate) fn unignored_signals() -> Vec<i32> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(&status, *signal)).collect()
 }
 
-/// Looks up a signal in the mask of ignored ones (proc(5), SigIgn: hexadecimal, the lowest bit is signal 1).
+/// Looks up a signal in the mask of ignored signals (proc(5), SigIgn: hexadecimal, the lowest bit is signal 1).
 fn is_ignored(status: &str, signal: i32) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())

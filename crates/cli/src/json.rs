@@ -1,4 +1,4 @@
-//! `--json`: one event a line.
+//! `--json`: one event per line.
 
 use std::io;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use longhaul_core::event::{Event, JobEvent, JobTag, Observer};
 use crate::line_queue::{self, LineQueue, Output};
 use crate::say;
 
-/// Writes events to stdout as they happen.
+/// Writes events to stdout.
 pub(crate) struct JsonLines {
     queue: LineQueue,
 }
@@ -26,21 +26,21 @@ impl Output for Stdout {
 }
 
 impl JsonLines {
-    /// Starts the thread that writes.
+    /// Starts the writer thread.
     ///
     /// # Errors
-    /// Fails where there is no thread to be had.
+    /// Fails if the thread cannot be created.
     pub(crate) fn start() -> io::Result<Self> {
         Ok(Self { queue: LineQueue::start("json", Stdout, Duration::MAX)? })
     }
 
-    /// Waits until all is written, or for about a second nothing was read.
+    /// Waits until all events are written, or until nothing was read for about a second.
     pub(crate) fn end(&self) {
         self.queue.drain();
     }
 
     fn line(&self, job: &JobTag, at: Duration, event: &Event) {
-        // Every event but one that is only read can be written as JSON.
+        // All events serialise except one that is only deserialised.
         let Ok(mut line) = serde_json::to_string(&JobEvent::new(job, at, event)) else { return };
         line.push('\n');
         if event.is_frequent() {
@@ -54,9 +54,9 @@ impl JsonLines {
 impl Observer for JsonLines {
     fn on(&self, job: &JobTag, at: Duration, event: &Event) {
         match event {
-            // For records alone.
+            // These events are for records only.
             Event::Sample(_) | Event::Sampled { .. } | Event::Replied { .. } | Event::Closed { .. } => return,
-            // The last line of a job stays the last.
+            // The last line of a job must remain the last.
             Event::Done(_) | Event::Error { .. } => {
                 let lines = self.queue.take_dropped();
                 if lines > 0 {

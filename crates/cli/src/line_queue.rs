@@ -1,4 +1,4 @@
-//! Lines on their way to stdout or stderr, whose reader may be slow or may not read at all: no caller waits for it.
+//! A queue of lines for stdout or stderr: callers never block on a slow or stalled reader.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,93 +9,93 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-/// Memory for frequent lines that wait; further ones are dropped. A slow reader is this far behind: some 2,000 lines.
-const WAITING: usize = 1 << 20;
-/// A write that waits for its reader is of this size at most, so that a slow reader is seen to read (PIPE_BUF).
-const PIECE: usize = 4096;
-/// How long the end waits for a reader that has read nothing.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Maximum bytes of queued frequent lines; further ones are dropped. About 2,000 lines.
+const MOST_FREQUENT_BYTES: usize = 1 << 20;
+/// Maximum bytes of one write (PIPE_BUF), so that progress of a slow reader is visible.
+const MOST_WRITE_BYTES: usize = 4096;
+/// Maximum wait at the end without progress of the reader.
+const STALL_LIMIT: Duration = Duration::from_secs(1);
 
-/// A queue of lines, and the thread that writes them.
+/// A queue of lines, and its writer thread.
 #[derive(Clone)]
 pub(crate) struct LineQueue {
-    shared: Arc<Shared>,
+    shared: Arc<QueueShared>,
 }
 
-/// Where lines go.
+/// The destination of the lines.
 pub(crate) trait Output: Send {
-    /// Writes lines; calls `wrote` each time that a reader has taken some.
+    /// Writes lines; calls `wrote` whenever the reader has accepted some.
     ///
     /// # Errors
-    /// Fails where no further line can be written.
+    /// Fails if no further line can be written.
     fn write(&mut self, lines: &[u8], wrote: &dyn Fn()) -> io::Result<()>;
 
-    /// Draws what is shown besides lines; returns whether that changes soon.
+    /// Draws content below the lines; returns whether to draw again soon.
     fn draw(&mut self) -> bool {
         false
     }
 }
 
 #[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
-    /// For the thread: there is something to do.
+struct QueueShared {
+    state: Mutex<QueueState>,
+    /// Notifies the writer thread of work.
     work: Condvar,
-    /// For the end: something was written, or all is done.
+    /// Notifies waiters that something was written, or that all work is done.
     wrote: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    lines: VecDeque<Line>,
-    /// Bytes of frequent lines among them.
+struct QueueState {
+    lines: VecDeque<QueuedLine>,
+    /// Bytes of the queued frequent lines.
     frequent: usize,
     dropped: u64,
-    /// Counts how often a reader took something.
+    /// Number of writes that the reader has accepted.
     writes: u64,
-    /// Counts what the thread was asked to do.
+    /// Number of requests to the writer thread.
     asked: u64,
-    /// As much of that is done.
+    /// Number of completed requests.
     done: u64,
-    /// Writing has failed, and every line is thrown away.
+    /// Writing has failed; all lines are discarded.
     is_broken: bool,
 }
 
-struct Line {
+struct QueuedLine {
     text: String,
     is_frequent: bool,
 }
 
 impl LineQueue {
-    /// Starts the thread `name`; `redraw` is how often it draws.
+    /// Starts the writer thread with the given name; `redraw` is the interval between drawings.
     ///
     /// # Errors
-    /// Fails where there is no thread to be had.
+    /// Fails if the thread cannot be created.
     pub(crate) fn start(name: &str, output: impl Output + 'static, redraw: Duration) -> io::Result<Self> {
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<QueueShared>::default();
         let theirs = Arc::clone(&shared);
         let run = move || theirs.run(output, redraw);
         std::thread::Builder::new().name(name.to_owned()).spawn(run)?;
         Ok(Self { shared })
     }
 
-    /// Adds a line that must not be lost.
+    /// Queues a line that must not be dropped.
     pub(crate) fn push(&self, text: String) {
-        self.add(Line { text, is_frequent: false });
+        self.add(QueuedLine { text, is_frequent: false });
     }
 
-    /// Adds a line of which there are many; drops and counts it where too many wait.
+    /// Queues a frequent line; drops and counts it if the queue is full.
     pub(crate) fn push_frequent(&self, text: String) {
-        self.add(Line { text, is_frequent: true });
+        self.add(QueuedLine { text, is_frequent: true });
     }
 
-    fn add(&self, line: Line) {
+    fn add(&self, line: QueuedLine) {
         let mut state = self.shared.lock();
         if state.is_broken {
             return;
         }
         if line.is_frequent {
-            if state.frequent + line.text.len() > WAITING {
+            if state.frequent + line.text.len() > MOST_FREQUENT_BYTES {
                 state.dropped += 1;
                 return;
             }
@@ -105,24 +105,24 @@ impl LineQueue {
         self.shared.ask(&mut state);
     }
 
-    /// Returns how many lines were dropped since this was last asked.
+    /// Returns the number of lines dropped since the last call.
     pub(crate) fn take_dropped(&self) -> u64 {
         std::mem::take(&mut self.shared.lock().dropped)
     }
 
-    /// Has the thread draw at once.
+    /// Requests a drawing at once.
     pub(crate) fn redraw(&self) {
         self.shared.ask(&mut self.shared.lock());
     }
 
-    /// Waits until everything is written and drawn, or for about a second nothing was read.
+    /// Waits until everything is written and drawn, or until nothing was read for about a second.
     pub(crate) fn drain(&self) {
         let mut state = self.shared.lock();
         let asked = self.shared.ask(&mut state);
         while state.done < asked {
             let before = state.writes;
-            let waits = |state: &mut State| state.done < asked && state.writes == before;
-            let waited = self.shared.wrote.wait_timeout_while(state, PATIENCE, waits);
+            let waits = |state: &mut QueueState| state.done < asked && state.writes == before;
+            let waited = self.shared.wrote.wait_timeout_while(state, STALL_LIMIT, waits);
             let (after, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
             state = after;
             if timeout.timed_out() {
@@ -132,14 +132,14 @@ impl LineQueue {
     }
 }
 
-impl Shared {
-    /// Locks; no code panics while it holds the lock.
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl QueueShared {
+    /// Locks the state; no code panics while it holds the lock.
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the thread; returns the number of what it was asked.
-    fn ask(&self, state: &mut State) -> u64 {
+    /// Wakes the writer thread; returns the number of the request.
+    fn ask(&self, state: &mut QueueState) -> u64 {
         state.asked += 1;
         self.work.notify_one();
         state.asked
@@ -167,11 +167,11 @@ impl Shared {
         }
     }
 
-    /// Takes lines off the queue: few, so that a reader's progress is seen.
+    /// Dequeues a few lines, so that a reader's progress is visible.
     fn take(&self) -> String {
         let mut state = self.lock();
         let mut taken = String::new();
-        while taken.len() < PIECE
+        while taken.len() < MOST_WRITE_BYTES
             && let Some(line) = state.lines.pop_front()
         {
             if line.is_frequent {
@@ -182,10 +182,10 @@ impl Shared {
         taken
     }
 
-    /// Waits for work, where something is animated no longer than until it is to be drawn again.
+    /// Waits for work, but no longer than until the next drawing.
     fn rest(&self, asked: u64, redraw: Option<Duration>) {
         let mut state = self.lock();
-        // Asked for since this round began.
+        // A request arrived since this round began.
         if state.asked != asked {
             return;
         }
@@ -198,12 +198,12 @@ impl Shared {
     }
 }
 
-/// Writes to a descriptor of the process.
+/// Writes to a file descriptor.
 ///
-/// A lock of [`std::io`] is not held meanwhile: the end would wait for it.
+/// Holds no lock of [`std::io`]: the process's end would wait for it.
 pub(crate) fn write_all(to: impl AsFd, mut text: &[u8], wrote: &dyn Fn()) -> io::Result<()> {
     while !text.is_empty() {
-        let piece = &text[..text.len().min(PIECE)];
+        let piece = &text[..text.len().min(MOST_WRITE_BYTES)];
         match rustix::io::write(&to, piece) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => {
@@ -211,7 +211,7 @@ pub(crate) fn write_all(to: impl AsFd, mut text: &[u8], wrote: &dyn Fn()) -> io:
                 wrote();
             }
             Err(Errno::INTR) => {}
-            // Set so by another process that shares it.
+            // Another process that shares the description has set O_NONBLOCK.
             Err(Errno::AGAIN) => {
                 let writable = PollFd::new(&to, PollFlags::OUT);
                 match poll(&mut [writable], None) {
@@ -232,7 +232,7 @@ mod tests {
 
     use super::*;
 
-    /// Writes only as far as a test permits it.
+    /// Writes only as far as the test permits.
     struct Slow {
         permits: Receiver<()>,
         written: Sender<String>,
@@ -258,22 +258,22 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_reads_nothing_is_waited_for_a_second() {
+    fn end_waits_a_second_for_a_stalled_reader() {
         let (queue, permit, _lines) = slow();
         queue.push("first\n".into());
         let begun = Instant::now();
         queue.drain();
-        assert!((PATIENCE..PATIENCE * 5).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+        assert!((STALL_LIMIT..STALL_LIMIT * 5).contains(&begun.elapsed()), "{:?}", begun.elapsed());
         drop(permit);
     }
 
     #[test]
-    fn a_slow_reader_gets_everything() {
+    fn slow_reader_receives_all_lines() {
         let (queue, permit, lines) = slow();
         (0..6).for_each(|line| queue.push(format!("{line}\n")));
         let reader = std::thread::spawn(move || {
             for _ in 0..6 {
-                std::thread::sleep(PATIENCE / 4);
+                std::thread::sleep(STALL_LIMIT / 4);
                 permit.send(()).unwrap();
             }
         });
@@ -283,10 +283,10 @@ mod tests {
     }
 
     #[test]
-    fn frequent_lines_are_dropped_and_counted_and_no_other() {
+    fn only_frequent_lines_are_dropped_and_counted() {
         let (queue, permit, lines) = slow();
-        let line = "x".repeat(WAITING / 64 - 1) + "\n";
-        // The thread may already have taken the first.
+        let line = "x".repeat(MOST_FREQUENT_BYTES / 64 - 1) + "\n";
+        // The thread may already have dequeued the first line.
         (0..80).for_each(|_| queue.push_frequent(line.clone()));
         (0..3).for_each(|_| queue.push("kept\n".into()));
         let dropped = queue.take_dropped();
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_output_takes_no_time() {
+    fn broken_output_does_not_block() {
         let (queue, permit, lines) = slow();
         drop(permit);
         (0..1000).for_each(|_| queue.push("line\n".into()));
@@ -307,6 +307,6 @@ mod tests {
         queue.drain();
         queue.push("after\n".into());
         queue.drain();
-        assert!(begun.elapsed() < PATIENCE && lines.try_iter().count() == 0);
+        assert!(begun.elapsed() < STALL_LIMIT && lines.try_iter().count() == 0);
     }
 }

@@ -1,4 +1,4 @@
-//! A server's log is written by a thread of its own: a reader that is slow, or stalls, delays no client.
+//! Writes a server's log on its own thread: a slow or stalled reader delays no client.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,19 +6,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use longhaul_server::keep_file_capabilities;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 
-/// How many lines wait for a slow reader; further ones are dropped and counted.
+/// Maximum of queued lines; further ones are dropped and counted.
 const LINES: usize = 4096;
 
-/// Whether the process has become the user that it stays. Before, all its threads need the capabilities for that change: the C
-/// library ends a process of which some threads change their user and others fail.
+/// Whether the process has changed its user. Until then all threads need the capabilities for the change: the C library
+/// aborts the process if the change fails in some threads only.
 static USER_IS_FINAL: AtomicBool = AtomicBool::new(false);
 
-/// Lets the thread of the log give up its capabilities, before its next line.
+/// Makes the log thread drop its capabilities before its next line.
 pub(crate) fn drop_privileges() {
     USER_IS_FINAL.store(true, Ordering::Relaxed);
 }
 
-/// Writes to stderr, in the thread of the log.
+/// Writes to stderr, on the log thread.
 struct LogWriter {
     has_privileges: bool,
 }
@@ -26,7 +26,7 @@ struct LogWriter {
 impl Write for LogWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if self.has_privileges && USER_IS_FINAL.load(Ordering::Relaxed) {
-            // Refused, the thread keeps them: a line about that would be written here.
+            // On failure the thread keeps them; it cannot report that here.
             let _ = keep_file_capabilities();
             self.has_privileges = false;
         }
@@ -38,13 +38,13 @@ impl Write for LogWriter {
     }
 }
 
-/// Keeps the thread; dropping it waits about a second at most for the lines not yet written.
+/// The log thread; dropping this waits for about a second at most for unwritten lines.
 pub(crate) struct LogThread {
     guard: Option<WorkerGuard>,
     counter: ErrorCounter,
 }
 
-/// Starts the thread; gives where to write lines.
+/// Starts the thread; returns the writer for lines.
 pub(crate) fn start() -> (NonBlocking, LogThread) {
     let (writer, guard) = NonBlockingBuilder::default()
         .lossy(true)
@@ -61,8 +61,8 @@ impl Drop for LogThread {
         if dropped > 0 {
             tracing::warn!(lines = dropped, "lines of this log were dropped: it was read too slowly");
         }
-        // Where even this line found no room the log has no reader, and the guard would wait for one and
-        // then print to stdout, which may be the same pipe.
+        // If the queue has no room for this line either, the log has no reader. The guard would then wait for one, and
+        // print to stdout, which may be the same pipe.
         if self.counter.dropped_lines() > dropped {
             std::mem::forget(self.guard.take());
         }

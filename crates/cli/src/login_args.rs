@@ -80,10 +80,10 @@ pub(crate) struct TrustArgs {
 }
 
 impl LoginArgs {
-    /// Returns the settings with these options; asks for a password where that is needed.
+    /// Applies these options to client settings; prompts for a password if needed.
     ///
     /// # Errors
-    /// A file that cannot be read, or no terminal to ask on.
+    /// An unreadable file, or no terminal for the prompt.
     pub(crate) fn applied(&self, config: ClientConfig, cancel: &Cancel) -> anyhow::Result<ClientConfig> {
         let credentials = match (&self.user, &self.token) {
             (Some(login), _) => Some(Credentials::from_login(&self.login(login, cancel)?)),
@@ -95,7 +95,7 @@ impl LoginArgs {
             (None, None) => None,
         };
         if let Some(file) = &self.netrc_file {
-            // The usual one may be missing, a named one may not.
+            // The default file may be missing, a named one may not.
             std::fs::metadata(file)
                 .with_context(|| format!("cannot read the logins in {}", file.display()))?;
         }
@@ -113,7 +113,7 @@ impl LoginArgs {
         })
     }
 
-    /// Returns the login with its password: of the file, of the option, or as it is entered on the terminal.
+    /// Returns the login with its password: from the file, from the option, or from the terminal.
     fn login(&self, user: &str, cancel: &Cancel) -> anyhow::Result<String> {
         if let Some(file) = &self.password_file {
             let password = secret_file::read_password(file, cancel)
@@ -136,10 +136,10 @@ impl LoginArgs {
                 "there is no terminal to ask for the password of {user}: use --password-file FILE or ~/.netrc"
             );
         }
-        Ok(format!("{user}:{}", password::ask(&format!("Password of {user}: "))?))
+        Ok(format!("{user}:{}", password::read(&format!("Password of {user}: "))?))
     }
 
-    /// Warns where a header that holds a secret goes to the server of `url` in clear.
+    /// Warns if a header with a secret is sent to the server of `url` in clear.
     pub(crate) fn warn_of_cleartext(&self, url: &Url) {
         if !self.allow_cleartext && is_cleartext(url) {
             tracing::warn!(
@@ -175,7 +175,7 @@ impl LoginArgs {
 }
 
 impl TrustArgs {
-    /// Returns the settings with these options.
+    /// Applies these options to client settings.
     pub(crate) fn applied(&self, config: ClientConfig) -> ClientConfig {
         if self.insecure {
             tracing::warn!("--insecure: servers are trusted without proof; --pin or --cacert prove them");

@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse_from(words) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are no errors; where the message has no reader there is nothing to add.
+            // Help and version are no errors; a failure to print them is ignored.
             let error = if is_get { foreign_options::with_hint(error) } else { error };
             let printed = error.print();
             if error.use_stderr() {
@@ -80,7 +80,7 @@ fn main() -> ExitCode {
     }))
 }
 
-/// Returns the exit code of a command that ends with `code`: another one where it succeeds, and its output could not be written.
+/// Returns the exit code of a command: if `code` is success but stdout could not be written, an I/O error.
 fn with_stdout(code: ExitCode) -> ExitCode {
     let Some(failure) = say::stdout_failure() else { return code };
     say::error(format_args!(
@@ -89,33 +89,33 @@ fn with_stdout(code: ExitCode) -> ExitCode {
     if code == ExitCode::SUCCESS { exit::IO.into() } else { code }
 }
 
-/// What keeps stderr flowing; dropped last, it writes out the rest.
-enum Log {
-    /// A server's.
+/// Owns the log's thread; dropping it last writes the remaining lines.
+enum LogOutput {
+    /// The log of a server.
     Server { _thread: log_thread::LogThread },
-    /// A transfer's.
+    /// The log of a transfer.
     Transfer { _stderr: stderr::Stderr },
-    /// Of any other command, which waits for its reader.
+    /// The log of other commands, written synchronously.
     Direct,
 }
 
-/// Sends the log to stderr: a server's with times, as it is kept; a command's without, as it is read at once.
-fn log_to_stderr(cli: &Cli) -> Log {
+/// Sends the log to stderr: with timestamps for a server, without for other commands.
+fn log_to_stderr(cli: &Cli) -> LogOutput {
     let filter = EnvFilter::try_from_env("LONGHAUL_LOG").unwrap_or_else(|_| EnvFilter::new(cli.log_level()));
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        // Their report would go to stderr as well, and end the program where that is closed.
+        // Reports of internal errors also go to stderr, and panic if it is closed.
         .log_internal_errors(false)
         .with_ansi(stderr::has_colours())
         .with_target(false);
     if matches!(cli.command, Command::Serve(_) | Command::Agent(_)) {
         let (writer, thread) = log_thread::start();
         log.with_writer(writer).init();
-        return Log::Server { _thread: thread };
+        return LogOutput::Server { _thread: thread };
     }
     log.without_time().with_writer(|| stderr::LogWriter).init();
     match cli.command {
-        Command::Get(_) | Command::Put(_) => Log::Transfer { _stderr: stderr::start() },
-        _ => Log::Direct,
+        Command::Get(_) | Command::Put(_) => LogOutput::Transfer { _stderr: stderr::start() },
+        _ => LogOutput::Direct,
     }
 }

@@ -1,18 +1,18 @@
-//! Asks for a password on the terminal.
+//! Prompts for a password on the terminal.
 
 use std::io::{self, BufRead, Write};
 
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
 
-/// What Ctrl-C sends.
+/// The byte of Ctrl-C.
 const CTRL_C: u8 = 3;
 
-/// Prints `prompt` on stderr, and reads a line from stdin without showing it.
+/// Prints `prompt` on stderr, and reads a line from stdin without echo.
 ///
 /// # Errors
-/// [`io::ErrorKind::Interrupted`] where Ctrl-C ends it: the terminal is as it was before.
-pub(crate) fn ask(prompt: &str) -> io::Result<String> {
-    let hidden = Hidden::begin()?;
+/// [`io::ErrorKind::Interrupted`] on Ctrl-C; the terminal is restored.
+pub(crate) fn read(prompt: &str) -> io::Result<String> {
+    let hidden = EchoOff::begin()?;
     write!(io::stderr(), "{prompt}")?;
     let mut line = Vec::new();
     let mut stdin = io::stdin().lock();
@@ -27,7 +27,7 @@ pub(crate) fn ask(prompt: &str) -> io::Result<String> {
         }
     }
     drop(hidden);
-    // The line's end was not shown either.
+    // The newline was not echoed either.
     writeln!(io::stderr())?;
     match line.pop() {
         Some(CTRL_C) => Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted at the password")),
@@ -37,13 +37,13 @@ pub(crate) fn ask(prompt: &str) -> io::Result<String> {
     }
 }
 
-/// A terminal that shows nothing of what is typed; dropped, it is as before.
-struct Hidden {
+/// Disables the terminal's echo; dropping this restores it.
+struct EchoOff {
     before: Termios,
 }
 
-impl Hidden {
-    /// Hides input. Ctrl-C ends the line instead of the process, which would leave the terminal like this.
+impl EchoOff {
+    /// Disables echo and signals: Ctrl-C must not end the process and leave the terminal without echo.
     fn begin() -> io::Result<Self> {
         let before = tcgetattr(io::stdin())?;
         let mut hidden = before.clone();
@@ -54,9 +54,9 @@ impl Hidden {
     }
 }
 
-impl Drop for Hidden {
+impl Drop for EchoOff {
     fn drop(&mut self) {
-        // A terminal that has gone needs nothing back.
+        // Fails only if the terminal is gone.
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
     }
 }

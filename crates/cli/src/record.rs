@@ -9,20 +9,20 @@ use longhaul_engine::sampling::SampleInterval;
 use longhaul_scope::record::schema::Side;
 use longhaul_scope::record::{RecordError, Recorder};
 
-/// What to record, and how often.
+/// Options of recording.
 #[derive(Debug, Args)]
 pub(crate) struct RecordArgs {
     /// Record all that can be measured on the way, one JSON object a line
     ///
-    /// A record that stands there is replaced once the transfer's file is opened, or the server has
-    /// begun; any other file is not. It grows by about 200 kB a second for each connection on which
+    /// An existing record is replaced once the transfer's file is opened, or the server has
+    /// started; any other file is kept. It grows by about 200 kB a second for each connection on which
     /// data moves, at 10ms.
     #[arg(long = "record", value_name = "FILE", help_heading = "Output")]
     file: Option<PathBuf>,
 
     /// Measure for the record this often, from 1ms to 10s [default: 10ms]
     ///
-    /// Without this option samples come less often where they would take more than a hundredth of a core.
+    /// Without this option the interval grows if sampling would take more than a hundredth of a core.
     #[arg(
         long = "record-interval",
         value_name = "TIME",
@@ -37,18 +37,18 @@ pub(crate) struct RecordArgs {
 const DEFAULT_INTERVAL: Duration = Duration::from_millis(10);
 
 impl RecordArgs {
-    /// Returns the record's path, where one is wanted.
+    /// Returns the record's path, if set.
     pub(crate) fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
 
-    /// Returns how often to measure, where a record is wanted.
+    /// Returns the sampling interval, if a record is requested.
     pub(crate) fn interval(&self) -> Option<SampleInterval> {
         let default = || SampleInterval::sparing(DEFAULT_INTERVAL);
         self.file.as_ref().map(|_| self.interval.map_or_else(default, SampleInterval::new))
     }
 
-    /// Begins the record, where one is wanted; `what` must hold no secret.
+    /// Begins the record, if requested; `what` must not contain secrets.
     pub(crate) fn begin(&self, side: Side, what: &str) -> Result<Option<Recorder>, RecordError> {
         let interval = self.interval.unwrap_or(DEFAULT_INTERVAL);
         self.file.as_ref().map(|file| Recorder::create(file, side, what, interval)).transpose()
@@ -64,7 +64,7 @@ fn interval(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Returns whether two paths lead to the same file, or would once it is made.
+/// Returns whether two paths refer to one file, or would once it is created.
 pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
     let place = |path: &Path| {
         path.canonicalize().or_else(|_| {
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn knows_one_file_by_its_names() {
+    fn paths_to_one_file_are_equal() {
         let dir = tempfile::tempdir().unwrap();
         let (file, link) = (dir.path().join("file"), dir.path().join("link"));
         assert!(is_same(&file, &dir.path().join("./file")) && !is_same(&file, &link));

@@ -1,4 +1,4 @@
-//! Options of requests: headers and cookies, by curl's and wget's names.
+//! Options of requests: headers and cookies, named like curl's and wget's.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -40,13 +40,13 @@ pub(crate) struct RequestArgs {
 }
 
 impl RequestArgs {
-    /// Returns the settings with these options.
+    /// Applies these options to client settings.
     ///
     /// # Errors
-    /// A header that cannot be sent, or a file without cookies.
+    /// An invalid header, or a file without cookies.
     pub(crate) fn applied(&self, config: ClientConfig, cancel: &Cancel) -> anyhow::Result<ClientConfig> {
         let referer = self.referer.as_ref().map(|url| HeaderField::new("Referer", url)).transpose()?;
-        // A request has one Cookie header at most (RFC 6265, section 5.4).
+        // A request has at most one Cookie header (RFC 6265, section 5.4).
         let (cookies, own): (Vec<_>, Vec<_>) = self.header.iter().partition(|header| header.is("cookie"));
         let given = self.cookie.iter().map(String::as_str).filter(|text| text.contains('='));
         let cookies: Vec<_> = cookies.into_iter().map(HeaderField::value).chain(given).collect();
@@ -59,13 +59,13 @@ impl RequestArgs {
         })
     }
 
-    /// Returns whether a header is one that only the server may know.
+    /// Returns whether a header is secret.
     pub(crate) fn has_secrets(&self) -> bool {
         let is_secret = |header: &HeaderField| header.is("authorization") || header.is("cookie");
         self.header.iter().any(is_secret) || self.cookie.iter().any(|text| text.contains('='))
     }
 
-    /// Reads the files of cookies.
+    /// Reads the cookie files.
     fn jar(&self, cancel: &Cancel) -> anyhow::Result<Option<CookieJar>> {
         let of_cookie = self.cookie.iter().filter(|text| !text.contains('=')).map(Path::new);
         let mut all: Option<CookieJar> = None;
@@ -79,7 +79,7 @@ impl RequestArgs {
 }
 
 fn read_jar(path: &Path, cancel: &Cancel) -> anyhow::Result<CookieJar> {
-    /// No browser keeps so many.
+    /// Larger than any browser's cookie store.
     const LONGEST: Bytes = Bytes::mib(16);
     let file = CookieJar::parse(&input_file::read(path, LONGEST, cancel)?);
     match file.skipped.first() {

@@ -1,4 +1,4 @@
-//! The results of several files: a table once all have ended.
+//! The results of several files as a table, printed at the end.
 
 use std::time::{Duration, Instant};
 
@@ -6,25 +6,25 @@ use console::{Alignment, measure_text_width, pad_str, truncate_str};
 use longhaul_core::event::Done;
 use longhaul_core::units::{Bytes, Rate};
 
-/// Rows of the table; the files beyond are counted only.
+/// Maximum rows of the table; further files are counted.
 const MOST_ROWS: usize = 100;
-/// Columns of a name.
+/// Maximum columns of a name.
 const MOST_NAME: usize = 40;
 
-/// What has become of files, to be shown at the end.
+/// The results of files, for the end of a command.
 #[derive(Debug)]
 pub(crate) struct Results {
     began: Instant,
     rows: Vec<[String; 5]>,
-    /// Files that are complete and have no row.
+    /// Complete files without a row.
     hidden: usize,
     complete: usize,
     unchanged: usize,
     failed: usize,
     bytes: Bytes,
-    /// What this run moved of them.
+    /// Bytes that this run has moved.
     moved: Bytes,
-    /// What could be better, each once.
+    /// Distinct advice.
     advice: Vec<String>,
 }
 
@@ -43,7 +43,7 @@ impl Results {
         }
     }
 
-    /// Adds a file that is complete.
+    /// Adds a complete file.
     pub(crate) fn complete(&mut self, name: &str, done: &Done) {
         self.complete += 1;
         self.bytes += done.bytes;
@@ -63,12 +63,12 @@ impl Results {
         self.rows.push([shown(name), done.bytes.to_string(), time, done.goodput.to_string(), limit]);
     }
 
-    /// Adds a file that was there already.
+    /// Adds a file that was already present.
     pub(crate) fn unchanged(&mut self) {
         self.unchanged += 1;
     }
 
-    /// Adds a file that failed; why was said when it did.
+    /// Adds a failed file; its error was printed earlier.
     pub(crate) fn failed(&mut self, name: &str) {
         self.failed += 1;
         if self.rows.len() < MOST_ROWS {
@@ -76,12 +76,12 @@ impl Results {
         }
     }
 
-    /// Writes the table, where there were files.
+    /// Formats the table; empty without files.
     pub(crate) fn lines(&self) -> Vec<String> {
         self.lines_after(self.began.elapsed())
     }
 
-    /// Writes how all files together went, where there were several.
+    /// Formats the totals of several files; `None` for one.
     pub(crate) fn total(&self) -> Option<String> {
         self.total_after(self.began.elapsed())
     }
@@ -134,7 +134,7 @@ impl Results {
     }
 }
 
-/// Returns a name as it can be shown: cut, and without what a terminal would obey.
+/// Returns a name for display: truncated, without control characters.
 fn shown(name: &str) -> String {
     let name: String = name.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
     truncate_str(&name, MOST_NAME, "..").into_owned()

@@ -1,4 +1,4 @@
-//! What the program says besides its log.
+//! The program's output besides its log.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -13,15 +13,15 @@ pub(crate) fn line(text: impl Display) {
     stderr::line(format!("{text}\n"));
 }
 
-/// Why stdout could not be written.
+/// The first error of stdout.
 static STDOUT_FAILURE: OnceLock<io::Error> = OnceLock::new();
 
-/// Writes a line to stdout, as `println!` would, but goes on where that fails: [`stdout_failure`] returns the error at the end.
+/// Writes a line to stdout like `println!`, but continues on an error: [`stdout_failure`] returns it at the end.
 pub(crate) fn output(text: impl Display) {
     bytes(format!("{text}\n").as_bytes());
 }
 
-/// Writes bytes to stdout, as [`output`].
+/// Writes bytes to stdout, with errors handled as in [`output`].
 pub(crate) fn bytes(bytes: &[u8]) {
     note_stdout(stdout().and_then(|mut stdout| {
         stdout.write_all(bytes)?;
@@ -32,12 +32,12 @@ pub(crate) fn bytes(bytes: &[u8]) {
 /// Returns stdout.
 ///
 /// # Errors
-/// It was closed before the program started; what is written there would be lost without an error.
+/// stdout was closed before the program started; output would be lost without an error.
 pub(crate) fn stdout() -> io::Result<io::Stdout> {
     if stdout_was_closed() { Err(io::Error::other("it is closed")) } else { Ok(io::stdout()) }
 }
 
-/// Notes why stdout could not be written; a reader that has closed the pipe (`| head`) is no failure.
+/// Stores an error of stdout; a closed pipe (`| head`) is no error.
 pub(crate) fn note_stdout(result: io::Result<()>) {
     if let Err(error) = result
         && error.kind() != io::ErrorKind::BrokenPipe
@@ -46,12 +46,12 @@ pub(crate) fn note_stdout(result: io::Result<()>) {
     }
 }
 
-/// Returns why stdout could not be written.
+/// Returns the first error of stdout.
 pub(crate) fn stdout_failure() -> Option<&'static io::Error> {
     STDOUT_FAILURE.get()
 }
 
-/// Returns an error with its causes; one that the text already names, as errors with a remedy behind their cause do, is left out.
+/// Formats an error with its causes; omits causes that the text already contains.
 pub(crate) fn chain(error: &anyhow::Error) -> String {
     error.chain().map(ToString::to_string).fold(String::new(), |text, cause| match text.as_str() {
         "" => cause,
@@ -60,7 +60,7 @@ pub(crate) fn chain(error: &anyhow::Error) -> String {
     })
 }
 
-/// Writes an error.
+/// Prints an error.
 pub(crate) fn error(error: impl Display) {
     line(format_args!("longhaul: {error}"));
 }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cause_that_an_error_names_itself_is_not_repeated() {
+    fn cause_contained_in_the_error_is_not_repeated() {
         let source = io::Error::from_raw_os_error(20);
         let failed: Result<(), _> = Err(OutputError::Create { path: "d".into(), source });
         let error = failed.context("cannot begin").unwrap_err();

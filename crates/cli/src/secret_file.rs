@@ -1,4 +1,4 @@
-//! Files that hold a bearer token or a password.
+//! Files with a bearer token or a password.
 
 use std::io;
 use std::path::Path;
@@ -7,18 +7,18 @@ use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::input_file;
 
-/// No token and no password is longer.
+/// Maximum size of a token or password.
 const LONGEST: Bytes = Bytes::kib(8);
 
-/// Reads a token from a file or a pipe. White space around the token is no part of it.
+/// Reads a token from a file or a pipe; trims white space.
 ///
 /// # Errors
-/// As of [`input_file::read`]; `InvalidInput` for anything else than one short line.
+/// As of [`input_file::read`]; `InvalidInput` unless the content is one short line.
 pub(crate) fn read_token(path: &Path, cancel: &Cancel) -> io::Result<String> {
     read(path, cancel, str::trim)
 }
 
-/// Reads a password from a file or a pipe. Only the end of its line is no part of the password.
+/// Reads a password from a file or a pipe; removes only the end of the line.
 ///
 /// # Errors
 /// As of [`read_token`].

@@ -1,4 +1,4 @@
-//! The jobs of one command, and what observes all of them: `--json` or progress, and the record.
+//! The jobs of one command, and their observers: `--json` or progress, and the record.
 
 use std::error::Error;
 use std::io;
@@ -17,13 +17,13 @@ use crate::results::Results;
 use crate::summary::{self, Complete};
 use crate::{exit, say};
 
-/// Which outputs the transfers of a command have.
-pub(crate) struct Reporting<'a> {
-    /// Events on stdout, and no progress.
+/// The outputs of a command's transfers.
+pub(crate) struct CommandOutputs<'a> {
+    /// Whether to print events on stdout instead of progress.
     pub(crate) json: bool,
-    /// Progress on a terminal.
+    /// Whether to show progress on a terminal.
     pub(crate) lines: bool,
-    /// A line for each result, whether on a terminal or in a log.
+    /// Whether to print a line for each result, on a terminal or in a log.
     pub(crate) results: bool,
     /// The record.
     pub(crate) record: &'a RecordArgs,
@@ -31,36 +31,36 @@ pub(crate) struct Reporting<'a> {
     pub(crate) cancel: &'a Cancel,
 }
 
-/// The observer of all jobs of a command. Several of its jobs may run at once.
-pub(crate) struct Session {
+/// Observes all jobs of a command, which may run concurrently.
+pub(crate) struct CommandSession {
     side: Side,
     results: bool,
     /// The results of several files.
-    table: Option<Table>,
-    shown: Shown,
+    table: Option<ResultTable>,
+    shown: ShownProgress,
     recorder: Option<Recorder>,
     cancel: Cancel,
 }
 
-/// The results of several files, for the end.
-struct Table {
+/// The results of several files, printed at the end.
+struct ResultTable {
     results: Mutex<Results>,
-    /// Whether it is for a terminal: then no file has a line of its own meanwhile.
+    /// Whether progress lines are shown; then files have no result line.
     lines: bool,
 }
 
-enum Shown {
+enum ShownProgress {
     Json(JsonLines),
     Progress(ProgressLines),
 }
 
-impl Session {
-    /// Begins a session of so many `files`, `None` where that is not known; `what` is for the head of the record, and must hold no secret.
+impl CommandSession {
+    /// Begins a session of `files`, `None` if unknown; `what` is recorded in the header, and must not contain secrets.
     ///
     /// # Errors
-    /// What the program is to exit with; the error has been printed.
+    /// The exit code; the error has been printed.
     pub(crate) fn begin(
-        reporting: &Reporting<'_>,
+        reporting: &CommandOutputs<'_>,
         side: Side,
         what: &str,
         files: Option<usize>,
@@ -70,23 +70,24 @@ impl Session {
             exit::of_record(&error)
         })?;
         let shown = if reporting.json {
-            Shown::Json(JsonLines::start().map_err(|error: io::Error| {
+            ShownProgress::Json(JsonLines::start().map_err(|error: io::Error| {
                 say::error(format_args!("cannot start a thread for --json: {error}"));
                 exit::OS
             })?)
         } else {
-            Shown::Progress(ProgressLines::begin(reporting.lines, side, files))
+            ShownProgress::Progress(ProgressLines::begin(reporting.lines, side, files))
         };
         let several = reporting.results && files != Some(1);
-        let table = several.then(|| Table { results: Mutex::new(Results::begin()), lines: reporting.lines });
+        let table =
+            several.then(|| ResultTable { results: Mutex::new(Results::begin()), lines: reporting.lines });
         let cancel = reporting.cancel.clone();
         Ok(Self { side, results: reporting.results, table, shown, recorder, cancel })
     }
 
-    /// Runs one job to its end, and reports that; its URL must hold no secret.
+    /// Runs one job to its end, and reports its result; its URL must not contain secrets.
     ///
     /// # Errors
-    /// What the program is to exit with; the error has been printed.
+    /// The exit code; the error has been printed.
     pub(crate) fn run<T: Complete, E: Error>(
         &self,
         job: &JobTag,
@@ -113,7 +114,7 @@ impl Session {
         })
     }
 
-    /// Shows what has become of a file, or keeps it for the table.
+    /// Prints the result of a file, or stores it for the table.
     fn show_result(&self, job: &JobTag, end: &Event, is_shown: bool) {
         let is_table = self.table.as_ref().is_some_and(|table| table.lines);
         let name = match (end, self.side) {
@@ -133,9 +134,9 @@ impl Session {
         }
     }
 
-    /// Ends the session; an output that is not read is waited for only briefly.
+    /// Ends the session; waits only briefly for an output that is not read.
     pub(crate) fn end(self) {
-        if let Shown::Json(json) = &self.shown {
+        if let ShownProgress::Json(json) = &self.shown {
             json.end();
         }
         if let Some(table) = self.table {
@@ -145,18 +146,18 @@ impl Session {
                 false => results.total().into_iter().for_each(say::line),
             }
         }
-        // A record that is cut off is no failed transfer.
+        // A truncated record is no failure of the transfer.
         if let Some(Err(error)) = self.recorder.map(|recorder| recorder.finish()) {
             say::error(error);
         }
     }
 }
 
-impl Observer for Session {
+impl Observer for CommandSession {
     fn on(&self, job: &JobTag, at: Duration, event: &Event) {
         match &self.shown {
-            Shown::Json(json) => json.on(job, at, event),
-            Shown::Progress(lines) => lines.on(job, at, event),
+            ShownProgress::Json(json) => json.on(job, at, event),
+            ShownProgress::Progress(lines) => lines.on(job, at, event),
         }
         if let Some(recorder) = &self.recorder {
             recorder.on(job, at, event);
@@ -189,11 +190,11 @@ mod tests {
         }
     }
 
-    fn session(record: &Path) -> Session {
+    fn session(record: &Path) -> CommandSession {
         let options = Options::parse_from(["longhaul".as_ref(), "--record".as_ref(), record.as_os_str()]);
         let (record, cancel) = (&options.record, &Cancel::new());
-        let reporting = Reporting { json: false, lines: false, results: false, record, cancel };
-        Session::begin(&reporting, Side::Get, "http://h/", Some(2)).unwrap()
+        let reporting = CommandOutputs { json: false, lines: false, results: false, record, cancel };
+        CommandSession::begin(&reporting, Side::Get, "http://h/", Some(2)).unwrap()
     }
 
     #[test]

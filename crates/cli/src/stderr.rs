@@ -1,5 +1,4 @@
-//! stderr of a transfer: log, progress and messages leave through one thread, so that no transfer waits for a terminal
-//! or a pipe.
+//! The stderr of a transfer: log, progress and messages are written by one thread, so that no transfer blocks on a terminal or a pipe.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
@@ -8,47 +7,47 @@ use std::time::Duration;
 use crate::line_queue::LineQueue;
 use crate::progress::Drawing;
 
-/// How often progress is drawn.
+/// Interval between drawings of progress.
 const REDRAW: Duration = Duration::from_millis(200);
 
-/// The queue, once it is started; until then, and in other commands, lines are written at once.
+/// The queue, once started; until then, and in other commands, lines are written synchronously.
 static QUEUE: OnceLock<LineQueue> = OnceLock::new();
 
-/// Waits for the reader of the last lines when dropped, for about a second after it has read anything.
+/// Drains the queue on drop, until nothing was read for about a second.
 pub(crate) struct Stderr(());
 
-/// Where the log writes.
+/// The log's writer.
 pub(crate) struct LogWriter;
 
-/// Starts the thread; without one, lines are written at once.
+/// Starts the thread; on failure lines are written synchronously.
 pub(crate) fn start() -> Stderr {
     if let Ok(queue) = LineQueue::start("stderr", Drawing::default(), REDRAW) {
-        // It is started once.
+        // Called once.
         let _ = QUEUE.set(queue);
     }
     Stderr(())
 }
 
-/// Returns whether stderr is a terminal that understands control sequences.
+/// Returns whether stderr is a terminal with control sequences.
 pub(crate) fn is_capable() -> bool {
     io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|kind| kind != "dumb")
 }
 
-/// Returns whether text on stderr may have colours: NO_COLOR and CLICOLOR=0 forbid them.
+/// Returns whether stderr may have colours: NO_COLOR and CLICOLOR=0 disable them.
 pub(crate) fn has_colours() -> bool {
     is_capable() && console::colors_enabled_stderr()
 }
 
-/// Writes a line above what is drawn.
+/// Writes a line above the progress.
 pub(crate) fn line(text: String) {
     match QUEUE.get() {
         Some(queue) => queue.push(text),
-        // Without a reader there is nothing to do about it (`eprintln!` would panic).
+        // An error is ignored (`eprintln!` would panic).
         None => drop(io::stderr().write_all(text.as_bytes())),
     }
 }
 
-/// Draws progress anew.
+/// Draws the progress at once.
 pub(crate) fn redraw() {
     if let Some(queue) = QUEUE.get() {
         queue.redraw();

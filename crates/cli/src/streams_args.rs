@@ -1,4 +1,4 @@
-//! How many connections a transfer uses, and what chooses their number; for `get` also what is remembered of paths.
+//! Options of the number of connections and its tuner; for `get` also of the path memory.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(crate) struct StreamsArgs {
     #[arg(long, value_name = "auto|N", default_value = "auto", value_parser = streams, help_heading = "Speed")]
     streams: AutoOr<usize>,
 
-    /// Choose what chooses the number of connections
+    /// Choose the algorithm that sets the number of connections
     #[arg(long, value_enum, default_value = "auto", help_heading = RESEARCH, hide_short_help = true)]
     tuner: TunerArg,
 
@@ -39,10 +39,10 @@ pub(crate) struct StreamsArgs {
     apt_n0: Option<usize>,
 }
 
-/// What is remembered of paths.
+/// Options of the path memory.
 #[derive(Debug, Args)]
 pub(crate) struct MemoryArgs {
-    /// Neither use nor keep what is known of paths from earlier transfers
+    /// Neither use nor store measurements of paths
     #[arg(long, help_heading = RESEARCH, hide_short_help = true)]
     no_memory: bool,
 }
@@ -50,15 +50,15 @@ pub(crate) struct MemoryArgs {
 /// `--tuner`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum TunerArg {
-    /// Longhaul's own: looks every round trip
+    /// Longhaul's own: decides once per RTT
     Auto,
     /// GridFTP-APT, as published: chunk by chunk
     Apt,
 }
 
-/// More connections than this only hurt, the server first.
+/// Maximum of connections: more would overload the server.
 const MOST_STREAMS: usize = 256;
-/// A larger factor than this finds no bracket worth searching.
+/// Maximum factor: a larger one finds no useful bracket.
 const MOST_ALPHA: f64 = 16.0;
 
 fn streams(text: &str) -> Result<AutoOr<usize>, String> {
@@ -84,13 +84,15 @@ fn n0(text: &str) -> Result<usize, String> {
 }
 
 impl StreamsArgs {
-    /// Returns what is asked of the transfer.
+    /// Returns the requested streams.
     ///
-    /// Fails where options contradict each other.
-    pub(crate) fn wanted(&self) -> anyhow::Result<Streams> {
-        let told = self.apt_alpha.is_some() || self.apt_delta.is_some() || self.apt_n0.is_some();
+    /// Fails if options contradict each other.
+    pub(crate) fn requested(&self) -> anyhow::Result<Streams> {
+        let has_apt_options = self.apt_alpha.is_some() || self.apt_delta.is_some() || self.apt_n0.is_some();
         match (self.streams, self.tuner) {
-            (_, TunerArg::Auto) if told => bail!("--apt-alpha, --apt-delta and --apt-n0 go with --tuner apt"),
+            (_, TunerArg::Auto) if has_apt_options => {
+                bail!("--apt-alpha, --apt-delta and --apt-n0 go with --tuner apt")
+            }
             (AutoOr::Value(n), TunerArg::Apt) => {
                 bail!("--streams {n} leaves nothing to choose: give either that or --tuner apt")
             }
@@ -106,7 +108,7 @@ impl StreamsArgs {
 }
 
 impl MemoryArgs {
-    /// Returns the file in which paths are remembered; `None` where they are not.
+    /// Returns the file of the path memory; `None` if disabled.
     pub(crate) fn memory(&self) -> Option<PathBuf> {
         if self.no_memory { None } else { user_state::path_memory() }
     }
@@ -117,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refuses_numbers_that_cannot_work() {
+    fn invalid_numbers_are_refused() {
         assert!(streams("0").is_err() && streams("257").is_err() && streams("many").is_err());
         assert_eq!((streams("auto"), streams("256")), (Ok(AutoOr::Auto), Ok(AutoOr::Value(256))));
         for text in ["1", "0.5", "-2", "NaN", "inf", "17", ""] {

@@ -1,4 +1,4 @@
-//! How a transfer went, whichever way the bytes moved.
+//! The summary of a transfer in either direction.
 
 use std::path::PathBuf;
 
@@ -10,23 +10,23 @@ use longhaul_engine::upload::PutOutcome;
 
 use crate::say;
 
-/// The result of a transfer that is complete.
+/// The result of a complete transfer.
 pub(crate) trait Complete {
-    /// Returns it as the last event of its job.
+    /// Returns the last event of the job.
     fn done(&self) -> Done;
 
-    /// Returns whether it is worth a line.
+    /// Returns whether the result is printed as a line.
     fn is_shown(&self) -> bool {
         true
     }
 
-    /// Returns what is said in place of that line.
+    /// Returns a text to print in place of the result's line.
     fn note(&self) -> Option<String> {
         None
     }
 }
 
-/// A file that is at its place already, with the size and the time that it is to have.
+/// A file already present with the expected size and time.
 pub(crate) struct Unchanged {
     pub(crate) path: PathBuf,
     pub(crate) size: Bytes,
@@ -48,7 +48,7 @@ impl Complete for Unchanged {
     }
 }
 
-/// Prints a result on stderr; `name` is the file that has come to be. A terminal obeys control characters: none is printed.
+/// Prints a result on stderr; `name` is the destination. Control characters are removed.
 pub(crate) fn say(done: &Done, name: &str) {
     let name = name.replace(char::is_control, "?");
     let were_there =
@@ -64,7 +64,7 @@ pub(crate) fn say(done: &Done, name: &str) {
     done.advice.iter().for_each(|advice| say::line(format_args!("  {advice}")));
 }
 
-/// Returns the shares of the limits, the longest first; those below 1 % are left out.
+/// Formats the shares of the limits, the largest first; omits those below 1 %.
 fn limits(shares: &Shares) -> String {
     let named = shares.ranked().into_iter().filter(|(_, share)| *share >= 0.01);
     let named: Vec<_> = named.map(|(limit, share)| format!("{limit} {:.0} %", share * 100.0)).collect();

@@ -1,4 +1,4 @@
-//! The options that `get` and `put` have in common.
+//! The options common to `get` and `put`.
 
 use std::time::{Duration, Instant};
 
@@ -15,10 +15,10 @@ use crate::connect_args::ConnectArgs;
 use crate::login_args::{LoginArgs, TrustArgs};
 use crate::record::RecordArgs;
 use crate::request_args::RequestArgs;
-use crate::session::{Reporting, Session};
+use crate::session::{CommandOutputs, CommandSession};
 use crate::{exit, stderr};
 
-/// How to talk to a server, and what to tell the user.
+/// Options of transfers.
 #[derive(Debug, Args)]
 pub(crate) struct TransferArgs {
     /// Set the highest rate, as 500Mbit or 60MB/s
@@ -89,17 +89,17 @@ impl TransferArgs {
         }
     }
 
-    /// Returns how to talk to the server; `cancel` ends the reading of files.
+    /// Returns the client settings; `cancel` interrupts the reading of files.
     pub(crate) fn client(&self, cancel: &Cancel) -> anyhow::Result<ClientConfig> {
         let config = self.connect.applied(ClientConfig::from_env())?;
         let config = self.requests.applied(config, cancel)?;
         self.logins.applied(self.trust.applied(config), cancel)
     }
 
-    /// Refuses to send a login or a token to the server of `url` in clear, but for loopback; warns of secret headers.
+    /// Refuses to send a login or a token to the server of `url` in clear, except to loopback; warns about secret headers.
     ///
     /// # Errors
-    /// What to use instead.
+    /// The reason and the alternative.
     pub(crate) fn check_cleartext(&self, url: &Url) -> anyhow::Result<()> {
         if self.requests.has_secrets() {
             self.logins.warn_of_cleartext(url);
@@ -107,7 +107,7 @@ impl TransferArgs {
         self.logins.check_cleartext(url)
     }
 
-    /// Warns where the proxy of the environment does not apply to one of `urls`.
+    /// Warns if the environment's proxy does not apply to one of `urls`.
     pub(crate) fn warn_of_unused_proxy<'u>(config: &ClientConfig, mut urls: impl Iterator<Item = &'u Url>) {
         let Some(variable) = config.proxies.names_all() else { return };
         if let Some(url) = urls.find(|url| matches!(url.scheme(), "ftp" | "ftps" | "gsiftp")) {
@@ -118,30 +118,30 @@ impl TransferArgs {
         }
     }
 
-    /// Refuses to send the login within `url` in clear, but for loopback.
+    /// Refuses to send the login within `url` in clear, except to loopback.
     ///
     /// # Errors
-    /// What to use instead.
+    /// The reason and the alternative.
     pub(crate) fn check_cleartext_login(&self, url: &Url) -> anyhow::Result<()> {
         self.logins.check_cleartext_login(url)
     }
 
-    /// Returns whether data must be encrypted on its way.
+    /// Returns whether data must be encrypted.
     pub(crate) fn encrypts(&self) -> bool {
         self.trust.encrypt
     }
 
-    /// Returns how many failures in a row a stream may have.
+    /// Returns the number of consecutive failures that a stream may have.
     pub(crate) fn retries(&self) -> u32 {
         self.connect.retries
     }
 
-    /// Returns how long next to nothing may move on a connection.
+    /// Returns the time after which a connection without progress is stalled.
     pub(crate) fn stall_timeout(&self) -> Duration {
         self.connect.stall_timeout
     }
 
-    /// Returns the flag that ends the command, which is raised by itself when --max-time is over.
+    /// Returns the cancel flag of the command, which --max-time raises.
     pub(crate) fn cancel(&self) -> Cancel {
         match self.connect.max_time {
             Some(time) => Cancel::new().child_until(Instant::now() + time),
@@ -154,25 +154,25 @@ impl TransferArgs {
         !self.quiet && !self.json && stderr::is_capable()
     }
 
-    /// Begins a session of so many `files`, `None` where that is not known; `what` is for the head of the record, and must hold no secret.
+    /// Begins a session of `files`, `None` if unknown; `what` is recorded in the header, and must not contain secrets.
     ///
     /// # Errors
-    /// What the program is to exit with; the error has been printed.
+    /// The exit code; the error has been printed.
     pub(crate) fn begin(
         &self,
         side: Side,
         what: &str,
         files: Option<usize>,
         cancel: &Cancel,
-    ) -> Result<Session, exit::Code> {
-        let reporting = Reporting {
+    ) -> Result<CommandSession, exit::Code> {
+        let reporting = CommandOutputs {
             json: self.json,
             lines: self.shows_line(),
             results: !self.quiet && !self.json,
             record: &self.record,
             cancel,
         };
-        Session::begin(&reporting, side, what, files)
+        CommandSession::begin(&reporting, side, what, files)
     }
 }
 
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refuses_options_that_cannot_work() {
+    fn incompatible_options_are_refused() {
         assert!(limit("1bit").is_err() && limit("10M").is_err());
     }
 }

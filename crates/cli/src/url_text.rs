@@ -1,15 +1,15 @@
-//! A URL as a user writes it.
+//! Parses a URL from the user.
 
 use url::Url;
 
-/// Reads a URL; one without a scheme is refused with what was probably meant.
+/// Parses a URL; the error for a missing scheme suggests one.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// The reason, in words.
 pub(crate) fn parse(text: &str) -> Result<Url, String> {
     let meant = || format!("it has no scheme; did you mean https://{text} or http://{text}?");
     match Url::parse(text) {
-        // "host:8080/f" and "host.example:f" read as URLs of the scheme "host".
+        // "host:8080/f" and "host.example:f" parse as URLs with the scheme "host".
         Ok(url) if url.cannot_be_a_base() && !text.contains("://") && looks_like_host(text) => Err(meant()),
         Ok(url) => Ok(url),
         Err(url::ParseError::RelativeUrlWithoutBase) if looks_like_host(text) => Err(meant()),
@@ -20,7 +20,7 @@ pub(crate) fn parse(text: &str) -> Result<Url, String> {
     }
 }
 
-/// Returns whether a text begins as the name or the address of a host does.
+/// Returns whether a text begins like a host name or address.
 fn looks_like_host(text: &str) -> bool {
     let host = text.split(['/', '?', '#']).next().unwrap_or_default();
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn url_without_a_scheme_says_what_was_meant() {
+    fn url_without_a_scheme_suggests_one() {
         for text in ["example.org/f", "localhost:8080/f", "192.0.2.1:80/f", "[::1]:80/f", "h.example:8080"] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(&format!("https://{text} or")), "{text}: {error}");

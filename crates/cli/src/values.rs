@@ -1,21 +1,21 @@
-//! Values of options that several commands have.
+//! Values of options common to several commands.
 
 use std::time::Duration;
 
 use longhaul_core::units::Rtt;
 use longhaul_engine::sink::memory_budget::AppBuffer;
 
-/// The heading of options that experiments need, and users rarely: they are left out of the short help.
+/// The heading of options for experiments, which the short help omits.
 pub(crate) const RESEARCH: &str = "Tuning and research";
 
-/// A value, or the program's own choice.
+/// A value, or an automatic choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AutoOr<T> {
     Auto,
     Value(T),
 }
 
-/// Reads a time in which something can happen; a bare number is of seconds, as other programs read it.
+/// Parses a timeout; a number without unit is in seconds, as in other programs.
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
     let is_bare = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let with_unit = if is_bare { format!("{text}s") } else { text.to_owned() };
@@ -26,7 +26,7 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Reads a period of at least a second, as 90s, 30m, 12h or 7d.
+/// Parses a period of at least one second, such as 90s, 30m, 12h or 7d.
 pub(crate) fn period(text: &str) -> Result<Duration, String> {
     let unit = match text.chars().last() {
         Some('s') => 1,
@@ -42,7 +42,7 @@ pub(crate) fn period(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Reads `--app-buffer`.
+/// Parses `--app-buffer`.
 pub(crate) fn app_buffer(text: &str) -> Result<AppBuffer, String> {
     match text {
         "auto" => Ok(AppBuffer::Auto),
@@ -50,10 +50,10 @@ pub(crate) fn app_buffer(text: &str) -> Result<AppBuffer, String> {
     }
 }
 
-/// The most files at once; each has threads and connections of its own.
+/// Maximum of concurrent files; each has its own threads and connections.
 const MOST_PARALLEL: usize = 64;
 
-/// Parses how many files are transferred at once.
+/// Parses the number of concurrent files.
 pub(crate) fn parallel(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(n @ 1..=MOST_PARALLEL) => Ok(n),

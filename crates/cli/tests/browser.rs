@@ -8,13 +8,13 @@ fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../browser")
 }
 
-/// Where pictures of the popup are kept: `browser-screenshots` beside the folder that the program was built into.
+/// Directory of popup screenshots: `browser-screenshots` beside the program's build directory.
 fn pictures() -> PathBuf {
     let binary = Path::new(env!("CARGO_BIN_EXE_longhaul"));
     binary.ancestors().nth(2).unwrap().join("browser-screenshots")
 }
 
-/// Returns whether something is missing here; under CI that is a failure.
+/// Returns whether a requirement is missing; that is a failure under CI.
 fn skipped() -> bool {
     let missing = ["node", "npm", "firefox-esr", "chromium", "nginx"].into_iter().find(|program| {
         let path = format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default());
@@ -44,7 +44,7 @@ fn npm(script: &str) {
     assert!(output.status.success(), "npm run {script}: {text}{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// In one test, as each step needs the one before.
+/// One test, as each step depends on the previous one.
 #[test]
 fn extension_is_clean_and_takes_downloads_over_in_firefox_and_chromium() {
     if skipped() {

@@ -4,14 +4,14 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The exit status by which the script says that a browser is missing.
+/// The script's exit status if a browser is missing.
 const SKIPPED: i32 = 77;
 
 fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dashboard")
 }
 
-/// Where pictures of the dashboard are kept: `dashboard-screenshots` beside the folder that the program was built into.
+/// Directory of dashboard screenshots: `dashboard-screenshots` beside the program's build directory.
 fn pictures() -> PathBuf {
     let binary = Path::new(env!("CARGO_BIN_EXE_longhaul"));
     binary.ancestors().nth(2).unwrap().join("dashboard-screenshots")

@@ -1,4 +1,4 @@
-//! What observing another process costs. A test program of its own, as `recording_cost.rs`.
+//! CPU cost of observing another process. A separate test program, like `recording_cost.rs`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 
@@ -11,25 +11,25 @@ use std::process::{Command, Stdio};
 
 use running::Running;
 
-/// Returns the CPU time of `longhaul explain --pid` for so many seconds, in seconds.
+/// Returns the CPU seconds of `longhaul explain --pid` over `seconds`.
 fn explain(program: &str, process: u32, seconds: u32) -> f64 {
-    // bash, whose `time` counts in milliseconds.
+    // The `time` of bash has a resolution of milliseconds.
     let script = format!(
         "TIMEFORMAT='%U %S'; time \"$0\" explain --pid {process} --for {seconds}s --json > explained 2> failed"
     );
     let dir = tempfile::tempdir().unwrap();
     let output =
         Command::new("bash").args(["-c", &script, program]).current_dir(dir.path()).output().unwrap();
-    let said = fs::read_to_string(dir.path().join("failed")).unwrap();
+    let messages = fs::read_to_string(dir.path().join("failed")).unwrap();
     let explained = fs::read_to_string(dir.path().join("explained")).unwrap();
-    assert!(explained.contains("\"limited_by\""), "{explained}: {said}");
+    assert!(explained.contains("\"limited_by\""), "{explained}: {messages}");
     let times = String::from_utf8(output.stderr).unwrap();
     times.split_whitespace().map(|time| time.parse::<f64>().unwrap()).sum()
 }
 
 #[test]
 fn observing_a_process_takes_less_than_half_a_per_cent_of_a_core() {
-    // The build that is shipped, where `make test` names one; without optimisation it takes three times as much.
+    // The release build, if `make test` names one; without optimisation the cost is three times as high.
     let release = std::env::var("LONGHAUL_RELEASE").ok();
     let most = if release.is_some() || !cfg!(debug_assertions) { 0.005 } else { 0.01 };
     let program = release.as_deref().unwrap_or(env!("CARGO_BIN_EXE_longhaul"));
@@ -48,9 +48,9 @@ fn observing_a_process_takes_less_than_half_a_per_cent_of_a_core() {
     body.read_exact(&mut [0; 1]).unwrap();
     let reader = std::thread::spawn(move || std::io::copy(&mut body, &mut std::io::sink()));
     let mut shares = Vec::new();
-    // The machine may be busy with other work: then once more.
+    // Repeats the measurement: the machine may be busy.
     while shares.len() < 3 {
-        // The start is paid once: a run of 1 s is taken off one of 5 s.
+        // Subtracts a run of 1 s from one of 5 s to exclude the start-up cost.
         let share = (explain(program, client.0.id(), 5) - explain(program, client.0.id(), 1)) / 4.0;
         shares.push(share);
         if share < most {

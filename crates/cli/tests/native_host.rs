@@ -1,4 +1,4 @@
-//! `longhaul browser host`: what a browser sends to it over stdin, well-formed or not. `install` and `uninstall` around it.
+//! `longhaul browser host`: valid and malformed messages on stdin; and `install` and `uninstall`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail so")]
 
 use std::fs;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 const CHROMIUM: &str = "chrome-extension://ogkijnhkdbnpemdfgbbbkmpdmajjjgmh/";
-/// What a message may hold at most, in bytes.
+/// Maximum bytes of a message.
 const MAX_MESSAGE: usize = 1 << 20;
 
 fn longhaul(home: &TempDir) -> Command {
@@ -38,12 +38,12 @@ fn host(home: &TempDir, arguments: &[&str], input: &[u8]) -> Output {
     command.args(["browser", "host"]).args(arguments);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // A host that refuses has closed its end.
+    // The host may already have closed its input.
     let _ = child.stdin.take().unwrap().write_all(input);
     child.wait_with_output().unwrap()
 }
 
-/// Sends requests and returns as many replies; the host's input ends after them.
+/// Sends requests and returns as many replies; then closes the host's input.
 fn ask(home: &TempDir, requests: &[&[u8]]) -> Vec<Value> {
     let mut command = longhaul(home);
     let mut child = command

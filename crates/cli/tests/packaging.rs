@@ -1,4 +1,4 @@
-//! `make deb` and `make dist`: what the packages hold, and that it works where it is unpacked.
+//! `make deb` and `make dist`: content of the packages, and that the unpacked program works.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 
@@ -20,7 +20,7 @@ fn run(command: &mut Command) -> String {
     text(&output.stdout)
 }
 
-/// Says why a test cannot run here; under CI that is a failure.
+/// Returns whether a program is missing; that is a failure under CI.
 fn is_missing(program: &str) -> bool {
     let missing = Command::new(program).arg("--version").output().is_err();
     if missing {
@@ -30,7 +30,7 @@ fn is_missing(program: &str) -> bool {
     missing
 }
 
-/// Fails unless a program of a package runs.
+/// Fails unless a packaged program runs.
 fn assert_program_works(program: &Path) {
     let version = run(Command::new(program).arg("--version"));
     assert_eq!(version.trim(), concat!("longhaul ", env!("CARGO_PKG_VERSION")));
@@ -53,7 +53,7 @@ fn debian_package_installs_the_program_and_starts_nothing() {
     for field in ["Package: longhaul", version, "Depends: libc6 (>= 2.", "Recommends: ca-certificates"] {
         assert!(fields.lines().any(|line| line.starts_with(field)), "{field}: {fields}");
     }
-    // Without scripts of a maintainer nothing is started, enabled or applied.
+    // Without maintainer scripts nothing is started, enabled or applied.
     let control = dir.path().join("control");
     run(Command::new("dpkg-deb").arg("-e").args([&package, &control]));
     let names =
@@ -80,7 +80,7 @@ fn debian_package_installs_the_program_and_starts_nothing() {
     }
     assert!(!root.join("etc/sysctl.d").exists() && !root.join("usr/lib/sysctl.d").exists());
     run(Command::new("md5sum").args(["--quiet", "-c"]).arg(control.join("md5sums")).current_dir(&root));
-    // dpkg itself takes it, into a root of its own.
+    // dpkg installs the package into a separate root.
     let other = dir.path().join("other");
     fs::create_dir_all(other.join("var/lib/dpkg/updates")).unwrap();
     fs::create_dir_all(other.join("var/lib/dpkg/info")).unwrap();
@@ -89,7 +89,7 @@ fn debian_package_installs_the_program_and_starts_nothing() {
     dpkg.arg("--root").arg(&other).args(["--force-depends", "--force-not-root", "--log=/dev/null", "-i"]);
     run(dpkg.arg(&package));
     assert_program_works(&other.join("usr/bin/longhaul"));
-    // The same program makes the same package.
+    // Builds are reproducible: one program gives identical packages.
     let again = PathBuf::from(deb("two").trim());
     assert_eq!(fs::read(package).unwrap(), fs::read(again).unwrap(), "the package can be reproduced");
 }
@@ -107,7 +107,7 @@ fn service_runs_a_command_that_the_program_takes() {
     assert_eq!(value("DIRECTORY"), "/var/lib/longhaul-serve");
     let output = Command::new(PROGRAM).args(line.split(' ')).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
-    // The options are understood; only the directory is missing.
+    // The options are valid; only the directory is missing.
     assert_eq!(output.status.code(), Some(66), "{stderr}");
     assert!(stderr.contains("/nonexistent/longhaul"), "{stderr}");
 }

@@ -1,5 +1,4 @@
-//! What recording costs, at both ends of a transfer. A test program of its own: others at the same time would
-//! take the cores and caches that it measures.
+//! CPU cost of recording, at both ends of a transfer. A separate test program: concurrent tests would use the measured cores and caches.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 
@@ -15,7 +14,7 @@ use serde_json::Value;
 
 use running::Running;
 
-/// Returns the share of a core that a record says it took of its last line's time.
+/// Returns a record's reported CPU time as a share of one core until its last line.
 fn cost(record: &Path) -> f64 {
     let text = fs::read_to_string(record).unwrap();
     let end: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
@@ -25,7 +24,7 @@ fn cost(record: &Path) -> f64 {
     end["telemetry"]["cpu"].as_f64().unwrap() / end["at"].as_f64().unwrap()
 }
 
-/// Fetches a file within 2 s, recorded at both ends with these options; returns what that cost the receiver and the sender.
+/// Fetches a file within 2 s, recorded at both ends with these options; returns the cost at receiver and sender.
 fn transfer(program: &str, options: &[&str]) -> (f64, f64) {
     let dir = tempfile::tempdir_in(".").unwrap();
     let (served, sent, got) =
@@ -46,16 +45,16 @@ fn transfer(program: &str, options: &[&str]) -> (f64, f64) {
 
 #[test]
 fn recording_takes_less_than_one_per_cent_of_a_core() {
-    // The build that is shipped, where `make test` names one; without optimisation it takes several times as much.
+    // The release build, if `make test` names one; without optimisation the cost is several times as high.
     let release = std::env::var("LONGHAUL_RELEASE").ok();
     let (most, options): (_, &[_]) = match release.is_some() || !cfg!(debug_assertions) {
         true => (0.01, &[]),
-        // By default its samples would come too seldom to be measured.
+        // By default a debug build would sample too rarely to be measured.
         false => (0.05, &["--record-interval", "10ms"]),
     };
     let program = release.as_deref().unwrap_or(env!("CARGO_BIN_EXE_longhaul"));
     let mut shares = Vec::new();
-    // The machine may be busy with other work: then once more.
+    // Repeats the measurement: the machine may be busy.
     while shares.len() < 3 {
         let (get, serve) = transfer(program, options);
         shares.push((get, serve));

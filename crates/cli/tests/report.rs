@@ -1,4 +1,4 @@
-//! `longhaul report` as its user sees it.
+//! `longhaul report` as a process.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail so")]
 
 #[path = "support/running.rs"]
@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use running::Running;
 
-/// Two seconds of a transfer at 8 Mbit/s, cut off or not.
+/// Two seconds of a transfer at 8 Mbit/s, complete or truncated.
 fn record(whole: bool) -> String {
     let mut lines = vec![
         r#"{"record":"longhaul","version":1,"side":"get","what":"http://server/big <file>","program":"longhaul 0.1.0","started":1795219200.0,"interval":0.01,"host":{"name":"near","kernel":"6.1.0","cores":2}}"#
@@ -52,7 +52,7 @@ fn directory() -> tempfile::TempDir {
     directory
 }
 
-/// Checks that the command fails with `code`, says `words`, prints no file, and leaves the record as it was.
+/// Checks that the command fails with `code` and `words`, prints no file name, and leaves the record unchanged.
 fn fails(directory: &Path, args: &[&str], code: i32, words: &[&str]) {
     let Output { status, stdout, stderr } = report(directory, args);
     let message = text(&stderr);
@@ -76,7 +76,7 @@ fn a_page_beside_the_record_is_the_default() {
 }
 
 #[test]
-fn numbers_are_printed_and_nothing_is_drawn_unasked() {
+fn json_prints_numbers_without_drawing() {
     let directory = directory();
     let Output { status, stdout, stderr } = report(directory.path(), &["a.jsonl", "a.jsonl", "--json"]);
     assert_eq!((status.code(), text(&stderr).as_str()), (Some(0), ""));
@@ -140,7 +140,7 @@ fn a_record_that_was_cut_off_is_drawn_with_a_warning() {
 }
 
 #[test]
-fn what_is_no_record_is_refused() {
+fn file_other_than_record_is_refused() {
     let directory = directory();
     let newer = record(true).replacen(r#""version":1"#, r#""version":999"#, 1);
     let files: [(&str, &[u8]); 4] = [
@@ -164,7 +164,7 @@ fn what_is_no_record_is_refused() {
 }
 
 #[test]
-fn an_output_that_cannot_be_is_refused() {
+fn invalid_output_is_refused() {
     let directory = directory();
     let path = directory.path();
     fs::create_dir(path.join("directory.svg")).unwrap();
@@ -180,9 +180,9 @@ fn an_output_that_cannot_be_is_refused() {
     assert_eq!(report(path, &[]).status.code(), Some(64));
 }
 
-/// Where the disk is full nothing is left half-written.
+/// A full disk leaves no partial file.
 #[test]
-fn a_write_that_fails_leaves_what_stood_there() {
+fn failed_write_keeps_the_earlier_file() {
     let directory = directory();
     let output = directory.path().join("a.svg");
     fs::write(&output, "what stood there before").unwrap();
@@ -195,7 +195,7 @@ fn a_write_that_fails_leaves_what_stood_there() {
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2, "and nothing beside it");
 }
 
-/// Where a record lies, its size alone bounds the memory and the time that reading it takes.
+/// The size of a record bounds the memory and the time to read it.
 #[test]
 fn a_hostile_record_takes_no_more_memory_than_it_is_long() {
     let directory = directory();
@@ -204,7 +204,7 @@ fn a_hostile_record_takes_no_more_memory_than_it_is_long() {
     let last = lines.pop().unwrap().replace(r#""streams":["#, &format!(r#""streams":[{}"#, &stream));
     lines.push(last.replace(",]", "]"));
     fs::write(directory.path().join("wide.jsonl"), lines.join("\n") + "\n").unwrap();
-    // The text is 16 MB.
+    // The text has 16 MB.
     let limited = "ulimit -v 300000; exec \"$0\" report wide.jsonl";
     let mut shell = Command::new("bash");
     shell.args(["-c", limited, env!("CARGO_BIN_EXE_longhaul")]).current_dir(directory.path());
@@ -221,7 +221,7 @@ fn a_time_far_off_is_damage_and_no_endless_chart() {
     let Output { status, stderr, .. } = report(directory.path(), &["far.jsonl"]);
     assert_eq!(status.code(), Some(0), "{}", text(&stderr));
     assert!(text(&stderr).contains("line 201 is more than ten years after the start"), "{}", text(&stderr));
-    // As late as may be, it is no damage.
+    // The maximum time is accepted.
     let late = record(true).replacen(r#"{"at":1.99,"#, r#"{"at":3e8,"#, 1);
     fs::write(directory.path().join("late.jsonl"), late).unwrap();
     let limited = "ulimit -v 300000; exec \"$0\" report late.jsonl -o late.svg -o late.html";
@@ -276,7 +276,7 @@ fn both_ends_of_a_transfer_are_averaged_over_a_millisecond_and_a_second() {
     for line in text(&stdout).lines() {
         let values: serde_json::Value = serde_json::from_str(line).unwrap();
         let value = |name: &str| values[name].as_f64().unwrap_or_else(|| panic!("no {name}: {values}"));
-        // Of the file's bytes; headers and a core that others take as well leave some room.
+        // Of the file's bytes; the bounds allow for headers and a busy core.
         assert!((120e6..170e6).contains(&value("mean_bps")), "{values}");
         let apart = (value("mean_bps") - value("steady_goodput_bps")).abs();
         assert!(apart < 0.05 * value("mean_bps"), "{values}");

@@ -1,4 +1,4 @@
-//! Cross traffic: real TCP flows of the hosts' kernel, from the server to the client.
+//! Cross traffic: kernel TCP flows from the server host to the client host.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -18,30 +18,30 @@ use crate::host::Host;
 use crate::model::Time;
 use crate::spec::CrossFlows;
 
-/// The interval at which sockets are filled and emptied; the kernel's buffers hold more than the path carries in it.
+/// Interval at which sockets are filled and emptied; the kernel's buffers hold more than the path carries in it.
 const SOCKET_CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Statistics of the cross flows so far.
+/// Statistics of the cross flows since their start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CrossFlowStats {
     /// The configured number of flows.
     pub flows: u32,
-    /// Flows that could not connect, or that failed.
+    /// Flows that failed, while connecting or later.
     pub failed: u32,
-    /// Payload delivered by all flows together.
+    /// Payload bytes that all flows delivered.
     pub bytes: Bytes,
-    /// The time since the flows began, or their duration once ended.
+    /// Time since the start of the flows; their duration once they have ended.
     pub time: Duration,
 }
 
 impl CrossFlowStats {
-    /// Returns their goodput together.
+    /// Returns the total goodput of the flows.
     pub fn goodput(&self) -> Rate {
         Rate::over(self.bytes, self.time)
     }
 }
 
-/// Cross flows as they run, or wait for their time; ended when dropped.
+/// Cross flows, running or waiting for their start time; dropping this ends them.
 #[derive(Debug)]
 pub(crate) struct CrossTraffic {
     flows: CrossFlows,
@@ -53,7 +53,7 @@ pub(crate) struct CrossTraffic {
 struct FlowCounters {
     clock: Clock,
     stop: AtomicBool,
-    /// In the clock's nanoseconds; 0 where it has not come.
+    /// Clock time in nanoseconds; 0 until the event occurs.
     begun: AtomicU64,
     ended: AtomicU64,
     bytes: AtomicU64,
@@ -69,7 +69,7 @@ impl FlowCounters {
         event.store(self.clock.now().as_nanos().max(1), Ordering::Relaxed);
     }
 
-    /// Waits until `from` after the path's first packet; says whether there is still something to do then.
+    /// Waits until `from` after the path's first packet; returns false if the flows were stopped meanwhile.
     fn wait_for_time(&self, from: Duration, host: &Host) -> bool {
         while !host.lab.has_carried() && !self.stops() {
             thread::park_timeout(SOCKET_CHECK_INTERVAL);
@@ -83,7 +83,7 @@ impl FlowCounters {
 }
 
 impl CrossTraffic {
-    /// Makes the flows' sockets, and a thread that lets them run when the path's time has come.
+    /// Opens the flows' sockets and starts a thread that runs them at their start time.
     pub(crate) fn start(flows: CrossFlows, client: &Host, server: &Host) -> Result<Self, LabError> {
         let failed = |cause: io::Error| LabError::Start { what: "make the cross flows", cause };
         let ip = client.ipv4();
@@ -138,13 +138,13 @@ impl Drop for CrossTraffic {
     }
 }
 
-/// Makes a socket on the host whose thread calls it.
+/// Opens a socket in the network namespace of the calling thread.
 fn unconnected() -> io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     Ok(rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?)
 }
 
-/// Both ends of all flows.
+/// Both endpoints of all flows.
 struct FlowSockets {
     listener: TcpListener,
     senders: Vec<OwnedFd>,
@@ -152,7 +152,7 @@ struct FlowSockets {
 }
 
 impl FlowSockets {
-    /// Carries as much as TCP lets through until the flows are to end.
+    /// Sends and receives as much as TCP allows, until the flows end.
     fn run(mut self, shared: &FlowCounters, address: SocketAddr, until: Option<Time>) {
         let flows = self.senders.len();
         let mut chunk = vec![0; 1 << 18];
@@ -165,13 +165,13 @@ impl FlowSockets {
                 self.receivers.push(receiver);
             }
             keep(&mut self.senders, |sender| fill(sender, &chunk));
-            // One that fails takes its sender along.
+            // Closing a failed receiver resets its sender.
             keep(&mut self.receivers, |receiver| empty(receiver, &mut chunk, &shared.bytes));
             shared.failed.store((flows - self.senders.len()) as u32, Ordering::Relaxed);
             thread::park_timeout(SOCKET_CHECK_INTERVAL);
         }
         for sender in &self.senders {
-            // What the socket still holds would otherwise go on beyond the flows' time.
+            // Discards unsent data at close: it would be sent after the flows' end.
             if let Err(error) = sockopt::set_socket_linger(sender, Some(Duration::ZERO)) {
                 tracing::debug!("a cross flow ends gently: {error}");
             }
@@ -179,7 +179,7 @@ impl FlowSockets {
     }
 }
 
-/// Does something with each socket, and lets those go with which it fails.
+/// Runs `act` on each socket; closes the sockets for which it fails.
 fn keep<S>(sockets: &mut Vec<S>, mut act: impl FnMut(&S) -> Result<(), Errno>) {
     sockets.retain(|socket| {
         let outcome = act(socket);
@@ -190,7 +190,7 @@ fn keep<S>(sockets: &mut Vec<S>, mut act: impl FnMut(&S) -> Result<(), Errno>) {
     });
 }
 
-/// Sends as much as the socket takes.
+/// Sends until the socket's buffer is full.
 fn fill(sender: &OwnedFd, chunk: &[u8]) -> Result<(), Errno> {
     loop {
         match rustix::net::send(sender, chunk, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
@@ -201,7 +201,7 @@ fn fill(sender: &OwnedFd, chunk: &[u8]) -> Result<(), Errno> {
     }
 }
 
-/// Drops what the socket has received, uncopied, and counts it.
+/// Discards received data without a copy (MSG_TRUNC) and counts it.
 fn empty(receiver: &TcpStream, chunk: &mut [u8], bytes: &AtomicU64) -> Result<(), Errno> {
     loop {
         match rustix::net::recv(receiver, &mut *chunk, RecvFlags::DONTWAIT | RecvFlags::TRUNC) {

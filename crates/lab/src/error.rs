@@ -1,6 +1,6 @@
 //! Errors of the lab.
 //!
-//! The causes are part of the messages, so they are not given again as an error's `source`.
+//! Each message includes the cause, so no error has a `source`.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,41 +8,41 @@ use std::process::ExitStatus;
 
 use thiserror::Error;
 
-/// Why the lab could not do what was asked; names the operation and what to do about it.
+/// An operation of the lab failed; the message names the operation and the remedy.
 #[derive(Debug, Error)]
 pub enum LabError {
-    /// A path that cannot be.
+    /// The path's specification is invalid.
     #[error("{what}: {why}")]
     Spec {
-        /// Which value.
+        /// The invalid field.
         what: &'static str,
         /// What is wrong with it.
         why: String,
     },
-    /// The caller lacks privilege, and may not make a user namespace in which it has it.
+    /// The process lacks capabilities, and cannot create a user namespace to gain them.
     #[error(
         "{missing} is missing here, and a user namespace that would give it cannot be made: {cause}. Run with \
          {missing} (as root; a container needs --cap-add), or as a user who may make user namespaces \
          (sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces > 0)"
     )]
     Privilege {
-        /// The capabilities.
+        /// The missing capabilities.
         missing: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         cause: io::Error,
     },
-    /// The caller may not make namespaces.
+    /// The process may not create namespaces.
     #[error(
         "cannot make {what}: {cause}. Run as root (sudo), or as a user who may make user namespaces \
          (sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces > 0)"
     )]
     Namespace {
-        /// Which namespace.
+        /// The type of namespace.
         what: &'static str,
         /// The kernel's answer.
         cause: io::Error,
     },
-    /// The kernel, or the container around us, does not let us make TUN devices.
+    /// The kernel or the enclosing container forbids TUN devices.
     #[error(
         "cannot make a TUN device from /dev/net/tun: {cause}. TUN is not permitted here: load the module \
          (modprobe tun), run as root or let this user open the device (chmod 0666 /dev/net/tun), or \
@@ -52,34 +52,34 @@ pub enum LabError {
         /// The kernel's answer.
         cause: io::Error,
     },
-    /// A network device could not be set up.
+    /// A network device could not be configured.
     #[error("cannot {what} on the lab's device {device}: {cause}")]
     Device {
-        /// Which operation.
+        /// The operation.
         what: &'static str,
         /// The device.
         device: String,
         /// The kernel's answer.
         cause: io::Error,
     },
-    /// A setting of the emulated hosts could not be made.
+    /// A kernel setting of an emulated host could not be changed.
     #[error("cannot set {name} to '{value}' on the {host} host: {cause}{advice}")]
     Setting {
-        /// The setting, as sysctl names it.
+        /// The setting's sysctl name.
         name: &'static str,
-        /// The value asked for.
+        /// The requested value.
         value: String,
-        /// Which host.
+        /// The emulated host.
         host: &'static str,
         /// The kernel's answer.
         cause: io::Error,
-        /// What to do; empty, or starting with ". ".
+        /// The remedy; empty, or starting with ". ".
         advice: String,
     },
-    /// A thread, a ring or a pipe could not be made.
+    /// A thread, ring or pipe could not be created.
     #[error("cannot {what}: {cause}")]
     Start {
-        /// Which operation.
+        /// The operation.
         what: &'static str,
         /// The kernel's answer.
         cause: io::Error,
@@ -89,36 +89,36 @@ pub enum LabError {
     Spawn {
         /// The program.
         program: String,
-        /// Which host.
+        /// The emulated host.
         host: &'static str,
         /// The kernel's answer.
         cause: io::Error,
     },
-    /// A command could not be waited for or signalled.
+    /// A command could not be awaited or signalled.
     #[error("cannot {what} process {pid}: {cause}")]
     Process {
-        /// Which operation.
+        /// The operation.
         what: &'static str,
-        /// Its process id, as seen from outside.
+        /// The process id outside the lab's PID namespace.
         pid: i32,
         /// The kernel's answer.
         cause: io::Error,
     },
-    /// The thread that acts inside the namespaces has ended; a closure run there panicked.
+    /// The worker thread inside the namespaces has ended: a closure panicked on it.
     #[error("the lab's thread inside the namespaces has ended: an operation run there panicked")]
     WorkerGone,
-    /// The server command did not open its port.
+    /// The server command did not listen on its port.
     #[error("nothing listens on port {port} of the server host: {why}")]
     NotListening {
         /// The TCP port.
         port: u16,
-        /// What was seen instead.
+        /// What happened instead.
         why: String,
     },
     /// A host's counters could not be read.
     #[error("cannot {what} {path}: {cause}")]
     Counters {
-        /// Which operation.
+        /// The operation.
         what: &'static str,
         /// The kernel's file.
         path: &'static str,
@@ -140,7 +140,7 @@ pub enum LabError {
         path: PathBuf,
         /// The kernel's answer.
         cause: io::Error,
-        /// The option that names another.
+        /// The command-line option that sets the path.
         option: &'static str,
     },
     /// A file could not be written.
@@ -151,33 +151,33 @@ pub enum LabError {
         /// The kernel's answer.
         cause: io::Error,
     },
-    /// A scenario is not as a scenario must be.
+    /// A scenario file is invalid.
     #[error("{path}: {why}")]
     Scenario {
         /// The file.
         path: PathBuf,
-        /// Where and why.
+        /// Position and reason.
         why: String,
     },
-    /// A scenario's command on the machine, before or after an execution or all of them, failed.
+    /// A scenario's set-up or clean-up command failed.
     #[error("the {what} command failed: {status}; {said}")]
     Shell {
-        /// Which of them.
+        /// Which command.
         what: &'static str,
-        /// How it ended.
+        /// The command's exit status.
         status: ExitStatus,
-        /// Where its output is, and the last line of that.
+        /// The file with its output, and the last line.
         said: String,
     },
-    /// Earlier results cannot be taken up.
+    /// Earlier results cannot be resumed.
     #[error("cannot go on from {path}: {why}. --fresh throws them away, --out chooses another place")]
     Results {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The damage.
         why: String,
     },
-    /// Earlier results are of something else.
+    /// The results belong to another scenario.
     #[error(
         "{path} holds results of another scenario, or of this one before it was changed. --fresh throws them \
          away, --out chooses another place"
@@ -186,7 +186,7 @@ pub enum LabError {
         /// The file.
         path: PathBuf,
     },
-    /// Another experiment writes its results there.
+    /// Another experiment writes its results to the directory.
     #[error(
         "another `longhaul lab run` writes to {path}: wait for its end, or choose another place with --out"
     )]
@@ -194,34 +194,34 @@ pub enum LabError {
         /// The directory.
         path: PathBuf,
     },
-    /// The caller has asked to stop.
+    /// The caller requested a stop.
     #[error("interrupted; the same command goes on from here")]
     Interrupted,
 }
 
-/// The kind of a failure, by which a caller chooses its reaction.
+/// Classes of errors with different exit codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LabErrorKind {
-    /// What was asked for cannot be: a path or a scenario.
+    /// The requested path or scenario is invalid.
     Usage,
-    /// A file to read is missing or cannot be read.
+    /// An input file is missing or unreadable.
     NoInput,
-    /// This machine, or its administrator, does not permit a lab.
+    /// This host or its administrator does not permit a lab.
     NotPermitted,
     /// Results cannot be created.
     CannotCreate,
-    /// Results cannot be written to their end.
+    /// A results file cannot be written completely.
     Output,
-    /// Earlier results are damaged or too new.
+    /// Earlier results are damaged, or of a newer version.
     Data,
-    /// This machine lacks something, its kernel refused, or a command on it failed.
+    /// This host lacks a feature, its kernel refused, or a command failed.
     Host,
-    /// The caller has asked to stop.
+    /// The caller requested a stop.
     Interrupted,
 }
 
 impl LabError {
-    /// Returns what the failure is about.
+    /// Returns the class of the error.
     pub fn kind(&self) -> LabErrorKind {
         match self {
             Self::Spec { .. } | Self::Scenario { .. } | Self::OtherScenario { .. } => LabErrorKind::Usage,

@@ -1,7 +1,7 @@
 //! Longhaul's lab: an emulated long fat network between two hosts on this machine.
 //!
-//! The hosts are network namespaces with the real kernel's TCP; between them a userspace link carries
-//! packets from one TUN device to another, late, at a rate, and not all of them.
+//! The hosts are network namespaces with the real kernel's TCP. A userspace link carries packets between their TUN
+//! devices with delay, rate limit and loss.
 
 mod clock;
 mod cross_traffic;
@@ -17,7 +17,7 @@ mod wire;
 
 pub use cross_traffic::CrossFlowStats;
 pub use error::{LabError, LabErrorKind};
-pub use host::{BadEnd, Finished, Host, Process, ServerCommand, Watch};
+pub use host::{Finished, Host, ObservationOptions, Process, ServerCommand, ServerCommandFailure};
 pub use lab::Lab;
 pub use link::{DirectionEvidence, DirectionStats, FlowStats, PathStats, QueueSample};
 pub use privilege::gain_privilege;
@@ -29,6 +29,6 @@ pub use spec::{
 };
 pub use wire::FlowKey;
 
-/// The environment variable by which longhaul ignores the user's config.toml. Commands of a scenario have it: their results must
-/// not depend on the user.
+/// The environment variable that makes longhaul ignore the user's config.toml. Scenarios set it for their commands, so
+/// that results do not depend on the user.
 pub const NO_CONFIG: &str = "LONGHAUL_NO_CONFIG";

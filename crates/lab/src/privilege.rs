@@ -1,17 +1,17 @@
-//! Gains the privileges for network namespaces, by a user namespace where needed.
+//! Gains the privileges for network namespaces, in a user namespace if needed.
 
 use longhaul_sys::netns;
 use rustix::thread::CapabilitySet;
 
 use crate::error::LabError;
 
-/// Makes a process without the privilege root in a user namespace of its own, so that it may build a lab.
+/// Moves an unprivileged process into a new user namespace as root, so that it can build a lab.
 ///
-/// Does nothing for a process that has CAP_SYS_ADMIN and CAP_NET_ADMIN; root in a container often lacks
-/// them. Call it before the process starts a thread.
+/// Does nothing if the process has CAP_SYS_ADMIN and CAP_NET_ADMIN; root in a container often lacks them. Must be
+/// called before the process starts a thread.
 ///
 /// # Errors
-/// Fails where the kernel does not let this user make namespaces, or the process has threads.
+/// Fails if the kernel forbids namespaces to this user, or the process has threads.
 pub fn gain_privilege() -> Result<(), LabError> {
     let missing = missing_capabilities();
     if missing.is_empty() {
@@ -20,7 +20,7 @@ pub fn gain_privilege() -> Result<(), LabError> {
     netns::become_root_in_user_namespace().map_err(|cause| LabError::Privilege { missing, cause })
 }
 
-/// Names those that a lab needs and the calling thread lacks; all where it cannot be known.
+/// Returns the names of the required capabilities that the calling thread lacks; all if unknown.
 fn missing_capabilities() -> String {
     let has = rustix::thread::capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
     let needed = [("CAP_SYS_ADMIN", CapabilitySet::SYS_ADMIN), ("CAP_NET_ADMIN", CapabilitySet::NET_ADMIN)];

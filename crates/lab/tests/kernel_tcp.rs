@@ -1,6 +1,6 @@
-//! The simulated TCP next to the kernel's own, on the same path in real time.
+//! Simulated TCP against the kernel's TCP on one path in real time.
 //!
-//! A program of its own, so that nothing else runs meanwhile: senders that a busy core wakes late send bursts, and lose more.
+//! A separate test program, so that nothing runs in parallel: senders that are scheduled late send bursts, and lose more.
 
 #![allow(
     clippy::unwrap_used,
@@ -25,16 +25,16 @@ mod simulated;
 use common::{first_packet, measure_while_keeping_up, path, within};
 use simulated::Seen;
 
-/// From when, behind slow start, and until when: a few times what a window needs to grow back after a loss, or chance decides.
+/// Measured interval after slow start: several times the regrowth of a window after a loss, to limit the variance.
 const SEEN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(7));
-/// What the goodputs may differ.
+/// Maximum relative difference of the goodputs.
 const WITHIN: f64 = 0.1;
-/// The share that the kernel loses, over the simulated one: it sends several packets at once, of which the queue drops more.
+/// Bounds of kernel loss over simulated loss: the kernel sends bursts, of which the queue drops more.
 const LOST: RangeInclusive<f64> = 0.7..=3.0;
-/// Of fewer connections a few seconds show a handful of losses, which says nothing.
+/// Minimum of connections for a comparison of losses: fewer have a handful of losses in a few seconds.
 const MANY: usize = 16;
 
-/// The paper's path, at another delay.
+/// The paper's path with another delay.
 fn spec(congestion: &str, connections: usize, rtt_ms: u64) -> PathSpec {
     PathSpec {
         congestion: congestion.to_owned(),
@@ -44,7 +44,7 @@ fn spec(congestion: &str, connections: usize, rtt_ms: u64) -> PathSpec {
     }
 }
 
-/// Runs connections of the kernel.
+/// Measures kernel connections.
 fn in_kernel(lab: &Lab) -> Seen {
     first_packet(lab);
     thread::sleep(SEEN.0);
@@ -58,9 +58,9 @@ fn in_kernel(lab: &Lab) -> Seen {
     Seen { goodput: bits / time.as_secs_f64(), again: lost / (lost + passed) }
 }
 
-/// Runs simulated connections, whose losses depend on chance: the mean of several times.
+/// Measures simulated connections, whose losses are random: the mean of several runs.
 fn in_virtual_time(spec: &PathSpec, algorithm: CongestionAlgorithm, connections: usize) -> Seen {
-    // As the kernel's: timestamps take 12 bytes of each packet, and ten packets are the first window.
+    // Like the kernel: 12 bytes of timestamps per packet, and an initial window of ten packets.
     let tcp = Tcp { algorithm, payload: Bytes::new(1448), buffer: Bytes::mib(3), initial: 10 };
     let runs = (1..=4).map(|seed| simulated::run(&PathSpec { seed, ..spec.clone() }, tcp, connections, SEEN));
     let runs: Vec<Seen> = runs.collect();
@@ -73,7 +73,7 @@ fn the_kernels_connections_have_the_simulated_goodput() {
     for (congestion, algorithm) in
         [("reno", CongestionAlgorithm::Reno), ("cubic", CongestionAlgorithm::Cubic)]
     {
-        // The longer, the less of a round trip does the queue hold, and the less is the goodput; but the longer takes slow start.
+        // A longer RTT lowers the goodput, as the queue is a smaller part of it, but also lengthens slow start.
         for (connections, rtt_ms) in [(1, 20), (4, 40), (MANY, 40)] {
             let spec = spec(congestion, connections, rtt_ms);
             let simulated = in_virtual_time(&spec, algorithm, connections);

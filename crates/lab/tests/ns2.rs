@@ -1,4 +1,4 @@
-//! The simulated TCP next to ns-2 (Debian's package `ns2`), the simulator of the paper about APT.
+//! Simulated TCP against ns-2 (Debian package `ns2`), the simulator of the APT paper.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail so")]
 
@@ -14,21 +14,21 @@ mod simulated;
 use simulated::Seen;
 
 const SECONDS: u64 = 60;
-/// What the goodputs may differ.
+/// Maximum relative difference of the goodputs.
 const WITHIN: f64 = 0.1;
 
-/// Connections that never end, on a path of 100 Mbit/s with a queue of 100 packets.
+/// Endless connections on a path of 100 Mbit/s with a queue of 100 packets.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     aqm: &'static str,
-    /// The receiver's, in packets.
+    /// The receiver's window in packets.
     window: u64,
     connections: usize,
     one_way_ms: u64,
 }
 
 impl Case {
-    /// Runs it in ns-2; `None` where that is not installed.
+    /// Runs the case in ns-2; `None` if ns-2 is not installed.
     fn in_ns2(self) -> Option<Seen> {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ns2/parallel.tcl");
         let queue = if self.aqm == "red" { "RED" } else { "DropTail" };
@@ -49,7 +49,7 @@ impl Case {
         Some(Seen { goodput, again })
     }
 
-    /// Runs it in our simulation.
+    /// Runs the case in the lab's simulation.
     fn here(self) -> Seen {
         let path = PathSpec {
             rate: Some(Rate::bits_per_sec(100_000_000)),
@@ -65,7 +65,7 @@ impl Case {
         simulated::run(&path, tcp, self.connections, (at(0.1), at(1.0)))
     }
 
-    /// Says whether ns-2 is there, and fails where it has seen something else.
+    /// Compares both simulations; returns false if ns-2 is not installed.
     fn agrees(self) -> bool {
         let here = self.here();
         let Some(there) = self.in_ns2() else {
@@ -77,14 +77,14 @@ impl Case {
             (here.goodput / there.goodput - 1.0).abs() < WITHIN,
             "{self:?}: {here:?}, and ns-2 {there:?}"
         );
-        // A few of ten thousand packets say nothing.
+        // Absolute slack: a few of ten thousand packets are noise.
         let slack = (0.4 * there.again).max(3e-4);
         assert!((here.again - there.again).abs() < slack, "{self:?}: {here:?}, and ns-2 {there:?}");
         true
     }
 }
 
-/// The paper's connections, whose sockets hold 64 KB.
+/// The paper's connections with 64 KB sockets.
 #[test]
 fn small_windows_have_the_goodput_of_ns2() {
     for one_way_ms in [10, 50] {
@@ -96,7 +96,7 @@ fn small_windows_have_the_goodput_of_ns2() {
     }
 }
 
-/// Nothing but losses limits these.
+/// Connections limited by losses only.
 #[test]
 fn wide_windows_have_the_goodput_of_ns2() {
     for aqm in ["droptail", "red"] {

@@ -1,4 +1,4 @@
-//! The automatic pace against the simulated sender and bottleneck, in virtual time.
+//! The automatic pace against a simulated sender and bottleneck in virtual time.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail so")]
 
@@ -10,12 +10,12 @@ use longhaul_lab::model::paced_sender::PacedSender;
 use longhaul_lab::model::simulation::FlowTotals;
 use longhaul_lab::{PathSpec, QueueLimit};
 
-/// Goes on until `seconds` after the start; returns what was done meanwhile.
+/// Runs until `seconds` after the start; returns the totals of this run.
 fn run(sender: &mut PacedSender, seconds: u64) -> FlowTotals {
     sender.run_until(Duration::from_secs(seconds))
 }
 
-/// Returns what packets of this size brought in a time, as a share of `rate`.
+/// Returns the acknowledged rate as a share of `rate`.
 fn share(totals: FlowTotals, packet: Bytes, seconds: u64, rate: Rate) -> f64 {
     let goodput = Rate::over(packet * totals.acknowledged, Duration::from_secs(seconds));
     goodput.as_bits_per_sec() as f64 / rate.as_bits_per_sec() as f64
@@ -48,12 +48,12 @@ fn a_shallow_queue_is_filled_without_loss() {
     assert!(share >= 0.9, "{share} of the rate, {rest:?}");
     assert!(start.lost + rest.lost < 10, "{start:?}, {rest:?}");
     assert!(rest.acknowledged >= free_rest.acknowledged, "{rest:?}, unpaced {free_rest:?}");
-    // Or there would have been nothing to avoid.
+    // Without pacing there are losses to avoid.
     assert!(free_start.lost > 300, "unpaced {free_start:?}");
 }
 
 #[test]
-fn background_that_comes_and_goes_is_followed() {
+fn pace_follows_background_steps() {
     let steps = "0%@0s,20%@8s,50%@16s,20%@24s,0%@32s".parse().unwrap();
     let mut sender =
         PacedSender::new(&PathSpec { background: steps, ..long_path() }, PACKET, Some(Pacer::default()));
@@ -72,13 +72,13 @@ fn background_that_comes_and_goes_is_followed() {
     assert!(background.offered > 100_000, "{background:?}");
     let between = lost_between as f64 / background.offered as f64;
     assert!(between < 0.001, "the background loses {between} where nothing changes: {background:?}");
-    // The rest in the round trips after a step, before anybody can know of it: about 1 % of 40 s. A DropTail queue that is full
-    // drops more of what comes at random than of what comes evenly.
+    // Losses occur in the RTT after each step, before it can be detected: about 1 % of 40 s. A full DropTail queue
+    // drops more of random than of even arrivals.
     assert!(lost < 0.015, "the background loses {lost}: {background:?}");
 }
 
 #[test]
-fn a_deep_queue_on_a_fast_path_costs_nothing() {
+fn paced_rate_is_full_on_a_fast_path_with_a_deep_queue() {
     let rate = Rate::bits_per_sec(10_000_000_000);
     let spec = PathSpec {
         rate: Some(rate),
@@ -86,7 +86,7 @@ fn a_deep_queue_on_a_fast_path_costs_nothing() {
         queue: Some(QueueLimit::Bytes(rate.bdp(Rtt::new(Duration::from_millis(200))))),
         ..PathSpec::default()
     };
-    // Larger packets, so that there are fewer.
+    // Large packets reduce the cost of the simulation.
     let packet = Bytes::new(9000);
     let paced = run(&mut PacedSender::new(&spec, packet, Some(Pacer::default())), 20);
     let free = run(&mut PacedSender::new(&spec, packet, None), 20);
@@ -97,7 +97,7 @@ fn a_deep_queue_on_a_fast_path_costs_nothing() {
     );
 }
 
-/// A path with a queue of so many BDPs, and others on it.
+/// A path with a queue of `queue` BDPs, and cross flows.
 fn path(mbit: u64, rtt_ms: u64, queue: f64, others: &str) -> PathSpec {
     let (rate, rtt) = (Rate::bits_per_sec(mbit * 1_000_000), Rtt::new(Duration::from_millis(rtt_ms)));
     PathSpec {
@@ -109,11 +109,11 @@ fn path(mbit: u64, rtt_ms: u64, queue: f64, others: &str) -> PathSpec {
     }
 }
 
-/// Larger packets, so that there are fewer.
+/// Large packets reduce the cost of the simulation.
 const LARGE: Bytes = Bytes::new(3000);
 
 #[test]
-fn alone_on_a_deep_queue_it_is_as_fast_as_unpaced() {
+fn paced_flow_alone_on_a_deep_queue_is_as_fast_as_unpaced() {
     for (mbit, rtt_ms, queue) in [(1000, 100, 1.0), (1000, 20, 1.0), (100, 50, 1.0), (500, 80, 3.0)] {
         let spec = path(mbit, rtt_ms, queue, "0");
         let paced = run(&mut PacedSender::new(&spec, LARGE, Some(Pacer::default())), 8);
@@ -126,7 +126,7 @@ fn alone_on_a_deep_queue_it_is_as_fast_as_unpaced() {
 }
 
 #[test]
-fn beside_others_who_fill_the_queue_it_has_its_share() {
+fn paced_flow_keeps_its_share_beside_queue_filling_flows() {
     for (mbit, rtt_ms, queue, others) in [
         (1000, 100, 1.0, "2"),
         (1000, 100, 1.0, "2@5s.."),
@@ -145,21 +145,21 @@ fn beside_others_who_fill_the_queue_it_has_its_share() {
             share(totals, LARGE, 20, spec.rate.unwrap())
         };
         let (paced, free) = (later(&mut paced), later(&mut free));
-        // Unpaced, whoever was there first keeps newcomers away with a full queue: that is more than a share.
+        // An unpaced flow that started first fills the queue and keeps more than its share.
         let due = 1.0 / f64::from(spec.cross_flows.count + 1);
         println!("{mbit} Mbit/s, {rtt_ms} ms, {queue} BDP, beside {others}: {paced}, unpaced {free}");
         assert!(paced > 0.85 * due, "{mbit} Mbit/s, {rtt_ms} ms, {queue} BDP, beside {others}: {paced}");
     }
 }
 
-/// A user expects at least four fifths of what the path gives without pacing, but no more than an equal share: a flow that was there first
-/// keeps newcomers off a deep queue.
+/// Requirement: at least 4/5 of the unpaced rate, but no more than an equal share: an earlier flow keeps later ones out of a deep queue.
 ///
-/// A queue of 0.1 BDP drops most of what BBR flows send too much, and the shares of equal flows vary threefold there: there the mean is
-/// held to four fifths, and each path to a third. At 20 ms such a queue is too short to be seen, and the share is smaller (docs/pacing.md).
+/// A queue of 0.1 BDP drops most of the BBR flows' excess, and the shares of equal flows differ up to threefold: there
+/// the mean must reach 4/5, and each path 1/3. At 20 ms such a queue is too short to be detected, and the share is
+/// smaller (docs/pacing.md).
 #[test]
-fn beside_bbr_flows_it_has_the_share_of_an_unpaced_one() {
-    // Packets of eight segments, so that there are fewer.
+fn paced_flow_keeps_unpaced_share_beside_bbr_flows() {
+    // Packets of eight segments reduce the cost of the simulation.
     const BURST: Bytes = Bytes::new(12_000);
     for (queue, rtts, least) in [(0.1, [100, 200].as_slice(), 0.33), (1.0, &[20, 100, 200], 0.8)] {
         let mut ratios = Vec::new();
@@ -183,8 +183,8 @@ fn beside_bbr_flows_it_has_the_share_of_an_unpaced_one() {
 }
 
 #[test]
-fn when_others_have_gone_it_is_paced_again() {
-    // On the deeper queue its own window alone would never let it empty.
+fn pacing_resumes_after_cross_flows_end() {
+    // On the deeper queue the flow's own window alone would never let it drain.
     for (mbit, rtt_ms, queue, others) in [(1000, 100, 1.0, "2@5s..15s"), (500, 80, 3.0, "1@5s..15s")] {
         let spec = path(mbit, rtt_ms, queue, others);
         let mut sender = PacedSender::new(&spec, LARGE, Some(Pacer::default()));

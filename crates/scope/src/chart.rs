@@ -1,21 +1,21 @@
-//! What is to be drawn: charts as data, free of any way of drawing.
+//! Charts as data, independent of the output format.
 
-/// Charts that belong together, one below the other.
+/// Charts drawn one below the other.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Sheet {
-    /// What it is about.
+    /// The title.
     pub title: String,
-    /// Lines below the title: where the data come from, and what to know of them.
+    /// Lines below the title: origin and conditions of the data.
     pub notes: Vec<String>,
-    /// The charts; those with the same unit of x share its range.
+    /// The charts; charts with one x unit share its range.
     pub charts: Vec<Chart>,
 }
 
 impl Sheet {
-    /// Keeps the charts whose titles begin with one of `titles`, in any case; all where there are none.
+    /// Keeps the charts whose titles begin with one of `titles`, ignoring case; keeps all if `titles` is empty.
     ///
     /// # Errors
-    /// The first of `titles` that no chart has.
+    /// The first of `titles` that matches no chart.
     pub fn keep<'t>(&mut self, titles: &'t [String]) -> Result<(), &'t str> {
         let has = |chart: &Chart, title: &str| {
             chart.title.get(..title.len()).is_some_and(|start| start.eq_ignore_ascii_case(title))
@@ -32,26 +32,26 @@ impl Sheet {
 /// One chart.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chart {
-    /// What it shows.
+    /// The title.
     pub title: String,
-    /// How to read it, in a line; may be empty.
+    /// How to read the chart, in one line; may be empty.
     pub note: String,
     /// The horizontal axis.
     pub x: Axis,
     /// The vertical axis.
     pub y: Axis,
-    /// What is drawn, the last on top.
+    /// The series, drawn in order: the last is on top.
     pub series: Vec<Series>,
 }
 
 /// An axis.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Axis {
-    /// What it measures, without the unit.
+    /// The measured quantity, without its unit.
     pub label: String,
-    /// In what; whoever draws adds it, with the prefix (k, M, G) that suits the range.
+    /// The unit; drawing adds the prefix (k, M, G) that fits the range.
     pub unit: Unit,
-    /// How values become places.
+    /// The scale.
     pub scale: Scale,
 }
 
@@ -68,35 +68,35 @@ pub enum Unit {
     Number,
 }
 
-/// How values become places on an axis.
+/// The mapping of values to positions on an axis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scale {
-    /// From zero.
+    /// Linear, from zero.
     Linear,
-    /// From near the least value: what differs by little.
+    /// Linear, from near the minimum: for values that differ little.
     Near,
-    /// By powers of ten, or of two for bytes.
+    /// Logarithmic: by powers of ten, or of two for bytes.
     Logarithmic,
     /// Values are indices into these names.
     Names(Vec<String>),
 }
 
-/// The colour of text, for [`Series::colour`]: for what belongs to no record, as the limit of the path.
+/// The colour of text, for [`Series::colour`]: for series of no record, such as the capacity of the path.
 pub const NEUTRAL: usize = usize::MAX;
 
-/// The first of the pale colours for [`Mark::Band`], for [`Series::colour`]; as many follow as a transfer has limits.
+/// The first pale colour, for [`Series::colour`] of a [`Mark::Band`]; one colour follows for each limit of a transfer.
 pub const PALE: usize = 1 << 16;
 
 /// One line or cloud of points.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
-    /// Its name in the legend; one without has no entry there.
+    /// Name in the legend; a series without a name has no entry.
     pub name: String,
-    /// Which colour of the palette, [`NEUTRAL`], or from [`PALE`] on: series of one record share theirs.
+    /// Index into the palette, [`NEUTRAL`], or [`PALE`] and above: series of one record share a colour.
     pub colour: usize,
-    /// How it is drawn.
+    /// How the points are drawn.
     pub mark: Mark,
-    /// Where; by rising x.
+    /// The points, by rising x.
     pub points: Vec<Point>,
 }
 
@@ -107,28 +107,28 @@ pub enum Mark {
     Line,
     /// A dashed line: limits and references.
     Dashed,
-    /// A line that keeps its height up to the next point: bins and counters.
+    /// A line that keeps its value up to the next point: bins and counters.
     Steps,
-    /// Points alone: values of which there are few.
+    /// Points only: sparse values.
     Dots,
     /// Large hollow points: single results that lie on other lines.
     Rings,
-    /// Points alone, of which only the time means something.
+    /// Points whose y has no meaning: events.
     Events,
-    /// Points, a line through them, and their spread: measurements.
+    /// Points with their spread, joined by a line: measurements.
     Measured,
-    /// Pale areas behind the plot, of its full height: each from one point to the next, in pairs.
+    /// Pale areas of the plot's full height; each pair of points bounds one area.
     Band,
 }
 
-/// A value, and between what it varied.
+/// A value and its spread.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
-    /// Where on the horizontal axis.
+    /// Position on the horizontal axis.
     pub x: f64,
-    /// Where on the vertical axis: the value, or the median of several.
+    /// Position on the vertical axis: a single value, or the median of several.
     pub y: f64,
-    /// The least and the largest, where there are several.
+    /// Minimum and maximum, if there are several values.
     pub spread: Option<(f64, f64)>,
 }
 

@@ -1,4 +1,4 @@
-//! What limited a transfer, and when: of a record, of captured packets, or of sockets that are observed.
+//! What limited a transfer, and when: from a record, captured packets, or observed sockets.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use longhaul_core::units::{Bytes, Rate};
 use crate::figures::receives;
 use crate::record::Record;
 
-/// What limited a transfer.
+/// The diagnosis of a transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnosis {
-    /// The dominant limit, the shares of all, evidence and cure.
+    /// The dominant limit, the share of each limit, evidence and remedy.
     pub finding: Finding,
-    /// What limited it from when to when; neighbours differ.
+    /// The limit over time; adjacent spans differ.
     pub timeline: Vec<LimitedSpan>,
     /// Bytes moved.
     pub moved: Bytes,
-    /// The time that was observed.
+    /// Observed time.
     pub time: Duration,
 }
 
@@ -29,7 +29,7 @@ impl Diagnosis {
     }
 }
 
-/// Builds a [`Diagnosis`] from one reading after another.
+/// Builds a [`Diagnosis`] from successive readings.
 #[derive(Debug, Clone)]
 pub struct Observation {
     attribution: Attribution,
@@ -39,7 +39,7 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// Begins at time zero, with the transfer.
+    /// Starts an observation at time zero, with the transfer.
     pub fn new(end: End) -> Self {
         Self {
             attribution: Attribution::new(end),
@@ -49,13 +49,13 @@ impl Observation {
         }
     }
 
-    /// Begins at `now` in the middle of a transfer.
+    /// Starts an observation at `now`, in the middle of a transfer.
     pub fn from(end: End, now: Duration, reading: &Reading) -> Self {
         let begun = (now, reading.moved);
         Self { attribution: Attribution::from(end, now, reading), timeline: Vec::new(), begun, latest: begun }
     }
 
-    /// Observes a reading at `now`.
+    /// Adds a reading at `now`.
     pub fn observe(&mut self, now: Duration, reading: &Reading) {
         self.latest = (now, reading.moved);
         if let Some(span) = self.attribution.observe(now, reading) {
@@ -63,7 +63,7 @@ impl Observation {
         }
     }
 
-    /// Ends the observation; `host` is where the receiver or sender runs, if that is known.
+    /// Ends the observation; `host` holds the limits of the observed endpoint's host, if known.
     pub fn end(mut self, host: &HostLimits) -> Diagnosis {
         if let Some(span) = self.attribution.end() {
             append(&mut self.timeline, span);
@@ -77,7 +77,7 @@ impl Observation {
     }
 }
 
-/// Appends a span; one of the same limit as the last prolongs that.
+/// Appends a span; a span with the limit of the last one extends it.
 fn append(timeline: &mut Vec<LimitedSpan>, span: LimitedSpan) {
     match timeline.last_mut() {
         Some(last) if last.limit == span.limit && last.to == span.from => last.to = span.to,
@@ -85,9 +85,9 @@ fn append(timeline: &mut Vec<LimitedSpan>, span: LimitedSpan) {
     }
 }
 
-/// Returns what limited a recorded transfer: as the transfer itself found, otherwise from the record's samples.
+/// Returns what limited a recorded transfer: the transfer's own diagnosis, or one from the record's samples.
 ///
-/// `None` where the record has neither.
+/// `None` if the record has neither.
 pub fn of_record(record: &Record) -> Option<Diagnosis> {
     let recorded = recorded_timeline(record);
     let result = match record.outcome() {
@@ -101,7 +101,7 @@ pub fn of_record(record: &Record) -> Option<Diagnosis> {
     if recorded.is_empty() {
         return sampled;
     }
-    // A transfer that was interrupted has no result.
+    // An interrupted transfer has a timeline but no result.
     let shares = Shares::of(recorded.iter().map(|span| (span.limit, span.to.saturating_sub(span.from))));
     let (limit, _) = shares.ranked().first().copied()?;
     let (moved, time) =
@@ -132,7 +132,7 @@ fn of_samples(record: &Record) -> Option<Diagnosis> {
     (!record.samples.is_empty()).then(|| observation.end(&HostLimits::default()))
 }
 
-/// Returns what limited a transfer from when to when, as it was recorded; empty where it was not.
+/// Returns the recorded timeline of limits; empty if none was recorded.
 pub fn recorded_timeline(record: &Record) -> Vec<LimitedSpan> {
     let changes = record.events.iter().filter_map(|line| match &*line.event {
         Event::Limited { by, ago } => Some((line.at.saturating_sub(*ago), *by)),
@@ -158,12 +158,12 @@ mod tests {
     use longhaul_core::units::Rtt;
 
     use super::*;
-    use crate::figures::made_up;
+    use crate::figures::synthetic_record;
 
-    /// Losses from the first second on halve the rate.
+    /// Losses begin after the first second and halve the rate.
     fn lossy(seconds: f64) -> Record {
-        made_up::record(seconds, |at| {
-            let mut sample = made_up::moved(at * 1e6 + at.min(1.0) * 1e6);
+        synthetic_record::record(seconds, |at| {
+            let mut sample = synthetic_record::moved(at * 1e6 + at.min(1.0) * 1e6);
             sample.sockets.open = 1;
             sample.sockets.min_rtt = Some(Rtt::new(Duration::from_millis(50)));
             sample.sockets.data_rtt = sample.sockets.min_rtt;
@@ -183,12 +183,12 @@ mod tests {
     }
 
     #[test]
-    fn what_the_transfer_found_is_kept_and_an_interrupted_one_has_its_timeline() {
+    fn diagnosis_of_transfer_is_kept_and_interrupted_transfer_has_timeline() {
         let mut record = lossy(4.0);
         let limited = |by| Event::Limited { by, ago: Duration::from_secs(1) };
         record.events = vec![
-            made_up::event(1, limited(LimitedBy::SlowStart)),
-            made_up::event(2, limited(LimitedBy::Disk)),
+            synthetic_record::event(1, limited(LimitedBy::SlowStart)),
+            synthetic_record::event(2, limited(LimitedBy::Disk)),
         ];
         let interrupted = of_record(&record).unwrap();
         assert_eq!((interrupted.finding.limit, interrupted.timeline.len()), (LimitedBy::Disk, 2));
@@ -199,7 +199,7 @@ mod tests {
             advice: vec!["busy".into()],
             ..Done::default()
         };
-        record.events.push(made_up::event(4, Event::Done(Box::new(done))));
+        record.events.push(synthetic_record::event(4, Event::Done(Box::new(done))));
         let complete = of_record(&record).unwrap();
         assert_eq!(
             (complete.finding.limit, complete.finding.advice),

@@ -1,8 +1,8 @@
-//! Longhaul's instruments: what is seen of a transfer is recorded, and drawn.
+//! Longhaul's instruments: records, charts and diagnoses of transfers.
 //!
-//! [`record`] is a file of what a transfer told; [`chart`] says what is to be drawn, whatever it is;
-//! [`figures`] makes charts of records, and [`draw`] pictures of charts. [`diagnosis`] says what limited a transfer, of which there is
-//! a record or a [`capture`] of packets; [`live`] reads the sockets of a running program. [`host_facts`] reads what a host can carry.
+//! [`record`] writes and reads the events of a transfer. [`figures`] makes [`chart`]s of records, and [`draw`]
+//! renders them. [`diagnosis`] finds what limited a transfer, from a record or a packet [`capture`]; [`live`]
+//! observes the sockets of a running program. [`host_facts`] reads the limits of a host.
 
 pub mod capture;
 pub mod chart;

@@ -1,4 +1,4 @@
-//! The TCP connections of a running process, observed from outside.
+//! Observes the TCP connections of a running process.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -13,56 +13,55 @@ use longhaul_sys::{host, netns};
 
 use crate::diagnosis::{Diagnosis, Observation};
 
-/// How often sockets are read.
+/// Interval between readings of the sockets.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// How often connections are searched for where no socket is new: one may have been connected since it was opened. The
-/// search takes a millisecond on a large host.
+/// Maximum interval between searches for connections: a known socket may connect later. A search takes about 1 ms on a large host.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Observing a process failed.
+/// A process cannot be observed.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
-    /// There is no such process, or it has ended.
+    /// The process does not exist or has ended.
     #[error("there is no process {0}")]
     NoProcess(u32),
-    /// This user may not look into it.
+    /// The user lacks the permission to inspect the process.
     #[error(
         "cannot list the sockets of process {0}, of which TCP_INFO would show what limits each: it belongs to another user; run \
          this as that user, or as root"
     )]
     NotPermitted(u32),
-    /// It lives in another network namespace.
+    /// The process is in another network namespace that cannot be entered.
     #[error(
         "cannot enter the network namespace of process {0}, where TCP_INFO of its sockets would show what limits each: only root \
          can read them from outside; run this as root, or within the container"
     )]
     OtherNamespace(u32),
-    /// The kernel does not tell.
+    /// The kernel returned an error for the socket query.
     #[error(
         "cannot read the sockets of process {0} from the kernel: {1}; it needs inet_diag (modprobe tcp_diag)"
     )]
     Kernel(u32, io::Error),
-    /// It has no TCP connection, or none on which data moved.
+    /// The process has no TCP connection, or none that moved data.
     #[error(
         "no TCP connection of process {0} has moved data within {1:?}: observe it for longer, with --for"
     )]
     Idle(u32, Duration),
 }
 
-/// A connection of a process, as it was observed.
+/// An observed connection of a process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LiveFlow {
     /// The sender of the data.
     pub from: SocketAddr,
-    /// Their receiver.
+    /// The receiver of the data.
     pub to: SocketAddr,
     /// Whether the process sends.
     pub sends: bool,
-    /// What limited it.
+    /// What limited the connection.
     pub diagnosis: Diagnosis,
 }
 
-/// A connection under observation, in both directions: which one matters is known at the end.
+/// A connection under observation in both directions; the direction of the data is known at the end.
 struct Observed {
     local: SocketAddr,
     peer: SocketAddr,
@@ -72,7 +71,7 @@ struct Observed {
 
 /// Observes the TCP connections of a process for a time; returns those that moved data, the largest first.
 ///
-/// Blocks; `is_cancelled` ends it early.
+/// Blocks until the time is over or `is_cancelled` returns true.
 ///
 /// # Errors
 /// [`LiveError`].
@@ -84,10 +83,10 @@ pub fn observe(
     enter_network_of(process)?;
     let began = Instant::now();
     let mut observed: BTreeMap<u32, Observed> = BTreeMap::new();
-    let mut connections = Connections::of(process)?;
+    let mut connections = ProcessConnections::of(process)?;
     loop {
         match connections.read(began.elapsed()) {
-            // It has ended meanwhile: what was seen of it counts.
+            // The process ended during the observation; its connections still count.
             Err(LiveError::NoProcess(_)) if !observed.is_empty() => break,
             read => read?,
         }
@@ -108,7 +107,7 @@ pub fn observe(
     if flows.is_empty() { Err(LiveError::Idle(process, time)) } else { Ok(flows) }
 }
 
-/// Moves the calling thread into the network namespace of a process, where that is another one.
+/// Moves the calling thread into the network namespace of a process, if it is a different one.
 fn enter_network_of(process: u32) -> Result<(), LiveError> {
     let path = format!("/proc/{process}/ns/net");
     let own = std::fs::read_link("/proc/thread-self/ns/net");
@@ -130,23 +129,23 @@ fn of_proc(process: u32, error: &io::Error) -> LiveError {
 }
 
 /// The TCP connections of a process.
-struct Connections {
+struct ProcessConnections {
     process: u32,
     reader: SocketReader,
-    /// As they were read last.
+    /// The connections at the last reading.
     known: Vec<TcpConnection>,
-    /// All sockets of the process at the last search, of whichever kind.
+    /// All sockets of the process at the last search, of any type.
     searched: HashSet<u32>,
     next_search: Duration,
 }
 
-impl Connections {
+impl ProcessConnections {
     fn of(process: u32) -> Result<Self, LiveError> {
         let reader = SocketReader::open().map_err(|error| LiveError::Kernel(process, error))?;
         Ok(Self { process, reader, known: Vec::new(), searched: HashSet::new(), next_search: Duration::ZERO })
     }
 
-    /// Reads them; searches for others where the process has new sockets, or the last search is long ago.
+    /// Reads the connections; searches again if the process has new sockets or the last search is too old.
     fn read(&mut self, now: Duration) -> Result<(), LiveError> {
         let process = self.process;
         let inodes = sock_diag::socket_inodes(process).map_err(|error| of_proc(process, &error))?;
@@ -165,7 +164,7 @@ impl Connections {
     }
 }
 
-/// Returns what a socket shows of the data that it receives, and of those that it sends.
+/// Returns the socket's readings of received and of sent data.
 fn readings(socket: &TcpConnection) -> [Reading; 2] {
     let sample = StreamSample { stream: 0, unread: socket.unread, tcp: socket.tcp };
     let sockets = Sockets::of(&[sample], Counters::default());
@@ -188,7 +187,7 @@ impl Observed {
         self.sent.observe(now, sent);
     }
 
-    /// Ends the observation; `None` where nothing was moved.
+    /// Ends the observation; `None` if no data moved.
     fn end(self, host: &HostLimits) -> Option<LiveFlow> {
         let (received, sent) = (self.received.end(host), self.sent.end(host));
         let sends = sent.moved > received.moved;
@@ -242,13 +241,13 @@ mod tests {
     #[test]
     fn connections_are_found_when_they_are_made_and_dropped_when_closed() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut connections = Connections::of(std::process::id()).unwrap();
-        let is_known = |connections: &Connections, socket: &TcpStream| {
+        let mut connections = ProcessConnections::of(std::process::id()).unwrap();
+        let is_known = |connections: &ProcessConnections, socket: &TcpStream| {
             let local = socket.local_addr().unwrap();
             connections.known.iter().any(|known| known.local == local)
         };
         connections.read(Duration::ZERO).unwrap();
-        // A new socket is searched for at once.
+        // A new socket triggers a search at once.
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let at = SEARCH_INTERVAL / 10;
         for time in [at, at * 2] {
@@ -262,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn no_process_and_no_traffic_have_words() {
+    fn missing_and_idle_processes_are_reported() {
         let none = observe(u32::MAX, Duration::ZERO, || false).unwrap_err();
         assert_eq!(none.to_string(), "there is no process 4294967295");
         let mut child = std::process::Command::new("sleep").arg("5").spawn().unwrap();

@@ -127,11 +127,11 @@ impl Ethtool {
     /// today's modes.
     pub fn link_modes(&self, device: u32) -> io::Result<LinkModes> {
         match &self.0 {
-            Way::Netlink { netlink, family } => {
+            QueryInterface::Netlink { netlink, family } => {
                 let answer = ask(netlink, *family, LINKMODES_GET, device)?;
                 Ok(link_modes(&attributes(&answer)))
             }
-            Way::Ioctl(_) => {
+            QueryInterface::Ioctl(_) => {
                 Err(io::Error::new(io::ErrorKind::Unsupported, "needs generic netlink (Linux 5.6)"))
             }
         }

@@ -9,19 +9,19 @@ use longhaul_lab::model::session::{SecondRecord, SessionRecord};
 use longhaul_scope::chart::{Axis, Chart, Mark, Point, Scale, Series, Unit};
 
 use super::statistics::Mean;
-use super::trial::{Controls, Method, PUBLISHED, Path, Reached, Trial, on_all_cores};
+use super::trial::{Controls, Method, PUBLISHED, Path, SessionResult, Trial, on_all_cores};
 use super::{Effort, bounded};
 use crate::markdown_table;
 
-/// Never fetched whole: its course is what is looked at.
+/// A file that no session completes: only the course of the transfer is of interest.
 const ENDLESS: Bytes = Bytes::gib(1 << 20);
 const SESSIONS: u64 = 4;
-/// Between the begins of two sessions.
+/// Time between the starts of two sessions.
 const APART: Duration = Duration::from_secs(100);
-/// The last session has 100 s to settle, and as long fairness is told, as in the scenarios (tools/sessions).
+/// The last session settles for 100 s; fairness is measured over another 100 s, as in the scenarios (tools/sessions).
 const SHARED_FOR: Duration = Duration::from_secs(500);
 const LAST: Duration = Duration::from_secs(100);
-/// Of what does not come in chunks, throughput is the mean of so many seconds.
+/// Seconds over which throughput without chunks is averaged.
 const AVERAGED: usize = 5;
 
 /// Draws figure 7: one session at 50 ms, with two values of Delta.
@@ -53,16 +53,16 @@ pub(crate) fn alone() -> Vec<Chart> {
     ]
 }
 
-/// What four sessions that begin one after the other got, by method.
+/// Results of four sessions with staggered starts, by method.
 pub(crate) struct Fairness {
     aqm: &'static str,
     figure: u8,
-    /// By seed, what became of each session.
+    /// The session records of each method's runs, one run per seed.
     of: Vec<(Method, Vec<Vec<SessionRecord>>)>,
 }
 
 impl Fairness {
-    /// Lets four sessions share a bottleneck at 10 ms.
+    /// Simulates four sessions that share a bottleneck at 10 ms.
     pub(crate) fn measure(aqm: (&'static str, Aqm), figure: u8, effort: &Effort) -> Self {
         let methods = [Method::Apt(PUBLISHED), Method::Longhaul];
         let of = methods.map(|method| {
@@ -79,7 +79,7 @@ impl Fairness {
         Self { aqm: aqm.0, figure, of: of.into() }
     }
 
-    /// Draws the first of each method's runs.
+    /// Draws the first run of each method.
     pub(crate) fn charts(&self) -> Vec<Chart> {
         let mut charts = Vec::new();
         for (method, runs) in &self.of {
@@ -103,7 +103,7 @@ impl Fairness {
             let indices: Vec<f64> = shares.iter().map(|shares| jain_index(shares)).collect();
             let sums: Vec<f64> = shares.iter().map(|shares| shares.iter().sum()).collect();
             let first = shares.first().into_iter().flatten().map(|share| format!("{:.0}", share / 1e6));
-            let reached = || runs.iter().flatten().map(|record| Reached::of(record, ENDLESS));
+            let reached = || runs.iter().flatten().map(|record| SessionResult::of(record, ENDLESS));
             let streams: Vec<f64> = runs.iter().flatten().filter_map(last_streams).collect();
             vec![
                 self.aqm.to_owned(),
@@ -146,7 +146,7 @@ fn last_streams(record: &SessionRecord) -> Option<f64> {
 
 const THROUGHPUT_NOTE: &str = "APT: of each chunk, as in the paper; Longhaul, which has none: means of 5 s";
 
-/// Returns each record's throughput: by chunk where there are chunks.
+/// Returns each record's throughput: per chunk if it has chunks.
 fn throughput(records: &[(String, &SessionRecord)]) -> Vec<Series> {
     let by_chunk = |record: &SessionRecord| {
         let begins = record.chunks.iter().map(|chunk| (chunk.from, chunk.goodput));

@@ -1,4 +1,4 @@
-//! G(N): goodput by the number of connections, and how soon each method comes near its best.
+//! G(N): goodput over the number of connections, and how soon each method approaches the best.
 
 use std::time::Duration;
 
@@ -7,47 +7,48 @@ use longhaul_lab::model::session::SessionRecord;
 use longhaul_scope::chart::{Axis, Chart, Mark, Point, Scale, Series, Unit};
 
 use super::statistics::Mean;
-use super::trial::{Method, PUBLISHED, Path, Reached, Trial, on_all_cores};
+use super::trial::{Method, PUBLISHED, Path, SessionResult, Trial, on_all_cores};
 use super::{Effort, millis};
 use crate::markdown_table;
 
 const NUMBERS: [usize; 26] =
     [1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 28, 32, 36, 40, 48, 56, 64, 80, 96, 112, 128];
 const FILE: Bytes = Bytes::new(1_000_000_000);
-/// Over this time goodput is averaged to say when it has first come near the best;
+/// Window of mean goodput for the first time near the best.
 const FIRST_CHUNK: Duration = Duration::from_secs(3);
-/// and over this one to say from when on it stays there.
+/// Window of mean goodput for the time from which it stays near the best.
 const STAYS: Duration = Duration::from_secs(10);
-/// Of the best fixed number's goodput.
+/// Ratio to the best fixed number's goodput that counts as near.
 const NEAR: f64 = 0.95;
 
-/// What a path's curve is, and what the tuners make of it.
+/// The G(N) curve of a path, and the tuners' results.
 pub(crate) struct Curve {
     delay: Duration,
-    /// The mean rate by N, of the whole file at once, and chunk after chunk.
+    /// Mean rate by N: for the whole file at once, and for consecutive chunks.
     whole: Vec<(usize, Mean)>,
     in_chunks: Vec<(usize, Mean)>,
-    /// What each method reached, by seed; the best fixed number is the first of them.
-    tried: Vec<(Method, Vec<Outcome>)>,
-    /// The course of APT's first run.
+    /// Results of each method by seed; the best fixed number is first.
+    tried: Vec<(Method, Vec<MethodResult>)>,
+    /// Record of APT's first run.
     course: Option<SessionRecord>,
 }
 
-/// What a method reached with a file of 1 GB.
-struct Outcome {
-    reached: Reached,
-    /// When goodput was first near the best, and the least afterwards.
+/// A method's result with a file of 1 GB.
+struct MethodResult {
+    reached: SessionResult,
+    /// When goodput was near the best for the first time, and its minimum afterwards.
     first: Option<(Duration, f64)>,
-    /// From when on it stayed near: the end of the last [`STAYS`] that were not, or `first`.
+    /// From when goodput stayed near the best: the end of the last window of [`STAYS`] below, or `first`.
     ///
-    /// That is later than what `convergence` tells of real transfers, which takes a shorter time and its start, and leaves out a transfer's
+    /// `convergence` reports an earlier time for real transfers: it uses a shorter window and its start, and ignores
+    /// the last seconds. In virtual time only the tuner makes a second slow, so a slow end counts.
     /// last seconds. In virtual time nothing but the tuner makes a second slow, and one that is slow at the end has not stayed.
     stays: Option<Duration>,
     streams: usize,
 }
 
 impl Curve {
-    /// Measures one path.
+    /// Simulates one path.
     pub(crate) fn measure(delay: Duration, effort: &Effort) -> Self {
         let seeds: Vec<u64> = effort.seeds().collect();
         let curve = |method: fn(usize) -> Method| {
@@ -62,7 +63,7 @@ impl Curve {
         let (whole, in_chunks) = (curve(Method::Fixed), curve(Method::FixedInChunks));
         let mut curve = Self { delay, whole, in_chunks, tried: Vec::new(), course: None };
         let best = Method::Fixed(curve.best().0);
-        for method in [best, Method::Apt(PUBLISHED), Method::AptAnew(PUBLISHED), Method::Longhaul] {
+        for method in [best, Method::Apt(PUBLISHED), Method::AptReconnecting(PUBLISHED), Method::Longhaul] {
             let records =
                 on_all_cores(&seeds, |&seed| Trial::alone(Path::new(delay, seed), method, FILE).run());
             let records: Vec<SessionRecord> =
@@ -76,14 +77,14 @@ impl Curve {
         curve
     }
 
-    /// Returns the best fixed number: of those within half a percent of the highest rate, the least.
+    /// Returns the best fixed number: the smallest within 0.5 % of the highest rate.
     fn best(&self) -> (usize, f64) {
         let highest = self.whole.iter().map(|(_, rate)| rate.mean).fold(0.0, f64::max);
         let enough = self.whole.iter().find(|(_, rate)| rate.mean >= 0.995 * highest);
         enough.map_or((1, 0.0), |&(number, rate)| (number, rate.mean))
     }
 
-    fn outcome(&self, record: &SessionRecord) -> Outcome {
+    fn outcome(&self, record: &SessionRecord) -> MethodResult {
         let goal = NEAR * self.best().1;
         let over = |time: Duration| {
             let ends = record.seconds.iter().map(|second| second.at).filter(move |&at| at >= time);
@@ -93,12 +94,12 @@ impl Curve {
         let least = |from| {
             over(FIRST_CHUNK).filter(|&(at, _)| at > from).map(|(_, rate)| rate).fold(f64::MAX, f64::min)
         };
-        // Behind the last of those that were not near.
+        // End of the last window below the goal.
         let off = over(STAYS).rfind(|&(_, rate)| rate < goal).map(|(at, _)| at);
         let ends = record.seconds.last().map(|second| second.at);
         let stays = if off.is_some() && off == ends { None } else { off.or(first) };
-        Outcome {
-            reached: Reached::of(record, FILE),
+        MethodResult {
+            reached: SessionResult::of(record, FILE),
             first: first.map(|at| (at, least(at))),
             stays,
             streams: record.seconds.last().map_or(0, |second| second.streams),
@@ -151,7 +152,7 @@ impl Curve {
     }
 }
 
-/// Returns a table of G(N).
+/// Returns the table of G(N).
 pub(crate) fn curve_table(curves: &[Curve]) -> String {
     let cell = |rate: &Mean| format!("{:.1}", rate.scaled(1e-6));
     let head: Vec<String> = curves
@@ -166,7 +167,7 @@ pub(crate) fn curve_table(curves: &[Curve]) -> String {
     markdown_table::markdown(&head, &(0..NUMBERS.len()).map(row).collect::<Vec<_>>())
 }
 
-/// Returns a table of what the tuners reached, and of the best fixed number beside them.
+/// Returns the table of the tuners' results beside the best fixed number.
 pub(crate) fn table(curves: &[Curve]) -> String {
     let head = [
         "tau",

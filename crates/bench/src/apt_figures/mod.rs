@@ -1,6 +1,6 @@
-//! The figures of GridFTP-APT's paper (Ito, Ohsaki, Imase), drawn anew in virtual time, with Longhaul's own tuner beside APT.
+//! The figures of the GridFTP-APT paper (Ito, Ohsaki, Imase), simulated in virtual time, with Longhaul's tuner beside APT.
 //!
-//! [`trial`] is one simulated transfer; [`goodput`], [`sweep`] and [`course`] say which of them make a figure.
+//! [`trial`] is one simulated transfer; [`goodput`], [`sweep`] and [`course`] combine trials into figures.
 
 mod course;
 mod goodput;
@@ -24,17 +24,17 @@ use longhaul_scope::draw;
 use course::Fairness;
 use goodput::Curve;
 use sweep::SWEEPS;
-use trial::Reached;
+use trial::SessionResult;
 
-/// How much is simulated.
+/// The extent of the simulation.
 pub(crate) struct Effort {
-    /// How often each point, each time with other random numbers.
+    /// Runs of each point, with different seeds.
     runs: u32,
     files: &'static [Bytes],
 }
 
 impl Effort {
-    /// The files of the paper's figures, each point so often; or the smallest file alone.
+    /// The file sizes of the paper's figures with `runs` per point; with `is_quick` the smallest size only.
     pub(crate) const fn new(runs: u32, is_quick: bool) -> Self {
         const FILES: &[Bytes] =
             &[Bytes::new(1_000_000_000), Bytes::new(5_000_000_000), Bytes::new(10_000_000_000)];
@@ -45,7 +45,7 @@ impl Effort {
         1..=self.runs.into()
     }
 
-    /// Returns what the points of a picture are.
+    /// Describes the points of a figure.
     fn note(&self) -> String {
         match self.runs {
             1 => "One run each, seed 1.".to_owned(),
@@ -54,13 +54,13 @@ impl Effort {
     }
 }
 
-/// Where all pictures are from, and what APT has where nothing else is said.
+/// Notes of all figures: origin, and APT's default parameters.
 const NOTES: [&str; 2] = [
     "Virtual time, packet by packet: 100 Mbit/s, 100 packets of queue, TCP Reno with SACK, sockets of 64 KB.",
     "APT, where nothing else is said: N0 = 4, alpha = 2, Delta = 3 s.",
 ];
 
-/// Draws all figures as `apt-*.svg` into `dir`, and writes and returns their tables, `apt-figures.md`.
+/// Draws all figures as `apt-*.svg` into `dir`; writes their tables to `apt-figures.md` and returns them.
 ///
 /// # Errors
 /// Names the file that cannot be written.
@@ -110,8 +110,8 @@ pub(crate) fn draw_all(dir: &Path, effort: &Effort) -> Result<String> {
     Ok(text)
 }
 
-/// Returns a mark for those that have met the bound of connections.
-fn bounded(reached: impl IntoIterator<Item = Reached>) -> &'static str {
+/// Returns a mark for runs that reached the maximum of connections.
+fn bounded(reached: impl IntoIterator<Item = SessionResult>) -> &'static str {
     if reached.into_iter().any(|own| own.is_bounded) { "*" } else { "" }
 }
 

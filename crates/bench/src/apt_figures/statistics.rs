@@ -1,19 +1,19 @@
-//! What several runs of the same say together.
+//! Statistics over several runs.
 
 use std::fmt;
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// A mean, and how far it may be off.
+/// A mean and its confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Mean {
     pub(crate) mean: f64,
-    /// Half of the 95 % confidence interval; none of a single value.
+    /// Half width of the 95 % confidence interval; `None` for a single value.
     pub(crate) half_width: Option<f64>,
 }
 
 impl Mean {
-    /// Returns the mean of `values`; `None` where there are none.
+    /// Returns the mean of `values`; `None` if there are none.
     pub(crate) fn of(values: &[f64]) -> Option<Self> {
         let count = values.len() as f64;
         if values.is_empty() {
@@ -28,7 +28,7 @@ impl Mean {
         Some(Self { mean, half_width })
     }
 
-    /// Returns both ends of the interval.
+    /// Returns the limits of the interval.
     pub(crate) fn interval(self) -> Option<(f64, f64)> {
         self.half_width.map(|half| (self.mean - half, self.mean + half))
     }
@@ -38,7 +38,7 @@ impl Mean {
     }
 }
 
-/// The precision is that of the mean and of the interval's half.
+/// The precision applies to the mean and to the half width.
 impl fmt::Display for Mean {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = f.precision().unwrap_or(1);
@@ -47,7 +47,7 @@ impl fmt::Display for Mean {
     }
 }
 
-/// Returns what Student's t exceeds with a probability of 0.025, with so many degrees of freedom (1 or more).
+/// Returns the 0.975 quantile of Student's t with `freedom` degrees of freedom (at least 1).
 fn students_t(freedom: f64) -> f64 {
     StudentsT::new(0.0, 1.0, freedom).map_or(f64::INFINITY, |t| t.inverse_cdf(0.975))
 }

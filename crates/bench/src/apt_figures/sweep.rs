@@ -1,4 +1,4 @@
-//! Figures 3 to 6, 8, 9 and 11: the mean transfer rate over a parameter of APT, or over what others send.
+//! Figures 3 to 6, 8, 9 and 11: the mean transfer rate over a parameter of APT, or over background traffic.
 
 use std::time::Duration;
 
@@ -6,20 +6,20 @@ use longhaul_core::units::{Bytes, Rate};
 use longhaul_scope::chart::{Axis, Chart, Mark, NEUTRAL, Point, Scale, Series, Unit};
 
 use super::statistics::Mean;
-use super::trial::{Controls, LINE, Method, PUBLISHED, Path, Reached, Trial, on_all_cores};
+use super::trial::{Controls, LINE, Method, PUBLISHED, Path, SessionResult, Trial, on_all_cores};
 use super::{Effort, bounded, millis};
 use crate::markdown_table;
 
-/// A parameter, and what it changes.
+/// A swept parameter.
 pub(crate) struct Sweep {
-    /// Of the picture's file.
+    /// Name of the picture's file.
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
     label: &'static str,
     unit: Unit,
-    /// Those of the scenario of the same name.
+    /// The values, equal to those of the scenario with this name.
     values: &'static [f64],
-    /// tau, with the paper's figure.
+    /// tau, and the paper's figure for it.
     delays: &'static [(Duration, u8)],
     changes: Changes,
 }
@@ -28,9 +28,9 @@ const SHORT_DELAY: Duration = Duration::from_millis(10);
 const LONG_DELAY: Duration = Duration::from_millis(50);
 
 enum Changes {
-    /// APT itself; Longhaul's tuner has no such knob.
+    /// A parameter of APT; Longhaul's tuner has no counterpart.
     Apt(fn(f64) -> Controls),
-    /// The path, in whose background this much is sent.
+    /// The rate of background traffic.
     Background,
 }
 
@@ -73,31 +73,31 @@ pub(crate) const SWEEPS: [Sweep; 4] = [
     },
 ];
 
-/// What a sweep has shown on one path for one size of file.
-pub(crate) struct Measured {
+/// Results of a sweep on one path for one file size.
+pub(crate) struct SweepResult {
     delay: Duration,
     figure: u8,
     file: Bytes,
-    /// By value and seed.
-    apt: Vec<Vec<Reached>>,
-    longhaul: Vec<Vec<Reached>>,
+    /// Results by value and seed.
+    apt: Vec<Vec<SessionResult>>,
+    longhaul: Vec<Vec<SessionResult>>,
 }
 
 impl Sweep {
-    /// Runs all of it.
-    pub(crate) fn measure(&self, effort: &Effort) -> Vec<Measured> {
+    /// Runs the sweep on all paths and file sizes.
+    pub(crate) fn measure(&self, effort: &Effort) -> Vec<SweepResult> {
         let mut all = Vec::new();
         for &(delay, figure) in self.delays {
             for &file in effort.files {
                 let [apt, longhaul] = self.measure_one(delay, file, effort);
-                all.push(Measured { delay, figure, file, apt, longhaul });
+                all.push(SweepResult { delay, figure, file, apt, longhaul });
             }
         }
         all
     }
 
-    /// Returns what APT and Longhaul reached.
-    fn measure_one(&self, delay: Duration, file: Bytes, effort: &Effort) -> [Vec<Vec<Reached>>; 2] {
+    /// Returns the results of APT and Longhaul.
+    fn measure_one(&self, delay: Duration, file: Bytes, effort: &Effort) -> [Vec<Vec<SessionResult>>; 2] {
         let trials = |is_longhaul: bool| {
             let values = self.values.iter().map(move |&value| {
                 let (controls, background) = match self.changes {
@@ -119,11 +119,11 @@ impl Sweep {
         let all: Vec<Trial> = apt.iter().cloned().chain(trials(true)).collect();
         let reached = on_all_cores(&all, Trial::reached);
         let (apt, longhaul) = reached.split_at(apt.len());
-        [apt, longhaul].map(|own| own.chunks(effort.runs as usize).map(<[Reached]>::to_vec).collect())
+        [apt, longhaul].map(|own| own.chunks(effort.runs as usize).map(<[SessionResult]>::to_vec).collect())
     }
 
-    /// Makes a chart for each path.
-    pub(crate) fn charts(&self, measured: &[Measured]) -> Vec<Chart> {
+    /// Returns a chart for each path.
+    pub(crate) fn charts(&self, measured: &[SweepResult]) -> Vec<Chart> {
         let chart = |&(delay, figure): &(Duration, u8)| {
             let own: Vec<_> = measured.iter().filter(|own| own.delay == delay).collect();
             let mut series: Vec<Series> =
@@ -140,7 +140,7 @@ impl Sweep {
             if bounded > 0 {
                 notes.push(format!("{bounded} of {} runs met the bound of connections", all().count()));
             }
-            // What differs on the short path differs by little.
+            // Rates on the short path differ little.
             let scale = if delay == SHORT_DELAY { Scale::Near } else { Scale::Linear };
             if scale == Scale::Near {
                 notes.push("the vertical axis does not begin at zero".to_owned());
@@ -156,7 +156,7 @@ impl Sweep {
         self.delays.iter().map(chart).collect()
     }
 
-    fn series(&self, measured: &Measured, colour: usize) -> [Series; 2] {
+    fn series(&self, measured: &SweepResult, colour: usize) -> [Series; 2] {
         let ends = [self.values.first(), self.values.last()].into_iter().flatten().copied();
         let longhaul_at = if measured.longhaul.len() == 1 { ends.collect() } else { self.values.to_vec() };
         let longhaul = longhaul_at.into_iter().zip(measured.longhaul.iter().cycle());
@@ -174,10 +174,11 @@ impl Sweep {
         ]
     }
 
-    /// Returns a table of the means, in Mbit/s.
-    pub(crate) fn table(&self, measured: &[Measured]) -> String {
-        let column =
-            |own: &Measured| format!("figure {}: {}, {}", own.figure, millis(own.delay), gigabytes(own.file));
+    /// Returns the table of mean rates in Mbit/s.
+    pub(crate) fn table(&self, measured: &[SweepResult]) -> String {
+        let column = |own: &SweepResult| {
+            format!("figure {}: {}, {}", own.figure, millis(own.delay), gigabytes(own.file))
+        };
         let head: Vec<String> = measured.iter().map(column).collect();
         let head: Vec<&str> = [self.label].into_iter().chain(head.iter().map(String::as_str)).collect();
         let value = |value: f64| match self.unit {
@@ -185,7 +186,7 @@ impl Sweep {
             Unit::Seconds => format!("{value} s"),
             _ => value.to_string(),
         };
-        let rows_of = |name: &dyn Fn(usize) -> String, of: fn(&Measured) -> &Vec<Vec<Reached>>| {
+        let rows_of = |name: &dyn Fn(usize) -> String, of: fn(&SweepResult) -> &Vec<Vec<SessionResult>>| {
             let cells = |index: usize| {
                 measured.iter().map(move |own| of(own).get(index).map_or(String::new(), |own| cell(own)))
             };
@@ -210,16 +211,16 @@ fn gigabytes(file: Bytes) -> String {
     format!("{} GB", file.get() as f64 / 1e9)
 }
 
-fn mean(reached: &[Reached]) -> Option<Mean> {
+fn mean(reached: &[SessionResult]) -> Option<Mean> {
     Mean::of(&reached.iter().map(|own| own.rate).collect::<Vec<_>>())
 }
 
-fn point(x: f64, reached: &[Reached]) -> Option<Point> {
+fn point(x: f64, reached: &[SessionResult]) -> Option<Point> {
     let rate = mean(reached)?;
     Some(Point { x, y: rate.mean, spread: rate.interval() })
 }
 
-fn cell(reached: &[Reached]) -> String {
+fn cell(reached: &[SessionResult]) -> String {
     let rate = mean(reached).map(|rate| rate.scaled(1e-6).to_string());
     rate.unwrap_or_default() + bounded(reached.iter().copied())
 }
@@ -233,7 +234,7 @@ mod tests {
     use super::super::trial::{QUEUE, RATE};
     use super::*;
 
-    /// Virtual time and the real one sweep the same.
+    /// Simulated and emulated sweeps have equal values.
     #[test]
     fn values_are_those_of_the_scenarios() {
         let parameters = ["alpha", "delta", "n0", "path.background"];

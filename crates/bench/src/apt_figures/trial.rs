@@ -1,4 +1,4 @@
-//! One simulated transfer on the paper's path, and many of them on all cores.
+//! One simulated transfer on the paper's path, and a runner for many of them on all cores.
 
 use std::fmt;
 use std::panic::resume_unwind;
@@ -14,7 +14,7 @@ use longhaul_lab::model::session::{DownloadSession, Fixed, SessionRecord, Tuner,
 use longhaul_lab::model::tcp::{CongestionAlgorithm, Network, Tcp};
 use longhaul_lab::{Aqm, BackgroundSteps, PathSpec, QueueLimit};
 
-/// Table 1 of the paper; it does not tell the kind of TCP.
+/// Table 1 of the paper, which does not name the TCP variant.
 pub(crate) const RATE: Rate = Rate::bits_per_sec(100_000_000);
 pub(crate) const QUEUE: QueueLimit = QueueLimit::Packets(100);
 const TCP: Tcp = Tcp {
@@ -23,7 +23,7 @@ const TCP: Tcp = Tcp {
     buffer: Bytes::kib(64),
     initial: 2,
 };
-/// What the payload's packets leave of the rate.
+/// The rate left for payload, in bits per second.
 pub(crate) const LINE: f64 = 100e6 * 1460.0 / 1500.0;
 
 /// The method that chooses the number of streams.
@@ -35,8 +35,8 @@ pub(crate) enum Method {
     FixedInChunks(usize),
     /// GridFTP-APT.
     Apt(Controls),
-    /// The same, with new connections for each chunk; the paper does not tell which it has.
-    AptAnew(Controls),
+    /// GridFTP-APT with new connections for each chunk; the paper does not specify this.
+    AptReconnecting(Controls),
     /// `--streams auto`.
     Longhaul,
 }
@@ -49,7 +49,7 @@ pub(crate) struct Controls {
     pub(crate) n0: usize,
 }
 
-/// Those of the paper's table 1.
+/// The parameters of the paper's table 1.
 pub(crate) const PUBLISHED: Controls = Controls { alpha: 2.0, delta: Duration::from_secs(3), n0: 4 };
 
 impl fmt::Display for Method {
@@ -58,7 +58,7 @@ impl fmt::Display for Method {
             Self::Fixed(streams) => write!(f, "N = {streams}"),
             Self::FixedInChunks(streams) => write!(f, "N = {streams}, in chunks"),
             Self::Apt(_) => f.pad("APT"),
-            Self::AptAnew(_) => f.pad("APT, reconnecting"),
+            Self::AptReconnecting(_) => f.pad("APT, reconnecting"),
             Self::Longhaul => f.pad("Longhaul"),
         }
     }
@@ -67,9 +67,9 @@ impl fmt::Display for Method {
 /// A path of the paper.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Path {
-    /// tau, the bottleneck's delay each way.
+    /// tau, the bottleneck's one-way delay.
     pub(crate) delay: Duration,
-    /// The mean rate of UDP beside.
+    /// Mean rate of UDP background traffic.
     pub(crate) background: Rate,
     pub(crate) aqm: Aqm,
     pub(crate) seed: u64,
@@ -97,28 +97,28 @@ impl Path {
     }
 }
 
-/// Files of one size, fetched beside each other.
+/// Concurrent downloads of files of one size.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Trial {
     pub(crate) path: Path,
     pub(crate) method: Method,
     pub(crate) file: Bytes,
-    /// When each session begins.
+    /// Start of each session.
     pub(crate) begins: Vec<Duration>,
-    /// When it is over at the latest.
+    /// Maximum duration.
     pub(crate) until: Duration,
 }
 
-/// What a session reached.
+/// The result of a session.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Reached {
-    /// The file over its time, in bits a second; 0 where it did not end.
+pub(crate) struct SessionResult {
+    /// File size over time in bits per second; 0 for an incomplete session.
     pub(crate) rate: f64,
-    /// Whether it ever wanted as many connections as are allowed, which the paper does not bound.
+    /// Whether the tuner requested the maximum of connections, which the paper does not limit.
     pub(crate) is_bounded: bool,
 }
 
-impl Reached {
+impl SessionResult {
     pub(crate) fn of(record: &SessionRecord, file: Bytes) -> Self {
         let tried = record.chunks.iter().map(|chunk| chunk.streams);
         let seen = record.seconds.iter().map(|second| second.streams);
@@ -130,26 +130,28 @@ impl Reached {
 }
 
 impl Trial {
-    /// Makes a trial of one file alone.
+    /// Creates a trial with a single file.
     pub(crate) fn alone(path: Path, method: Method, file: Bytes) -> Self {
-        /// A tenth of what a single stream of 64 KB reaches at 50 ms each way.
+        /// A tenth of the goodput of one stream with 64 KB at 50 ms one-way.
         const MIN_GOODPUT: Rate = Rate::bits_per_sec(500_000);
         Self { path, method, file, begins: vec![Duration::ZERO], until: MIN_GOODPUT.time_for(file) }
     }
 
-    /// Runs it; returns what became of each session.
+    /// Runs the trial; returns the record of each session.
     pub(crate) fn run(&self) -> Vec<SessionRecord> {
         let mut network = Network::new(&self.path.spec(), TCP);
-        let reconnects = matches!(self.method, Method::AptAnew(_));
+        let reconnects = matches!(self.method, Method::AptReconnecting(_));
         let session =
             |&begins: &Duration| DownloadSession { begins, file: self.file, tuner: self.tuner(), reconnects };
         run(&mut network, self.begins.iter().map(session).collect(), self.until)
     }
 
-    /// Runs it; returns what the first session reached.
-    pub(crate) fn reached(&self) -> Reached {
+    /// Runs the trial; returns the result of the first session.
+    pub(crate) fn reached(&self) -> SessionResult {
         let records = self.run();
-        records.first().map_or(Reached { rate: 0.0, is_bounded: false }, |own| Reached::of(own, self.file))
+        records
+            .first()
+            .map_or(SessionResult { rate: 0.0, is_bounded: false }, |own| SessionResult::of(own, self.file))
     }
 
     fn tuner(&self) -> Box<dyn Tuner> {
@@ -160,7 +162,8 @@ impl Trial {
                 let windows = Rate::over(TCP.buffer * streams as u64, rtt.get());
                 Box::new(FixedInChunks { streams, size: windows.min(RATE).bytes_in(PUBLISHED.delta) })
             }
-            Method::Apt(Controls { alpha, delta, n0 }) | Method::AptAnew(Controls { alpha, delta, n0 }) => {
+            Method::Apt(Controls { alpha, delta, n0 })
+            | Method::AptReconnecting(Controls { alpha, delta, n0 }) => {
                 let window = TCP.buffer;
                 Box::new(Apt::new(apt::Parameters { n0, alpha, delta, window, rtt, most: MOST_STREAMS }))
             }
@@ -175,7 +178,7 @@ impl Trial {
     }
 }
 
-/// Applies `work` to all items on all cores; results come in the items' order.
+/// Applies `work` to all items on all cores; returns results in the items' order.
 pub(crate) fn on_all_cores<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let share = || {
@@ -198,7 +201,7 @@ pub(crate) fn on_all_cores<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// A fixed number of connections that fetches in chunks, each after the previous one is complete: what APT measures of that number.
+/// A fixed number of connections that requests sequential chunks, as APT does while it measures a number.
 #[derive(Debug)]
 struct FixedInChunks {
     streams: usize,

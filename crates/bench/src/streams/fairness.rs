@@ -1,4 +1,4 @@
-//! Four sessions that begin one after the other behind a DropTail queue, and how evenly they share it: Longhaul's own, and APT's.
+//! Fairness of four sessions with staggered starts behind a DropTail queue: Longhaul's tuner, and APT.
 
 use std::fmt::Write;
 use std::fs;
@@ -13,41 +13,46 @@ use crate::markdown_table;
 use crate::report::Goal;
 use crate::single_run::PROXIES;
 
-/// It runs the sessions, with the paper's intervals, and measures them.
+/// The scenario that runs and measures the sessions, with the paper's intervals.
 const SCENARIO: &str = "scenarios/apt-fairness-droptail.toml";
-/// The repository, where this program was built.
+/// The repository in which this program was built.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const FAIRNESS_PATH: &str =
     "100 Mbit/s, RTT 20 ms, queue 100 packets (DropTail), windows of 64 KiB, reno, 4 sessions";
-/// What the scenario calls the tuners.
+/// The tuners, and their names in the scenario.
 const TUNERS: [(&str, &str); 2] = [(OWN, "longhaul"), (APT_METHOD, "longhaul, APT")];
 const OWN: &str = "longhaul";
 const APT_METHOD: &str = "apt";
 const LEAST_JAIN: f64 = 0.95;
 
-/// What four sessions of one tuner gave: rates in bits per second, of the last of their times.
+/// Results of four sessions of one tuner: rates in bits per second, over the last interval.
 #[derive(Debug, Serialize)]
-pub(crate) struct Sessions {
-    /// The scenario's name of the tuner.
+pub(crate) struct FairnessSessions {
+    /// The tuner's name in the scenario.
     tuner: String,
-    /// From 1.
+    /// Number of the repetition, from 1.
     repetition: u32,
-    /// The seconds between their starts, which are as many as are measured.
+    /// Seconds between the sessions' starts, and length of the measured interval.
     apart_s: String,
     jain: f64,
     sum_bps: f64,
     session_bps: [f64; 4],
-    /// Packets that met a full queue, towards the receiver, over all of the time.
+    /// Packets towards the receiver that a full queue dropped, over the whole time.
     dropped: f64,
-    /// Why the path was not what was asked for; empty where it was.
+    /// Deviations of the path from its specification; empty without any.
     warnings: Vec<String>,
 }
 
-/// Runs both tuners' sessions once, with `longhaul`; the scenario's results stay in `dir`.
+/// Runs both tuners' sessions once with `longhaul`; keeps the scenario's results in `dir`.
 ///
 /// # Errors
-/// Fails where the scenario does; its output says why.
-pub(crate) fn run(longhaul: &Path, dir: &Path, repetition: u32, is_quick: bool) -> Result<Vec<Sessions>> {
+/// Fails if the scenario fails; its output has the reason.
+pub(crate) fn run(
+    longhaul: &Path,
+    dir: &Path,
+    repetition: u32,
+    is_quick: bool,
+) -> Result<Vec<FairnessSessions>> {
     let out = dir.join("fairness").join(repetition.to_string());
     fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
     let mut command = Command::new(longhaul);
@@ -58,30 +63,30 @@ pub(crate) fn run(longhaul: &Path, dir: &Path, repetition: u32, is_quick: bool) 
     PROXIES.iter().for_each(|name| {
         command.env_remove(name);
     });
-    // The report says what its summary does.
+    // The report includes the contents of the scenario's summary.
     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status();
     let status = status.with_context(|| format!("cannot run {}", longhaul.display()))?;
     if !status.success() {
-        bail!("{SCENARIO}: {status}; what was said is in {}", out.display());
+        bail!("{SCENARIO}: {status}; the output is in {}", out.display());
     }
     let results = out.join("results.json");
     let json = fs::read(&results).with_context(|| format!("cannot read {}", results.display()))?;
     read(&json, repetition).with_context(|| format!("cannot read {}", results.display()))
 }
 
-fn read(results: &[u8], repetition: u32) -> Result<Vec<Sessions>> {
+fn read(results: &[u8], repetition: u32) -> Result<Vec<FairnessSessions>> {
     #[derive(Deserialize)]
     struct Results {
         runs: Vec<RunResult>,
     }
     let results: Results = serde_json::from_slice(results)?;
-    results.runs.iter().map(|run| Sessions::of(run, repetition)).collect()
+    results.runs.iter().map(|run| FairnessSessions::of(run, repetition)).collect()
 }
 
-impl Sessions {
+impl FairnessSessions {
     fn of(run: &RunResult, repetition: u32) -> Result<Self> {
         let value = |name: &str| {
-            run.values.get(name).copied().with_context(|| format!("{} tells no {name}", run.name))
+            run.values.get(name).copied().with_context(|| format!("{} has no value {name}", run.name))
         };
         let session = |number| value(&format!("session_{number}_bps"));
         Ok(Self {
@@ -97,22 +102,22 @@ impl Sessions {
     }
 }
 
-/// Returns what was asked of them and how it came out.
-pub(crate) fn targets(sessions: &[Sessions]) -> Vec<Goal> {
+/// Returns the goals, and whether the sessions met them.
+pub(crate) fn targets(sessions: &[FairnessSessions]) -> Vec<Goal> {
     let Some(jain) = figure(sessions, OWN, |own| own.jain) else { return Vec::new() };
-    let told = |jain| markdown_table::spread(Some(jain), 3);
-    let apt = figure(sessions, APT_METHOD, |apt| apt.jain).map(|apt| format!("; APT {}", told(apt)));
+    let cells = |jain| markdown_table::spread(Some(jain), 3);
+    let apt = figure(sessions, APT_METHOD, |apt| apt.jain).map(|apt| format!("; APT {}", cells(apt)));
     vec![Goal::new(
         format!("{FAIRNESS_PATH}: Jain's index at least {LEAST_JAIN} over the last {} s", apart(sessions)),
-        format!("{}{}", told(jain), apt.unwrap_or_default()),
+        format!("{}{}", cells(jain), apt.unwrap_or_default()),
         jain.median >= LEAST_JAIN,
     )]
 }
 
-/// Returns the section of the report; empty where nothing was run.
-pub(crate) fn section(sessions: &[Sessions]) -> String {
+/// Returns the section of the report; empty without runs.
+pub(crate) fn section(sessions: &[FairnessSessions]) -> String {
     let row = |&(tuner, name): &(&str, &str)| {
-        let mbit = |of: &dyn Fn(&Sessions) -> f64| {
+        let mbit = |of: &dyn Fn(&FairnessSessions) -> f64| {
             markdown_table::spread(figure(sessions, tuner, |own| of(own) / 1e6), 1)
         };
         let own: Vec<_> = sessions.iter().filter(|own| own.tuner == tuner).collect();
@@ -152,12 +157,16 @@ const FAIRNESS_COLUMNS: [&str; 9] = [
     "runs (marked)",
 ];
 
-fn figure(sessions: &[Sessions], tuner: &str, of: impl Fn(&Sessions) -> f64) -> Option<Spread> {
+fn figure(
+    sessions: &[FairnessSessions],
+    tuner: &str,
+    of: impl Fn(&FairnessSessions) -> f64,
+) -> Option<Spread> {
     Spread::of(sessions.iter().filter(|own| own.tuner == tuner).map(of))
 }
 
-/// The same in all of them.
-fn apart(sessions: &[Sessions]) -> &str {
+/// Equal in all sessions.
+fn apart(sessions: &[FairnessSessions]) -> &str {
     sessions.first().map_or("", |first| &first.apart_s)
 }
 
@@ -170,7 +179,7 @@ mod tests {
     use super::*;
     use crate::clients::SMALL_BUFFER;
 
-    /// A run as results.json tells of it.
+    /// A run as stored in results.json.
     fn run(name: &str, jain: f64) -> Value {
         json!({
             "name": name, "parameters": { "apart": "100", "size": "6200MB" }, "repetition": 1, "seed": 1, "started": 0.0,
@@ -183,7 +192,7 @@ mod tests {
         })
     }
 
-    fn sessions(runs: &[Value]) -> Vec<Sessions> {
+    fn sessions(runs: &[Value]) -> Vec<FairnessSessions> {
         read(json!({ "runs": runs, "scenario": "fairness" }).to_string().as_bytes(), 3).unwrap()
     }
 
@@ -212,22 +221,22 @@ mod tests {
     fn an_uneven_share_misses_the_target() {
         let rows: Vec<_> = targets(&sessions(&[run("longhaul", 0.949)])).iter().map(Goal::row).collect();
         assert_eq!(rows[0][1..], ["0.949", "**no**"]);
-        // Nothing of Longhaul's own.
+        // No sessions of Longhaul's tuner.
         assert!(targets(&sessions(&[run("apt", 0.5)])).is_empty());
         assert!(section(&[]).is_empty());
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_values_are_named() {
         let mut without = run("longhaul", 1.0);
         without["values"].as_object_mut().unwrap().remove("jain");
         let error = read(json!({ "runs": [without] }).to_string().as_bytes(), 1).unwrap_err();
-        assert_eq!(error.to_string(), "longhaul tells no jain");
+        assert_eq!(error.to_string(), "longhaul has no value jain");
         assert!(read(b"{}", 1).is_err() && read(b"", 1).is_err());
     }
 
     #[test]
-    fn the_scenario_is_what_is_told_of_it() {
+    fn scenario_matches_its_description() {
         let scenario = Scenario::load(&Path::new(ROOT).join(SCENARIO), &[]).unwrap();
         let PathSpec { rate, rtt, queue, aqm, congestion, .. } = &scenario.path;
         let (rate, queue) = (rate.unwrap(), queue.unwrap());

@@ -1,4 +1,4 @@
-//! The number of streams: Longhaul's own choice beside fixed numbers, APT, and peers that are told one.
+//! The number of streams: Longhaul's tuner against fixed numbers, APT, and peers with a given number.
 
 pub(crate) mod fairness;
 pub(crate) mod paper;
@@ -11,10 +11,10 @@ use crate::report::Goal;
 use crate::run_result::RunResult;
 use crate::run_series::RunSeries;
 
-/// Longhaul as it is by itself.
+/// Longhaul with default options.
 const AUTO: BenchClient = BenchClient::Streams(Streams::Auto);
 
-/// Asks that the goodput of `ours` is at least so many times that of `theirs`; nothing where either has not run.
+/// Returns the goal that the goodput of `ours` is at least `times` that of `theirs`; `None` unless both have run.
 fn times_as_fast(
     asked: String,
     ours: Option<RunSeries<'_>>,
@@ -26,7 +26,7 @@ fn times_as_fast(
     Some(Goal::new(asked, format!("{ratio:.3}x"), ratio >= least))
 }
 
-/// Returns the fixed number of streams whose goodput is the highest.
+/// Returns the fixed number of streams with the highest goodput.
 fn best_fixed<'a>(runs: &[&'a RunResult], path: BenchPath, clients: &[BenchClient]) -> Option<RunSeries<'a>> {
     let fixed = clients.iter().filter(|client| client.is_fixed());
     fixed.filter_map(|client| RunSeries::of(runs, path, *client)).max_by_key(RunSeries::goodput)

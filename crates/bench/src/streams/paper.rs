@@ -1,4 +1,4 @@
-//! GridFTP-APT's path: how near the tuners come to the best fixed number of streams, and how soon.
+//! GridFTP-APT's path: how closely and how soon the tuners approach the best fixed number of streams.
 
 use std::fmt::Write;
 
@@ -19,7 +19,7 @@ use super::{best_fixed, times_as_fast};
 const PAPER_PATH: BenchPath = BenchPath::Paper;
 const AUTO_CLIENT: BenchClient = BenchClient::SmallSockets(Streams::Auto);
 const APT_CLIENT: BenchClient = BenchClient::SmallSockets(Streams::Apt);
-/// Of the fixed numbers 20 is what windows of 64 KiB need at this RTT.
+/// Of the fixed numbers, windows of 64 KiB need 20 at this RTT.
 const PAPER_CLIENTS: [BenchClient; 6] = [
     AUTO_CLIENT,
     APT_CLIENT,
@@ -28,15 +28,15 @@ const PAPER_CLIENTS: [BenchClient; 6] = [
     BenchClient::SmallSockets(Streams::Fixed(24)),
     BenchClient::SmallSockets(Streams::Fixed(32)),
 ];
-/// The paper's smallest.
+/// The smallest file of the paper.
 const FILE: Bytes = Bytes::new(1_000_000_000);
 
-/// Returns what is run.
+/// Returns the jobs.
 pub(crate) fn jobs() -> Vec<BenchJob> {
     vec![BenchJob::new(PAPER_PATH, &PAPER_CLIENTS, FILE)]
 }
 
-/// Returns what was asked of it and how it came out.
+/// Returns the goals, and whether the runs met them.
 pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
     let of = |client| RunSeries::of(runs, PAPER_PATH, client);
     let as_apt =
@@ -54,7 +54,7 @@ pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
     as_apt.into_iter().chain(of_best).chain(sooner).collect()
 }
 
-/// Returns the seconds to converge, infinite where it was never; `None` where it has not run, or no fixed number has.
+/// Returns the seconds to converge, infinite without convergence; `None` if the client or all fixed numbers have not run.
 fn converged(runs: &[&RunResult], client: BenchClient) -> Option<Spread> {
     let best = best_fixed(runs, PAPER_PATH, &PAPER_CLIENTS)?.goodput();
     let since = |run: &RunResult| {
@@ -63,7 +63,7 @@ fn converged(runs: &[&RunResult], client: BenchClient) -> Option<Spread> {
     RunSeries::of(runs, PAPER_PATH, client)?.figure(|run| Some(since(run)))
 }
 
-/// Returns the section of the report; empty where nothing was run.
+/// Returns the section of the report; empty without runs.
 pub(crate) fn section(runs: &[&RunResult]) -> String {
     let row = |client: &BenchClient| Some(row(runs, *client, &RunSeries::of(runs, PAPER_PATH, *client)?));
     let rows: Vec<_> = PAPER_CLIENTS.iter().filter_map(row).collect();
@@ -121,20 +121,20 @@ mod tests {
 
     use super::*;
 
-    /// A run of 100 s that brought 40 Mbit/s for so long, and 80 Mbit/s then.
+    /// A run of 100 s with 40 Mbit/s for `slow` seconds, then 80 Mbit/s.
     fn run(client: BenchClient, slow: usize, wall_s: f64) -> RunResult {
         let mbit = |mbit: u64| Rate::bits_per_sec(mbit * 1_000_000);
         let by_second = [vec![mbit(40); slow], vec![mbit(80); 100 - slow]].concat();
         RunResult { wall_s, by_second, ..RunResult::sample(PAPER_PATH, client, FILE) }
     }
 
-    fn told(runs: &[RunResult]) -> Vec<Vec<String>> {
+    fn cells(runs: &[RunResult]) -> Vec<Vec<String>> {
         targets(&runs.iter().collect::<Vec<_>>()).iter().map(Goal::row).collect()
     }
 
     #[test]
     fn the_best_fixed_number_and_apt_are_compared_with() {
-        // 1 GB in 100 s is 80 Mbit/s; 32 streams bring less.
+        // 1 GB in 100 s is 80 Mbit/s; 32 streams are slower.
         let mut runs = vec![
             run(AUTO_CLIENT, 7, 104.0),
             run(APT_CLIENT, 30, 120.0),
@@ -142,11 +142,11 @@ mod tests {
             run(PAPER_CLIENTS[5], 2, 130.0),
         ];
         let measured =
-            |runs: &[RunResult]| told(runs).into_iter().map(|row| row[1..].join(" ")).collect::<Vec<_>>();
+            |runs: &[RunResult]| cells(runs).into_iter().map(|row| row[1..].join(" ")).collect::<Vec<_>>();
         assert_eq!(measured(&runs), ["1.154x yes", "0.962x yes", "7; APT 30 yes"]);
         let text = section(&runs.iter().collect::<Vec<_>>());
         assert!(text.contains("| longhaul, APT | 120.0 | 66.7 | 30 | 0 | 1 (0) |"), "{text}");
-        // A client that never converges has not converged sooner.
+        // A client that never converges does not meet the goal.
         (runs[0], runs[1]) = (run(AUTO_CLIENT, 95, 110.0), run(APT_CLIENT, 95, 120.0));
         assert_eq!(measured(&runs), ["1.091x yes", "0.909x **no**", "never; APT never **no**"]);
         runs[0] = run(AUTO_CLIENT, 95, 121.0);
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn without_a_fixed_number_there_is_no_best() {
         let runs = [run(AUTO_CLIENT, 7, 104.0), run(APT_CLIENT, 30, 120.0)];
-        let rows = told(&runs);
+        let rows = cells(&runs);
         assert!(matches!(&rows[..], [row] if row[0].ends_with("at least as fast as APT")), "{rows:?}");
         let text = section(&runs.iter().collect::<Vec<_>>());
         assert!(text.contains("| longhaul | 104.0 | 76.9 | - | 0 | 1 (0) |"), "{text}");

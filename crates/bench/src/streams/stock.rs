@@ -1,4 +1,4 @@
-//! A long fat path between hosts as they are installed: a send buffer of 4 MB holds each stream far below the path.
+//! A long fat path between hosts with default settings: a send buffer of 4 MB limits each stream far below the path's rate.
 
 use std::fmt::Write;
 
@@ -15,13 +15,13 @@ use super::{AUTO, times_as_fast};
 
 const STOCK_PATH: BenchPath = BenchPath::LongStock;
 const STOCK_CLIENTS: [BenchClient; 3] = [AUTO, BenchClient::Axel, BenchClient::Aria2];
-/// What each peer is to be left behind by.
+/// Required ratio of goodput to each peer.
 const PEERS: [(BenchClient, f64); 3] =
     [(BenchClient::Axel, 1.5), (BenchClient::Aria2, 2.5), (BenchClient::Curl, 30.0)];
-/// One stream takes ten minutes for what the others fetch.
+/// Smaller file for curl: its single stream would take ten minutes for the others' file.
 const FOR_CURL: Bytes = Bytes::gib(1);
 
-/// Returns what is run.
+/// Returns the jobs.
 pub(crate) fn jobs() -> Vec<BenchJob> {
     vec![
         BenchJob::new(STOCK_PATH, &STOCK_CLIENTS, Bytes::gib(8)),
@@ -29,7 +29,7 @@ pub(crate) fn jobs() -> Vec<BenchJob> {
     ]
 }
 
-/// Returns what was asked of it and how it came out.
+/// Returns the goals, and whether the runs met them.
 pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
     let of = |client| RunSeries::of(runs, STOCK_PATH, client);
     let target = |(peer, least)| {
@@ -42,7 +42,7 @@ pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
     PEERS.into_iter().filter_map(target).collect()
 }
 
-/// Returns the section of the report; empty where nothing was run.
+/// Returns the section of the report; empty without runs.
 pub(crate) fn section(runs: &[&RunResult]) -> String {
     let mut text = String::new();
     let clients: Vec<_> = STOCK_CLIENTS.into_iter().chain([BenchClient::Curl]).collect();
@@ -80,20 +80,20 @@ mod tests {
     }
 
     #[test]
-    fn goodputs_are_compared_whatever_the_files() {
+    fn goodputs_are_compared_across_file_sizes() {
         let runs = runs(Bytes::gib(1));
         let runs: Vec<_> = runs.iter().collect();
         let rows: Vec<_> = targets(&runs).iter().map(Goal::row).collect();
-        let told: Vec<_> = rows.iter().map(|row| (row[1].as_str(), row[2].as_str())).collect();
+        let cells: Vec<_> = rows.iter().map(|row| (row[1].as_str(), row[2].as_str())).collect();
         // curl: 1 GiB in 50 s is 8 GiB in 400 s.
-        assert_eq!(told, [("2.000x", "yes"), ("2.000x", "**no**"), ("33.333x", "yes")]);
+        assert_eq!(cells, [("2.000x", "yes"), ("2.000x", "**no**"), ("33.333x", "yes")]);
         assert!(rows[2][0].ends_with("at least 30x the goodput of curl with 1 GiB"), "{rows:?}");
         assert!(section(&runs).contains("curl fetched 1 GiB, the others 8 GiB"), "{}", section(&runs));
         assert!(targets(&runs[1..]).is_empty() && section(&[]).is_empty());
     }
 
     #[test]
-    fn nothing_is_said_of_files_that_are_alike() {
+    fn equal_file_sizes_have_no_note() {
         let runs = runs(Bytes::gib(8));
         assert!(!section(&runs.iter().collect::<Vec<_>>()).contains("curl fetched"));
     }

@@ -1,4 +1,4 @@
-//! A long fat path between tuned hosts, which one stream fills in time: what more of them cost, and what they save at the start.
+//! A long fat path between tuned hosts that one stream can fill: cost of more streams, and their gain during slow start.
 
 use std::fmt::Write;
 
@@ -24,10 +24,10 @@ const TUNED_CLIENTS: [BenchClient; 5] = [
 ];
 const RAMP_UP: [BenchClient; 2] = [AUTO, BenchClient::Curl];
 const LARGE_FILE: Bytes = Bytes::gib(8);
-/// Over before the ramp-up is.
+/// Complete before the end of the ramp-up.
 const SMALL_FILE: Bytes = Bytes::gib(1);
 
-/// Returns what is run.
+/// Returns the jobs.
 pub(crate) fn jobs() -> Vec<BenchJob> {
     vec![
         BenchJob::new(TUNED_PATH, &TUNED_CLIENTS, LARGE_FILE),
@@ -35,7 +35,7 @@ pub(crate) fn jobs() -> Vec<BenchJob> {
     ]
 }
 
-/// Returns what was asked of it and how it came out.
+/// Returns the goals, and whether the runs met them.
 pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
     let large = |client| RunSeries::of_size(runs, TUNED_PATH, client, LARGE_FILE);
     let best = format!("{TUNED_PATH}: at least 0.97 of the best fixed number");
@@ -57,7 +57,7 @@ pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
     targets
 }
 
-/// Returns the section of the report; empty where nothing was run.
+/// Returns the section of the report; empty without runs.
 pub(crate) fn section(runs: &[&RunResult]) -> String {
     let mut sizes: Vec<_> = runs.iter().map(|run| run.bytes).collect();
     sizes.sort_unstable();
@@ -89,9 +89,9 @@ mod tests {
         ];
         let runs: Vec<_> = runs.iter().collect();
         let rows: Vec<_> = targets(&runs).iter().map(Goal::row).collect();
-        let told: Vec<_> = rows.iter().map(|row| (row[1].as_str(), row[2].as_str())).collect();
+        let cells: Vec<_> = rows.iter().map(|row| (row[1].as_str(), row[2].as_str())).collect();
         assert_eq!(
-            told,
+            cells,
             [("0.944x", "**no**"), ("0.989x", "**no**"), ("0.805x", "**no**"), ("0.900x", "yes")]
         );
         let section = section(&runs);

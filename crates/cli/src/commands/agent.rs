@@ -18,14 +18,14 @@ use longhaul_core::units::Rate;
 use crate::exit::{self, Code};
 use crate::say;
 
-/// How long an agent may take to open its queue.
-const START: Duration = Duration::from_secs(20);
-/// The exit code of an agent that finds another one (EX_TEMPFAIL).
+/// Maximum time for an agent to open its queue.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// The exit code of an agent that finds another one running (EX_TEMPFAIL).
 const TEMPORARY: i32 = 75;
-/// How often it is looked for meanwhile.
-const LOOK: Duration = Duration::from_millis(20);
+/// Polling interval while an agent starts.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How to run the agent.
+/// Options of the agent.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct AgentArgs {
@@ -49,16 +49,16 @@ pub(crate) struct AgentArgs {
     aria2_rpc: bool,
 }
 
-/// What else to do.
+/// Subcommands of the agent.
 #[derive(Debug, Subcommand)]
 enum AgentCommand {
     /// Write a systemd unit, so that the agent starts with the user's session
     Install,
     /// Remove that unit
     Uninstall,
-    /// Stop the agent; what it was moving goes on when it runs again
+    /// Stop the agent; active transfers continue when it runs again
     Stop,
-    /// Show whether the agent runs, and what it does
+    /// Show whether the agent runs, and its transfers
     Status {
         /// Print JSON
         #[arg(long)]
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
         };
     }
     if args.detached {
-        // Fails only for the leader of a group, which has no terminal to lose.
+        // Fails only for a group leader, which has no controlling terminal to leave.
         let _ = rustix::process::setsid();
     }
     let options = AgentOptions { paths, listen: args.listen, aria2_rpc: args.aria2_rpc };
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Stops the agent that runs, and waits until it has ended.
+/// Stops the running agent, and waits until it has ended.
 fn stop() -> anyhow::Result<ExitCode> {
     let client = Client::new(paths()?.socket());
     let Some(stats) = stats(&client)? else {
@@ -114,15 +114,15 @@ fn stop() -> anyhow::Result<ExitCode> {
         .with_context(|| format!("cannot stop the agent, process {}", stats.pid))?;
     let began = Instant::now();
     while rustix::process::test_kill_process(pid).is_ok() {
-        if began.elapsed() > START {
+        if began.elapsed() > START_TIMEOUT {
             return Err(anyhow!("the agent, process {}, does not end: look into its log", stats.pid));
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows how the agent stands; exits with 69 where none runs.
+/// Prints the agent's status; exits with 69 if none is running.
 fn status(json: bool) -> anyhow::Result<ExitCode> {
     let Some(stats) = stats(&Client::new(paths()?.socket()))? else {
         say::error("no agent runs; start one with longhaul agent");
@@ -140,7 +140,7 @@ fn status(json: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Asks the agent; `None` where none runs.
+/// Queries the agent; `None` if none is running.
 fn stats(client: &Client) -> anyhow::Result<Option<Stats>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     match runtime.context("cannot start the runtime")?.block_on(client.get("/api/v1/stats")) {
@@ -150,14 +150,14 @@ fn stats(client: &Client) -> anyhow::Result<Option<Stats>> {
     }
 }
 
-/// Returns where the agent's files are.
+/// Returns the paths of the agent's files.
 pub(crate) fn paths() -> anyhow::Result<Paths> {
     Paths::of_user().ok_or_else(|| anyhow!(longhaul_agent::error::AgentError::NoHome))
 }
 
-/// Starts an agent in the background, unless one runs; returns whether it did. It outlives this command and its terminal.
+/// Starts an agent in the background unless one is running; returns whether it did. The agent outlives this command and its terminal.
 pub(crate) fn start(paths: &Paths, listen: Option<SocketAddr>, aria2_rpc: bool) -> anyhow::Result<bool> {
-    // Before anything is sent: the socket's directory must be this user's.
+    // The socket's directory must belong to this user before any data is sent.
     paths.make().with_context(|| format!("cannot make {}", paths.state.display()))?;
     let client = Client::new(paths.socket());
     if client.is_answered() {
@@ -184,25 +184,27 @@ pub(crate) fn start(paths: &Paths, listen: Option<SocketAddr>, aria2_rpc: bool) 
         }
         let ended = child.try_wait().context("cannot wait for the agent")?;
         match ended {
-            // Another one was quicker or is not gone yet, or this one was killed.
-            Some(status) if status.code().is_none_or(|code| code == TEMPORARY) && began.elapsed() < START => {
-                std::thread::sleep(LOOK);
+            // Another agent started first or has not ended yet, or this one was killed.
+            Some(status)
+                if status.code().is_none_or(|code| code == TEMPORARY) && began.elapsed() < START_TIMEOUT =>
+            {
+                std::thread::sleep(POLL_INTERVAL);
                 if !client.is_answered() {
                     child = command.spawn().context("cannot start the agent")?;
                 }
             }
-            None if began.elapsed() < START => std::thread::sleep(LOOK),
+            None if began.elapsed() < START_TIMEOUT => std::thread::sleep(POLL_INTERVAL),
             _ => return Err(anyhow!("the agent does not start: {}", last_line(&paths.log()))),
         }
     }
 }
 
-/// Returns what the agent has logged last.
+/// Returns the last line of the agent's log.
 fn last_line(log: &Path) -> String {
     let text = std::fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let last = text.lines().rev().find(|line| !line.trim().is_empty()).map(str::to_owned);
-    last.unwrap_or_else(|| format!("{} says nothing", log.display()))
+    last.unwrap_or_else(|| format!("{} is empty", log.display()))
 }
 
 fn install() -> anyhow::Result<ExitCode> {

@@ -1,4 +1,4 @@
-//! `longhaul config`: the options of the commands as they are without a command line, and where each comes from.
+//! `longhaul config`: the effective options of commands without a command line, and the source of each.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use crate::cli::Cli;
 use crate::config_file::{self, COMMANDS, ConfigFile, as_toml};
 use crate::say;
 
-/// Whose options to show.
+/// The commands to show.
 #[derive(Debug, Args)]
 pub(crate) struct ConfigArgs {
     /// Show the options of these commands only
@@ -20,7 +20,7 @@ pub(crate) struct ConfigArgs {
     all: bool,
 }
 
-/// Prints the options as a file that would set them.
+/// Prints the options in the format of config.toml.
 pub(crate) fn run(args: &ConfigArgs) -> anyhow::Result<ExitCode> {
     let mut program = Cli::command();
     program.build();
@@ -43,7 +43,7 @@ fn show(command: &Command, file: &ConfigFile, all: bool) {
         let name = arg.get_long().unwrap_or_default();
         if let Some(setting) = file.get(command.get_name(), arg) {
             let from = format!("{}, line {}", file.path().display(), setting.line);
-            // Without its secret it would set something else.
+            // Commented out: without its secret the line would set another value.
             let comment = if setting.may_be_secret() { "# " } else { "" };
             say::output(format_args!("{:<40} # {from}", format!("{comment}{name} = {setting}")));
             continue;

@@ -21,8 +21,8 @@ use crate::{interrupt, say, values};
 
 /// What to explain: a file, or a process.
 ///
-/// Say what limited a transfer, for which share of its time, by what that was seen, and which knob to turn. A packet
-/// capture, or a process, may be of any program.
+/// Explain what limited a transfer, for which share of its time, by which evidence, and which setting to change. A
+/// packet capture, or a process, may be of any program.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("subject").required(true))]
 pub(crate) struct ExplainArgs {
@@ -43,27 +43,27 @@ pub(crate) struct ExplainArgs {
     json: bool,
 }
 
-/// Of the connections of a capture or a process, as many are printed; --json has all.
+/// Maximum of printed connections of a capture or a process; --json has all.
 const MOST_SHOWN: usize = 5;
-/// Changes of the limit that are printed; --json has all.
+/// Maximum of printed changes of the limit; --json has all.
 const MOST_SPANS: usize = 12;
 
 /// One transfer or connection.
-struct Explained {
+struct Explanation {
     what: String,
     facts: Value,
-    /// Facts that are not in the diagnosis, for a reader at a terminal.
+    /// Additional facts for the text output.
     more: String,
     diagnosis: Result<Diagnosis, String>,
 }
 
-/// Explains, and prints that.
+/// Prints the diagnosis.
 pub(crate) fn run(args: &ExplainArgs) -> ExitCode {
     let explained = match (&args.file, args.pid) {
         (_, Some(process)) => of_process(process, args.time),
         (Some(file), None) if is_capture(file) => of_capture(file),
         (Some(file), None) => of_record(file),
-        // One of both is required.
+        // clap requires one of both.
         (None, None) => Ok(Vec::new()),
     };
     let explained = match explained {
@@ -90,9 +90,9 @@ pub(crate) fn run(args: &ExplainArgs) -> ExitCode {
 
 type Failure = (String, Code);
 
-/// Returns whether a file begins as a capture does.
+/// Returns whether a file begins with a capture's magic number.
 fn is_capture(path: &Path) -> bool {
-    /// pcap in microseconds and nanoseconds, in both byte orders, and pcapng.
+    /// pcap with microseconds and nanoseconds, in both byte orders, and pcapng.
     const MAGICS: [[u8; 4]; 5] = [
         [0xa1, 0xb2, 0xc3, 0xd4],
         [0xd4, 0xc3, 0xb2, 0xa1],
@@ -106,7 +106,7 @@ fn is_capture(path: &Path) -> bool {
     if read.is_ok() { MAGICS.contains(&begin) || named } else { named }
 }
 
-fn of_record(path: &Path) -> Result<Vec<Explained>, Failure> {
+fn of_record(path: &Path) -> Result<Vec<Explanation>, Failure> {
     let jobs = Record::load_jobs(path).map_err(|error| (error.to_string(), exit::of_record(&error)))?;
     if let Some(damage) = jobs.first().and_then(|job| job.damage.as_ref()) {
         say::error(format_args!("WARNING: {} is damaged: {damage}", path.display()));
@@ -115,7 +115,7 @@ fn of_record(path: &Path) -> Result<Vec<Explained>, Failure> {
         let nothing = || "nothing was measured of it: record it with --record".to_owned();
         let what = job.header.what.clone();
         let facts = json!({ "what": what });
-        Explained {
+        Explanation {
             what,
             facts,
             more: String::new(),
@@ -125,7 +125,7 @@ fn of_record(path: &Path) -> Result<Vec<Explained>, Failure> {
     Ok(jobs.into_iter().map(explain).collect())
 }
 
-fn of_capture(path: &Path) -> Result<Vec<Explained>, Failure> {
+fn of_capture(path: &Path) -> Result<Vec<Explanation>, Failure> {
     let capture = Capture::load(path).map_err(|error| {
         let code = match error.kind() {
             CaptureErrorKind::NoInput => exit::NO_INPUT,
@@ -139,7 +139,7 @@ fn of_capture(path: &Path) -> Result<Vec<Explained>, Failure> {
     Ok(capture.flows.into_iter().map(of_flow).collect())
 }
 
-fn of_flow(flow: Flow) -> Explained {
+fn of_flow(flow: Flow) -> Explanation {
     let what = format!("{} -> {}", flow.from, flow.to);
     let rtt = flow.min_rtt.map_or_else(|| "RTT unknown".into(), |rtt| format!("RTT {rtt}"));
     let side = match flow.at_sender {
@@ -159,10 +159,10 @@ fn of_flow(flow: Flow) -> Explained {
         "retransmits": flow.retransmits,
         "at_sender": flow.at_sender,
     });
-    Explained { what, facts, more, diagnosis: flow.diagnosis.map_err(|why| why.to_string()) }
+    Explanation { what, facts, more, diagnosis: flow.diagnosis.map_err(|why| why.to_string()) }
 }
 
-fn of_process(process: u32, time: Duration) -> Result<Vec<Explained>, Failure> {
+fn of_process(process: u32, time: Duration) -> Result<Vec<Explanation>, Failure> {
     let cancel = Cancel::new();
     let listening = interrupt::listen(&cancel);
     listening.map_err(|error| (format!("cannot listen for Ctrl-C: {error}"), exit::OS))?;
@@ -178,12 +178,12 @@ fn of_process(process: u32, time: Duration) -> Result<Vec<Explained>, Failure> {
         let what = format!("{} -> {}", flow.from, flow.to);
         let facts = json!({ "from": flow.from.to_string(), "to": flow.to.to_string(), "sends": flow.sends });
         let more = if flow.sends { "the process sends" } else { "the process receives" };
-        Explained { what, facts, more: more.into(), diagnosis: Ok(flow.diagnosis) }
+        Explanation { what, facts, more: more.into(), diagnosis: Ok(flow.diagnosis) }
     };
     Ok(flows.into_iter().map(explain).collect())
 }
 
-impl Explained {
+impl Explanation {
     fn json(&self) -> Value {
         let mut object = self.facts.clone();
         match &self.diagnosis {

@@ -8,7 +8,7 @@ use clap::{Args, CommandFactory};
 
 use crate::cli::Cli;
 
-/// Where the pages go.
+/// The output directory.
 #[derive(Debug, Args)]
 pub(crate) struct ManArgs {
     /// An existing directory, as /usr/local/share/man/man1

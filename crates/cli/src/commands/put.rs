@@ -21,14 +21,14 @@ use longhaul_scope::record::schema::Side;
 use url::Url;
 
 use crate::batch::{Batch, FileResult};
-use crate::session::Session;
+use crate::session::CommandSession;
 use crate::streams_args::{MemoryArgs, StreamsArgs};
 use crate::summary::Unchanged;
 use crate::transfer_args::TransferArgs;
 use crate::values::{RESEARCH, parallel};
 use crate::{exit, interrupt, record, say, url_text};
 
-/// What to send, and how.
+/// Operands and options of `put`.
 #[derive(Debug, Args)]
 pub(crate) struct PutArgs {
     /// The files, and last where to: the file's http://, https://, ftp://, ftps:// or gsiftp:// URL, or one ending in / that takes it under its own name (several files need that)
@@ -36,7 +36,7 @@ pub(crate) struct PutArgs {
     /// `longhaul serve --writable` resumes what was interrupted, and compares digests before a file gets its
     /// name. Any other server that takes PUT gets each file in one piece, but for Apache's mod_dav_fs, which gets ranges of a
     /// temporary file where several streams pay.
-    // One list, so that options may stand anywhere between them: each run of it counts, and may be of one alone.
+    // A single list of operands, so that options may stand between them; clap counts each contiguous group, which may be a single one.
     #[arg(required = true, num_args = 1.., value_names = ["PATH", "URL"], value_hint = ValueHint::FilePath)]
     operands: Vec<PathBuf>,
 
@@ -101,7 +101,7 @@ impl PutArgs {
         self.operands.split_last().map_or(&[], |(_, paths)| paths)
     }
 
-    /// Reads the last operand, which says where to.
+    /// Parses the last operand, the destination URL.
     fn url(&self) -> anyhow::Result<Url> {
         let last = self.operands.last().map(|last| last.to_string_lossy()).unwrap_or_default();
         url_text::parse(&last)
@@ -110,10 +110,10 @@ impl PutArgs {
     }
 }
 
-/// The most small files at once: `longhaul serve` takes 16 uploads.
+/// Maximum of concurrent small files: `longhaul serve` accepts 16 uploads.
 const MOST_SMALL: usize = 16;
 
-/// Sends every file; the exit code is that of the first that fails, or of an interruption.
+/// Sends every file; returns the exit code of the first failure, or of an interruption.
 pub(crate) fn run(args: &PutArgs) -> ExitCode {
     let cancel = args.transfer.cancel();
     let setup = || {
@@ -144,13 +144,13 @@ struct Upload<'a> {
     args: &'a PutArgs,
     engine: &'a Engine,
     cancel: &'a Cancel,
-    /// What is the same for all files.
+    /// The request common to all files.
     request: PutRequest,
 }
 
 impl<'a> Upload<'a> {
     fn files(&self, paths: &[PathBuf], url: &Url) -> ExitCode {
-        // A record is of one file alone.
+        // A record covers a single file.
         let to = paths.first().and_then(|path| upload::destination(url, path).ok());
         let batch = match self.batch(to.as_ref().unwrap_or(url), Some(paths.len())) {
             Ok(batch) => batch,
@@ -201,7 +201,7 @@ impl<'a> Upload<'a> {
         Ok(Batch { engine: self.engine, session, cancel: self.cancel, admission })
     }
 
-    fn send(&self, session: &Session, job: JobId, request: PutRequest) -> FileResult {
+    fn send(&self, session: &CommandSession, job: JobId, request: PutRequest) -> FileResult {
         let tag = JobTag::new(job, &SafeUrl::of(&request.url).to_string());
         let mut size = None;
         let put = |observer: JobObserver<'_>| {
@@ -211,11 +211,11 @@ impl<'a> Upload<'a> {
     }
 }
 
-/// Makes the request that all files share; its path and URL are each file's own.
+/// Creates the request common to all files; path and URL are set for each file.
 fn request(args: &PutArgs, url: &Url, cancel: &Cancel) -> anyhow::Result<PutRequest> {
     let common = &args.transfer;
     let several = args.recursive || args.paths().len() > 1;
-    // The connections of one file share a pace; those of several files would each have it.
+    // The connections of one file share a pace; the connections of several files would each get all of it.
     let limit = match common.pace {
         Pace::Rate(rate) if several => Some(common.limit.map_or(rate, |limit| limit.min(rate))),
         _ => common.limit,
@@ -227,7 +227,7 @@ fn request(args: &PutArgs, url: &Url, cancel: &Cancel) -> anyhow::Result<PutRequ
         url: url.clone(),
         reader: args.reader.into(),
         verify: (!args.no_verify).then(|| common.verify()),
-        streams: args.streams.wanted()?,
+        streams: args.streams.requested()?,
         pace: common.pace,
         congestion: args.congestion.clone(),
         limit: limit.map(RateLimit::new),
@@ -241,7 +241,7 @@ fn request(args: &PutArgs, url: &Url, cancel: &Cancel) -> anyhow::Result<PutRequ
     })
 }
 
-/// Refuses operands that cannot work together.
+/// Rejects incompatible operands.
 fn check(args: &PutArgs, url: &Url) -> anyhow::Result<()> {
     let paths = args.paths();
     if paths.is_empty() {
@@ -272,11 +272,11 @@ fn check(args: &PutArgs, url: &Url) -> anyhow::Result<()> {
     args.transfer.check_cleartext_login(url)
 }
 
-/// Two files under one name would be the second alone.
+/// Rejects two files with one destination: the second would replace the first.
 fn refuse_duplicates(paths: &[PathBuf], to: &Url) -> anyhow::Result<()> {
     let mut taken = HashMap::new();
     for path in paths {
-        // What has no name is told when its turn comes.
+        // A file without a name is reported at its transfer.
         let Ok(url) = upload::destination(to, path) else { continue };
         let name = SafeUrl::of(&url);
         if let Some(first) = taken.insert(url, path) {

@@ -22,7 +22,7 @@ pub(crate) struct ReportArgs {
     #[arg(required = true, value_name = "RECORD")]
     records: Vec<PathBuf>,
 
-    /// Write the charts to a file: a page to look into (.html), or a picture (.svg, .png); may be given several
+    /// Write the charts to a file: an interactive page (.html), or a picture (.svg, .png); may be given several
     /// times [default: the first record's name with .html]
     #[arg(short, long, value_name = "FILE")]
     output: Vec<PathBuf>,
@@ -40,7 +40,7 @@ pub(crate) struct ReportArgs {
     json: bool,
 }
 
-/// Draws, and prints the files it has written.
+/// Draws the records, and prints the paths of the written files.
 pub(crate) fn run(args: &ReportArgs) -> ExitCode {
     match report(args) {
         Ok(()) => ExitCode::SUCCESS,
@@ -97,7 +97,7 @@ fn report(args: &ReportArgs) -> Result<(), (String, Code)> {
     Ok(())
 }
 
-/// Returns what experiments compare of a record.
+/// Returns the numbers of a record.
 fn numbers(name: &str, record: &Record) -> Value {
     let mut object = json!({ "record": name });
     for (name, value) in figures::values(record) {
@@ -111,7 +111,7 @@ fn is_same(record: &Path, output: &Path) -> bool {
     real(record).is_some_and(|record| real(output) == Some(record))
 }
 
-/// Returns a name for each record, no two alike.
+/// Returns a unique name for each record.
 fn names(args: &ReportArgs) -> Result<Vec<String>, (String, Code)> {
     if args.names.len() > args.records.len() {
         return Err(("there are more names than records: give --name once for each".to_owned(), exit::USAGE));

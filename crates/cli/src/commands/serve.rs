@@ -1,4 +1,4 @@
-//! `longhaul serve DIR`: flags, limits of the process, signals; the server itself is a library.
+//! `longhaul serve DIR`: options, process limits, signals; the server is a library.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -33,11 +33,11 @@ use crate::{exit, interrupt, log_thread, say, secret_file};
 /// The default of --connections.
 const DEFAULT_CONNECTIONS: u32 = 10_000;
 
-/// The least default of --connections-per-client: several downloads of 64 streams, or the users behind one router.
+/// Minimum default of --connections-per-client: several downloads of 64 streams, or the users behind one router.
 const MIN_DEFAULT_CAP: usize = 256;
 
-/// Threads for all file systems together, of which each gets 24: they open files, list directories and run sendfile; they wait for disks, and for a client
-/// only the milliseconds in which one that keeps up makes room.
+/// Threads for all file systems, of which each gets 24. They open files, list directories and run sendfile; they block
+/// on disks, and on a client only for the milliseconds in which one that keeps up frees socket buffer space.
 const DISK_THREADS: usize = 512;
 
 /// Serve the files of a directory over HTTP or HTTPS.
@@ -53,7 +53,7 @@ pub(crate) struct ServeArgs {
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     directory: PathBuf,
 
-    /// Listen here, may be given more than once; 0.0.0.0:8080 lets other hosts in over IPv4, `[::]:8080` over IPv6 (only), port 0 is any free port
+    /// Listen here, may be given more than once; 0.0.0.0:8080 admits other hosts over IPv4, `[::]:8080` over IPv6 (only), port 0 is any free port
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080")]
     listen: Vec<SocketAddr>,
 
@@ -157,12 +157,12 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "USER")]
     run_as: Option<String>,
 
-    /// Give transfers under way this long to finish when told to stop, as 30s
+    /// Let active transfers finish for this long after SIGINT or SIGTERM, as 30s
     #[arg(long, value_name = "TIME", default_value = "30s", help_heading = "Limits")]
     grace: Rtt,
 }
 
-/// Serves until told to stop.
+/// Serves until it is stopped.
 pub(crate) fn run(args: Box<ServeArgs>) -> anyhow::Result<ExitCode> {
     if let Some(record) = args.record.file().filter(|record| is_below(record, &args.directory)) {
         say::error(format_args!(
@@ -210,7 +210,7 @@ pub(crate) fn run(args: Box<ServeArgs>) -> anyhow::Result<ExitCode> {
         return Ok(exit::NO_PERMISSION.into());
     }
     log_thread::drop_privileges();
-    // Not before: no record is begun for a server that cannot start.
+    // Created late: a server that cannot start must not begin a record.
     let what = std::path::absolute(&args.directory).unwrap_or_else(|_| args.directory.clone());
     let begin = || args.record.begin(Side::Serve, &what.to_string_lossy());
     let recorder = with_file_capabilities(begin)?.map(Arc::new);
@@ -219,24 +219,24 @@ pub(crate) fn run(args: Box<ServeArgs>) -> anyhow::Result<ExitCode> {
         let job = JobTag::new(JobId::new(1), &format!("{scheme}://{address}/"));
         server.observe(Telemetry { job, observer: recorder.clone(), sample: args.record.interval() });
     }
-    // The recorder's thread, and this one, which ends the record, are not confined to the served files.
+    // The recorder's thread and this thread, which ends the record, are not confined to the served files.
     let served = std::thread::scope(|threads| {
         let serving = threads.spawn(|| serve(server, &args));
-        // Not before: the serving thread would inherit it, and may need CAP_NET_ADMIN.
+        // After the spawn: the serving thread would inherit the reduced set, and may need CAP_NET_ADMIN.
         if let Err(error) = keep_file_capabilities() {
             tracing::warn!(%error, "the main thread keeps capabilities that it does not need");
         }
         serving.join()
     });
     let ended = served.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    // A record that is cut off is no failed server.
+    // A truncated record is no failure of the server.
     if let Some(Err(error)) = recorder.map(|recorder| recorder.finish()) {
         tracing::error!("{error}");
     }
     ended.map(|()| ExitCode::SUCCESS)
 }
 
-/// Serves with threads that can open only what they need.
+/// Serves with threads that can open only the files they need.
 fn serve(server: Server, args: &ServeArgs) -> anyhow::Result<()> {
     match server.confinement().apply() {
         Ok(Confined::ToServedFiles) => {}
@@ -273,12 +273,12 @@ fn serve(server: Server, args: &ServeArgs) -> anyhow::Result<()> {
     if ended.cut > 0 {
         tracing::warn!("{} connections were cut before they were done", ended.cut);
     }
-    // A thread that waits for a disk that hangs is not waited for.
+    // Does not wait for threads blocked on a hung disk.
     runtime.shutdown_background();
     Ok(())
 }
 
-/// Returns whether a file lies below a directory, or would once it is made.
+/// Returns whether a file is below a directory, or would be once created.
 fn is_below(file: &Path, directory: &Path) -> bool {
     let place = file.canonicalize().or_else(|_| {
         let path = std::path::absolute(file)?;
@@ -287,7 +287,7 @@ fn is_below(file: &Path, directory: &Path) -> bool {
     matches!((place, directory.canonicalize()), (Ok(place), Ok(root)) if place.starts_with(&root))
 }
 
-/// Reads the only token, or names the file of tokens; says why that cannot be used, and with which exit code to end.
+/// Reads the token or names the file of tokens; otherwise returns the reason and the exit code.
 fn tokens(args: &ServeArgs) -> Result<Tokens, (anyhow::Error, exit::Code)> {
     let Some(file) = args.token.as_ref().or(args.tokens.as_ref()) else { return Ok(Tokens::None) };
     if is_below(file, &args.directory) {
@@ -336,7 +336,7 @@ fn config(args: &ServeArgs, tokens: Tokens) -> Config {
     let mut config = Config {
         root: args.directory.clone(),
         listen: args.listen.clone(),
-        // clap has made sure that both are given or neither.
+        // clap requires both or neither.
         tls: args.tls_cert.clone().zip(args.tls_key.clone()).map(|(cert, key)| TlsFiles {
             cert,
             key,
@@ -373,18 +373,18 @@ fn config(args: &ServeArgs, tokens: Tokens) -> Config {
     config
 }
 
-/// Raises the limit of open files as far as it goes, and returns it.
+/// Raises the limit of open files to its maximum, and returns it.
 fn raise_open_files() -> u64 {
     let mut limit = getrlimit(Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
     if setrlimit(Resource::Nofile, raised).is_ok() {
         limit = raised;
     }
-    // No limit at all reads as None.
+    // `None` means unlimited.
     limit.current.unwrap_or(u64::MAX)
 }
 
-/// Catches the signals before the first line is printed, so that its reader may stop the server.
+/// Installs the signal handlers before the first line is printed, so that its reader may stop the server.
 fn signals(runtime: &Runtime) -> std::io::Result<(Signal, Signal)> {
     let _inside = runtime.enter();
     Ok((signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?))
@@ -398,14 +398,14 @@ async fn stop_on_signals(mut interrupt: Signal, mut terminate: Signal, stopper: 
         }
     };
     next().await;
-    // Into the log, as a line written here would wait for the reader of stderr; before the end, which stops this task.
+    // Logged instead of printed: printing would block on the reader of stderr. Logged before the stop, which ends this task.
     tracing::info!("finishing the transfers under way; once more ends them");
     stopper.finish();
     next().await;
     stopper.end();
 }
 
-/// Returns the exit code of a server that does not start.
+/// Returns the exit code of a server that failed to start.
 fn exit_code(error: &ServeError) -> exit::Code {
     match error {
         ServeError::Root { source, .. }

@@ -1,4 +1,4 @@
-//! The lines on the terminal, as the thread that owns stderr has drawn them.
+//! The progress lines on the terminal, drawn by the stderr thread.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,34 +10,34 @@ use longhaul_core::units::Bytes;
 use longhaul_scope::record::schema::Side;
 
 use super::line::{line, short_name};
-use super::{BOARD, Row, lock};
+use super::{PROGRESS_BOARD, Row, lock};
 use crate::line_queue::{self, Output};
 
-/// From this many columns on there is room for a long bar, and for most of the name.
+/// Minimum columns for a long bar and most of the name.
 const WIDE: u16 = 120;
-/// Characters of the name, and columns of the bar, elsewhere.
+/// Characters of the name, and columns of the bar, on narrower terminals.
 pub(super) const SHORT_NAME: usize = 6;
 pub(super) const SHORT_BAR: usize = 6;
-/// Files that have a line of their own, at most; a low terminal has room for fewer.
+/// Maximum of files with their own line; fewer on a low terminal.
 const MOST_ROWS: usize = 12;
 
-/// What is drawn below the lines of the log.
+/// The content drawn below the lines of the log.
 #[derive(Default)]
 pub(crate) struct Drawing {
-    drawn: Option<Drawn>,
+    drawn: Option<DrawnBars>,
 }
 
-struct Drawn {
+struct DrawnBars {
     all: MultiProgress,
     bars: BTreeMap<JobId, Bar>,
-    /// The line for all files together.
+    /// The line for all files.
     total: Option<ProgressBar>,
 }
 
 /// The line of a file.
 struct Bar {
     bar: ProgressBar,
-    /// What it was laid out for: whether the size is known, and whether the terminal is narrow.
+    /// Inputs of the current layout: the size if known, and whether the terminal is narrow.
     layout: Option<(Option<Bytes>, bool)>,
 }
 
@@ -53,9 +53,9 @@ impl Output for Drawing {
     fn draw(&mut self) -> bool {
         let (height, width) = Term::stderr().size();
         let most = usize::from(height.saturating_sub(2)).clamp(1, MOST_ROWS);
-        // Not while the lock is held: a terminal may stop.
+        // Formatted after the lock is released: writing to a terminal may block.
         let (mut rows, side, total) = {
-            let board = lock(&BOARD);
+            let board = lock(&PROGRESS_BOARD);
             (board.rows.clone(), board.side, board.total())
         };
         if rows.is_empty() {
@@ -65,18 +65,18 @@ impl Output for Drawing {
             return false;
         }
         let hidden = rows.len().saturating_sub(most);
-        // The oldest have lines: these end first.
+        // Only the oldest files are shown: they end first.
         while rows.len() > most {
             rows.pop_last();
         }
         let more = if hidden > 0 { format!("  ({hidden} more under way)") } else { String::new() };
         let total = total.map(|total| total + &more);
-        self.drawn.get_or_insert_with(Drawn::new).show(&rows, side, total, width < WIDE);
+        self.drawn.get_or_insert_with(DrawnBars::new).show(&rows, side, total, width < WIDE);
         true
     }
 }
 
-impl Drawn {
+impl DrawnBars {
     fn new() -> Self {
         let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(10));
         Self { all, bars: BTreeMap::new(), total: None }
@@ -142,7 +142,7 @@ impl Bar {
 
 fn style(template: &str) -> ProgressStyle {
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    // Blocks of an eighth, where the terminal can be expected to have them.
+    // Eighth blocks, if the terminal supports them.
     if shows_unicode() {
         style.progress_chars("█▉▊▋▌▍▎▏ ")
     } else {
@@ -150,7 +150,7 @@ fn style(template: &str) -> ProgressStyle {
     }
 }
 
-/// Returns whether the user's language is written in UTF-8.
+/// Returns whether the locale's encoding is UTF-8.
 fn shows_unicode() -> bool {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let language = variable("LC_ALL").or_else(|| variable("LC_CTYPE")).or_else(|| variable("LANG"));

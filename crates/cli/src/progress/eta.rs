@@ -1,33 +1,33 @@
-//! How long a transfer still takes, as a person reads it: a rate that follows slowly, and an end that moves only where it must.
+//! Estimates a transfer's remaining time for display: a smoothed rate, and an end that moves only by significant amounts.
 
 use std::time::Duration;
 
 use longhaul_core::units::{Bytes, Rate};
 
-/// How fast the shown rate follows: it forgets half within about this time, in seconds.
+/// Half-life of the shown rate, in seconds.
 const RATE_HALF_LIFE: f64 = 1.0;
-/// How fast the rate follows by which the end is found.
+/// Half-life of the rate for the estimated end, in seconds.
 const END_HALF_LIFE: f64 = 5.0;
-/// The end moves where it is off by more than this share of the time that is left,
+/// The end moves if it is off by more than this share of the remaining time,
 const MOVES_BY: f64 = 0.15;
-/// and by more than this.
+/// and by more than this duration.
 const MOVES_BY_AT_LEAST: Duration = Duration::from_secs(2);
-/// A longer time is not shown.
+/// Longer estimates are not shown.
 const LONGEST: Duration = Duration::from_secs(360_000);
 
-/// The rate and the end of one transfer, from what has arrived by when.
+/// Rate and estimated end of one transfer.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Pace {
+pub(super) struct EtaEstimate {
     at: Duration,
     received: Bytes,
     rate: f64,
     slow_rate: f64,
-    /// When the transfer ends, since it began.
+    /// Estimated end, since the transfer's start.
     end: Option<Duration>,
 }
 
-impl Pace {
-    /// Takes in that `received` had arrived at the time `at`, and that `left` is missing where that is known.
+impl EtaEstimate {
+    /// Adds the sample that `received` had arrived at `at`; `left` is missing, if known.
     pub(super) fn follow(&mut self, at: Duration, received: Bytes, left: Option<Bytes>) {
         let time = at.saturating_sub(self.at);
         if time > Duration::ZERO {
@@ -58,7 +58,7 @@ impl Pace {
         Rate::bits_per_sec(self.rate as u64)
     }
 
-    /// Returns how long the transfer still takes; `None` where that cannot be said.
+    /// Returns the remaining time; `None` if unknown.
     pub(super) fn left(&self) -> Option<Duration> {
         self.end.map(|end| end.saturating_sub(self.at))
     }
@@ -69,8 +69,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rate_follows() {
-        let mut pace = Pace::default();
+    fn shown_rate_follows_the_transfer_rate() {
+        let mut pace = EtaEstimate::default();
         for second in 1..20 {
             pace.follow(Duration::from_secs(second), Bytes::mib(10) * second, None);
         }
@@ -80,9 +80,9 @@ mod tests {
 
     #[test]
     fn time_left_counts_down_under_a_rate_that_swings() {
-        let (mut pace, mut received, mut shown) = (Pace::default(), 0u64, Vec::new());
+        let (mut pace, mut received, mut shown) = (EtaEstimate::default(), 0u64, Vec::new());
         for tick in 1..=1000u64 {
-            // Half as much and half as much again, second by second: 10 MB/s in the mean.
+            // The rate alternates between 0.5 and 1.5 times 10 MB/s every second.
             received += if tick / 10 % 2 == 0 { 500_000 } else { 1_500_000 };
             let left = Bytes::new(2_000_000_000) - Bytes::new(received);
             pace.follow(Duration::from_millis(100 * tick), Bytes::new(received), Some(left));
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn time_left_follows_a_rate_that_has_changed() {
-        let (mut pace, mut received) = (Pace::default(), 0u64);
+        let (mut pace, mut received) = (EtaEstimate::default(), 0u64);
         for second in 1..=60u64 {
             received += if second <= 20 { 10_000_000 } else { 1_000_000 };
             let left = Bytes::new(1_000_000_000) - Bytes::new(received);

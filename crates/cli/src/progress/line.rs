@@ -1,4 +1,4 @@
-//! The words of a progress line.
+//! The text of a progress line.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,15 +7,15 @@ use longhaul_core::event::Progress;
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_scope::record::schema::Side;
 
-use super::eta::Pace;
+use super::eta::EtaEstimate;
 
-/// Returns a file's name without what a terminal would obey.
+/// Returns a file's name without control characters.
 pub(super) fn shown_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// Returns a name, cut to leave room for the rest.
+/// Returns a name, truncated to `longest`.
 pub(super) fn short_name(name: &str, longest: usize) -> String {
     match name.char_indices().nth(longest) {
         Some((end, _)) => format!("{}..", &name[..end]),
@@ -23,10 +23,10 @@ pub(super) fn short_name(name: &str, longest: usize) -> String {
     }
 }
 
-/// Writes one moment: how fast, how long still, how much, how full the buffers are, and over what.
+/// Formats rate, remaining time, progress, buffers and path.
 ///
-/// What does not fit is cut off at the end. Where it is narrow, per cents say how much.
-pub(super) fn line(now: &Progress, pace: &Pace, side: Side, narrow: bool) -> String {
+/// The end of a line that is too long is truncated. A narrow line shows percentages only.
+pub(super) fn line(now: &Progress, pace: &EtaEstimate, side: Side, narrow: bool) -> String {
     let much = match now.size {
         Some(_) if narrow => String::new(),
         Some(size) => format!("  {} of {size}", now.present),
@@ -39,7 +39,7 @@ pub(super) fn line(now: &Progress, pace: &Pace, side: Side, narrow: bool) -> Str
     format!("{}{eta}{much}  {buffers}  {streams}{rtt}", pace.rate())
 }
 
-/// Writes how all files together stand: `known` is their size, where each is known.
+/// Formats the progress of all files; `known` is their total size, if known.
 pub(super) fn total(
     files: Option<usize>,
     ended: usize,
@@ -60,15 +60,15 @@ pub(super) fn total(
     format!("{files}  {}  {rate}{eta}  {present} of {size}", percent(present, size))
 }
 
-/// Writes what a sender has on the way: the congestion window, and what had to be sent again.
+/// Formats a sender's congestion window and retransmissions.
 fn flight(now: &Progress) -> String {
     let cwnd = now.cwnd.map_or_else(String::new, |cwnd| format!("cwnd {cwnd} "));
     format!("{cwnd}lost {}", now.retransmits)
 }
 
-/// Writes the fill of the three buffers: the socket's, the application's, and the file's pages on their way to the disk.
+/// Formats the fill levels of the three buffers: socket, application, and dirty pages of the file.
 fn buffers(now: &Progress) -> String {
-    // What may still come fits into the window that is announced.
+    // The announced window bounds the further data.
     let socket =
         now.rwin.map_or_else(|| now.unread.to_string(), |rwin| percent(now.unread, now.unread + rwin));
     let app = percent(now.buffered, now.app_buffer);
@@ -97,15 +97,15 @@ mod tests {
 
     use super::*;
 
-    /// A pace of so many bytes a second, with so much left.
-    fn pace(bytes_per_second: u64, left: Option<Bytes>) -> Pace {
-        let mut pace = Pace::default();
+    /// A pace of `bytes_per_second` with `left` remaining.
+    fn pace(bytes_per_second: u64, left: Option<Bytes>) -> EtaEstimate {
+        let mut pace = EtaEstimate::default();
         pace.follow(Duration::from_secs(1), Bytes::new(bytes_per_second), left);
         pace
     }
 
     #[test]
-    fn says_how_fast_how_long_how_much_and_over_what() {
+    fn line_has_rate_time_progress_and_path() {
         let now = Progress {
             present: Bytes::gib(2),
             size: Some(Bytes::gib(8)),
@@ -126,7 +126,7 @@ mod tests {
         );
         let unknown = Progress { present: Bytes::gib(2), ..Progress::default() };
         for narrow in [false, true] {
-            let text = line(&unknown, &Pace::default(), Side::Get, narrow);
+            let text = line(&unknown, &EtaEstimate::default(), Side::Get, narrow);
             assert_eq!(text, "0 bit/s  2 GiB  sock 0 B app 0%  0 streams");
         }
     }
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_does_nothing_to_the_terminal() {
+    fn control_characters_of_names_are_removed() {
         assert_eq!(shown_name(Path::new("/d/a\x1b[2Jb\n")), "a?[2Jb?");
     }
 }

@@ -1,4 +1,4 @@
-//! Progress on a terminal: a line for each file under way and, where there are several, one for all of them.
+//! Progress on a terminal: a line for each active file and, for several files, one for all.
 
 mod drawing;
 mod eta;
@@ -14,60 +14,65 @@ use longhaul_scope::record::schema::Side;
 
 use crate::stderr;
 pub(crate) use drawing::Drawing;
-use eta::Pace;
+use eta::EtaEstimate;
 use line::shown_name;
 
-/// Shows how jobs go: on a terminal as lines that change, and everywhere in the log.
+/// Shows the progress of jobs: as changing lines on a terminal, and always in the log.
 pub(crate) struct ProgressLines {
     visible: bool,
-    /// There are several jobs, so that a message must name its own.
+    /// Whether there are several jobs, so that messages must name theirs.
     several: bool,
 }
 
-/// What is to be drawn. The thread that owns stderr draws it several times a second: a job only changes it.
-static BOARD: Mutex<Board> =
-    Mutex::new(Board { side: Side::Get, files: None, ended: 0, before: Bytes::ZERO, rows: BTreeMap::new() });
+/// The content to draw. The stderr thread draws it several times per second; jobs only modify it.
+static PROGRESS_BOARD: Mutex<ProgressBoard> = Mutex::new(ProgressBoard {
+    side: Side::Get,
+    files: None,
+    ended: 0,
+    before: Bytes::ZERO,
+    rows: BTreeMap::new(),
+});
 
-struct Board {
+struct ProgressBoard {
     side: Side,
-    /// How many files there are in all, where that is known.
+    /// Number of files, if known.
     files: Option<usize>,
-    /// How many of them have ended.
+    /// Number of ended files.
     ended: usize,
-    /// Bytes of those that are complete.
+    /// Bytes of completed files.
     before: Bytes,
-    /// The files under way.
+    /// The active files.
     rows: BTreeMap<JobId, Row>,
 }
 
-/// A file under way.
+/// An active file.
 #[derive(Clone, Default)]
 struct Row {
     name: String,
     now: Progress,
-    pace: Pace,
+    pace: EtaEstimate,
     verifying: bool,
 }
 
 impl ProgressLines {
-    /// Begins to show so many `files`, `None` where that is not known.
+    /// Begins a display of `files`, `None` if unknown.
     pub(crate) fn begin(visible: bool, side: Side, files: Option<usize>) -> Self {
-        let mut board = lock(&BOARD);
+        let mut board = lock(&PROGRESS_BOARD);
         (board.side, board.files, board.ended, board.before) = (side, files, 0, Bytes::ZERO);
         Self { visible, several: files != Some(1) }
     }
 
-    /// Changes a job's line, where lines are drawn.
+    /// Changes a job's line, if lines are drawn.
     fn change(&self, job: &JobTag, change: impl FnOnce(&mut Row)) {
         if self.visible {
-            change(lock(&BOARD).rows.entry(job.id()).or_default());
+            change(lock(&PROGRESS_BOARD).rows.entry(job.id()).or_default());
         }
     }
 
     /// Removes a job's line.
     fn remove(&self, job: &JobTag, complete: Bytes) {
         if self.visible {
-            let mut board = lock(&BOARD);
+            let mut board = lock(&PROGRESS_BOARD);
             board.rows.remove(&job.id());
             board.ended += 1;
             board.before += complete;
@@ -111,8 +116,8 @@ impl Observer for ProgressLines {
     }
 }
 
-impl Board {
-    /// Writes how all files together stand; nothing where there is only one.
+impl ProgressBoard {
+    /// Formats the progress of all files; `None` for a single one.
     fn total(&self) -> Option<String> {
         if self.files == Some(1) {
             return None;
@@ -127,7 +132,7 @@ impl Board {
     }
 }
 
-/// Locks, whatever happened to another thread that held it.
+/// Locks a mutex, even if another thread panicked with it.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! What the agent starts from: its lock and its database.
+//! The agent's lock and database at its start.
 
 use std::fs;
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ fn of_several_agents_started_at_once_one_serves() {
 }
 
 #[test]
-fn damaged_database_is_kept_aside_and_the_agent_says_so() {
+fn damaged_database_is_kept_aside_and_reported() {
     let home = Home::without_agent();
     fs::write(home.state("queue.db"), "this is no database at all, but it is long enough to be read as one")
         .unwrap();
@@ -59,7 +59,7 @@ fn database_of_a_newer_version_stops_the_agent_and_stays() {
     home.kill(Signal::TERM);
     let path = home.state("queue.db");
     let mut bytes = fs::read(&path).unwrap();
-    // The user version of the file format (sqlite.org/fileformat2.html, 1.3), big-endian at offset 60.
+    // The database's user version (sqlite.org/fileformat2.html, 1.3), big-endian at offset 60.
     bytes[60..64].copy_from_slice(&99_u32.to_be_bytes());
     fs::write(&path, &bytes).unwrap();
     for suffix in ["-wal", "-shm"] {
@@ -123,9 +123,9 @@ fn full_disk_refuses_additions_and_the_agent_goes_on() {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     home.queue_ok(&["add", "http://127.0.0.1:9/first", "--paused"]);
-    // Seen from outside of the mount namespace.
+    // The path outside the mount namespace.
     let filler = PathBuf::from(format!("/proc/{}/root{}/filler", agent.id(), state.display()));
-    // It ends with the disk full.
+    // The write ends when the disk is full.
     let _ = fs::write(&filler, vec![0; 8 << 20]);
     let header = format!("X: {}", "x".repeat(60_000));
     let add = || home.queue(&["add", "http://127.0.0.1:9/more", "--paused", "--header", &header]);

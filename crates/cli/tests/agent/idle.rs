@@ -1,4 +1,4 @@
-//! What an agent costs that has nothing to do.
+//! Memory and wake-ups of an idle agent.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,13 +8,13 @@ use crate::support::{File, Home, Server, content};
 
 #[test]
 fn idle_agent_is_small_and_sleeps() {
-    // Of a release build, which scripts/test.sh names, all memory is judged; most of a debug build's is its code.
+    // scripts/test.sh names a release build: its whole memory counts. Most memory of a debug build is code and is left out.
     let release = std::env::var_os("LONGHAUL_RELEASE").map(PathBuf::from);
     let home = release.as_deref().map_or_else(Home::new, Home::of);
     let server = Server::of(File::new(content(30_000_000, 14)));
     let id = home.add(&server.url("/f"), &[]);
     home.wait_for_state(id, "done");
-    // Threads that answered requests end after 10 s (tokio's thread_keep_alive).
+    // Idle worker threads end after 10 s (tokio's thread_keep_alive).
     std::thread::sleep(Duration::from_secs(12));
     let pid = home.pid().unwrap().as_raw_nonzero();
     let before = switches(pid.get());
@@ -26,7 +26,7 @@ fn idle_agent_is_small_and_sleeps() {
     assert!(resident < 20 * 1024, "{resident} KiB");
 }
 
-/// Returns how often all threads together have gone to sleep.
+/// Returns the number of voluntary context switches of all threads.
 fn switches(pid: i32) -> u64 {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let of_task = |task: std::io::Result<fs::DirEntry>| {

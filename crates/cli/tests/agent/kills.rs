@@ -1,4 +1,4 @@
-//! The agent is killed at random moments: nothing is lost, nothing is fetched twice, every file is right.
+//! Kills the agent at random moments: nothing is lost, nothing is fetched twice, every file is right.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,9 +10,9 @@ use rustix::process::Signal;
 
 use crate::support::{Home, Serve, content, partial_files, same};
 
-/// Kills of an ordinary run; LONGHAUL_KILLS asks for another number.
+/// Default number of kills; LONGHAUL_KILLS overrides it.
 const KILLS: usize = 6;
-/// How long the queue may take after the last kill.
+/// Maximum time for the queue to complete after the last kill.
 const REST: Duration = Duration::from_secs(300);
 
 #[test]
@@ -27,10 +27,10 @@ fn killed_agent_loses_nothing_and_fetches_nothing_twice() {
     fs::create_dir(&site).unwrap();
     let server = Serve::new(&site, &[]);
     let mut expected: HashMap<String, Vec<u8>> = HashMap::new();
-    // The inode of each file when it was first seen done.
+    // The inode of each file when it was first complete.
     let mut complete: HashMap<String, u64> = HashMap::new();
     for round in 0..kills {
-        // Two files a round, of which most are done before the next round: some kills meet the end of a file.
+        // Two files per round, most of which complete before the next round: some kills hit the end of a file.
         for number in 0..2 {
             let name = format!("f{round}-{number}");
             let bytes = content(dice.random_range(0..6_000_000), (round * 2 + number) as u64);
@@ -40,7 +40,7 @@ fn killed_agent_loses_nothing_and_fetches_nothing_twice() {
         }
         std::thread::sleep(Duration::from_millis(dice.random_range(0..400)));
         if dice.random() {
-            // The addition meets the kill, and must happen once all the same.
+            // The kill hits the addition, which must nevertheless happen exactly once.
             let (name, bytes) = (format!("g{round}"), content(300_000, round as u64));
             fs::write(site.join(&name), &bytes).unwrap();
             let files = format!("{}/", home.files().display());
@@ -81,7 +81,7 @@ fn killed_agent_loses_nothing_and_fetches_nothing_twice() {
     );
 }
 
-/// Notes the files that are complete: none may be replaced later, as one that is fetched twice would be.
+/// Records the complete files: a later replacement would be a second fetch.
 fn note_complete(home: &Home, complete: &mut HashMap<String, u64>) {
     for entry in fs::read_dir(home.files()).unwrap() {
         let entry = entry.unwrap();

@@ -1,4 +1,4 @@
-//! How much runs at once, and how fast.
+//! Limits of concurrency and rate.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::support::{File, Home, Server, content};
 
 #[test]
-fn only_so_many_run_at_once_and_the_most_urgent_first() {
+fn concurrency_is_limited_and_priority_decides() {
     let home = Home::new();
     home.set(&json!({ "concurrent": 1 }));
     let file = File::new(content(1_000_000, 9));
@@ -26,7 +26,7 @@ fn only_so_many_run_at_once_and_the_most_urgent_first() {
 #[test]
 fn total_limit_holds_for_all_transfers_together_and_can_be_lifted() {
     let home = Home::new();
-    // 8 Mbit/s: 4 MB take 4 s.
+    // At 8 Mbit/s 4 MB take 4 s.
     home.set(&json!({ "limit_bps": 8_000_000 }));
     let server = Server::of(File::new(content(2_000_000, 10)));
     let began = Instant::now();
@@ -37,7 +37,7 @@ fn total_limit_holds_for_all_transfers_together_and_can_be_lifted() {
     let id = home.add(&server.url("/c"), &[]);
     home.wait_for_state(id, "running");
     home.set(&json!({ "limit_bps": null }));
-    // At the old limit it would take 200 s.
+    // At the old limit the rest would take 200 s.
     home.wait_for_state(id, "done");
 }
 

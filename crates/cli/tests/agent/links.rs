@@ -13,9 +13,9 @@ fn expired_link_waits_for_a_fresh_one_and_continues() {
     home.queue_ok(&["pause", &id.to_string()]);
     home.wait_for_state(id, "paused");
     server.change(move |peer| {
-        while let Some(ask) = peer.ask() {
-            let (head, body) = file.answer(&ask);
-            let answered = if ask.target.contains("sig=fresh") {
+        while let Some(request) = peer.read_request() {
+            let (head, body) = file.answer(&request);
+            let answered = if request.target.contains("sig=fresh") {
                 peer.send(head) && peer.send(body)
             } else {
                 peer.send("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
@@ -28,14 +28,17 @@ fn expired_link_waits_for_a_fresh_one_and_continues() {
     home.queue_ok(&["resume", &id.to_string()]);
     let waiting = home.wait_for_state(id, "waiting-link");
     assert!(waiting["error"]["message"].as_str().unwrap().contains("403"), "{waiting}");
-    // The name of the fresh link is another one.
+    // The fresh link has another name.
     home.queue_ok(&["refresh", &id.to_string(), &server.url("/other?sig=fresh")]);
     let done = home.wait_for_state(id, "done");
     same(home.files().join("f"), &bytes);
     assert_eq!(std::fs::read_dir(home.files()).unwrap().count(), 1, "{done}");
-    let asks = server.asks();
-    let fresh = asks.iter().filter(|ask| ask.target.contains("sig=fresh"));
-    assert!(fresh.clone().count() > 0 && fresh.clone().all(|ask| ask.field("range").is_some()), "{asks:?}");
+    let asks = server.requests();
+    let fresh = asks.iter().filter(|request| request.target.contains("sig=fresh"));
+    assert!(
+        fresh.clone().count() > 0 && fresh.clone().all(|request| request.field("range").is_some()),
+        "{asks:?}"
+    );
 }
 
 #[test]

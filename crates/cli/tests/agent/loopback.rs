@@ -30,7 +30,7 @@ fn requests_without_the_token_from_elsewhere_or_for_another_host_are_refused() {
 }
 
 #[test]
-fn changes_progress_and_samples_are_told_as_they_happen() {
+fn changes_progress_and_samples_are_sent_as_events() {
     let home = Home::new();
     let file = File::new(content(4_000_000, 13));
     let server = Server::new(move |peer| peer.serve_at(2_000_000, &file));

@@ -1,4 +1,4 @@
-//! Downloads that a browser offers: taken over only where the server gives the agent the same file.
+//! Downloads that a browser offers: accepted only if the server sends the agent the same file.
 
 use serde_json::{Value, json};
 
@@ -28,12 +28,12 @@ fn same_file_is_taken_over() {
 
 #[test]
 fn file_of_another_size_is_refused_and_nothing_is_kept() {
-    // A small one may be complete before it is looked at.
+    // A small file may complete before it is compared.
     for size in [100, 3_000_000] {
         let home = Home::new();
         let (status, refused) = offer(&home, &Server::of(File::new(content(size, 2))), 80_000_000);
         assert_eq!((status, &refused["error"]["code"]), (409, &"refused".into()), "{refused}");
-        // The transfer knows the size from the start, as do the streams that it prepares.
+        // The transfer has the size from the start, as have its prepared streams.
         assert!(
             refused["error"]["message"].as_str().unwrap().contains("80000000 bytes that are expected"),
             "{refused}"
@@ -52,7 +52,7 @@ fn page_in_place_of_the_file_is_refused_and_nothing_is_kept() {
 }
 
 #[test]
-fn refusal_of_the_server_is_one_of_the_offer() {
+fn refusal_by_the_server_refuses_the_offer() {
     let home = Home::new();
     let gone = "HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n";
     let (status, refused) = offer(&home, &Server::answering(gone), 80_000_000);
@@ -65,7 +65,7 @@ fn connection_made_before_the_offer_carries_it() {
     let (home, bytes) = (Home::new(), content(3_000_000, 3));
     let file = File { fields: "Accept-Ranges: bytes\r\n".to_owned(), ..File::new(bytes.clone()) };
     let (accepted, accepts) = std::sync::mpsc::channel();
-    // A second connection would be refused.
+    // The server refuses a second connection.
     let server = Server::first(1, move |peer| {
         accepted.send(()).unwrap();
         peer.serve(&file);
@@ -74,7 +74,7 @@ fn connection_made_before_the_offer_carries_it() {
     let (status, answer) = home.http("POST", "/api/v1/connections", &[], Some(&expected));
     assert_eq!(status, 202, "{answer}");
     accepts.recv_timeout(std::time::Duration::from_secs(10)).unwrap();
-    assert!(server.asks().is_empty(), "nothing is asked for before the offer");
+    assert!(server.requests().is_empty(), "nothing is asked for before the offer");
     let (status, taken) = offer(&home, &server, 3_000_000);
     assert_eq!(status, 200, "{taken}");
     home.wait_for_state(taken["id"].as_i64().unwrap(), "done");

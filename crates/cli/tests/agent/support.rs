@@ -1,4 +1,4 @@
-//! An agent with a home of its own, and the command that talks to it.
+//! An agent with its own home directory, and the commands that control it.
 
 #![allow(dead_code, unreachable_pub, reason = "the tests of get need more of what is shared")]
 
@@ -20,10 +20,10 @@ pub(crate) use content::{content, partial_files, same};
 pub(crate) use http::{File, Server};
 
 pub(crate) const BIN: &str = env!("CARGO_BIN_EXE_longhaul");
-/// Enough for the slowest machine; a test that waits so long has failed.
+/// Timeout for the slowest machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A home directory, and the agent that lives in it; stopped when dropped.
+/// A home directory and its agent, which is stopped on drop.
 pub(crate) struct Home {
     dir: TempDir,
     program: PathBuf,
@@ -34,16 +34,16 @@ impl Home {
         Self::of(Path::new(BIN))
     }
 
-    /// Makes a home whose agent is of another build.
+    /// Creates a home whose agent is another build.
     pub(crate) fn of(program: &Path) -> Self {
         let mut home = Self::without_agent();
         program.clone_into(&mut home.program);
-        // The usual port is another test's.
+        // The default port may be in use by another test.
         home.agent(&["--listen", "127.0.0.1:0"]);
         home
     }
 
-    /// Makes a home in which no agent has been started.
+    /// Creates a home without an agent.
     pub(crate) fn without_agent() -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("files")).unwrap();
@@ -55,7 +55,7 @@ impl Home {
         self.dir.path().join(name)
     }
 
-    /// Returns a file of the agent's state.
+    /// Returns the path of a file of the agent's state.
     pub(crate) fn state(&self, name: &str) -> PathBuf {
         self.path("state/longhaul/agent").join(name)
     }
@@ -83,14 +83,14 @@ impl Home {
         self.command().arg("queue").args(args).output().unwrap()
     }
 
-    /// Runs a command of the queue that must succeed; returns its output.
+    /// Runs a queue command that must succeed; returns its output.
     pub(crate) fn queue_ok(&self, args: &[&str]) -> String {
         let output = self.queue(args);
         assert!(output.status.success(), "{args:?}: {}", text(&output));
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Adds a URL into the directory of files; returns the transfer's number.
+    /// Adds a URL with the directory of files as output; returns the transfer's number.
     pub(crate) fn add(&self, url: &str, more: &[&str]) -> i64 {
         let files = format!("{}/", self.files().display());
         let added = self.queue_ok(&[&["add", url, "-o", &files], more].concat());
@@ -108,7 +108,7 @@ impl Home {
         list.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Waits until `is` holds of a transfer; returns it.
+    /// Waits until `is` holds for a transfer; returns it.
     pub(crate) fn wait_for(&self, id: i64, is: impl Fn(&Value) -> bool) -> Value {
         let began = Instant::now();
         loop {
@@ -121,7 +121,7 @@ impl Home {
         }
     }
 
-    /// Waits until a transfer has ended, in this state.
+    /// Waits until a transfer has ended in this state.
     pub(crate) fn wait_for_end(&self, id: i64, state: &str) {
         let ended = self.wait_for(id, |transfer| transfer["ended"].is_i64());
         assert_eq!(ended["state"], state, "{ended}");
@@ -131,19 +131,19 @@ impl Home {
         self.wait_for(id, |transfer| transfer["state"] == state)
     }
 
-    /// Returns the agent's process.
+    /// Returns the agent's process id.
     pub(crate) fn pid(&self) -> Option<Pid> {
         let text = fs::read_to_string(self.state("agent.lock")).ok()?;
         let pid = Pid::from_raw(text.trim().parse().ok()?)?;
-        // Another process may have the number of one that has ended.
+        // The id may belong to another process by now.
         let name = fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero())).ok()?;
         name.starts_with("longhaul").then_some(pid)
     }
 
-    /// Kills the agent, and waits until the kernel has ended it; another one may have begun then.
+    /// Kills the agent, and waits for its end; a new agent may already have started.
     pub(crate) fn kill(&self, signal: Signal) {
         let Some(pid) = self.pid() else { return };
-        // It may end by itself meanwhile.
+        // The agent may end by itself before.
         let _ = kill_process(pid, signal);
         let began = Instant::now();
         while is_alive(pid) {
@@ -152,13 +152,13 @@ impl Home {
         }
     }
 
-    /// Changes the settings as a browser would, over the loopback address.
+    /// Changes the settings over the loopback address, like a browser.
     pub(crate) fn set(&self, settings: &Value) {
         let (status, body) = self.http("PATCH", "/api/v1/settings", &[], Some(settings));
         assert_eq!(status, 200, "{body}");
     }
 
-    /// Returns the address of the dashboard, and the token.
+    /// Returns the dashboard's address and token.
     pub(crate) fn dashboard(&self) -> (String, String) {
         let url = self.queue_ok(&["open", "--print"]);
         let rest = url.trim().strip_prefix("http://").unwrap().to_owned();
@@ -166,7 +166,7 @@ impl Home {
         (address.to_owned(), fs::read_to_string(self.state("agent.token")).unwrap())
     }
 
-    /// Sends a request with the token over the loopback address; `headers` replace what is usual.
+    /// Sends a request with the token over the loopback address; `headers` replace the default ones.
     pub(crate) fn http(
         &self,
         method: &str,
@@ -190,7 +190,7 @@ impl Drop for Home {
     }
 }
 
-/// Returns whether a process runs; one that was not waited for does not.
+/// Returns whether a process is running; a zombie is not.
 fn is_alive(pid: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
@@ -202,7 +202,7 @@ pub(crate) fn skip(why: &str) {
     eprintln!("skipped: {why}");
 }
 
-/// Sends a plain request; returns the status and the body.
+/// Sends a request; returns status and body.
 pub(crate) fn send(
     address: &str,
     method: &str,
@@ -228,7 +228,7 @@ pub(crate) fn send(
     (status, answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
 }
 
-/// Returns all that a command has printed.
+/// Returns the complete output of a command.
 pub(crate) fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
@@ -259,7 +259,7 @@ impl Serve {
 
 impl Drop for Serve {
     fn drop(&mut self) {
-        // Either is in vain where it has already ended.
+        // Both fail if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,11 +1,11 @@
-//! What the queue does with transfers: fetches, sends, pauses, fails.
+//! Transfers of the queue: fetching, sending, pausing, failing.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use crate::support::{File, Home, Serve, Server, content, partial_files, same, text};
 
-/// Slow enough that a transfer can be paused: bytes a second.
+/// Bytes per second, slow enough to pause a transfer.
 const SLOW: usize = 2_000_000;
 
 #[test]
@@ -36,16 +36,16 @@ fn paused_transfer_keeps_its_part_and_continues() {
     home.queue_ok(&["pause", &id.to_string()]);
     let paused =
         home.wait_for(id, |transfer| transfer["state"] == "paused" && transfer["bytes"].as_u64() > Some(0));
-    // It stops within a moment of the answer.
+    // The transfer stops within a moment of the reply.
     std::thread::sleep(std::time::Duration::from_millis(500));
     assert!(!partial_files(&home.files()).is_empty() && !home.files().join("f").exists(), "{paused}");
     home.queue_ok(&["resume", &id.to_string()]);
     home.wait_for_state(id, "done");
     same(home.files().join("f"), &bytes);
     let ranged = server
-        .asks()
+        .requests()
         .iter()
-        .filter(|ask| ask.field("range").is_some_and(|range| range != "bytes=0-"))
+        .filter(|request| request.field("range").is_some_and(|range| range != "bytes=0-"))
         .count();
     assert!(ranged > 0, "it continued from what was there");
 }
@@ -80,7 +80,7 @@ fn wrong_checksum_fails_and_the_exit_code_says_so() {
 }
 
 #[test]
-fn what_is_no_url_is_refused_and_nothing_is_added() {
+fn invalid_url_is_refused_and_nothing_is_added() {
     let home = Home::new();
     for wrong in ["nonsense", "example.org/f", "file:///etc/passwd", "http://", "--put"] {
         assert_eq!(home.queue(&["add", wrong]).status.code(), Some(64), "{wrong}");

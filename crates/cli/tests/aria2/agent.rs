@@ -1,4 +1,4 @@
-//! An agent in directories of its own, and a server of one file; both end with the test.
+//! An agent in its own directories, and a server with one file; both are killed on drop.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,22 +10,22 @@ use tempfile::TempDir;
 
 const BIN: &str = env!("CARGO_BIN_EXE_longhaul");
 
-/// A process that ends with the test.
-struct Ended(Child);
+/// A process that is killed on drop.
+struct KilledOnDrop(Child);
 
-impl Drop for Ended {
+impl Drop for KilledOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Starts a program; returns it and the first line of its output for which `find` returns something.
-fn start<T>(command: &mut Command, find: impl Fn(&str) -> Option<T>) -> (Ended, T) {
+/// Starts a program; returns it and the result of `find` for the first line of output that has one.
+fn start<T>(command: &mut Command, find: impl Fn(&str) -> Option<T>) -> (KilledOnDrop, T) {
     let (reader, writer) = std::io::pipe().unwrap();
     command.stdin(Stdio::null()).stdout(writer.try_clone().unwrap()).stderr(writer);
-    let child = Ended(command.spawn().unwrap());
-    // The command holds the write end as long as it exists.
+    let child = KilledOnDrop(command.spawn().unwrap());
+    // `Command` holds the write end of the pipe.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let (mut lines, mut seen) = (BufReader::new(reader).lines(), Vec::new());
     let found = loop {
@@ -35,14 +35,14 @@ fn start<T>(command: &mut Command, find: impl Fn(&str) -> Option<T>) -> (Ended, 
             None => seen.push(line),
         }
     };
-    // A full pipe would stop the program.
+    // Drains the pipe: a full one would block the program.
     std::thread::spawn(move || lines.for_each(drop));
     (child, found)
 }
 
 /// An agent.
 pub(crate) struct Agent {
-    _process: Ended,
+    _process: KilledOnDrop,
     directory: TempDir,
     port: u16,
     token: String,
@@ -81,7 +81,7 @@ impl Agent {
         &self.token
     }
 
-    /// Posts JSON; returns the whole answer as text.
+    /// Posts JSON; returns the whole response as text.
     pub(crate) fn post(&self, path: &str, host: &str, origin: Option<&str>, body: &str) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         let origin = origin.map(|origin| format!("Origin: {origin}\r\n")).unwrap_or_default();
@@ -97,9 +97,9 @@ impl Agent {
     }
 }
 
-/// `longhaul serve` of one file.
+/// `longhaul serve` with one file.
 pub(crate) struct Server {
-    _process: Ended,
+    _process: KilledOnDrop,
     _directory: TempDir,
     address: String,
 }

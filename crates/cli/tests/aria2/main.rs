@@ -1,4 +1,4 @@
-//! The agent as aria2's clients use it: aria2p, and pages of other origins.
+//! The agent's aria2 RPC, used by aria2p and by pages of other origins.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail so")]
 
 mod agent;
@@ -9,9 +9,9 @@ use std::process::Command;
 
 use agent::{Agent, Server};
 
-/// Where scripts/setup.sh installs aria2p.
+/// Installed by scripts/setup.sh.
 const PYTHON: &str = "/opt/longhaul-test/aria2p/bin/python";
-/// Long enough to be paused at the 4 MiB a second that the client asks for.
+/// Large enough to be paused at 4 MiB/s.
 const SIZE: usize = 24 << 20;
 
 fn skip(why: &str) {
@@ -60,7 +60,7 @@ fn calls_need_the_token_and_the_host_but_no_origin() {
     assert!(broken.contains("-32700"), "{broken}");
     let unknown = agent.post("/jsonrpc", &host, None, &right.replace("getVersion", "addTorrent"));
     assert!(unknown.starts_with("HTTP/1.1 404") && unknown.contains("-32601"), "{unknown}");
-    // The rest of the API still refuses pages of other origins.
+    // The rest of the API refuses pages of other origins.
     let other = agent.post("/api/v1/transfers", &host, Some("http://ariang.example"), "{}");
     assert!(other.starts_with("HTTP/1.1 403"), "{other}");
 }

@@ -1,4 +1,4 @@
-//! `longhaul explain` as its user sees it, and the explanation after transfers across planted faults.
+//! `longhaul explain` as a process, and explanations of transfers with planted faults.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail so")]
 
 mod captures;

@@ -1,4 +1,4 @@
-//! One fault at a time, planted into an emulated path: the transfer, its record and its report name it.
+//! Plants one fault at a time into an emulated path: transfer, record and report must name it.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::support::{explain, longhaul, objects, text};
 
-/// Says why no lab can be built here; under CI that is a failure.
+/// Returns whether no lab can be built; that is a failure under CI.
 fn skipped(home: &Path) -> bool {
     let output = longhaul(home).args(["lab", "exec", "--", "true"]).output().unwrap();
     if output.status.success() {
@@ -21,8 +21,8 @@ fn skipped(home: &Path) -> bool {
     true
 }
 
-/// A path, what is served or taken on its server, and the transfer on its client.
-struct Fault<'a> {
+/// A path with its fault, the server's command and the client's transfer.
+struct PlantedFault<'a> {
     path: &'a [&'a str],
     server: &'a str,
     client: &'a str,
@@ -31,15 +31,15 @@ struct Fault<'a> {
     limit: &'a str,
 }
 
-/// Serves a file with its sender as the kernel has it: no pacing that would know the path.
+/// Serves a file with kernel defaults: pacing would adapt to the path.
 const SERVE: &str = "exec longhaul serve served --listen $LAB_SERVER:8080 --pace off";
 const GET: &str =
     "longhaul get --json --streams 1 --no-memory --no-resume --record r.jsonl --record-interval 50ms -o got";
 
-impl Fault<'_> {
-    /// Transfers the file; checks that its result, the explanation of its record and its report agree.
+impl PlantedFault<'_> {
+    /// Transfers the file; checks that result, explanation and report agree.
     fn check(&self) {
-        // In memory, where there is room: no disk is to be the limit.
+        // In memory, if there is room: the disk must not be the limit.
         let memory = Path::new("/dev/shm");
         let place = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
         let home = tempfile::tempdir_in(place).unwrap();
@@ -75,35 +75,35 @@ impl Fault<'_> {
 fn small_receive_window_is_named() {
     let client = format!("{GET} --recv-buffer 128KiB http://$LAB_SERVER:8080/file");
     let path = &["--rate", "200Mbit", "--rtt", "50ms"];
-    Fault { path, server: SERVE, client: &client, size: 12_000_000, limit: "receive-window" }.check();
+    PlantedFault { path, server: SERVE, client: &client, size: 12_000_000, limit: "receive-window" }.check();
 }
 
 #[test]
 fn random_loss_is_named() {
     let client = format!("{GET} http://$LAB_SERVER:8080/file");
     let path = &["--rate", "200Mbit", "--rtt", "50ms", "--loss", "0.001", "--congestion", "cubic"];
-    Fault { path, server: SERVE, client: &client, size: 16_000_000, limit: "loss" }.check();
+    PlantedFault { path, server: SERVE, client: &client, size: 16_000_000, limit: "loss" }.check();
 }
 
 #[test]
 fn narrow_bottleneck_is_named() {
     let client = format!("{GET} http://$LAB_SERVER:8080/file");
     let path = &["--rate", "20Mbit", "--rtt", "20ms", "--queue", "200KB"];
-    Fault { path, server: SERVE, client: &client, size: 10_000_000, limit: "path" }.check();
+    PlantedFault { path, server: SERVE, client: &client, size: 10_000_000, limit: "path" }.check();
 }
 
 #[test]
 fn short_file_is_named() {
     let client = format!("{GET} http://$LAB_SERVER:8080/file");
     let path = &["--rate", "200Mbit", "--rtt", "200ms"];
-    Fault { path, server: SERVE, client: &client, size: 1_000_000, limit: "slow-start" }.check();
+    PlantedFault { path, server: SERVE, client: &client, size: 1_000_000, limit: "slow-start" }.check();
 }
 
 #[test]
 fn limit_of_the_user_is_named() {
     let client = format!("{GET} --limit 20Mbit http://$LAB_SERVER:8080/file");
     let path = &["--rate", "200Mbit", "--rtt", "20ms"];
-    Fault { path, server: SERVE, client: &client, size: 8_000_000, limit: "limit" }.check();
+    PlantedFault { path, server: SERVE, client: &client, size: 8_000_000, limit: "limit" }.check();
 }
 
 #[test]
@@ -113,5 +113,5 @@ fn small_send_buffer_of_an_upload_is_named() {
     let client = "sysctl -qw net.ipv4.tcp_wmem='4096 16384 131072'; longhaul put --json --streams 1 --no-memory --allow-cleartext \
                 --token token --record r.jsonl --record-interval 50ms served/file http://$LAB_SERVER:8080/sent";
     let path = &["--rate", "200Mbit", "--rtt", "50ms"];
-    Fault { path, server, client, size: 8_000_000, limit: "send-buffer" }.check();
+    PlantedFault { path, server, client, size: 8_000_000, limit: "send-buffer" }.check();
 }

@@ -16,10 +16,10 @@ fn program_that_reads_slowly_is_the_limit_of_its_own_download() {
     let port = listener.local_addr().unwrap().port();
     let sender = std::thread::spawn(move || {
         let (mut socket, _) = listener.accept().unwrap();
-        // Until the reader is gone.
+        // Writes until the reader closes.
         while socket.write_all(&[7; 65_536]).is_ok() {}
     });
-    // Another program: bash, which reads 100 kB a second.
+    // Another program as reader: bash, at 100 kB/s.
     let script =
         format!("exec 3<>/dev/tcp/127.0.0.1/{port}; while head -c 10000 <&3 >/dev/null; do sleep 0.1; done");
     let mut child = Command::new("bash").args(["-c", &script]).stdin(Stdio::null()).spawn().unwrap();
@@ -33,7 +33,7 @@ fn program_that_reads_slowly_is_the_limit_of_its_own_download() {
 }
 
 #[test]
-fn process_that_is_not_there_or_idle_has_words() {
+fn missing_and_idle_processes_are_reported() {
     let home = tempfile::tempdir().unwrap();
     fails(home.path(), &["--pid", "4194305"], 66, &["there is no process 4194305"]);
     fails(home.path(), &["--pid", "0"], 64, &["--pid"]);
@@ -49,26 +49,32 @@ fn process_that_is_not_there_or_idle_has_words() {
     idle.wait().unwrap();
 }
 
-/// Runs a program as a user without rights.
-const NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+/// Runs a program as an unprivileged user.
+const UNPRIVILEGED: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
 
-/// Explains a process as another user than root, and checks that this is refused with these words.
-fn refused_to_nobody(process: u32, words: &[&str]) {
-    // In a directory that every user may read.
+/// Explains a process as an unprivileged user; checks that the error contains `words`.
+fn refused_to_unprivileged(process: u32, words: &[&str]) {
+    // A directory that every user may read.
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
     let program = dir.path().join("longhaul");
     fs::copy(env!("CARGO_BIN_EXE_longhaul"), &program).unwrap();
-    let mut command = Command::new(NOBODY[0]);
-    command.args(&NOBODY[1..]).arg(&program).args(["explain", "--pid", &process.to_string(), "--for", "1s"]);
+    let mut command = Command::new(UNPRIVILEGED[0]);
+    command.args(&UNPRIVILEGED[1..]).arg(&program).args([
+        "explain",
+        "--pid",
+        &process.to_string(),
+        "--for",
+        "1s",
+    ]);
     let output = command.env("HOME", dir.path()).current_dir(dir.path()).output().unwrap();
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(77), "{said}");
-    assert!(words.iter().all(|word| said.contains(word)), "{said}");
-    assert!(said.contains("TCP_INFO") && said.contains("would show what limits each"), "{said}");
+    let messages = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(77), "{messages}");
+    assert!(words.iter().all(|word| messages.contains(word)), "{messages}");
+    assert!(messages.contains("TCP_INFO") && messages.contains("would show what limits each"), "{messages}");
 }
 
-/// Says whether this test is skipped: it needs root, to become others.
+/// Returns whether the test is skipped: it needs root, to change its user.
 fn skipped() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
@@ -79,12 +85,12 @@ fn skipped() -> bool {
 }
 
 #[test]
-fn process_of_another_user_is_refused_and_says_what_it_would_have_told() {
+fn process_of_another_user_is_refused_with_the_missing_evidence() {
     if skipped() {
         return;
     }
     let own = std::process::id();
-    refused_to_nobody(own, &[&format!("process {own}"), "belongs to another user", "as root"]);
+    refused_to_unprivileged(own, &[&format!("process {own}"), "belongs to another user", "as root"]);
 }
 
 #[test]
@@ -93,10 +99,10 @@ fn process_in_another_network_is_read_by_root_and_refused_to_its_own_user() {
         return;
     }
     let mut command = Command::new("unshare");
-    command.arg("--net").args(NOBODY).args(["sleep", "30"]);
+    command.arg("--net").args(UNPRIVILEGED).args(["sleep", "30"]);
     let mut process = Running(command.stdin(Stdio::null()).spawn().unwrap());
     let pid = process.0.id();
-    // It has arrived where it is to be once it is `sleep`.
+    // The process has entered its namespace once it is `sleep`.
     let is_there = || {
         fs::read(Path::new("/proc").join(pid.to_string()).join("comm")).is_ok_and(|name| name == b"sleep\n")
     };
@@ -104,7 +110,7 @@ fn process_in_another_network_is_read_by_root_and_refused_to_its_own_user() {
         assert_eq!(process.0.try_wait().unwrap(), None, "it has ended");
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    refused_to_nobody(pid, &[&format!("network namespace of process {pid}"), "run this as root"]);
+    refused_to_unprivileged(pid, &[&format!("network namespace of process {pid}"), "run this as root"]);
     let home = tempfile::tempdir().unwrap();
     fails(home.path(), &["--pid", &pid.to_string(), "--for", "100ms"], 66, &["has moved data"]);
 }

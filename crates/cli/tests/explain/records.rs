@@ -1,4 +1,4 @@
-//! Records, as they are explained.
+//! Explanations of records.
 
 use std::fmt::Write;
 use std::fs;
@@ -7,7 +7,7 @@ use crate::support::{explain, fails, objects, text};
 
 const HEADER: &str = r#"{"record":"longhaul","version":2,"side":"get","what":"http://server/big","program":"longhaul 0.1.0","started":1795219200.0,"interval":0.1,"host":{"name":"near","kernel":"6.1.0","cores":2}}"#;
 
-/// Ten seconds of a lossy download, by samples alone or with what the transfer itself found.
+/// Ten seconds of a lossy download, with samples only or also with the transfer's own diagnosis.
 fn record(found: bool) -> String {
     let mut lines = format!("{HEADER}\n");
     for tenth in 0..100 {
@@ -49,7 +49,7 @@ fn record_of_samples_is_explained_from_them() {
 }
 
 #[test]
-fn what_the_transfer_found_is_told_again() {
+fn recorded_diagnosis_is_printed() {
     let home = tempfile::tempdir().unwrap();
     fs::write(home.path().join("r.jsonl"), record(true)).unwrap();
     let explained = objects(&explain(home.path(), &["r.jsonl", "--json"])).remove(0);
@@ -60,7 +60,7 @@ fn what_the_transfer_found_is_told_again() {
 }
 
 #[test]
-fn what_cannot_be_explained_says_why() {
+fn unexplainable_records_are_reported_with_a_reason() {
     let home = tempfile::tempdir().unwrap();
     fails(home.path(), &["none.jsonl"], 66, &["none.jsonl"]);
     fs::write(home.path().join("note.txt"), "no record").unwrap();

@@ -5,18 +5,18 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
-/// A process that is ended when this is dropped.
+/// A process that is killed on drop.
 pub(crate) struct Running(pub(crate) Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Either is in vain where it has already ended.
+        // Both fail if the process has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Makes a command of the program with a home of its own: what is remembered of the user's paths stays as it is.
+/// Creates a command of the program with its own home: the user's path memory is unaffected.
 pub(crate) fn longhaul(home: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
     command.env("HOME", home).env_remove("XDG_STATE_HOME").current_dir(home).stdin(Stdio::null());
@@ -31,7 +31,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim().to_owned()
 }
 
-/// Returns the JSON objects that a command printed, a line each.
+/// Returns the JSON objects that a command printed, one per line.
 #[track_caller]
 pub(crate) fn objects(output: &Output) -> Vec<Value> {
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -43,7 +43,7 @@ pub(crate) fn objects(output: &Output) -> Vec<Value> {
         .collect()
 }
 
-/// Checks that a command fails with `code` and says `words`, in a line.
+/// Checks that a command fails with `code` and an error of one line that contains `words`.
 #[track_caller]
 pub(crate) fn fails(home: &Path, args: &[&str], code: i32, words: &[&str]) {
     let output = explain(home, args);

@@ -1,4 +1,4 @@
-//! What the scripted server answers to one request: a head, a body, and what goes wrong on the way.
+//! Responses of the scripted server: head, body, and injected faults.
 
 use std::borrow::Cow;
 
@@ -6,17 +6,17 @@ use crate::content::{PAGE, content};
 use crate::fault::{Fault, Framing, RangeFault};
 use crate::schedule::{Build, Labels, Traits};
 
-/// A request's head.
+/// The head of a request.
 #[derive(Debug, Clone)]
-pub(crate) struct Ask {
+pub(crate) struct HttpRequest {
     pub(crate) method: String,
     pub(crate) path: String,
-    /// The first byte asked for, and the one past the last.
+    /// The first byte of the requested range, and the exclusive end.
     pub(crate) range: Option<(u64, Option<u64>)>,
     pub(crate) if_range: Option<String>,
 }
 
-impl Ask {
+impl HttpRequest {
     pub(crate) fn parse(head: &str) -> Self {
         let mut words = head.split(' ');
         let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -33,9 +33,9 @@ impl Ask {
     }
 }
 
-/// Where an answer's body breaks, by offset.
+/// Where a response's body breaks off, by offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Break {
+pub(crate) enum BodyBreak {
     None,
     Close(usize),
     Reset(usize),
@@ -43,15 +43,15 @@ pub(crate) enum Break {
     Drip(usize, u64),
 }
 
-/// An answer, ready to be sent.
+/// A response to be sent.
 pub(crate) struct Answer {
     pub(crate) head: String,
     pub(crate) body: Cow<'static, [u8]>,
     pub(crate) chunked: bool,
-    /// The connection ends after it.
+    /// Whether the connection closes after it.
     pub(crate) closes: bool,
-    pub(crate) breaks: Break,
-    /// The build and the first of its bytes, where the answer is of a build and says so truly.
+    pub(crate) breaks: BodyBreak,
+    /// The build and its first byte, if the response truthfully is of a build.
     pub(crate) build: Option<(usize, u64)>,
 }
 
@@ -62,7 +62,7 @@ impl Answer {
             body: Cow::Borrowed(&[]),
             chunked: false,
             closes: false,
-            breaks: Break::None,
+            breaks: BodyBreak::None,
             build: None,
         }
     }
@@ -76,7 +76,7 @@ impl Answer {
         Self::plain(&format!("{code} No"), &wait)
     }
 
-    /// A login page with 200, `len` bytes long.
+    /// A login page of `len` bytes with status 200.
     pub(crate) fn page(framing: Framing, len: usize) -> Self {
         let mut body = PAGE.to_vec();
         body.resize(len.max(1), b' ');
@@ -94,21 +94,21 @@ impl Answer {
             body,
             chunked: framing == Framing::Chunked,
             closes: framing == Framing::UntilClose,
-            breaks: Break::None,
+            breaks: BodyBreak::None,
             build: None,
         }
     }
 }
 
-/// The file as the server has it while it answers.
-pub(crate) struct State {
+/// The served file at the time of a response.
+pub(crate) struct ServedFile {
     pub(crate) number: usize,
     pub(crate) build: Build,
     pub(crate) labels: Labels,
     pub(crate) traits: Traits,
 }
 
-impl State {
+impl ServedFile {
     fn label(&self) -> String {
         let own = self.number;
         match self.labels {
@@ -127,7 +127,7 @@ impl State {
         }
     }
 
-    /// Returns whether If-Range lets a part be sent: a strong tag or a date that is this build's.
+    /// Returns whether If-Range permits a partial response: a strong tag or a date of this build.
     fn is_named(&self, if_range: &str) -> bool {
         !if_range.starts_with("W/")
             && self
@@ -136,11 +136,12 @@ impl State {
                 .any(|line| line.ends_with(&format!(": {if_range}")) && !line.starts_with("Date"))
     }
 
-    /// Answers as a server does that has only this state's traits.
-    fn sound(&self, ask: &Ask) -> Answer {
+    /// Returns the response of a server with these traits and without faults.
+    fn sound(&self, request: &HttpRequest) -> Answer {
         let len = self.build.len as u64;
-        let named = ask.if_range.as_deref().is_none_or(|named| !self.traits.if_range || self.is_named(named));
-        match ask.range.filter(|_| self.traits.ranges && named) {
+        let named =
+            request.if_range.as_deref().is_none_or(|named| !self.traits.if_range || self.is_named(named));
+        match request.range.filter(|_| self.traits.ranges && named) {
             Some((start, _)) if start >= len => {
                 Answer::plain("416 No", &format!("Content-Range: bytes */{len}\r\n{}", self.label()))
             }
@@ -167,15 +168,15 @@ impl State {
             body: Cow::Borrowed(body),
             chunked: false,
             closes: false,
-            breaks: Break::None,
+            breaks: BodyBreak::None,
             build: Some((self.number, start)),
         }
     }
 
-    /// Answers with a Content-Range that is not as it should be.
-    fn with_range(&self, ask: &Ask, fault: RangeFault) -> Answer {
+    /// Returns a response with a faulty Content-Range.
+    fn with_range(&self, request: &HttpRequest, fault: RangeFault) -> Answer {
         let len = self.build.len as u64;
-        let (start, end) = ask
+        let (start, end) = request
             .range
             .filter(|(start, _)| *start < len)
             .map_or((0, len), |(start, end)| (start, end.unwrap_or(len).min(len)));
@@ -191,7 +192,7 @@ impl State {
             RangeFault::Shorter => truly(start, start + (end - start).div_ceil(2)),
             RangeFault::Total(by) => {
                 let mut total = len.saturating_add_signed(by);
-                // Such a part would be the whole of a file of that size.
+                // This part would be the whole of a file with that size.
                 if total <= end {
                     total = len + 1;
                 }
@@ -206,9 +207,9 @@ impl State {
         }
     }
 
-    /// Answers with what `fault` makes of it.
-    pub(crate) fn answer(&self, ask: &Ask, fault: Option<Fault>) -> Answer {
-        let mut answer = self.sound(ask);
+    /// Returns the response with `fault` applied.
+    pub(crate) fn answer(&self, request: &HttpRequest, fault: Option<Fault>) -> Answer {
+        let mut answer = self.sound(request);
         if self.traits.closes_each {
             answer.closes = true;
         }
@@ -219,10 +220,10 @@ impl State {
                 return Answer::page(framing, if as_long_as_the_file { self.build.len } else { PAGE.len() });
             }
             Some(Fault::Status { code, retry_after }) => return Answer::status(code, retry_after),
-            Some(Fault::Range(RangeFault::Shorter | RangeFault::NoTotal)) if ask.range.is_none() => {}
+            Some(Fault::Range(RangeFault::Shorter | RangeFault::NoTotal)) if request.range.is_none() => {}
             Some(Fault::Range(fault)) => {
-                // To a request for everything a part is an answer too, if a wrong one.
-                return self.with_range(ask, fault);
+                // A 206 to a request without a range is also a response, although a wrong one.
+                return self.with_range(request, fault);
             }
             Some(Fault::NotSatisfiable(difference)) => {
                 let size = difference.map(|by| (self.build.len as u64).saturating_add_signed(by));
@@ -230,17 +231,17 @@ impl State {
                     size.map_or_else(String::new, |size| format!("Content-Range: bytes */{size}\r\n"));
                 return Answer::plain("416 No", &field);
             }
-            Some(Fault::Close { at: thousandths }) => answer.breaks = Break::Close(at(thousandths)),
-            Some(Fault::Reset { at: thousandths }) => answer.breaks = Break::Reset(at(thousandths)),
+            Some(Fault::Close { at: thousandths }) => answer.breaks = BodyBreak::Close(at(thousandths)),
+            Some(Fault::Reset { at: thousandths }) => answer.breaks = BodyBreak::Reset(at(thousandths)),
             Some(Fault::Stall { at: thousandths, millis }) => {
-                answer.breaks = Break::Stall(at(thousandths), millis);
+                answer.breaks = BodyBreak::Stall(at(thousandths), millis);
             }
             Some(Fault::Drip { at: thousandths, millis }) => {
-                answer.breaks = Break::Drip(at(thousandths), millis);
+                answer.breaks = BodyBreak::Drip(at(thousandths), millis);
             }
             Some(Fault::Extra(more)) => {
                 let mut body = answer.body.into_owned();
-                // Chunks delimit themselves: what is too much comes after the last.
+                // Chunked coding delimits the body: extra bytes follow the last chunk.
                 if !answer.chunked {
                     body.extend(&content(2)[..more]);
                 }

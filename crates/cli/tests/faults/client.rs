@@ -1,4 +1,4 @@
-//! The program as a child process, ended from outside where a schedule says so.
+//! The program as a child process, stopped from outside as the schedule requires.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -10,10 +10,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::fault::{Stop, When};
 use crate::run::Ended;
 
-/// Nothing waits longer without a byte or a request: retries, Retry-After and stall timeouts are shorter here.
+/// Timeout without progress: retries, Retry-After and stall timeouts are shorter here.
 const HANG: Duration = Duration::from_secs(25);
 
-/// Makes the command of `longhaul`, in `dir`, with its messages in files of `logs`.
+/// Creates the command of `longhaul` in `dir`, with its output in files of `logs`.
 pub(crate) fn longhaul(dir: &Path, logs: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
     for name in
@@ -28,24 +28,24 @@ pub(crate) fn longhaul(dir: &Path, logs: &Path) -> Command {
     command
 }
 
-/// Returns what the last run said.
+/// Returns the messages of the last run.
 pub(crate) fn messages(logs: &Path) -> String {
     fs::read(logs.join("stderr"))
         .map_or_else(|_| String::new(), |text| String::from_utf8_lossy(&text).into_owned())
 }
 
-/// What a run is watched by.
-pub(crate) struct Watch<'a> {
+/// Monitors a run.
+pub(crate) struct RunMonitor<'a> {
     /// Bytes of content moved.
     pub(crate) moved: &'a dyn Fn() -> u64,
-    /// Counts everything that moves.
+    /// Counts all activity.
     pub(crate) activity: &'a dyn Fn() -> u64,
-    /// Called again and again; says whether something else holds the client up.
+    /// Called periodically; returns whether something else blocks the client.
     pub(crate) tick: &'a mut dyn FnMut(u64, Duration) -> bool,
 }
 
 impl When {
-    /// Returns whether the moment has come; becomes a moment in time once its bytes are there.
+    /// Returns whether the moment has come; a byte count becomes a point in time once it is reached.
     pub(crate) fn is_reached(&mut self, moved: u64, time: Duration) -> bool {
         if let Self::Later { bytes, millis } = *self
             && moved >= bytes
@@ -71,19 +71,19 @@ impl Stop {
 /// Runs `command` to its end, or to the moment of `stop`.
 ///
 /// # Errors
-/// That it hangs.
-pub(crate) fn run(command: &mut Command, stop: Option<Stop>, watch: Watch<'_>) -> Result<Ended, String> {
+/// The run hangs.
+pub(crate) fn run(command: &mut Command, stop: Option<Stop>, watch: RunMonitor<'_>) -> Result<Ended, String> {
     let began = Instant::now();
-    let mut child = Guard(command.spawn().map_err(|error| format!("cannot start: {error}"))?);
+    let mut child = KillOnDrop(command.spawn().map_err(|error| format!("cannot start: {error}"))?);
     let mut stop = stop;
     let (mut active, mut last) = (Instant::now(), 0);
     let mut killed = false;
     loop {
         if let Some(status) = child.0.try_wait().unwrap() {
-            // A run that ended by itself first was not killed.
+            // The run ended before it was killed.
             return match status.code() {
                 Some(code) => Ok(Ended::Exit(code)),
-                // An interrupt may come before the program listens for it.
+                // An interrupt may arrive before the program handles it.
                 None if killed => Ok(Ended::Killed),
                 None => Err(format!("ended by a signal: {status}")),
             };
@@ -112,10 +112,10 @@ pub(crate) fn run(command: &mut Command, stop: Option<Stop>, watch: Watch<'_>) -
     }
 }
 
-/// Ends the child whatever happens.
-struct Guard(Child);
+/// Kills the child on drop.
+struct KillOnDrop(Child);
 
-impl Drop for Guard {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

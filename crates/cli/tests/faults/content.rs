@@ -1,4 +1,4 @@
-//! The fixed contents that builds are parts of, and what a file consists of.
+//! The fixed contents of builds, and the composition of a file.
 
 use std::sync::LazyLock;
 
@@ -7,10 +7,10 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::schedule::Build;
 
-/// More than the longest build and what may follow it.
+/// Longer than the longest build with its excess bytes.
 const LEN: usize = 25 << 20;
 
-/// Three contents; they differ everywhere, and in their first byte too.
+/// Three contents that differ everywhere, including the first byte.
 static CONTENTS: LazyLock<[Vec<u8>; 3]> = LazyLock::new(|| {
     [1, 2, 3].map(|number| {
         let mut bytes = vec![0; LEN];
@@ -31,13 +31,13 @@ impl Build {
     }
 }
 
-/// What stands under the final name before the first run.
+/// The content of the final name before the first run.
 pub(crate) const OLDER: &[u8] = b"an older file, of no build";
 
 /// A login page.
 pub(crate) const PAGE: &[u8] = b"<!DOCTYPE html><html><body>Please log in.</body></html>\n";
 
-/// Says of which contents `found` consists: for a person.
+/// Describes of which contents `found` consists.
 pub(crate) fn composition(found: &[u8]) -> String {
     const PIECE: usize = 4096;
     let mut runs: Vec<(&str, usize, usize)> = Vec::new();

@@ -1,21 +1,21 @@
-//! Random parts of a schedule: sizes, traits of the server, single faults.
+//! Random elements of a schedule: sizes, server traits, single faults.
 
 use rand::Rng;
 use rand::seq::IndexedRandom;
 
-use crate::fault::{DiskFault, Fault, Framing, Meddling, RangeFault, Relayed, Stop, When};
+use crate::fault::{DiskFault, Fault, Framing, RangeFault, RelayFault, RelayFaultKind, Stop, When};
 use crate::schedule::{GetSchedule, Redirect, SOUND, Traits};
 
-/// The longest file.
+/// Maximum bytes of a file.
 pub(crate) const LONGEST: usize = 24 << 20;
 
 pub(crate) fn one_of<T: Copy>(rng: &mut impl Rng, choices: &[T]) -> T {
     *choices.choose(rng).unwrap()
 }
 
-/// A size from 1 B to 24 MiB: small ones, those about a block's boundary, and others.
+/// A size from 1 B to 24 MiB: small ones, ones near a block boundary, and others.
 pub(crate) fn size(rng: &mut impl Rng, several_streams: bool) -> usize {
-    // The first request of several streams asks for 16 MiB: others have work from there on.
+    // The first request of several streams covers 16 MiB; other streams have work beyond.
     if several_streams && rng.random_bool(0.6) {
         return rng.random_range(16 << 20..LONGEST);
     }
@@ -56,11 +56,11 @@ pub(crate) fn fault(rng: &mut impl Rng, schedule: &GetSchedule, framing: Framing
     let small = rng.random_range(1..70_000);
     let strong = schedule.labels.strong();
     match rng.random_range(0..18) {
-        // Only a validator tells a page of the file's size, or a body of unknown size, from the file.
+        // Only a validator distinguishes a page with the file's size, or a body of unknown size, from the file.
         0..3 if strong || framing == Framing::Length => Fault::Page {
             framing: one_of(rng, &[Framing::Length, Framing::Chunked, Framing::UntilClose]),
             as_long_as_the_file: strong && rng.random_ratio(1, 4),
-            // Into a directory its path would be the file's name, of which there is no partial file.
+            // Into a directory the redirect's path would name the file, and no partial file of that name exists.
             by_redirect: rng.random_ratio(1, 4) && !schedule.options.into_directory,
         },
         3 => Fault::Status {
@@ -94,8 +94,8 @@ pub(crate) fn fault(rng: &mut impl Rng, schedule: &GetSchedule, framing: Framing
     }
 }
 
-/// A bit that flips; most past the handshake.
-pub(crate) fn flip(rng: &mut impl Rng, len: usize) -> Relayed {
+/// A flipped bit, usually after the handshake.
+pub(crate) fn flip(rng: &mut impl Rng, len: usize) -> RelayFault {
     let to_client = rng.random_bool(0.9);
     let late = (1 << 14) + len as u64 / 2;
     let at = if to_client && rng.random_bool(0.8) {
@@ -103,11 +103,11 @@ pub(crate) fn flip(rng: &mut impl Rng, len: usize) -> Relayed {
     } else {
         rng.random_range(0..3000)
     };
-    Relayed {
+    RelayFault {
         connection: rng.random_range(0..3),
         to_client,
         at,
-        what: Meddling::Flip(rng.random_range(0..8)),
+        what: RelayFaultKind::Flip(rng.random_range(0..8)),
     }
 }
 

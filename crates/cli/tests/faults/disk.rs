@@ -1,4 +1,4 @@
-//! A disk of its own: an ext4 image in a private mount namespace, which fills up, hangs, and loses power.
+//! A separate disk: an ext4 image in a private mount namespace that fills up, hangs, and loses power.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -13,23 +13,23 @@ use rustix::fs::statvfs;
 
 use crate::fault::DiskFault;
 
-/// A mounted image of 64 MiB. Its mount namespace ends with it.
+/// A mounted image of 64 MiB; dropping it ends its mount namespace.
 pub(crate) struct Disk {
     holder: Child,
     commands: ChildStdin,
     answers: BufReader<ChildStdout>,
-    _turn: Turn,
+    _turn: MountPermit,
 }
 
-/// How many images are mounted at a time: loop devices are few.
+/// Maximum of mounted images: loop devices are scarce.
 const AT_ONCE: usize = 3;
 
 static MOUNTED: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
 
-/// One of the few turns.
-struct Turn;
+/// A permit to mount an image.
+struct MountPermit;
 
-impl Turn {
+impl MountPermit {
     fn take() -> Self {
         let (mounted, freed) = &MOUNTED;
         let mut count = mounted.lock().unwrap_or_else(PoisonError::into_inner);
@@ -41,18 +41,18 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for MountPermit {
     fn drop(&mut self) {
         *MOUNTED.0.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
         MOUNTED.1.notify_one();
     }
 }
 
-/// Runs each line that it is given, and says how it ended.
+/// Executes each line of its input, and prints the result.
 const HOLDER: &str = r#"while read -r line; do eval "$line" && echo done || echo failed; done"#;
 
 impl Disk {
-    /// Makes and mounts an image in `dir`.
+    /// Creates and mounts an image in `dir`.
     ///
     /// # Errors
     /// Why this machine cannot.
@@ -60,7 +60,7 @@ impl Disk {
         if !rustix::process::geteuid().is_root() {
             return Err("only root can mount a file system");
         }
-        let turn = Turn::take();
+        let turn = MountPermit::take();
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", HOLDER]).current_dir(dir);
         let mut holder = command
@@ -79,7 +79,7 @@ impl Disk {
         }
     }
 
-    /// Returns the mounted directory, seen from outside of the namespace.
+    /// Returns the mounted directory's path outside the namespace.
     pub(crate) fn path(&self) -> PathBuf {
         Path::new("/proc").join(self.holder.id().to_string()).join("cwd/disk")
     }
@@ -89,16 +89,16 @@ impl Disk {
         self.holder.id()
     }
 
-    /// Makes everything durable.
+    /// Syncs the file system.
     pub(crate) fn sync(&self) {
         rustix::fs::syncfs(File::open(self.path()).unwrap()).unwrap();
     }
 
-    /// Lets others take all but `leave` bytes.
+    /// Allocates all but `leave` bytes.
     fn fill(&self, leave: u64) {
         let free = statvfs(self.path()).map_or(0, |fs| fs.f_bfree * fs.f_frsize);
         let Ok(file) = File::create(self.path().join("others")) else { return };
-        // As root the reserved blocks are there too; in steps, for what is left may move meanwhile.
+        // Root can also use the reserved blocks. Allocates in steps, as the free space may change.
         let _ = rustix::fs::fallocate(
             &file,
             rustix::fs::FallocateFlags::empty(),
@@ -111,7 +111,7 @@ impl Disk {
         let _ = fs::remove_file(self.path().join("others"));
     }
 
-    /// Lets every write wait for so long.
+    /// Blocks all writes for a time.
     fn freeze(&self, time: Duration) {
         let set = |how| {
             let _ = Command::new("fsfreeze").arg(how).arg(self.path()).stderr(Stdio::null()).status();
@@ -121,13 +121,13 @@ impl Disk {
         set("-u");
     }
 
-    /// Every operation fails from here on, and what is not synced is lost: EXT4_IOC_SHUTDOWN without a flush of the log.
+    /// All operations fail from here on, and unsynced data is lost: EXT4_IOC_SHUTDOWN without a log flush.
     fn cut_power(&self) {
         let script = "open(my $f, '<', $ARGV[0]) or die $!; my $how = pack('L', 2); ioctl($f, 0x8004587d, $how) or die $!";
         let _ = Command::new("perl").args(["-e", script]).arg(self.path()).status();
     }
 
-    /// Ends what `fault` began, once nothing uses the disk any more.
+    /// Reverts `fault`, once the disk is unused.
     pub(crate) fn recover(&mut self, fault: Option<DiskFault>) {
         self.make_room();
         if fault == Some(DiskFault::PowerCutAfter) {
@@ -144,8 +144,8 @@ impl Disk {
         assert!(self.run(MOUNT), "the image cannot be mounted again");
     }
 
-    /// Does what `fault` says.
-    fn suffer(&self, fault: DiskFault) {
+    /// Injects `fault`.
+    fn inject(&self, fault: DiskFault) {
         match fault {
             DiskFault::Full { leave, .. } => self.fill(leave),
             DiskFault::Hang { millis, .. } => self.freeze(Duration::from_millis(millis)),
@@ -177,27 +177,27 @@ impl Drop for Disk {
     }
 }
 
-/// Runs `body`, and lets `disk` suffer `fault` when its moment comes.
+/// Runs `body`, and injects `fault` into `disk` at its moment.
 ///
-/// `body` calls what it is given with the bytes served so far; that says whether the disk suffers at this moment.
+/// `body` calls its argument with the bytes served so far; that returns whether the disk is being disturbed.
 pub(crate) fn during<T>(
     disk: Option<&Disk>,
     fault: Option<DiskFault>,
     body: impl FnOnce(&mut dyn FnMut(u64) -> bool) -> T,
 ) -> T {
     let suffering = AtomicBool::new(false);
-    let (mut left, suffers) = (fault, &suffering);
+    let (mut left, is_disturbed) = (fault, &suffering);
     thread::scope(|scope| {
         body(&mut |moved| {
             if let (Some(fault), Some(disk)) = (left.filter(|fault| moved >= fault.at()), disk) {
                 left = None;
-                suffers.store(true, Ordering::SeqCst);
+                is_disturbed.store(true, Ordering::SeqCst);
                 scope.spawn(move || {
-                    disk.suffer(fault);
-                    suffers.store(false, Ordering::SeqCst);
+                    disk.inject(fault);
+                    is_disturbed.store(false, Ordering::SeqCst);
                 });
             }
-            suffers.load(Ordering::SeqCst)
+            is_disturbed.load(Ordering::SeqCst)
         })
     })
 }

@@ -1,6 +1,6 @@
-//! The single things that can go wrong: with an answer, on the way, with the disk, with the client itself.
+//! Single faults: of a response, the network, the disk, the client.
 
-/// How a body that answers with 200 is delimited.
+/// Delimitation of the body of a 200 response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Framing {
     Length,
@@ -8,29 +8,29 @@ pub(crate) enum Framing {
     UntilClose,
 }
 
-/// What is wrong with a Content-Range.
+/// Faults of a Content-Range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RangeFault {
-    /// Content and label both begin so many bytes later than asked for.
+    /// Content and label both begin later than requested by this many bytes.
     Later(u64),
-    /// Content and label both begin so many bytes earlier: the answer overlaps what is there.
+    /// Content and label both begin earlier by this many bytes: the response overlaps present data.
     Earlier(u64),
-    /// Content and label end so many bytes late.
+    /// Content and label end later by this many bytes.
     Longer(u64),
-    /// Half of what was asked for, labelled so: allowed.
+    /// Half of the requested range, labelled correctly: allowed.
     Shorter,
-    /// The total is another.
+    /// The total size differs by this.
     Total(i64),
-    /// The total is `*`: allowed.
+    /// The total size is `*`: allowed.
     NoTotal,
     Garbage,
     Missing,
 }
 
-/// What goes wrong with one answer; `at` is in thousandths of its body.
+/// Faults of one response; `at` is in thousandths of its body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// A login page in place of the file, with 200.
+    /// A login page instead of the file, with status 200.
     Page {
         framing: Framing,
         as_long_as_the_file: bool,
@@ -41,7 +41,7 @@ pub(crate) enum Fault {
         retry_after: Option<u32>,
     },
     Range(RangeFault),
-    /// 416; its Content-Range tells the size with this difference, or nothing.
+    /// 416 with a Content-Range whose size differs by this, or without one.
     NotSatisfiable(Option<i64>),
     Close {
         at: u64,
@@ -53,32 +53,32 @@ pub(crate) enum Fault {
         at: u64,
         millis: u64,
     },
-    /// A few bytes at a time for so long.
+    /// A few bytes at a time, for this long.
     Drip {
         at: u64,
         millis: u64,
     },
-    /// So many bytes more than announced.
+    /// More bytes than announced, by this many.
     Extra(usize),
     /// Bytes that are no response head.
     GarbageHead(u8),
-    /// The connection ends before the answer.
+    /// The connection closes before the response.
     HangUp,
-    /// All of the file with 200, whatever was asked for.
+    /// The whole file with status 200 for any request.
     WholeFile,
-    /// A part in chunks: allowed.
+    /// A partial response with chunked coding: allowed.
     ChunkedPart,
-    /// An answer of another build.
+    /// A response of another build.
     Stray(usize),
 }
 
 impl Fault {
-    /// Returns whether the answer's head is the file's all the same, and arrives.
+    /// Returns whether the response's head arrives and is truthful about the file.
     pub(crate) fn names_the_file(self) -> bool {
         matches!(self, Self::Close { .. } | Self::Stall { .. } | Self::Drip { .. } | Self::ChunkedPart)
     }
 
-    /// Returns whether a transfer with retries left must survive it.
+    /// Returns whether a transfer with retries left must survive the fault.
     pub(crate) fn survivable(self) -> bool {
         match self {
             Self::Close { .. }
@@ -89,70 +89,70 @@ impl Fault {
             | Self::ChunkedPart
             | Self::Range(RangeFault::Shorter | RangeFault::NoTotal) => true,
             Self::Status { code, .. } => matches!(code, 429 | 503),
-            // Where it comes after an answer of the right build, and under a strong ETag.
+            // If it follows a response of the right build, with a strong ETag.
             Self::Stray(_) => true,
             _ => false,
         }
     }
 }
 
-/// What happens to the bytes between client and server, at an offset of one direction of one connection.
+/// A fault of the bytes between client and server, at an offset of one direction of one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Relayed {
-    /// Which connection of the run, from 0.
+pub(crate) struct RelayFault {
+    /// Number of the connection in the run, from 0.
     pub(crate) connection: usize,
     pub(crate) to_client: bool,
     pub(crate) at: u64,
-    pub(crate) what: Meddling,
+    pub(crate) what: RelayFaultKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Meddling {
+pub(crate) enum RelayFaultKind {
     Flip(u8),
     Close,
     Reset,
     Stall(u64),
-    /// The request is answered with this status, and the connection closed.
+    /// The request is answered with this status, and the connection closes.
     Refuse(u16),
 }
 
-/// A moment in a run.
+/// A moment of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum When {
-    /// Once the server has sent, or taken, so many bytes of content.
+    /// After this many bytes of content were served or accepted.
     Bytes(u64),
     Millis(u64),
-    /// So many milliseconds after so many bytes: while the file is synced and gets its name.
+    /// This many milliseconds after this many bytes: during the sync and rename of the file.
     Later {
         bytes: u64,
         millis: u64,
     },
 }
 
-/// What ends a run from outside.
+/// How a run is stopped from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
     Kill(When),
     Interrupt(When),
 }
 
-/// What the disk does, once so many bytes were served.
+/// A disk fault, after this many bytes were served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DiskFault {
-    /// Others take all but so many bytes.
+    /// The disk is filled except for this many bytes.
     Full { at: u64, leave: u64 },
-    /// Every write waits for so long.
+    /// Every write blocks for this many milliseconds.
     Hang { at: u64, millis: u64 },
-    /// Writes wait most of the time for so long.
+    /// Most writes block for this many milliseconds.
     Slow { at: u64, millis: u64 },
-    /// Every operation fails from here on (EIO); what was not synced is lost.
+    /// Every operation fails from here on (EIO); unsynced data is lost.
     PowerCut { at: u64 },
-    /// What was not synced is lost once the run has ended.
+    /// Unsynced data is lost after the run.
     PowerCutAfter,
 }
 
 impl DiskFault {
-    /// Returns how many bytes are served before.
+    /// Returns the number of bytes served before the fault.
     pub(crate) fn at(self) -> u64 {
         match self {
             Self::Full { at, .. } | Self::Hang { at, .. } | Self::Slow { at, .. } | Self::PowerCut { at } => {

@@ -1,43 +1,43 @@
-//! Makes a schedule of a seed.
+//! Generates a schedule from a seed.
 //!
-//! A schedule never holds what HTTP gives no means to notice: a page as the first answer of a fresh transfer (the
-//! server sees to that), a body that ends early where only the connection's end delimits it, a server that ignores
-//! If-Range and sends parts without the date that they belong to.
+//! A schedule never contains faults that HTTP cannot detect: a page as the first response of a fresh transfer (excluded
+//! by the server), a truncated body delimited by the connection's close, a server that ignores If-Range and sends parts
+//! without their date.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::dice::{LONGEST, disk_fault, fault, flip, one_of, redirect, size, stop, traits, when};
-use crate::fault::{DiskFault, Fault, Framing, Meddling, RangeFault, Relayed, Stop, When};
+use crate::fault::{DiskFault, Fault, Framing, RangeFault, RelayFault, RelayFaultKind, Stop, When};
 use crate::schedule::{
-    Build, GetSchedule, Labels, Mirror, Options, Picks, PutSchedule, PutStep, Redirect, SOUND, Schedule,
-    Step, Traits,
+    Build, BuildChoice, GetSchedule, Labels, Mirror, Options, PutSchedule, PutStep, Redirect, SOUND,
+    Schedule, Step, Traits,
 };
 
-/// Makes the schedule of `seed`; one seed makes one schedule.
+/// Creates the schedule of `seed`, deterministically.
 pub(crate) fn schedule(seed: u64) -> Schedule {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     if rng.random_ratio(1, 5) { Schedule::Put(put(&mut rng)) } else { Schedule::Get(get(&mut rng)) }
 }
 
-/// What a schedule of `get` is about.
+/// The theme of a schedule of `get`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Theme {
-    /// Anything, as often as not at once.
+enum ScheduleTheme {
+    /// Arbitrary faults, often several at once.
     Wild,
-    /// Several builds of one size, which nothing or little tells apart.
+    /// Several builds of equal size with weak or no validators.
     MixedBuilds,
-    /// A file that changes for good, in the midst of a run, and is labelled so.
+    /// A file that changes permanently during a run, with a correct validator.
     Changed,
-    /// A partial file, and runs that meet something else than the file.
+    /// A partial file, and runs that receive something other than the file.
     Resumed,
-    /// One run, which must end well.
+    /// One run, which must succeed.
     Survivable,
 }
 
 fn get(rng: &mut ChaCha8Rng) -> GetSchedule {
     use Labels::{LyingTag, Nothing, OwnDates, OwnTags, OwnWeakTags, SharedFreshDate, SharedWeakTag};
-    use Theme::{Changed, MixedBuilds, Resumed, Survivable, Wild};
+    use ScheduleTheme::{Changed, MixedBuilds, Resumed, Survivable, Wild};
     let theme =
         one_of(rng, &[Wild, Wild, Wild, MixedBuilds, Changed, Resumed, Resumed, Survivable, Survivable]);
     let labels = match theme {
@@ -61,7 +61,7 @@ fn get(rng: &mut ChaCha8Rng) -> GetSchedule {
         _ => size(rng, streams == "4"),
     };
     let mut builds: Vec<Build> = (0..rng.random_range(2..=3)).map(|content| Build { content, len }).collect();
-    // A new state of the file may have another size.
+    // A new build may have another size.
     if theme != MixedBuilds && rng.random_ratio(1, if theme == Changed { 2 } else { 4 }) {
         builds[1].len = rng.random_range(1..=LONGEST);
     }
@@ -87,7 +87,7 @@ fn get(rng: &mut ChaCha8Rng) -> GetSchedule {
         assume_unchanged: false,
     };
     let tls = rng.random_ratio(1, if theme == Survivable { 3 } else { 5 });
-    // The name in a directory is that of the file on the first server.
+    // Into a directory the first server determines the file's name.
     let mirror = match rng.random_range(0..12) {
         0 => Some(Mirror::Down),
         1 | 2 => Some(Mirror::Has(settled)),
@@ -103,8 +103,8 @@ fn get(rng: &mut ChaCha8Rng) -> GetSchedule {
         }
         MixedBuilds => (0..rng.random_range(1..=2)).map(|_| mixed(rng, &schedule)).collect(),
         Changed => {
-            let picks = Picks::Change { at: rng.random_range(1..4), to: 1 };
-            // A server that ignores If-Range answers 416 past the end of a shorter file.
+            let picks = BuildChoice::Change { at: rng.random_range(1..4), to: 1 };
+            // A server that ignores If-Range answers 416 beyond the end of a shorter file.
             vec![Step { picks, traits: Traits { if_range: rng.random(), ..SOUND }, ..Step::sound(0) }]
         }
         Resumed => {
@@ -119,11 +119,11 @@ fn get(rng: &mut ChaCha8Rng) -> GetSchedule {
 }
 
 impl GetSchedule {
-    /// Returns whether a file that no validator identifies stays the same throughout.
+    /// Returns whether a file without validators never changes.
     fn never_changes(&self) -> bool {
         let same = |step: &Step| {
-            step.picks == Picks::Always(0)
-                // The size is all that the file is known by.
+            step.picks == BuildChoice::Always(0)
+                // The file is identified by its size only.
                 && !step.faults.iter().any(|(_, fault)| {
                     matches!(fault, Fault::Stray(_) | Fault::Range(RangeFault::Total(_)))
                 })
@@ -135,12 +135,12 @@ impl GetSchedule {
     }
 }
 
-/// Returns the number of a request: mostly one of the first, which every run has.
+/// Returns the number of a request, usually an early one that every run has.
 fn early(rng: &mut impl Rng) -> u32 {
     one_of(rng, &[0, 0, 0, 0, 1, 1, 1, 2, 2, 3, 4, 5])
 }
 
-/// Puts faults in the order of their requests, one each.
+/// Sorts faults by request, one each.
 fn in_order(mut faults: Vec<(u32, Fault)>) -> Vec<(u32, Fault)> {
     faults.sort_by_key(|(number, _)| *number);
     faults.dedup_by_key(|(number, _)| *number);
@@ -151,14 +151,14 @@ fn wild(rng: &mut impl Rng, schedule: &GetSchedule, disk: bool) -> Step {
     let (all, labels) = (schedule.builds[0].len as u64, schedule.labels);
     let other = rng.random_range(1..schedule.builds.len());
     let picks = match rng.random_range(0..8) {
-        0 if schedule.builds_are_of_one_size() => Picks::EachConnection,
-        1 if schedule.builds_are_of_one_size() => Picks::EachRequest,
-        2 => Picks::Change { at: rng.random_range(1..6), to: other },
-        3 => Picks::Always(other),
-        _ => Picks::Always(0),
+        0 if schedule.builds_are_of_one_size() => BuildChoice::EachConnection,
+        1 if schedule.builds_are_of_one_size() => BuildChoice::EachRequest,
+        2 => BuildChoice::Change { at: rng.random_range(1..6), to: other },
+        3 => BuildChoice::Always(other),
+        _ => BuildChoice::Always(0),
     };
     let mut traits = traits(rng);
-    // A part without its date is of the file that If-Range named, where the server heeds that.
+    // A part without a date is of the file that If-Range named, if the server evaluates it.
     traits.if_range |= traits.bare_206;
     let mut faults = in_order(
         (0..one_of(rng, &[0, 1, 2, 3, 4]))
@@ -168,7 +168,7 @@ fn wild(rng: &mut impl Rng, schedule: &GetSchedule, disk: bool) -> Step {
     let flips = if schedule.tls { rng.random_range(0..3) } else { 0 };
     let relayed: Vec<_> = (0..flips).map(|_| flip(rng, schedule.builds[0].len)).collect();
     if !relayed.is_empty() {
-        // A flip may hide the first answer, after which a page is never the file.
+        // A flip may hide the first response, after which a page may not be sent.
         faults.retain(|(_, fault)| !matches!(fault, Fault::Page { .. }));
     }
     Step {
@@ -185,9 +185,9 @@ fn wild(rng: &mut impl Rng, schedule: &GetSchedule, disk: bool) -> Step {
 fn mixed(rng: &mut impl Rng, schedule: &GetSchedule) -> Step {
     let to = rng.random_range(1..schedule.builds.len());
     let picks = match rng.random_range(0..3) {
-        0 => Picks::EachConnection,
-        1 => Picks::EachRequest,
-        _ => Picks::Change { at: rng.random_range(1..4), to },
+        0 => BuildChoice::EachConnection,
+        1 => BuildChoice::EachRequest,
+        _ => BuildChoice::Change { at: rng.random_range(1..4), to },
     };
     let traits = Traits {
         if_range: rng.random(),
@@ -199,7 +199,7 @@ fn mixed(rng: &mut impl Rng, schedule: &GetSchedule) -> Step {
     Step { traits, picks, faults: broken.into_iter().collect(), ..Step::sound(0) }
 }
 
-/// A run that is stopped half-way, mostly so that it can keep what it has.
+/// A run that is stopped half-way, usually with resumable data.
 fn interrupted(rng: &mut impl Rng, len: usize) -> Step {
     // The first request of several streams ends at 16 MiB.
     let first = len.min(16 << 20) as u64;
@@ -214,7 +214,7 @@ fn interrupted(rng: &mut impl Rng, len: usize) -> Step {
     Step { faults, stop: Some(stop), ..Step::sound(0) }
 }
 
-/// A run that finds a partial file, and another answer than the file's at first.
+/// A run with a partial file whose first response is not of the file.
 fn resumed(rng: &mut impl Rng, schedule: &GetSchedule) -> Step {
     let other = rng.random_range(1..schedule.builds.len());
     let mut step = Step::sound(0);
@@ -227,7 +227,7 @@ fn resumed(rng: &mut impl Rng, schedule: &GetSchedule) -> Step {
         return Step { faults, stop: Some(stop), ..step };
     }
     match rng.random_range(0..6) {
-        0 => step.picks = Picks::Always(other),
+        0 => step.picks = BuildChoice::Always(other),
         1..4 => {
             let page = Fault::Page {
                 framing: one_of(rng, &[Framing::Length, Framing::Chunked, Framing::UntilClose]),
@@ -244,7 +244,7 @@ fn resumed(rng: &mut impl Rng, schedule: &GetSchedule) -> Step {
     step
 }
 
-/// A run that meets no more than it must survive.
+/// A run whose faults it must survive.
 fn survivable(rng: &mut ChaCha8Rng, schedule: &GetSchedule) -> Step {
     let all = schedule.builds[0].len as u64;
     let mut traits = SOUND;
@@ -257,7 +257,7 @@ fn survivable(rng: &mut ChaCha8Rng, schedule: &GetSchedule) -> Step {
     let strays = schedule.labels == Labels::OwnTags && rng.random_bool(0.4);
     let mut faults = Vec::new();
     if left > 0 && (strays || traits.redirect.is_some()) {
-        // So that something is asked for after it.
+        // Forces a further request.
         faults.push((0, Fault::Close { at: rng.random_range(0..900) }));
         left -= 1;
     }
@@ -283,11 +283,11 @@ fn survivable(rng: &mut ChaCha8Rng, schedule: &GetSchedule) -> Step {
         faults.push((early(rng), fault));
     }
     let faults = in_order(faults);
-    let flip = |rng: &mut ChaCha8Rng| Relayed {
+    let flip = |rng: &mut ChaCha8Rng| RelayFault {
         connection: one_of(rng, &[0, 0, 0, 1]),
         to_client: true,
         at: rng.random_range(1 << 14..=(1 << 14) + all),
-        what: Meddling::Flip(rng.random_range(0..8)),
+        what: RelayFaultKind::Flip(rng.random_range(0..8)),
     };
     let disk = match rng.random_range(0..8) {
         0 => Some(DiskFault::Hang { at: rng.random_range(0..=all), millis: rng.random_range(100..2500) }),
@@ -303,7 +303,7 @@ fn put(rng: &mut impl Rng) -> PutSchedule {
     let small_disk = rng.random_ratio(1, 4);
     let step = |rng: &mut ChaCha8Rng| {
         let all = len as u64;
-        let meddling = |rng: &mut ChaCha8Rng| Relayed {
+        let meddling = |rng: &mut ChaCha8Rng| RelayFault {
             connection: one_of(rng, &[0, 0, 0, 1, 1, 2]),
             to_client: rng.random_ratio(1, 5),
             at: if rng.random_bool(0.3) {
@@ -312,11 +312,11 @@ fn put(rng: &mut impl Rng) -> PutSchedule {
                 rng.random_range(0..=all + 1000)
             },
             what: match rng.random_range(0..5) {
-                0 => Meddling::Close,
-                1 => Meddling::Reset,
-                2 => Meddling::Stall(one_of(rng, &[200, 1500])),
-                3 => Meddling::Refuse(one_of(rng, &[429, 503])),
-                _ => Meddling::Flip(rng.random_range(0..8)),
+                0 => RelayFaultKind::Close,
+                1 => RelayFaultKind::Reset,
+                2 => RelayFaultKind::Stall(one_of(rng, &[200, 1500])),
+                3 => RelayFaultKind::Refuse(one_of(rng, &[429, 503])),
+                _ => RelayFaultKind::Flip(rng.random_range(0..8)),
             },
         };
         PutStep {

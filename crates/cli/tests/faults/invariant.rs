@@ -1,4 +1,4 @@
-//! What must hold after every run, whatever it met.
+//! The invariants of every run.
 
 use std::fs;
 use std::path::Path;
@@ -8,23 +8,22 @@ use serde_json::Value;
 use crate::content::composition;
 use crate::fault::{DiskFault, Fault};
 use crate::run::{Ended, Run};
-use crate::schedule::{Build, GetSchedule, Picks, SOUND, Step, Traits};
+use crate::schedule::{Build, BuildChoice, GetSchedule, SOUND, Step, Traits};
 
-/// The parts of the file that the client's journal says are on disk.
+/// The ranges of the file that the client's journal lists as committed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Partial {
     pub(crate) committed: Vec<(u64, u64)>,
-    /// The build of which all of them are.
+    /// The build of all ranges.
     pub(crate) build: Option<usize>,
-    /// The size that the file is said to have.
+    /// The file's size in the journal.
     pub(crate) size: Option<u64>,
 }
 
 impl Partial {
-    /// Reads what a run has left beside `target`: the journal, and what it says of the partial file. All of that is of one build,
-    /// unless it `may_mix`.
+    /// Reads the journal and the partial file beside `target`. All ranges are of one build, unless the run `may_mix`.
     ///
-    /// This is the one place that knows a format of the program's: the journal is JSON and holds its ranges as `committed`.
+    /// The only place that depends on a format of the program: the journal is JSON with its ranges as `committed`.
     pub(crate) fn read(target: &Path, builds: &[Build], may_mix: bool) -> Result<Self, String> {
         let name = |suffix: &str| {
             target.with_file_name(format!("{}{suffix}", target.file_name().unwrap().to_str().unwrap()))
@@ -37,7 +36,7 @@ impl Partial {
         if committed.is_empty() {
             return Ok(Self::default());
         }
-        // A journal without its file is of no use, and of no harm.
+        // A journal without its file is harmless.
         let Ok(part) = fs::read(name(".longhaul-part")) else { return Ok(Self::default()) };
         let holds = |bytes: &[u8]| {
             committed.iter().all(|&(start, end)| {
@@ -63,21 +62,21 @@ impl Partial {
         self.committed.iter().map(|(start, end)| end - start).sum()
     }
 
-    /// Returns how many of these bytes are in `ranges` too.
+    /// Returns the number of bytes that are in `ranges` too.
     pub(crate) fn overlap(&self, ranges: &[(u64, u64)]) -> u64 {
         let both = |a: &(u64, u64), b: &(u64, u64)| a.1.min(b.1).saturating_sub(a.0.max(b.0));
         ranges.iter().flat_map(|range| self.committed.iter().map(move |own| both(own, range))).sum()
     }
 }
 
-/// Says what bytes are that stand at `start` of a file.
+/// Describes the bytes at `start` of a file.
 fn composition_at(bytes: &[u8], start: u64) -> String {
     let mut padded = vec![0; (start % 4096) as usize];
     padded.extend(bytes);
     if start < 4096 { composition(&padded) } else { format!("{} bytes", bytes.len()) }
 }
 
-/// How much of what is there a run against a sound server may ask for again, to see that the file is still the same.
+/// Maximum bytes that a run against a sound server may request again to verify the file's identity.
 const PROBE: u64 = 64 << 10;
 
 /// Judges a run of `step`; returns what is wrong with it.
@@ -118,8 +117,8 @@ pub(crate) fn judge(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<()
             "{bytes} bytes of build {was:?} are given up for build {built:?}, without --no-resume"
         ));
     }
-    if resumes && step.is_sound() && run.before.build.map(Picks::Always) == Some(step.picks) {
-        // Into a directory the first answer brings the name, and only then what is there of the file is found.
+    if resumes && step.is_sound() && run.before.build.map(BuildChoice::Always) == Some(step.picks) {
+        // Into a directory the file's name is in the first response, and only then the partial file is found.
         let asked = &run.asked[usize::from(schedule.options.into_directory).min(run.asked.len())..];
         let again = run.before.overlap(asked);
         if again > PROBE {
@@ -132,7 +131,7 @@ pub(crate) fn judge(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<()
     Ok(())
 }
 
-/// No crash, no panic, no code that is not of this program.
+/// Checks for crashes, panics and unknown exit codes.
 fn program_is_sound(run: &Run, step: &Step) -> Result<(), String> {
     if let Some(line) = run.stderr.lines().find(|line| line.contains("panicked at")) {
         return Err(format!("a thread panics: {line}"));
@@ -144,7 +143,7 @@ fn program_is_sound(run: &Run, step: &Step) -> Result<(), String> {
     }
 }
 
-/// The final name holds one whole build exactly where the exit code says so, else what was there before.
+/// Checks that the final name holds a whole build exactly if the exit code says so, otherwise its earlier content.
 fn name_and_code(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<(), String> {
     let untouched = run.found == run.stood;
     let build =
@@ -154,9 +153,9 @@ fn name_and_code(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<(), S
         (_, Some(build)) if schedule.options.checksum.is_some_and(|wanted| wanted != build) => {
             Err(format!("the final name holds build {build}, of another checksum"))
         }
-        // Killed just before or after the file got its name.
+        // Killed just before or after the rename.
         (Ended::Exit(0) | Ended::Killed, Some(_)) => Ok(()),
-        // The name was given, and the directory lost it: of which the program can only warn.
+        // The rename succeeded, but the directory lost it: the program can only warn.
         (Ended::Exit(0), None) if untouched && matches!(step.disk, Some(DiskFault::PowerCut { .. })) => {
             Ok(())
         }
@@ -168,13 +167,13 @@ fn name_and_code(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<(), S
     }
 }
 
-/// What was committed stays, unless the run ended well or was told to begin anew.
+/// Checks that committed data survives, unless the run succeeded or had to start over.
 fn partial_survives(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<(), String> {
     let starts_over = step.no_resume
         || is_refuted(schedule, run)
-        // Killed after the file got its name.
+        // Killed after the rename.
         || (run.ended == Ended::Killed && run.found != run.stood)
-        // A server that answers no parts of this build leaves no other way.
+        // The server sends no ranges of this build.
         || !step.traits.ranges
         || !step.traits.if_range
         || step.faults.iter().any(|(_, fault)| *fault == Fault::WholeFile);
@@ -189,23 +188,23 @@ fn partial_survives(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<()
     Ok(())
 }
 
-/// Returns whether a complete file of another checksum was there before: it is fetched anew.
+/// Returns whether a complete file with another checksum existed before: it is fetched again.
 fn is_refuted(schedule: &GetSchedule, run: &Run) -> bool {
     let complete = schedule.builds.iter().any(|build| build.len as u64 == run.before.total());
     complete && schedule.options.checksum.is_some_and(|wanted| run.before.build != Some(wanted))
 }
 
 impl Step {
-    /// Returns whether all that may go wrong is that the file has changed.
+    /// Returns whether the only possible fault is a changed file.
     fn only_changes(&self) -> bool {
         let traits = Traits { if_range: self.traits.if_range, ..SOUND };
-        matches!(self.picks, Picks::Always(_) | Picks::Change { .. })
+        matches!(self.picks, BuildChoice::Always(_) | BuildChoice::Change { .. })
             && *self == Self { picks: self.picks, traits, no_resume: self.no_resume, ..Self::sound(0) }
     }
 
-    /// Returns whether nothing goes wrong in it.
+    /// Returns whether a step has no faults.
     pub(crate) fn is_sound(&self) -> bool {
-        matches!(self.picks, Picks::Always(build) if *self == Self { no_resume: self.no_resume, ..Self::sound(build) })
+        matches!(self.picks, BuildChoice::Always(build) if *self == Self { no_resume: self.no_resume, ..Self::sound(build) })
     }
 }
 
@@ -252,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_whole_build_goes_with_success_and_only_nothing_with_failure() {
+    fn success_requires_a_whole_build_and_failure_an_unchanged_name() {
         let (first, second) =
             (Build { content: 0, len: 9000 }.bytes(), Build { content: 1, len: 9000 }.bytes());
         let mixed = [&first[..4096], &second[4096..]].concat();

@@ -1,7 +1,7 @@
-//! The fault harness: seeded schedules of faults over real sockets and a real disk, and after every run the one
-//! thing that must hold: nothing new under the final name, or one whole build, as the exit code says.
+//! The fault harness: seeded schedules of faults over real sockets and a real disk. Invariant after every run: the
+//! final name holds either its earlier content or one whole build, as the exit code says.
 //!
-//! `LONGHAUL_FAULT_SEEDS` says how many seeds to play, `LONGHAUL_FAULT_SEED` which single one, verbosely; those of FTP servers are
+//! `LONGHAUL_FAULT_SEEDS` sets the number of seeds, `LONGHAUL_FAULT_SEED` a single, verbose one; for FTP servers
 //! `LONGHAUL_FTP_FAULT_SEEDS` and `LONGHAUL_FTP_FAULT_SEED`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
@@ -38,7 +38,7 @@ use std::time::Instant;
 use run::Outcome;
 use schedule::Schedule;
 
-/// Schedules at a time: most of their time they wait for timeouts.
+/// Concurrent schedules: they mostly wait for timeouts.
 const AT_ONCE: usize = 8;
 
 fn number(variable: &str) -> Option<u64> {
@@ -47,7 +47,7 @@ fn number(variable: &str) -> Option<u64> {
         .map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
 }
 
-/// Schedules of one kind: how they are played and shown, and the variables that choose seeds.
+/// Schedules of one protocol: execution, format, and environment variables.
 struct Kind {
     play: fn(u64, &Path) -> Outcome,
     shown: fn(u64) -> String,
@@ -77,12 +77,12 @@ const FTP: Kind = Kind {
 
 impl Kind {
     fn play(&self, seed: u64) -> Outcome {
-        // On the disk, not in a tmpfs: the writers shall meet a real file system.
+        // On the disk, not in a tmpfs: the writers must run on a real file system.
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         (self.play)(seed, dir.path())
     }
 
-    /// Says all that is known of a seed that fails.
+    /// Reports everything about a failed seed.
     fn report(&self, seed: u64, what: &str, log: &str) -> String {
         let tail: Vec<_> = log.lines().rev().take(60).collect();
         let tail: Vec<_> = tail.into_iter().rev().collect();
@@ -94,11 +94,11 @@ impl Kind {
         )
     }
 
-    /// Plays all seeds that are chosen.
+    /// Runs all selected seeds.
     fn play_all(&self) {
         let single = number(self.seed);
         let seeds: Vec<u64> = match single {
-            // What depends on time shows itself sooner in several plays at once.
+            // Parallel runs of one seed expose timing faults sooner.
             Some(seed) => vec![seed; AT_ONCE],
             None => (0..number(self.seeds).unwrap_or(self.usual)).collect(),
         };
@@ -115,7 +115,7 @@ impl Kind {
                         let started = Instant::now();
                         let outcome = std::panic::catch_unwind(|| self.play(seed)).unwrap_or_else(|_| {
                             Outcome::Broken {
-                                what: "the harness itself panics, as said above".to_owned(),
+                                what: "the harness itself panics, as reported above".to_owned(),
                                 log: String::new(),
                             }
                         });

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustls::{ServerConnection, StreamOwned};
 
-use crate::answer::{Answer, Ask, Break};
+use crate::answer::{Answer, BodyBreak, HttpRequest};
 
 /// The server's end of a connection.
 pub(crate) enum Peer {
@@ -37,7 +37,7 @@ impl Peer {
         }
     }
 
-    /// Closes so that what was sent arrives: a close with unread requests would reset it away.
+    /// Closes after draining the input: closing with unread requests would reset the connection and lose sent data.
     pub(crate) fn close(mut self) {
         if let Self::Tls(stream) = &mut self {
             stream.conn.send_close_notify();
@@ -52,16 +52,21 @@ impl Peer {
         let _ = rustix::net::sockopt::set_socket_linger(self.socket(), Some(Duration::ZERO));
     }
 
-    /// Sends an answer, and counts the bytes of its body; returns whether the connection may serve another.
-    pub(crate) fn answer(&mut self, ask: &Ask, answer: &Answer, count: &dyn Fn(u64)) -> io::Result<bool> {
+    /// Sends a response, and counts its body's bytes; returns whether the connection remains usable.
+    pub(crate) fn answer(
+        &mut self,
+        request: &HttpRequest,
+        answer: &Answer,
+        count: &dyn Fn(u64),
+    ) -> io::Result<bool> {
         self.send(answer.head.as_bytes())?;
-        if ask.method == "HEAD" {
+        if request.method == "HEAD" {
             return Ok(true);
         }
         let (until, goes_on) = match answer.breaks {
-            Break::None => (answer.body.len(), true),
-            Break::Close(at) | Break::Reset(at) => (at, false),
-            Break::Stall(at, _) | Break::Drip(at, _) => (at, true),
+            BodyBreak::None => (answer.body.len(), true),
+            BodyBreak::Close(at) | BodyBreak::Reset(at) => (at, false),
+            BodyBreak::Stall(at, _) | BodyBreak::Drip(at, _) => (at, true),
         };
         self.send_body(&answer.body[..until], answer.chunked, count)?;
         if !goes_on {
@@ -69,8 +74,8 @@ impl Peer {
         }
         let mut rest = &answer.body[until..];
         match answer.breaks {
-            Break::Stall(_, millis) => thread::sleep(Duration::from_millis(millis)),
-            Break::Drip(_, millis) => {
+            BodyBreak::Stall(_, millis) => thread::sleep(Duration::from_millis(millis)),
+            BodyBreak::Drip(_, millis) => {
                 for _ in 0..millis / 50 {
                     let (drop, after) = rest.split_at(rest.len().min(200));
                     self.send_body(drop, answer.chunked, count)?;
@@ -102,7 +107,7 @@ impl Peer {
     }
 }
 
-/// Reads a request's head; `None` where the client has closed. `unread` is what came beyond it.
+/// Reads a request's head; `None` if the client has closed. `unread` receives the bytes behind it.
 pub(crate) fn read_head(peer: &mut Peer, unread: &mut Vec<u8>) -> Option<String> {
     let mut buffer = [0; 4096];
     loop {

@@ -1,4 +1,4 @@
-//! Plays a schedule of `put` to `longhaul serve --writable`, with a relay between them.
+//! Executes a schedule of `put` to `longhaul serve --writable` through a relay.
 
 use std::cell::RefCell;
 use std::fs::{self, File};
@@ -8,21 +8,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::client::{self, Watch};
+use crate::client::{self, RunMonitor};
 use crate::content::{OLDER, composition};
 use crate::disk::{self, Disk};
-use crate::fault::{DiskFault, Meddling};
+use crate::fault::{DiskFault, RelayFaultKind};
 use crate::relay::Relay;
 use crate::run::{Ended, Outcome, count, leftovers};
 use crate::schedule::{Build, PutSchedule, PutStep};
 
-/// `longhaul serve --writable`, which can be killed and started again.
+/// `longhaul serve --writable`, which can be killed and restarted.
 struct Site {
     child: Child,
     dir: PathBuf,
-    /// Where files lie, seen from outside of the disk's namespace.
+    /// The files' directory, by its path outside the disk's namespace.
     files: PathBuf,
-    /// The process in whose mount namespace it runs.
+    /// The process in whose mount namespace the server runs.
     namespace: Option<u32>,
     address: SocketAddr,
 }
@@ -86,7 +86,7 @@ impl Site {
         self.child.wait().unwrap();
     }
 
-    /// Starts it again, on another port: others may have taken the old one.
+    /// Restarts the server on another port: the old one may be in use.
     fn restart(&mut self) {
         (self.child, self.address) = Self::spawn(&self.dir, self.namespace);
     }
@@ -103,7 +103,7 @@ impl Drop for Site {
     }
 }
 
-/// Plays `schedule` in the empty directory `dir`.
+/// Executes `schedule` in the empty directory `dir`.
 pub(crate) fn play(schedule: &PutSchedule, dir: &Path) -> Outcome {
     let disk = match schedule.small_disk.then(|| Disk::mount(dir)).transpose() {
         Ok(disk) => disk,
@@ -116,14 +116,14 @@ pub(crate) fn play(schedule: &PutSchedule, dir: &Path) -> Outcome {
     if schedule.older {
         fs::write(site.files.join("f"), OLDER).unwrap();
     }
-    let play = Play { schedule, dir, site: RefCell::new(site), relay, disk: RefCell::new(disk) };
+    let play = ScheduleRun { schedule, dir, site: RefCell::new(site), relay, disk: RefCell::new(disk) };
     match play.all() {
         Ok(()) => Outcome::Held(play.site.borrow().log()),
         Err(what) => Outcome::Broken { what, log: play.site.borrow().log() },
     }
 }
 
-struct Play<'a> {
+struct ScheduleRun<'a> {
     schedule: &'a PutSchedule,
     dir: &'a Path,
     site: RefCell<Site>,
@@ -131,7 +131,7 @@ struct Play<'a> {
     disk: RefCell<Option<Disk>>,
 }
 
-impl Play<'_> {
+impl ScheduleRun<'_> {
     fn all(&self) -> Result<(), String> {
         for (number, step) in self.schedule.steps.iter().enumerate() {
             let ended = self.run(&format!("run {number}"), step)?;
@@ -149,14 +149,14 @@ impl Play<'_> {
         };
         let mut ended = self.run("last run", &sound)?;
         if ended == Ended::Exit(65) && self.schedule.steps.iter().any(PutStep::spoils) {
-            // The digest has found out an earlier run's bytes, which the server then gives up.
+            // The digest has revealed wrong bytes of an earlier run, which the server then discards.
             ended = self.run("last run", &sound)?;
         }
         if ended != Ended::Exit(0) {
             return Err(format!("the last run: {ended:?}\n{}", client::messages(&self.dir.join("logs"))));
         }
         let left = leftovers(&self.site.borrow().files);
-        // A flip may have begun an upload of another name.
+        // A flip may have started an upload with another name.
         if !left.is_empty() && !self.schedule.steps.iter().any(PutStep::flips) {
             return Err(format!("the last run leaves {left:?}"));
         }
@@ -173,7 +173,7 @@ impl Play<'_> {
         let logs = self.dir.join("logs");
         let context =
             |what: String| format!("{name}: {what}\n  stderr: {}", client::messages(&logs).trim_end());
-        let ended = self.watched(step).map_err(context)?;
+        let ended = self.run_monitored(step).map_err(context)?;
         if let Some(disk) = self.disk.borrow_mut().as_mut() {
             let cuts = step.disk.is_some_and(DiskFault::cuts_power);
             if cuts {
@@ -198,15 +198,15 @@ impl Play<'_> {
     fn restart(&self) {
         let mut site = self.site.borrow_mut();
         site.restart();
-        self.relay.lead_to(site.address);
+        self.relay.redirect_to(site.address);
     }
 
-    /// Runs the client through `step`, and the server through its death.
-    fn watched(&self, step: &PutStep) -> Result<Ended, String> {
+    /// Runs the client through `step`, and kills and restarts the server.
+    fn run_monitored(&self, step: &PutStep) -> Result<Ended, String> {
         let (mut dies, mut changes) = (step.server_dies, step.source_changes);
         let mut restarts: Option<Duration> = None;
         let moved = || self.relay.moved();
-        let ended = disk::during(self.disk.borrow().as_ref(), step.disk, |suffers| {
+        let ended = disk::during(self.disk.borrow().as_ref(), step.disk, |is_disturbed| {
             let mut tick = |moved: u64, time: Duration| {
                 if let Some((when, down)) = &mut dies
                     && when.is_reached(moved, time)
@@ -219,15 +219,15 @@ impl Play<'_> {
                     changes = None;
                     fs::write(self.dir.join("f"), self.schedule.other_build().bytes()).unwrap();
                 }
-                let suffers = suffers(moved);
-                // No server starts on a disk that hangs.
-                if restarts.is_some_and(|at| time >= at) && !suffers {
+                let is_disturbed = is_disturbed(moved);
+                // A server cannot start on a hung disk.
+                if restarts.is_some_and(|at| time >= at) && !is_disturbed {
                     self.restart();
                     restarts = None;
                 }
-                suffers
+                is_disturbed
             };
-            let watch = Watch { moved: &moved, activity: &moved, tick: &mut tick };
+            let watch = RunMonitor { moved: &moved, activity: &moved, tick: &mut tick };
             client::run(&mut self.command(step), step.stop, watch)
         });
         if restarts.is_some() {
@@ -249,7 +249,7 @@ impl Play<'_> {
         command
     }
 
-    /// Says what is wrong with what the server's directory holds after a run.
+    /// Returns what is wrong with the server's directory after a run.
     fn judge(
         &self,
         step: &PutStep,
@@ -267,7 +267,7 @@ impl Play<'_> {
         }
         let names =
             fs::read_dir(files).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        // A flip may have changed the name; the file must be whole all the same.
+        // A flip may have changed the name; the file must still be whole.
         for name in names.filter(|name| !name.contains(".longhaul-") && name != "f") {
             let found = fs::read(files.join(&name)).unwrap();
             if found != bytes {
@@ -281,10 +281,10 @@ impl Play<'_> {
         let shown = || found.as_ref().map_or("nothing".to_owned(), |found| composition(found));
         match ended {
             Ended::Exit(0) if !there => Err(format!("exit 0, and the server holds {}", shown())),
-            // The answer to a completed upload may be lost.
+            // The response to a completed upload may be lost.
             _ if !there && found != stood => Err(format!("the server holds {}", shown())),
             Ended::Exit(0) | Ended::Killed => Ok(()),
-            // What an earlier run has spoiled is found out at the end.
+            // Wrong bytes of an earlier run are detected at the end.
             Ended::Exit(65) if self.schedule.steps.iter().any(PutStep::spoils) => Ok(()),
             Ended::Exit(_) if self.schedule.must_succeed(step) => {
                 Err("fails, though all that went wrong can be survived".to_owned())
@@ -296,24 +296,24 @@ impl Play<'_> {
 
 impl PutStep {
     fn flips(&self) -> bool {
-        self.relayed.iter().any(|relayed| matches!(relayed.what, Meddling::Flip(_)))
+        self.relayed.iter().any(|relayed| matches!(relayed.what, RelayFaultKind::Flip(_)))
     }
 
-    /// Returns whether the server may be left with bytes that are not the source's.
+    /// Returns whether the server may keep bytes that differ from the source.
     fn spoils(&self) -> bool {
         self.flips() || self.source_changes.is_some()
     }
 }
 
 impl PutSchedule {
-    /// Returns what the source becomes for a while.
+    /// Returns the temporary replacement of the source.
     fn other_build(&self) -> Build {
         Build { content: 1, ..self.build }
     }
 
-    /// Returns whether `step` must end well.
+    /// Returns whether `step` must succeed.
     fn must_succeed(&self, step: &PutStep) -> bool {
-        // A server that is away for up to 400 ms may be met several times.
+        // A server that is down for up to 400 ms may cause several failures.
         let failures = step.relayed.len() + step.server_dies.map_or(0, |_| 4);
         step.stop.is_none() && step.disk.is_none() && !step.spoils() && failures <= self.retries as usize
     }

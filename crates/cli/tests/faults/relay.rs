@@ -7,25 +7,25 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
-use crate::fault::{Meddling, Relayed};
+use crate::fault::{RelayFault, RelayFaultKind};
 
 /// A port in front of a server's.
 pub(crate) struct Relay {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<RelayState>,
     closed: Arc<AtomicBool>,
 }
 
-struct Shared {
+struct RelayState {
     to: Mutex<SocketAddr>,
-    plan: Mutex<Plan>,
-    /// Bytes relayed in this step, of both directions.
+    plan: Mutex<RelayPlan>,
+    /// Bytes relayed in this step, in both directions.
     moved: AtomicU64,
 }
 
 #[derive(Default)]
-struct Plan {
-    relayed: Vec<Relayed>,
+struct RelayPlan {
+    relayed: Vec<RelayFault>,
     connections: usize,
     sockets: Vec<Weak<TcpStream>>,
 }
@@ -35,14 +35,14 @@ impl Relay {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, closed) = (listener.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
         let shared =
-            Arc::new(Shared { to: Mutex::new(to), plan: Mutex::default(), moved: AtomicU64::new(0) });
+            Arc::new(RelayState { to: Mutex::new(to), plan: Mutex::default(), moved: AtomicU64::new(0) });
         let (relay, ended) = (Arc::clone(&shared), Arc::clone(&closed));
         thread::spawn(move || {
             for client in listener.incoming() {
                 if ended.load(Ordering::SeqCst) {
                     return;
                 }
-                // A server that is down refuses; here the connection breaks.
+                // A server that is down refuses; the relay closes instead.
                 if let (Ok(client), Ok(server)) = (client, TcpStream::connect(relay.to())) {
                     relay.connect(client, server);
                 }
@@ -55,18 +55,18 @@ impl Relay {
         self.address
     }
 
-    /// Begins a step: what the last one has left open ends, and connections are counted from 0 again.
-    pub(crate) fn begin(&self, relayed: &[Relayed]) {
+    /// Begins a step: closes open connections, and restarts their numbers at 0.
+    pub(crate) fn begin(&self, relayed: &[RelayFault]) {
         let mut plan = self.shared.plan.lock().unwrap_or_else(PoisonError::into_inner);
         for socket in plan.sockets.iter().filter_map(Weak::upgrade) {
             let _ = socket.shutdown(Shutdown::Both);
         }
-        *plan = Plan { relayed: relayed.to_vec(), ..Plan::default() };
+        *plan = RelayPlan { relayed: relayed.to_vec(), ..RelayPlan::default() };
         self.shared.moved.store(0, Ordering::SeqCst);
     }
 
-    /// Leads later connections to a server that has come back on another port.
-    pub(crate) fn lead_to(&self, address: SocketAddr) {
+    /// Directs later connections to a restarted server on another port.
+    pub(crate) fn redirect_to(&self, address: SocketAddr) {
         *self.shared.to.lock().unwrap_or_else(PoisonError::into_inner) = address;
     }
 
@@ -78,12 +78,12 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         self.closed.store(true, Ordering::SeqCst);
-        // Wakes the thread that accepts.
+        // Wakes the accepting thread.
         let _ = TcpStream::connect(self.address);
     }
 }
 
-impl Shared {
+impl RelayState {
     fn to(&self) -> SocketAddr {
         *self.to.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -93,7 +93,7 @@ impl Shared {
         let number = plan.connections;
         plan.connections += 1;
         let of = |to_client| {
-            let mine = |r: &&Relayed| r.connection == number && r.to_client == to_client;
+            let mine = |r: &&RelayFault| r.connection == number && r.to_client == to_client;
             let mut relayed: Vec<_> = plan.relayed.iter().filter(mine).copied().collect();
             relayed.sort_by_key(|relayed| relayed.at);
             relayed
@@ -109,14 +109,14 @@ impl Shared {
     }
 
     /// Copies one direction until it ends.
-    fn pump(&self, mut from: &TcpStream, mut to: &TcpStream, relayed: &[Relayed]) {
+    fn pump(&self, mut from: &TcpStream, mut to: &TcpStream, relayed: &[RelayFault]) {
         let mut relayed = relayed.iter();
         let mut next = relayed.next();
         let mut buffer = vec![0; 1 << 16];
         let mut at = 0;
         loop {
             let Ok(read) = from.read(&mut buffer) else {
-                // The peer has reset the connection: so does the relay.
+                // The peer has reset the connection, so the relay resets too.
                 return reset(to);
             };
             let piece = &mut buffer[..read];
@@ -125,16 +125,16 @@ impl Shared {
             while let Some(meddling) = next.filter(|next| next.at < end) {
                 let place = (meddling.at.max(at) - at) as usize;
                 next = relayed.next();
-                if let Meddling::Flip(bit) = meddling.what {
+                if let RelayFaultKind::Flip(bit) = meddling.what {
                     piece[place] ^= 1 << bit;
                     continue;
                 }
                 let _ = to.write_all(&piece[sent..place.max(sent)]);
                 sent = place.max(sent);
                 match meddling.what {
-                    Meddling::Stall(millis) => thread::sleep(Duration::from_millis(millis)),
-                    Meddling::Close | Meddling::Refuse(_) => {
-                        if let Meddling::Refuse(status) = meddling.what {
+                    RelayFaultKind::Stall(millis) => thread::sleep(Duration::from_millis(millis)),
+                    RelayFaultKind::Close | RelayFaultKind::Refuse(_) => {
+                        if let RelayFaultKind::Refuse(status) = meddling.what {
                             let mut client = if meddling.to_client { to } else { from };
                             let head = "Retry-After: 0\r\nContent-Length: 0\r\nConnection: close";
                             let _ = write!(client, "HTTP/1.1 {status} Refused\r\n{head}\r\n\r\n");
@@ -162,9 +162,9 @@ impl Shared {
     }
 }
 
-/// Lets the connection end with a reset.
+/// Closes with a reset.
 fn reset(socket: &TcpStream) {
-    // What is unread when it closes makes a reset of it, and so does this.
+    // Unread input at close also causes a reset.
     let _ = rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO));
     let _ = socket.shutdown(Shutdown::Both);
 }

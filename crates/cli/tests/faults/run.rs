@@ -1,4 +1,4 @@
-//! Plays a schedule of `get`: the runs of the client, one after another, each judged.
+//! Executes a schedule of `get`: consecutive runs of the client, each judged.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::client::{self, Watch};
+use crate::client::{self, RunMonitor};
 use crate::content::OLDER;
 use crate::disk::{self, Disk};
 use crate::invariant::{Partial, judge};
@@ -19,74 +19,74 @@ use crate::schedule::{GetSchedule, Labels, Mirror, Step};
 use crate::server::Server;
 use crate::tls::certificates;
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
     Exit(i32),
     Killed,
 }
 
-/// A run, and what it found and left.
+/// A run, with the state before and after it.
 pub(crate) struct Run {
     pub(crate) ended: Ended,
     pub(crate) must_succeed: bool,
-    /// What stands in a directory is never replaced.
+    /// A file in the output directory is never replaced.
     pub(crate) stands_in_the_way: bool,
-    /// What stood under the final name before, and stands there now.
+    /// Content of the final name before the run.
     pub(crate) stood: Option<Vec<u8>>,
     pub(crate) found: Option<Vec<u8>>,
     pub(crate) leftovers: Vec<String>,
     pub(crate) before: Partial,
     pub(crate) after: Partial,
-    /// The ranges of the file that the server was asked for.
+    /// The ranges requested from the server.
     pub(crate) asked: Vec<(u64, u64)>,
     pub(crate) stderr: String,
 }
 
-/// How a schedule went.
+/// The outcome of a schedule.
 pub(crate) enum Outcome {
-    /// The invariant held; a log of the server's.
+    /// The invariant held; with the server's log.
     Held(String),
-    /// Why this machine cannot play it.
+    /// Why this machine cannot execute the schedule.
     Skipped(&'static str),
-    /// What is wrong, and a log of the server's.
+    /// The violation, and the server's log.
     Broken { what: String, log: String },
 }
 
-/// How many runs ended how: what a number of seeds has covered.
+/// Number of runs by end: the coverage of the seeds.
 pub(crate) static RUNS: Mutex<BTreeMap<String, u32>> = Mutex::new(BTreeMap::new());
 
 pub(crate) fn count(run: String) {
     *RUNS.lock().unwrap().entry(run).or_default() += 1;
 }
 
-/// Plays `schedule` in the empty directory `dir`.
+/// Executes `schedule` in the empty directory `dir`.
 pub(crate) fn play(schedule: &GetSchedule, dir: &Path) -> Outcome {
     let disk =
         match schedule.steps.iter().any(|step| step.disk.is_some()).then(|| Disk::mount(dir)).transpose() {
             Ok(disk) => disk,
             Err(why) => return Outcome::Skipped(why),
         };
-    let mut play = Play::new(schedule, dir, disk);
+    let mut play = ScheduleRun::new(schedule, dir, disk);
     match play.all() {
         Ok(()) => Outcome::Held(play.server.log()),
         Err(what) => Outcome::Broken { what, log: play.server.log() },
     }
 }
 
-struct Play<'a> {
+struct ScheduleRun<'a> {
     schedule: &'a GetSchedule,
     server: Server,
     relay: Option<Relay>,
     mirror: Option<Server>,
     disk: Option<Disk>,
-    /// Where the client runs, its messages lie, and the file gets its name.
+    /// The directory of the client, its messages and the final name.
     work: PathBuf,
     logs: PathBuf,
     target: PathBuf,
 }
 
-impl<'a> Play<'a> {
+impl<'a> ScheduleRun<'a> {
     fn new(schedule: &'a GetSchedule, dir: &Path, disk: Option<Disk>) -> Self {
         let tls = schedule.tls.then(|| tls_config(dir));
         let server = Server::start(schedule.builds.clone(), schedule.labels, tls);
@@ -122,13 +122,13 @@ impl<'a> Play<'a> {
         self.settle()
     }
 
-    /// Runs against the sound server: that must end well, where it can.
+    /// Runs against the sound server, which must succeed if possible.
     fn settle(&mut self) -> Result<(), String> {
         let settled = self.schedule.settled;
         let stands = self.target.exists() && self.schedule.options.into_directory;
         let before = self.partial()?;
         let ended = self.run("last run", &Step::sound(settled))?;
-        // What an earlier run left of another build is given up only where the user says so.
+        // Data of another build is discarded only with --no-resume.
         let of_size = before.size == Some(self.schedule.builds[settled].len as u64);
         let foreign = before.total() > 0 && (before.build != Some(settled) || !of_size);
         let mut code = ended;
@@ -155,7 +155,7 @@ impl<'a> Play<'a> {
 
     fn run(&mut self, name: &str, step: &Step) -> Result<Ended, String> {
         if let Some(disk) = self.disk.as_ref().filter(|_| step.disk.is_some()) {
-            // Only what this run writes may be lost.
+            // Only data written by this run may be lost.
             disk.sync();
         }
         let before = self.partial()?;
@@ -177,7 +177,7 @@ impl<'a> Play<'a> {
                 client::messages(&self.logs).trim_end().replace('\n', "\n          ")
             )
         };
-        let ended = self.watched(step).map_err(context)?;
+        let ended = self.run_monitored(step).map_err(context)?;
         self.server.note(&format!("{name} ends: {ended:?}"));
         if let Some(disk) = &mut self.disk {
             disk.recover(step.disk);
@@ -208,13 +208,13 @@ impl<'a> Play<'a> {
     }
 
     /// Runs the client through `step`.
-    fn watched(&self, step: &Step) -> Result<Ended, String> {
+    fn run_monitored(&self, step: &Step) -> Result<Ended, String> {
         let others =
             || self.relay.as_ref().map_or(0, Relay::moved) + self.mirror.as_ref().map_or(0, Server::activity);
         let activity = || self.server.activity() + others();
-        disk::during(self.disk.as_ref(), step.disk, |suffers| {
-            let mut tick = |moved: u64, _| suffers(moved);
-            let watch = Watch { moved: &|| self.server.served(), activity: &activity, tick: &mut tick };
+        disk::during(self.disk.as_ref(), step.disk, |is_disturbed| {
+            let mut tick = |moved: u64, _| is_disturbed(moved);
+            let watch = RunMonitor { moved: &|| self.server.served(), activity: &activity, tick: &mut tick };
             client::run(&mut self.command(step), step.stop, watch)
         })
     }
@@ -249,7 +249,7 @@ impl<'a> Play<'a> {
         }
         command.args(["-o", if options.into_directory { "out/" } else { "out/f" }]);
         if self.schedule.mirror.is_some() {
-            // Port 9 (discard) stands for a server that is down.
+            // Port 9 (discard) represents a server that is down.
             let port = self.mirror.as_ref().map_or(9, |mirror| mirror.address().port());
             command.arg("--mirror").arg(format!("http://127.0.0.1:{port}/f"));
         }
@@ -264,7 +264,7 @@ impl<'a> Play<'a> {
     }
 }
 
-/// Whether the program has an option to vouch for a file without validators.
+/// Whether the program has --assume-unchanged.
 static ASSUMES: LazyLock<bool> = LazyLock::new(|| {
     let help = Command::new(env!("CARGO_BIN_EXE_longhaul")).args(["get", "--help"]).output().unwrap();
     String::from_utf8_lossy(&help.stdout).contains("--assume-unchanged")
@@ -280,7 +280,7 @@ fn tls_config(dir: &Path) -> Arc<ServerConfig> {
     Arc::new(builder.with_no_client_auth().with_single_cert(chain, key).unwrap())
 }
 
-/// Returns the names that a transfer leaves for the next run.
+/// Returns the names of files that a transfer leaves for the next run.
 pub(crate) fn leftovers(dir: &Path) -> Vec<String> {
     let names = fs::read_dir(dir)
         .into_iter()

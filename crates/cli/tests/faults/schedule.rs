@@ -1,64 +1,64 @@
-//! What one seed makes happen, as plain data that prints in readable form.
+//! The events of one seed, as plain, printable data.
 
-use crate::fault::{DiskFault, Fault, Framing, Relayed, Stop, When};
+use crate::fault::{DiskFault, Fault, Framing, RelayFault, Stop, When};
 
-/// The states that the served file has over time: a part of one of the fixed contents each.
+/// A build of the served file: a prefix of one of the fixed contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Build {
     pub(crate) content: usize,
     pub(crate) len: usize,
 }
 
-/// How the builds of the file are labelled.
+/// The validators of the file's builds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Labels {
-    /// Each build has a strong ETag of its own.
+    /// Each build has its own strong ETag.
     OwnTags,
-    /// Each build has a Last-Modified of its own, a day before Date.
+    /// Each build has its own Last-Modified, a day before Date.
     OwnDates,
-    /// Each build has a weak ETag of its own.
+    /// Each build has its own weak ETag.
     OwnWeakTags,
     /// All builds share one weak ETag.
     SharedWeakTag,
-    /// All builds share one Last-Modified, in the very second of Date (RFC 9110, section 8.8.2.2: weak).
+    /// All builds share one Last-Modified equal to Date (RFC 9110, section 8.8.2.2: weak).
     SharedFreshDate,
-    /// No validator at all.
+    /// No validator.
     Nothing,
-    /// All builds share one strong ETag: a lie that only a checksum finds out.
+    /// All builds share one strong ETag: wrong, and detected only by a checksum.
     LyingTag,
 }
 
 impl Labels {
-    /// Returns whether ranges of several responses may be combined under such a label.
+    /// Returns whether ranges of several responses may be combined with this validator.
     pub(crate) fn strong(self) -> bool {
         matches!(self, Self::OwnTags | Self::OwnDates)
     }
 }
 
-/// A redirect from the URL to a target that serves only so many requests; the URL then leads to a fresh target.
+/// A redirect to a target that serves a limited number of requests, after which the URL redirects to a fresh target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Redirect {
     /// Requests that a target serves; at least one.
     pub(crate) serves: u32,
-    /// How many targets expire in a run; a later one lasts.
+    /// Number of targets that expire in a run; a later one does not.
     pub(crate) expiries: u32,
-    /// The status of an expired target; `None` where its port is closed.
+    /// The status of an expired target; `None` if its port is closed.
     pub(crate) expired: Option<u16>,
 }
 
-/// How the server behaves throughout one run.
+/// The server's behaviour during one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Traits {
     pub(crate) ranges: bool,
     pub(crate) if_range: bool,
-    /// A 206 names no validator.
+    /// Whether a 206 has no validator.
     pub(crate) bare_206: bool,
     pub(crate) framing: Framing,
     pub(crate) closes_each: bool,
     pub(crate) redirect: Option<Redirect>,
 }
 
-/// Traits of a server without fault.
+/// Traits of a fault-free server.
 pub(crate) const SOUND: Traits = Traits {
     ranges: true,
     if_range: true,
@@ -68,38 +68,38 @@ pub(crate) const SOUND: Traits = Traits {
     redirect: None,
 };
 
-/// Which build answers.
+/// Selects the build of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Picks {
+pub(crate) enum BuildChoice {
     Always(usize),
     EachConnection,
     EachRequest,
-    /// From the request of this number on another build, for good.
+    /// From this request on another build, permanently.
     Change {
         at: u32,
         to: usize,
     },
 }
 
-/// One run of the client, and what it meets.
+/// One run of the client, with its faults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) traits: Traits,
-    pub(crate) picks: Picks,
-    /// By number of the request, from 0.
+    pub(crate) picks: BuildChoice,
+    /// Faults by number of the request, from 0.
     pub(crate) faults: Vec<(u32, Fault)>,
-    pub(crate) relayed: Vec<Relayed>,
+    pub(crate) relayed: Vec<RelayFault>,
     pub(crate) disk: Option<DiskFault>,
     pub(crate) stop: Option<Stop>,
     pub(crate) no_resume: bool,
 }
 
 impl Step {
-    /// A run against a server, a disk and a network without fault.
+    /// A run against a fault-free server, disk and network.
     pub(crate) fn sound(build: usize) -> Self {
         Self {
             traits: SOUND,
-            picks: Picks::Always(build),
+            picks: BuildChoice::Always(build),
             faults: Vec::new(),
             relayed: Vec::new(),
             disk: None,
@@ -109,41 +109,41 @@ impl Step {
     }
 }
 
-/// Options of `get` that hold for all runs.
+/// Options of `get` for all runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Options {
     pub(crate) streams: &'static str,
     pub(crate) writer: &'static str,
     pub(crate) retries: u32,
     pub(crate) app_buffer: Option<&'static str>,
-    /// The build whose checksum is asked for.
+    /// The build whose checksum is required.
     pub(crate) checksum: Option<usize>,
-    /// `-o DIR/`, where nothing is ever replaced, in place of `-o FILE`.
+    /// `-o DIR/`, where nothing is replaced, instead of `-o FILE`.
     pub(crate) into_directory: bool,
-    /// The user vouches that the file does not change: so it never does.
+    /// `--assume-unchanged`: the file then never changes.
     pub(crate) assume_unchanged: bool,
 }
 
-/// A second server of the file, without faults of its own.
+/// A second, fault-free server of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mirror {
-    /// Nothing listens there.
+    /// No server listens.
     Down,
-    /// It has this build under a strong ETag: maybe not the one that the first server has.
+    /// The mirror has this build with a strong ETag; the first server may have another build.
     Has(usize),
 }
 
-/// Runs of `get` from a first one to one that meets no fault.
+/// Runs of `get`, of which the last is fault-free.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GetSchedule {
     pub(crate) builds: Vec<Build>,
     pub(crate) labels: Labels,
     pub(crate) tls: bool,
-    /// Another file stands under the final name.
+    /// Whether another file exists under the final name.
     pub(crate) older: bool,
     pub(crate) options: Options,
     pub(crate) steps: Vec<Step>,
-    /// Which build the sound server has in the end.
+    /// The build of the final, sound server.
     pub(crate) settled: usize,
     pub(crate) mirror: Option<Mirror>,
 }
@@ -153,28 +153,28 @@ impl GetSchedule {
         self.builds.iter().all(|build| build.len == self.builds[0].len)
     }
 
-    /// Returns whether the sound server's file can get the final name at all.
+    /// Returns whether the sound server's file can get the final name.
     pub(crate) fn can_succeed(&self) -> bool {
         self.options.checksum.is_none_or(|wanted| wanted == self.settled)
             && !(self.older && self.options.into_directory)
     }
 
-    /// Returns whether `step` must end well, given that what an earlier run left is of `partial`.
+    /// Returns whether `step` must succeed, if the data left by earlier runs is of build `partial`.
     pub(crate) fn must_succeed(&self, step: &Step, partial: Option<usize>) -> bool {
-        let Picks::Always(build) = step.picks else { return false };
+        let BuildChoice::Always(build) = step.picks else { return false };
         let expiries = step.traits.redirect.map_or(0, |redirect| redirect.expiries);
         let failures = step.faults.len() + step.relayed.len() + expiries as usize;
         let mut strays = step.faults.iter().filter(|(_, fault)| matches!(fault, Fault::Stray(_)));
         let named_by =
             |n: u32| step.faults.iter().all(|(other, fault)| *other != n || fault.names_the_file());
         let settled_before = |number: u32| (0..number).any(named_by);
-        // A mapping needs a size.
+        // A mapping requires a size.
         let sizeless = step.traits.framing != Framing::Length
             || step.faults.iter().any(|(_, fault)| *fault == Fault::ChunkedPart);
-        let past_the_handshake = |relayed: &Relayed| relayed.at >= 1 << 14;
+        let past_the_handshake = |relayed: &RelayFault| relayed.at >= 1 << 14;
         step.stop.is_none()
             && self.can_succeed()
-            // A mirror of another build may answer for a server that is slow.
+            // A mirror with another build may answer before a slow server.
             && self.mirror.is_none_or(|mirror| matches!(mirror, Mirror::Down) || mirror == Mirror::Has(self.settled))
             && build == self.settled
             && partial.is_none_or(|partial| partial == build)
@@ -189,21 +189,21 @@ impl GetSchedule {
     }
 }
 
-/// One run of `put`, and what it meets.
+/// One run of `put`, with its faults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PutStep {
-    pub(crate) relayed: Vec<Relayed>,
+    pub(crate) relayed: Vec<RelayFault>,
     pub(crate) stop: Option<Stop>,
-    /// The server is killed, and started again so many milliseconds later.
+    /// The server is killed, and restarted this many milliseconds later.
     pub(crate) server_dies: Option<(When, u64)>,
-    /// Another program writes the source: other content of the same length, which is gone again after the run.
+    /// The source is overwritten with other content of equal length, and restored after the run.
     pub(crate) source_changes: Option<When>,
-    /// Of the server.
+    /// A fault of the server's disk.
     pub(crate) disk: Option<DiskFault>,
     pub(crate) no_resume: bool,
 }
 
-/// Runs of `put` to `longhaul serve --writable`, the last without fault.
+/// Runs of `put` to `longhaul serve --writable`, of which the last is fault-free.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PutSchedule {
     pub(crate) build: Build,
@@ -211,12 +211,12 @@ pub(crate) struct PutSchedule {
     pub(crate) reader: &'static str,
     pub(crate) streams: &'static str,
     pub(crate) retries: u32,
-    /// The server's directory is a file system of its own, of 64 MiB.
+    /// Whether the server's directory is a separate file system of 64 MiB.
     pub(crate) small_disk: bool,
     pub(crate) steps: Vec<PutStep>,
 }
 
-/// What a seed makes happen.
+/// The schedule of a seed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Schedule {
     Get(GetSchedule),
@@ -224,7 +224,7 @@ pub(crate) enum Schedule {
 }
 
 impl Schedule {
-    /// Writes the schedule for a person: a line for what holds throughout, and one a run.
+    /// Formats the schedule: a line of common properties, then one line per run.
     pub(crate) fn shown(&self) -> String {
         match self {
             Self::Get(get) => {
@@ -254,7 +254,7 @@ impl Schedule {
 }
 
 impl Step {
-    /// Writes what differs from a sound step.
+    /// Formats the differences from a sound step.
     fn shown(&self) -> String {
         let Self { traits, picks, faults, relayed, disk, stop, no_resume } = self;
         let mut text = format!("{picks:?}");

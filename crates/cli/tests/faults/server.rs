@@ -1,4 +1,4 @@
-//! A scripted HTTP/1.1 server on loopback: blocking threads, one a connection.
+//! A scripted HTTP/1.1 server on loopback, one blocking thread per connection.
 
 use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,48 +9,48 @@ use std::time::{Duration, Instant};
 
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use crate::answer::{Answer, Ask, Break, State};
+use crate::answer::{Answer, BodyBreak, HttpRequest, ServedFile};
 use crate::content::PAGE;
 use crate::fault::{Fault, Framing};
 use crate::peer::{Peer, read_head};
-use crate::schedule::{Build, Labels, Picks, Redirect, Step};
+use crate::schedule::{Build, BuildChoice, Labels, Redirect, Step};
 
-/// No connection is idle for longer.
+/// Timeout of idle connections.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// The server of one schedule; it ends with the test's process, its listeners with this value.
+/// The server of one schedule; dropping it closes its listeners.
 pub(crate) struct Server {
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     listener: Listener,
 }
 
-struct Shared {
+struct ServerState {
     builds: Vec<Build>,
     labels: Labels,
     tls: Option<Arc<ServerConfig>>,
     script: Mutex<Script>,
     served: AtomicU64,
-    /// Counts all that moves: a client that lets it stand is idle.
+    /// Counts all activity; a client without activity hangs.
     activity: AtomicU64,
     began: Instant,
 }
 
-/// The present step, and how far it has come.
+/// The current step and its progress.
 struct Script {
     step: Step,
-    /// Requests for the file, and connections, in this step.
+    /// Requests for the file in this step.
     requests: u32,
     connections: usize,
-    /// The client knows the file: a page cannot be it any more.
+    /// Whether the client has identified the file; a page can no longer pass for it.
     known: bool,
-    target: Option<Target>,
+    target: Option<RedirectTarget>,
     targets: u32,
     asked: Vec<(u64, u64)>,
     log: String,
 }
 
-/// Where a redirect leads.
-struct Target {
+/// The target of a redirect.
+struct RedirectTarget {
     listener: Listener,
     left: u32,
     lasts: bool,
@@ -69,7 +69,7 @@ impl Server {
             asked: Vec::new(),
             log: String::new(),
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ServerState {
             builds,
             labels,
             tls,
@@ -82,7 +82,7 @@ impl Server {
         Self { shared, listener }
     }
 
-    /// Begins a step; `known` says whether the client holds a part of the file.
+    /// Begins a step; `known` is whether the client holds a part of the file.
     pub(crate) fn begin(&self, step: &Step, known: bool) {
         let mut script = self.shared.script();
         let log = std::mem::take(&mut script.log);
@@ -112,7 +112,7 @@ impl Server {
         self.shared.activity.load(Ordering::SeqCst)
     }
 
-    /// Returns the ranges asked for in this step.
+    /// Returns the ranges requested in this step.
     pub(crate) fn asked(&self) -> Vec<(u64, u64)> {
         self.shared.script().asked.clone()
     }
@@ -133,7 +133,7 @@ struct Listener {
 }
 
 impl Listener {
-    fn start(shared: &Arc<Shared>, expired: Option<Arc<AtomicBool>>) -> Self {
+    fn start(shared: &Arc<ServerState>, expired: Option<Arc<AtomicBool>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, closed) = (listener.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
         let (shared, ended) = (Arc::clone(shared), Arc::clone(&closed));
@@ -155,13 +155,13 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         self.closed.store(true, Ordering::SeqCst);
-        // Wakes the thread that accepts.
+        // Wakes the accepting thread.
         let _ = TcpStream::connect(self.address);
     }
 }
 
-/// Answers the requests of one connection.
-fn serve(shared: &Arc<Shared>, socket: TcpStream, expired: Option<&AtomicBool>) {
+/// Serves the requests of one connection.
+fn serve(shared: &Arc<ServerState>, socket: TcpStream, expired: Option<&AtomicBool>) {
     let connection = {
         let mut script = shared.script();
         script.connections += 1;
@@ -183,11 +183,11 @@ fn serve(shared: &Arc<Shared>, socket: TcpStream, expired: Option<&AtomicBool>) 
     let mut unread = Vec::new();
     while let Some(head) = read_head(&mut peer, &mut unread) {
         shared.activity.fetch_add(1, Ordering::SeqCst);
-        let ask = Ask::parse(&head);
-        let Some(answer) = shared.answer(&ask, connection, expired) else { return peer.close() };
-        match peer.answer(&ask, &answer, &count) {
+        let request = HttpRequest::parse(&head);
+        let Some(answer) = shared.answer(&request, connection, expired) else { return peer.close() };
+        match peer.answer(&request, &answer, &count) {
             Ok(true) => {}
-            Ok(false) if matches!(answer.breaks, Break::Reset(_)) => return peer.reset(),
+            Ok(false) if matches!(answer.breaks, BodyBreak::Reset(_)) => return peer.reset(),
             Ok(false) | Err(_) => return peer.close(),
         }
         let refused =
@@ -198,7 +198,7 @@ fn serve(shared: &Arc<Shared>, socket: TcpStream, expired: Option<&AtomicBool>) 
     }
 }
 
-impl Shared {
+impl ServerState {
     fn script(&self) -> MutexGuard<'_, Script> {
         self.script.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -212,16 +212,16 @@ impl Shared {
         self.script().step.traits.redirect.is_some_and(|redirect| redirect.expired.is_none())
     }
 
-    /// Returns the answer to `ask`, where there is to be one.
+    /// Returns the response to `request`, if there is one.
     fn answer(
         self: &Arc<Self>,
-        ask: &Ask,
+        request: &HttpRequest,
         connection: usize,
         expired: Option<&AtomicBool>,
     ) -> Option<Answer> {
         let redirect = self.script().step.traits.redirect;
         let (answer, what) = match (redirect, expired) {
-            (Some(redirect), None) if ask.path == "/f" => {
+            (Some(redirect), None) if request.path == "/f" => {
                 let to = self.target_url(redirect);
                 (Some(Answer::redirect(&to)), format!("302 to {to}"))
             }
@@ -229,20 +229,22 @@ impl Shared {
                 let code = redirect.expired.unwrap_or(403);
                 (Some(Answer::status(code, None)), format!("{code}, expired"))
             }
-            _ if ask.path == "/login" => (Some(Answer::page(Framing::Length, PAGE.len())), "page".to_owned()),
+            _ if request.path == "/login" => {
+                (Some(Answer::page(Framing::Length, PAGE.len())), "page".to_owned())
+            }
             _ => {
                 if let Some(redirect) = redirect {
                     self.use_up(redirect);
                 }
-                self.of_file(ask, connection)
+                self.of_file(request, connection)
             }
         };
-        let Ask { method, path, range, if_range } = ask;
+        let HttpRequest { method, path, range, if_range } = request;
         self.note(&format!("#{connection} {method} {path} {range:?} if {if_range:?} -> {what}"));
         answer
     }
 
-    /// Returns where the present target is, or a fresh one.
+    /// Returns the URL of the current target, or of a fresh one.
     fn target_url(self: &Arc<Self>, redirect: Redirect) -> String {
         let mut script = self.script();
         if script.target.as_ref().is_none_or(|target| target.expired.load(Ordering::SeqCst)) {
@@ -252,14 +254,14 @@ impl Shared {
             drop(script);
             let listener = Listener::start(self, Some(Arc::clone(&expired)));
             script = self.script();
-            script.target = Some(Target { listener, left: redirect.serves, lasts, expired });
+            script.target = Some(RedirectTarget { listener, left: redirect.serves, lasts, expired });
         }
         let port = script.target.as_ref().map_or(0, |target| target.listener.address.port());
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://localhost:{port}/target/{}/f", script.targets)
     }
 
-    /// Counts a request of the present target.
+    /// Counts a request of the current target.
     fn use_up(&self, redirect: Redirect) {
         let mut script = self.script();
         let Some(target) = &mut script.target else { return };
@@ -273,21 +275,21 @@ impl Shared {
         }
     }
 
-    /// Returns the answer to a request for the file, and what it is.
-    fn of_file(&self, ask: &Ask, connection: usize) -> (Option<Answer>, String) {
+    /// Returns the response to a request for the file, and its description.
+    fn of_file(&self, request: &HttpRequest, connection: usize) -> (Option<Answer>, String) {
         let mut script = self.script();
         let number = script.requests;
         script.requests += 1;
         let fault = script.step.faults.iter().find(|(at, _)| *at == number).map(|(_, fault)| *fault);
-        // As a first answer a page would be the file.
+        // As the first response a page would be the file.
         let fault = fault.filter(|fault| script.known || !matches!(fault, Fault::Page { .. }));
         let builds = self.builds.len();
         let picked = match (script.step.picks, fault) {
             (_, Some(Fault::Stray(build))) => build,
-            (Picks::Always(build), _) => build,
-            (Picks::EachConnection, _) => connection % builds,
-            (Picks::EachRequest, _) => number as usize % builds,
-            (Picks::Change { at, to }, _) => {
+            (BuildChoice::Always(build), _) => build,
+            (BuildChoice::EachConnection, _) => connection % builds,
+            (BuildChoice::EachRequest, _) => number as usize % builds,
+            (BuildChoice::Change { at, to }, _) => {
                 if number < at {
                     0
                 } else {
@@ -295,7 +297,7 @@ impl Shared {
                 }
             }
         };
-        let state = State {
+        let state = ServedFile {
             number: picked,
             build: self.builds[picked],
             labels: self.labels,
@@ -310,11 +312,11 @@ impl Shared {
             Some(Fault::Page { by_redirect: true, .. }) => return (Some(Answer::redirect("/login")), what),
             _ => {}
         }
-        let answer = state.answer(ask, fault);
+        let answer = state.answer(request, fault);
         if let Some((_, start)) = answer.build {
             script.asked.push((start, start + answer.body.len() as u64));
-            // A reset may take back even the head.
-            script.known |= !matches!(answer.breaks, Break::Reset(_));
+            // A reset may discard even the head.
+            script.known |= !matches!(answer.breaks, BodyBreak::Reset(_));
         }
         (Some(answer), what)
     }

@@ -1,11 +1,11 @@
-//! Answers that are no file, and heads that no decent server sends.
+//! Error responses, and malformed heads.
 
 use std::net::TcpListener;
 use std::time::Duration;
 
 use crate::support::{Ended, File, Server, content, get, partial_files, same};
 
-/// Fetches with one retry, unless `args` say otherwise; on failure nothing may be left.
+/// Fetches with one retry, unless `args` override it; checks that a failure leaves no files.
 fn fetch(server: &Server, args: &[&str]) -> Ended {
     let retries = if args.contains(&"--retries") { &[] } else { &["--retries", "1"][..] };
     let run =
@@ -39,12 +39,12 @@ fn statuses_have_their_exit_codes() {
         let server = Server::answering(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n"));
         fetch(&server, &[]).fails(code, &[&server.url("/dir/f"), &status[..3], word]);
         let tries = if matches!(code, 69) { 2 } else { 1 };
-        assert_eq!(server.asks().len(), tries, "{status}");
+        assert_eq!(server.requests().len(), tries, "{status}");
     }
 }
 
 #[test]
-fn refusal_is_shown_in_the_servers_own_words() {
+fn refusal_includes_the_text_of_the_server() {
     let refused = |media_type: &str, body: &str| {
         let length = body.len();
         let ended = answer(&format!(
@@ -68,18 +68,18 @@ fn refusal_is_shown_in_the_servers_own_words() {
         let shown = refused(media_type, body);
         assert!(shown.contains("may not have the file") && !shown.contains("secret"), "{shown}");
     }
-    // What never comes is not waited for.
+    // A body that never arrives does not delay the error.
     let ended = answer("HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain\r\nContent-Length: 9\r\n\r\n");
     assert!(ended.fails(77, &["may not have the file"]).time < Duration::from_secs(5));
 }
 
 #[test]
-fn a_busy_server_is_asked_again_when_it_says() {
+fn retry_after_is_obeyed() {
     let file = File::new(content(100_000, 1));
     for status in ["429 Slowly", "503 Busy"] {
         let served = file.clone();
         let server = Server::new(move |peer| {
-            if peer.number == 0 && peer.ask().is_some() {
+            if peer.number == 0 && peer.read_request().is_some() {
                 peer.send(format!("HTTP/1.1 {status}\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"));
                 return peer.close();
             }
@@ -95,7 +95,7 @@ fn a_busy_server_is_asked_again_when_it_says() {
 }
 
 #[test]
-fn a_server_that_asks_for_hours_is_not_waited_for() {
+fn retry_after_of_hours_is_an_error() {
     let ended = answer("HTTP/1.1 503 Busy\r\nRetry-After: 86400\r\nContent-Length: 0\r\n\r\n");
     ended.fails(69, &["503", "in 86400 s"]);
 }
@@ -113,8 +113,8 @@ fn redirects_that_lead_nowhere() {
     }
     answer("HTTP/1.1 302 Found\r\nContent-Length: 0\r\n\r\n").fails(76, &["no Location", "/dir/f"]);
     let server = Server::new(|peer| {
-        while let Some(ask) = peer.ask() {
-            let next = format!("{}x", ask.target);
+        while let Some(request) = peer.read_request() {
+            let next = format!("{}x", request.target);
             peer.send(format!("HTTP/1.1 307 Go\r\nLocation: {next}\r\nContent-Length: 0\r\n\r\n"));
         }
     });
@@ -122,7 +122,7 @@ fn redirects_that_lead_nowhere() {
 }
 
 #[test]
-fn heads_that_cannot_be_trusted() {
+fn malformed_heads_are_refused() {
     for (head, word) in [
         (format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(1 << 20)), "head of more than"),
         ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello".to_owned(), "5, 6"),
@@ -140,7 +140,7 @@ fn heads_that_cannot_be_trusted() {
         let server = Server::answering(head);
         let ended = fetch(&server, &[]).fails(76, &[&server.url("/dir/f"), word]);
         assert!(!ended.stderr.chars().any(|c| c.is_control() && c != '\n'), "{ended:?}");
-        assert_eq!(server.asks().len(), 1, "nothing is asked twice of a broken server");
+        assert_eq!(server.requests().len(), 1, "nothing is asked twice of a broken server");
     }
 }
 
@@ -160,10 +160,10 @@ fn a_length_of_more_than_there_is_disk() {
 
 #[test]
 fn no_such_range() {
-    // To the first request, which asks for no range or the first bytes: then the whole file is asked for.
+    // To the first request, with or without a range; the client then requests the whole file.
     let server = Server::new(|peer| {
-        while let Some(ask) = peer.ask() {
-            peer.send(match ask.field("range") {
+        while let Some(request) = peer.read_request() {
+            peer.send(match request.field("range") {
                 Some(_) => "HTTP/1.1 416 No\r\nContent-Range: bytes */0\r\nContent-Length: 0\r\n\r\n",
                 None => "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
             });
@@ -177,10 +177,10 @@ fn no_such_range() {
     // In mid-transfer: the file has become shorter.
     let file = File::new(content(20 << 20, 2));
     let shrunk = Server::new(move |peer| {
-        while let Some(ask) = peer.ask() {
-            match ask.range(file.bytes.len()) {
+        while let Some(request) = peer.read_request() {
+            match request.range(file.bytes.len()) {
                 Some((0, _)) => {
-                    let (head, body) = file.answer(&ask);
+                    let (head, body) = file.answer(&request);
                     peer.send(head);
                     peer.send(body);
                 }
@@ -197,9 +197,9 @@ fn no_such_range() {
 }
 
 #[test]
-fn a_head_that_drips_is_given_up() {
+fn dripping_head_times_out() {
     let server = Server::new(|peer| {
-        peer.ask();
+        peer.read_request();
         for byte in b"HTTP/1.1 200 OK\r\nX-Slow: ".iter().chain([b'z'; 300].iter()) {
             if !peer.send([*byte]) {
                 return;
@@ -215,7 +215,7 @@ fn a_head_that_drips_is_given_up() {
 fn a_server_that_speaks_tls_only() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let server = Server::on(listener, |peer| {
-        peer.ask();
+        peer.read_request();
         peer.send(b"\x15\x03\x01\x00\x02\x02\x0a");
         peer.close();
     });

@@ -1,4 +1,4 @@
-//! Bodies: cut off, slow, too long, of unknown length.
+//! Bodies: truncated, slow, too long, of unknown length.
 
 use std::time::Duration;
 
@@ -22,11 +22,11 @@ fn small_files() {
     }
 }
 
-/// Closes every connection after `cut` bytes of a body, the first `times` times.
+/// Closes the first `times` connections after `cut` bytes of a body.
 fn closing(file: File, cut: usize, times: usize) -> Server {
     Server::new(move |peer| {
-        while let Some(ask) = peer.ask() {
-            let (head, body) = file.answer(&ask);
+        while let Some(request) = peer.read_request() {
+            let (head, body) = file.answer(&request);
             peer.send(head);
             if peer.number < times && body.len() > cut {
                 peer.send(&body[..cut]);
@@ -38,7 +38,7 @@ fn closing(file: File, cut: usize, times: usize) -> Server {
 }
 
 #[test]
-fn closed_early_once_is_gone_on_with() {
+fn single_early_close_is_resumed() {
     let file = File::new(content(3_000_000, 2));
     for (etag, streams) in [(Some("\"v1\""), "1"), (Some("\"v1\""), "4"), (None, "1")] {
         let file = File { etag, ..file.clone() };
@@ -47,12 +47,16 @@ fn closed_early_once_is_gone_on_with() {
         let ended = run.run().ok();
         assert!(ended.stdout.contains("\"event\":\"retrying\""), "{ended:?}");
         same(run.path("f"), &file.bytes);
-        assert!(server.asks()[1..].iter().all(|ask| ask.field("if-range") == etag), "{:?}", server.asks());
+        assert!(
+            server.requests()[1..].iter().all(|request| request.field("if-range") == etag),
+            "{:?}",
+            server.requests()
+        );
     }
 }
 
 #[test]
-fn closed_early_always_is_an_error_that_can_be_resumed() {
+fn repeated_early_close_is_a_resumable_error() {
     let file = File::new(content(3_000_000, 3));
     let server = closing(file.clone(), 100, usize::MAX);
     let run = get().args(["--retries", "2", "-o", "f", &server.url("/f")]);
@@ -72,7 +76,7 @@ fn closed_early_without_ranges_starts_over() {
     let run = get().args(["--json", &server.url("/f")]);
     run.run().ok();
     same(run.path("f"), &file.bytes);
-    // And where it never works, nothing is kept that could not be used.
+    // If every attempt fails, no unusable data is kept.
     let server = closing(file, 100_001, usize::MAX);
     let run = get().args(["--retries", "2", &server.url("/f")]);
     let ended = run.run().fails(75, &[&server.url("/f"), "closed the connection early"]);
@@ -90,14 +94,14 @@ fn a_length_that_is_too_short_or_too_long() {
     let run = get().args(["--retries", "1", "-o", "f", &long.url("/f")]);
     run.run().fails(75, &[&long.url("/f"), "after 5 of 50 bytes"]);
     assert!(!run.path("f").exists());
-    // With ranges, the server itself says at the second try how long the file is.
+    // With ranges, the second response reveals the file's real size.
     let real = File::new(content(1000, 5));
     let long = Server::new(move |peer| {
-        while let Some(ask) = peer.ask() {
-            let (head, body) = real.answer(&ask);
+        while let Some(request) = peer.read_request() {
+            let (head, body) = real.answer(&request);
             peer.send(head.replace("Content-Length: 1000", "Content-Length: 2000"));
             peer.send(body);
-            if ask.field("range").is_none() {
+            if request.field("range").is_none() {
                 return peer.close();
             }
         }
@@ -108,15 +112,15 @@ fn a_length_that_is_too_short_or_too_long() {
 }
 
 #[test]
-fn a_byte_a_second_is_taken_for_dead() {
+fn one_byte_per_second_is_a_stall() {
     let file = File::new(content(100_000, 6));
     let served = file.clone();
     let server = Server::new(move |peer| {
         if peer.number > 0 {
             return peer.serve(&served);
         }
-        let Some(ask) = peer.ask() else { return };
-        let (head, body) = served.answer(&ask);
+        let Some(request) = peer.read_request() else { return };
+        let (head, body) = served.answer(&request);
         peer.send(head);
         peer.trickle(body, 50);
     });
@@ -125,7 +129,7 @@ fn a_byte_a_second_is_taken_for_dead() {
     assert!(ended.stdout.contains("taken for dead"), "{ended:?}");
     same(run.path("f"), &file.bytes);
     let slow = Server::new(move |peer| {
-        peer.ask();
+        peer.read_request();
         peer.send("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n");
         peer.trickle(&[b'x'; 1000], 10);
     });
@@ -174,7 +178,7 @@ fn chunked_whole() {
 }
 
 #[test]
-fn chunked_cut_short_is_never_taken_for_whole() {
+fn truncated_chunked_body_is_never_complete() {
     let bytes = content(300_000, 9);
     let whole = chunked(&bytes, 100_000);
     for cut in [50, 5_000, 100_000, whole.len() - 20, whole.len() - 2] {
@@ -185,10 +189,10 @@ fn chunked_cut_short_is_never_taken_for_whole() {
         assert!(ended.error().contains(&server.url("/f")) && !run.path("f").exists(), "{ended:?}");
         assert_eq!(partial_files(run.dir()), [""; 0], "unknown length: nothing that could be resumed");
     }
-    // Once, and then whole: fetched from the start again, for parts of it cannot be asked for.
+    // Truncated once, then complete: fetched again from the start, as the server has no ranges.
     let (cut, all) = (whole[..150_000].to_vec(), whole.clone());
     let server = Server::new(move |peer| {
-        peer.ask();
+        peer.read_request();
         peer.send(if peer.number == 0 { &cut } else { &all });
         peer.close();
     });

@@ -34,7 +34,7 @@ fn files_are_verified_by_the_lines_of_their_names() {
     same(run.path("two.bin"), &two);
     let digests: Vec<_> = ended.json().into_iter().filter(|line| line["event"] == "done").collect();
     assert!(digests.iter().all(|line| line["digest"].is_string()), "{digests:?}");
-    // The name that the file gets here counts where that on the server is not in the list.
+    // The local name is used if the server's name is not in the list.
     fs::write(run.path("SUMS"), format!("{}  other\n", hex(&Sha256::digest(&one)))).unwrap();
     run.again(["--checksum-file", "SUMS", "-o", "other", &nginx.url("/one.bin?id=1")]).run().ok();
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::support::{File, Get, Server, content, get, longhaul};
 
-/// Writes the user's file of a run.
+/// Writes the config file of a run.
 fn configure(run: &Get, text: &str) {
     fs::create_dir_all(run.path(".config/longhaul")).unwrap();
     fs::write(run.path(".config/longhaul/config.toml"), text).unwrap();
@@ -20,8 +20,8 @@ fn options_of_the_file_hold_where_the_command_line_has_none() {
     run.run().ok();
     let run = run.again(["--no-config", "-o", "h", &server.url("/f")]);
     run.run().ok();
-    let asks = server.asks();
-    let agents: Vec<_> = asks.iter().map(|ask| ask.field("user-agent").unwrap()).collect();
+    let asks = server.requests();
+    let agents: Vec<_> = asks.iter().map(|request| request.field("user-agent").unwrap()).collect();
     assert_eq!(agents[..2], ["table", "line"]);
     assert!(agents[2].starts_with("longhaul/"), "{agents:?}");
     assert_eq!((asks[1].field("x-one"), asks[1].field("x-two")), (Some("1"), Some("2")));
@@ -29,14 +29,14 @@ fn options_of_the_file_hold_where_the_command_line_has_none() {
 }
 
 #[test]
-fn variable_goes_without_the_file() {
+fn variable_disables_the_file() {
     let server = Server::of(File::new(content(1000, 105)));
     let run = get().args([&server.url("/f")]);
     configure(&run, "user-agent = 'home'\n");
     let run = run.env("LONGHAUL_NO_CONFIG", "1");
     run.run().ok();
     run.again(["-o", "g", &server.url("/f")]).env("LONGHAUL_NO_CONFIG", "").run().ok();
-    let asks = server.asks();
+    let asks = server.requests();
     assert!(asks[0].field("user-agent").unwrap().starts_with("longhaul/"), "{asks:?}");
     assert_eq!(asks[1].field("user-agent"), Some("home"));
 }
@@ -50,11 +50,11 @@ fn file_of_xdg_config_home_is_the_one_that_counts() {
     fs::write(run.path("xdg/longhaul/config.toml"), "user-agent = 'xdg'\n").unwrap();
     let xdg = run.path("xdg").to_str().unwrap().to_owned();
     run.env("XDG_CONFIG_HOME", xdg).run().ok();
-    assert_eq!(server.asks()[0].field("user-agent"), Some("xdg"));
+    assert_eq!(server.requests()[0].field("user-agent"), Some("xdg"));
 }
 
 #[test]
-fn unknown_option_names_the_file_and_the_line_before_anything_is_done() {
+fn unknown_option_is_reported_with_file_and_line() {
     let server = Server::of(File::new(content(1000, 102)));
     for (text, words) in [
         ("retries = 3\nretires = 4\n", &["config.toml, line 2", "retires"][..]),
@@ -73,11 +73,11 @@ fn unknown_option_names_the_file_and_the_line_before_anything_is_done() {
     fs::create_dir_all(run.path(".config/longhaul")).unwrap();
     std::os::unix::fs::symlink("/dev/zero", run.path(".config/longhaul/config.toml")).unwrap();
     run.run().fails(78, &["config.toml", "no regular file"]);
-    assert!(server.asks().is_empty());
+    assert!(server.requests().is_empty());
 }
 
 #[test]
-fn command_config_shows_what_holds_and_where_it_comes_from() {
+fn command_config_shows_options_and_their_sources() {
     let run = longhaul("config");
     configure(&run, "streams = 4\n[get]\nquiet = true\nresolve = ['h:80:::1']\n");
     let path = run.path(".config/longhaul/config.toml");
@@ -91,7 +91,7 @@ fn command_config_shows_what_holds_and_where_it_comes_from() {
     assert!(from(quiet[0], 3) && quiet[1].ends_with("# default"), "{ended:?}");
     assert!(line("retries = ")[0].contains("5") && line("retries = ")[0].ends_with("# default"));
     assert!(line("# ").contains(&&*format!("# {}", path.display())), "{ended:?}");
-    // It is itself a file that sets the same.
+    // The output is a config file with equal settings.
     let again = longhaul("config");
     configure(&again, &ended.stdout);
     let shown = again.run().ok().stdout;

@@ -1,4 +1,4 @@
-//! The way to the server: nobody there, nobody trusted.
+//! Connecting: unreachable hosts, and untrusted servers.
 
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use socket2::{Domain, Socket, Type};
 use crate::support::{File, Serve, Server, content, get, partial_files, same, skip};
 
 #[test]
-fn a_port_that_nobody_listens_on() {
+fn closed_port_is_reported() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let run = get().args(["-o", "f", &format!("http://{address}/f")]);
     let ended = run.run().fails(69, &["cannot connect to", &address, "refused"]);
@@ -16,7 +16,7 @@ fn a_port_that_nobody_listens_on() {
     assert_eq!(partial_files(run.dir()), [""; 0]);
 }
 
-/// What was fetched before does not buy further tries for ever.
+/// Earlier progress does not grant an unlimited number of retries.
 #[test]
 fn a_server_that_dies_in_mid_transfer() {
     let file = File::new(content(3_000_000, 12));
@@ -27,8 +27,8 @@ fn a_server_that_dies_in_mid_transfer() {
     let (stream, _) = listener.accept().unwrap();
     drop(listener);
     Server::play(stream, |peer| {
-        let ask = peer.ask().unwrap();
-        let (head, body) = file.answer(&ask);
+        let request = peer.read_request().unwrap();
+        let (head, body) = file.answer(&request);
         peer.send(head);
         peer.send(&body[..1_000_000]);
         peer.close();
@@ -38,7 +38,7 @@ fn a_server_that_dies_in_mid_transfer() {
     assert_eq!(partial_files(run.dir()), ["f.longhaul-journal", "f.longhaul-part"]);
 }
 
-/// A listener that answers nobody: its queue is full, so the kernel drops every SYN.
+/// A listener with a full queue: the kernel drops every SYN.
 fn black_hole() -> (Vec<Socket>, SocketAddr) {
     let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
@@ -64,10 +64,10 @@ fn a_host_that_does_not_answer() {
 }
 
 #[test]
-fn a_host_that_nobody_knows() {
+fn unknown_host_is_reported() {
     let run = get().args(["--connect-timeout", "3s", "http://no-such-host.invalid/f"]);
     let ended = run.run();
-    // Where there is no name service at all, the wait for it may run out first.
+    // Without a name service the lookup may time out first.
     assert!(matches!(ended.status.code(), Some(68 | 75)), "{ended:?}");
     assert!(ended.error().contains("cannot find the host no-such-host.invalid"), "{ended:?}");
 }
@@ -85,7 +85,7 @@ fn only_a_known_authority_is_trusted() {
     same(run.path("f"), &bytes);
     let run = get().args(["--cacert", "no-such.pem", &site.tls_url("/f")]);
     run.run().fails(66, &["no-such.pem"]);
-    // The right authority, the wrong host.
+    // The right authority, but the wrong host.
     let other = site.tls_url("/f").replace("localhost", "127.0.0.2");
     let run = get().args(["--cacert"]).args([site.ca()]).args(["--connect-timeout", "2s", &other]);
     let ended = run.run();
@@ -101,5 +101,5 @@ fn ipv6_literals() {
     let run = get().args([&server.url("/f")]);
     run.run().ok();
     same(run.path("f"), &file.bytes);
-    assert_eq!(server.asks()[0].field("host"), Some(server.address.to_string().as_str()));
+    assert_eq!(server.requests()[0].field("host"), Some(server.address.to_string().as_str()));
 }

@@ -1,13 +1,13 @@
-//! Options that curl has too: proxies, addresses, names.
+//! Connection options shared with curl: proxies, addresses, names.
 
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use crate::environment::private;
 use crate::support::{File, Peer, Serve, Server, content, get, same};
-use crate::surroundings::private;
 
-/// Lets a SOCKS 5 proxy reach `port`, and copies between both.
+/// Connects a SOCKS 5 client to `port`, and copies in both directions.
 fn relay(peer: &mut Peer, port: u16) {
     let server = TcpStream::connect(("127.0.0.1", port)).unwrap();
     peer.stream.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
@@ -16,7 +16,7 @@ fn relay(peer: &mut Peer, port: u16) {
     let _ = std::io::copy(&mut &server, &mut peer.stream);
 }
 
-/// Plays a SOCKS 5 proxy that reaches `port` of 127.0.0.1 only, by its address.
+/// A SOCKS 5 proxy that reaches only `port` of 127.0.0.1, by address.
 fn socks_of_addresses(peer: &mut Peer, port: u16) {
     let mut read = |n: usize| {
         let mut bytes = vec![0; n];
@@ -30,7 +30,7 @@ fn socks_of_addresses(peer: &mut Peer, port: u16) {
     peer.stream.read_exact(&mut request).unwrap();
     assert_eq!(request[..4], [5, 1, 0, 1]);
     if request[4..8] != [127, 0, 0, 1] {
-        // The host cannot be reached.
+        // The host is unreachable.
         peer.stream.write_all(&[5, 4, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
         return;
     }
@@ -38,7 +38,7 @@ fn socks_of_addresses(peer: &mut Peer, port: u16) {
 }
 
 #[test]
-fn socks_proxy_is_asked_for_each_address_of_the_server() {
+fn socks_proxy_tries_each_address_of_the_server() {
     let server = Server::of(File::new(content(100_000, 66)));
     let port = server.address.port();
     let proxy = Server::new(move |peer| socks_of_addresses(peer, port));
@@ -64,7 +64,7 @@ fn proxy_for_all_protocols_that_ftp_does_not_use_is_warned_of() {
     assert!(ended.stderr.contains("ALL_PROXY applies to http:// and https:// only"), "{ended:?}");
 }
 
-/// Plays a SOCKS 5 proxy that takes the login ann:secret, and connects to `port` whatever the name.
+/// A SOCKS 5 proxy that accepts the login ann:secret, and connects to `port` for any name.
 fn socks(peer: &mut Peer, port: u16) {
     let mut read = |n: usize| {
         let mut bytes = vec![0; n];
@@ -93,11 +93,11 @@ fn socks_proxy_looks_up_the_name() {
     let run = get().args(["--proxy", &url, "--streams", "2", "http://far.invalid/f"]);
     run.run().ok();
     same(run.path("f"), &file.bytes);
-    assert_eq!(server.asks()[0].target, "/f");
-    assert_eq!(server.asks()[0].field("host"), Some("far.invalid"));
-    // The environment names it as well.
+    assert_eq!(server.requests()[0].target, "/f");
+    assert_eq!(server.requests()[0].field("host"), Some("far.invalid"));
+    // The proxy can also be set in the environment.
     get().env("all_proxy", &url).args(["http://far.invalid/f"]).run().ok();
-    // Something else answers there.
+    // Not a SOCKS server.
     let other = Server::new(|peer| {
         peer.send("HTTP/1.1 400 No\r\n\r\n");
     });
@@ -106,13 +106,13 @@ fn socks_proxy_looks_up_the_name() {
 }
 
 #[test]
-fn proxy_option_goes_before_the_environment() {
+fn proxy_option_overrides_the_environment() {
     let file = File::new(content(1000, 61));
     let proxy = Server::of(file.clone());
     let run = get().env("http_proxy", "http://127.0.0.1:1");
     let run = run.args(["--proxy", &proxy.address.to_string(), "http://far.invalid/f"]);
     run.run().ok();
-    assert_eq!(proxy.asks()[0].target, "http://far.invalid/f");
+    assert_eq!(proxy.requests()[0].target, "http://far.invalid/f");
     let near = Server::of(file);
     get().env("http_proxy", "http://127.0.0.1:1").args(["--proxy", "", &near.url("/f")]).run().ok();
     get().args(["--proxy", "https://h", "http://h/f"]).run().fails(64, &["--proxy", "socks5h://"]);
@@ -145,10 +145,10 @@ fn insecure_trusts_anyone_with_a_warning_and_pins_still_count() {
 }
 
 #[test]
-fn server_is_told_the_client_and_the_page() {
+fn user_agent_and_referer_are_sent() {
     let server = Server::of(File::new(content(1000, 64)));
     get().args(["-A", "me/1", "-e", "http://page/", &server.url("/f")]).run().ok();
-    let ask = &server.asks()[0];
+    let ask = &server.requests()[0];
     assert_eq!((ask.field("user-agent"), ask.field("referer")), (Some("me/1"), Some("http://page/")));
 }
 
@@ -163,7 +163,7 @@ fn logins_come_from_the_file_that_is_named() {
 
 #[test]
 fn login_does_not_go_in_clear_beyond_loopback() {
-    // 0.0.0.0 is no loopback address, and leads nowhere else.
+    // 0.0.0.0 is not in 127.0.0.0/8, but reaches only this host.
     let far = "http://0.0.0.0:1/f";
     let run = |args: &[&str]| {
         let run = get().args(args).args(["--retries", "0"]);
@@ -204,7 +204,7 @@ fn login_does_not_go_in_clear_beyond_loopback() {
 fn named_netrc_that_is_missing_is_an_error() {
     let server = Server::of(File::new(content(1000, 130)));
     get().args(["--netrc-file", "nosuch", &server.url("/f")]).run().fails(66, &["nosuch"]);
-    assert!(server.asks().is_empty());
+    assert!(server.requests().is_empty());
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn login_of_netrc_does_not_go_in_clear_beyond_loopback() {
     let run = get().args(["--resolve", &format!("far.test:{port}:127.0.0.1"), &url]);
     fs::write(run.path(".netrc"), "machine far.test login ann password secret\n").unwrap();
     run.run().fails(64, &["unencrypted", "--allow-cleartext"]);
-    assert!(server.asks().iter().all(|ask| ask.field("authorization").is_none()));
+    assert!(server.requests().iter().all(|ask| ask.field("authorization").is_none()));
     run.args(["--allow-cleartext"]).run().ok();
 }
 
@@ -225,8 +225,8 @@ fn login_of_netrc_goes_with_the_first_request() {
     let run = get().args(["-n", &server.url("/f")]);
     fs::write(run.path(".netrc"), "machine 127.0.0.1 login ann password secret\n").unwrap();
     run.run().ok();
-    assert_eq!(server.asks().len(), 1);
-    assert!(server.asks()[0].field("authorization").is_some());
+    assert_eq!(server.requests().len(), 1);
+    assert!(server.requests()[0].field("authorization").is_some());
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn max_time_ends_the_command_resumably() {
     let slow = Server::new({
         let file = File::new(bytes.clone());
         move |peer| {
-            let Some(ask) = peer.ask() else { return };
+            let Some(ask) = peer.read_request() else { return };
             let (head, body) = file.answer(&ask);
             peer.send(head);
             peer.send(&body[..body.len() / 2]);

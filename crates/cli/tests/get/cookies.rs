@@ -1,4 +1,4 @@
-//! `--cookie` and `--load-cookies`: each server gets its own cookies, after redirects too.
+//! `--cookie` and `--load-cookies`: each server receives only its own cookies, after redirects too.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ fn redirecting(to: &str) -> Server {
 
 /// Returns the Cookie header of a server's first request.
 fn cookie(server: &Server) -> Option<String> {
-    server.asks()[0].field("cookie").map(str::to_owned)
+    server.requests()[0].field("cookie").map(str::to_owned)
 }
 
 const FILE: &str = "# Netscape HTTP Cookie File\n\
@@ -37,7 +37,7 @@ fn each_server_of_a_redirect_gets_its_own_cookies() {
     let ended = run.run().ok();
     assert_eq!(cookie(&first).as_deref(), Some("own=0; first=1"));
     assert_eq!(cookie(&last).as_deref(), Some("second=2"), "{ended:?}");
-    assert_eq!(last.asks()[0].field("x"), Some("y"));
+    assert_eq!(last.requests()[0].field("x"), Some("y"));
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn cookies_of_the_command_line_stay_with_the_first_server() {
     let first = redirecting(&last.url("/f"));
     get().args(["-b", "a=b", "--cookie", "c=d; e=f", "-H", "cookie: g=h", &first.url("/f")]).run().ok();
     assert_eq!((cookie(&first).as_deref(), cookie(&last)), (Some("g=h; a=b; c=d; e=f"), None));
-    assert_eq!(first.asks()[0].head.to_ascii_lowercase().matches("\ncookie:").count(), 1);
+    assert_eq!(first.requests()[0].head.to_ascii_lowercase().matches("\ncookie:").count(), 1);
     let first = redirecting(&last.url("/f"));
     get().args(["-H", "Cookie: a=b", &first.url("/f")]).run().ok();
     assert_eq!((cookie(&first).as_deref(), cookie(&last)), (Some("a=b"), None));
@@ -69,5 +69,5 @@ fn file_without_cookies_ends_the_command_before_a_request() {
     fs::write(run.path("jar"), "{\"cookies\": []}\n").unwrap();
     run.run().fails(64, &["jar", "Netscape"]);
     run.again(["--load-cookies", "none", &server.url("/f")]).run().fails(66, &["none"]);
-    assert!(server.asks().is_empty());
+    assert!(server.requests().is_empty());
 }

@@ -1,4 +1,4 @@
-//! Output that cannot be written is an error, reported once.
+//! Unwritable output is an error, reported once.
 
 use std::fs::File;
 use std::process::{Command, Output, Stdio};
@@ -11,7 +11,7 @@ fn longhaul(args: &[&str]) -> Command {
     command
 }
 
-/// Runs the program with a stdout that is a full device.
+/// Runs the program with /dev/full as stdout.
 fn to_full_device(args: &[&str]) -> Output {
     let full = File::options().write(true).open("/dev/full").unwrap();
     longhaul(args).stdout(full).output().unwrap()

@@ -1,4 +1,4 @@
-//! `--if-newer`: what is here and as new as on the server is not fetched.
+//! `--if-newer`: a local file as new as the server's is not fetched.
 
 use std::fs;
 use std::time::{Duration, SystemTime};
@@ -21,13 +21,13 @@ fn only_a_newer_file_takes_the_place_of_the_one_here() {
     let here = fs::metadata(run.path("f")).unwrap().modified().unwrap();
     let apart = there.duration_since(here).unwrap();
     assert!(apart < Duration::from_secs(1), "the file has its time on the server: {apart:?} apart");
-    // As new: not fetched again, whatever stands in it.
+    // Equal time: not fetched, whatever the content.
     fs::write(run.path("f"), "changed here").unwrap();
     let done = run.run().ok().done();
     assert_eq!((done["streams"].as_u64(), done["bytes"].as_u64()), (Some(0), Some(12)));
     assert_eq!(done["unchanged"], true, "{done}");
     same(run.path("f"), b"changed here");
-    // The server's becomes newer.
+    // The server's file becomes newer.
     set_modified(&run.path("f"), here);
     nginx.file("f", &new);
     set_modified(&nginx.path("f"), there + Duration::from_secs(60));
@@ -35,7 +35,7 @@ fn only_a_newer_file_takes_the_place_of_the_one_here() {
     assert!(ended.done()["streams"].as_u64() > Some(0), "{ended:?}");
     assert_eq!(ended.done()["unchanged"], false);
     same(run.path("f"), &new);
-    // Under a name of the user's, too.
+    // Also with a name set by the user.
     let run = run.again(["-N", "-o", "g", &nginx.url("/f")]);
     run.run().ok();
     let ended = run.run().ok();
@@ -43,7 +43,7 @@ fn only_a_newer_file_takes_the_place_of_the_one_here() {
 }
 
 #[test]
-fn server_that_knows_no_conditions_is_asked_for_the_head_only() {
+fn server_without_conditional_requests_gets_a_head_request_only() {
     let bytes = content(40 << 20, 97);
     let date = "Sun, 06 Nov 1994 08:49:37 GMT";
     let file = File { fields: format!("Last-Modified: {date}\r\n"), ..File::new(bytes) };
@@ -55,15 +55,15 @@ fn server_that_knows_no_conditions_is_asked_for_the_head_only() {
 }
 
 #[test]
-fn entity_tag_counts_where_the_server_does_not_say_when() {
+fn entity_tag_decides_without_last_modified() {
     let server = Server::of(File::new(content(1000, 98)));
     let run = get().args(["--if-newer", "--json", &server.url("/f")]);
-    // Nothing is known of the one here.
+    // Nothing is known about the local file.
     fs::write(run.path("f"), "here").unwrap();
     assert!(run.run().ok().done()["streams"].as_u64() > Some(0));
     same(run.path("f"), &content(1000, 98));
     assert_eq!(run.run().ok().done()["streams"], 0);
-    assert_eq!(server.asks().last().unwrap().field("if-none-match"), Some("\"v1\""));
+    assert_eq!(server.requests().last().unwrap().field("if-none-match"), Some("\"v1\""));
     server.mend(File { etag: Some("\"v2\""), ..File::new(content(1000, 99)) });
     assert!(run.run().ok().done()["streams"].as_u64() > Some(0));
     same(run.path("f"), &content(1000, 99));

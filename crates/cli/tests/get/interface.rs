@@ -1,4 +1,4 @@
-//! What the program says, and to whom: JSON, progress, silence, closed streams, odd flags.
+//! Output and options: JSON, progress, quiet mode, closed streams, unusual flags.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,8 +24,8 @@ fn json_has_the_promised_fields() {
     let file = File::new(content(3_000_000, 2));
     let served = file.clone();
     let server = Server::new(move |peer| {
-        let Some(ask) = peer.ask() else { return };
-        let (head, body) = served.answer(&ask);
+        let Some(request) = peer.read_request() else { return };
+        let (head, body) = served.answer(&request);
         peer.send(head);
         peer.trickle(body, 6_000_000);
     });
@@ -33,7 +33,7 @@ fn json_has_the_promised_fields() {
     assert_eq!(ended.stderr, "");
     let lines = ended.json();
     let events: Vec<_> = lines.iter().map(|line| line["event"].as_str().unwrap()).collect();
-    // Two threads report the first connection and the reserved file: either may be first.
+    // Two threads report the first connection and the reserved file, in any order.
     assert!(matches!(events[..2], ["connected", "opened"] | ["opened", "connected"]), "{events:?}");
     assert_eq!(*events.last().unwrap(), "done");
     let progress = lines.iter().filter(|line| line["event"] == "progress");
@@ -48,7 +48,7 @@ fn json_has_the_promised_fields() {
         let number = |name: &str| line[name].as_u64().unwrap();
         assert_eq!((number("size"), number("app_buffer")), (3_000_000, 64 << 20));
         assert!(number("buffered") <= number("app_buffer"), "{line}");
-        // Known while a connection is open, on kernels that tell.
+        // Only known while a connection is open, on kernels that report it.
         for name in ["rtt", "data_rtt", "rwin", "dirty", "writeback"] {
             assert!(
                 line.get(name).is_some_and(|value| value.is_number() || value.is_null()),
@@ -69,7 +69,7 @@ fn json_has_the_promised_fields() {
         assert!(done.get(name).is_some(), "{name} in {done}");
     }
     assert!(done["limited_by"].is_string() && done["advice"].is_array(), "{done}");
-    // A failure is a line, too.
+    // A failure is a line too.
     let ended = get().args(["--json", &server.url("/f"), "-o", "/no/such/f"]).run().fails(73, &[]);
     let last = ended.json().pop().unwrap();
     assert_eq!((&last["event"], &last["exit_code"]), (&"error".into(), &73.into()));
@@ -87,18 +87,18 @@ fn each_line_of_json_names_its_job() {
         let job = line["job"].as_u64().unwrap() as usize;
         line["at"].is_f64() && line["url"] == shown[job - 1]
     }));
-    // Several small files are under way at once: which is done first is open.
+    // Small files are transferred concurrently; they complete in any order.
     let done = lines.iter().filter(|line| line["event"] == "done").map(|line| line["job"].as_u64().unwrap());
     assert_eq!(done.collect::<BTreeSet<_>>(), BTreeSet::from([1, 2, 3]));
     assert!(!ended.stdout.contains("secret"), "{ended:?}");
 }
 
 #[test]
-fn a_terminal_sees_how_it_goes() {
+fn terminal_shows_progress() {
     let file = File::new(content(2_000_000, 3));
     let server = Server::new(move |peer| {
-        let Some(ask) = peer.ask() else { return };
-        let (head, body) = file.answer(&ask);
+        let Some(request) = peer.read_request() else { return };
+        let (head, body) = file.answer(&request);
         peer.send(head);
         peer.trickle(body, 1_500_000);
     });
@@ -121,11 +121,11 @@ fn a_terminal_sees_how_it_goes() {
         let last = ended.stdout.lines().rfind(|line| line.contains(&format!("{output}: 1.9 MiB")));
         assert!(last.is_some_and(|line| line.contains("limited by")), "{ended:?}");
     }
-    // And nothing where that is asked for.
+    // Quiet mode prints nothing.
     assert_eq!(terminal(&run, &line("-q -o g")).ok().stdout, "");
 }
 
-/// Runs a line of a shell in a terminal, in the directory of `run`.
+/// Runs a shell command in a terminal, in the directory of `run`.
 fn terminal(run: &Get, line: &str) -> Ended {
     let mut command = Command::new("script");
     command.args(["-qec", line, "/dev/null"]).current_dir(run.dir()).env("TERM", "xterm");
@@ -134,14 +134,14 @@ fn terminal(run: &Get, line: &str) -> Ended {
 }
 
 #[test]
-fn a_warning_stands_above_the_progress_line_and_not_in_it() {
+fn warning_is_printed_above_the_progress_line() {
     if Command::new("script").arg("--version").output().is_err() {
         return skip("script (util-linux) is not installed");
     }
     let file = File::new(content(16_000, 7));
     let server = Server::of(file.clone());
     let run = get();
-    // In blocks of 512 bytes: enough for the file, and for some samples.
+    // In blocks of 512 bytes: enough for the file and for some samples.
     let args = "--limit 8kB/s --record r -o f";
     let line = format!("ulimit -f 200; {} get {args} {}", env!("CARGO_BIN_EXE_longhaul"), server.url("/f"));
     let ended = terminal(&run, &line).ok();
@@ -161,14 +161,14 @@ fn a_limit_is_kept() {
         let run = get().args(["--limit", "1MB/s", "--streams", streams, "--json", &server.url("/f")]);
         let done = run.run().ok().done();
         let seconds = done["seconds"].as_f64().unwrap();
-        // A quarter of a second's worth may come in advance.
+        // The limiter may grant a quarter of a second in advance.
         assert!((1.6..4.0).contains(&seconds), "{done}");
         assert_eq!(done["limited_by"], "limit");
         same(run.path("f"), &file.bytes);
     }
 }
 
-/// Runs by a shell, whose redirections close what the program writes to.
+/// Runs the program by a shell with the given redirections.
 fn by_shell(redirections: &str, args: &[&str]) -> (Get, Ended) {
     let script = format!("exec \"$@\" {redirections}");
     let run = get().through(&["bash", "-c", &script, "bash"]).args(args);
@@ -181,7 +181,7 @@ fn closed_streams_end_no_transfer() {
     let file = File::new(content(3_000_000, 5));
     let server = Server::of(file.clone());
     let url = server.url("/f");
-    // The events of --json are lost where stdout is closed, which the exit code tells; the file is complete all the same.
+    // With stdout closed the events of --json are lost, and the exit code reports that; the file is nevertheless complete.
     for (redirections, code) in [
         (">&-", 74),
         ("2>&-", 0),
@@ -203,7 +203,7 @@ fn closed_streams_end_no_transfer() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_a_usage_error() {
+fn invalid_options_are_usage_errors() {
     let server = Server::of(File::new(content(10, 6)));
     let url = server.url("/f");
     for (args, word) in [
@@ -238,7 +238,7 @@ fn what_cannot_be_meant_is_a_usage_error() {
         assert!(ended.stderr.contains(word), "{args:?}: {ended:?}");
         assert_eq!(fs::read_dir(run.dir()).unwrap().count(), 0);
     }
-    assert_eq!(server.asks().len(), 0);
+    assert_eq!(server.requests().len(), 0);
 }
 
 #[test]
@@ -278,15 +278,15 @@ fn odd_but_legal_urls() {
         ("//double", "//double"),
         (long.as_str(), long.as_str()),
     ] {
-        let before = server.asks().len();
+        let before = server.requests().len();
         let run = get().args(["-o", "f", &server.url(path)]);
         run.run().ok();
-        assert_eq!(server.asks()[before].target, target);
+        assert_eq!(server.requests()[before].target, target);
     }
 }
 
 #[test]
-fn an_error_comes_at_once_and_once() {
+fn error_is_printed_once_and_at_once() {
     let server = Server::answering("HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n");
     let ended = get().args([&server.url("/f")]).run().fails(66, &["404"]);
     assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");

@@ -1,5 +1,5 @@
-//! `longhaul get` from end to end: the real program against real servers, and against scripted ones
-//! that do what no real server does.
+//! End-to-end tests of `longhaul get` against real servers, and against scripted servers with behaviour that no real
+//! server shows on demand.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 
@@ -12,6 +12,7 @@ mod config_file;
 mod connecting;
 mod connection_options;
 mod cookies;
+mod environment;
 mod expired;
 mod full_output;
 mod if_newer;
@@ -28,7 +29,6 @@ mod recording;
 mod resuming;
 mod several_streams;
 mod stdout;
-mod surroundings;
 mod terminals;
 mod tls_broken;
 mod tuned;

@@ -1,4 +1,4 @@
-//! Several sources of one file: `--mirror`, and what a server names itself (RFC 6249).
+//! Several sources of one file: `--mirror`, and duplicates that a server lists (RFC 6249).
 
 use std::fs;
 use std::process::Command;
@@ -7,12 +7,12 @@ use std::time::Duration;
 use crate::support::{Ended, File, Get, Server, content, get, partial_files, same};
 
 const SIZE: usize = 18 << 20;
-/// Larger than what is leased before a mirror has been compared: both sources have work.
+/// Larger than the first lease before a mirror is verified: both sources have work.
 const SHARED: usize = 40 << 20;
-/// The most that is fetched of a mirror to compare it.
+/// Maximum bytes fetched from a mirror for comparison.
 const SAMPLE: usize = 64 << 10;
 
-/// Serves `file` at this rate, in bytes a second.
+/// Serves `file` at `rate` bytes per second.
 fn slowly(rate: usize, file: &File) -> Server {
     let file = file.clone();
     Server::new(move |peer| peer.serve_at(rate, &file))
@@ -22,18 +22,18 @@ fn refusing(status: &'static str) -> Server {
     Server::answering(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n"))
 }
 
-/// Returns a URL on which nothing listens.
+/// Returns a URL with a closed port.
 fn nowhere() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     format!("http://{}/f", listener.local_addr().unwrap())
 }
 
-/// Makes a fetch of `url` as `f` with one mirror.
+/// Creates a fetch of `url` to `f` with one mirror.
 fn with_mirror(url: &str, mirror: &str) -> Get {
     get().args(["--json", "-o", "f", url, "--mirror", mirror])
 }
 
-/// Returns the warning that names `url`.
+/// Returns the warning about `url`.
 #[track_caller]
 fn warning(ended: &Ended, url: &str) -> String {
     let lines = ended.json();
@@ -43,13 +43,13 @@ fn warning(ended: &Ended, url: &str) -> String {
     named.cloned().unwrap_or_else(|| panic!("no warning names {url}: {messages:?}, {}", ended.stderr))
 }
 
-/// Returns how many bytes of a file of [`SHARED`] were asked for.
+/// Returns the number of bytes requested of a file of [`SHARED`].
 fn asked(server: &Server) -> usize {
     let size = |range: Option<(usize, usize)>| range.map_or(SHARED, |(start, end)| end - start);
-    server.asks().iter().map(|ask| size(ask.range(SHARED))).sum()
+    server.requests().iter().map(|request| size(request.range(SHARED))).sum()
 }
 
-/// Returns a file that the comparison of its beginning does not tell from `file`.
+/// Returns a file that differs from `file` only beyond the compared beginning.
 fn wrong_at_the_end(file: &File) -> File {
     let mut bytes = file.bytes.to_vec();
     bytes[SHARED / 2..].iter_mut().for_each(|byte| *byte ^= 1);
@@ -69,7 +69,8 @@ fn login_is_sent_to_no_mirror() {
     let (first, second) = (slowly(20_000_000, &file), slowly(20_000_000, &file));
     let run = with_mirror(&first.url("/f"), &second.url("/f"));
     run.args(["--user", "ann:secret", "--header", "Cookie: c", "--header", "X-Kept: x"]).run().ok();
-    let sends = |server: &Server, name: &str| server.asks().iter().any(|ask| ask.field(name).is_some());
+    let sends =
+        |server: &Server, name: &str| server.requests().iter().any(|request| request.field(name).is_some());
     for secret in ["authorization", "cookie"] {
         assert!(sends(&first, secret) && !sends(&second, secret), "{secret}");
     }
@@ -92,7 +93,7 @@ fn both_serve_the_file() {
     }
 }
 
-/// The whole file is requested at once only from a paced server that is the only source.
+/// The whole file is requested at once only if a paced server is the only source.
 #[test]
 fn paced_servers_share_the_file_by_their_rates() {
     let file = File { fields: "Longhaul-Pace: auto\r\n".to_owned(), ..File::new(content(SHARED, 19)) };
@@ -124,9 +125,11 @@ fn a_mirror_of_no_use_is_named_and_dropped() {
         same(run.path("f"), &file.bytes);
         let warning = warning(&ended, &mirror.url("/g"));
         assert!(warning.contains(word), "'{word}' is missing in {warning}");
-        let all =
-            mirror.asks().iter().all(|ask| ask.range(SIZE).is_none_or(|(start, end)| end - start <= SAMPLE));
-        assert!(all && mirror.asks().len() <= 3, "{word}: {:?}", mirror.asks());
+        let all = mirror
+            .requests()
+            .iter()
+            .all(|request| request.range(SIZE).is_none_or(|(start, end)| end - start <= SAMPLE));
+        assert!(all && mirror.requests().len() <= 3, "{word}: {:?}", mirror.requests());
     }
 }
 
@@ -164,14 +167,14 @@ fn a_mirror_serves_where_the_first_url_does_not() {
 }
 
 #[test]
-fn a_mirror_goes_on_where_the_first_url_breaks_off() {
+fn mirror_continues_after_a_break_of_the_first_url() {
     let file = File::new(content(SIZE, 7));
-    // At once, and after a part of the first answer.
+    // The break occurs at once, or after a part of the first response.
     for part in [0, 1000, 5_000_000] {
         let served = file.clone();
         let primary = Server::once(move |peer| {
-            let Some(ask) = peer.ask() else { return };
-            let (head, body) = served.answer(&ask);
+            let Some(request) = peer.read_request() else { return };
+            let (head, body) = served.answer(&request);
             peer.send(head);
             peer.trickle(&body[..part], 20_000_000);
             peer.close();
@@ -189,8 +192,8 @@ fn a_mirror_of_no_use_does_not_hide_why_the_first_url_failed() {
     for mirror in [refusing("404 None"), Server::of(File::new(content(1000, 16)))] {
         let served = served.clone();
         let primary = Server::once(move |peer| {
-            let Some(ask) = peer.ask() else { return };
-            peer.send(served.answer(&ask).0);
+            let Some(request) = peer.read_request() else { return };
+            peer.send(served.answer(&request).0);
             peer.close();
         });
         let run = with_mirror(&primary.url("/f"), &mirror.url("/g")).args(["--retries", "0"]);
@@ -199,7 +202,7 @@ fn a_mirror_of_no_use_does_not_hide_why_the_first_url_failed() {
     }
 }
 
-/// Parts of a file that comes in one answer only must not be combined with those of others.
+/// Parts of a file without ranges must not be combined with those of other sources.
 #[test]
 fn a_first_url_that_sends_one_answer_only_has_no_mirrors() {
     let file = File::new(content(1 << 20, 17));
@@ -209,15 +212,15 @@ fn a_first_url_that_sends_one_answer_only_has_no_mirrors() {
         let ended = run.run().ok();
         same(run.path("f"), &file.bytes);
         warning(&ended, &mirror.url("/g"));
-        assert_eq!(mirror.asks().len(), 0);
+        assert_eq!(mirror.requests().len(), 0);
     }
 }
 
 /// The first server accepts the connection and sends nothing.
 #[test]
-fn a_first_url_that_never_answers_does_not_hold_a_mirror_back() {
+fn silent_first_url_does_not_delay_a_mirror() {
     let file = File::new(content(1 << 20, 18));
-    let primary = Server::new(|peer| while peer.ask().is_some() {});
+    let primary = Server::new(|peer| while peer.read_request().is_some() {});
     let mirror = Server::of(file.clone());
     let run = with_mirror(&primary.url("/f"), &mirror.url("/g"));
     let ended = run.run().ok();
@@ -237,7 +240,7 @@ fn no_source_at_all() {
 }
 
 #[test]
-fn a_lying_source_is_found_by_the_checksum() {
+fn corrupt_source_is_detected_by_the_checksum() {
     let file = File::new(content(SHARED, 8));
     let other = wrong_at_the_end(&file);
     let sum = format!("sha256:{}", checksum(&file.bytes));
@@ -254,7 +257,7 @@ fn a_lying_source_is_found_by_the_checksum() {
     }
 }
 
-/// The mirror cannot replace what the only source has sent: the checksum is reported, and what is there stays.
+/// The mirror cannot replace data of the only source: the checksum error is reported, and the data is kept.
 #[test]
 fn a_wrong_checksum_is_reported_though_a_mirror_is_down() {
     let file = File::new(content(600_000, 10));
@@ -269,13 +272,13 @@ fn a_wrong_checksum_is_reported_though_a_mirror_is_down() {
 #[test]
 fn interrupted_with_a_mirror_the_transfer_resumes_from_either() {
     let file = File::new(content(SIZE, 11));
-    // A part of the first answer, or of the third: a mirror is described and compared before.
+    // The break is in the first or in the third response: a mirror is described and compared first.
     let cut = |connections: usize| {
         let file = file.clone();
         Server::new(move |peer| {
-            let Some(ask) = peer.ask() else { return };
+            let Some(request) = peer.read_request() else { return };
             if peer.number < connections {
-                let (head, body) = file.answer(&ask);
+                let (head, body) = file.answer(&request);
                 peer.send(head);
                 peer.trickle(&body[..body.len().min(SIZE / 8)], 20_000_000);
             }
@@ -292,7 +295,7 @@ fn interrupted_with_a_mirror_the_transfer_resumes_from_either() {
     same(run.path("f"), &file.bytes);
 }
 
-/// Encodes hexadecimal digits in base64, as Digest has it.
+/// Encodes hexadecimal digits in base64, for the Digest field.
 fn base64(hex: &str) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let byte = |at: usize| u32::from_str_radix(&hex[at..at + 2], 16).unwrap();
@@ -307,7 +310,7 @@ fn base64(hex: &str) -> String {
     bytes.chunks(3).map(group).collect()
 }
 
-/// Serves `file` at a rate, and names `duplicate`.
+/// Serves `file` at a rate, and lists `duplicate`.
 fn naming(file: &File, duplicate: &str, digest: Option<&str>) -> Server {
     let digest = digest.map_or_else(String::new, |digest| format!("Digest: SHA-256={digest}\r\n"));
     let fields = format!("Link: <{duplicate}>; rel=duplicate\r\n{digest}");
@@ -330,7 +333,7 @@ fn a_duplicate_that_the_server_names_is_used_under_its_digest() {
 }
 
 #[test]
-fn a_lying_duplicate_is_found_by_the_digest() {
+fn corrupt_duplicate_is_detected_by_the_digest() {
     let file = File::new(content(SHARED, 13));
     let other = wrong_at_the_end(&file);
     let digest = base64(&checksum(&file.bytes));
@@ -351,5 +354,5 @@ fn a_duplicate_without_a_digest_is_not_used() {
     let run = get().args(["-o", "f", &server.url("/f")]);
     run.run().ok();
     same(run.path("f"), &file.bytes);
-    assert_eq!(duplicate.asks().len(), 0);
+    assert_eq!(duplicate.requests().len(), 0);
 }

@@ -1,4 +1,4 @@
-//! Files that options name: pipes with and without a writer, marks of editors, files that hold nothing.
+//! Files named by options: pipes with and without a writer, byte order marks, empty files.
 
 use std::fs;
 use std::time::Duration;
@@ -41,16 +41,16 @@ fn pipe_without_a_writer_ends_with_the_commands_time() {
         let ended = run.run().fails(75, &["pipe"]);
         assert!(ended.time < Duration::from_secs(4), "{ended:?}");
     }
-    // By itself, too.
+    // Also as the only source.
     run = run.again(["-i", "pipe"]);
     run.run().fails(74, &["pipe", "no program writes to"]);
-    // What is read again for each server is no pipe.
+    // Files that are read again for each server cannot be pipes.
     for option in [&["--cacert", "pipe"], &["--cert", "pipe"]] {
         run = run.again([&server.url("/f")]).args(option);
         let ended = run.run().fails(66, &["pipe"]);
         assert!(ended.time < Duration::from_secs(4), "{ended:?}");
     }
-    assert!(server.asks().is_empty());
+    assert!(server.requests().is_empty());
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn pipe_without_a_writer_ends_on_a_signal() {
         let ended = running.end();
         assert!(!ended.status.success() && ended.time < Duration::from_secs(4), "{option:?}: {ended:?}");
     }
-    assert!(server.asks().is_empty());
+    assert!(server.requests().is_empty());
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn pipes_of_a_shell_are_read() {
     let host = server.address.ip();
     let run = |script: &str| {
         let run = get().through(&["bash", "-c", &format!("exec \"$0\" \"$@\" {script}")]);
-        (run, server.asks().len())
+        (run, server.requests().len())
     };
     let (list, _) = run(&format!("-i <(sleep 0.5; echo {})", server.url("/listed")));
     list.run().ok();
@@ -93,7 +93,7 @@ fn pipes_of_a_shell_are_read() {
     ] {
         let (get, before) = run(&script);
         let ended = get.args([&server.url("/f")]).run().ok();
-        assert_eq!(server.asks()[before].field(field), Some(value), "{script}: {ended:?}");
+        assert_eq!(server.requests()[before].field(field), Some(value), "{script}: {ended:?}");
     }
 }
 
@@ -120,9 +120,9 @@ fn byte_order_mark_is_no_part_of_a_file() {
         if option != "-i" {
             run = run.args(["-o", "f", &server.url("/f")]);
         }
-        let before = server.asks().len();
+        let before = server.requests().len();
         run.run().ok();
-        assert_eq!(server.asks()[before].field(field), Some(value.as_str()), "{option}");
+        assert_eq!(server.requests()[before].field(field), Some(value.as_str()), "{option}");
     }
     same(run.path("listed"), &file.bytes);
 }

@@ -1,4 +1,4 @@
-//! Names from outside: they never leave the directory, and never replace anything.
+//! File names from servers: they never leave the directory, and never replace a file.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -9,7 +9,7 @@ fn answer(fields: &[u8]) -> Vec<u8> {
     [b"HTTP/1.1 200 OK\r\n", fields, b"Content-Length: 2\r\n\r\nok"].concat()
 }
 
-/// Fetches into `inner/`, and returns the one name that came to be.
+/// Fetches into `inner/`, and returns the name of the only file.
 fn named(fields: &[u8], path: &str) -> String {
     let server = Server::answering(answer(fields));
     let run = get();
@@ -69,7 +69,7 @@ fn hostile_paths_of_urls_stay_in_the_directory() {
     ] {
         assert_eq!(named(b"", path), expected, "{path}");
     }
-    // As the partial files of another transfer are called, nothing from outside may be.
+    // Names of partial files are reserved and refused.
     for name in ["x.longhaul-part", "x.longhaul-journal"] {
         assert!(!named(b"", &format!("/{name}")).ends_with(name));
     }
@@ -78,8 +78,8 @@ fn hostile_paths_of_urls_stay_in_the_directory() {
 #[test]
 fn a_redirect_names_the_file_by_where_it_ends() {
     let server = Server::new(|peer| {
-        while let Some(ask) = peer.ask() {
-            peer.send(if ask.target == "/latest" {
+        while let Some(request) = peer.read_request() {
+            peer.send(if request.target == "/latest" {
                 b"HTTP/1.1 302 F\r\nLocation: /v2.iso\r\nContent-Length: 0\r\n\r\n".to_vec()
             } else {
                 answer(b"")
@@ -105,10 +105,10 @@ fn a_name_from_outside_replaces_nothing() {
     fs::remove_file(run.path("f")).unwrap();
     fs::create_dir(run.path("f")).unwrap();
     run.run().fails(73, &["directory"]);
-    // Not even one that comes to be while the transfer runs.
+    // Nor does it replace a file created during the transfer.
     fs::remove_dir(run.path("f")).unwrap();
     let slow = Server::new(|peer| {
-        peer.ask();
+        peer.read_request();
         peer.send("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n");
         peer.trickle(&[b'x'; 1000], 1000);
     });
@@ -152,8 +152,8 @@ fn a_given_name_is_replaced_only_when_the_new_file_is_complete() {
 #[test]
 fn several_urls_into_a_directory() {
     let server = Server::new(|peer| {
-        while let Some(ask) = peer.ask() {
-            let body = &ask.target;
+        while let Some(request) = peer.read_request() {
+            let body = &request.target;
             peer.send(if body == "/gone" {
                 "HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n".to_owned()
             } else {

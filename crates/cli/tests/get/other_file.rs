@@ -1,4 +1,4 @@
-//! Answers that are of another file than the one that was begun: nothing that is there is given up for them.
+//! Responses of another file than the partial one: the partial file is kept.
 
 use std::net::TcpListener;
 use std::process::Command;
@@ -9,19 +9,19 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::support::{
-    File, Get, Left, Peer, Server, content, get, partial, partial_files, partial_with, same, skip,
+    File, Get, PartialFiles, Peer, Server, content, get, partial, partial_files, partial_with, same, skip,
 };
 
 const SIZE: usize = 600_000;
-/// What [`partial`] has committed of a file of [`SIZE`].
+/// Bytes of a file of [`SIZE`] that [`partial`] has committed.
 const COMMITTED: usize = 200_000;
-/// The most that is fetched a second time, to compare it.
+/// Maximum bytes that are fetched again for comparison.
 const SAMPLE: usize = 64 << 10;
 
 #[test]
 fn a_file_that_has_changed_since_ends_the_run_and_the_partial_file_stays() {
     let (run, server) = partial(&File::new(content(SIZE, 6)));
-    let left = Left::of(&run);
+    let left = PartialFiles::of(&run);
     for (size, streams) in [(SIZE, "1"), (SIZE, "4"), (50_000, "1"), (900_000, "4"), (0, "1")] {
         let new = File {
             etag: Some("\"v2\""),
@@ -44,16 +44,16 @@ fn a_file_that_has_changed_since_ends_the_run_and_the_partial_file_stays() {
 }
 
 #[test]
-fn parts_of_a_changed_file_are_refused_whatever_the_server_makes_of_if_range() {
+fn parts_of_a_changed_file_are_refused_with_and_without_if_range() {
     let (run, server) = partial(&File::new(content(SIZE, 8)));
-    let left = Left::of(&run);
-    // Of the same size; of a larger one; and shorter than what is there, so that there is no such range.
+    let left = PartialFiles::of(&run);
+    // The new file has equal size, is larger, or is shorter than the partial file, so that the range is unsatisfiable.
     for size in [SIZE, 900_000, 1000] {
         let new = File { etag: Some("\"v2\""), ..File::new(content(size, 9)) };
         server.change(move |peer| {
-            peer.serve_with(|mut ask| {
-                ask.head = ask.head.replace("If-Range", "X-Ignored");
-                new.answer(&ask)
+            peer.serve_with(|mut request| {
+                request.head = request.head.replace("If-Range", "X-Ignored");
+                new.answer(&request)
             });
         });
         run.run().fails(65, &["f.longhaul-part", "--no-resume"]);
@@ -65,7 +65,7 @@ fn parts_of_a_changed_file_are_refused_whatever_the_server_makes_of_if_range() {
 fn stray_page_on_resume_ends_the_run_and_the_partial_file_stays() {
     let file = File::new(content(SIZE, 1));
     let (run, server) = partial(&file);
-    let left = Left::of(&run);
+    let left = PartialFiles::of(&run);
     let page = "<html>please log in</html>";
     let head = "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\n";
     let long = "x".repeat(SIZE);
@@ -79,7 +79,7 @@ fn stray_page_on_resume_ends_the_run_and_the_partial_file_stays() {
         for streams in ["1", "4"] {
             let answer = answer.clone();
             server.change(move |peer| {
-                peer.ask();
+                peer.read_request();
                 peer.send(&answer);
                 peer.close();
             });
@@ -94,7 +94,7 @@ fn stray_page_on_resume_ends_the_run_and_the_partial_file_stays() {
     }
 }
 
-/// A session that expires on one of several connections: the page is not used, and its range is asked for again.
+/// A session expires on one of several connections: the page is not used, and its range is requested again.
 #[test]
 fn part_of_a_transfer_killed_after_a_second_is_kept_from_a_stray_page() {
     let file = File::new(content(100 << 20, 3));
@@ -104,9 +104,9 @@ fn part_of_a_transfer_killed_after_a_second_is_kept_from_a_stray_page() {
     std::thread::sleep(Duration::from_millis(1500));
     running.signal(Signal::KILL);
     running.end();
-    let left = Left::of(&run);
+    let left = PartialFiles::of(&run);
     server.change(|peer| {
-        while peer.ask().is_some() {
+        while peer.read_request().is_some() {
             peer.send("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 4\r\n\r\npage");
         }
     });
@@ -124,13 +124,13 @@ fn login_page_in_mid_transfer_is_not_used() {
             let pages = Arc::new(AtomicUsize::new(0));
             let sent = pages.clone();
             let server = Server::new(move |peer| {
-                let Some(ask) = peer.ask() else { return };
-                // The first request on any connection but the first.
+                let Some(request) = peer.read_request() else { return };
+                // The first request on any connection except the first.
                 if peer.number > 0 && sent.fetch_add(1, Ordering::SeqCst) == 0 {
                     peer.send(format!("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n{length}\r\n{page}"));
                     return peer.close();
                 }
-                let (head, body) = served.answer(&ask);
+                let (head, body) = served.answer(&request);
                 peer.send(head);
                 peer.trickle(body, 20_000_000);
                 peer.serve_at(20_000_000, &served);
@@ -152,7 +152,7 @@ fn login_page_after_a_break_is_not_used() {
         let server = Server::new(move |peer| match peer.number {
             0 => send_part(peer, &served, COMMITTED),
             1 | 2 => {
-                peer.ask();
+                peer.read_request();
                 peer.send("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 4\r\n\r\nlog?");
                 peer.close();
             }
@@ -161,8 +161,9 @@ fn login_page_after_a_break_is_not_used() {
         let run = get().args(["--streams", "1", "-o", "f", &server.url("/f")]).args(args);
         run.run().ok();
         same(run.path("f"), &file.bytes);
-        let asked_again = server.asks()[1..].iter().all(|ask| ask.range(SIZE) == Some((COMMITTED, SIZE)));
-        assert!(asked_again, "{:?}", server.asks());
+        let asked_again =
+            server.requests()[1..].iter().all(|request| request.range(SIZE) == Some((COMMITTED, SIZE)));
+        assert!(asked_again, "{:?}", server.requests());
     }
 }
 
@@ -179,7 +180,7 @@ fn a_file_that_shrinks_ends_with_what_is_there_kept() {
     let ended =
         run.run().fails(65, &[&server.url("/f"), "changed on the server", "1000 bytes", "--no-resume"]);
     assert!(ended.time < Duration::from_secs(10), "{ended:?}");
-    let left = Left::of(&run);
+    let left = PartialFiles::of(&run);
     left.is_kept(&run);
     server.mend(file.clone());
     let run = run.args(["--json"]);
@@ -187,12 +188,12 @@ fn a_file_that_shrinks_ends_with_what_is_there_kept() {
     same(run.path("f"), &file.bytes);
 }
 
-/// Two files of one size and time have one ETag on some servers: their parts must never be joined.
+/// Some servers give files of equal size and time one ETag: their parts must never be joined.
 #[test]
 fn fresh_url_with_other_bytes_under_an_equal_etag_ends_the_run() {
     let (first, second) = (File::new(content(SIZE, 10)), File::new(content(SIZE, 11)));
     let (run, server) = partial(&first);
-    let left = Left::of(&run);
+    let left = PartialFiles::of(&run);
     for ranges in [true, false] {
         server.mend(File { ranges, ..second.clone() });
         for path in ["/g", "/f?id=2"] {
@@ -203,12 +204,12 @@ fn fresh_url_with_other_bytes_under_an_equal_etag_ends_the_run() {
     }
 }
 
-/// A link that has expired is replaced by a fresh one: with the same size, strong ETag and bytes it resumes the same partial file.
+/// An expired link is replaced by a fresh one, which resumes if size, strong ETag and compared bytes are equal.
 #[test]
 fn fresh_url_of_the_same_file_resumes() {
     let file = File::new(content(SIZE, 12));
     let (run, server) = partial(&file);
-    let left = Left::of(&run);
+    let left = PartialFiles::of(&run);
     let elsewhere = Server::on(TcpListener::bind("127.0.0.2:0").unwrap(), {
         let file = file.clone();
         move |peer| peer.serve(&file)
@@ -217,13 +218,13 @@ fn fresh_url_of_the_same_file_resumes() {
     for (server, path) in [(&server, "/f?token=2"), (&server, "/g"), (&elsewhere, "/f")] {
         for streams in ["1", "4"] {
             let again = fresh_run(&left).args(["--json", "--streams", streams, "-o", "f", &server.url(path)]);
-            let before = server.asks().len();
+            let before = server.requests().len();
             let ended = again.run().ok();
             assert_eq!(ended.done()["resumed"], COMMITTED);
             same(again.path("f"), &file.bytes);
             assert_eq!(partial_files(again.dir()), [""; 0]);
-            let asks = server.asks().split_off(before);
-            let ranges: Vec<_> = asks.iter().map(|ask| ask.range(SIZE).unwrap()).collect();
+            let asks = server.requests().split_off(before);
+            let ranges: Vec<_> = asks.iter().map(|request| request.range(SIZE).unwrap()).collect();
             let (samples, rest): (Vec<_>, Vec<_>) = ranges.iter().partition(|(start, _)| *start < COMMITTED);
             assert_eq!(samples, [(COMMITTED - SAMPLE, COMMITTED)], "{ranges:?}");
             assert_eq!(
@@ -241,9 +242,9 @@ fn fresh_url_is_remembered_for_the_next_break() {
     let (run, server) = partial(&file);
     let served = file.clone();
     server.change(move |peer| {
-        // The sample whole, and a part of what is missing.
-        while let Some(ask) = peer.ask() {
-            let (head, body) = served.answer(&ask);
+        // The whole sample, and a part of the missing range.
+        while let Some(request) = peer.read_request() {
+            let (head, body) = served.answer(&request);
             peer.send(head);
             if body.len() > SAMPLE {
                 peer.send(&body[..COMMITTED]);
@@ -255,13 +256,13 @@ fn fresh_url_is_remembered_for_the_next_break() {
     let run = run.again(["--retries", "0", "--json", "-o", "f", &server.url("/f?token=2")]);
     run.run().fails(75, &["closed the connection early"]);
     server.mend(file.clone());
-    let before = server.asks().len();
+    let before = server.requests().len();
     assert_eq!(run.run().ok().done()["resumed"], 2 * COMMITTED);
-    assert_eq!(server.asks().len(), before + 1, "a URL that is known needs no sample");
+    assert_eq!(server.requests().len(), before + 1, "a URL that is known needs no sample");
     same(run.path("f"), &file.bytes);
 }
 
-/// A name with two addresses, one of which serves another state of the file: the other address is used instead.
+/// A name with two addresses, one of which serves another version of the file: the other address is used.
 #[test]
 fn address_that_serves_another_file_is_avoided() {
     let (file, stale) = (File::new(content(SIZE, 14)), File::new(content(SIZE, 15)));
@@ -270,7 +271,7 @@ fn address_that_serves_another_file_is_avoided() {
     let port = first.local_addr().unwrap().port();
     let Ok(second) = TcpListener::bind(("127.0.0.2", port)) else { return skip("127.0.0.2 cannot be bound") };
     let served = file.clone();
-    // Behind the first address there are two backends.
+    // Two backends share the first address.
     let first = Server::on(first, move |peer| match peer.number {
         0 => send_part(peer, &served, COMMITTED),
         _ => peer.serve(&stale),
@@ -281,8 +282,8 @@ fn address_that_serves_another_file_is_avoided() {
     let Some(run) = with_hosts(run, "127.0.0.1 twice\n127.0.0.2 twice\n") else { return };
     let ended = run.run().ok();
     same(run.path("f"), &file.bytes);
-    assert!(!first.asks().is_empty() && !second.asks().is_empty(), "{ended:?}");
-    assert!(first.asks().len() < 8, "{} requests", first.asks().len());
+    assert!(!first.requests().is_empty() && !second.requests().is_empty(), "{ended:?}");
+    assert!(first.requests().len() < 8, "{} requests", first.requests().len());
     assert!(ended.time < Duration::from_secs(6), "{ended:?}");
 }
 
@@ -290,14 +291,14 @@ fn address_that_serves_another_file_is_avoided() {
 fn assumed_unchanged_is_still_held_to_the_size() {
     let file = File { etag: None, ..File::new(content(SIZE, 16)) };
     let (run, server) = partial_with(&["--assume-unchanged"], &file);
-    let left = Left::of(&run);
+    let left = PartialFiles::of(&run);
     server.mend(File { etag: None, ..File::new(content(1000, 17)) });
     run.run().fails(65, &["f.longhaul-part", "--no-resume"]);
     left.is_kept(&run);
 }
 
-/// Makes a run in a directory with what an earlier one has left.
-fn fresh_run(left: &Left) -> Get {
+/// Creates a run in a directory with an earlier run's files.
+fn fresh_run(left: &PartialFiles) -> Get {
     let run = get();
     left.put_into(&run);
     run
@@ -305,14 +306,14 @@ fn fresh_run(left: &Left) -> Get {
 
 /// Answers one request with the first `len` bytes of its body, and closes.
 fn send_part(peer: &mut Peer, file: &File, len: usize) {
-    let Some(ask) = peer.ask() else { return };
-    let (head, body) = file.answer(&ask);
+    let Some(request) = peer.read_request() else { return };
+    let (head, body) = file.answer(&request);
     peer.send(head);
     peer.send(&body[..len.min(body.len())]);
     peer.close();
 }
 
-/// Lets `run` find these hosts, in a mount namespace of its own; `None` where that is not permitted.
+/// Runs with these hosts in a private mount namespace; `None` if not permitted.
 fn with_hosts(run: Get, hosts: &str) -> Option<Get> {
     let flags: &[&str] = if rustix::process::geteuid().is_root() { &["-m"] } else { &["-rm"] };
     std::fs::write(run.path("hosts"), hosts).unwrap();

@@ -1,4 +1,4 @@
-//! Where the file goes: full and read-only disks, things that are no files, odd names.
+//! Output files: full and read-only disks, special files, unusual names.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::support::{Ended, File, Get, Server, content, get, old_kernel, partial_files, same, skip};
 
-/// Runs `run` in a mount namespace of its own, after `setup`; `None` where that is not permitted.
+/// Runs `run` in a private mount namespace after `setup`; `None` if not permitted.
 fn mounted(run: Get, setup: &str) -> Option<(Get, Ended)> {
     let flags: &[&str] = if rustix::process::geteuid().is_root() { &["-m"] } else { &["-rm"] };
     let allowed = Command::new("unshare").args(flags).args(["mount", "-t", "tmpfs", "none", "/mnt"]).output();
@@ -16,7 +16,7 @@ fn mounted(run: Get, setup: &str) -> Option<(Get, Ended)> {
         skip("no mount namespace may be made here");
         return None;
     }
-    // What lies in the mount is listed on stdout, for it is gone afterwards.
+    // Lists the mount's files on stdout, as they are gone afterwards.
     let script = format!("{setup}; \"$@\"; code=$?; ls -A mnt; exit $code");
     let words: Vec<&str> =
         ["unshare"].iter().chain(flags).copied().chain(["sh", "-c", &script, "sh"]).collect();
@@ -69,8 +69,8 @@ fn a_directory_that_cannot_be_written() {
     let run = get().args(["-o", "file/f", &url]);
     fs::write(run.path("file"), "").unwrap();
     run.run().fails(73, &["cannot create file/f.longhaul-part", "Not a directory"]);
-    // All but one of these were found out before the server was asked.
-    assert_eq!(server.asks().len(), 1);
+    // All cases except one fail before the first request.
+    assert_eq!(server.requests().len(), 1);
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn file_system_that_only_replaces_or_links_overwrites_nothing() {
     run.args(["-o", "f"]).run().ok();
 }
 
-/// As before Linux 6.1.
+/// Behaviour before Linux 6.1.
 #[test]
 fn direct_writer_is_tried_on_a_kernel_that_does_not_tell_of_direct_io() {
     let Some(old_kernel) = old_kernel() else { return };
@@ -168,7 +168,7 @@ fn links_are_followed_and_kept() {
     }
     get_into(&run, "lost", &server).fails(73, &["nowhere/new", "No such file"]);
     get_into(&run, "round", &server).fails(73, &["round", "symbolic links"]);
-    // A link where the partial file would be leads nowhere.
+    // A link in place of the partial file is not followed.
     fs::write(run.path("victim"), "precious").unwrap();
     symlink("victim", run.path("f.longhaul-part")).unwrap();
     get_into(&run, "f", &server).fails(73, &["f.longhaul-part", "symbolic links"]);

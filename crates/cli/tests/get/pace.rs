@@ -1,4 +1,4 @@
-//! `--pace`, asked of a server that knows it.
+//! `--pace`, requested from a server that supports it.
 
 use std::fs;
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::support::{File, MEMORY, Serve, Server, content, get, remember, same};
 
 #[test]
-fn a_rate_is_asked_of_the_server() {
+fn rate_is_requested_from_the_server() {
     let server = Serve::start();
     let bytes = content(8 << 20, 1);
     server.file("f", &bytes);
@@ -19,7 +19,7 @@ fn a_rate_is_asked_of_the_server() {
             .args(["--cacert".as_ref(), server.ca().as_os_str()]);
         let ended = run.run().ok();
         same(run.path("f"), &bytes);
-        // 0.84 s: the kernel starts with a burst.
+        // Less than the ideal 0.84 s: the kernel starts with a burst.
         assert!(ended.time >= Duration::from_millis(700), "{url}: {ended:?}");
     }
 }
@@ -37,11 +37,11 @@ fn a_pace_may_be_left_to_the_sender() {
 }
 
 #[test]
-fn what_is_no_pace_is_refused_before_anything_is_done() {
+fn invalid_pace_is_refused_before_a_request() {
     let ended = get().args(["--pace", "10M", "http://127.0.0.1:1/f"]).run();
     assert!(ended.status.code() == Some(64) && ended.stderr.contains("write 10Mbit or 10MiB"), "{ended:?}");
     for pace in ["0", "fast", "", "-1Mbit"] {
-        // Nobody listens there: a usage error comes first.
+        // No server listens: the usage error precedes the connection.
         let run = get().args([format!("--pace={pace}").as_str(), "http://127.0.0.1:1/f"]);
         let ended = run.run();
         assert_eq!(ended.status.code(), Some(64), "{pace:?}: {ended:?}");
@@ -51,7 +51,7 @@ fn what_is_no_pace_is_refused_before_anything_is_done() {
 }
 
 #[test]
-fn a_server_that_paced_is_asked_for_what_the_path_held_then() {
+fn remembered_rate_is_requested_from_a_pacing_server() {
     let server = Server::of(File::new(content(4 << 10, 3)));
     let url = server.url("/f");
     let path = json!({ "rtt_us": 100_000, "rate_bps": 900_000_000, "paced": true });
@@ -71,22 +71,22 @@ fn a_server_that_paced_is_asked_for_what_the_path_held_then() {
         let mut known = path.clone();
         known.as_object_mut().unwrap().extend(but.as_object().unwrap().clone());
         remember(&run, &server, &known);
-        let before = server.asks().len();
+        let before = server.requests().len();
         run.run().ok();
-        // It does not pace after all, and is asked again as any other.
-        let first = &server.asks()[before];
+        // The server no longer paces, and is then treated like any other.
+        let first = &server.requests()[before];
         assert_eq!(first.field("longhaul-pace"), asked, "{but}, {args:?}");
     }
 }
 
-/// It paces still, and is further away or nearer: what was set for the path of then is not for this one.
+/// The server still paces, but its RTT has changed: the remembered pace does not apply.
 #[test]
-fn a_server_that_paces_at_the_end_of_another_path_is_asked_anew() {
+fn changed_path_to_a_pacing_server_is_measured_again() {
     let file = File::new(content(20 << 20, 5));
     let served = file.clone();
     let server = Server::new(move |peer| {
-        peer.serve_with(|ask| {
-            let (head, body) = served.answer(&ask);
+        peer.serve_with(|request| {
+            let (head, body) = served.answer(&request);
             (head.replacen("\r\n", "\r\nLonghaul-Pace: auto\r\n", 1), body)
         });
     });
@@ -94,17 +94,18 @@ fn a_server_that_paces_at_the_end_of_another_path_is_asked_anew() {
     remember(&run, &server, &json!({ "rtt_us": 200_000, "paced": true }));
     run.run().ok();
     same(run.path("f"), &file.bytes);
-    let paces: Vec<_> = server.asks().iter().map(|ask| ask.field("longhaul-pace").is_some()).collect();
+    let paces: Vec<_> =
+        server.requests().iter().map(|request| request.field("longhaul-pace").is_some()).collect();
     assert_eq!(paces, [true, false]);
 }
 
 #[test]
-fn what_a_server_that_paces_has_held_is_remembered() {
+fn rate_of_a_pacing_server_is_stored() {
     let bytes = content(12 << 20, 4);
     let (sent, took) = (bytes.clone(), Arc::new(Mutex::new(Duration::ZERO)));
     let time = Arc::clone(&took);
     let server = Server::new(move |peer| {
-        while peer.ask().is_some() {
+        while peer.read_request().is_some() {
             let began = Instant::now();
             let head =
                 format!("HTTP/1.1 200 OK\r\nLonghaul-Pace: auto\r\nContent-Length: {}\r\n\r\n", sent.len());
@@ -117,7 +118,7 @@ fn what_a_server_that_paces_has_held_is_remembered() {
     same(run.path("f"), &bytes);
     let memory: Value = serde_json::from_slice(&fs::read(run.path(MEMORY)).unwrap()).unwrap();
     let path = &memory["paths"][0];
-    // A machine that is busy sends less than it is asked to.
+    // A busy machine sends at less than the pace.
     let sent = bytes.len() as f64 * 8.0 / took.lock().unwrap().as_secs_f64();
     let rate = path["rate_bps"].as_u64().unwrap() as f64 / sent;
     assert!(path["paced"] == true && (0.7..1.4).contains(&rate), "{rate} of {sent}: {memory}");

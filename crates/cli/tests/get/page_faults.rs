@@ -1,4 +1,4 @@
-//! How often a get touches fresh memory.
+//! Page faults of a fetch.
 
 use std::fs;
 use std::process::Stdio;
@@ -10,10 +10,10 @@ use rustix::process::Pid;
 use crate::support::{Nginx, get, skip};
 
 const SIZE: Bytes = Bytes::mib(256);
-/// Starting the program, 32 threads and 64 MiB on huge pages take 700 to 1,100 (23 Nov 2026); mapping each segment anew took 10,000.
+/// Start-up, 32 threads and 64 MiB of huge pages cause 700 to 1,100 faults (23 Nov 2026); mapping each segment anew caused 10,000.
 const MOST_FAULTS: u64 = 3000;
 
-/// Whether the kernel gives huge pages to what asks for them.
+/// Returns whether the kernel provides huge pages on request.
 fn has_huge_pages() -> bool {
     let setting = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
     setting.contains("[madvise]") || setting.contains("[always]")

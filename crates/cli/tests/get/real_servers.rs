@@ -1,10 +1,10 @@
-//! Real servers: nginx, Apache and our own, with one stream and four, plain and encrypted.
+//! Real servers: nginx, Apache and longhaul serve, with one and four streams, plain and encrypted.
 
 use std::path::Path;
 
 use crate::support::{Apache, Nginx, Serve, content, get, same};
 
-/// Fetches a file of 64 MiB in every way; 16 MiB where bytes are encrypted, which a debug build does slowly.
+/// Fetches a file of 64 MiB in all variants; 16 MiB with TLS, which is slow in a debug build.
 fn fetch_all(
     url: &dyn Fn(&str) -> String,
     tls_url: &dyn Fn(&str) -> String,
@@ -17,7 +17,7 @@ fn fetch_all(
     for streams in ["1", "4"] {
         let run = get().args(["--streams", streams, "--json", "-o", "large", &url("/large")]);
         let used = run.run().ok().done()["streams"].as_u64().unwrap();
-        // What the first streams have asked for ahead of time may leave nothing for the last.
+        // Read-ahead requests of the first streams may leave no work for the last.
         assert_eq!(used > 1, streams == "4", "{used} of {streams} streams");
         same(run.path("large"), &large);
         let run = run.again(["--streams", streams, "--cacert"]).args([ca]).args([tls_url("/small")]);

@@ -1,4 +1,4 @@
-//! `--record`: what a transfer leaves behind of itself, however it ends.
+//! `--record`: the record of a transfer, for every way that it ends.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use rustix::process::Signal;
 
 use crate::support::{File, Nginx, Server, content, get, old_kernel, partial_files, same};
 
-/// Fields that every kernel since 4.10 fills.
+/// Fields present since Linux 4.10.
 const FIELDS: [&str; 6] = [
     "tcpi_rtt",
     "tcpi_rcv_rtt",
@@ -22,7 +22,7 @@ const FIELDS: [&str; 6] = [
     "tcpi_delivery_rate",
 ];
 
-/// Returns the record of a run that was not disturbed.
+/// Returns a complete, undamaged record.
 #[track_caller]
 fn whole(path: impl AsRef<Path>) -> Record {
     let record = Record::load(path.as_ref()).unwrap();
@@ -69,7 +69,7 @@ fn a_record_sums_up_to_the_transfer() {
             record.samples.iter().filter_map(|(_, sample)| sample.page_cache.map(|pages| pages.cached));
         assert!(cached.max().unwrap() > Bytes::ZERO);
     }
-    // Four times a second, of which there were more than 1.4.
+    // Four samples per second, for more than 1.4 s.
     let host = record.samples.iter().filter_map(|(_, sample)| sample.host_pages);
     assert!((5..=record.samples.len() / 5).contains(&host.count()));
     let opened = record.events.iter().find_map(|line| match &*line.event {
@@ -77,20 +77,20 @@ fn a_record_sums_up_to_the_transfer() {
         _ => None,
     });
     assert_eq!(opened, Some((size, "buffered")));
-    // Once, for it would make up a good part of many lines.
+    // Only once: repeating the URL would enlarge many lines.
     assert_eq!(text.matches(&format!(r#""url":"{}""#, server.url("/f?..."))).count(), 1);
     assert!(
         text.lines().skip(1).all(|line| line.contains(r#""job":1,"#) || line.contains(r#""event":"end""#))
     );
 }
 
-/// Returns how a record's job ended, as `--json` has it.
+/// Returns the result event of a record's job, in the format of `--json`.
 #[track_caller]
 fn outcome(record: &Record) -> serde_json::Value {
     serde_json::to_value(record.outcome().unwrap()).unwrap()
 }
 
-/// Leaves out of a line of `--json` when it was, and of which job.
+/// Removes time and job from a line of `--json`.
 fn without_marks(mut line: serde_json::Value) -> serde_json::Value {
     let object = line.as_object_mut().unwrap();
     let marks = ["at", "job", "url"].map(|mark| object.remove(mark).unwrap());
@@ -98,7 +98,7 @@ fn without_marks(mut line: serde_json::Value) -> serde_json::Value {
     line
 }
 
-/// Fails where a record has less than this share of the samples that were asked for, on a machine busy with other tests.
+/// Fails if a record has less than this share of the requested samples; a busy machine takes fewer.
 #[track_caller]
 fn enough(record: &Record, share: f64) {
     let time = record.samples.last().unwrap().0 - record.samples[0].0;
@@ -106,7 +106,7 @@ fn enough(record: &Record, share: f64) {
     assert!(found as f64 >= asked * share, "{found} samples of {asked}");
 }
 
-/// Linux 6.6 and later; counting pages came just before.
+/// Returns whether the kernel is Linux 6.6 or later; page counting by cachestat(2) was added in 6.5.
 fn counts_pages() -> bool {
     Path::new("/proc/sys/kernel/io_uring_disabled").exists()
 }
@@ -127,7 +127,7 @@ fn small_segments_bring_the_same_file() {
             |event: &Event| matches!(event, Event::Opened { writer: opened, .. } if opened == writer);
         assert!(record.events.iter().any(|line| opened(&line.event)));
     }
-    // Every stream gets at least two.
+    // Each stream gets at least two segments.
     let run = get().args(["--segment", "64MiB", "--app-buffer", "1MiB", "--streams", "2"]);
     let run = run.args(["--record", "r", "-o", "f", &server.url("/f")]);
     run.run().ok();
@@ -201,12 +201,12 @@ fn a_killed_transfer_leaves_a_record_and_the_next_replaces_it() {
 }
 
 #[test]
-fn a_transfer_that_fails_says_so_in_its_record() {
+fn failure_is_recorded() {
     let server = Server::of(File::new(content(12 << 20, 4)));
     let args = ["--limit", "4MiB/s", "--json", "--record", "r", "-o", "f"];
     let run = get().args(args).args([&server.url("/f")]);
     let mut running = run.start();
-    running.until("a request", || !server.asks().is_empty());
+    running.until("a request", || !server.requests().is_empty());
     std::thread::sleep(Duration::from_millis(300));
     running.signal(Signal::INT);
     let ended = running.end().fails(130, &["interrupted"]);
@@ -221,9 +221,9 @@ fn a_transfer_that_fails_says_so_in_its_record() {
     assert_eq!((record.samples.len(), &outcome(&record)["event"]), (0, &"error".into()));
 }
 
-/// Only a transfer of which there is something to tell replaces the record of another.
+/// Only a transfer that has started replaces an earlier record.
 #[test]
-fn a_transfer_that_never_begins_leaves_an_earlier_record_alone() {
+fn transfer_that_never_starts_keeps_the_earlier_record() {
     let server = Server::of(File::new(content(1 << 20, 7)));
     let run = get().args(["--record", "r", "-o", "f", &server.url("/f")]);
     run.run().ok();
@@ -237,7 +237,7 @@ fn a_transfer_that_never_begins_leaves_an_earlier_record_alone() {
     run.run().fails(73, &["none/f"]);
     assert!(fs::read(run.path("r")).unwrap() == good, "the record of the good run is gone");
 
-    // Killed while it waits for an answer.
+    // Killed while waiting for a response.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/f", silent.local_addr().unwrap());
     let run = run.again(["--record", "r", "-o", "f", &url]);
@@ -254,7 +254,7 @@ fn a_transfer_that_never_begins_leaves_an_earlier_record_alone() {
 }
 
 #[test]
-fn a_record_that_cannot_be_is_refused_before_anything_is_asked() {
+fn invalid_record_is_refused_before_a_request() {
     let server = Server::of(File::new(content(100, 5)));
     let url = server.url("/f");
     let run = get();
@@ -285,17 +285,17 @@ fn a_record_that_cannot_be_is_refused_before_anything_is_asked() {
         run = run.again(args).args([&url]);
         assert_eq!(run.run().status.code(), Some(64), "{args:?}");
     }
-    assert!(server.asks().is_empty());
+    assert!(server.requests().is_empty());
     assert!(!run.path("r").exists() && !run.path("f").exists());
 }
 
 #[test]
-fn a_record_that_cannot_grow_does_not_hold_up_the_transfer() {
+fn unwritable_record_does_not_block_the_transfer() {
     let file = File::new(content(10_000, 6));
     let server = Server::of(file.clone());
     let args =
         ["--limit", "10kB/s", "--record", "r", "--record-interval", "1ms", "-o", "f", &server.url("/f")];
-    // In blocks of 512 bytes: enough for the file, and for some samples.
+    // In blocks of 512 bytes: enough for the file and for some samples.
     let run = get().args(args).through(&["sh", "-c", "ulimit -f 64; exec \"$@\"", "sh"]);
     let ended = run.run().ok();
     same(run.path("f"), &file.bytes);

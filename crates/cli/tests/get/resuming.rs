@@ -1,4 +1,4 @@
-//! Interrupted by whatever, gone on with: nothing lost, nothing mixed.
+//! Interrupted transfers resume: no data is lost or mixed.
 
 use std::fs;
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{File, Get, Left, Server, content, get, partial, partial_files, same};
+use crate::support::{File, Get, PartialFiles, Server, content, get, partial, partial_files, same};
 
 const SIZE: usize = 12 << 20;
 
-/// A server that sends slowly until it is told to hurry.
+/// A server that sends slowly until the flag is set.
 fn slow_then_fast(file: File) -> (Server, Arc<AtomicBool>) {
     let hurry = Arc::new(AtomicBool::new(false));
     let fast = hurry.clone();
     let server = Server::new(move |peer| {
-        while let Some(ask) = peer.ask() {
-            let (head, body) = file.answer(&ask);
+        while let Some(request) = peer.read_request() {
+            let (head, body) = file.answer(&request);
             let sent = peer.send(head)
                 && body.chunks(64 << 10).all(|piece| {
                     if !fast.load(Ordering::SeqCst) {
-                        // 2.5 MB/s a connection: the journal is written every two seconds.
+                        // 2.5 MB/s per connection; the journal is written every two seconds.
                         std::thread::sleep(Duration::from_millis(25));
                     }
                     peer.send(piece)
@@ -35,19 +35,19 @@ fn slow_then_fast(file: File) -> (Server, Arc<AtomicBool>) {
     (server, hurry)
 }
 
-/// Returns whether the journal in the directory of `run` tells of committed bytes.
+/// Returns whether the journal in the directory of `run` lists committed bytes.
 fn has_committed(run: &Get) -> bool {
     let journal = fs::read(run.path("f.longhaul-journal")).ok();
     let journal = journal.and_then(|text| serde_json::from_slice::<Value>(&text).ok());
     journal.is_some_and(|journal| journal["committed"].as_array().is_some_and(|ranges| !ranges.is_empty()))
 }
 
-/// Kills a transfer with `writer` and `streams` once something is committed, and goes on from there.
+/// Kills a transfer with `writer` and `streams` after its first commit, and resumes it.
 fn killed(writer: &str, streams: &str) {
     let file = File::new(content(SIZE, 1));
     let (server, hurry) = slow_then_fast(file.clone());
     let args = ["--writer", writer, "--streams", streams, "--json", "-o", "f", &server.url("/f")];
-    // A small buffer hands segments over early, also those of streams that share a slow path.
+    // A small buffer flushes segments early, also for streams that share a slow path.
     let run = get().args(args).args(["--app-buffer", "1MiB"]);
     let mut running = run.start();
     running.until("anything was committed", || has_committed(&run));
@@ -56,11 +56,14 @@ fn killed(writer: &str, streams: &str) {
     assert_eq!(ended.status.code(), None, "{ended:?}");
     assert!(!run.path("f").exists());
     hurry.store(true, Ordering::SeqCst);
-    let asked = server.asks().len();
+    let asked = server.requests().len();
     let done = run.run().ok().done();
     assert!(done["resumed"].as_u64().unwrap() > 0, "{done}");
     assert_eq!(done["bytes"], SIZE);
-    assert!(server.asks()[asked..].iter().all(|ask| ask.range(SIZE).is_some()), "only parts are asked for");
+    assert!(
+        server.requests()[asked..].iter().all(|request| request.range(SIZE).is_some()),
+        "only parts are asked for"
+    );
     same(run.path("f"), &file.bytes);
     assert_eq!(partial_files(run.dir()), [""; 0]);
 }
@@ -103,7 +106,7 @@ fn signals_end_cleanly_and_resumably() {
             let (server, hurry) = slow_then_fast(file.clone());
             let run = get().args(["--streams", streams, "--json", "-o", "f", &server.url("/f")]);
             let mut running = run.start();
-            running.until("a request", || !server.asks().is_empty());
+            running.until("a request", || !server.requests().is_empty());
             std::thread::sleep(Duration::from_millis(300));
             running.signal(signal);
             let ended = running.end().fails(130, &["interrupted", "kept", "resume"]);
@@ -118,10 +121,10 @@ fn signals_end_cleanly_and_resumably() {
 }
 
 #[test]
-fn an_interrupt_before_the_first_byte_is_heard_at_once() {
+fn interrupt_before_the_first_byte_ends_at_once() {
     let server = Server::new(|peer| {
-        let Some(ask) = peer.ask() else { return };
-        if ask.target == "/busy" {
+        let Some(request) = peer.read_request() else { return };
+        if request.target == "/busy" {
             peer.send("HTTP/1.1 503 No\r\nRetry-After: 60\r\nContent-Length: 0\r\n\r\n");
         }
         std::thread::sleep(Duration::from_secs(20));
@@ -129,7 +132,7 @@ fn an_interrupt_before_the_first_byte_is_heard_at_once() {
     for (count, path) in ["/busy", "/silent"].into_iter().enumerate() {
         let run = get().args(["-o", "f", &server.url(path)]);
         let mut running = run.start();
-        running.until("a request", || server.asks().len() > count);
+        running.until("a request", || server.requests().len() > count);
         std::thread::sleep(Duration::from_millis(100));
         running.signal(Signal::INT);
         let ended = running.end().fails(130, &["cancelled"]);
@@ -139,12 +142,12 @@ fn an_interrupt_before_the_first_byte_is_heard_at_once() {
 }
 
 #[test]
-fn an_interrupt_without_a_way_to_resume_leaves_nothing() {
+fn interrupt_of_an_unresumable_transfer_keeps_nothing() {
     let file = File { etag: None, ..File::new(content(SIZE, 3)) };
     let (server, _) = slow_then_fast(file);
     let run = get().args(["-o", "f", &server.url("/f")]);
     let mut running = run.start();
-    running.until("a request", || !server.asks().is_empty());
+    running.until("a request", || !server.requests().is_empty());
     std::thread::sleep(Duration::from_millis(200));
     running.signal(Signal::INT);
     running.end().fails(130, &["interrupted", "nothing kept"]);
@@ -152,19 +155,19 @@ fn an_interrupt_without_a_way_to_resume_leaves_nothing() {
 }
 
 #[test]
-fn what_was_told_to_be_ignored_is() {
+fn ignored_signals_stay_ignored() {
     let file = File::new(content(2_000_000, 4));
     let (server, hurry) = slow_then_fast(file.clone());
     let run = get().through(&["nohup"]).args([&server.url("/f")]);
     let mut running = run.start();
-    running.until("a request", || !server.asks().is_empty());
+    running.until("a request", || !server.requests().is_empty());
     running.signal(Signal::HUP);
     hurry.store(true, Ordering::SeqCst);
     running.end().ok();
     same(run.path("f"), &file.bytes);
 }
 
-/// Goes on after `damage` was done to what was left; returns how much was used of it.
+/// Damages the files of an interrupted run, and resumes; returns the bytes that were reused.
 fn resumed_after(damage: impl Fn(&Get), args: &[&str]) -> u64 {
     let file = File::new(content(600_000, 5));
     let (run, server) = partial(&file);
@@ -178,7 +181,7 @@ fn resumed_after(damage: impl Fn(&Get), args: &[&str]) -> u64 {
 }
 
 #[test]
-fn only_a_sound_journal_is_believed() {
+fn damaged_journal_is_not_resumed_from() {
     let (part, journal) = ("f.longhaul-part", "f.longhaul-journal");
     let text = |run: &Get| fs::read_to_string(run.path(journal)).unwrap();
     let write = |run: &Get, text: &str| fs::write(run.path(journal), text).unwrap();
@@ -188,7 +191,7 @@ fn only_a_sound_journal_is_believed() {
     assert_eq!(resumed_after(|run| write(run, "{\"version\":"), &[]), 0);
     assert_eq!(resumed_after(|run| write(run, "\0\0\0"), &[]), 0);
     assert_eq!(resumed_after(|run| write(run, ""), &[]), 0);
-    // One of a version that does not exist.
+    // A journal of an unknown version.
     assert_eq!(resumed_after(|run| write(run, &text(run).replace("\"version\":2", "\"version\":0")), &[]), 0);
     assert_eq!(resumed_after(|run| write(run, &text(run).replace("200000", "900000")), &[]), 0);
     assert_eq!(resumed_after(|run| fs::remove_file(run.path(journal)).unwrap(), &[]), 0);
@@ -204,14 +207,14 @@ fn partial_file_that_another_program_changes_gets_no_final_name() {
         fs::File::options().write(true).open(run.path("f.longhaul-part")).unwrap().set_len(1000).unwrap();
     };
     let removed = |run: &Get| fs::remove_file(run.path("f.longhaul-part")).unwrap();
-    for (change, said) in [(&cut as &dyn Fn(&Get), "1000 bytes"), (&removed, "removed")] {
+    for (change, word) in [(&cut as &dyn Fn(&Get), "1000 bytes"), (&removed, "removed")] {
         let (server, hurry) = slow_then_fast(File::new(content(SIZE, 6)));
         let run = get().args(["-o", "f", &server.url("/f")]);
         let mut running = run.start();
         running.until("anything was committed", || has_committed(&run));
         change(&run);
         hurry.store(true, Ordering::SeqCst);
-        running.end().fails(74, &["f.longhaul-part was", said, "by another program"]);
+        running.end().fails(74, &["f.longhaul-part was", word, "by another program"]);
         assert_eq!(fs::read_dir(run.dir()).unwrap().count(), 0);
     }
 }
@@ -225,7 +228,7 @@ fn journal_of_a_later_version_ends_the_run_and_is_kept() {
     for version in [3, 99] {
         let later = journal.replace("\"version\":2", &format!("\"version\":{version}"));
         fs::write(run.path("f.longhaul-journal"), &later).unwrap();
-        let left = Left::of(&run);
+        let left = PartialFiles::of(&run);
         run.run().fails(73, &[&format!("version {version}"), "f.longhaul-journal", "--no-resume"]);
         left.is_kept(&run);
     }
@@ -244,11 +247,11 @@ fn journal_of_version_1_is_resumed_from() {
         "validator": "\"v1\"", "committed": [[0, 200_000]],
     });
     fs::write(run.path("f.longhaul-journal"), first.to_string()).unwrap();
-    let asked = server.asks().len();
+    let asked = server.requests().len();
     let run = run.args(["--json"]);
     assert_eq!(run.run().ok().done()["resumed"], 200_000);
     assert_eq!(
-        server.asks()[asked..].iter().map(|ask| ask.range(600_000)).collect::<Vec<_>>(),
+        server.requests()[asked..].iter().map(|request| request.range(600_000)).collect::<Vec<_>>(),
         [Some((200_000, 600_000))]
     );
     same(run.path("f"), &file.bytes);
@@ -281,7 +284,7 @@ fn checksums_decide_and_nothing_is_fetched_twice() {
     let done = run.run().ok().done();
     assert_eq!((done["resumed"].as_u64(), done["digest"].as_str()), (Some(600_000), Some(right.as_str())));
     same(run.path("f"), &file.bytes);
-    // Where the server gives no means to resume, nothing is kept.
+    // Without a means to resume nothing is kept.
     let server = Server::of(File { etag: None, ..file });
     let run = run.again(["-o", "h", "--checksum", &wrong, &server.url("/f")]);
     let ended = run.run().fails(65, &[&right, &wrong]);
@@ -299,7 +302,7 @@ fn run_usage(args: &[&str], word: &str) {
 }
 
 #[test]
-fn two_at_once_never_share_a_file() {
+fn concurrent_transfers_never_share_a_file() {
     let file = File::new(content(3_000_000, 11));
     let (server, hurry) = slow_then_fast(file.clone());
     for args in [vec!["-o", "f"], vec![]] {
@@ -313,7 +316,7 @@ fn two_at_once_never_share_a_file() {
         same(run.path("f"), &file.bytes);
         assert_eq!(partial_files(run.dir()), [""; 0]);
     }
-    // A race without order: whoever wins, the file is whole.
+    // The order is random; in each case the file is whole.
     let run = get().args(["-o", "f", &server.url("/f")]);
     let ends: Vec<_> = (0..4).map(|_| run.start()).collect::<Vec<_>>().into_iter().map(|r| r.end()).collect();
     assert!(ends.iter().any(|e| e.status.success()), "{ends:?}");

@@ -1,9 +1,9 @@
-//! Several streams, and servers that do not like them; connections that break anywhere.
+//! Several streams against servers that limit connections, and connections that break anywhere.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::support::{File, Left, Peer, Server, content, get, partial_files, same};
+use crate::support::{File, PartialFiles, Peer, Server, content, get, partial_files, same};
 
 const SIZE: usize = 24 << 20;
 
@@ -12,7 +12,7 @@ fn serve_slowly(peer: &mut Peer, file: &File) {
     peer.serve_at(20_000_000, file);
 }
 
-/// Fetches with four streams from a server that treats all but the first connection by `refuse`.
+/// Fetches with four streams from a server that handles all connections except the first by `refuse`.
 fn with_only_one(refuse: impl Fn(&mut Peer) + Send + Sync + 'static) -> crate::support::Ended {
     let file = File::new(content(SIZE, 1));
     let served = file.clone();
@@ -35,25 +35,25 @@ fn further_connections_closed_at_once() {
 #[test]
 fn further_connections_reset() {
     with_only_one(|peer| {
-        peer.ask();
+        peer.read_request();
         peer.reset();
     });
 }
 
 #[test]
-fn further_connections_told_to_wait() {
+fn further_connections_get_retry_after() {
     with_only_one(|peer| {
-        peer.ask();
+        peer.read_request();
         peer.send("HTTP/1.1 503 Too many\r\nRetry-After: 3600\r\nContent-Length: 0\r\n\r\n");
         peer.close();
     });
 }
 
-/// Shorter than what is given up at once: the file is there long before, and nobody waits for the wait.
+/// The file completes long before the server's Retry-After, which must not delay the end.
 #[test]
-fn further_connections_told_to_wait_a_little() {
+fn further_connections_get_a_short_retry_after() {
     with_only_one(|peer| {
-        peer.ask();
+        peer.read_request();
         peer.send("HTTP/1.1 503 Too many\r\nRetry-After: 60\r\nContent-Length: 0\r\n\r\n");
         peer.close();
     });
@@ -62,7 +62,7 @@ fn further_connections_told_to_wait_a_little() {
 #[test]
 fn further_connections_forbidden() {
     with_only_one(|peer| {
-        peer.ask();
+        peer.read_request();
         peer.send("HTTP/1.1 403 Too many\r\nContent-Length: 0\r\n\r\n");
         peer.close();
     });
@@ -71,7 +71,7 @@ fn further_connections_forbidden() {
 #[test]
 fn further_connections_never_answered() {
     with_only_one(|peer| {
-        peer.ask();
+        peer.read_request();
         std::thread::sleep(Duration::from_secs(30));
     });
 }
@@ -80,15 +80,15 @@ fn further_connections_never_answered() {
 fn a_file_that_changes_between_ranges_is_never_mixed() {
     let (old, new) = (File::new(content(17 << 20, 2)), File::new(content(17 << 20, 3)));
     for then in [Some("\"v2\""), None] {
-        // Parts of the new file whatever If-Range says, and the whole new file where it is obeyed.
+        // Sends parts of the new file regardless of If-Range, or the whole new file in response to it.
         for obeys in [false, true] {
             let server = changing((old.clone(), Some("\"v1\"")), (new.clone(), then), obeys);
             let run = get().args(["--streams", "4", "-o", "f", &server.url("/f")]);
             let ended = run.run().fails(65, &[&server.url("/f"), "changed on the server", "--no-resume"]);
             assert!(!run.path("f").exists() && ended.time < Duration::from_secs(15), "{ended:?}");
             if !obeys && then.is_some() {
-                // What is there is of the old file, and stays until it is given up.
-                let left = Left::of(&run);
+                // The partial file is of the old version, and is kept until it is discarded explicitly.
+                let left = PartialFiles::of(&run);
                 run.run().fails(65, &["f.longhaul-part", "v1", "v2", "--no-resume"]);
                 left.is_kept(&run);
             }
@@ -97,9 +97,9 @@ fn a_file_that_changes_between_ranges_is_never_mixed() {
     }
 }
 
-/// Under a weak ETag nothing is combined: the answer that holds all of one state is the file.
+/// With a weak ETag nothing is combined: one response has to provide the whole file.
 #[test]
-fn a_file_that_changes_under_weak_etags_is_one_answer() {
+fn changing_file_with_weak_etags_is_taken_from_one_response() {
     let (old, new) = (File::new(content(17 << 20, 2)), File::new(content(17 << 20, 3)));
     for obeys in [false, true] {
         let server = changing((old.clone(), Some("W/\"v1\"")), (new.clone(), Some("W/\"v2\"")), obeys);
@@ -110,7 +110,7 @@ fn a_file_that_changes_under_weak_etags_is_one_answer() {
     }
 }
 
-/// Serves one file in its first answer and another in every later one.
+/// Serves one file in its first response and another in all later ones.
 fn changing(
     (old, first): (File, Option<&'static str>),
     (new, then): (File, Option<&'static str>),
@@ -119,11 +119,15 @@ fn changing(
     let (old, new) = (File { etag: first, ..old }, File { etag: then, ..new });
     let served = AtomicUsize::new(0);
     Server::new(move |peer| {
-        peer.serve_with(|mut ask| {
+        peer.serve_with(|mut request| {
             if !obeys_if_range {
-                ask.head = ask.head.replace("If-Range", "X-Ignored");
+                request.head = request.head.replace("If-Range", "X-Ignored");
             }
-            if served.fetch_add(1, Ordering::SeqCst) == 0 { old.answer(&ask) } else { new.answer(&ask) }
+            if served.fetch_add(1, Ordering::SeqCst) == 0 {
+                old.answer(&request)
+            } else {
+                new.answer(&request)
+            }
         });
     })
 }
@@ -135,7 +139,7 @@ fn many_streams_for_a_small_file() {
     let run = get().args(["--streams", "256", "--json", &server.url("/f")]);
     let done = run.run().ok().done();
     assert_eq!(done["streams"], 1);
-    assert_eq!(server.asks().len(), 1);
+    assert_eq!(server.requests().len(), 1);
     same(run.path("f"), &file.bytes);
 }
 
@@ -144,9 +148,9 @@ fn parts_smaller_than_asked_for_are_taken() {
     let file = File::new(content(5 << 20, 5));
     let served = file.clone();
     let server = Server::new(move |peer| {
-        peer.serve_with(|ask| {
+        peer.serve_with(|request| {
             let size = served.bytes.len();
-            let (start, end) = ask.range(size).unwrap_or((0, size));
+            let (start, end) = request.range(size).unwrap_or((0, size));
             let end = end.min(start + 700_000);
             let head = format!(
                 "HTTP/1.1 206 Part\r\nETag: \"v1\"\r\nContent-Range: bytes {start}-{}/{size}\r\nContent-Length: {}\r\n\r\n",
@@ -162,12 +166,12 @@ fn parts_smaller_than_asked_for_are_taken() {
 }
 
 #[test]
-fn a_part_of_an_untold_whole_is_not_taken_for_all() {
+fn part_of_unknown_total_is_not_the_whole_file() {
     let file = File::new(content(17 << 20, 6));
     let served = file.clone();
     let server = Server::new(move |peer| {
-        peer.serve_with(|ask| {
-            let (head, body) = served.answer(&ask);
+        peer.serve_with(|request| {
+            let (head, body) = served.answer(&request);
             (head.replace(&format!("/{}\r\n", served.bytes.len()), "/*\r\n"), body)
         });
     });
@@ -177,7 +181,7 @@ fn a_part_of_an_untold_whole_is_not_taken_for_all() {
 }
 
 #[test]
-fn parts_that_were_not_asked_for_are_refused() {
+fn unrequested_parts_are_refused() {
     for (range, word) in [
         ("bytes 1-9/100", "asked for"),
         ("bytes 0-99/100", "Content-Length"),
@@ -195,7 +199,7 @@ fn parts_that_were_not_asked_for_are_refused() {
     }
 }
 
-/// Breaks connections at places drawn from `seed`, until everything has come.
+/// Breaks connections at offsets drawn from `seed` until the file is complete.
 fn broken_anywhere(seed: u64) {
     let draws = content(8 * 4096, seed);
     let draw = move |n: usize| {
@@ -208,10 +212,10 @@ fn broken_anywhere(seed: u64) {
     let buffer = format!("{}KiB", 128 << (draw(3) % 6));
     let served = file.clone();
     let server = Server::new(move |peer| {
-        // The longer it takes, the more may come, so that it ends.
+        // The budget grows with the number of connections, so that the test ends.
         let mut budget = draw(4 + peer.number) % (300_000 << (peer.number / 8).min(5));
-        while let Some(ask) = peer.ask() {
-            let (head, body) = served.answer(&ask);
+        while let Some(request) = peer.read_request() {
+            let (head, body) = served.answer(&request);
             let answer = [head.as_bytes(), body].concat();
             let part = answer.len().min(budget);
             if !peer.send(&answer[..part]) || part < answer.len() {
@@ -245,7 +249,7 @@ fn broken_anywhere(seed: u64) {
     println!(
         "seed {seed}: {} bytes, {streams} streams, {runs} runs, {} requests, {:?}",
         file.bytes.len(),
-        server.asks().len(),
+        server.requests().len(),
         started.elapsed()
     );
     assert_eq!(partial_files(run.dir()), [""; 0], "seed {seed}");

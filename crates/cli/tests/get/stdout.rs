@@ -1,4 +1,4 @@
-//! `get -o -`: a file to a pipe, in its order.
+//! `get -o -`: a file to a pipe, in order.
 
 use std::fs;
 use std::io::Read;
@@ -19,15 +19,15 @@ fn sha256(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn file_goes_to_a_pipe_in_its_order_and_nothing_stays() {
+fn file_is_written_to_a_pipe_in_order_without_partial_files() {
     let file = File::new(content(9_000_001, 40));
     let server = Server::of(file.clone());
     let digest = format!("sha256:{}", sha256(&file.bytes));
     let run = get().args(["-o", "-", "--checksum", &digest, &server.url("/f")]);
     let ended = output(&run);
     assert!(ended.status.success() && ended.stdout == *file.bytes, "{:?}", ended.status);
-    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-    assert!(said.starts_with("stdout: 8.6 MiB") && said.contains("limited by"), "{said}");
+    let messages = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(messages.starts_with("stdout: 8.6 MiB") && messages.contains("limited by"), "{messages}");
     assert_eq!(partial_files(run.dir()), [""; 0]);
 }
 
@@ -49,25 +49,28 @@ fn tar_unpacks_what_arrives() {
 }
 
 #[test]
-fn wrong_digest_is_told_by_the_exit_code() {
+fn wrong_digest_sets_the_exit_code() {
     let file = File::new(content(500_000, 42));
     let server = Server::of(file.clone());
     for wrong in [format!("sha256:{}", "0".repeat(64)), format!("blake3:{}", "0".repeat(64))] {
         let run = get().args(["-o", "-", "--checksum", &wrong, &server.url("/f")]);
         let ended = output(&run);
-        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-        assert_eq!(ended.status.code(), Some(65), "{said}");
-        assert!(said.contains("stdout has the checksum") && said.contains("throw it away"), "{said}");
+        let messages = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert_eq!(ended.status.code(), Some(65), "{messages}");
+        assert!(
+            messages.contains("stdout has the checksum") && messages.contains("throw it away"),
+            "{messages}"
+        );
         assert!(ended.stdout == *file.bytes);
     }
 }
 
 #[test]
-fn broken_connection_goes_on_where_it_broke_where_the_server_identifies_the_file() {
+fn stream_resumes_after_a_break_with_a_strong_validator() {
     let file = File::new(content(4_000_000, 43));
     let half = |peer: &mut crate::support::Peer, file: &File| {
-        let ask = peer.ask().unwrap();
-        let (head, body) = file.answer(&ask);
+        let request = peer.read_request().unwrap();
+        let (head, body) = file.answer(&request);
         peer.send(head);
         peer.send(&body[..body.len() / 2]);
         peer.close();
@@ -79,19 +82,19 @@ fn broken_connection_goes_on_where_it_broke_where_the_server_identifies_the_file
     });
     let ended = output(&get().args(["-o", "-", &server.url("/f")]));
     assert!(ended.status.success() && ended.stdout == *file.bytes, "{ended:?}");
-    assert!(server.asks()[1].field("range").is_some_and(|range| !range.starts_with("bytes=0-")));
-    // Without a validator the file may have changed, and without ranges it comes from its start: what has gone to the pipe cannot be taken back.
+    assert!(server.requests()[1].field("range").is_some_and(|range| !range.starts_with("bytes=0-")));
+    // The output cannot be taken back: without a validator the file may have changed, and without ranges it restarts.
     for served in [File { etag: None, ..file.clone() }, File { ranges: false, ..file }] {
         let server = Server::new(move |peer| half(peer, &served));
         let ended = output(&get().args(["-o", "-", &server.url("/f")]));
-        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-        assert_eq!(ended.status.code(), Some(74), "{said}");
-        assert!(said.contains("cannot start over") && said.contains("stdout"), "{said}");
+        let messages = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert_eq!(ended.status.code(), Some(74), "{messages}");
+        assert!(messages.contains("cannot start over") && messages.contains("stdout"), "{messages}");
     }
 }
 
 #[test]
-fn stream_refuses_what_it_cannot_do() {
+fn stream_refuses_unsupported_options() {
     let server = Server::of(File::new(content(10, 44)));
     let (url, other) = (server.url("/f"), server.url("/g"));
     for (args, word) in [
@@ -105,11 +108,11 @@ fn stream_refuses_what_it_cannot_do() {
         let ended = get().args(["-o", "-", &url]).args(&args).run().fails(64, &["stdout", word]);
         assert_eq!(ended.stdout, "");
     }
-    assert!(server.asks().is_empty());
+    assert!(server.requests().is_empty());
 }
 
 #[test]
-fn reader_that_leaves_ends_the_transfer() {
+fn closed_pipe_ends_the_transfer() {
     let server = Server::of(File::new(content(9_000_000, 45)));
     let run = get().args(["-o", "-", &server.url("/f")]);
     let mut child = run.command().spawn().unwrap();
@@ -117,9 +120,9 @@ fn reader_that_leaves_ends_the_transfer() {
     stdout.read_exact(&mut [0; 1000]).unwrap();
     drop(stdout);
     let ended = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-    assert_eq!(ended.status.code(), Some(74), "{said}");
-    assert!(said.contains("cannot write stdout: Broken pipe"), "{said}");
+    let messages = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(74), "{messages}");
+    assert!(messages.contains("cannot write stdout: Broken pipe"), "{messages}");
 }
 
 #[test]
@@ -127,11 +130,11 @@ fn closed_stdout_is_an_error_before_a_request() {
     let server = Server::of(File::new(content(1000, 47)));
     let run = get().through(&["sh", "-c", "exec \"$@\" >&-", "sh"]).args(["-o", "-", &server.url("/f")]);
     run.run().fails(74, &["cannot write to standard output: it is closed"]);
-    assert!(server.asks().is_empty());
+    assert!(server.requests().is_empty());
 }
 
 #[test]
-fn interrupt_ends_a_stream_that_nobody_reads() {
+fn interrupt_ends_an_unread_stream() {
     let server = Server::of(File::new(content(9_000_000, 46)));
     let run = get().args(["-o", "-", &server.url("/f")]);
     let mut command = run.command();

@@ -1,23 +1,23 @@
-//! What a terminal gets to see, and what it must not: colours, control sequences, echoed passwords.
+//! Terminal output: colours, control sequences, echo of passwords.
 
 use std::fs;
 use std::process::{Command, Stdio};
 
 use crate::support::{Ended, Get, Running, Server, content, get, skip};
 
-/// Serves whatever is asked for, slowly enough to be watched.
+/// Serves any target, slowly enough to observe progress.
 fn slow() -> Server {
     Server::new(|peer| {
         let file = crate::support::File::new(content(400_000, 110));
-        while let Some(ask) = peer.ask() {
-            let (head, body) = file.answer(&ask);
+        while let Some(request) = peer.read_request() {
+            let (head, body) = file.answer(&request);
             peer.send(head);
             peer.trickle(body, 500_000);
         }
     })
 }
 
-/// Runs a line of a shell in a terminal of 100 columns, in the directory of `run`, with `keys` typed.
+/// Runs a shell command in a terminal of 100 columns, in the directory of `run`, with `keys` as input.
 fn terminal(run: &Get, line: &str, env: &[(&str, &str)], keys: Option<&str>) -> Option<Ended> {
     if Command::new("script").arg("--version").output().is_err() {
         skip("script (util-linux) is not installed");
@@ -63,7 +63,7 @@ fn colours_follow_the_conventions() {
 }
 
 #[test]
-fn what_is_no_terminal_gets_no_control_characters() {
+fn output_other_than_a_terminal_has_no_control_characters() {
     let server = slow();
     let ended =
         get().args(["--insecure", &server.url("/f"), &server.url("/g")]).env("TERM", "xterm").run().ok();
@@ -109,7 +109,7 @@ fn many_files_have_few_lines() {
 
 #[test]
 fn password_is_not_shown_and_ctrl_c_leaves_the_terminal_as_it_was() {
-    let server = crate::surroundings::private();
+    let server = crate::environment::private();
     let run = get();
     let line = program(&format!("get --user ann {}; echo; stty -a", server.url("/f")));
     let Some(ended) = terminal(&run, &line, &[], Some("secret\n")) else { return };

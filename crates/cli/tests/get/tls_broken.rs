@@ -1,4 +1,4 @@
-//! TLS records that are damaged on the way: each breaks its connection, and the transfer goes on over another.
+//! Corrupted TLS records: each breaks its connection, and the transfer continues over another.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use crate::support::{Ended, Record, Serve, content, damaging, get, same};
 
 const SIZE: usize = 24 << 20;
 
-/// Fetches a file through a relay that damages what `hits` chooses.
+/// Fetches a file through a relay that corrupts the records selected by `hits`.
 fn fetch(args: &[&str], hits: impl Fn(&Record) -> bool + Send + Sync + 'static) -> (Ended, usize) {
     let site = Serve::start();
     let bytes = content(SIZE, 1);
@@ -54,7 +54,7 @@ fn a_bit_that_flips_in_the_head_or_the_request_costs_one_connection() {
 #[test]
 fn bits_that_always_flip_end_the_transfer_after_the_retries() {
     let (ended, connections) = fetch(&["--streams", "1", "--retries", "3"], |record| {
-        // Before 64 KiB have come, which would count as progress.
+        // Before 64 KiB have arrived, which would count as progress.
         record.from_server && record.requests == 2
     });
     ended.fails(75, &["cannot receive from"]);

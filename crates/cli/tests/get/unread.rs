@@ -1,4 +1,4 @@
-//! Outputs that are not read: they hold up no transfer.
+//! Outputs without a reader must not block a transfer.
 
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use crate::support::{File, Running, Server, content, get, partial_files, same, skip};
 
-/// Returns a pipe that is full: its end to read, and its end to write.
+/// Returns the read and the write end of a full pipe.
 fn full_pipe() -> (OwnedFd, OwnedFd) {
     let (read, write) = rustix::pipe::pipe().unwrap();
     fcntl_setfl(&write, OFlags::NONBLOCK).unwrap();
@@ -23,8 +23,8 @@ fn full_pipe() -> (OwnedFd, OwnedFd) {
 fn slow(file: &File) -> Server {
     let file = file.clone();
     Server::new(move |peer| {
-        let Some(ask) = peer.ask() else { return };
-        let (head, body) = file.answer(&ask);
+        let Some(request) = peer.read_request() else { return };
+        let (head, body) = file.answer(&request);
         peer.send(head);
         peer.trickle(body, 6_000_000);
     })
@@ -63,7 +63,7 @@ fn a_stderr_that_is_not_read_holds_up_no_transfer_and_no_error() {
     }
 }
 
-/// As after Ctrl-S.
+/// The state after Ctrl-S.
 #[test]
 fn a_terminal_that_is_stopped_holds_up_no_transfer() {
     if Command::new("script").arg("--version").output().is_err() {

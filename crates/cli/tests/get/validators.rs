@@ -1,4 +1,4 @@
-//! What ranges of several answers are combined under: a strong validator, or the user's word.
+//! Combining ranges of several responses: with a strong validator, or with --assume-unchanged.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,11 +10,11 @@ use crate::support::{File, Peer, Server, content, get, partial_files, partial_wi
 const SIZE: usize = 24 << 20;
 const SMALL: usize = 600_000;
 
-/// Serves the two files in turn, an answer each.
+/// Serves the two files alternately, one per response.
 fn alternating(files: [File; 2]) -> Server {
     let answers = AtomicUsize::new(0);
     Server::new(move |peer| {
-        peer.serve_with(|ask| files[answers.fetch_add(1, Ordering::SeqCst) % 2].answer(&ask));
+        peer.serve_with(|request| files[answers.fetch_add(1, Ordering::SeqCst) % 2].answer(&request));
     })
 }
 
@@ -25,10 +25,11 @@ fn bodies_without_validators_are_never_mixed() {
         let server = alternating(files.clone());
         let run = get().args(["--streams", "4", "--json", "-o", "f", &server.url("/f")]);
         let done = run.run().ok().done();
-        // The first request of several streams asks for a part, and finds out that parts are of no use.
+        // The first request of several streams is for a part, and reveals that parts cannot be combined.
         let used = if ranges { 1 } else { 0 };
         same(run.path("f"), &files[used].bytes);
-        let whole: Vec<_> = server.asks().iter().map(|ask| ask.field("range").is_none()).collect();
+        let whole: Vec<_> =
+            server.requests().iter().map(|request| request.field("range").is_none()).collect();
         assert_eq!(whole, if ranges { vec![false, true] } else { vec![false] });
         assert_eq!((&done["streams"], &done["resumed"]), (&1.into(), &0.into()), "{done}");
     }
@@ -40,9 +41,9 @@ fn a_break_without_validators_starts_over() {
         let files = [3, 4].map(|seed| File { etag: None, ..File::new(content(SMALL, seed)) });
         let served = files.clone();
         let server = Server::new(move |peer| {
-            // The first connection breaks off in the middle of all of the file.
-            while let Some(ask) = peer.ask() {
-                let (head, body) = served[peer.number.min(1)].answer(&ask);
+            // The first connection breaks in the middle of the whole file.
+            while let Some(request) = peer.read_request() {
+                let (head, body) = served[peer.number.min(1)].answer(&request);
                 peer.send(head);
                 if peer.number == 0 {
                     peer.send(&body[..SMALL / 2]);
@@ -54,30 +55,31 @@ fn a_break_without_validators_starts_over() {
         let run = get().args(["--streams", streams, "--json", "-o", "f", &server.url("/f")]);
         let ended = run.run().ok();
         same(run.path("f"), &files[1].bytes);
-        // All of it in the words that this server has answered before: by a range, or without one.
+        // Requests the whole file in the form that this server has answered before: with or without a range.
         let all = format!("bytes=0-{}", SMALL - 1);
-        let asks = server.asks();
+        let asks = server.requests();
         let wanted = asks[0].field("range").map(|_| all.as_str());
-        assert!(asks[1..].iter().all(|ask| ask.field("range") == wanted), "{asks:?}");
+        assert!(asks[1..].iter().all(|request| request.field("range") == wanted), "{asks:?}");
         assert!(ended.stdout.contains("\"event\":\"retrying\""), "{ended:?}");
         assert_eq!(ended.done()["resumed"], 0);
     }
 }
 
-/// The first answer, to a range, announces the file's size. A page of another size is not written under the file's name.
+/// The first response to a range announces the file's size. A page of another size is not stored as the file.
 #[test]
 fn a_page_instead_of_a_file_without_validators_is_not_taken() {
     let file = File { etag: None, ..File::new(content(20 << 20, 6)) };
     for (always, code) in [(false, 0), (true, 65)] {
         let served = file.clone();
         let server = Server::new(move |peer| {
-            while let Some(ask) = peer.ask() {
-                if ask.field("range").is_none() || (always && ask.field("range") != Some("bytes=0-16777215"))
+            while let Some(request) = peer.read_request() {
+                if request.field("range").is_none()
+                    || (always && request.field("range") != Some("bytes=0-16777215"))
                 {
                     peer.send("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<p>Please log in</p>");
                     return peer.close();
                 }
-                let (head, body) = served.answer(&ask);
+                let (head, body) = served.answer(&request);
                 peer.send(head);
                 peer.send(body);
             }
@@ -106,7 +108,12 @@ fn assumed_unchanged_a_file_without_validators_has_several_streams() {
     run.run().ok();
     same(run.path("f"), &file.bytes);
     assert!(connections.lock().unwrap().len() > 1);
-    assert!(server.asks().iter().all(|ask| ask.range(SIZE).is_some() && ask.field("if-range").is_none()));
+    assert!(
+        server
+            .requests()
+            .iter()
+            .all(|request| request.range(SIZE).is_some() && request.field("if-range").is_none())
+    );
 }
 
 #[test]
@@ -122,7 +129,7 @@ fn assumed_unchanged_a_file_without_validators_is_resumed() {
 
 const MODIFIED: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 
-/// Makes the header lines of a file that was modified so many seconds before it is served.
+/// Creates the header lines of a file modified `age` seconds before it is served.
 fn modified(age: u64) -> String {
     format!("Last-Modified: {MODIFIED}\r\nDate: Sun, 06 Nov 1994 08:49:{} GMT\r\n", 37 + age)
 }
@@ -140,14 +147,16 @@ fn weak_validators_are_as_none() {
         let run = get().args(["--streams", "4", "--json", "-o", "f", &server.url("/f")]);
         assert_eq!(run.run().ok().done()["streams"], 1);
         same(run.path("f"), &file.bytes);
-        assert_eq!(server.asks().len(), 2);
-        assert!(server.asks()[1].field("range").is_none() && server.asks()[1].field("if-range").is_none());
-        // Nothing is kept that could not be gone on with.
+        assert_eq!(server.requests().len(), 2);
+        assert!(
+            server.requests()[1].field("range").is_none() && server.requests()[1].field("if-range").is_none()
+        );
+        // Unresumable data is not kept.
         let cut = Server::new(move |peer| {
-            while let Some(ask) = peer.ask() {
-                let (head, body) = file.answer(&ask);
+            while let Some(request) = peer.read_request() {
+                let (head, body) = file.answer(&request);
                 peer.send(head);
-                if ask.range(SIZE).is_none() {
+                if request.range(SIZE).is_none() {
                     peer.send(&body[..SIZE / 3]);
                     return peer.close();
                 }
@@ -169,7 +178,7 @@ fn strong_date_serves_several_streams_and_resumes() {
         let run = get().args(["--streams", "4", "--json", "-o", "f", &server.url("/f")]);
         assert!(run.run().ok().done()["streams"].as_u64() > Some(1));
         same(run.path("f"), &file.bytes);
-        assert!(server.asks()[1..].iter().all(|ask| ask.field("if-range") == Some(MODIFIED)));
+        assert!(server.requests()[1..].iter().all(|request| request.field("if-range") == Some(MODIFIED)));
         let (run, server) = partial_with(&[], &file);
         server.mend(file.clone());
         let run = run.args(["--json"]);

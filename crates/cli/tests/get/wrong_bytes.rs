@@ -1,4 +1,4 @@
-//! Files with a wrong digest: the wrong part is found, named and fetched again, and never kept as if it were right.
+//! Wrong digests: the damaged part is found, named and fetched again, and never kept as valid.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -39,7 +39,7 @@ fn warnings(ended: &Ended) -> String {
     warnings.map(|line| format!("{}\n", line["message"].as_str().unwrap())).collect()
 }
 
-/// A complete partial file with damaged pieces is left by a run with a wrong checksum.
+/// Creates a complete partial file with damaged pieces, by a run with a wrong checksum.
 fn complete_and_damaged(url: &str, pieces: &[usize]) -> Get {
     let wrong = format!("blake3:{}", "0".repeat(64));
     let run = get().args(["--json", "-o", "f", "--checksum", &wrong, url]);
@@ -66,7 +66,7 @@ fn damaged_pieces_are_named_and_only_those_are_fetched_again_from_serve() {
 }
 
 #[test]
-fn damaged_part_of_an_earlier_run_is_repaired_whatever_the_algorithm() {
+fn damaged_part_of_an_earlier_run_is_repaired_with_each_algorithm() {
     let site = Serve::start();
     let bytes = content(SIZE, 32);
     site.file("f", &bytes);
@@ -82,25 +82,24 @@ fn damaged_part_of_an_earlier_run_is_repaired_whatever_the_algorithm() {
 }
 
 #[test]
-fn checksum_of_another_file_says_that_the_server_has_the_same_bytes() {
+fn wrong_checksum_error_confirms_the_servers_bytes() {
     let site = Serve::start();
     let bytes = content(SIZE, 33);
     site.file("f", &bytes);
     let (url, wrong) = (site.url("/f"), format!("sha256:{}", "0".repeat(64)));
     let run = get().args(["--json", "-o", "f", "--checksum", &wrong, &url]);
     run.run().fails(65, &["publishes the same digests"]);
-    // Nothing is fetched for the right one.
+    // With the right checksum nothing is fetched.
     let run = run.again(["--json", "-o", "f", "--checksum", &blake3(&bytes), &url]);
     let ended = run.run().ok();
     assert_eq!((ended.done()["resumed"].as_u64(), warnings(&ended).as_str()), (Some(SIZE as u64), ""));
     same(run.path("f"), &bytes);
 }
 
-/// Answers with the file, and `?metalink` with digests of its pieces; flips a bit of piece 4 in the first `lies` answers that
-/// hold all of it.
-fn flipping(file: &File, lies: usize) -> (Server, Arc<AtomicUsize>) {
-    let told = Arc::new(AtomicUsize::new(0));
-    let (file, count) = (file.clone(), told.clone());
+/// Serves the file, and `?metalink` with digests of its pieces; flips a bit of piece 4 in the first `corruptions` complete responses.
+fn flipping(file: &File, corruptions: usize) -> (Server, Arc<AtomicUsize>) {
+    let messages = Arc::new(AtomicUsize::new(0));
+    let (file, count) = (file.clone(), messages.clone());
     let digests: String = file
         .bytes
         .chunks(PIECE)
@@ -111,16 +110,16 @@ fn flipping(file: &File, lies: usize) -> (Server, Arc<AtomicUsize>) {
          <pieces length=\"{PIECE}\" type=\"blake3\">{digests}</pieces></file></metalink>"
     );
     let server = Server::new(move |peer| {
-        while let Some(ask) = peer.ask() {
-            let sent = if ask.target.ends_with("?metalink") {
+        while let Some(request) = peer.read_request() {
+            let sent = if request.target.ends_with("?metalink") {
                 let length = document.len();
                 peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{document}"))
             } else {
-                let (head, body) = file.answer(&ask);
-                let (start, end) = ask.range(SIZE).filter(|_| file.ranges).unwrap_or((0, SIZE));
+                let (head, body) = file.answer(&request);
+                let (start, end) = request.range(SIZE).filter(|_| file.ranges).unwrap_or((0, SIZE));
                 let mut body = body.to_vec();
                 let at = 4 * PIECE + 5;
-                if (start..end).contains(&at) && count.fetch_add(1, Ordering::SeqCst) < lies {
+                if (start..end).contains(&at) && count.fetch_add(1, Ordering::SeqCst) < corruptions {
                     body[at - start] ^= 1;
                 }
                 peer.send(head) && peer.send(body)
@@ -130,7 +129,7 @@ fn flipping(file: &File, lies: usize) -> (Server, Arc<AtomicUsize>) {
             }
         }
     });
-    (server, told)
+    (server, messages)
 }
 
 fn with_metalink(bytes: &[u8]) -> File {
@@ -138,11 +137,11 @@ fn with_metalink(bytes: &[u8]) -> File {
     File { fields: link.to_owned(), ..File::new(bytes.to_vec()) }
 }
 
-/// Returns how many bytes of the file were requested.
+/// Returns the number of requested bytes of the file.
 fn requested(server: &Server) -> usize {
-    let of_file = |ask: &&crate::support::Ask| !ask.target.ends_with("?metalink");
+    let of_file = |request: &&crate::support::HttpRequest| !request.target.ends_with("?metalink");
     let length = |range: Option<(usize, usize)>| range.map_or(SIZE, |(start, end)| end - start);
-    server.asks().iter().filter(of_file).map(|ask| length(ask.range(SIZE))).sum()
+    server.requests().iter().filter(of_file).map(|request| length(request.range(SIZE))).sum()
 }
 
 #[test]
@@ -161,22 +160,22 @@ fn bit_that_flips_in_flight_is_fetched_again_in_the_same_run() {
 #[test]
 fn source_without_ranges_sends_the_file_again_up_to_the_wrong_piece() {
     let bytes = content(SIZE, 39);
-    let (server, told) = flipping(&File { ranges: false, ..with_metalink(&bytes) }, 1);
+    let (server, messages) = flipping(&File { ranges: false, ..with_metalink(&bytes) }, 1);
     let run = get().args(["--json", "-o", "f", "--checksum", &sha256(&get(), &bytes), &server.url("/f")]);
     let ended = run.run().ok();
     assert!(warnings(&ended).contains(&format!("bytes {}..{}", 4 * PIECE, 5 * PIECE)), "{ended:?}");
-    assert_eq!(told.load(Ordering::SeqCst), 2);
+    assert_eq!(messages.load(Ordering::SeqCst), 2);
     same(run.path("f"), &bytes);
 }
 
 #[test]
 fn source_that_keeps_sending_wrong_bytes_ends_with_65_and_their_ranges() {
     let bytes = content(SIZE, 35);
-    let (server, told) = flipping(&with_metalink(&bytes), 3);
+    let (server, messages) = flipping(&with_metalink(&bytes), 3);
     let run = get().args(["--json", "-o", "f", "--checksum", &blake3(&bytes), &server.url("/f")]);
     let ranges = format!("bytes {}..{}", 4 * PIECE, 5 * PIECE);
     run.run().fails(65, &[&ranges, "fetched anew by the next run"]);
-    assert_eq!(told.load(Ordering::SeqCst), 3);
+    assert_eq!(messages.load(Ordering::SeqCst), 3);
     assert!(!run.path("f").exists());
     let before = requested(&server);
     assert_eq!(run.run().ok().done()["resumed"], SIZE - PIECE);
@@ -202,12 +201,12 @@ fn unusable_digests_of_pieces_change_nothing() {
     for document in documents {
         let file = File { bytes: Arc::new(damaged(&bytes)), ..with_metalink(&bytes) };
         let server = Server::new(move |peer| {
-            while let Some(ask) = peer.ask() {
-                let sent = if ask.target.ends_with("?metalink") {
+            while let Some(request) = peer.read_request() {
+                let sent = if request.target.ends_with("?metalink") {
                     let length = document.len();
                     peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{document}"))
                 } else {
-                    let (head, body) = file.answer(&ask);
+                    let (head, body) = file.answer(&request);
                     peer.send(head) && peer.send(body)
                 };
                 if !sent {
@@ -221,7 +220,7 @@ fn unusable_digests_of_pieces_change_nothing() {
     }
 }
 
-/// Where nothing finer is known, the whole file is fetched anew, and the user is told.
+/// Without finer digests the whole file is fetched again, with a message.
 #[test]
 fn same_checksum_again_fetches_the_file_anew() {
     let Some(site) = Nginx::start() else { return };
@@ -252,10 +251,10 @@ fn digest_that_the_server_states_is_compared() {
     let run = get().args(["--json", "-o", "f", &wrong.url("/f")]);
     run.run().fails(65, &["as its server states"]);
     assert!(!run.path("f").exists());
-    // Again, as it may have been the transfer.
+    // Fails again: the first error may have been the transfer's.
     let ended = run.run().fails(65, &["as its server states"]);
     assert!(warnings(&ended).contains("does not have the checksum"), "{ended:?}");
-    // The user's counts before the server's.
+    // The user's checksum takes precedence over the server's.
     let run = run.again(["--json", "-o", "f", "--checksum", &blake3(&bytes), &wrong.url("/f")]);
     assert_eq!(run.run().ok().done()["resumed"], SIZE);
     same(run.path("f"), &bytes);

@@ -1,18 +1,18 @@
-//! `--checksum server`: the digest that the server states, by CKSM or in the answer.
+//! `--checksum server`: the server's digest, by CKSM or in the response.
 
 use crate::support::{Globus, Nginx, Scripted, content, get, same};
 
 const SIZE: usize = (3 << 20) + 99;
 
-/// The features of a server that computes MD5.
+/// Features of a server that computes MD5.
 const FEATURES: &str =
     "211-Extensions\r\n PARALLEL\r\n ERET\r\n SIZE\r\n MDTM\r\n CKSM MD5:10;\r\n EPRT\r\n211 End";
 
 /// Serves a file, and answers CKSM with `reply`.
 fn stating(reply: &'static str) -> (Scripted, Vec<u8>) {
     let bytes = content(SIZE, 11);
-    let server = Scripted::new(bytes.clone(), move |session, ask| {
-        match ask.verb.as_str() {
+    let server = Scripted::new(bytes.clone(), move |session, command| {
+        match command.verb.as_str() {
             "FEAT" => session.reply(FEATURES),
             "CKSM" => session.reply(reply),
             _ => return false,
@@ -41,7 +41,11 @@ fn a_digest_that_the_bytes_do_not_have_is_a_data_error() {
     let run = get().args(["--checksum", "server", "-o", "f", &server.url()]);
     run.run().fails(65, &["md5:00000000000000000000000000000000"]);
     assert!(!run.path("f").exists());
-    assert!(server.asks().iter().any(|(_, ask)| ask == "CKSM MD5 0 -1 /dir/file"), "{:?}", server.asks());
+    assert!(
+        server.commands().iter().any(|(_, command)| command == "CKSM MD5 0 -1 /dir/file"),
+        "{:?}",
+        server.commands()
+    );
 }
 
 #[test]
@@ -59,7 +63,7 @@ fn a_server_without_digests_fails_before_the_transfer() {
     let server = Scripted::honest(content(SIZE, 13));
     let run = get().args(["--checksum", "server", "-o", "f", &server.url()]);
     run.run().fails(65, &["states no digest", "--checksum ALG:HEX"]);
-    assert_eq!(server.count("ERET"), 0, "{:?}", server.asks());
+    assert_eq!(server.count("ERET"), 0, "{:?}", server.commands());
     assert!(!run.path("f").exists());
     let Some(site) = Nginx::start() else { return };
     site.file("f", &content(SIZE, 14));

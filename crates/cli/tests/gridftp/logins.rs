@@ -1,16 +1,16 @@
-//! The origin that logins are sent to: that of the first URL, and no other that a list or a metalink names.
+//! The origin that receives logins: that of the first URL, and no other of a list or a metalink.
 
 use std::fs;
 
 use crate::support::{Scripted, content, get};
 
-/// Returns the users that logged in to `server`.
+/// Returns the user names sent to `server`.
 fn users(server: &Scripted) -> Vec<String> {
-    let asks = server.asks();
-    asks.iter().filter_map(|(_, ask)| ask.strip_prefix("USER ")).map(str::to_owned).collect()
+    let asks = server.commands();
+    asks.iter().filter_map(|(_, command)| command.strip_prefix("USER ")).map(str::to_owned).collect()
 }
 
-/// Fetches files of two servers with a login; `args` make the operands of both URLs in a directory.
+/// Fetches files of two servers with a login; `args` builds the operands from both URLs.
 #[track_caller]
 fn first_server_only(args: impl Fn(&std::path::Path, [&str; 2]) -> Vec<String>) {
     for netrc in [false, true] {

@@ -1,5 +1,4 @@
-//! `longhaul get` over FTP and GridFTP from end to end: the real program against real servers, and against a scripted one
-//! that does what no real server does.
+//! End-to-end tests of `longhaul get` over FTP and GridFTP, against real servers and a scripted server with faults.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 
@@ -7,9 +6,9 @@ mod support;
 
 mod addresses;
 mod checksums;
+mod faulty_control;
+mod faulty_data;
 mod logins;
-mod lying_control;
-mod lying_data;
 mod probing;
 mod real_servers;
 mod servers;

@@ -1,4 +1,4 @@
-//! `probe` of real servers: what their data connections carry.
+//! `probe` of real servers: throughput of their data connections.
 
 use std::process::Command;
 

@@ -10,21 +10,21 @@ use crate::support::{
 
 const SIZE: usize = (24 << 20) + 4321;
 
-/// Slow enough to be killed in the middle, and to have several chunks.
+/// Slow enough to be killed midway, and to have several chunks.
 const SLOW: [&str; 2] = ["--limit", "48Mbit"];
 
 fn is_retrieval(transfer: &LoggedTransfer) -> bool {
     matches!(transfer.kind.as_str(), "ERET" | "RETR")
 }
 
-/// Returns whether the journal of `f` names anything committed.
+/// Returns whether the journal of `f` lists committed ranges.
 fn has_committed(run: &Get) -> bool {
     let journal = fs::read(run.path("f.longhaul-journal")).ok();
     let journal = journal.and_then(|text| serde_json::from_slice::<serde_json::Value>(&text).ok());
     journal.is_some_and(|journal| journal["committed"].as_array().is_some_and(|ranges| !ranges.is_empty()))
 }
 
-/// Kills a transfer once something is committed, and resumes it.
+/// Kills a transfer after its first commit, and resumes it.
 fn killed_and_resumed(url: &str, streams: &str, bytes: &[u8]) {
     let run = get().args(["--streams", streams, "--app-buffer", "1MiB", "-o", "f", url]).args(SLOW);
     let mut running = run.start();
@@ -65,7 +65,7 @@ fn globus_sends_with_the_buffer_that_the_user_gives() {
     run.run().ok();
     same(run.path("f"), &bytes);
     let logged = globus.logged(1, is_retrieval);
-    // The kernel doubles what is asked for (socket(7)).
+    // The kernel doubles the requested size (socket(7)).
     assert!(logged.iter().all(|transfer| transfer.buffer == 600 << 10), "{logged:?}");
 }
 
@@ -99,20 +99,20 @@ fn apt_changes_the_number_of_connections_from_chunk_to_chunk() {
     let bytes = content(3 * SIZE, 4);
     globus.file("f", &bytes);
     let url = globus.url("f");
-    // The first chunk is a window a round trip for Delta: without a small window the whole file, on this path.
+    // The first chunk has Delta x window / RTT bytes: without a small window the whole file, on this path.
     let tuner = ["--tuner", "apt", "--apt-n0", "1", "--apt-delta", "50ms", "--recv-buffer", "16KiB"];
     let run = get().args(["-o", "f", &url]).args(tuner).args(["--limit", "160Mbit"]);
     run.run().ok();
     same(run.path("f"), &bytes);
     let mut streams: Vec<_> =
         globus.logged(3, is_retrieval).iter().map(|transfer| transfer.streams).collect();
-    // A chunk of the tuner may be several requests, whose lengths are bounded too.
+    // A chunk of the tuner may span several requests, whose length is limited too.
     streams.dedup();
     assert!(streams.starts_with(&[1, 2]), "{streams:?}");
 }
 
 #[test]
-fn one_file_comes_from_globus_and_over_http_at_once() {
+fn globus_and_http_mirror_share_a_file() {
     let Some(globus) = Globus::start() else { return };
     let Some(site) = Nginx::start() else { return };
     let bytes = content(SIZE, 5);
@@ -151,7 +151,7 @@ fn a_file_that_changes_during_the_transfer_is_not_mixed() {
 }
 
 #[test]
-fn what_is_missing_or_a_directory_is_said() {
+fn missing_file_and_directory_are_reported() {
     let Some(globus) = Globus::start() else { return };
     globus.file("f", b"x");
     get().args([globus.url("none")]).run().fails(66, &["No such file"]);
@@ -191,7 +191,7 @@ fn vsftpd_is_fetched_by_ranges_and_resumes() {
     let Some(server) = Vsftpd::start() else { return };
     let bytes = content(SIZE, 8);
     server.file("f", &bytes);
-    // Slow enough for every login to come in time.
+    // Slow enough for every login to complete in time.
     let run = get().args(["--json", "--streams", "4", "-o", "f", &server.url("f"), "--limit", "96Mbit"]);
     let done = run.run().ok().done();
     assert!(done["streams"].as_u64().unwrap() > 1, "{done}");
@@ -204,7 +204,7 @@ fn proftpd_is_fetched_by_ranges_and_resumes() {
     let Some(server) = Proftpd::start() else { return };
     let bytes = content(SIZE, 9);
     server.file("f", &bytes);
-    // Slow enough for every login to come in time.
+    // Slow enough for every login to complete in time.
     let run = get().args(["--json", "--streams", "4", "-o", "f", &server.url("f"), "--limit", "96Mbit"]);
     let done = run.run().ok().done();
     assert!(done["streams"].as_u64().unwrap() > 1, "{done}");

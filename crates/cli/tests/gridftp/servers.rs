@@ -1,10 +1,10 @@
-//! The servers of these tests do what the tests rely on: each is asked by a client that is not Longhaul.
+//! Checks with other clients that the servers behave as the tests assume.
 
 use std::process::Command;
 
 use crate::support::{Globus, GsiSite, Proftpd, Scripted, Vsftpd, content, same, skip};
 
-/// Runs a client and fails where it fails.
+/// Runs a client; fails if the client fails.
 #[track_caller]
 fn client(program: &str, words: &[&str], env: &[(&str, String)]) {
     let output = Command::new(program).args(words).envs(env.iter().map(|(k, v)| (k, v))).output();
@@ -26,7 +26,7 @@ fn globus_logs_the_streams_that_it_used() {
 }
 
 #[test]
-fn globus_with_gsi_knows_ann_by_her_proxy() {
+fn globus_with_gsi_accepts_the_proxy_of_ann() {
     let Some(site) = GsiSite::start() else { return };
     let Some(env) = site.proxy_env() else { return };
     let bytes = content(1 << 20, 2);
@@ -37,7 +37,7 @@ fn globus_with_gsi_knows_ann_by_her_proxy() {
     same(&to, &bytes);
 }
 
-/// Fetches a file by curl; the options for TLS come first.
+/// Fetches a file with curl; the TLS options are first.
 fn curl(options: &[&str], url: &str, expected: &[u8]) {
     let dir = tempfile::tempdir().unwrap();
     let to = dir.path().join("f");

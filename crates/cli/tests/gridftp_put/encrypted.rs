@@ -1,4 +1,4 @@
-//! Data that no one on the way can read: ftps:// to vsftpd and proftpd, and gsiftp:// with `--encrypt`.
+//! Encrypted uploads: ftps:// to vsftpd and proftpd, and gsiftp:// with `--encrypt`.
 
 #[path = "../gridftp_security/sniffer.rs"]
 mod sniffer;
@@ -7,12 +7,12 @@ use super::support::{Get, GsiSite, Proftpd, Vsftpd, content, get, same};
 use super::{leftovers, put};
 use sniffer::Sniffer;
 
-/// Makes 4 MiB that hold `text` again and again: no packet of the clear data is without it.
+/// Creates 4 MiB of repeated `text`: every packet of unencrypted data contains it.
 fn repeated(text: &str) -> Vec<u8> {
     text.bytes().cycle().take(4 << 20).collect()
 }
 
-/// Runs a `put` that succeeds, and returns how many packets of this host held `text`.
+/// Runs a `put` that must succeed; returns the number of packets on this host that contain `text`.
 fn seen(run: &Get, text: &str) -> Option<usize> {
     let sniffer = Sniffer::start(text)?;
     run.run().ok();
@@ -82,7 +82,7 @@ fn an_unknown_authority_gets_neither_login_nor_data() {
 }
 
 #[test]
-fn gsi_encrypts_data_only_where_that_is_asked_for() {
+fn gsi_encrypts_data_only_with_the_option() {
     let Some(site) = GsiSite::start() else { return };
     let text = "what only Ann may write, ";
     let bytes = repeated(text);
@@ -107,7 +107,7 @@ fn gsi_encrypts_data_only_where_that_is_asked_for() {
 }
 
 #[test]
-fn an_encrypted_upload_of_gsi_is_compared_resumed_and_repaired_as_any_other() {
+fn encrypted_gsi_upload_is_compared_resumed_and_repaired() {
     let Some(site) = GsiSite::start() else { return };
     let bytes = content(24 << 20, 5);
     let run = with_env(put(&bytes), site.env());
@@ -136,7 +136,7 @@ fn an_encrypted_upload_of_gsi_is_compared_resumed_and_repaired_as_any_other() {
 }
 
 #[test]
-fn what_cannot_be_encrypted_is_refused() {
+fn unencrypted_protocols_are_refused() {
     for url in ["ftp://localhost:1/f", "http://localhost:1/f"] {
         put(b"x").args(["--encrypt", "f", url]).run().fails(64, &[url, "ftps://"]);
     }
@@ -145,7 +145,7 @@ fn what_cannot_be_encrypted_is_refused() {
     assert!(!plain.path("g").exists());
 }
 
-/// Fetches what a listing within TLS names.
+/// Fetches the files that a listing over TLS names.
 fn fetched(run: Get, url: &str) {
     let ended = run.args(["-r", "-o", "t", url]);
     ended.run().ok();

@@ -1,4 +1,4 @@
-//! Against the Globus server: what arrives, over how many connections, and what other programs make of it.
+//! Uploads to the Globus server: content, number of connections, and compatibility with other programs.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use super::{leftovers, put};
 fn a_file_arrives_over_as_many_connections_as_asked_with_its_time_and_a_compared_digest() {
     let Some(globus) = Globus::start() else { return };
     let bytes = content((20 << 20) + 17, 1);
-    // A limit, so that every connection gets its part before the first has sent all.
+    // The limit gives every connection a part before the first has sent everything.
     let put = put(&bytes).args(["--streams", "4", "--limit", "80Mbit", "--json", "f", &globus.url("g")]);
     let time = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_600_000_000);
     fs::File::options().write(true).open(put.path("f")).unwrap().set_modified(time).unwrap();
@@ -87,7 +87,7 @@ fn a_missing_directory_and_a_forbidden_one_are_named() {
 }
 
 #[test]
-fn without_verification_no_checksum_is_asked_for() {
+fn without_verification_no_checksum_is_requested() {
     let Some(globus) = Globus::start() else { return };
     let bytes = content(1 << 20, 7);
     let ended = put(&bytes).args(["--no-verify", "--json", "f", &globus.url("g")]).run();

@@ -1,5 +1,4 @@
-//! `longhaul put` over FTP and GridFTP from end to end: the real program against real servers, through a relay where bytes are to be
-//! changed or connections cut.
+//! End-to-end tests of `longhaul put` over FTP and GridFTP, against real servers, through a relay that changes bytes or cuts connections.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 
@@ -8,20 +7,20 @@ mod relay;
 mod support;
 
 mod encrypted;
+mod faulty_server;
 mod globus;
-mod lying;
 mod plain;
 mod repairing;
 mod resuming;
 
-/// Makes a `longhaul put` in an empty directory, with `f` of these bytes.
+/// Creates a `longhaul put` in an empty directory with the file `f`.
 fn put(bytes: &[u8]) -> support::Get {
     let put = support::longhaul("put");
     std::fs::write(put.path("f"), bytes).unwrap();
     put
 }
 
-/// Returns the names in a server's directory that an upload has left there.
+/// Returns the temporary files of uploads in a server's directory.
 fn leftovers(path: &std::path::Path) -> Vec<String> {
     support::partial_files(path.parent().unwrap())
 }

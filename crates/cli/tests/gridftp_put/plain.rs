@@ -1,4 +1,4 @@
-//! Against servers of plain FTP: one stream, and the length instead of checksums.
+//! Plain FTP servers: one stream, and the size instead of checksums.
 
 use super::support::{Globus, Proftpd, Vsftpd, content, same};
 use super::{leftovers, put};
@@ -35,11 +35,15 @@ fn proftpd_stores_a_file_of_a_user_with_a_password() {
 }
 
 #[test]
-fn a_broken_stream_goes_on_from_where_the_server_is() {
+fn broken_stream_resumes_at_the_size_on_the_server() {
     let Some(server) = Vsftpd::start() else { return };
     let bytes = content(8 << 20, 4);
     let relay = super::relay::Relay::new(server.port(), |number, offset, _| {
-        if number == 0 && offset >= 4 << 20 { super::relay::Fate::Cut } else { super::relay::Fate::Pass }
+        if number == 0 && offset >= 4 << 20 {
+            super::relay::DataAction::Cut
+        } else {
+            super::relay::DataAction::Pass
+        }
     });
     let ended = put(&bytes).args(["f", &relay.url(&server.url("g"))]).run();
     assert_eq!(ended.status.code(), Some(0), "{}", ended.stderr);

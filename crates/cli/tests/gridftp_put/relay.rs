@@ -1,4 +1,4 @@
-//! A relay in front of an FTP server: it names ports of its own in replies to EPSV and PASV, and does with bytes what a test wants.
+//! A relay in front of an FTP server: it announces its own ports in replies to EPSV and PASV, and modifies data as a test requires.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -6,18 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// What becomes of bytes from the client.
-pub(crate) enum Fate {
-    /// They pass, as they may have been changed.
+/// The fate of bytes from the client.
+pub(crate) enum DataAction {
+    /// Forward the bytes, possibly modified.
     Pass,
-    /// Their connection is closed at once.
+    /// Close the connection at once.
     Cut,
 }
 
-/// Looks at bytes of one data connection: its number from 0, the offset within it, and the bytes.
-type Meddle = dyn Fn(usize, u64, &mut [u8]) -> Fate + Send + Sync;
+/// Handles bytes of a data connection: its number from 0, the offset within it, and the bytes.
+type DataHandler = dyn Fn(usize, u64, &mut [u8]) -> DataAction + Send + Sync;
 
-/// A relay, until the process ends.
+/// A relay that runs until the process ends.
 pub(crate) struct Relay {
     pub(crate) port: u16,
     /// Control connections; closed by [`Relay::cut_control`].
@@ -25,30 +25,31 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// Passes connections on to the FTP server at `to`; `meddle` sees what the client sends over data connections.
+    /// Forwards connections to the FTP server at `to`; `handle_data` handles the client's bytes on data connections.
     pub(crate) fn new(
         to: u16,
-        meddle: impl Fn(usize, u64, &mut [u8]) -> Fate + Send + Sync + 'static,
+        handle_data: impl Fn(usize, u64, &mut [u8]) -> DataAction + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let controls = Arc::new(std::sync::Mutex::new(Vec::new()));
         let kept = Arc::clone(&controls);
-        let (meddle, number) = (Arc::new(meddle) as Arc<Meddle>, Arc::new(AtomicUsize::new(0)));
+        let (handle_data, number) =
+            (Arc::new(handle_data) as Arc<DataHandler>, Arc::new(AtomicUsize::new(0)));
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, to)) else { continue };
                 client.set_nodelay(true).unwrap();
                 server.set_nodelay(true).unwrap();
                 kept.lock().unwrap().push(client.try_clone().unwrap());
-                let (meddle, number) = (Arc::clone(&meddle), Arc::clone(&number));
-                thread::spawn(move || control(&client, &server, &meddle, &number));
+                let (handle_data, number) = (Arc::clone(&handle_data), Arc::clone(&number));
+                thread::spawn(move || control(&client, &server, &handle_data, &number));
             }
         });
         Self { port, controls }
     }
 
-    /// Closes every control connection that is open.
+    /// Closes all open control connections.
     pub(crate) fn cut_control(&self) {
         for control in self.controls.lock().unwrap().drain(..) {
             let _ = control.shutdown(Shutdown::Both);
@@ -63,8 +64,13 @@ impl Relay {
     }
 }
 
-/// Passes commands on as they are, and replies with the relay's ports.
-fn control(client: &TcpStream, server: &TcpStream, meddle: &Arc<Meddle>, number: &Arc<AtomicUsize>) {
+/// Forwards commands unchanged, and replies with the relay's ports.
+fn control(
+    client: &TcpStream,
+    server: &TcpStream,
+    handle_data: &Arc<DataHandler>,
+    number: &Arc<AtomicUsize>,
+) {
     thread::scope(|threads| {
         threads.spawn(|| {
             let _ = io::copy(&mut &*client, &mut &*server);
@@ -76,7 +82,7 @@ fn control(client: &TcpStream, server: &TcpStream, meddle: &Arc<Meddle>, number:
             let text = String::from_utf8_lossy(&line).into_owned();
             let passed = match passive_port(&text) {
                 Some(port) => {
-                    let own = data(port, Arc::clone(meddle), Arc::clone(number));
+                    let own = data(port, Arc::clone(handle_data), Arc::clone(number));
                     format!("229 Entering Extended Passive Mode (|||{own}|)\r\n").into_bytes()
                 }
                 None => line.clone(),
@@ -91,27 +97,27 @@ fn control(client: &TcpStream, server: &TcpStream, meddle: &Arc<Meddle>, number:
     });
 }
 
-/// Reads the port of a reply to EPSV.
+/// Parses the port of a reply to EPSV.
 fn passive_port(line: &str) -> Option<u16> {
     line.starts_with("229 ").then(|| line.split("|||").nth(1)?.split('|').next()?.parse().ok()).flatten()
 }
 
-/// Listens for data connections to the server's port `to`; returns the own port.
-fn data(to: u16, meddle: Arc<Meddle>, number: Arc<AtomicUsize>) -> u16 {
+/// Listens for data connections to the server's port `to`; returns the relay's port.
+fn data(to: u16, handle_data: Arc<DataHandler>, number: Arc<AtomicUsize>) -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
             let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, to)) else { continue };
-            let (meddle, number) = (Arc::clone(&meddle), number.fetch_add(1, Ordering::SeqCst));
-            thread::spawn(move || pass(&client, &server, &*meddle, number));
+            let (handle_data, number) = (Arc::clone(&handle_data), number.fetch_add(1, Ordering::SeqCst));
+            thread::spawn(move || pass(&client, &server, &*handle_data, number));
         }
     });
     port
 }
 
-/// Passes a data connection on until either end closes it.
-fn pass(client: &TcpStream, server: &TcpStream, meddle: &Meddle, number: usize) {
+/// Forwards a data connection until either end closes it.
+fn pass(client: &TcpStream, server: &TcpStream, handle_data: &DataHandler, number: usize) {
     thread::scope(|threads| {
         threads.spawn(|| {
             let _ = io::copy(&mut &*server, &mut &*client);
@@ -122,7 +128,7 @@ fn pass(client: &TcpStream, server: &TcpStream, meddle: &Meddle, number: usize) 
             if n == 0 {
                 break;
             }
-            if let Fate::Cut = meddle(number, offset, &mut buffer[..n]) {
+            if let DataAction::Cut = handle_data(number, offset, &mut buffer[..n]) {
                 let _ = client.shutdown(Shutdown::Both);
                 break;
             }

@@ -1,7 +1,7 @@
-//! Bytes that change on the way.
+//! Bytes that change in transit.
 
 use super::put;
-use super::relay::{Fate, Relay};
+use super::relay::{DataAction, Relay};
 use super::support::{Globus, content, same};
 
 #[test]
@@ -13,7 +13,7 @@ fn wrong_bytes_are_found_and_only_their_piece_is_sent_again() {
         if number == 1 && offset <= 700_000 && 700_000 < offset + bytes.len() as u64 {
             bytes[(700_000 - offset) as usize] ^= 1;
         }
-        Fate::Pass
+        DataAction::Pass
     });
     let url = relay.url(&globus.url("g"));
     let ended = put(&bytes).args(["--streams", "2", "--limit", "100Mbit", "f", &url]).run();
@@ -30,7 +30,7 @@ fn bytes_that_are_always_wrong_end_with_an_error_and_without_the_file() {
         if offset <= 1000 && 1000 < offset + bytes.len() as u64 {
             bytes[(1000 - offset) as usize] ^= 1;
         }
-        Fate::Pass
+        DataAction::Pass
     });
     let url = relay.url(&globus.url("g"));
     let ended = put(&content(2 << 20, 2)).args(["--streams", "1", "f", &url]).run();

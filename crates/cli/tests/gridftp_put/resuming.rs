@@ -1,4 +1,4 @@
-//! What an earlier run, or a broken connection, has left on the server.
+//! Resuming after an earlier run or a broken connection.
 
 use std::fs;
 use std::sync::Arc;
@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::Signal;
 
-use super::relay::{Fate, Relay};
+use super::relay::{DataAction, Relay};
 use super::support::{Globus, content, same};
 use super::{leftovers, put};
 
-/// How many bytes stand in the temporary file beside `path`.
+/// Returns the bytes allocated to the temporary file beside `path`.
 fn held(globus: &Globus) -> u64 {
     let names = leftovers(&globus.path("g"));
     names.first().map_or(0, |name| {
         use std::os::unix::fs::MetadataExt;
-        // Ranges arrive in any order: the blocks count, not the length.
+        // Ranges arrive in any order: allocated blocks count, not the length.
         fs::metadata(globus.path(name)).map_or(0, |metadata| metadata.blocks() * 512)
     })
 }
@@ -40,7 +40,7 @@ fn a_killed_run_is_resumed_by_the_next() {
 }
 
 #[test]
-fn an_interrupted_run_keeps_its_part_and_says_so() {
+fn interrupted_run_keeps_its_part_and_reports_it() {
     let Some(globus) = Globus::start() else { return };
     let bytes = content(32 << 20, 2);
     let put = put(&bytes).args(["--limit", "80Mbit", "f", &globus.url("g")]);
@@ -77,7 +77,11 @@ fn a_lost_control_connection_and_a_lost_data_connection_cost_no_bytes() {
     let cut = Arc::new(AtomicBool::new(false));
     let once = Arc::clone(&cut);
     let relay = Relay::new(globus.port(), move |_, offset, _| {
-        if offset > 3 << 20 && !once.swap(true, Ordering::SeqCst) { Fate::Cut } else { Fate::Pass }
+        if offset > 3 << 20 && !once.swap(true, Ordering::SeqCst) {
+            DataAction::Cut
+        } else {
+            DataAction::Pass
+        }
     });
     let url = relay.url(&globus.url("g"));
     let put = put(&bytes).args(["--streams", "3", "--limit", "80Mbit", "f", &url]);

@@ -1,5 +1,5 @@
-//! The end of a file of unknown size within TLS: it counts only where the server closes TLS too, as a FIN can be forged. vsftpd 3.0.3 and
-//! proftpd 1.3.8 do (tried 2026-11-24), but always tell the size.
+//! The end of a file of unknown size over TLS requires close_notify, as a FIN can be forged. vsftpd 3.0.3 and proftpd
+//! 1.3.8 send it (tested 2026-11-24), but always report the size.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -34,7 +34,7 @@ fn an_end_without_close_notify_is_no_end_of_a_file() {
     }
 }
 
-/// Serves a file of unknown size over FTPS; each data connection ends with or without close_notify.
+/// Serves a file of unknown size over FTPS; data connections end with or without close_notify.
 fn serve(dir: &Path, bytes: Vec<u8>, closes: bool) -> SocketAddr {
     let files = certificates(dir);
     let chain = CertificateDer::pem_file_iter(&files.server).unwrap().map(Result::unwrap).collect();
@@ -49,7 +49,7 @@ fn serve(dir: &Path, bytes: Vec<u8>, closes: bool) -> SocketAddr {
         for stream in listener.incoming().map_while(Result::ok) {
             let (settings, bytes) = (Arc::clone(&settings), bytes.clone());
             std::thread::spawn(move || {
-                // A client that is gone ends the session.
+                // A client that closes ends the session.
                 let _ = session(stream, &settings, &bytes, closes);
             });
         }

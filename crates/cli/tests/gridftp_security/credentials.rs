@@ -1,4 +1,4 @@
-//! The user's credentials: which are taken, and which are refused before anything is sent.
+//! The user's credentials: which are used, and which are refused before anything is sent.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -8,9 +8,9 @@ use crate::support::{Get, GsiSite, content, get, same};
 
 const SIZE: usize = (3 << 20) + 77;
 
-/// Makes a `get` of `url` whose environment has only these credentials.
+/// Creates a `get` of `url` with only these credentials in its environment.
 pub(crate) fn get_with<const N: usize>(env: [(&'static str, String); N], args: &[&str], url: &str) -> Get {
-    // A variable that is empty counts as one that is not set.
+    // An empty variable counts as unset.
     let names = ["X509_USER_PROXY", "X509_USER_CERT", "X509_USER_KEY", "X509_CERT_DIR"];
     let run = names.into_iter().fold(get(), |run, name| run.env(name, ""));
     let run = env.into_iter().fold(run, |run, (name, value)| run.env(name, value));
@@ -30,7 +30,7 @@ fn a_proxy_and_a_user_certificate_fetch_a_file() {
     run.run().ok();
     same(run.path("f"), &bytes);
     site.globus.logged(1, |transfer| transfer.streams == 3 && transfer.code == 226);
-    // Never asked for, as the data would cross the network in clear all the same.
+    // PROT is never sent: the data would cross the network in clear anyway.
     let log = site.globus.log();
     assert!(log.contains("DCAU N") && !log.contains("PROT P"), "{log}");
 }
@@ -82,7 +82,7 @@ fn credentials_of_no_use_are_refused_before_connecting() {
 }
 
 #[test]
-fn a_user_whom_the_server_does_not_know_is_refused() {
+fn unknown_user_is_refused_by_the_server() {
     let Some(site) = GsiSite::start() else { return };
     site.globus.file("f", b"secret");
     let bob = site.authority.issue("Bob User", "");

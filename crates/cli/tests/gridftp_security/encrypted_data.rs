@@ -1,15 +1,15 @@
-//! `--encrypt`: data that no one on the way can read, or no data at all.
+//! `--encrypt`: encrypted data, or no data at all.
 
 use crate::credentials::get_with;
 use crate::sniffer::Sniffer;
 use crate::support::{Get, Globus, GsiSite, get, same};
 
-/// Makes 8 MiB that hold `text` again and again: no packet of the clear data is without it.
+/// Creates 8 MiB of repeated `text`: every packet of unencrypted data contains it.
 pub(crate) fn repeated(text: &str) -> Vec<u8> {
     text.bytes().cycle().take(8 << 20).collect()
 }
 
-/// Runs a `get` that succeeds, and returns how many packets of this host held `text`.
+/// Runs a `get` that must succeed; returns the number of packets on this host that contain `text`.
 pub(crate) fn seen(run: &Get, text: &str) -> Option<usize> {
     let sniffer = Sniffer::start(text)?;
     run.run().ok();
@@ -17,7 +17,7 @@ pub(crate) fn seen(run: &Get, text: &str) -> Option<usize> {
 }
 
 #[test]
-fn data_crosses_the_network_encrypted_only_where_that_is_asked_for() {
+fn data_is_encrypted_only_with_the_option() {
     let Some(site) = GsiSite::start() else { return };
     let text = "what only Ann may read, ";
     let bytes = repeated(text);
@@ -38,7 +38,7 @@ fn data_crosses_the_network_encrypted_only_where_that_is_asked_for() {
 }
 
 #[test]
-fn what_cannot_be_encrypted_is_refused() {
+fn unencrypted_protocols_are_refused() {
     get()
         .args(["--encrypt", "-o", "f", "ftp://localhost:1/f"])
         .run()

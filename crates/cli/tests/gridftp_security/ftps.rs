@@ -1,11 +1,11 @@
-//! ftps:// from vsftpd, which requires each data connection to resume its session, and from proftpd.
+//! ftps:// from vsftpd, which requires session resumption on data connections, and from proftpd.
 
 use crate::encrypted_data::{repeated, seen};
 use crate::support::{Proftpd, Vsftpd, content, get, partial_files, same};
 
 const SIZE: usize = (24 << 20) + 321;
 
-/// Fetches `url` whole over one and four connections.
+/// Fetches `url` over one and over four connections.
 fn fetched(url: &str, ca: &str, bytes: &[u8]) {
     for streams in ["1", "4"] {
         let run = get().args(["--cacert", ca, "--streams", streams, "-o", "f", url]);
@@ -58,7 +58,7 @@ fn neither_password_nor_data_crosses_the_network_in_clear() {
     }
     let Some(clear) = Proftpd::start() else { return };
     clear.file("f", &bytes);
-    // The kernel drops packets that the test does not read in time: the other tests' data is among them.
+    // The kernel drops packets if the sniffer is late; other tests' data is among them.
     assert!((0..5).any(|_| {
         let run = get().args(["-u", "ann:secret word", "-o", "f", &clear.url("f")]);
         seen(&run, "secret word").is_none_or(|seen| seen > 0)

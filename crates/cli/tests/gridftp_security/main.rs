@@ -1,4 +1,4 @@
-//! Who may fetch from whom, and what crosses the network in clear: gsiftp:// and ftps:// against real servers.
+//! Authentication and encryption: gsiftp:// and ftps:// against real servers.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 

@@ -1,6 +1,6 @@
-//! The server's certificate: every reason to refuse it has a text of its own, and no credentials are used.
+//! The server's certificate: every reason to refuse it has its own message, and no credentials are sent.
 //!
-//! Globus does not start a session with a certificate that has expired: that is tested with the verifier alone.
+//! Globus does not start with an expired certificate: the verifier's unit tests cover that.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::support::{Authority, GsiSite, content, same};
 
 const SIZE: usize = (1 << 20) + 5;
 
-/// Fetches with the authorities of `trusted`; the server must not see who the user is.
+/// Fetches with the authorities of `trusted`; the server must not learn the user's identity.
 #[track_caller]
 fn refused(site: &GsiSite, trusted: &Path, words: &[&str]) {
     let mut env = site.env();
@@ -43,7 +43,7 @@ fn a_common_name_counts_where_there_is_no_other() {
     same(run.path("f"), &bytes);
 }
 
-/// Returns the file with the policy of the only authority in `trusted`.
+/// Returns the policy file of the only authority in `trusted`.
 fn policy_in(trusted: &Path) -> PathBuf {
     let mut files = fs::read_dir(trusted).unwrap().map(|entry| entry.unwrap().path());
     files.find(|path| path.extension().is_some_and(|kind| kind == "signing_policy")).unwrap()
@@ -58,7 +58,7 @@ fn only_authorities_that_are_trusted_count_and_only_for_what_they_may_sign() {
     Authority::new(dir.path(), "Other CA").trust_in(&place("other"), "/O=Longhaul Test/*");
     refused(&site, &place("other"), &["unknown authority", "/O=Longhaul Test/CN=Test CA"]);
 
-    // One of the same name does not help.
+    // Another authority with an equal name is not trusted.
     Authority::new(dir.path(), "Test CA").trust_in(&place("same"), "/O=Longhaul Test/*");
     refused(&site, &place("same"), &["localhost"]);
 

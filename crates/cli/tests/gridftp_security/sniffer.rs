@@ -1,4 +1,4 @@
-//! Everything that crosses this host's interfaces, searched for a text.
+//! Searches all packets on this host's interfaces for a text.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::support::skip;
 
-/// ETH_P_ALL: packets of every protocol (linux/if_ether.h), as packet(7) wants it.
+/// ETH_P_ALL: packets of every protocol (linux/if_ether.h), in network byte order for packet(7).
 const ALL_PROTOCOLS: i32 = 0x0003_u16.to_be() as i32;
 
-/// Counts the packets that hold a text, until it is stopped.
+/// Counts packets that contain a text, until it is stopped.
 pub(crate) struct Sniffer {
     stop: Arc<AtomicBool>,
     found: Arc<AtomicUsize>,
@@ -21,7 +21,7 @@ pub(crate) struct Sniffer {
 }
 
 impl Sniffer {
-    /// Starts to look for `text`; `None` where that needs root.
+    /// Starts searching for `text`; `None` without root.
     pub(crate) fn start(text: &str) -> Option<Self> {
         let Ok(mut socket) = Socket::new(Domain::PACKET, Type::RAW, Some(Protocol::from(ALL_PROTOCOLS)))
         else {
@@ -29,13 +29,13 @@ impl Sniffer {
             return None;
         };
         socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-        // What other tests send must not push these packets out.
+        // Traffic of other tests must not overflow the buffer.
         let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, 64 << 20);
         let (stop, found) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let text = text.to_owned();
         let (stopped, count) = (Arc::clone(&stop), Arc::clone(&found));
         let thread = std::thread::spawn(move || {
-            // The largest packet of the loopback device.
+            // Larger than any packet of the loopback device.
             let mut packet = vec![0; 1 << 17];
             loop {
                 match socket.read(&mut packet) {
@@ -44,7 +44,7 @@ impl Sniffer {
                         count.fetch_add(1, Ordering::SeqCst);
                     }
                     Ok(_) => {}
-                    // What was queued has been read.
+                    // The queued packets have been read.
                     Err(_) if stopped.load(Ordering::SeqCst) => return,
                     Err(_) => {}
                 }
@@ -53,7 +53,7 @@ impl Sniffer {
         Some(Self { stop, found, thread: Some(thread) })
     }
 
-    /// Stops, and returns how many packets held the text.
+    /// Stops, and returns the number of packets that contained the text.
     pub(crate) fn found(mut self) -> usize {
         self.stop.store(true, Ordering::SeqCst);
         self.thread.take().unwrap().join().unwrap();

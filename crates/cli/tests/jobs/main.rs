@@ -1,4 +1,4 @@
-//! Several files and several sources of one file, from end to end: the real program against scripted and real servers.
+//! End-to-end tests of several files and several sources of one file, against scripted and real servers.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 

@@ -1,4 +1,4 @@
-//! Ten thousand files of one command.
+//! Ten thousand files in one command.
 
 use std::fs;
 use std::process::Command;

@@ -1,21 +1,21 @@
-//! Files that a metalink describes.
+//! Files described by a metalink.
 
 use std::fmt::Write;
 use std::fs;
 use std::sync::Arc;
 
-use super::support::{Ask, File, Get, Server, content, get, partial_files, same, site};
+use super::support::{File, Get, HttpRequest, Server, content, get, partial_files, same, site};
 
 const PIECE: usize = 1 << 20;
 const SIZE: usize = 24 * PIECE;
 const RATE: usize = 8 << 20;
 
-/// The digest that the tests use throughout.
+/// Returns the SHA-256 digest used by these tests.
 fn hex(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex().to_string()
 }
 
-/// A `<file>` element in the making.
+/// A `<file>` element under construction.
 struct Entry(String);
 
 impl Entry {
@@ -58,7 +58,7 @@ fn document(entries: &[Entry]) -> String {
     text + "</metalink>"
 }
 
-/// Makes a run with this document in `m.meta4`.
+/// Creates a run with this document in `m.meta4`.
 fn with(document: impl AsRef<[u8]>) -> Get {
     let run = get();
     fs::write(run.path("m.meta4"), document).unwrap();
@@ -78,7 +78,7 @@ fn damaged(bytes: &[u8], pieces: impl IntoIterator<Item = usize>) -> Vec<u8> {
 }
 
 fn requested(server: &Server) -> usize {
-    server.asks().iter().filter_map(|ask| ask.range(SIZE)).map(|(start, end)| end - start).sum()
+    server.requests().iter().filter_map(|request| request.range(SIZE)).map(|(start, end)| end - start).sum()
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn two_mirrors_with_a_digest_share_the_file() {
 }
 
 #[test]
-fn mirror_that_lies_in_some_pieces_is_named_and_only_those_are_fetched_again() {
+fn corrupt_pieces_of_a_mirror_are_named_and_fetched_again() {
     let bytes = content(SIZE, 4);
     let lies = damaged(&bytes, (0..24).filter(|piece| piece % 5 == 2));
     for liar_first in [true, false] {
@@ -140,19 +140,21 @@ fn mirror_that_lies_in_some_pieces_is_named_and_only_those_are_fetched_again() {
     }
 }
 
-/// Whole file and pieces are of algorithms that need the order, and the only source is wrong once.
+/// The digests of file and pieces have sequential algorithms, and the only source sends wrong bytes once.
 #[test]
-fn only_source_is_asked_again_for_pieces_that_were_wrong() {
+fn corrupt_pieces_of_the_only_source_are_fetched_again() {
     let bytes = content(6 * PIECE, 13);
     let (right, wrong) = (File::new(bytes.clone()), File::new(damaged(&bytes, [2, 4])));
     for streams in ["1", "4"] {
         let (right, wrong) = (right.clone(), wrong.clone());
         let server = Server::new(move |peer| {
-            // What is fetched again begins at these pieces.
-            let again = |ask: &Ask| {
-                ask.range(6 * PIECE).is_some_and(|(start, _)| [2 * PIECE, 4 * PIECE].contains(&start))
+            // Repeated requests begin at these pieces.
+            let again = |request: &HttpRequest| {
+                request.range(6 * PIECE).is_some_and(|(start, _)| [2 * PIECE, 4 * PIECE].contains(&start))
             };
-            peer.serve_with(|ask| if again(&ask) { right.answer(&ask) } else { wrong.answer(&ask) });
+            peer.serve_with(
+                |request| if again(&request) { right.answer(&request) } else { wrong.answer(&request) },
+            );
         });
         let entry = Entry::new("f").whole(&bytes).pieces(&bytes).urls(&[server.url("/f")]);
         let run = with(document(&[entry])).args(["--streams", streams]);
@@ -164,7 +166,7 @@ fn only_source_is_asked_again_for_pieces_that_were_wrong() {
 }
 
 #[test]
-fn lying_mirror_is_found_by_the_whole_digest() {
+fn corrupt_mirror_is_detected_by_the_file_digest() {
     let bytes = content(SIZE, 5);
     let lies = damaged(&bytes, 0..24);
     for liar_first in [true, false] {
@@ -179,7 +181,7 @@ fn lying_mirror_is_found_by_the_whole_digest() {
 }
 
 #[test]
-fn mirror_that_had_no_time_to_join_replaces_a_first_source_that_lies() {
+fn unused_mirror_replaces_a_corrupt_first_source() {
     let bytes = content(3 * PIECE, 6);
     for with_pieces in [true, false] {
         let (honest, liar) =
@@ -192,7 +194,7 @@ fn mirror_that_had_no_time_to_join_replaces_a_first_source_that_lies() {
 }
 
 #[test]
-fn no_file_where_every_source_lies() {
+fn transfer_fails_if_every_source_is_corrupt() {
     let bytes = content(3 * PIECE, 7);
     for with_pieces in [true, false] {
         let lies = [damaged(&bytes, [1]), damaged(&bytes, [0, 1, 2])];
@@ -214,7 +216,7 @@ fn mirror_of_another_size_is_not_used_for_wrong_pieces_either() {
     let run = with(document(&[entry]));
     run.run().fails(65, &["1 pieces"]);
     assert!(!run.path("f").exists());
-    // The wrong piece alone is fetched anew.
+    // Only the wrong piece is fetched again.
     liar.mend(File::new(bytes.clone()));
     run.run().ok();
     same(run.path("f"), &bytes);

@@ -1,4 +1,4 @@
-//! Several sources of one file, named on the command line.
+//! Several sources of one file on the command line.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -8,14 +8,14 @@ use super::support::{File, Nginx, Serve, Server, content, get, partial_files, sa
 const SIZE: usize = 24 << 20;
 const RATE: usize = 4 << 20;
 
-/// Serves `file` at a rate at which every mirror has time to join.
+/// Serves `file` at a rate at which every mirror can join in time.
 fn slow(file: &File) -> Server {
     let file = file.clone();
     Server::new(move |peer| peer.serve_at(RATE, &file))
 }
 
 fn sent(server: &Server, size: usize) -> usize {
-    server.asks().iter().filter_map(|ask| ask.range(size)).map(|(start, end)| end - start).sum()
+    server.requests().iter().filter_map(|request| request.range(size)).map(|(start, end)| end - start).sum()
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn mirror_that_is_down_or_slow_delays_nothing() {
 }
 
 #[test]
-fn first_url_that_is_down_leaves_the_file_to_the_mirror() {
+fn mirror_replaces_a_first_url_that_is_down() {
     let bytes = content(1 << 20, 6);
     let other = Server::of(File::new(bytes.clone()));
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -92,7 +92,7 @@ fn source_that_refuses_for_long_does_not_slow_the_other() {
 }
 
 #[test]
-fn first_url_that_refuses_at_once_leaves_the_file_to_the_mirror() {
+fn mirror_replaces_a_first_url_that_refuses() {
     let bytes = content(1 << 20, 10);
     let file = File::new(bytes.clone());
     let (refusing, other) = (refusing_after(0, &file), Server::of(file));
@@ -102,16 +102,16 @@ fn first_url_that_refuses_at_once_leaves_the_file_to_the_mirror() {
     assert!(ended.time < Duration::from_secs(10), "{ended:?}");
 }
 
-/// Serves so many requests, and then asks for 30 s of patience.
+/// Serves `requests` requests, then answers with Retry-After: 30.
 fn refusing_after(requests: usize, file: &File) -> Server {
     let (file, served) = (file.clone(), AtomicUsize::new(0));
     Server::new(move |peer| {
-        while let Some(ask) = peer.ask() {
+        while let Some(request) = peer.read_request() {
             if served.fetch_add(1, Ordering::SeqCst) >= requests {
                 peer.send("HTTP/1.1 429 Slow down\r\nRetry-After: 30\r\nContent-Length: 0\r\n\r\n");
                 continue;
             }
-            let (head, body) = file.answer(&ask);
+            let (head, body) = file.answer(&request);
             peer.send(head);
             peer.trickle(body, RATE);
         }
@@ -128,8 +128,8 @@ fn file_completes_from_the_source_that_outlives_the_other() {
             if peer.number > 1 {
                 return peer.reset();
             }
-            let Some(ask) = peer.ask() else { return };
-            let (head, body) = file.answer(&ask);
+            let Some(request) = peer.read_request() else { return };
+            let (head, body) = file.answer(&request);
             peer.send(head);
             peer.trickle(&body[..body.len().min(4 << 20)], RATE);
             peer.reset();
@@ -144,7 +144,7 @@ fn file_completes_from_the_source_that_outlives_the_other() {
 }
 
 #[test]
-fn killed_server_leaves_the_file_to_a_real_mirror() {
+fn real_mirror_replaces_a_killed_server() {
     let Some(nginx) = Nginx::start() else { return };
     let bytes = content(64 << 20, 9);
     let serve = Serve::start();

@@ -1,4 +1,4 @@
-//! Files of one name.
+//! Files with one name.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn second_url_of_one_name_fails_and_replaces_nothing() {
 
 #[test]
 fn one_name_of_two_urls_gives_one_file_and_one_failure_however_often() {
-    // Both files have one size and one entity tag.
+    // Both files have equal size and entity tag.
     let [(server, _), (other, _)] = [Duration::ZERO; 2].map(site);
     let run = get().args(["--parallel", "1", &server.url("/1000/3"), &other.url("/1000/3")]);
     for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! Progress on a terminal where there are several files.
+//! Progress of several files on a terminal.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -23,18 +23,18 @@ fn each_file_has_a_line_and_all_have_a_total_that_is_gone_at_the_end() {
     assert!(output.status.success(), "{text}");
     assert!(text.contains("of 3 files done"), "{text}");
     for number in 1..=3 {
-        // A line of its own: the name, a bar, per cent.
+        // Each file's line has the name, a bar and a percentage.
         assert!(text.contains(&format!("{number} ")), "{text}");
     }
     assert!(text.matches("of 8 MiB").count() >= 3, "{text}");
-    // What stays are the results, one a file.
+    // Only the results remain, one per file.
     let screen = screen(&text);
     let left: Vec<_> = screen.iter().filter(|line| !line.trim().is_empty()).collect();
     assert!(left.iter().all(|line| !line.contains("files done") && !line.contains("ETA")), "{left:#?}");
     assert!(left.len() >= 3, "{left:#?}");
 }
 
-/// Plays what was written to a terminal of enough lines; returns what stands there.
+/// Interprets terminal output; returns the final screen's lines.
 fn screen(text: &str) -> Vec<String> {
     let mut lines: Vec<Vec<char>> = Vec::new();
     let (mut row, mut column) = (0usize, 0usize);
@@ -63,7 +63,7 @@ fn screen(text: &str) -> Vec<String> {
                 }
             }
             _ => {
-                // A full line wraps with the next character.
+                // A full line wraps at the next character.
                 if column == COLUMNS {
                     (row, column) = (row + 1, 0);
                 }

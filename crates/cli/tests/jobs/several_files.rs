@@ -1,4 +1,4 @@
-//! Several files of one command.
+//! Several files in one command.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -49,7 +49,7 @@ fn small_files_run_more_at_once_over_kept_connections() {
     run.run().ok();
     (1..=200).for_each(|number| same(run.path(number.to_string()), &of_size(1000, number)));
     assert!(load.at_once() > 8, "{} at once", load.at_once());
-    // A few may start before the first ones are kept.
+    // A few connections may open before the first ones are reusable.
     assert!(load.connections() <= 40, "{} connections", load.connections());
 }
 
@@ -84,7 +84,7 @@ fn ctrl_c_stops_all_and_keeps_what_is_there() {
     let run = get().args(urls(&server, SIZE, 1..=5));
     let mut running = run.start();
     running.until("all have begun", || load.at_once() == 3);
-    // Of each file something arrives meanwhile: one without a byte is not kept.
+    // Long enough for data of each file: a file without data is not kept.
     std::thread::sleep(Duration::from_millis(500));
     running.signal(Signal::INT);
     let ended = running.end();
@@ -124,10 +124,10 @@ fn same_command_again_fetches_only_what_is_not_there() {
 
 #[test]
 fn ctrl_c_while_a_file_that_is_there_is_hashed_is_an_interrupt() {
-    // Takes minutes to hash, and no time to make.
+    // Takes minutes to hash, but no time to create.
     const SIZE: u64 = 64 << 30;
     let server = Server::new(|peer| {
-        while peer.ask().is_some() {
+        while peer.read_request().is_some() {
             peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\nETag: \"1\"\r\n\r\n"));
         }
     });
@@ -150,10 +150,10 @@ fn url_given_twice_is_refused_before_the_start() {
     let (server, load) = site(Duration::ZERO);
     let url = server.url("/1000/1");
     let run = get().args([&url, &server.url("/1000/2"), &url]);
-    run.run().fails(64, &["/1000/1 is given twice", "out="]);
+    run.run().fails(64, &["/1000/1 occurs twice", "out="]);
     let run = run.again(["-i", "list"]);
     std::fs::write(run.path("list"), format!("{url}\n{url}\n")).unwrap();
-    run.run().fails(64, &["given twice"]);
+    run.run().fails(64, &["occurs twice"]);
     assert_eq!(load.connections(), 0);
     std::fs::write(run.path("list"), format!("{url}\n out=a\n{url}\n")).unwrap();
     run.run().ok();
@@ -177,6 +177,6 @@ fn limit_holds_for_all_files_together() {
     let began = Instant::now();
     let run = get().args(["--limit", "16Mbit"]).args(urls(&server, 1 << 20, 1..=6));
     run.run().ok();
-    // 6 MiB at 2 MB a second.
+    // 6 MiB at 2 MB/s.
     assert!(began.elapsed() > Duration::from_secs_f64(2.5), "{:?}", began.elapsed());
 }

@@ -1,4 +1,4 @@
-//! GridFTP-APT's scenarios in small, and the tool for their sessions.
+//! GridFTP-APT's scenarios at a small scale, and the tool for their sessions.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::ours::{data_of, ours, root};
+use crate::own_scenarios::{data_of, own_scenario, root};
 use crate::scenario::Scenario;
 use crate::support::{skipped, text};
 
@@ -18,15 +18,16 @@ fn sessions(count: &str, command: &str) -> Output {
 
 #[test]
 fn sessions_are_compared_over_the_last_of_their_times() {
-    // Before the last half second of all, which is 1.5, 1 and 0.5 s after its own start, a session has 7 bytes; from then on it gets
-    // its number times 8000 bit/s. All of a minute is told at once: how fast a shell loops does not matter then.
+    // A session has 7 bytes until the last half second of all sessions, which begins 1.5, 1 and 0.5 s after its own
+    // start; then it receives its number times 8000 bit/s. The command reports a minute at once, so that the speed of
+    // the shell loop does not matter.
     let command = r#"at=0; while [ $at -le 600 ]; do
         [ $at -ge $((20 - 5 * {})) ] && received=$((at * 100 * {})) || received=7
         echo "{\"at\":$((at / 10)).$((at % 10)),\"event\":\"progress\",\"received\":$received,\"rtt\":0.1}"
         echo '{"event":"warning"}'; at=$((at + 1)); done; exec sleep 60"#;
     let output = sessions("3", command);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let told: Value = serde_json::from_str(&text(&output.stdout)).unwrap();
+    let printed: Value = serde_json::from_str(&text(&output.stdout)).unwrap();
     for (name, expected) in [
         ("session_1_bps", 8e3),
         ("session_2_bps", 16e3),
@@ -35,12 +36,12 @@ fn sessions_are_compared_over_the_last_of_their_times() {
         // (1 + 2 + 3)^2 / (3 (1 + 4 + 9))
         ("jain", 0.8571),
     ] {
-        assert_eq!(told[name].as_f64(), Some(expected), "{name}: {told}");
+        assert_eq!(printed[name].as_f64(), Some(expected), "{name}: {printed}");
     }
 }
 
 #[test]
-fn sessions_that_end_early_or_tell_nothing_are_a_failure() {
+fn sessions_without_progress_or_with_an_early_end_fail() {
     for (command, expected) in [
         ("echo 'no space left'; exit 3", "no space left"),
         ("exec sleep 60", "session 1 told nothing of its progress"),
@@ -69,20 +70,20 @@ fn the_sweeps_in_small() {
     if skipped() {
         return;
     }
-    // The first chunk, N0 W Delta / R, is 8 x 7.8 MB with N0 = 8, more than the file; so it is with 4, but for Delta = 1 s. There
-    // the second chunk comes with alpha = 2 times as many.
+    // The first chunk, N0 W Delta / R, is 8 x 7.8 MB with N0 = 8, more than the file, and also with 4 unless Delta = 1
+    // s. Then the second chunk uses alpha = 2 times as many streams.
     for (name, set, streams, figure) in [
         ("apt-alpha.toml", "alpha=2", 4.0, "mean-transfer-rate-by-alpha-tau-10-ms.svg"),
         ("apt-delta.toml", "delta=1s", 8.0, "mean-transfer-rate-by-delta-tau-10-ms.svg"),
         ("apt-n0.toml", "n0=8", 8.0, "streams-at-the-end-by-n0.svg"),
     ] {
-        let scenario = ours(name);
+        let scenario = own_scenario(name);
         let runs = run(&scenario, &["--set", "size=20MB", "--set", set, "--set", "path.rtt=20ms"]);
         assert_eq!(congestion(&scenario), "reno");
         let [apt, own] = &runs[..] else { panic!("{runs:?}") };
         assert_eq!((&apt["name"], &own["name"]), (&"apt".into(), &"longhaul".into()));
         assert_eq!(value(apt, "streams"), streams, "{apt}");
-        // One stream, all of whose window arrives in each round trip, brings 26 Mbit/s; four fill the path, and our own tuner knows.
+        // One stream reaches 26 Mbit/s with its window per RTT; four fill the path, which Longhaul's tuner detects.
         assert!((1.0..=8.0).contains(&value(own, "streams")), "{own}");
         for run in [apt, own] {
             assert!((10e6..97e6).contains(&value(run, "goodput_bps")), "{run}");
@@ -98,25 +99,25 @@ fn the_background_in_small() {
     if skipped() {
         return;
     }
-    let scenario = ours("apt-background.toml");
+    let scenario = own_scenario("apt-background.toml");
     let runs = run(&scenario, &["--set", "size=6MB", "--set", "path.background=20M"]);
     assert_eq!(congestion(&scenario), "reno");
     let [apt, own] = &runs[..] else { panic!("{runs:?}") };
     for run in [apt, own] {
-        // A window is 5.2 Mbit/s here; 80 Mbit/s are left.
+        // A window allows 5.2 Mbit/s; 80 Mbit/s are left.
         assert!((3e6..80e6).contains(&value(run, "goodput_bps")), "{run}");
         assert_eq!(value(run, "path_queue_packets"), 100.0);
         assert!(value(run, "background_server_to_client_packets") > 1000.0, "{run}");
     }
-    // The first chunk is 6.3 MB; a longer RTT makes it smaller, and then the rest comes over twice as many.
+    // The first chunk is 6.3 MB; it is smaller with a longer RTT, and then the rest uses twice as many streams.
     assert!([4.0, 8.0].contains(&value(apt, "streams")), "{apt}");
-    // A stream brings so small a file in two seconds; more of them are tried, or not.
+    // One stream transfers such a small file in two seconds; the tuner may try more.
     assert!((1.0..=8.0).contains(&value(own, "streams")), "{own}");
     windows_are_the_papers(&scenario);
     assert!(scenario.out("background-traffic-lost.svg").exists());
 }
 
-/// What Linux makes of a socket buffer of 51 KiB is a stream's window at first; where packets come merged, it is up to a third more.
+/// A socket buffer of 51 KiB gives Linux the stream's window at first; merged packets increase it by up to a third.
 fn windows_are_the_papers(scenario: &Scenario) {
     for name in ["apt", "longhaul"] {
         let outputs = fs::read_dir(scenario.out("runs")).unwrap().map(|entry| entry.unwrap().path());
@@ -125,12 +126,12 @@ fn windows_are_the_papers(scenario: &Scenario) {
             file.starts_with(name) && file.ends_with("-client.out")
         };
         let [output] = &outputs.filter(is_its).collect::<Vec<_>>()[..] else { panic!("{name}") };
-        let said = fs::read_to_string(output).unwrap();
+        let progress_lines = fs::read_to_string(output).unwrap();
         let window = |line: &str| {
             let progress: Value = serde_json::from_str(line).unwrap();
             Some(progress["rwin"].as_f64()? / progress["streams"].as_f64()?)
         };
-        let mut windows: Vec<f64> = said.lines().filter_map(window).collect();
+        let mut windows: Vec<f64> = progress_lines.lines().filter_map(window).collect();
         windows.sort_by(f64::total_cmp);
         let (usual, largest) = (windows[windows.len() / 4], windows[windows.len() - 1]);
         assert!(
@@ -151,7 +152,7 @@ fn the_sessions_in_small() {
         return;
     }
     for name in ["apt-fairness-droptail.toml", "apt-fairness-red.toml"] {
-        let scenario = ours(name);
+        let scenario = own_scenario(name);
         let runs = run(&scenario, &["--set", "apart=3", "--set", "size=1GB"]);
         let [apt, own] = &runs[..] else { panic!("{runs:?}") };
         for run in [apt, own] {

@@ -1,4 +1,4 @@
-//! The further streams of a file on a long path: their handshakes run while the answer to the first request is awaited.
+//! Connecting ahead on a long path: further streams complete their handshakes while the first response is awaited.
 
 use std::fs;
 
@@ -8,12 +8,12 @@ use crate::support::{exec, skipped};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_longhaul");
 
-/// Seconds.
+/// In seconds.
 const RTT: f64 = 0.3;
-/// Bytes.
+/// In bytes.
 const SIZE: usize = 64 << 20;
 
-/// Runs a transfer beside `longhaul serve`; returns when its connections stood.
+/// Runs a transfer with `longhaul serve`; returns the times at which its connections were reported.
 fn connected(serve: &str, transfer: &str) -> Vec<f64> {
     let options = ["--rate", "1Gbit", "--rtt", "300ms", "--server-port", "80", "--server", serve];
     let output = exec(&options, transfer).output().unwrap();
@@ -24,7 +24,7 @@ fn connected(serve: &str, transfer: &str) -> Vec<f64> {
     connected.map(|event| event["at"].as_f64().unwrap()).collect()
 }
 
-/// Makes a file to serve; returns its directory, and the command that serves it.
+/// Creates a file to serve; returns its directory, and the command that serves it.
 fn served() -> (tempfile::TempDir, String) {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("file"), vec![7; SIZE]).unwrap();
@@ -32,11 +32,11 @@ fn served() -> (tempfile::TempDir, String) {
     (dir, serve)
 }
 
-/// Checks that all connections stood when the first answer came.
+/// Checks that all connections were ready at the first response.
 #[track_caller]
 fn all_at_once(connected: &[f64]) {
     assert_eq!(connected.len(), 8, "{connected:?}");
-    // The first one is reported when its answer has come; a connection that is begun then takes a round trip.
+    // The first connection is reported at its response; a connection started only then takes another RTT.
     let (first, last) = (connected[0], connected[connected.len() - 1]);
     assert!(last - first < RTT / 2.0, "{connected:?}");
 }
@@ -64,7 +64,7 @@ fn streams_of_a_file_of_known_size_are_connected_when_the_first_answer_comes() {
          </file></metalink>"
     );
     fs::write(dir.path().join("file.meta4"), metalink).unwrap();
-    // Eight: one for each 8 MiB.
+    // Eight streams: one for each 8 MiB.
     let get = format!("{PROGRAM} get --no-memory --json -o {at}/copy {at}/file.meta4");
     all_at_once(&connected(&serve, &get));
 }

@@ -1,4 +1,4 @@
-//! What `longhaul lab exec` shows of a path: captures, flows, queues over time, and whether it was the one asked for.
+//! Evidence of `longhaul lab exec`: captures, flows, queues over time, and deviations of the path.
 
 use std::fs;
 use std::process::Command;
@@ -9,7 +9,7 @@ use crate::support::{exec, longhaul, skipped, text};
 
 const PATH: [&str; 6] = ["--rate", "20Mbit", "--rtt", "10ms", "--queue", "60packets"];
 
-/// Serves iperf3, and sends for a second.
+/// Runs an iperf3 server, and sends to it for a second.
 fn with_iperf3<'a>(options: &[&'a str]) -> (Vec<&'a str>, &'static str) {
     let server = ["--server", "exec iperf3 --server", "--server-port", "5201"];
     ([&PATH[..], &server, options].concat(), "iperf3 -4 -c server -t 1 > /dev/null; exit 3")
@@ -33,7 +33,7 @@ fn json_has_a_table_of_flows_that_adds_up() {
     let up = &line["client_to_server"];
     let flows = up["flows"].as_array().unwrap();
     let sum = |key: &str| flows.iter().map(|flow| flow[key].as_u64().unwrap()).sum::<u64>();
-    // Counters and flows are read one after the other, while connections still end.
+    // Counters and flows are read consecutively, while connections still close.
     let differ = (sum("packets") - sum("dropped_queue")).abs_diff(up["packets"].as_u64().unwrap());
     assert!(differ <= 10, "{up}");
     assert_eq!(sum("dropped_queue"), up["dropped_queue"].as_u64().unwrap());
@@ -46,7 +46,7 @@ fn json_has_a_table_of_flows_that_adds_up() {
         serde_json::from_str(&fs::read_to_string(evidence.join("path.json")).unwrap()).unwrap();
     let samples = whole["client_to_server"]["queue"].as_array().unwrap();
     let most = |key: &str| samples.iter().filter_map(|sample| sample[key].as_f64()).fold(0.0, f64::max);
-    // A full queue of 60 packets takes 36 ms.
+    // A full queue of 60 packets drains in 36 ms.
     assert!((59.0..=60.0).contains(&most("packets")), "{}", most("packets"));
     assert!((0.034..0.037).contains(&most("sojourn_s")), "{}", most("sojourn_s"));
     let picture = fs::read_to_string(evidence.join("queue.svg")).unwrap();
@@ -58,7 +58,7 @@ fn json_has_a_table_of_flows_that_adds_up() {
 }
 
 #[test]
-fn place_that_cannot_be_written_is_told_before_the_command_runs() {
+fn unwritable_evidence_is_reported_before_the_command_runs() {
     if skipped() {
         return;
     }
@@ -73,7 +73,7 @@ fn place_that_cannot_be_written_is_told_before_the_command_runs() {
         assert!(error.contains(below.to_str().unwrap()), "{error}");
         assert!(error.ends_with(&format!("; choose another place with {option}")), "{error}");
     }
-    // A directory that is there, with a file that cannot be replaced.
+    // An existing directory with a file that cannot be replaced.
     let evidence = dir.path().join("evidence");
     fs::create_dir_all(evidence.join("queue.svg")).unwrap();
     let output = exec(&["--evidence", evidence.to_str().unwrap()], "echo it ran").output().unwrap();
@@ -126,7 +126,7 @@ fn both_hosts_packets_are_captured() {
     assert!(dropped > 0, "{up}");
     let sent = packets(&client, "src host 198.18.0.1");
     assert!(sent.abs_diff(carried + dropped) <= 10, "{sent}, not {carried} and {dropped}");
-    // What is on its way at the end does not arrive.
+    // Packets in flight at the end are not captured at the receiver.
     let arrived = packets(&server, "src host 198.18.0.1");
     assert!((carried - 100..=carried + 10).contains(&arrived), "{arrived} of {carried}");
     let explained = longhaul(dir.path()).arg("explain").arg(&server).output().unwrap();
@@ -134,11 +134,11 @@ fn both_hosts_packets_are_captured() {
 }
 
 #[test]
-fn strict_fails_where_the_path_was_not_the_one_asked_for() {
+fn strict_fails_on_a_deviating_path() {
     if skipped() {
         return;
     }
-    // No machine holds the delay of 2 us to 5 %.
+    // No machine holds a delay of 2 us to 5 %.
     let options =
         ["--rate", "20Mbit", "--rtt", "4us", "--server", "exec iperf3 --server", "--server-port", "5201"];
     let shell = "iperf3 -4 -c server -t 1 > /dev/null";
@@ -154,19 +154,19 @@ fn strict_fails_where_the_path_was_not_the_one_asked_for() {
 }
 
 #[test]
-fn a_check_says_which_paths_this_machine_holds() {
+fn check_reports_the_paths_that_this_machine_holds() {
     if skipped() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
     let output = longhaul(dir.path()).args(["lab", "check", "--max-rate", "100Mbit"]).output().unwrap();
-    let told = text(&output.stdout);
-    let rows: Vec<Vec<&str>> = told.lines().map(|line| line.split_whitespace().collect()).collect();
+    let printed = text(&output.stdout);
+    let rows: Vec<Vec<&str>> = printed.lines().map(|line| line.split_whitespace().collect()).collect();
     let is_held = rows[1].last() != Some(&"NO");
-    assert_eq!((rows.len(), output.status.success()), (2, is_held), "{told}: {}", text(&output.stderr));
-    assert_eq!(rows[1][..3], ["100Mbit", "20ms", "1"], "{told}");
+    assert_eq!((rows.len(), output.status.success()), (2, is_held), "{printed}: {}", text(&output.stderr));
+    assert_eq!(rows[1][..3], ["100Mbit", "20ms", "1"], "{printed}");
     let goodput: f64 = rows[1][4].parse().unwrap();
-    assert!((50.0..97.0).contains(&goodput) && rows[1][5] == "Mbit/s", "{told}");
+    assert!((50.0..97.0).contains(&goodput) && rows[1][5] == "Mbit/s", "{printed}");
     // 5 % of 10 ms.
-    assert!(told.contains("0.50 ms"), "{told}");
+    assert!(printed.contains("0.50 ms"), "{printed}");
 }

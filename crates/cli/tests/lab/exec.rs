@@ -11,7 +11,7 @@ use rustix::process::Signal;
 
 use crate::support::{SLOW, exec, processes_with, send, skipped, text, wait_until};
 
-/// Says whether any process lives in the network namespace `name` ("net:[4026532000]").
+/// Returns whether any process is in the network namespace `name` ("net:[4026532000]").
 fn is_namespace_alive(name: &str) -> bool {
     let lives_there =
         |path: PathBuf| fs::read_link(path.join("ns/net")).is_ok_and(|ns| ns == Path::new(name));
@@ -27,13 +27,13 @@ fn passes_on_output_and_exit_status() {
     let Output { status, stdout, stderr } = exec(&SLOW, shell).output().unwrap();
     assert_eq!(status.code(), Some(42));
     assert_eq!(text(&stdout), "198.18.0.1-198.18.0.2 198.18.0.1-198.18.0.2");
-    let told = text(&stderr);
-    let lines: Vec<_> = told.lines().collect();
-    assert_eq!(lines.len(), 2, "{told}");
+    let printed = text(&stderr);
+    let lines: Vec<_> = printed.lines().collect();
+    assert_eq!(lines.len(), 2, "{printed}");
     for (line, start) in lines.iter().zip(["lab: client -> server: ", "lab: server -> client: "]) {
         assert!(
             line.starts_with(start) && line.contains(" packets, ") && line.ends_with(" ms out at p99"),
-            "{told}"
+            "{printed}"
         );
     }
     assert_eq!(exec(&[], "kill -9 $$").output().unwrap().status.code(), Some(128 + 9));
@@ -94,7 +94,7 @@ fn a_kill_leaves_nothing() {
 }
 
 #[test]
-fn explains_what_it_cannot_do() {
+fn errors_explain_impossible_labs() {
     for (options, expected) in [
         (&["--loss", "2"][..], "'2' is no share of packets: write 2%"),
         (&["--loss", "0.05"], "write 5% for this share, or 0.05%"),
@@ -132,9 +132,9 @@ fn explains_what_it_cannot_do() {
     }
 }
 
-/// Root that lacks the capability gets it in a user namespace, or is told which one it lacks.
+/// Root without the capability gains it in a user namespace, or gets an error that names it.
 #[test]
-fn root_without_the_capability_is_no_dead_end() {
+fn root_without_the_capability_gains_it_or_learns_its_name() {
     if skipped() || !rustix::process::geteuid().is_root() {
         println!("skipped: not as root");
         return;
@@ -147,12 +147,12 @@ fn root_without_the_capability_is_no_dead_end() {
     };
     let output = without().output().unwrap();
     let error = text(&output.stderr);
-    let told = output.status.code() == Some(77) && error.contains("CAP_SYS_ADMIN");
-    assert!(output.status.success() || told, "{:?}: {error}", output.status);
-    if told {
+    let is_named = output.status.code() == Some(77) && error.contains("CAP_SYS_ADMIN");
+    assert!(output.status.success() || is_named, "{:?}: {error}", output.status);
+    if is_named {
         return;
     }
-    // One of the two maps fails: the ranges are taken with awk, which works once.
+    // One of the two id mappings fails: awk parses the ranges, and works once.
     let dir = tempfile::tempdir().unwrap();
     let awk = dir.path().join("awk");
     fs::write(&awk, "#!/bin/sh\nmkdir \"$0.used\" || exit 1\nPATH=${PATH#*:}\nexec awk \"$@\"\n").unwrap();
@@ -169,15 +169,15 @@ fn hosts_know_each_other_by_name() {
         return;
     }
     let output = exec(&SLOW, "getent ahostsv4 client server; getent ahostsv6 server").output().unwrap();
-    let told = text(&output.stdout);
+    let printed = text(&output.stdout);
     for expected in ["198.18.0.1", "198.18.0.2", "2001:2::2"] {
-        assert!(told.contains(expected), "{told}");
+        assert!(printed.contains(expected), "{printed}");
     }
     let machine = fs::read_to_string("/etc/hosts").unwrap();
     assert!(!machine.contains("198.18.0.2"), "the machine's file is as before: {machine}");
 }
 
-/// A server that starts as root and changes to a user of its own, in a namespace that was made for it.
+/// A server that starts as root and changes its user, in a user namespace.
 #[test]
 fn a_server_with_its_own_user_works_in_a_user_namespace() {
     if skipped() || !rustix::process::geteuid().is_root() || Command::new("nginx").arg("-v").output().is_err()
@@ -211,6 +211,10 @@ fn a_server_with_its_own_user_works_in_a_user_namespace() {
         println!("skipped: {}", text(&output.stderr));
         return;
     }
-    let told = text(&output.stdout);
-    assert!(told.starts_with("hello") && told.contains("www-data"), "{told}: {}", text(&output.stderr));
+    let printed = text(&output.stdout);
+    assert!(
+        printed.starts_with("hello") && printed.contains("www-data"),
+        "{printed}: {}",
+        text(&output.stderr)
+    );
 }

@@ -1,12 +1,12 @@
-//! ICDC's scenarios in small: a tenth of the rate and less of the delay, so that a slow machine keeps up.
+//! ICDC's scenarios at a small scale: a tenth of the rate and a shorter delay, so that a slow machine keeps up.
 
 use serde_json::Value;
 
-use crate::ours::{data_of, ours, skipped_servers};
+use crate::own_scenarios::{data_of, own_scenario, skipped_servers};
 use crate::scenario::Scenario;
 use crate::support::text;
 
-/// Room for a quarter of what is under way, where the switch has a thirtieth: three times what a pause of a busy machine lets pile up.
+/// A queue of a quarter of the BDP, where ICDC's switch has a thirtieth: three times the backlog after a pause of a busy machine.
 const SMALL: [&str; 6] = ["--set", "path.rate=200M", "--set", "path.rtt=100ms", "--set", "path.queue=600kB"];
 
 fn run(scenario: &Scenario, args: &[&str]) -> Vec<Value> {
@@ -33,10 +33,10 @@ fn the_pseudo_lfn_in_small() {
     if skipped_servers(&["mount"]) {
         return;
     }
-    let scenario = ours("icdc-1g-pseudo-lfn.toml");
+    let scenario = own_scenario("icdc-1g-pseudo-lfn.toml");
     let runs = run(&scenario, &[&SMALL[..], &["--set", "size=64M", "--set", "pace=off,160Mbit"]].concat());
     let [unpaced, paced] = &runs[..] else { panic!("{runs:?}") };
-    // A pause of a busy machine may still cost the paced one a queue.
+    // A pause of a busy machine may still fill the queue of the paced run.
     let [unpaced, paced] = [unpaced, paced].map(|run| value(run, "server_retransmits"));
     assert!(paced <= unpaced / 10.0 + 50.0, "{paced} lost paced, {unpaced} not");
     for figure in ["averages-off.svg", "averages-160Mbit.svg"] {
@@ -51,7 +51,7 @@ fn the_background_in_small() {
     if skipped_servers(&["openssl"]) {
         return;
     }
-    let scenario = ours("icdc-1g-background.toml");
+    let scenario = own_scenario("icdc-1g-background.toml");
     let few = ["--set", "size=64M", "--set", "path.congestion=cubic"];
     let steps = ["--set", "path.background=0 20%@1500ms 50%@2500ms"];
     let runs = run(&scenario, &[&SMALL[..], &few, &steps].concat());
@@ -71,7 +71,7 @@ fn memory_to_disk_in_small() {
     if skipped_servers(&["mount"]) {
         return;
     }
-    let scenario = ours("icdc-10g.toml");
+    let scenario = own_scenario("icdc-10g.toml");
     let runs = run(&scenario, &["--only", "to-disk", "--set", "size=192M", "--set", "pace=500Mbit"]);
     assert_eq!(runs.len(), 1);
     let (mean, least) = (value(&runs[0], "goodput_bps"), value(&runs[0], "least_second_bps"));

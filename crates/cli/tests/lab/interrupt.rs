@@ -1,4 +1,4 @@
-//! `longhaul lab run` and `exec`, interrupted: what runs is ended gently, and cleaned up in any case.
+//! Interrupts of `longhaul lab run` and `exec`: running commands are stopped with SIGTERM, and cleaned up in any case.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -14,7 +14,7 @@ fn error(output: &Output) -> String {
     text(&output.stderr)
 }
 
-/// An interrupt ends the running command with all it started, cleans up, and keeps what was measured.
+/// An interrupt ends the running command with its descendants, cleans up, and keeps the results.
 #[test]
 fn an_interrupt_loses_nothing() {
     if skipped() {
@@ -50,7 +50,7 @@ fn an_interrupt_loses_nothing() {
     }
 }
 
-/// Preparing a source file can take minutes; nobody waits for them after Ctrl-C.
+/// Preparation may take minutes; an interrupt must end it.
 #[test]
 fn an_interrupt_ends_the_preparation() {
     if skipped() {
@@ -69,7 +69,7 @@ fn an_interrupt_ends_the_preparation() {
     assert!(scenario.path("cleaned").exists() && scenario.results().is_empty());
 }
 
-/// A server that never opens its port is waited for ten seconds; not after Ctrl-C.
+/// A server that never listens is awaited for ten seconds; an interrupt ends the wait.
 #[test]
 fn an_interrupt_ends_the_wait_for_the_server_command() {
     if skipped() {
@@ -93,7 +93,7 @@ fn an_interrupt_ends_the_wait_for_the_server_command() {
     assert!(scenario.results().is_empty());
 }
 
-/// A command that ignores signals ends by the second, with all that it started.
+/// A command that ignores signals is killed by the second one, with its descendants.
 #[test]
 fn second_signal_kills_a_command_that_ignores_the_first() {
     if skipped() {
@@ -114,7 +114,7 @@ fn second_signal_kills_a_command_that_ignores_the_first() {
     }
 }
 
-/// What serves may have a record to end.
+/// The server may have to complete a record.
 #[test]
 fn an_interrupt_lets_the_server_command_end() {
     if skipped() {
@@ -133,14 +133,14 @@ fn an_interrupt_lets_the_server_command_end() {
     assert!(processes_with("sleep\098770").is_empty());
 }
 
-/// The machine's settings are put back even where nobody is left to do it.
+/// The machine's settings are restored even if the process is killed.
 #[test]
 fn cleanup_runs_after_a_second_interrupt_and_after_a_kill() {
     if skipped() {
         return;
     }
     for (signals, code) in [(&[Signal::INT, Signal::INT][..], Some(130)), (&[Signal::KILL], None)] {
-        // Deaf to the first, so that the second comes before the end.
+        // Ignores the first signal, so that the second one arrives before the end.
         let scenario = Scenario::new(
             "cleanup = 'touch $LAB_DIR/cleaned'\n[path]\n[[run]]\nname = 'one'\n\
              command = \"trap '' TERM; touch $LAB_DIR/runs; while :; do sleep 0.1; done\"\n\
@@ -161,9 +161,9 @@ fn cleanup_runs_after_a_second_interrupt_and_after_a_kill() {
     }
 }
 
-/// An interrupted command of the machine is ended with all that it started, the deaf too.
+/// An interrupted set-up command is killed with its descendants, including one that ignores signals.
 #[test]
-fn an_interrupt_leaves_nothing_of_a_setup() {
+fn interrupt_kills_a_setup_with_its_descendants() {
     if skipped() {
         return;
     }
@@ -178,13 +178,13 @@ fn an_interrupt_leaves_nothing_of_a_setup() {
     wait_until("nothing is left", || processes_with("98771").is_empty());
 }
 
-/// A result on a path that was not held is one all the same, with its files; its repetition may be interrupted.
+/// A result on a deviating path is kept with its files if its repetition is interrupted.
 #[test]
-fn an_interrupted_repetition_leaves_the_result_before_it() {
+fn interrupted_repetition_keeps_the_earlier_result() {
     if skipped() {
         return;
     }
-    // No machine holds 50 ns.
+    // No machine holds a delay of 50 ns.
     let scenario = Scenario::new(
         "[path]\ndelay = '1us'\n[[run]]\nname = 'one'\ncommand = 'curl -s http://$LAB_SERVER:9/; \
          if test -e $LAB_DIR/first; then echo second; touch $LAB_DIR/second; sleep 98772; fi; \

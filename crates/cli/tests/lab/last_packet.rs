@@ -1,22 +1,21 @@
-//! The end of a transfer by several streams from a stock nginx on a long path.
+//! The end of a transfer over several streams from a stock nginx on a long path.
 
 use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
 
-use crate::ours::skipped_servers;
+use crate::own_scenarios::skipped_servers;
 use crate::support::{exec, text};
 
-/// The first connection leases a third; the others find enough that each leases some.
+/// The first connection leases a third; enough is left for the others.
 const SIZE: usize = 48 << 20;
 const PATH: [&str; 4] = ["--rate", "200Mbit", "--rtt", "80ms"];
 const TRAILING: &str = "bytes=0-4095";
-/// Of two, one takeover at least is by a stream that has sent its trailing request, in whatever order the streams end.
+/// With two slow streams, at least one takeover is by a stream that has sent its trailing request, for any order of ends.
 const TWO_ARE_SLOW: &str = "map $connection $most { ~[23]$ 400k; default 0; } limit_rate $most;";
 
-/// Writes the file and a configuration by which nginx serves it with `directives`, and those of its `server`, as Debian sets it
-/// up.
+/// Writes the file and an nginx configuration with `directives` and `server` directives, otherwise with Debian's settings.
 fn configure(dir: &Path, directives: &str, server: &str) -> Vec<u8> {
     let content: Vec<u8> = (0..SIZE).map(|at| (at * 7 % 251) as u8).collect();
     fs::write(dir.join("file"), &content).unwrap();
@@ -37,7 +36,7 @@ http {{
     content
 }
 
-/// Fetches the file with four streams; returns the events, and what each connection asked for.
+/// Fetches the file with four streams; returns the events, and the ranges requested on each connection.
 fn fetch(directives: &str, server: &str) -> Option<(Vec<Value>, String)> {
     if skipped_servers(&["nginx"]) {
         return None;
@@ -71,7 +70,7 @@ fn last_packet_of_each_connection_is_filled_by_a_trailing_answer() {
     assert_eq!(connected(&events), 4, "{asked}");
 }
 
-/// A stream that has sent its trailing request takes over from a slow one, by its own connection.
+/// A stream that has sent its trailing request takes over from a slow one on its own connection.
 #[test]
 fn stream_that_requests_more_after_its_trailing_request_keeps_its_connection() {
     let Some((events, asked)) = fetch(TWO_ARE_SLOW, "") else {
@@ -90,7 +89,7 @@ fn trailing_request_that_is_not_answered_is_no_failure() {
     let close = format!("if ($http_range = {TRAILING}) {{ return 444; }}");
     let Some((events, asked)) = fetch(TWO_ARE_SLOW, &close) else { return };
     assert!(asked.lines().any(|line| line.ends_with(TRAILING)), "{asked}");
-    // A slow stream retries after a faster one has taken over a part of its range.
+    // A slow stream retries after a faster one has taken over part of its range.
     let stolen = |event: &Value| event["reason"].as_str().is_some_and(|why| why.contains("has taken over"));
     let failed: Vec<_> =
         events.iter().filter(|event| event["event"] == "retrying" && !stolen(event)).collect();

@@ -1,4 +1,4 @@
-//! `longhaul lab` as its user sees it, up to a SIGKILL.
+//! `longhaul lab` as a process, up to a SIGKILL.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail so")]
 
 mod apt;
@@ -8,7 +8,7 @@ mod exec;
 mod icdc;
 mod interrupt;
 mod last_packet;
-mod ours;
+mod own_scenarios;
 mod put_streams;
 mod results;
 mod run;

@@ -1,4 +1,4 @@
-//! `put` over several streams, on real kernel TCP: only where this host's send buffer bounds one.
+//! `put` over several streams on real kernel TCP: only if this host's send buffer limits one stream.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,14 +8,13 @@ use serde_json::{Value, json};
 
 use crate::support::{exec, skipped, text};
 
-/// Puts 48 MiB at 100 ms between `hosts`; returns how many streams that took.
+/// Puts 48 MiB at 100 ms between `hosts`; returns the number of streams.
 fn streams(hosts: &str) -> u64 {
     let lines = put(hosts, None);
     lines.last().unwrap()["streams"].as_u64().unwrap()
 }
 
-/// Puts 48 MiB at 100 ms between `hosts`, from what is `known` of paths; returns what the program printed, and then what it
-/// knows of paths.
+/// Puts 48 MiB at 100 ms between `hosts` with the path memory `known`; returns the program's output, followed by the new path memory.
 fn put(hosts: &str, known: Option<Value>) -> Vec<Value> {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = |name: &str| dir.path().join(name);
@@ -72,12 +71,12 @@ fn put_starts_with_the_number_of_streams_that_the_last_one_found() {
             "streams": 2, "app_buffer": 0, "window": 0, "at": now,
         }]});
         let lines = put("stock", Some(known));
-        // Before the first byte can be acknowledged: one connection for the questions, then those of the streams.
+        // Before the first acknowledgement: one connection for queries, then those of the streams.
         let connected = lines.iter().filter(|line| line["event"] == "connected");
         let opened = lines.iter().find(|line| line["event"] == "opened").unwrap()["at"].as_f64().unwrap();
         connected.filter(|line| (opened..opened + 0.25).contains(&line["at"].as_f64().unwrap())).count()
     };
-    // What a fetch has found says nothing of the way to the server.
+    // The result of a fetch does not apply to the reverse path.
     let (remembered, fresh) = (first(true), first(false));
     assert!(remembered <= 3 && fresh > 4, "{remembered}, {fresh}");
 }

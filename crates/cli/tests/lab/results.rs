@@ -1,4 +1,4 @@
-//! `longhaul lab run` again: what is left is done, what is there is never lost.
+//! Repeating `longhaul lab run`: missing executions run, existing results are kept.
 
 use std::fs;
 use std::process::Output;
@@ -15,7 +15,7 @@ fn error(output: &Output) -> String {
 }
 
 #[test]
-fn goes_on_with_what_failed_or_is_missing() {
+fn failed_and_missing_executions_are_resumed() {
     if skipped() {
         return;
     }
@@ -25,7 +25,7 @@ fn goes_on_with_what_failed_or_is_missing() {
     fs::write(scenario.path("now"), "").unwrap();
     let listed = scenario.run(&["--list"]);
     assert_eq!(text(&listed.stdout), "flaky (1)\nsteady (2)");
-    // More repetitions and a comment measure the same.
+    // More repetitions and a comment do not change the measurements.
     scenario.rewrite(&format!("# Again\n{FLAKY}"));
     let output = scenario.run(&[]);
     assert!(output.status.success(), "{}", error(&output));
@@ -78,9 +78,9 @@ fn never_mixes_or_overwrites_other_results() {
     assert!(!scenario.out("runs/steady-2-client.out").exists(), "thrown away");
 }
 
-/// A path that no machine holds: repeated, kept out of the medians, and a failure where that is asked for.
+/// A path that no machine holds: repeated, excluded from medians, and a failure with --strict.
 #[test]
-fn what_was_not_the_path_is_repeated_and_in_no_median() {
+fn deviating_path_is_repeated_and_excluded_from_medians() {
     if skipped() {
         return;
     }
@@ -97,19 +97,19 @@ fn what_was_not_the_path_is_repeated_and_in_no_median() {
     let row = |name: &str| summary.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
     assert!(row("| one ").contains("1/1 (1 marked) | -"), "{summary}");
     assert!(row("| one, marked").contains("| 1 "), "{summary}");
-    // It is done, but not for one that is strict.
+    // Complete, except with --strict.
     assert!(error(&scenario.run(&[])).contains("all 1 executions are done already"));
     let strict = scenario.run(&["--strict"]);
     assert_eq!(strict.status.code(), Some(1), "{}", error(&strict));
 }
 
-/// A repetition for the path's sake that fails takes nothing away.
+/// A failed repetition keeps the earlier result.
 #[test]
-fn a_failed_repetition_leaves_the_result_before_it() {
+fn failed_repetition_keeps_the_earlier_result() {
     if skipped() {
         return;
     }
-    // No machine holds 50 ns.
+    // No machine holds a delay of 50 ns.
     let scenario = Scenario::new(
         "[path]\ndelay = '1us'\n[[run]]\nname = 'one'\ncommand = 'curl -s http://$LAB_SERVER:9/; \
          echo run >> $LAB_DIR/runs; echo $(wc -l < $LAB_DIR/runs); test $(wc -l < $LAB_DIR/runs) = 1'\n",

@@ -1,4 +1,4 @@
-//! `longhaul lab run`: what runs, and what stands in the results.
+//! `longhaul lab run`: executions, and their results.
 
 use std::fs;
 use std::process::Command;
@@ -7,7 +7,7 @@ use crate::scenario::Scenario;
 use crate::support::{exec, longhaul, processes_with, skipped, text};
 
 #[test]
-fn an_exit_code_says_what_kind_of_failure_it_was() {
+fn exit_code_depends_on_the_kind_of_failure() {
     if skipped() {
         return;
     }
@@ -46,7 +46,7 @@ fn runs_a_scenario() {
     let output = scenario.run(&[]);
     assert_eq!(output.status.code(), Some(1), "one run failed: {}", text(&output.stderr));
     let log = scenario.real_out("runs/bad-1-client.err");
-    let why = format!("FAILED with exit status 3; what it said is in {}: 'no such host'", log.display());
+    let why = format!("FAILED with exit status 3; its output is in {}: 'no such host'", log.display());
     assert!(text(&output.stderr).contains(&why), "{}", text(&output.stderr));
     let summary = text(&output.stdout);
     let counted = |name: &str, ok: &str| {
@@ -62,7 +62,7 @@ fn runs_a_scenario() {
 }
 
 #[test]
-fn a_path_is_shared_with_others_and_the_results_say_so() {
+fn results_show_background_traffic() {
     if skipped() {
         return;
     }
@@ -81,7 +81,7 @@ fn a_path_is_shared_with_others_and_the_results_say_so() {
             (&run["parameters"]["path.background"], &run["parameters"]["path.cross_flows"]);
         let value = |name: &str| run["values"][name].as_f64();
         let packets = value("background_server_to_client_packets");
-        // 20 Mbit/s are 1667 packets a second, for one second.
+        // 20 Mbit/s are 1667 packets per second, for one second.
         assert_eq!(packets.is_some_and(|packets| packets > 1000.0), background != "0", "{packets:?}, {run}");
         let lost = value("background_server_to_client_loss");
         assert_eq!(lost.is_some_and(|share| (0.0..1.0).contains(&share)), background != "0", "{lost:?}");
@@ -90,7 +90,7 @@ fn a_path_is_shared_with_others_and_the_results_say_so() {
     }
 }
 
-/// A real transfer over a path whose RTT is swept, by the program under test at both ends.
+/// A real transfer by the program under test on both hosts, with the path's RTT swept.
 const SWEPT: &str = r#"
     name = "by-rtt"
     seeds = [5, 6]
@@ -136,7 +136,7 @@ fn sweeps_over_real_transfers_and_draws_them() {
         return;
     }
     let scenario = Scenario::new(SWEPT);
-    // Only commands that read the user's file fail by it.
+    // Only commands that read the config file fail because of it.
     fs::create_dir_all(scenario.path(".config/longhaul")).unwrap();
     fs::write(scenario.path(".config/longhaul/config.toml"), "nonsense = 1\n").unwrap();
     let output = scenario.run(&[]);
@@ -211,7 +211,7 @@ fn lists_what_would_run_and_touches_nothing() {
 }
 
 #[test]
-fn explains_what_is_wrong_with_the_options() {
+fn errors_explain_invalid_options() {
     let scenario = Scenario::new(SWEPT);
     for (args, expected) in [
         (["--set", "size=1"], "--set size: there is no such parameter; [sweep] has: path.rtt, streams"),
@@ -229,9 +229,9 @@ fn explains_what_is_wrong_with_the_options() {
     assert!(!scenario.path("out").exists());
 }
 
-/// What goes wrong around one execution is its result, and no end of the others.
+/// A failure around one execution is its result, and does not end the others.
 #[test]
-fn failures_around_a_command_are_recorded_and_the_rest_goes_on() {
+fn failures_around_a_command_are_recorded_without_stopping() {
     if skipped() {
         return;
     }
@@ -246,13 +246,13 @@ fn failures_around_a_command_are_recorded_and_the_rest_goes_on() {
          [table]\ncolumns = ['wall_s', 'speed_bps']\n",
     );
     let output = scenario.run(&[]);
-    let told = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{told}");
+    let printed = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
     let log = scenario.real_out("runs/no-server-1-server.log");
-    assert!(told.contains(&format!("what it said is in {}: 'in use'", log.display())), "{told}");
+    assert!(printed.contains(&format!("its output is in {}: 'in use'", log.display())), "{printed}");
     let runs = scenario.results();
     for (run, expected) in runs.iter().zip([
-        Some("the setup command failed: exit status: 4; what it said is in "),
+        Some("the setup command failed: exit status: 4; its output is in "),
         Some("nothing listens on port 80 of the server host: the server command ended"),
         Some("the cleanup command failed: exit status: 6"),
         None,
@@ -266,7 +266,10 @@ fn failures_around_a_command_are_recorded_and_the_rest_goes_on() {
     assert!(runs[3]["remarks"][0].as_str().unwrap().contains("no-record-1.jsonl"), "{}", runs[3]);
     assert!(!scenario.path("ran").exists() && scenario.path("cleaned").exists());
     assert_eq!(scenario.read("runs/no-setup-1-machine.log"), "no room\n");
-    assert!(told.contains("WARNING: no execution gave 'speed_bps'; there are wall_s, user_s"), "{told}");
+    assert!(
+        printed.contains("WARNING: no execution gave 'speed_bps'; there are wall_s, user_s"),
+        "{printed}"
+    );
     let summary = text(&output.stdout);
     assert!(summary.contains("| no-record  | 1/1 (1 remarked) |"), "{summary}");
 
@@ -276,14 +279,14 @@ fn failures_around_a_command_are_recorded_and_the_rest_goes_on() {
     let output = broken.run(&[]);
     assert_eq!(output.status.code(), Some(71));
     let why = text(&output.stderr);
-    assert!(why.contains("the prepare command failed: exit status: 7; what it said is in "), "{why}");
+    assert!(why.contains("the prepare command failed: exit status: 7; its output is in "), "{why}");
     assert!(why.contains("runs/prepare.log: 'full'"), "{why}");
     assert!(broken.path("cleaned").exists() && broken.results().is_empty());
 }
 
-/// A path that this kernel cannot make is the failure of what asks for it, and no end of the others.
+/// A path that this kernel cannot create fails the executions that need it, and not the others.
 #[test]
-fn a_lab_that_cannot_be_built_fails_only_what_asks_for_it() {
+fn impossible_lab_fails_only_its_executions() {
     if skipped() {
         return;
     }
@@ -299,7 +302,7 @@ fn a_lab_that_cannot_be_built_fails_only_what_asks_for_it() {
 }
 
 #[test]
-fn a_terminal_shows_how_far_it_is() {
+fn terminal_shows_progress_of_the_experiment() {
     if skipped() {
         return;
     }

@@ -1,4 +1,4 @@
-//! A scenario in a directory of its own, for `longhaul lab run`.
+//! A scenario in its own directory, for `longhaul lab run`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::support::longhaul;
 
 pub(crate) struct Scenario {
-    /// For the results, and the scenario where it is made here; the programs' home.
+    /// Holds the results, and the scenario if it is written by the test; the programs' home.
     dir: TempDir,
     file: PathBuf,
 }
@@ -23,8 +23,8 @@ impl Scenario {
         scenario
     }
 
-    /// Takes one of ours, where it stands.
-    pub(crate) fn ours(file: &Path) -> Self {
+    /// Uses one of Longhaul's scenarios in place.
+    pub(crate) fn at(file: &Path) -> Self {
         Self { dir: tempfile::tempdir().unwrap(), file: file.to_owned() }
     }
 
@@ -32,17 +32,17 @@ impl Scenario {
         fs::write(&self.file, toml).unwrap();
     }
 
-    /// Returns a path beside the scenario, which is LAB_DIR.
+    /// Returns a path beside the scenario, in LAB_DIR.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// Returns a path in the directory of the results.
+    /// Returns a path in the results directory.
     pub(crate) fn out(&self, name: &str) -> PathBuf {
         self.path("out").join(name)
     }
 
-    /// The same from the root, as the program tells of it.
+    /// Returns an absolute path in the results directory, as in the program's messages.
     pub(crate) fn real_out(&self, name: &str) -> PathBuf {
         self.out(name).canonicalize().unwrap()
     }
@@ -50,7 +50,7 @@ impl Scenario {
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = longhaul(self.dir.path());
         command.args(["lab", "run"]).arg(&self.file).arg("--out").arg(self.path("out"));
-        // A test judges a busy machine's path by itself, where it does.
+        // Tests judge the path of a busy machine themselves.
         if !args.contains(&"--retries") {
             command.args(["--retries", "0"]);
         }
@@ -75,7 +75,7 @@ impl Scenario {
 
     /// Returns the executions as "name repetition".
     pub(crate) fn executed(&self) -> Vec<String> {
-        let told = |run: &Value| format!("{} {}", run["name"].as_str().unwrap(), run["repetition"]);
-        self.results().iter().map(told).collect()
+        let label = |run: &Value| format!("{} {}", run["name"].as_str().unwrap(), run["repetition"]);
+        self.results().iter().map(label).collect()
     }
 }

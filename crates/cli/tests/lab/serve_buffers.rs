@@ -1,4 +1,4 @@
-//! `get` from `longhaul serve`: one paced connection where the server's send buffer holds the path, several where it does not.
+//! `get` from `longhaul serve`: one paced connection if the server's send buffer holds the path's BDP, otherwise several.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! `longhaul lab` as a child process, and what it may leave behind.
+//! `longhaul lab` as a child process, and checks for leftovers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 pub(crate) const SLOW: [&str; 4] = ["--rate", "100Mbit", "--rtt", "20ms"];
 
-/// Runs the program, and what it runs, with a home of its own: what is remembered of the user's paths stays as it is.
+/// Creates a command of the program with its own home: the user's path memory is unaffected.
 pub(crate) fn longhaul(home: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
     command.env("HOME", home).env_remove("XDG_STATE_HOME").env_remove("XDG_CONFIG_HOME");
@@ -24,7 +24,7 @@ pub(crate) fn exec(options: &[&str], shell: &str) -> Command {
     command
 }
 
-/// Says why no lab can be built here; under CI that is a failure.
+/// Returns whether no lab can be built; that is a failure under CI.
 pub(crate) fn skipped() -> bool {
     let output = exec(&SLOW, "true").output().unwrap();
     if output.status.success() {
@@ -41,7 +41,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim().to_owned()
 }
 
-/// Returns the processes whose command line holds `word`.
+/// Returns the processes whose command line contains `word`.
 pub(crate) fn processes_with(word: &str) -> Vec<PathBuf> {
     let holds = |path: &PathBuf| {
         fs::read(path.join("cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains(word))

@@ -1,4 +1,4 @@
-//! Targets that cannot be measured: each has its message, its exit code, and its end.
+//! Targets that cannot be measured: each has its own message and exit code, and ends in time.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -10,7 +10,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::support::{json, misses, probe, reply, run, scripted, text};
 
-/// A listener that accepts no connection: its queue is full, so the kernel drops every SYN.
+/// A listener with a full queue: the kernel drops every SYN.
 fn black_hole() -> (Socket, Vec<Socket>, SocketAddr) {
     let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
@@ -28,7 +28,7 @@ fn black_hole() -> (Socket, Vec<Socket>, SocketAddr) {
 }
 
 #[test]
-fn targets_that_cannot_be_are_refused() {
+fn invalid_targets_are_refused() {
     for target in ["gopher://h/", "http://", "a b"] {
         let (output, _) = run(&[target]);
         assert_eq!(output.status.code(), Some(64), "{target}");
@@ -42,7 +42,7 @@ fn targets_that_cannot_be_are_refused() {
 
 #[test]
 fn unknown_host_is_named() {
-    // Without a name service the error is a temporary one.
+    // Without a name service the error is temporary.
     let (output, _) = run(&["http://no-such-host.invalid/f"]);
     assert!(matches!(output.status.code(), Some(68 | 75)), "{:?}", output.status);
     assert!(text(&output.stderr).contains("cannot find the host no-such-host.invalid"));
@@ -69,7 +69,7 @@ fn closed_port_is_named() {
 }
 
 #[test]
-fn garbage_is_told_and_the_rtt_stands() {
+fn garbage_is_reported_and_the_rtt_is_kept() {
     let address = scripted(|_, stream| drop(stream.write_all(b"\x00\x01garbage\r\n\r\n")));
     let (output, _) = run(&[&address.to_string(), "--json"]);
     assert_eq!(output.status.code(), Some(76), "{}", text(&output.stderr));
@@ -82,7 +82,7 @@ fn garbage_is_told_and_the_rtt_stands() {
 }
 
 #[test]
-fn garbage_of_a_measurement_endpoint_is_told() {
+fn garbage_of_a_measurement_endpoint_is_reported() {
     let address = scripted(|request, stream| {
         let is_file = !request.starts_with("GET /.longhaul");
         let body: &[u8] = if is_file { b"file" } else { b"{\"version\":\"one\"}" };
@@ -94,7 +94,7 @@ fn garbage_of_a_measurement_endpoint_is_told() {
 }
 
 #[test]
-fn file_that_never_comes_is_told() {
+fn missing_response_is_reported() {
     let head = b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n";
     let address = scripted(move |_, stream| drop(stream.write_all(head)));
     let (output, _) = run(&[&address.to_string(), "--json"]);
@@ -105,7 +105,7 @@ fn file_that_never_comes_is_told() {
 }
 
 #[test]
-fn file_that_stops_coming_gets_no_verdict() {
+fn stalled_response_gets_no_verdict() {
     let address = scripted(|_, stream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n");
         let _ = stream.write_all(&[7; 3_000_000]);
@@ -118,10 +118,10 @@ fn file_that_stops_coming_gets_no_verdict() {
 }
 
 #[test]
-fn place_that_cannot_be_written_is_told_before_the_measurement() {
+fn unwritable_plot_is_reported_before_the_measurement() {
     let file = tempfile::NamedTempFile::new().unwrap();
     for plot in [file.path().join("p.svg"), "/nonexistent/p.svg".into()] {
-        // Nothing listens there: what is told first is what was checked first.
+        // No server listens: the first error shows what is checked first.
         let (output, _) = run(&["127.0.0.1:1", "--plot", plot.to_str().unwrap()]);
         let error = text(&output.stderr);
         assert_eq!(output.status.code(), Some(73), "{error}");
@@ -131,8 +131,8 @@ fn place_that_cannot_be_written_is_told_before_the_measurement() {
 }
 
 #[test]
-fn blocked_udp_is_told_and_tcp_is_measured() {
-    // Nothing is answered at this port, as behind a firewall.
+fn blocked_udp_is_reported_and_tcp_is_measured() {
+    // The port never answers, as behind a firewall.
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
     let address = scripted(move |request, stream| {

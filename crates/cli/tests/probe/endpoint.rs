@@ -1,4 +1,4 @@
-//! Against `longhaul serve --measure` on loopback, and what its endpoint is asked for.
+//! `longhaul serve --measure` on loopback, and requests to its endpoint.
 
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Write};
@@ -36,12 +36,12 @@ fn path_is_measured_and_drawn() {
     );
     let rate = report["path"]["rate"]["rate_bps"].as_u64().unwrap();
     assert!((100_000_000..1_200_000_000).contains(&rate), "{report}");
-    // Of one connection: the first ten segments of each are not paced, and loopback's have 64 KiB, so that several end before the
-    // ceiling shows. The server's tests measure several.
+    // One connection only: the first ten segments of each connection are unpaced, and loopback's have 64 KiB, so that
+    // several connections would end below the ceiling. The server's tests measure several.
     let one = report["tcp"][0]["payload_bps"].as_u64().unwrap();
     assert!((100_000_000..220_000_000).contains(&one), "{report}");
     assert!(report["path"]["loss"]["sent"].as_u64().unwrap() > 100, "{report}");
-    // The ceiling is the server's, not the path's, and must not hold a transfer down.
+    // The ceiling is the server's, not the path's, and must not limit a transfer.
     assert_eq!(report["server"]["allowed_bps"], 200_000_000);
     assert_eq!(report["server"]["ceiling_bps"], 200_000_000);
     assert_eq!(report["server"]["limit"]["kind"], "ceiling", "{report}");
@@ -55,11 +55,11 @@ fn path_is_measured_and_drawn() {
 }
 
 #[test]
-fn clients_share_the_ceiling_and_are_told_their_part() {
+fn clients_share_the_ceiling_and_learn_their_share() {
     let _alone = alone();
     let dir = site();
     let server = Serve::start(dir.path(), &["--measure=100Mbit"]);
-    // Another client, from another address of this host, receives all the time.
+    // Another client, at another address of this host, receives continuously.
     let other = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     other.bind(&SocketAddr::from(([127, 0, 0, 9], 0)).into()).unwrap();
     other.connect(&server.address.into()).unwrap();
@@ -96,7 +96,7 @@ fn server_that_ends_in_the_middle_gets_no_verdict() {
     let server = Serve::start(dir.path(), &["--measure=20Mbit"]);
     let mut command = probe(home.path(), &[&server.url("/f"), "--json"]);
     let mut child = command.env("LONGHAUL_LOG", "longhaul_engine::probe=debug").spawn().unwrap();
-    // What it says once it knows the rate, and goes on to count losses.
+    // The message after the rate is known; then losses are counted.
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap().contains("bytes are reckoned by")), "the rate was not found");
     drop(server);
@@ -127,7 +127,7 @@ fn upload_alone_is_measured_by_one_connection_and_several() {
 }
 
 #[test]
-fn nothing_is_remembered_where_that_is_not_asked_for() {
+fn no_memory_stores_nothing() {
     let _alone = alone();
     let (dir, home) = (site(), tempfile::tempdir().unwrap());
     let server = Serve::start(dir.path(), &["--measure=50Mbit"]);
@@ -173,7 +173,7 @@ fn sweeps_have_a_row_for_each_number_buffer_and_control() {
     assert!(took.as_secs() < 60, "{took:?}");
 }
 
-/// A row without the number would count as a second probe, which shares the ceiling.
+/// A request without the number would count as a second probe, which shares the ceiling.
 #[test]
 fn every_request_of_a_sweep_has_the_number_of_the_probe() {
     let _alone = alone();
@@ -200,7 +200,7 @@ fn every_request_of_a_sweep_has_the_number_of_the_probe() {
     }
 }
 
-/// The RTT and the UDP port are of the host that answers in the end, not of the one that redirects.
+/// RTT and UDP port are those of the final host, not of the redirecting one.
 #[test]
 fn host_that_a_redirect_names_is_measured() {
     let _alone = alone();

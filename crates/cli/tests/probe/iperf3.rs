@@ -1,4 +1,4 @@
-//! Against the real iperf3.
+//! Probes of a real iperf3 server.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use crate::support::{alone, json, misses, probe, run, scripted, text};
 struct Iperf3(Child, SocketAddr);
 
 impl Iperf3 {
-    /// Starts it on a free port; `None` where it cannot be run, which under CI is a failure.
+    /// Starts the server on a free port; `None` if it cannot run, which is a failure under CI.
     fn start() -> Option<Self> {
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let mut command = Command::new("iperf3");
@@ -34,7 +34,7 @@ impl Iperf3 {
 
 impl Drop for Iperf3 {
     fn drop(&mut self) {
-        // Either is in vain where it has already ended.
+        // Both fail if the process has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -76,8 +76,8 @@ fn sweeps_have_a_row_for_each_message_number_buffer_and_control() {
 }
 
 #[test]
-fn other_servers_are_told() {
-    // Its banner is no message of iperf3's.
+fn server_other_than_iperf3_is_reported() {
+    // The banner is no iperf3 message.
     let address = scripted(|_, stream| drop(stream.write_all(b"SSH-2.0-other\r\n")));
     let (output, took) = run(&[&format!("iperf3://{address}"), "--json"]);
     if text(&output.stderr).contains("apt install iperf3") {
@@ -99,7 +99,7 @@ fn other_servers_are_told() {
 }
 
 #[test]
-fn missing_program_is_told() {
+fn missing_iperf3_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = format!("iperf3://{}", listener.local_addr().unwrap());
     let home = tempfile::tempdir().unwrap();

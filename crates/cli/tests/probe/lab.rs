@@ -1,4 +1,4 @@
-//! Emulated paths: what is found is what was emulated. `scripts/probe-accuracy.sh` has ten of them.
+//! Probes of emulated paths find the emulated values. `scripts/probe-accuracy.sh` covers ten paths.
 
 use std::process::{Command, Stdio};
 
@@ -6,20 +6,20 @@ use serde_json::Value;
 
 use crate::support::{BIN, alone, misses, text};
 
-/// A path and what it is to be found as.
-struct Path {
+/// A path and its expected values.
+struct ExpectedPath {
     options: [&'static str; 8],
     rate: f64,
     rtt: f64,
     queue: f64,
 }
 
-/// Probes across a path; `None` where no lab can be built, which under CI is a failure.
-fn probe(path: &Path) -> Option<Value> {
+/// Probes a path; `None` if no lab can be built, which is a failure under CI.
+fn probe(path: &ExpectedPath) -> Option<Value> {
     run(&path.options, "--measure", 4 << 20, "exec $LONGHAUL probe http://$LAB_FAR:8080/f --json")
 }
 
-/// Runs a command on the client, while the server serves a file of so many bytes; returns what it printed.
+/// Runs a command on the client while the server serves a file of `size` bytes; returns the command's output.
 fn run(options: &[&str], serve: &str, size: usize, command: &str) -> Option<Value> {
     let site = tempfile::tempdir().unwrap();
     std::fs::write(site.path().join("f"), vec![7; size]).unwrap();
@@ -27,7 +27,7 @@ fn run(options: &[&str], serve: &str, size: usize, command: &str) -> Option<Valu
     run_beside(options, &server, command)
 }
 
-/// Runs a command on the client beside one on the server, which listens at port 8080; returns what the former printed.
+/// Runs a command on the client beside one on the server, which listens on port 8080; returns the client's output.
 fn run_beside(options: &[&str], server: &str, command: &str) -> Option<Value> {
     let home = tempfile::tempdir().unwrap();
     let mut lab = Command::new(BIN);
@@ -44,7 +44,7 @@ fn run_beside(options: &[&str], server: &str, command: &str) -> Option<Value> {
     Some(serde_json::from_str(&text(&output.stdout)).unwrap())
 }
 
-fn check(path: &Path) -> Option<Value> {
+fn check(path: &ExpectedPath) -> Option<Value> {
     let _alone = alone();
     let report = probe(path)?;
     let near = |what: &str, found: &Value, truth: f64| {
@@ -58,7 +58,7 @@ fn check(path: &Path) -> Option<Value> {
         near("upload", &report["upload"]["rate"]["rate_bps"], path.rate);
     }
     assert_eq!(report["path"]["mtu"], 1500);
-    // A tenth of ten seconds, and what a busy machine measures too much.
+    // A tenth of ten seconds at the rate, and a margin for a busy machine.
     assert!(report["bytes"].as_f64().unwrap() < path.rate / 8.0 * 1.3, "{report}");
     assert!(report["seconds"].as_f64().unwrap() < 15.0, "{report}");
     Some(report)
@@ -66,7 +66,7 @@ fn check(path: &Path) -> Option<Value> {
 
 #[test]
 fn short_slow_path_is_found() {
-    check(&Path {
+    check(&ExpectedPath {
         options: ["--rate", "20Mbit", "--rtt", "20ms", "--queue", "100kB", "--loss", "0"],
         rate: 20e6,
         rtt: 0.02,
@@ -87,13 +87,13 @@ fn path_is_remembered_for_get() {
     let Some(known) = run(&options, "--measure", 4 << 20, command) else { return };
     let [path] = &known["paths"].as_array().unwrap()[..] else { panic!("{known}") };
     assert_eq!(path["port"], 8080, "{known}");
-    // The request of `get` asks for the rate that the probe has found.
+    // The request of `get` names the rate that the probe has found.
     let packets = std::fs::read(&capture).unwrap();
     let asked = format!("auto;held={};rtt=", path["rate_bps"]);
     assert!(packets.windows(asked.len()).any(|bytes| bytes == asked.as_bytes()), "{asked}: {known}");
 }
 
-/// 40 Mbit/s at 50 ms have 250 kB in flight: a stock send buffer holds ten times that, and the advice must not be that alone.
+/// 40 Mbit/s at 50 ms have 250 kB in flight: a stock send buffer holds ten times as much, and the advice must not name it alone.
 #[test]
 fn shaped_connections_of_a_long_path_are_not_taken_for_a_stock_send_buffer() {
     let _alone = alone();
@@ -126,7 +126,7 @@ fn small_send_buffer_of_the_endpoint_is_found() {
 
 #[test]
 fn long_lossy_path_is_found() {
-    let found = check(&Path {
+    let found = check(&ExpectedPath {
         options: ["--rate", "100Mbit", "--rtt", "100ms", "--queue", "400kB", "--loss", "0.01"],
         rate: 1e8,
         rtt: 0.1,
@@ -139,7 +139,7 @@ fn long_lossy_path_is_found() {
 }
 
 #[test]
-fn icmp_that_is_not_permitted_is_told_and_handshakes_count() {
+fn without_icmp_permission_handshakes_give_the_rtt() {
     let command = "echo '1 0' > /proc/sys/net/ipv4/ping_group_range; exec $LONGHAUL probe http://$LAB_FAR:8080/f --json";
     let Some(report) = run(&["--rate", "100Mbit", "--rtt", "40ms"], "", 5, command) else { return };
     assert!(misses(&report, "ICMP echo: not permitted (sysctl net.ipv4.ping_group_range"), "{report}");
@@ -148,7 +148,7 @@ fn icmp_that_is_not_permitted_is_told_and_handshakes_count() {
     assert!((0.04..0.06).contains(&report["rtt"][0]["min"].as_f64().unwrap()), "{report}");
 }
 
-/// What a probe measures of its share of the endpoint's ceiling is not the path's rate, however many probes run behind one address.
+/// A probe's share of the endpoint's ceiling is not the path's rate, for any number of probes at one address.
 #[test]
 fn probes_at_once_find_the_ceiling_and_not_the_path() {
     let _alone = alone();
@@ -168,7 +168,7 @@ fn probes_at_once_find_the_ceiling_and_not_the_path() {
     assert_eq!(all[3], 0, "paths of a ceiling are remembered");
 }
 
-/// The lab's `server` has an IPv6 address before its IPv4 address, at which alone the server listens.
+/// The lab's `server` resolves to an IPv6 address before its IPv4 address, but listens on IPv4 only.
 #[test]
 fn address_that_refuses_is_passed_over() {
     let command = "exec $LONGHAUL probe http://server:8080/f --json";
@@ -205,12 +205,12 @@ fn path_to_another_server_is_found_with_as_little_traffic() {
     let Some(report) = run(&options, "--pace off", 100 << 20, probe) else { return };
     let rate = report["path"]["rate"]["rate_bps"].as_f64().unwrap();
     assert!((75e6..125e6).contains(&rate), "{report}");
-    // One connection, four, and what is in flight when they have shown enough.
+    // One connection, four connections, and the data in flight when they have sufficed.
     assert!(report["bytes"].as_f64().unwrap() < 100e6 / 8.0 * 1.5, "{report}");
     assert_eq!(report["tcp"].as_array().unwrap().len(), 2, "{report}");
 }
 
-/// Runs a probe of an iperf3 server on an emulated path, after a command on its host; `None` where it cannot run.
+/// Probes an iperf3 server on an emulated path, after a command on its host; `None` if not possible.
 fn probe_iperf3(options: &[&str], before: &str) -> Option<Value> {
     if let Err(error) = Command::new("iperf3").arg("--version").output() {
         assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "iperf3 is needed: {error}");
@@ -221,7 +221,7 @@ fn probe_iperf3(options: &[&str], before: &str) -> Option<Value> {
     run_beside(options, &format!("{before}; exec iperf3 -s -p 8080 > /dev/null"), probe)
 }
 
-/// What was left of the download's bytes would take the upload half a minute.
+/// The upload would take half a minute for the bytes that the download left.
 #[test]
 fn slow_upload_of_an_iperf3_server_is_found_in_time() {
     let _alone = alone();
@@ -233,7 +233,7 @@ fn slow_upload_of_an_iperf3_server_is_found_in_time() {
     assert!(report["seconds"].as_f64().unwrap() < 10.0, "{report}");
 }
 
-/// A tenth of the traffic ends within slow start there.
+/// A tenth of the traffic ends within slow start.
 #[test]
 fn rate_of_a_long_path_to_an_iperf3_server_is_that_after_slow_start() {
     let _alone = alone();
@@ -247,9 +247,9 @@ fn rate_of_a_long_path_to_an_iperf3_server_is_that_after_slow_start() {
 
 /// iperf3 itself waits for half a minute.
 #[test]
-fn blocked_udp_to_an_iperf3_server_is_told_and_both_directions_are_measured() {
+fn blocked_udp_to_an_iperf3_server_is_reported_and_both_directions_are_measured() {
     let _alone = alone();
-    // Datagrams that arrive are dropped, as by a firewall; replies need not be.
+    // Drops received datagrams, like a firewall; replies are unaffected.
     let block = "ip rule add pref 2 lookup local && ip rule add pref 1 ipproto udp iif longhaul0 blackhole && ip rule del pref 0";
     let options = ["--rate", "100Mbit", "--rtt", "10ms", "--loss", "0"];
     let Some(report) = probe_iperf3(&options, block) else { return };
@@ -261,7 +261,8 @@ fn blocked_udp_to_an_iperf3_server_is_told_and_both_directions_are_measured() {
     assert!(report["seconds"].as_f64().unwrap() < 10.0, "{report}");
 }
 
-/// What a client alone can set, over a server that knows nothing of probes: connections, and the receive buffer, which holds one back.
+/// Parameters that a client can set alone, with a server unaware of probes: connections, and the receive buffer, which
+/// limits one connection.
 #[test]
 fn sweep_over_nginx_shows_the_buffer_that_the_path_needs() {
     let Some(nginx) =
@@ -298,7 +299,7 @@ http {{ access_log off; sendfile on; {scratch} server {{ listen 198.18.0.2:8080;
         let row = rows.iter().find(|row| row["buffer"] == size);
         row.unwrap_or_else(|| panic!("{size}: {report}"))["payload_bps"].as_f64().unwrap()
     };
-    // 64 KiB in 40 ms are 13 Mbit/s; the path's BDP is 250 kB.
+    // 64 KiB per 40 ms are 13 Mbit/s; the path's BDP is 250 kB.
     assert!((6e6..20e6).contains(&of_buffer(64 << 10)), "{report}");
     for size in [1, 2, 8, 64] {
         assert!(of_buffer(size << 20) > 35e6, "{report}");

@@ -1,4 +1,4 @@
-//! `longhaul probe` as its user sees it.
+//! `longhaul probe` as a process.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail so")]
 
 mod bad_input;

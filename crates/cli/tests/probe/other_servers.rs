@@ -1,4 +1,4 @@
-//! Servers without a measurement endpoint: what they allow.
+//! Servers without a measurement endpoint: what a probe can measure.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -37,7 +37,7 @@ fn server_that_refuses_ranges_gets_one_connection() {
 }
 
 #[test]
-fn small_file_and_missing_file_are_told() {
+fn small_and_missing_files_are_reported() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("f"), "small").unwrap();
     let server = Serve::start(dir.path(), &[]);
@@ -52,7 +52,7 @@ fn small_file_and_missing_file_are_told() {
 #[test]
 fn shaped_connections_are_recognised() {
     let _alone = alone();
-    // 4 MB/s a connection in steps of 10 ms.
+    // 4 MB/s per connection, in steps of 10 ms.
     let address = scripted(|request, stream| {
         if request.contains("bytes=0-0") {
             return reply(stream, "206 Partial Content\r\nContent-Range: bytes 0-0/100000000", b"x");
@@ -81,7 +81,7 @@ fn shaped_connections_are_recognised() {
 }
 
 #[test]
-fn ftp_server_tells_its_features() {
+fn features_of_an_ftp_server_are_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -101,7 +101,7 @@ fn ftp_server_tells_its_features() {
 }
 
 #[test]
-fn what_is_no_ftp_server_is_told() {
+fn server_other_than_ftp_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! The program, servers of its own, and servers that answer by a script.
+//! The program, `longhaul serve`, and scripted servers.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 pub(crate) const BIN: &str = env!("CARGO_BIN_EXE_longhaul");
 
-/// Makes the command with a home of its own.
+/// Creates the command with its own home.
 pub(crate) fn probe(home: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(BIN);
     command.arg("probe").args(args).env("HOME", home).env_remove("XDG_STATE_HOME");
@@ -19,13 +19,13 @@ pub(crate) fn probe(home: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// Holds the machine for one measurement at a time: others beside it would be what is measured.
+/// Serialises measurements: concurrent ones would distort each other.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static MACHINE: Mutex<()> = Mutex::new(());
     MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs the command; returns its output and how long it took.
+/// Runs the command; returns its output and duration.
 pub(crate) fn run(args: &[&str]) -> (Output, Duration) {
     let home = tempfile::tempdir().unwrap();
     let started = Instant::now();
@@ -37,14 +37,14 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Returns the one object that `--json` prints.
+/// Returns the object that `--json` prints.
 pub(crate) fn json(output: &Output) -> Value {
     let stdout = text(&output.stdout);
     assert_eq!(stdout.lines().count(), 1, "{stdout}: {}", text(&output.stderr));
     serde_json::from_str(&stdout).unwrap()
 }
 
-/// Returns whether a line says what was not measured.
+/// Returns whether a line reports the missing measurement.
 pub(crate) fn misses(report: &Value, words: &str) -> bool {
     report["missing"].as_array().unwrap().iter().any(|line| line.as_str().unwrap().contains(words))
 }
@@ -63,7 +63,7 @@ impl Serve {
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let line = lines.find(|line| line.as_ref().unwrap().starts_with("serving ")).unwrap().unwrap();
         let address = line.split("://").nth(1).unwrap().split('/').next().unwrap().parse().unwrap();
-        // A full pipe would stop the server.
+        // Drains the log: a full pipe would block the server.
         std::thread::spawn(move || lines.for_each(drop));
         Self { child, address }
     }
@@ -75,13 +75,13 @@ impl Serve {
 
 impl Drop for Serve {
     fn drop(&mut self) {
-        // Either is in vain where it has already ended.
+        // Both fail if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Listens, and lets `answer` handle each connection that sends a request in a thread; handshakes alone get nothing.
+/// Listens, and runs `answer` on a thread for each connection that sends a request; bare handshakes are ignored.
 pub(crate) fn scripted(answer: impl Fn(&str, &mut TcpStream) + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -100,7 +100,7 @@ pub(crate) fn scripted(answer: impl Fn(&str, &mut TcpStream) + Send + Sync + 'st
     address
 }
 
-/// Writes an answer with a body; the client may have closed the connection.
+/// Writes a response with a body; the client may have closed the connection.
 pub(crate) fn reply(stream: &mut TcpStream, head: &str, body: &[u8]) {
     let head = format!("HTTP/1.1 {head}\r\nContent-Length: {}\r\n\r\n", body.len());
     let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));

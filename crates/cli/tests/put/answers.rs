@@ -1,18 +1,18 @@
-//! What servers answer, and when: early, wrongly, or never.
+//! Responses to uploads: early, wrong, or missing.
 
 use std::fs;
 use std::io::Read;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crate::support::{Ask, Peer, Put, Server, content, put};
+use crate::support::{HttpRequest, Peer, Put, Server, content, put};
 
-/// A server that knows no uploads in parts, and answers a PUT as `play` says.
-fn plain(play: impl Fn(&mut Peer, &Ask) + Send + Sync + 'static) -> Server {
+/// A server without resumable uploads, which answers a PUT by `play`.
+fn plain(play: impl Fn(&mut Peer, &HttpRequest) + Send + Sync + 'static) -> Server {
     Server::new(move |peer| {
-        while let Some(ask) = peer.ask() {
-            if ask.head.starts_with("PUT ") {
-                play(peer, &ask);
+        while let Some(request) = peer.read_request() {
+            if request.head.starts_with("PUT ") {
+                play(peer, &request);
             } else if !peer.send("HTTP/1.1 405 No\r\nContent-Length: 0\r\n\r\n") {
                 return;
             }
@@ -20,7 +20,7 @@ fn plain(play: impl Fn(&mut Peer, &Ask) + Send + Sync + 'static) -> Server {
     })
 }
 
-/// Reads `length` bytes of a body; returns those that came before the client closed.
+/// Reads `length` bytes of a body; returns those received before the client closed.
 fn read(peer: &Peer, length: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     let _ = (&peer.stream).take(length as u64).read_to_end(&mut bytes);
@@ -46,16 +46,16 @@ fn each_refusal_before_the_body_has_its_code_and_sends_nothing() {
         (501, 69, "--writable"),
         (507, 74, "disk is full"),
     ] {
-        let (told, unwanted) = mpsc::channel();
+        let (received, unwanted) = mpsc::channel();
         let server = plain(move |peer, _| {
             peer.send(format!("HTTP/1.1 {status} No\r\nContent-Length: 0\r\n\r\n"));
-            // Nothing but the end of the connection may follow the head.
-            told.send(read(peer, 1).len()).unwrap();
+            // Nothing but the connection's close may follow the head.
+            received.send(read(peer, 1).len()).unwrap();
         });
         put_of(&content(1 << 20, 1), &["f", &server.url("/f")])
             .run()
             .fails(code, &[word, &status.to_string()]);
-        let put = server.asks().into_iter().find(|ask| ask.head.starts_with("PUT ")).unwrap();
+        let put = server.requests().into_iter().find(|request| request.head.starts_with("PUT ")).unwrap();
         assert_eq!(put.field("expect"), Some("100-continue"));
         assert_eq!(put.field("content-length"), Some("1048576"));
         assert_eq!(unwanted.recv(), Ok(0), "a body was sent");
@@ -63,7 +63,7 @@ fn each_refusal_before_the_body_has_its_code_and_sends_nothing() {
 }
 
 #[test]
-fn the_servers_own_reason_is_told() {
+fn reason_of_the_server_is_printed() {
     for (fields, body, shown) in [
         ("Content-Type: text/plain; charset=utf-8", "409 No: it sleeps\n".to_owned(), "409 No: it sleeps"),
         ("Content-Type: TEXT/PLAIN", "it\x1b[2J\nsleeps".to_owned(), "409 No: it [2J sleeps"),
@@ -82,7 +82,7 @@ fn the_servers_own_reason_is_told() {
 }
 
 #[test]
-fn an_answer_in_the_midst_of_the_body_is_heard_though_the_server_hangs_up() {
+fn response_amid_the_body_is_read_although_the_server_closes() {
     let bytes = content(64 << 20, 2);
     for reader in ["sendfile", "direct"] {
         for reset in [false, true] {
@@ -91,7 +91,7 @@ fn an_answer_in_the_midst_of_the_body_is_heard_though_the_server_hangs_up() {
                 read(peer, 1 << 20);
                 peer.send("HTTP/1.1 507 Full\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
                 if reset {
-                    // Unread bytes make a reset of it.
+                    // Closing with unread bytes causes a reset.
                     let _ = peer.stream.shutdown(std::net::Shutdown::Both);
                 } else {
                     peer.close();
@@ -104,15 +104,15 @@ fn an_answer_in_the_midst_of_the_body_is_heard_though_the_server_hangs_up() {
 }
 
 #[test]
-fn a_server_that_does_not_know_the_expectation_gets_the_body_all_the_same() {
+fn body_is_sent_to_a_server_without_100_continue() {
     let bytes = content(300_000, 3);
     let sent = bytes.clone();
     let server = Server::new(move |peer| {
-        while let Some(ask) = peer.ask() {
-            let head = match ask.head.split(' ').next() {
+        while let Some(request) = peer.read_request() {
+            let head = match request.head.split(' ').next() {
                 Some("PUT") => {
                     assert!(read(peer, sent.len()) == sent);
-                    // Late, and of no use any more.
+                    // Too late, and useless by then.
                     "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 201 Made\r\nContent-Length: 0\r\n\r\n".into()
                 }
                 Some("HEAD") => format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", sent.len()),
@@ -129,8 +129,8 @@ fn a_server_that_does_not_know_the_expectation_gets_the_body_all_the_same() {
 fn a_file_that_arrived_short_is_no_success() {
     for length in ["5", "7"] {
         let server = Server::new(move |peer| {
-            while let Some(ask) = peer.ask() {
-                let head = match ask.head.split(' ').next() {
+            while let Some(request) = peer.read_request() {
+                let head = match request.head.split(' ').next() {
                     Some("PUT") => {
                         peer.send("HTTP/1.1 100 Continue\r\n\r\n");
                         read(peer, 6);
@@ -147,17 +147,17 @@ fn a_file_that_arrived_short_is_no_success() {
 }
 
 #[test]
-fn a_server_that_never_answers_is_given_up() {
+fn server_without_response_times_out() {
     let server = Server::new(|peer| {
         read(peer, usize::MAX);
     });
     let run = put_of(b"abc", &["--stall-timeout", "500ms", "--retries", "1", "f", &server.url("/f")]);
     run.run().fails(75, &["within 500ms"]);
-    assert_eq!(server.asks().len(), 0);
+    assert_eq!(server.requests().len(), 0);
 }
 
 #[test]
-fn a_server_that_stops_taking_is_given_up() {
+fn server_that_stops_reading_times_out() {
     for reader in ["sendfile", "direct"] {
         let server = plain(|peer, _| {
             peer.send("HTTP/1.1 100 Continue\r\n\r\n");
@@ -172,12 +172,12 @@ fn a_server_that_stops_taking_is_given_up() {
 }
 
 #[test]
-fn a_server_that_says_that_it_is_at_work_is_waited_for() {
+fn interim_102_responses_extend_the_timeout() {
     let bytes = content(32 << 20, 6);
     let length = bytes.len();
     let server = Server::new(move |peer| {
-        while let Some(ask) = peer.ask() {
-            let head = match ask.head.split(' ').next() {
+        while let Some(request) = peer.read_request() {
+            let head = match request.head.split(' ').next() {
                 Some("PUT") => {
                     peer.send("HTTP/1.1 100 Continue\r\n\r\n");
                     read(peer, 100_000);
@@ -198,13 +198,13 @@ fn a_server_that_says_that_it_is_at_work_is_waited_for() {
 }
 
 #[test]
-fn a_server_that_fails_for_a_while_is_asked_again() {
+fn temporary_server_errors_are_retried() {
     let bytes = content(200_000, 5);
     let sent = bytes.clone();
     let tries = std::sync::atomic::AtomicUsize::new(0);
     let server = Server::new(move |peer| {
-        while let Some(ask) = peer.ask() {
-            let head = match ask.head.split(' ').next() {
+        while let Some(request) = peer.read_request() {
+            let head = match request.head.split(' ').next() {
                 Some("PUT") if tries.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0 => {
                     "HTTP/1.1 503 Later\r\nRetry-After: 0\r\nContent-Length: 0\r\n\r\n".to_owned()
                 }
@@ -226,7 +226,7 @@ fn a_server_that_fails_for_a_while_is_asked_again() {
 }
 
 #[test]
-fn nobody_there_is_told() {
+fn closed_port_is_reported() {
     put_of(b"abc", &["--retries", "0", "f", "http://127.0.0.1:1/f"]).run().fails(69, &["127.0.0.1:1"]);
     put_of(b"abc", &["--retries", "0", "f", "http://no-such-host.invalid/f"])
         .run()
@@ -234,12 +234,12 @@ fn nobody_there_is_told() {
 }
 
 #[test]
-fn success_before_the_end_of_the_body_is_a_lie() {
+fn success_before_the_end_of_the_body_is_an_error() {
     const SIZE: usize = 8 << 20;
-    // To a server that resumes: it claims to have all of the file after the first bytes.
+    // To a server that resumes: it claims to have the whole file after the first bytes.
     let resuming = Server::new(|peer| {
-        while let Some(ask) = peer.ask() {
-            let answer = match ask.head.split(' ').next().unwrap() {
+        while let Some(request) = peer.read_request() {
+            let answer = match request.head.split(' ').next().unwrap() {
                 "OPTIONS" => "204 Yes\r\nAccept-Patch: application/partial-upload".to_owned(),
                 "HEAD" => "404 No\r\nContent-Length: 0".to_owned(),
                 _ => {

@@ -1,4 +1,4 @@
-//! MKCOL to `longhaul serve --writable`: what is made, and what is refused.
+//! MKCOL to `longhaul serve --writable`: created and refused directories.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 
 use crate::support::{Writable, content, same};
 
-/// Sends a request with further fields, and returns the answer's status and head.
+/// Sends a request with additional fields; returns status and head of the response.
 fn ask(site: &Writable, method: &str, path: &str, fields: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(site.address()).unwrap();
     let head = format!("{method} {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{fields}\r\n");
@@ -30,7 +30,7 @@ fn a_directory_is_made_in_one_that_is_there() {
 }
 
 #[test]
-fn what_is_there_stays_whatever_it_is() {
+fn mkcol_keeps_existing_entries() {
     let site = Writable::start();
     fs::write(site.path("file"), "mine").unwrap();
     symlink("nowhere", site.path("dangling")).unwrap();

@@ -1,32 +1,32 @@
-//! The last request of an upload, and all that can come between it and its answer.
+//! The final request of an upload, and failures before its response.
 
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::support::{Ask, Ended, Peer, Put, Writable, content, put, relay, same};
+use crate::support::{Ended, HttpRequest, Peer, Put, Writable, content, put, relay, same};
 
-/// More than the hasher reads at once.
+/// More than the hasher's block size.
 const SIZE: usize = (5 << 20) + 77;
 
-fn completes(ask: &Ask) -> bool {
-    ask.field("upload-complete") == Some("?1")
+fn completes(request: &HttpRequest) -> bool {
+    request.field("upload-complete") == Some("?1")
 }
 
-/// Puts `bytes` to `site` past a relay that has its way with the first request for completion.
+/// Puts `bytes` to `site` through a relay that handles the first completion request.
 fn put_past(
     site: &Writable,
     bytes: &[u8],
-    meddle: impl Fn(&Ask, &mut Peer) -> bool + Send + Sync + 'static,
-) -> (Ended, Vec<Ask>) {
+    meddle: impl Fn(&HttpRequest, &mut Peer) -> bool + Send + Sync + 'static,
+) -> (Ended, Vec<HttpRequest>) {
     let done = AtomicBool::new(false);
-    let server = relay(site.address(), move |ask, peer| {
-        !completes(ask) || done.swap(true, Ordering::SeqCst) || meddle(ask, peer)
+    let server = relay(site.address(), move |request, peer| {
+        !completes(request) || done.swap(true, Ordering::SeqCst) || meddle(request, peer)
     });
     let run = to(&server.url("/f"), site, bytes);
     let ended = run.run();
-    (ended, server.asks())
+    (ended, server.requests())
 }
 
 fn to(url: &str, site: &Writable, bytes: &[u8]) -> Put {
@@ -35,13 +35,13 @@ fn to(url: &str, site: &Writable, bytes: &[u8]) -> Put {
     run
 }
 
-/// Returns how many requests carry bytes.
-fn parts(asks: &[Ask]) -> usize {
-    asks.iter().filter(|ask| ask.head.starts_with("PATCH") && !completes(ask)).count()
+/// Returns the number of requests with a body.
+fn parts(asks: &[HttpRequest]) -> usize {
+    asks.iter().filter(|request| request.head.starts_with("PATCH") && !completes(request)).count()
 }
 
 #[test]
-fn is_asked_for_again_with_the_same_digest() {
+fn refused_completion_is_repeated_with_the_same_digest() {
     let site = Writable::start();
     let bytes = content(SIZE, 1);
     let (ended, asks) = put_past(&site, &bytes, |_, peer| {
@@ -51,22 +51,25 @@ fn is_asked_for_again_with_the_same_digest() {
     });
     let done = ended.ok().done();
     assert!(done["digest"].as_str().unwrap().starts_with("blake3:"), "{done}");
-    let digests: Vec<_> =
-        asks.iter().filter(|ask| completes(ask)).map(|ask| ask.field("repr-digest")).collect();
+    let digests: Vec<_> = asks
+        .iter()
+        .filter(|request| completes(request))
+        .map(|request| request.field("repr-digest"))
+        .collect();
     assert!(digests.len() == 2 && digests[0] == digests[1] && digests[0].is_some(), "{digests:?}");
     assert_eq!(parts(&asks), 1);
     same(site.path("f"), &bytes);
 }
 
 #[test]
-fn is_done_again_with_all_the_rest_where_the_answer_is_lost() {
+fn lost_completion_response_leads_to_a_repeated_upload() {
     let site = Writable::start();
     let bytes = content(SIZE, 2);
     let address = site.address();
-    let (ended, asks) = put_past(&site, &bytes, move |ask, _| {
-        // Over a connection that nobody relays.
+    let (ended, asks) = put_past(&site, &bytes, move |request, _| {
+        // Over a direct connection, without the relay.
         let mut server = TcpStream::connect(address).unwrap();
-        server.write_all(ask.head.as_bytes()).unwrap();
+        server.write_all(request.head.as_bytes()).unwrap();
         let mut status = [0; 12];
         server.read_exact(&mut status).unwrap();
         assert_eq!(status, *b"HTTP/1.1 201");
@@ -79,7 +82,7 @@ fn is_done_again_with_all_the_rest_where_the_answer_is_lost() {
 }
 
 #[test]
-fn is_gone_back_from_where_another_put_came_in_between() {
+fn completion_after_another_put_starts_over() {
     let site = Writable::start();
     let (first, second) = (content(SIZE, 3), content(SIZE, 4));
     let (url, token, other) = (site.url("/f"), site.token(), second.clone());

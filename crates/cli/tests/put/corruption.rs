@@ -1,4 +1,4 @@
-//! Bytes that change on their way to `longhaul serve --writable`: what is wrong is found, and only that is sent again.
+//! Bytes that change in transit to `longhaul serve --writable`: they are detected, and only they are sent again.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -7,21 +7,22 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::support::{Ask, Ended, Put, Server, Writable, content, put, same};
+use crate::support::{Ended, HttpRequest, Put, Server, Writable, content, put, same};
 
 const MIB: usize = 1 << 20;
 const SIZE: usize = 20 * MIB + 77;
 
-/// Returns which bytes of the file follow a head.
-fn carried(ask: &Ask) -> Range<usize> {
-    let length: usize = ask.field("content-length").map_or(0, |length| length.parse().unwrap());
-    let range = ask.field("content-range").and_then(|range| range.strip_prefix("bytes ")?.split_once('-'));
-    let start = range.map(|(start, _)| start).or_else(|| ask.field("upload-offset"));
+/// Returns the range of the file that follows a head.
+fn carried(request: &HttpRequest) -> Range<usize> {
+    let length: usize = request.field("content-length").map_or(0, |length| length.parse().unwrap());
+    let range =
+        request.field("content-range").and_then(|range| range.strip_prefix("bytes ")?.split_once('-'));
+    let start = range.map(|(start, _)| start).or_else(|| request.field("upload-offset"));
     let start = start.map_or(0, |start| start.parse().unwrap());
     start..start + length
 }
 
-/// Stands in front of `site` and flips a bit of the byte at each of `places`, `times` times.
+/// A relay to `site` that flips a bit of the byte at each of `places`, `times` times.
 fn flipping(site: &Writable, places: &'static [usize], times: usize) -> Server {
     let to = site.address();
     let left: Arc<Vec<_>> = Arc::new(places.iter().map(|at| (*at, AtomicUsize::new(times))).collect());
@@ -32,11 +33,11 @@ fn flipping(site: &Writable, places: &'static [usize], times: usize) -> Server {
             let _ = std::io::copy(&mut answers, &mut client);
             let _ = client.shutdown(Shutdown::Both);
         });
-        while let Some(ask) = peer.ask() {
-            if server.write_all(ask.head.as_bytes()).is_err() {
+        while let Some(request) = peer.read_request() {
+            if server.write_all(request.head.as_bytes()).is_err() {
                 break;
             }
-            let carried = carried(&ask);
+            let carried = carried(&request);
             let (mut at, mut buffer) = (carried.start, vec![0; 64 << 10]);
             while at < carried.end {
                 let most = buffer.len().min(carried.end - at);
@@ -66,10 +67,11 @@ fn past(server: &Server, site: &Writable, bytes: &[u8]) -> Put {
     run
 }
 
-/// Returns which bytes were sent more than once.
+/// Returns the ranges that were sent more than once.
 fn sent_again(server: &Server) -> Vec<Range<usize>> {
-    let asks = server.asks();
-    let parts: Vec<_> = asks.iter().filter(|ask| ask.head.starts_with("PATCH")).map(carried).collect();
+    let asks = server.requests();
+    let parts: Vec<_> =
+        asks.iter().filter(|request| request.head.starts_with("PATCH")).map(carried).collect();
     let before = |at: usize| parts[..at].iter().any(|part| part.contains(&parts[at].start));
     let mut again: Vec<_> = (0..parts.len())
         .filter(|at| !parts[*at].is_empty() && before(*at))
@@ -88,7 +90,7 @@ fn only_the_wrong_pieces_are_sent_again() {
     let site = Writable::start();
     let bytes = content(SIZE, 1);
     for options in [&["--streams", "1"][..], &["--streams", "3"], &["--verify", "disk"]] {
-        // In the third MiB, and in the last.
+        // In the third and in the last MiB.
         let server = flipping(&site, &[2 * MIB + 5, SIZE - 1], 1);
         let ended = past(&server, &site, &bytes).args(options).run().ok();
         assert!(is_verified(&ended), "{ended:?}");
@@ -129,7 +131,7 @@ fn bytes_that_change_each_time_end_the_put_which_names_them() {
     run.run().fails(65, &[&named, "4 attempts", "run again"]);
     assert_eq!(sent_again(&server), vec![5 * MIB..6 * MIB; 4]);
     assert!(!site.path("f").exists());
-    // The next run, on a network that changes nothing, sends only these.
+    // The next run, without corruption, sends only these pieces.
     let again = run.again(["--json", "--token"]).args([site.token()]).args(["f", &site.url("/f")]);
     let ended = again.run().ok();
     let moved = ended.json().iter().rfind(|line| line["event"] == "progress").unwrap()["received"].as_u64();
@@ -139,14 +141,14 @@ fn bytes_that_change_each_time_end_the_put_which_names_them() {
 }
 
 #[test]
-fn other_bytes_of_an_earlier_state_of_the_source_are_found() {
+fn stale_bytes_of_an_earlier_source_are_detected() {
     let site = Writable::start();
     let bytes = content(SIZE, 3);
     let run = past(&flipping(&site, &[], 0), &site, &bytes).args(["--limit", "12MB/s"]);
     let running = run.start();
     std::thread::sleep(std::time::Duration::from_millis(1300));
     drop(running);
-    // Rewritten, and dated back.
+    // Rewritten, with the old modification time.
     let (path, mut changed) = (run.path("f"), bytes.clone());
     let written = fs::metadata(&path).unwrap().modified().unwrap();
     changed[MIB / 2] ^= 1;

@@ -1,4 +1,4 @@
-//! Ranges of one file to Apache's mod_dav_fs, and to servers that say that they are it.
+//! Ranges of one file to Apache's mod_dav_fs, and to servers that identify as such.
 
 use std::collections::HashMap;
 use std::fs;
@@ -45,14 +45,14 @@ fn a_file_arrives_whole_over_several_streams_and_replaces_another() {
     let ended = ended.again(["--json", "--streams", "3", "f", &site.tls_url("/dav/tls"), "--cacert"]);
     assert_eq!(streams(&ended.args([site.ca()]).run().ok()), 3);
     same(site.path("dav/tls"), &bytes);
-    // With a login that only a challenge asks for.
+    // With a login that is requested by a challenge only.
     let run = put_to(&site.url("/dav/private/f"), &bytes, &["--streams", "3"]);
     fs::write(run.path(".netrc"), "machine 127.0.0.1 login ann password secret\n").unwrap();
     assert_eq!(streams(&run.run().ok()), 3);
     same(site.path("dav/private/f"), &bytes);
 }
 
-/// Sends into the directory where only writing needs a login.
+/// Uploads into a directory where only writing requires a login.
 fn put_guarded(site: &Site, name: &str, bytes: &[u8]) -> Put {
     let run = put_to(&site.url(&format!("/guarded/{name}")), bytes, &["--streams", "3"]);
     fs::write(run.path(".netrc"), "machine 127.0.0.1 login ann password secret\n").unwrap();
@@ -60,7 +60,7 @@ fn put_guarded(site: &Site, name: &str, bytes: &[u8]) -> Put {
 }
 
 #[test]
-fn a_login_that_only_writing_asks_for_is_used_for_every_range_and_the_new_name() {
+fn login_for_writing_is_sent_with_every_range_and_the_move() {
     let Some(site) = Apache::start() else { return };
     let bytes = content(SIZE, 7);
     for _ in 0..2 {
@@ -71,7 +71,7 @@ fn a_login_that_only_writing_asks_for_is_used_for_every_range_and_the_new_name()
         assert_eq!(names, ["f"]);
         fs::write(site.path("guarded/f"), "old").unwrap();
     }
-    // An interrupt removes the temporary file, with the login as well.
+    // An interrupt removes the temporary file, also with a login.
     let run = put_guarded(&site, "g", &bytes).args(["--limit", "4MB/s"]);
     let parts = || {
         let names = fs::read_dir(site.path("guarded")).unwrap().map(|name| name.unwrap().file_name());
@@ -105,7 +105,7 @@ fn one_stream_is_one_request() {
     let bytes = content(SIZE, 2);
     for (options, url) in [
         (&["--streams", "1"][..], site.url("/dav/f")),
-        // Each of several requests would meet the condition.
+        // Each of several requests would satisfy the condition.
         (
             &["--streams", "4", "--header", "If-Unmodified-Since: Thu, 01 Jan 2099 00:00:00 GMT"],
             site.url("/dav/g"),
@@ -131,7 +131,7 @@ fn an_interrupted_put_leaves_the_old_file_and_nothing_else() {
 }
 
 #[test]
-fn a_refusal_is_that_of_the_whole_file() {
+fn refusal_is_reported_for_the_whole_file() {
     let Some(site) = Apache::start() else { return };
     let run = put_to(&site.url("/dav/none/f"), &content(SIZE, 4), &["--streams", "4"]);
     run.run().fails(73, &["409", "directory must exist"]);
@@ -141,15 +141,16 @@ fn a_refusal_is_that_of_the_whole_file() {
 
 type Files = Arc<Mutex<HashMap<String, Vec<u8>>>>;
 
-/// A server that names itself as Apache with mod_dav_fs, and stores a part as if it were the whole file. `refuses` is the
-/// status by which it refuses Content-Range instead.
+/// A server that identifies as Apache with mod_dav_fs, but stores a part as if it were the whole file. With `refuses`
+/// it answers Content-Range with that status instead.
 fn ignoring(refuses: Option<u16>) -> (Server, Files) {
     let files: Files = Arc::default();
     files.lock().unwrap().insert("/f".to_owned(), b"old".to_vec());
     let kept = Arc::clone(&files);
     let server = Server::new(move |peer| {
-        while let Some(ask) = peer.ask() {
-            let (method, target) = (ask.head.split(' ').next().unwrap().to_owned(), ask.target.clone());
+        while let Some(request) = peer.read_request() {
+            let (method, target) =
+                (request.head.split(' ').next().unwrap().to_owned(), request.target.clone());
             let size = |target: &str| kept.lock().unwrap().get(target).map(Vec::len);
             let answer = match method.as_str() {
                 "OPTIONS" => "200 OK\r\nServer: Apache/2.4.62 (Unix)\r\nDAV: 1,2\r\n\
@@ -160,13 +161,13 @@ fn ignoring(refuses: Option<u16>) -> (Server, Files) {
                     None => "404 No\r\nContent-Length: 0".to_owned(),
                 },
                 "PUT" => {
-                    if ask.field("expect").is_some() {
+                    if request.field("expect").is_some() {
                         peer.send("HTTP/1.1 100 Continue\r\n\r\n");
                     }
-                    let length = ask.field("content-length").unwrap().parse().unwrap();
+                    let length = request.field("content-length").unwrap().parse().unwrap();
                     let mut body = vec![0; length];
                     (&peer.stream).read_exact(&mut body).unwrap();
-                    match refuses.filter(|_| ask.field("content-range").is_some()) {
+                    match refuses.filter(|_| request.field("content-range").is_some()) {
                         Some(status) => format!("{status} No\r\nContent-Length: 0"),
                         None => {
                             kept.lock().unwrap().insert(target, body);
@@ -189,7 +190,7 @@ fn ignoring(refuses: Option<u16>) -> (Server, Files) {
 }
 
 #[test]
-fn a_server_that_ignores_or_refuses_ranges_gets_the_whole_file_in_one_request() {
+fn server_without_ranges_gets_the_file_in_one_request() {
     let bytes = content(SIZE, 5);
     for refuses in [None, Some(400), Some(501)] {
         let (server, files) = ignoring(refuses);
@@ -197,10 +198,10 @@ fn a_server_that_ignores_or_refuses_ranges_gets_the_whole_file_in_one_request() 
         assert_eq!(streams(&ended), 1, "{ended:?}");
         let files = files.lock().unwrap();
         assert!(files.len() == 1 && files["/f"] == bytes, "{refuses:?}: {:?}", files.keys());
-        // The file itself never got a part.
-        let asks = server.asks();
-        let parts = asks.iter().filter(|ask| ask.field("content-range").is_some());
-        assert!(parts.clone().all(|ask| ask.target.starts_with("/f.longhaul-")));
+        // The file itself was never the target of a part.
+        let asks = server.requests();
+        let parts = asks.iter().filter(|request| request.field("content-range").is_some());
+        assert!(parts.clone().all(|request| request.target.starts_with("/f.longhaul-")));
         assert_eq!(parts.count(), 1, "one byte shows it");
     }
 }
@@ -209,8 +210,8 @@ fn a_server_that_ignores_or_refuses_ranges_gets_the_whole_file_in_one_request() 
 fn a_server_that_is_not_apache_is_not_tried() {
     for server_field in ["nginx", "Apache/2.4"] {
         let server = Server::new(move |peer| {
-            while let Some(ask) = peer.ask() {
-                let answer = match ask.head.split(' ').next().unwrap() {
+            while let Some(request) = peer.read_request() {
+                let answer = match request.head.split(' ').next().unwrap() {
                     "OPTIONS" => format!("200 OK\r\nServer: {server_field}\r\nDAV: 1,2\r\nContent-Length: 0"),
                     "HEAD" => format!("200 OK\r\nContent-Length: {SIZE}"),
                     _ => {
@@ -224,7 +225,8 @@ fn a_server_that_is_not_apache_is_not_tried() {
             }
         });
         put_to(&server.url("/f"), &content(SIZE, 6), &["--streams", "4"]).run().ok();
-        let puts: Vec<_> = server.asks().into_iter().filter(|ask| ask.head.starts_with("PUT")).collect();
+        let puts: Vec<_> =
+            server.requests().into_iter().filter(|request| request.head.starts_with("PUT")).collect();
         assert_eq!((puts.len(), puts[0].field("content-range")), (1, None), "{server_field}");
     }
 }

@@ -1,4 +1,4 @@
-//! A source on a disk that fails.
+//! A source on a failing disk.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,13 +11,13 @@ use tempfile::TempDir;
 
 use crate::support::{Writable, content, put, skip};
 
-/// A file system of its own, in a mount namespace of its own, with a file `f` that is in no cache.
-struct Disk {
+/// A file system in a private mount namespace, with an uncached file `f`.
+struct FailingDisk {
     holder: Child,
     _dir: TempDir,
 }
 
-impl Disk {
+impl FailingDisk {
     fn with(bytes: &[u8]) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             skip("only root can mount a file system");
@@ -41,12 +41,12 @@ impl Disk {
         Some(disk)
     }
 
-    /// Returns where `name` is, seen from outside of the namespace.
+    /// Returns the path of `name` outside the namespace.
     fn path(&self, name: &str) -> PathBuf {
         Path::new("/proc").join(self.holder.id().to_string()).join("cwd/files").join(name)
     }
 
-    /// Nothing can be read from here on: what ext4 does where its disk fails (EXT4_IOC_SHUTDOWN).
+    /// Makes all reads fail: ext4's reaction to a failed disk (EXT4_IOC_SHUTDOWN).
     fn fail(&self) {
         let script = "open(my $f, '<', $ARGV[0]) or die $!; my $how = pack('L', 2); ioctl($f, 0x8004587d, $how) or die $!";
         let shut = Command::new("perl").args(["-e", script]).arg(self.path("f")).status().unwrap();
@@ -54,7 +54,7 @@ impl Disk {
     }
 }
 
-impl Drop for Disk {
+impl Drop for FailingDisk {
     fn drop(&mut self) {
         let _ = self.holder.kill();
         let _ = self.holder.wait();
@@ -62,9 +62,9 @@ impl Drop for Disk {
 }
 
 #[test]
-fn is_told_in_the_midst_of_a_put_and_leaves_nothing_under_the_name() {
+fn read_error_of_the_source_fails_the_put_without_a_file() {
     for reader in ["sendfile", "direct"] {
-        let Some(disk) = Disk::with(&content(32 << 20, 1)) else { return };
+        let Some(disk) = FailingDisk::with(&content(32 << 20, 1)) else { return };
         let server = Writable::start();
         let run = put().args(["--limit", "16MB/s", "--reader", reader, "--token"]);
         let run = run.args([&server.token(), &disk.path("f"), Path::new(&server.url("/f"))]);

@@ -1,4 +1,4 @@
-//! A server whose disk is small.
+//! A server with a small disk.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,20 +11,20 @@ use tempfile::TempDir;
 
 use crate::support::{Put, content, longhaul, old_kernel, put, skip};
 
-/// A server on a file system of its own, in a mount namespace of its own.
-struct Small {
+/// A server on a separate file system in a private mount namespace.
+struct SmallDiskServer {
     server: Child,
     dir: TempDir,
     url: String,
 }
 
-impl Small {
-    /// Starts it on a tmpfs of 8 MiB, by way of `through` where one is given.
+impl SmallDiskServer {
+    /// Starts the server on a tmpfs of 8 MiB, through the wrapper `through` if set.
     fn start(through: &str) -> Option<Self> {
         Self::on("mount -t tmpfs -o size=8m small files", through)
     }
 
-    /// Starts it on what `mount` mounts at `files`.
+    /// Starts the server on the file system that `mount` mounts at `files`.
     fn on(mount: &str, through: &str) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             skip("only root can mount a small file system");
@@ -58,13 +58,13 @@ impl Small {
         run
     }
 
-    /// Returns where `name` is, seen from outside of the namespace.
+    /// Returns the path of `name` outside the namespace.
     fn path(&self, name: &str) -> PathBuf {
         Path::new("/proc").join(self.server.id().to_string()).join("cwd/files").join(name)
     }
 }
 
-impl Drop for Small {
+impl Drop for SmallDiskServer {
     fn drop(&mut self) {
         let _ = self.server.kill();
         let _ = self.server.wait();
@@ -72,8 +72,8 @@ impl Drop for Small {
 }
 
 #[test]
-fn is_told_before_the_first_byte() {
-    let Some(small) = Small::start("") else { return };
+fn full_disk_is_reported_before_the_first_byte() {
+    let Some(small) = SmallDiskServer::start("") else { return };
     small
         .put(&content(16 << 20, 1))
         .run()
@@ -83,16 +83,16 @@ fn is_told_before_the_first_byte() {
 }
 
 #[test]
-fn in_the_midst_of_a_put_ends_it_and_it_goes_on_when_there_is_room() {
+fn put_fails_on_a_filled_disk_and_resumes_with_free_space() {
     let Some(old_kernel) = old_kernel() else { return };
-    // Space cannot be reserved there, so others can take it.
-    let Some(small) = Small::start(&format!("{old_kernel} --without fallocate")) else { return };
+    // Space cannot be reserved there, so other programs can take it.
+    let Some(small) = SmallDiskServer::start(&format!("{old_kernel} --without fallocate")) else { return };
     let bytes = content(6 << 20, 3);
     let run = small.put(&bytes).args(["--limit", "2MB/s"]);
     let mut running = run.start();
     let part = small.path("f.longhaul-part");
     running.until("some is written", || part.metadata().is_ok_and(|part| part.blocks() > 0));
-    // Takes all that is left, and the error with it.
+    // Fills the disk; the write ends with an error.
     let _ = fs::write(small.path("others"), content(8 << 20, 4));
     running.end().fails(74, &["507", "not enough space on the server's disk; make room"]);
     assert!(!small.path("f").exists());
@@ -103,7 +103,7 @@ fn in_the_midst_of_a_put_ends_it_and_it_goes_on_when_there_is_room() {
 
 #[test]
 fn read_only_file_system_is_named() {
-    let Some(small) = Small::on("mount -t tmpfs -o ro small files", "") else { return };
+    let Some(small) = SmallDiskServer::on("mount -t tmpfs -o ro small files", "") else { return };
     small.put(b"bytes").run().fails(77, &["403", "the server's file system is read-only"]);
 }
 
@@ -111,9 +111,9 @@ fn read_only_file_system_is_named() {
 fn failing_file_system_is_named() {
     let mount =
         "command -v perl >&2 && truncate -s 64M image && mkfs.ext4 -q image && mount -o loop image files";
-    let Some(small) = Small::on(mount, "") else { return };
+    let Some(small) = SmallDiskServer::on(mount, "") else { return };
     small.put(b"bytes").run().ok();
-    // What ext4 does where its disk fails (EXT4_IOC_SHUTDOWN).
+    // ext4's reaction to a failed disk (EXT4_IOC_SHUTDOWN).
     let script =
         "open(my $f, '<', $ARGV[0]) or die $!; my $how = pack('L', 2); ioctl($f, 0x8004587d, $how) or die $!";
     let shut = Command::new("perl").args(["-e", script]).arg(small.path("f")).status().unwrap();

@@ -1,4 +1,4 @@
-//! Options, what is printed, and what is recorded.
+//! Options, output, and records.
 
 use std::fs;
 
@@ -51,7 +51,7 @@ fn options_may_stand_anywhere_between_the_operands() {
 
 #[test]
 fn token_does_not_go_in_clear_beyond_loopback() {
-    // 0.0.0.0 is no loopback address, and leads nowhere else.
+    // 0.0.0.0 is not in 127.0.0.0/8, but reaches only this host.
     for (url, args, is_refused) in [
         ("http://0.0.0.0:1/", &[][..], true),
         ("http://0.0.0.0:1/", &["--allow-cleartext"], false),
@@ -71,12 +71,12 @@ fn token_does_not_go_in_clear_beyond_loopback() {
 #[test]
 fn an_interrupt_before_the_server_has_spoken_promises_nothing() {
     let server = Server::new(|peer| {
-        peer.ask();
+        peer.read_request();
         std::thread::sleep(std::time::Duration::from_secs(30));
     });
     let run = of(b"abc", &["f", &server.url("/f")]);
     let mut running = run.start();
-    running.until("it has asked", || !server.asks().is_empty());
+    running.until("it has asked", || !server.requests().is_empty());
     running.signal(Signal::INT);
     running.end().fails(130, &["interrupted; nothing was sent yet"]);
 }
@@ -89,7 +89,7 @@ fn the_kernel_paces_and_the_program_limits() {
         let run = of(&bytes, &["--json", option, "64Mbit", "f", &site.url("/dav/")]);
         let done = run.run().ok().done();
         let rate = done["goodput_bps"].as_f64().unwrap();
-        // 8 MiB at 64 Mbit/s are 1.05 s. The kernel lets the first packets go unpaced.
+        // 8 MiB at 64 Mbit/s take 1.05 s. The kernel's first packets are unpaced.
         assert!((30e6..80e6).contains(&rate), "{option}: {done}");
         assert_eq!(done["limited_by"] == "limit", option == "--limit", "{done}");
     }

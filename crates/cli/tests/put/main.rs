@@ -1,5 +1,5 @@
-//! `longhaul put` from end to end: the real program against real servers, and against scripted ones
-//! that do what no real server does.
+//! End-to-end tests of `longhaul put` against real servers, and against scripted servers with behaviour that no real
+//! server shows on demand.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 
@@ -10,15 +10,15 @@ mod collections;
 mod completing;
 mod corruption;
 mod dav;
-mod dav_lies;
 mod failing_disk;
-mod flights;
+mod faulty_dav;
 mod full_disk;
 mod interface;
 mod memory;
 mod real_servers;
 mod redirects;
 mod resuming;
+mod round_trips;
 mod serve;
 mod sources;
 mod streams;

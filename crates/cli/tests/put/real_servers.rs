@@ -1,10 +1,10 @@
-//! Real servers that know nothing of us: Apache's mod_dav and nginx's dav, plain and encrypted, with logins.
+//! Other real servers: Apache's mod_dav and nginx's dav, plain and encrypted, with logins.
 
 use std::fs;
 
 use crate::support::{Apache, Nginx, Site, content, put, same};
 
-/// Puts files of every awkward size by both readers, over TLS too, and with a login.
+/// Puts files of edge-case sizes by both readers, over TLS too, and with a login.
 fn put_all(site: &Site) {
     let large = content((64 << 20) + 4097, 1);
     let sizes = [0, 1, 4095, 4096, 4097, (4 << 20) - 1, 4 << 20, (4 << 20) + 1, large.len()];
@@ -57,7 +57,7 @@ fn several_and_odd_names(site: &Site) {
     run.run().ok();
     same(site.path("dav/a b%c#.tar"), b"one");
     same(site.path("dav/ü"), b"two");
-    // Replaces.
+    // Replaces the file.
     fs::write(run.path("sub/ü"), "three").unwrap();
     run.again(["sub/ü", &site.url("/dav/")]).run().ok();
     same(site.path("dav/ü"), b"three");

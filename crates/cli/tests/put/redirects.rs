@@ -1,4 +1,4 @@
-//! Servers that redirect uploads: storage doors, which name the pool that takes the file, and load balancers.
+//! Servers that redirect uploads: storage doors that select a pool, and load balancers.
 
 use std::fs;
 use std::io::Read;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::serve::to;
-use crate::support::{Ask, Peer, Put, Relayed, Server, Writable, content, put, relay_as, same};
+use crate::support::{HttpRequest, Peer, Put, RelayAction, Server, Writable, content, put, relay_as, same};
 
 const EMPTY: &str = "Content-Length: 0\r\n\r\n";
 
@@ -17,15 +17,15 @@ fn put_of(bytes: &[u8], args: &[&str]) -> Put {
     run
 }
 
-/// A front that redirects every request to what `place` says, and takes no byte of a body.
-fn front(place: impl Fn(&Ask) -> String + Send + Sync + 'static) -> (Server, Arc<AtomicBool>) {
+/// A front that redirects every request to the URL of `place`, and accepts no body.
+fn front(place: impl Fn(&HttpRequest) -> String + Send + Sync + 'static) -> (Server, Arc<AtomicBool>) {
     let got_body = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&got_body);
+    let messages = Arc::clone(&got_body);
     let server = Server::new(move |peer| {
-        while let Some(ask) = peer.ask() {
-            peer.send(format!("HTTP/1.1 307 There\r\nLocation: {}\r\n{EMPTY}", place(&ask)));
-            if ask.field("expect").is_some() {
-                told.fetch_or(matches!(peer.stream.read(&mut [0]), Ok(1)), Ordering::SeqCst);
+        while let Some(request) = peer.read_request() {
+            peer.send(format!("HTTP/1.1 307 There\r\nLocation: {}\r\n{EMPTY}", place(&request)));
+            if request.field("expect").is_some() {
+                messages.fetch_or(matches!(peer.stream.read(&mut [0]), Ok(1)), Ordering::SeqCst);
                 return;
             }
         }
@@ -33,26 +33,26 @@ fn front(place: impl Fn(&Ask) -> String + Send + Sync + 'static) -> (Server, Arc
     (server, got_body)
 }
 
-/// A pool in front of a real server: it takes what has been signed, and has the real server's token.
+/// A pool in front of a real server: it accepts signed requests, and has the real server's token.
 ///
-/// The first connections that carry a body are cut as `cuts` says: after how many bytes.
+/// The first connections with a body are cut after the byte counts in `cuts`.
 fn pool(to: SocketAddr, cuts: &'static [u64]) -> Server {
     let cut = AtomicUsize::new(0);
-    relay_as(to, move |ask, peer| {
-        if !ask.target.contains("signed=yes") || ask.field("authorization").is_some() {
+    relay_as(to, move |request, peer| {
+        if !request.target.contains("signed=yes") || request.field("authorization").is_some() {
             peer.send(format!("HTTP/1.1 403 Not signed\r\n{EMPTY}"));
-            return Relayed::Cut;
+            return RelayAction::Cut;
         }
-        let authorised = ask.head.replacen("\r\n", "\r\nAuthorization: Bearer sesame\r\n", 1);
-        if ask.field("content-length").is_some_and(|length| length != "0")
+        let authorised = request.head.replacen("\r\n", "\r\nAuthorization: Bearer sesame\r\n", 1);
+        if request.field("content-length").is_some_and(|length| length != "0")
             && let Some(bytes) = cuts.get(cut.fetch_add(1, Ordering::SeqCst))
         {
             peer.send("HTTP/1.1 100 Continue\r\n\r\n");
             let _ = std::io::copy(&mut (&peer.stream).take(*bytes), &mut std::io::sink());
             let _ = peer.stream.shutdown(Shutdown::Both);
-            return Relayed::Cut;
+            return RelayAction::Cut;
         }
-        Relayed::Head(authorised)
+        RelayAction::Head(authorised)
     })
 }
 
@@ -68,8 +68,8 @@ fn a_file_arrives_and_is_verified_behind_a_front_that_redirects_every_request() 
     for drops_query in [false, true] {
         let pool = pool(site.address(), &[]);
         let base = pool.url("");
-        let (front, got_body) = front(move |ask| {
-            let path = if drops_query { ask.target.split('?').next().unwrap() } else { &ask.target };
+        let (front, got_body) = front(move |request| {
+            let path = if drops_query { request.target.split('?').next().unwrap() } else { &request.target };
             format!("{base}{}", signed(path))
         });
         for reader in ["sendfile", "direct"] {
@@ -82,24 +82,24 @@ fn a_file_arrives_and_is_verified_behind_a_front_that_redirects_every_request() 
             fs::remove_file(site.path("f")).unwrap();
         }
         assert!(!got_body.load(Ordering::SeqCst), "the front got a part of the body");
-        assert!(front.asks().iter().all(|ask| ask.field("authorization").is_some()));
+        assert!(front.requests().iter().all(|request| request.field("authorization").is_some()));
         assert!(
-            pool.asks().iter().all(|ask| ask.field("authorization").is_none()),
+            pool.requests().iter().all(|request| request.field("authorization").is_none()),
             "the token left its origin"
         );
     }
 }
 
 #[test]
-fn the_token_goes_along_within_the_origin() {
+fn token_follows_redirects_within_the_origin() {
     let site = Writable::start();
     let bytes = content(3 << 20, 2);
-    let door = relay_as(site.address(), |ask, peer| match ask.target.strip_prefix("/door") {
+    let door = relay_as(site.address(), |request, peer| match request.target.strip_prefix("/door") {
         Some(rest) => {
             peer.send(format!("HTTP/1.1 308 There\r\nLocation: {rest}\r\n{EMPTY}"));
-            Relayed::Answered
+            RelayAction::Answered
         }
-        None => Relayed::Head(ask.head.clone()),
+        None => RelayAction::Head(request.head.clone()),
     });
     let run = to(&site, "/f", &bytes);
     let run = run.again(["--token"]).args([site.token()]).args(["f", &door.url("/door/f")]);
@@ -108,44 +108,46 @@ fn the_token_goes_along_within_the_origin() {
 }
 
 #[test]
-fn an_upload_goes_on_at_another_pool_where_the_first_one_broke() {
+fn upload_resumes_at_another_pool_after_a_break() {
     const SIZE: usize = 24 << 20;
     let site = Writable::start();
     let bytes = content(SIZE, 3);
-    // Half of it is there, from a run that was interrupted.
+    // Half of the file is stored by an interrupted run.
     let run = to(&site, "/f", &bytes).args(["--limit", "8MB/s"]);
     let running = run.start();
     std::thread::sleep(std::time::Duration::from_millis(2800));
     drop(running);
-    // The first pool takes a little more and breaks; the second has the same storage.
+    // The first pool accepts a little more and breaks; the second shares its storage.
     let pools = [pool(site.address(), &[1 << 20]), pool(site.address(), &[])];
     let bases = [pools[0].url(""), pools[1].url("")];
-    let (front, _) = front(move |ask| {
-        // Its first answer is used until the pool breaks.
-        let first = ask.head.starts_with("OPTIONS");
-        format!("{}{}", bases[usize::from(!first)], signed(&ask.target))
+    let (front, _) = front(move |request| {
+        // The first redirect is used until the pool breaks.
+        let first = request.head.starts_with("OPTIONS");
+        format!("{}{}", bases[usize::from(!first)], signed(&request.target))
     });
     let run = run.again(["--json", "--token"]).args([site.token()]).args(["f", &front.url("/f")]);
     let done = run.run().ok().done();
     assert!(done["resumed"].as_u64() > Some(8 << 20), "{done}");
     same(site.path("f"), &bytes);
     let sent = |pool: &Server| {
-        let parts = pool.asks().into_iter().filter(|ask| ask.head.starts_with("PATCH"));
-        parts.map(|ask| ask.field("content-length").unwrap().parse().unwrap()).collect::<Vec<usize>>()
+        let parts = pool.requests().into_iter().filter(|request| request.head.starts_with("PATCH"));
+        parts.map(|request| request.field("content-length").unwrap().parse().unwrap()).collect::<Vec<usize>>()
     };
     let [first, second] = pools.each_ref().map(sent);
     assert_eq!((first.len(), second.len()), (1, 2), "{first:?}, {second:?}");
     assert!(second[0] <= first[0] && second[0] < SIZE * 3 / 4, "what was there was sent again");
 }
 
-/// A server that takes parts of "abc", and has `there` bytes of it.
+/// A server that accepts parts of "abc", and has `there` bytes of it.
 fn takes_abc(there: usize) -> Server {
     Server::new(move |peer| {
-        while let Some(ask) = peer.ask() {
-            let answer = match ask.head.split(' ').next().unwrap_or_default() {
+        while let Some(request) = peer.read_request() {
+            let answer = match request.head.split(' ').next().unwrap_or_default() {
                 "OPTIONS" => "204 Yes\r\nAccept-Patch: application/partial-upload".to_owned(),
                 "HEAD" => format!("204 There\r\nUpload-Offset: {there}\r\nUpload-Length: 3"),
-                _ if ask.field("upload-complete") == Some("?1") => "201 Made\r\nContent-Length: 0".to_owned(),
+                _ if request.field("upload-complete") == Some("?1") => {
+                    "201 Made\r\nContent-Length: 0".to_owned()
+                }
                 _ => {
                     peer.send("HTTP/1.1 100 Continue\r\n\r\n");
                     let mut rest = vec![0; 3 - there];
@@ -160,12 +162,12 @@ fn takes_abc(there: usize) -> Server {
 }
 
 #[test]
-fn an_upload_that_is_redirected_in_the_middle_goes_on_from_what_the_new_server_has() {
+fn redirected_upload_resumes_from_offset_of_new_server() {
     let new = takes_abc(2);
     let place = new.url("/pool/f?ticket=1");
     let old = Server::new(move |peer| {
-        while let Some(ask) = peer.ask() {
-            let answer = match ask.head.split(' ').next().unwrap_or_default() {
+        while let Some(request) = peer.read_request() {
+            let answer = match request.head.split(' ').next().unwrap_or_default() {
                 "OPTIONS" => "204 Yes\r\nAccept-Patch: application/partial-upload".to_owned(),
                 "HEAD" => "204 There\r\nUpload-Offset: 1\r\nUpload-Length: 3".to_owned(),
                 _ => format!("307 There\r\nLocation: {place}\r\nContent-Length: 0"),
@@ -174,18 +176,19 @@ fn an_upload_that_is_redirected_in_the_middle_goes_on_from_what_the_new_server_h
         }
     });
     put_of(b"abc", &["f", &old.url("/f")]).run().ok();
-    let parts: Vec<_> = new.asks().into_iter().filter(|ask| ask.head.starts_with("PATCH")).collect();
+    let parts: Vec<_> =
+        new.requests().into_iter().filter(|request| request.head.starts_with("PATCH")).collect();
     assert_eq!((parts[0].field("upload-offset"), parts[0].field("content-length")), (Some("2"), Some("1")));
     assert!(parts.iter().all(|part| part.target.starts_with("/pool/f?ticket=1&upload=")), "{parts:?}");
 }
 
 #[test]
-fn a_door_that_redirects_only_the_put_is_asked_for_the_size() {
+fn size_is_queried_if_only_the_put_is_redirected() {
     let bytes = content(2 << 20, 4);
     let (length, sent) = (bytes.len(), bytes.clone());
     let pool = Server::new(move |peer| {
-        let ask = peer.ask().unwrap();
-        assert!(ask.head.starts_with("PUT /pool?uuid=1 "), "{ask:?}");
+        let request = peer.read_request().unwrap();
+        assert!(request.head.starts_with("PUT /pool?uuid=1 "), "{request:?}");
         peer.send("HTTP/1.1 100 Continue\r\n\r\n");
         let mut body = vec![0; length];
         (&peer.stream).read_exact(&mut body).unwrap();
@@ -195,8 +198,8 @@ fn a_door_that_redirects_only_the_put_is_asked_for_the_size() {
     });
     let place = pool.url("/pool?uuid=1");
     let door = Server::new(move |peer| {
-        while let Some(ask) = peer.ask() {
-            peer.send(match ask.head.split(' ').next() {
+        while let Some(request) = peer.read_request() {
+            peer.send(match request.head.split(' ').next() {
                 Some("PUT") => format!("HTTP/1.1 307 There\r\nLocation: {place}\r\n{EMPTY}"),
                 Some("HEAD") => format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n"),
                 _ => format!("HTTP/1.1 405 No\r\n{EMPTY}"),
@@ -205,17 +208,17 @@ fn a_door_that_redirects_only_the_put_is_asked_for_the_size() {
     });
     let ended = put_of(&bytes, &["f", &door.url("/f")]).run().ok();
     assert!(ended.time.as_secs() < 2, "the redirect came late: {ended:?}");
-    assert_eq!(pool.asks().len(), 1);
+    assert_eq!(pool.requests().len(), 1);
 }
 
 #[test]
-fn a_redirect_that_comes_after_the_body_is_followed_with_the_body() {
+fn redirect_after_the_body_is_followed_with_the_body() {
     let bytes = content(100_000, 5);
     let length = bytes.len();
     let server = Server::new(move |peer| {
-        while let Some(ask) = peer.ask() {
+        while let Some(request) = peer.read_request() {
             let mut body = vec![0; length];
-            let answer = match (ask.head.split(' ').next(), ask.target.as_str()) {
+            let answer = match (request.head.split(' ').next(), request.target.as_str()) {
                 (Some("PUT"), place) => {
                     if place == "/new" {
                         peer.send("HTTP/1.1 100 Continue\r\n\r\n");
@@ -242,8 +245,8 @@ fn redirects_that_may_change_the_method_are_refused() {
         for method in ["OPTIONS", "PUT"] {
             let to = elsewhere.url("/f");
             let server = Server::new(move |peer| {
-                while let Some(ask) = peer.ask() {
-                    peer.send(match ask.head.starts_with(method) {
+                while let Some(request) = peer.read_request() {
+                    peer.send(match request.head.starts_with(method) {
                         true => format!("HTTP/1.1 {status} Go\r\nLocation: {to}\r\n{EMPTY}"),
                         false => format!("HTTP/1.1 405 No\r\n{EMPTY}"),
                     });
@@ -253,13 +256,13 @@ fn redirects_that_may_change_the_method_are_refused() {
             ended.fails(76, &[&elsewhere.url("/f"), "only 307 and 308", "put to that URL itself"]);
         }
     }
-    assert!(elsewhere.asks().is_empty());
+    assert!(elsewhere.requests().is_empty());
 }
 
-/// Answers the first request by a redirect to /1, that by one to /2, and so on.
+/// Redirects the first request to /1, the next to /2, and so on.
 fn counting(peer: &mut Peer, last: u32) {
-    while let Some(ask) = peer.ask() {
-        let number = ask.target.trim_start_matches('/').split('?').next().unwrap().parse().unwrap_or(0);
+    while let Some(request) = peer.read_request() {
+        let number = request.target.trim_start_matches('/').split('?').next().unwrap().parse().unwrap_or(0);
         let next = if number == last { 0 } else { number + 1 };
         peer.send(format!("HTTP/1.1 307 On\r\nLocation: /{next}\r\n{EMPTY}"));
     }
@@ -270,17 +273,17 @@ fn redirects_without_an_end_are_bounded() {
     for (last, word) in [(u32::MAX, "too many redirects"), (1, "in a circle")] {
         let server = Server::new(move |peer| counting(peer, last));
         put_of(b"abc", &["f", &server.url("/0")]).run().fails(76, &[word]);
-        // The HEAD that goes with the first request is one more.
-        assert!(server.asks().len() <= 22, "{}", server.asks().len());
+        // One more for the HEAD that is sent with the first request.
+        assert!(server.requests().len() <= 22, "{}", server.requests().len());
     }
 }
 
 #[test]
 fn servers_that_redirect_the_upload_to_each_other_are_found_out() {
     let server = Server::new(|peer| {
-        while let Some(ask) = peer.ask() {
-            let other = if ask.target.starts_with("/a") { "/b" } else { "/a" };
-            let answer = match ask.head.split(' ').next().unwrap_or_default() {
+        while let Some(request) = peer.read_request() {
+            let other = if request.target.starts_with("/a") { "/b" } else { "/a" };
+            let answer = match request.head.split(' ').next().unwrap_or_default() {
                 "OPTIONS" => "204 Yes\r\nAccept-Patch: application/partial-upload".to_owned(),
                 "HEAD" => "204 There\r\nUpload-Offset: 1\r\nUpload-Length: 3".to_owned(),
                 _ => format!("307 There\r\nLocation: {other}\r\nContent-Length: 0"),

@@ -1,4 +1,4 @@
-//! Uploads that break off and go on: what the server has is not sent again.
+//! Interrupted uploads resume: stored data is not sent again.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -13,18 +13,18 @@ use crate::support::{Ended, Peer, Put, Server, Writable, content, damaging, put,
 
 const SIZE: usize = 48 << 20;
 
-/// Waits until the server has made sure of a good part of a put at 12 MB/s: it does every 2 s.
+/// Waits until the server has synced a good part of a put at 12 MB/s: it syncs every 2 s.
 fn halfway() {
     std::thread::sleep(Duration::from_millis(2800));
 }
 
-/// The put again, for its second run.
+/// Creates the second run of a put.
 fn again(run: Put, site: &Writable) -> Put {
     run.again(["--json", "--token"]).args([site.token()]).args(["f", &site.url("/f")])
 }
 
 #[test]
-fn a_server_that_is_killed_and_comes_back_is_gone_on_with() {
+fn upload_resumes_after_a_server_restart() {
     let mut site = Writable::start();
     let bytes = content(SIZE, 1);
     for reader in ["sendfile", "direct"] {
@@ -58,7 +58,7 @@ fn a_bit_that_flips_on_the_way_costs_one_connection() {
         fs::write(run.path("f"), &bytes).unwrap();
         let ended = run.run().ok();
         let count = |event| ended.json().iter().filter(|line| line["event"] == event).count();
-        // An answer that is damaged before its upload has begun costs a connection, and is no retry of the upload.
+        // A response damaged before its upload has begun costs a connection, but is no retry of the upload.
         assert!(count("retrying") <= 1 && count("connected") >= 2, "{ended:?}");
         same(site.path("f"), &bytes);
         fs::remove_file(site.path("f")).unwrap();
@@ -66,7 +66,7 @@ fn a_bit_that_flips_on_the_way_costs_one_connection() {
 }
 
 #[test]
-fn a_put_that_was_killed_goes_on_in_the_next_run() {
+fn killed_put_resumes_in_the_next_run() {
     let mut site = Writable::start();
     let bytes = content(SIZE, 2);
     for server_too in [false, true] {
@@ -86,7 +86,7 @@ fn a_put_that_was_killed_goes_on_in_the_next_run() {
 }
 
 #[test]
-fn an_interrupt_says_how_to_go_on() {
+fn interrupt_prints_how_to_resume() {
     let site = Writable::start();
     let bytes = content(SIZE, 3);
     let run = to(&site, "/f", &bytes).args(["--limit", "12MB/s"]);
@@ -124,7 +124,7 @@ fn another_source_and_no_resume_start_over() {
 }
 
 #[test]
-fn a_whole_file_put_over_a_paused_upload_counts_and_the_upload_starts_over() {
+fn file_put_over_a_paused_upload_wins_and_the_upload_restarts() {
     let site = Writable::start();
     let bytes = content(SIZE, 6);
     let run = to(&site, "/f", &bytes).args(["--limit", "12MB/s"]);
@@ -148,7 +148,7 @@ fn a_whole_file_put_over_a_paused_upload_counts_and_the_upload_starts_over() {
 }
 
 #[test]
-fn a_server_that_stays_away_ends_it_and_the_next_run_goes_on() {
+fn upload_to_a_stopped_server_fails_and_resumes_in_the_next_run() {
     let mut site = Writable::start();
     let bytes = content(SIZE, 5);
     let run = to(&site, "/f", &bytes).args(["--limit", "12MB/s", "--retries", "2"]);
@@ -164,7 +164,7 @@ fn a_server_that_stays_away_ends_it_and_the_next_run_goes_on() {
 }
 
 #[test]
-fn what_makes_no_sense_is_not_resumed() {
+fn inconsistent_upload_state_is_not_resumed() {
     for (answer, word) in [
         ("Upload-Offset: 9\r\nUpload-Length: 9", "9 of 9 bytes of a file of 3"),
         ("Upload-Offset: 2\r\nUpload-Length: 4", "2 of 4 bytes of a file of 3"),
@@ -172,9 +172,9 @@ fn what_makes_no_sense_is_not_resumed() {
         ("Upload-Offset: -1", "unknown number"),
     ] {
         let server = Server::new(move |peer| {
-            while let Some(ask) = peer.ask() {
+            while let Some(request) = peer.read_request() {
                 let patch = "Accept-Patch: application/partial-upload";
-                let fields = if ask.head.starts_with("OPTIONS") { patch } else { answer };
+                let fields = if request.head.starts_with("OPTIONS") { patch } else { answer };
                 peer.send(format!("HTTP/1.1 204 There\r\n{fields}\r\n\r\n"));
             }
         });
@@ -184,23 +184,23 @@ fn what_makes_no_sense_is_not_resumed() {
     }
 }
 
-/// A server that takes parts of "abc"; `complete` answers the last request.
+/// A server that accepts parts of "abc"; `complete` answers the final request.
 fn scripted(complete: impl Fn(&mut Peer) + Send + Sync + 'static) -> Server {
-    // It knows nothing at first, then that it has two bytes.
+    // It reports nothing stored at first, then two bytes.
     let asked = AtomicUsize::new(0);
     Server::new(move |peer| {
-        while let Some(ask) = peer.ask() {
-            let method = ask.head.split(' ').next().unwrap_or_default().to_owned();
+        while let Some(request) = peer.read_request() {
+            let method = request.head.split(' ').next().unwrap_or_default().to_owned();
             let first = || asked.fetch_add(1, Ordering::SeqCst) == 0;
             let answer = match method.as_str() {
                 "OPTIONS" => "204 Yes\r\nAccept-Patch: application/partial-upload",
                 "HEAD" if first() => "404 Nothing\r\nContent-Length: 0",
                 "HEAD" => "204 There\r\nUpload-Offset: 2\r\nUpload-Length: 3\r\nUpload-Complete: ?0",
-                "PATCH" if ask.field("upload-complete") == Some("?1") => {
+                "PATCH" if request.field("upload-complete") == Some("?1") => {
                     complete(peer);
                     continue;
                 }
-                "PATCH" if ask.field("upload-offset") == Some("0") => {
+                "PATCH" if request.field("upload-offset") == Some("0") => {
                     "409 No\r\nUpload-Offset: 2\r\nContent-Length: 0"
                 }
                 _ => {
@@ -228,12 +228,13 @@ fn abc(server: &Server, args: &[&str]) -> Ended {
 }
 
 #[test]
-fn a_server_that_has_more_than_it_said_is_asked_again() {
+fn upload_continues_from_a_larger_offset_of_the_server() {
     let server = scripted(|peer| {
         peer.send("HTTP/1.1 201 Made\r\nContent-Length: 0\r\n\r\n");
     });
     abc(&server, &[]).ok();
-    let parts: Vec<_> = server.asks().into_iter().filter(|ask| ask.head.starts_with("PATCH")).collect();
+    let parts: Vec<_> =
+        server.requests().into_iter().filter(|request| request.head.starts_with("PATCH")).collect();
     let fields = |name| parts.iter().map(|part| part.field(name)).collect::<Vec<_>>();
     assert_eq!(fields("upload-offset"), [Some("0"), Some("2"), Some("3")]);
     assert_eq!(fields("content-length"), [Some("3"), Some("1"), Some("0")]);
@@ -243,7 +244,7 @@ fn a_server_that_has_more_than_it_said_is_asked_again() {
 }
 
 #[test]
-fn what_arrived_wrongly_is_told() {
+fn digest_mismatch_is_reported() {
     let server = scripted(|peer| {
         peer.send("HTTP/1.1 422 Differs\r\nContent-Length: 0\r\n\r\n");
     });
@@ -251,7 +252,7 @@ fn what_arrived_wrongly_is_told() {
 }
 
 #[test]
-fn a_long_verification_is_waited_for_as_long_as_the_server_says_so() {
+fn interim_responses_extend_the_wait_for_verification() {
     let server = scripted(|peer| {
         for _ in 0..6 {
             std::thread::sleep(Duration::from_millis(300));

@@ -1,4 +1,4 @@
-//! `longhaul serve --writable`: verified, refused, and two at once.
+//! `longhaul serve --writable`: verified, refused and concurrent uploads.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, symlink};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::support::{Put, Writable, content, old_kernel, put, same};
 
-/// A put of `f` to `path`, with the server's token.
+/// Creates a put of `f` to `path`, with the server's token.
 pub(crate) fn to(site: &Writable, path: &str, bytes: &[u8]) -> Put {
     let run = put().args(["--json", "--token"]).args([site.token()]).args(["f", &site.url(path)]);
     fs::write(run.path("f"), bytes).unwrap();
@@ -42,7 +42,7 @@ fn a_large_file_arrives_whole() {
         drop(file);
         let done = run.run().ok().done();
         assert_eq!(done["bytes"], (1u64 << 30) + 4097);
-        // The server's own digest, of what it has on its disk, was the same.
+        // The server's digest of its stored file was equal.
         let equal = std::process::Command::new("cmp").arg(run.path("f")).arg(site.path("large")).status();
         assert!(equal.unwrap().success());
     }
@@ -63,7 +63,7 @@ fn over_tls() {
 fn a_file_system_without_direct_io_is_read_through_the_cache() {
     let Some(old_kernel) = old_kernel() else { return };
     let site = Writable::start();
-    // A tmpfs, on a kernel that does not tell what the page cache has.
+    // A tmpfs, on a kernel without cachestat(2).
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let bytes = content(40 << 20, 10);
     let path = dir.path().join("f");
@@ -126,7 +126,7 @@ fn two_puts_to_one_name_do_not_mix() {
 }
 
 #[test]
-fn a_source_that_changes_never_gets_its_name() {
+fn changed_source_never_gets_its_name() {
     let site = Writable::start();
     for shrinks in [false, true] {
         for reader in ["sendfile", "direct"] {

@@ -1,4 +1,4 @@
-//! Sources that cannot be sent, or do not stay what they were.
+//! Sources that cannot be sent, or that change.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Nginx, Put, Running, Writable, content, put, same, skip};
 
-/// A put of a file of 32 MiB, slow enough to be caught in the midst of it.
+/// A put of a file of 32 MiB, slow enough to be modified midway.
 fn slow(reader: &str, url: &str) -> Put {
     let run = put().args(["--limit", "16MB/s", "--reader", reader, "f", url]);
     fs::write(run.path("f"), content(32 << 20, 1)).unwrap();
     run
 }
 
-/// Starts it and waits until some is sent.
+/// Starts the put and waits until data was sent.
 fn in_the_midst(run: &Put) -> Running {
     let mut running = run.start();
     let began = Instant::now();
@@ -24,7 +24,7 @@ fn in_the_midst(run: &Put) -> Running {
 }
 
 #[test]
-fn what_is_no_readable_file_is_refused_before_anything_is_said() {
+fn unreadable_source_is_refused_before_a_request() {
     let url = "http://127.0.0.1:1/";
     let run = put().args(["none", url]);
     run.run().fails(66, &["none", "No such file"]);
@@ -42,14 +42,14 @@ fn what_is_no_readable_file_is_refused_before_anything_is_said() {
 }
 
 #[test]
-fn a_file_of_somebody_else_is_refused() {
+fn unreadable_file_of_another_user_is_refused() {
     if !rustix::process::geteuid().is_root() {
         return skip("only root can become another user");
     }
     let run = put().args(["f", "http://127.0.0.1:1/"]);
     fs::write(run.path("f"), "secret").unwrap();
     fs::set_permissions(run.path("f"), Permissions::from_mode(0o600)).unwrap();
-    // In a directory that everybody may read: a private one would be refused for itself.
+    // In a world-readable directory: a private one would be refused itself.
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
     fs::copy(env!("CARGO_BIN_EXE_longhaul"), dir.path().join("longhaul")).unwrap();
@@ -67,7 +67,7 @@ fn a_file_of_somebody_else_is_refused() {
 }
 
 #[test]
-fn a_source_that_is_written_to_is_told() {
+fn modified_source_is_reported() {
     let Some(site) = Nginx::start() else { return };
     for reader in ["sendfile", "direct"] {
         let run = slow(reader, &site.url("/dav/"));
@@ -95,7 +95,7 @@ fn a_source_is_read_for_its_digest_only_where_that_is_compared() {
 }
 
 #[test]
-fn a_source_that_shrinks_is_told() {
+fn shrunk_source_is_reported() {
     let Some(site) = Nginx::start() else { return };
     for reader in ["sendfile", "direct"] {
         let run = slow(reader, &site.url("/dav/"));
@@ -106,14 +106,14 @@ fn a_source_that_shrinks_is_told() {
 }
 
 #[test]
-fn a_file_that_is_read_past_the_cache_is_read_once_and_hashed_where_it_lies() {
+fn file_read_with_direct_io_is_read_and_hashed_once() {
     const SIZE: usize = (64 << 20) + 4097;
     let site = Writable::start();
     let bytes = content(SIZE, 11);
     for streams in ["1", "3"] {
         let run = crate::serve::to(&site, "/f", &bytes).args(["--reader", "direct", "--streams", streams]);
         let (mut running, mut read) = (run.start(), 0);
-        // The count ends with the process, so the last one before that has to do.
+        // The counter is gone when the process ends, so the last reading counts.
         while !running.has_ended() {
             read = running.bytes_read().unwrap_or(read);
             std::thread::sleep(Duration::from_millis(1));

@@ -8,17 +8,17 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use super::serve::to;
-use crate::support::{Ask, Ended, Put, Relayed, Server, Writable, content, put, relay_as, same};
+use crate::support::{Ended, HttpRequest, Put, RelayAction, Server, Writable, content, put, relay_as, same};
 
 const SIZE: usize = 48 << 20;
 const STREAMS: [&str; 2] = ["--streams", "4"];
 
-/// Waits until the server has made sure of a good part of a put at 12 MB/s: it does every 2 s.
+/// Waits until the server has synced a good part of a put at 12 MB/s: it syncs every 2 s.
 fn halfway() {
     std::thread::sleep(Duration::from_millis(2800));
 }
 
-/// Returns how many connections carried ranges.
+/// Returns the number of connections that carried ranges.
 pub(crate) fn connected(ended: &Ended) -> usize {
     let lines = ended.json();
     let ids = lines.iter().filter(|line| line["event"] == "connected").map(|line| line["stream"].as_u64());
@@ -28,11 +28,11 @@ pub(crate) fn connected(ended: &Ended) -> usize {
     ids.len()
 }
 
-fn is_range(ask: &Ask) -> bool {
-    ask.head.starts_with("PATCH") && ask.field("content-range").is_some()
+fn is_range(request: &HttpRequest) -> bool {
+    request.head.starts_with("PATCH") && request.field("content-range").is_some()
 }
 
-/// A put of `bytes` past a server that stands in front of `site`.
+/// A put of `bytes` through a relay to `site`.
 fn past(server: &Server, site: &Writable, bytes: &[u8]) -> Put {
     let run = put().args(["--json", "--token"]).args([site.token()]).args(["f", &server.url("/f")]);
     fs::write(run.path("f"), bytes).unwrap();
@@ -66,7 +66,7 @@ fn over_tls() {
 }
 
 #[test]
-fn what_chooses_the_number_is_that_of_a_fetch() {
+fn put_uses_the_tuners_of_get() {
     let site = Writable::start();
     let bytes = content(SIZE, 3);
     let apt = ["--tuner", "apt", "--apt-n0", "3", "--apt-delta", "100ms"];
@@ -80,16 +80,17 @@ fn one_stream_and_a_server_without_ranges_get_one_request() {
     let site = Writable::start();
     let bytes = content(SIZE, 4);
     for (streams, knows_ranges) in [("1", true), ("4", false), ("auto", true)] {
-        let server = relay_as(site.address(), move |ask, peer| {
-            if ask.head.starts_with("OPTIONS") && !knows_ranges {
+        let server = relay_as(site.address(), move |request, peer| {
+            if request.head.starts_with("OPTIONS") && !knows_ranges {
                 peer.send("HTTP/1.1 204 Yes\r\nAccept-Patch: application/partial-upload\r\n\r\n");
-                return Relayed::Answered;
+                return RelayAction::Answered;
             }
-            Relayed::Head(ask.head.clone())
+            RelayAction::Head(request.head.clone())
         });
         past(&server, &site, &bytes).args(["--streams", streams]).run().ok();
-        let parts: Vec<_> = server.asks().into_iter().filter(|ask| ask.head.starts_with("PATCH")).collect();
-        let sizes: Vec<_> = parts.iter().map(|ask| ask.field("content-length")).collect();
+        let parts: Vec<_> =
+            server.requests().into_iter().filter(|request| request.head.starts_with("PATCH")).collect();
+        let sizes: Vec<_> = parts.iter().map(|request| request.field("content-length")).collect();
         assert_eq!(sizes, [Some(SIZE.to_string().as_str()), Some("0")], "{streams}");
         assert_eq!(parts[0].field("upload-offset"), Some("0"));
         same(site.path("f"), &bytes);
@@ -124,7 +125,7 @@ fn a_put_that_was_killed_sends_only_what_is_missing() {
 }
 
 #[test]
-fn a_server_that_is_killed_and_comes_back_is_gone_on_with() {
+fn upload_resumes_after_a_server_restart() {
     let mut site = Writable::start();
     let bytes = content(SIZE, 6);
     let run = to(&site, "/f", &bytes).args(STREAMS).args(["--limit", "12MB/s"]);
@@ -143,7 +144,7 @@ fn a_server_that_is_killed_and_comes_back_is_gone_on_with() {
 }
 
 #[test]
-fn an_interrupt_says_how_to_go_on() {
+fn interrupt_prints_how_to_resume() {
     let site = Writable::start();
     let run = to(&site, "/f", &content(SIZE, 7)).args(STREAMS).args(["--limit", "12MB/s"]);
     let running = run.start();
@@ -159,17 +160,17 @@ fn a_stream_that_is_cut_or_refused_does_not_end_the_put() {
     let bytes = content(SIZE, 8);
     for refusal in [None, Some("503 Busy"), Some("429 Slow")] {
         let ranges = AtomicUsize::new(0);
-        let server = relay_as(site.address(), move |ask, peer| {
-            if is_range(ask) && ranges.fetch_add(1, Ordering::SeqCst) == 5 {
+        let server = relay_as(site.address(), move |request, peer| {
+            if is_range(request) && ranges.fetch_add(1, Ordering::SeqCst) == 5 {
                 if let Some(refusal) = refusal {
                     peer.send(format!(
                         "HTTP/1.1 {refusal}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
                     ));
                     peer.close();
                 }
-                return Relayed::Cut;
+                return RelayAction::Cut;
             }
-            Relayed::Head(ask.head.clone())
+            RelayAction::Head(request.head.clone())
         });
         let run = past(&server, &site, &bytes).args(STREAMS).args(["--limit", "40MB/s"]);
         let ended = run.run().ok();
@@ -185,30 +186,30 @@ fn a_stream_that_the_server_holds_up_is_taken_over_from() {
     let site = Writable::start();
     let bytes = content(SIZE, 9);
     let ranges = AtomicUsize::new(0);
-    let server = relay_as(site.address(), move |ask, _| {
-        if is_range(ask) && ranges.fetch_add(1, Ordering::SeqCst) == 1 {
-            // Longer than the put takes; the client is to reset the connection meanwhile.
+    let server = relay_as(site.address(), move |request, _| {
+        if is_range(request) && ranges.fetch_add(1, Ordering::SeqCst) == 1 {
+            // Longer than the put takes; the client must reset the connection meanwhile.
             std::thread::sleep(Duration::from_secs(20));
-            return Relayed::Cut;
+            return RelayAction::Cut;
         }
-        Relayed::Head(ask.head.clone())
+        RelayAction::Head(request.head.clone())
     });
-    // Large blocks: the socket's buffer must not take a whole one.
+    // Large blocks, so that the socket's buffer cannot hold one.
     let ended = past(&server, &site, &bytes).args(["--streams", "2", "--limit", "30MB/s"]).run().ok();
     assert!(ended.time < Duration::from_secs(18), "{ended:?}");
     same(site.path("f"), &bytes);
 }
 
 #[test]
-fn what_no_stream_can_send_ends_the_put_at_once() {
+fn full_disk_refusal_of_a_range_ends_the_put() {
     let site = Writable::start();
-    let server = relay_as(site.address(), move |ask, peer| {
-        if is_range(ask) {
+    let server = relay_as(site.address(), move |request, peer| {
+        if is_range(request) {
             peer.send("HTTP/1.1 507 Full\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
             peer.close();
-            return Relayed::Cut;
+            return RelayAction::Cut;
         }
-        Relayed::Head(ask.head.clone())
+        RelayAction::Head(request.head.clone())
     });
     let ended = past(&server, &site, &content(SIZE, 10)).args(STREAMS).run();
     let ended = ended.fails(74, &["507", "disk is full"]);
@@ -216,7 +217,7 @@ fn what_no_stream_can_send_ends_the_put_at_once() {
 }
 
 #[test]
-fn a_source_that_changes_never_gets_its_name() {
+fn changed_source_never_gets_its_name() {
     let site = Writable::start();
     for (shrinks, reader) in [(false, "sendfile"), (true, "sendfile"), (false, "direct")] {
         let run = to(&site, "/f", &content(SIZE, 11)).args(STREAMS);

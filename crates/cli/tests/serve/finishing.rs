@@ -1,4 +1,4 @@
-//! SIGTERM in the middle of a transfer: it completes within the grace.
+//! SIGTERM during a transfer: it completes within the grace period.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -27,7 +27,7 @@ fn has_begun(part: &Path) -> bool {
         && word == SECOND_WORD.to_le_bytes()
 }
 
-/// Ends the server in the middle of a transfer; fails unless the transfer and the server end well.
+/// Stops the server during a transfer; fails unless both end successfully.
 fn completes(mut transfer: Command, server: Serve, part: &Path) {
     let running = transfer.args(["--limit", "8MB/s", "--no-memory"]).stderr(Stdio::piped()).spawn().unwrap();
     let began = Instant::now();

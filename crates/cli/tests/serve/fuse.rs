@@ -1,4 +1,4 @@
-//! A FUSE file system of this process, whose daemon can stop to answer (fuse(4), include/uapi/linux/fuse.h).
+//! A FUSE file system whose daemon can stop answering (fuse(4), include/uapi/linux/fuse.h).
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,21 +13,21 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-/// What the daemon does.
+/// Modes of the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Daemon {
-    /// Answers all requests but FLUSH, of which the kernel then sends no other; what is written is discarded.
+    /// Answers all requests except FLUSH, of which the kernel then sends no more; discards written data.
     Answers,
-    /// Answers FLUSH too, for which a process waits that closes a file.
+    /// Also answers FLUSH, on which closing a file waits.
     AnswersFlush,
-    /// Answers all requests but READDIR and FLUSH: a directory can be opened, and not be listed.
+    /// Answers all requests but READDIR and FLUSH: a directory can be opened but not listed.
     ListsNothing,
-    /// Reads no request: the kernel ends waiting threads with their process.
+    /// Reads no requests: the kernel aborts waiting threads when their process is killed.
     ReadsNothing,
-    /// Reads requests, and answers none: the kernel does not end threads that wait.
+    /// Reads requests without answering: waiting threads cannot be killed.
     AnswersNothing,
-    /// Ends: the kernel fails all requests.
+    /// Exits: the kernel fails all requests.
     Ends,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct FuseMount {
 }
 
 impl FuseMount {
-    /// Mounts at `point`; `None`, with a word why, where that is not permitted.
+    /// Mounts at `point`; `None`, with the reason printed, if not permitted.
     pub(crate) fn new(point: &Path, daemon: Daemon) -> Option<Self> {
         let mounted = File::options().read(true).write(true).open("/dev/fuse").and_then(|device| {
             let data = format!(
@@ -67,7 +67,7 @@ impl FuseMount {
 
     pub(crate) fn set(&self, daemon: Daemon) {
         self.mode.store(daemon as u8, Ordering::Relaxed);
-        // The daemon looks every 10 ms.
+        // The daemon checks its mode every 10 ms.
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
 }
@@ -87,11 +87,11 @@ const DIRECTORY: u32 = 0o40_755;
 #[derive(Default)]
 struct Files {
     nodes: HashMap<Vec<u8>, u64>,
-    /// By node; one for each file ever made.
+    /// Size by node; one node for each file ever created.
     sizes: HashMap<u64, u64>,
 }
 
-/// An integer of a request.
+/// Reads an integer of a request.
 fn number<const LENGTH: usize>(request: &[u8], at: usize) -> u64 {
     let mut bytes = [0; 8];
     bytes[..LENGTH].copy_from_slice(&request[at..at + LENGTH]);
@@ -107,7 +107,7 @@ fn words(numbers: &[u32]) -> Vec<u8> {
 }
 
 impl Files {
-    /// Answers requests until the mode is [`Daemon::Ends`]; closing the device fails the requests that wait.
+    /// Answers requests until the mode is [`Daemon::Ends`]; closing the device fails pending requests.
     fn answer(mut self, mut device: File, mode: &AtomicU8) {
         const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
         let mut request = vec![0; 1 << 20];
@@ -153,12 +153,12 @@ impl Files {
             let mut reply = words(&[16 + body.len() as u32, error as u32]);
             reply.extend(unique.to_le_bytes());
             reply.extend(body);
-            // Fails where the request was interrupted meanwhile.
+            // Fails if the request was interrupted.
             let _ = device.write_all(&reply);
         }
     }
 
-    /// Performs an operation; `None` where it has no reply.
+    /// Performs an operation; `None` if it has no reply.
     fn perform(&mut self, operation: u64, node: u64, body: &[u8]) -> Option<Result<Vec<u8>, Errno>> {
         Some(Ok(match operation {
             // FORGET, INTERRUPT and BATCH_FORGET.
@@ -218,17 +218,17 @@ impl Files {
         }))
     }
 
-    /// Makes struct fuse_attr_out, valid for an hour.
+    /// Creates struct fuse_attr_out, valid for an hour.
     fn attributes(&self, node: u64) -> Vec<u8> {
         [words(&[3600, 0, 0, 0]), self.attribute(node)].concat()
     }
 
-    /// Makes struct fuse_entry_out; the attributes are valid for an hour, the name is looked up each time.
+    /// Creates struct fuse_entry_out; attributes are valid for an hour, names are looked up each time.
     fn entry(&self, node: u64) -> Vec<u8> {
         [node.to_le_bytes().to_vec(), vec![0; 16], words(&[3600, 0, 0, 0]), self.attribute(node)].concat()
     }
 
-    /// Makes struct fuse_attr.
+    /// Creates struct fuse_attr.
     fn attribute(&self, node: u64) -> Vec<u8> {
         let mode = if node == ROOT { DIRECTORY } else { 0o100_644 };
         let size = self.sizes.get(&node).copied().unwrap_or(0);

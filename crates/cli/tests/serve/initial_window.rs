@@ -1,4 +1,4 @@
-//! `--initial-window`: real connections over an emulated path, and the routes that are there meanwhile.
+//! `--initial-window`: real connections over an emulated path, and the routes of the server.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -12,14 +12,14 @@ use rustix::thread::CapabilitySet;
 use crate::long_path::{LongPath, RTT, connect, directory};
 use crate::{BIN, Serve, serve};
 
-/// A metric that nobody else uses, in decimal and in hexadecimal.
+/// A route metric reserved for the server, in decimal and in hexadecimal.
 const OURS: (&str, &str) = ("17600", "000044c0");
-/// What the kernel sends in the first round trip by itself (RFC 6928).
+/// The kernel's default initial window (RFC 6928).
 const TEN_SEGMENTS: Bytes = Bytes::new(10 * 1460);
-/// Longer than the server takes to remove a route whose time is over.
+/// Longer than the server takes to remove an expired route.
 const REMOVED_BY_THEN: Duration = Duration::from_millis(1500);
 
-/// Returns the routes of a host, as the kernel lists them, without the counts of their uses.
+/// Returns a host's routes from the kernel's lists, without their use counts.
 fn routes(host: &Host) -> String {
     let mut command = host.command("cat");
     command.args(["/proc/net/route", "/proc/net/ipv6_route"]).stdout(Stdio::piped());
@@ -38,13 +38,13 @@ fn routes(host: &Host) -> String {
     routes
 }
 
-/// Counts the routes that the server has made.
+/// Counts the routes that the server has created.
 fn ours(routes: &str) -> usize {
     let ours = |line: &&str| line.split_whitespace().any(|field| field == OURS.0 || field == OURS.1);
     routes.lines().filter(ours).count()
 }
 
-/// Waits until a host's routes are as they should be: the server has a thread of its own for them, and the kernel its own time.
+/// Waits until a host's routes match: the server changes them on its own thread, and the kernel takes time.
 fn once(host: &Host, are_right: impl Fn(&str) -> bool) -> String {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
@@ -57,13 +57,13 @@ fn once(host: &Host, are_right: impl Fn(&str) -> bool) -> String {
     }
 }
 
-/// Returns the routes of a host once it has the one to its own IPv6 address.
+/// Returns the routes of a host once the route to its own IPv6 address exists.
 fn settled(host: &Host) -> String {
     let own = host.ipv6().map(|ip| format!("{:032x} 80 ", ip.to_bits()));
     once(host, |routes| own.as_ref().is_none_or(|own| routes.contains(own)))
 }
 
-/// Fetches `/file` to its end; returns how much of it came within half of a round trip after the first byte.
+/// Fetches `/file`; returns the bytes received within half an RTT after the first byte.
 fn fetch(host: &Host, server: SocketAddr, header: &'static str) -> Bytes {
     let fetch = move || {
         let mut stream = connect(server);
@@ -95,7 +95,7 @@ fn the_second_transfer_begins_with_more_than_ten_segments_and_the_routes_go_with
         server.logged("status=200");
         once(&path.server(), |routes| ours(routes) == n + 1);
         let known = fetch(&path.client(), address, "");
-        // Half of the path's rate for half of a round trip were 430 segments, but not all of the rate is found at once.
+        // Half of the path's rate for half an RTT would be 430 segments, but the rate found at first is lower.
         assert!(known.get() > 10 * TEN_SEGMENTS.get(), "{address}: {known} at second");
         server.logged("status=200");
     }
@@ -112,7 +112,7 @@ fn a_rate_of_the_servers_own_and_a_window_that_was_named() {
     assert!(server.logged("begin with this window").contains("segments=30"));
     let known = fetch(&path.client(), address, "");
     assert!(known > TEN_SEGMENTS + TEN_SEGMENTS && known.get() <= 30 * 1460, "{known}");
-    // A client that requests a lower pace does not lower the known rate.
+    // A client's request for a lower pace does not lower the known rate.
     fetch(&path.client(), address, "Longhaul-Pace: 20Mbit\r\n");
     std::thread::sleep(REMOVED_BY_THEN);
     assert_eq!(ours(&routes(&path.server())), 1);
@@ -120,7 +120,7 @@ fn a_rate_of_the_servers_own_and_a_window_that_was_named() {
 }
 
 #[test]
-fn what_a_killed_server_has_left_goes_with_the_next() {
+fn next_server_removes_routes_of_a_killed_one() {
     let Some(path) = LongPath::with_file(6 << 20) else { return };
     let options = ["--pace", "40Mbit", "--initial-window", "30"];
     let mut server = path.serve(&options);
@@ -128,14 +128,14 @@ fn what_a_killed_server_has_left_goes_with_the_next() {
     server.logged("begin with this window");
     server.process.kill().unwrap();
     server.process.wait().unwrap();
-    assert_eq!(ours(&routes(&path.server())), 1, "nobody has removed it");
+    assert_eq!(ours(&routes(&path.server())), 1, "the route is still there");
     let next = path.serve(&options);
     once(&path.server(), |routes| ours(routes) == 0);
     assert!(next.stop().status.success());
 }
 
 #[test]
-fn no_route_is_made_unless_that_is_asked_for() {
+fn no_route_is_created_by_default() {
     let Some(path) = LongPath::with_file(6 << 20) else { return };
     let before = settled(&path.server());
     let server = path.serve(&["--pace", "40Mbit"]);
@@ -145,7 +145,7 @@ fn no_route_is_made_unless_that_is_asked_for() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn invalid_windows_are_refused() {
     let directory = directory(1);
     let refused = |args: &[&str], why: &str| {
         let output = serve(directory.path(), args).output().unwrap();
@@ -160,7 +160,7 @@ fn what_cannot_be_is_refused() {
 }
 
 #[test]
-fn without_permission_it_serves_as_ever_and_says_what_to_do() {
+fn without_permission_the_server_starts_with_a_warning() {
     let directory = directory(3 << 20);
     let permitted = rustix::thread::capabilities(None)
         .is_ok_and(|sets| sets.effective.contains(CapabilitySet::NET_ADMIN));

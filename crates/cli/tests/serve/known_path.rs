@@ -1,4 +1,4 @@
-//! What a client remembers of a path, where that is long enough for it to count.
+//! A client's path memory, on a path long enough for it to matter.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -9,12 +9,13 @@ use longhaul_lab::Host;
 
 use crate::long_path::{LongPath, connect};
 
-/// As slow as may count: half of it is eleven segments a round trip, one more than the kernel begins with.
+/// The minimum relevant rate: half of it is eleven segments per RTT, one more than the kernel's initial window.
 const HELD: Rate = Rate::bits_per_sec(1_300_000);
-/// How much of a reply is looked at.
+/// The measured time of a reply.
 const START: Duration = Duration::from_secs(1);
 
-/// Asks for `/file`, remembering that a path of this RTT, in seconds, held so much; returns how much came in the time after the first byte.
+/// Requests `/file` with a remembered rate for a path with this RTT in seconds; returns the bytes received within
+/// [`START`] after the first byte.
 fn start(host: &Host, server: SocketAddr, rtt: f64) -> Bytes {
     let memory = format!("held={};rtt={rtt}", HELD.as_bits_per_sec());
     let fetch = move || {
@@ -41,15 +42,15 @@ fn start(host: &Host, server: SocketAddr, rtt: f64) -> Bytes {
 #[test]
 fn a_reply_begins_with_the_pace_that_its_client_remembers_of_this_path() {
     let Some(path) = LongPath::with_file(16 << 20) else { return };
-    // Each from a server that knows nothing itself: what that has seen would come first.
+    // Each from a fresh server: a server's own memory would take precedence.
     let [known, other] = [0.2, 0.05].map(|rtt| {
         let _server = path.serve(&[]);
         start(&path.client(), path.addresses()[0], rtt)
     });
-    // The pace climbs from half of the rate, and to it.
+    // The pace rises from half of the rate up to it.
     let most = HELD.bytes_in(START);
     assert!(known <= most, "{known}, from a path that held {most} in that time");
-    // Slow start, which has had four round trips at least.
+    // Slow start, after at least four RTTs.
     assert!(
         other > HELD.scaled(1.5).bytes_in(START),
         "{other} from a path that is another by its RTT, {known} from the one that is known"

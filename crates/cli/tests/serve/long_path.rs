@@ -1,4 +1,4 @@
-//! A long path that is emulated, with servers on its server host.
+//! An emulated long path, with servers on its server host.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -16,11 +16,11 @@ use tempfile::TempDir;
 use crate::BIN;
 use crate::starvation::without_attack;
 
-/// Long, so that a moment's delay on this machine is no round trip.
+/// Long, so that a scheduling delay of this machine is shorter than an RTT.
 pub(crate) const RTT: Duration = Duration::from_millis(200);
 const PORT: u16 = 4000;
 
-/// The path, 100 Mbit/s, and a directory to be served; its turn ends last.
+/// A path of 100 Mbit/s, and a directory to serve; the lock on the machine is released last.
 pub(crate) struct LongPath {
     lab: Lab,
     directory: TempDir,
@@ -28,9 +28,9 @@ pub(crate) struct LongPath {
 }
 
 impl LongPath {
-    /// Builds one, with `/file` of so many bytes; `None` where this machine does not permit it, which under CI is a failure.
+    /// Builds a path, with `/file` of `size` bytes; `None` if this machine does not permit it, which is a failure under CI.
     pub(crate) fn with_file(size: usize) -> Option<Self> {
-        // One lab at a time, and no attack: what comes within a round trip is a matter of when this machine has time.
+        // One lab at a time, and no attack: scheduling delays change what arrives within an RTT.
         let turn = without_attack();
         let rate = Some("100Mbit".parse().unwrap());
         let lab = match Lab::new(PathSpec { rate, rtt: Rtt::new(RTT), ..PathSpec::default() }) {
@@ -53,7 +53,7 @@ impl LongPath {
         self.lab.server()
     }
 
-    /// Where its servers listen: IPv4 first, and IPv6 where there is any.
+    /// Returns the servers' addresses: IPv4, then IPv6 if available.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         let (v4, v6) = (self.server().ipv4(), self.server().ipv6());
         let all = [Some(v4.into()), v6.map(IpAddr::from)];
@@ -79,14 +79,14 @@ impl LongPath {
     }
 }
 
-/// A server program on the server host; its log is read as it comes.
+/// A server on the server host; a thread reads its log.
 pub(crate) struct RunningServer {
     pub(crate) process: Process,
     log: mpsc::Receiver<String>,
 }
 
 impl RunningServer {
-    /// Waits for a line that holds `what`.
+    /// Waits for a line that contains `what`.
     pub(crate) fn logged(&self, what: &str) -> String {
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
@@ -104,7 +104,7 @@ impl RunningServer {
     }
 }
 
-/// Connects with a window as large as the path, so that the server's is what bounds each round trip.
+/// Connects with a window larger than the path's BDP, so that only the server's limits each round trip.
 pub(crate) fn connect(server: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::for_address(server), Type::STREAM, None).unwrap();
     sockopt::set_recv_buffer(&socket, Bytes::mib(4)).unwrap();
@@ -112,7 +112,7 @@ pub(crate) fn connect(server: SocketAddr) -> TcpStream {
     socket.into()
 }
 
-/// Makes a directory that holds a file.
+/// Creates a directory with one file.
 pub(crate) fn directory(size: usize) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("file"), vec![7; size]).unwrap();

@@ -34,12 +34,12 @@ struct Serve {
     child: Child,
     address: SocketAddr,
     log: BufReader<std::process::ChildStderr>,
-    /// What was read of the log since the start.
+    /// The log read so far.
     logged: String,
 }
 
 impl Serve {
-    /// Runs `command` and waits for the line that says where it serves.
+    /// Runs `command` and waits for the line with its address.
     fn start(mut command: Command) -> Self {
         let mut child = command.stderr(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap());
@@ -75,7 +75,7 @@ impl Serve {
         }
     }
 
-    /// Waits for the end; gives the exit code and what was logged since the start.
+    /// Waits for the end; returns the exit code and the complete log.
     fn end(mut self) -> (Option<i32>, String) {
         let code = self.child.wait().unwrap().code();
         self.log.read_to_string(&mut self.logged).unwrap();
@@ -85,7 +85,7 @@ impl Serve {
 
 impl Drop for Serve {
     fn drop(&mut self) {
-        // Either is in vain where it has already ended.
+        // Both fail if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -107,7 +107,7 @@ fn get(address: SocketAddr, path: &str) -> String {
 }
 
 #[test]
-fn it_says_where_it_serves_logs_requests_and_stops_on_sigterm() {
+fn prints_address_logs_requests_and_stops_on_sigterm() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("f"), "content").unwrap();
     let server = Serve::start(serve(dir.path(), &["--pace", "1Gbit", "--congestion", "cubic"]));
@@ -121,7 +121,7 @@ fn it_says_where_it_serves_logs_requests_and_stops_on_sigterm() {
 }
 
 #[test]
-fn a_second_sigint_cuts_what_is_under_way() {
+fn second_sigint_aborts_active_transfers() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("f"), vec![1; 32 << 20]).unwrap();
     let server = Serve::start(serve(dir.path(), &[]));
@@ -147,10 +147,10 @@ fn listens_on_several_addresses_ipv6_too() {
     let dir = tempfile::tempdir().unwrap();
     let mut server = Serve::start(serve(dir.path(), &["--listen", "[::1]:0"]));
     let mut second = String::new();
-    // What is logged may come between.
+    // Log lines may come between.
     while !second.contains("http://") {
         second.clear();
-        assert!(server.log.read_line(&mut second).unwrap() > 0, "the second address is not told");
+        assert!(server.log.read_line(&mut second).unwrap() > 0, "the second address is not printed");
     }
     let address = second.split("http://").nth(1).unwrap().split('/').next().unwrap();
     assert!(address.starts_with("[::1]:"), "{second}");
@@ -159,7 +159,7 @@ fn listens_on_several_addresses_ipv6_too() {
 }
 
 #[test]
-fn few_descriptors_mean_fewer_connections_not_a_dead_server() {
+fn few_descriptors_reduce_the_limit_of_connections() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("f"), "content").unwrap();
     let mut command = Command::new("bash");
@@ -173,7 +173,7 @@ fn few_descriptors_mean_fewer_connections_not_a_dead_server() {
 }
 
 #[test]
-fn what_cannot_be_served_has_its_exit_code() {
+fn startup_errors_have_their_exit_codes() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     std::fs::write(&file, "no certificate").unwrap();
@@ -215,7 +215,7 @@ fn metrics_have_a_loopback_address_of_their_own() {
     assert!(get(Serve::start(serve(dir.path(), &[])).address, "/metrics").ends_with("of my own"));
     let mut server = Serve::start(serve(dir.path(), &["--metrics=127.0.0.1:0"]));
     let mut line = String::new();
-    // The log may have a word in between.
+    // Log lines may come before.
     while !line.starts_with("metrics at ") {
         line.clear();
         assert!(server.log.read_line(&mut line).unwrap() > 0);
@@ -266,7 +266,7 @@ fn request_that_finds_no_descriptor_for_its_file_waits_for_one() {
     assert!(reply.ends_with("content"), "{reply}");
 }
 
-/// Reads the processor time of a process, user and system, in ticks.
+/// Reads the CPU time of a process, user and system, in ticks.
 fn cpu_ticks(child: &Child) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
@@ -293,7 +293,7 @@ fn one_port_serves_both_families() {
 }
 
 #[test]
-fn a_log_that_nobody_reads_stops_neither_the_server_nor_its_end() {
+fn unread_log_blocks_neither_serving_nor_shutdown() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("f"), "content").unwrap();
     for closed in [false, true] {
@@ -301,7 +301,7 @@ fn a_log_that_nobody_reads_stops_neither_the_server_nor_its_end() {
         if closed {
             server.log = BufReader::new(nothing());
         }
-        // Each line holds a path of 8 kB: far more than a pipe takes.
+        // Each line contains a path of 8 kB: in total far more than a pipe holds.
         let path = format!("/{}", "a".repeat(8000));
         for _ in 0..40 {
             assert!(get(server.address, &path).starts_with("HTTP/1.1 404"));
@@ -320,7 +320,7 @@ fn a_log_that_nobody_reads_stops_neither_the_server_nor_its_end() {
     }
 }
 
-/// Makes the read end of a pipe whose writer is gone.
+/// Creates the read end of a pipe whose writer is closed.
 fn nothing() -> std::process::ChildStderr {
     let mut child = Command::new("true").stderr(Stdio::piped()).spawn().unwrap();
     child.wait().unwrap();
@@ -362,10 +362,10 @@ fn a_record_follows_the_server_to_its_end() {
     let samples = of("sample");
     let streams = samples.iter().filter_map(|sample| sample["streams"].get(0));
     assert!(streams.clone().all(|one| one["stream"] == 0 && one["tcp"]["tcpi_snd_cwnd"].is_u64()));
-    // At 200 Mbit/s the file takes 1.3 s: four fifths of the samples, on a machine busy with other tests.
+    // At 200 Mbit/s the file takes 1.3 s; a busy machine takes four fifths of the samples.
     assert!((107..400).contains(&streams.count()), "{} samples", samples.len());
     let moved = samples.last().unwrap()["moved"].as_u64().unwrap();
-    // The end of the connection is acknowledged like a byte.
+    // The FIN is acknowledged like a byte.
     assert!((got..=got + 1).contains(&moved), "{moved} of {got}");
     let end = lines.last().unwrap();
     assert_eq!(end["event"], "end");
@@ -396,7 +396,7 @@ fn a_record_is_never_served() {
     let output = serve(Path::new("."), &["--record", "r"]).current_dir(dir.path()).output().unwrap();
     assert_eq!(output.status.code(), Some(64));
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "a record was begun");
-    // Beside it, under a name that begins alike.
+    // Beside the directory, with a common name prefix.
     let beside = tempfile::Builder::new().tempdir().unwrap();
     let root = beside.path().join("files");
     std::fs::create_dir(&root).unwrap();

@@ -1,4 +1,4 @@
-//! The served directory while its path changes hands, and a file of tokens that names directories.
+//! The served directory is replaced at its path, and a file of tokens names directories.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use crate::uploads::{Place, ask};
 use crate::{Serve, get, serve};
 
-/// Two rounds of the server's checks: what is logged in each round would be logged again.
+/// Two intervals of the server's check: a repeated message would appear twice.
 const TWO_CHECKS: Duration = Duration::from_millis(2_500);
 
 #[test]
@@ -18,21 +18,21 @@ fn replaced_directory_is_logged_once_and_the_first_is_served_on() {
     fs::create_dir(&path).unwrap();
     fs::write(path.join("f"), "first").unwrap();
     let mut server = Serve::start(serve(&path, &[]));
-    let said = ["another directory has this path", "was moved or removed", "has its path again"];
+    let messages = ["another directory has this path", "was moved or removed", "has its path again"];
     fs::rename(&path, &away).unwrap();
     fs::create_dir(&path).unwrap();
     fs::write(path.join("f"), "second").unwrap();
-    server.wait_for_log(said[0]);
+    server.wait_for_log(messages[0]);
     std::thread::sleep(TWO_CHECKS);
     assert!(get(server.address, "/f").ends_with("first"));
     fs::remove_dir_all(&path).unwrap();
-    server.wait_for_log(said[1]);
+    server.wait_for_log(messages[1]);
     fs::rename(&away, &path).unwrap();
-    server.wait_for_log(said[2]);
+    server.wait_for_log(messages[2]);
     server.signal(Signal::TERM);
     let (_, log) = server.end();
-    for said in said {
-        assert_eq!(log.matches(said).count(), 1, "{said}: {log}");
+    for messages in messages {
+        assert_eq!(log.matches(messages).count(), 1, "{messages}: {log}");
     }
 }
 
@@ -51,10 +51,10 @@ fn token_of_an_unknown_directory_is_refused_by_its_line() {
     let options = ["--writable", "--tokens", tokens.to_str().unwrap()];
     write("s3cret", "/none");
     let refused = serve(place.dir.path(), &options).output().unwrap();
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    let messages = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(
-        refused.status.code() == Some(78) && said.contains("line 5: the directory /none of token 'a'"),
-        "{said}"
+        refused.status.code() == Some(78) && messages.contains("line 5: the directory /none of token 'a'"),
+        "{messages}"
     );
     write("s3cret", "/");
     let mut server = Serve::start(serve(place.dir.path(), &options));
@@ -63,7 +63,7 @@ fn token_of_an_unknown_directory_is_refused_by_its_line() {
     std::thread::sleep(TWO_CHECKS);
     let put = |name: &str| ask(server.address, &format!("PUT /{name}"), "Content-Length: 1\r\n", b"x").0;
     assert_eq!(put("f"), 201, "the old token is in force");
-    // Once the directory is there, the new one is.
+    // Once the directory exists, the new tokens apply.
     fs::create_dir(place.dir.path().join("none")).unwrap();
     let until = Instant::now() + Duration::from_secs(10);
     while put("g") != 401 {

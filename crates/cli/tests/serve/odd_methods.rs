@@ -1,4 +1,4 @@
-//! Methods that `serve` does not have, of WebDAV and of proxies.
+//! Methods of WebDAV and of proxies that `serve` does not support.
 
 use std::fs;
 

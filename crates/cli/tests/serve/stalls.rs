@@ -1,4 +1,4 @@
-//! A disk that stands still while a file comes: the application buffer grows, or is as large as it was told.
+//! A stalled disk during an upload: the application buffer grows, or has its configured size.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -13,13 +13,13 @@ use rustix::process::Signal;
 
 use crate::{BIN, Serve, lines};
 
-/// A mounted file system of a server, on which nothing is written for the time being.
-struct Frozen {
+/// A mounted file system of a server whose writes are frozen.
+struct FrozenFileSystem {
     server: String,
     mount: PathBuf,
 }
 
-impl Frozen {
+impl FrozenFileSystem {
     fn of(server: &Serve, mount: &Path) -> Self {
         let frozen = Self { server: server.child.id().to_string(), mount: mount.to_owned() };
         assert!(frozen.fsfreeze("-f"));
@@ -33,14 +33,14 @@ impl Frozen {
     }
 }
 
-impl Drop for Frozen {
+impl Drop for FrozenFileSystem {
     fn drop(&mut self) {
-        // Else nothing that writes there could ever be ended.
+        // Processes with pending writes could never be killed otherwise.
         self.fsfreeze("-u");
     }
 }
 
-/// Makes a small file system on `image`; `None` where none can be mounted and frozen.
+/// Creates a small file system on `image`; `None` if none can be mounted and frozen.
 fn disk(image: &Path) -> Option<()> {
     fs::File::create(image).unwrap().set_len(300 << 20).unwrap();
     let script =
@@ -55,10 +55,10 @@ fn disk(image: &Path) -> Option<()> {
 }
 
 #[test]
-fn a_stall_of_the_disk_goes_into_the_buffer_that_may_grow() {
+fn disk_stall_grows_the_automatic_buffer() {
     let _alone = crate::starvation::without_attack();
     const SIZE: usize = 112 << 20;
-    // The sockets of both ends take some megabytes.
+    // The sockets of both ends hold some megabytes.
     const FIXED: std::ops::Range<usize> = 24 << 20..64 << 20;
     let place = tempfile::tempdir().unwrap();
     let at = |name: &str| place.path().join(name);
@@ -76,11 +76,11 @@ fn a_stall_of_the_disk_goes_into_the_buffer_that_may_grow() {
         let mut stream = TcpStream::connect(server.address).unwrap();
         let head = "PUT /f HTTP/1.1\r\nHost: h\r\nConnection: close\r\nAuthorization: Bearer s3cret\r\n";
         write!(stream, "{head}Content-Length: {SIZE}\r\n\r\n").unwrap();
-        // What the path brings is known before the disk stalls.
+        // The path's rate is known before the disk stalls.
         let piece = vec![7; 1 << 20];
         (0..16).for_each(|_| stream.write_all(&piece).unwrap());
         std::thread::sleep(Duration::from_millis(200));
-        let (frozen, sent) = (Frozen::of(&server, &at("mnt")), AtomicUsize::new(16 << 20));
+        let (frozen, sent) = (FrozenFileSystem::of(&server, &at("mnt")), AtomicUsize::new(16 << 20));
         let before = sent.load(Ordering::Relaxed);
         std::thread::scope(|threads| {
             let (mut stream, sent, piece) = (stream.try_clone().unwrap(), &sent, &piece);

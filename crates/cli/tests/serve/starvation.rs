@@ -1,4 +1,4 @@
-//! A client that takes all it can keeps no other client out.
+//! A client that uses all available connections does not starve others.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,21 +13,21 @@ use socket2::{Domain, Socket, Type};
 use crate::Serve;
 use crate::uploads::Place;
 
-/// Descriptors for everything but the connections of the attack.
+/// Descriptors besides those of the attack's connections.
 const SPARE: u64 = 200;
 const MOST: u64 = 10_000;
-/// What the server needs for so many connections, which have up to four descriptors each, and for uploads.
+/// Descriptors of the server: up to four per connection, and those of uploads.
 const DESCRIPTORS: u64 = 42_000;
-/// Each connection of the attack takes, or sends, so much a second.
+/// Bytes per second that each connection of the attack receives or sends.
 const BYTES_PER_SECOND: usize = 1_000;
-/// The attack replaces so many of its connections a second that were closed.
+/// Closed connections that the attack replaces per second.
 const CONNECTS_PER_SECOND: usize = 1_000;
 
-/// The file that another client gets at 20 MB/s, which leaves two cores time for the attack, and the one that it gets unpaced.
+/// The other client's files: one at 20 MB/s, which leaves two cores time for the attack, and an unpaced one.
 const PACED: (&str, &str, u64) = ("paced", "160000000", 40 << 20);
 const UNPACED: (&str, &str, u64) = ("unpaced", "off", 2 << 30);
 
-/// Gets a file; returns when the first byte came, and the bytes per second.
+/// Fetches a file; returns the time to the first byte, and bytes per second.
 fn goodput(address: SocketAddr, (name, pace, size): (&str, &str, u64)) -> (Duration, f64) {
     let started = Instant::now();
     let mut stream = TcpStream::connect(address).unwrap();
@@ -53,15 +53,15 @@ fn connect(address: SocketAddr) -> Option<TcpStream> {
     Some(socket.into())
 }
 
-/// What a connection of the attack draws out.
+/// The slow phase of an attacking connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Slow {
+enum SlowPhase {
     Reply,
     Head,
     Body,
 }
 
-/// Keeps as many slow connections open as it can; a third of them never completes its request's head, and some send bodies.
+/// Keeps as many slow connections open as possible; a third never completes its request's head, and some send bodies.
 fn attack(address: SocketAddr, connections: usize, ready: &AtomicBool, over: &AtomicBool) {
     let (mut open, mut number) = (Vec::new(), 0);
     while !over.load(Ordering::Relaxed) {
@@ -71,20 +71,20 @@ fn attack(address: SocketAddr, connections: usize, ready: &AtomicBool, over: &At
             number += 1;
             let (slow, request) = match number {
                 _ if number % 50 == 1 => (
-                    Slow::Body,
+                    SlowPhase::Body,
                     format!(
                         "PUT /{number} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer s3cret\r\nContent-Length: 1000000\r\n\r\n"
                     ),
                 ),
-                _ if number % 3 == 0 => (Slow::Head, "GET /paced HTTP/1.1\r\nHost: h\r\n".to_owned()),
-                _ => (Slow::Reply, "GET /paced HTTP/1.1\r\nHost: h\r\n\r\n".to_owned()),
+                _ if number % 3 == 0 => (SlowPhase::Head, "GET /paced HTTP/1.1\r\nHost: h\r\n".to_owned()),
+                _ => (SlowPhase::Reply, "GET /paced HTTP/1.1\r\nHost: h\r\n\r\n".to_owned()),
             };
             if stream.write_all(request.as_bytes()).is_ok() {
                 open.push((slow, stream));
             }
         }
         open.retain_mut(|(slow, stream)| {
-            if *slow == Slow::Body && stream.write(&[7; BYTES_PER_SECOND]).is_err() {
+            if *slow == SlowPhase::Body && stream.write(&[7; BYTES_PER_SECOND]).is_err() {
                 return false;
             }
             match stream.read(&mut [0; BYTES_PER_SECOND]) {
@@ -99,17 +99,17 @@ fn attack(address: SocketAddr, connections: usize, ready: &AtomicBool, over: &At
     }
 }
 
-/// Waits until no server is attacked, and none is until the guard is dropped: each attack takes most of two cores.
+/// Waits until no attack runs, and prevents attacks until the guard is dropped: each uses most of two cores.
 pub(crate) fn without_attack() -> MutexGuard<'static, ()> {
     static ATTACKS: Mutex<()> = Mutex::new(());
     ATTACKS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Raises the limit of open files of this process, and of its children; returns it.
+/// Raises the limit of open files of this process and its children; returns it.
 fn descriptors() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let raised = limit.maximum.map_or(DESCRIPTORS, |most| most.max(DESCRIPTORS));
-    // Beyond its hard limit only a privileged process gets.
+    // Only a privileged process can exceed the hard limit.
     for most in [Some(raised), limit.maximum] {
         if setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).is_ok() {
             break;
@@ -127,7 +127,7 @@ fn survives(args: &[&str]) {
     }
     let server = Serve::start(place.command(args));
     let address = server.address;
-    // Afterwards the file is in the page cache.
+    // Loads the file into the page cache.
     goodput(address, UNPACED);
     let undisturbed = [PACED, UNPACED].map(|file| goodput(address, file).1);
     let (ready, over) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -148,7 +148,7 @@ fn survives(args: &[&str]) {
         let admitted = admitted.max(admitted_unpaced);
         assert!(admitted < Duration::from_secs(1), "admitted after {admitted:?}");
         assert!(shares[0] >= 0.9, "{shares:?} of {undisturbed:?} bytes a second");
-        // The attack's own work takes time of the same cores; on two it left 0.73 to 0.92 (26 November 2026).
+        // The attack uses CPU time of the server's cores; on two cores shares of 0.73 to 0.92 remained (26 November 2026).
         assert!(shares[1] >= 0.5, "{shares:?} of {undisturbed:?} bytes a second");
     });
 }

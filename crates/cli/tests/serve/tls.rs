@@ -1,4 +1,4 @@
-//! TLS of `serve` and `get` as processes, with certificates that openssl makes.
+//! TLS of `serve` and `get` as processes, with openssl's certificates.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::{BIN, Serve, serve};
 
-/// Runs a shell script in `dir`; `None`, with a word why, where there is no openssl.
+/// Runs a shell script in `dir`; `None`, with the reason printed, if openssl is missing.
 fn openssl(dir: &Path, script: &str) -> Option<String> {
     let script = format!("set -e; openssl version >&2 || exit 9\n{script}");
     let output = Command::new("sh").args(["-c", &script]).current_dir(dir).output().unwrap();
@@ -25,7 +25,7 @@ fn openssl(dir: &Path, script: &str) -> Option<String> {
 struct Site {
     dir: TempDir,
     keys: TempDir,
-    /// The SHA-256 of the server's public key.
+    /// SHA-256 of the server's public key.
     pin: String,
 }
 
@@ -43,7 +43,7 @@ impl Site {
         Some(Self { dir, keys, pin })
     }
 
-    /// Makes an authority, and a client's certificate of it: NAME.pem and NAME.key.
+    /// Creates an authority and a client certificate, NAME.pem and NAME.key.
     fn client(&self, authority: &str, name: &str) {
         let script = format!(
             "openssl req -x509 {NEW_KEY} -keyout {authority}.key -out {authority}.pem -days 2 -subj /CN={authority}
@@ -65,7 +65,7 @@ impl Site {
         Serve::start(command)
     }
 
-    /// Gets the file; returns the exit code and what was said.
+    /// Fetches the file; returns the exit code and the messages.
     fn get(&self, server: &Serve, args: &[&str]) -> (Option<i32>, String) {
         let beside = tempfile::tempdir().unwrap();
         let port = server.address.port();
@@ -73,10 +73,10 @@ impl Site {
         command.current_dir(beside.path()).args(["get", "-q", "--retries", "0", "--no-memory", "-o", "out"]);
         command.args(["--resolve", &format!("localhost:{port}:127.0.0.1")]).args(args);
         let output = command.arg(format!("https://localhost:{port}/f")).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let messages = String::from_utf8_lossy(&output.stderr).into_owned();
         let got = fs::read(beside.path().join("out")).ok();
-        assert_eq!(got.as_deref(), output.status.success().then_some(&b"content"[..]), "{said}");
-        (output.status.code(), said)
+        assert_eq!(got.as_deref(), output.status.success().then_some(&b"content"[..]), "{messages}");
+        (output.status.code(), messages)
     }
 }
 
@@ -84,24 +84,24 @@ impl Site {
 fn self_signed_certificate_of_openssl_is_trusted_where_it_is_given() {
     let Some(site) = Site::new() else { return };
     let server = site.serve(&[]);
-    let (code, said) = site.get(&server, &["--cacert", &site.key("server.pem")]);
-    assert_eq!(code, Some(0), "{said}");
-    let (code, said) = site.get(&server, &[]);
-    assert!(code == Some(76) && said.contains("--cacert"), "{code:?} {said}");
+    let (code, messages) = site.get(&server, &["--cacert", &site.key("server.pem")]);
+    assert_eq!(code, Some(0), "{messages}");
+    let (code, messages) = site.get(&server, &[]);
+    assert!(code == Some(76) && messages.contains("--cacert"), "{code:?} {messages}");
 }
 
 #[test]
 fn pin_accepts_the_key_that_it_names_and_no_other() {
     let Some(site) = Site::new() else { return };
     let server = site.serve(&[]);
-    let (code, said) = site.get(&server, &["--pin", &format!("sha256//{}", site.pin)]);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, messages) = site.get(&server, &["--pin", &format!("sha256//{}", site.pin)]);
+    assert_eq!(code, Some(0), "{messages}");
     let other = format!("sha256//{}=", "A".repeat(43));
-    let (code, said) = site.get(&server, &["--pin", &other]);
-    assert!(code == Some(76) && said.contains(&site.pin), "{code:?} {said}");
-    // The certificate is right, and the key is not the pinned one.
-    let (code, said) = site.get(&server, &["--cacert", &site.key("server.pem"), "--pin", &other]);
-    assert!(code == Some(76) && said.contains(&site.pin), "{code:?} {said}");
+    let (code, messages) = site.get(&server, &["--pin", &other]);
+    assert!(code == Some(76) && messages.contains(&site.pin), "{code:?} {messages}");
+    // The certificate is valid, but the key is not the pinned one.
+    let (code, messages) = site.get(&server, &["--cacert", &site.key("server.pem"), "--pin", &other]);
+    assert!(code == Some(76) && messages.contains(&site.pin), "{code:?} {messages}");
 }
 
 #[test]
@@ -120,10 +120,10 @@ fn only_clients_with_a_certificate_of_the_authority_are_served() {
         }
         site.get(&server, &args)
     };
-    let (code, said) = get(Some("known"));
-    assert_eq!(code, Some(0), "{said}");
-    let (code, said) = get(None);
-    assert!(code == Some(76) && said.contains("--cert"), "{code:?} {said}");
-    let (code, said) = get(Some("foreign"));
-    assert!(code == Some(76) && said.contains("certificate of --cert"), "{code:?} {said}");
+    let (code, messages) = get(Some("known"));
+    assert_eq!(code, Some(0), "{messages}");
+    let (code, messages) = get(None);
+    assert!(code == Some(76) && messages.contains("--cert"), "{code:?} {messages}");
+    let (code, messages) = get(Some("foreign"));
+    assert!(code == Some(76) && messages.contains("certificate of --cert"), "{code:?} {messages}");
 }

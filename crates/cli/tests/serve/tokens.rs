@@ -1,4 +1,4 @@
-//! Tokens and privileges of `serve` as a process: `get` and curl against it.
+//! Tokens and privileges of `serve` as a process, with `get` and curl as clients.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -69,12 +69,12 @@ fn token_in_clear_from_another_host_is_refused_unless_allowed() {
     };
     let Some(refused) = run("") else { return };
     assert!(refused.contains("--allow-cleartext") && refused.contains(" 403\n"), "{refused}");
-    assert!(refused.ends_with(" 201\n"), "on loopback nobody listens: {refused}");
+    assert!(refused.ends_with(" 201\n"), "only loopback has a listener: {refused}");
     assert!(!place.dir.path().join("10.9.9.1").exists());
     assert_eq!(run("--allow-cleartext").unwrap(), " 201\n 204\n");
 }
 
-/// Returns the fields of /proc/PID/task/TID/status of every thread that does not end meanwhile.
+/// Returns /proc/PID/task/TID/status of every thread that does not end meanwhile.
 fn statuses(server: &Serve) -> Vec<String> {
     let tasks = fs::read_dir(format!("/proc/{}/task", server.child.id())).unwrap();
     tasks.filter_map(|task| fs::read_to_string(task.unwrap().path().join("status")).ok()).collect()
@@ -85,7 +85,7 @@ fn capabilities(status: &str, name: &str) -> u64 {
     u64::from_str_radix(line.trim(), 16).unwrap()
 }
 
-/// Replaces a file of tokens, as editors do, by one of the directory's owner.
+/// Replaces a file of tokens atomically, like an editor, owned by the directory's owner.
 fn replace_tokens(tokens: &Path, token: &str) {
     let text = format!("[[token]]\nname = \"a\"\ntoken = \"{token}\"\nrights = [\"write\"]\n");
     let fresh = tokens.with_extension("fresh");
@@ -96,8 +96,8 @@ fn replace_tokens(tokens: &Path, token: &str) {
     fs::rename(fresh, tokens).unwrap();
 }
 
-/// Uploads once the tokens are changed; then ends the server, whose log and record must tell of it. Returns the status of each
-/// thread before the end.
+/// Uploads with changed tokens; then stops the server, whose log and record must show the upload. Returns the status of
+/// each thread before the end.
 fn upload_with_changed_tokens(place: &Place, args: &[&str]) -> Vec<String> {
     let tokens = place.token().with_file_name("tokens");
     replace_tokens(&tokens, "first");
@@ -140,7 +140,7 @@ fn renewed_certificate_is_read_by_a_confined_server() {
     fs::create_dir(&beside).unwrap();
     fs::write(place.dir.path().join("f"), "content").unwrap();
     let at = |name: &str| beside.join(name).to_str().unwrap().to_owned();
-    // Each replaces the files by a rename, and is its own authority.
+    // Each renewal replaces the files by a rename, and has its own authority.
     let renew = |trusted: &str| {
         let names = vec!["127.0.0.1".to_owned()];
         let certified = rcgen::generate_simple_self_signed(names).unwrap();
@@ -216,8 +216,8 @@ fn pipe_without_a_writer_in_place_of_a_file_does_not_hold_up_the_start() {
             .args(["--listen", "127.0.0.1:0"])
             .args(&args);
         let output = command.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(code) && said.contains("pipe"), "{args:?}: {said}");
+        let messages = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(code) && messages.contains("pipe"), "{args:?}: {messages}");
     }
 }
 
@@ -228,7 +228,7 @@ fn token_file_that_may_not_be_read_is_named() {
     fs::set_permissions(&token, fs::Permissions::from_mode(0o000)).unwrap();
     let token = token.to_str().unwrap();
     for (option, code) in [("--token", 77), ("--tokens", 78)] {
-        // Root reads it all the same, but for these capabilities.
+        // Root can read any file unless these capabilities are dropped.
         let mut command = if rustix::process::geteuid().is_root() {
             let mut command = Command::new("setpriv");
             command.args(["--bounding-set", "-dac_override,-dac_read_search"]);
@@ -239,8 +239,8 @@ fn token_file_that_may_not_be_read_is_named() {
         };
         command.arg("serve").arg(place.dir.path()).args(["--listen", "127.0.0.1:0", "--writable"]);
         let output = command.args([option, token]).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{option}: {said}");
-        assert!(said.contains(token) && said.contains("ermission denied"), "{option}: {said}");
+        let messages = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{option}: {messages}");
+        assert!(messages.contains(token) && messages.contains("ermission denied"), "{option}: {messages}");
     }
 }

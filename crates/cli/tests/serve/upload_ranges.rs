@@ -1,4 +1,4 @@
-//! Ranges of one upload over several connections, in any order, and all that may be wrong with them.
+//! Ranges of one upload over several connections in any order, and their errors.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -28,7 +28,7 @@ fn lines_of(start: usize, end: usize, size: usize) -> String {
     )
 }
 
-/// Adds a range of `file`.
+/// Uploads a range of `file`.
 fn add(address: SocketAddr, file: &[u8], start: usize, end: usize) -> (u16, String) {
     ask(address, &format!("PATCH /f{UPLOAD}"), &lines(start, end), &file[start..end])
 }
@@ -96,12 +96,12 @@ fn overlapping_range_is_refused_while_the_other_arrives_and_taken_once_that_is_s
     let (status, reply) = add(server.address, &file, 4 * MIB, SIZE);
     assert_eq!(status, 423, "{reply}");
     assert!(reply.contains("this range of it, is being written"), "{reply}");
-    // Beside it, everything goes on.
+    // Other ranges are still accepted.
     assert_eq!(add(server.address, &file, 8 * MIB, SIZE).0, 202);
     assert_eq!(end(first, &file[2 * MIB..8 * MIB]), 202);
     assert_eq!(held(server.address), format!("bytes=0-{}", SIZE - 1));
 
-    // A connection that is lost without a word.
+    // A connection that is lost without a FIN.
     let silent = begin(server.address, &file, (0, 8 * MIB), 2 * MIB);
     std::thread::sleep(Duration::from_millis(3300));
     assert_eq!(add(server.address, &file, 0, 8 * MIB).0, 202);
@@ -127,7 +127,7 @@ fn digest_decides_where_a_range_comes_twice_with_other_bytes() {
         assert!(there == (status == 201).then(|| file.clone()));
     }
     assert_eq!(ask(server.address, &format!("HEAD /f{UPLOAD}"), "", b"").0, 404, "it is deleted");
-    // A range whose second transmission breaks off counts no longer.
+    // A range is discarded if its second transmission breaks off.
     assert_eq!(add(server.address, &file, 0, SIZE).0, 202);
     drop(begin(server.address, &wrong, (4 * MIB, 6 * MIB), MIB + 100));
     let until = Instant::now() + Duration::from_secs(20);
@@ -141,7 +141,7 @@ fn digest_decides_where_a_range_comes_twice_with_other_bytes() {
 }
 
 #[test]
-fn sequential_client_goes_on_with_what_ranges_have_begun() {
+fn sequential_client_resumes_an_upload_of_ranges() {
     let place = Place::new();
     let server = Serve::start(place.command(&[]));
     let file = content(SIZE);
@@ -167,7 +167,7 @@ fn ranges_of_other_uploads_and_sizes_are_refused() {
     assert_eq!(ask(server.address, &format!("PATCH /f{UPLOAD}"), &shorter, &file[..MIB]).0, 400);
     assert_eq!(ask(server.address, "PUT /f", &format!("Content-Length: {MIB}\r\n"), &file[..MIB]).0, 423);
     assert_eq!(end(first, &file[100..MIB]), 202);
-    // Idle, it makes room.
+    // An idle upload is evicted.
     assert_eq!(ask(server.address, &format!("PATCH {other}"), &lines(0, MIB), &file[..MIB]).0, 202);
     assert_eq!(ask(server.address, &format!("DELETE {other}"), "", b"").0, 204);
     assert_eq!(fs::read_dir(place.dir.path()).unwrap().count(), 0);
@@ -178,7 +178,7 @@ fn killed_server_names_only_ranges_that_are_on_the_disk() {
     let place = Place::new();
     let file = content(SIZE);
     let server = Serve::start(place.command(&[]));
-    // What reaches into a segment's second half of 4 MiB leaves the first to be written.
+    // Data beyond the first 4 MiB of a segment lets the first half be written.
     let streams = [
         begin(server.address, &file, (0, 6 * MIB), 5 * MIB),
         begin(server.address, &file, (7 * MIB, SIZE), 3 * MIB),
@@ -220,8 +220,8 @@ fn upload_between_two_ranges_is_kept_from_another_for_three_seconds() {
     let address = server.address;
     let other = "/f?upload=ffeeddccbbaa99887766554433221100";
     let whole = file.clone();
-    type Rival = fn(SocketAddr, &str, &[u8]) -> u16;
-    let ways: [Rival; 3] = [
+    type RivalRequest = fn(SocketAddr, &str, &[u8]) -> u16;
+    let ways: [RivalRequest; 3] = [
         |address, other, file| ask(address, &format!("PATCH {other}"), &lines(0, MIB), &file[..MIB]).0,
         |address, other, file| ask(address, &format!("PATCH {other}"), &part(0, SIZE, SIZE, true), file).0,
         |address, _, file| ask(address, "PUT /f", &format!("Content-Length: {SIZE}\r\n"), file).0,
@@ -230,7 +230,7 @@ fn upload_between_two_ranges_is_kept_from_another_for_three_seconds() {
         assert_eq!(add(address, &file, 0, MIB).0, 202);
         let bytes = whole.clone();
         let rival = std::thread::spawn(move || way(address, other, &bytes));
-        // Its next ranges come a second apart, as over a path with a long queue.
+        // Its next ranges arrive one second apart, as over a path with a long queue.
         for start in 1..3 {
             std::thread::sleep(Duration::from_millis(1000));
             assert_eq!(add(address, &file, start * MIB, (start + 1) * MIB).0, 202);
@@ -238,12 +238,12 @@ fn upload_between_two_ranges_is_kept_from_another_for_three_seconds() {
         assert_eq!(add(address, &file, 3 * MIB, SIZE).0, 202);
         let (status, reply) = complete(address, &file);
         assert!(matches!(status, 201 | 204), "it was given up: {reply}");
-        // The other one comes next, once this one is complete.
+        // The other upload is accepted once this one is complete.
         let rival = rival.join().unwrap();
         assert!(matches!(rival, 201 | 202 | 204 | 423), "{rival}");
         let _ = ask(address, &format!("DELETE {other}"), "", b"");
     }
-    // One that is given up makes room.
+    // A discarded upload frees its place.
     assert_eq!(add(address, &file, 0, MIB).0, 202);
     assert_eq!(ask(address, "PUT /f", &format!("Content-Length: {SIZE}\r\n"), &file).0, 204);
 }

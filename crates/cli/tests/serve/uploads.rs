@@ -1,4 +1,4 @@
-//! `longhaul serve --writable`: its flags, its log and record, a full disk, a killed process.
+//! `longhaul serve --writable`: options, log, record, full disk, killed process.
 
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
@@ -40,14 +40,14 @@ impl Place {
     }
 }
 
-/// Sends a request with the token; gives the status and the head of the answer.
+/// Sends a request with the token; returns status and head of the response.
 pub(crate) fn ask(address: SocketAddr, first: &str, lines: &str, body: &[u8]) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let head =
         format!("{first} HTTP/1.1\r\nHost: h\r\nConnection: close\r\nAuthorization: Bearer s3cret\r\n");
     stream.write_all(format!("{head}{lines}\r\n").as_bytes()).unwrap();
-    // The server may refuse in the middle of it.
+    // The server may refuse before the body's end.
     let _ = stream.write_all(body);
     let mut reply = Vec::new();
     stream.read_to_end(&mut reply).unwrap();
@@ -63,7 +63,7 @@ pub(crate) fn part(offset: usize, length: usize, size: usize, complete: bool) ->
     )
 }
 
-/// Bytes that tell their place.
+/// Content that encodes its position.
 pub(crate) fn content(size: usize) -> Vec<u8> {
     (0..size as u32 / 4).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect()
 }
@@ -132,7 +132,7 @@ fn an_upload_is_logged_and_recorded_with_its_buffers() {
 }
 
 #[test]
-fn a_killed_server_goes_on_from_what_is_on_the_disk() {
+fn killed_server_resumes_from_synced_data() {
     let place = Place::new();
     let file = content(24 << 20);
     let server = Serve::start(place.command(&[]));
@@ -186,21 +186,21 @@ fn a_disk_that_is_full_or_fills_up() {
     let server = Serve::start(command);
     let inside = PathBuf::from(format!("/proc/{}/root/{dir}", server.child.id()));
     let file = content(12 << 20);
-    // Known beforehand, and not asked for.
+    // Refused in advance, without the body.
     let expect = "Expect: 100-continue\r\n";
     let whole = part(0, file.len(), file.len(), true);
     let (status, reply) = ask(server.address, &format!("PATCH /f{UPLOAD}"), &(whole + expect), b"");
     assert_eq!(status, 507, "{reply}");
     let length = format!("Content-Length: {}\r\n{expect}", file.len());
     assert_eq!(ask(server.address, "PUT /f", &length, b"").0, 507);
-    // Found out in the middle: chunks do not tell how many there are.
+    // Refused midway: a chunked body has no announced size.
     let mut chunked = format!("{:x}\r\n", file.len()).into_bytes();
     chunked.extend_from_slice(&file);
     chunked.extend_from_slice(b"\r\n0\r\n\r\n");
     let (status, reply) = ask(server.address, "PUT /f", "Transfer-Encoding: chunked\r\n", &chunked);
     assert_eq!(status, 507, "{reply}");
     assert_eq!(fs::read_dir(&inside).unwrap().count(), 0, "something is left");
-    // What fits is taken as before, and what does not takes nothing away from it.
+    // A file that fits is accepted, and one that does not fit leaves no trace.
     let (small, begun) = (&file[..4 << 20], 1 << 20);
     let patch = |head: String, body: &[u8]| ask(server.address, &format!("PATCH /f{UPLOAD}"), &head, body).0;
     assert_eq!(patch(part(0, begun, small.len(), false), &small[..begun]), 204);
@@ -213,7 +213,7 @@ fn a_disk_that_is_full_or_fills_up() {
 }
 
 #[test]
-fn a_limit_on_file_sizes_is_told() {
+fn file_size_limit_is_reported() {
     let place = Place::new();
     let mut command = Command::new("bash");
     let (dir, token) = (place.dir.path().display(), place.token());

@@ -1,13 +1,13 @@
-//! A process that ends with the test.
+//! A process that is killed on drop.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-/// Ended when dropped.
+/// Killed on drop.
 pub(crate) struct Running(pub(crate) Child);
 
 impl Running {
-    /// Starts `longhaul serve`, and waits until it serves; returns its address, too.
+    /// Starts `longhaul serve`, and waits until it serves; returns its URL too.
     pub(crate) fn server(serve: &mut Command) -> (Self, String) {
         let mut server = Self(serve.stderr(Stdio::piped()).spawn().unwrap());
         let mut log = BufReader::new(server.0.stderr.take().unwrap());
@@ -16,7 +16,7 @@ impl Running {
             line.clear();
             assert!(log.read_line(&mut line).unwrap() > 0, "the server ended before it served");
         }
-        // What it says later has a reader, too.
+        // Keeps the pipe open for later log lines.
         server.0.stderr = Some(log.into_inner());
         (server, line.split("://").nth(1).unwrap().split('/').next().unwrap().to_owned())
     }
@@ -24,7 +24,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Either is in vain where it has already ended.
+        // Both fail if the process has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

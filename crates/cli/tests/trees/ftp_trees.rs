@@ -1,4 +1,4 @@
-//! Trees of real FTP and GridFTP servers, listed by MLSD.
+//! Directory trees of real FTP and GridFTP servers, listed by MLSD.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -8,7 +8,7 @@ use crate::support::{
     Globus, Proftpd, Vsftpd, age, assert_equal, fetched_and_unchanged, get, make_tree, many_files, put,
 };
 
-/// Fetches a tree of so many files twice: the second run fetches only what has changed.
+/// Fetches a tree of `files` files twice: the second run fetches only changed files.
 fn fetch_all(url: &str, tree: &Path, files: usize) {
     let run = get().args(["-r", "-o", "t", url]);
     run.run().ok();
@@ -31,7 +31,7 @@ fn globus() {
     let Some(server) = Globus::start() else { return };
     let tree = server.path("t");
     make_tree(&tree);
-    // Globus drops bytes outside of ASCII from the paths of commands.
+    // Globus strips non-ASCII bytes from the paths of commands.
     fs::rename(tree.join("dir with space & \u{fc}"), tree.join("dir with space &")).unwrap();
     ["", "dir with space &"]
         .iter()
@@ -46,7 +46,7 @@ fn proftpd() {
     fetch_all(&server.url("t/"), &server.path("t"), 20);
 }
 
-/// Sends a tree twice: the second run sends only what has changed.
+/// Sends a tree twice: the second run sends only changed files.
 fn put_all(url: &str, there: &Path) {
     let run = put().args(["-r", "t", url]);
     many_files(&run.path("t"), 40);
@@ -75,7 +75,7 @@ fn put_to_proftpd() {
 }
 
 #[test]
-fn links_to_a_directory_above_end() {
+fn loop_of_links_to_a_parent_directory_ends() {
     let Some(server) = Globus::start() else { return };
     fs::create_dir_all(server.path("t/sub")).unwrap();
     fs::write(server.path("t/sub/f"), "f").unwrap();
@@ -85,7 +85,7 @@ fn links_to_a_directory_above_end() {
     assert_eq!(ended.status.code(), Some(65), "{ended:?}");
     assert!(ended.stderr.contains("a directory that it lies in"), "{ended:?}");
     assert_eq!(fs::read(run.path("t/sub/f")).unwrap(), b"f");
-    // Listings name no root: the loop shows once the second directory comes again.
+    // Listings do not name the root: the loop is detected at the second visit of a directory.
     assert!(!run.path("t/sub/up/sub").exists());
 }
 

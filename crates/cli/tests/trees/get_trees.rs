@@ -1,4 +1,4 @@
-//! Trees of real servers.
+//! Directory trees of real servers.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -22,7 +22,7 @@ fn serve_with_every_awkward_name() {
     assert_equal(&server.path("t"), &run.path("t"));
     assert_eq!(modified(&run.path("t/a b")), 1_000_000_000);
 
-    // Nothing is fetched again; what is missing or has changed is.
+    // A repeated run fetches only missing and changed files.
     fs::remove_file(run.path("t/...")).unwrap();
     fs::write(server.path("t/a b"), "other").unwrap();
     let run = run.again(["-r", "--json", &server.url("/t/"), "-o", "t"]);
@@ -39,14 +39,14 @@ fn directory_of_several_pages_and_a_name_that_is_no_text() {
     use std::os::unix::ffi::OsStrExt;
     let server = Writable::start();
     fs::create_dir(server.path("t")).unwrap();
-    // More than the 10,000 entries of a page, most of them one file.
+    // More than the 10,000 entries of a page, most of them links to one file.
     fs::write(server.path("t/0"), "x").unwrap();
     (1..=10_050)
         .for_each(|number| fs::hard_link(server.path("t/0"), server.path(&format!("t/{number}"))).unwrap());
     fs::write(server.path("t").join(std::ffi::OsStr::from_bytes(b"\xff\n")), "y").unwrap();
     let run = get().args(["-r", "-q", &server.url("/t"), "--parallel", "64"]);
     fs::create_dir(run.path("t")).unwrap();
-    // All but a few are there already.
+    // All but a few exist locally.
     for number in 0..=10_040 {
         let path = run.path(format!("t/{number}"));
         fs::write(&path, "x").unwrap();
@@ -81,7 +81,7 @@ fn nginx_by_json_and_by_its_pages() {
     let Some(site) = Nginx::start() else { return };
     let tree = site.path("tree");
     make_tree(&tree);
-    // nginx lists no hidden files, and an index takes a listing's place.
+    // nginx lists no hidden files, and serves an index file instead of a listing.
     for directory in [tree.clone(), tree.join("dir with space & \u{fc}")] {
         [".hidden", "...", "index.html"]
             .iter()
@@ -97,7 +97,7 @@ fn apache_by_its_pages() {
     let tree = site.path("tree");
     make_tree(&tree);
     for directory in [tree.clone(), tree.join("dir with space & \u{fc}")] {
-        // IndexIgnore leaves hidden files out.
+        // IndexIgnore omits hidden files.
         [".hidden", "...", "index.html"]
             .iter()
             .for_each(|name| fs::remove_file(directory.join(name)).unwrap());

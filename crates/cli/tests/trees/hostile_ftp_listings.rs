@@ -1,4 +1,4 @@
-//! MLSD listings that no server should send: each bad entry is refused by its name, and the rest is fetched.
+//! Malicious MLSD listings: each bad entry is refused by name, and the rest is fetched.
 
 use std::fs;
 
@@ -15,8 +15,8 @@ fn names_that_lead_elsewhere_are_refused() {
     lines += "type=dir;modify=20200102030405; ../sub\r\n";
     lines += "type=OS.unix=symlink;modify=20200102030405; link\r\n";
     lines += "type=file;size=4;modify=20200102030405; good\r\n";
-    let server = Scripted::new(b"good".to_vec(), move |session, ask| {
-        if ask.verb != "MLSD" {
+    let server = Scripted::new(b"good".to_vec(), move |session, command| {
+        if command.verb != "MLSD" {
             return false;
         }
         session.reply("150 listing");
@@ -35,7 +35,8 @@ fn names_that_lead_elsewhere_are_refused() {
     }
     assert_eq!(names(&run.path("in/t")), ["good"]);
     assert_eq!((names(&run.path("in")), names(run.dir())), (vec!["t".to_owned()], vec!["in".to_owned()]));
-    let paths = server.asks().into_iter().map(|(_, ask)| ask);
-    let fetched: Vec<_> = paths.filter(|ask| ask.starts_with("RETR") || ask.starts_with("ERET")).collect();
-    assert!(!fetched.is_empty() && fetched.iter().all(|ask| ask.ends_with("/d/good")), "{fetched:?}");
+    let paths = server.commands().into_iter().map(|(_, command)| command);
+    let fetched: Vec<_> =
+        paths.filter(|command| command.starts_with("RETR") || command.starts_with("ERET")).collect();
+    assert!(!fetched.is_empty() && fetched.iter().all(|command| command.ends_with("/d/good")), "{fetched:?}");
 }

@@ -1,9 +1,9 @@
-//! Listings that no server should send: each bad entry is refused by its name, and the rest is fetched.
+//! Malicious listings: each bad entry is refused by name, and the rest is fetched.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use crate::support::{Ended, Get, Listed, get, listing, names, same};
+use crate::support::{Ended, Get, ListedTarget, get, listing, names, same};
 
 fn fetch(server: &crate::support::Server) -> (Get, Ended) {
     let run = get().args(["-r", "-o", "in/t", &server.url("/d/")]);
@@ -36,7 +36,8 @@ fn names_that_lead_elsewhere() {
     ];
     let mut entries: Vec<_> = bad.iter().map(|name| (*name, "file")).collect();
     entries.extend([("..", "directory"), ("../..", "directory"), ("good", "file")]);
-    let server = Listed::serve([("/d/", listing(&entries)), ("/d/good", Listed::File(b"good".to_vec()))]);
+    let server =
+        ListedTarget::serve([("/d/", listing(&entries)), ("/d/good", ListedTarget::File(b"good".to_vec()))]);
     let (run, ended) = fetch(&server);
     refuses(
         &ended,
@@ -47,17 +48,17 @@ fn names_that_lead_elsewhere() {
     assert_eq!(names(&run.path("in/t")), ["good"]);
     assert_eq!(names(&run.path("in")), ["t"]);
     assert_eq!(names(run.dir()), ["in"]);
-    assert!(server.asks().iter().all(|ask| ["/d/", "/d/good"].contains(&ask.target.as_str())));
+    assert!(server.requests().iter().all(|request| ["/d/", "/d/good"].contains(&request.target.as_str())));
 }
 
 #[test]
 fn links_of_a_page_that_lead_elsewhere() {
     let page = "<title>Index of /d/</title><a href='../'>up</a><a href='/etc/passwd'>x</a><a href='..%2f..%2fx'>x</a>\
         <a href='http://elsewhere/d/x'>x</a><a href='?C=N'>x</a><a href='good'>x</a><a href='sub/'>x</a><a href='sub/f'>x</a>";
-    let server = Listed::serve([
-        ("/d/", Listed::Html(page.into())),
-        ("/d/sub/", Listed::Html("<title>Index of</title>".into())),
-        ("/d/good", Listed::File(b"good".to_vec())),
+    let server = ListedTarget::serve([
+        ("/d/", ListedTarget::Html(page.into())),
+        ("/d/sub/", ListedTarget::Html("<title>Index of</title>".into())),
+        ("/d/good", ListedTarget::File(b"good".to_vec())),
     ]);
     let (run, ended) = fetch(&server);
     refuses(&ended, 65, &["'../../x'"]);
@@ -69,11 +70,11 @@ fn links_of_a_page_that_lead_elsewhere() {
 fn two_entries_of_one_name() {
     let entries = "[{\"name\":\"a\",\"type\":\"file\"},{\"name\":\"b\",\"type\":\"directory\"},{\"name\":\"x\",\"href\":\"%61\",\"type\":\"file\"},\
         {\"name\":\"a\",\"type\":\"directory\"},{\"name\":\"b\",\"type\":\"file\"}]";
-    let server = Listed::serve([
-        ("/d/", Listed::Json(entries.into())),
-        ("/d/a", Listed::File(b"first".to_vec())),
+    let server = ListedTarget::serve([
+        ("/d/", ListedTarget::Json(entries.into())),
+        ("/d/a", ListedTarget::File(b"first".to_vec())),
         ("/d/b/", listing(&[("c", "file")])),
-        ("/d/b/c", Listed::File(b"c".to_vec())),
+        ("/d/b/c", ListedTarget::File(b"c".to_vec())),
     ]);
     let (run, ended) = fetch(&server);
     refuses(&ended, 65, &["a second 'a'", "a second 'b'"]);
@@ -83,7 +84,7 @@ fn two_entries_of_one_name() {
 
 #[test]
 fn links_in_the_output_are_not_followed() {
-    let server = Listed::serve([
+    let server = ListedTarget::serve([
         (
             "/d/",
             listing(&[
@@ -95,10 +96,10 @@ fn links_in_the_output_are_not_followed() {
             ]),
         ),
         ("/d/link/", listing(&[("owned", "file")])),
-        ("/d/link/owned", Listed::File(b"bad".to_vec())),
-        ("/d/final", Listed::File(b"bad".to_vec())),
-        ("/d/dir", Listed::File(b"bad".to_vec())),
-        ("/d/good", Listed::File(b"good".to_vec())),
+        ("/d/link/owned", ListedTarget::File(b"bad".to_vec())),
+        ("/d/final", ListedTarget::File(b"bad".to_vec())),
+        ("/d/dir", ListedTarget::File(b"bad".to_vec())),
+        ("/d/good", ListedTarget::File(b"good".to_vec())),
     ]);
     let run = get().args(["-r", "-o", "t", &server.url("/d/")]);
     fs::create_dir_all(run.path("t/dir")).unwrap();
@@ -117,19 +118,20 @@ fn links_in_the_output_are_not_followed() {
 
 #[test]
 fn loops_end() {
-    let unique =
-        |id: &str| Listed::Json(format!("[{{\"name\":\"l\",\"type\":\"directory\",\"unique\":\"{id}\"}}]"));
-    let server = Listed::serve([
+    let unique = |id: &str| {
+        ListedTarget::Json(format!("[{{\"name\":\"l\",\"type\":\"directory\",\"unique\":\"{id}\"}}]"))
+    };
+    let server = ListedTarget::serve([
         (
             "/d/",
             listing(&[("l", "directory"), ("moved", "directory"), ("up", "directory"), ("good", "file")]),
         ),
         ("/d/l/", unique("1")),
         ("/d/l/l/", unique("1")),
-        ("/d/moved/", Listed::Moved("/d/")),
-        ("/d/up/", Listed::Moved("/")),
+        ("/d/moved/", ListedTarget::Moved("/d/")),
+        ("/d/up/", ListedTarget::Moved("/")),
         ("/", listing(&[("d", "directory")])),
-        ("/d/good", Listed::File(b"good".to_vec())),
+        ("/d/good", ListedTarget::File(b"good".to_vec())),
     ]);
     let (run, ended) = fetch(&server);
     refuses(&ended, 65, &["/d/l/l/l/", "a directory that it lies in", "/d/moved/", "is not below it"]);
@@ -140,7 +142,7 @@ fn loops_end() {
 #[test]
 fn endless_depth_ends() {
     let server = crate::support::Server::new(|peer| {
-        while let Some(_ask) = peer.ask() {
+        while let Some(_ask) = peer.read_request() {
             let text = "[{\"name\":\"n\",\"type\":\"directory\"}]";
             let length = text.len();
             let head = format!(
@@ -156,8 +158,8 @@ fn endless_depth_ends() {
 }
 
 #[test]
-fn what_is_no_listing_or_is_refused_costs_only_its_own_directory() {
-    let server = Listed::serve([
+fn unusable_listing_fails_only_its_directory() {
+    let server = ListedTarget::serve([
         (
             "/d/",
             listing(&[
@@ -168,11 +170,11 @@ fn what_is_no_listing_or_is_refused_costs_only_its_own_directory() {
                 ("good", "file"),
             ]),
         ),
-        ("/d/cut/", Listed::Json("[{\"name\":\"first\",\"type\":\"file\"},".into())),
-        ("/d/cut/first", Listed::File(b"first".to_vec())),
-        ("/d/page/", Listed::Html("<title>Welcome</title><a href='x'>x</a>".into())),
-        ("/d/denied/", Listed::Refused(403)),
-        ("/d/good", Listed::File(b"good".to_vec())),
+        ("/d/cut/", ListedTarget::Json("[{\"name\":\"first\",\"type\":\"file\"},".into())),
+        ("/d/cut/first", ListedTarget::File(b"first".to_vec())),
+        ("/d/page/", ListedTarget::Html("<title>Welcome</title><a href='x'>x</a>".into())),
+        ("/d/denied/", ListedTarget::Refused(403)),
+        ("/d/good", ListedTarget::File(b"good".to_vec())),
     ]);
     let (run, ended) = fetch(&server);
     refuses(&ended, 65, &["cut off", "no index", "403", "pipe"]);
@@ -184,7 +186,7 @@ fn what_is_no_listing_or_is_refused_costs_only_its_own_directory() {
 fn next_page_must_be_of_the_same_directory() {
     for next in ["/other/", "http://elsewhere/d/?after=a", "", "//h/d/?x", "<"] {
         let server = crate::support::Server::new(move |peer| {
-            while peer.ask().is_some() {
+            while peer.read_request().is_some() {
                 let head = format!(
                     "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nLink: <{next}>; rel=next\r\nContent-Length: 2\r\n\r\n[]"
                 );
@@ -194,18 +196,18 @@ fn next_page_must_be_of_the_same_directory() {
             }
         });
         let (_, ended) = fetch(&server);
-        // What is no link counts as none.
+        // A value that is no link is ignored.
         let expected = if next.is_empty() { 0 } else { 65 };
         assert_eq!(ended.status.code(), Some(expected), "{next}: {ended:?}");
-        assert!(server.asks().len() <= 2, "{next}");
+        assert!(server.requests().len() <= 2, "{next}");
     }
 }
 
-/// Serves empty pages; `next` names the page after the one with this query.
+/// Serves empty pages; `next` returns the page after the one with a query.
 fn empty_pages(next: impl Fn(&str) -> String + Send + Sync + 'static) -> crate::support::Server {
     crate::support::Server::new(move |peer| {
-        while let Some(ask) = peer.ask() {
-            let query = ask.target.split('?').nth(1).unwrap_or_default();
+        while let Some(request) = peer.read_request() {
+            let query = request.target.split('?').nth(1).unwrap_or_default();
             let head = format!(
                 "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nLink: <?{}>; rel=next\r\nContent-Length: 2\r\n\r\n[]",
                 next(query)
@@ -222,7 +224,7 @@ fn pages_that_lead_in_a_circle_end() {
     let server = empty_pages(|query| if query == "a" { "b".into() } else { "a".into() });
     let (_, ended) = fetch(&server);
     refuses(&ended, 65, &["a page of it before"]);
-    assert!(server.asks().len() <= 4);
+    assert!(server.requests().len() <= 4);
 }
 
 #[test]
@@ -230,7 +232,7 @@ fn empty_pages_without_end_end() {
     let server = empty_pages(|query| format!("{query}x"));
     let (_, ended) = fetch(&server);
     refuses(&ended, 65, &["its last pages had no entries"]);
-    assert!(server.asks().len() <= 110);
+    assert!(server.requests().len() <= 110);
 }
 
 #[test]
@@ -240,14 +242,14 @@ fn listings_under_way_are_few_however_deep_the_tree() {
     let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let highest = Arc::clone(&most);
     let server = crate::support::Server::new(move |peer| {
-        while let Some(ask) = peer.ask() {
+        while let Some(request) = peer.read_request() {
             let names: Vec<String> = (0..20).map(|n| format!("d{n:02}")).collect();
             let entries: Vec<_> = names.iter().map(|name| (name.as_str(), "directory")).collect();
-            let depth = ask.target.matches('/').count();
-            let Listed::Json(text) = listing(if depth < 4 { &entries } else { &[] }) else { return };
+            let depth = request.target.matches('/').count();
+            let ListedTarget::Json(text) = listing(if depth < 4 { &entries } else { &[] }) else { return };
             most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-            // The first of each level leads on to the next one while the others are still listed.
-            let is_first = ask.target.split('/').skip(2).all(|name| matches!(name, "" | "d00"));
+            // The first directory of each level leads to the next level while the others are still being listed.
+            let is_first = request.target.split('/').skip(2).all(|name| matches!(name, "" | "d00"));
             if !is_first {
                 std::thread::sleep(std::time::Duration::from_millis(150));
             }

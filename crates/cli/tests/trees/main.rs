@@ -1,4 +1,4 @@
-//! Directories and lists of files, from end to end: the real program against real servers, and against scripted ones that list what
+//! End-to-end tests of directory trees and lists of files, against real servers and scripted malicious listings.
 //! no real server does.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
@@ -6,9 +6,9 @@
 mod support;
 
 mod ftp_trees;
-mod get_again;
 mod get_trees;
 mod hostile_ftp_listings;
 mod hostile_listings;
 mod put_trees;
+mod resuming;
 mod url_lists;

@@ -1,4 +1,4 @@
-//! Trees that are sent.
+//! Uploads of directory trees.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,7 +12,7 @@ use crate::support::{
 };
 
 #[test]
-fn what_is_put_and_got_again_is_equal() {
+fn tree_is_equal_after_put_and_get() {
     let server = Writable::hidden();
     let token = server.token();
     let run = put().args(["-r", "t", &server.url("/a/new/place/"), "--token"]).args([&token]);
@@ -23,7 +23,7 @@ fn what_is_put_and_got_again_is_equal() {
     back.run().ok();
     assert_equal(&run.path("t"), &back.path("t"));
 
-    // Again: only what has changed.
+    // A repeated run sends only changed files.
     let again = |run: crate::support::Get| {
         run.again(["--json", "-r", "t", &server.url("/a/new/place"), "--token"]).args([&token])
     };
@@ -35,7 +35,7 @@ fn what_is_put_and_got_again_is_equal() {
     let (sent, _) = fetched_and_unchanged(&run.run().ok());
     assert_eq!(sent, ["a%20b", "new"]);
     assert_equal(&run.path("t"), &server.path("a/new/place"));
-    // An older file of the same size is another one.
+    // An older file of equal size counts as changed.
     fs::write(run.path("t/a b"), "CHANGED").unwrap();
     let file = fs::File::options().write(true).open(run.path("t/a b")).unwrap();
     file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(800_000_000)).unwrap();
@@ -66,7 +66,7 @@ fn links_and_pipes_are_left_out_with_a_warning() {
 fn refused_directory_costs_only_what_it_holds() {
     let server = Writable::start();
     let run = put().args(["-r", "t", &server.url("/"), "--token"]).args([server.token()]);
-    // Hidden names are not taken without --hidden.
+    // The server accepts no hidden names without --hidden.
     fs::create_dir_all(run.path("t/.hidden")).unwrap();
     fs::write(run.path("t/.hidden/f"), "f").unwrap();
     fs::write(run.path("t/file"), "file").unwrap();
@@ -125,13 +125,13 @@ fn several_files_go_at_once_and_share_a_limit() {
     let run = run.args([server.token()]);
     names.iter().for_each(|name| fs::write(run.path(name), content(3 << 20, 1)).unwrap());
     let ended = run.run().ok();
-    // 12 MiB at 5 MB a second.
+    // 12 MiB at 5 MB/s.
     assert!(ended.time.as_secs_f64() > 1.8, "{ended:?}");
     assert_eq!(server.names(), names);
 }
 
 #[test]
-fn what_is_no_directory_is_refused() {
+fn put_of_a_file_with_recursive_is_refused() {
     let run = put().args(["-r", "missing", "http://127.0.0.1:9/"]);
     run.run().fails(66, &["missing"]);
     fs::write(run.path("file"), "").unwrap();

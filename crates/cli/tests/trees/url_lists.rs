@@ -4,13 +4,13 @@ use std::fs;
 use std::io::Write;
 use std::process::Stdio;
 
-use crate::support::{Listed, get, same};
+use crate::support::{ListedTarget, get, same};
 
 fn site() -> crate::support::Server {
-    Listed::serve([
-        ("/a", Listed::File(b"one".to_vec())),
-        ("/b", Listed::File(b"two".to_vec())),
-        ("/c", Listed::File(b"three".to_vec())),
+    ListedTarget::serve([
+        ("/a", ListedTarget::File(b"one".to_vec())),
+        ("/b", ListedTarget::File(b"two".to_vec())),
+        ("/c", ListedTarget::File(b"three".to_vec())),
     ])
 }
 
@@ -64,8 +64,8 @@ fn list_as_aria2_writes_it() {
         let warned: Vec<_> = warned.collect();
         assert!(warned.len() == 1 && warned[0].contains(line), "{ended:?}");
     }
-    let asks = server.asks();
-    let of = |target: &str| asks.iter().find(|ask| ask.target == target).unwrap();
+    let asks = server.requests();
+    let of = |target: &str| asks.iter().find(|request| request.target == target).unwrap();
     assert_eq!((of("/a").field("x-own"), of("/a").field("cookie")), (Some("1"), Some("a=b")));
     assert_eq!((of("/b").field("x-own"), of("/b").field("x-all")), (None, Some("2")));
 }
@@ -77,9 +77,9 @@ fn logins_of_the_command_stay_with_its_first_server() {
     let run = get().args(["-i", "list", "-b", "all=1"]);
     fs::write(run.path("list"), list).unwrap();
     run.run().ok();
-    assert_eq!(first.asks()[0].field("cookie"), Some("all=1"));
-    let ask = &other.asks()[0];
-    assert_eq!((ask.field("cookie"), ask.field("authorization")), (None, Some("Own 1")));
+    assert_eq!(first.requests()[0].field("cookie"), Some("all=1"));
+    let request = &other.requests()[0];
+    assert_eq!((request.field("cookie"), request.field("authorization")), (None, Some("Own 1")));
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn bad_line_is_named_before_anything_is_fetched() {
     let run = get().args(["-i", "list"]);
     fs::write(run.path("list"), format!("{}\n\nnonsense\n", server.url("/a"))).unwrap();
     run.run().fails(64, &["line 3", "list"]);
-    assert!(server.asks().is_empty() && !run.path("a").exists());
+    assert!(server.requests().is_empty() && !run.path("a").exists());
     run.again(["-i", "missing"]).run().fails(66, &["missing"]);
 }
 

@@ -1,4 +1,4 @@
-//! A host's network device.
+//! The network device of an emulated host.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use crate::error::LabError;
 use super::HostSide;
 use super::netlink::{DeviceCounters, DeviceNetlink};
 
-/// The name of both hosts' device.
+/// The device name, equal on both hosts.
 pub(super) const DEVICE: &str = "longhaul0";
-/// Packets that the kernel keeps for the link's reader: more than a window, so that only the model drops.
+/// Packets that the kernel queues for the link's reader: more than a window, so that only the model drops.
 const DEVICE_QUEUE: u32 = 100_000;
 
-/// A host's device, to ask for its counters.
+/// A host's device, for reading its counters.
 #[derive(Debug)]
 pub(super) struct Device {
     netlink: DeviceNetlink,
@@ -25,7 +25,7 @@ impl Device {
         self.netlink.counters(self.index).map_err(device_error("read the counters"))
     }
 
-    /// Waits for the carrier, which the kernel may notice up to a second late.
+    /// Waits for the carrier; the kernel may detect it up to a second late.
     #[expect(clippy::disallowed_methods, reason = "waits for the kernel, not for the model")]
     pub(super) fn wait_until_running(&self) -> Result<(), LabError> {
         const DEVICE_POLL_INTERVAL: Duration = Duration::from_millis(1);
@@ -43,7 +43,7 @@ pub(super) fn device_error(what: &'static str) -> impl FnOnce(std::io::Error) ->
     move |cause| LabError::Device { what, device: DEVICE.to_owned(), cause }
 }
 
-/// Gives a host's device an address for each of the `pairs` of hosts and brings it and `lo` up; says also whether there is IPv6.
+/// Assigns an address to a host's device for each of the `pairs` of hosts, and brings it and `lo` up; returns whether IPv6 is available.
 pub(super) fn configure_device(
     side: HostSide,
     pairs: u16,

@@ -1,4 +1,4 @@
-//! `/etc/hosts` as the hosts' commands see it: the machine's, its own name, and the names `client` and `server`.
+//! `/etc/hosts` of the emulated hosts: the machine's file, the machine's own name, and the names `client` and `server`.
 
 use std::fs;
 use std::io;
@@ -11,9 +11,9 @@ use super::HostSide;
 
 const HOSTS: &str = "/etc/hosts";
 
-/// Mounts a file with both hosts' names over `/etc/hosts` of the calling thread's mount namespace.
+/// Mounts a file with both hosts' names over `/etc/hosts` in the calling thread's mount namespace.
 ///
-/// Best effort: on a machine without the file, or with a full directory for temporary files, the hosts have no names.
+/// Best effort: the names are missing if the machine has no such file or its temporary directory is full.
 pub(super) fn mount(pairs: u16) {
     if let Err(error) = try_mount(pairs) {
         tracing::debug!("the lab's hosts have no names: {HOSTS}: {error}");
@@ -27,20 +27,20 @@ fn try_mount(pairs: u16) -> io::Result<()> {
     let number = LABS.fetch_add(1, Ordering::Relaxed);
     let name = format!("longhaul-lab-hosts-{}-{number}", std::process::id());
     let path = std::env::temp_dir().join(name);
-    // A name that another user has left there is not followed.
+    // Never write through a file or link that another user placed at this name.
     let _ = fs::remove_file(&path);
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&path)?;
     io::Write::write_all(&mut file, text.as_bytes())?;
     file.set_permissions(fs::Permissions::from_mode(0o644))?;
     let mounted = rustix::mount::mount_bind(&path, Path::new(HOSTS));
-    // The mount keeps the content.
+    // The mount keeps the deleted file's content.
     fs::remove_file(&path)?;
     Ok(mounted?)
 }
 
-/// Puts the names first: the first line with a name counts. Pairs of hosts are `client1` and `server1`, `client2` and so on.
+/// Puts the hosts' names first: the first line with a name wins. Pairs of hosts are `client1` and `server1`, `client2` and so on.
 ///
-/// The machine's own name is added where it is missing: servers look it up (Globus), and here is no name service to ask.
+/// Adds the machine's own name if it is missing: servers such as Globus resolve it, and the namespace has no name service.
 fn with_names(machine: &str, own: &str, pairs: u16) -> String {
     let mut text = String::new();
     for (name, side) in [("client", HostSide::Client), ("server", HostSide::Server)] {

@@ -1,4 +1,4 @@
-//! The TCP ports on which a host listens.
+//! The TCP ports on which an emulated host listens.
 
 use std::fs::File;
 use std::io;
@@ -9,22 +9,22 @@ use super::read_again;
 
 const SOCKETS: [&str; 2] = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
 
-/// A host's lists of TCP sockets, held open: they stay those of the host they were opened in.
+/// The kernel's lists of a host's TCP sockets. An open file stays bound to the network namespace in which it was opened.
 #[derive(Debug)]
 pub(super) struct Listening {
     lists: Vec<File>,
 }
 
 impl Listening {
-    /// Opens the lists of the network namespace that the calling thread is in.
+    /// Opens the lists of the calling thread's network namespace.
     ///
-    /// Needs a `/proc` that knows the thread: the one of before it made a PID namespace.
+    /// Must run before the process creates a PID namespace: `/proc` has to show the calling thread.
     pub(super) fn of_this_thread() -> Result<Self, LabError> {
         let mut lists = Vec::new();
         for path in SOCKETS {
             match File::open(path) {
                 Ok(list) => lists.push(list),
-                // A kernel without IPv6.
+                // The kernel has no IPv6.
                 Err(error) if error.kind() == io::ErrorKind::NotFound && !lists.is_empty() => {}
                 Err(cause) => return Err(LabError::Counters { what: "open", path, cause }),
             }
@@ -32,7 +32,7 @@ impl Listening {
         Ok(Self { lists })
     }
 
-    /// Says whether a socket listens on `port`, at whatever address.
+    /// Returns whether a socket listens on `port`, at any address.
     pub(super) fn on(&self, port: u16) -> Result<bool, LabError> {
         for (list, path) in self.lists.iter().zip(SOCKETS) {
             let text = read_again(list).map_err(|cause| LabError::Counters { what: "read", path, cause })?;
@@ -44,7 +44,7 @@ impl Listening {
     }
 }
 
-/// Returns the port of a line about a listening socket: "0: ADDRESS:PORT ADDRESS:PORT STATE ...", in hexadecimal.
+/// Returns the port of a listening socket's line: "0: ADDRESS:PORT ADDRESS:PORT STATE ...", in hexadecimal.
 fn listening_port(line: &str) -> Option<u16> {
     const LISTEN: &str = "0A";
     let mut fields = line.split_ascii_whitespace().skip(1);
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sees_a_listener_come_and_go() {
+    fn listener_is_seen_until_closed() {
         let listening = Listening::of_this_thread().unwrap();
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = socket.local_addr().unwrap().port();

@@ -1,4 +1,4 @@
-//! The two hosts of a lab: network namespaces, their devices and settings, and what runs there.
+//! The two hosts of a lab: network namespaces, devices, settings and processes.
 
 mod device;
 mod hosts_file;
@@ -33,11 +33,11 @@ pub use longhaul_sys::process::Finished;
 use netlink::DeviceNetlink;
 pub use process::Process;
 pub(crate) use process::ends_within;
-pub use server_command::{BadEnd, ServerCommand};
+pub use server_command::{ServerCommand, ServerCommandFailure};
 use tcp_memory::TcpMemoryPressure;
 use worker::{Namespaces, Worker};
 
-/// One of the two hosts.
+/// The side of an emulated host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HostSide {
     Client = 0,
@@ -52,7 +52,7 @@ impl HostSide {
         }
     }
 
-    /// Addresses from the blocks set aside for benchmarks (RFC 2544, RFC 5180), a network a pair of hosts.
+    /// Addresses of the benchmarking blocks (RFC 2544, RFC 5180), one network per pair of hosts.
     fn ipv4_of(self, pair: u16) -> Ipv4Addr {
         Ipv4Addr::new(198, 18, pair as u8, 1 + self as u8)
     }
@@ -70,18 +70,18 @@ impl HostSide {
     }
 }
 
-/// What is watched of a path beside its counters; nothing by default.
+/// Optional observations of a path, besides its counters; none by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Watch {
-    /// A `pcap` file for what the client sends and receives.
+pub struct ObservationOptions {
+    /// A `pcap` file of packets that the client sends and receives.
     pub client_pcap: Option<PathBuf>,
-    /// A `pcap` file for what the server sends and receives.
+    /// A `pcap` file of packets that the server sends and receives.
     pub server_pcap: Option<PathBuf>,
-    /// Whether flows and queues are followed.
+    /// Whether to record flows and queues.
     pub flows_and_queues: bool,
 }
 
-impl Watch {
+impl ObservationOptions {
     fn is_any(&self) -> bool {
         *self != Self::default()
     }
@@ -101,7 +101,7 @@ impl Watch {
     }
 }
 
-/// Returns where a file is, or will be once it is made: without links and `..`.
+/// Returns a path without symbolic links and `..`, also if the file does not exist yet.
 fn resolved(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| {
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -110,14 +110,14 @@ fn resolved(path: &Path) -> PathBuf {
     })
 }
 
-/// A path and its hosts, running.
+/// The running path and its hosts.
 ///
-/// Fields are dropped in order: first every process of the hosts, then the path.
+/// Fields are dropped in order: the processes of the hosts first, then the path.
 #[derive(Debug)]
 pub(crate) struct HostsInner {
     _processes: PidNamespace,
     worker: Worker,
-    /// Client to server and server to client; empty where a veth pair joins the hosts.
+    /// Client to server and server to client; empty if a veth pair connects the hosts.
     directions: Vec<Direction>,
     devices: [Device; 2],
     tcp_memory: [TcpMemoryPressure; 2],
@@ -127,14 +127,14 @@ pub(crate) struct HostsInner {
     pub(crate) spec: PathSpec,
 }
 
-/// What the worker prepares on each host before the path runs.
+/// Per-host state that the worker prepares before the path starts.
 struct PreparedHosts {
     congestion: File,
     tun: Option<Tun>,
 }
 
 impl HostsInner {
-    pub(crate) fn start(spec: PathSpec, watch: &Watch) -> Result<Self, LabError> {
+    pub(crate) fn start(spec: PathSpec, watch: &ObservationOptions) -> Result<Self, LabError> {
         spec.validate()?;
         let captures = watch.captures()?;
         let plain = spec.is_plain() && !watch.is_any();
@@ -191,12 +191,12 @@ impl HostsInner {
         })
     }
 
-    /// Says whether a host has sent a packet on the path; always where a veth pair joins the hosts.
+    /// Returns whether a host has sent a packet on the path; always true for a veth pair.
     pub(crate) fn has_carried(&self) -> bool {
         self.directions.is_empty() || self.directions.iter().any(|direction| direction.stats().packets > 0)
     }
 
-    /// Returns what was watched of both directions so far, and writes the captures to their files.
+    /// Returns the observations of both directions, and flushes the captures.
     pub(crate) fn evidence(&self) -> io::Result<Vec<DirectionEvidence>> {
         self.captures.iter().flatten().try_for_each(Capture::flush)?;
         Ok(self.directions.iter().filter_map(Direction::evidence).collect())
@@ -226,7 +226,7 @@ impl HostsInner {
     }
 }
 
-/// Makes a host's settings and its device; `peer` is where the other end of a veth pair goes.
+/// Applies a host's settings and creates its device; `peer` is the namespace of the other end of a veth pair.
 fn prepare(
     spec: &PathSpec,
     side: HostSide,
@@ -246,7 +246,7 @@ fn prepare(
     Ok(PreparedHosts { congestion, tun })
 }
 
-/// Slow paths are emulated packet by packet; for fast ones super-packets are needed to keep up.
+/// Slow paths are emulated per packet; fast paths need super-packets (GSO).
 fn offload(spec: &PathSpec) -> Offload {
     const PACKET_BY_PACKET: u64 = 1_000_000_000;
     let rates = [spec.direction(0).rate, spec.direction(1).rate];
@@ -256,7 +256,7 @@ fn offload(spec: &PathSpec) -> Offload {
     }
 }
 
-/// Reads all of a kernel's file from its start, as it is now.
+/// Reads an open kernel file again from its start.
 fn read_again(file: &File) -> io::Result<String> {
     let (mut text, mut chunk) = (Vec::new(), [0; 16 << 10]);
     loop {
@@ -267,7 +267,7 @@ fn read_again(file: &File) -> io::Result<String> {
     }
 }
 
-/// One end of a lab's path. Keeps its lab alive.
+/// One host of a lab. Keeps the lab alive.
 #[derive(Debug, Clone)]
 pub struct Host {
     pub(crate) lab: Arc<HostsInner>,
@@ -275,38 +275,38 @@ pub struct Host {
 }
 
 impl Host {
-    /// Returns its IPv4 address.
+    /// Returns the host's IPv4 address.
     pub fn ipv4(&self) -> Ipv4Addr {
         self.side.ipv4()
     }
 
-    /// Returns its IPv6 address; `None` on a machine without IPv6.
+    /// Returns the host's IPv6 address; `None` on a machine without IPv6.
     pub fn ipv6(&self) -> Option<Ipv6Addr> {
         self.lab.has_ipv6.then(|| self.side.ipv6())
     }
 
-    /// Runs `job` on a thread inside the host and returns what it returns.
+    /// Runs `job` on a thread inside the host and returns its result.
     ///
-    /// A socket made there stays in the host, whichever thread uses it. The thread serves both hosts: a
-    /// job should be short, and cannot start threads.
+    /// A socket opened by the job belongs to the host, on any thread. One thread serves both hosts: a job should be
+    /// short, and cannot start threads.
     ///
     /// # Errors
-    /// Fails where a job has panicked before, or this one does.
+    /// Fails if this or an earlier job panicked.
     pub fn run<R: Send + 'static>(&self, job: impl FnOnce() -> R + Send + 'static) -> Result<R, LabError> {
         self.lab.worker.run(self.side, job)
     }
 
-    /// Says whether a TCP socket listens on `port` of the host, at whatever address.
+    /// Returns whether a TCP socket of the host listens on `port`, at any address.
     ///
     /// # Errors
-    /// Fails where the kernel does not say.
+    /// Fails if the kernel's socket lists cannot be read.
     pub fn listens_on(&self, port: u16) -> Result<bool, LabError> {
         self.lab.listening[self.side as usize].on(port)
     }
 
-    /// Makes a command with both hosts' addresses in its environment: LAB_CLIENT, LAB_SERVER, LAB_CLIENT6, LAB_SERVER6.
+    /// Creates a command with both hosts' addresses in its environment: LAB_CLIENT, LAB_SERVER, LAB_CLIENT6, LAB_SERVER6.
     ///
-    /// LAB_NEAR and LAB_FAR are their names of earlier scenarios.
+    /// LAB_NEAR and LAB_FAR are the same addresses, for scenarios of earlier versions.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         for (name, side) in [
@@ -323,10 +323,10 @@ impl Host {
         command
     }
 
-    /// Starts a command on the host; it and all that it starts die with the lab.
+    /// Starts a command on the host; dropping the lab kills it and its descendants.
     ///
     /// # Errors
-    /// Fails where the program cannot be executed.
+    /// Fails if the program cannot be executed.
     pub fn spawn(&self, mut command: Command) -> Result<Process, LabError> {
         let program = command.get_program().to_string_lossy().into_owned();
         let child = self.run(move || command.spawn())?;

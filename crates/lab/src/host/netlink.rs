@@ -1,4 +1,4 @@
-//! The few rtnetlink requests that set up a device, in the calling thread's network namespace.
+//! The rtnetlink requests that configure a device, in the network namespace where the socket was opened.
 
 use std::io;
 use std::net::IpAddr;
@@ -22,7 +22,7 @@ const IFLA_INFO_DATA: u16 = 2;
 const VETH_INFO_PEER: u16 = 1;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
-/// No duplicate address detection: the address works at once.
+/// Skips duplicate address detection: the address is usable at once.
 const IFA_F_NODAD: u8 = 2;
 const IFF_UP: u32 = 1;
 const IFF_RUNNING: u32 = 0x40;
@@ -36,7 +36,7 @@ pub(crate) struct DeviceCounters {
     pub(crate) send_drops: u64,
 }
 
-/// A netlink socket; acts in the network namespace of the thread that made it, from any thread.
+/// A netlink socket, bound to the network namespace of the thread that opened it; usable from any thread.
 #[derive(Debug)]
 pub(crate) struct DeviceNetlink(longhaul_sys::rtnetlink::Netlink);
 
@@ -45,7 +45,7 @@ impl DeviceNetlink {
         longhaul_sys::rtnetlink::Netlink::open().map(Self)
     }
 
-    /// Makes a veth pair: `name` here, the same name in the namespace `peer`.
+    /// Creates a veth pair: `name` in this namespace and in the namespace `peer`.
     pub(crate) fn add_veth(&self, name: &str, peer: BorrowedFd<'_>) -> io::Result<()> {
         let mut request = link(RTM_NEWLINK, NLM_F_ACK | NLM_F_CREATE_EXCL, 0, 0, 0);
         request.attribute(IFLA_IFNAME, &c_string(name));
@@ -67,7 +67,7 @@ impl DeviceNetlink {
         Ok(rustix::net::netdevice::name_to_index(&self.0, name)?)
     }
 
-    /// Sets a device's MTU and the length of the kernel's queue before it.
+    /// Sets a device's MTU and its transmit queue length in packets.
     pub(crate) fn set_limits(&self, device: u32, mtu: u32, queue: u32) -> io::Result<()> {
         let mut request = link(RTM_NEWLINK, NLM_F_ACK, device, 0, 0);
         request.attribute(IFLA_MTU, &mtu.to_ne_bytes());
@@ -75,7 +75,7 @@ impl DeviceNetlink {
         self.0.ask(request).map(drop)
     }
 
-    /// Switches multicast off, so that a point-to-point device sends nothing by itself.
+    /// Disables multicast, so that a point-to-point device sends nothing by itself.
     pub(crate) fn set_quiet(&self, device: u32) -> io::Result<()> {
         self.0.ask(link(RTM_NEWLINK, NLM_F_ACK, device, 0, IFF_MULTICAST)).map(drop)
     }
@@ -85,14 +85,14 @@ impl DeviceNetlink {
         self.0.ask(link(RTM_NEWLINK, NLM_F_ACK, device, IFF_UP, IFF_UP)).map(drop)
     }
 
-    /// Says whether a device can send: the other end of a veth pair is up as well, and the kernel knows.
+    /// Returns whether a device is operational: its peer is up, and the kernel has noticed.
     pub(crate) fn is_running(&self, device: u32) -> io::Result<bool> {
         let reply = self.0.ask(link(RTM_GETLINK, 0, device, 0, 0))?;
         let flags = reply.get(HEADER + 8..HEADER + 12).and_then(|flags| flags.try_into().ok());
         Ok(flags.is_some_and(|flags| u32::from_ne_bytes(flags) & IFF_RUNNING != 0))
     }
 
-    /// Gives a device an address, usable at once.
+    /// Assigns an address to a device, usable at once.
     pub(crate) fn add_address(&self, device: u32, address: IpAddr, prefix_bits: u8) -> io::Result<()> {
         let (family, bytes) = match address {
             IpAddr::V4(v4) => (AddressFamily::INET, v4.octets().to_vec()),

@@ -13,13 +13,13 @@ use crate::error::LabError;
 
 use super::HostsInner;
 
-/// A command running on a host; killed when dropped. Keeps its lab alive.
+/// A command running on a host; killed on drop. Keeps its lab alive.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
     pid: Pid,
     finished: Option<Finished>,
-    /// Last, so that the lab never waits for a child that only this could reap.
+    /// Declared last: the lab must not wait for a child that only this struct can reap.
     _lab: Arc<HostsInner>,
 }
 
@@ -30,30 +30,30 @@ impl Process {
         Ok(Self { child, pid, finished: None, _lab: lab })
     }
 
-    /// Takes the pipe to its standard input, where one was asked for.
+    /// Takes the pipe to standard input, if it was requested.
     pub fn stdin(&mut self) -> Option<ChildStdin> {
         self.child.stdin.take()
     }
 
-    /// Takes the pipe from its standard output, where one was asked for.
+    /// Takes the pipe from standard output, if it was requested.
     pub fn stdout(&mut self) -> Option<ChildStdout> {
         self.child.stdout.take()
     }
 
-    /// Takes the pipe from its standard error, where one was asked for.
+    /// Takes the pipe from standard error, if it was requested.
     pub fn stderr(&mut self) -> Option<ChildStderr> {
         self.child.stderr.take()
     }
 
-    /// Returns its process id as seen from outside the lab.
+    /// Returns the process id outside the lab's PID namespace.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits for its end; says how it ended and what it used.
+    /// Waits for the process; returns its exit status and resource usage.
     ///
     /// # Errors
-    /// Fails where something else has waited for it.
+    /// Fails if the process was already reaped.
     pub fn wait(&mut self) -> Result<Finished, LabError> {
         match self.finished {
             Some(finished) => Ok(finished),
@@ -64,7 +64,7 @@ impl Process {
         }
     }
 
-    /// Waits at most `limit`, or until a signal comes; `None` where it still runs then.
+    /// Waits for at most `limit`, or until a signal arrives; `None` if the process is still running.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
@@ -75,15 +75,15 @@ impl Process {
         self.wait().map(Some)
     }
 
-    /// Sends SIGTERM to it.
+    /// Sends SIGTERM to the process.
     ///
     /// # Errors
-    /// Fails where the kernel refuses.
+    /// Fails if the kernel refuses.
     pub fn terminate(&self) -> Result<(), LabError> {
         self.signal(Signal::TERM, "terminate")
     }
 
-    /// Sends SIGINT to it.
+    /// Sends SIGINT to the process.
     ///
     /// # Errors
     /// As [`terminate`](Self::terminate).
@@ -91,7 +91,7 @@ impl Process {
         self.signal(Signal::INT, "interrupt")
     }
 
-    /// Sends SIGKILL to it.
+    /// Sends SIGKILL to the process.
     ///
     /// # Errors
     /// As [`terminate`](Self::terminate).
@@ -99,7 +99,7 @@ impl Process {
         self.signal(Signal::KILL, "kill")
     }
 
-    /// Sends SIGTERM to its process group, which it must lead (`CommandExt::process_group(0)`).
+    /// Sends SIGTERM to the process group that the process leads (`CommandExt::process_group(0)`).
     ///
     /// # Errors
     /// As [`terminate`](Self::terminate).
@@ -123,7 +123,7 @@ impl Process {
     }
 }
 
-/// Says whether a child ends within `limit`; it does not where a signal came before: news for the caller.
+/// Returns whether a child ends within `limit`; returns false early on a signal, which the caller must handle.
 pub(crate) fn ends_within(child: Pid, limit: Duration) -> io::Result<bool> {
     let handle = rustix::process::pidfd_open(child, PidfdFlags::empty())?;
     let limit = Timespec::try_from(limit).map_err(|_| io::ErrorKind::InvalidInput)?;

@@ -1,4 +1,4 @@
-//! The command that serves an experiment from the server host.
+//! The server command of an experiment, on the server host.
 
 use std::ops::ControlFlow;
 use std::os::unix::process::CommandExt;
@@ -11,18 +11,18 @@ use crate::model::Time;
 
 use super::{Host, Process};
 
-/// What was wrong with the end of a server command.
+/// How a server command ended wrongly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum BadEnd {
-    /// It failed before it was to end.
+pub enum ServerCommandFailure {
+    /// It exited before it was stopped.
     #[error("ended early: {0}")]
     Early(ExitStatus),
-    /// It went on after SIGTERM.
+    /// It had to be killed: it ignored SIGTERM.
     #[error("was killed, as it did not end at SIGTERM; its record may lack the end")]
     Killed,
 }
 
-/// A shell command in the background of a host; ended with [`end`](Self::end), killed when dropped.
+/// A shell command in the background of a host; stopped by [`end`](Self::end), killed on drop.
 #[derive(Debug)]
 pub struct ServerCommand {
     process: Process,
@@ -30,12 +30,12 @@ pub struct ServerCommand {
 }
 
 impl ServerCommand {
-    /// Starts `command` with `sh -c`, after `prepare` has chosen where its output goes.
+    /// Starts `command` with `sh -c`; `prepare` sets its output.
     ///
-    /// It has a process group of its own, so that the terminal's Ctrl-C does not reach it, and no input.
+    /// The command has its own process group, out of reach of the terminal's Ctrl-C, and no input.
     ///
     /// # Errors
-    /// Fails where there is no `sh`, or `prepare` does.
+    /// Fails if there is no `sh`, or if `prepare` fails.
     pub fn start(
         host: &Host,
         command: &str,
@@ -47,13 +47,12 @@ impl ServerCommand {
         Ok(Self { process: host.spawn(shell)?, host: host.clone() })
     }
 
-    /// Waits until the host listens on TCP `port`, for ten seconds at most.
+    /// Waits up to ten seconds until the host listens on TCP `port`.
     ///
-    /// `tick` is called a few times a second with how long it waits already.
+    /// Calls `tick` a few times per second with the elapsed time.
     ///
     /// # Errors
-    /// Fails where the command ends before, or the time is over, and with [`LabError::Interrupted`] where
-    /// `tick` breaks.
+    /// Fails if the command ends or the time runs out; with [`LabError::Interrupted`] if `tick` breaks.
     pub fn wait_until_listening(
         &mut self,
         port: u16,
@@ -81,18 +80,20 @@ impl ServerCommand {
         Ok(())
     }
 
-    /// Ends it: SIGTERM to its group, and SIGKILL after five seconds.
+    /// Stops the command: SIGTERM to its group, SIGKILL after five seconds.
     ///
-    /// Returns what was wrong with its end.
+    /// Returns how it ended wrongly, if it did.
     ///
     /// # Errors
-    /// Fails where it cannot be signalled or waited for.
-    pub fn end(mut self) -> Result<Option<BadEnd>, LabError> {
+    /// Fails if the command cannot be signalled or awaited.
+    pub fn end(mut self) -> Result<Option<ServerCommandFailure>, LabError> {
         const KILL_DELAY: Duration = Duration::from_secs(5);
         if let Some(finished) = self.process.wait_for(Duration::ZERO)? {
-            return Ok(Some(finished.status).filter(|status| !status.success()).map(BadEnd::Early));
+            return Ok(Some(finished.status)
+                .filter(|status| !status.success())
+                .map(ServerCommandFailure::Early));
         }
         self.process.terminate_group()?;
-        Ok(self.process.wait_for(KILL_DELAY)?.is_none().then_some(BadEnd::Killed))
+        Ok(self.process.wait_for(KILL_DELAY)?.is_none().then_some(ServerCommandFailure::Killed))
     }
 }

@@ -1,4 +1,4 @@
-//! The kernel settings of the emulated hosts; all are set, for a new namespace inherits those of the machine.
+//! Kernel settings of the emulated hosts. Each is set explicitly: a new namespace inherits some of the machine's.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -21,9 +21,9 @@ fn path(name: &str) -> String {
     format!("/proc/sys/{}", name.replace('.', "/"))
 }
 
-/// Makes the settings of one host, before its devices; the calling thread is in its network namespace.
+/// Applies the settings of one host before its devices exist; the calling thread is in the host's network namespace.
 ///
-/// Returns the open congestion control setting, for [`set_congestion`].
+/// Returns the open congestion control setting for [`set_congestion`].
 pub(super) fn apply(spec: &PathSpec, side: HostSide) -> Result<File, LabError> {
     let failed = |name: &'static str, value: &str, cause: io::Error| LabError::Setting {
         name,
@@ -36,7 +36,7 @@ pub(super) fn apply(spec: &PathSpec, side: HostSide) -> Result<File, LabError> {
         ("net.ipv4.tcp_rmem", spec.hosts.tcp_rmem()),
         ("net.ipv4.tcp_wmem", spec.hosts.tcp_wmem()),
         ("net.ipv4.tcp_notsent_lowat", spec.hosts.tcp_notsent_lowat()),
-        // Nothing learned by one connection shapes the next.
+        // Connections must not inherit cached metrics.
         ("net.ipv4.tcp_no_metrics_save", "1"),
     ] {
         fs::write(path(name), value).map_err(|cause| failed(name, value, cause))?;
@@ -44,7 +44,7 @@ pub(super) fn apply(spec: &PathSpec, side: HostSide) -> Result<File, LabError> {
     if spec.ecn {
         fs::write(path(ECN), "1").map_err(|cause| failed(ECN, "1", cause))?;
     }
-    // So that an idle link is idle. Best effort: missing where the kernel has no IPv6.
+    // An idle link must carry no packets. Best effort: absent on a kernel without IPv6.
     for (name, value) in [("accept_ra", "0"), ("router_solicitations", "0"), ("addr_gen_mode", "1")] {
         if let Err(error) = fs::write(path(&format!("net.ipv6.conf.default.{name}")), value) {
             tracing::debug!("net.ipv6.conf.default.{name} stays as it is: {error}");
@@ -54,10 +54,10 @@ pub(super) fn apply(spec: &PathSpec, side: HostSide) -> Result<File, LabError> {
     open.map_err(|cause| failed(CONGESTION_CONTROL, &spec.congestion, cause))
 }
 
-/// Sets the default congestion control of each host; called outside the hosts.
+/// Sets the default congestion control of each host; must run outside the hosts.
 ///
-/// The kernel lets a namespace choose only from the machine's list of allowed ones. One that is
-/// missing there is allowed for a moment, by a process that restores the list even if we are killed.
+/// A namespace may use only the machine's allowed algorithms. A missing one is allowed temporarily by a helper process
+/// that restores the list even if this process is killed.
 pub(super) fn set_congestion(name: &str, hosts: &mut [(HostSide, File)]) -> Result<(), LabError> {
     let mut refused = Ok(());
     for (_, setting) in hosts.iter_mut() {
@@ -82,7 +82,7 @@ pub(super) fn set_congestion(name: &str, hosts: &mut [(HostSide, File)]) -> Resu
 fn allow_and_set(name: &str, hosts: &[(HostSide, File)]) -> io::Result<()> {
     let mut allowed = OpenOptions::new().read(true).write(true).open(path(ALLOWED_CONTROLS))?;
     let restore = OpenOptions::new().write(true).open(path(ALLOWED_CONTROLS))?;
-    // Two labs that start at once must not restore each other's addition. Freed when closed.
+    // Serialises concurrent labs, which would restore each other's list. Released on close.
     rustix::fs::flock(&allowed, FlockOperation::LockExclusive)?;
     let mut before = String::new();
     allowed.read_to_string(&mut before)?;
@@ -95,7 +95,7 @@ fn allow_and_set(name: &str, hosts: &[(HostSide, File)]) -> io::Result<()> {
     write_all_even_if_killed(&steps)
 }
 
-/// Writes from the file's start, the only place where sysctl takes a value.
+/// Writes at offset 0, the only offset that sysctl accepts.
 fn rewrite(setting: &mut File, value: &str) -> io::Result<()> {
     io::Seek::rewind(setting)?;
     let result = setting.write_all(value.as_bytes());

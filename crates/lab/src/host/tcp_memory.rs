@@ -1,4 +1,4 @@
-//! Counts how often a host's kernel ran short of memory for TCP.
+//! Counts TCP memory pressure events of a host's kernel.
 
 use std::fs::File;
 use std::io;
@@ -7,25 +7,25 @@ use crate::error::LabError;
 
 use super::read_again;
 
-/// Opens the counters of the calling thread's network namespace; any thread can then read them.
+/// The counters of the calling thread's network namespace; once opened, any thread can read them.
 const COUNTERS: &str = "/proc/thread-self/net/netstat";
 
-/// A host's TCP counters, held open: they stay those of the host it was opened in.
+/// A host's TCP counters. An open file stays bound to the network namespace in which it was opened.
 #[derive(Debug)]
 pub(super) struct TcpMemoryPressure {
     counters: File,
 }
 
 impl TcpMemoryPressure {
-    /// Opens the counters of the network namespace that the calling thread is in.
+    /// Opens the counters of the calling thread's network namespace.
     ///
-    /// Needs a `/proc` that knows the thread: the one of before it made a PID namespace.
+    /// Must run before the process creates a PID namespace: `/proc` has to show the calling thread.
     pub(super) fn of_this_thread() -> Result<Self, LabError> {
         let counters = File::open(COUNTERS).map_err(failed("open"))?;
         Ok(Self { counters })
     }
 
-    /// Returns how often TCP ran short of memory (`net.ipv4.tcp_mem`).
+    /// Returns how often TCP entered memory pressure (`net.ipv4.tcp_mem`).
     pub(super) fn pressures(&self) -> Result<u64, LabError> {
         let text = read_again(&self.counters).map_err(failed("read"))?;
         find(&text, "TCPMemoryPressures")
@@ -37,7 +37,7 @@ fn failed(what: &'static str) -> impl FnOnce(io::Error) -> LabError {
     move |cause| LabError::Counters { what, path: COUNTERS, cause }
 }
 
-/// Returns a counter from a line of names and a line of values, both of which start with "TcpExt:".
+/// Returns a counter from a line of names and a line of values, both prefixed with "TcpExt:".
 fn find(counters: &str, name: &str) -> Option<u64> {
     let mut lines = counters.lines().filter_map(|line| line.strip_prefix("TcpExt:"));
     let (names, values) = (lines.next()?, lines.next()?);
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn this_kernel_counts_and_can_be_asked_again() {
+    fn counter_of_this_kernel_can_be_read_repeatedly() {
         let memory = TcpMemoryPressure::of_this_thread().unwrap();
         let first = memory.pressures().unwrap();
         assert!(memory.pressures().unwrap() >= first);

@@ -1,4 +1,4 @@
-//! The thread inside a lab's namespaces, on which the hosts' sockets and commands are started.
+//! The thread inside a lab's namespaces; it opens the hosts' sockets and starts their commands.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,41 +15,41 @@ use super::hosts_file;
 use super::listening::Listening;
 use super::tcp_memory::TcpMemoryPressure;
 
-type Job = Box<dyn FnOnce() + Send>;
+type HostJob = Box<dyn FnOnce() + Send>;
 
-/// What the thread hands out when it is inside: for each host its network namespace and what the kernel says of it.
+/// The namespaces of a lab: for each host its network namespace and the kernel files opened in it.
 pub(super) struct Namespaces {
     pub(super) networks: [OwnedFd; 2],
     pub(super) tcp_memory: [TcpMemoryPressure; 2],
     pub(super) listening: [Listening; 2],
-    /// Everything that runs in the namespaces dies with it.
+    /// The PID namespace; dropping it kills all processes of the lab.
     pub(super) processes: PidNamespace,
 }
 
-/// A thread in the mount and PID namespace of a lab, which moves to one host or the other for each job.
+/// A thread in a lab's mount and PID namespaces, which enters a host's network namespace for each job.
 #[derive(Debug)]
 pub(super) struct Worker {
-    jobs: Option<Sender<(HostSide, Job)>>,
+    jobs: Option<Sender<(HostSide, HostJob)>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Worker {
-    /// Starts the thread and makes its namespaces.
+    /// Starts the thread and creates its namespaces.
     ///
-    /// The hosts know the names of so many `pairs`.
+    /// `pairs` is the number of host pairs with names in `/etc/hosts`.
     pub(super) fn start(pairs: u16) -> Result<(Self, Namespaces), LabError> {
-        let (jobs, queue) = mpsc::channel::<(HostSide, Job)>();
-        let (tell, ready) = mpsc::channel();
+        let (jobs, queue) = mpsc::channel::<(HostSide, HostJob)>();
+        let (report, ready) = mpsc::channel();
         let thread = thread::Builder::new()
             .name("lab-hosts".to_owned())
             .spawn(move || {
                 let hosts = match enter_namespaces(pairs) {
                     Ok((hosts, for_caller)) => {
-                        let _ = tell.send(Ok(for_caller));
+                        let _ = report.send(Ok(for_caller));
                         hosts
                     }
                     Err(error) => {
-                        let _ = tell.send(Err(error));
+                        let _ = report.send(Err(error));
                         return;
                     }
                 };
@@ -67,14 +67,14 @@ impl Worker {
         Ok((worker, namespaces))
     }
 
-    /// Runs `job` on a host and returns what it returns; jobs run one after the other.
+    /// Runs `job` on a host and returns its result; jobs run sequentially.
     pub(super) fn run<R: Send + 'static>(
         &self,
         side: HostSide,
         job: impl FnOnce() -> R + Send + 'static,
     ) -> Result<R, LabError> {
-        let (tell, answer) = mpsc::channel();
-        let job: Job = Box::new(move || drop(tell.send(job())));
+        let (report, answer) = mpsc::channel();
+        let job: HostJob = Box::new(move || drop(report.send(job())));
         let jobs = self.jobs.as_ref().ok_or(LabError::WorkerGone)?;
         jobs.send((side, job)).map_err(|_| LabError::WorkerGone)?;
         answer.recv().map_err(|_| LabError::WorkerGone)
@@ -90,12 +90,12 @@ impl Drop for Worker {
     }
 }
 
-/// Makes two network namespaces, client and server, and a mount and a PID namespace for both.
+/// Creates network namespaces for client and server, and a mount and a PID namespace for both.
 fn enter_namespaces(pairs: u16) -> Result<([OwnedFd; 2], Namespaces), LabError> {
     let failed = |what| move |cause: io::Error| LabError::Namespace { what, cause };
     let host = || {
         let network = netns::enter_new_network().map_err(failed("a network namespace"))?;
-        // Here, as the /proc of the PID namespace below does not know this thread.
+        // Must precede the PID namespace, whose /proc does not show this thread.
         Ok((network, TcpMemoryPressure::of_this_thread()?, Listening::of_this_thread()?))
     };
     let ((client, client_memory, client_ports), (server, server_memory, server_ports)) = (host()?, host()?);

@@ -1,4 +1,4 @@
-//! Captures of what a host sends and receives, as `pcap` files (draft-ietf-opsawg-pcap) with times in nanoseconds.
+//! Captures a host's packets to `pcap` files (draft-ietf-opsawg-pcap) with nanosecond times.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -11,25 +11,25 @@ use crate::clock;
 use crate::error::LabError;
 
 const MAGIC_NANOS: u32 = 0xa1b2_3c4d;
-/// Of the format: major and minor.
+/// The pcap version: major and minor.
 const VERSION: [u16; 2] = [2, 4];
 const LINKTYPE_RAW: u32 = 101;
-/// Enough for the headers of IPv6 and of TCP with all options, and the first bytes of what is in them.
+/// Captured bytes per packet: enough for IPv6 and TCP headers with all options, and some payload.
 const SNAPLEN: usize = 200;
 
-/// A capture file that the threads of both directions write to.
+/// A capture file shared by the threads of both directions.
 #[derive(Debug, Clone)]
 pub(crate) struct Capture(Arc<Mutex<CaptureFile>>);
 
 #[derive(Debug)]
 struct CaptureFile {
     to: BufWriter<File>,
-    /// The first failure; nothing is written after it.
+    /// The first write error; no write follows it.
     failed: Option<io::Error>,
 }
 
 impl Capture {
-    /// Makes the file, which `option` names.
+    /// Creates the file; errors name `option`.
     pub(crate) fn create(path: &Path, option: &'static str) -> Result<Self, LabError> {
         let create = || -> io::Result<BufWriter<File>> {
             let mut to = BufWriter::with_capacity(1 << 20, File::create(path)?);
@@ -45,10 +45,10 @@ impl Capture {
         Ok(Self(Arc::new(Mutex::new(CaptureFile { to, failed: None }))))
     }
 
-    /// Writes a frame's start, as of now. A super-packet is one packet, as for `tcpdump` on a host that has offloads.
+    /// Writes the start of a frame with the current time. A super-packet is one packet, as in `tcpdump` on a host with offloads.
     pub(crate) fn frame(&self, frame: &[u8]) {
         let packet = frame.get(VNET_HEADER_LEN..).unwrap_or_default();
-        // Under the lock, so that times rise.
+        // Taken under the lock, so that times are monotonic.
         let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if file.failed.is_some() {
             return;
@@ -63,7 +63,7 @@ impl Capture {
         }
     }
 
-    /// Writes what is buffered.
+    /// Flushes buffered packets.
     pub(crate) fn flush(&self) -> io::Result<()> {
         let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match file.failed.take() {

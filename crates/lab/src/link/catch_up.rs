@@ -1,4 +1,4 @@
-//! Sends overdue packets after a link was delayed by scheduling.
+//! Paces overdue frames after a scheduling delay of the link.
 
 use std::time::Duration;
 
@@ -6,34 +6,34 @@ use longhaul_core::units::{Bytes, Rate};
 
 use crate::model::Time;
 
-/// What is overdue leaves this much faster than the line, and no more: all of it at once would be a burst that no line carries.
+/// Overdue frames are paced at this multiple of the line rate: sent at once, they would be a burst that no line carries.
 const FASTER: f64 = 1.1;
-/// A link that has fallen so far behind sends as fast as it can: its bursts are the lesser fault.
+/// A link that is further behind stops pacing: late frames distort an experiment more than bursts.
 const MAX_DEBT: Duration = Duration::from_millis(10);
 
-/// Chooses when a frame may leave: when it is due, or later behind others that were late.
+/// Schedules frames: at their due time, or later behind overdue frames.
 #[derive(Debug)]
 pub(super) struct CatchUp {
-    /// What is overdue leaves at this rate; `None` where the path has none.
+    /// The pace of overdue frames; `None` for a path without a rate.
     rate: Option<Rate>,
-    /// What is no later than this is not late, and makes up for it at once.
+    /// Lateness up to this is tolerated and made up without pacing.
     allowed: Duration,
-    /// When the next frame may leave.
+    /// The earliest departure of the next frame.
     next: Time,
 }
 
 impl CatchUp {
-    /// Makes one for a line of `rate`.
+    /// Creates a scheduler for a line of `rate`.
     pub(super) fn new(rate: Option<Rate>, allowed: Duration) -> Self {
         Self { rate: rate.map(|rate| rate.scaled(FASTER)), allowed, next: Time::START }
     }
 
-    /// Returns when a frame that is due at `due` may leave.
+    /// Returns the departure time of a frame due at `due`.
     pub(super) fn leaves(&self, due: Time) -> Time {
         due.max(self.next)
     }
 
-    /// Notes that a frame of `bytes` that was due at `due` has left at `now`.
+    /// Records the departure at `now` of a frame of `bytes` due at `due`.
     pub(super) fn left(&mut self, due: Time, bytes: Bytes, now: Time) {
         let Some(rate) = self.rate else { return };
         let at = self.leaves(due);
@@ -56,7 +56,7 @@ mod tests {
         Time::from_nanos(micros * 1000)
     }
 
-    /// Sends frames of 1000 bytes, one due every 10 us, as a link that is held up once, from 1 ms to 3 ms; returns when each left.
+    /// Sends frames of 1000 bytes, due every 10 us, over a link that stalls from 1 ms to 3 ms; returns due time and departure of each.
     fn departures(rate: Option<Rate>) -> Vec<(Time, Time)> {
         let mut catch_up = CatchUp::new(rate, ALLOWED_LATENESS);
         let mut clock = Time::START;
@@ -74,13 +74,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_overdue_leaves_little_faster_than_the_line() {
+    fn overdue_frames_are_paced_just_above_the_line_rate() {
         let departures = departures(Some(Rate::bits_per_sec(800_000_000)));
         let within =
             |from, to| departures.iter().filter(|(_, left)| (at(from)..at(to)).contains(left)).count();
         assert_eq!((within(0, 1000), within(1000, 3000)), (100, 0));
         for from in (3000..24_000).step_by(500) {
-            // At first what 100 us bring more.
+            // The first 100 us also include the tolerated lateness.
             let most = if from == 3000 { 122 } else { 111 };
             assert!(
                 (100..=most).contains(&within(from, from + 1000)),
@@ -88,20 +88,20 @@ mod tests {
                 within(from, from + 1000)
             );
         }
-        // 2 ms at a tenth more.
+        // Catching up 2 ms at 1.1 times the rate takes 20 ms.
         let caught_up = departures.iter().find(|(due, left)| *left >= at(3000) && left == due);
         assert!(caught_up.is_some_and(|(due, _)| (at(21_000)..at(25_500)).contains(due)), "{caught_up:?}");
         assert!(departures.iter().all(|(due, left)| left >= due));
     }
 
     #[test]
-    fn without_a_rate_nothing_waits_that_is_due() {
+    fn without_a_rate_overdue_frames_depart_at_once() {
         let late = departures(None).into_iter().filter(|(_, left)| *left == at(3000)).count();
         assert_eq!(late, 201);
     }
 
     #[test]
-    fn what_gathers_in_a_short_time_is_not_late() {
+    fn short_backlog_is_not_late() {
         let mut catch_up = CatchUp::new(Some(Rate::bits_per_sec(800_000_000)), ALLOWED_LATENESS);
         catch_up.left(at(10), Bytes::new(1000), at(110));
         assert_eq!(catch_up.leaves(at(20)), at(20));
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_is_lost_sends_all_that_is_due() {
+    fn link_far_behind_sends_all_due_frames() {
         let mut catch_up = CatchUp::new(Some(Rate::bits_per_sec(800_000_000)), ALLOWED_LATENESS);
         catch_up.left(at(10), Bytes::new(1000), at(10_009));
         assert!(catch_up.leaves(at(20)) > at(9_000));

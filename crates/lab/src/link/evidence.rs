@@ -1,4 +1,4 @@
-//! What a direction shows of its inside: flows, and the queue over time.
+//! Observations of a direction: its flows, and its queue over time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use longhaul_core::units::{Bytes, Rate};
 use crate::model::{Backlog, Cause, Time};
 use crate::wire::FlowKey;
 
-/// Flows that are told apart at most; further ones are counted together.
+/// Maximum of distinct flows; further ones are counted together.
 const MOST_FLOWS: usize = 10_000;
-/// Samples that are kept at most; then each two become one.
+/// Maximum of samples; beyond it, pairs of samples are merged.
 const MOST_SAMPLES: usize = 4_000;
-/// The first samples' interval.
+/// Interval of the first samples.
 const FIRST_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The packets of a flow in one direction.
@@ -20,7 +20,7 @@ const FIRST_INTERVAL: Duration = Duration::from_millis(1);
 pub struct FlowStats {
     /// Packets that hosts sent.
     pub packets: u64,
-    /// Their bytes at the IP layer.
+    /// Bytes of these packets at the IP layer.
     pub bytes: Bytes,
     /// Packets that the queue dropped.
     pub dropped_queue: u64,
@@ -28,51 +28,51 @@ pub struct FlowStats {
     pub dropped_loss: u64,
     /// Packets that the queue marked.
     pub marked: u64,
-    /// From the link's start to the first packet.
+    /// Time from the link's start to the first packet.
     pub first: Duration,
-    /// From the link's start to the last packet.
+    /// Time from the link's start to the last packet.
     pub last: Duration,
 }
 
 impl FlowStats {
-    /// Returns the rate at which the flow was sent, from its first packet to its last.
+    /// Returns the flow's mean sending rate from its first packet to its last.
     pub fn rate(&self) -> Rate {
         Rate::over(self.bytes, self.last.saturating_sub(self.first))
     }
 }
 
-/// The queue in an interval of time.
+/// The queue during an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct QueueSample {
-    /// The interval's start, from the link's start.
+    /// Start of the interval, from the link's start.
     pub from: Duration,
-    /// The most bytes that waited, the packet being sent included.
+    /// Maximum of queued bytes, including the packet in transmission.
     pub bytes: Bytes,
-    /// The most packets.
+    /// Maximum of queued packets.
     pub packets: u64,
-    /// The longest time that a packet spent in queues and being sent.
+    /// Maximum time of a packet in queues and in transmission.
     pub sojourn: Duration,
-    /// Bytes that arrived.
+    /// Bytes received.
     pub arrived: Bytes,
-    /// Packets that were dropped.
+    /// Packets dropped.
     pub dropped: u64,
-    /// Packets that were marked.
+    /// Packets marked.
     pub marked: u64,
 }
 
-/// A direction's flows and its queue over time.
+/// Flows and queue of a direction over time.
 #[derive(Debug, Clone, Default)]
 pub struct DirectionEvidence {
-    /// By flow; `None` holds packets that are none of IP, and flows beyond the first 10,000.
+    /// Statistics per flow; `None` for non-IP packets and for flows beyond the first 10,000.
     pub flows: BTreeMap<Option<FlowKey>, FlowStats>,
-    /// In order of time; intervals in which nothing came are left out.
+    /// Samples by time; intervals without a packet are omitted.
     pub queue: Vec<QueueSample>,
-    /// The length of a sample's interval.
+    /// Length of a sample's interval.
     pub interval: Duration,
 }
 
 impl DirectionEvidence {
-    /// Counts a packet of `bytes` of a flow, or several at once, and the queue that they have joined.
+    /// Counts packets of a flow, `bytes` in total, and the queue after their arrival.
     pub(crate) fn arrived(
         &mut self,
         now: Time,
@@ -134,7 +134,7 @@ impl DirectionEvidence {
         }
         let at = now.since(Time::START);
         let from = start_of(at, self.interval);
-        // Events of a held link come in order, up to one of another packet at the same time.
+        // A held link reports events in order, but one may share its time with another packet's.
         if self.queue.last().is_none_or(|last| last.from < from) {
             self.queue.push(QueueSample { from, ..QueueSample::default() });
         }
@@ -142,7 +142,7 @@ impl DirectionEvidence {
         &mut self.queue[last]
     }
 
-    /// Doubles the interval.
+    /// Doubles the interval and merges pairs of samples.
     fn halve(&mut self) {
         self.interval *= 2;
         let mut merged: Vec<QueueSample> = Vec::with_capacity(self.queue.len() / 2 + 1);

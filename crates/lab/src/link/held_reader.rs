@@ -1,4 +1,4 @@
-//! Reads packets from the sender's TUN into a link that holds them, and puts them into the ring when they leave it.
+//! Reads packets from the sender's TUN into a held link, and puts departing packets into the ring.
 
 use std::collections::BinaryHeap;
 use std::io;
@@ -20,9 +20,9 @@ use super::stats::LinkCounters;
 use super::wait::PacketWait;
 use super::{LUMP, Observers, StopLink, prepare_thread};
 
-/// Packets of a frame that an id counts: one of 64 KiB has fewer, whatever their size.
+/// Packets per frame that an id can number; a frame of 64 KiB has fewer, for any packet size.
 const PACKETS_OF_FRAME: u64 = 1 << 16;
-/// Frames that are read before the link's own events are looked at again.
+/// Frames read before the link's events are processed.
 const FRAMES_AT_ONCE: usize = 32;
 
 pub(super) struct HeldReader {
@@ -34,23 +34,23 @@ pub(super) struct HeldReader {
     pub(super) counters: Arc<LinkCounters>,
     pub(super) observers: Observers,
     pub(super) seed: u64,
-    /// Whether the hosts' packets may be marked.
+    /// Whether the hosts' packets support ECN.
     pub(super) ecn: bool,
-    /// What waited when events were settled last.
+    /// The backlog after the last processing of events.
     pub(super) backlog: Backlog,
 }
 
-/// A frame of which packets are inside the link.
+/// A frame with packets inside the link.
 struct HeldFrame {
     bytes: Vec<u8>,
     shape: Shape,
     flow: Option<FlowKey>,
-    /// How many of its packets have not left.
+    /// Number of its packets still inside.
     inside: usize,
 }
 
-/// Packets of a frame that leave together.
-struct Piece {
+/// Packets of a frame that depart together.
+struct FramePiece {
     slot: usize,
     run: Range<usize>,
     first: Time,
@@ -58,41 +58,41 @@ struct Piece {
     is_marked: bool,
 }
 
-/// A frame that has left the bottlenecks and is on its way. The first due is the largest.
-struct UnderWay {
+/// A frame that has left the bottlenecks. The heap is ordered so that the earliest departure is the largest.
+struct DepartedFrame {
     at: Time,
-    /// Keeps the order of frames that are due at the same time.
+    /// Sequence number; orders frames with equal departure times.
     number: u64,
     frame: Vec<u8>,
 }
 
-impl PartialEq for UnderWay {
+impl PartialEq for DepartedFrame {
     fn eq(&self, other: &Self) -> bool {
         (self.at, self.number) == (other.at, other.number)
     }
 }
 
-impl Eq for UnderWay {}
+impl Eq for DepartedFrame {}
 
-impl PartialOrd for UnderWay {
+impl PartialOrd for DepartedFrame {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for UnderWay {
+impl Ord for DepartedFrame {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (other.at, other.number).cmp(&(self.at, self.number))
     }
 }
 
-/// The frames inside, and those that have left and wait for their turn in the ring.
+/// Frames inside the link, and departed frames not yet in the ring.
 struct HeldFrames {
     frames: Vec<Option<HeldFrame>>,
     free: Vec<usize>,
-    /// What is put together of packets that leave one after the other.
-    piece: Option<Piece>,
-    under_way: BinaryHeap<UnderWay>,
+    /// Consecutive departing packets to be joined.
+    piece: Option<FramePiece>,
+    departed: BinaryHeap<DepartedFrame>,
     number: u64,
     random: ChaCha8Rng,
 }
@@ -122,7 +122,7 @@ impl HeldReader {
             self.settle(now, &mut events, &mut held);
             self.release(now + least_delay, &mut held);
             let Err(error) = outcome else { continue };
-            let due = held.under_way.peek().map(|first| first.at.before(least_delay));
+            let due = held.departed.peek().map(|first| first.at.before(least_delay));
             let next = [self.link.next(), due].into_iter().flatten().min();
             let limit = next.map(|next| next.since(self.clock.now()));
             let waits = error.kind() == io::ErrorKind::WouldBlock;
@@ -135,7 +135,7 @@ impl HeldReader {
         }
     }
 
-    /// Lets the packets of a frame enter the link.
+    /// Passes the packets of a frame to the link.
     fn enter(
         &mut self,
         frame: &[u8],
@@ -145,18 +145,18 @@ impl HeldReader {
         events: &mut Vec<HeldEvent>,
     ) {
         let (shape, flow) = (Shape::of(frame), FlowKey::of(frame));
-        let takes_marks = self.ecn && wire::takes_marks(frame);
+        let is_ecn_capable = self.ecn && wire::is_ecn_capable(frame);
         let (hash, pair) = flow.map_or((0, 0), |flow| (flow.hash_with(self.seed), flow.pair()));
         if let Some(capture) = &self.observers.capture {
             capture.frame(frame);
         }
-        // Where the line stood idle a late read delays the packet; else it would have waited anyway.
+        // With an idle line a late read delays the packet; otherwise it would have queued anyway.
         let late = if self.link.backlog().packets == 0 { now.since(empty) } else { Duration::ZERO };
         self.counters.read_late.record(late);
         let slot = held.keep(HeldFrame { bytes: frame.to_vec(), shape, flow, inside: shape.packets() });
         for index in 0..shape.packets() {
             let id = slot as u64 * PACKETS_OF_FRAME + index as u64;
-            let packet = HeldPacket { id, size: shape.size(index), flow: hash, takes_marks, pair };
+            let packet = HeldPacket { id, size: shape.size(index), flow: hash, is_ecn_capable, pair };
             self.link.arrive(now, packet, events);
         }
         let backlog = self.link.backlog();
@@ -166,9 +166,9 @@ impl HeldReader {
         self.settle(now, events, held);
     }
 
-    /// Does what the link's events say.
+    /// Processes the link's events.
     fn settle(&mut self, now: Time, events: &mut Vec<HeldEvent>, held: &mut HeldFrames) {
-        // Packets leave in intervals in which none arrives, too.
+        // Samples the queue also in intervals with departures only.
         let stood = std::mem::replace(&mut self.backlog, self.link.backlog());
         if !events.is_empty() {
             self.observers.with(|evidence| evidence.queued(now, stood));
@@ -211,16 +211,16 @@ impl HeldReader {
         held.release_packet(slot);
     }
 
-    /// Puts into the ring what no later packet can overtake: it arrives up to `until`.
+    /// Puts frames due by `until` into the ring: no later packet can overtake them.
     fn release(&mut self, until: Time, held: &mut HeldFrames) {
-        while let Some(first) = held.under_way.peek().filter(|first| first.at <= until) {
+        while let Some(first) = held.departed.peek().filter(|first| first.at <= until) {
             let shape = Shape::of(&first.frame);
             if self.outlet.put(first.at, &first.frame) {
                 self.counters.carried(shape, 0..shape.packets());
             } else {
                 self.counters.overflowed(shape.packets());
             }
-            held.under_way.pop();
+            held.departed.pop();
         }
     }
 }
@@ -235,7 +235,7 @@ impl HeldFrames {
             frames: Vec::new(),
             free: Vec::new(),
             piece: None,
-            under_way: BinaryHeap::new(),
+            departed: BinaryHeap::new(),
             number: 0,
             random: ChaCha8Rng::seed_from_u64(seed),
         }
@@ -254,7 +254,7 @@ impl HeldFrames {
         }
     }
 
-    /// Notes that a packet of the frame in `slot` is no longer inside.
+    /// Removes a packet from the frame in `slot`; frees the slot after the last one.
     fn release_packet(&mut self, slot: usize) {
         let Some(Some(frame)) = self.frames.get_mut(slot) else { return };
         frame.inside -= 1;
@@ -265,7 +265,7 @@ impl HeldFrames {
         }
     }
 
-    /// Adds a packet to the piece that leaves, or starts one with it.
+    /// Extends the current piece by a packet, or starts a new piece.
     fn add(&mut self, slot: usize, index: usize, at: Time, is_marked: bool) {
         if let Some(piece) = &mut self.piece
             && (piece.slot, piece.run.end, piece.is_marked) == (slot, index, is_marked)
@@ -276,12 +276,12 @@ impl HeldFrames {
             return;
         }
         self.flush();
-        self.piece = Some(Piece { slot, run: index..index + 1, first: at, at, is_marked });
+        self.piece = Some(FramePiece { slot, run: index..index + 1, first: at, at, is_marked });
     }
 
-    /// Sends the piece that was put together.
+    /// Emits the current piece.
     fn flush(&mut self) {
-        let Some(Piece { slot, run, at, is_marked, .. }) = self.piece.take() else { return };
+        let Some(FramePiece { slot, run, at, is_marked, .. }) = self.piece.take() else { return };
         let Some(frame) = self.cut(slot, run, is_marked) else { return };
         self.send(at, frame);
     }
@@ -307,7 +307,7 @@ impl HeldFrames {
 
     fn send(&mut self, at: Time, frame: Vec<u8>) {
         self.number += 1;
-        self.under_way.push(UnderWay { at, number: self.number, frame });
+        self.departed.push(DepartedFrame { at, number: self.number, frame });
     }
 
     fn cut(&self, slot: usize, run: Range<usize>, is_marked: bool) -> Option<Vec<u8>> {
@@ -331,13 +331,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_leave_by_time_and_then_in_order() {
+    fn frames_depart_by_time_then_by_order() {
         let mut held = HeldFrames::new(1);
         for (millis, byte) in [(5, 1), (3, 2), (5, 3), (4, 4)] {
             held.send(Time::from_nanos(millis), vec![byte]);
         }
-        let order: Vec<u8> =
-            std::iter::from_fn(|| held.under_way.pop()).map(|frame| frame.frame[0]).collect();
+        let order: Vec<u8> = std::iter::from_fn(|| held.departed.pop()).map(|frame| frame.frame[0]).collect();
         assert_eq!(order, [2, 4, 1, 3]);
     }
 }

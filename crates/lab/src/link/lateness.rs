@@ -1,14 +1,14 @@
-//! How late packets left, as a histogram that one thread fills and others read.
+//! Histogram of packet lateness; one thread writes, others read.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Buckets to a doubling: a quantile is exact to 2^(1/8), 9 %.
+/// Buckets per doubling: a quantile is exact to 2^(1/8), 9 %.
 const BUCKETS_PER_OCTAVE: f64 = 8.0;
-/// The last bucket starts at 2^30 ns, about a second.
+/// The last bucket starts at 2^30 ns, about one second.
 const BUCKETS: usize = 30 * BUCKETS_PER_OCTAVE as usize + 1;
 
-/// Counts times in buckets that grow by a constant factor.
+/// Counts durations in geometric buckets.
 #[derive(Debug)]
 pub(super) struct Lateness {
     buckets: [AtomicU64; BUCKETS],
@@ -33,7 +33,7 @@ impl Lateness {
         Duration::from_nanos(self.max_nanos.load(Ordering::Relaxed))
     }
 
-    /// Returns the time that `share` (0 to 1) of those recorded do not exceed; zero where there are none.
+    /// Returns the quantile `share` (0 to 1) of the recorded durations; zero if there are none.
     pub(super) fn quantile(&self, share: f64) -> Duration {
         let counts: Vec<u64> = self.buckets.iter().map(|count| count.load(Ordering::Relaxed)).collect();
         let wanted = (counts.iter().sum::<u64>() as f64 * share).ceil() as u64;

@@ -4,7 +4,7 @@
 //! sender's kernel -> TUN -> [reader: model says when, or drops] -> ring -> [writer: waits] -> TUN -> receiver's kernel
 //! ```
 //!
-//! The ring holds the packets that are under way. A frame is copied twice, by the kernel: on read and on write.
+//! The ring holds packets in transit. The kernel copies each frame twice: on read and on write.
 
 mod capture;
 mod catch_up;
@@ -44,7 +44,7 @@ use read_lag::ReadLag;
 use stats::LinkCounters;
 pub use stats::{DirectionStats, PathStats};
 
-/// One running direction; its threads end when it is dropped.
+/// One running direction; dropping it ends its threads.
 #[derive(Debug)]
 pub(crate) struct Direction {
     stop: Arc<StopLink>,
@@ -54,7 +54,7 @@ pub(crate) struct Direction {
     writer: Option<JoinHandle<()>>,
 }
 
-/// Tells both threads to end; the descriptor wakes the reader from its poll.
+/// Stops both threads; the event descriptor wakes the reader from its poll.
 #[derive(Debug)]
 struct StopLink {
     flag: AtomicBool,
@@ -67,10 +67,10 @@ impl StopLink {
     }
 }
 
-/// What watches a direction beside its counters; none by default, at no cost.
+/// Optional observers of a direction; none by default, at no cost.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Observers {
-    /// Of what the sending host sends.
+    /// Captures the packets of the sending host.
     pub(crate) capture: Option<Capture>,
     pub(crate) evidence: Option<Arc<Mutex<DirectionEvidence>>>,
 }
@@ -83,13 +83,13 @@ impl Observers {
     }
 }
 
-/// Set while the writer waits for a first packet, so that the reader wakes it only then.
+/// Set while the writer waits for a packet: the reader wakes it only then.
 #[derive(Debug, Default)]
-struct Idle(AtomicBool);
+struct WriterIdle(AtomicBool);
 
 impl Direction {
-    /// Starts carrying packets from one device to the other as `spec` says for direction `stream`; `observers` watch it, and
-    /// `received` captures what the receiving host receives.
+    /// Starts forwarding packets between two devices by the model of `spec` for direction `stream`. `observers` observe
+    /// the sending host, `received` captures the packets of the receiving host.
     pub(crate) fn start(
         (name, stream): (&str, u64),
         spec: &PathSpec,
@@ -104,7 +104,7 @@ impl Direction {
             .map_err(|errno| start("make an event descriptor")(errno.into()))?;
         let stop = Arc::new(StopLink { flag: AtomicBool::new(false), event });
         let counters = Arc::new(LinkCounters::default());
-        let idle = Arc::new(Idle::default());
+        let idle = Arc::new(WriterIdle::default());
         let clock = Clock::start();
 
         let (batch, fine) = (batch(spec), is_fine(spec));
@@ -153,7 +153,7 @@ impl Direction {
             };
             Box::new(|| reader.run())
         };
-        // From here on an early return stops the writer.
+        // An early return below this line drops `direction` and stops the writer.
         direction.writer = Some(writer);
         direction.reader = Some(
             thread::Builder::new()
@@ -170,7 +170,7 @@ impl Direction {
 }
 
 impl Direction {
-    /// Returns what was watched so far; `None` where nothing was.
+    /// Returns the observations; `None` without observers.
     pub(crate) fn evidence(&self) -> Option<DirectionEvidence> {
         let evidence = self.evidence.as_ref()?;
         Some(evidence.lock().unwrap_or_else(PoisonError::into_inner).clone())
@@ -191,38 +191,38 @@ impl Drop for Direction {
     }
 }
 
-/// What takes the line longer than this arrives in several pieces: receivers shall see it come as the line brings it.
+/// Maximum burst: a super-packet that occupies the line for longer is delivered in pieces, as the line would deliver it.
 const LUMP: Duration = Duration::from_micros(100);
 
-/// Says whether the line is so slow that a super-packet shows as a lump; on a faster one a core has enough to do with bringing it.
+/// Returns whether a super-packet occupies the line for longer than [`LUMP`]; splitting on faster lines would exceed a core.
 fn is_fine(spec: &PathSpec) -> bool {
     spec.rate.is_some_and(|rate| rate.time_for(Bytes::new(MAX_FRAME as u64)) > LUMP)
 }
 
-/// How long the writer lets due packets gather: fewer wake-ups, at a fiftieth of the delay at most.
+/// Time for which the writer collects due packets to reduce wake-ups: at most 1/50 of the delay.
 fn batch(spec: &PathSpec) -> Duration {
     let most = if is_fine(spec) { LUMP } else { 2 * LUMP };
     (spec.one_way() / 50).clamp(Duration::from_micros(20), most)
 }
 
-/// What is under way at most: rate x delay and a full queue, a quarter more for records' headers, and slack.
+/// Returns the ring's size: BDP and a full queue, a quarter more for record headers, and a margin.
 fn ring_size(spec: &PathSpec) -> Bytes {
     const RING_MARGIN: Bytes = Bytes::mib(16);
     const MAX_RING: Bytes = Bytes::gib(16);
     let one_way = Rtt::new(spec.longest_way());
-    let under_way = match (spec.rate, spec.queue_limit()) {
+    let departed = match (spec.rate, spec.queue_limit()) {
         (Some(rate), Some(QueueLimit::Bytes(queue))) => rate.bdp(one_way) + queue,
         (Some(rate), Some(QueueLimit::Packets(packets))) => rate.bdp(one_way) + spec.mtu * packets,
-        // Without a rate: what two cores can carry, about 40 Gbit/s.
+        // A path without a rate: about 40 Gbit/s, the most that two cores carry.
         _ => Rate::bits_per_sec(40_000_000_000).bdp(one_way),
     };
-    let under_way = under_way.min(MAX_RING);
-    (under_way + Bytes::new(under_way.get() / 4)).min(MAX_RING) + RING_MARGIN
+    let departed = departed.min(MAX_RING);
+    (departed + Bytes::new(departed.get() / 4)).min(MAX_RING) + RING_MARGIN
 }
 
-/// Readies the calling thread for short waits, ahead of the programs that it serves.
+/// Prepares the calling thread for short waits, with real-time priority over the hosts' programs.
 ///
-/// Writers, which have deadlines, go before readers, which may be busy with one burst for milliseconds.
+/// Writers have deadlines; they take precedence over readers, which may process a burst for milliseconds.
 fn prepare_thread(priority: u8) {
     let slack = std::num::NonZeroU64::new(1_000);
     if let Err(error) = rustix::thread::set_current_timer_slack(slack) {

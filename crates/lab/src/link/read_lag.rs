@@ -1,4 +1,4 @@
-//! Measures the delay that late reads add to packets.
+//! Measures the delay that late reads of the device add to packets.
 
 use std::time::Duration;
 
@@ -6,30 +6,30 @@ use longhaul_core::units::{Bytes, Rate};
 
 use crate::model::Time;
 
-/// Follows a second bottleneck, which gets each packet as early as it can have come.
+/// Simulates a reference bottleneck that receives each packet at its earliest possible arrival.
 ///
-/// A late read does no harm while packets wait for the bottleneck anyway; where it stood idle, all that
-/// comes after leaves later, until the device was empty again.
+/// A late read is harmless while packets queue for the bottleneck anyway. If the bottleneck was idle, the late read
+/// delays all packets until the device is empty again.
 #[derive(Debug)]
 pub(super) struct ReadLag {
     rate: Rate,
     one_way: Duration,
     is_alone: bool,
-    /// When this bottleneck has sent all that was read.
+    /// When the reference bottleneck has sent all packets read so far.
     free: Time,
 }
 
 impl ReadLag {
-    /// `is_alone` says that nothing but what is read holds packets up.
+    /// `is_alone`: no other traffic shares the bottleneck.
     pub(super) fn new(rate: Rate, one_way: Duration, is_alone: bool) -> Self {
         Self { rate, one_way, is_alone, free: Time::START }
     }
 
-    /// Takes `bytes` that arrived after `empty`, were read at `now` and arrive at the path's end at `leaves`; returns how
-    /// much earlier that may have been.
+    /// Adds `bytes` that arrived after `empty`, were read at `now` and reach the end of the path at `leaves`; returns
+    /// the delay that late reading may have added.
     ///
-    /// Where others share the path, this bottleneck, which does not see them, would take their time for lateness. There
-    /// it is what the bytes themselves have waited for the reader.
+    /// The reference bottleneck does not simulate other traffic, which would count as lateness. With other traffic the
+    /// result is limited to the time that the bytes waited for the reader.
     pub(super) fn pass(&mut self, empty: Time, now: Time, bytes: Bytes, leaves: Time) -> Duration {
         self.free = self.free.max(empty) + self.rate.time_for(bytes);
         let lag = leaves.since(self.free + self.one_way);
@@ -46,8 +46,8 @@ mod tests {
     }
 
     #[test]
-    fn counts_idling_of_the_bottleneck_and_nothing_else() {
-        // 1000 bytes take a microsecond; the path 100 more.
+    fn read_lag_counts_only_idle_time_of_the_bottleneck() {
+        // 1000 bytes take 1 us; the path adds 100 us.
         let mut lag = ReadLag::new(Rate::bits_per_sec(8_000_000_000), Duration::from_micros(100), true);
         let mut pass = |empty, leaves| lag.pass(at(empty), at(leaves - 101), Bytes::new(1000), at(leaves));
         assert_eq!(pass(10, 111), Duration::ZERO, "read at once");
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn others_on_the_path_are_no_lateness() {
+    fn other_traffic_is_not_counted_as_lateness() {
         let mut lag = ReadLag::new(Rate::bits_per_sec(8_000_000_000), Duration::from_micros(100), false);
         let mut pass = |empty, now, leaves| lag.pass(at(empty), at(now), Bytes::new(1000), at(leaves));
         assert_eq!(pass(10, 10, 141), Duration::ZERO, "behind 30 others");

@@ -1,4 +1,4 @@
-//! Reads packets from the sender's TUN, gets their fate from the model, and puts them into the ring.
+//! Reads packets from the sender's TUN, applies the model, and puts departing packets into the ring.
 
 use std::io;
 use std::ops::Range;
@@ -26,7 +26,7 @@ pub(super) struct TunReader {
     pub(super) stop: Arc<StopLink>,
     pub(super) observers: Observers,
     pub(super) counters: Arc<LinkCounters>,
-    /// None on a path without a rate: the machine's own speed is what was asked for there.
+    /// `None` on a path without a rate, which has the host's own speed.
     pub(super) lag: Option<ReadLag>,
 }
 
@@ -49,7 +49,7 @@ impl TunReader {
         }
     }
 
-    /// Reads a frame straight into the ring and settles it.
+    /// Reads a frame directly into the ring and determines the fate of its packets.
     fn take_one(&mut self, spare: &mut [u8], splitter: &mut Splitter, wait: &PacketWait) -> io::Result<()> {
         let Some(slot) = self.outlet.ring.reserve(MAX_FRAME) else {
             let len = self.from.read(spare)?;
@@ -85,7 +85,7 @@ impl TunReader {
         Ok(())
     }
 
-    /// Puts what leaves of a super-packet into the ring, run by run.
+    /// Puts the surviving packets of a super-packet into the ring, run by run.
     fn put_pieces(&mut self, splitter: &mut Splitter, shape: Shape) {
         let mut next = 0;
         while let Some((run, leaves)) = splitter.next_run(&mut next) {
@@ -100,7 +100,7 @@ impl TunReader {
 }
 
 impl Observers {
-    /// Notes a frame that was read, and what becomes of its packets.
+    /// Records a frame and the fates of its packets for the observers.
     fn observe(
         &self,
         now: Time,
@@ -122,7 +122,7 @@ impl Observers {
     }
 }
 
-/// Scratch memory for a super-packet that does not leave whole.
+/// Scratch memory for a super-packet that does not depart as a whole.
 #[derive(Default)]
 struct Splitter {
     fates: Vec<Fate>,
@@ -131,7 +131,7 @@ struct Splitter {
 }
 
 impl Splitter {
-    /// Returns when the last packet leaves where all do, and together.
+    /// Returns the departure of the last packet if all packets depart together.
     fn all_leave(&self) -> Option<Time> {
         match self.next_run(&mut 0) {
             Some((run, last)) if run.len() == self.fates.len() => Some(last),
@@ -143,7 +143,7 @@ impl Splitter {
         self.fates.iter().any(|fate| matches!(fate, Fate::Leaves(_)))
     }
 
-    /// Returns when the last packet that is not dropped leaves.
+    /// Returns the departure of the last surviving packet.
     fn last_leaves(&self) -> Option<Time> {
         self.fates.iter().rev().find_map(|fate| match fate {
             Fate::Leaves(at) => Some(*at),
@@ -151,7 +151,7 @@ impl Splitter {
         })
     }
 
-    /// Returns what the bottleneck sends of a frame: what is lost at random is lost behind it.
+    /// Returns the bytes that the bottleneck sends of a frame: random loss occurs behind the bottleneck.
     fn bytes_past_the_queue(&self, shape: Shape) -> Bytes {
         let sent = self.fates.iter().enumerate().filter(|(_, fate)| **fate != Fate::Dropped(Cause::Queue));
         Bytes::new(sent.map(|(index, _)| shape.size(index).get()).sum())
@@ -162,7 +162,7 @@ impl Splitter {
         self.frame.extend_from_slice(frame);
     }
 
-    /// Returns the next run of packets that leave within a [`LUMP`], from `next` on, and when its last one does.
+    /// Returns the next run of packets that depart within a [`LUMP`], from index `next` on, and the last departure.
     fn next_run(&self, next: &mut usize) -> Option<(Range<usize>, Time)> {
         let mut run: Option<(Range<usize>, Time)> = None;
         let mut first = Time::START;
@@ -187,7 +187,7 @@ impl Splitter {
 }
 
 impl LinkCounters {
-    /// Counts those packets of a frame that the model drops.
+    /// Counts the dropped packets of a frame.
     pub(super) fn dropped(&self, fates: &[Fate]) {
         let (mut queue, mut loss) = (0, 0);
         for fate in fates {
@@ -203,7 +203,7 @@ impl LinkCounters {
         }
     }
 
-    /// Notes what the background has done so far.
+    /// Records the background traffic's counts.
     pub(super) fn shared_with(&self, background: BackgroundCounts) {
         if background.offered > 0 {
             self.background_offered.store(background.offered, Ordering::Relaxed);
@@ -212,14 +212,14 @@ impl LinkCounters {
         }
     }
 
-    /// Counts packets of a frame that the ring has taken.
+    /// Counts packets of a frame put into the ring.
     pub(super) fn carried(&self, shape: Shape, packets: Range<usize>) {
         self.packets.fetch_add(packets.len() as u64, Ordering::Relaxed);
         let bytes = packets.map(|index| shape.size(index).get()).sum();
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Counts packets that the ring had no room for.
+    /// Counts packets dropped because the ring was full.
     pub(super) fn overflowed(&self, packets: usize) {
         self.dropped_overflow.fetch_add(packets as u64, Ordering::Relaxed);
     }

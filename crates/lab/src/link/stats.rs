@@ -1,4 +1,4 @@
-//! Statistics of a path: packets carried and dropped, and its deviation from the model.
+//! Statistics of a path: packets carried and dropped, and deviations from the model.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::spec::PathSpec;
 
 use super::lateness::Lateness;
 
-/// Counted by a direction's threads.
+/// Counters shared by a direction's threads.
 #[derive(Debug, Default)]
 pub(super) struct LinkCounters {
     pub(super) packets: AtomicU64,
@@ -25,7 +25,7 @@ pub(super) struct LinkCounters {
     pub(super) background_offered: AtomicU64,
     pub(super) background_lost: AtomicU64,
     pub(super) background_bytes: AtomicU64,
-    /// How much later frames leave, at most, because they were read late.
+    /// Upper bound of the delay that late reads added to frames.
     pub(super) read_late: Lateness,
     pub(super) lateness: Lateness,
 }
@@ -52,43 +52,43 @@ impl LinkCounters {
     }
 }
 
-/// What one direction has done so far. Packets are those on the wire, never super-packets.
+/// Statistics of one direction. Packets are wire packets, never super-packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DirectionStats {
-    /// Packets that the model let through and the emulator took.
+    /// Packets that left the model and entered the ring.
     pub packets: u64,
-    /// Their bytes at the IP layer.
+    /// Bytes of these packets at the IP layer.
     pub bytes: Bytes,
-    /// Packets that the queue refused: it was full, or drops early (RED).
+    /// Packets that the queue dropped: full, or early (RED).
     pub dropped_queue: u64,
-    /// Packets lost at random.
+    /// Packets dropped by random loss.
     pub dropped_loss: u64,
-    /// Packets that the emulator itself failed to carry: they spoil an experiment. Its ring was full,
-    /// the kernel's queue before it was, or the receiving kernel refused them.
+    /// Packets that the emulator failed to carry, which invalidates an experiment: its ring or the kernel's queue
+    /// before it was full, or the receiving kernel refused them.
     pub dropped_overflow: u64,
     /// Packets that the queue marked (ECN).
     pub marked: u64,
-    /// The background traffic in this direction, up to the last packet that a host sent.
+    /// Background traffic in this direction, up to the last packet of a host.
     pub background: BackgroundCounts,
-    /// How much later packets leave because the emulator saw them late: 99 % of frames at most this much.
+    /// The 99 % quantile of the delay that late reads added to frames.
     ///
-    /// A bound: as if each had come right after none was waiting. Zero on a path without a rate.
+    /// An upper bound: assumes that each frame arrived just after the device was empty. Zero on a path without a rate.
     pub read_late_p99: Duration,
-    /// How late packets left, against the model: 99 % of frames at most this much.
+    /// The 99 % quantile of a frame's lateness against the model.
     pub late_p99: Duration,
-    /// How late the latest frame left, against the model.
+    /// The largest lateness of a frame against the model.
     pub late_max: Duration,
 }
 
 impl DirectionStats {
-    /// Says what makes this direction differ from what was asked; `None` where nothing does.
+    /// Describes how this direction deviates from the specification; `None` if it does not.
     ///
-    /// Late means: entering and leaving together, p99 above [`PathSpec::allowed_lateness`].
+    /// It is late if the sum of both 99 % quantiles exceeds [`PathSpec::allowed_lateness`].
     pub fn infidelity(&self, spec: &PathSpec) -> Option<String> {
         let (allowed, of_what) = spec.allowed_lateness();
         if self.dropped_overflow > 0 {
             return Some(format!(
-                "{} packets were dropped by the emulator itself, which the model did not ask for",
+                "{} packets were dropped by the emulator itself, not by the model",
                 self.dropped_overflow
             ));
         }
@@ -128,21 +128,21 @@ impl fmt::Display for DirectionStats {
     }
 }
 
-/// Writes a time in milliseconds, the unit in which delays are configured.
+/// Formats a time in milliseconds, the unit of configured delays.
 fn millis(time: Duration) -> String {
     format!("{:.2} ms", time.as_secs_f64() * 1e3)
 }
 
-/// What both directions have done so far.
+/// Statistics of both directions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PathStats {
     /// From the client to the server.
     pub client_to_server: DirectionStats,
     /// From the server to the client.
     pub server_to_client: DirectionStats,
-    /// The cross flows, which are also among the packets of both directions.
+    /// The cross flows; their packets also count in both directions.
     pub cross_flows: CrossFlowStats,
-    /// How often the kernel, which both hosts share, ran short of memory for TCP (`net.ipv4.tcp_mem`).
+    /// TCP memory pressure events (`net.ipv4.tcp_mem`) of the kernel that both hosts share.
     pub memory_pressures: u64,
 }
 
@@ -152,7 +152,7 @@ impl PathStats {
         [("client -> server", self.client_to_server), ("server -> client", self.server_to_client)]
     }
 
-    /// Says what makes the path differ from what was asked, direction by direction.
+    /// Describes how the path deviates from the specification, by direction.
     pub fn infidelities(&self, spec: &PathSpec) -> Vec<String> {
         self.directions()
             .into_iter()
@@ -173,7 +173,7 @@ impl PathStats {
     }
 }
 
-/// One line a direction, and one of the cross flows where there are any.
+/// One line per direction, and one for cross flows if there are any.
 impl fmt::Display for PathStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [(up, to_server), (down, to_client)] = self.directions();

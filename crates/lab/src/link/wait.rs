@@ -1,4 +1,4 @@
-//! Waits for packets, and bounds how long they may have waited unread.
+//! Waits for packets, and bounds the time for which they waited unread.
 
 use std::fs::File;
 use std::io;
@@ -11,20 +11,20 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use crate::clock::Clock;
 use crate::model::Time;
 
-/// The calling thread's time on a CPU and its time runnable without one, in nanoseconds.
+/// The calling thread's CPU time and its run queue delay, in nanoseconds.
 const SCHEDULING: &str = "/proc/thread-self/schedstat";
 
-/// The reader's waiting. A packet reached the device after it was last empty, so that bounds how late it is read.
+/// Waits for packets of a device. A packet arrives after the device was last empty, which bounds its time unread.
 #[derive(Debug)]
 pub(super) struct PacketWait {
     clock: Clock,
-    /// None where the kernel does not count; then only what queues up behind a reader is seen, no late waking.
+    /// `None` if the kernel keeps no scheduling statistics; then a late wake-up is not detected.
     scheduling: Option<File>,
     empty: Time,
 }
 
 impl PacketWait {
-    /// Made by the thread that waits.
+    /// Must be called by the waiting thread.
     pub(super) fn new(clock: Clock) -> Self {
         let scheduling = File::open(SCHEDULING);
         if let Err(error) = &scheduling {
@@ -33,17 +33,17 @@ impl PacketWait {
         Self { clock, scheduling: scheduling.ok(), empty: clock.now() }
     }
 
-    /// Returns when the device was last seen empty, or its first packet woke the thread.
+    /// Returns when the device was last empty, or when its first packet woke the thread.
     pub(super) fn empty(&self) -> Time {
         self.empty
     }
 
-    /// Waits until `device` has a packet or `stop` is set, after a read that found none.
+    /// Waits until `device` is readable or `stop` is set, after a read would have blocked.
     pub(super) fn until_readable(&mut self, device: impl AsFd, stop: impl AsFd) -> io::Result<()> {
         self.until_readable_for(device, stop, None)
     }
 
-    /// Waits until `device` has a packet, `stop` is set or `limit` has passed, after a read that found none.
+    /// Waits until `device` is readable, `stop` is set or `limit` has passed, after a read would have blocked.
     pub(super) fn until_readable_for(
         &mut self,
         device: impl AsFd,
@@ -54,7 +54,7 @@ impl PacketWait {
         let before = self.run_delay();
         let mut on = [PollFd::new(&device, PollFlags::IN), PollFd::new(&stop, PollFlags::IN)];
         let waited = rustix::event::poll(&mut on, limit.as_ref());
-        // Awake since now, but woken before: the packet has waited for the CPU as long as we have.
+        // The thread runs now, but the packet has waited since the wake-up: subtract the run queue delay.
         let waking = self.run_delay().saturating_sub(before);
         self.empty =
             Time::from_nanos(self.clock.now().since(Time::START).saturating_sub(waking).as_nanos() as u64);
@@ -64,7 +64,7 @@ impl PacketWait {
         }
     }
 
-    /// Returns how long the thread has been runnable without running; zero where that is not counted.
+    /// Returns the thread's total run queue delay; zero if unknown.
     fn run_delay(&self) -> Duration {
         let mut text = [0; 96];
         let len = self.scheduling.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()).unwrap_or(0);
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_the_time_runnable_without_a_cpu() {
+    fn reads_the_run_queue_delay() {
         assert_eq!(second_number(b"260942 429678 2\n"), Some(429_678));
         assert_eq!(second_number(b""), None);
     }

@@ -1,4 +1,4 @@
-//! Writes packets to the receiver's TUN when they are due.
+//! Writes packets to the receiver's TUN at their due times.
 
 use std::io;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use crate::wire::Shape;
 use super::capture::Capture;
 use super::catch_up::CatchUp;
 use super::stats::LinkCounters;
-use super::{Idle, StopLink, prepare_thread};
+use super::{StopLink, WriterIdle, prepare_thread};
 
 pub(super) struct TunWriter {
     pub(super) to: Arc<Tun>,
     pub(super) ring: Consumer,
     pub(super) clock: Clock,
-    /// The least time to wait for: packets due within it go out together, that much late at most.
+    /// Minimum wait: packets due within it are written together, at most this much late.
     pub(super) batch: Duration,
     pub(super) catch_up: CatchUp,
     pub(super) stop: Arc<StopLink>,
-    pub(super) idle: Arc<Idle>,
+    pub(super) idle: Arc<WriterIdle>,
     pub(super) counters: Arc<LinkCounters>,
-    /// Of what the receiving host receives.
+    /// Captures the packets of the receiving host.
     pub(super) capture: Option<Capture>,
 }
 
@@ -44,13 +44,13 @@ impl TunWriter {
             let leaves = self.catch_up.leaves(due);
             let now = self.clock.now();
             if leaves > now {
-                // Behind the line it has no time to let more gather.
+                // Overdue frames are paced one by one.
                 let least = if leaves > due { Duration::ZERO } else { self.batch };
                 thread::park_timeout(leaves.since(now).max(least));
                 continue;
             }
             let shape = Shape::of(frame);
-            // EINVAL, EIO: a device taken down or a packet that the host's kernel refuses.
+            // EINVAL, EIO: the device is down, or the host's kernel refuses the packet.
             match self.to.write(frame) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
                 Err(_) => self.counters.refused.fetch_add(shape.packets() as u64, Ordering::Relaxed),
@@ -67,7 +67,7 @@ impl TunWriter {
 
     fn wait_for_record(&mut self) {
         self.idle.0.store(true, Ordering::Relaxed);
-        // Pairs with the reader's fence: either we see its record, or it sees that we wait.
+        // Pairs with the reader's fence: either this thread sees the record, or the reader sees that this thread waits.
         fence(Ordering::SeqCst);
         if self.ring.peek().is_none() && !self.stop.is_set() {
             thread::park();

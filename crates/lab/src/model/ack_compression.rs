@@ -1,4 +1,4 @@
-//! ACK compression: acknowledgements that were spread out leave a switch together, and release bursts of data.
+//! ACK compression: acknowledgements queue in a switch, leave together, and release bursts of data.
 
 use std::time::Duration;
 
@@ -6,22 +6,21 @@ use longhaul_core::units::Bytes;
 
 use super::{Fate, Node, Time};
 
-/// The longest packet that is taken for a pure acknowledgement: the largest headers of IPv6 and TCP with all options
-/// are 100 bytes.
+/// Packets up to this size count as pure acknowledgements: IPv6 and TCP headers with all options have 100 bytes.
 const LONGEST_ACK: Bytes = Bytes::new(120);
 
-/// Holds small packets until the next multiple of a period, since the link's start, at which they leave together.
+/// Holds small packets until the next multiple of a period since the link's start, and releases them together.
 ///
-/// What comes behind a held packet waits for it, of whatever size: nothing overtakes.
+/// A larger packet behind a held one waits too: packets keep their order.
 #[derive(Debug)]
 pub struct AckCompression {
     period: u64,
-    /// When the last packet leaves.
+    /// Departure of the last packet.
     last: Time,
 }
 
 impl AckCompression {
-    /// Makes a node that lets acknowledgements go once a `period` (at least 1 ns).
+    /// Creates a node that releases acknowledgements every `period` (at least 1 ns).
     pub fn new(period: Duration) -> Self {
         let period = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX).max(1);
         Self { period, last: Time::START }

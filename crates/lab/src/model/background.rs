@@ -1,4 +1,4 @@
-//! Background traffic: packets that arrive at random and share the bottleneck.
+//! Background traffic: random packets that share the bottleneck.
 
 use std::time::Duration;
 
@@ -8,44 +8,44 @@ use rand_chacha::ChaCha8Rng;
 
 use super::Time;
 
-/// Keeps its random numbers apart from those of other nodes that are given the same seed.
+/// Separates this node's random numbers from those of other nodes with one seed.
 const BACKGROUND_SEED_STREAM: u64 = 1;
 
-/// What a background has done so far. Its packets end at the bottleneck: no host sees them.
+/// Counts of background traffic. Its packets end at the bottleneck and reach no host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BackgroundCounts {
-    /// Packets that have arrived.
+    /// Packets offered to the queue.
     pub offered: u64,
-    /// Those of them that the queue refused.
+    /// Packets that the queue dropped.
     pub lost: u64,
-    /// Bytes of all that arrived, at the IP layer.
+    /// Offered bytes at the IP layer.
     pub bytes: Bytes,
 }
 
-/// Packets of one size that arrive as a Poisson process, at a mean rate that changes in steps.
+/// A Poisson process of equal packets, with a mean rate that changes in steps.
 ///
-/// The first packet that the bottleneck gets from elsewhere starts it, so that its times are those of the transfer.
+/// Starts with the first packet of a host, so that its steps refer to the start of the transfer.
 #[derive(Debug)]
 pub struct Background {
     size: Bytes,
-    /// From when, since the start, which mean rate holds. In order of time.
+    /// Start of each step since the first packet, and its mean rate; sorted by time.
     steps: Vec<(Duration, Rate)>,
-    /// How many of the steps lie behind.
+    /// Number of steps already entered.
     behind: usize,
-    /// The mean rate now, in bits a second.
+    /// Current mean rate in bits per second.
     rate: f64,
-    /// When the first packet came from elsewhere.
+    /// Time of the first host packet.
     begun: Option<Time>,
-    /// Its next arrival; none where there is none any more.
+    /// Next arrival; `None` if no step follows and the rate is zero.
     next: Option<Time>,
     random: ChaCha8Rng,
     counts: BackgroundCounts,
 }
 
 impl Background {
-    /// Makes packets of `size` bytes at the IP layer (at least 1), at the mean rates `steps` says, each from its time on.
+    /// Creates packets of `size` bytes at the IP layer (at least 1), at the mean rates of `steps`, each from its time on.
     ///
-    /// Before the first step nothing arrives. The same `seed` gives the same arrivals.
+    /// Nothing arrives before the first step. Arrivals are a function of `seed`.
     pub fn new(mut steps: Vec<(Duration, Rate)>, size: Bytes, seed: u64) -> Self {
         steps.sort_by_key(|(from, _)| *from);
         let mut random = ChaCha8Rng::seed_from_u64(seed);
@@ -62,12 +62,12 @@ impl Background {
         }
     }
 
-    /// Returns what it has done so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> BackgroundCounts {
         self.counts
     }
 
-    /// Returns the size of its packets.
+    /// Returns the packet size.
     pub(super) fn size(&self) -> Bytes {
         self.size
     }
@@ -81,7 +81,7 @@ impl Background {
         self.next.filter(|at| *at <= now)
     }
 
-    /// Counts the arrival that [`next_until`](Self::next_until) told, and draws the one after it.
+    /// Counts the arrival that [`next_until`](Self::next_until) returned, and draws the next one.
     pub(super) fn arrived(&mut self, is_taken: bool) {
         self.count(1);
         self.counts.lost += u64::from(!is_taken);
@@ -90,12 +90,12 @@ impl Background {
         }
     }
 
-    /// Counts the loss of a packet that had arrived.
+    /// Counts a packet that was dropped after its arrival.
     pub(super) fn lost_one(&mut self) {
         self.counts.lost += 1;
     }
 
-    /// Passes over the arrivals before `until`, of which none is lost, and counts as many as their mean rate makes.
+    /// Skips the arrivals before `until`; counts their expected number, without losses.
     pub(super) fn skip_to(&mut self, until: Time) {
         let Some(mut from) = self.next else { return };
         let mut bits = self.bits();
@@ -111,8 +111,7 @@ impl Background {
 
     /// Draws the first arrival after `from`.
     ///
-    /// Gaps are exponential. A Poisson process has no memory, so what is left of a gap where the rate changes goes on at
-    /// the new rate.
+    /// Gaps are exponential. A Poisson process is memoryless: after a step the rest of a gap is scaled to the new rate.
     fn draw(&mut self, mut from: Time) -> Option<Time> {
         let uniform: f64 = self.random.random();
         let mut bits = -(1.0 - uniform).ln() * self.bits();
@@ -130,7 +129,7 @@ impl Background {
         }
     }
 
-    /// Returns when the current step ends; none where it is the last.
+    /// Returns the end of the current step; `None` for the last step.
     fn step_end(&self) -> Option<Time> {
         Some(self.begun? + self.steps.get(self.behind)?.0)
     }
@@ -147,7 +146,7 @@ impl Background {
         self.counts.bytes += self.size * packets;
     }
 
-    /// Returns a packet's size in bits.
+    /// Returns the packet size in bits.
     fn bits(&self) -> f64 {
         self.size.get() as f64 * 8.0
     }

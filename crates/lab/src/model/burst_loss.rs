@@ -1,4 +1,4 @@
-//! Burst loss: the two states of Gilbert and Elliott.
+//! Burst loss: the two-state model of Gilbert and Elliott.
 
 use longhaul_core::units::Bytes;
 use rand::{Rng, SeedableRng};
@@ -6,12 +6,12 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{Cause, Fate, Node, Time};
 
-/// The probabilities of the model, each from 0 to 1 and of one packet; the names are those of netem's `gemodel` (tc-netem(8)).
+/// Probabilities per packet, each from 0 to 1; the parameter names are those of netem's `gemodel` (tc-netem(8)).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GilbertElliott {
-    /// `p`: from the good state to the bad one.
+    /// `p`: transition from the good to the bad state.
     pub to_bad: f64,
-    /// `r`: from the bad state to the good one; its inverse is the mean length of a burst in packets.
+    /// `r`: transition from the bad to the good state; the mean burst has 1/r packets.
     pub to_good: f64,
     /// `1-h`: loss in the bad state.
     pub loss_in_bad: f64,
@@ -20,7 +20,7 @@ pub struct GilbertElliott {
 }
 
 impl GilbertElliott {
-    /// Returns the share of packets that are lost over a long time (Elliott, 1963: the states last 1/r and 1/p packets on average).
+    /// Returns the long-term loss rate (Elliott, 1963: the states last 1/r and 1/p packets on average).
     pub fn mean_loss(&self) -> f64 {
         let Self { to_bad, to_good, loss_in_bad, loss_in_good } = *self;
         let changes = to_bad + to_good;
@@ -38,7 +38,7 @@ pub struct BurstLoss {
 }
 
 impl BurstLoss {
-    /// Makes a node that begins in the good state; the same for the same `seed`. Probabilities are clamped to 0 to 1.
+    /// Creates a node in the good state; its losses are a function of `seed`. Clamps probabilities to 0 to 1.
     pub fn new(parameters: GilbertElliott, seed: u64) -> Self {
         let probability = |value: f64| if value.is_nan() { 0.0 } else { value.clamp(0.0, 1.0) };
         let GilbertElliott { to_bad, to_good, loss_in_bad, loss_in_good } = parameters;
@@ -53,7 +53,7 @@ impl BurstLoss {
 }
 
 impl Node for BurstLoss {
-    /// The state changes after the packet that meets it, as in netem (`loss_gilb_ell` in net/sched/sch_netem.c).
+    /// The state changes after the packet, as in netem (`loss_gilb_ell` in net/sched/sch_netem.c).
     fn pass(&mut self, now: Time, _size: Bytes) -> Fate {
         let GilbertElliott { to_bad, to_good, loss_in_bad, loss_in_good } = self.parameters;
         let (change, loss) = if self.is_bad { (to_good, loss_in_bad) } else { (to_bad, loss_in_good) };

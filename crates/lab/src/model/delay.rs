@@ -1,4 +1,4 @@
-//! Propagation delay, equal for all packets.
+//! Constant propagation delay.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use longhaul_core::units::Bytes;
 
 use super::{Fate, Node, Time};
 
-/// Delays every packet by the same time.
+/// Delays all packets by a constant time.
 #[derive(Debug)]
 pub struct Delay(Duration);
 
 impl Delay {
-    /// Makes a one-way delay.
+    /// Creates a one-way delay.
     pub fn new(one_way: Duration) -> Self {
         Self(one_way)
     }

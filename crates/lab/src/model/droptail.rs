@@ -1,22 +1,22 @@
-//! DropTail: a queue that drops packets only when it is full.
+//! DropTail: a queue that drops arriving packets only when it is full.
 
 use longhaul_core::units::Bytes;
 
 use super::{Admission, Backlog, Time};
 
-/// Takes a packet where the queue, with it, stays within a limit in bytes or in packets.
+/// Admits a packet if the queue including it stays within a limit in bytes or packets.
 ///
-/// The packet being sent counts as queued until its last bit is out.
+/// The packet in transmission counts as queued until its last bit is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DropTail {
-    /// At most this many bytes.
+    /// Maximum bytes.
     Bytes(Bytes),
-    /// At most this many packets, of any size.
+    /// Maximum packets, of any size.
     Packets(u64),
 }
 
 impl DropTail {
-    /// Says whether a queue with `backlog` may take `size` bytes more, as one packet; with none, whether it is within the limit.
+    /// Returns whether a packet of `size` bytes may join `backlog`; with `size` zero, whether `backlog` is within the limit.
     pub(super) fn holds(self, backlog: Backlog, size: Bytes) -> bool {
         let more = u64::from(size > Bytes::ZERO);
         match self {

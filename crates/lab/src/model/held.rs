@@ -1,8 +1,8 @@
-//! A link that holds its packets: for what cannot be known when a packet arrives.
+//! A link that holds its packets: their fate is not known on arrival.
 //!
-//! In a [`Link`](super::Link) every packet's fate is known on arrival. That is not so where a queue drops at its head (CoDel), serves
-//! flows in turn (FQ-CoDel) or is followed by a second one, and packets do not keep their order where some are held back or have
-//! another delay. A [`HeldLink`] is driven with `now` and answers with the time at which it must be driven again.
+//! A [`Link`](super::Link) determines a packet's fate on arrival. That is impossible if a queue drops at its head
+//! (CoDel), serves flows in turn (FQ-CoDel) or precedes a second queue, or if packets are reordered. A [`HeldLink`]
+//! takes `now` and returns the time of its next event.
 
 mod tail;
 #[cfg(test)]
@@ -17,82 +17,82 @@ use super::{Background, BackgroundCounts, Backlog, Cause, Line, Time};
 
 pub use tail::{Impairments, Tail};
 
-/// The id of packets that belong to the background, and to no host.
+/// Id of background packets, which belong to no host.
 const BACKGROUND: u64 = u64::MAX;
-/// The flow of the background's packets.
+/// Flow hash of background packets.
 const BACKGROUND_FLOW: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// A packet that arrives at a held link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeldPacket {
-    /// The caller's number for it; below `u64::MAX`.
+    /// Id chosen by the caller; below `u64::MAX`.
     pub id: u64,
-    /// Its size at the IP layer.
+    /// Size at the IP layer.
     pub size: Bytes,
-    /// A hash of its flow.
+    /// Hash of the flow.
     pub flow: u64,
-    /// Whether its sender understands marks (ECT).
-    pub takes_marks: bool,
-    /// Which pair of hosts it belongs to.
+    /// Whether the packet is ECN-capable (ECT).
+    pub is_ecn_capable: bool,
+    /// The pair of hosts of the packet.
     pub pair: u16,
 }
 
-/// What became of a packet.
+/// The fate of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeldEvent {
-    /// It is gone.
+    /// The packet was dropped.
     Dropped {
-        /// The caller's.
+        /// Id of the packet.
         id: u64,
-        /// Why.
+        /// Reason of the drop.
         cause: Cause,
     },
-    /// It leaves, never before it came.
+    /// The packet departs, never before its arrival.
     Leaves {
-        /// The caller's.
+        /// Id of the packet.
         id: u64,
-        /// When.
+        /// Time of departure.
         at: Time,
-        /// How long it waited in queues and was being sent.
+        /// Time in queues and in transmission.
         sojourn: Duration,
-        /// Whether it is to carry the mark of congestion (CE).
+        /// Whether to set the congestion mark (CE).
         is_marked: bool,
-        /// How many bits of it are to be flipped: 0 or 1.
+        /// Whether to flip one bit.
         is_corrupted: bool,
-        /// Whether it leaves a second time at the same time.
+        /// Whether the packet departs twice at this time.
         is_doubled: bool,
     },
 }
 
-/// Which bottlenecks a pair of hosts crosses.
+/// The bottlenecks that a pair of hosts crosses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Crossing {
-    /// All there are.
+    /// All bottlenecks.
     #[default]
     All,
-    /// Only the first.
+    /// Only the first bottleneck.
     First,
-    /// Only the second.
+    /// Only the second bottleneck.
     Second,
 }
 
-/// A queue and the line that serves it.
+/// A queue and its line.
 #[derive(Debug)]
 pub struct Bottleneck {
     discipline: Box<dyn Discipline>,
     line: Line,
     background: Option<Background>,
-    /// What the line sends, and when that is out.
+    /// End of the current transmission, and its packet.
     sending: Option<(Time, QueuedPacket)>,
 }
 
 impl Bottleneck {
-    /// Makes an idle one.
+    /// Creates an idle bottleneck.
     pub fn new(discipline: Box<dyn Discipline>, line: Line, background: Option<Background>) -> Self {
         Self { discipline, line, background, sending: None }
     }
 
-    /// Returns when the packet being sent is out.
+    /// Returns the end of the current transmission.
     fn next(&self) -> Option<Time> {
         self.sending.map(|(out, _)| out)
     }
@@ -123,52 +123,60 @@ impl Bottleneck {
     }
 }
 
-/// One direction of a path that holds its packets.
+/// One direction of a path, as a held link.
 #[derive(Debug)]
 pub struct HeldLink {
     bottlenecks: Vec<Bottleneck>,
-    /// Which of them the packets of each pair cross; all where a pair is not listed.
+    /// The bottlenecks that each pair crosses; all for unlisted pairs.
     crossings: Vec<Crossing>,
     tail: Tail,
 }
 
 impl HeldLink {
-    /// Makes a link of bottlenecks in a row, and what comes behind them.
+    /// Creates a link of consecutive bottlenecks, followed by `tail`.
     pub fn new(bottlenecks: Vec<Bottleneck>, crossings: Vec<Crossing>, tail: Tail) -> Self {
         Self { bottlenecks, crossings, tail }
     }
 
-    /// Returns the least time from the last bottleneck to the end of the link, for any packet.
+    /// Returns the minimum time from the last bottleneck to the end of the link.
     pub fn least_delay(&self) -> Duration {
         self.tail.least_delay()
     }
 
-    /// Returns what waits in all bottlenecks.
+    /// Returns the total backlog of all bottlenecks.
     pub fn backlog(&self) -> Backlog {
         self.bottlenecks.iter().fold(Backlog::default(), |sum, one| sum.and(one.backlog()))
     }
 
-    /// Returns what background traffic has done so far; nothing where there is none.
+    /// Returns the background traffic's counts; zero without background.
     pub fn background(&self) -> BackgroundCounts {
         let first = self.bottlenecks.first().and_then(|first| first.background.as_ref());
         first.map_or_else(BackgroundCounts::default, Background::counts)
     }
 
-    /// Takes a packet at `now`; events up to `now` are to be taken with [`run_until`](Self::run_until) before.
+    /// Accepts a packet at `now`; the caller must have called [`run_until`](Self::run_until) up to `now`.
     pub fn arrive(&mut self, now: Time, packet: HeldPacket, events: &mut Vec<HeldEvent>) {
-        let HeldPacket { id, size, flow, takes_marks, pair } = packet;
-        let packet =
-            QueuedPacket { id, size, flow, takes_marks, is_marked: false, arrived: now, came: now, pair };
+        let HeldPacket { id, size, flow, is_ecn_capable, pair } = packet;
+        let packet = QueuedPacket {
+            id,
+            size,
+            flow,
+            is_ecn_capable,
+            is_marked: false,
+            arrived: now,
+            entered: now,
+            pair,
+        };
         let first = if self.crossing(pair) == Crossing::Second { 1 } else { 0 };
         self.enter(first, now, packet, events);
     }
 
-    /// Returns when something happens next by itself; `None` while nothing is inside.
+    /// Returns the time of the next event; `None` if the link is empty.
     pub fn next(&self) -> Option<Time> {
         self.bottlenecks.iter().filter_map(Bottleneck::next).min()
     }
 
-    /// Lets everything happen that happens up to `now`, in order.
+    /// Processes all events up to `now`, in order.
     pub fn run_until(&mut self, now: Time, events: &mut Vec<HeldEvent>) {
         loop {
             let outs =
@@ -190,7 +198,7 @@ impl HeldLink {
         if self.bottlenecks.len() > 1 { known } else { Crossing::All }
     }
 
-    /// Puts a packet before bottleneck `index`, or behind the last.
+    /// Enqueues a packet at bottleneck `index`, or passes it to the tail after the last.
     fn enter(&mut self, index: usize, now: Time, packet: QueuedPacket, events: &mut Vec<HeldEvent>) {
         let Some(bottleneck) = self.bottlenecks.get_mut(index) else {
             return events.push(self.tail.pass(now, &packet));
@@ -200,7 +208,7 @@ impl HeldLink {
         self.report_dropped(index, &dropped, events);
     }
 
-    /// Ends the sending of a packet at bottleneck `index`.
+    /// Ends the current transmission at bottleneck `index`.
     fn leave(&mut self, index: usize, now: Time, events: &mut Vec<HeldEvent>) {
         let Some((_, packet)) = self.bottlenecks[index].sending.take() else { return };
         let mut dropped = Vec::new();
@@ -233,7 +241,7 @@ impl HeldLink {
         let at = background.next_until(now)?;
         let followed_from = Time::START + now.since(Time::START + FOLLOWED);
         if at < followed_from && first.sending.is_none() {
-            // After a pause only the last of it is followed packet by packet: what came before has left nothing behind.
+            // After an idle time, only the last 100 ms are simulated per packet: earlier packets have left no queue.
             background.skip_to(followed_from);
             return background.next_until(now);
         }
@@ -248,10 +256,10 @@ impl HeldLink {
             id: BACKGROUND,
             size: background.size(),
             flow: BACKGROUND_FLOW,
-            takes_marks: false,
+            is_ecn_capable: false,
             is_marked: false,
             arrived: at,
-            came: at,
+            entered: at,
             pair: 0,
         };
         let mut dropped = Vec::new();

@@ -1,4 +1,4 @@
-//! Jitter: a propagation delay that varies from packet to packet.
+//! Jitter: a propagation delay that varies per packet.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{Fate, Node, Time};
 
-/// Keeps its random numbers apart from those of other nodes that are given the same seed.
+/// Separates this node's random numbers from those of other nodes with one seed.
 const JITTER_SEED_STREAM: u64 = 3;
 
-/// Delays packets by a time that is uniform between `delay - jitter` and `delay + jitter`, and keeps their order.
+/// Delays packets by a uniform time between `delay - jitter` and `delay + jitter`; packets keep their order.
 #[derive(Debug)]
 pub struct Jitter {
     least: Duration,
@@ -21,7 +21,7 @@ pub struct Jitter {
 }
 
 impl Jitter {
-    /// Makes a one-way delay; `jitter` is no more than `delay`. The same `seed` gives the same delays.
+    /// Creates a one-way delay; `jitter` must not exceed `delay`. Delays are a function of `seed`.
     pub fn new(delay: Duration, jitter: Duration, seed: u64) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         random.set_stream(JITTER_SEED_STREAM);

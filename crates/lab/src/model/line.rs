@@ -1,4 +1,4 @@
-//! How fast the bottleneck sends: at a fixed rate, at rates that change by a schedule, or by a trace of opportunities.
+//! The bottleneck's line: a fixed rate, rates by schedule, or a trace of delivery opportunities.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,16 +7,16 @@ use longhaul_core::units::{Bytes, Rate};
 
 use super::Time;
 
-/// Bytes that one opportunity of a trace carries: mahimahi's packet.
+/// Bytes per delivery opportunity of a trace (mahimahi).
 const OPPORTUNITY: u64 = 1500;
 
-/// When packets that start one after the other are out.
+/// Computes the end of transmission of consecutive packets.
 #[derive(Debug)]
 pub struct Line {
     pace: Pace,
-    /// When the last packet is out.
+    /// End of the last transmission.
     out: Time,
-    /// The part of a nanosecond, in units of 1 / rate, by which `out` is too early.
+    /// Fraction of a nanosecond by which `out` is too early, in units of 1 / rate.
     fraction: u64,
 }
 
@@ -30,29 +30,29 @@ enum Pace {
 
 #[derive(Debug)]
 struct Steps {
-    /// From when, since the first packet, which rate in bits per second holds. In order of time.
+    /// Start of each step since the first packet, and its rate in bits per second; sorted by time.
     steps: Vec<(Duration, u64)>,
     begun: Option<Time>,
 }
 
 #[derive(Debug)]
 struct Trace {
-    /// The times of opportunities in milliseconds, in order; the last is the period.
+    /// Times of opportunities in milliseconds, sorted; the last is the period.
     millis: Arc<[u32]>,
     begun: Option<Time>,
-    /// Opportunities used so far, and the bytes left of the last.
+    /// Opportunities used, and unused bytes of the last one.
     used: u64,
     left: u64,
 }
 
 impl Line {
-    /// Makes a line of `rate`, at least 1 bit/s.
+    /// Creates a line of `rate`, at least 1 bit/s.
     pub fn fixed(rate: Rate) -> Self {
         Self::new(Pace::Fixed(rate.as_bits_per_sec().max(1)))
     }
 
-    /// Makes a line whose rate is each of `steps` from its time on, counted from the first packet; a rate may be 0, but not the
-    /// last one (it is taken as 1 bit/s). Before the first step its rate holds, too.
+    /// Creates a line with the rates of `steps`, each from its time on since the first packet. A rate may be 0, except
+    /// the last, which is at least 1 bit/s. The first rate also applies before its time.
     pub fn steps(mut steps: Vec<(Duration, Rate)>) -> Self {
         steps.sort_by_key(|(from, _)| *from);
         let mut steps: Vec<_> =
@@ -64,8 +64,8 @@ impl Line {
         Self::new(Pace::Steps(Steps { steps, begun: None }))
     }
 
-    /// Makes a line that follows a trace of mahimahi (mm-link(1)): at each of `millis` it sends 1500 bytes, or fewer where
-    /// fewer wait; after the last time the trace starts over. Times rise, and the last is at least 1.
+    /// Creates a line that follows a mahimahi trace (mm-link(1)): at each of `millis` it sends up to 1500 bytes; after
+    /// the last time the trace restarts. Times rise, and the last is at least 1.
     pub fn trace(millis: Arc<[u32]>) -> Self {
         Self::new(Pace::Trace(Trace { millis, begun: None, used: 0, left: 0 }))
     }
@@ -74,14 +74,14 @@ impl Line {
         Self { pace, out: Time::START, fraction: 0 }
     }
 
-    /// Returns when a packet of `size` bytes that starts at `start`, not before the last is out, is out itself.
+    /// Returns the end of transmission of a packet of `size` bytes that starts at `start`, not before the previous end.
     pub fn send(&mut self, start: Time, size: Bytes) -> Time {
         if start > self.out {
             (self.out, self.fraction) = (start, 0);
         }
         self.out = match &mut self.pace {
             Pace::Fixed(bits_per_sec) => {
-                // Exact: what division leaves over is carried, so that a busy link never runs fast or slow.
+                // Carries the division's remainder, so that a busy link keeps its exact rate.
                 let work = size.get().saturating_mul(8_000_000_000).saturating_add(self.fraction);
                 self.fraction = work % *bits_per_sec;
                 Time::from_nanos(self.out.as_nanos() + work / *bits_per_sec)
@@ -98,7 +98,7 @@ impl Steps {
         const NANOS: u128 = 1_000_000_000;
         let begun = *self.begun.get_or_insert(start);
         let mut now = start.since(begun).as_nanos();
-        // In bits times nanoseconds per second.
+        // Remaining work in bits times nanoseconds per second.
         let mut work = u128::from(size.get()) * 8 * NANOS;
         let mut step = self.steps.partition_point(|(from, _)| from.as_nanos() <= now).saturating_sub(1);
         while let Some((end, _)) = self.steps.get(step + 1) {
@@ -123,7 +123,7 @@ impl Trace {
         let mut last = start;
         let mut rest = size.get();
         if self.used > 0 && self.time(self.used - 1, begun) < start {
-            // Opportunities at which nothing waited are lost.
+            // Unused opportunities are lost.
             self.left = 0;
         }
         while rest > self.left {
@@ -137,12 +137,12 @@ impl Trace {
         last.max(start)
     }
 
-    /// Passes over the opportunities before `start`.
+    /// Skips the opportunities before `start`.
     fn skip_to(&mut self, start: Time, begun: Time) {
         let count = self.millis.len() as u64;
         let period = u64::from(self.millis[self.millis.len() - 1]);
         let elapsed = start.since(begun).as_nanos().div_ceil(1_000_000) as u64;
-        // A round holds its last millisecond, and none of its opportunities are passed over before that is.
+        // A round includes its last millisecond; its opportunities remain usable until then.
         let (round, within) = match elapsed.checked_sub(1) {
             Some(before) => (before / period, before % period + 1),
             None => (0, 0),
@@ -174,11 +174,11 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_under_way_when_the_rate_changes_goes_on_at_the_new_one() {
+    fn packet_in_transmission_continues_at_the_new_rate() {
         let step = |millis, text| (Duration::from_millis(millis), rate(text));
         let mut line =
             Line::steps(vec![step(0, "12Mbit"), step(10, "1.2Mbit"), step(20, "0"), step(30, "12Mbit")]);
-        // The first starts the clock: a packet takes 1 ms, from 10 ms on 10 ms, then nothing for 10 ms.
+        // The first packet starts the clock. Packets take 1 ms, after 10 ms they take 10 ms, then nothing is sent for 10 ms.
         assert_eq!(line.send(at(500), PACKET), at(1500));
         assert_eq!(line.send(at(10_000), PACKET), at(15_500), "half in 0.5 ms, half at a tenth of the rate");
         assert_eq!(line.send(at(15_500), PACKET), at(31_000), "half until 20.5 ms, half from 30.5 ms on");
@@ -196,8 +196,8 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_of_a_constant_rate_is_that_rate() {
-        // 12 Mbit/s: an opportunity each millisecond.
+    fn constant_trace_equals_fixed_rate() {
+        // 12 Mbit/s: one opportunity per millisecond.
         let mut line = Line::trace(Arc::from([1]));
         let last = (0..1000).map(|_| line.send(Time::START, PACKET)).last();
         assert_eq!(last, Some(Time::from_nanos(1_000_000_000)));
@@ -209,11 +209,11 @@ mod tests {
         let times: Vec<_> = (0..7).map(|_| line.send(Time::START, PACKET)).collect();
         assert_eq!(times, [5, 5, 5, 10, 10, 10, 15].map(|millis| at(millis * 1000)));
         assert_eq!(line.send(at(20_000), PACKET), at(20_000), "at the end of a round");
-        // 24 Mbit/s: two opportunities each millisecond.
+        // 24 Mbit/s: two opportunities per millisecond.
         let mut line = Line::trace(Arc::from([1, 1]));
         let last = (0..1000).map(|_| line.send(Time::START, PACKET)).last();
         assert_eq!(last, Some(at(500_000)));
-        // An opportunity at 0 belongs to the round that begins.
+        // An opportunity at 0 belongs to the new round.
         let mut line = Line::trace(Arc::from([0, 4]));
         let times: Vec<_> = (0..5).map(|_| line.send(Time::START, PACKET)).collect();
         assert_eq!(times, [0, 4, 4, 8, 8].map(|millis| at(millis * 1000)));

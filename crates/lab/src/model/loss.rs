@@ -1,4 +1,4 @@
-//! Random loss: each packet independently.
+//! Independent random loss.
 
 use longhaul_core::units::Bytes;
 use rand::{Rng, SeedableRng};
@@ -6,7 +6,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{Cause, Fate, Node, Time};
 
-/// Drops each packet with the same probability, independently of all others.
+/// Drops packets independently with one probability.
 #[derive(Debug)]
 pub struct RandomLoss {
     share: f64,
@@ -14,7 +14,7 @@ pub struct RandomLoss {
 }
 
 impl RandomLoss {
-    /// Makes a node that drops the `share` (0 to 1, clamped) of packets; the same for the same `seed`.
+    /// Creates a node that drops the `share` (0 to 1, clamped) of packets; drops are a function of `seed`.
     pub fn new(share: f64, seed: u64) -> Self {
         Self { share: share.clamp(0.0, 1.0), random: ChaCha8Rng::seed_from_u64(seed) }
     }

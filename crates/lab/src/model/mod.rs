@@ -1,8 +1,8 @@
 //! The emulated link: pure, seeded, without a clock.
 //!
-//! A [`Link`] carries packets one way. It is a chain of [`Node`]s, a file each; every node answers
-//! one question: a packet of this size arrives now, when does it leave, if at all? Nodes are FIFO, so
-//! the answer is known on arrival, and the same link runs under real time or a virtual clock.
+//! A [`Link`] carries packets one way. It is a chain of [`Node`]s, one file each. A node maps the arrival of a packet
+//! to its departure or drop. Nodes are FIFO, so the result is known on arrival, and a link runs in real time or in
+//! virtual time.
 
 mod ack_compression;
 mod background;
@@ -42,50 +42,50 @@ use red::Verdict;
 pub use red::{Red, RedParameters};
 pub use time::Time;
 
-/// What became of a packet.
+/// The fate of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It leaves at this time, never before it came.
+    /// The packet departs at this time, never before its arrival.
     Leaves(Time),
-    /// It is gone.
+    /// The packet was dropped.
     Dropped(Cause),
 }
 
-/// Why a packet was dropped.
+/// The reason of a drop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// The queue before the bottleneck refused it: it was full, or drops early.
+    /// The bottleneck's queue refused the packet: full, or early drop.
     Queue,
-    /// It was lost at random.
+    /// Random loss.
     Loss,
 }
 
-/// One step of a link.
+/// One node of a link.
 pub trait Node: fmt::Debug + Send {
-    /// Takes a packet of `size` bytes at the IP layer that arrives at `now`, and says what becomes of it.
+    /// Returns the fate of a packet of `size` bytes at the IP layer that arrives at `now`.
     ///
-    /// Calls come in order of arrival; departures must keep that order.
+    /// Calls are in order of arrival; departures must keep that order.
     fn pass(&mut self, now: Time, size: Bytes) -> Fate;
 
-    /// Returns what waits before it, and when the last of that is out; `None` where nothing ever waits.
+    /// Returns the node's backlog, and when its last packet departs; `None` for a node without a queue.
     fn queue(&self) -> Option<(Backlog, Time)> {
         None
     }
 
-    /// Returns what the background traffic that it carries has done so far; `None` where it carries none.
+    /// Returns the counts of the node's background traffic; `None` without background.
     fn background(&self) -> Option<BackgroundCounts> {
         None
     }
 }
 
-/// One direction of a path: nodes, passed in order.
+/// One direction of a path: a chain of nodes.
 #[derive(Debug, Default)]
 pub struct Link {
     nodes: Vec<Box<dyn Node>>,
 }
 
 impl Link {
-    /// Makes a link without nodes, which every packet leaves as it comes.
+    /// Creates a link without nodes, which forwards packets without delay.
     pub fn new() -> Self {
         Self::default()
     }
@@ -108,12 +108,12 @@ impl Link {
         Fate::Leaves(at)
     }
 
-    /// Returns what waited before the bottleneck after the last packet came, that included, and when the last of it is out.
+    /// Returns the bottleneck's backlog after the last arrival, including it, and when its last packet departs.
     pub fn queue(&self) -> Option<(Backlog, Time)> {
         self.nodes.iter().find_map(|node| node.queue())
     }
 
-    /// Returns what background traffic has done up to the last packet that came; nothing where there is none.
+    /// Returns the background traffic's counts up to the last arrival; zero without background.
     pub fn background(&self) -> BackgroundCounts {
         self.nodes.iter().find_map(|node| node.background()).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! A simulated sender under a pace controller, whose observations may be late and noisy.
+//! A simulated sender under a pace controller, with optional late and noisy observations.
 
 use std::time::Duration;
 
@@ -18,25 +18,25 @@ pub struct PacedSender {
     pacer: Option<Pacer>,
     noise: Option<ChaCha8Rng>,
     restarts: bool,
-    /// The congestion control to change to once the controller has settled.
+    /// The congestion control to switch to once the controller has settled.
     final_control: Option<SimulatedControl>,
     now: Duration,
 }
 
-/// How late an observation is, and how much longer an RTT seems, on a busy host: up to this,
+/// Maximum delay of an observation and of an RTT sample on a busy host, except in stalls.
 const USUAL_DELAY: Duration = Duration::from_millis(1);
-/// and in this share of the cases
+/// Share of observations that are delayed by a stall.
 const STALLS: f64 = 0.01;
-/// up to this.
+/// Maximum delay of a stall.
 const STALL: Duration = Duration::from_millis(20);
-/// How far an unpaced sender goes between two looks at what it has sent.
+/// Simulated time between two observations of an unpaced sender.
 const STEP: Duration = Duration::from_millis(10);
 
 impl PacedSender {
-    /// Makes a sender of packets of `packet` bytes on the path of `spec`, beside its cross flows.
+    /// Creates a sender of packets of `packet` bytes on the path of `spec`, beside its cross flows.
     ///
-    /// All are under the congestion control of `spec`. With a pacer, one under BBR begins with slow start, and changes once the
-    /// pacer has settled, as the engine has it.
+    /// All flows use the congestion control of `spec`. With a pacer, a BBR flow begins with CUBIC's slow start and
+    /// switches to BBR once the pacer has settled, like the engine.
     pub fn new(spec: &PathSpec, packet: Bytes, pacer: Option<Pacer>) -> Self {
         let control = SimulatedControl::named(&spec.congestion);
         let simulation = Simulation::new(spec.link(0), spec.one_way(), packet).beside(spec.cross_flows);
@@ -48,14 +48,14 @@ impl PacedSender {
         Self { simulation, packet, pacer, noise: None, restarts: true, final_control, now: Duration::ZERO }
     }
 
-    /// Delays the controller's timer and the acknowledgements at random, as a busy host does.
+    /// Adds random delays to the controller's timer and to acknowledgements, as on a busy host.
     #[must_use]
     pub fn with_noise(mut self, seed: u64) -> Self {
         self.noise = Some(ChaCha8Rng::seed_from_u64(seed));
         self
     }
 
-    /// Never restarts slow start, whatever the controller asks for.
+    /// Ignores the controller's requests to restart slow start.
     #[must_use]
     pub fn without_restarts(mut self) -> Self {
         self.restarts = false;
@@ -74,12 +74,12 @@ impl PacedSender {
         self.pacer.as_ref()
     }
 
-    /// Returns what was done since the start.
+    /// Returns the totals since the start.
     pub fn totals(&self) -> FlowTotals {
         self.simulation.totals()
     }
 
-    /// Goes on until `end` after the start; returns what was done meanwhile.
+    /// Runs until `end` after the start; returns the totals of this run.
     pub fn run_until(&mut self, end: Duration) -> FlowTotals {
         let before = self.simulation.totals();
         while self.now < end {
@@ -94,7 +94,7 @@ impl PacedSender {
         }
     }
 
-    /// Goes on until so many packets are acknowledged, or until `end`; returns the time since the start.
+    /// Runs until `packets` are acknowledged, or until `end`; returns the time since the start.
     pub fn run_packets(&mut self, packets: u64, end: Duration) -> Duration {
         while self.now < end && self.simulation.totals().acknowledged < packets {
             self.step(STEP);
@@ -102,7 +102,7 @@ impl PacedSender {
         self.now
     }
 
-    /// Goes on by one interval of the controller, or by `most`.
+    /// Runs for one interval of the controller, or for `most`.
     fn step(&mut self, most: Duration) {
         let late = self.delay();
         let interval = self.pacer.as_ref().map_or(most, |pacer| pacer.interval() + late).min(most);
@@ -131,7 +131,7 @@ impl PacedSender {
     }
 }
 
-/// Returns what the kernel would report of the simulated sender.
+/// Returns the kernel's observation of a simulated sender.
 fn observed(seen: &FlowObservation, packet: Bytes, late: Duration) -> Observation {
     let FlowTotals { sent, acknowledged, lost, .. } = seen.totals;
     Observation {

@@ -1,4 +1,4 @@
-//! The bottleneck: serves packets one at a time at a fixed rate, and queues the others.
+//! The bottleneck: sends one packet at a time at a fixed rate, and queues the others.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -8,31 +8,31 @@ use longhaul_core::units::{Bytes, Rate};
 
 use super::{Background, BackgroundCounts, Cause, Fate, Line, Node, Time};
 
-/// What waits in front of the bottleneck, the packet being sent included.
+/// The backlog of a bottleneck, including the packet in transmission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Backlog {
     /// Bytes, at the IP layer.
     pub bytes: Bytes,
     /// Packets.
     pub packets: u64,
-    /// How long nothing has waited and nothing was sent; zero where something is.
+    /// Idle time of queue and line; zero while they are busy.
     pub idle: Duration,
 }
 
 impl Backlog {
-    /// Adds another, as the packet being sent.
+    /// Adds the packet in transmission to a queue's backlog.
     pub(super) fn and(self, other: Self) -> Self {
         Self { bytes: self.bytes + other.bytes, packets: self.packets + other.packets, idle: self.idle }
     }
 }
 
-/// Decides which packets a queue takes: DropTail, or an active queue management.
+/// An admission policy of a queue: DropTail, or active queue management.
 pub trait Admission: fmt::Debug + Send {
-    /// Says whether a packet of `size` bytes that meets `backlog` at `now` may join it.
+    /// Returns whether a packet of `size` bytes that finds `backlog` at `now` may join the queue.
     fn admits(&mut self, now: Time, backlog: Backlog, size: Bytes) -> bool;
 }
 
-/// Sends packets at a fixed rate, in order, and queues what an [`Admission`] lets in.
+/// Sends packets at a fixed rate in order, and queues those that an [`Admission`] admits.
 #[derive(Debug)]
 pub struct RateLimit {
     line: PacketQueue,
@@ -40,12 +40,12 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// Makes a bottleneck of `rate` (bytes of the IP layer; at least 1 bit/s) behind a queue.
+    /// Creates a bottleneck of `rate` (IP-layer bytes; at least 1 bit/s) behind a queue.
     pub fn new(rate: Rate, admission: impl Admission + 'static) -> Self {
         Self::on(Line::fixed(rate), admission)
     }
 
-    /// Makes a bottleneck that sends as `line` does.
+    /// Creates a bottleneck with the given line.
     pub fn on(line: Line, admission: impl Admission + 'static) -> Self {
         let line = PacketQueue {
             line,
@@ -57,16 +57,16 @@ impl RateLimit {
         Self { line, background: None }
     }
 
-    /// Lets `background` share queue and rate; to be below the rate, as what it leaves is all there is.
+    /// Adds background traffic to queue and line; its rate must be below the line's.
     pub fn shared_with(mut self, background: Background) -> Self {
         self.background = Some(background);
         self
     }
 
-    /// Lets those packets of the background arrive that come before one at `now`.
+    /// Processes the background's arrivals before a packet at `now`.
     ///
-    /// After a pause only the last of it is followed packet by packet: what came before has found the line idle
-    /// again and again, has lost nothing, and has left nothing behind.
+    /// After an idle time, only the last 100 ms are simulated per packet: earlier packets found an idle line, and left
+    /// neither losses nor a queue.
     fn merge_background(&mut self, now: Time) {
         const FOLLOWED: Duration = Duration::from_millis(100);
         let Some(background) = &mut self.background else { return };
@@ -96,20 +96,20 @@ impl Node for RateLimit {
     }
 }
 
-/// The queue of all packets, and the line that serves it.
+/// The queue of all packets, and its line.
 #[derive(Debug)]
 struct PacketQueue {
     line: Line,
     admission: Box<dyn Admission>,
-    /// When the last packet taken is out.
+    /// End of transmission of the last queued packet.
     free: Time,
-    /// Departure and size of each packet not yet out.
+    /// Departure and size of each packet that has not departed.
     queue: VecDeque<(Time, Bytes)>,
     backlog: Backlog,
 }
 
 impl PacketQueue {
-    /// Takes a packet that arrives at `now` and returns when it is out; `None` where the queue refuses it.
+    /// Queues a packet that arrives at `now` and returns its departure; `None` if the queue refuses it.
     fn send(&mut self, now: Time, size: Bytes) -> Option<Time> {
         self.drain(now);
         self.backlog.idle = now.since(self.free);
@@ -123,7 +123,7 @@ impl PacketQueue {
         Some(self.free)
     }
 
-    /// Forgets packets that are out by `now`.
+    /// Removes packets that have departed by `now`.
     fn drain(&mut self, now: Time) {
         while let Some(&(departure, size)) = self.queue.front()
             && departure <= now

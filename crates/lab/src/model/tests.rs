@@ -1,4 +1,4 @@
-//! What every link must keep, whatever packets come.
+//! Invariants of all links.
 
 mod ack_compression;
 mod background;
@@ -23,7 +23,7 @@ fn left(fate: Fate) -> Option<Time> {
 }
 
 #[test]
-fn a_packet_takes_its_size_over_the_rate_and_then_the_delay() {
+fn packet_takes_transmission_time_plus_delay() {
     let mut link = Link::new()
         .then(RateLimit::new(Rate::bits_per_sec(10_000_000_000), DropTail::Packets(10)))
         .then(Delay::new(Duration::from_millis(100)));
@@ -34,7 +34,7 @@ fn a_packet_takes_its_size_over_the_rate_and_then_the_delay() {
 
 #[test]
 fn a_busy_link_is_exact_to_the_nanosecond() {
-    // 3 bit/s does not divide a second; the error must not grow.
+    // At 3 bit/s a bit takes no whole number of nanoseconds; the error must not accumulate.
     let mut limit = RateLimit::new(Rate::bits_per_sec(3), DropTail::Packets(u64::MAX));
     let last = (0..3000).filter_map(|_| left(limit.pass(Time::START, Bytes::new(1)))).last();
     assert_eq!(last, Some(Time::from_nanos(8_000_000_000_000)));
@@ -55,7 +55,7 @@ fn a_burst_leaves_exactly_what_the_queue_holds() {
     }
 }
 
-/// What a NIC sends as one super-packet: 64 KiB in packets of 1500 bytes, which arrive at once.
+/// A NIC's super-packet: 64 KiB in packets of 1500 bytes that arrive at once.
 #[test]
 fn a_super_packet_joins_the_queue_packet_by_packet() {
     const PACKETS: u64 = 44;
@@ -63,11 +63,11 @@ fn a_super_packet_joins_the_queue_packet_by_packet() {
     let lost = |limit: &mut RateLimit, at: Time| {
         (0..PACKETS).filter(|_| left(limit.pass(at, MTU)).is_none()).count() as u64
     };
-    // Paced just below the rate, a second of it: nothing is lost.
+    // One second, paced just below the rate: nothing is lost.
     let (mut limit, gap) = (switch(), PACKETS * 1500 * 8 * 1000 / 990);
     let paced: u64 = (0..1800).map(|number| lost(&mut limit, Time::from_nanos(number * gap))).sum();
     assert_eq!(paced, 0);
-    // 3 MB at 10 Gbit/s: the queue holds 1 MB, a tenth of them has left meanwhile, and the rest is lost.
+    // 3 MB at 10 Gbit/s: the queue holds 1 MB, a tenth of the burst has left meanwhile, and the rest is lost.
     let (mut limit, gap, bursts) = (switch(), PACKETS * 1500 * 8 / 10, 3_000_000 / (PACKETS * 1500));
     let lost: u64 = (0..bursts).map(|number| lost(&mut limit, Time::from_nanos(number * gap))).sum();
     assert!((1_650_000..1_750_000).contains(&(lost * 1500)), "{lost} packets");
@@ -81,7 +81,7 @@ fn a_queue_drains_at_the_rate() {
         (0..offered).filter(|_| left(limit.pass(Time::from_nanos(at), MTU)).is_some()).count()
     };
     assert_eq!(passed(0, 9), 4);
-    // A packet takes one millisecond.
+    // A packet takes 1 ms.
     assert_eq!(passed(999_999, 9), 0);
     assert_eq!(passed(1_000_000, 9), 1);
     assert_eq!(passed(60_000_000, 9), 4);
@@ -104,9 +104,9 @@ fn loss_has_the_share_asked_for_and_repeats_with_the_seed() {
 }
 
 proptest! {
-    /// Order, rate, causality, the queue's limit and conservation, for any arrivals.
+    /// Invariants for any arrivals: order, rate, causality, queue limit and conservation.
     #[test]
-    fn holds_its_promises(
+    fn invariants_hold_for_any_arrivals(
         arrivals in prop::collection::vec((0_u64..20_000, 1_u64..1500), 1..400),
         kbits in 1_000_u64..100_000_000,
         limit in 1_u64..100_000,
@@ -130,10 +130,10 @@ proptest! {
                     prop_assert!(at >= last, "order");
                     let begun = *first.get_or_insert(now);
                     sent += size;
-                    // One nanosecond for rounding down.
+                    // Allows 1 ns for rounding down.
                     let least = rate.time_for(sent) + delay;
                     prop_assert!(at.since(begun) + Duration::from_nanos(1) >= least, "rate exceeded");
-                    // What waits is at most the limit, so nothing waits longer than the limit takes.
+                    // The backlog is at most the limit, so no packet queues for longer than the limit takes to drain.
                     prop_assert!(at.since(now) <= rate.time_for(limit) + delay + Duration::from_nanos(2));
                     last = at;
                     fates[0] += 1;

@@ -11,7 +11,7 @@ impl Time {
     /// The link's start.
     pub const START: Self = Self(0);
 
-    /// Makes the point `nanos` nanoseconds after the start.
+    /// Returns the point `nanos` nanoseconds after the start.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
@@ -21,14 +21,14 @@ impl Time {
         self.0
     }
 
-    /// Returns the time from `earlier` to here; zero where `earlier` is later.
+    /// Returns the duration since `earlier`; zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
 impl Time {
-    /// Returns the point `time` earlier; the start where that is later.
+    /// Returns the point `time` earlier, but not before the start.
     pub(crate) const fn before(self, time: Duration) -> Self {
         Self(Self(self.0).since(Self(time.as_nanos() as u64)).as_nanos() as u64)
     }

@@ -8,13 +8,13 @@ use longhaul_sys::atomic_file;
 
 use crate::error::LabError;
 
-/// Replaces a file's content atomically; after an error or a crash the old content remains.
+/// Replaces a file's content atomically; the old content survives an error or a crash.
 pub(super) fn replace(path: &Path, content: &[u8]) -> Result<(), LabError> {
     atomic_file::replace(path, content, 0o666)
         .map_err(|cause| LabError::Write { path: path.to_owned(), cause })
 }
 
-/// Removes what replacements of a file that were cut short have left.
+/// Removes temporary files of interrupted replacements.
 pub(super) fn remove_unfinished(path: &Path) -> Result<(), LabError> {
     atomic_file::remove_unfinished(path).map_err(|cause| LabError::Write { path: path.to_owned(), cause })
 }

@@ -6,10 +6,10 @@ use super::outcome::TIMES;
 use super::results::Results;
 use super::sweep::RESERVED_COLUMNS;
 
-/// Makes the table of all executions.
+/// Formats the table of all executions.
 ///
-/// Columns: the run, the swept parameters, repetition, seed, whether it succeeded, how many infidelities of the
-/// path mark it, how many remarks there are, times, and every value that any execution has.
+/// Columns: the run, the swept parameters, repetition, seed, success, number of infidelities of the path, number of
+/// remarks, times, and every value that any execution has.
 pub(super) fn text(results: &Results) -> String {
     let parameters: Vec<_> = results.scenario.sweep.iter().map(|p| p.name.as_str()).collect();
     let taken =
@@ -56,7 +56,7 @@ mod tests {
     use crate::scenario::results::tests::results;
 
     #[test]
-    fn a_row_an_execution_and_a_column_a_value() {
+    fn csv_has_a_row_per_execution_and_a_column_per_value() {
         let text = text(&results());
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(

@@ -9,8 +9,8 @@ use crate::NO_CONFIG;
 use crate::error::LabError;
 
 use super::Scenario;
-use super::output::Output;
 use super::plan::Execution;
+use super::results_directory::ResultsDirectory;
 use super::sweep::variable;
 
 /// Variables by name.
@@ -18,12 +18,16 @@ use super::sweep::variable;
 pub(super) struct Environment(Vec<(String, OsString)>);
 
 impl Environment {
-    /// Makes what all of a scenario's commands share: `LAB_OUT`, `LAB_DIR`, [`NO_CONFIG`], and `PATH` with the directory
-    /// of `program` first, so that commands which name it run the same one.
+    /// Creates the variables common to all commands of a scenario: `LAB_OUT`, `LAB_DIR`, [`NO_CONFIG`], and `PATH`
+    /// starting with the directory of `program`, so that commands find this program by name.
     ///
     /// # Errors
-    /// Fails where the scenario's directory is gone.
-    pub(super) fn new(scenario: &Scenario, output: &Output, program: &Path) -> Result<Self, LabError> {
+    /// Fails if the scenario's directory does not exist.
+    pub(super) fn new(
+        scenario: &Scenario,
+        output: &ResultsDirectory,
+        program: &Path,
+    ) -> Result<Self, LabError> {
         let directory = scenario.file.parent().filter(|parent| !parent.as_os_str().is_empty());
         let directory = directory.unwrap_or(Path::new("."));
         let directory =
@@ -36,14 +40,14 @@ impl Environment {
         let before = env::var_os("PATH").unwrap_or_default();
         let own = program.parent().map(Path::to_owned).unwrap_or_default();
         let places = std::iter::once(own).chain(env::split_paths(&before)).collect::<Vec<PathBuf>>();
-        // A directory with ':' in its name cannot stand in PATH.
+        // PATH cannot hold a directory with ':' in its name.
         if let Ok(path) = env::join_paths(places) {
             variables.push(("PATH".to_owned(), path));
         }
         Ok(Self(variables))
     }
 
-    /// Adds what an execution's commands share: `LAB_RUN`, `LAB_REPETITION`, `LAB_SEED` and the parameters.
+    /// Adds the variables of an execution: `LAB_RUN`, `LAB_REPETITION`, `LAB_SEED` and the parameters.
     pub(super) fn of(&self, execution: &Execution<'_>) -> Self {
         let mut all = self.clone();
         all.0.extend([
@@ -55,7 +59,7 @@ impl Environment {
         all
     }
 
-    /// Adds `LAB_RECORD`: where a command may record.
+    /// Adds `LAB_RECORD`: the path for a command's record.
     pub(super) fn with_record(&self, record: &Path) -> Self {
         let mut all = self.clone();
         all.0.push(("LAB_RECORD".to_owned(), record.as_os_str().to_owned()));
@@ -63,7 +67,7 @@ impl Environment {
     }
 
     /// Sets the variables of a command.
-    pub(super) fn give(&self, command: &mut Command) {
+    pub(super) fn apply_to(&self, command: &mut Command) {
         command.envs(self.0.iter().map(|(name, value)| (name, value)));
     }
 }

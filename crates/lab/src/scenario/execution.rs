@@ -15,21 +15,21 @@ use crate::model::Time;
 use super::environment::Environment;
 use super::host_facts::Conditions;
 use super::outcome::{FinishedCommand, RunResult};
-use super::output::{Files, OUT_OPTION, Output};
 use super::plan::Execution;
-use super::runner::{ExecutionPhase, Watcher, patiently};
+use super::results_directory::{ExecutionFiles, OUT_OPTION, ResultsDirectory};
+use super::runner::{ExecutionPhase, Watcher, report_cleanup};
 use super::shell::{KILL_DELAY, Shell, WATCH_INTERVAL};
 use super::{ScenarioServer, last_output_line, progress, stdout};
 
-/// Runs an execution on a lab of its own, so that it inherits nothing.
+/// Runs an execution on a fresh lab, without state of earlier executions.
 ///
 /// # Errors
-/// Fails where this machine does not permit a lab, files cannot be written, or the watcher wants to stop.
-/// Commands that fail are a result.
+/// Fails if this machine does not permit a lab, files cannot be written, or the watcher requests a stop. A failed
+/// command is a result, not an error.
 pub(super) fn execute(
     execution: &Execution<'_>,
     environment: &Environment,
-    output: &Output,
+    output: &ResultsDirectory,
     watcher: &mut dyn Watcher,
 ) -> Result<RunResult, LabError> {
     let files = output.clear(execution)?;
@@ -43,7 +43,7 @@ pub(super) fn execute(
 struct Attempt<'a> {
     execution: &'a Execution<'a>,
     environment: Environment,
-    files: Files,
+    files: ExecutionFiles,
     result: &'a mut RunResult,
 }
 
@@ -56,8 +56,8 @@ impl Attempt<'_> {
         let cleanup = cleanup.transpose()?;
         let measured = self.set_up(&environment, watcher).and_then(|()| self.measure_on_lab(watcher));
         let measured = self.note_failure(measured);
-        // Whatever has happened, and not to be hurried.
-        let cleaned = cleanup.map(|shell| shell.wait(|elapsed| patiently(watcher, elapsed))).transpose();
+        // The cleanup always runs, to its end.
+        let cleaned = cleanup.map(|shell| shell.wait(|elapsed| report_cleanup(watcher, elapsed))).transpose();
         let cleaned = self.note_failure(cleaned.map(drop));
         measured.and(cleaned)?;
         self.read_values(watcher);
@@ -71,10 +71,10 @@ impl Attempt<'_> {
     fn set_up(&self, environment: &Environment, watcher: &mut dyn Watcher) -> Result<(), LabError> {
         let Some(command) = &self.execution.run.setup else { return Ok(()) };
         let shell = Shell::start(ExecutionPhase::Setup, command, environment, &self.files.machine)?;
-        shell.wait(|elapsed| watcher.ticks(ExecutionPhase::Setup, elapsed))
+        shell.wait(|elapsed| watcher.tick(ExecutionPhase::Setup, elapsed))
     }
 
-    /// Makes what belongs to this execution alone a part of its result; all else ends the experiment.
+    /// Stores an error of this execution alone in its result; returns errors that end the experiment.
     fn note_failure(&mut self, outcome: Result<(), LabError>) -> Result<(), LabError> {
         match outcome {
             Err(error @ LabError::NotListening { .. }) => {
@@ -82,7 +82,7 @@ impl Attempt<'_> {
                 self.result.error.get_or_insert(format!("{error}; {said}"));
                 Ok(())
             }
-            // A path that this configuration asks for and this kernel does not have: others may be fine.
+            // The kernel rejects this configuration's path; other configurations may still work.
             Err(error @ (LabError::Shell { .. } | LabError::Setting { .. } | LabError::Spec { .. })) => {
                 self.result.error.get_or_insert(error.to_string());
                 Ok(())
@@ -97,12 +97,12 @@ impl Attempt<'_> {
         let mut serving = server.as_ref().map(|server| self.start_server(&lab, server)).transpose()?;
         let ready = match (&mut serving, server.as_ref().and_then(|server| server.port)) {
             (Some(serving), Some(port)) => {
-                serving.wait_until_listening(port, |elapsed| watcher.ticks(ExecutionPhase::Server, elapsed))
+                serving.wait_until_listening(port, |elapsed| watcher.tick(ExecutionPhase::Server, elapsed))
             }
             _ => Ok(()),
         };
         let measured = ready.and_then(|()| Ok((self.measure(&lab, watcher)?, lab.stats()?)));
-        // Gently whatever has happened: its record shall have its end.
+        // Stops the server with SIGTERM even after an error, so that it completes its record.
         let served = serving.map(ServerCommand::end).transpose();
         let (ended, stats) = measured?;
         self.result.set_ended(&ended);
@@ -116,14 +116,14 @@ impl Attempt<'_> {
 
     fn start_server(&self, lab: &Lab, server: &ScenarioServer) -> Result<ServerCommand, LabError> {
         ServerCommand::start(&lab.server(), &server.command, |shell| {
-            self.environment.with_record(&self.files.server_record).give(shell);
+            self.environment.with_record(&self.files.server_record).apply_to(shell);
             let log = create(&self.files.server)?;
             shell.stderr(copy(&log, &self.files.server)?).stdout(log);
             Ok(())
         })
     }
 
-    /// Runs the command on the client; ends it, with what it started, when its time is over or it is to stop.
+    /// Runs the command on the client; kills its process group on timeout or on a stop request.
     fn measure(&self, lab: &Lab, watcher: &mut dyn Watcher) -> Result<FinishedCommand, LabError> {
         let timeout = self.execution.run.timeout;
         let mut shell = self.client_shell(lab)?;
@@ -138,7 +138,7 @@ impl Attempt<'_> {
             if let Some(finished) = process.wait_for(left)? {
                 return Ok(FinishedCommand { finished, wall: wall(), timed_out: false });
             }
-            if watcher.ticks(ExecutionPhase::Command, wall()).is_break() {
+            if watcher.tick(ExecutionPhase::Command, wall()).is_break() {
                 end(&mut process)?;
                 return Err(LabError::Interrupted);
             }
@@ -151,17 +151,17 @@ impl Attempt<'_> {
 
     fn client_shell(&self, lab: &Lab) -> Result<Command, LabError> {
         let mut shell = lab.client().command("sh");
-        self.environment.with_record(&self.files.record).give(&mut shell);
+        self.environment.with_record(&self.files.record).apply_to(&mut shell);
         shell.args(["-c", &self.execution.run.command]).stdin(Stdio::null()).process_group(0);
         Ok(shell)
     }
 
-    /// Reads what the command has printed and recorded.
+    /// Reads the values that the command printed and recorded.
     fn read_values(&mut self, watcher: &mut dyn Watcher) {
         let result = &mut *self.result;
         match stdout::numbers(&self.files.client) {
             Ok(numbers) => result.add_values(numbers),
-            // It was never started.
+            // The command was never started.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
                 result.remarks.push(format!("cannot read {}: {error}", self.files.client.display()));
@@ -180,13 +180,13 @@ impl Attempt<'_> {
             }
         }
         result.add_ceiling();
-        // None in what other commands print, or one that was never started.
+        // No samples: the command prints no progress, or was never started.
         let samples = progress::samples(&self.files.client).unwrap_or_default();
         result.add_progress(&samples, &self.execution.path);
     }
 }
 
-/// Ends a command with its group, first gently.
+/// Ends a command's process group: SIGTERM, then SIGKILL.
 fn end(process: &mut Process) -> Result<(), LabError> {
     process.terminate_group()?;
     if process.wait_for(KILL_DELAY)?.is_none() {

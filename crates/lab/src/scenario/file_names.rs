@@ -1,10 +1,10 @@
-//! Checks and makes names that serve as file names.
+//! Validates and creates file names.
 
 use std::collections::HashSet;
 
 const MAX_NAME_LENGTH: usize = 100;
 
-/// Refuses a name that cannot be a file name.
+/// Rejects a name that is no valid file name.
 pub(super) fn check_name(name: &str) -> Result<(), String> {
     if name.is_empty() || name.starts_with('.') || !name.chars().all(fits) {
         return Err(format!("the name '{name}' is not made of letters, digits, '-', '_' and '.'"));
@@ -15,14 +15,14 @@ pub(super) fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes a file name that resembles a text.
+/// Converts a text to a similar, valid file name.
 pub(super) fn fitting(text: &str) -> String {
     let name: String = text.chars().map(|c| if fits(c) { c } else { '_' }).collect();
     let name: String = name.trim_start_matches('.').chars().take(MAX_NAME_LENGTH).collect();
     if name.is_empty() { "scenario".to_owned() } else { name }
 }
 
-/// Returns an unused name: the wanted one, else with a number appended.
+/// Returns an unused name: `wanted`, or `wanted` with a number appended.
 pub(super) fn unique(wanted: String, taken: &mut HashSet<String>) -> String {
     let mut numbered = (1..).map(|n| if n == 1 { wanted.clone() } else { format!("{wanted}-{n}") });
     numbered.find(|name| taken.insert(name.clone())).unwrap_or(wanted)
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn characters_that_file_names_lack_are_replaced() {
+    fn invalid_characters_in_file_names_are_replaced() {
         for (text, name) in [
             ("table-2.b", "table-2.b"),
             ("my test (2)", "my_test__2_"),

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock;
 
-/// What an execution ran on; where that changes between executions, they may not compare.
+/// Software and hardware of an execution; executions with different conditions may not be comparable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Conditions {
     program: String,
@@ -35,7 +35,7 @@ impl fmt::Display for Conditions {
     }
 }
 
-/// Returns the start of this program's BLAKE3 hash: two builds of one version are not the same program.
+/// Returns the first digits of this program's BLAKE3 hash: it distinguishes builds of one version.
 fn program_hash() -> &'static str {
     const SHOWN: usize = 12;
     static HASH: OnceLock<String> = OnceLock::new();
@@ -49,19 +49,19 @@ fn program_hash() -> &'static str {
     })
 }
 
-/// The machine, as its kernel describes it.
+/// Facts about the machine from its kernel.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostFacts {
     cores: usize,
     cpu: String,
     memory_bytes: u64,
     kernel: String,
-    /// In seconds since 1970, UTC.
+    /// Time of the measurement, in seconds since 1970, UTC.
     began: f64,
 }
 
 impl HostFacts {
-    /// Describes this machine as it is now.
+    /// Reads the facts of this machine.
     pub fn now() -> Self {
         let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -75,10 +75,10 @@ impl HostFacts {
         }
     }
 
-    /// Returns one sentence.
+    /// Formats the facts as a sentence.
     pub fn sentence(&self) -> String {
         let began = Duration::try_from_secs_f64(self.began).ok();
-        // From "Fri, 21 Nov 2025 21:39:31 GMT"; a clock past the year 9999 gives no date.
+        // Converts "Fri, 21 Nov 2025 21:39:31 GMT"; a clock beyond the year 9999 has no date.
         let date = began
             .filter(|began| began.as_secs() < 253_402_300_800)
             .map(|began| httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + began));
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_this_machine_and_survives_a_mad_clock() {
+    fn describes_this_machine_with_any_clock() {
         let facts = HostFacts::now();
         assert!(facts.memory_bytes > 0 && facts.sentence().contains(" cores ("), "{facts:?}");
         let then = HostFacts { began: 1_763_761_171.0, ..facts.clone() };

@@ -1,21 +1,21 @@
-//! Quotes the last line of a failed command's output, for its error message.
+//! Quotes the last line of a failed command's output for an error message.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
-/// Longer lines are truncated.
+/// Maximum characters of the quoted line.
 const MAX_QUOTED_LINE: usize = 200;
-/// Bytes read of the end of a file.
+/// Bytes read from the end of a file.
 const QUOTED_TAIL: u64 = 4096;
 
-/// Quotes the last line of the first of a command's output files that is not empty.
+/// Quotes the last line of the first non-empty file among a command's output files.
 pub(super) fn quote(files: &[&Path]) -> String {
     let said = files.iter().find_map(|path| Some((path, last_line(path).ok()??)));
     match (said, files.first()) {
-        (Some((path, line)), _) => format!("what it said is in {}: '{line}'", path.display()),
-        (None, Some(path)) => format!("it said nothing: {} is empty", path.display()),
-        (None, None) => "it said nothing".to_owned(),
+        (Some((path, line)), _) => format!("its output is in {}: '{line}'", path.display()),
+        (None, Some(path)) => format!("no output: {} is empty", path.display()),
+        (None, None) => "no output".to_owned(),
     }
 }
 
@@ -28,7 +28,7 @@ fn last_line(path: &Path) -> io::Result<Option<String>> {
     Ok(last_line_of(&String::from_utf8_lossy(&tail)))
 }
 
-/// Progress lines overwrite themselves with a carriage return; colours and the like are left out.
+/// Returns the last line without control characters; a carriage return ends a line, as in progress lines.
 fn last_line_of(text: &str) -> Option<String> {
     let line = text.rsplit(['\n', '\r']).map(str::trim).find(|line| !line.is_empty())?;
     Some(line.chars().filter(|c| !c.is_control()).take(MAX_QUOTED_LINE).collect())
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_line_that_is_one() {
+    fn last_non_empty_line_is_quoted() {
         assert_eq!(last_line_of("one\ntwo: no\x1b room\n\n  \n"), Some("two: no room".to_owned()));
         assert_eq!(last_line_of("10 %\r20 %\r"), Some("20 %".to_owned()));
         assert_eq!(last_line_of(" \n"), None);
@@ -47,13 +47,13 @@ mod tests {
     }
 
     #[test]
-    fn the_first_file_that_holds_anything_is_named() {
+    fn first_non_empty_file_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let [absent, empty, full] = ["absent", "empty", "full"].map(|name| dir.path().join(name));
         std::fs::write(&empty, "").unwrap();
         std::fs::write(&full, "x".repeat(9000) + "\nno such host\n").unwrap();
-        let told = quote(&[&absent, &empty, &full]);
-        assert_eq!(told, format!("what it said is in {}: 'no such host'", full.display()));
-        assert_eq!(quote(&[&empty, &absent]), format!("it said nothing: {} is empty", empty.display()));
+        let quoted = quote(&[&absent, &empty, &full]);
+        assert_eq!(quoted, format!("its output is in {}: 'no such host'", full.display()));
+        assert_eq!(quote(&[&empty, &absent]), format!("no output: {} is empty", empty.display()));
     }
 }

@@ -1,7 +1,7 @@
-//! Scenarios: an experiment in a TOML file, run on a fresh lab each time.
+//! Scenarios: experiments in TOML files; each execution runs on a fresh lab.
 //!
-//! [`Scenario::load`] reads the file, [`Scenario::plan`] lists its executions, [`Results::resume`] finds what
-//! an earlier run has left, and [`run_scenario`] does the rest.
+//! [`Scenario::load`] reads the file, [`Scenario::plan`] lists its executions, [`Results::resume`] reads earlier
+//! results, and [`run_scenario`] runs the remaining executions.
 
 mod atomic_file;
 mod csv;
@@ -11,7 +11,6 @@ mod file_names;
 mod host_facts;
 mod last_output_line;
 mod outcome;
-mod output;
 mod parse;
 mod plan;
 mod plot;
@@ -19,6 +18,7 @@ pub mod progress;
 mod quantity;
 mod raw_toml;
 mod results;
+mod results_directory;
 mod runner;
 mod shell;
 mod stdout;
@@ -34,69 +34,69 @@ use crate::spec::PathSpec;
 
 pub use host_facts::HostFacts;
 pub use outcome::RunResult;
-pub use output::Output;
 pub use plan::{Execution, Selection};
 pub use plot::{Plot, RUN};
 pub use quantity::{UnitOf, measures, unit_of};
 pub use results::{FidelityPolicy, Results};
-pub use runner::{Begun, ExecutionPhase, Watcher, run_scenario};
+pub use results_directory::ResultsDirectory;
+pub use runner::{ExecutionPhase, ExecutionStart, Watcher, run_scenario};
 pub use summary::{Group, Spread};
 pub use sweep::{Parameter, SetParameter};
 
-/// An experiment: a path, what runs on its server, and what is compared on its client.
+/// An experiment: a path, the server command, and the client commands to compare.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
-    /// Its name; that of the file, made to fit, where the file gives none.
+    /// The name; by default derived from the file's name.
     pub name: String,
-    /// The path, before a sweep changes it.
+    /// The path before a sweep changes it.
     pub path: PathSpec,
-    /// The path's seeds, a repetition each; empty where the path's own is for all.
+    /// Seeds of the path, one repetition each; if empty, the path's own seed applies.
     pub seeds: Vec<u64>,
     /// Shell command on the machine, run once before all executions.
     pub prepare: Option<String>,
-    /// Shell command on the machine, run once after all executions, however they ended.
+    /// Shell command on the machine, run once after all executions, even after a failure.
     pub cleanup: Option<String>,
-    /// What changes from one configuration to the next, in the order written.
+    /// Swept parameters, in the order of the file.
     pub sweep: Vec<Parameter>,
-    /// What runs on the client, and serves it.
+    /// The client commands with their servers.
     pub runs: Vec<Run>,
-    /// What is drawn of the results.
+    /// The plots of the results.
     pub plots: Vec<Plot>,
-    /// The values in the summary.
+    /// Values in the summary.
     pub columns: Vec<String>,
-    /// Where the file stands.
+    /// Path of the scenario file.
     pub(crate) file: PathBuf,
-    /// The file's text.
+    /// Text of the scenario file.
     pub(crate) source: String,
-    /// What replaced the file's own values.
+    /// Replacements for values of the file.
     pub(crate) set: Vec<SetParameter>,
 }
 
-/// What serves an experiment.
+/// The server of an experiment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScenarioServer {
-    /// Shell command on the server, started before each execution and ended after it.
+    /// Shell command on the server host, started before each execution and stopped after it.
     pub command: String,
-    /// The TCP port that it listens on; an execution starts when it does.
+    /// The TCP port of the server; an execution starts once the server listens.
     pub port: Option<u16>,
 }
 
 /// A command to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
-    /// Its name in the results; letters, digits, '-', '_' and '.'.
+    /// Name in the results; letters, digits, '-', '_' and '.'.
     pub name: String,
-    /// Shell command on the client.
+    /// Shell command on the client host.
     pub command: String,
-    /// What serves it.
+    /// The server of this run.
     pub server: Option<ScenarioServer>,
-    /// How often it runs with each seed.
+    /// Executions with each seed.
     pub repeat: NonZeroU32,
-    /// How long it may take; then it is ended, and counts as failed.
+    /// Maximum duration; beyond it the command is killed and counts as failed.
     pub timeout: Option<Duration>,
-    /// Values of the path that differ from the scenario's, by their names: ("rate", "20Mbit").
+    /// Path values that differ from the scenario's, as ("rate", "20Mbit").
     pub path: Vec<(String, String)>,
-    /// Which parameters concern it, by their place in the scenario's sweep.
+    /// Indices of the swept parameters that apply to this run.
     pub sweep: Vec<usize>,
     /// Shell command on the machine before each execution.
     pub setup: Option<String>,
@@ -105,9 +105,9 @@ pub struct Run {
 }
 
 impl Scenario {
-    /// Says whether both describe the same measurements: then one goes on where the other has stopped.
+    /// Returns whether both scenarios describe the same measurements, so that results of one can be continued by the other.
     ///
-    /// How often they are repeated, and what is drawn and summed up, may differ.
+    /// Repetitions, plots and columns may differ.
     pub fn measures_as(&self, other: &Self) -> bool {
         self.measured() == other.measured()
     }

@@ -13,52 +13,52 @@ use crate::spec::{PathSpec, QueueLimit};
 
 use super::host_facts::Conditions;
 use super::plan::Execution;
-use super::progress::{self, Sample};
+use super::progress::{self, ProgressSample};
 
-/// One execution of a run's command.
+/// The result of one execution of a run's command.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunResult {
     /// The run's name.
     pub name: String,
-    /// The swept parameters that concern it.
+    /// The swept parameters that apply to the run.
     pub parameters: BTreeMap<String, String>,
-    /// Which repetition, from 1.
+    /// Number of the repetition, from 1.
     pub repetition: u32,
     /// The path's seed.
     pub seed: u64,
-    /// When it began, in seconds since 1970, UTC.
+    /// Start in seconds since 1970, UTC.
     pub started: f64,
-    /// The command's exit status; none where a signal ended it, or it was not started.
+    /// The command's exit status; `None` if a signal ended it, or if it was not started.
     pub exit_code: Option<i32>,
-    /// The signal that ended it.
+    /// The signal that ended the command.
     pub signal: Option<i32>,
-    /// Whether it was ended because its time was over.
+    /// Whether the command was killed at its timeout.
     pub timed_out: bool,
-    /// What else failed, so that it does not count: setup, the path, the server command, cleanup.
+    /// A failure outside the command, which invalidates the execution: setup, path, server command, cleanup.
     pub error: Option<String>,
-    /// Where the output of a command that failed is, and the last line of that.
+    /// Location and last line of a failed command's output.
     #[serde(default)]
     pub said: Option<String>,
-    /// Time from the command's start to its end, in seconds.
+    /// Duration of the command in seconds.
     pub wall_s: f64,
-    /// CPU time in user mode of it and of what it waited for, in seconds.
+    /// User CPU time of the command and its children, in seconds.
     pub user_s: f64,
-    /// CPU time in the kernel of the command and of what it waited for, in seconds.
+    /// Kernel CPU time of the command and its children, in seconds.
     pub sys_s: f64,
-    /// What else is known in numbers, by name.
+    /// Further numbers, by name.
     pub values: BTreeMap<String, f64>,
-    /// What the path did meanwhile; none where there was none.
+    /// Statistics of the path; `None` if it was not built.
     link: Option<LinkRecord>,
-    /// Why the path was not what was asked for; empty where it was. Earlier versions had no other warnings.
+    /// Deviations of the path from its specification. Earlier versions had no other warnings.
     #[serde(alias = "warnings")]
     pub infidelities: Vec<String>,
-    /// What else was not as it should be: the server command, the record.
+    /// Other irregularities: of the server command, of the record.
     #[serde(default)]
     pub remarks: Vec<String>,
-    /// How often it ran until the path was the one asked for, or the limit was reached; earlier versions ran it once.
+    /// Number of attempts, which end with a faithful path or at the limit; 1 in earlier versions.
     #[serde(default = "once")]
     pub attempts: u32,
-    /// What it ran on; earlier versions did not tell.
+    /// Conditions of the execution; absent in earlier versions.
     #[serde(default)]
     pub(super) on: Option<Conditions>,
 }
@@ -82,7 +82,7 @@ struct DirectionRecord {
     dropped_queue: u64,
     dropped_loss: u64,
     dropped_overflow: u64,
-    /// None of these in earlier versions.
+    /// Absent in earlier versions.
     #[serde(default)]
     background_packets: u64,
     #[serde(default)]
@@ -112,18 +112,18 @@ impl From<DirectionStats> for DirectionRecord {
     }
 }
 
-/// How a run's command ended.
+/// The end of a run's command.
 pub(super) struct FinishedCommand {
     pub(super) finished: Finished,
     pub(super) wall: Duration,
     pub(super) timed_out: bool,
 }
 
-/// The values that every execution has.
+/// Values that every execution has.
 pub(super) const TIMES: [&str; 4] = ["wall_s", "user_s", "sys_s", "cpu_s"];
 
 impl RunResult {
-    /// Makes a result of which nothing is known yet.
+    /// Creates an empty result.
     pub(super) fn new(execution: &Execution<'_>, started: f64) -> Self {
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         Self {
@@ -196,8 +196,8 @@ impl RunResult {
         });
     }
 
-    /// Adds how fast a transfer was after its ramp-up.
-    pub(super) fn add_progress(&mut self, samples: &[Sample], spec: &PathSpec) {
+    /// Adds the transfer's rate after its ramp-up.
+    pub(super) fn add_progress(&mut self, samples: &[ProgressSample], spec: &PathSpec) {
         let Some(size) = samples.iter().map(|sample| sample.received).max() else { return };
         let least = progress::least_second(samples, size).map(|rate| rate.as_bits_per_sec() as f64);
         let share = spec.payload_capacity().and_then(|left| progress::share_of(&left, samples, size));
@@ -205,7 +205,7 @@ impl RunResult {
         self.add_values(known.into_iter().filter_map(|(name, value)| Some((name, value?))));
     }
 
-    /// Adds values that are finite and not known yet.
+    /// Adds finite values whose names are still unused.
     pub(super) fn add_values<N: Into<String>>(&mut self, values: impl IntoIterator<Item = (N, f64)>) {
         for (name, value) in values {
             let name = name.into();
@@ -215,7 +215,7 @@ impl RunResult {
         }
     }
 
-    /// Adds what a window allows on this path: min(RWIN/RTT, the path's rate).
+    /// Adds the rate that the window allows on this path: min(RWIN/RTT, path rate).
     pub(super) fn add_ceiling(&mut self) {
         if let Some(window) = self.value("window_bps") {
             let ceiling = self.value("path_rate_bps").map_or(window, |rate| rate.min(window));
@@ -223,9 +223,9 @@ impl RunResult {
         }
     }
 
-    /// Returns a value by its name, or the one of earlier versions; `None` where it is not known.
+    /// Returns a value by its current or earlier name; `None` if unknown.
     pub fn value(&self, name: &str) -> Option<f64> {
-        // Nothing was measured of a command that never ran.
+        // A command that never ran has no times.
         let ran = self.exit_code.is_some() || self.signal.is_some();
         match name {
             "wall_s" => ran.then_some(self.wall_s),
@@ -236,27 +236,27 @@ impl RunResult {
         }
     }
 
-    /// Says whether the command ended by itself, with status 0, and nothing around it failed.
+    /// Returns whether the command exited with status 0, without a timeout or another failure.
     pub fn succeeded(&self) -> bool {
         self.exit_code == Some(0) && !self.timed_out && self.error.is_none()
     }
 
-    /// Says whether it succeeded on a path that was not the one asked for.
+    /// Returns whether the execution succeeded on a path that deviated from its specification.
     pub fn is_marked(&self) -> bool {
         self.succeeded() && !self.infidelities.is_empty()
     }
 
-    /// Says whether the command is what failed.
+    /// Returns whether the command itself failed.
     pub(super) fn failed_itself(&self) -> bool {
         !self.succeeded() && self.error.is_none()
     }
 
-    /// Says whether this is the result of `execution`.
+    /// Returns whether this is the result of `execution`.
     pub fn is_of(&self, execution: &Execution<'_>) -> bool {
         self.repetition == execution.repetition && self.is_like(execution)
     }
 
-    /// Says whether this is the result of `execution`, or of a repetition of it.
+    /// Returns whether this is the result of a repetition of `execution`.
     pub(super) fn is_like(&self, execution: &Execution<'_>) -> bool {
         self.name == execution.run.name
             && self.parameters.len() == execution.parameters.len()
@@ -267,7 +267,7 @@ impl RunResult {
     }
 }
 
-/// Returns the name that a value of an earlier version has now.
+/// Maps a value's name of earlier versions to its current name.
 fn renamed(name: &str) -> String {
     let name = name.replace("far_to_near", "server_to_client").replace("near_to_far", "client_to_server");
     name.strip_prefix("far_").map(|rest| format!("server_{rest}")).unwrap_or(name)

@@ -1,4 +1,4 @@
-//! Parses a scenario's TOML; refuses unknown keys and impossible values, with the line.
+//! Parses a scenario's TOML; rejects unknown keys and invalid values, with their line.
 
 use std::collections::HashSet;
 use std::fs;
@@ -15,22 +15,22 @@ use super::raw_toml::{RawRun, RawScenario};
 use super::sweep::path_key;
 use super::{Parameter, Run, Scenario, ScenarioServer, SetParameter, plot};
 
-/// What a summary shows where the scenario does not choose.
+/// Columns of the summary, unless the scenario sets others.
 const DEFAULT_COLUMNS: [&str; 2] = ["wall_s", "cpu_s"];
 
 impl Scenario {
-    /// Reads a scenario file; `set` replaces values of its sweep, or of its path.
+    /// Reads a scenario file; `set` replaces values of its sweep or its path.
     ///
     /// # Errors
-    /// Fails where the file cannot be read, is not TOML, holds a key that is not known or a value that
-    /// is none; names the file, and the line where there is one.
+    /// Fails if the file is unreadable, is not TOML, or holds an unknown key or an invalid value; names the file, and
+    /// the line if known.
     pub fn load(path: &Path, set: &[SetParameter]) -> Result<Self, LabError> {
         let text =
             fs::read_to_string(path).map_err(|cause| LabError::Read { path: path.to_owned(), cause })?;
         Self::from_text(&text, path, set)
     }
 
-    /// Reads the text of a scenario file; `path` is that of the file, for errors and where the text gives no name.
+    /// Parses the text of a scenario file; `path` names the file in errors and provides the default name.
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -38,7 +38,7 @@ impl Scenario {
         Self::parse(text, path, set).map_err(|why| LabError::Scenario { path: path.to_owned(), why })
     }
 
-    /// Makes a scenario of its text; `file` gives the name where the text does not.
+    /// Parses a scenario; `file` provides the default name.
     pub(super) fn parse(text: &str, file: &Path, set: &[SetParameter]) -> Result<Self, String> {
         let mut raw: RawScenario = toml::from_str(text).map_err(|error| error.to_string())?;
         for replacement in set {
@@ -107,7 +107,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// Refuses values that are good each by itself, and no path together.
+    /// Rejects values that are valid alone but not in combination.
     fn check_paths(&self) -> Result<(), String> {
         for execution in self.executions() {
             execution.path.validate().map_err(|error| {
@@ -125,7 +125,7 @@ impl Scenario {
     }
 }
 
-/// Puts values given by the user in the place of the file's.
+/// Replaces values of the file by the user's.
 fn apply(set: &SetParameter, raw: &mut RawScenario) -> Result<(), String> {
     if let Some((_, values)) = raw.sweep.0.iter_mut().find(|(name, _)| *name == set.name) {
         set.values.clone_into(values);
@@ -175,7 +175,7 @@ fn make_run(
     }
     let port = raw.port.map(NonZeroU16::get);
     let server = match (raw.server, port) {
-        // Whatever serves it, the run's command asks at a port: the same as for the others where none is named.
+        // A server command of a run must listen on the port of the other runs, unless the run sets a port.
         (Some(command), port) => {
             Some(ScenarioServer { command, port: port.or(server.and_then(|server| server.port)) })
         }

@@ -11,46 +11,46 @@ use super::file_names::unique;
 use super::sweep::path_key;
 use super::{Run, Scenario};
 
-/// No experiment that anyone waits for has more executions.
+/// Maximum executions of an experiment: more would take days.
 const MAX_EXECUTIONS: u64 = 10_000;
 
-/// Which of a scenario's executions are wanted; all by default.
+/// A selection of a scenario's executions; all by default.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
-    /// Only the runs of these names; all where there is none.
+    /// Names of the selected runs; all if empty.
     pub only: Vec<String>,
-    /// How often each runs with each seed, instead of what the scenario says.
+    /// Executions per seed, overriding the scenario.
     pub repeat: Option<NonZeroU32>,
 }
 
-/// One execution of a run's command: with which values, and its number among the repetitions.
+/// One execution of a run's command, with its parameters and its repetition.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Execution<'a> {
     /// What runs.
     pub run: &'a Run,
-    /// The swept parameters that concern it, with their values.
+    /// The swept parameters that apply to the run, with their values.
     pub parameters: Vec<(&'a str, &'a str)>,
-    /// Which repetition, from 1.
+    /// Number of the repetition, from 1.
     pub repetition: u32,
-    /// The path, as swept and seeded.
+    /// The path with swept values and seed.
     pub path: PathSpec,
-    /// What its files' names begin with, but for the repetition.
+    /// Prefix of its file names, without the repetition.
     stem: String,
 }
 
 impl Execution<'_> {
-    /// Returns what its files' names begin with.
+    /// Returns the prefix of its file names.
     pub(super) fn stem(&self) -> String {
         format!("{}-{}", self.stem, self.repetition)
     }
 
-    /// Returns a repetition of it; its files, not its seed.
+    /// Returns a copy with the file names of another repetition, and the original seed.
     pub(super) fn again(&self, repetition: u32) -> Self {
         Self { repetition, ..self.clone() }
     }
 }
 
-/// "longhaul recv_buffer=50MB (2)".
+/// For example "longhaul recv_buffer=50MB (2)".
 impl fmt::Display for Execution<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.run.name)?;
@@ -61,20 +61,20 @@ impl fmt::Display for Execution<'_> {
     }
 }
 
-/// A run with one choice of values.
+/// A run with one combination of parameter values.
 struct Configuration<'a> {
     run: &'a Run,
-    /// A value's place in the list of each parameter; 0 for one that does not concern the run.
+    /// Index of each parameter's value; 0 for parameters that do not apply to the run.
     choice: Vec<usize>,
     stem: String,
 }
 
 impl Scenario {
-    /// Lists the executions in their order: every configuration once, then again, so that what drifts meets all
-    /// alike. With one choice of values all runs come one after the other.
+    /// Lists the executions in order: each configuration once, then again, so that drift affects all configurations
+    /// equally. All runs of one combination of values are adjacent.
     ///
     /// # Errors
-    /// Fails where `selection` names a run that there is not, or asks for too many executions.
+    /// Fails if `selection` names an unknown run, or has too many executions.
     pub fn plan(&self, selection: &Selection) -> Result<Vec<Execution<'_>>, LabError> {
         let refuse = |why| LabError::Scenario { path: self.file.clone(), why };
         for name in &selection.only {
@@ -94,12 +94,12 @@ impl Scenario {
         self.order(None)
     }
 
-    /// Returns each configuration's first execution.
+    /// Returns the first execution of each configuration.
     pub(super) fn once(&self) -> Vec<Execution<'_>> {
         self.configurations().iter().map(|configuration| self.execution(configuration, 1)).collect()
     }
 
-    /// Refuses more executions than anyone means, before they are listed.
+    /// Rejects an excessive number of executions before they are listed.
     pub(super) fn check_number(&self, repeat: Option<NonZeroU32>) -> Result<(), String> {
         let of_run = |run: &Run| {
             let values = run.sweep.iter().map(|index| self.sweep[*index].values.len() as u64);
@@ -132,7 +132,7 @@ impl Scenario {
         })
     }
 
-    /// Returns each run with each choice of the values that concern it, by choice and then by run.
+    /// Returns each run with each combination of its values, sorted by combination, then by run.
     fn configurations(&self) -> Vec<Configuration<'_>> {
         let mut all: Vec<(Vec<usize>, &Run)> = Vec::new();
         for run in &self.runs {
@@ -150,7 +150,7 @@ impl Scenario {
             }
             all.extend(choices.into_iter().map(|choice| (choice, run)));
         }
-        // Stable: runs of the same choice stay in the order written.
+        // Stable sort: runs of one combination keep the order of the file.
         all.sort_by(|(left, _), (right, _)| left.cmp(right));
         let mut stems = HashSet::new();
         let configuration = |(choice, run): (Vec<usize>, _)| {
@@ -172,7 +172,7 @@ impl Scenario {
         let Configuration { run, choice, stem } = configuration;
         let mut path = self.path.clone();
         for (key, value) in &run.path {
-            // Every value was read once already, when the scenario was.
+            // The value was validated when the scenario was parsed.
             let _ = path.set(key, value);
         }
         if let Some(last) = self.seeds.len().checked_sub(1) {
@@ -191,7 +191,7 @@ impl Scenario {
     }
 }
 
-/// Makes a value fit for a file's name.
+/// Converts a value to a part of a file name.
 fn for_file(value: &str) -> String {
     const MAX_VALUE_PART: usize = 24;
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '+' | '=');

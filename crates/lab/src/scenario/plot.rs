@@ -8,43 +8,43 @@ use super::raw_toml::RawPlot;
 use super::summary::Group;
 use super::sweep::Parameter;
 
-/// As `x` of a plot: the runs side by side.
+/// As `x` of a plot: the runs as categories.
 pub const RUN: &str = "run";
 
-/// A plot: values over a swept parameter.
+/// A plot of values over a swept parameter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plot {
-    /// What it shows.
+    /// The title.
     pub title: String,
     /// The parameter on the horizontal axis, or [`RUN`].
     pub x: String,
-    /// The values on the vertical axis, all of one unit.
+    /// The values on the vertical axis, all with one unit.
     pub y: Vec<String>,
-    /// Those of them that are limits to compare with, not measurements.
+    /// Those of `y` that are limits instead of measurements.
     pub references: Vec<String>,
-    /// The parameters of which it shows these values only.
+    /// Restricts parameters to these values.
     pub only: Vec<(String, Vec<String>)>,
-    /// What the horizontal axis measures.
+    /// Label of the horizontal axis.
     pub x_label: String,
-    /// What the vertical axis measures.
+    /// Label of the vertical axis.
     pub y_label: String,
-    /// The name of its files, without extension; no other plot has it.
+    /// Unique name of its files, without extension.
     pub file_stem: String,
 }
 
-/// Checks all plots of a scenario.
+/// Validates the plots of a scenario.
 pub(super) fn plots(raw: Vec<RawPlot>, sweep: &[Parameter]) -> Result<Vec<Plot>, String> {
     let mut stems = HashSet::new();
     raw.into_iter().map(|plot| Plot::new(plot, sweep, &mut stems)).collect()
 }
 
 impl Plot {
-    /// Returns the names of the pictures that are drawn of it.
+    /// Returns the file names of its drawings.
     pub fn files(&self) -> [String; 2] {
         ["svg", "png"].map(|extension| format!("{}.{extension}", self.file_stem))
     }
 
-    /// Says whether it shows a configuration: one with the values that it is of, or that they do not concern.
+    /// Returns whether a configuration is in the plot: its parameters have the values of `only`, or do not apply to it.
     pub fn shows(&self, group: &Group<'_>) -> bool {
         let fits = |name: &str, values: &[String]| {
             group.parameter(name).is_none_or(|own| values.iter().any(|value| value == own))
@@ -89,7 +89,7 @@ impl Plot {
     }
 }
 
-/// Begins with a capital, as labels do; path.KEY stays as it is written.
+/// Capitalises a label; keeps path.KEY unchanged.
 fn title_case(text: &str) -> String {
     let mut rest = text.chars();
     match rest.next() {
@@ -98,7 +98,7 @@ fn title_case(text: &str) -> String {
     }
 }
 
-/// Makes a file name of a title: small letters, digits and single '-'.
+/// Converts a title to a file name: lower-case letters, digits and single '-'.
 fn slug(title: &str) -> String {
     const MAX_PLOT_NAME: usize = 60;
     let mut slug = String::new();

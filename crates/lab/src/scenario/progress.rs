@@ -1,4 +1,4 @@
-//! The bytes received in each second of a transfer, from the progress lines of `longhaul get --json`.
+//! Received bytes per second of a transfer, from the progress lines of `longhaul get --json`.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -11,48 +11,48 @@ use serde::Deserialize;
 use super::summary::Spread;
 use crate::spec::PayloadCapacity;
 
-/// Bytes received until a time.
+/// Bytes received by a time.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sample {
-    /// Since the transfer's start.
+pub struct ProgressSample {
+    /// Time since the transfer's start.
     pub at: Duration,
-    /// Received until then.
+    /// Bytes received by then.
     pub received: Bytes,
 }
 
 const BIN: f64 = 1.0;
-/// The ramp-up ends with the first bin that reaches this share of the best one.
+/// The ramp-up ends with the first bin at this share of the best bin.
 const RAMPED_UP: f64 = 0.9;
 
-/// No line of progress is longer.
+/// Maximum bytes of a progress line.
 const LONGEST_LINE: u64 = 64 << 10;
 
-/// Reads the samples out of what `longhaul get --json` has printed to a file; none where several jobs have.
+/// Reads the samples that `longhaul get --json` printed to a file; empty if it printed several jobs.
 ///
 /// # Errors
-/// Fails where the file cannot be read.
-pub fn samples(path: &Path) -> io::Result<Vec<Sample>> {
+/// Fails if the file is unreadable.
+pub fn samples(path: &Path) -> io::Result<Vec<ProgressSample>> {
     samples_of(BufReader::new(File::open(path)?))
 }
 
-fn samples_of(mut lines: impl BufRead) -> io::Result<Vec<Sample>> {
+fn samples_of(mut lines: impl BufRead) -> io::Result<Vec<ProgressSample>> {
     #[derive(Deserialize)]
-    struct Progress {
+    struct ProgressLine {
         at: f64,
         received: u64,
         job: Option<u64>,
     }
     let (mut samples, mut line, mut known) = (Vec::new(), Vec::new(), None);
     while lines.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)? > 0 {
-        // Other events lack one field or the other.
-        if let Ok(Progress { at, received, job }) = serde_json::from_slice(&line)
+        // Other events lack one of these fields.
+        if let Ok(ProgressLine { at, received, job }) = serde_json::from_slice(&line)
             && let Ok(at) = Duration::try_from_secs_f64(at)
         {
-            // Each job counts for itself.
+            // Each job has its own counter.
             if *known.get_or_insert(job) != job {
                 return Ok(Vec::new());
             }
-            samples.push(Sample { at, received: Bytes::new(received) });
+            samples.push(ProgressSample { at, received: Bytes::new(received) });
         }
         line.clear();
     }
@@ -60,20 +60,20 @@ fn samples_of(mut lines: impl BufRead) -> io::Result<Vec<Sample>> {
 }
 
 /// Returns the rate of the slowest whole second from the end of the ramp-up to the last byte of `size`.
-pub fn least_second(samples: &[Sample], size: Bytes) -> Option<Rate> {
+pub fn least_second(samples: &[ProgressSample], size: Bytes) -> Option<Rate> {
     let bins = bins_after_ramp(&edges(&points(samples, size)?))?;
     bins.into_iter().min_by(f64::total_cmp).map(|least| Rate::bytes_per_sec(least as u64))
 }
 
 /// Returns the median rate of the whole seconds from the end of the ramp-up to the last byte of `size`.
 ///
-/// Seconds are counted from the last sample without a byte. `None` where not one is whole.
-pub fn rate(samples: &[Sample], size: Bytes) -> Option<Rate> {
+/// Seconds start at the last sample without data. `None` if no second is complete.
+pub fn rate(samples: &[ProgressSample], size: Bytes) -> Option<Rate> {
     let median = Spread::of(bins_after_ramp(&edges(&points(samples, size)?))?)?.median;
     Some(Rate::bytes_per_sec(median as u64))
 }
 
-/// Returns the bytes a second of each whole second from the end of the ramp-up.
+/// Returns bytes per second of each whole second from the end of the ramp-up.
 fn bins_after_ramp(edges: &[(f64, f64)]) -> Option<Vec<f64>> {
     let mut bins: Vec<f64> = edges.windows(2).map(|pair| (pair[1].1 - pair[0].1) / BIN).collect();
     let best = bins.iter().copied().fold(0.0, f64::max);
@@ -82,44 +82,44 @@ fn bins_after_ramp(edges: &[(f64, f64)]) -> Option<Vec<f64>> {
 }
 
 /// Returns the rate of each whole second from the start of the transfer to the last byte of `size`.
-pub fn by_second(samples: &[Sample], size: Bytes) -> Vec<Rate> {
+pub fn by_second(samples: &[ProgressSample], size: Bytes) -> Vec<Rate> {
     let Some(points) = points(samples, size) else { return Vec::new() };
     let since_start: Vec<_> = [(0.0, 0.0)].into_iter().chain(points).collect();
     let rate = |pair: &[(f64, f64)]| Rate::bytes_per_sec(((pair[1].1 - pair[0].1) / BIN) as u64);
     edges(&since_start).windows(2).map(rate).collect()
 }
 
-/// Returns the received share of the `left` capacity, from the end of the ramp-up to the last byte of `size`.
+/// Returns the received share of the capacity `left`, from the end of the ramp-up to the last byte of `size`.
 ///
-/// Unlike [`rate`], includes seconds with little data, and the last, incomplete one.
-/// The ramp-up ends with the first whole second that has 90 % of what was left, or of the best second's share if that is less.
-pub fn share_of(left: &PayloadCapacity, samples: &[Sample], size: Bytes) -> Option<f64> {
+/// Unlike [`rate`], includes seconds with little data, and the last, incomplete one. The ramp-up ends with the first
+/// whole second whose share is 90 % of the best second's share, which counts as at most 1.
+pub fn share_of(left: &PayloadCapacity, samples: &[ProgressSample], size: Bytes) -> Option<f64> {
     let points = points(samples, size)?;
     let edges = edges(&points);
     let share = |(from, had): (f64, f64), (to, has): (f64, f64)| (has - had) / left.bytes(from, to);
     let bins: Vec<f64> = edges.windows(2).map(|pair| share(pair[0], pair[1])).collect();
-    // More than all comes at once when a gap is filled.
+    // A filled gap delivers more than the capacity of a second at once.
     let best = bins.iter().copied().fold(0.0, f64::max).min(1.0);
     let ramped_up = bins.iter().position(|bin| *bin >= RAMPED_UP * best)?;
     Some(share(edges[ramped_up], *points.last()?))
 }
 
-/// Returns time and bytes from the last sample without a byte to the first with all of `size`.
-fn points(samples: &[Sample], size: Bytes) -> Option<Vec<(f64, f64)>> {
+/// Returns time and bytes from the last sample without data to the first with all of `size`.
+fn points(samples: &[ProgressSample], size: Bytes) -> Option<Vec<(f64, f64)>> {
     let first = samples.iter().position(|sample| sample.received > Bytes::ZERO)?;
     let all = &samples[first.saturating_sub(1)..];
     let last = all.iter().position(|sample| sample.received >= size).unwrap_or(all.len() - 1);
     Some(all[..=last].iter().map(|sample| (sample.at.as_secs_f64(), sample.received.get() as f64)).collect())
 }
 
-/// Returns time and bytes at the edges of whole seconds.
+/// Returns time and bytes at the boundaries of whole seconds.
 fn edges(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let (Some((start, _)), Some((end, _))) = (points.first(), points.last()) else { return Vec::new() };
     let times = (0..).map(|index| start + f64::from(index) * BIN).take_while(|edge| edge <= end);
     times.map(|edge| (edge, received_at(points, edge))).collect()
 }
 
-/// Interpolates between the samples around `at`, which lies between the first and the last.
+/// Interpolates the bytes at `at`, which must be between the first and the last sample.
 fn received_at(points: &[(f64, f64)], at: f64) -> f64 {
     let next = points.partition_point(|(time, _)| *time < at).min(points.len() - 1);
     let (time, received) = points[next];
@@ -132,19 +132,19 @@ mod tests {
     use super::*;
 
     /// Samples every 100 ms, with these MB received in each.
-    fn transfer(steps: &[u64]) -> (Vec<Sample>, Bytes) {
+    fn transfer(steps: &[u64]) -> (Vec<ProgressSample>, Bytes) {
         let mut received = 0;
-        let mut samples = vec![Sample { at: Duration::from_millis(250), received: Bytes::ZERO }];
+        let mut samples = vec![ProgressSample { at: Duration::from_millis(250), received: Bytes::ZERO }];
         for (step, now) in (1..).zip(steps) {
             received += now * 1_000_000;
             let at = Duration::from_millis(250 + 100 * step);
-            samples.push(Sample { at, received: Bytes::new(received) });
+            samples.push(ProgressSample { at, received: Bytes::new(received) });
         }
         (samples, Bytes::new(received))
     }
 
     #[test]
-    fn leaves_out_the_ramp_and_the_broken_second() {
+    fn rate_excludes_ramp_up_and_incomplete_second() {
         let mut steps = vec![0; 5];
         steps.extend([1, 2, 4, 8, 16, 32, 64, 100, 100, 100]);
         steps.extend([120; 35]);
@@ -154,23 +154,24 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_the_last_byte_does_not_count() {
+    fn samples_after_the_last_byte_are_ignored() {
         let (mut samples, size) = transfer(&[100; 30]);
         let last = *samples.last().unwrap();
-        samples.extend((1..50).map(|n| Sample { at: last.at + Duration::from_millis(100 * n), ..last }));
+        samples
+            .extend((1..50).map(|n| ProgressSample { at: last.at + Duration::from_millis(100 * n), ..last }));
         assert_eq!(rate(&samples, size).unwrap(), Rate::bytes_per_sec(1_000_000_000));
     }
 
     #[test]
-    fn a_share_is_of_what_was_left() {
+    fn share_refers_to_remaining_capacity() {
         let left = PayloadCapacity::new(Rate::bytes_per_sec(1_000_000_000))
             .then(Duration::from_millis(4250), Rate::bytes_per_sec(500_000_000));
-        // 2 s of ramp-up, 2 s at 90 %, and 2.5 s at 80 % of the half that is left.
+        // 2 s of ramp-up, 2 s at 90 % of the rate, and 2.5 s at 80 % of the remaining half.
         let steps = [vec![20; 10], vec![50; 10], vec![90; 20], vec![40; 25]].concat();
         let (samples, size) = transfer(&steps);
         let share = share_of(&left, &samples, size).unwrap();
         assert!((share - 2800.0 / 3250.0).abs() < 1e-6, "{share}");
-        // What a filled gap brings at once is not the path's rate.
+        // A burst from a filled gap exceeds the path's rate.
         let (samples, size) = transfer(&[[0; 10], [300; 10], [90; 10], [95; 10]].concat());
         let left = PayloadCapacity::new(Rate::bytes_per_sec(1_000_000_000));
         assert!(share_of(&left, &samples, size).unwrap() > 1.0);
@@ -179,12 +180,12 @@ mod tests {
 
     #[test]
     fn seconds_count_from_the_start() {
-        // The first byte comes after 250 ms, the last after 2.65 s.
+        // The first byte arrives after 250 ms, the last after 2.65 s.
         let (samples, size) = transfer(&[[10; 10], [20; 10]].concat());
-        let told: Vec<_> = by_second(&samples, size).iter().map(|rate| rate.as_bytes_per_sec()).collect();
-        assert_eq!(told.len(), 2);
-        // 7.5 steps of the slow ones, and then 2.5 of them and 7.5 of the others.
-        assert!(told[0].abs_diff(75_000_000) <= 1 && told[1].abs_diff(175_000_000) <= 1, "{told:?}");
+        let rates: Vec<_> = by_second(&samples, size).iter().map(|rate| rate.as_bytes_per_sec()).collect();
+        assert_eq!(rates.len(), 2);
+        // 7.5 slow steps in the first second; 2.5 slow and 7.5 fast ones in the next.
+        assert!(rates[0].abs_diff(75_000_000) <= 1 && rates[1].abs_diff(175_000_000) <= 1, "{rates:?}");
         assert!(by_second(&[], size).is_empty());
     }
 
@@ -199,7 +200,7 @@ mod tests {
     fn reads_progress_and_nothing_else() {
         let text = "{\"event\":\"connected\",\"at\":0.4}\n{\"event\":\"progress\",\"at\":0.5,\"received\":7,\"written\":3}\n\
                     {\"event\":\"done\",\"bytes\":9}\nnoise\n";
-        let sample = Sample { at: Duration::from_millis(500), received: Bytes::new(7) };
+        let sample = ProgressSample { at: Duration::from_millis(500), received: Bytes::new(7) };
         assert_eq!(samples_of(text.as_bytes()).unwrap(), [sample]);
         let endless = [vec![b'x'; 200_000], b"\n{\"at\":0.5,\"received\":7}".to_vec()].concat();
         assert_eq!(samples_of(&endless[..]).unwrap(), [sample]);

@@ -1,4 +1,4 @@
-//! Units of numbers: of swept values by their notation, of measured values by their names.
+//! Units of numbers: of swept values by notation, of measured values by name.
 
 use longhaul_core::units::{Bytes, Rate, Rtt};
 
@@ -6,10 +6,10 @@ use crate::spec::QueueLimit;
 
 use super::sweep::path_key;
 
-/// In what a value is.
+/// The unit of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnitOf {
-    /// Bits a second: names that end in `_bps`.
+    /// Bits per second: names that end in `_bps`.
     BitsPerSecond,
     /// Bytes: names that end in `_bytes`.
     Bytes,
@@ -19,7 +19,7 @@ pub enum UnitOf {
     Number,
 }
 
-/// Returns the unit that a value's name tells.
+/// Returns the unit of a value by its name.
 pub fn unit_of(name: &str) -> UnitOf {
     match name.rsplit_once('_').map(|(_, last)| last) {
         Some("bps") => UnitOf::BitsPerSecond,
@@ -30,7 +30,7 @@ pub fn unit_of(name: &str) -> UnitOf {
 }
 
 impl UnitOf {
-    /// Returns a value's name without its unit, as a reader likes it: "steady" for "`steady_bps`".
+    /// Returns a value's name without its unit, for labels: "steady" for "`steady_bps`".
     pub fn label_of(self, name: &str) -> String {
         let stem = match self {
             Self::BitsPerSecond => name.strip_suffix("_bps"),
@@ -41,7 +41,7 @@ impl UnitOf {
         stem.unwrap_or(name).replace('_', " ")
     }
 
-    /// Returns the unit, and its size in base units, in which a number like `largest` is best read.
+    /// Returns the most readable unit for numbers up to `largest`, and its size in base units.
     pub(super) fn for_reading(self, largest: f64) -> (&'static str, f64) {
         let choices: &[(&str, f64)] = match self {
             Self::BitsPerSecond => &[("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3), ("bit/s", 1.0)],
@@ -50,15 +50,15 @@ impl UnitOf {
             Self::Number => &[("", 1.0)],
         };
         let fits = choices.iter().find(|(_, size)| largest.abs() >= *size);
-        // Nothing to go by, as for zero: the plain unit.
+        // For zero: the base unit.
         let plain = choices.iter().find(|(_, size)| *size == 1.0);
         fits.or(plain).copied().unwrap_or(("", 1.0))
     }
 }
 
-/// Reads swept values as numbers in the unit's base: bytes, bits a second, seconds.
+/// Converts swept values to numbers in base units: bytes, bits per second, seconds.
 ///
-/// `None` where one is a word, or they are of different units. A plain 0 is of any.
+/// `None` if one is not a number, or if units differ. A plain 0 fits any unit.
 pub fn measures(parameter: &str, values: &[String]) -> Option<(UnitOf, Vec<f64>)> {
     let read: Vec<(UnitOf, f64)> =
         values.iter().map(|value| measure(parameter, value)).collect::<Option<_>>()?;
@@ -68,7 +68,7 @@ pub fn measures(parameter: &str, values: &[String]) -> Option<(UnitOf, Vec<f64>)
     read.iter().all(fits).then(|| (unit, read.iter().map(|(_, value)| *value).collect()))
 }
 
-/// Reads "25MB", "10Gbit", "200ms" or "4", and a value of the path as the path does: its rate of "100M" is no size.
+/// Converts "25MB", "10Gbit", "200ms" or "4"; a value of the path by the path's rules: a rate of "100M" is no size.
 fn measure(parameter: &str, text: &str) -> Option<(UnitOf, f64)> {
     let number = || text.parse::<f64>().ok().filter(|number| number.is_finite());
     let pure = || Some((UnitOf::Number, number()?));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_tells_the_unit() {
+    fn unit_follows_from_name() {
         for (name, unit, label) in [
             ("steady_bps", UnitOf::BitsPerSecond, "steady"),
             ("socket_peak_bytes", UnitOf::Bytes, "socket peak"),

@@ -1,4 +1,4 @@
-//! The structure of a scenario's TOML, before its values are checked.
+//! The structure of a scenario's TOML before validation.
 
 use std::fmt;
 use std::num::{NonZeroU16, NonZeroU32};
@@ -44,7 +44,7 @@ pub(super) struct RawRun {
     pub(super) name: String,
     pub(super) command: String,
     pub(super) repeat: Option<NonZeroU32>,
-    /// A time, written as a round trip's is.
+    /// A duration, written like an RTT.
     #[serde(default, deserialize_with = "time")]
     pub(super) timeout: Option<Rtt>,
     #[serde(default)]
@@ -81,12 +81,12 @@ fn once() -> NonZeroU32 {
     NonZeroU32::MIN
 }
 
-/// The TOML reader adds the line to the error.
+/// Parses a duration; the TOML reader adds the line to errors.
 fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Rtt>, D::Error> {
     String::deserialize(deserializer)?.parse().map(Some).map_err(de::Error::custom)
 }
 
-/// A string, a number or a truth value, as text.
+/// A string, number or boolean, as text.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected a string, a number, or true or false")]
 enum Scalar {
@@ -107,7 +107,7 @@ impl From<Scalar> for String {
     }
 }
 
-/// The path: every value is set by its name and its text, so that only one place knows them.
+/// The path; values are set by name and text through `PathSpec::set`, which alone defines them.
 pub(super) struct RawPath(pub(super) PathSpec);
 
 impl<'de> Deserialize<'de> for RawPath {
@@ -132,7 +132,7 @@ impl<'de> Deserialize<'de> for RawPath {
     }
 }
 
-/// Sets a value of the path while the reader stands on it, so that an error has its line.
+/// Sets a path value while it is deserialised, so that errors include the line.
 struct PathValue<'a> {
     path: &'a mut PathSpec,
     key: &'a str,
@@ -147,7 +147,7 @@ impl<'de> DeserializeSeed<'de> for PathValue<'_> {
     }
 }
 
-/// Values of the path for one run, each checked by itself.
+/// Path values of one run, validated individually.
 #[derive(Default)]
 pub(super) struct RawRunPath(pub(super) Vec<(String, String)>);
 
@@ -175,7 +175,7 @@ impl<'de> Deserialize<'de> for RawRunPath {
     }
 }
 
-/// The parameters, in the order written.
+/// The swept parameters, in the order of the file.
 #[derive(Default)]
 pub(super) struct RawSweep(pub(super) Vec<(String, Vec<String>)>);
 

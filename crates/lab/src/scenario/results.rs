@@ -1,4 +1,4 @@
-//! All results of a scenario: `results.json`, from which a later run continues.
+//! All results of a scenario, stored in `results.json`; a later run continues from them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,37 +12,37 @@ use crate::spec::PathSpec;
 
 use super::host_facts::{Conditions, HostFacts};
 use super::outcome::RunResult;
-use super::output::{Output, RESULTS};
 use super::plan::Execution;
 use super::plot::Plot;
+use super::results_directory::{RESULTS, ResultsDirectory};
 use super::{Scenario, SetParameter, atomic_file, csv, table};
 
-/// By this such a file is known.
+/// Identifies a results file.
 const RESULTS_MAGIC: &str = "longhaul lab";
-/// Of the file that is written, and the newest that is read.
+/// The version that is written, and the newest that is read.
 const RESULTS_VERSION: u32 = 1;
 
-/// A scenario's results so far.
+/// The results of a scenario so far.
 #[derive(Debug)]
 pub struct Results {
     pub(super) scenario: Scenario,
     host: HostFacts,
-    /// Drawn earlier, and plots of the scenario no more.
+    /// Plots of earlier drawings that the scenario no longer has.
     obsolete: Vec<Plot>,
-    /// Whether `results.json` does not tell of what is drawn now.
+    /// Whether `results.json` lists other plots than the scenario.
     draws_other: bool,
-    /// What becomes of executions whose path was not the one asked for.
+    /// Treatment of executions on a deviating path.
     pub fidelity: FidelityPolicy,
-    /// The latest of each execution, in the order in which they ended.
+    /// The latest result of each execution, in the order of their ends.
     pub runs: Vec<RunResult>,
 }
 
-/// What becomes of an execution that succeeded on a path that was not the one asked for. It is in no median either way.
+/// Treatment of an execution that succeeded on a path that deviated from its specification. Medians always exclude it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FidelityPolicy {
-    /// How often it is repeated at most.
+    /// Maximum of repetitions.
     pub retries: u32,
-    /// Whether it counts as failed after that.
+    /// Whether the execution counts as failed after the last repetition.
     pub is_strict: bool,
 }
 
@@ -60,7 +60,7 @@ impl FidelityPolicy {
 
 /// `results.json`: times in seconds, sizes in bytes, rates in bits per second.
 #[derive(Serialize)]
-struct Written<'a> {
+struct ResultsFile<'a> {
     results: &'a str,
     version: u32,
     scenario: &'a str,
@@ -72,7 +72,7 @@ struct Written<'a> {
     source: &'a str,
 }
 
-/// What of it is read back.
+/// The fields of `results.json` that are read back.
 #[derive(Deserialize)]
 struct ParsedResults {
     host: HostFacts,
@@ -82,7 +82,7 @@ struct ParsedResults {
 }
 
 impl Results {
-    /// Starts with none.
+    /// Creates empty results.
     pub fn new(scenario: &Scenario) -> Self {
         Self {
             scenario: scenario.clone(),
@@ -94,16 +94,15 @@ impl Results {
         }
     }
 
-    /// Takes up what an earlier run of the same scenario has left in `directory`; starts with none where
-    /// there is nothing.
+    /// Reads the results of an earlier run of the scenario in `directory`; empty if there are none.
     ///
     /// # Errors
-    /// Fails where the results there are damaged, of a newer version, or of another scenario.
+    /// Fails if the results are damaged, of a newer version, or of another scenario.
     pub fn resume(scenario: &Scenario, directory: &Path) -> Result<Self, LabError> {
         let path = directory.join(RESULTS);
         let json = match fs::read(&path) {
             Ok(json) => json,
-            // Where there is no such directory, making it will tell why.
+            // If the directory does not exist, creating it later reports why it cannot be used.
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 return Ok(Self::new(scenario));
             }
@@ -128,19 +127,18 @@ impl Results {
         })
     }
 
-    /// Removes the results in a directory, and all that was written beside them: tables, drawings, and what the
-    /// executions have left.
+    /// Removes the results in a directory with all files written for them: tables, drawings, and output of executions.
     ///
     /// # Errors
-    /// Fails where the kernel refuses.
-    pub fn discard(&self, output: &Output) -> Result<(), LabError> {
+    /// Fails if a file cannot be removed.
+    pub fn discard(&self, output: &ResultsDirectory) -> Result<(), LabError> {
         const PREVIEW: usize = 200;
         let path = output.results();
         let json = fs::read(&path).unwrap_or_default();
-        // Another program's results may lie beside a directory of the same name as ours.
+        // A file of this name may belong to another program; then nothing beside it is removed.
         if String::from_utf8_lossy(&json[..json.len().min(PREVIEW)]).contains(RESULTS_MAGIC) {
             output.clear_all()?;
-            // Damaged ones do not tell what they were of.
+            // The scenario of damaged results is unknown.
             let before = read(&json).ok();
             let before = before
                 .and_then(|read| Scenario::parse(&read.source, &self.scenario.file, &read.set).ok())
@@ -150,8 +148,7 @@ impl Results {
         atomic_file::remove(&path)
     }
 
-    /// Returns those executions of a plan that are missing or have failed; where the policy is strict, also those whose
-    /// path was not the one asked for.
+    /// Returns the executions of a plan that are missing or failed; with a strict policy also those on a deviating path.
     pub fn remaining<'p, 's>(&self, plan: &'p [Execution<'s>]) -> Vec<&'p Execution<'s>> {
         let done = |execution: &Execution<'_>| {
             self.runs.iter().any(|result| result.is_of(execution) && self.fidelity.accepts(result))
@@ -159,16 +156,16 @@ impl Results {
         plan.iter().filter(|execution| !done(execution)).collect()
     }
 
-    /// Puts a result in the place of an earlier one of the same execution.
+    /// Stores a result, replacing an earlier one of this execution.
     pub(super) fn put(&mut self, execution: &Execution<'_>, result: RunResult) {
         self.runs.retain(|earlier| !earlier.is_of(execution));
         self.runs.push(result);
     }
 
     /// Writes `results.json`.
-    pub(super) fn write(&self, output: &Output) -> Result<(), LabError> {
+    pub(super) fn write(&self, output: &ResultsDirectory) -> Result<(), LabError> {
         let parameters = self.scenario.sweep.iter();
-        let document = Written {
+        let document = ResultsFile {
             results: RESULTS_MAGIC,
             version: RESULTS_VERSION,
             scenario: &self.scenario.name,
@@ -185,15 +182,14 @@ impl Results {
         atomic_file::replace(&path, &json)
     }
 
-    /// Writes `results.csv`, a row an execution, and `summary.md`, a row a configuration; returns the latter's
-    /// table, and where it is.
+    /// Writes `results.csv`, a row per execution, and `summary.md`, a row per configuration; returns the summary's table and path.
     ///
-    /// Removes the drawings of plots that are none any more.
+    /// Removes drawings of plots that the scenario no longer has.
     ///
     /// # Errors
-    /// Fails where they cannot be written.
-    pub fn write_tables(&self, output: &Output) -> Result<(String, PathBuf), LabError> {
-        // First, so that a later run that continues knows which plots exist.
+    /// Fails if a file cannot be written.
+    pub fn write_tables(&self, output: &ResultsDirectory) -> Result<(String, PathBuf), LabError> {
+        // Written first, so that a later run knows which plots exist.
         if self.draws_other {
             self.write(output)?;
         }
@@ -212,12 +208,12 @@ impl Results {
         Ok((table, output.summary()))
     }
 
-    /// Returns sentences about the machine, when the results were begun, and what changed since.
+    /// Returns sentences about the machine at the start of the results, and about later changes.
     pub fn conditions(&self) -> Vec<String> {
         std::iter::once(self.host.sentence()).chain(self.differences()).collect()
     }
 
-    /// Says on what the executions ran, where that was not the same for all.
+    /// Describes the conditions of the executions, if they differ.
     pub fn differences(&self) -> Option<String> {
         let mut kinds: Vec<(Option<&Conditions>, usize)> = Vec::new();
         for run in &self.runs {
@@ -226,16 +222,16 @@ impl Results {
                 None => kinds.push((run.on.as_ref(), 1)),
             }
         }
-        let told = |(on, count): &(Option<&Conditions>, usize)| match on {
+        let describe = |(on, count): &(Option<&Conditions>, usize)| match on {
             Some(on) => format!("{count} on {on}"),
-            None => format!("{count} by a version that did not tell"),
+            None => format!("{count} by a version that did not record it"),
         };
-        let list: Vec<String> = kinds.iter().map(told).collect();
+        let list: Vec<String> = kinds.iter().map(describe).collect();
         (list.len() > 1).then(|| format!("not all executions ran on the same: {}", list.join("; ")))
     }
 
-    /// Returns the record of each configuration's first repetition that succeeded and has one, named as what it is of.
-    pub fn records(&self, output: &Output) -> Vec<(String, PathBuf)> {
+    /// Returns the record of each configuration's first successful repetition that has one, labelled with the configuration.
+    pub fn records(&self, output: &ResultsDirectory) -> Vec<(String, PathBuf)> {
         let mut records = Vec::new();
         for first in self.scenario.once() {
             let mut good: Vec<&RunResult> =
@@ -250,7 +246,7 @@ impl Results {
         records
     }
 
-    /// Names those values that a plot or the summary asks for and no execution has given.
+    /// Returns the names of values in a plot or the summary that no execution has.
     pub fn unknown_values(&self) -> Vec<&str> {
         let asked = self.scenario.plots.iter().flat_map(|plot| &plot.y).chain(&self.scenario.columns);
         let succeeded = || self.runs.iter().filter(|result| result.succeeded());
@@ -277,7 +273,7 @@ fn read(json: &[u8]) -> Result<ParsedResults, String> {
     match value["version"].as_u64() {
         Some(version) if version > u64::from(RESULTS_VERSION) => {
             return Err(format!(
-                "its version is {version}, and this program knows {RESULTS_VERSION} at most"
+                "its version is {version}, and this program reads up to version {RESULTS_VERSION}"
             ));
         }
         Some(_) => {}

@@ -9,28 +9,28 @@ use crate::error::LabError;
 use super::environment::Environment;
 use super::execution::execute;
 use super::outcome::RunResult;
-use super::output::Output;
 use super::plan::Execution;
 use super::results::Results;
+use super::results_directory::ResultsDirectory;
 use super::shell::Shell;
 
-/// What of an experiment runs.
+/// The phases of an experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExecutionPhase {
     /// The scenario's command before all executions.
     Prepare,
     /// A command before an execution.
     Setup,
-    /// The server command, before it serves.
+    /// The server command, until it listens.
     Server,
-    /// What is measured.
+    /// The measured command.
     Command,
-    /// A command after an execution, or after all.
+    /// A command after an execution, or after all executions.
     Cleanup,
 }
 
 impl ExecutionPhase {
-    /// Returns its name.
+    /// Returns the phase's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Prepare => "prepare",
@@ -44,51 +44,50 @@ impl ExecutionPhase {
 
 /// Observes the progress of a scenario, may stop it, and reads records.
 pub trait Watcher {
-    /// Is called when an execution begins.
-    fn begins(&mut self, begun: &Begun<'_>);
+    /// Called at the start of an execution.
+    fn execution_started(&mut self, begun: &ExecutionStart<'_>);
 
-    /// Is called a few times a second with what runs, and for how long; a break ends the experiment.
-    fn ticks(&mut self, phase: ExecutionPhase, elapsed: Duration) -> ControlFlow<()>;
+    /// Called a few times per second with the current phase and its duration; a break ends the experiment.
+    fn tick(&mut self, phase: ExecutionPhase, elapsed: Duration) -> ControlFlow<()>;
 
-    /// Is called when an execution has ended.
-    fn ended(&mut self, execution: &Execution<'_>, result: &RunResult);
+    /// Called at the end of an execution.
+    fn execution_ended(&mut self, execution: &Execution<'_>, result: &RunResult);
 
-    /// Is called before an execution whose path was not the one asked for is repeated: `time` counts from 1 to `limit`.
-    fn repeats(&mut self, time: u32, limit: u32);
+    /// Called before an execution is repeated because its path deviated: `time` counts from 1 to `limit`.
+    fn execution_repeated(&mut self, time: u32, limit: u32);
 
-    /// Reads the values of a record that a client command has made.
+    /// Reads the values of a client command's record.
     ///
     /// # Errors
-    /// Says why it is no record; the execution is marked.
+    /// The reason why the file is not a record; the execution gets a remark.
     fn read_record(&mut self, record: &Path) -> Result<Vec<(String, f64)>, String>;
 }
 
-/// How far an experiment is.
+/// Progress of an experiment.
 #[derive(Debug)]
-pub struct Begun<'a> {
-    /// The number of the execution in the plan, from 1; those done before count.
+pub struct ExecutionStart<'a> {
+    /// Number of the execution in the plan, from 1; completed ones count.
     pub number: usize,
-    /// How many the plan has.
+    /// Executions in the plan.
     pub total: usize,
-    /// What is left of it, the execution that begins first.
+    /// Remaining executions, starting with the current one.
     pub left: &'a [&'a Execution<'a>],
     /// All results so far.
     pub results: &'a Results,
 }
 
-/// Runs what is left of `plan`; `results.json` and the executions' files go to `output`.
+/// Runs the remaining executions of `plan`; `results.json` and the executions' files are written to `output`.
 ///
-/// `results.json` is complete after each execution. `program` is the running one, which commands shall
-/// find by its name.
+/// `results.json` is complete after each execution. `program` is the running program, which commands find by its name.
 ///
 /// # Errors
-/// Fails where this machine does not permit a lab or `output` cannot be written, where the scenario's own prepare
-/// or cleanup fails, and with [`LabError::Interrupted`] where the watcher wants to stop. A command that fails is a
-/// result, and so is a path that cannot be.
+/// Fails if this machine does not permit a lab, `output` is not writable, or the scenario's prepare or cleanup command
+/// fails; with [`LabError::Interrupted`] if the watcher requests a stop. A failed command and an impossible path are
+/// results, not errors.
 pub fn run_scenario(
     plan: &[Execution<'_>],
     results: &mut Results,
-    output: &Output,
+    output: &ResultsDirectory,
     program: &Path,
     watcher: &mut dyn Watcher,
 ) -> Result<(), LabError> {
@@ -109,8 +108,8 @@ pub fn run_scenario(
     let cleanup = cleanup.transpose()?;
     let done = prepare(results, &environment, output, watcher)
         .and_then(|()| execute_all(&left, plan.len(), results, &environment, output, watcher));
-    // Whatever has ended the rest.
-    let cleaned = cleanup.map(|shell| shell.wait(|elapsed| patiently(watcher, elapsed))).transpose();
+    // The cleanup runs after any error.
+    let cleaned = cleanup.map(|shell| shell.wait(|elapsed| report_cleanup(watcher, elapsed))).transpose();
     done.and(cleaned.map(drop))
 }
 
@@ -119,24 +118,24 @@ fn execute_all(
     total: usize,
     results: &mut Results,
     environment: &Environment,
-    output: &Output,
+    output: &ResultsDirectory,
     watcher: &mut dyn Watcher,
 ) -> Result<(), LabError> {
     for (index, execution) in left.iter().enumerate() {
-        if watcher.ticks(ExecutionPhase::Setup, Duration::ZERO).is_break() {
+        if watcher.tick(ExecutionPhase::Setup, Duration::ZERO).is_break() {
             return Err(LabError::Interrupted);
         }
         let number = total - left.len() + index + 1;
-        watcher.begins(&Begun { number, total, left: &left[index..], results });
+        watcher.execution_started(&ExecutionStart { number, total, left: &left[index..], results });
         let mut result = execute(execution, environment, output, watcher)?;
-        watcher.ended(execution, &result);
+        watcher.execution_ended(execution, &result);
         results.put(execution, result.clone());
         results.write(output)?;
         for attempt in 2..=results.fidelity.retries.saturating_add(1) {
             if !result.is_marked() {
                 break;
             }
-            watcher.repeats(attempt - 1, results.fidelity.retries);
+            watcher.execution_repeated(attempt - 1, results.fidelity.retries);
             result = repeat(execution, result, environment, output, watcher)?;
             result.attempts = attempt;
             results.put(execution, result.clone());
@@ -146,21 +145,21 @@ fn execute_all(
     Ok(())
 }
 
-/// Runs an execution again; returns the new result, or `earlier`, with its files, where the command fails this time.
+/// Repeats an execution; returns the new result, or `earlier` with its files if the command fails this time.
 ///
 /// # Errors
-/// Fails as [`execute`] does; the files of `earlier` are in place then, too.
+/// As [`execute`]; the files of `earlier` are restored first.
 fn repeat(
     execution: &Execution<'_>,
     mut earlier: RunResult,
     environment: &Environment,
-    output: &Output,
+    output: &ResultsDirectory,
     watcher: &mut dyn Watcher,
 ) -> Result<RunResult, LabError> {
     let kept = output.set_aside(execution)?;
     let again = execute(execution, environment, output, watcher);
     if let Ok(again) = &again {
-        watcher.ended(execution, again);
+        watcher.execution_ended(execution, again);
     }
     match again {
         Ok(again) if again.succeeded() => {
@@ -181,17 +180,17 @@ fn repeat(
 fn prepare(
     results: &Results,
     environment: &Environment,
-    output: &Output,
+    output: &ResultsDirectory,
     watcher: &mut dyn Watcher,
 ) -> Result<(), LabError> {
     let Some(command) = &results.scenario.prepare else { return Ok(()) };
     let shell =
         Shell::start(ExecutionPhase::Prepare, command, environment, &output.log(ExecutionPhase::Prepare)?)?;
-    shell.wait(|elapsed| watcher.ticks(ExecutionPhase::Prepare, elapsed))
+    shell.wait(|elapsed| watcher.tick(ExecutionPhase::Prepare, elapsed))
 }
 
-/// Tells how long a cleanup runs, and lets it run to its end.
-pub(super) fn patiently(watcher: &mut dyn Watcher, elapsed: Duration) -> ControlFlow<()> {
-    let _ = watcher.ticks(ExecutionPhase::Cleanup, elapsed);
+/// Reports the duration of a cleanup, without stopping it.
+pub(super) fn report_cleanup(watcher: &mut dyn Watcher, elapsed: Duration) -> ControlFlow<()> {
+    let _ = watcher.tick(ExecutionPhase::Cleanup, elapsed);
     ControlFlow::Continue(())
 }

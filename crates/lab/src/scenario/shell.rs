@@ -1,4 +1,4 @@
-//! Runs a scenario's set-up and clean-up commands on the machine itself.
+//! Runs a scenario's set-up and clean-up commands on the machine.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -17,16 +17,16 @@ use crate::model::Time;
 
 use super::environment::Environment;
 use super::last_output_line;
-use super::output::OUT_OPTION;
+use super::results_directory::OUT_OPTION;
 use super::runner::ExecutionPhase;
 
-/// How often a running command looks whether it is to stop.
+/// Interval at which a running command checks for a stop request.
 pub(super) const WATCH_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How long a command has to end when it is asked to.
+/// Time between SIGTERM and SIGKILL.
 pub(super) const KILL_DELAY: Duration = Duration::from_secs(1);
 
-/// A command on this machine; what it says is added to a file.
+/// A shell command on this machine; its output is appended to a file.
 pub(super) struct Shell {
     phase: ExecutionPhase,
     child: Child,
@@ -37,7 +37,7 @@ impl Shell {
     /// Starts `command` with `sh -c`.
     ///
     /// # Errors
-    /// Fails where it cannot be started.
+    /// Fails if it cannot be started.
     pub(super) fn start(
         phase: ExecutionPhase,
         command: &str,
@@ -47,10 +47,11 @@ impl Shell {
         Self::spawn(phase, command, environment, log, Stdio::null())
     }
 
-    /// Starts a shell that runs `command` when [`wait`](Self::wait) is called, or else when this process
-    /// ends, however it ends: nothing but a shell that waits already is left to run it after a SIGKILL.
+    /// Starts a shell that runs `command` on [`wait`](Self::wait), or when this process ends in any way: only a shell
+    /// that is already waiting survives a SIGKILL.
     ///
     /// # Errors
+    /// As [`start`](Self::start).
     /// As [`start`](Self::start).
     pub(super) fn start_waiting(
         phase: ExecutionPhase,
@@ -58,7 +59,7 @@ impl Shell {
         environment: &Environment,
         log: &Path,
     ) -> Result<Self, LabError> {
-        // Returns at the end of its input, which only this process holds open.
+        // `read` returns at the end of its input, which only this process holds open.
         let command = format!("read -r _\n{command}");
         Self::spawn(phase, &command, environment, log, Stdio::piped())
     }
@@ -75,19 +76,19 @@ impl Shell {
         let out = OpenOptions::new().create(true).append(true).open(log).map_err(cannot_create)?;
         let errors = out.try_clone().map_err(cannot_create)?;
         let mut shell = Command::new("sh");
-        environment.give(&mut shell);
-        // A group of its own, so that the terminal's Ctrl-C does not reach it.
+        environment.apply_to(&mut shell);
+        // Its own process group, out of reach of the terminal's Ctrl-C.
         shell.args(["-c", command]).stdin(stdin).stdout(out).stderr(errors).process_group(0);
         let child = shell.spawn().map_err(failed)?;
         Ok(Self { phase, child, log: log.to_owned() })
     }
 
-    /// Waits for its end, or until `tick` breaks: then it is ended, with what it started.
+    /// Waits for the command, or until `tick` breaks, which kills its process group.
     ///
-    /// `tick` is called a few times a second with how long it runs.
+    /// Calls `tick` a few times per second with the elapsed time.
     ///
     /// # Errors
-    /// Fails where the command does, and with [`LabError::Interrupted`] where `tick` breaks.
+    /// Fails if the command fails; with [`LabError::Interrupted`] if `tick` breaks.
     pub(super) fn wait(mut self, mut tick: impl FnMut(Duration) -> ControlFlow<()>) -> Result<(), LabError> {
         drop(self.child.stdin.take());
         let clock = Clock::start();
@@ -116,10 +117,10 @@ impl Shell {
         Pid::from_child(&self.child)
     }
 
-    /// Ends it: SIGTERM to its group, and SIGKILL to what is left of that when it has ended, or after a second.
+    /// Sends SIGTERM to the group, and SIGKILL to the rest of it after the command's end or one second.
     fn end(&mut self) {
         let group = self.pid();
-        // Whatever of this fails, the rest is to be tried.
+        // Each step runs even if an earlier one fails.
         let _ = kill_process_group(group, Signal::TERM);
         let _ = ends_within(group, KILL_DELAY);
         let _ = kill_process_group(group, Signal::KILL);

@@ -6,13 +6,13 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-/// As much of the output's end is read.
+/// Bytes read from the end of the output.
 const PARSED_TAIL: u64 = 1 << 20;
 
-/// Returns the numbers of the last line that is a JSON object; none where there is no such line.
+/// Returns the numbers of the last line that is a JSON object; empty without such a line.
 ///
 /// # Errors
-/// Fails where the file cannot be read.
+/// Fails if the file is unreadable.
 pub(super) fn numbers(path: &Path) -> io::Result<Vec<(String, f64)>> {
     let mut file = File::open(path)?;
     let len = file.metadata()?.len();
@@ -22,7 +22,7 @@ pub(super) fn numbers(path: &Path) -> io::Result<Vec<(String, f64)>> {
     Ok(numbers_of(&String::from_utf8_lossy(&tail)))
 }
 
-/// What marks a line of `longhaul get --json`, and measures nothing.
+/// Fields of `longhaul get --json` that are no measurements.
 const MARKS: [&str; 2] = ["at", "job"];
 
 fn numbers_of(text: &str) -> Vec<(String, f64)> {
@@ -32,7 +32,7 @@ fn numbers_of(text: &str) -> Vec<(String, f64)> {
     last.into_iter().filter_map(|(name, value)| Some(in_bits(name, value.as_f64()?))).collect()
 }
 
-/// Makes bits a second of bytes a second, which is what curl tells: `goodput_Bps` becomes `goodput_bps`.
+/// Converts curl's bytes per second to bits per second: `goodput_Bps` becomes `goodput_bps`.
 fn in_bits(name: String, value: f64) -> (String, f64) {
     match name.strip_suffix("_Bps") {
         Some(stem) => (format!("{stem}_bps"), value * 8.0),
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_object_counts() {
+    fn numbers_come_from_last_json_object() {
         let text = "curl\n{\"goodput_bps\":1}\n{\"goodput_bps\":2.5,\"who\":\"me\",\"retransmits\":null}\n[3]\nbye\n";
         assert_eq!(numbers_of(text), [("goodput_bps".to_owned(), 2.5)]);
         assert_eq!(numbers_of("{\"goodput_Bps\": 125}"), [("goodput_bps".to_owned(), 1000.0)]);

@@ -3,19 +3,19 @@
 use super::outcome::RunResult;
 use super::results::Results;
 
-/// Median, least and largest of a quantity over repetitions.
+/// Median, minimum and maximum over repetitions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spread {
-    /// The middle value; the mean of the two middle ones where their number is even.
+    /// The median; the mean of the two middle values if their number is even.
     pub median: f64,
-    /// The least.
+    /// The minimum.
     pub min: f64,
-    /// The largest.
+    /// The maximum.
     pub max: f64,
 }
 
 impl Spread {
-    /// Sums up `values`; `None` where there are none.
+    /// Computes the spread of `values`; `None` if there are none.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
@@ -30,30 +30,30 @@ impl Spread {
     }
 }
 
-/// A configuration's repetitions.
+/// The repetitions of a configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group<'a> {
     /// The run's name.
     pub name: &'a str,
-    /// The swept parameters that concern it, in the scenario's order.
+    /// The swept parameters that apply to the run, in the scenario's order.
     pub parameters: Vec<(&'a str, &'a str)>,
-    /// Its results, those of failures among them.
+    /// The results, failures included.
     pub results: Vec<&'a RunResult>,
 }
 
 impl Group<'_> {
-    /// Returns the value of a parameter; `None` where it does not concern the run.
+    /// Returns the value of a parameter; `None` if it does not apply to the run.
     pub fn parameter(&self, name: &str) -> Option<&str> {
         self.parameters.iter().find(|(own, _)| *own == name).map(|(_, value)| *value)
     }
 
-    /// Sums up a value over the repetitions that succeeded on the path that was asked for.
+    /// Returns the spread of a value over successful repetitions on a faithful path.
     pub fn spread(&self, value: &str) -> Option<Spread> {
         let good = self.results.iter().filter(|result| result.succeeded() && !result.is_marked());
         Spread::of(good.filter_map(|result| result.value(value)))
     }
 
-    /// Sums up a value over the repetitions that succeeded on another path than was asked for.
+    /// Returns the spread of a value over successful repetitions on a deviating path.
     pub fn marked_spread(&self, value: &str) -> Option<Spread> {
         let marked = self.results.iter().filter(|result| result.is_marked());
         Spread::of(marked.filter_map(|result| result.value(value)))
@@ -63,19 +63,19 @@ impl Group<'_> {
         self.results.iter().filter(|result| result.succeeded()).count()
     }
 
-    /// Counts those that succeeded, but not on the path that was asked for.
+    /// Counts successful repetitions on a deviating path.
     pub(super) fn marked(&self) -> usize {
         self.results.iter().filter(|result| result.is_marked()).count()
     }
 
-    /// Counts those that succeeded, but with something to remark.
+    /// Counts successful repetitions with remarks.
     pub(super) fn remarked(&self) -> usize {
         self.results.iter().filter(|result| result.succeeded() && !result.remarks.is_empty()).count()
     }
 }
 
 impl Results {
-    /// Groups the results by run and parameters, in the order of the scenario.
+    /// Groups the results by run and parameters, in the scenario's order.
     pub fn groups(&self) -> Vec<Group<'_>> {
         let mut groups: Vec<Group<'_>> = Vec::new();
         for result in &self.runs {
@@ -87,7 +87,7 @@ impl Results {
                 None => groups.push(self.group(result)),
             }
         }
-        // By run first, so that a run's rows stand together; values in the order written.
+        // Sorts by run first; values keep the order of the file.
         groups.sort_by_cached_key(|group| {
             let run = self.scenario.runs.iter().position(|run| run.name == group.name);
             let values = self.scenario.sweep.iter().map(|parameter| {

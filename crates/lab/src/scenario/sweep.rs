@@ -1,4 +1,4 @@
-//! Swept parameters: the values that differ between the configurations of an experiment.
+//! Swept parameters, whose values differ between the configurations of an experiment.
 
 use std::str::FromStr;
 
@@ -7,22 +7,22 @@ use serde::{Deserialize, Serialize};
 use crate::error::LabError;
 use crate::spec::PathSpec;
 
-/// A name and the values it takes.
+/// A swept parameter and its values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameter {
     /// "recv_buffer", or "path.rtt" for a value of the path.
     pub name: String,
-    /// At least one; none twice.
+    /// Distinct values, at least one.
     pub values: Vec<String>,
 }
 
-/// The columns that results have besides the parameters.
+/// Columns of the results that are not parameters.
 pub(super) const RESERVED_COLUMNS: [&str; 6] = ["run", "repetition", "seed", "ok", "marked", "remarks"];
 
 const OF_PATH: &str = "path.";
 
 impl Parameter {
-    /// Checks a parameter as it stands in a scenario.
+    /// Validates a parameter of a scenario.
     pub(super) fn new(name: String, values: Vec<String>) -> Result<Self, String> {
         let in_sweep = |why: String| Err(format!("[sweep] {name}: {why}"));
         match path_key(&name) {
@@ -59,18 +59,18 @@ impl Parameter {
         Ok(Self { name, values })
     }
 
-    /// Returns its name in the environment of commands: path.rtt is path_rtt.
+    /// Returns the name of its environment variable: path_rtt for path.rtt.
     pub(super) fn variable(&self) -> String {
         variable(&self.name)
     }
 }
 
-/// Returns which value of the path a parameter sets, if any.
+/// Returns the path value that a parameter sets, if any.
 pub(super) fn path_key(name: &str) -> Option<&str> {
     name.strip_prefix(OF_PATH)
 }
 
-/// Returns a parameter's name in the environment of commands.
+/// Returns the name of a parameter's environment variable.
 pub(super) fn variable(name: &str) -> String {
     name.replace('.', "_")
 }
@@ -87,7 +87,7 @@ fn is_variable(name: &str) -> bool {
         && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
 }
 
-/// What replaces a parameter's values: written NAME=VALUE or NAME=VALUE,VALUE.
+/// Replacement values of a parameter, written NAME=VALUE or NAME=VALUE,VALUE.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetParameter {
     /// The parameter.

@@ -6,7 +6,7 @@ use super::quantity::{UnitOf, unit_of};
 use super::results::Results;
 use super::summary::{Group, Spread};
 
-/// One row of the table: a configuration, or those of its executions whose path was not the one asked for.
+/// A row of the table: a configuration, or its executions on a deviating path.
 struct Row<'a> {
     group: &'a Group<'a>,
     is_marked: bool,
@@ -34,11 +34,11 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Makes the table: run, parameters, how many succeeded of how many, and median [least..largest] of each column.
+/// Formats the table: run, parameters, successes of executions, and median [minimum..maximum] of each column.
 ///
-/// Executions whose path was not the one asked for are in a row of their own below their configuration's.
+/// Executions on a deviating path have a separate row below their configuration.
 ///
-/// Cells are padded, so that it can be read as it is.
+/// Cells are padded, so that the source is readable too.
 pub(super) fn markdown(results: &Results) -> String {
     let groups = results.groups();
     let parameters: Vec<_> = results.scenario.sweep.iter().map(|p| p.name.as_str()).collect();
@@ -70,7 +70,7 @@ pub(super) fn markdown(results: &Results) -> String {
     text
 }
 
-/// Makes the page around the table: what, where and when, and the plots.
+/// Formats the page around the table: title, date and machine, plots.
 pub(super) fn page(results: &Results, table: &str) -> String {
     let scenario = &results.scenario;
     let mut text = format!("# {}\n\n{}\n\n{table}", scenario.name, results.conditions().join("\n\n"));
@@ -90,7 +90,7 @@ fn column(head: &str, cells: impl Iterator<Item = String>) -> Vec<String> {
     std::iter::once(head.to_owned()).chain(cells).collect()
 }
 
-/// Keeps text from ending its cell.
+/// Escapes characters that would end a table cell.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
@@ -127,7 +127,7 @@ fn values(name: &str, rows: &[Row<'_>]) -> Vec<String> {
     column(&head, cells)
 }
 
-/// Writes a number of no unit, which may be a count or a very small share: no more digits than it needs.
+/// Formats a number without unit, a count or a small share, with no more digits than needed.
 fn pure(value: f64) -> String {
     const MIN_DECIMAL: f64 = 1e-6;
     let size = value.abs();
@@ -139,7 +139,7 @@ fn pure(value: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// Chooses the digits after the point: about four that count in the column's largest.
+/// Returns the number of decimals: about four significant digits of the column's maximum.
 fn digits(largest: f64) -> usize {
     match largest {
         largest if largest >= 1000.0 => 0,
@@ -155,7 +155,7 @@ mod tests {
     use crate::scenario::results::tests::results;
 
     #[test]
-    fn pure_numbers_keep_what_counts() {
+    fn pure_numbers_keep_significant_digits() {
         for (value, text) in [
             (0.0, "0"),
             (3.0, "3"),

@@ -9,22 +9,23 @@ use thiserror::Error;
 use crate::model::RedParameters;
 use crate::model::discipline::{CodelParameters, FqCodelParameters};
 
-/// How a queue chooses what to drop, written "droptail", "red", "codel" or "fq_codel", or with parameters:
-/// "red:min_th=20,max_th=60,max_p=0.1,w_q=0.002,gentle=yes", "codel:target=5ms,interval=100ms", "fq_codel:target=5ms,interval=100ms,flows=1024".
+/// The algorithm that drops packets of a queue, written "droptail", "red", "codel" or "fq_codel", or with parameters:
+/// "red:min_th=20,max_th=60,max_p=0.1,w_q=0.002,gentle=yes", "codel:target=5ms,interval=100ms",
+/// "fq_codel:target=5ms,interval=100ms,flows=1024".
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Aqm {
-    /// Takes packets until it is full.
+    /// Drops packets only when the queue is full.
     #[default]
     DropTail,
-    /// Drops at random the more, the longer the queue has been on average.
+    /// Drops at random, with a probability that rises with the average queue.
     Red(RedParameters),
-    /// Drops while packets have waited too long for an interval (RFC 8289).
+    /// Drops while packets have queued for too long during an interval (RFC 8289).
     Codel(CodelParameters),
-    /// CoDel in a queue for each flow; the queues take turns (RFC 8290).
+    /// A CoDel queue per flow, served round-robin (RFC 8290).
     FqCodel(FqCodelParameters),
 }
 
-/// Why a text names no algorithm.
+/// The text names no algorithm.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "'{text}' is no way to choose what to drop: {why}; write droptail, red, codel or fq_codel, or one with some of its parameters, as in \
@@ -36,12 +37,12 @@ pub struct ParseAqmError {
 }
 
 impl Aqm {
-    /// Returns whether it decides when a packet leaves, so that its fate is not known on arrival.
+    /// Returns whether the algorithm acts on departure, so that a packet's fate is unknown on arrival.
     pub(super) fn decides_on_leaving(&self) -> bool {
         matches!(self, Self::Codel(_) | Self::FqCodel(_))
     }
 
-    /// Says what of its parameters cannot be before a queue of so many packets of the largest size.
+    /// Describes parameters that are impossible for a queue of `queue` packets of the largest size.
     pub(super) fn fault(&self, queue: f64) -> Option<String> {
         let Self::Red(RedParameters { min_th, max_th, max_p, w_q, gentle: _ }) = *self else { return None };
         let faults = [
@@ -64,7 +65,7 @@ impl Aqm {
 impl FromStr for Aqm {
     type Err = ParseAqmError;
 
-    /// Reads parameters with commas or blanks between them.
+    /// Parses parameters separated by commas or blanks.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let failed = |why: String| ParseAqmError { text: text.to_owned(), why };
         let mut words = text.split([':', ',', ' ']).filter(|word| !word.is_empty());
@@ -112,7 +113,7 @@ fn named(word: &str) -> Result<(&str, &str), String> {
     word.split_once('=').ok_or_else(|| format!("'{word}' has no '='"))
 }
 
-/// Sets one of CoDel's times.
+/// Sets a time of CoDel.
 fn set_codel(
     parameters: CodelParameters,
     name: &str,
@@ -132,7 +133,7 @@ fn set_codel(
     }
 }
 
-/// Sets a parameter from a word like "max_p=0.1".
+/// Sets a parameter from a word such as "max_p=0.1".
 fn set(parameters: &mut RedParameters, word: &str) -> Result<(), String> {
     let (name, value) = named(word)?;
     let number = || value.parse::<f64>().map_err(|_| format!("{name}: '{value}' is not a number"));
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn errors_name_the_problem() {
         for (text, expected) in [
             ("", "nothing stands there"),
             ("pie", "'pie' is not one of droptail, red, codel, fq_codel"),
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_parameters_that_cannot_be() {
+    fn refuses_impossible_parameters() {
         let fault = |text: &str| text.parse::<Aqm>().unwrap().fault(100.0);
         for good in ["droptail", "red", "red:min_th=0,max_p=0,w_q=1", "red:max_th=100", "red:max_p=1"] {
             assert_eq!(fault(good), None, "{good}");

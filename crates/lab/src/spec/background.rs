@@ -7,9 +7,9 @@ use std::time::Duration;
 use longhaul_core::units::{Rate, Rtt};
 use thiserror::Error;
 
-/// Background traffic as it changes over time, written "200Mbit", "20%" or "0@0s,20%@8s,50%@16s".
+/// Background traffic over time, written "200Mbit", "20%" or "0@0s,20%@8s,50%@16s".
 ///
-/// Steps are in order of time; without any there is no background.
+/// Steps are sorted by time; without steps there is no background traffic.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct BackgroundSteps(Vec<BackgroundStep>);
 
@@ -23,7 +23,7 @@ struct BackgroundStep {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum BackgroundLoad {
     Rate(Rate),
-    /// Of the path's rate, in percent.
+    /// Percent of the path's rate.
     Percent(f64),
 }
 
@@ -39,17 +39,17 @@ impl BackgroundLoad {
 }
 
 impl BackgroundSteps {
-    /// Makes traffic of one mean rate from the path's first packet on.
+    /// Creates traffic of a constant mean rate from the path's first packet on.
     pub fn steady(rate: Rate) -> Self {
         Self(vec![BackgroundStep { from: Duration::ZERO, load: BackgroundLoad::Rate(rate) }])
     }
 
-    /// Returns from when, since the path's first packet, which mean rate holds on a path of rate `path`.
+    /// Returns the start of each step since the path's first packet, and its mean rate on a path of rate `path`.
     pub fn on(&self, path: Rate) -> Vec<(Duration, Rate)> {
         self.0.iter().map(|step| (step.from, step.load.of(path))).collect()
     }
 
-    /// Says whether there is never any.
+    /// Returns whether there is never any traffic.
     pub fn is_none(&self) -> bool {
         self.0.iter().all(|step| {
             matches!(step.load, BackgroundLoad::Percent(0.0))
@@ -58,7 +58,7 @@ impl BackgroundSteps {
     }
 }
 
-/// Why a text does not say how much background traffic there is.
+/// The text specifies no background traffic.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "'{text}' is no background traffic: {why}; write a rate, a share of the path's, or either from a time on, as in \
@@ -72,7 +72,7 @@ pub struct ParseBackgroundError {
 impl FromStr for BackgroundSteps {
     type Err = ParseBackgroundError;
 
-    /// Reads steps with commas or blanks between them.
+    /// Parses steps separated by commas or blanks.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let failed = |why: String| ParseBackgroundError { text: text.to_owned(), why };
         let mut steps: Vec<BackgroundStep> = Vec::new();
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn errors_name_the_problem() {
         for (text, expected) in [
             ("", "nothing stands there"),
             (",", "nothing stands there"),

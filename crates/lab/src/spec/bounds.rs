@@ -8,14 +8,14 @@ use crate::error::LabError;
 
 use super::{Aqm, PathSpec};
 
-/// Below, a packet would take seconds.
+/// Minimum rate; below it a packet would take seconds.
 const LEAST_RATE: Rate = Rate::bits_per_sec(8_000);
 
-/// More would keep the thread that serves them from its rounds.
+/// Maximum of cross flows: one thread serves all of them.
 const MOST_CROSS_FLOWS: u16 = 64;
 
 impl PathSpec {
-    /// Refuses what no path can be.
+    /// Checks the specification.
     ///
     /// # Errors
     /// Names the first value that is out of bounds, and the bounds.
@@ -112,7 +112,7 @@ mod tests {
     use crate::spec::QueueLimit;
 
     #[test]
-    fn refuses_what_no_path_can_be() {
+    fn refuses_impossible_paths() {
         let rate = "10Gbit".parse().ok();
         let good = PathSpec { rate, ..PathSpec::default() };
         assert!(good.validate().is_ok());

@@ -7,18 +7,18 @@ use std::time::Duration;
 use longhaul_core::units::Rtt;
 use thiserror::Error;
 
-/// Bulk TCP flows from the server to the client, written "4", "4@5s..20s" or "4@5s.."; by default none.
+/// Bulk TCP flows from the server to the client, written "4", "4@5s..20s" or "4@5s.."; none by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CrossFlows {
-    /// How many.
+    /// Number of flows.
     pub count: u16,
-    /// When they begin, since the path's first packet.
+    /// Start, since the path's first packet.
     pub from: Duration,
-    /// When they end; `None`: with the path.
+    /// End, since the path's first packet; `None`: with the path.
     pub to: Option<Duration>,
 }
 
-/// Why a text does not say how many cross flows there are.
+/// The text specifies no cross flows.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "'{text}' are no cross flows: {why}; write how many, and from when to when, as in 4, 4@5s..20s or 4@5s.."
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_how_many_and_when() {
+    fn reads_number_and_times() {
         for (text, count, from, to) in [
             ("0", 0, 0, None),
             ("4", 4, 0, None),
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn errors_name_the_problem() {
         for (text, expected) in [
             ("", "'' is not a number of flows"),
             ("-1", "'-1' is not a number of flows"),

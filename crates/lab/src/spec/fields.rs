@@ -1,4 +1,4 @@
-//! The fields of a path's specification by name: set from text, and read as numbers.
+//! The fields of a path's specification by name: set from text, and serialised.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use crate::error::LabError;
 use super::{PacketShare, PathSpec, QueueLimit, RateSchedule};
 
 impl PathSpec {
-    /// The names of its values, as scenarios write them.
+    /// The names of its fields in scenarios.
     pub const KEYS: [&'static str; 25] = [
         "rate",
         "rtt",
@@ -41,12 +41,12 @@ impl PathSpec {
         "pairs",
     ];
 
-    /// Sets the value `key` from its text, as "rtt" from "200ms".
+    /// Sets the field `key` from text, such as "rtt" from "200ms".
     ///
-    /// Whether the values make a path together, [`validate`](Self::validate) says.
+    /// Does not check combinations of fields; see [`validate`](Self::validate).
     ///
     /// # Errors
-    /// Fails where there is no such key, or the text is no value of it; names both, and what would be.
+    /// Fails on an unknown key or an invalid value; names both, and what is valid.
     pub fn set(&mut self, key: &str, text: &str) -> Result<(), LabError> {
         match Self::KEYS.into_iter().find(|known| *known == key) {
             Some(what @ "rate") => self.rate = Some(read(what, text)?),
@@ -85,7 +85,7 @@ impl PathSpec {
         Ok(())
     }
 
-    /// Lets the rate change; where none is set, `rate` becomes what stands for all of it.
+    /// Sets the schedule of the rate; if no rate is set, `rate` becomes the schedule's nominal rate.
     pub fn set_schedule(&mut self, schedule: RateSchedule) {
         self.rate = self.rate.or(schedule.nominal());
         self.schedule = schedule;
@@ -109,7 +109,7 @@ fn number<T: FromStr>(what: &'static str, text: &str, example: &str) -> Result<T
     text.parse().map_err(|_| LabError::Spec { what, why: why() })
 }
 
-/// Names carry the units; what does not apply is null.
+/// Field names include units; fields that do not apply are null.
 impl Serialize for PathSpec {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let (bytes, packets) = match self.queue_limit() {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn says_which_value_is_wrong_and_what_would_be_right() {
+    fn errors_name_value_and_alternatives() {
         for (key, text, expected) in [
             ("rtt", "20", "rtt: '20' is not a time: write a unit"),
             ("rate", "fast", "rate: 'fast' is not a rate"),

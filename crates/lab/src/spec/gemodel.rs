@@ -7,11 +7,11 @@ use thiserror::Error;
 
 use crate::model::GilbertElliott;
 
-/// Loss by the Gilbert-Elliott model, written "0.1%,10%" or "0.001,0.1,1,0" for p, r, 1-h and 1-k; by default none.
+/// Gilbert-Elliott loss, written "0.1%,10%" or "0.001,0.1,1,0" for p, r, 1-h and 1-k; none by default.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct GeModel(pub(super) Option<GilbertElliott>);
 
-/// Why a text is no Gilbert-Elliott model.
+/// The text specifies no Gilbert-Elliott model.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "'{text}' is no loss model: {why}; write p,r[,1-h[,1-k]] as netem's gemodel, each a share (0.001) or percent (0.1%), as in \
@@ -23,12 +23,12 @@ pub struct ParseGeModelError {
 }
 
 impl GeModel {
-    /// Returns whether the model can lose a packet.
+    /// Returns whether the model never loses a packet.
     pub fn is_none(&self) -> bool {
         self.mean_loss() == 0.0
     }
 
-    /// Returns the share of packets that are lost over a long time.
+    /// Returns the long-term loss rate.
     pub fn mean_loss(&self) -> f64 {
         self.0.map_or(0.0, |parameters| parameters.mean_loss())
     }
@@ -37,7 +37,7 @@ impl GeModel {
 impl FromStr for GeModel {
     type Err = ParseGeModelError;
 
-    /// Reads probabilities with commas or blanks between them. As in tc-netem(8), what is left out is 1-p, 1 and 0.
+    /// Parses probabilities separated by commas or blanks. Missing ones default to 1-p, 1 and 0, as in tc-netem(8).
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let failed = |why: String| ParseGeModelError { text: text.to_owned(), why };
         if text.trim() == "none" {
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn errors_name_the_problem() {
         for (text, expected) in [
             ("", "nothing stands there"),
             ("some", "'some' is not a number"),

@@ -11,12 +11,12 @@ pub enum Hosts {
     /// Debian's defaults: windows of a few MiB.
     #[default]
     Stock,
-    /// Receive and send buffers of up to 1 GiB, the largest that TCP's window scale allows.
+    /// Receive and send buffers of up to 1 GiB, the maximum of TCP's window scale.
     Tuned,
 }
 
 impl Hosts {
-    /// Returns `tcp_rmem`: least, default and largest receive buffer in bytes.
+    /// Returns `tcp_rmem`: minimum, default and maximum receive buffer in bytes.
     pub fn tcp_rmem(self) -> &'static str {
         match self {
             Self::Stock => "4096 131072 6291456",
@@ -24,7 +24,7 @@ impl Hosts {
         }
     }
 
-    /// Returns `tcp_wmem`: least, default and largest send buffer in bytes.
+    /// Returns `tcp_wmem`: minimum, default and maximum send buffer in bytes.
     pub fn tcp_wmem(self) -> &'static str {
         match self {
             Self::Stock => "4096 16384 4194304",
@@ -32,11 +32,11 @@ impl Hosts {
         }
     }
 
-    /// Returns `tcp_notsent_lowat`: how much unsent data a send buffer takes, in bytes.
+    /// Returns `tcp_notsent_lowat`: maximum unsent data in a send buffer, in bytes.
     ///
-    /// Both hosts share one kernel's `tcp_mem`, where a machine of its own each would have it alone.
-    /// Unsent data serves nothing beyond a few milliseconds, and without a bound it is as much as what is in flight:
-    /// with it, 10 Gbit/s at 200 ms stays clear of TCP memory pressure, in which the kernel drops what it has received.
+    /// Both hosts share one kernel's `tcp_mem`, which separate machines would not. Unsent data beyond a few
+    /// milliseconds is useless, and unbounded it equals the data in flight. With this bound, 10 Gbit/s at 200 ms stays
+    /// below TCP memory pressure, in which the kernel drops received data.
     pub fn tcp_notsent_lowat(self) -> &'static str {
         match self {
             Self::Stock => "4294967295",

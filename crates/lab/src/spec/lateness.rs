@@ -1,4 +1,4 @@
-//! How late packets may be on a path that counts as the one asked for.
+//! The lateness of packets that a faithful path may have.
 
 use std::time::Duration;
 
@@ -7,12 +7,11 @@ use longhaul_core::units::Bytes;
 use super::{PathSpec, QueueLimit};
 
 impl PathSpec {
-    /// Returns how late a packet may be at the 99th percentile for the path to count as the one asked for, and what that is
-    /// a part of.
+    /// Returns the maximum lateness at the 99th percentile of a faithful path, and the quantity from which it derives.
     ///
-    /// The least of 5 % of the delay each way (1 ms where there is none) and 10 % of the time that the full queue takes to
-    /// drain: 0.8 ms for 1 MB at 1 Gbit/s. The emulator passes packets on in lumps of up to 0.1 ms, so no queue is
-    /// held to less than 0.2 ms.
+    /// The minimum of 5 % of the one-way delay (1 ms without delay) and 10 % of the full queue's drain time: 0.8 ms for
+    /// 1 MB at 1 Gbit/s. The emulator forwards packets in bursts of up to 0.1 ms, so the queue's part is at least 0.2
+    /// ms.
     pub fn allowed_lateness(&self) -> (Duration, &'static str) {
         const WITHOUT_DELAY: Duration = Duration::from_millis(1);
         const LEAST_FOR_QUEUE: Duration = Duration::from_micros(200);
@@ -25,7 +24,7 @@ impl PathSpec {
         of_queue.into_iter().fold(of_delay, |least, other| if other.0 < least.0 { other } else { least })
     }
 
-    /// Returns how long a full queue takes to drain; `None` where no rate is set.
+    /// Returns the drain time of a full queue; `None` without a rate.
     pub fn queue_time(&self) -> Option<Duration> {
         let bytes = match self.queue_limit()? {
             QueueLimit::Bytes(bytes) => bytes,
@@ -42,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lateness_is_held_against_the_queue_as_well_as_the_delay() {
+    fn allowed_lateness_depends_on_queue_and_delay() {
         let path = |queue: &str, rtt_ms| PathSpec {
             rate: "1Gbit".parse().ok(),
             rtt: Rtt::new(Duration::from_millis(rtt_ms)),

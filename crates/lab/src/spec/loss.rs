@@ -1,20 +1,20 @@
-//! A share of packets lost, as netem writes it.
+//! A share of lost packets, in netem's notation.
 
 use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
 
-/// The largest share that may be written without a unit.
+/// Maximum share without a unit.
 const LARGEST_BARE: f64 = 0.01;
 
 /// A share of packets, written "0.1%" as in tc-netem(8), or as a fraction up to 0.01.
 ///
-/// A larger bare number is refused: netem reads 5 as 5 %, and 0.05 may be meant as 5 % or as 0.05 %.
+/// A larger number without unit is rejected as ambiguous: netem reads 5 as 5 %, and 0.05 may mean 5 % or 0.05 %.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct PacketShare(f64);
 
-/// Why a text is no share of packets.
+/// The text specifies no share of packets.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("'{text}' is no share of packets: {why}")]
 pub struct ParseShareError {
@@ -53,7 +53,7 @@ impl FromStr for PacketShare {
     }
 }
 
-/// In percent, without the digits that binary fractions add.
+/// In percent, without digits from binary rounding.
 impl fmt::Display for PacketShare {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = format!("{:.9}", self.0 * 100.0);

@@ -34,54 +34,54 @@ pub use queue::QueueLimit;
 pub use reorder::{ParseReorderError, Reorder};
 pub use schedule::{ParseScheduleError, RateSchedule};
 
-/// An emulated path between two hosts, and those hosts' settings.
+/// An emulated path between two hosts, and the hosts' settings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PathSpec {
-    /// The bottleneck's rate each way, counting IP-layer bytes; `None`: as fast as this machine.
+    /// Rate of the bottleneck per direction, counting IP-layer bytes; `None`: as fast as the machine.
     pub rate: Option<Rate>,
-    /// The round-trip time without queueing; half of it each way.
+    /// RTT without queueing; half of it per direction.
     pub rtt: Rtt,
-    /// The bottleneck's queue each way; `None`: one bandwidth-delay product, at least 64 packets.
+    /// Queue of the bottleneck per direction; `None`: one BDP, at least 64 packets.
     pub queue: Option<QueueLimit>,
-    /// What share of packets is lost at random each way, 0 to 1.
+    /// Share of packets lost at random per direction, 0 to 1.
     pub loss: f64,
-    /// Packets lost in bursts each way, beside `loss`.
+    /// Burst loss per direction, in addition to `loss`.
     pub gemodel: GeModel,
-    /// How the queue chooses what to drop.
+    /// Algorithm that drops packets of the queue.
     pub aqm: Aqm,
-    /// The others' packets, Poisson, that share the bottleneck and its queue; each way as many.
+    /// Poisson traffic that shares the bottleneck and its queue, per direction.
     pub background: BackgroundSteps,
-    /// The others' bulk TCP flows, from the server to the client.
+    /// Bulk TCP flows from the server to the client that share the path.
     pub cross_flows: CrossFlows,
-    /// How long, at most, pure acknowledgements are held to leave together, each way; zero: not at all.
+    /// Period at which pure acknowledgements are released together, per direction; zero: none.
     pub ack_compression: Rtt,
-    /// The limits of both hosts' TCP buffers.
+    /// Maximum TCP buffers of both hosts.
     pub hosts: Hosts,
-    /// Both hosts' default congestion control.
+    /// Default congestion control of both hosts.
     pub congestion: String,
-    /// Seeds all that is random.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// Largest packet, in bytes at the IP layer.
+    /// Largest packet in bytes at the IP layer.
     pub mtu: Bytes,
-    /// How the rate changes; `rate` is then what stands for all of it.
+    /// Schedule of the rate; `rate` then holds its nominal rate.
     pub schedule: RateSchedule,
-    /// By how much the delay varies from packet to packet, up and down; packets keep their order.
+    /// Maximum deviation of the delay per packet, up and down; packets keep their order.
     pub jitter: Rtt,
-    /// Packets that others overtake.
+    /// Packets to be reordered.
     pub reorder: Reorder,
-    /// What share of packets arrives twice.
+    /// Share of packets that arrive twice.
     pub duplicate: PacketShare,
-    /// Of what share of packets a bit is flipped.
+    /// Share of packets with one flipped bit.
     pub corrupt: PacketShare,
     /// Whether the hosts negotiate ECN, and the queue marks instead of dropping early.
     pub ecn: bool,
-    /// What differs from the client to the server.
+    /// Values that differ from the client to the server.
     pub up: Overrides,
-    /// What differs from the server to the client.
+    /// Values that differ from the server to the client.
     pub down: Overrides,
-    /// A second bottleneck behind the first, as it differs from that.
+    /// A second bottleneck behind the first, by its differences.
     pub second: Overrides,
-    /// The pairs of hosts, where they are not one.
+    /// Pairs of hosts; by default one.
     pub pairs: Pairs,
 }
 
@@ -116,7 +116,7 @@ impl Default for PathSpec {
 }
 
 impl PathSpec {
-    /// Returns the least delay each way, of the pairs where there are several.
+    /// Returns the minimum one-way delay of all pairs.
     pub fn one_way(&self) -> Duration {
         self.delays().into_iter().min().unwrap_or_default()
     }
@@ -126,17 +126,17 @@ impl PathSpec {
         self.pairs.delays(self.rtt.get() / 2)
     }
 
-    /// Returns the longest time that a packet is on its way behind the bottlenecks.
+    /// Returns the maximum time of a packet behind the bottlenecks.
     pub(crate) fn longest_way(&self) -> Duration {
         self.delays().into_iter().max().unwrap_or_default() + self.jitter.get() + self.reorder.by
     }
 
-    /// Returns the round-trip time without queueing of the first pair.
+    /// Returns the first pair's RTT without queueing.
     pub fn round_trip(&self) -> Duration {
         [0, 1].into_iter().filter_map(|stream| self.direction(stream).delays().first().copied()).sum()
     }
 
-    /// Returns the path as it is in one direction: 0 from the client to the server, 1 back.
+    /// Returns the path of one direction: 0 from the client to the server, 1 for the reverse.
     pub fn direction(&self, stream: u64) -> Self {
         let mut spec = self.clone();
         let own = if stream == 0 { &self.up } else { &self.down };
@@ -145,7 +145,7 @@ impl PathSpec {
         spec
     }
 
-    /// Returns the second bottleneck as if it were a path.
+    /// Returns the second bottleneck as a path.
     fn second_bottleneck(&self) -> Self {
         let mut spec = Self { background: BackgroundSteps::default(), ..self.clone() };
         self.second.apply(&mut spec);
@@ -153,7 +153,7 @@ impl PathSpec {
         spec
     }
 
-    /// Says whether what becomes of a packet is not known when it arrives, or packets do not keep their order.
+    /// Returns whether the path needs a held link: fates unknown on arrival, or reordering.
     pub(crate) fn is_held(&self) -> bool {
         self.aqm.decides_on_leaving()
             || self.ecn
@@ -162,7 +162,7 @@ impl PathSpec {
             || !self.second.is_none()
     }
 
-    /// Says whether nothing is asked that a plain veth pair does not do.
+    /// Returns whether a plain veth pair suffices.
     pub fn is_plain(&self) -> bool {
         [self.direction(0), self.direction(1)].iter().all(Self::is_plain_direction)
     }
@@ -176,12 +176,12 @@ impl PathSpec {
             && self.ack_compression.get().is_zero()
     }
 
-    /// Says whether a packet waits only for those that the hosts sent before it.
+    /// Returns whether packets queue only behind earlier packets of the hosts.
     pub(crate) fn is_alone(&self) -> bool {
         self.background.is_none() && self.ack_compression.get().is_zero()
     }
 
-    /// Returns the queue that applies; `None` where no rate is set.
+    /// Returns the effective queue; `None` without a rate.
     pub fn queue_limit(&self) -> Option<QueueLimit> {
         let least = self.mtu * 64;
         let rate = self.rate?;
@@ -190,7 +190,7 @@ impl PathSpec {
     }
 }
 
-/// Why a word is not one of the choices.
+/// The word is not one of the choices.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{given}' is not one of {choices}")]
 pub struct ParseChoiceError {

@@ -1,4 +1,4 @@
-//! The models that a path is made of.
+//! Builds the models of a path.
 
 use longhaul_core::units::{Bytes, Rate};
 
@@ -10,11 +10,11 @@ use crate::model::{
 
 use super::{Aqm, BackgroundSteps, GeModel, PathSpec, QueueLimit};
 
-/// The others send packets of this size, or of the MTU where that is less.
+/// Size of background packets; the MTU if that is smaller.
 const BACKGROUND_PACKET: Bytes = Bytes::new(1500);
 
 impl PathSpec {
-    /// Makes the model of one direction; `stream` keeps the directions' random numbers apart.
+    /// Builds the model of one direction; `stream` separates the directions' random numbers.
     pub fn link(&self, stream: u64) -> Link {
         let mut link = Link::new();
         if let (Some(rate), Some(queue)) = (self.rate, self.queue_limit()) {
@@ -23,7 +23,7 @@ impl PathSpec {
                 Aqm::Red(parameters) => {
                     RateLimit::on(line, Red::new(parameters, limit, rate, self.mtu, self.seed_of(stream)))
                 }
-                // Those that decide when a packet leaves are made by `held_link`; their limit is a DropTail's.
+                // `held_link` builds disciplines that act on departure; their limit is a DropTail's.
                 Aqm::DropTail | Aqm::Codel(_) | Aqm::FqCodel(_) => RateLimit::on(line, limit),
             };
             if let Some(background) = self.background_of(rate, stream) {
@@ -31,12 +31,12 @@ impl PathSpec {
             }
             link = link.then(bottleneck);
         }
-        // Lost on the line: a lost packet has used its share of the bottleneck.
+        // Random loss behind the bottleneck: a lost packet has used its share of the rate.
         if self.loss > 0.0 {
             link = link.then(RandomLoss::new(self.loss, self.seed_of(stream)));
         }
         if let GeModel(Some(parameters)) = self.gemodel {
-            // Not the seed of the other losses, with which they would fall together.
+            // A different seed: otherwise both kinds of loss would coincide.
             link = link.then(BurstLoss::new(parameters, !self.seed_of(stream)));
         }
         if !self.ack_compression.get().is_zero() {
@@ -50,7 +50,7 @@ impl PathSpec {
         link
     }
 
-    /// Makes the model of one direction as a link that holds its packets; `stream` as for [`link`](Self::link).
+    /// Builds the model of one direction as a held link; `stream` separates the directions' random numbers.
     pub fn held_link(&self, stream: u64) -> HeldLink {
         let mut bottlenecks: Vec<Bottleneck> =
             self.bottleneck(stream, self.background.clone()).into_iter().collect();

@@ -1,4 +1,4 @@
-//! Values of a path that hold for a part of it: for one direction, or for its second bottleneck.
+//! Path values that apply to one direction, or to the second bottleneck.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::PathSpec;
 
-/// What may differ from the rest of the path; hosts, seed and MTU may not.
+/// Keys that may be overridden; hosts, seed and MTU apply to the whole path.
 const OF_A_DIRECTION: [&str; 13] = [
     "rate",
     "rate_steps",
@@ -24,11 +24,11 @@ const OF_A_DIRECTION: [&str; 13] = [
     "background",
 ];
 
-/// Values by their names, written "rate=10Mbit; queue=100packets"; by default none.
+/// Values by name, written "rate=10Mbit; queue=100packets"; none by default.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Overrides(Vec<(String, String)>);
 
-/// Why a text does not set values of a path.
+/// The text sets no values of a path.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "'{text}' sets no values of a path: {why}; write NAME=VALUE with ';' between them, as in rate=10Mbit; queue=100packets"
@@ -39,18 +39,18 @@ pub struct ParseOverridesError {
 }
 
 impl Overrides {
-    /// Returns whether nothing differs.
+    /// Returns whether there are no overrides.
     pub fn is_none(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Sets the values.
+    /// Applies the values.
     pub(super) fn apply(&self, spec: &mut PathSpec) {
         for (key, value) in &self.0 {
             if key == "rate" || key == "rate_steps" || key == "trace" {
                 (spec.schedule, spec.rate) = (super::RateSchedule::None, None);
             }
-            // Every value was read once already, when the text was.
+            // The value was validated when it was parsed.
             let _ = spec.set(key, value);
         }
     }
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_direction_differs_in_what_is_set() {
+    fn overrides_change_one_direction() {
         let base = PathSpec {
             rate: "100Mbit".parse().ok(),
             up: "rate=10Mbit; delay=5ms; loss=1%".parse().unwrap(),
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn errors_name_the_problem() {
         for (text, expected) in [
             ("rate", "'rate' has no '='"),
             ("seed=1", "'seed' is not one of rate, "),

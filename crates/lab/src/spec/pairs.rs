@@ -1,4 +1,4 @@
-//! Pairs of hosts that share the path, each with its own round trip.
+//! Pairs of hosts that share the path, each with its own RTT.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,24 +9,24 @@ use thiserror::Error;
 
 use crate::model::held::Crossing;
 
-/// No more pairs than addresses are set aside for.
+/// Maximum of pairs: the number of reserved networks.
 const MOST_PAIRS: usize = 64;
 
-/// Pairs of a client and a server, written "10ms,50ms@first,30ms@second": round trips, and which of two bottlenecks they cross; by
-/// default one pair with the path's own round trip.
+/// Pairs of a client and a server, written "10ms,50ms@first,30ms@second": RTTs, and which of two bottlenecks they
+/// cross; by default one pair with the path's RTT.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pairs(pub Vec<Pair>);
 
-/// A client and a server.
+/// A pair of a client and a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pair {
-    /// Their round-trip time without queueing; half of it each way.
+    /// RTT without queueing; half of it per direction.
     pub rtt: Rtt,
-    /// Which bottlenecks lie between them.
+    /// The bottlenecks between the pair.
     pub crossing: Crossing,
 }
 
-/// Why a text does not say which pairs there are.
+/// The text specifies no pairs of hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "'{text}' are no pairs of hosts: {why}; write their round trips, and which of two bottlenecks they cross, as in 10ms,50ms@first"
@@ -37,7 +37,7 @@ pub struct ParsePairsError {
 }
 
 impl Pairs {
-    /// Returns the one-way delay of each, the path's own where none is listed.
+    /// Returns the one-way delay of each pair; the path's own without pairs.
     pub(super) fn delays(&self, own: Duration) -> Vec<Duration> {
         if self.0.is_empty() { vec![own] } else { self.0.iter().map(|pair| pair.rtt.get() / 2).collect() }
     }

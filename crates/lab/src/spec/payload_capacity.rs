@@ -1,4 +1,4 @@
-//! The capacity of a path that is left for payload beside cross traffic.
+//! Capacity of a path left for payload beside cross traffic.
 
 use std::time::Duration;
 
@@ -6,29 +6,29 @@ use longhaul_core::units::Rate;
 
 use super::{PathSpec, RateSchedule};
 
-/// Bytes of a packet that are none: headers of IPv4 and TCP (40), and its timestamps (12, RFC 7323).
+/// Header bytes per packet: IPv4 and TCP (40), TCP timestamps (12, RFC 7323).
 const HEADERS: f64 = 52.0;
 
-/// A rate that changes in steps: the path's capacity for payload.
+/// The path's capacity for payload, a rate that changes in steps.
 #[derive(Debug, Clone)]
 pub struct PayloadCapacity {
-    /// Start of each step in seconds since the start of the transfer, and its rate in bytes per second; in order.
+    /// Start of each step in seconds since the start of the transfer, and its rate in bytes per second; sorted.
     steps: Vec<(f64, f64)>,
 }
 
 impl PayloadCapacity {
-    /// Starts with `rate`.
+    /// Creates a capacity that starts with `rate`.
     pub fn new(rate: Rate) -> Self {
         Self { steps: vec![(f64::NEG_INFINITY, rate.as_bytes_per_sec() as f64)] }
     }
 
-    /// Adds a step to `rate` at `from`, which is after all previous steps.
+    /// Adds a step to `rate` at `from`, after all previous steps.
     pub fn then(mut self, from: Duration, rate: Rate) -> Self {
         self.steps.push((from.as_secs_f64(), rate.as_bytes_per_sec() as f64));
         self
     }
 
-    /// Returns the bytes that the path can carry between two times, in seconds since the start of the transfer.
+    /// Returns the capacity in bytes between two times, in seconds since the start of the transfer.
     pub fn bytes(&self, from: f64, to: f64) -> f64 {
         let ends = self.steps.iter().skip(1).map(|(from, _)| *from).chain([f64::INFINITY]);
         let within =
@@ -38,18 +38,18 @@ impl PayloadCapacity {
 }
 
 impl PathSpec {
-    /// Returns the rate at which TCP payload can pass at most; `None` where the path has no rate.
+    /// Returns the maximum rate of TCP payload; `None` without a rate.
     ///
-    /// A path's rate counts the bytes of IP packets.
+    /// A path's rate counts bytes of IP packets.
     pub fn payload_rate(&self) -> Option<Rate> {
         let mtu = self.mtu.get() as f64;
         Some(Rate::bits_per_sec((self.rate?.as_bits_per_sec() as f64 * (mtu - HEADERS) / mtu) as u64))
     }
 
-    /// Returns what background traffic leaves for payload towards the client, as the client sees it.
+    /// Returns the capacity left for payload towards the client beside background traffic, in the client's time.
     ///
-    /// `None` where the path has no rate, or more than background traffic changes what is left: steps of the rate, a second
-    /// bottleneck, cross flows, other pairs.
+    /// `None` if the path has no rate, or if something besides background traffic changes the capacity: rate steps, a
+    /// second bottleneck, cross flows, other pairs.
     pub fn payload_capacity(&self) -> Option<PayloadCapacity> {
         let down = self.direction(1);
         let is_constant = down.schedule == RateSchedule::None && down.second.is_none();
@@ -61,7 +61,7 @@ impl PathSpec {
         for (from, taken) in down.background.on(rate) {
             let share = 1.0 - taken.as_bits_per_sec() as f64 / rate.as_bits_per_sec() as f64;
             let rate = Rate::bits_per_sec((payload.as_bits_per_sec() as f64 * share) as u64);
-            // Its time begins with the first packet towards the receiver, half of a round trip before that arrives.
+            // Background steps count from the sender's first packet, which arrives half an RTT later.
             left = left.then(from + self.round_trip(), rate);
         }
         Some(left)
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_that_of_the_direction() {
+    fn payload_capacity_is_that_of_the_direction() {
         let path = PathSpec {
             rate: "1Gbit".parse().ok(),
             rtt: "100ms".parse().unwrap(),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_beside_more_than_background_is_not_known() {
+    fn payload_capacity_is_unknown_beside_other_traffic_than_background() {
         for (key, value) in [
             ("rate_steps", "10Mbit@0s, 20Mbit@5s"),
             ("down", "rate_steps=10Mbit@0s, 20Mbit@5s"),

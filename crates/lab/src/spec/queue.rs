@@ -19,7 +19,7 @@ impl QueueLimit {
         self.in_packets(mtu) < 1.0
     }
 
-    /// Returns how many of the largest packets it holds.
+    /// Returns the number of packets of the largest size that it holds.
     pub(super) fn in_packets(self, mtu: Bytes) -> f64 {
         match self {
             Self::Bytes(bytes) => bytes.get() as f64 / mtu.get() as f64,

@@ -1,4 +1,4 @@
-//! Packets that are overtaken.
+//! Reordered packets.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,16 +9,16 @@ use thiserror::Error;
 
 use super::PacketShare;
 
-/// Which share of packets is held back for how long, written "1%,5ms"; by default none.
+/// Share of packets to be delayed further, and by how long, written "1%,5ms"; none by default.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Reorder {
-    /// The share.
+    /// Share of reordered packets.
     pub share: PacketShare,
-    /// How much later they arrive.
+    /// Additional delay.
     pub by: Duration,
 }
 
-/// Why a text does not say which packets are held back.
+/// The text does not specify reordering.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "'{text}' does not say which packets are overtaken: {why}; write a share and for how long they are held back, as in 1%,5ms"

@@ -1,4 +1,4 @@
-//! Rates that change: by steps in time, or by a trace of mahimahi.
+//! Variable rates: steps in time, or a mahimahi trace.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,29 +11,29 @@ use thiserror::Error;
 
 use crate::model::Line;
 
-/// Bytes of a trace that are read at most: about an hour at 1 Gbit/s.
+/// Maximum bytes of a trace file: about an hour at 1 Gbit/s.
 const LARGEST_TRACE: u64 = 1 << 30;
-/// Bytes of an opportunity of a trace.
+/// Bytes per delivery opportunity of a trace.
 const OPPORTUNITY: Bytes = Bytes::new(1500);
 
-/// How the bottleneck's rate changes; by default not at all.
+/// Schedule of the bottleneck's rate; constant by default.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum RateSchedule {
-    /// It stays as it is.
+    /// Constant.
     #[default]
     None,
     /// Each rate from its time on, since the first packet, written "100Mbit@0s,20Mbit@8s".
     Steps(Vec<(Duration, Rate)>),
-    /// A file of mahimahi, mm-link(1): on each line a time in milliseconds at which 1500 bytes may leave.
+    /// A mahimahi trace, mm-link(1): each line is the time in milliseconds of an opportunity to send 1500 bytes.
     Trace {
-        /// The file.
+        /// The trace file.
         file: PathBuf,
-        /// Its times.
+        /// Times of the opportunities.
         millis: Arc<[u32]>,
     },
 }
 
-/// Why a text or a file is no schedule.
+/// The text or file is no schedule.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("'{text}' is no schedule of rates: {why}")]
 pub struct ParseScheduleError {
@@ -42,10 +42,10 @@ pub struct ParseScheduleError {
 }
 
 impl RateSchedule {
-    /// Reads a trace.
+    /// Reads a trace file.
     ///
     /// # Errors
-    /// Fails where the file cannot be read, or is no trace; names the line.
+    /// Fails if the file is unreadable or no trace; names the line.
     pub fn load_trace(file: &Path) -> Result<Self, ParseScheduleError> {
         let failed = |why: String| ParseScheduleError { text: file.display().to_string(), why };
         let metadata = std::fs::metadata(file).map_err(|error| failed(error.to_string()))?;
@@ -56,7 +56,7 @@ impl RateSchedule {
         Ok(Self::Trace { file: file.to_owned(), millis: read_trace(&text).map_err(failed)? })
     }
 
-    /// Returns the rate that stands for all of it, as for the size of the queue: the highest step, or the mean of a trace.
+    /// Returns the nominal rate, used for the queue's default size: the highest step, or the mean of a trace.
     pub fn nominal(&self) -> Option<Rate> {
         match self {
             Self::None => None,
@@ -68,7 +68,7 @@ impl RateSchedule {
         }
     }
 
-    /// Makes the line; `rate` where nothing changes.
+    /// Creates the line; `rate` applies to a constant schedule.
     pub(super) fn line(&self, rate: Rate) -> Line {
         match self {
             Self::None => Line::fixed(rate),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_are_no_traces() {
+    fn devices_are_refused_as_traces() {
         let error = RateSchedule::load_trace("/dev/zero".as_ref()).unwrap_err().to_string();
         assert!(error.contains("it is no file"), "{error}");
     }

@@ -9,16 +9,16 @@ use longhaul_sys::tun::VNET_HEADER_LEN;
 use super::split::{fold, sum};
 use super::{CSUM_START, get_ne};
 
-/// Where `struct virtio_net_hdr` keeps the place of the checksum behind its start.
+/// Offset of `csum_offset` in `struct virtio_net_hdr`.
 const CSUM_OFFSET: usize = 8;
-/// The flag that says that the checksum is only that of the pseudo-header yet.
+/// Flag: the checksum field holds the pseudo-header's sum only.
 const NEEDS_CSUM: u8 = 1;
 const CE: u8 = 3;
 
-/// What tells a flow from others: protocol, addresses and ports.
+/// Identifies a flow: protocol, addresses and ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlowKey {
-    /// IP's protocol number: 6 is TCP, 17 UDP.
+    /// IP protocol number: 6 is TCP, 17 UDP.
     pub protocol: u8,
     /// The sender.
     pub from: (IpAddr, u16),
@@ -27,7 +27,7 @@ pub struct FlowKey {
 }
 
 impl FlowKey {
-    /// Reads a frame's; `None` where it is no IP packet. Ports are 0 where there are none.
+    /// Returns a frame's flow; `None` if it is no IP packet. Ports are 0 if the protocol has none.
     pub(crate) fn of(frame: &[u8]) -> Option<Self> {
         let packet = frame.get(VNET_HEADER_LEN..)?;
         let (protocol, transport, from, to): (u8, usize, IpAddr, IpAddr) = match packet.first()? >> 4 {
@@ -50,14 +50,14 @@ impl FlowKey {
         Some(Self { protocol, from: (from, port(0)), to: (to, port(2)) })
     }
 
-    /// Returns a number that is the same for packets of one flow.
+    /// Returns a hash of the flow.
     pub(crate) fn hash_with(&self, seed: u64) -> u64 {
         let mut hasher = DefaultHasher::new();
         (seed, self).hash(&mut hasher);
         hasher.finish()
     }
 
-    /// Returns which pair of hosts the flow is of: the third part of the network's address.
+    /// Returns the pair of hosts of the flow: the third octet of its network.
     pub(crate) fn pair(&self) -> u16 {
         match self.to.0 {
             IpAddr::V4(v4) => u16::from(v4.octets()[2]),
@@ -83,8 +83,8 @@ impl fmt::Display for FlowKey {
     }
 }
 
-/// Returns whether a frame's sender understands marks (RFC 3168, 5): ECT(0), ECT(1), or marked already.
-pub(crate) fn takes_marks(frame: &[u8]) -> bool {
+/// Returns whether a frame is ECN-capable (RFC 3168, 5): ECT(0), ECT(1), or CE.
+pub(crate) fn is_ecn_capable(frame: &[u8]) -> bool {
     match frame.get(VNET_HEADER_LEN..VNET_HEADER_LEN + 2) {
         Some([first, second]) if first >> 4 == 4 => second & CE != 0,
         Some([_, second]) => (second >> 4) & CE != 0,
@@ -92,7 +92,7 @@ pub(crate) fn takes_marks(frame: &[u8]) -> bool {
     }
 }
 
-/// Sets a frame's mark of congestion.
+/// Sets a frame's congestion mark (CE).
 pub(crate) fn mark_congestion(frame: &mut [u8]) {
     let Some(packet) = frame.get_mut(VNET_HEADER_LEN..).filter(|packet| packet.len() >= 20) else { return };
     if packet[0] >> 4 == 4 {
@@ -106,8 +106,8 @@ pub(crate) fn mark_congestion(frame: &mut [u8]) {
     }
 }
 
-/// Flips the bit that `random` chooses, behind IP's header, in a frame of one packet whose checksum is completed before, so
-/// that the receiver sees the damage.
+/// Flips the bit selected by `random` behind the IP header of a single packet. Completes its checksum first, so that
+/// the receiver detects the damage.
 pub(crate) fn corrupt(frame: &mut [u8], random: u64) {
     if frame.len() <= VNET_HEADER_LEN {
         return;
@@ -117,7 +117,7 @@ pub(crate) fn corrupt(frame: &mut [u8], random: u64) {
     let at = start + usize::from(get_ne(vnet, CSUM_OFFSET));
     if vnet[0] & NEEDS_CSUM != 0 && at + 2 <= packet.len() {
         let checksum = match !fold(sum(&packet[start..])) {
-            // UDP's zero says that there is none (RFC 768).
+            // A UDP checksum of zero means none (RFC 768).
             0 => 0xffff,
             checksum => checksum,
         };
@@ -136,7 +136,7 @@ pub(crate) fn corrupt(frame: &mut [u8], random: u64) {
 mod tests {
     use super::*;
 
-    /// A UDP packet of IPv4 as the kernel gives it: its checksum is the pseudo-header's sum.
+    /// An IPv4 UDP packet from the kernel, with a partial checksum.
     fn udp() -> Vec<u8> {
         let mut vnet = vec![NEEDS_CSUM, 0, 0, 0, 0, 0];
         for field in [20_u16, 6] {
@@ -157,14 +157,14 @@ mod tests {
         assert_eq!(key.to_string(), "udp 198.18.3.1:1000 > 198.18.3.2:53");
         assert_eq!(key.pair(), 3);
         for short in 0..udp().len() {
-            let _ = (FlowKey::of(&udp()[..short]), takes_marks(&udp()[..short]));
+            let _ = (FlowKey::of(&udp()[..short]), is_ecn_capable(&udp()[..short]));
         }
     }
 
     #[test]
     fn a_mark_keeps_the_header_valid() {
         let mut frame = udp();
-        assert!(takes_marks(&frame));
+        assert!(is_ecn_capable(&frame));
         mark_congestion(&mut frame);
         let header = &frame[VNET_HEADER_LEN..VNET_HEADER_LEN + 20];
         assert_eq!((header[1] & CE, fold(sum(header))), (CE, 0xffff));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_shows_in_the_checksum() {
+    fn corruption_invalidates_the_checksum() {
         let valid = |frame: &[u8]| {
             let packet = &frame[VNET_HEADER_LEN..];
             fold(sum(&packet[12..20]) + 17 + 16 + sum(&packet[20..])) == 0xffff

@@ -1,7 +1,7 @@
 //! Packets of a TUN device: a virtio header, then an IP packet or a super-packet of TCP or UDP.
 //!
-//! A super-packet (GSO) stands for several packets of at most the MTU with one header between them. On
-//! the emulated wire it counts as those packets, each with its own header.
+//! A super-packet (GSO) represents several packets of at most the MTU with a common header. On the emulated wire it
+//! counts as these packets, each with its own header.
 
 mod fields;
 mod split;
@@ -12,13 +12,13 @@ use longhaul_core::units::Bytes;
 use longhaul_sys::tun::VNET_HEADER_LEN;
 
 pub use fields::FlowKey;
-pub(crate) use fields::{corrupt, mark_congestion, takes_marks};
+pub(crate) use fields::{corrupt, is_ecn_capable, mark_congestion};
 pub(crate) use split::write_piece;
 
-/// The longest frame: the virtio header and the longest IPv6 packet, rounded up.
+/// Maximum bytes of a frame: the virtio header and the longest IPv6 packet, rounded up.
 pub(crate) const MAX_FRAME: usize = 66_048;
 
-/// Where `struct virtio_net_hdr` keeps what; integers are in the machine's byte order.
+/// Offsets in `struct virtio_net_hdr`; integers are in native byte order.
 const GSO_TYPE: usize = 1;
 const HDR_LEN: usize = 2;
 const GSO_SIZE: usize = 4;
@@ -28,26 +28,26 @@ const GSO_NONE: u8 = 0;
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
-/// Set beside the type where the first packet, and only that, carries CWR.
+/// Set with the type if the first packet, and no other, carries CWR.
 const GSO_ECN: u8 = 0x80;
-/// The length of UDP's header.
+/// Length of the UDP header.
 const UDP_HEADER: usize = 8;
 
-/// How a frame divides into packets on the wire.
+/// Division of a frame into wire packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// IP's header and TCP's or UDP's, in bytes; only for super-packets.
+    /// Length of the IP and TCP or UDP headers in bytes; super-packets only.
     header: usize,
-    /// Where the header of TCP or UDP starts in the IP packet; only for super-packets.
+    /// Offset of the TCP or UDP header in the IP packet; super-packets only.
     transport: usize,
-    /// What is behind the headers, or the whole packet where it is no super-packet.
+    /// Payload bytes, or the size of a packet that is no super-packet.
     payload: usize,
-    /// The payload of each packet but the last.
+    /// Payload of each packet except the last.
     segment: usize,
 }
 
 impl Shape {
-    /// Reads a frame's shape. What is no valid super-packet is one packet.
+    /// Parses a frame's shape. An invalid super-packet is one packet.
     pub(crate) fn of(frame: &[u8]) -> Self {
         Self::of_super_packet(frame).unwrap_or_else(|| {
             let len = frame.len().saturating_sub(VNET_HEADER_LEN);
@@ -77,17 +77,17 @@ impl Shape {
         })
     }
 
-    /// Returns whether a super-packet is UDP's: TCP's header is longer.
+    /// Returns whether a super-packet is UDP, by its shorter header.
     fn is_udp(self) -> bool {
         self.header - self.transport == UDP_HEADER
     }
 
-    /// Returns how many packets the frame is on the wire.
+    /// Returns the number of wire packets.
     pub(crate) fn packets(self) -> usize {
         self.payload.div_ceil(self.segment).max(1)
     }
 
-    /// Returns the size of all of them together.
+    /// Returns the total bytes of the wire packets.
     pub(crate) fn bytes(self) -> Bytes {
         Bytes::new((self.packets() * self.header + self.payload) as u64)
     }

@@ -1,4 +1,4 @@
-//! Pieces of a super-packet, read again field by field.
+//! Splits super-packets and parses the pieces field by field.
 
 use longhaul_core::units::Bytes;
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ use super::*;
 const TCP_HEADER: usize = 32;
 const FIN_PSH_ACK_CWR: u8 = 0x99;
 
-/// Makes a super-packet as the kernel gives it: partial checksum, flags that belong to one end only.
+/// Creates a kernel super-packet: partial checksum, and flags that belong to its first or last packet.
 fn super_packet(v6: bool, segment: u16, payload: usize) -> Vec<u8> {
     let ip = if v6 { 40 } else { 20 };
     let mut vnet = vec![1, if v6 { GSO_TCPV6 } else { GSO_TCPV4 } | GSO_ECN, 0, 0];
@@ -41,7 +41,7 @@ struct Read {
     payload: Vec<u8>,
 }
 
-/// Checks a piece's headers against each other and returns what TCP would see.
+/// Checks a piece's headers for consistency and returns its TCP fields.
 fn read(frame: &[u8], v6: bool, segment: usize, ip_id: u16) -> Read {
     let ip = if v6 { 40 } else { 20 };
     let (vnet, packet) = frame.split_at(VNET_HEADER_LEN);
@@ -81,11 +81,11 @@ fn counts_packets_and_bytes_as_on_the_wire() {
 }
 
 #[test]
-fn what_is_no_super_packet_is_one_packet() {
+fn frame_other_than_super_packet_is_one_packet() {
     let mut plain = super_packet(false, 1448, 100);
     plain[GSO_TYPE] = GSO_NONE;
     assert_eq!((Shape::of(&plain).packets(), Shape::of(&plain).size(0)), (1, Bytes::new(152)));
-    // Headers that do not fit must not panic.
+    // Inconsistent headers must not panic.
     for len in 0..plain.len() {
         let cut = super_packet(true, 1448, 100);
         assert_eq!(Shape::of(&cut[..len]).packets(), 1);
@@ -93,7 +93,7 @@ fn what_is_no_super_packet_is_one_packet() {
 }
 
 proptest! {
-    /// Whatever is cut out, the pieces put together again are the payload, each under a right header.
+    /// Invariant: the pieces have valid headers, and together hold the payload.
     #[test]
     fn pieces_cover_the_payload(
         v6: bool,
@@ -113,7 +113,7 @@ proptest! {
             let mut piece = Vec::new();
             write_piece(&frame, shape, run[0]..run[1], &mut piece);
             if count == 1 {
-                // Never done by the driver, but must not break.
+                // The driver never does this, but it must not panic.
                 continue;
             }
             prop_assert_eq!(Shape::of(&piece).packets(), run[1] - run[0]);
@@ -134,7 +134,7 @@ proptest! {
 
 const UDP: usize = 8;
 
-/// Makes a super-packet of UDP as the kernel gives it: its length field counts all of it.
+/// Creates a kernel super-packet of UDP: its length field covers all of it.
 fn udp_super_packet(v6: bool, segment: u16, payload: usize) -> Vec<u8> {
     let ip = if v6 { 40 } else { 20 };
     let mut frame = super_packet(v6, segment, 0);

@@ -1,4 +1,4 @@
-//! What the tests share: a lab, or a reason to skip; sockets at both ends.
+//! Helpers: a lab or a reason to skip; sockets on both hosts.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -7,16 +7,16 @@ use std::thread;
 use std::time::Duration;
 
 use longhaul_core::units::Rtt;
-use longhaul_lab::{Host, Lab, LabError, PathSpec, Watch};
+use longhaul_lab::{Host, Lab, LabError, ObservationOptions, PathSpec};
 
-/// Builds a lab; `None` where this machine does not permit it, which under CI is a failure.
+/// Builds a lab; `None` if this machine does not permit it, which is a failure under CI.
 pub(crate) fn lab(spec: PathSpec) -> Option<Lab> {
-    watched(spec, &Watch::default())
+    observed(spec, &ObservationOptions::default())
 }
 
-/// Builds a lab as [`lab`] does, watched.
-pub(crate) fn watched(spec: PathSpec, watch: &Watch) -> Option<Lab> {
-    match Lab::watched(spec, watch) {
+/// Builds an observed lab like [`lab`].
+pub(crate) fn observed(spec: PathSpec, watch: &ObservationOptions) -> Option<Lab> {
+    match Lab::observed(spec, watch) {
         Ok(lab) => Some(lab),
         Err(why @ (LabError::Namespace { .. } | LabError::Tun { .. })) => {
             assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
@@ -36,7 +36,7 @@ pub(crate) fn path(rate: &str, rtt_ms: u64) -> PathSpec {
     }
 }
 
-/// Makes a UDP socket on each host, the client connected to the server.
+/// Opens a UDP socket on each host; the client's is connected to the server's.
 pub(crate) fn udp(lab: &Lab) -> (UdpSocket, UdpSocket) {
     let bind = |host: Host| {
         let address = host.ipv4();
@@ -48,7 +48,7 @@ pub(crate) fn udp(lab: &Lab) -> (UdpSocket, UdpSocket) {
     (client, server)
 }
 
-/// Sends what starts the path's time.
+/// Sends a packet, which starts the path's schedules.
 pub(crate) fn first_packet(lab: &Lab) {
     let (client, _server) = udp(lab);
     client.send(b"now").unwrap();
@@ -57,14 +57,14 @@ pub(crate) fn first_packet(lab: &Lab) {
 /// Payload of a UDP packet of 1500 bytes at the IP layer.
 pub(crate) const FULL: usize = 1500 - 28;
 
-/// Returns the addresses, IPv4 and IPv6, at which a test listens on the server.
+/// Returns the server's IPv4 and IPv6 addresses for a test.
 pub(crate) fn server_addresses(lab: &Lab) -> Vec<SocketAddr> {
     let server = lab.server();
     let v6 = server.ipv6().map(|v6| SocketAddr::from((v6, 4000)));
     [Some(SocketAddr::from((server.ipv4(), 4000))), v6].into_iter().flatten().collect()
 }
 
-/// Measures on fresh labs until the machine kept up with one; a `measure` judges only where it did.
+/// Repeats `measure` on fresh labs until the emulator was on time; its verdict counts only then.
 pub(crate) fn measure_while_keeping_up(spec: &PathSpec, measure: impl Fn(&Lab) -> Result<(), String>) {
     let mut failures = Vec::new();
     for _ in 0..3 {
@@ -80,12 +80,12 @@ pub(crate) fn measure_while_keeping_up(spec: &PathSpec, measure: impl Fn(&Lab) -
     println!("skipped: this machine is too busy: {why}");
 }
 
-/// Returns an error that names what was measured where that is not within the bounds.
+/// Returns an error that names the quantity if it is out of bounds.
 pub(crate) fn within(what: &str, measured: f64, bounds: std::ops::RangeInclusive<f64>) -> Result<(), String> {
     if bounds.contains(&measured) { Ok(()) } else { Err(format!("{what}: {measured} is not in {bounds:?}")) }
 }
 
-/// Loads the way to the server with two connections until `stop`; returns the senders' sockets.
+/// Loads the path to the server with two connections until `stop`; returns the senders' sockets.
 pub(crate) fn bulk<'scope>(
     lab: &Lab,
     scope: &'scope thread::Scope<'scope, '_>,

@@ -1,4 +1,4 @@
-//! TCP flows of others take their share of the path, in their time, and go with the lab.
+//! Cross flows take their share of the path at their time, and end with the lab.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ fn with_flows(flows: &str) -> Option<Lab> {
 }
 
 #[test]
-fn they_fill_a_path_that_nobody_else_uses() {
+fn cross_flows_fill_an_otherwise_idle_path() {
     let Some(lab) = with_flows("3") else { return };
     first_packet(&lab);
     thread::sleep(Duration::from_millis(1500));
@@ -27,7 +27,7 @@ fn they_fill_a_path_that_nobody_else_uses() {
 }
 
 #[test]
-fn they_keep_their_time() {
+fn cross_flows_start_and_end_on_time() {
     let Some(lab) = with_flows("2@400ms..900ms") else { return };
     thread::sleep(Duration::from_millis(600));
     assert_eq!(lab.stats().unwrap().server_to_client.packets, 0, "time has not begun");
@@ -48,7 +48,7 @@ fn they_keep_their_time() {
 }
 
 #[test]
-fn a_lab_ends_while_they_wait() {
+fn lab_ends_while_cross_flows_wait() {
     let Some(lab) = with_flows("2@1000s..") else { return };
     first_packet(&lab);
     thread::sleep(Duration::from_millis(50));
@@ -58,7 +58,7 @@ fn a_lab_ends_while_they_wait() {
 }
 
 #[test]
-fn flows_that_cannot_be_made_are_told() {
+fn failed_cross_flows_are_reported() {
     let Some(lab) = with_flows("2@300ms..") else { return };
     first_packet(&lab);
     let mut command = lab.server().command("ip");
@@ -67,6 +67,9 @@ fn flows_that_cannot_be_made_are_told() {
     thread::sleep(Duration::from_millis(500));
     let stats = lab.stats().unwrap();
     assert_eq!((stats.cross_flows.failed, stats.cross_flows.bytes.get()), (2, 0));
-    let told = stats.infidelities(lab.spec());
-    assert!(told.iter().any(|why| why.contains("2 of 2 cross flows could not be made")), "{told:?}");
+    let deviations = stats.infidelities(lab.spec());
+    assert!(
+        deviations.iter().any(|why| why.contains("2 of 2 cross flows could not be made")),
+        "{deviations:?}"
+    );
 }

@@ -1,22 +1,22 @@
-//! Links that hold their packets, between real hosts: queue disciplines, ECN, damage, directions, pairs of hosts.
+//! Held links between real hosts: queue disciplines, ECN, damage, directions, pairs of hosts.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{FULL, bulk, lab, measure_while_keeping_up, path, udp, watched, within};
-use longhaul_lab::{Lab, PathSpec, PathStats, QueueLimit, Watch};
+use crate::common::{FULL, bulk, lab, measure_while_keeping_up, observed, path, udp, within};
+use longhaul_lab::{Lab, ObservationOptions, PathSpec, PathStats, QueueLimit};
 
-/// Packets of which the fastest counts: the test's own threads may wait for a CPU, which no counter of the path shows.
+/// Probes of which the fastest counts: the test's threads may wait for a CPU, which the path's counters do not show.
 const TRIES: u32 = 5;
 
-/// What two bulk connections to the server do to the path.
+/// Effects of two bulk connections on the path.
 struct Load {
     stats: PathStats,
-    /// The median round trip of small packets beside them.
+    /// Median RTT of small packets beside the bulk connections.
     round_trip: Duration,
-    /// Bits a second that arrived.
+    /// Received bits per second.
     goodput: f64,
 }
 
@@ -49,7 +49,7 @@ fn load(lab: &Lab) -> Load {
     })
 }
 
-/// Sends a packet that comes back, and waits a little.
+/// Sends a packet that is echoed, and pauses.
 fn round_trip(client: &UdpSocket, number: u32) -> Option<Duration> {
     let sent = Instant::now();
     client.send(&number.to_be_bytes()).unwrap();
@@ -64,7 +64,7 @@ fn round_trip(client: &UdpSocket, number: u32) -> Option<Duration> {
     }
 }
 
-/// A queue of a second, which DropTail fills.
+/// A path with a queue of one second, which DropTail fills.
 fn deep(aqm: &str) -> PathSpec {
     PathSpec {
         queue: Some(QueueLimit::Packets(1700)),
@@ -102,12 +102,12 @@ fn ecn_marks_where_codel_would_drop() {
         let Load { stats, goodput, .. } = load(lab);
         within("marked packets", stats.client_to_server.marked as f64, 5.0..=5000.0)?;
         within("goodput in Mbit/s", goodput / 1e6, 15.0..=20.0)?;
-        // Only what is not TCP's data does not take marks.
+        // Only packets without TCP data are not ECN-capable.
         within("drops", stats.client_to_server.dropped_queue as f64, 0.0..=2.0)
     });
 }
 
-/// Sends numbered packets to the server; returns the numbers as they arrive.
+/// Sends numbered packets to the server; returns the numbers in order of arrival.
 fn numbered(lab: &Lab, count: u32, gap: Duration) -> Vec<u32> {
     let (client, server) = udp(lab);
     let sender = thread::spawn(move || {
@@ -127,12 +127,12 @@ fn numbered(lab: &Lab, count: u32, gap: Duration) -> Vec<u32> {
     arrived
 }
 
-/// The first packets of a burst leave while nothing arrives any more.
+/// The first packets of a burst depart when no more arrive.
 #[test]
 fn queue_that_drains_is_not_shown_as_empty() {
     let spec = PathSpec { aqm: "codel".parse().unwrap(), ..path("2Mbit", 2) };
-    let watch = Watch { flows_and_queues: true, ..Watch::default() };
-    let Some(lab) = watched(spec, &watch) else { return };
+    let watch = ObservationOptions { flows_and_queues: true, ..ObservationOptions::default() };
+    let Some(lab) = observed(spec, &watch) else { return };
     let (client, server) = udp(&lab);
     for _ in 0..20 {
         client.send(&[0; FULL]).unwrap();
@@ -140,20 +140,20 @@ fn queue_that_drains_is_not_shown_as_empty() {
     while server.recv(&mut [0; FULL]).is_ok() {}
     let [to_server, _] = &lab.evidence().unwrap()[..] else { panic!("two directions") };
     let left: Vec<_> = to_server.queue.iter().filter(|sample| !sample.sojourn.is_zero()).collect();
-    // One each 6 ms.
+    // One packet per 6 ms.
     assert!(left.len() > 5, "{left:?}");
     assert!(left.iter().all(|sample| sample.bytes.get() >= 1500 && sample.packets > 0), "{left:?}");
 }
 
 #[test]
-fn packets_arrive_twice_or_damaged_or_overtaken() {
+fn packets_are_duplicated_corrupted_and_reordered() {
     let gap = Duration::from_micros(500);
     let spec = PathSpec { duplicate: "10%".parse().unwrap(), ..path("100Mbit", 4) };
     measure_while_keeping_up(&spec, |lab| {
         within("packets with those sent twice", numbered(lab, 1000, gap).len() as f64, 1050.0..=1159.0)
     });
     let spec = PathSpec { corrupt: "10%".parse().unwrap(), duplicate: "0".parse().unwrap(), ..spec };
-    // The receiving kernel finds the damage by its checksum.
+    // The receiving kernel detects the damage by the checksum.
     measure_while_keeping_up(&spec, |lab| {
         within("undamaged packets", numbered(lab, 1000, gap).len() as f64, 840.0..=949.0)
     });
@@ -204,7 +204,7 @@ fn a_rate_follows_its_schedule() {
         while server.recv(&mut [0; FULL]).is_ok() {
             arrivals.push(start.elapsed().as_secs_f64() * 1e3);
         }
-        // A packet a millisecond for 100 ms, then one each 10 ms.
+        // One packet per millisecond for 100 ms, then one per 10 ms.
         within("packets", arrivals.len() as f64, 120.0..=120.0)?;
         within("ms to the packet before the change", arrivals[96], 95.0..=130.0)?;
         within("ms to the last packet", arrivals[119], 290.0..=340.0)
@@ -236,7 +236,7 @@ fn pairs_of_hosts_have_their_own_round_trips_through_one_queue() {
     });
 }
 
-/// Carries packets of one pair for a while, as fast as they are taken; returns the bits a second that arrive.
+/// Sends packets of one pair at full speed until `stop`; returns the received bits per second.
 fn arrives(lab: &Lab, pair: u8, stop: Instant) -> thread::JoinHandle<f64> {
     let address = SocketAddr::from((Ipv4Addr::new(198, 18, pair, 2), 5000));
     let server = lab.server().run(move || UdpSocket::bind(address).unwrap()).unwrap();
@@ -244,7 +244,7 @@ fn arrives(lab: &Lab, pair: u8, stop: Instant) -> thread::JoinHandle<f64> {
     server.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
     thread::spawn(move || {
         thread::spawn(move || {
-            // 12 Mbit/s: more than either bottleneck.
+            // 12 Mbit/s exceeds the rate of either bottleneck.
             while Instant::now() < stop {
                 let _ = client.send_to(&[0; FULL], address);
                 thread::sleep(Duration::from_micros(900));
@@ -268,7 +268,7 @@ fn a_parking_lot_has_two_bottlenecks() {
         let running: Vec<_> = (0..3).map(|pair| arrives(lab, pair, stop)).collect();
         let rates: Vec<f64> = running.into_iter().map(|one| one.join().unwrap() / 1e6).collect();
         let (both, first, second) = (rates[0], rates[1], rates[2]);
-        // Each pair offers more than 8 Mbit/s: at the first bottleneck the two that cross it get about half each.
+        // Each pair offers more than 8 Mbit/s: the two pairs that cross the first bottleneck get about half each.
         within("Mbit/s of the pair at the first", first, 2.5..=5.5)?;
         within("Mbit/s of the pairs at the second, which has 4", both + second, 3.3..=4.2)?;
         // Packets of the pair that crosses both bottlenecks are dropped at each.

@@ -1,4 +1,4 @@
-//! The hosts are as asked, and nothing of them outlives their lab.
+//! The hosts have the requested settings, and leave nothing behind.
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ fn setting(host: &Host, name: &str) -> String {
 }
 
 #[test]
-fn settings_are_those_asked_for() {
+fn settings_are_as_requested() {
     let allowed = fs::read_to_string(ALLOWED).unwrap();
     for (hosts, congestion, rmem, wmem) in [
         (Hosts::Stock, "cubic", "4096 131072 6291456", "4096 16384 4194304"),
@@ -63,13 +63,13 @@ fn commands_see_their_host_and_its_processes_only() {
 }
 
 #[test]
-fn a_dropped_lab_takes_its_daemons_and_namespaces_along() {
+fn dropped_lab_ends_its_daemons_and_namespaces() {
     let Some(lab) = lab(path("1Gbit", 1)) else { return };
     let mut command = lab.server().command("sh");
     command.args(["-c", "setsid sleep 98761 & echo $!"]).stdout(Stdio::piped());
     let mut process = lab.server().spawn(command).unwrap();
     assert!(process.wait().unwrap().status.success());
-    // In the midst of exec it has no command line.
+    // A process in exec has no command line.
     wait_until("the daemon runs", || !sleepers().is_empty());
     drop(process);
     drop(lab);
@@ -84,7 +84,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Returns the processes of this machine that run this file's sleep.
+/// Returns the processes on this machine that run this test's sleep.
 fn sleepers() -> Vec<PathBuf> {
     let is_ours = |path: &PathBuf| {
         fs::read(path.join("cmdline")).is_ok_and(|line| line.windows(5).any(|word| word == b"98761"))

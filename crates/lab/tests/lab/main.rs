@@ -1,4 +1,4 @@
-//! Labs, measured from outside: with real sockets, over the real kernel.
+//! Labs, measured from outside with real sockets over the real kernel.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

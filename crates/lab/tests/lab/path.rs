@@ -1,4 +1,4 @@
-//! The path is the one that was asked for: measured with real sockets over the real kernel.
+//! The path has the requested properties, measured with real sockets over the real kernel.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -39,7 +39,7 @@ fn rate() {
         return;
     };
     let (client, server) = udp(&lab);
-    // A burst that the queue holds leaves at the rate. Numbered: a busy receiver may miss some.
+    // A burst that fits the queue leaves at the line rate. Packets are numbered: a busy receiver may miss some.
     for number in 0..1200_u32 {
         let mut packet = [0; FULL];
         packet[..4].copy_from_slice(&number.to_be_bytes());
@@ -52,7 +52,7 @@ fn rate() {
         arrivals.push((number, Instant::now()));
     }
     assert!(arrivals.is_sorted_by_key(|(number, _)| *number), "order");
-    // Past the first hundred: they gathered while the burst was sent.
+    // Skips the first hundred, which queued while the burst was sent.
     let (first, begun) = *arrivals.iter().find(|(number, _)| *number >= 100).unwrap();
     let (last, ended) = arrivals[arrivals.len() - 1];
     let measured = Rate::over(Bytes::new(u64::from(last - first) * 1500), ended - begun).as_bits_per_sec();
@@ -68,7 +68,7 @@ fn queue_depth() {
         for _ in 0..1000 {
             client.send(&[0; FULL]).unwrap();
         }
-        // A packet takes 6 ms; some leave while the burst comes.
+        // A packet takes 6 ms; some leave during the burst.
         let left = start.elapsed().as_millis() as u64 / 6 + 3;
         let mut survivors = 0;
         while server.recv(&mut [0; FULL]).is_ok() {
@@ -101,7 +101,7 @@ fn loss_share_and_conservation() {
     assert_ne!(lost(2), Some(first), "another seed");
 }
 
-/// Returns the statistics once they stand still.
+/// Returns the statistics once they no longer change.
 fn settled(lab: &Lab) -> longhaul_lab::DirectionStats {
     let mut before = lab.stats().unwrap().client_to_server;
     loop {
@@ -114,7 +114,7 @@ fn settled(lab: &Lab) -> longhaul_lab::DirectionStats {
     }
 }
 
-/// Super-packets that meet loss and full queues, and what TCP makes of their pieces.
+/// Super-packets with losses and full queues: TCP reassembles the content.
 #[test]
 fn tcp_content_survives_split_super_packets() {
     let spec = PathSpec { loss: 0.0003, queue: Some(QueueLimit::Packets(40)), ..path("2Gbit", 4) };
@@ -181,11 +181,11 @@ fn background_traffic_shares_the_path_and_reaches_no_host() {
 }
 
 #[test]
-fn acknowledgements_leave_together() {
+fn acknowledgements_depart_together() {
     let spec = PathSpec { ack_compression: "100ms".parse().unwrap(), ..path("100Mbit", 2) };
     let Some(lab) = lab(spec) else { return };
     let (client, server) = udp(&lab);
-    // As spread as acknowledgements are, and as small.
+    // Packets with the spacing and size of acknowledgements.
     let sender = thread::spawn(move || {
         for _ in 0..60 {
             client.send(&[0; 24]).unwrap();

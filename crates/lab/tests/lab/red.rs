@@ -1,4 +1,4 @@
-//! RED between real TCP hosts: what it is for, measured from outside.
+//! RED between real TCP hosts: shorter queues at full goodput.
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,17 +10,17 @@ use longhaul_lab::{Lab, PathSpec, QueueLimit};
 
 const RTT: Duration = Duration::from_millis(20);
 
-/// What a path does under TCP's load.
+/// A path under TCP load.
 #[derive(Debug)]
 struct Loaded {
-    /// What a packet waits on average, in seconds.
+    /// Mean queueing time of a packet in seconds.
     wait: f64,
-    /// Bits a second that arrived.
+    /// Received bits per second.
     goodput: f64,
     dropped: u64,
 }
 
-/// Loads the way to the server with two connections, and measures once they have found the path's rate.
+/// Loads the path to the server with two connections, and measures after slow start.
 fn load(lab: &Lab) -> Loaded {
     let (received, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     let (client, server) = udp(lab);
@@ -54,7 +54,7 @@ fn echo(socket: &UdpSocket, stop: &AtomicBool) {
     }
 }
 
-/// Returns what a probe takes there and back, in seconds; none where it is lost.
+/// Returns a probe's RTT in seconds; `None` if it is lost.
 fn round_trip(socket: &UdpSocket, number: u32) -> Option<f64> {
     let (mut packet, sent) = ([0; 4], Instant::now());
     socket.send(&number.to_be_bytes()).unwrap();

@@ -1,6 +1,6 @@
-//! The path at a rate where packets travel as super-packets, measured with bulk TCP between tuned hosts.
+//! Paths at rates that need super-packets, measured with bulk TCP between tuned hosts.
 //!
-//! A machine that is busy with something else cannot keep up; the lab says so, and then the measurement is repeated.
+//! On a busy machine the emulator is late and reports so; the measurement is then repeated.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,21 +15,21 @@ use longhaul_sys::send_options::set_max_pacing_rate;
 use longhaul_sys::sockopt::force_recv_buffer;
 
 const RATE: f64 = 2e9;
-/// TCP payload of a packet of 1500 bytes: 20 bytes are IP's header, 32 TCP's with its timestamps.
+/// TCP payload per 1500-byte packet: 20 bytes of IP header and 32 of TCP header with timestamps.
 const PAYLOAD_SHARE: f64 = 1448.0 / 1500.0;
 
-/// A receive window per connection: two fill a path of 2 Gbit/s and 40 ms and half of a BDP of its queue, and never
-/// overflow that. What TCP makes of its own losses is not the path's doing, and is not what is measured here.
+/// Receive window per connection: two windows fill a path of 2 Gbit/s and 40 ms and half a BDP of its queue, without
+/// overflow. TCP's own losses are not measured here.
 const WINDOW: Bytes = Bytes::new(7_500_000);
 
-/// Faster than any link here; the kernel takes all ones for no pacing at all.
+/// A pace faster than any link here; the kernel reads all ones as unpaced.
 const UNPACED: Rate = Rate::bits_per_sec(u64::MAX);
 
-/// Sends from client to server on `streams` connections, each at most at `pace`, while `watch` runs, which sees the bytes received.
+/// Sends from client to server on `streams` connections, each at most at `pace`, while `watch` runs with the counter of received bytes.
 fn bulk<R>(lab: &Lab, streams: usize, pace: Rate, watch: impl FnOnce(&AtomicU64) -> R) -> R {
     let address = SocketAddr::from((lab.server().ipv4(), 4000));
     let listener = lab.server().run(move || TcpListener::bind(address).unwrap()).unwrap();
-    // The connections inherit it. The kernel doubles it, and announces about half of that.
+    // Inherited by accepted connections. The kernel doubles the value, and announces about half of that.
     force_recv_buffer(&listener, WINDOW).unwrap();
     let (received, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
@@ -68,7 +68,7 @@ fn round_trip_time_and_goodput_are_the_paths() {
         let rtt = idle_round_trip(lab).as_secs_f64();
         within("RTT in seconds", rtt, 0.040..=0.042)?;
         let goodput = bulk(lab, 2, UNPACED, |received| {
-            // Past slow start.
+            // After slow start.
             thread::sleep(Duration::from_millis(1500));
             let (before, begun) = (received.load(Ordering::Relaxed), Instant::now());
             thread::sleep(Duration::from_millis(1500));
@@ -86,7 +86,7 @@ fn round_trip_time_and_goodput_are_the_paths() {
     });
 }
 
-/// Returns the median of a few round trips on an idle path.
+/// Returns the median of a few RTTs on an idle path.
 fn idle_round_trip(lab: &Lab) -> Duration {
     let (client, server) = udp(lab);
     client.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
@@ -105,9 +105,9 @@ fn idle_round_trip(lab: &Lab) -> Duration {
 }
 
 #[test]
-fn loss_falls_on_packets_not_on_super_packets() {
+fn loss_applies_to_packets_of_a_super_packet() {
     const PACKETS: u64 = 150_000;
-    // A queue that never fills, and a delay short enough for TCP to go on at this loss.
+    // A queue that never fills, and a delay short enough for TCP to make progress at this loss.
     let queue = Some(QueueLimit::Bytes(Bytes::new(100_000_000)));
     let spec = PathSpec { hosts: Hosts::Tuned, loss: 0.001, queue, ..path("2Gbit", 4) };
     measure_while_keeping_up(&spec, |lab| {
@@ -129,9 +129,9 @@ fn loss_falls_on_packets_not_on_super_packets() {
     });
 }
 
-/// A super-packet is no clump that a switch's queue of 1 MB has to take whole, nor one that harms a sender below the rate.
+/// A super-packet enters a switch's queue of 1 MB packet by packet, and does not harm a sender below the rate.
 #[test]
-fn a_switchs_queue_takes_a_paced_stream_whole_and_an_unpaced_one_in_part() {
+fn switch_queue_passes_paced_stream_and_drops_of_unpaced_one() {
     let queue = Some(QueueLimit::Bytes(Bytes::new(1_000_000)));
     let spec = PathSpec { hosts: Hosts::Tuned, queue, ..path("1200Mbit", 20) };
     for (pace, is_lost) in [(Rate::bits_per_sec(800_000_000), false), (UNPACED, true)] {
@@ -139,7 +139,7 @@ fn a_switchs_queue_takes_a_paced_stream_whole_and_an_unpaced_one_in_part() {
             bulk(lab, 1, pace, |_| thread::sleep(Duration::from_millis(1200)));
             let stats = lab.stats().unwrap().client_to_server;
             println!("{pace}: {stats}");
-            // A tenth of a second at the pace, at least.
+            // At least 0.1 s at the pace.
             within("packets", stats.packets as f64, 13_000.0..=f64::INFINITY)?;
             let lost = if is_lost { 1.0..=f64::INFINITY } else { 0.0..=0.0 };
             within("packets that met a full queue", stats.dropped_queue as f64, lost)

@@ -1,4 +1,4 @@
-//! Connections that never end, in the lab's simulated TCP: what is compared with ns-2 and with the kernel.
+//! Endless connections in the lab's simulated TCP, for comparison with ns-2 and the kernel.
 
 use std::time::Duration;
 
@@ -6,21 +6,21 @@ use longhaul_lab::PathSpec;
 use longhaul_lab::model::Time;
 use longhaul_lab::model::tcp::{Network, Tcp};
 
-/// What connections did between two times.
+/// Measurements of connections in an interval.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seen {
-    /// Payload, in bits a second.
+    /// Payload in bits per second.
     pub(crate) goodput: f64,
-    /// The share of packets that were sent again, or lost.
+    /// Share of packets that were retransmitted or lost.
     pub(crate) again: f64,
 }
 
-/// Runs `connections` of one download from the start; returns what they did between `from` and `to`.
+/// Runs `connections` of one download from the start; returns measurements between `from` and `to`.
 pub(crate) fn run(path: &PathSpec, tcp: Tcp, connections: usize, (from, to): (Duration, Duration)) -> Seen {
     let mut network = Network::new(path, tcp);
     let download = network.add();
     network.connect(download, connections);
-    network.ask(download, u64::MAX / 2);
+    network.request(download, u64::MAX / 2);
     network.advance(Time::START + from);
     let before = network.counts(download);
     network.advance(Time::START + to);

@@ -1,4 +1,4 @@
-//! One direction of a captured connection: its data, and what the other end's acknowledgements say of them.
+//! One direction of a captured connection: its data segments and the acknowledgements that cover them.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,49 +7,49 @@ use longhaul_core::units::{Bytes, Rtt};
 
 use super::packet::Segment;
 
-/// Segments, and timestamps, whose answer is awaited at once; more are in flight only within one round trip of a fast path,
-/// of which a part is enough.
+/// Bound for unacknowledged segments and for unechoed timestamps. A fast path has more in flight within one round trip; a
+/// subset of samples suffices.
 const MOST_AWAITED: usize = 4096;
 
-/// Half of a connection.
+/// One direction of a connection: the segments that one endpoint sends.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Direction {
-    /// The first sequence number, and the end of the highest segment, unwrapped.
+    /// The first sequence number and the end of the highest segment, unwrapped to 64 bits.
     first: Option<u64>,
     highest: u64,
-    /// The highest acknowledgement of the other end, unwrapped.
+    /// The highest acknowledgement number from the peer, unwrapped to 64 bits.
     acknowledged: Option<u64>,
-    /// Bytes of payload, those sent again included.
+    /// Bytes of payload, retransmissions included.
     pub(super) payload: u64,
-    /// Segments that are behind the highest: sent again, or reordered.
+    /// Segments below the highest sequence number: retransmitted or reordered.
     pub(super) lost: u64,
-    /// Shift of the window that this end announces, where its SYN was captured.
+    /// Window scale shift that this endpoint announced; `None` if its SYN was not captured.
     scale: Option<u8>,
-    /// The window that this end announced last, and the largest one.
+    /// The last and the largest window that this endpoint announced.
     pub(super) window: Option<Bytes>,
     pub(super) largest_window: Bytes,
-    /// Ends of segments with data and when they were seen, until they are acknowledged.
+    /// End and capture time of each unacknowledged data segment.
     awaited: VecDeque<(u64, Duration)>,
-    /// Timestamps of this end and when they were first seen, until they are echoed.
+    /// Value and first capture time of each unechoed timestamp of this endpoint.
     stamps: VecDeque<(u32, Duration)>,
-    /// The least time from data to acknowledgement, ever and in the present interval.
-    pub(super) to_ack: Least,
-    /// The least time from a timestamp of this end to its echo.
-    pub(super) to_echo: Least,
-    /// The most in flight in the present interval.
+    /// The minimum time from data to acknowledgement.
+    pub(super) to_ack: MinDuration,
+    /// The minimum time from a timestamp of this endpoint to its echo.
+    pub(super) to_echo: MinDuration,
+    /// The maximum of bytes in flight in the current interval.
     pub(super) most_in_flight: u64,
 }
 
-/// A least time, ever and of an interval.
+/// The minimum of a duration, over the whole capture and over the current interval.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Least {
+pub(super) struct MinDuration {
     pub(super) ever: Option<Duration>,
-    /// Of the present interval, or of the last one that had any.
+    /// The minimum of the current interval, or of the last interval with a sample.
     pub(super) lately: Option<Duration>,
     fresh: bool,
 }
 
-impl Least {
+impl MinDuration {
     fn add(&mut self, time: Duration) {
         self.ever = Some(self.ever.map_or(time, |ever| ever.min(time)));
         let lately = self.lately.filter(|_| self.fresh).map_or(time, |lately| lately.min(time));
@@ -62,12 +62,12 @@ impl Least {
 }
 
 impl Direction {
-    /// Adds a segment that this end sent.
+    /// Adds a segment that this endpoint sent.
     pub(super) fn sent(&mut self, at: Duration, segment: &Segment) {
         if segment.syn {
             self.scale = Some(segment.scale.unwrap_or(0));
         }
-        // The field of a SYN is never scaled (RFC 7323, section 2.2).
+        // The window field of a SYN is never scaled (RFC 7323, section 2.2).
         let shift = if segment.syn { Some(0) } else { self.scale };
         if let Some(shift) = shift.filter(|_| !segment.reset) {
             let window = Bytes::new(u64::from(segment.window) << shift);
@@ -80,7 +80,7 @@ impl Direction {
             self.stamps.push_back((value, at));
         }
         if self.first.is_none() && (segment.syn || segment.payload > 0) {
-            // A SYN takes a number itself; 2^32 lies before all others, so that none of them wraps below zero.
+            // A SYN occupies one sequence number. The offset of 2^32 keeps earlier numbers from wrapping below zero.
             let start = u64::from(segment.sequence) + u64::from(segment.syn) + (1 << 32);
             (self.first, self.highest) = (Some(start), start);
         }
@@ -101,7 +101,7 @@ impl Direction {
         self.payload += length;
         if start < self.highest {
             self.lost += 1;
-            // An acknowledgement of a segment that was sent twice says nothing of its time (Karn's algorithm).
+            // An acknowledgement of a retransmitted segment is no RTT sample (Karn's algorithm).
             self.awaited.retain(|(end, _)| *end <= start);
         } else if self.awaited.len() < MOST_AWAITED {
             self.awaited.push_back((start + length, at));
@@ -110,7 +110,7 @@ impl Direction {
         self.most_in_flight = self.most_in_flight.max(self.in_flight());
     }
 
-    /// Adds an acknowledgement and an echo by the other end.
+    /// Adds the acknowledgement and the timestamp echo of a segment from the peer.
     pub(super) fn answered(&mut self, at: Duration, segment: &Segment) {
         if let (Some(number), Some(_)) = (segment.acknowledgment, self.first) {
             let acknowledged = unwrap(number, self.highest);
@@ -122,7 +122,7 @@ impl Direction {
             self.acknowledged = self.acknowledged.max(Some(acknowledged));
         }
         if let Some((_, echo)) = segment.timestamps {
-            // Timestamps before the echoed one are not echoed any more.
+            // Earlier timestamps are never echoed after this one.
             if let Some(place) = self.stamps.iter().position(|(value, _)| *value == echo) {
                 let (_, first_seen) = self.stamps[place];
                 self.stamps.drain(..=place);
@@ -131,17 +131,17 @@ impl Direction {
         }
     }
 
-    /// Returns the bytes that this end has sent, each counted once.
+    /// Returns the bytes that this endpoint has sent, without retransmissions.
     pub(super) fn moved(&self) -> Bytes {
         Bytes::new(self.first.map_or(0, |first| self.highest - first))
     }
 
-    /// Returns the bytes between the highest that was seen and the highest that was acknowledged.
+    /// Returns the bytes between the highest sequence number sent and the highest acknowledged.
     fn in_flight(&self) -> u64 {
         self.acknowledged.map_or(0, |acknowledged| self.highest.saturating_sub(acknowledged))
     }
 
-    /// Returns whether the other end has acknowledged anything.
+    /// Returns whether the peer has acknowledged anything.
     pub(super) fn is_acknowledged(&self) -> bool {
         self.acknowledged.is_some()
     }
@@ -153,19 +153,19 @@ impl Direction {
         self.most_in_flight = self.in_flight();
     }
 
-    /// Returns whether the window's scale is known.
-    pub(super) fn knows_scale(&self) -> bool {
+    /// Returns whether this endpoint's window scale is known.
+    pub(super) fn has_scale(&self) -> bool {
         self.scale.is_some()
     }
 }
 
-/// Returns the number with these low 32 bits that is nearest to `near`.
+/// Returns the 64-bit number nearest to `near` whose low 32 bits are `number`.
 fn unwrap(number: u32, near: u64) -> u64 {
     let difference = number.wrapping_sub(near as u32).cast_signed();
     near.saturating_add_signed(i64::from(difference))
 }
 
-/// Adds two parts of a round trip, where both are known.
-pub(super) fn whole(one: Option<Duration>, other: Option<Duration>) -> Option<Rtt> {
+/// Adds the two halves of a round trip; `None` unless both are known.
+pub(super) fn add_halves(one: Option<Duration>, other: Option<Duration>) -> Option<Rtt> {
     one.zip(other).map(|(one, other)| Rtt::new(one + other))
 }

@@ -1,12 +1,12 @@
-//! Why a capture cannot be explained.
+//! Errors of reading a capture.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Reading a capture failed.
+/// A capture cannot be read or explained.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
-    /// It cannot be read.
+    /// The capture file cannot be read.
     #[error("cannot read the capture {}: {source}", path.display())]
     Read {
         /// The file.
@@ -14,7 +14,7 @@ pub enum CaptureError {
         /// Why.
         source: io::Error,
     },
-    /// It is something else.
+    /// The file is not a capture.
     #[error("{} is no capture: {why}; write one with tcpdump -w FILE, or dumpcap", path.display())]
     NotACapture {
         /// The file.
@@ -22,7 +22,7 @@ pub enum CaptureError {
         /// By what that is seen.
         why: String,
     },
-    /// Its packets are of a link that is not known.
+    /// The link type of the packets is not supported.
     #[error(
         "the packets in {} are of link type {link}, which is not known: capture on an Ethernet interface or with tcpdump -i any",
         path.display()
@@ -33,7 +33,7 @@ pub enum CaptureError {
         /// The number of the link type (tcpdump.org/linktypes.html).
         link: i32,
     },
-    /// No TCP connection in it has moved a byte.
+    /// No TCP connection in the capture has data.
     #[error(
         "no TCP connection in {} has data: of {packets} packets {others} are of another protocol, or cut within their headers; \
          capture TCP with at least the first 128 bytes of each packet (tcpdump -s 128)",
@@ -42,24 +42,24 @@ pub enum CaptureError {
     NoData {
         /// The file.
         path: PathBuf,
-        /// Its packets.
+        /// Packets in the capture.
         packets: u64,
-        /// Those that are no whole TCP header.
+        /// Packets without a whole TCP header.
         others: u64,
     },
 }
 
-/// The kinds of [`CaptureError`] that a caller tells apart.
+/// Classes of [`CaptureError`] with different exit codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CaptureErrorKind {
-    /// There is no such file, or none that may be read.
+    /// The file does not exist or is not readable.
     NoInput,
-    /// It is no capture, or none that says anything.
+    /// The file is not a capture or holds no data.
     Data,
 }
 
 impl CaptureError {
-    /// Returns its kind.
+    /// Returns the class of the error.
     pub fn kind(&self) -> CaptureErrorKind {
         match self {
             Self::Read { .. } => CaptureErrorKind::NoInput,

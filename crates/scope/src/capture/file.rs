@@ -9,16 +9,16 @@ use pcap_parser::{Linktype, PcapBlockOwned, PcapError, create_reader};
 use super::error::CaptureError;
 use super::packet::Link;
 
-/// The reader's buffer; the largest packet that fits is 64 KiB of a super-packet and its headers.
+/// Size of the reader's buffer in bytes; the largest packet is 64 KiB of payload (GSO) and its headers.
 const BUFFER: usize = 1 << 20;
 
 /// One interface of a capture.
 #[derive(Debug, Clone, Copy)]
 struct Interface {
     link: Linktype,
-    /// Units of its times in a second.
+    /// Time units per second.
     resolution: u64,
-    /// Seconds to add to its times.
+    /// Seconds to add to each packet's time.
     offset: i64,
 }
 
@@ -26,15 +26,15 @@ impl Interface {
     fn time(self, units: u64) -> Duration {
         let resolution = self.resolution.max(1);
         let nanos = u128::from(units % resolution) * 1_000_000_000 / u128::from(resolution);
-        // pcap's own times end there; what is later is damage, and times are added up.
+        // pcap stores 32-bit seconds; a later time is damage, and the limit keeps sums of times from overflowing.
         let seconds = (units / resolution).saturating_add_signed(self.offset).min(u64::from(u32::MAX));
         Duration::new(seconds, nanos as u32)
     }
 }
 
-/// Reads every packet; returns what is wrong with the file, in a phrase.
+/// Reads every packet; returns the damage of the file, in a phrase.
 ///
-/// `add` gets each packet's time, link, bytes, and length on the wire.
+/// `add` receives each packet's time, link type, bytes and length on the wire.
 pub(super) fn read(
     from: impl Read + Send,
     path: &Path,
@@ -83,7 +83,7 @@ pub(super) fn read(
     }
 }
 
-/// Takes a packet out of a block, or notes the interface that it describes.
+/// Returns the packet of a block; records the interface if the block describes one.
 fn packet<'a>(
     block: PcapBlockOwned<'a>,
     interfaces: &mut Vec<Interface>,
@@ -101,7 +101,7 @@ fn packet<'a>(
             let units = seconds.saturating_add(u64::from(packet.ts_usec));
             Some((interface, units, packet.data, packet.origlen as usize))
         }
-        // The numbers of interfaces count from the start of their section.
+        // Interface numbers restart with each section.
         PcapBlockOwned::NG(Block::SectionHeader(_)) => {
             interfaces.clear();
             None
@@ -121,7 +121,7 @@ fn packet<'a>(
             let data = packet.data.get(..packet.caplen as usize).unwrap_or(packet.data);
             Some((interface, units, data, packet.origlen as usize))
         }
-        // A simple packet has no time; other blocks are no packets.
+        // A simple packet has no time; other blocks are not packets.
         PcapBlockOwned::NG(_) => None,
     }
 }

@@ -1,4 +1,4 @@
-//! One captured connection, followed packet by packet.
+//! One captured connection, analysed packet by packet.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,75 +6,75 @@ use std::time::Duration;
 use longhaul_core::advice::{End, HostLimits, Reading};
 use longhaul_core::units::{Bytes, Rtt};
 
-use super::direction::{Direction, whole};
+use super::direction::{Direction, add_halves};
 use super::packet::Segment;
 use crate::diagnosis::{Diagnosis, Observation};
 
-/// A captured connection, in the direction in which most bytes went.
+/// A captured connection, in the direction of most of its bytes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Flow {
     /// The sender of the data.
     pub from: SocketAddr,
-    /// Their receiver.
+    /// The receiver of the data.
     pub to: SocketAddr,
-    /// Bytes of payload, each counted once.
+    /// Bytes of payload, without retransmissions.
     pub bytes: Bytes,
-    /// From its first packet to its last.
+    /// Time from the first packet to the last.
     pub time: Duration,
-    /// Segments sent again, or reordered.
+    /// Segments retransmitted or reordered.
     pub retransmits: u64,
-    /// The least RTT.
+    /// The minimum RTT.
     pub min_rtt: Option<Rtt>,
-    /// Whether the capture was taken at the sender's side; `None` where that cannot be told.
+    /// Whether the capture was taken at the sender; `None` if unknown.
     pub at_sender: Option<bool>,
-    /// Whether the handshake was captured; without it the window's scale is not known.
+    /// Whether the handshake was captured; without it the window scale is unknown.
     pub has_handshake: bool,
-    /// What limited it, or why that cannot be told.
+    /// What limited the connection, or why the limit is unknown.
     pub diagnosis: Result<Diagnosis, Unexplained>,
 }
 
 /// Why a connection cannot be explained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unexplained {
-    /// No packet of the other direction.
+    /// No packet of the reverse direction was captured.
     #[error(
         "only one direction was captured, so neither RTT nor window is known: capture both, by a filter without src or dst"
     )]
     OneDirection,
-    /// Too few packets to tell a rate.
+    /// Too few data packets for a diagnosis; holds their number.
     #[error("it is too short to tell what limited it: {0} packets")]
     Short(u64),
 }
 
-/// Fewer packets with data tell nothing.
+/// The minimum of data packets for a diagnosis.
 const FEWEST_PACKETS: u64 = 4;
-/// How often a reading is taken of what has passed.
+/// Interval between readings, in capture time.
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// A connection while its packets are read.
-pub(super) struct Connection {
+pub(super) struct CapturedConnection {
     ends: [SocketAddr; 2],
-    /// The end that sent the SYN.
+    /// Index of the endpoint that sent the SYN.
     client: Option<usize>,
     began: Duration,
     now: Duration,
-    sides: [Side; 2],
+    sides: [DirectionObservation; 2],
     packets: u64,
     due: Duration,
-    /// SYN and SYN-ACK, as long as they await their answers, and the RTT of the handshake.
+    /// Time of the SYN until the handshake completes, and the RTT of the handshake.
     handshake: (Option<Duration>, Option<Rtt>),
 }
 
-/// One direction, and what limits it.
-struct Side {
+/// One direction and its observation.
+struct DirectionObservation {
     direction: Direction,
     observation: Observation,
     seen: u64,
 }
 
-impl Connection {
+impl CapturedConnection {
     pub(super) fn new(first: &Segment, at: Duration) -> Self {
-        let side = || Side {
+        let side = || DirectionObservation {
             direction: Direction::default(),
             observation: Observation::new(End::Receiver),
             seen: 0,
@@ -94,9 +94,9 @@ impl Connection {
     pub(super) fn add(&mut self, at: Duration, segment: &Segment) {
         self.now = self.now.max(at);
         let at = self.now - self.began;
-        // What passed in the interval before is read before the first packet of the next one.
+        // Closes every interval that ends before this packet.
         while at >= self.due {
-            // A pause is one interval.
+            // A pause counts as one interval.
             let pause = at - self.due;
             self.read(self.due);
             if pause > INTERVAL {
@@ -113,7 +113,7 @@ impl Connection {
         self.sides[1 - from].direction.answered(at, segment);
     }
 
-    /// Measures the RTT from the SYN over its answer to the answer's acknowledgement: a whole round trip, wherever it is captured.
+    /// Measures the RTT from the SYN to the ACK of the SYN-ACK: a full round trip at any capture point.
     fn handshake(&mut self, at: Duration, from: usize, segment: &Segment) {
         match (segment.syn, segment.acknowledgment) {
             (true, None) => (self.client, self.handshake.0) = (Some(from), Some(at)),
@@ -129,23 +129,23 @@ impl Connection {
 
     fn min_rtt(&self, side: usize) -> Option<Rtt> {
         let direction = &self.sides[side].direction;
-        let parts = whole(direction.to_ack.ever, self.sides[1 - side].direction.to_echo.ever);
-        // Without timestamps only one side of the capture is known: the whole of it at the sender.
+        let parts = add_halves(direction.to_ack.ever, self.sides[1 - side].direction.to_echo.ever);
+        // Without timestamps only the RTT at the sender is known: from data to acknowledgement.
         self.handshake.1.into_iter().chain(parts).min().or(direction.to_ack.ever.map(Rtt::new))
     }
 
-    /// Returns whether the capture was taken at the sender of this side's data: there a round trip passes from data to
-    /// acknowledgement, at the receiver none.
+    /// Returns whether the capture was taken at the sender of this data: data and acknowledgement are a round trip apart at the
+    /// sender, and close together at the receiver.
     fn at_sender(&self, side: usize) -> Option<bool> {
         let to_ack = self.sides[side].direction.to_ack.ever?;
         Some(to_ack * 2 > self.min_rtt(side)?.get())
     }
 
-    /// Takes a reading of both directions.
+    /// Observes one reading of each direction.
     fn read(&mut self, at: Duration) {
         for side in [0, 1] {
             let reading = self.reading(side);
-            let Side { direction, observation, .. } = &mut self.sides[side];
+            let DirectionObservation { direction, observation, .. } = &mut self.sides[side];
             observation.observe(at, &reading);
             direction.next_interval();
         }
@@ -154,8 +154,8 @@ impl Connection {
     fn reading(&self, side: usize) -> Reading {
         let (direction, other) = (&self.sides[side].direction, &self.sides[1 - side].direction);
         let at_sender = self.at_sender(side) == Some(true);
-        let data_rtt = whole(direction.to_ack.lately, other.to_echo.lately);
-        let window = other.window.filter(|_| other.knows_scale());
+        let data_rtt = add_halves(direction.to_ack.lately, other.to_echo.lately);
+        let window = other.window.filter(|_| other.has_scale());
         Reading {
             moved: direction.moved(),
             streams: 1,
@@ -163,14 +163,14 @@ impl Connection {
             data_rtt: data_rtt.or(direction.to_ack.lately.filter(|_| at_sender).map(Rtt::new)),
             window,
             in_flight: at_sender.then(|| Bytes::new(direction.most_in_flight)),
-            // What the receiver's program has not read takes room in its window.
+            // Unread data in the receiver's socket reduces the window that it announces.
             unread: window.map_or(Bytes::ZERO, |window| other.largest_window.saturating_sub(window)),
             lost: direction.lost,
             ..Reading::default()
         }
     }
 
-    /// Ends the connection; `None` where it had no data.
+    /// Ends the connection; `None` if it carried no data.
     pub(super) fn end(mut self) -> Option<Flow> {
         let time = self.now - self.began;
         self.read(time);
@@ -194,7 +194,7 @@ impl Connection {
             retransmits: sender.direction.lost,
             min_rtt,
             at_sender,
-            has_handshake: receiver.direction.knows_scale(),
+            has_handshake: receiver.direction.has_scale(),
             diagnosis,
         })
     }

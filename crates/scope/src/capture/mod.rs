@@ -28,36 +28,36 @@ use std::time::Duration;
 pub use error::{CaptureError, CaptureErrorKind};
 pub use flow::{Flow, Unexplained};
 
-use flow::Connection;
+use flow::CapturedConnection;
 use packet::{Link, Segment};
 
-/// What a capture holds.
+/// The analysed connections of a capture.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Capture {
     /// The connections with data, the largest first.
     pub flows: Vec<Flow>,
     /// Packets read.
     pub packets: u64,
-    /// Packets that are not TCP, or are cut within their headers.
+    /// Packets that are not TCP or are truncated within their headers.
     pub others: u64,
-    /// What is wrong with the file, in a phrase; what precedes the damage is kept.
+    /// The damage of the file, in a phrase; packets before the damage are kept.
     pub damage: Option<String>,
 }
 
-/// More connections are not followed: each takes a few kilobytes.
+/// Maximum of tracked connections: each takes a few kilobytes.
 const MOST_CONNECTIONS: usize = 10_000;
 
-/// The connections while a capture is read.
+/// The connections of a capture while it is read.
 #[derive(Default)]
-struct Connections {
-    by_ends: HashMap<(SocketAddr, SocketAddr), Connection>,
+struct CapturedConnections {
+    by_ends: HashMap<(SocketAddr, SocketAddr), CapturedConnection>,
     packets: u64,
     others: u64,
     left_out: bool,
     began: Option<Duration>,
 }
 
-impl Connections {
+impl CapturedConnections {
     fn add(&mut self, at: Duration, link: Link, data: &[u8], wire_length: usize) {
         self.packets += 1;
         let Some(segment) = Segment::parse(link, data, wire_length) else {
@@ -70,17 +70,17 @@ impl Connections {
             self.left_out = true;
             return;
         }
-        let connection = self.by_ends.entry(ends).or_insert_with(|| Connection::new(&segment, at));
-        // Packets of several interfaces may stand in a wrong order; time only goes on.
+        let connection = self.by_ends.entry(ends).or_insert_with(|| CapturedConnection::new(&segment, at));
+        // Packets of several interfaces may be stored out of order; a connection's time never goes back.
         connection.add(at.max(began), &segment);
     }
 }
 
 impl Capture {
-    /// Reads the capture at `path`, all of it or all before its first damage.
+    /// Reads the capture at `path` up to its end or its first damage.
     ///
     /// # Errors
-    /// [`CaptureError`]: it cannot be read, is no capture, or holds no data of any TCP connection.
+    /// [`CaptureError`]: the file is unreadable, is not a capture, or holds no TCP data.
     pub fn load(path: &Path) -> Result<Self, CaptureError> {
         let fail = |source| CaptureError::Read { path: path.to_owned(), source };
         let file = File::open(path).map_err(fail)?;
@@ -90,17 +90,17 @@ impl Capture {
         Self::read(file, path)
     }
 
-    /// Reads a capture as [`load`](Self::load) does; `path` is for errors.
+    /// Reads a capture from a stream, like [`load`](Self::load); `path` only names it in errors.
     ///
     /// # Errors
     /// As [`load`](Self::load).
     pub fn read(from: impl Read + Send, path: &Path) -> Result<Self, CaptureError> {
-        let mut all = Connections::default();
+        let mut all = CapturedConnections::default();
         let damage = file::read(from, path, |at, link, data, length| all.add(at, link, data, length))?;
         let left_out = all
             .left_out
             .then(|| format!("more than {MOST_CONNECTIONS} connections; the others were left out"));
-        let mut flows: Vec<Flow> = all.by_ends.into_values().filter_map(Connection::end).collect();
+        let mut flows: Vec<Flow> = all.by_ends.into_values().filter_map(CapturedConnection::end).collect();
         flows.sort_by(|a, b| b.bytes.cmp(&a.bytes).then((a.from, a.to).cmp(&(b.from, b.to))));
         if flows.is_empty() {
             let (packets, others) = (all.packets, all.others);

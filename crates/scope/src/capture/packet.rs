@@ -5,13 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 use etherparse::{LaxNetSlice, LaxSlicedPacket, TcpOptionElement, TransportSlice};
 use pcap_parser::Linktype;
 
-/// What stands before the IP header (tcpdump.org/linktypes.html).
+/// The header before the IP header (tcpdump.org/linktypes.html).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Link {
     Ethernet,
-    /// Nothing.
+    /// No header.
     Ip,
-    /// Loopback of BSD: a family in four bytes.
+    /// BSD loopback: a 4-byte address family.
     Null,
     /// Linux cooked capture: 16 bytes.
     Cooked,
@@ -21,7 +21,7 @@ pub(super) enum Link {
 
 impl Link {
     pub(super) fn of(link: Linktype) -> Option<Self> {
-        /// Raw IP as OpenBSD numbers it, raw IPv4 and IPv6.
+        /// Link types of raw IP: OpenBSD's numbers, raw IP, IPv4 and IPv6.
         const RAW: [i32; 5] = [12, 14, 101, 228, 229];
         match link.0 {
             0 | 108 => Some(Self::Null),
@@ -56,14 +56,14 @@ pub(super) struct Segment {
     pub(super) reset: bool,
     /// Bytes of payload on the wire, captured or not.
     pub(super) payload: u32,
-    /// Shift of the window that the sender of this segment announces; only a SYN has one.
+    /// Window scale shift that the sender announces; only in a SYN.
     pub(super) scale: Option<u8>,
-    /// Timestamp and echo (RFC 7323, section 3).
+    /// Timestamp value and echo (RFC 7323, section 3).
     pub(super) timestamps: Option<(u32, u32)>,
 }
 
 impl Segment {
-    /// Reads a packet; `None` where it is no TCP, a later fragment, or cut within its headers.
+    /// Parses a packet; `None` if it is not TCP, is a later fragment, or is truncated within its headers.
     pub(super) fn parse(link: Link, data: &[u8], wire_length: usize) -> Option<Self> {
         let packet = match link {
             Link::Ethernet => LaxSlicedPacket::from_ethernet(data).ok()?,
@@ -71,7 +71,7 @@ impl Segment {
         };
         let Some(TransportSlice::Tcp(tcp)) = packet.transport else { return None };
         let tcp_header = usize::from(tcp.data_offset()) * 4;
-        // What precedes TCP's header.
+        // Bytes before the TCP header.
         let before = tcp.slice().as_ptr() as usize - data.as_ptr() as usize;
         let (from, to, length): (IpAddr, IpAddr, usize) = match packet.net.as_ref()? {
             LaxNetSlice::Ipv4(ip) => {
@@ -96,7 +96,7 @@ impl Segment {
             }
             LaxNetSlice::Arp(_) => return None,
         };
-        // Super-packets larger than 64 KiB carry no length (BIG TCP).
+        // Packets above 64 KiB carry no length in their IP header (BIG TCP).
         let payload =
             if length > 0 { length } else { unstated(packet.net.as_ref(), wire_length, before + tcp_header) };
         let mut segment = Self {
@@ -113,7 +113,7 @@ impl Segment {
         };
         for option in tcp.options_iterator().map_while(Result::ok) {
             match option {
-                // At most 14 (RFC 7323, section 2.3).
+                // The largest shift is 14 (RFC 7323, section 2.3).
                 TcpOptionElement::WindowScale(shift) => segment.scale = Some(shift.min(14)),
                 TcpOptionElement::Timestamp(value, echo) => segment.timestamps = Some((value, echo)),
                 _ => {}
@@ -123,7 +123,7 @@ impl Segment {
     }
 }
 
-/// Returns the payload of a packet whose IP header states no length.
+/// Returns the payload length of a packet whose IP header has none.
 fn unstated(net: Option<&LaxNetSlice<'_>>, wire_length: usize, headers: usize) -> usize {
     let zero = match net {
         Some(LaxNetSlice::Ipv4(ip)) => ip.header().total_len() == 0,

@@ -1,4 +1,4 @@
-//! Captures that are made here, packet by packet.
+//! Analyses captures that the tests generate packet by packet.
 
 use std::path::Path;
 
@@ -11,18 +11,18 @@ use super::*;
 
 const MSS: usize = 1448;
 
-/// How the bytes of a made-up download go.
+/// Parameters of a generated download.
 #[derive(Debug, Clone, Copy)]
 struct Download {
     rtt: f64,
     seconds: f64,
-    /// The most packets in flight.
+    /// Maximum of packets in flight.
     in_flight: usize,
-    /// The client's window.
+    /// The client's receive window.
     window: Bytes,
-    /// One packet in so many is lost, and sent again a round trip later.
+    /// Every n-th packet is lost and retransmitted one round trip later.
     lost: Option<usize>,
-    /// Time in the bottleneck's queue.
+    /// Seconds in the bottleneck's queue.
     queue: f64,
     at_sender: bool,
     client_port: u16,
@@ -39,7 +39,7 @@ const DOWNLOAD: Download = Download {
     client_port: 40_000,
 };
 
-/// One packet where it is captured.
+/// One packet at the capture point.
 #[derive(Debug, Clone)]
 struct Packet {
     at: f64,
@@ -53,9 +53,9 @@ struct Packet {
     client_port: u16,
 }
 
-/// Shift of every window.
+/// Window scale shift of both endpoints.
 const SCALE: u8 = 10;
-/// Near the wrap of sequence numbers.
+/// Close to the wrap of sequence numbers.
 const SERVER_START: u32 = u32::MAX - 20_000;
 
 impl Download {
@@ -74,7 +74,7 @@ impl Download {
         }
     }
 
-    /// The handshake, which a capture may lack.
+    /// Returns the three packets of the handshake.
     fn handshake(&self) -> Vec<Packet> {
         let (to, back) = if self.at_sender { (self.rtt / 2.0, self.rtt) } else { (self.rtt / 2.0, 0.0) };
         let first = if self.at_sender { to } else { 0.0 };
@@ -85,7 +85,7 @@ impl Download {
         vec![syn, answer, last]
     }
 
-    /// The packets after the handshake, by their time.
+    /// Returns the packets after the handshake, by time.
     fn data(&self) -> Vec<Packet> {
         let mut packets = Vec::new();
         let (mut round, mut number, mut flight) = (1.5 * self.rtt, 0usize, 10usize);
@@ -133,14 +133,14 @@ impl Download {
     }
 }
 
-/// How packets are written.
+/// File format and link type of a generated capture.
 #[derive(Debug, Clone, Copy)]
 struct Format {
     link: u32,
     v6: bool,
     pcapng: bool,
     nanoseconds: bool,
-    /// Bytes of each packet that are captured.
+    /// Captured bytes of each packet.
     snap: usize,
 }
 
@@ -185,7 +185,7 @@ impl Format {
         [before, self.ip(packet)].concat()
     }
 
-    /// Writes a file of frames.
+    /// Writes frames as a capture file.
     fn file(self, frames: &[(f64, Vec<u8>)]) -> Vec<u8> {
         let mut file = self.header();
         for (at, frame) in frames {
@@ -272,13 +272,13 @@ fn full_window_of_the_receiver_is_the_limit() {
 }
 
 #[test]
-fn stock_buffer_in_flight_is_the_servers() {
+fn full_stock_buffer_is_server_limit() {
     let stock = Download { rtt: 0.2, in_flight: 1500, ..DOWNLOAD };
     assert_limit(&stock, LimitedBy::ServerSendBuffer, 0.6);
 }
 
 #[test]
-fn little_in_flight_at_an_even_rate_is_a_limit_of_the_server() {
+fn even_rate_with_little_in_flight_is_server_limit() {
     assert_limit(&DOWNLOAD, LimitedBy::Server, 0.7);
 }
 
@@ -287,7 +287,7 @@ fn loss_without_a_queue_is_loss_and_a_queue_is_the_path() {
     let lossy = Download { lost: Some(150), ..DOWNLOAD };
     assert_limit(&lossy, LimitedBy::Loss, 0.7);
     assert!(only_flow(&lossy.packets()).retransmits > 30);
-    // The first round trip is of the empty path: the handshake.
+    // The handshake samples the RTT of the empty path.
     assert_limit(&Download { queue: 0.06, ..DOWNLOAD }, LimitedBy::Path, 0.8);
 }
 
@@ -297,7 +297,7 @@ fn short_file_is_slow_start() {
 }
 
 #[test]
-fn every_format_tells_the_same() {
+fn every_format_has_the_same_diagnosis() {
     let packets = Download { seconds: 2.0, ..DOWNLOAD }.packets();
     let of = |format: Format| {
         let capture = read(&format.capture(&packets)).unwrap();
@@ -327,7 +327,7 @@ fn connection_without_a_handshake_has_no_window_but_is_explained() {
 }
 
 #[test]
-fn one_direction_is_said_and_not_explained() {
+fn one_direction_is_reported_without_diagnosis() {
     for from_server in [true, false] {
         let mut packets = DOWNLOAD.packets();
         packets.retain(|packet| packet.from_server == from_server);
@@ -337,7 +337,7 @@ fn one_direction_is_said_and_not_explained() {
                 assert_eq!(why, Unexplained::OneDirection);
                 assert!(why.to_string().contains("without src or dst"));
             }
-            // Acknowledgements alone have no data.
+            // Acknowledgements alone carry no data.
             Err(error) => assert!(!from_server && matches!(error, CaptureError::NoData { .. }), "{error}"),
         }
     }
@@ -355,7 +355,7 @@ fn largest_connection_comes_first() {
 }
 
 #[test]
-fn capture_that_is_cut_short_keeps_what_precedes() {
+fn truncated_capture_keeps_earlier_packets() {
     for pcapng in [false, true] {
         let whole = Format { pcapng, ..FORMAT }.capture(&DOWNLOAD.packets());
         let cut = read(&whole[..whole.len() - 730]).unwrap();
@@ -376,13 +376,13 @@ fn capture_of_another_protocol_has_no_data() {
     let error = read(&FORMAT.file(&frames)).unwrap_err();
     assert!(matches!(error, CaptureError::NoData { packets: 9, others: 9, .. }), "{error}");
     assert!(error.to_string().contains("of 9 packets 9 are of another protocol"), "{error}");
-    // Cut within the headers it is as unknown.
+    // Truncated headers are not TCP either.
     let cut = read(&Format { snap: 40, ..FORMAT }.capture(&DOWNLOAD.packets())).unwrap_err();
     assert!(cut.to_string().contains("-s 128"), "{cut}");
 }
 
 #[test]
-fn what_is_no_capture_is_refused_with_words() {
+fn file_other_than_capture_is_refused_with_reason() {
     for (file, word) in [(&b""[..], "empty"), (b"{\"record\":\"longhaul\"}", "neither as pcap nor as pcapng")]
     {
         let error = read(file).unwrap_err();

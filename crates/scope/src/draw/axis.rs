@@ -4,20 +4,20 @@ use crate::chart::{Axis, Scale, Unit};
 
 use super::prefix::{Prefixed, decimal, number, of_power};
 
-/// An axis as it is drawn.
+/// An axis with range and ticks.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Ruler {
-    /// The value at its start.
+pub(super) struct DrawnAxis {
+    /// The value at the start.
     pub(super) low: f64,
-    /// The value at its end; greater.
+    /// The value at the end; greater than `low`.
     pub(super) high: f64,
-    /// Its ticks, by rising value.
+    /// The ticks, by rising value.
     pub(super) ticks: Vec<Tick>,
-    /// What it measures, and in what.
+    /// The label: quantity and unit.
     pub(super) label: String,
-    /// In what its values are told.
+    /// The unit of the tick labels.
     pub(super) unit: Prefixed,
-    /// The base of its powers where it is logarithmic.
+    /// The base of a logarithmic axis.
     pub(super) base: Option<f64>,
 }
 
@@ -26,24 +26,24 @@ pub(super) struct Ruler {
 pub(super) struct Tick {
     /// Its value.
     pub(super) value: f64,
-    /// What stands there.
+    /// The label.
     pub(super) text: String,
 }
 
-/// What is less is nothing; smaller numbers would end in divisions by zero.
+/// Smaller values count as zero: they would lead to divisions by zero.
 const LEAST: f64 = 1e-30;
 
 /// Where the range ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// With the last value: a line reaches the edge.
+    /// At the largest value: a line reaches the edge.
     AtValue,
-    /// With the tick above: nothing touches the edge.
+    /// At the next tick: no point touches the edge.
     AtTick,
 }
 
-impl Ruler {
-    /// Makes an axis for `values`, with about `most` ticks at most.
+impl DrawnAxis {
+    /// Makes an axis for `values`, with about `most` ticks.
     pub(super) fn new(axis: &Axis, values: impl Iterator<Item = f64>, end: End, most: usize) -> Self {
         match &axis.scale {
             Scale::Linear => Self::linear(axis, values.chain([0.0]), end, most),
@@ -57,7 +57,7 @@ impl Ruler {
         let (low, high) =
             values.fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)));
         let (low, high) = if low > high { (0.0, 0.0) } else { (low, high) };
-        // All alike, as far as numbers tell: the range begins at zero, or has a length of one.
+        // Values are equal within rounding: start the range at zero, or give it the length one.
         let low = if high - low < high.abs().max(low.abs()) * 1e-6 { low.min(0.0) } else { low };
         let high = if high - low < LEAST { 1.0 } else { high };
         let unit = decimal(axis.unit, high.max(-low));
@@ -79,7 +79,7 @@ impl Ruler {
 
     fn logarithmic(axis: &Axis, values: impl Iterator<Item = f64>, most: usize) -> Self {
         let base: f64 = if axis.unit == Unit::Bytes { 2.0 } else { 10.0 };
-        // Neither zero nor less has a place here.
+        // A logarithmic axis has no zero or negative values.
         let positive = values.filter(|value| *value > LEAST);
         let (low, high) = positive.fold((f64::MAX, 0.0f64), |(low, high), v| (low.min(v), high.max(v)));
         let (low, high) = if low > high { (1.0, base) } else { (low, high) };
@@ -113,7 +113,7 @@ impl Ruler {
         }
     }
 
-    /// Returns where a value stands between start (0) and end (1); `None` where it has no place.
+    /// Returns the position of a value between start (0) and end (1); `None` if it is outside the axis.
     pub(super) fn place(&self, value: f64) -> Option<f64> {
         let place = if self.base.is_some() {
             (value / self.low).ln() / (self.high / self.low).ln()
@@ -124,7 +124,7 @@ impl Ruler {
     }
 }
 
-/// Returns the least of 1, 2 and 5 times a power of ten that divides `span` into `most` steps at most.
+/// Returns the smallest of 1, 2 and 5 times a power of ten that divides `span` into at most `most` steps.
 fn round_step(span: f64, most: usize) -> f64 {
     let least = span / most.max(1) as f64;
     let power = 10f64.powf(least.log10().floor());
@@ -132,7 +132,7 @@ fn round_step(span: f64, most: usize) -> f64 {
     power * [1.0, 2.0, 5.0].into_iter().find(fits).unwrap_or(10.0)
 }
 
-/// Returns how many places after the point tell two ticks apart.
+/// Returns the number of decimals that distinguish two ticks.
 fn decimals(step: f64) -> usize {
     (-step.log10().floor()).clamp(0.0, 12.0) as usize
 }
@@ -144,7 +144,7 @@ fn with_unit(label: &str, unit: &str) -> String {
 fn with_its_unit(unit: Unit, value: f64) -> String {
     let unit = of_power(unit, value);
     let value = value / unit.factor;
-    // Nobody counts the zeros of 0.000001.
+    // Small values are readable in scientific notation only.
     let text = if value < 1e-3 { format!("{value:e}") } else { number(value, decimals(value)) };
     if unit.name.is_empty() { text } else { format!("{text} {}", unit.name) }
 }
@@ -159,12 +159,12 @@ mod tests {
         Axis { label: "Size".to_owned(), unit, scale }
     }
 
-    fn texts(ruler: &Ruler) -> Vec<&str> {
+    fn texts(ruler: &DrawnAxis) -> Vec<&str> {
         ruler.ticks.iter().map(|tick| tick.text.as_str()).collect()
     }
 
-    fn linear(unit: Unit, values: &[f64], end: End) -> Ruler {
-        Ruler::new(&axis(unit, Scale::Linear), values.iter().copied(), end, 6)
+    fn linear(unit: Unit, values: &[f64], end: End) -> DrawnAxis {
+        DrawnAxis::new(&axis(unit, Scale::Linear), values.iter().copied(), end, 6)
     }
 
     #[test]
@@ -181,10 +181,10 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_by_little_fills_the_axis() {
+    fn nearly_equal_values_fill_axis() {
         let near = |values: &[f64]| {
             let axis = axis(Unit::BitsPerSecond, Scale::Near);
-            Ruler::new(&axis, values.iter().copied(), End::AtTick, 6)
+            DrawnAxis::new(&axis, values.iter().copied(), End::AtTick, 6)
         };
         assert_eq!(texts(&near(&[91.2e6, 96.9e6])), ["91", "92", "93", "94", "95", "96", "97"]);
         assert_eq!(texts(&near(&[95e6, 95e6])), ["0", "20", "40", "60", "80", "100"]);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_less_than_nothing_have_a_range() {
+    fn zero_and_negative_values_have_a_range() {
         for values in [&[][..], &[0.0], &[-0.0]] {
             let ruler = linear(Unit::Bytes, values, End::AtTick);
             assert_eq!((ruler.low, ruler.high), (0.0, 1.0));
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn powers_of_two_for_bytes_and_of_ten_for_all_else() {
         let ruler = |unit, values: &[f64]| {
-            Ruler::new(&axis(unit, Scale::Logarithmic), values.iter().copied(), End::AtTick, 8)
+            DrawnAxis::new(&axis(unit, Scale::Logarithmic), values.iter().copied(), End::AtTick, 8)
         };
         let bytes = ruler(Unit::Bytes, &[65_536.0, 4_194_304.0]);
         assert_eq!(texts(&bytes), ["64 KiB", "128 KiB", "256 KiB", "512 KiB", "1 MiB", "2 MiB", "4 MiB"]);
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn names_stand_side_by_side() {
         let names = vec!["curl".to_owned(), "longhaul".to_owned()];
-        let ruler = Ruler::new(&axis(Unit::Number, Scale::Names(names)), [].into_iter(), End::AtTick, 6);
+        let ruler = DrawnAxis::new(&axis(Unit::Number, Scale::Names(names)), [].into_iter(), End::AtTick, 6);
         assert_eq!(texts(&ruler), ["curl", "longhaul"]);
         assert_eq!((ruler.place(0.0), ruler.place(1.0), ruler.place(2.0)), (Some(0.25), Some(0.75), None));
     }
@@ -233,7 +233,7 @@ mod tests {
         #[test]
         fn every_value_has_its_place(values in prop::collection::vec(-1e15..1e15f64, 0..20), most in 1usize..12) {
             for (end, scale) in [(End::AtTick, Scale::Linear), (End::AtValue, Scale::Linear), (End::AtTick, Scale::Near)] {
-                let ruler = Ruler::new(&axis(Unit::Bytes, scale), values.iter().copied(), end, most);
+                let ruler = DrawnAxis::new(&axis(Unit::Bytes, scale), values.iter().copied(), end, most);
                 prop_assert!(ruler.low < ruler.high);
                 prop_assert!((1..=most + 3).contains(&ruler.ticks.len()), "{:?}", ruler);
                 for value in &values {

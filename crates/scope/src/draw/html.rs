@@ -1,12 +1,12 @@
-//! A sheet as a page: one file with data, script and style in it, that loads nothing.
+//! A sheet as one HTML file with data, script and style; it loads nothing else.
 
 use serde_json::{Value, json};
 
 use crate::chart::{Mark, Point, Scale, Series, Sheet};
 
-use super::axis::Ruler;
+use super::axis::DrawnAxis;
 use super::palette::colour;
-use super::prepared::{Limits, Prepared, prepare, shares_x};
+use super::prepared::{Limits, PreparedChart, prepare, shares_x};
 use super::text::escape;
 
 const UPLOT: &str = include_str!("../../assets/uplot/uPlot.iife.min.js");
@@ -14,14 +14,14 @@ const UPLOT_LICENSE: &str = include_str!("../../assets/uplot/LICENSE");
 const UPLOT_STYLE: &str = include_str!("../../assets/uplot/uPlot.min.css");
 const SCRIPT: &str = include_str!("../../assets/page/page.js");
 const STYLE: &str = include_str!("../../assets/page/page.css");
-/// The browser is told to load nothing, should anything ask for it.
+/// Content Security Policy: the page may load nothing.
 const POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
 
-/// As much as a browser draws at once, and enough to look at single samples after zooming.
+/// As many points as a browser draws without delay; enough to zoom to single samples.
 const LIMITS: Limits = Limits { points: 20_000, points_of_all: 100_000, x_ticks: 10, y_ticks: 6 };
 
-/// Writes the page.
+/// Renders a sheet as HTML.
 pub(super) fn draw(sheet: &Sheet) -> String {
     let charts = prepare(sheet, LIMITS);
     let sections: String = charts.iter().enumerate().map(|(index, chart)| section(index, chart)).collect();
@@ -66,7 +66,7 @@ pub(super) fn draw(sheet: &Sheet) -> String {
     )
 }
 
-fn section(index: usize, chart: &Prepared) -> String {
+fn section(index: usize, chart: &PreparedChart) -> String {
     let title = escape(&chart.chart.title);
     let note = match chart.chart.note.as_str() {
         "" => String::new(),
@@ -81,9 +81,9 @@ fn section(index: usize, chart: &Prepared) -> String {
     format!("<section>\n<h2>{title}</h2>\n{note}{place}\n</section>\n")
 }
 
-/// Returns what the script needs of a chart.
-fn data(chart: &Prepared, sheet: &Sheet) -> Value {
-    // The first of those with which it shares its axis stands for the group.
+/// Returns the data of a chart for the page's script.
+fn data(chart: &PreparedChart, sheet: &Sheet) -> Value {
+    // Charts that share an x axis form a group, named by the index of its first chart.
     let group = sheet.charts.iter().position(|other| shares_x(chart.chart, other));
     let named = |(series, points): &(&Series, Vec<Point>)| {
         let name = if points.is_empty() && !series.name.is_empty() {
@@ -101,7 +101,7 @@ fn data(chart: &Prepared, sheet: &Sheet) -> Value {
     })
 }
 
-fn axis(ruler: &Ruler, name: &str, scale: &Scale) -> Value {
+fn axis(ruler: &DrawnAxis, name: &str, scale: &Scale) -> Value {
     let scale = match scale {
         Scale::Linear | Scale::Near => "linear",
         Scale::Logarithmic => "log",
@@ -127,7 +127,7 @@ fn series(series: &Series, name: String, points: &[Point]) -> Value {
         Mark::Line => "line",
         Mark::Dashed => "dashed",
         Mark::Steps => "steps",
-        // Drawn alike on the page: small enough to look behind them by zooming.
+        // The page has one mark for both; zooming separates them.
         Mark::Dots | Mark::Rings => "dots",
         Mark::Events => "events",
         Mark::Measured => "measured",
@@ -147,14 +147,14 @@ fn series(series: &Series, name: String, points: &[Point]) -> Value {
     value
 }
 
-/// Returns a number in nine digits: finer than any measurement, and shorter.
+/// Rounds a number to nine digits: finer than any measurement, and shorter in JSON.
 fn rounded(value: f64) -> Value {
     let rounded = format!("{value:.8e}").parse().unwrap_or(value);
-    // As an integer where it is one, which saves the ".0".
+    // Integers are written without ".0".
     if rounded == rounded.trunc() && rounded.abs() < 1e15 { json!(rounded as i64) } else { json!(rounded) }
 }
 
-/// Writes JSON so that no text in it can end the element it stands in.
+/// Writes JSON for a script element; no text in it can close the element.
 fn json_in_html(value: &Value) -> String {
     value.to_string().replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }

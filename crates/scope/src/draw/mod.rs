@@ -1,6 +1,6 @@
-//! Charts as pictures: SVG and PNG for paper, and a page of HTML to look into them.
+//! Renders charts as SVG, PNG, or an interactive HTML page.
 //!
-//! One drawing serves both pictures: SVG is written from it, PNG is painted.
+//! SVG and PNG are rendered from one picture.
 
 mod axis;
 mod html;
@@ -24,12 +24,12 @@ use tempfile::NamedTempFile;
 
 use crate::chart::Sheet;
 
-pub(crate) use prefix::told;
+pub(crate) use prefix::format_value;
 
-/// Drawing failed.
+/// A drawing error.
 #[derive(Debug, thiserror::Error)]
 pub enum DrawError {
-    /// The file's name does not say what to draw.
+    /// The file's name does not end in a supported extension.
     #[error("cannot tell from its name how to draw {}: let it end in .html, .svg or .png", path.display())]
     Extension {
         /// The file.
@@ -42,10 +42,10 @@ pub enum DrawError {
         path: PathBuf,
         /// Why.
         source: io::Error,
-        /// The option that names another.
+        /// The command-line option that sets the path.
         option: &'static str,
     },
-    /// The picture cannot be turned into pixels.
+    /// The picture cannot be rendered as pixels.
     #[error("cannot draw the picture in pixels: {reason}; .svg has no such limit")]
     Pixels {
         /// Why.
@@ -53,17 +53,17 @@ pub enum DrawError {
     },
 }
 
-/// The kinds of [`DrawError`] that a caller tells apart.
+/// Classes of [`DrawError`] with different exit codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DrawErrorKind {
-    /// It was asked for in a way that cannot work.
+    /// The request is invalid.
     Usage,
     /// The file cannot be created.
     CannotCreate,
 }
 
 impl DrawError {
-    /// Returns its kind.
+    /// Returns the class of the error.
     pub fn kind(&self) -> DrawErrorKind {
         match self {
             Self::Extension { .. } => DrawErrorKind::Usage,
@@ -72,15 +72,15 @@ impl DrawError {
     }
 }
 
-/// What a sheet can be drawn as.
+/// Output formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Format {
+enum OutputFormat {
     Html,
     Svg,
     Png,
 }
 
-impl Format {
+impl OutputFormat {
     fn of(path: &Path) -> Result<Self, DrawError> {
         let extension = path.extension().map(|extension| extension.to_string_lossy().to_ascii_lowercase());
         match extension.as_deref() {
@@ -92,15 +92,15 @@ impl Format {
     }
 }
 
-/// Says whether a file's name tells how to draw into it, without drawing.
+/// Checks that a file's extension names an output format.
 ///
 /// # Errors
 /// [`DrawError::Extension`] where it does not end in .html, .svg or .png.
 pub fn check_name(path: &Path) -> Result<(), DrawError> {
-    Format::of(path).map(|_| ())
+    OutputFormat::of(path).map(|_| ())
 }
 
-/// Says whether a picture could be drawn into a file, without drawing: whether its name tells how, and its place can be written.
+/// Checks that a picture could be written to `path`, without drawing: extension and directory.
 ///
 /// # Errors
 /// As of [`write()`].
@@ -113,40 +113,40 @@ pub fn check_place(path: &Path, option: &'static str) -> Result<(), DrawError> {
     check.map_err(|source| DrawError::Write { path: path.to_owned(), source, option })
 }
 
-/// Draws a sheet as a picture that scales.
+/// Renders a sheet as SVG.
 pub fn svg(sheet: &Sheet) -> String {
     svg::write(&picture::draw(sheet))
 }
 
-/// Draws a sheet as a page to look into, in a file that loads nothing else.
+/// Renders a sheet as an HTML page that loads nothing else.
 pub fn html(sheet: &Sheet) -> String {
     html::draw(sheet)
 }
 
-/// Draws a sheet as pixels, two to each unit of the SVG.
+/// Renders a sheet as PNG, two pixels for each unit of the SVG.
 ///
 /// # Errors
-/// Fails where it is too large.
+/// Fails if the picture is too large.
 pub fn png(sheet: &Sheet) -> Result<Vec<u8>, DrawError> {
     png::paint(&picture::draw(sheet))
 }
 
-/// Draws a sheet into a file, as the end of its name asks for: .html, .svg or .png; `option` names another place.
+/// Renders a sheet into a file; the extension selects the format: .html, .svg or .png. `option` is named in errors.
 ///
-/// What stood there before stays until all of the new is written.
+/// The file is replaced only after the new content is complete.
 ///
 /// # Errors
-/// Fails where the name ends otherwise, where the file cannot be written, or where it is too large for pixels.
+/// Fails on an unknown extension, an unwritable file, or a picture too large for PNG.
 pub fn write(sheet: &Sheet, path: &Path, option: &'static str) -> Result<(), DrawError> {
-    let drawn = match Format::of(path)? {
-        Format::Html => html(sheet).into_bytes(),
-        Format::Svg => svg(sheet).into_bytes(),
-        Format::Png => png(sheet)?,
+    let drawn = match OutputFormat::of(path)? {
+        OutputFormat::Html => html(sheet).into_bytes(),
+        OutputFormat::Svg => svg(sheet).into_bytes(),
+        OutputFormat::Png => png(sheet)?,
     };
     replace(path, &drawn).map_err(|source| DrawError::Write { path: path.to_owned(), source, option })
 }
 
-/// Puts content in a file's place at once, so that nobody sees half of it.
+/// Replaces a file atomically: no reader sees partial content.
 fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut file = file_beside(path)?;
     file.write_all(content)?;
@@ -154,14 +154,14 @@ fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a file that can take the place of `path`.
+/// Creates a temporary file in the directory of `path`.
 fn file_beside(path: &Path) -> io::Result<NamedTempFile> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let beside = directory.unwrap_or(Path::new("."));
     fs::metadata(beside)?;
-    // Readable as any new file is; what tempfile makes is by itself for its owner only.
+    // tempfile creates files that only their owner may read; the umask applies to this mode.
     let readable = Permissions::from_mode(0o666);
     let made = tempfile::Builder::new().prefix(".longhaul-").permissions(readable).tempfile_in(beside);
-    // The error's text has the name of the file that was tried, which means nothing to a user.
+    // tempfile's message names the temporary file, which means nothing to a user.
     made.map_err(|error| error.kind().into())
 }

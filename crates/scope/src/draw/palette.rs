@@ -1,8 +1,8 @@
-//! Colours that a colour-blind reader can tell apart as well.
+//! Colours that colour-blind readers can distinguish.
 
 use crate::chart::{NEUTRAL, PALE};
 
-/// Okabe's and Ito's, without the yellow that white paper swallows: hue, and for the dark page a lighter one.
+/// The palette of Okabe and Ito without its yellow, which is invisible on white; on white and, lighter, on a dark page.
 const COLOURS: [(&str, &str); 7] = [
     ("#0072b2", "#4ba6e0"),
     ("#d55e00", "#f58b46"),
@@ -12,7 +12,7 @@ const COLOURS: [(&str, &str); 7] = [
     ("#3fa0dd", "#9bd3f7"),
     ("#6d5a44", "#c2b29d"),
 ];
-/// Every second time round: darker.
+/// Darker variants for further series.
 const AGAIN: [(&str, &str); 7] = [
     ("#00456b", "#2f7fb3"),
     ("#8a3d00", "#c4611d"),
@@ -22,7 +22,7 @@ const AGAIN: [(&str, &str); 7] = [
     ("#1c628f", "#65a7d1"),
     ("#3a3024", "#8f8069"),
 ];
-/// For areas behind lines: pale on paper, dim on the dark page.
+/// Areas behind lines: pale on white, dim on a dark page.
 const BANDS: [(&str, &str); 11] = [
     ("#e9e3f5", "#352e4a"),
     ("#fbdcc4", "#54361f"),
@@ -38,7 +38,7 @@ const BANDS: [(&str, &str); 11] = [
 ];
 const TEXT: (&str, &str) = ("#444444", "#bbbbbb");
 
-/// Returns the colour of a series on white paper, and on a dark page.
+/// Returns the colours of a series on white and on a dark page.
 pub(super) fn colour(index: usize) -> (&'static str, &'static str) {
     if index == NEUTRAL {
         return TEXT;

@@ -1,4 +1,4 @@
-//! A picture in pixels.
+//! A picture as PNG.
 
 use zeno::{Cap, Command, Join, Mask, PathData, Placement, Stroke, Style, Transform};
 
@@ -6,12 +6,12 @@ use super::DrawError;
 use super::picture::{Align, DASHES, Element, Picture, Text};
 use super::text;
 
-/// Pixels a unit of the picture: sharp in print and on dense screens.
+/// Pixels per unit of the picture: sharp in print and on high-density screens.
 const SCALE: f32 = 2.0;
-/// The tallest picture in pixels: of more many viewers show nothing, and this takes 150 MB to draw.
+/// Maximum height in pixels: many viewers fail above it, and painting takes 150 MB of memory.
 const TALLEST: f64 = 30_000.0;
 
-/// Paints a picture and encodes it.
+/// Paints a picture and encodes it as PNG.
 pub(super) fn paint(picture: &Picture) -> Result<Vec<u8>, DrawError> {
     let (width, height) =
         (picture.width.round() * f64::from(SCALE), picture.height.round() * f64::from(SCALE));
@@ -52,7 +52,7 @@ impl Pixels {
         }
     }
 
-    /// Mixes a colour in where a path covers a pixel, as much as it covers of it.
+    /// Blends a colour into the pixels that a path covers, weighted by coverage.
     fn fill<'a>(&mut self, path: impl PathData, style: impl Into<Style<'a>>, colour: &str) {
         let (mask, place) =
             Mask::new(path).style(style).transform(Some(Transform::scale(SCALE, SCALE))).render();
@@ -70,7 +70,7 @@ impl Pixels {
         }
     }
 
-    /// Returns the pixels on which a row of a mask lies, and how many of the mask's lie left of the picture.
+    /// Returns the pixels under a row of a mask, and the number of mask pixels left of the picture.
     fn row(&mut self, place: Placement, row: usize) -> (&mut [u8], usize) {
         let left = i64::from(place.left).clamp(0, self.width as i64) as usize;
         let right = (i64::from(place.left) + i64::from(place.width)).clamp(0, self.width as i64) as usize;
@@ -100,7 +100,7 @@ fn ink(colour: &str) -> [u8; 3] {
     [red, green, blue]
 }
 
-/// Returns the outlines of a text's letters at their places.
+/// Returns the outlines of a text's glyphs at their positions.
 fn outlines(text: &Text) -> Vec<Command> {
     let mut commands = Vec::new();
     let width = text::draw(&text.text, text.size as f32, &mut commands);
@@ -111,7 +111,7 @@ fn outlines(text: &Text) -> Vec<Command> {
     };
     let (sin, cos) = (text.turned as f32).to_radians().sin_cos();
     let (x, y) = (text.at.0 as f32 - before * cos, text.at.1 as f32 - before * sin);
-    // Turned clockwise, as y grows downwards.
+    // A clockwise rotation, as y grows downwards.
     let placed = Transform { xx: cos, xy: sin, yx: -sin, yy: cos, x, y };
     commands.iter().map(|command| command.transform(&placed)).collect()
 }
@@ -120,7 +120,7 @@ fn outlines(text: &Text) -> Vec<Command> {
 mod tests {
     use super::*;
 
-    /// Returns the first and the last column and row in which anything is painted.
+    /// Returns the first and last column and row with paint.
     fn painted(element: Element) -> (usize, usize, usize, usize) {
         let mut pixels = Pixels::new(400, 400);
         pixels.paint(&element);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_beyond_the_edges_is_cut() {
+    fn paint_outside_picture_is_clipped() {
         let path = "M-50 100L1000 100".to_owned();
         let line = Element::Line { path, colour: "#000000", width: 4.0, dashed: false };
         assert_eq!(painted(line), (0, 399, 196, 203));

@@ -1,13 +1,13 @@
-//! Values in the unit and with the prefix in which they are read best.
+//! Formats values with the most readable unit prefix.
 
 use crate::chart::Unit;
 
 /// A unit with a prefix.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Prefixed {
-    /// What one of it is in the unit without prefix.
+    /// One prefixed unit in units without prefix.
     pub(super) factor: f64,
-    /// How it is written; empty for pure numbers.
+    /// The unit's symbol; empty for pure numbers.
     pub(super) name: &'static str,
 }
 
@@ -41,10 +41,10 @@ const RATES: [Prefixed; 5] = [
 const NUMBERS: [Prefixed; 3] =
     [prefixed(1e12, "trillions"), prefixed(1e9, "billions"), prefixed(1e6, "millions")];
 
-/// Returns the prefix with which the largest value is at least 1.
+/// Returns the largest decimal prefix in which `largest` is at least 1.
 pub(super) fn decimal(unit: Unit, largest: f64) -> Prefixed {
     match unit {
-        // Up to ten millions the digits say it best.
+        // Numbers below ten million are readable in full.
         Unit::Number if largest.abs() < 1e7 => prefixed(1.0, ""),
         Unit::Number => suiting(&NUMBERS, largest),
         Unit::Seconds => suiting(&SECONDS, largest),
@@ -53,7 +53,7 @@ pub(super) fn decimal(unit: Unit, largest: f64) -> Prefixed {
     }
 }
 
-/// Returns the prefix as [`decimal`], but for bytes that of a power of 1024.
+/// Like [`decimal`], but with powers of 1024 for bytes.
 pub(super) fn of_power(unit: Unit, value: f64) -> Prefixed {
     match unit {
         Unit::Bytes => suiting(&BINARY_BYTES, value),
@@ -61,18 +61,18 @@ pub(super) fn of_power(unit: Unit, value: f64) -> Prefixed {
     }
 }
 
-/// Returns the first of which there is one at least; where there is none, what suits zero: the plain unit.
+/// Returns the first unit in which `value` is at least 1; the unprefixed unit if none.
 fn suiting(prefixes: &[Prefixed], value: f64) -> Prefixed {
     let least = prefixes.iter().min_by(|a, b| a.factor.total_cmp(&b.factor));
     let plain = prefixes.iter().find(|prefixed| prefixed.factor == 1.0);
-    // A little less than one is one that arithmetic has made inexact.
+    // Tolerates rounding just below 1.
     let suits = |prefixed: &&Prefixed| value.abs() >= prefixed.factor * (1.0 - 1e-9);
     let found = if value == 0.0 { plain } else { prefixes.iter().find(suits) };
     found.or(least).copied().unwrap_or(prefixed(1.0, ""))
 }
 
-/// Writes a value with its unit in three digits, as text tells it: "68.8 MB".
-pub(crate) fn told(unit: Unit, value: f64) -> String {
+/// Formats a value with three significant digits and its unit: "68.8 MB".
+pub(crate) fn format_value(unit: Unit, value: f64) -> String {
     let unit = decimal(unit, value);
     let value = value / unit.factor;
     let whole_digits = value.abs().log10().floor().max(0.0);
@@ -81,11 +81,11 @@ pub(crate) fn told(unit: Unit, value: f64) -> String {
     [number(value, decimals).as_str(), unit.name].join(" ").trim_end().to_owned()
 }
 
-/// Writes a number with `decimals` places, its thousands apart.
+/// Formats a number with `decimals` decimals and grouped thousands.
 pub(super) fn number(value: f64, decimals: usize) -> String {
     let text = format!("{value:.decimals$}");
     let (sign, digits) = match text.strip_prefix('-') {
-        // Rounded to nothing, it has no sign.
+        // A number that rounds to zero has no sign.
         Some(digits) if digits.contains(|c: char| ('1'..='9').contains(&c)) => ("\u{2212}", digits),
         Some(digits) => ("", digits),
         None => ("", text.as_str()),
@@ -126,12 +126,12 @@ mod tests {
     }
 
     #[test]
-    fn text_tells_three_digits() {
-        assert_eq!(told(Unit::Bytes, 68_800_000.0), "68.8 MB");
-        assert_eq!(told(Unit::Seconds, 113.4), "113 s");
-        assert_eq!(told(Unit::Seconds, 0.0), "0 s");
-        assert_eq!(told(Unit::BitsPerSecond, 6.5e9), "6.50 Gbit/s");
-        assert_eq!(told(Unit::Number, 22_636.0), "22,636");
+    fn text_has_three_significant_digits() {
+        assert_eq!(format_value(Unit::Bytes, 68_800_000.0), "68.8 MB");
+        assert_eq!(format_value(Unit::Seconds, 113.4), "113 s");
+        assert_eq!(format_value(Unit::Seconds, 0.0), "0 s");
+        assert_eq!(format_value(Unit::BitsPerSecond, 6.5e9), "6.50 Gbit/s");
+        assert_eq!(format_value(Unit::Number, 22_636.0), "22,636");
     }
 
     #[test]

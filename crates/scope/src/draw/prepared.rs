@@ -1,45 +1,45 @@
-//! Charts made ready for drawing: only what can be drawn, no more of it than can be seen, and its axes.
+//! Charts prepared for drawing: finite points, thinned to what is visible, and axes.
 
 use crate::chart::{Chart, Mark, Point, Scale, Series, Sheet, Unit};
 
-use super::axis::{End, Ruler};
+use super::axis::{DrawnAxis, End};
 use super::thin::{finite, thin};
 
 /// A chart ready to be drawn.
 #[derive(Debug)]
-pub(super) struct Prepared<'a> {
-    /// What it was made from.
+pub(super) struct PreparedChart<'a> {
+    /// The source chart.
     pub(super) chart: &'a Chart,
-    /// The horizontal axis; the same for all charts with the same unit.
-    pub(super) x: Ruler,
+    /// The horizontal axis; shared by all charts with one unit.
+    pub(super) x: DrawnAxis,
     /// The vertical axis.
-    pub(super) y: Ruler,
-    /// Each series with those of its points that are drawn.
+    pub(super) y: DrawnAxis,
+    /// Each series with its thinned points.
     pub(super) series: Vec<(&'a Series, Vec<Point>)>,
 }
 
-/// How much of it there may be.
+/// Upper bounds of points and ticks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// Points of a series.
+    /// Points per series.
     pub(super) points: usize,
-    /// Points of a chart.
+    /// Points per chart.
     pub(super) points_of_all: usize,
-    /// Ticks of the horizontal axis, about.
+    /// Approximate ticks of the horizontal axis.
     pub(super) x_ticks: usize,
-    /// Ticks of the vertical axis, about.
+    /// Approximate ticks of the vertical axis.
     pub(super) y_ticks: usize,
 }
 
-/// Makes all charts of a sheet ready.
-pub(super) fn prepare(sheet: &Sheet, limits: Limits) -> Vec<Prepared<'_>> {
+/// Prepares all charts of a sheet.
+pub(super) fn prepare(sheet: &Sheet, limits: Limits) -> Vec<PreparedChart<'_>> {
     let drawable: Vec<Vec<(&Series, Vec<Point>)>> =
         sheet.charts.iter().map(|chart| thinned(chart, limits)).collect();
     let with_x = |chart: &Chart| {
         let alike = sheet.charts.iter().zip(&drawable).filter(move |(other, _)| shares_x(chart, other));
         alike.flat_map(|(_, series)| all_points(series)).map(|point| point.x).collect::<Vec<_>>()
     };
-    let rulers: Vec<(Ruler, Ruler)> = sheet
+    let rulers: Vec<(DrawnAxis, DrawnAxis)> = sheet
         .charts
         .iter()
         .zip(&drawable)
@@ -47,16 +47,16 @@ pub(super) fn prepare(sheet: &Sheet, limits: Limits) -> Vec<Prepared<'_>> {
             let end = if chart.x.unit == Unit::Seconds { End::AtValue } else { End::AtTick };
             let heights = all_points(series).flat_map(heights);
             (
-                Ruler::new(&chart.x, with_x(chart).into_iter(), end, limits.x_ticks),
-                Ruler::new(&chart.y, heights, End::AtTick, limits.y_ticks),
+                DrawnAxis::new(&chart.x, with_x(chart).into_iter(), end, limits.x_ticks),
+                DrawnAxis::new(&chart.y, heights, End::AtTick, limits.y_ticks),
             )
         })
         .collect();
     let parts = sheet.charts.iter().zip(rulers).zip(drawable);
-    parts.map(|((chart, (x, y)), series)| Prepared { chart, x, y, series }).collect()
+    parts.map(|((chart, (x, y)), series)| PreparedChart { chart, x, y, series }).collect()
 }
 
-/// Says whether two charts have the same horizontal axis, so that one can be read below the other.
+/// Returns whether two charts share a horizontal axis, so that they align one below the other.
 pub(super) fn shares_x(chart: &Chart, other: &Chart) -> bool {
     let linear = |chart: &Chart| chart.x.scale == Scale::Linear;
     std::ptr::eq(chart, other) || (linear(chart) && linear(other) && chart.x.unit == other.x.unit)
@@ -65,7 +65,7 @@ pub(super) fn shares_x(chart: &Chart, other: &Chart) -> bool {
 fn thinned(chart: &Chart, limits: Limits) -> Vec<(&Series, Vec<Point>)> {
     let most = limits.points.min(limits.points_of_all / chart.series.len().max(1));
     let points = |series: &Series| match series.mark {
-        // Its points are pairs.
+        // The points of a band are pairs and cannot be thinned.
         Mark::Band => finite(&series.points),
         _ => thin(finite(&series.points), most),
     };

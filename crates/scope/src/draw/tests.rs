@@ -1,4 +1,4 @@
-//! Whole pictures: what must be in them, and what must not.
+//! Renders whole sheets and checks their content.
 
 use proptest::prelude::*;
 
@@ -30,14 +30,14 @@ fn sheet(charts: Vec<Chart>) -> Sheet {
     Sheet { title: "Title".to_owned(), notes: vec!["A note.".to_owned()], charts }
 }
 
-/// Returns the data that a page holds.
+/// Returns the data embedded in a page.
 fn data(page: &str) -> serde_json::Value {
     let (_, rest) = page.split_once(r#"<script type="application/json" id="sheet">"#).unwrap();
     serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
 }
 
 #[test]
-fn axes_say_what_and_in_what() {
+fn axes_name_quantity_and_unit() {
     let drawn =
         svg(&sheet(vec![chart("Chart", vec![series("a", Mark::Line, &[(0.0, 0.0), (10.0, 6.5e9)])])]));
     for text in [">Title<", ">A note.<", ">Chart<", ">Time [s]<", ">Rate [Gbit/s]<", ">a<", ">10<", ">6<"] {
@@ -57,7 +57,7 @@ fn a_png_is_the_svg_at_twice_its_size() {
 }
 
 #[test]
-fn nothing_to_draw_is_said_and_fails_nothing() {
+fn empty_sheet_is_drawn_with_notice() {
     let nan = series("nan", Mark::Line, &[(0.0, f64::NAN), (f64::INFINITY, 1.0)]);
     let charts = [
         vec![],
@@ -74,7 +74,7 @@ fn nothing_to_draw_is_said_and_fails_nothing() {
 }
 
 #[test]
-fn an_empty_series_among_others_is_said_in_the_legend() {
+fn legend_marks_empty_series() {
     let both = vec![series("full", Mark::Line, &[(0.0, 1.0), (1.0, 2.0)]), series("none", Mark::Line, &[])];
     let sheet = sheet(vec![chart("Chart", both)]);
     assert!(svg(&sheet).contains(">none (nothing was recorded)<"));
@@ -105,7 +105,7 @@ fn spreads_are_drawn_and_in_range() {
 }
 
 #[test]
-fn text_from_outside_stays_text() {
+fn untrusted_text_is_escaped() {
     let mut nasty = chart(NASTY, vec![series(NASTY, Mark::Line, &[(0.0, 0.0), (1.0, 1.0)])]);
     nasty.note = NASTY.to_owned();
     nasty.x = axis(NASTY, Unit::Number, Scale::Names(vec![NASTY.to_owned(), NASTY.to_owned()]));
@@ -164,7 +164,7 @@ fn long_series_are_thinned_and_keep_their_burst() {
 
 #[test]
 fn many_lines_and_long_names_stay_within_the_picture() {
-    let name = "a name that is longer than anybody would ever wish for, and goes on and on and on";
+    let name = "a name that is much longer than the space in a legend, and continues on and on and on";
     let many = |name: &str| {
         let line = |n: usize| series(&format!("{name}{n}"), Mark::Line, &[(0.0, 1.0), (1.0, 2.0)]);
         (0..40).map(line).collect()
@@ -196,7 +196,7 @@ fn a_file_is_replaced_as_a_whole_and_readable_as_others_are() {
 }
 
 #[test]
-fn a_name_without_a_known_end_and_a_place_that_is_none_are_refused() {
+fn unknown_extension_and_missing_directory_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     for name in ["picture", "picture.pdf", "svg", ".png"] {
         let error = write(&Sheet::default(), &directory.path().join(name), "-o").unwrap_err();
@@ -214,7 +214,7 @@ fn a_name_without_a_known_end_and_a_place_that_is_none_are_refused() {
 }
 
 #[test]
-fn a_picture_that_is_too_large_for_pixels_says_so() {
+fn png_of_too_large_picture_is_refused() {
     let charts = vec![chart("Chart", vec![series("a", Mark::Line, &[(0.0, 1.0)])]); 100];
     let error = png(&sheet(charts)).unwrap_err();
     assert!(error.to_string().contains("pixels tall; .svg has no such limit"), "{error}");
@@ -227,7 +227,7 @@ fn any_number() -> impl Strategy<Value = f64> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn no_numbers_whatever_break_a_picture(
+    fn any_numbers_can_be_drawn(
         points in prop::collection::vec((any_number(), any_number()), 0..20),
         scales in (0usize..3, 0usize..3),
         units in (0usize..4, 0usize..4),

@@ -1,4 +1,4 @@
-//! Text in a picture: what it may hold, how wide it is, and the shapes of its letters.
+//! Text in a picture: width, glyph outlines, truncation and escaping.
 
 use std::sync::LazyLock;
 
@@ -7,30 +7,30 @@ use skrifa::outline::{DrawSettings, OutlinePen};
 use skrifa::{FontRef, GlyphId, MetadataProvider};
 use zeno::{Command, PathBuilder};
 
-/// Roboto Regular, reduced to Latin letters.
+/// Roboto Regular, reduced to Latin glyphs.
 const ROBOTO: &[u8] = include_bytes!("../../assets/roboto/Roboto-Regular-latin.ttf");
 
 static FONT: LazyLock<Option<FontRef<'static>>> = LazyLock::new(|| FontRef::new(ROBOTO).ok());
 
-/// Other fonts, that a viewer without Roboto takes, are a little wider.
+/// Fallback fonts of a viewer without Roboto are slightly wider.
 const SLACK: f64 = 1.04;
 
-/// Returns how wide a line of text is at `size`.
+/// Returns the width of a line of text at `size`.
 pub(super) fn width(text: &str, size: f64) -> f64 {
     let letter = |letter| glyph(letter).map_or(1.0, |(_, advance)| f64::from(advance));
     text.chars().map(letter).sum::<f64>() * size * SLACK
 }
 
-/// Adds the outlines of a line of text that begins at the origin, y growing downwards; returns its width.
+/// Appends the glyph outlines of a line of text at the origin, y growing downwards; returns its width.
 ///
-/// A letter that the font lacks is a question mark.
+/// A glyph missing from the font becomes a question mark.
 pub(super) fn draw(text: &str, size: f32, into: &mut Vec<Command>) -> f32 {
     let Some(font) = FONT.as_ref() else { return 0.0 };
     let mut pen = Pen { into, x: 0.0 };
     for letter in text.chars() {
         let Some((glyph, advance)) = glyph(letter).or_else(|| self::glyph('?')) else { continue };
         if let Some(outline) = font.outline_glyphs().get(glyph) {
-            // A font that is part of the program draws its letters; were one damaged, it would be missing.
+            // Fails only on a damaged font; the font is compiled in.
             let _ = outline.draw(DrawSettings::unhinted(Size::new(size), LocationRef::default()), &mut pen);
         }
         pen.x += advance * size;
@@ -38,7 +38,7 @@ pub(super) fn draw(text: &str, size: f32, into: &mut Vec<Command>) -> f32 {
     pen.x
 }
 
-/// Returns a letter's glyph and its width in units of the font's size; `None` where the font lacks it.
+/// Returns a letter's glyph and its width in font units; `None` if the font lacks it.
 fn glyph(letter: char) -> Option<(GlyphId, f32)> {
     let font = FONT.as_ref()?;
     let glyph = font.charmap().map(letter)?;
@@ -46,7 +46,7 @@ fn glyph(letter: char) -> Option<(GlyphId, f32)> {
     Some((glyph, advance))
 }
 
-/// Takes the outline of a letter, whose y grows upwards, to its place in the line.
+/// Maps the outline of a glyph, whose y grows upwards, to its position in the line.
 struct Pen<'a> {
     into: &'a mut Vec<Command>,
     x: f32,
@@ -74,7 +74,7 @@ impl OutlinePen for Pen<'_> {
     }
 }
 
-/// Cuts a line to `room` at `size`, with an ellipsis for what went.
+/// Truncates a line to `room` at `size`, with an ellipsis.
 pub(super) fn cut(text: &str, size: f64, room: f64) -> String {
     if width(text, size) <= room {
         return text.to_owned();
@@ -90,7 +90,7 @@ pub(super) fn cut(text: &str, size: f64, room: f64) -> String {
     kept.trim_end().to_owned() + "…"
 }
 
-/// Breaks text at spaces into lines of at most `room` at `size`; a longer word is cut.
+/// Wraps text at spaces into lines of at most `room` at `size`; truncates longer words.
 pub(super) fn wrap(text: &str, size: f64, room: f64) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -103,7 +103,7 @@ pub(super) fn wrap(text: &str, size: f64, room: f64) -> Vec<String> {
     lines
 }
 
-/// Escapes text for XML and HTML, attributes included; what neither may hold becomes U+FFFD.
+/// Escapes text for XML and HTML, attributes included; characters that neither allows become U+FFFD.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {

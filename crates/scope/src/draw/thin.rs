@@ -1,11 +1,11 @@
-//! Fewer points for the same picture.
+//! Reduces the points of a series without a visible change.
 
 use crate::chart::Point;
 
-/// More is no measurement, and its difference to another may not be a number.
+/// Larger values are no measurements; their difference may overflow.
 const LARGEST: f64 = 1e30;
 
-/// Returns the points that can be drawn: those whose numbers are finite.
+/// Returns the points with finite coordinates.
 pub(super) fn finite(points: &[Point]) -> Vec<Point> {
     let finite = |value: f64| value.abs() <= LARGEST;
     let drawable = |point: &Point| {
@@ -15,10 +15,10 @@ pub(super) fn finite(points: &[Point]) -> Vec<Point> {
     points.iter().copied().filter(drawable).collect()
 }
 
-/// Leaves at most `most` points (at least eight): of each run of neighbours the lowest and the highest, so
-/// that a burst of a single point survives, and the first and the last of all.
+/// Keeps at most `most` points (at least eight): the first, the last, and the lowest and highest of each run of neighbours, so
+/// that a burst of a single point remains.
 ///
-/// A run ends where the next point is far away: what is drawn across a pause then begins and ends where it does.
+/// A run ends at a gap in x: a line across a pause begins and ends where the pause does.
 pub(super) fn thin(points: Vec<Point>, most: usize) -> Vec<Point> {
     let most = most.max(8);
     let [first, middle @ .., last] = points.as_slice() else { return points };
@@ -26,16 +26,16 @@ pub(super) fn thin(points: Vec<Point>, most: usize) -> Vec<Point> {
         return points;
     }
     let runs = (most - 2) / 2;
-    // As long as this that no more than half of the runs can end in one.
+    // The shortest pause; at most half of the runs can end in one.
     let pause = (last.x - first.x) / (runs / 2) as f64;
     let together = || middle.chunk_by(|a, b| b.x - a.x <= pause);
-    // Each of those may end in a run that is shorter than the others.
+    // Each pause may end a run early.
     let longest = middle.len().div_ceil(runs.saturating_sub(together().count()).max(1));
     let extremes = together().flat_map(|near| near.chunks(longest)).flat_map(extremes);
     std::iter::once(*first).chain(extremes).chain([*last]).collect()
 }
 
-/// Returns the lowest and the highest point in the order in which they stand.
+/// Returns the lowest and the highest point, in their original order.
 fn extremes(points: &[Point]) -> impl Iterator<Item = Point> + use<> {
     let indices = || 0..points.len();
     let low = indices().min_by(|&a, &b| points[a].y.total_cmp(&points[b].y)).unwrap_or(0);
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_pause_is_not_blurred() {
-        // Nothing until 900, then a line that rises from zero.
+        // No points until x = 900, then a rising line.
         let line = (0..10_000).map(|n| Point::from((900.0 + f64::from(n) / 100.0, f64::from(n))));
         let all: Vec<Point> =
             [0.0, 0.1, 0.2].map(|x| Point::from((x, 0.0))).into_iter().chain(line).collect();
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_short_stays_as_it_is() {
+    fn short_series_is_unchanged() {
         for count in [0, 1, 2, 999, 1000] {
             let all = points((0..count).map(f64::from));
             assert_eq!(thin(all.clone(), 1000), all);
@@ -99,7 +99,7 @@ mod tests {
         fn bounds_order_and_extremes_hold(
             values in prop::collection::vec((-1e9..1e9f64, 0..40i32), 1..3000), most in 0usize..500,
         ) {
-            // Steps from a millionth to a million.
+            // Steps of 1e-6 to 1e6.
             let mut x = 0.0;
             let all: Vec<Point> = values.into_iter().map(|(y, step)| {
                 x += 2f64.powi(step - 20);

@@ -1,20 +1,20 @@
-//! Which records stand on one time axis: those of the same time, as a transfer and its server.
+//! Aligns records that overlap in time, such as those of a transfer and its server, on one time axis.
 
 use crate::record::Record;
 
 use super::flow::Span;
 use super::notes::{date, short};
 
-/// Where records stand in charts, and why.
+/// The time offset of each record on the charts' axis.
 #[derive(Debug, PartialEq)]
 pub(super) struct Alignment {
-    /// How much later the start of each stands than that of the axis, in seconds.
+    /// The start of each record in seconds after the start of the axis.
     pub(super) begins: Vec<f64>,
-    /// What to know of the axis.
+    /// How the records were aligned, for the notes of a sheet.
     pub(super) notes: Vec<String>,
 }
 
-/// Places those that overlap in time by their hosts' clocks, and each other one at its own start.
+/// Aligns overlapping records by their hosts' clocks; every other record starts at zero.
 pub(super) fn align(records: &[(String, Record)]) -> Alignment {
     let started = |index: &usize| records[*index].1.header.started;
     let names = |members: &[usize]| {
@@ -40,7 +40,7 @@ pub(super) fn align(records: &[(String, Record)]) -> Alignment {
     Alignment { begins, notes }
 }
 
-/// Returns groups of two and more, of which each member overlaps with another.
+/// Returns groups of at least two records; each overlaps another of its group.
 fn overlapping(records: &[(String, Record)]) -> Vec<Vec<usize>> {
     let of_record = |(index, (_, record)): (usize, &(String, Record))| Some((span(record)?, index));
     let mut spans: Vec<(Span, usize)> = records.iter().enumerate().filter_map(of_record).collect();
@@ -61,7 +61,7 @@ fn overlapping(records: &[(String, Record)]) -> Vec<Vec<usize>> {
     groups
 }
 
-/// Returns from when to when a record has samples, in seconds since 1970.
+/// Returns the time span of a record's samples, in seconds since 1970.
 fn span(record: &Record) -> Option<Span> {
     let (from, to) = (record.samples.first()?.0, record.samples.last()?.0);
     Some((record.header.started + from, record.header.started + to))
@@ -70,12 +70,12 @@ fn span(record: &Record) -> Option<Span> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figures::made_up;
+    use crate::figures::synthetic_record;
     use crate::record::schema::Sample;
 
     fn records(of: &[(f64, f64)]) -> Vec<(String, Record)> {
         let record = |(index, (started, seconds)): (usize, &(f64, f64))| {
-            let mut record = made_up::record(*seconds, |_| Sample::default());
+            let mut record = synthetic_record::record(*seconds, |_| Sample::default());
             record.header.started = *started;
             (format!("r{index}"), record)
         };
@@ -87,9 +87,9 @@ mod tests {
     }
 
     #[test]
-    fn what_ran_at_the_same_time_stands_on_one_axis() {
+    fn overlapping_records_share_one_axis() {
         assert_eq!(begins(&[(105.0, 10.0), (100.0, 20.0)]), [5.0, 0.0]);
-        // One server, two transfers after each other, and something of another day.
+        // One server, two consecutive transfers, and a record of another day.
         assert_eq!(begins(&[(100.0, 60.0), (105.0, 10.0), (130.0, 10.0), (1e6, 9.0)]), [0.0, 5.0, 30.0, 0.0]);
         assert_eq!(begins(&[(100.0, 5.0), (200.0, 5.0)]), [0.0, 0.0]);
         assert_eq!(begins(&[(100.0, 5.0), (105.0, 5.0)]), [0.0, 0.0], "one right after the other");
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn says_which() {
+    fn notes_name_aligned_records() {
         let notes = align(&records(&[(1_795_219_205.0, 9.0), (1_795_219_200.0, 9.0), (7.0, 9.0)])).notes;
         let together = "Ran at the same time, by their hosts' clocks: r0, r1; time counts from the start of the first \
                         (Sat, 21 Nov 2026 00:00:00 GMT)";
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn no_start_is_too_odd() {
+    fn any_start_time_is_aligned() {
         let mut all = records(&[(f64::MAX, 9.0), (f64::MIN, 9.0), (-5.0, 9.0), (f64::MAX, 9.0)]);
         all[2].1.samples.clear();
         let Alignment { begins, notes } = align(&all);

@@ -1,25 +1,25 @@
-//! The charts of throughput as moving averages over 1 ms and 1000 ms, with losses as dots: ICDC's figures.
+//! Charts of throughput as moving averages over 1 ms and 1000 ms, with losses as dots (ICDC's figures).
 
 use longhaul_core::telemetry::Sockets;
 use longhaul_core::units::Bytes;
 
 use crate::chart::{Chart, Mark, Point, Series, Unit};
-use crate::draw::told;
+use crate::draw::format_value;
 use crate::record::Record;
 
 use super::burstiness::Burstiness;
-use super::charts::{Placed, over_time};
+use super::charts::{AlignedRecord, over_time};
 use super::curves::{self, receives};
 use super::flow::Counter;
 use super::moving_average::{NARROW, WIDE, moving_average, resolves};
 
-/// More records than these are compared by their averages over 1 s alone.
+/// With more records, only the averages over 1 s are compared.
 const MOST_IN_DETAIL: usize = 4;
-/// How much higher than every line the dots stand, and each further row of them.
+/// Height of the rows of dots above the highest line, as a share of that line.
 const ROW: f64 = 0.06;
 
-/// Returns a chart for each record, and before them, where there are several, one that compares them.
-pub(super) fn of_records(records: &[Placed<'_>]) -> Vec<Chart> {
+/// Returns a chart for each record, preceded by a comparison if there are several.
+pub(super) fn of_records(records: &[AlignedRecord<'_>]) -> Vec<Chart> {
     match records {
         [record] => of_one("", record).into_iter().collect(),
         _ => {
@@ -30,7 +30,7 @@ pub(super) fn of_records(records: &[Placed<'_>]) -> Vec<Chart> {
     }
 }
 
-fn of_one(name: &str, placed: &Placed<'_>) -> Option<Chart> {
+fn of_one(name: &str, placed: &AlignedRecord<'_>) -> Option<Chart> {
     let record = placed.record;
     let (verb, mark) = (if receives(record) { "received" } else { "sent" }, Mark::Line);
     let narrow = average(&curves::wire(record, NARROW), NARROW);
@@ -52,8 +52,8 @@ fn of_one(name: &str, placed: &Placed<'_>) -> Option<Chart> {
     Some(over_time(&title, note(record, narrow.err()), ("Throughput", Unit::BitsPerSecond), series))
 }
 
-/// Compares averages over 1 s; the dots have the colours of their records.
-fn compared(records: &[Placed<'_>]) -> Option<Chart> {
+/// Compares averages over 1 s; the dots of a record share its colour.
+fn compared(records: &[AlignedRecord<'_>]) -> Option<Chart> {
     let mut series = Vec::new();
     for (colour, placed) in records.iter().enumerate() {
         let points = average(&curves::wire(placed.record, WIDE), WIDE).unwrap_or_default();
@@ -76,7 +76,8 @@ fn compared(records: &[Placed<'_>]) -> Option<Chart> {
     Some(over_time(title, note, ("Throughput", Unit::BitsPerSecond), series))
 }
 
-/// Returns bits a second over the last `window`; how far apart readings are, where that is too far.
+/// Returns bits per second over the last `window` seconds; otherwise the gap between readings in seconds, if it
+/// is too large for the window.
 fn average(counter: &Counter, window: f64) -> Result<Vec<Point>, f64> {
     let lasts = counter.growing().map_or(0.0, |(from, to)| to - from);
     if lasts < window {
@@ -86,7 +87,7 @@ fn average(counter: &Counter, window: f64) -> Result<Vec<Point>, f64> {
     Ok(moving_average(counter, window).into_iter().map(|(at, rate)| Point::from((at, rate * 8.0))).collect())
 }
 
-/// What the peers have got, where that is not all that was sent.
+/// Returns the acknowledged throughput of a sender, where it differs from the sent throughput.
 fn acknowledged(record: &Record) -> Vec<Point> {
     let is_apart = record.samples.iter().any(|(_, sample)| sample.sockets.counters.sent > Bytes::ZERO);
     if receives(record) || !is_apart {
@@ -95,20 +96,20 @@ fn acknowledged(record: &Record) -> Vec<Point> {
     average(&curves::acked(record, WIDE), WIDE).unwrap_or_default()
 }
 
-/// Returns the times at which something was lost, as this end sees it; without what never happened.
+/// Returns the times of loss events that this endpoint observed, by kind; omits kinds without an event.
 fn losses(record: &Record) -> Vec<(String, Vec<f64>)> {
     let last = record.samples.last().map(|(_, sample)| sample.sockets).unwrap_or_default();
-    let counted = |name: &str, count: u64| format!("{name} ({})", told(Unit::Number, count as f64));
+    let counted = |name: &str, count: u64| format!("{name} ({})", format_value(Unit::Number, count as f64));
     let mut kinds = if receives(record) {
         let answered = risen(record, |now, before| now.counters.out_of_order > before.counters.out_of_order);
         vec![(counted("duplicate ACKs sent", last.counters.out_of_order), answered)]
     } else {
         let again = risen(record, |now, before| now.counters.retransmits > before.counters.retransmits);
-        let told =
+        let duplicate =
             risen(record, |now, before| now.sacked > 0 || now.counters.dsacks > before.counters.dsacks);
         vec![
             (counted("retransmits", last.counters.retransmits), again),
-            ("duplicate ACKs got".to_owned(), told),
+            ("duplicate ACKs got".to_owned(), duplicate),
         ]
     };
     kinds.retain(|(_, times)| !times.is_empty());
@@ -127,7 +128,14 @@ fn risen(record: &Record, has: impl Fn(&Sockets, &Sockets) -> bool) -> Vec<f64> 
     times
 }
 
-fn dots(name: String, colour: usize, placed: &Placed<'_>, times: Vec<f64>, top: f64, row: usize) -> Series {
+fn dots(
+    name: String,
+    colour: usize,
+    placed: &AlignedRecord<'_>,
+    times: Vec<f64>,
+    top: f64,
+    row: usize,
+) -> Series {
     let y = top * (1.0 + ROW * (row + 1) as f64);
     let points = placed.place(times.into_iter().map(|at| Point::from((at, y))).collect());
     Series { name, colour, mark: Mark::Events, points }
@@ -137,19 +145,19 @@ fn highest(series: &[Series]) -> Option<f64> {
     series.iter().flat_map(|series| &series.points).map(|point| point.y).max_by(f64::total_cmp)
 }
 
-/// Says how to read it, how bursty it is, and why a line is missing.
+/// Returns how to read the chart, its burstiness, and why a line is missing.
 fn note(record: &Record, gap: Option<f64>) -> String {
     let mut note =
         "Means over the last 1 ms and 1000 ms. Dots mark times; their height means nothing.".to_owned();
     if let Some(gap) = gap {
-        let gap = told(Unit::Seconds, gap);
+        let gap = format_value(Unit::Seconds, gap);
         note += &format!(" No means over 1 ms: samples are {gap} apart (--record-interval 1ms).");
     }
     if let Some(bursts) = Burstiness::of(record)
         && let (Some(ratio), Some(p99)) = (bursts.ratio(), bursts.p99)
     {
         let (mean, mostly, seen) = (bursts.mean * 8.0, p99 / bursts.mean, bursts.seen * 100.0);
-        let mean = told(Unit::BitsPerSecond, mean);
+        let mean = format_value(Unit::BitsPerSecond, mean);
         note += &format!(
             " At steady speed the peak over 1 ms is {ratio:.2} times the mean, {mean}, and in 99 % of the time at \
              most {mostly:.2} times; samples were close enough to see it in {seen:.0} % of that time."
@@ -161,12 +169,12 @@ fn note(record: &Record, gap: Option<f64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figures::made_up;
+    use crate::figures::synthetic_record;
     use crate::record::schema::Side;
 
     fn record(interval: f64, side: Side) -> Record {
-        let mut record = made_up::every(interval, 5.0, |at| {
-            let mut sample = made_up::moved(at * 1e8);
+        let mut record = synthetic_record::every(interval, 5.0, |at| {
+            let mut sample = synthetic_record::moved(at * 1e8);
             (sample.sockets.counters.received, sample.sockets.counters.sent) = (sample.moved, Bytes::ZERO);
             sample
         });
@@ -180,8 +188,8 @@ mod tests {
         record
     }
 
-    fn placed<'a>(records: &'a [(&'a str, &'a Record, f64)]) -> Vec<Placed<'a>> {
-        records.iter().map(|(name, record, begins)| Placed { name, record, begins: *begins }).collect()
+    fn placed<'a>(records: &'a [(&'a str, &'a Record, f64)]) -> Vec<AlignedRecord<'a>> {
+        records.iter().map(|(name, record, begins)| AlignedRecord { name, record, begins: *begins }).collect()
     }
 
     fn names(chart: &Chart) -> Vec<&str> {
@@ -232,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_that_are_too_far_apart_draw_no_line_and_say_so() {
+    fn sparse_samples_are_noted_without_line() {
         let charts = of_records(&placed(&[("a", &record(0.01, Side::Get), 0.0)]));
         assert_eq!(names(&charts[0]), ["received, over 1000 ms"]);
         assert!(
@@ -241,7 +249,7 @@ mod tests {
             charts[0].note
         );
         assert_eq!(of_records(&placed(&[("a", &record(2.0, Side::Get), 0.0)])), []);
-        let short = made_up::every(0.001, 0.5, |at| made_up::moved(at * 1e8));
+        let short = synthetic_record::every(0.001, 0.5, |at| synthetic_record::moved(at * 1e8));
         assert_eq!(names(&of_records(&placed(&[("a", &short, 0.0)]))[0]), ["received, over 1 ms"]);
     }
 

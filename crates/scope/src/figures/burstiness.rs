@@ -1,4 +1,4 @@
-//! How evenly bytes flowed: the peak of the 1 ms average over the mean.
+//! Burstiness of a flow: peak over mean of the 1 ms averages.
 
 use crate::record::Record;
 
@@ -6,33 +6,33 @@ use super::curves;
 use super::flow::{Counter, Span};
 use super::moving_average::{NARROW, WIDE, moving_average, peak, quantile, resolved_share, resolves};
 
-/// A transfer runs steadily from when the average over 1 s first reaches this part of its maximum.
+/// A flow is steady once its average over 1 s reaches this share of the maximum.
 const REACHED: f64 = 0.9;
-/// It ends, with what is left in buffers, in this many seconds.
+/// Seconds at the end that are not steady: buffers drain.
 const ENDING: f64 = 1.0;
-/// A shorter time tells nothing of a steady flow, in seconds.
+/// The minimum of steady time, in seconds.
 const SHORTEST: f64 = 0.1;
 
-/// The part of the time in which no more is sent than [`Burstiness::p99`].
+/// The quantile of [`Burstiness::p99`].
 const MOSTLY: f64 = 0.99;
 
-/// The flow while it was steady, in bytes a second.
+/// The steady part of a flow, in bytes per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Burstiness {
-    /// The mean of what passed the wire.
+    /// Mean rate on the wire.
     pub(super) mean: f64,
-    /// The mean of what the application read, or the peer acknowledged.
+    /// Mean rate that the application read or the peer acknowledged.
     pub(super) goodput: f64,
-    /// The largest average over 1 ms; `None` where samples were too seldom for that.
+    /// The largest average over 1 ms; `None` if samples are too far apart.
     pub(super) peak: Option<f64>,
-    /// What the averages over 1 ms do not exceed in 99 % of the time; `None` as for the peak.
+    /// The 99 % quantile of the averages over 1 ms; `None` if samples are too far apart.
     pub(super) p99: Option<f64>,
-    /// The part of the time in which samples were close enough to see it: elsewhere it may have been higher.
+    /// The share of the steady time with samples close enough for averages over 1 ms; elsewhere the peak may have been higher.
     pub(super) seen: f64,
 }
 
 impl Burstiness {
-    /// Measures a record; `None` where its flow was too short to be steady.
+    /// Measures a record; `None` if its steady time is too short.
     pub(super) fn of(record: &Record) -> Option<Self> {
         let coarse = curves::wire(record, WIDE);
         let steady = steady(&coarse)?;
@@ -47,13 +47,13 @@ impl Burstiness {
         })
     }
 
-    /// Returns the peak over the mean: 1 is perfectly even.
+    /// Returns peak over mean: 1 is perfectly even.
     pub(super) fn ratio(&self) -> Option<f64> {
         self.peak.map(|peak| peak / self.mean).filter(|ratio| ratio.is_finite())
     }
 }
 
-/// Returns when it was steady: from the first 90 % of the largest average over 1 s, to 1 s before it ends.
+/// Returns the steady time: from the first 90 % of the largest average over 1 s to 1 s before the end.
 fn steady(counter: &Counter) -> Option<Span> {
     let averages = moving_average(counter, WIDE);
     let largest = averages.iter().map(|(_, average)| *average).max_by(f64::total_cmp)?;
@@ -67,13 +67,13 @@ mod tests {
     use longhaul_core::units::Bytes;
 
     use super::*;
-    use crate::figures::made_up;
+    use crate::figures::synthetic_record;
     use crate::record::schema::Side;
 
-    /// 10 s at 100 MB/s from the second second on; `shape` adds bytes.
+    /// 10 s at 100 MB/s after the first second; `shape` adds bytes.
     fn record(interval: f64, shape: impl Fn(f64) -> f64) -> Record {
-        made_up::every(interval, 10.0, |at| {
-            let mut sample = made_up::moved((at - 1.0).max(0.0) * 1e8);
+        synthetic_record::every(interval, 10.0, |at| {
+            let mut sample = synthetic_record::moved((at - 1.0).max(0.0) * 1e8);
             sample.sockets.counters.received = sample.moved + Bytes::new(shape(at) as u64);
             sample
         })
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_window_each_rtt_sent_at_once_is_seen() {
-        // Each 100 ms all of it within 20 ms: this much earlier than evenly.
+        // Sends the bytes of each 100 ms within 20 ms: bytes ahead of an even flow.
         let early = |phase: f64| 1e7 * (phase.min(0.2) * 5.0 - phase);
         let shape = |at: f64| if at < 1.0 { 0.0 } else { early((at * 10.0 + 1e-9).fract()) };
         let bursty = Burstiness::of(&record(0.001, shape)).unwrap();
@@ -109,13 +109,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_seen_is_left_out() {
+    fn unresolved_peaks_are_omitted() {
         let seldom = Burstiness::of(&record(0.01, |_| 0.0)).unwrap();
         assert_eq!((seldom.peak, seldom.p99, seldom.ratio(), seldom.seen), (None, None, None, 0.0));
         assert!((seldom.mean - 1e8).abs() < 1e5);
         let of = |seconds: f64| {
-            let moved = |at: f64| made_up::moved(at * 1e8);
-            Burstiness::of(&made_up::every(0.001, seconds, moved))
+            let moved = |at: f64| synthetic_record::moved(at * 1e8);
+            Burstiness::of(&synthetic_record::every(0.001, seconds, moved))
         };
         assert!(of(1.5).is_none() && of(0.0).is_none() && of(2.5).is_some());
     }

@@ -1,18 +1,18 @@
-//! Which charts there are, and how the lines of one or of several records stand in them.
+//! Defines the charts and the lines of each.
 
 use crate::chart::{Axis, Chart, Mark, NEUTRAL, Point, Scale, Series, Unit};
-use crate::draw::told;
+use crate::draw::format_value;
 use crate::record::Record;
 
 use super::{averages, limits, lines};
 
-/// More lines than these tell nobody anything.
+/// Maximum of streams in one chart: more lines are unreadable.
 const MOST_STREAMS: usize = 8;
 
-/// What differs by less is one height to the eye.
+/// References within this ratio are drawn as one.
 const NEARLY: f64 = 1.02;
 
-/// A line of a chart, taken from a record; empty where the record has nothing of it.
+/// One line of a chart; no points if the record has no data for it.
 struct Line {
     name: &'static str,
     mark: Mark,
@@ -24,28 +24,28 @@ struct Figure {
     title: &'static str,
     note: &'static str,
     y: (&'static str, Unit),
-    /// Whether the largest value is worth telling.
+    /// Whether the note names the largest value.
     with_peak: bool,
     lines: &'static [Line],
 }
 
-/// A record among those that are drawn.
+/// A record on the common time axis.
 #[derive(Debug)]
-pub(super) struct Placed<'a> {
-    /// Its name.
+pub(super) struct AlignedRecord<'a> {
+    /// The record's name.
     pub(super) name: &'a str,
     /// The record.
     pub(super) record: &'a Record,
-    /// How much later its start stands than that of the axis, in seconds.
+    /// The record's start in seconds after the start of the axis.
     pub(super) begins: f64,
 }
 
-impl Placed<'_> {
+impl AlignedRecord<'_> {
     fn points(&self, line: &Line) -> Vec<Point> {
         self.place((line.points)(self.record))
     }
 
-    /// Puts points where they stand on the axis of all records.
+    /// Shifts points by the record's start.
     pub(super) fn place(&self, mut points: Vec<Point>) -> Vec<Point> {
         points.iter_mut().for_each(|point| point.x += self.begins);
         points
@@ -89,7 +89,7 @@ const FIGURES: &[Figure] = &[
         lines: &[
             line("host: dirty", Mark::Line, lines::host_dirty),
             line("host: writeback", Mark::Line, lines::host_writeback),
-            // What was between two counts nobody knows.
+            // Counts of the file's pages are sparse; a line would interpolate.
             line("file: dirty", Mark::Dots, lines::dirty),
             line("file: writeback", Mark::Dots, lines::writeback),
         ],
@@ -149,8 +149,8 @@ const FIGURES: &[Figure] = &[
     },
 ];
 
-/// Returns every chart for which a record has data.
-pub(super) fn of_records(records: &[Placed<'_>]) -> Vec<Chart> {
+/// Returns each chart for which a record has data.
+pub(super) fn of_records(records: &[AlignedRecord<'_>]) -> Vec<Chart> {
     let mut charts: Vec<Chart> = FIGURES.iter().flat_map(|figure| figure.of(records)).collect();
     let by_stream = records.iter().filter_map(|record| {
         let name = if records.len() > 1 { format!(": {}", record.name) } else { String::new() };
@@ -166,7 +166,7 @@ pub(super) fn of_records(records: &[Placed<'_>]) -> Vec<Chart> {
             throughput.series.splice(..0, bands);
         }
     }
-    // Below the throughput: it more finely, and its parts.
+    // Moving averages and streams follow the throughput.
     let below = usize::from(!charts.is_empty());
     let more: Vec<Chart> = averages::of_records(records).into_iter().chain(by_stream).collect();
     charts.splice(below..below, more);
@@ -174,8 +174,8 @@ pub(super) fn of_records(records: &[Placed<'_>]) -> Vec<Chart> {
 }
 
 impl Figure {
-    /// Returns its charts: one for one record; for several one for each line, in which they are compared.
-    fn of(&self, records: &[Placed<'_>]) -> Vec<Chart> {
+    /// Returns one chart for one record; for several records one comparison per line.
+    fn of(&self, records: &[AlignedRecord<'_>]) -> Vec<Chart> {
         let is_reference = |line: &&Line| line.mark == Mark::Dashed;
         let references: Vec<&Line> = self.lines.iter().filter(is_reference).collect();
         let measured: Vec<&Line> = self.lines.iter().filter(|line| !is_reference(line)).collect();
@@ -192,7 +192,7 @@ impl Figure {
         }
     }
 
-    fn of_one(&self, record: &Placed<'_>) -> Option<Chart> {
+    fn of_one(&self, record: &AlignedRecord<'_>) -> Option<Chart> {
         let mut series = Vec::new();
         let mut colour = 0;
         let mut note = self.note.to_owned();
@@ -221,7 +221,7 @@ impl Figure {
 
     fn of_several(
         &self,
-        records: &[Placed<'_>],
+        records: &[AlignedRecord<'_>],
         title: &str,
         references: &[&Line],
         line: &Line,
@@ -245,8 +245,8 @@ impl Figure {
         self.chart(title, note, series)
     }
 
-    /// Returns the references of all records: only one, and in no record's colour, where they nearly agree.
-    fn references(&self, records: &[Placed<'_>], lines: &[&Line]) -> Vec<Series> {
+    /// Returns the references of all records; a single neutral one if they nearly agree.
+    fn references(&self, records: &[AlignedRecord<'_>], lines: &[&Line]) -> Vec<Series> {
         let mut all = Vec::new();
         for line in lines {
             let mut of_records = Vec::new();
@@ -267,10 +267,10 @@ impl Figure {
     }
 
     fn peak(&self, peak: Point) -> String {
-        format!("{} at {}", told(self.y.1, peak.y), told(Unit::Seconds, peak.x))
+        format!("{} at {}", format_value(self.y.1, peak.y), format_value(Unit::Seconds, peak.x))
     }
 
-    /// Makes the chart; `None` where nothing but references would stand in it.
+    /// Makes the chart; `None` if it would hold references only.
     fn chart(&self, title: &str, note: String, series: Vec<Series>) -> Option<Chart> {
         series
             .iter()
@@ -279,8 +279,8 @@ impl Figure {
     }
 }
 
-/// Returns the throughput by stream, where there is more than one and few enough to be told apart.
-fn streams(name: &str, record: &Placed<'_>) -> Option<Chart> {
+/// Returns the throughput by stream, unless there is one stream or too many.
+fn streams(name: &str, record: &AlignedRecord<'_>) -> Option<Chart> {
     let streams = lines::streams(record.record, MOST_STREAMS);
     if streams.is_empty() {
         return None;
@@ -296,7 +296,7 @@ fn streams(name: &str, record: &Placed<'_>) -> Option<Chart> {
     Some(over_time(&title, "Means over 0.5 s.".to_owned(), y, series.collect()))
 }
 
-/// Makes a chart whose horizontal axis is time.
+/// Makes a chart over time.
 pub(super) fn over_time(
     title: &str,
     note: String,
@@ -307,7 +307,7 @@ pub(super) fn over_time(
     Chart { title: title.to_owned(), note, x: axis("Time", Unit::Seconds), y: axis(label, unit), series }
 }
 
-/// Returns one for all references, where they have nearly the same height all the time.
+/// Returns one reference if all have nearly equal height at all times.
 fn common(references: &[Series]) -> Option<Vec<Point>> {
     let heights = || references.iter().flat_map(|series| &series.points).map(|point| point.y);
     let (low, high) = (heights().min_by(f64::total_cmp)?, heights().max_by(f64::total_cmp)?);

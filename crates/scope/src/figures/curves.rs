@@ -1,4 +1,4 @@
-//! What a record counted at its end of the path: the bytes that arrived, were sent, and were acknowledged.
+//! Byte counters of a record: received, sent and acknowledged.
 
 use longhaul_core::units::Bytes;
 
@@ -7,13 +7,13 @@ use crate::record::schema::{Sample, Side};
 
 use super::flow::Counter;
 
-/// Segments have one size where their mean differs from the connection's by less than this part.
+/// Segments count as equally sized if their mean differs from the connection's MSS by less than this share.
 const ALIKE: f64 = 0.05;
 
-/// Of a window, the part by which a sample's time may be in doubt.
+/// Maximum duration of a reading, as a share of the averaging window.
 const DOUBT: f64 = 0.1;
 
-/// Says whether files came in here, and did not leave: a server is sent uploads as well.
+/// Returns whether the record is of a receiver of files; a server also receives uploads.
 pub(crate) fn receives(record: &Record) -> bool {
     let sockets = record.samples.last().map(|(_, sample)| sample.sockets).unwrap_or_default();
     match record.header.side {
@@ -23,12 +23,12 @@ pub(crate) fn receives(record: &Record) -> bool {
     }
 }
 
-/// Counts the bytes that passed the wire here: what arrived at a receiver, whoever read it, and what left a
-/// sender, once more where it was sent again.
+/// Counts the bytes on the wire at this endpoint: received by a receiver, whether read or not; sent by a
+/// sender, retransmissions included.
 ///
-/// The kernel counts bytes that arrive only once they are in order: those behind a gap all at once, when it is
-/// filled. It counts segments as they come, so that these tell when, wherever all have one size. Older records have
-/// neither: then what was read and waited to be read, and what was acknowledged.
+/// The kernel counts received bytes only in order: bytes behind a gap count when the gap is filled. It counts
+/// segments on arrival, so segments give the exact time if all have one size. Older records have neither
+/// counter; then bytes read and unread count for a receiver, and acknowledged bytes for a sender.
 pub(super) fn wire(record: &Record, window: f64) -> Counter {
     let last = record.samples.last().map(|(_, sample)| sample.sockets).unwrap_or_default();
     match receives(record) {
@@ -46,8 +46,8 @@ pub(super) fn wire(record: &Record, window: f64) -> Counter {
     }
 }
 
-/// Returns the mean bytes of an arriving segment; `None` where they are not all alike, as the segments that a
-/// virtual link leaves together, which the kernel counts as one.
+/// Returns the mean bytes of a received segment; `None` if sizes differ, as on a virtual link, where the kernel
+/// counts a burst as one segment.
 fn segment(record: &Record) -> Option<f64> {
     let (_, last) = record.samples.last()?;
     let streams = record.samples.iter().rev().flat_map(|(_, sample)| &sample.streams);
@@ -56,19 +56,19 @@ fn segment(record: &Record) -> Option<f64> {
     ((mean - size).abs() <= ALIKE * size).then_some(mean)
 }
 
-/// Counts what the peers of a sender acknowledged.
+/// Counts the acknowledged bytes of a sender.
 pub(super) fn acked(record: &Record, window: f64) -> Counter {
     counted(record, window, |sample| sample.moved.get())
 }
 
-/// Counts by samples whose time is certain enough for averages over `window` seconds.
+/// Counts over samples whose time is precise enough for averages over `window` seconds.
 ///
-/// A reading may have to wait for the socket or for a core: what was counted at the end of that then
-/// stands at the wrong time, and a steady flow would seem to pause and to burst.
+/// A reading may wait for the socket or for a core. Bytes counted after such a wait have a wrong time: a steady
+/// flow would appear to pause and burst.
 fn counted(record: &Record, window: f64, of: impl Fn(&Sample) -> u64) -> Counter {
     let seconds = |sample: &Sample| sample.took.unwrap_or_default().as_secs_f64();
     let certain = record.samples.iter().filter(|(_, sample)| seconds(sample) <= DOUBT * window);
-    // A sum of two readings may fall back by what passed between them.
+    // The sum of two readings may decrease by the bytes that moved between them.
     let mut most = 0;
     Counter::new(
         0.0,
@@ -84,13 +84,13 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::figures::made_up;
+    use crate::figures::synthetic_record;
     use crate::record::schema::StreamSample;
 
     #[test]
     fn each_end_counts_what_passed_its_wire() {
-        let mut record = made_up::record(1.0, |at| {
-            let mut sample = made_up::moved(at * 100.0);
+        let mut record = synthetic_record::record(1.0, |at| {
+            let mut sample = synthetic_record::moved(at * 100.0);
             sample.sockets.unread = Bytes::new(7);
             sample
         });
@@ -112,9 +112,9 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_behind_a_gap_counts_when_it_comes() {
-        // A segment of 1000 bytes each 10 ms; the one at 0.2 s comes only after 0.7 s.
-        let mut record = made_up::record(1.0, |at| {
+    fn segments_behind_gap_count_on_arrival() {
+        // A segment of 1000 bytes every 10 ms; the one of 0.2 s arrives after 0.7 s.
+        let mut record = synthetic_record::record(1.0, |at| {
             let mut sample = Sample::default();
             let segments = (at * 100.0).round() as u64;
             sample.sockets.counters.data_segments = segments;
@@ -128,7 +128,7 @@ mod tests {
                 vec![StreamSample { stream: 0, unread: Bytes::ZERO, tcp: Some(tcp) }];
         };
         let at_half = |record: &Record| wire(record, 1.0).at(0.5);
-        assert_eq!(at_half(&record), 19_000.0, "nobody knows how large segments are");
+        assert_eq!(at_half(&record), 19_000.0, "the segment size is unknown");
         with_mss(&mut record, 1010);
         assert_eq!(at_half(&record), 50_000.0);
         with_mss(&mut record, 500);
@@ -138,9 +138,10 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_too_slowly_counts_only_where_windows_are_wide() {
-        let mut record = made_up::record(1.0, |at| made_up::moved(at * 1e6));
-        record.samples[50].1 = Sample { took: Some(Duration::from_millis(10)), ..made_up::moved(900_000.0) };
+    fn slow_readings_count_only_in_wide_windows() {
+        let mut record = synthetic_record::record(1.0, |at| synthetic_record::moved(at * 1e6));
+        record.samples[50].1 =
+            Sample { took: Some(Duration::from_millis(10)), ..synthetic_record::moved(900_000.0) };
         let at_half = |window: f64| wire(&record, window).at(0.5);
         assert_eq!((at_half(1.0), at_half(0.001).round()), (900_000.0, 500_000.0));
     }

@@ -1,13 +1,13 @@
-//! How bytes flowed: counters over time, rates in bins, and the time at steady speed.
+//! Byte counters over time: rates in bins, and the time at steady speed.
 
 use crate::record::Record;
 
-/// The width of a bin in seconds, as in UsadaFox's figure 6.
+/// Width of a bin in seconds (UsadaFox, figure 6).
 pub(super) const BIN: f64 = 0.5;
-/// The longest time at the end of a transfer that is taken for its steady speed, as in UsadaFox's table 2.
+/// Maximum of steady time at the end of a transfer, in seconds (UsadaFox, table 2).
 const STEADY: f64 = 30.0;
 
-/// A counter over time, in seconds; both only grow.
+/// A counter over time in seconds; both are monotonic.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Counter(Vec<(f64, f64)>);
 
@@ -15,7 +15,7 @@ pub(super) struct Counter(Vec<(f64, f64)>);
 pub(super) type Span = (f64, f64);
 
 impl Counter {
-    /// Makes one of what was read; a value below the one before it was counted anew, from zero.
+    /// Makes a counter of readings; a value below the previous one is a restart from zero.
     pub(super) fn new(start: f64, readings: impl Iterator<Item = (f64, u64)>) -> Self {
         let (mut before, mut sum) = (0, 0.0);
         let counted = readings.map(|(at, value)| {
@@ -26,7 +26,7 @@ impl Counter {
         Self(std::iter::once((start, 0.0)).chain(counted).collect())
     }
 
-    /// Counts the bytes that a record's transfer has moved.
+    /// Counts the bytes that a recorded transfer has moved.
     pub(super) fn moved(record: &Record) -> Self {
         Self::new(0.0, record.samples.iter().map(|(at, sample)| (*at, sample.moved.get())))
     }
@@ -36,25 +36,25 @@ impl Counter {
         self.0.last().map_or(0.0, |(_, value)| *value)
     }
 
-    /// Returns when it was read.
+    /// Returns the times of the readings.
     pub(super) fn times(&self) -> impl DoubleEndedIterator<Item = f64> + Clone + '_ {
         self.0.iter().map(|(at, _)| *at)
     }
 
-    /// Returns the times between readings, as far as they are in a span.
+    /// Returns the intervals between readings, clipped to a span.
     pub(super) fn gaps(&self, (from, to): Span) -> impl Iterator<Item = f64> + '_ {
         let pairs = self.0.windows(2).map(move |pair| pair[1].0.min(to) - pair[0].0.max(from));
         pairs.filter(|gap| *gap > 0.0)
     }
 
-    /// Returns the median of those.
+    /// Returns the median interval between readings in a span.
     pub(super) fn typical_gap(&self, span: Span) -> Option<f64> {
         let mut gaps: Vec<f64> = self.gaps(span).collect();
         gaps.sort_by(f64::total_cmp);
         gaps.get(gaps.len() / 2).copied()
     }
 
-    /// Returns the value at a time, between two readings as if it had grown evenly.
+    /// Returns the value at a time; interpolates linearly between readings.
     pub(super) fn at(&self, time: f64) -> f64 {
         let after = self.0.partition_point(|(at, _)| *at < time);
         match (after.checked_sub(1).and_then(|before| self.0.get(before)), self.0.get(after)) {
@@ -64,15 +64,15 @@ impl Counter {
         }
     }
 
-    /// Returns the mean growth a second in a span.
+    /// Returns the mean growth per second in a span.
     pub(super) fn rate(&self, (from, to): Span) -> f64 {
         (self.at(to) - self.at(from)) / (to - from)
     }
 
-    /// Returns the bins in which it was read, as spans.
+    /// Returns the bins between readings, as spans.
     ///
-    /// All are [`BIN`] wide but the last, which takes in a rest that is too short to tell a rate, and those
-    /// between two readings that are further apart: their number never exceeds twice that of the readings.
+    /// All are [`BIN`] wide except the last, which includes a remainder too short for a rate, and gaps between
+    /// readings. There are at most twice as many bins as readings.
     pub(super) fn bins(&self) -> Vec<Span> {
         let (Some((first, _)), Some((last, _))) = (self.0.first(), self.0.last()) else { return Vec::new() };
         if last <= first {
@@ -94,7 +94,7 @@ impl Counter {
         edges.windows(2).map(|pair| (pair[0], pair[1])).collect()
     }
 
-    /// Returns from when to when it grew; `None` where it did not.
+    /// Returns the span of growth; `None` if the counter never grew.
     pub(super) fn growing(&self) -> Option<Span> {
         let grew = |pair: &&[(f64, f64)]| pair[1].1 > pair[0].1;
         let from = self.0.windows(2).find(grew)?[0].0;
@@ -102,7 +102,7 @@ impl Counter {
         (to > from).then_some((from, to))
     }
 
-    /// Returns the time of steady speed: of the time in which it grew the last 30 s, or where shorter the last third.
+    /// Returns the steady part of the span of growth: its last 30 s, or its last third if that is shorter.
     pub(super) fn steady(&self) -> Option<Span> {
         self.growing().map(|(from, to)| (to - STEADY.min((to - from) / 3.0), to))
     }
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_was_read_is_one_bin() {
+    fn gap_between_readings_is_one_bin() {
         let counter = Counter::new(0.0, [(0.1, 100), (20.2, 300), (1e12, 400)].into_iter());
         let bins = counter.bins();
         assert_eq!(bins, [(0.0, 0.5), (0.5, 20.0), (20.0, 20.5), (20.5, 1e12)]);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_anew_is_added() {
+    fn restarted_counter_is_added() {
         let counter = Counter::new(0.0, [(1.0, 100), (2.0, 30), (3.0, 40)].into_iter());
         assert_eq!(counter.total(), 140.0);
     }

@@ -1,4 +1,4 @@
-//! What limited a transfer over time, as bands behind its throughput.
+//! Limits of a transfer over time, as bands behind its throughput.
 
 use longhaul_core::advice::{LimitedBy, LimitedSpan};
 use longhaul_core::units::seconds;
@@ -7,7 +7,7 @@ use crate::chart::{Mark, PALE, Point, Series};
 use crate::diagnosis;
 use crate::record::Record;
 
-/// Returns a band for each limit that was recorded, in its colour and named with its share of the time.
+/// Returns a band for each recorded limit, named with its share of the time.
 pub(super) fn bands(record: &Record) -> Vec<Series> {
     let timeline = diagnosis::recorded_timeline(record);
     let whole: f64 = timeline.iter().map(length).sum();
@@ -36,18 +36,18 @@ mod tests {
 
     use longhaul_core::event::Event;
 
-    use super::super::made_up;
+    use super::super::synthetic_record;
     use super::*;
     use crate::chart::Sheet;
 
     #[test]
     fn timeline_stands_behind_the_throughput_of_the_only_record() {
-        let mut record = made_up::record(4.0, |at| made_up::moved(at * 1e8));
+        let mut record = synthetic_record::record(4.0, |at| synthetic_record::moved(at * 1e8));
         let limited = |by, ago| Event::Limited { by, ago: Duration::from_millis(ago) };
         record.events = vec![
-            made_up::event(1, limited(LimitedBy::SlowStart, 1000)),
-            made_up::event(2, limited(LimitedBy::Loss, 1000)),
-            made_up::event(4, limited(LimitedBy::SlowStart, 1000)),
+            synthetic_record::event(1, limited(LimitedBy::SlowStart, 1000)),
+            synthetic_record::event(2, limited(LimitedBy::Loss, 1000)),
+            synthetic_record::event(4, limited(LimitedBy::SlowStart, 1000)),
         ];
         let names = |sheet: &Sheet| -> Vec<String> {
             sheet.charts[0].series.iter().map(|series| series.name.clone()).collect()

@@ -1,4 +1,4 @@
-//! What a record holds over time, line by line.
+//! The lines that charts draw of a record.
 
 use longhaul_core::telemetry::{HostPages, PageCache};
 use longhaul_core::units::{Bytes, Rate, Rtt};
@@ -23,36 +23,36 @@ fn time(rtt: Rtt) -> f64 {
     rtt.get().as_secs_f64()
 }
 
-/// Takes one number of each sample that has it.
+/// Returns one value of each sample that has it.
 fn sampled(record: &Record, value: impl Fn(&Sample) -> Option<f64>) -> Vec<Point> {
     let known = record.samples.iter().filter_map(|(at, sample)| Some((*at, value(sample)?)));
     known.map(Point::from).collect()
 }
 
-/// The same, where nothing but zeros is nothing at all.
+/// Like [`sampled`], but empty if all values are zero.
 fn sampled_unless_zero(record: &Record, value: impl Fn(&Sample) -> Option<f64>) -> Vec<Point> {
     let points = sampled(record, value);
     if points.iter().any(|point| point.y != 0.0) { points } else { Vec::new() }
 }
 
-/// Bits a second in each bin.
+/// Throughput in bits per second, by bin.
 pub(super) fn throughput(record: &Record) -> Vec<Point> {
     rates(&Counter::moved(record))
 }
 
-/// A counter's bits a second in each bin, as steps.
+/// Bits per second of a counter by bin, as steps.
 fn rates(counter: &Counter) -> Vec<Point> {
     steps(counter, |bin| counter.rate(bin) * 8.0)
 }
 
-/// One value for each bin; the last point ends the last bin.
+/// One value per bin; a final point ends the last bin.
 fn steps(counter: &Counter, value: impl Fn((f64, f64)) -> f64) -> Vec<Point> {
     let bins = counter.bins();
     let end = bins.last().map(|bin| Point::from((bin.1, value(*bin))));
     bins.into_iter().map(|bin| Point::from((bin.0, value(bin)))).chain(end).collect()
 }
 
-/// The throughput of each stream, by its number; none where there is only one, or more than `most`.
+/// Throughput of each stream, by its number; empty for a single stream or more than `most`.
 pub(super) fn streams(record: &Record, most: usize) -> Vec<(usize, Vec<Point>)> {
     let counted = if receives(record) { "tcpi_bytes_received" } else { "tcpi_bytes_acked" };
     let mut readings: std::collections::BTreeMap<usize, Vec<(f64, u64)>> = Default::default();
@@ -75,22 +75,22 @@ pub(super) fn streams(record: &Record, most: usize) -> Vec<(usize, Vec<Point>)> 
     readings.into_iter().map(|(number, readings)| (number, line(readings))).collect()
 }
 
-/// Bytes received and not yet read; only a receiver of files has them.
+/// Received and unread bytes; of a receiver only.
 pub(super) fn socket_buffer(record: &Record) -> Vec<Point> {
     of_receiver(record, |sample| Some(bytes(sample.sockets.unread)))
 }
 
-/// Bytes of the application buffer in use.
+/// Bytes in use of the application buffer.
 pub(super) fn application_buffer(record: &Record) -> Vec<Point> {
     sampled(record, |sample| Some(bytes(sample.segments?.bytes())))
 }
 
-/// Bytes of the application buffer that may be in use.
+/// Capacity of the application buffer in bytes.
 pub(super) fn capacity(record: &Record) -> Vec<Point> {
     constant(record, |sample| Some(bytes(sample.segments?.capacity())))
 }
 
-/// A limit that holds all the time.
+/// A constant line over the whole record.
 fn constant(record: &Record, value: impl Fn(&Sample) -> Option<f64>) -> Vec<Point> {
     let (Some(first), Some(last)) = (record.samples.first(), record.samples.last()) else {
         return Vec::new();
@@ -105,27 +105,27 @@ fn pages(record: &Record, of: fn(&PageCache) -> Bytes) -> Vec<Point> {
     sampled_unless_zero(record, |sample| Some(bytes(of(sample.page_cache.as_ref()?))))
 }
 
-/// The output file's pages in the cache.
+/// Cached pages of the output file, in bytes.
 pub(super) fn cached(record: &Record) -> Vec<Point> {
     pages(record, |pages| pages.cached)
 }
 
-/// Of those: changed and not yet being written.
+/// Dirty pages of the output file not yet under writeback, in bytes.
 pub(super) fn dirty(record: &Record) -> Vec<Point> {
     pages(record, |pages| pages.dirty)
 }
 
-/// Of those: being written.
+/// Pages of the output file under writeback, in bytes.
 pub(super) fn writeback(record: &Record) -> Vec<Point> {
     pages(record, |pages| pages.writeback)
 }
 
-/// All of the host's pages, of whichever file: changed and not yet being written.
+/// Dirty pages of the host not yet under writeback, in bytes.
 pub(super) fn host_dirty(record: &Record) -> Vec<Point> {
     host_pages(record, |pages| pages.dirty)
 }
 
-/// All of the host's pages, of whichever file: being written.
+/// Pages of the host under writeback, in bytes.
 pub(super) fn host_writeback(record: &Record) -> Vec<Point> {
     host_pages(record, |pages| pages.writeback)
 }
@@ -134,12 +134,12 @@ fn host_pages(record: &Record, of: fn(&HostPages) -> Bytes) -> Vec<Point> {
     sampled_unless_zero(record, |sample| Some(bytes(of(sample.host_pages.as_ref()?))))
 }
 
-/// The receive window of a receiver.
+/// Receive window of a receiver.
 pub(super) fn rwin(record: &Record) -> Vec<Point> {
     of_receiver(record, |sample| sample.sockets.rwin.map(bytes))
 }
 
-/// What the fastest bin needed in flight.
+/// BDP of the fastest bin.
 pub(super) fn bdp(record: &Record) -> Vec<Point> {
     match largest_bdp(record) {
         Some(bdp) if receives(record) => constant(record, |_| Some(bdp.get() as f64)),
@@ -147,53 +147,53 @@ pub(super) fn bdp(record: &Record) -> Vec<Point> {
     }
 }
 
-/// The RTT of packets that TCP has timed itself.
+/// RTT measured by TCP.
 pub(super) fn rtt(record: &Record) -> Vec<Point> {
     sampled(record, |sample| sample.sockets.rtt.map(time))
 }
 
-/// The RTT as the received data saw it.
+/// RTT measured on received data.
 pub(super) fn data_rtt(record: &Record) -> Vec<Point> {
     of_receiver(record, |sample| sample.sockets.data_rtt.map(time))
 }
 
-/// The least RTT.
+/// Minimum RTT.
 pub(super) fn min_rtt(record: &Record) -> Vec<Point> {
     let least = least_rtt(record);
     constant(record, |_| least)
 }
 
-/// The congestion window of a sender.
+/// Congestion window of a sender.
 pub(super) fn cwnd(record: &Record) -> Vec<Point> {
     of_sender(record, |sample| sample.sockets.cwnd.map(bytes))
 }
 
-/// The pacing rate of a sender.
+/// Pacing rate of a sender.
 pub(super) fn pacing(record: &Record) -> Vec<Point> {
     of_sender(record, |sample| sample.sockets.pacing_rate.map(rate))
 }
 
-/// The delivery rate of a sender.
+/// Delivery rate of a sender.
 pub(super) fn delivery(record: &Record) -> Vec<Point> {
     of_sender(record, |sample| sample.sockets.delivery_rate.map(rate))
 }
 
-/// Takes what means something at a receiver of files only.
+/// Samples a value that exists at a receiver only.
 fn of_receiver(record: &Record, value: impl Fn(&Sample) -> Option<f64>) -> Vec<Point> {
     if receives(record) { sampled(record, value) } else { Vec::new() }
 }
 
-/// Takes what means something at a sender of files only.
+/// Samples a value that exists at a sender only.
 fn of_sender(record: &Record, value: impl Fn(&Sample) -> Option<f64>) -> Vec<Point> {
     if receives(record) { Vec::new() } else { sampled(record, value) }
 }
 
-/// Packets that arrived out of order, in each bin.
+/// Packets received out of order, per bin.
 pub(super) fn out_of_order(record: &Record) -> Vec<Point> {
     counted(record, |sample| sample.sockets.counters.out_of_order)
 }
 
-/// Packets that were sent again, in each bin.
+/// Retransmitted packets, per bin.
 pub(super) fn retransmits(record: &Record) -> Vec<Point> {
     counted(record, |sample| sample.sockets.counters.retransmits)
 }
@@ -203,7 +203,7 @@ fn counted(record: &Record, of: fn(&Sample) -> u64) -> Vec<Point> {
     if counter.total() == 0.0 {
         return Vec::new();
     }
-    // A reading falls into one bin; what lies between two readings is rounding. In a wide bin this is the mean.
+    // Fractions come from interpolation between readings: round them away, except in a wide bin, which holds a mean.
     steps(&counter, |bin| {
         let width = bin.1 - bin.0;
         (counter.rate(bin) * width).round() * (BIN / width).min(1.0)

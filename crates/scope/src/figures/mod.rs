@@ -1,4 +1,4 @@
-//! Records as figures and as numbers.
+//! Charts and numbers of records.
 
 mod alignment;
 mod averages;
@@ -8,32 +8,32 @@ mod curves;
 mod flow;
 mod limits;
 mod lines;
-#[cfg(test)]
-pub(crate) mod made_up;
 mod moving_average;
 mod notes;
+#[cfg(test)]
+pub(crate) mod synthetic_record;
 mod values;
 
 use crate::chart::Sheet;
 use crate::record::Record;
 
-use charts::Placed;
+use charts::AlignedRecord;
 
 pub(crate) use curves::receives;
 pub use values::values;
 
-/// Makes charts of records, each with its name: the throughput in bins of 0.5 s and as moving averages, how the
-/// buffers filled, the page cache, windows, rates, RTT and lost packets over time.
+/// Makes charts of named records: throughput in bins of 0.5 s and as moving averages, buffers, page cache,
+/// windows, rates, RTT and losses over time.
 ///
-/// UsadaFox's figures 4, 5 and 6 are the socket buffer, the application buffer and the throughput; ICDC's are
-/// the moving averages over 1 ms and 1000 ms, with duplicate acknowledgements and retransmits as dots. Several
-/// records stand in the same charts, each in its colour; those that overlap in time by one clock, any other
-/// from its own start. What no record has is left out.
+/// Socket buffer, application buffer and throughput are UsadaFox's figures 4, 5 and 6; moving averages over 1
+/// ms and 1000 ms with duplicate acknowledgements and retransmits as dots are ICDC's. Several records share the
+/// charts, one colour each. Records that overlap by their hosts' clocks share the time axis; others start at
+/// zero. Charts without data are omitted.
 pub fn of_records(records: &[(String, Record)]) -> Sheet {
     let alignment = alignment::align(records);
     let mut placed = Vec::new();
     for ((name, record), begins) in records.iter().zip(alignment.begins) {
-        placed.push(Placed { name, record, begins });
+        placed.push(AlignedRecord { name, record, begins });
     }
     let (title, notes) = match records {
         [(_, record)] => (notes::title(record), notes::of_record(record)),
@@ -45,7 +45,7 @@ pub fn of_records(records: &[(String, Record)]) -> Sheet {
     Sheet { title, notes, charts: charts::of_records(&placed) }
 }
 
-/// Returns a line for each, and one for each place where any was recorded.
+/// Returns a line for each record, and a line for each host and program.
 fn notes_of_several(records: &[(String, Record)]) -> Vec<String> {
     let mut notes: Vec<String> = records.iter().map(|(name, record)| notes::in_short(name, record)).collect();
     for (_, record) in records {
@@ -66,14 +66,14 @@ mod tests {
     use longhaul_core::units::{Bytes, Rate};
 
     fn full(seconds: f64) -> Record {
-        made_up::record(seconds, |at| {
-            let mut sample = made_up::moved(at * 1e8);
+        synthetic_record::record(seconds, |at| {
+            let mut sample = synthetic_record::moved(at * 1e8);
             sample.segments = Some(Segments { in_use: 3, count: 16, size: Bytes::mib(4) });
-            sample.page_cache = (at != 1.5).then(made_up::pages);
-            sample.host_pages = Some(made_up::host_pages(50));
+            sample.page_cache = (at != 1.5).then(synthetic_record::pages);
+            sample.host_pages = Some(synthetic_record::host_pages(50));
             let sockets = &mut sample.sockets;
             (sockets.rtt, sockets.data_rtt, sockets.min_rtt) =
-                (made_up::rtt(0.2), made_up::rtt(0.21), made_up::rtt(0.2));
+                (synthetic_record::rtt(0.2), synthetic_record::rtt(0.21), synthetic_record::rtt(0.2));
             (sockets.rwin, sockets.cwnd) = (Some(Bytes::mib(1)), Some(Bytes::mib(1)));
             let rate = Some(Rate::bits_per_sec(1_000_000));
             (sockets.pacing_rate, sockets.delivery_rate) = (rate, rate);
@@ -195,11 +195,11 @@ mod tests {
         }
     }
 
-    /// ICDC's longest run, each millisecond of it.
+    /// The longest run of ICDC, at one sample per millisecond.
     #[test]
     fn a_long_record_is_drawn_at_once_and_keeps_its_peak() {
-        let mut record = made_up::every(0.001, 180.0, |at| {
-            let mut sample = made_up::moved(at * 1e8);
+        let mut record = synthetic_record::every(0.001, 180.0, |at| {
+            let mut sample = synthetic_record::moved(at * 1e8);
             sample.sockets.counters.received =
                 sample.moved + Bytes::new(if at < 99.9995 { 0 } else { 900_000 });
             sample.sockets.counters.out_of_order = (at * 500.0) as u64;

@@ -1,22 +1,19 @@
-//! Throughput as a moving average, as ICDC's figures have it: from what was counted so far, however unevenly
-//! it was read.
+//! Throughput as a moving average of a cumulative counter with irregular readings (ICDC's figures).
 
 use super::flow::{Counter, Span};
 
 /// The narrow window in seconds: shows bursts.
 pub(super) const NARROW: f64 = 1e-3;
-/// The wide one: shows what a transfer gets.
+/// The wide window in seconds: shows the throughput.
 pub(super) const WIDE: f64 = 1.0;
 
-/// Readings follow each other closely enough for a window if their distance is at most so many of it: a sampler
-/// is always a little late.
+/// Readings resolve a window if they are at most this many windows apart: a sampler is always slightly late.
 const CLOSE: f64 = 1.5;
 
-/// Returns the mean growth a second over the last `window` seconds: avg(t) = (B(t) - B(t - w)) / w, and when.
+/// Returns the mean growth per second over the last `window` seconds: avg(t) = (B(t) - B(t - w)) / w, and its time.
 ///
-/// Between readings B grows evenly, so the average bends only at each reading and a window later: its value is
-/// returned for these times, and between them it is on the straight line. Two readings that happen to be close
-/// therefore are no burst.
+/// B grows linearly between readings, so the average bends only at a reading and one window after it. The
+/// values at these times define the whole line, and two close readings are no burst.
 pub(super) fn moving_average(counter: &Counter, window: f64) -> Vec<(f64, f64)> {
     let Some(last) = counter.times().last() else { return Vec::new() };
     let later = counter.times().map(|at| at + window).filter(|at| *at <= last);
@@ -26,7 +23,7 @@ pub(super) fn moving_average(counter: &Counter, window: f64) -> Vec<(f64, f64)> 
     times.into_iter().map(|at| (at, average(counter, window, at))).collect()
 }
 
-/// Returns the largest moving average of windows within a span; `None` where none fits into it.
+/// Returns the largest moving average of the windows within a span; `None` if no window fits.
 pub(super) fn peak(counter: &Counter, window: f64, (from, to): Span) -> Option<f64> {
     let from = from + window;
     let bends = moving_average(counter, window).into_iter();
@@ -35,7 +32,7 @@ pub(super) fn peak(counter: &Counter, window: f64, (from, to): Span) -> Option<f
     within.chain(ends.into_iter().flatten()).max_by(f64::total_cmp)
 }
 
-/// Returns what `share` of the moving averages within a span do not exceed, at the times at which it was read.
+/// Returns the quantile `share` of the moving averages within a span, at the times of the readings.
 pub(super) fn quantile(counter: &Counter, window: f64, (from, to): Span, share: f64) -> Option<f64> {
     let times = counter.times().filter(|at| (from + window..=to).contains(at));
     let mut averages: Vec<f64> = times.map(|at| average(counter, window, at)).collect();
@@ -43,7 +40,7 @@ pub(super) fn quantile(counter: &Counter, window: f64, (from, to): Span, share: 
     averages.get((averages.len() as f64 * share) as usize).copied()
 }
 
-/// Says whether it was read often enough while it grew for averages over `window`; else how far apart typically.
+/// Checks that readings are close enough for averages over `window`; otherwise returns their typical gap in seconds.
 pub(super) fn resolves(counter: &Counter, window: f64) -> Result<(), f64> {
     match counter.growing().and_then(|span| counter.typical_gap(span)) {
         Some(gap) if gap > CLOSE * window => Err(gap),
@@ -51,14 +48,14 @@ pub(super) fn resolves(counter: &Counter, window: f64) -> Result<(), f64> {
     }
 }
 
-/// Returns which part of a span was read often enough for averages over `window`, from 0 to 1.
+/// Returns the share of a span with readings close enough for averages over `window`, from 0 to 1.
 pub(super) fn resolved_share(counter: &Counter, window: f64, span: Span) -> f64 {
     let close = counter.gaps(span).filter(|gap| *gap <= CLOSE * window).fold(0.0, |sum, gap| sum + gap);
     (close / (span.1 - span.0)).min(1.0)
 }
 
 fn average(counter: &Counter, window: f64, at: f64) -> f64 {
-    // Not by the difference of the times: far from zero that is not quite the window.
+    // The exact window: a difference of large times would be inexact.
     (counter.at(at) - counter.at(at - window)) / window
 }
 
@@ -68,7 +65,7 @@ mod tests {
 
     use super::*;
 
-    /// Reads a flow of `rate` bytes a second at these times.
+    /// Reads a flow of `rate` bytes per second at `times`.
     fn even(rate: f64, times: impl IntoIterator<Item = f64>) -> Counter {
         Counter::new(0.0, times.into_iter().map(|at| (at, (at * rate).round() as u64)))
     }
@@ -79,7 +76,7 @@ mod tests {
 
     #[test]
     fn uneven_sampling_of_an_even_flow_is_no_burst() {
-        // Late by up to 5 ms, and once only a microsecond after the one before.
+        // Readings late by up to 5 ms, two of them a microsecond apart.
         let times = [0.001, 0.002, 0.007, 0.007_001, 0.008, 0.0125, 0.0135];
         let averages = moving_average(&even(1e9, times), NARROW);
         for (at, average) in averages.into_iter().filter(|(at, _)| *at >= NARROW) {
@@ -89,7 +86,7 @@ mod tests {
 
     #[test]
     fn a_burst_has_its_full_height_wherever_samples_fall() {
-        // 250 kB within the millisecond from 0.0104 s on, else nothing, read each half millisecond.
+        // 250 kB within the millisecond after 0.0104 s, read every 0.5 ms.
         let sent = |at: f64| (250e6 * (at - 0.0104).clamp(0.0, 0.001)).round() as u64;
         let counter = Counter::new(0.0, (0..60).map(|n| f64::from(n) * 0.0002).map(|at| (at, sent(at))));
         let averages = moving_average(&counter, NARROW);
@@ -111,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn it_begins_with_nothing_and_rises_within_a_window() {
+    fn average_rises_from_zero_within_one_window() {
         let averages = moving_average(&even(1e6, (1..=300).map(|n| f64::from(n) / 100.0)), WIDE);
         let at = |time: f64| averages.iter().find(|(at, _)| (at - time).abs() < 1e-9).unwrap().1;
         assert!((at(0.5) - 0.5e6).abs() < 1.0 && (at(1.0) - 1e6).abs() < 1.0 && (at(3.0) - 1e6).abs() < 1.0);
@@ -119,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_what_was_read_often_enough() {
+    fn resolution_follows_intervals_of_readings() {
         let often = even(1e9, (1..2000).map(|n| f64::from(n) * 0.001_06));
         assert_eq!((resolves(&often, NARROW), resolves(&often, WIDE)), (Ok(()), Ok(())));
         let seldom = even(1e9, (1..200).map(|n| f64::from(n) * 0.01));
@@ -132,7 +129,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_average_leaves_what_readings_allow(
+        fn averages_stay_within_rates_of_readings(
             steps in prop::collection::vec((1e-6..0.01f64, 0u64..1_000_000), 1..200), window in 1e-3..0.5f64,
         ) {
             let (mut at, mut bytes) = (0.0, 0);

@@ -1,4 +1,4 @@
-//! What stands above the charts of a record: what was moved, where and when, and how it went.
+//! Notes above the charts of a record: what was moved, where, when, and the result.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,7 +7,7 @@ use longhaul_core::units::seconds;
 
 use crate::chart::Unit;
 use crate::diagnosis;
-use crate::draw::told;
+use crate::draw::format_value;
 use crate::record::Record;
 use crate::record::schema::Side;
 
@@ -16,16 +16,16 @@ use super::curves::receives;
 use super::flow::Counter;
 use super::values::{goodput, least_rtt, telemetry_share};
 
-/// The longest text taken over from a record.
+/// Maximum characters of a text from a record.
 const LONGEST: usize = 200;
-/// The longest sentence of advice: one has some 200 characters.
+/// Maximum characters of a sentence of advice; usual ones have 200.
 const LONGEST_ADVICE: usize = 600;
-/// Evidence, cure and further limits.
+/// Maximum sentences of advice: evidence, remedy and further limits.
 const MOST_ADVICE: usize = 4;
-/// The most warnings told of one record.
+/// Maximum warnings per record.
 const MOST_WARNINGS: usize = 3;
 
-/// Returns what was recorded, in a line.
+/// Returns the recorded URL or directory.
 pub(super) fn title(record: &Record) -> String {
     match record.header.side {
         Side::Get => short(&record.header.what),
@@ -34,7 +34,7 @@ pub(super) fn title(record: &Record) -> String {
     }
 }
 
-/// Returns the lines about the only record.
+/// Returns the notes of a single record.
 pub(super) fn of_record(record: &Record) -> Vec<String> {
     let mut notes = vec![origin(record), result(record)];
     notes.extend(advice(record));
@@ -48,14 +48,14 @@ pub(super) fn of_record(record: &Record) -> Vec<String> {
     notes
 }
 
-/// Returns a line about one of several records.
+/// Returns one line about one of several records.
 pub(super) fn in_short(name: &str, record: &Record) -> String {
     let result = Some(result(record)).filter(|result| !result.is_empty());
     let parts = [Some(title(record)), date(record.header.started), result, damage(record)];
     format!("{name}: {}", joined(parts))
 }
 
-/// Says on which host and by which program.
+/// Returns host and program.
 pub(super) fn place(record: &Record) -> String {
     let header = &record.header;
     let host = &header.host;
@@ -71,15 +71,15 @@ fn warning(line: &JobEvent<'_>) -> Option<String> {
         Event::Refused { stream, reason, .. } => format!("stream {stream} was refused: {}", short(reason)),
         _ => return None,
     };
-    Some(format!("{}: {text}", told(Unit::Seconds, seconds::of(line.at))))
+    Some(format!("{}: {text}", format_value(Unit::Seconds, seconds::of(line.at))))
 }
 
-/// Says when and where.
+/// Returns date and host.
 fn origin(record: &Record) -> String {
     joined([date(record.header.started), Some(place(record))])
 }
 
-/// Says how it went.
+/// Returns the result of the transfer.
 fn result(record: &Record) -> String {
     let moved = Counter::moved(record);
     let (failed, limit) = match record.outcome() {
@@ -88,12 +88,13 @@ fn result(record: &Record) -> String {
         _ => (None, None),
     };
     let time = moved.growing().map_or(0.0, |(from, to)| to - from);
-    let amount = (moved.total() > 0.0)
-        .then(|| format!("{} in {}", told(Unit::Bytes, moved.total()), told(Unit::Seconds, time)));
-    let rate = |bps: f64| told(Unit::BitsPerSecond, bps);
+    let amount = (moved.total() > 0.0).then(|| {
+        format!("{} in {}", format_value(Unit::Bytes, moved.total()), format_value(Unit::Seconds, time))
+    });
+    let rate = |bps: f64| format_value(Unit::BitsPerSecond, bps);
     let whole = goodput(record, &moved).map(|bps| format!("goodput {}", rate(bps.as_bits_per_sec() as f64)));
     let steady = moved.steady().map(|span| format!("{} at steady speed", rate(moved.rate(span) * 8.0)));
-    let rtt = least_rtt(record).map(|rtt| format!("RTT {}", told(Unit::Seconds, rtt)));
+    let rtt = least_rtt(record).map(|rtt| format!("RTT {}", format_value(Unit::Seconds, rtt)));
     let bursts = Burstiness::of(record).and_then(|bursts| bursts.ratio());
     let bursts = bursts.map(|ratio| format!("1 ms peak {ratio:.2} times the mean"));
     let lost = record.samples.last().map(|(_, sample)| {
@@ -101,12 +102,12 @@ fn result(record: &Record) -> String {
             true => (sample.sockets.counters.out_of_order, "packets out of order"),
             false => (sample.sockets.counters.retransmits, "packets sent again"),
         };
-        format!("{} {what}", told(Unit::Number, count as f64))
+        format!("{} {what}", format_value(Unit::Number, count as f64))
     });
     joined([failed, amount, whole, steady, bursts, rtt, limit, lost])
 }
 
-/// Says what limited it, with each limit's share of the time where that is known.
+/// Returns the limit of a transfer, with the share of each limit if known.
 fn limits(done: &Done) -> String {
     let named = done.shares.ranked().into_iter().filter(|(_, share)| *share >= 0.01);
     let shares: Vec<_> = named.map(|(limit, share)| format!("{limit} {:.0} %", share * 100.0)).collect();
@@ -114,8 +115,7 @@ fn limits(done: &Done) -> String {
     format!("limited by {}{shares}", done.limited_by)
 }
 
-/// Says by what the limit was seen, and the cure with what it gains: as the transfer found, or where it was interrupted as its samples
-/// tell.
+/// Returns evidence and remedy of the limit: the transfer's own, or of an interrupted transfer those of its samples.
 fn advice(record: &Record) -> Vec<String> {
     let advice = match record.outcome() {
         Some(Event::Done(done)) => done.advice.clone(),
@@ -125,11 +125,11 @@ fn advice(record: &Record) -> Vec<String> {
     advice.iter().take(MOST_ADVICE).map(|sentence| cut(sentence, LONGEST_ADVICE)).collect()
 }
 
-/// Says how it was recorded, and what is missing.
+/// Returns how the record was sampled, and what is missing.
 fn recording(record: &Record) -> String {
-    let samples = told(Unit::Number, record.samples.len() as f64);
+    let samples = format_value(Unit::Number, record.samples.len() as f64);
     let samples =
-        Some(format!("{samples} samples, one every {}", told(Unit::Seconds, record.header.interval)));
+        Some(format!("{samples} samples, one every {}", format_value(Unit::Seconds, record.header.interval)));
     let cost =
         telemetry_share(record).map(|share| format!("telemetry took {:.2} % of a core", share * 100.0));
     let dropped = record.end.as_ref().map(|end| end.telemetry.dropped).filter(|dropped| *dropped > 0);
@@ -146,7 +146,7 @@ fn joined<const N: usize>(parts: [Option<String>; N]) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(" · ")
 }
 
-/// Returns a text from a record, cut where it is absurdly long.
+/// Returns a text from a record, truncated to a bounded length.
 pub(super) fn short(text: &str) -> String {
     cut(text, LONGEST)
 }
@@ -158,9 +158,9 @@ fn cut(text: &str, longest: usize) -> String {
     }
 }
 
-/// Returns a date from seconds since 1970; `None` where a calendar has no such day.
+/// Formats seconds since 1970 as a date; `None` if they are out of range.
 pub(super) fn date(started: f64) -> Option<String> {
-    /// The year 9999 ends.
+    /// End of the year 9999.
     const LAST: f64 = 253_402_300_799.0;
     let since_1970 = Duration::try_from_secs_f64(started.min(LAST)).ok()?;
     SystemTime::UNIX_EPOCH.checked_add(since_1970).map(httpdate::fmt_http_date)
@@ -173,12 +173,12 @@ mod tests {
     use longhaul_core::units::Rate;
 
     use super::*;
-    use crate::figures::made_up;
+    use crate::figures::synthetic_record;
     use crate::record::schema::{End, Sample, Telemetry};
 
     #[test]
-    fn says_what_when_where_how_fast_and_at_which_cost() {
-        let mut record = made_up::record(2.0, |at| made_up::moved(at * 1e9));
+    fn notes_hold_object_time_host_rate_and_cost() {
+        let mut record = synthetic_record::record(2.0, |at| synthetic_record::moved(at * 1e9));
         record.end = Some(End {
             at: 2.0,
             telemetry: Telemetry { samples: 201, dropped: 3, cpu: 0.01 },
@@ -188,12 +188,12 @@ mod tests {
         record.events = (0..5)
             .map(|at| {
                 let message = format!("warning {at}");
-                made_up::event(at, Event::Warning(Warning::Recorded { message }))
+                synthetic_record::event(at, Event::Warning(Warning::Recorded { message }))
             })
             .collect();
         let goodput = Rate::bits_per_sec(8_000_000_000);
         let done = Done { goodput, limited_by: LimitedBy::Disk, ..Done::default() };
-        record.events.push(made_up::event(2, Event::Done(Box::new(done))));
+        record.events.push(synthetic_record::event(2, Event::Done(Box::new(done))));
         let notes = of_record(&record);
         assert_eq!(
             notes[..3],
@@ -212,35 +212,35 @@ mod tests {
 
     #[test]
     fn evidence_and_cure_follow_the_result() {
-        let mut record = made_up::record(2.0, |at| made_up::moved(at * 1e9));
+        let mut record = synthetic_record::record(2.0, |at| synthetic_record::moved(at * 1e9));
         let advice = vec!["limited by the disk: <slow>".to_owned(), "x".repeat(100_000)];
         let done = Done { limited_by: LimitedBy::Disk, advice, ..Done::default() };
-        record.events = vec![made_up::event(2, Event::Done(Box::new(done)))];
+        record.events = vec![synthetic_record::event(2, Event::Done(Box::new(done)))];
         let notes = of_record(&record);
         assert_eq!(notes[2], "limited by the disk: <slow>");
         assert!(notes[3].len() < 700 && notes[4].contains("samples"), "{notes:?}");
         let page = crate::draw::html(&crate::figures::of_records(&[("a".to_owned(), record.clone())]));
         assert!(page.contains("<p>limited by the disk: &lt;slow&gt;</p>"));
         let limited = Event::Limited { by: LimitedBy::Disk, ago: Duration::from_secs(1) };
-        record.events = vec![made_up::event(1, limited)];
+        record.events = vec![synthetic_record::event(1, limited)];
         assert!(
             of_record(&record)[2].contains("samples"),
-            "its samples tell another limit than the transfer found"
+            "the samples show another limit than the transfer found"
         );
     }
 
     #[test]
-    fn a_failure_is_told() {
-        let mut record = made_up::record(0.0, |_| Sample::default());
+    fn failure_is_in_notes() {
+        let mut record = synthetic_record::record(0.0, |_| Sample::default());
         let error = Event::Error { message: "the server is gone".to_owned(), exit_code: 69 };
-        record.events.push(made_up::event(1, error));
+        record.events.push(synthetic_record::event(1, error));
         assert!(of_record(&record)[1].starts_with("FAILED: the server is gone"));
     }
 
     #[test]
-    fn no_date_is_too_far_off() {
+    fn any_date_is_formatted_or_refused() {
         for started in [-1.0, f64::NAN, f64::INFINITY, 1e300, f64::MAX] {
-            let mut record = made_up::record(0.0, |_| Sample::default());
+            let mut record = synthetic_record::record(0.0, |_| Sample::default());
             record.header.started = started;
             record.header.what = "é".repeat(100_000);
             assert!(of_record(&record)[0].contains("longhaul 0.1.0 on near"));

@@ -1,4 +1,4 @@
-//! The numbers that experiments compare.
+//! Numbers of a record that experiments compare.
 
 use longhaul_core::event::Event;
 use longhaul_core::telemetry::{PageCache, Segments};
@@ -11,35 +11,35 @@ use super::burstiness::Burstiness;
 use super::curves::receives;
 use super::flow::{Counter, Span};
 
-/// Returns what a record says in numbers, by names that end in their unit; what it does not say is left out.
+/// Returns the numbers of a record, by names that end in their unit; omits unknown ones.
 ///
 /// | name | is |
 /// |---|---|
 /// | `goodput_bps` | bits a second over the whole transfer |
 /// | `steady_bps` | the mean over the last 30 s in which bytes flowed, or over the last third of a shorter flow |
-/// | `mean_bps` | the mean of what arrived at a receiver or left a sender, while it ran steadily: from the first 90 % of the largest average over 1 s to 1 s before its end |
-/// | `steady_goodput_bps` | the mean of what the application read, or the peer acknowledged, in that time |
-/// | `peak_1ms_bps` | the largest average over 1 ms in that time; where samples are a millisecond apart |
-/// | `p99_1ms_bps` | what the averages over 1 ms do not exceed in 99 % of that time |
+/// | `mean_bps` | the mean rate of bytes received at a receiver or sent by a sender, at steady speed: from the first 90 % of the largest average over 1 s to 1 s before the end |
+/// | `steady_goodput_bps` | the mean rate that the application read, or the peer acknowledged, at steady speed |
+/// | `peak_1ms_bps` | the largest average over 1 ms at steady speed; if samples are a millisecond apart |
+/// | `p99_1ms_bps` | the 99 % quantile of the averages over 1 ms at steady speed |
 /// | `burstiness_1ms` | `peak_1ms_bps` / `mean_bps` |
-/// | `seen_1ms_share` | the part of that time in which samples were close enough to see such a peak |
-/// | `rwin_bytes` | the median receive window (`tcpi_rcv_wnd`) in that time; of a receiver |
-/// | `rtt_s` | the least RTT (`tcpi_min_rtt`) |
-/// | `window_bps` | RWIN / RTT: what the window lets through; of a receiver |
-/// | `cwnd_peak_bytes` | the largest congestion window, of all connections together; of a sender |
+/// | `seen_1ms_share` | the share of the steady time with samples close enough for averages over 1 ms |
+/// | `rwin_bytes` | the median receive window (`tcpi_rcv_wnd`) at steady speed; of a receiver |
+/// | `rtt_s` | the minimum RTT (`tcpi_min_rtt`) |
+/// | `window_bps` | RWIN / RTT: the rate that the window allows; of a receiver |
+/// | `cwnd_peak_bytes` | the largest sum of the congestion windows of all connections; of a sender |
 /// | `socket_peak_bytes`, `app_peak_bytes` | the most bytes in a receiver's socket and in its application buffer |
-/// | `dirty_peak_bytes`, `writeback_peak_bytes`, `cached_peak_bytes` | the same of the output file's pages |
-/// | `host_dirty_peak_bytes` | the most bytes that were dirty on the whole host |
-/// | `out_of_order`, `duplicate_acks` | packets that a receiver got out of order, each of which it answers with a duplicate acknowledgement |
-/// | `retransmits` | packets that a sender sent again |
+/// | `dirty_peak_bytes`, `writeback_peak_bytes`, `cached_peak_bytes` | the most bytes of the output file's pages that were dirty, under writeback, cached |
+/// | `host_dirty_peak_bytes` | the most dirty bytes of the whole host |
+/// | `out_of_order`, `duplicate_acks` | packets that a receiver got out of order; each causes a duplicate acknowledgement |
+/// | `retransmits` | packets that a sender retransmitted |
 /// | `ramp_s` | from the first byte to the first bin of 0.5 s with 90 % of `steady_bps` |
-/// | `telemetry_cpu_share` | the part of one core that recording took |
+/// | `telemetry_cpu_share` | CPU time of recording as a share of one core |
 pub fn values(record: &Record) -> Vec<(&'static str, f64)> {
     let moved = Counter::moved(record);
     let steady = moved.steady();
     let steady_bps = steady.map(|span| moved.rate(span) * 8.0);
     let rtt = least_rtt(record);
-    // What the other side alone can count is a false zero here.
+    // A counter that only the peer has is zero here; it must not appear.
     let received = receives(record);
     let rwin = steady.filter(|_| received).and_then(|span| median_window(record, span));
     let cwnd = || peak(record, |sample| sample.sockets.cwnd.filter(|_| !received));
@@ -81,14 +81,14 @@ pub fn values(record: &Record) -> Vec<(&'static str, f64)> {
     known.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
-/// Returns the least RTT in seconds.
+/// Returns the minimum RTT in seconds.
 pub(super) fn least_rtt(record: &Record) -> Option<f64> {
     let known = record.samples.iter().filter_map(|(_, sample)| sample.sockets.min_rtt);
     let known = known.map(|rtt| rtt.get().as_secs_f64());
     known.filter(|rtt| *rtt > 0.0).min_by(f64::total_cmp)
 }
 
-/// Returns the rate of the whole: as the transfer reported it, else that of the time in which bytes flowed.
+/// Returns the mean rate of the transfer: as it reported it, otherwise over the span of growth.
 pub(super) fn goodput(record: &Record, moved: &Counter) -> Option<Rate> {
     match record.outcome() {
         Some(Event::Done(done)) => Some(done.goodput),
@@ -96,13 +96,13 @@ pub(super) fn goodput(record: &Record, moved: &Counter) -> Option<Rate> {
     }
 }
 
-/// Returns the part of one core that recording took.
+/// Returns the CPU time of recording as a share of one core.
 pub(super) fn telemetry_share(record: &Record) -> Option<f64> {
     let (end, (time, _)) = (record.end.as_ref()?, record.samples.last()?);
     (*time > 0.0).then(|| end.telemetry.cpu / time)
 }
 
-/// Returns the BDP of the fastest bin: what must be in flight for that rate.
+/// Returns the BDP of the fastest bin: the bytes in flight that its rate needs.
 pub(super) fn largest_bdp(record: &Record) -> Option<Bytes> {
     let moved = Counter::moved(record);
     let fastest = moved.bins().into_iter().map(|bin| moved.rate(bin)).max_by(f64::total_cmp)?;
@@ -131,7 +131,7 @@ mod tests {
     use longhaul_core::event::Done;
 
     use super::*;
-    use crate::figures::made_up;
+    use crate::figures::synthetic_record;
     use crate::record::schema::{End, Side, Telemetry};
 
     fn value(record: &Record, name: &str) -> Option<f64> {
@@ -140,21 +140,21 @@ mod tests {
 
     #[test]
     fn a_transfer_at_the_rate_of_its_window() {
-        // 10 s: 1 MB/s for 4 s, then 10 MB/s; the window is 2 MB, the RTT 200 ms.
-        let mut record = made_up::record(10.0, |at| {
+        // 1 MB/s for 4 s, then 10 MB/s for 6 s; the window is 2 MB, the RTT 200 ms.
+        let mut record = synthetic_record::record(10.0, |at| {
             let moved = at.min(4.0) * 1e6 + (at - 4.0).max(0.0) * 1e7;
-            let mut sample = made_up::moved(moved);
+            let mut sample = synthetic_record::moved(moved);
             sample.sockets.rwin = Some(Bytes::new(if at < 5.0 { 100 } else { 2_000_000 }));
-            sample.sockets.min_rtt = made_up::rtt(0.2);
+            sample.sockets.min_rtt = synthetic_record::rtt(0.2);
             sample.sockets.unread = Bytes::new(if (7.0..7.005).contains(&at) { 68_800_000 } else { 1000 });
             sample.sockets.counters.out_of_order = at as u64;
             sample.segments = Some(Segments { in_use: at as usize, count: 16, size: Bytes::mib(4) });
-            sample.page_cache = (at > 1.0).then(made_up::pages);
-            sample.host_pages = (at > 2.0).then(|| made_up::host_pages(70));
+            sample.page_cache = (at > 1.0).then(synthetic_record::pages);
+            sample.host_pages = (at > 2.0).then(|| synthetic_record::host_pages(70));
             sample
         });
         let done = Done { goodput: Rate::bits_per_sec(51_200_000), ..Done::default() };
-        record.events.push(made_up::event(10, Event::Done(Box::new(done))));
+        record.events.push(synthetic_record::event(10, Event::Done(Box::new(done))));
         let telemetry = Telemetry { samples: 1000, dropped: 0, cpu: 0.05 };
         record.end = Some(End { at: 10.0, telemetry, outcome: None });
         let near = |name: &str, expected: f64| {
@@ -179,8 +179,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_left_out() {
-        let mut record = made_up::record(0.0, |_| Sample::default());
+    fn unknown_values_are_omitted() {
+        let mut record = synthetic_record::record(0.0, |_| Sample::default());
         assert_eq!(
             values(&record),
             [("socket_peak_bytes", 0.0), ("out_of_order", 0.0), ("duplicate_acks", 0.0)]
@@ -191,18 +191,18 @@ mod tests {
 
     #[test]
     fn a_record_that_was_cut_off_still_has_a_goodput() {
-        let record = made_up::record(2.0, |at| made_up::moved(at * 1e6));
+        let record = synthetic_record::record(2.0, |at| synthetic_record::moved(at * 1e6));
         assert!((value(&record, "goodput_bps").unwrap() - 8e6).abs() < 1e4);
         assert_eq!(value(&record, "telemetry_cpu_share"), None);
     }
 
     #[test]
-    fn each_side_tells_what_it_alone_can_know() {
-        let mut record = made_up::record(3.0, |at| {
-            let mut sample = made_up::moved(at * 1e6);
+    fn each_side_has_only_its_own_counters() {
+        let mut record = synthetic_record::record(3.0, |at| {
+            let mut sample = synthetic_record::moved(at * 1e6);
             let sockets = &mut sample.sockets;
             (sockets.rwin, sockets.cwnd) = (Some(Bytes::new(1000)), Some(Bytes::new(at as u64)));
-            sockets.min_rtt = made_up::rtt(0.1);
+            sockets.min_rtt = synthetic_record::rtt(0.1);
             (sockets.counters.retransmits, sockets.counters.out_of_order) = (5, 6);
             sample
         });
@@ -223,8 +223,8 @@ mod tests {
 
     #[test]
     fn a_time_far_off_costs_no_memory() {
-        let mut record = made_up::record(2.0, |at| made_up::moved(at * 1e6));
-        record.samples.push((1e12, made_up::moved(3e6)));
+        let mut record = synthetic_record::record(2.0, |at| synthetic_record::moved(at * 1e6));
+        record.samples.push((1e12, synthetic_record::moved(3e6)));
         assert!(value(&record, "steady_bps").unwrap().is_finite());
     }
 }

@@ -1,4 +1,4 @@
-//! Limits of the control groups that this process is in (kernel documentation, admin-guide/cgroup-v2 and cgroup-v1).
+//! Limits of this process's control groups (kernel documentation, admin-guide/cgroup-v2 and cgroup-v1).
 
 use std::path::{Path, PathBuf};
 
@@ -7,21 +7,21 @@ use longhaul_core::units::Bytes;
 
 use super::kernel_tree::{KernelTree, read};
 
-/// Where version 2 is mounted: alone, or beside version 1.
+/// Mount points of version 2: alone, or beside version 1.
 const ROOTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
-/// Where each controller of version 1 is mounted, by its name.
+/// Directory with the mount points of version 1's controllers.
 const ROOT_V1: &str = "/sys/fs/cgroup";
-/// From here on a limit of version 1 is none: the kernel writes LONG_MAX, rounded down to a page.
+/// Larger limits of version 1 mean none: the kernel writes LONG_MAX, rounded down to a page.
 const UNLIMITED_V1: u64 = 1 << 62;
 
-/// The version that controls a resource; the names of its files differ.
+/// The cgroup version that controls a resource; file names differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Version {
     One,
     Two,
 }
 
-/// Returns what the memory limits leave; page cache that was not used lately makes room.
+/// Returns the memory left below the limits; inactive page cache counts as free.
 pub(super) fn memory_left(tree: &KernelTree) -> Reading<Option<Bytes>> {
     let (version, groups) = groups_with(tree, "memory")?;
     Ok(groups.iter().filter_map(|group| group_memory(version, group)).min())
@@ -30,11 +30,11 @@ pub(super) fn memory_left(tree: &KernelTree) -> Reading<Option<Bytes>> {
 fn group_memory(version: Version, group: &Path) -> Option<Bytes> {
     let number = |name: &str| read(&group.join(name)).ok()?.parse::<u64>().ok();
     let (limits, usage, cache) = match version {
-        // memory.high slows down what exceeds it.
+        // Above memory.high the kernel throttles the group.
         Version::Two => (&["memory.max", "memory.high"][..], "memory.current", "inactive_file "),
         Version::One => (&["memory.limit_in_bytes"][..], "memory.usage_in_bytes", "total_inactive_file "),
     };
-    // "max" where there is no limit.
+    // "max" means no limit.
     let limit = limits.iter().filter_map(|name| number(name)).filter(|limit| *limit < UNLIMITED_V1).min()?;
     let stat = read(&group.join("memory.stat")).unwrap_or_default();
     let cache = stat.lines().find_map(|line| line.strip_prefix(cache)?.parse::<u64>().ok());
@@ -42,7 +42,7 @@ fn group_memory(version: Version, group: &Path) -> Option<Bytes> {
     Some(Bytes::new(limit.saturating_sub(used)))
 }
 
-/// Returns the processors that the quotas allow, in thousandths.
+/// Returns the CPU quota in thousandths of a processor.
 pub(super) fn cpu_thousandths(tree: &KernelTree) -> Reading<Option<u64>> {
     let (version, groups) = groups_with(tree, "cpu")?;
     Ok(groups.iter().filter_map(|group| group_quota(version, group)).min())
@@ -51,7 +51,7 @@ pub(super) fn cpu_thousandths(tree: &KernelTree) -> Reading<Option<u64>> {
 fn group_quota(version: Version, group: &Path) -> Option<u64> {
     match version {
         Version::Two => quota(&read(&group.join("cpu.max")).ok()?),
-        // -1 where there is none.
+        // -1 means no quota.
         Version::One => {
             let number = |name: &str| read(&group.join(name)).ok();
             quota(&format!("{} {}", number("cpu.cfs_quota_us")?, number("cpu.cfs_period_us")?))
@@ -59,14 +59,14 @@ fn group_quota(version: Version, group: &Path) -> Option<u64> {
     }
 }
 
-/// Reads "200000 100000" (microseconds of CPU time in a period); `None` for "max 100000".
+/// Parses "200000 100000" (microseconds of CPU time per period); `None` for "max 100000".
 fn quota(text: &str) -> Option<u64> {
     let (quota, period) = text.split_once(' ')?;
     let (quota, period): (u64, u64) = (quota.parse().ok()?, period.trim().parse().ok()?);
     quota.saturating_mul(1000).checked_div(period)
 }
 
-/// Returns the group of this process and all above it, in the version that controls a resource.
+/// Returns this process's group and its ancestors, in the version that controls a resource.
 fn groups_with(tree: &KernelTree, controller: &str) -> Reading<(Version, Vec<PathBuf>)> {
     let own = tree.text("/proc/self/cgroup")?;
     let mut seen = None;
@@ -87,7 +87,7 @@ fn groups_with(tree: &KernelTree, controller: &str) -> Reading<(Version, Vec<Pat
             seen.unwrap_or_else(|| format!("/proc/self/cgroup: no control group controls {controller}"))
         );
     };
-    // Distributions mount "cpu,cpuacct", with links of single names to it.
+    // Distributions mount "cpu,cpuacct" with symbolic links of single names.
     let mounts = [controllers, controller].map(|name| format!("{ROOT_V1}/{name}"));
     let mounted = mounts.iter().map(|mount| tree.path(mount)).find(|root| root.is_dir());
     let root = mounted.ok_or_else(|| format!("{}: not mounted", mounts[0]))?;
@@ -110,7 +110,7 @@ fn groups_of_version_2(tree: &KernelTree, controller: &str, own: &str) -> Readin
     Err(seen)
 }
 
-/// Returns a group and all above it up to the root.
+/// Returns a group and its ancestors up to the root.
 fn from_root_to(root: &Path, group: &str) -> Vec<PathBuf> {
     let group = root.join(group);
     group.ancestors().take_while(|group| group.starts_with(root)).map(Path::to_owned).collect()

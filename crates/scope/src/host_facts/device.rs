@@ -1,4 +1,4 @@
-//! The device by which packets leave.
+//! Facts about the outgoing network device.
 
 use std::io;
 use std::net::IpAddr;
@@ -48,7 +48,7 @@ fn facts(tree: &KernelTree, link: &Link) -> DeviceFacts {
     }
 }
 
-/// Refuses devices without a link, whose drivers name a speed nevertheless (tun: 10 Mbit/s).
+/// Refuses virtual devices, whose drivers report a nominal speed (tun: 10 Mbit/s).
 fn has_link(link: &Link) -> Reading<()> {
     const WITHOUT: [&str; 5] = ["tun", "veth", "dummy", "ifb", "wireguard"];
     match link.kind.as_deref() {
@@ -92,7 +92,7 @@ fn qdisc(link: &Link) -> Reading<Qdisc> {
     Ok(Qdisc { root, children: kinds.collect() })
 }
 
-/// Puts the kernel's features together as ethtool(8) does; those that a device has neither on nor to be switched are off.
+/// Groups kernel features as ethtool(8) does; a feature that is neither active nor switchable is off.
 fn offloads(features: &Features) -> Vec<Offload> {
     const NAMES: [(&str, &[&str]); 6] = [
         ("tso", &["tx-tcp-segmentation"]),
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn way_to_this_host_is_loopback() {
+    fn route_to_this_host_is_loopback() {
         let facts = outgoing(&KernelTree::of_this_host(), Some([127, 0, 0, 1].into())).unwrap();
         assert!(facts.is_loopback && facts.mtu.is_ok() && facts.qdisc.is_ok());
         assert!(facts.speed.unwrap_err().starts_with("ethtool"));

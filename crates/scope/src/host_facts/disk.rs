@@ -1,4 +1,4 @@
-//! The file system that a transfer writes to, without measuring it.
+//! Facts about the destination's file system, without a measurement.
 
 use std::path::Path;
 
@@ -10,13 +10,13 @@ pub(super) fn facts(path: &Path) -> DiskFacts {
     DiskFacts { path: path.to_owned(), free: free(path), direct_io: alignment(path), write_test: None }
 }
 
-/// Returns what this user can still write.
+/// Returns the bytes that this user can still write.
 fn free(path: &Path) -> Reading<Bytes> {
     let stat = rustix::fs::statvfs(path).map_err(|error| format!("statvfs {}: {error}", path.display()))?;
     Ok(Bytes::new(stat.f_bavail.saturating_mul(stat.f_frsize)))
 }
 
-/// Asks what Direct I/O needs, of a file without a name.
+/// Queries the alignment of Direct I/O with an unnamed file.
 fn alignment(path: &Path) -> Reading<DirectIoFact> {
     let file = tempfile::tempfile_in(path)
         .map_err(|error| format!("cannot make a file in {}: {error}", path.display()))?;

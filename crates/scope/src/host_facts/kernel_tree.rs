@@ -1,4 +1,4 @@
-//! Files of the kernel: /proc and /sys.
+//! Reads files of /proc and /sys.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use longhaul_core::host_check::Reading;
 
-/// The root of the kernel's files: `/`, or a directory of files that look like them.
+/// The root of the kernel's files: `/`, or a test's directory with copies.
 #[derive(Debug, Clone)]
 pub(super) struct KernelTree {
     root: PathBuf,
@@ -22,12 +22,12 @@ impl KernelTree {
         Self { root: root.to_owned() }
     }
 
-    /// Returns the place of a path below the root.
+    /// Returns a path below the root.
     pub(super) fn path(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
 
-    /// Reads a file, without the white space around its text.
+    /// Reads a file and trims white space.
     pub(super) fn text(&self, path: &str) -> Reading<String> {
         read(&self.path(path))
     }
@@ -37,20 +37,20 @@ impl KernelTree {
         Ok(self.text(path)?.split_whitespace().map(str::to_owned).collect())
     }
 
-    /// Reads a file that holds one value.
+    /// Reads a file with a single value.
     pub(super) fn value<T: FromStr>(&self, path: &str) -> Reading<T> {
         let text = self.text(path)?;
         text.parse().map_err(|_| strange(path, &text))
     }
 
-    /// Reads a file that holds three numbers.
+    /// Reads a file with three numbers.
     pub(super) fn three(&self, path: &str) -> Reading<[u64; 3]> {
         let text = self.text(path)?;
         let numbers: Vec<u64> = text.split_whitespace().map_while(|word| word.parse().ok()).collect();
         numbers.try_into().map_err(|_| strange(path, &text))
     }
 
-    /// Lists the names in a directory that begin with `prefix` and go on with a number.
+    /// Lists directory entries that consist of `prefix` and a number.
     pub(super) fn numbered(&self, directory: &str, prefix: &str) -> Reading<Vec<String>> {
         let path = self.path(directory);
         let entries = fs::read_dir(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -61,7 +61,7 @@ impl KernelTree {
     }
 }
 
-/// Reads a file, without the white space around its text.
+/// Reads a file and trims white space.
 pub(super) fn read(path: &Path) -> Reading<String> {
     let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
     Ok(text.trim().to_owned())
@@ -76,7 +76,7 @@ fn strange(path: &str, text: &str) -> String {
 pub(super) mod tests {
     use super::*;
 
-    /// Makes files below a directory.
+    /// Creates files below a temporary directory.
     pub(crate) fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, KernelTree) {
         let dir = tempfile::tempdir().unwrap();
         for (path, text) in files {

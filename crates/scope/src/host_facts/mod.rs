@@ -1,7 +1,6 @@
-//! Reads what [`longhaul_core::host_check`] judges: the kernel's files, the outgoing device, the disk.
+//! Reads the facts that [`longhaul_core::host_check`] judges: kernel files, outgoing device, disk.
 //!
-//! Nothing here needs privilege, and nothing is changed. A reading that fails carries its path or call and the
-//! system's reason; the others are not affected.
+//! Needs no privilege and changes nothing. A failed reading holds its path or call and the system's reason; the others are unaffected.
 
 mod cgroup;
 mod device;
@@ -19,7 +18,7 @@ use longhaul_core::host_check::{HostFacts, KernelVersion, Reading};
 
 use kernel_tree::KernelTree;
 
-/// Reads all but the measurement of the disk; takes some milliseconds.
+/// Reads all facts except the disk's speed; takes milliseconds.
 ///
 /// The device is that of the route to `host`, or of the default route. `disk` is a directory.
 pub fn read(host: Option<IpAddr>, disk: &Path) -> HostFacts {
@@ -43,7 +42,7 @@ fn kernel() -> Reading<KernelVersion> {
     parse_release(&release).ok_or_else(|| format!("uname: '{release}' is no version"))
 }
 
-/// Reads "6.1.0-18-amd64".
+/// Parses "6.1.0-18-amd64".
 fn parse_release(release: &str) -> Option<KernelVersion> {
     let (major, rest) = release.split_once('.')?;
     let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());

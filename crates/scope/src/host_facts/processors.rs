@@ -1,4 +1,4 @@
-//! Processors: frequency governors, and how far the device is from them.
+//! Processors: frequency governors, and the NUMA node of the device.
 
 use longhaul_core::host_check::{CpuFacts, NumaFacts, Reading};
 use longhaul_sys::link::Link;
@@ -12,12 +12,12 @@ pub(super) fn facts(tree: &KernelTree) -> CpuFacts {
     CpuFacts { governors: governors(tree) }
 }
 
-/// Returns the governors in use, each once.
+/// Returns the distinct governors in use.
 fn governors(tree: &KernelTree) -> Reading<Vec<String>> {
     let mut cpus = tree.numbered(CPUS, "cpu")?;
     cpus.sort();
     let read = |cpu: &String| tree.text(&format!("{CPUS}/{cpu}/cpufreq/scaling_governor"));
-    // A processor that is offline has none.
+    // An offline processor has no governor.
     let mut governors: Vec<String> = cpus.iter().filter_map(|cpu| read(cpu).ok()).collect();
     governors.sort();
     governors.dedup();
@@ -28,9 +28,9 @@ fn governors(tree: &KernelTree) -> Reading<Vec<String>> {
     }
 }
 
-/// Returns where a device is attached.
+/// Returns the NUMA node of a device.
 ///
-/// `/sys` belongs to the network namespace that mounted it: its device of that name must be this one.
+/// `/sys` shows the network namespace that mounted it; the MAC address confirms that its device is this one.
 pub(super) fn numa(tree: &KernelTree, link: &Link) -> Reading<NumaFacts> {
     let directory = format!("/sys/class/net/{}", link.name);
     let index: u32 = tree.value(&format!("{directory}/ifindex"))?;
@@ -40,9 +40,9 @@ pub(super) fn numa(tree: &KernelTree, link: &Link) -> Reading<NumaFacts> {
     }
     let nodes = tree.numbered(NODES, "node").map_or(1, |nodes| nodes.len().max(1));
     let node = match tree.value::<i64>(&format!("{directory}/device/numa_node")) {
-        // -1: the firmware does not say.
+        // -1: the firmware reports no node.
         Ok(node) => u32::try_from(node).ok(),
-        // A virtual device, or a kernel without NUMA: with one node there is no other.
+        // A virtual device, or a kernel without NUMA; with a single node the distance is zero.
         Err(_) if nodes == 1 => None,
         Err(error) => return Err(error),
     };
@@ -54,7 +54,7 @@ fn mac(address: &[u8]) -> String {
     address.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
 }
 
-/// Says whether this process may run on a processor that is not of `node`; so it may where that cannot be read.
+/// Returns whether this process may run outside `node`; true if unreadable.
 fn runs_elsewhere(tree: &KernelTree, node: u32) -> bool {
     let of_node = tree.text(&format!("{NODES}/node{node}/cpulist")).ok().and_then(|list| cpu_list(&list));
     let status = tree.text("/proc/self/status").unwrap_or_default();
@@ -65,9 +65,9 @@ fn runs_elsewhere(tree: &KernelTree, node: u32) -> bool {
     }
 }
 
-/// Reads "0-3,8" (cpuset(7), list format).
+/// Parses "0-3,8" (cpuset(7), list format).
 fn cpu_list(text: &str) -> Option<Vec<u32>> {
-    /// The most processors that the kernel is built for (CONFIG_NR_CPUS of x86-64).
+    /// The largest CONFIG_NR_CPUS of x86-64.
     const MOST: u32 = 8192;
     let mut cpus = Vec::new();
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn device_of_another_namespace_is_not_taken_for_this_one() {
+    fn device_of_another_namespace_is_refused() {
         let (_dir, found) = tree(&NET);
         assert_eq!(numa(&found, &link()), Ok(NumaFacts { node: None, nodes: 1, runs_elsewhere: false }));
         let other = Link { index: 3, ..link() };

@@ -1,4 +1,4 @@
-//! Memory and limits of this process.
+//! Memory and resource limits of this process.
 
 use longhaul_core::host_check::{FileLimits, Reading, ResourceFacts};
 use longhaul_core::units::Bytes;
@@ -16,7 +16,7 @@ pub(super) fn facts(tree: &KernelTree) -> ResourceFacts {
     }
 }
 
-/// Returns what can be had without swapping, by the kernel's estimate.
+/// Returns the kernel's estimate of memory available without swapping.
 fn available(tree: &KernelTree) -> Reading<Bytes> {
     const FILE: &str = "/proc/meminfo";
     let text = tree.text(FILE)?;
@@ -27,7 +27,7 @@ fn available(tree: &KernelTree) -> Reading<Bytes> {
 
 fn open_files() -> FileLimits {
     let limit = getrlimit(Resource::Nofile);
-    // None is no limit.
+    // `None` means unlimited.
     FileLimits { soft: limit.current.unwrap_or(u64::MAX), hard: limit.maximum.unwrap_or(u64::MAX) }
 }
 

@@ -1,4 +1,4 @@
-//! Kernel settings of TCP. Each network namespace has its own; a few exist in the first one only.
+//! Kernel settings of TCP, per network namespace; some exist only in the initial one.
 
 use longhaul_core::host_check::{AutotuneLimits, BufferFacts, CongestionFacts, Reading, TcpFacts, TcpMemory};
 use longhaul_core::units::Bytes;
@@ -42,10 +42,10 @@ pub(super) fn congestion(tree: &KernelTree) -> CongestionFacts {
     }
 }
 
-/// Returns the modules of TCP that a kernel's `modules.dep` lists (depmod(8)): where modprobe(8) looks.
+/// Returns the TCP modules listed in the kernel's `modules.dep` (depmod(8)), which modprobe(8) reads.
 fn modules(tree: &KernelTree, release: &str) -> Reading<Vec<String>> {
     let text = tree.text(&format!("/lib/modules/{release}/modules.dep"))?;
-    // "kernel/net/ipv4/tcp_bbr.ko.xz: what it needs"
+    // A line reads "kernel/net/ipv4/tcp_bbr.ko.xz: DEPENDENCIES".
     let name = |line: &str| {
         let (path, _) = line.split_once(".ko")?;
         let name = path.rsplit('/').next()?.replace('-', "_");
@@ -68,7 +68,7 @@ mod tests {
         let (_dir, tree) = tree(&[
             ("proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t6291456\n"),
             ("proc/sys/net/ipv4/tcp_sack", "0\n"),
-            // Other values than 0 and 1 have a meaning too (tcp_timestamps = 2).
+            // Values besides 0 and 1 are valid (tcp_timestamps = 2).
             ("proc/sys/net/ipv4/tcp_timestamps", "2\n"),
             ("proc/sys/net/ipv4/tcp_adv_win_scale", "-2\n"),
             ("proc/sys/net/ipv4/tcp_allowed_congestion_control", "reno cubic\n"),

@@ -1,4 +1,4 @@
-//! Measures how fast a disk writes, and how long it stalls.
+//! Measures write rate and stalls of a disk.
 
 use std::fs::File;
 use std::io;
@@ -15,37 +15,37 @@ use longhaul_core::units::Bytes;
 use longhaul_sys::direct_io;
 use longhaul_sys::memory::AlignedBuf;
 
-/// Size and number of writes at once, as of the direct writer of a transfer (UsadaFox: 4 MiB).
+/// Block size and concurrency of the direct writer of a transfer (UsadaFox: 4 MiB).
 const BLOCK: Bytes = Bytes::mib(4);
 const THREADS: usize = 4;
-/// The share of the free space that is written at most.
+/// One part of this many of the free space may be written.
 const FREE_SHARE: u64 = 10;
-/// The most that is written: what a fast disk takes in the time, without wearing it.
+/// Maximum of bytes written: enough for a fast disk, without wear.
 const MOST: Bytes = Bytes::gib(4);
 
-/// Writes blocks to a file without a name in `directory` for `time`; Direct I/O, else the page cache and fdatasync.
+/// Writes blocks to an unnamed file in `directory` for `time`; with Direct I/O, otherwise through the page cache and fdatasync.
 ///
-/// The file never has a name where the file system knows O_TMPFILE, and loses it at once elsewhere: nothing is left
-/// behind, whatever ends the process. `time` bounds the wait for a disk that hangs, too.
+/// The file has no name (O_TMPFILE), or is unlinked at once where the file system lacks O_TMPFILE: no file
+/// remains, however the process ends. `time` also bounds the wait for a hung disk.
 ///
 /// # Errors
-/// What keeps the directory from being written to.
+/// The reason why the directory is not writable.
 pub fn measure(directory: &Path, time: Duration) -> Reading<WriteTest> {
-    let (tell, ended) = channel();
+    let (report, ended) = channel();
     let own = directory.to_owned();
     let within = time + SETUP + MARGIN;
     thread::Builder::new()
         .name("disk-test".to_owned())
-        .spawn(move || drop(tell.send(measure_here(&own, time, MOST))))
+        .spawn(move || drop(report.send(measure_here(&own, time, MOST))))
         .map_err(|error| format!("cannot start a thread: {error}"))?;
     let hangs =
         |_| Err(format!("no write in {} ended within {:.1} s", directory.display(), within.as_secs_f64()));
     ended.recv_timeout(within).unwrap_or_else(hangs)
 }
 
-/// The time for what precedes the measurement, a file and a first write; what takes longer shortens the measurement.
+/// Time for the set-up, a file and a first write; a longer set-up shortens the measurement.
 const SETUP: Duration = Duration::from_millis(400);
-/// The time for the threads to end.
+/// Time for the threads to end.
 const MARGIN: Duration = Duration::from_millis(100);
 
 fn measure_here(directory: &Path, time: Duration, most: Bytes) -> Reading<WriteTest> {
@@ -60,14 +60,14 @@ fn measure_here(directory: &Path, time: Duration, most: Bytes) -> Reading<WriteT
     }
     let direct = direct_file(&file);
     let is_direct = direct.is_some();
-    let disk = Disk { file: Arc::new(direct.unwrap_or(file)), is_direct, most };
+    let disk = TestFile { file: Arc::new(direct.unwrap_or(file)), is_direct, most };
     disk.write_for((time + SETUP).saturating_sub(start.elapsed()).min(time)).map_err(failed)
 }
 
-/// The first write: a multiple of every usual alignment.
+/// Size of the first write: a multiple of every usual alignment.
 const TRIAL: Bytes = Bytes::kib(64);
 
-/// Opens the file past the page cache, where a write shows that it works.
+/// Reopens the file with O_DIRECT and checks that a write succeeds; `None` otherwise.
 fn direct_file(file: &File) -> Option<File> {
     let direct = direct_io::reopen(file).ok()?;
     let block = AlignedBuf::new(TRIAL.as_usize()).ok()?;
@@ -75,45 +75,45 @@ fn direct_file(file: &File) -> Option<File> {
     Some(direct)
 }
 
-/// What is written to, and how much at most.
-struct Disk {
+/// The file and the bytes to write at most.
+struct TestFile {
     file: Arc<File>,
     is_direct: bool,
     most: Bytes,
 }
 
-/// What the threads share.
+/// State shared with the writer threads.
 #[derive(Default)]
-struct Progress {
+struct WriteProgress {
     next: AtomicU64,
     stop: AtomicBool,
 }
 
-impl Disk {
+impl TestFile {
     fn write_for(&self, time: Duration) -> io::Result<WriteTest> {
-        let progress = Arc::new(Progress::default());
-        let (tell, ended) = channel();
+        let progress = Arc::new(WriteProgress::default());
+        let (report, ended) = channel();
         let start = Instant::now();
         for number in 0..THREADS {
-            self.start_writer(number, &progress, tell.clone())?;
+            self.start_writer(number, &progress, report.clone())?;
         }
-        drop(tell);
+        drop(report);
         let result = self.collect(&ended, start, time);
         progress.stop.store(true, Ordering::Relaxed);
         result
     }
 
-    /// Starts a thread that writes blocks until it is told to stop, and reports each; a disk that hangs holds it alone.
+    /// Starts a thread that writes and reports blocks until it is stopped; a hung disk blocks this thread only.
     fn start_writer(
         &self,
         number: usize,
-        progress: &Arc<Progress>,
-        tell: Sender<io::Result<Instant>>,
+        progress: &Arc<WriteProgress>,
+        report: Sender<io::Result<Instant>>,
     ) -> io::Result<()> {
         let (file, progress, most) = (Arc::clone(&self.file), Arc::clone(progress), self.most.get());
         let is_direct = self.is_direct;
         let mut block = AlignedBuf::new(BLOCK.as_usize())?;
-        // Blocks of zeros could be compressed away.
+        // Zeros would compress.
         fill(&mut block, number as u64);
         let write = move || {
             while !progress.stop.load(Ordering::Relaxed) {
@@ -123,8 +123,8 @@ impl Disk {
                 }
                 let written = file.write_all_at(&block, offset);
                 let written = written.and_then(|()| if is_direct { Ok(()) } else { file.sync_data() });
-                // The receiver is gone once the time is over.
-                if tell.send(written.map(|()| Instant::now())).is_err() {
+                // The receiver is dropped at the end of the measurement.
+                if report.send(written.map(|()| Instant::now())).is_err() {
                     break;
                 }
             }
@@ -149,7 +149,7 @@ impl Disk {
                     written += BLOCK;
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
-                // A disk that hangs at the end stalls too.
+                // A disk that hangs at the end counts as a stall.
                 Err(RecvTimeoutError::Timeout) => {
                     stall = stall.max(last.elapsed());
                     last = Instant::now();
@@ -165,7 +165,7 @@ impl Disk {
     }
 }
 
-/// Fills a block with bytes that do not compress (xorshift64, Marsaglia 2003).
+/// Fills a block with incompressible bytes (xorshift64, Marsaglia 2003).
 fn fill(block: &mut [u8], seed: u64) {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     for word in block.chunks_exact_mut(8) {
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn disk_is_measured_and_nothing_is_left() {
         let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-        // Ends with the last block; the time is for a disk that others keep busy.
+        // Ends with the last block; the time limit is for a busy disk.
         let test = measure_here(dir.path(), Duration::from_secs(60), BLOCK * 8).unwrap();
         assert!(test.took > Duration::ZERO && test.stall <= test.took, "{test:?}");
         assert_eq!(test.written, BLOCK * 8);
@@ -191,9 +191,9 @@ mod tests {
     }
 
     #[test]
-    fn measurement_without_a_block_says_so() {
+    fn measurement_without_a_block_is_reported() {
         let file = Arc::new(tempfile::tempfile().unwrap());
-        let disk = Disk { file, is_direct: false, most: Bytes::ZERO };
+        let disk = TestFile { file, is_direct: false, most: Bytes::ZERO };
         let error = disk.write_for(Duration::from_secs(2)).unwrap_err();
         assert_eq!(error.to_string(), "no block of 4 MiB was written within 2.0 s");
     }
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn page_cache_is_measured_with_its_flushes() {
-        let disk = Disk { file: Arc::new(tempfile::tempfile().unwrap()), is_direct: false, most: BLOCK };
+        let disk = TestFile { file: Arc::new(tempfile::tempfile().unwrap()), is_direct: false, most: BLOCK };
         let test = disk.write_for(Duration::from_secs(30)).unwrap();
         assert!(!test.direct && test.written == BLOCK, "{test:?}");
     }

@@ -1,15 +1,15 @@
-//! What can be wrong with a record.
+//! Errors of records.
 
 use std::io;
 use std::path::PathBuf;
 
 use super::schema::VERSION;
 
-/// Why a record cannot be written or read.
+/// A record cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// It cannot be created.
+    /// The record cannot be created.
     #[error("cannot create the record {}: {source}", path.display())]
     Create {
         /// The record.
@@ -17,21 +17,21 @@ pub enum RecordError {
         /// Why.
         source: io::Error,
     },
-    /// Something else stands in its place, which must not be lost.
+    /// The path holds something that is not a record and must not be overwritten.
     #[error("{} is {what}, and no record: name another file for the record, or remove it", path.display())]
     Occupied {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// What.
+        /// A phrase that names what the path holds.
         what: &'static str,
     },
-    /// Another transfer writes to it.
+    /// Another transfer writes to the record.
     #[error("another transfer writes the record {}: name another file", path.display())]
     Busy {
         /// The record.
         path: PathBuf,
     },
-    /// There is no thread to write it.
+    /// The writer thread cannot be started.
     #[error("cannot start a thread for the record {}: {source}", path.display())]
     Thread {
         /// The record.
@@ -39,7 +39,7 @@ pub enum RecordError {
         /// Why.
         source: io::Error,
     },
-    /// Writing it has failed; it ends before.
+    /// A write failed; the record ends before it.
     #[error("cannot write the record {}: {source}; what was written before can be used", path.display())]
     Write {
         /// The record.
@@ -47,7 +47,7 @@ pub enum RecordError {
         /// Why.
         source: io::Error,
     },
-    /// It cannot be opened or read.
+    /// The record cannot be opened or read.
     #[error("cannot read the record {}: {source}", path.display())]
     Read {
         /// The record.
@@ -55,21 +55,21 @@ pub enum RecordError {
         /// Why.
         source: io::Error,
     },
-    /// There is nothing in it.
+    /// The record is empty.
     #[error("the record {} is empty: the transfer has written nothing", path.display())]
     Empty {
         /// The record.
         path: PathBuf,
     },
-    /// It is something else.
+    /// The file is not a record.
     #[error("{} is no record of longhaul: {why}", path.display())]
     NotARecord {
         /// The file.
         path: PathBuf,
-        /// By what that is seen.
+        /// The evidence, in a phrase.
         why: String,
     },
-    /// It was written by a later program.
+    /// A later version of the program wrote the record.
     #[error(
         "the record {} is of version {found}, and this program reads up to version {VERSION}: update longhaul",
         path.display()
@@ -77,28 +77,28 @@ pub enum RecordError {
     Newer {
         /// The record.
         path: PathBuf,
-        /// Its version.
+        /// The record's version.
         found: String,
     },
 }
 
-/// The kinds of [`RecordError`] that a caller tells apart.
+/// Classes of [`RecordError`] with different exit codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordErrorKind {
-    /// It cannot be created where it was asked for.
+    /// The record cannot be created.
     CannotCreate,
-    /// It cannot be written.
+    /// The record cannot be written.
     Write,
-    /// There is no such file, or none that may be read.
+    /// The file does not exist or is not readable.
     NoInput,
-    /// It is no record, or none that this program understands.
+    /// The file is not a record, or is not supported.
     Data,
-    /// This host lacks threads.
+    /// The host is out of threads.
     Host,
 }
 
 impl RecordError {
-    /// Returns its kind.
+    /// Returns the class of the error.
     pub fn kind(&self) -> RecordErrorKind {
         match self {
             Self::Create { .. } | Self::Occupied { .. } | Self::Busy { .. } => RecordErrorKind::CannotCreate,

@@ -1,4 +1,4 @@
-//! The file of a record: opened with care, replaced not before that is worth it, written until that fails.
+//! The file of a record: opened without loss of other data, replaced late, written until the first error.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufWriter, Read, Seek, Write};
@@ -9,32 +9,32 @@ use serde::Serialize;
 use super::error::RecordError;
 use super::schema::{Header, MAGIC};
 
-/// Memory for what waits until an earlier record may be replaced: thousands of lines, where a few are usual.
-const HELD: usize = 8 << 20;
+/// Maximum bytes held back while an earlier record remains; thousands of lines, where a few are usual.
+const MOST_HELD_BYTES: usize = 8 << 20;
 
-/// The file, until writing to it fails.
+/// The file of a record, until writing to it fails.
 #[derive(Debug)]
 pub(super) struct RecordFile {
     path: PathBuf,
     out: BufWriter<File>,
     line: Vec<u8>,
-    /// The lines so far, while an earlier record must not be lost yet.
+    /// Lines held back while an earlier record remains.
     held: Option<Vec<u8>>,
     dropped: u64,
     failed: Option<io::Error>,
 }
 
-/// What becomes of an earlier record.
+/// Treatment of an earlier record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Earlier {
-    /// It is replaced at once.
+    /// Replaced at once.
     Replaced,
-    /// It stays until [`RecordFile::replace`], and where that is never called for good.
+    /// Kept until [`RecordFile::replace`]; forever without that call.
     Kept,
 }
 
 impl RecordFile {
-    /// Creates it, or opens a record that stands there, and writes the first line.
+    /// Creates the file, or opens an earlier record, and writes the first line.
     pub(super) fn create(path: &Path, header: &Header, earlier: Earlier) -> Result<Self, RecordError> {
         let fail = |source| RecordError::Create { path: path.to_owned(), source };
         let file = open(path)?;
@@ -49,7 +49,7 @@ impl RecordFile {
         Ok(this)
     }
 
-    /// Replaces an earlier record, where one was kept, by all that was written so far.
+    /// Replaces an earlier record by all lines held back.
     pub(super) fn replace(&mut self) {
         let Some(held) = self.held.take() else { return };
         self.attempt(|this| {
@@ -59,7 +59,7 @@ impl RecordFile {
         });
     }
 
-    /// Returns how many lines found no place while an earlier record was kept.
+    /// Returns the number of lines dropped while an earlier record was kept.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -75,18 +75,20 @@ impl RecordFile {
         self.line.push(b'\n');
         match &mut self.held {
             None => return self.out.write_all(&self.line),
-            Some(held) if held.len() + self.line.len() <= HELD => held.extend_from_slice(&self.line),
+            Some(held) if held.len() + self.line.len() <= MOST_HELD_BYTES => {
+                held.extend_from_slice(&self.line)
+            }
             Some(_) => self.dropped += 1,
         }
         Ok(())
     }
 
-    /// Hands over to the kernel what was written.
+    /// Flushes buffered lines to the kernel.
     pub(super) fn flush(&mut self) {
         self.attempt(|this| this.out.flush());
     }
 
-    /// Does nothing any more once anything has failed: a line in the middle must not be missing.
+    /// Runs a write unless an earlier one failed: a record must not lack a line in the middle.
     fn attempt(&mut self, write: impl FnOnce(&mut Self) -> io::Result<()>) {
         if self.failed.is_none()
             && let Err(error) = write(self)
@@ -96,7 +98,7 @@ impl RecordFile {
         }
     }
 
-    /// Waits until all is on the disk; says what has failed.
+    /// Syncs the file; returns the first error.
     pub(super) fn finish(mut self) -> Result<(), RecordError> {
         self.flush();
         self.attempt(|this| this.out.get_ref().sync_all());
@@ -107,20 +109,20 @@ impl RecordFile {
     }
 }
 
-/// Opens a regular file for writing, locks it, and makes sure that nothing but a record can be lost.
+/// Opens a regular file for writing, locks it, and checks that it holds nothing but a record.
 fn open(path: &Path) -> Result<File, RecordError> {
     let fail = |source| RecordError::Create { path: path.to_owned(), source };
     let occupied = |what| RecordError::Occupied { path: path.to_owned(), what };
     match std::fs::metadata(path) {
         Ok(meta) if meta.is_dir() => return Err(occupied("a directory")),
-        // Opening a pipe would wait for its reader.
+        // Opening a pipe would block until it has a reader.
         Ok(meta) if !meta.is_file() => return Err(occupied("a device or a pipe")),
         _ => {}
     }
     let mut options = OpenOptions::new();
     let mut file = options.read(true).write(true).create(true).truncate(false).open(path).map_err(fail)?;
     match file.try_lock() {
-        // Where the file system knows no locks there is none.
+        // The file system may not support locks.
         Ok(()) | Err(TryLockError::Error(_)) => {}
         Err(TryLockError::WouldBlock) => return Err(RecordError::Busy { path: path.to_owned() }),
     }
@@ -153,13 +155,13 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_to_replace_an_earlier_record_is_bounded() {
+    fn held_back_lines_are_bounded() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("r.jsonl");
         let earlier = r#"{"record":"longhaul", cut off"#;
         std::fs::write(&path, earlier).unwrap();
         let mut file = RecordFile::create(&path, &header(), Earlier::Kept).unwrap();
-        let line = "x".repeat(HELD / 8);
+        let line = "x".repeat(MOST_HELD_BYTES / 8);
         (0..12).for_each(|_| file.write(&line));
         file.flush();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), earlier);
@@ -172,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn only_where_something_stands_is_anything_held_back() {
+    fn lines_are_held_back_only_for_an_earlier_record() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("r.jsonl");
         let length = || std::fs::metadata(&path).unwrap().len();

@@ -1,4 +1,4 @@
-//! A record's first line: whether it is a record, of which version, and its header.
+//! Parses the first line of a record: format, version and header.
 
 use std::path::PathBuf;
 
@@ -8,20 +8,20 @@ use serde_json::Value;
 use super::error::RecordError;
 use super::schema::{Header, MAGIC, VERSION};
 
-/// The longest first line; a header is a few hundred bytes.
+/// Maximum bytes of the first line; a header has a few hundred.
 pub(super) const LONGEST_HEADER: u64 = 64 << 10;
 
-/// Reads the header; `path` is for errors.
+/// Parses the header; `path` names the file in errors.
 pub(super) fn header(first: &[u8], path: PathBuf) -> Result<Header, RecordError> {
     #[derive(Deserialize)]
-    struct Mark {
+    struct FirstLine {
         record: String,
         version: Value,
     }
     if first.is_empty() {
         return Err(RecordError::Empty { path });
     }
-    let mark = serde_json::from_slice::<Mark>(first).ok().filter(|mark| mark.record == MAGIC);
+    let mark = serde_json::from_slice::<FirstLine>(first).ok().filter(|mark| mark.record == MAGIC);
     let Some(mark) = mark else {
         let cut = !first.ends_with(b"\n") && first.starts_with(format!(r#"{{"record":"{MAGIC}""#).as_bytes());
         let why = match cut {

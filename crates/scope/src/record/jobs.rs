@@ -1,4 +1,4 @@
-//! Sorts a record's lines by job.
+//! Groups the lines of a record by job.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -9,28 +9,28 @@ use super::lines::{Damage, Line, parse};
 use super::reader::Record;
 use super::schema::{End, Header, Sample};
 
-/// More jobs of one record are not read: no figure shows so many.
+/// Maximum of jobs read from one record: figures cannot show more.
 pub(super) const MOST_JOBS: usize = 64;
 
-/// The jobs of a record while it is read.
+/// The jobs of a record that is being read.
 #[derive(Default)]
 pub(super) struct Jobs {
-    jobs: Vec<(JobId, Job)>,
+    jobs: Vec<(JobId, JobLines)>,
     left_out: bool,
-    /// The last line, once it was read.
+    /// The record's last line, once read.
     pub(super) end: Option<End>,
 }
 
-/// What was read of a job.
+/// The lines of one job.
 #[derive(Default)]
-struct Job {
+struct JobLines {
     url: Option<String>,
     samples: Vec<(f64, Sample)>,
     events: Vec<JobEvent<'static>>,
 }
 
 impl Jobs {
-    /// Adds a line; says what is wrong with it.
+    /// Adds a line; returns its damage.
     pub(super) fn add(&mut self, text: &[u8]) -> Result<(), Damage> {
         match parse(text)? {
             Line::Sample { at, job, sample } => {
@@ -63,8 +63,8 @@ impl Jobs {
         Ok(())
     }
 
-    /// Returns a job, a new one where it is its first line; `None` where there are too many.
-    fn job(&mut self, id: JobId) -> Option<&mut Job> {
+    /// Returns a job, created on its first line; `None` if there are too many.
+    fn job(&mut self, id: JobId) -> Option<&mut JobLines> {
         let place = match self.jobs.iter().position(|(known, _)| *known == id) {
             Some(place) => place,
             None if self.jobs.len() == MOST_JOBS => {
@@ -72,14 +72,14 @@ impl Jobs {
                 return None;
             }
             None => {
-                self.jobs.push((id, Job::default()));
+                self.jobs.push((id, JobLines::default()));
                 self.jobs.len() - 1
             }
         };
         self.jobs.get_mut(place).map(|(_, job)| job)
     }
 
-    /// Returns a record for each job, and one where there is none.
+    /// Returns a record for each job; one empty record if there is no job.
     pub(super) fn records(mut self, header: &Header, damage: Option<String>) -> Vec<Record> {
         let more = self.left_out.then(|| format!("more than {MOST_JOBS} jobs; the others were left out"));
         let damage = damage.or(more);
@@ -88,7 +88,7 @@ impl Jobs {
             self.jobs.push(Default::default());
         }
         let end = self.end;
-        let record = |(_, Job { url, samples, events }): (JobId, Job)| {
+        let record = |(_, JobLines { url, samples, events }): (JobId, JobLines)| {
             let mut header = header.clone();
             header.what = url.filter(|_| several).unwrap_or(header.what);
             Record { header, samples, events, end: end.clone(), damage: damage.clone() }

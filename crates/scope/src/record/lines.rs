@@ -1,4 +1,4 @@
-//! The lines of a record as they are read: one by one, of bounded length, and perhaps damaged.
+//! Reads the lines of a record, bounded in length and possibly damaged.
 
 use std::io::{self, BufRead, Read};
 
@@ -8,14 +8,14 @@ use serde_json::value::RawValue;
 
 use super::schema::{End, Sample};
 
-/// The longest line: a sample of ten thousand streams is 15 MB.
+/// Maximum bytes of a line; a sample of ten thousand streams has 15 MB.
 pub(super) const LONGEST_LINE: u64 = 64 << 20;
-/// The longest line that is no sample: an unknown one takes many times its length of memory.
+/// Maximum bytes of a line other than a sample; an unknown event takes many times its length in memory.
 const LONGEST_EVENT: usize = 1 << 20;
 
-/// The longest sums over the connections in a sample: unknown ones among them take many times their length of memory.
+/// Maximum bytes of the sums over connections in a sample; unknown fields take many times their length in memory.
 const LONGEST_SUMS: usize = 64 << 10;
-/// The latest time in seconds, ten years: on the axis of a time far off nothing else could be seen.
+/// Maximum time in seconds, ten years: an absurd time would stretch the axis of a chart.
 const LATEST: f64 = 10.0 * 365.0 * 86400.0;
 
 /// Lines of bounded length.
@@ -25,12 +25,12 @@ pub(super) struct Lines<R> {
 }
 
 impl<R: BufRead> Lines<R> {
-    /// Makes them of what `from` yields.
+    /// Reads lines from `from`.
     pub(super) fn new(from: R) -> Self {
         Self { from, line: Vec::new() }
     }
 
-    /// Reads the next line, its end included, or as much of it as may be; nothing at the end.
+    /// Reads the next line with its newline, truncated to `longest` bytes; empty at the end.
     pub(super) fn next(&mut self, longest: u64) -> io::Result<&[u8]> {
         self.line.clear();
         self.from.by_ref().take(longest).read_until(b'\n', &mut self.line)?;
@@ -38,7 +38,7 @@ impl<R: BufRead> Lines<R> {
     }
 }
 
-/// What is wrong with a line.
+/// Damage of a line.
 pub(super) enum Damage {
     Cut,
     Garbage,
@@ -48,7 +48,7 @@ pub(super) enum Damage {
 }
 
 impl Damage {
-    /// Says so in a phrase.
+    /// Describes the damage in a phrase.
     pub(super) fn in_line(self, number: usize) -> String {
         let why = match self {
             Self::Cut => return format!("cut off in line {number}"),
@@ -61,14 +61,14 @@ impl Damage {
     }
 }
 
-/// A line after the first.
+/// A line after the header.
 pub(super) enum Line {
     Sample { at: f64, job: JobId, sample: Box<Sample> },
     Event(JobEvent<'static>),
     End(End),
 }
 
-/// Reads a line; a sample, which nearly all are, without the detour that an unknown kind takes.
+/// Parses a line; samples, the most frequent kind, take the direct path.
 pub(super) fn parse(text: &[u8]) -> Result<Line, Damage> {
     #[derive(Deserialize)]
     struct Kind {
@@ -104,7 +104,7 @@ pub(super) fn parse(text: &[u8]) -> Result<Line, Damage> {
     serde_json::from_slice(text).map(Line::Event).map_err(wrong)
 }
 
-/// Returns the length of what a sample says of all connections together.
+/// Returns the length of a sample's sums over connections.
 fn length_of_sums(text: &[u8]) -> serde_json::Result<usize> {
     #[derive(Deserialize)]
     struct Sums<'a> {

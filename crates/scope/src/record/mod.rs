@@ -1,6 +1,6 @@
-//! Records: the events of a transfer, one JSON object a line.
+//! Records: the events of a transfer as JSON, one object per line.
 //!
-//! [`Recorder`] writes one, [`Record`] is one that was read; [`schema`] has the first line and the last.
+//! [`Recorder`] writes a record, [`Record`] reads one; [`schema`] defines the first and the last line.
 
 mod error;
 mod file;

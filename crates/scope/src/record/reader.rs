@@ -1,4 +1,4 @@
-//! Reads a record, whole or cut off.
+//! Reads complete and truncated records.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -12,33 +12,33 @@ use super::jobs::Jobs;
 use super::lines::{LONGEST_LINE, Lines};
 use super::schema::{End, Header, Sample};
 
-/// A record of one job that was read.
+/// One job of a record.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
-    /// The record's first line; where it holds several jobs, with the URL of this one.
+    /// The record's first line, with the URL of this job if the record holds several.
     pub header: Header,
-    /// The samples, each with its time in seconds since the record's start, in that order.
+    /// The samples by time in seconds since the record's start.
     pub samples: Vec<(f64, Sample)>,
-    /// Everything else that happened.
+    /// All other events.
     pub events: Vec<JobEvent<'static>>,
-    /// The record's last line; `None` where it was cut off.
+    /// The record's last line; `None` if the record is truncated.
     pub end: Option<End>,
-    /// What is wrong with it, in a phrase such as "cut off in line 812"; `None` where nothing is.
+    /// Damage of the record, in a phrase such as "cut off in line 812".
     pub damage: Option<String>,
 }
 
 impl Record {
-    /// Reads the record at `path`: its first job, all of it, or all before its first damage.
+    /// Reads the first job of the record at `path`, up to the record's end or first damage.
     ///
     /// # Errors
-    /// [`RecordError`]: it cannot be read, is empty, no record at all, or of a newer version.
+    /// [`RecordError`]: the record is unreadable, empty, not a record, or of a newer version.
     pub fn load(path: &Path) -> Result<Self, RecordError> {
-        // There is always one.
+        // `load_jobs` never returns an empty list.
         let mut jobs = Self::load_jobs(path)?;
         Ok(jobs.swap_remove(0))
     }
 
-    /// Reads the record at `path`: each of its jobs, at least one, in the order of their first events.
+    /// Reads all jobs of the record at `path`, at least one, in the order of their first events.
     ///
     /// # Errors
     /// As [`Record::load`].
@@ -51,13 +51,13 @@ impl Record {
         Self::read(BufReader::with_capacity(256 << 10, file), path)
     }
 
-    /// Returns how the job ended: [`Event::Done`] or [`Event::Error`]; `None` where that was not recorded.
+    /// Returns the job's [`Event::Done`] or [`Event::Error`]; `None` if neither was recorded.
     pub fn outcome(&self) -> Option<&Event> {
         let ends = |event: &&Event| matches!(event, Event::Done(_) | Event::Error { .. });
         self.events.iter().rev().map(|line| &*line.event).find(ends)
     }
 
-    /// Reads a record as [`load`](Self::load) does; `path` is for errors.
+    /// Reads a record from a stream, like [`load`](Self::load); `path` only names it in errors.
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -139,7 +139,7 @@ mod tests {
         assert!(words.iter().all(|word| text.contains(word)) && text.contains("r.jsonl"), "{text}");
     }
 
-    /// Reads a damaged record; returns how many samples are left of it.
+    /// Reads a damaged record; returns the number of samples before the damage.
     #[track_caller]
     fn damaged(bytes: impl AsRef<[u8]>, word: &str) -> usize {
         let record = read(bytes).unwrap();
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(record.end.unwrap().telemetry.samples, 3);
         let (at, last) = &record.samples[2];
         assert_eq!((*at, kept(last, "tcpi_bytes_acked")), (3.0, Some(8)));
-        // Counted anew in the second one only.
+        // Only the second sample has a new count.
         let pages: Vec<_> = record.samples.iter().map(|(_, s)| s.page_cache.map(|p| p.dirty.get())).collect();
         assert_eq!(pages, [None, Some(8), None]);
     }
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_no_record() {
+    fn file_other_than_record_is_refused() {
         fails("", &["empty", "has written nothing"]);
         fails([0x7f, b'E', b'L', b'F', 0, 1, 2], &["no record"]);
         fails([0; 100_000], &["no record"]);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_a_newer_version_and_says_so() {
+    fn newer_version_is_refused_with_advice() {
         let newer = r#"{"record":"longhaul","version":7,"all":"different"}"#;
         fails(format!("{newer}\nanything"), &["version 7", "up to version 2", "update"]);
         for version in ["3", "2.5", "2.1", "4294967296", "4294967297", "18446744073709551617", "1e300"] {
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_line_without_an_end_is_not_read_into_memory() {
-        /// Counts what is read of an endless line.
+        /// Counts the bytes read from an endless line.
         struct Endless(u64);
         impl io::Read for Endless {
             fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
@@ -299,7 +299,7 @@ mod tests {
         let deep = sample(3.0, "").replace(r#""sockets":{"#, &deep);
         assert_eq!(damaged(without(5, &(deep + "\n")) + END, "line 6 is longer"), 3);
         assert_eq!(damaged(whole.clone() + HEADER, "goes on after its end, in line 7"), 3);
-        // Two bytes that are no UTF-8, in a name.
+        // Two bytes of invalid UTF-8 in a name.
         let bad = [without(4, "{\"at\":3,\"event\":\"").as_bytes(), b"\xff\xfe\"}\n"].concat();
         assert_eq!(damaged(bad, "line 5 is no line"), 2);
     }
@@ -322,14 +322,14 @@ mod tests {
 
     #[test]
     fn what_is_read_takes_little_more_memory_than_the_text() {
-        // The shortest of each kind: a stream is 32 bytes of text, an event 30, a sample 100.
+        // The shortest line of each kind has 32 bytes (stream), 30 (event), 100 (sample).
         assert!(size_of::<StreamSample>() <= 48, "{}", size_of::<StreamSample>());
         assert!(size_of::<JobEvent<'_>>() <= 144, "{}", size_of::<JobEvent<'_>>());
         assert!(size_of::<(f64, Sample)>() <= 480, "{}", size_of::<(f64, Sample)>());
     }
 
     #[test]
-    fn says_which_file_cannot_be_read() {
+    fn unreadable_file_is_named() {
         let dir = tempfile::tempdir().unwrap();
         for (path, word) in [(dir.path().join("none"), "No such file"), (dir.path().to_owned(), "directory")]
         {
@@ -357,7 +357,7 @@ mod tests {
             let cut = cut % whole.len();
             match read(&whole[..cut]) {
                 Err(error) => prop_assert!(cut < HEADER.len(), "{error}"),
-                // Without its last newline it is whole nevertheless.
+                // A record without its last newline is complete.
                 Ok(record) => prop_assert_eq!(record.damage.is_none(), cut + 1 == whole.len()),
             }
         }

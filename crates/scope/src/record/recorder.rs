@@ -1,4 +1,4 @@
-//! Writes a record while the transfer runs.
+//! Writes a record during a transfer.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,19 +18,18 @@ use super::error::RecordError;
 use super::file::{Earlier, RecordFile};
 use super::schema::{End, Header, Host, MAGIC, Side, Telemetry, VERSION};
 
-/// How often what happened is handed to the kernel: a crash costs no more of the record than this.
-/// To wake up for each sample instead would double what recording costs.
-const TURN: Duration = Duration::from_millis(100);
+/// Flush interval: a crash loses at most this much of the record. A wake-up per sample would double the CPU time of recording.
+const FLUSH_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Memory for what happened and is not yet written: many seconds of one stream at 1 ms.
-const QUEUE: usize = 8 << 20;
+/// Bytes of unwritten events in memory: many seconds of one stream sampled every 1 ms.
+const QUEUE_BYTES: usize = 8 << 20;
 
-/// Writes events to a file, on a thread of its own: no caller waits for the disk.
+/// Writes events to a file on its own thread; callers never wait for the disk.
 #[derive(Debug)]
 pub struct Recorder {
     path: PathBuf,
     messages: Sender<Message>,
-    shared: Arc<Shared>,
+    shared: Arc<RecorderState>,
     waker: Thread,
     thread: Mutex<Option<JoinHandle<Result<(), RecordError>>>>,
 }
@@ -41,37 +40,37 @@ enum Message {
     End,
 }
 
-/// An event as it was reported.
+/// An event with its origin.
 #[derive(Debug)]
 struct Reported {
-    /// When, by the clock of this host.
+    /// The time on the host's clock.
     now: Instant,
     job: JobTag,
     at: Duration,
     event: Event,
 }
 
-/// What the callers and the thread share.
+/// State shared between callers and the writer thread.
 #[derive(Debug, Default)]
-struct Shared {
-    /// Bytes of memory that wait for the thread.
+struct RecorderState {
+    /// Bytes of queued events.
     queued: AtomicUsize,
     dropped: AtomicU64,
-    /// Samples taken, and the CPU time of that.
+    /// Number of samples and their CPU time.
     sampled: Mutex<(u64, Duration)>,
 }
 
 impl Recorder {
-    /// Creates the record at `path`, or replaces one that stands there, and begins to write.
+    /// Creates the record at `path`, or replaces an earlier one, and starts the writer thread.
     ///
-    /// A transfer ([`Side::Get`], [`Side::Put`]) replaces an earlier record with [`Event::Opened`]: one that fails before
+    /// A transfer ([`Side::Get`], [`Side::Put`]) replaces an earlier record at [`Event::Opened`]: a transfer
+    /// that fails before keeps the record of a better run.
     /// leaves that of a better run alone.
     ///
-    /// `what` is recorded as it is: it must hold no password and no key.
+    /// `what` is recorded verbatim: it must contain no password and no key.
     ///
     /// # Errors
-    /// [`RecordError`]: it cannot be created, something that is no record stands there, or another transfer
-    /// is writing it.
+    /// [`RecordError`]: the path is not writable, holds no record, or another transfer writes to it.
     pub fn create(path: &Path, side: Side, what: &str, interval: Duration) -> Result<Self, RecordError> {
         let start = Instant::now();
         let earlier = match side {
@@ -80,7 +79,7 @@ impl Recorder {
         };
         let file = RecordFile::create(path, &header(side, what, interval), earlier)?;
         let (messages, received) = mpsc::channel();
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(RecorderState::default());
         let theirs = shared.clone();
         let thread = thread::Builder::new()
             .name("record".into())
@@ -90,13 +89,13 @@ impl Recorder {
         Ok(Self { path: path.to_owned(), messages, shared, waker, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Writes the last line, with what recording has cost, and waits until all is on the disk.
+    /// Writes the last line with the cost of recording, and waits until the file is synced.
     ///
     /// # Errors
-    /// [`RecordError::Write`] where any line could not be written; the record then ends before that.
+    /// [`RecordError::Write`] if a line could not be written; the record ends before it.
     pub fn finish(&self) -> Result<(), RecordError> {
         let Some(thread) = lock(&self.thread).take() else { return Ok(()) };
-        // Fails only where the thread has ended, and then joining it reports why.
+        // Fails only if the thread has ended; joining it returns the cause.
         let _ = self.messages.send(Message::End);
         self.waker.unpark();
         thread.join().unwrap_or_else(|_| {
@@ -119,19 +118,19 @@ impl Observer for Recorder {
         }
         let weight = weight(event);
         let queued = self.shared.queued.fetch_add(weight, Ordering::Relaxed) + weight;
-        let too_many = queued > QUEUE && event.is_frequent();
+        let too_many = queued > QUEUE_BYTES && event.is_frequent();
         let reported = || Reported { now: Instant::now(), job: job.clone(), at, event: event.clone() };
         if too_many || self.messages.send(Message::Event(reported())).is_err() {
             self.shared.queued.fetch_sub(weight, Ordering::Relaxed);
             self.shared.dropped.fetch_add(1, Ordering::Relaxed);
         }
-        if queued > QUEUE / 2 {
+        if queued > QUEUE_BYTES / 2 {
             self.waker.unpark();
         }
     }
 }
 
-/// Returns about how much memory an event takes.
+/// Returns the approximate bytes of an event in memory.
 fn weight(event: &Event) -> usize {
     let more = match event {
         Event::Sample(sample) => size_of::<Sample>() + size_of::<StreamSample>() * sample.streams.len(),
@@ -160,12 +159,12 @@ fn header(side: Side, what: &str, interval: Duration) -> Header {
     }
 }
 
-/// Writes until the end is reported, or the recorder is dropped.
+/// Writes events until the end message, or until the recorder is dropped.
 fn run(
     start: Instant,
     mut file: RecordFile,
     messages: &Receiver<Message>,
-    shared: &Shared,
+    shared: &RecorderState,
 ) -> Result<(), RecordError> {
     let mut starts = Starts::default();
     loop {
@@ -184,19 +183,19 @@ fn run(
             }
             Err(TryRecvError::Empty) => {
                 file.flush();
-                thread::park_timeout(TURN);
+                thread::park_timeout(FLUSH_INTERVAL);
             }
             Err(TryRecvError::Disconnected) => return file.finish(),
         }
     }
 }
 
-/// When each job started, since the first did: the record's times count from there.
+/// The start of each job, relative to the first job's start, which is the record's time zero.
 #[derive(Default)]
 struct Starts(HashMap<JobId, Duration>);
 
 impl Starts {
-    /// Makes the line of an event; the first of a job has its URL.
+    /// Returns the line of an event; the first line of a job includes its URL.
     fn line<'a>(&mut self, start: Instant, reported: &'a Reported) -> JobEvent<'a> {
         let is_first_job = self.0.is_empty();
         let mut is_new = false;
@@ -210,14 +209,14 @@ impl Starts {
     }
 }
 
-/// Returns what recording has cost; called on the thread that writes.
-fn cost(shared: &Shared, dropped: u64) -> Telemetry {
+/// Returns the cost of recording; must run on the writer thread.
+fn cost(shared: &RecorderState, dropped: u64) -> Telemetry {
     let (samples, sampling) = *lock(&shared.sampled);
     let cpu = seconds::of(sampling + host::thread_cpu_time());
     Telemetry { samples, dropped: shared.dropped.load(Ordering::Relaxed) + dropped, cpu }
 }
 
-/// Locks, whatever happened to another thread that held it.
+/// Locks a mutex, even if another thread panicked with it.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -266,7 +265,7 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    fn tell(recorder: &Recorder, job: u64, at: Duration, event: &Event) {
+    fn report(recorder: &Recorder, job: u64, at: Duration, event: &Event) {
         recorder.on(&JobTag::new(JobId::new(job), "http://host/file"), at, event);
     }
 
@@ -275,27 +274,32 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_is_read_again() {
+    fn written_events_are_read_back() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("r.jsonl");
         let recorder = create(&path).unwrap();
-        tell(
+        report(
             &recorder,
             1,
             millis(1),
             &Event::Connected { stream: 0, peer: "[::1]:80".parse().unwrap(), rtt: None },
         );
-        tell(&recorder, 1, millis(2), &sample(2));
-        tell(&recorder, 1, millis(3), &Event::Progress(Default::default()));
-        tell(&recorder, 1, millis(4), &Event::Warning(Warning::NoRanges));
+        report(&recorder, 1, millis(2), &sample(2));
+        report(&recorder, 1, millis(3), &Event::Progress(Default::default()));
+        report(&recorder, 1, millis(4), &Event::Warning(Warning::NoRanges));
         let target = "/f?...".to_owned();
         let (method, sent, took) = ("GET".to_owned(), Bytes::new(5), millis(3));
-        tell(&recorder, 1, millis(5), &Event::Replied { stream: 1, method, target, status: 206, sent, took });
-        tell(&recorder, 1, millis(6), &Event::Sampled { samples: 1, cpu: millis(500) });
-        tell(&recorder, 1, millis(7), &done("/f"));
+        report(
+            &recorder,
+            1,
+            millis(5),
+            &Event::Replied { stream: 1, method, target, status: 206, sent, took },
+        );
+        report(&recorder, 1, millis(6), &Event::Sampled { samples: 1, cpu: millis(500) });
+        report(&recorder, 1, millis(7), &done("/f"));
         recorder.finish().unwrap();
         recorder.finish().unwrap();
-        tell(&recorder, 1, millis(8), &sample(1));
+        report(&recorder, 1, millis(8), &sample(1));
 
         let record = Record::load(&path).unwrap();
         assert_eq!(
@@ -310,12 +314,12 @@ mod tests {
             read.streams[1].tcp.as_ref().unwrap().get("tcpi_bytes_acked"),
             Some(0x0101_0101_0101_0101)
         );
-        let told = fs::read_to_string(&path).unwrap();
-        assert!(told.contains(r#""tcpi_rcv_wnd":16843009"#), "{told}");
-        assert_eq!(record.events.len(), 4, "{told}");
+        let written = fs::read_to_string(&path).unwrap();
+        assert!(written.contains(r#""tcpi_rcv_wnd":16843009"#), "{written}");
+        assert_eq!(record.events.len(), 4, "{written}");
         assert_eq!(record.outcome(), Some(&done("/f")));
-        let with_url = told.lines().filter(|line| line.contains(r#""url":"http://host/file""#));
-        assert_eq!((with_url.count(), told.matches(r#""job":1,"#).count()), (1, 5), "{told}");
+        let with_url = written.lines().filter(|line| line.contains(r#""url":"http://host/file""#));
+        assert_eq!((with_url.count(), written.matches(r#""job":1,"#).count()), (1, 5), "{written}");
         let end = record.end.unwrap();
         assert_eq!((end.telemetry.samples, end.telemetry.dropped), (1, 0));
         assert!((0.5..0.6).contains(&end.telemetry.cpu), "{end:?}");
@@ -326,10 +330,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("r.jsonl");
         let recorder = create(&path).unwrap();
-        tell(&recorder, 1, millis(2), &sample(1));
+        report(&recorder, 1, millis(2), &sample(1));
         thread::sleep(millis(50));
-        (0..3).for_each(|at| tell(&recorder, 2, millis(at), &sample(1)));
-        tell(&recorder, 1, millis(60), &sample(1));
+        (0..3).for_each(|at| report(&recorder, 2, millis(at), &sample(1)));
+        report(&recorder, 1, millis(60), &sample(1));
         recorder.finish().unwrap();
         let jobs = Record::load_jobs(&path).unwrap();
         let times = |job: usize| jobs[job].samples.iter().map(|(at, _)| *at).collect::<Vec<_>>();
@@ -339,14 +343,14 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_with_the_kernel_soon() {
+    fn lines_reach_kernel_within_flush_interval() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("r.jsonl");
         let recorder = create(&path).unwrap();
-        // The header at once, before anything happens.
+        // The header is written before any event.
         assert!(Record::load(&path).unwrap().damage.unwrap().contains("without an end"));
-        tell(&recorder, 1, millis(1), &sample(1));
-        thread::sleep(TURN * 3);
+        report(&recorder, 1, millis(1), &sample(1));
+        thread::sleep(FLUSH_INTERVAL * 3);
         assert_eq!(Record::load(&path).unwrap().samples.len(), 1);
     }
 
@@ -363,13 +367,13 @@ mod tests {
         fs::write(&path, "").unwrap();
         let recorder = create(&path).unwrap();
         fails(&path, "another transfer");
-        (0..100).for_each(|at| tell(&recorder, 1, millis(at), &sample(1)));
+        (0..100).for_each(|at| report(&recorder, 1, millis(at), &sample(1)));
         recorder.finish().unwrap();
         let next = create(&path).unwrap();
-        tell(&next, 1, millis(1), &opened());
+        report(&next, 1, millis(1), &opened());
         next.finish().unwrap();
         assert_eq!(Record::load(&path).unwrap().samples.len(), 0);
-        // Cut off by a crash, it is a record nevertheless.
+        // A record truncated by a crash is a record nevertheless.
         fs::write(&path, r#"{"rec"#).unwrap();
         Recorder::create(&path, Side::Serve, "/srv", INTERVAL).unwrap().finish().unwrap();
         assert_eq!(Record::load(&path).unwrap().header.side, Side::Serve);
@@ -388,56 +392,56 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("r.jsonl");
         let first = create(&path).unwrap();
-        (0..100).for_each(|at| tell(&first, 1, millis(at), &sample(1)));
-        tell(&first, 1, millis(100), &done("first"));
+        (0..100).for_each(|at| report(&first, 1, millis(at), &sample(1)));
+        report(&first, 1, millis(100), &done("first"));
         first.finish().unwrap();
         let outcome = || Record::load(&path).unwrap().outcome().cloned();
 
         let failing = create(&path).unwrap();
-        tell(&failing, 1, millis(1), &Event::Warning(Warning::NoRanges));
-        thread::sleep(TURN * 2);
+        report(&failing, 1, millis(1), &Event::Warning(Warning::NoRanges));
+        thread::sleep(FLUSH_INTERVAL * 2);
         assert_eq!(
             create(&path).unwrap_err().kind(),
             RecordErrorKind::CannotCreate,
             "it is locked all the same"
         );
-        tell(&failing, 1, millis(2), &Event::Error { message: "failed".into(), exit_code: 69 });
+        report(&failing, 1, millis(2), &Event::Error { message: "failed".into(), exit_code: 69 });
         failing.finish().unwrap();
         assert_eq!(outcome(), Some(done("first")));
         let killed = create(&path).unwrap();
-        tell(&killed, 1, millis(1), &sample(1));
+        report(&killed, 1, millis(1), &sample(1));
         drop(killed);
         assert_eq!(outcome(), Some(done("first")));
 
-        // Its thread lets go of the lock when it finds nobody left.
+        // The writer thread releases the lock when its channel closes.
         let next = (0..50).find_map(|_| {
-            thread::sleep(TURN);
+            thread::sleep(FLUSH_INTERVAL);
             create(&path).ok()
         });
         let next = next.unwrap();
-        tell(&next, 1, millis(1), &Event::Warning(Warning::NoRanges));
-        tell(&next, 1, millis(2), &opened());
-        thread::sleep(TURN * 3);
+        report(&next, 1, millis(1), &Event::Warning(Warning::NoRanges));
+        report(&next, 1, millis(2), &opened());
+        thread::sleep(FLUSH_INTERVAL * 3);
         assert_eq!(Record::load(&path).unwrap().events.len(), 2, "what came before is there, and soon");
-        tell(&next, 1, millis(3), &sample(1));
-        tell(&next, 1, millis(4), &done("next"));
+        report(&next, 1, millis(3), &sample(1));
+        report(&next, 1, millis(4), &done("next"));
         next.finish().unwrap();
         let record = Record::load(&path).unwrap();
         assert_eq!((record.damage, record.events.len(), record.samples.len()), (None, 3, 1));
         assert_eq!(outcome(), Some(done("next")));
     }
 
-    /// Samples are dropped, and nothing else.
+    /// Drops samples and no other events.
     #[test]
     fn never_waits_and_counts_what_it_drops() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("r.jsonl");
         let recorder = create(&path).unwrap();
-        // More than any thread writes in this time: a line of 2,000 streams is 1 MB.
+        // More than a thread can write in this time: a line of 2,000 streams has 1 MB.
         let many = sample_with(2000, TcpInfo::from_bytes(&[1; 100]));
         let began = Instant::now();
-        (0..50).for_each(|at| tell(&recorder, 1, millis(at), &many));
-        tell(&recorder, 1, millis(50), &done("/f"));
+        (0..50).for_each(|at| report(&recorder, 1, millis(at), &many));
+        report(&recorder, 1, millis(50), &done("/f"));
         assert!(began.elapsed() < millis(500), "{:?}", began.elapsed());
         recorder.finish().unwrap();
         let record = Record::load(&path).unwrap();

@@ -1,6 +1,6 @@
-//! The lines of a record: a header, then events ([`JobEvent`](longhaul_core::event::JobEvent)), then an end.
+//! The lines of a record: a header, events ([`JobEvent`](longhaul_core::event::JobEvent)), and an end.
 //!
-//! A reader must ignore what it does not know: fields and events may be added within a version.
+//! A reader must ignore unknown fields and events: they may be added within a version.
 
 use longhaul_core::event::Event;
 use longhaul_core::telemetry;
@@ -12,10 +12,10 @@ use super::tcp_fields::TcpFields;
 /// The version that this program writes, and the newest that it reads.
 pub const VERSION: u32 = 2;
 
-/// The value of [`Header::record`], by which a record is known.
+/// The value of [`Header::record`], which identifies a record.
 pub const MAGIC: &str = "longhaul";
 
-/// The first line.
+/// The first line of a record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Header {
     /// Always [`MAGIC`].
@@ -28,15 +28,15 @@ pub struct Header {
     pub what: String,
     /// The program and its version.
     pub program: String,
-    /// When it began, in seconds since 1970, UTC.
+    /// Start of the record, in seconds since 1970, UTC.
     pub started: f64,
-    /// How often samples were asked for, in seconds.
+    /// Requested sampling interval in seconds.
     pub interval: f64,
     /// The host's name, kernel and number of cores.
     pub host: Host,
 }
 
-/// The side of a transfer that recorded.
+/// The side of a transfer that wrote the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
@@ -48,7 +48,7 @@ pub enum Side {
     Serve,
 }
 
-/// The host that recorded.
+/// The host that wrote the record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
     /// Its name.
@@ -59,38 +59,38 @@ pub struct Host {
     pub cores: usize,
 }
 
-/// A reading of everything, as it is kept of a record.
+/// A sample of a recorded transfer.
 pub type Sample = telemetry::Sample<TcpFields>;
 
-/// A connection in such a reading.
+/// A connection in a sample.
 pub type StreamSample = telemetry::StreamSample<TcpFields>;
 
-/// The last line of a record that was not cut off.
+/// The last line of a complete record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename = "end")]
 pub struct End {
-    /// When, in seconds since the record's start.
+    /// Time in seconds since the record's start.
     pub at: f64,
-    /// What recording cost.
+    /// Cost of recording.
     pub telemetry: Telemetry,
-    /// The result, which was here until version 2; since then it is an event of its job.
+    /// The result, only in version 1; from version 2 on an event of its job.
     #[serde(default, skip_serializing, deserialize_with = "outcome")]
     pub outcome: Option<Event>,
 }
 
-/// Reads the result of a transfer; a server had none.
+/// Reads the result of a transfer; a server has none.
 fn outcome<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Event>, D::Error> {
     let found = Value::deserialize(from)?;
     Ok(serde_json::from_value(found).ok())
 }
 
-/// What recording cost.
+/// The cost of recording.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Telemetry {
     /// Samples taken.
     pub samples: u64,
-    /// Lines that were dropped because the disk under the record was too slow.
+    /// Lines dropped because the disk was too slow.
     pub dropped: u64,
-    /// CPU time of sampling and of recording, in seconds.
+    /// CPU time of sampling and recording, in seconds.
     pub cpu: f64,
 }

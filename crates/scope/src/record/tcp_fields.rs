@@ -1,12 +1,12 @@
-//! What is kept of TCP_INFO in a record that is read.
+//! The fields of TCP_INFO that a reader keeps.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
-/// The fields that are kept: all that figures are drawn from.
+/// The kept fields: all that figures need.
 ///
-/// A whole TCP_INFO takes 284 bytes for each connection and sample, and a line in a damaged record may name thousands.
+/// A complete TCP_INFO takes 284 bytes per connection and sample, and a line of a damaged record may name thousands.
 const KEPT: [&str; 3] = ["tcpi_bytes_acked", "tcpi_bytes_received", "tcpi_rcv_mss"];
 
 /// Fields of TCP_INFO by the kernel's names: `tcpi_bytes_acked`, `tcpi_bytes_received` and `tcpi_rcv_mss`.
@@ -14,12 +14,12 @@ const KEPT: [&str; 3] = ["tcpi_bytes_acked", "tcpi_bytes_received", "tcpi_rcv_ms
 pub struct TcpFields(Vec<(&'static str, u64)>);
 
 impl TcpFields {
-    /// Returns the field of this name (`tcpi_...`), in the kernel's unit.
+    /// Returns a field by name (`tcpi_...`), in the kernel's unit.
     pub fn get(&self, name: &str) -> Option<u64> {
         self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
     }
 
-    /// Goes through all of them.
+    /// Iterates over the fields.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.0.iter().copied()
     }
@@ -31,7 +31,7 @@ impl<'de> Deserialize<'de> for TcpFields {
     }
 }
 
-/// Reads names and values; keeps those in [`KEPT`], each once.
+/// Deserialises names and values; keeps those in [`KEPT`], each once.
 struct Fields;
 
 impl<'de> Visitor<'de> for Fields {
@@ -54,7 +54,7 @@ impl<'de> Visitor<'de> for Fields {
     }
 }
 
-/// The name of a field, where it is kept.
+/// A field's name; `None` if the field is not kept.
 struct Name(Option<&'static str>);
 
 impl<'de> Deserialize<'de> for Name {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_number() {
+    fn non_numeric_values_are_refused() {
         assert!(serde_json::from_str::<TcpFields>(r#"{"tcpi_rtt":"2"}"#).is_err());
         assert!(serde_json::from_str::<TcpFields>("[]").is_err());
     }

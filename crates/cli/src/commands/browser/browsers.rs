@@ -1,10 +1,10 @@
-//! The browsers of this user, and where each looks for native programs.
+//! The browsers of this user, and their directories for native messaging manifests.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-/// What a browser's native manifest names as allowed.
+/// A family of browsers, which determines the format of a native manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Family {
     Firefox,
@@ -16,18 +16,18 @@ pub(super) enum Family {
 pub(super) struct Browser {
     pub(super) name: String,
     pub(super) family: Family,
-    /// The folder of its native manifests.
+    /// The directory of its native manifests.
     pub(super) manifests: PathBuf,
 }
 
 impl Browser {
-    /// Returns where its manifest of Longhaul is.
+    /// Returns the path of Longhaul's manifest.
     pub(super) fn manifest(&self) -> PathBuf {
         self.manifests.join("longhaul.json")
     }
 }
 
-/// Name, family, folder below the home directory (Firefox's kin) or the configuration directory (Chromium's kin), programs.
+/// Name, family, directory below the home directory (Firefox family) or the configuration directory (Chromium family), programs.
 const KNOWN: [(&str, Family, &str, &[&str]); 8] = [
     ("Firefox", Family::Firefox, ".mozilla", &["firefox", "firefox-esr"]),
     ("LibreWolf", Family::Firefox, ".librewolf", &["librewolf"]),
@@ -43,7 +43,7 @@ const KNOWN: [(&str, Family, &str, &[&str]); 8] = [
 pub(super) fn home() -> anyhow::Result<PathBuf> {
     std::env::home_dir()
         .filter(|home| home.is_absolute())
-        .context("HOME is not set: cannot tell where the browsers keep their settings")
+        .context("HOME is not set: cannot find the settings of the browsers")
 }
 
 /// Returns the directory of an XDG variable, or its default below `home`.

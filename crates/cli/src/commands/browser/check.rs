@@ -1,4 +1,4 @@
-//! `longhaul browser check`: asks the native host as a browser would.
+//! `longhaul browser check`: queries the native host like a browser.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -17,10 +17,10 @@ use super::host::read_message;
 use super::manifest::{self, CHROMIUM_ID, FIREFOX_ID};
 use crate::{exit, say};
 
-/// How long the host may take to answer: it starts the agent.
+/// Maximum time for the host's reply, which includes the start of the agent.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Checks each browser; exits with 1 where one is not connected.
+/// Checks each browser; exits with 1 if one is not connected.
 pub(super) fn run(browsers: &[Browser]) -> anyhow::Result<ExitCode> {
     if browsers.is_empty() {
         say::error("no browser found: start Firefox or Chromium once, or give --user-data-dir");
@@ -65,7 +65,7 @@ fn check(browser: &Browser) -> anyhow::Result<String> {
     ask_version(&launcher, &arguments)
 }
 
-/// Starts the host, says hello, and returns the version that it answers with.
+/// Starts the host, sends a hello, and returns the version in its reply.
 fn ask_version(launcher: &Path, arguments: &[String]) -> anyhow::Result<String> {
     let cannot = || format!("cannot run {}", launcher.display());
     let mut host = Command::new(launcher)
@@ -79,7 +79,7 @@ fn ask_version(launcher: &Path, arguments: &[String]) -> anyhow::Result<String> 
     let hello = encode(br#"{"id":1,"type":"hello"}"#)?;
     stdin.write_all(&hello).with_context(cannot)?;
     let (sender, reply) = mpsc::channel();
-    // Ends with the host, whose end of the pipe closes then.
+    // The thread ends when the host closes its end of the pipe.
     thread::spawn(move || sender.send(read_answer(stdout)));
     let answer = reply.recv_timeout(REPLY_TIMEOUT);
     drop(stdin);

@@ -1,6 +1,6 @@
-//! `longhaul browser host`: answers the extension over stdin and stdout, and asks the agent in its place.
+//! `longhaul browser host`: serves the extension's requests over stdin and stdout, by requests to the agent.
 //!
-//! A thread reads stdin and another writes stdout; each request is a task, so that a slow server delays no other request.
+//! One thread reads stdin, another writes stdout; each request is a task, so that a slow server delays no other request.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -30,12 +30,15 @@ pub(super) fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot start the native host")?;
-    let (messages, output) = (read_stdin(), Output::start());
+    let (messages, output) = (read_stdin(), BrowserOutput::start());
     LocalSet::new().block_on(&runtime, serve(messages, output.clone()))?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn serve(mut messages: mpsc::Receiver<anyhow::Result<Vec<u8>>>, output: Output) -> anyhow::Result<()> {
+async fn serve(
+    mut messages: mpsc::Receiver<anyhow::Result<Vec<u8>>>,
+    output: BrowserOutput,
+) -> anyhow::Result<()> {
     let client = Rc::new(Client::new(agent::paths()?.socket()));
     while let Some(message) = messages.recv().await {
         let message = message?;
@@ -55,7 +58,7 @@ async fn serve(mut messages: mpsc::Receiver<anyhow::Result<Vec<u8>>>, output: Ou
     Ok(())
 }
 
-/// Answers what is no request; without a number the reply belongs to none.
+/// Replies to a malformed message; without a request id the reply has none.
 fn refusal(message: &[u8], reason: &str) -> HostReply {
     let id = serde_json::from_slice::<Value>(message).ok().and_then(|value| value["id"].as_u64());
     HostReply::new(id.unwrap_or_default(), Err(reply_error("bad-request", reason)))
@@ -65,7 +68,11 @@ fn reply_error(code: &str, message: impl ToString) -> HostReplyError {
     HostReplyError { code: code.to_owned(), message: message.to_string() }
 }
 
-async fn answer(client: &Client, kind: HostRequestKind, output: &Output) -> Result<Value, HostReplyError> {
+async fn answer(
+    client: &Client,
+    kind: HostRequestKind,
+    output: &BrowserOutput,
+) -> Result<Value, HostReplyError> {
     start_agent().await?;
     let result = match kind {
         HostRequestKind::Hello => Ok(json!({ "version": env!("CARGO_PKG_VERSION") })),
@@ -99,7 +106,7 @@ async fn answer(client: &Client, kind: HostRequestKind, output: &Output) -> Resu
     result.map_err(of_client)
 }
 
-/// Starts the agent where none runs, on a thread where that delays no other request.
+/// Starts the agent if none is running, on a blocking thread.
 async fn start_agent() -> Result<(), HostReplyError> {
     let started = tokio::task::spawn_blocking(|| agent::start(&agent::paths()?, None, false)).await;
     let started = started.map_err(|error| reply_error("no-agent", error))?;
@@ -117,7 +124,7 @@ async fn act(client: &Client, transfer: u64, action: &str) -> Result<Value, Clie
     client.post(&format!("/api/v1/transfers/{transfer}/{action}"), &json!({})).await
 }
 
-/// Makes a fresh link of a request: what the browser sends with it becomes headers.
+/// Makes a fresh link of a request: the browser's cookies and referrer become headers.
 fn fresh_link(request: &Value) -> Value {
     let mut headers: Vec<Value> = request["headers"].as_array().cloned().unwrap_or_default();
     for (name, field) in [("Cookie", "cookies"), ("Referer", "referrer")] {
@@ -128,7 +135,7 @@ fn fresh_link(request: &Value) -> Value {
     json!({ "url": request["urls"][0], "headers": headers })
 }
 
-/// Shows the folder of a file in the desktop's file manager.
+/// Opens the directory of a file in the desktop's file manager.
 fn open_folder(path: &str) -> Result<Value, HostReplyError> {
     let path = Path::new(path);
     let folder = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
@@ -143,13 +150,13 @@ fn open_folder(path: &str) -> Result<Value, HostReplyError> {
 }
 
 /// Forwards the agent's events until the agent or the browser ends.
-async fn watch(client: Client, output: Output) {
+async fn watch(client: Client, output: BrowserOutput) {
     if let Err(error) = forward(&client, &output).await {
         output.send(&json!({ "event": "lost", "message": error.to_string() }));
     }
 }
 
-async fn forward(client: &Client, output: &Output) -> Result<(), ClientError> {
+async fn forward(client: &Client, output: &BrowserOutput) -> Result<(), ClientError> {
     let mut events = client.events().await?;
     loop {
         let (name, data) = events.next().await?;
@@ -163,19 +170,19 @@ async fn forward(client: &Client, output: &Output) -> Result<(), ClientError> {
     }
 }
 
-/// The way to the browser.
+/// The channel to the browser.
 #[derive(Clone)]
-struct Output(blocking::SyncSender<Vec<u8>>);
+struct BrowserOutput(blocking::SyncSender<Vec<u8>>);
 
-/// Messages that wait for a browser that does not read.
+/// Maximum of queued messages for a browser that does not read.
 const MAX_WAITING: usize = 1_000;
 
-impl Output {
+impl BrowserOutput {
     fn start() -> Self {
         let (sender, messages) = blocking::sync_channel::<Vec<u8>>(MAX_WAITING);
         std::thread::spawn(move || {
             let mut stdout = io::stdout().lock();
-            // A browser that has closed its end closes stdin as well.
+            // A browser that closes its stdout end closes stdin as well.
             messages
                 .into_iter()
                 .take_while(|message| stdout.write_all(message).and_then(|()| stdout.flush()).is_ok())
@@ -184,7 +191,7 @@ impl Output {
         Self(sender)
     }
 
-    /// Queues a message; drops it where the browser does not read.
+    /// Queues a message; drops it if the queue is full.
     fn send(&self, message: &impl Serialize) {
         let encoded = serde_json::to_vec(message).ok().and_then(|json| encode(&json).ok());
         if encoded.is_none_or(|bytes| self.0.try_send(bytes).is_err()) {
@@ -193,7 +200,7 @@ impl Output {
     }
 }
 
-/// Reads messages on a thread until the browser closes stdin; a message that is cut short or too long is the last.
+/// Reads messages on a thread until the browser closes stdin; stops at a truncated or oversized message.
 fn read_stdin() -> mpsc::Receiver<anyhow::Result<Vec<u8>>> {
     let (sender, messages) = mpsc::channel(16);
     std::thread::spawn(move || {
@@ -249,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn fresh_link_carries_cookies_as_a_header() {
+    fn fresh_link_sends_cookies_as_a_header() {
         let request = json!({ "urls": ["http://h/f"], "cookies": "a=1", "headers": ["X: y"] });
         let expected = json!({ "url": "http://h/f", "headers": ["X: y", "Cookie: a=1"] });
         assert_eq!(fresh_link(&request), expected);

@@ -1,7 +1,7 @@
-//! The manifest that makes a browser start the native host, and the host's launcher.
+//! The native messaging manifest, which lets a browser start the native host, and the host's launcher.
 //!
-//! A manifest names a program without arguments; the launcher is a script that adds them. Each browser gets a file of its own: Firefox
-//! refuses one that has Chromium's key as well.
+//! A manifest names a program without arguments; the launcher is a script that adds them. Each family has its own
+//! manifest: Firefox rejects Chromium's key.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ pub(super) const FIREFOX_ID: &str = "browser@longhaul.invalid";
 /// The extension's id in Chromium: a hash of the key in `browser/src/manifest.json`.
 pub(super) const CHROMIUM_ID: &str = "ogkijnhkdbnpemdfgbbbkmpdmajjjgmh";
 
-/// Returns where the launcher of the native host is.
+/// Returns the path of the native host's launcher.
 pub(super) fn launcher() -> anyhow::Result<PathBuf> {
     let home = browsers::home()?;
     Ok(browsers::xdg("XDG_DATA_HOME", &home, ".local/share").join("longhaul/browser-host"))
@@ -26,14 +26,14 @@ pub(super) fn launcher() -> anyhow::Result<PathBuf> {
 
 /// Writes the launcher of this program.
 pub(super) fn write_launcher(path: &Path) -> anyhow::Result<()> {
-    let program = std::env::current_exe().context("cannot tell where this program is")?;
+    let program = std::env::current_exe().context("cannot find the path of this program")?;
     let program =
         program.to_str().with_context(|| format!("{} is no UTF-8: move the program", program.display()))?;
     let quoted = program.replace('\'', r"'\''");
     write(path, format!("#!/bin/sh\nexec '{quoted}' browser host \"$@\"\n").as_bytes(), 0o700)
 }
 
-/// Returns the manifest of a family of browsers.
+/// Returns the manifest for a family of browsers.
 pub(super) fn manifest(family: Family, launcher: &Path) -> Value {
     let mut manifest = json!({
         "name": "longhaul",
@@ -50,14 +50,14 @@ pub(super) fn manifest(family: Family, launcher: &Path) -> Value {
     manifest
 }
 
-/// Returns whether the browser started the host for Longhaul's extension: Chromium gives the origin as the first argument, Firefox
-/// the manifest's path and then the id.
+/// Returns whether the browser started the host for Longhaul's extension: Chromium passes the origin as the first
+/// argument, Firefox the manifest's path and then the id.
 pub(super) fn is_our_extension(arguments: &[String]) -> bool {
     let origin = format!("chrome-extension://{CHROMIUM_ID}/");
     arguments.first() == Some(&origin) || arguments.get(1).is_some_and(|id| id == FIREFOX_ID)
 }
 
-/// Writes a file in one step, with its folders.
+/// Writes a file atomically, and creates its directories.
 pub(super) fn write(path: &Path, content: &[u8], mode: u32) -> anyhow::Result<()> {
     let folder = path.parent().context("a file without a folder")?;
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn another_extension_is_not_ours() {
+    fn other_extensions_are_refused() {
         let arguments = |list: &[&str]| list.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
         assert!(is_our_extension(&arguments(&["chrome-extension://ogkijnhkdbnpemdfgbbbkmpdmajjjgmh/"])));
         assert!(is_our_extension(&arguments(&["/home/u/.mozilla/longhaul.json", FIREFOX_ID])));

@@ -25,11 +25,11 @@ pub(crate) struct BrowserArgs {
 #[derive(Debug, Subcommand)]
 enum BrowserCommand {
     /// Let the extension of the browsers found start Longhaul (for this user; no root)
-    Install(PlaceArgs),
+    Install(ProfileArgs),
     /// Undo `install`
-    Uninstall(PlaceArgs),
+    Uninstall(ProfileArgs),
     /// Check each browser's manifest, and that the program answers as a browser would ask it
-    Check(PlaceArgs),
+    Check(ProfileArgs),
     /// Speak native messaging on stdin and stdout; browsers start this
     #[command(hide = true)]
     Host {
@@ -38,9 +38,9 @@ enum BrowserCommand {
     },
 }
 
-/// Which browsers.
+/// Additional profile directories.
 #[derive(Debug, Args)]
-struct PlaceArgs {
+struct ProfileArgs {
     /// Use a further profile directory, as Chromium's --user-data-dir names it; may be repeated
     #[arg(long, value_name = "DIR")]
     user_data_dir: Vec<PathBuf>,
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &BrowserArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn install(place: &PlaceArgs) -> anyhow::Result<ExitCode> {
+fn install(place: &ProfileArgs) -> anyhow::Result<ExitCode> {
     let found = browsers::find(&place.user_data_dir)?;
     if found.is_empty() {
         say::error("no browser found: start Firefox or Chromium once, or give --user-data-dir");
@@ -79,7 +79,7 @@ Load the extension (`make browser` builds it into browser/dist):
   Firefox   about:debugging#/runtime/this-firefox, Load Temporary Add-on: browser/dist/firefox/manifest.json
 Then run: longhaul browser check";
 
-fn uninstall(place: &PlaceArgs) -> anyhow::Result<ExitCode> {
+fn uninstall(place: &ProfileArgs) -> anyhow::Result<ExitCode> {
     let found = browsers::find(&place.user_data_dir)?;
     let manifests = found.iter().map(browsers::Browser::manifest);
     for path in manifests.chain([manifest::launcher()?]) {

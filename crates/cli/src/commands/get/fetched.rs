@@ -1,11 +1,11 @@
-//! What came of a file: fetched now, or there already.
+//! The outcome of a file: fetched, or already present.
 
 use longhaul_core::event::Done;
 use longhaul_engine::job::{Outcome, TransferError};
 
 use crate::summary::{Complete, Unchanged};
 
-/// What came of a file.
+/// The outcome of a file.
 pub(super) enum Fetched {
     Now(Box<Outcome>),
     Unchanged(Unchanged),
@@ -35,7 +35,7 @@ impl Complete for Fetched {
     }
 }
 
-/// Returns what came of a file, where `there` is what it was to be newer than.
+/// Returns the outcome of a file; `there` is the present file of --if-newer.
 pub(super) fn outcome(
     result: Result<Outcome, TransferError>,
     there: Option<Unchanged>,

@@ -1,4 +1,4 @@
-//! The files that a command names: by URLs, metalinks and lists, with what is known of each beforehand.
+//! The files that a command names by URLs, metalinks and lists, with their known properties.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -20,21 +20,21 @@ use url::Url;
 
 use super::{ChecksumArg, GetArgs, Operand, stdout, url_list};
 
-/// The most sources of one file: more connections than these have streams for.
+/// Maximum of sources per file: more would exceed the number of streams.
 const MOST_SOURCES: usize = 16;
-/// The longest list of checksums: those of half a million files.
+/// Maximum size of a list of checksums: half a million files.
 const LONGEST_CHECKSUMS: Bytes = Bytes::mib(64);
 
-/// A file to fetch: its URLs, and what is known of it beforehand.
+/// A file to fetch: its URLs and known properties.
 #[derive(Default)]
 pub(super) struct RemoteFile {
     pub(super) urls: Vec<Url>,
     pub(super) expected: Expected,
-    /// The name that the user chose for it in the output directory.
+    /// The user's name for the file in the output directory.
     name: Option<String>,
-    /// The directory that it goes into, in place of the command's.
+    /// The file's directory, in place of the command's.
     dir: Option<PathBuf>,
-    /// Headers of its requests.
+    /// Headers of the file's requests.
     headers: Vec<HeaderField>,
 }
 
@@ -43,7 +43,7 @@ impl RemoteFile {
         self.urls.first().map(|url| SafeUrl::of(url).to_string()).unwrap_or_default()
     }
 
-    /// Tells a file from a directory: what ends in / is one, and so is the place for `several` files.
+    /// Decides between a file and a directory as output: a path ending in / is a directory, and so is the output of `several` files.
     pub(super) fn target(&self, output: Option<&Path>, several: bool) -> Output {
         let output = self.dir.as_deref().or(output);
         if let Some(name) = &self.name {
@@ -60,7 +60,7 @@ impl RemoteFile {
         }
     }
 
-    /// Returns the options of this file: those of all, with its own headers, which go to the server of its first URL.
+    /// Returns the options of this file: the common ones, and its own headers, which are sent to the server of its first URL.
     pub(super) fn options(&self, all: &JobOptions) -> JobOptions {
         let mut options = all.clone();
         let own = self.urls.first().filter(|url| matches!(url.scheme(), "http" | "https"));
@@ -76,14 +76,14 @@ impl RemoteFile {
         options
     }
 
-    /// Returns the path of the file on its server, as text.
+    /// Returns the path on the server as text.
     fn remote_path(&self) -> Option<String> {
         let url = self.urls.first()?;
         Some(percent_decode_str(url.path()).decode_utf8_lossy().into_owned())
     }
 }
 
-/// Collects what the operands and the list name: a URL is a file, a metalink one or more.
+/// Collects the files of the operands and the list: a URL is one file, a metalink one or more.
 pub(super) fn collect(args: &GetArgs, cancel: &Cancel) -> anyhow::Result<Vec<RemoteFile>> {
     let mut files = Vec::new();
     let given = args.checksum.as_ref().and_then(ChecksumArg::given);
@@ -129,7 +129,7 @@ pub(super) fn collect(args: &GetArgs, cancel: &Cancel) -> anyhow::Result<Vec<Rem
     Ok(files)
 }
 
-/// Fails where one of `urls` has no encryption and the user asks for it.
+/// Fails if one of `urls` is unencrypted although the user requires encryption.
 pub(super) fn refuse_clear<'u>(
     args: &GetArgs,
     mut urls: impl Iterator<Item = &'u Url>,
@@ -145,24 +145,24 @@ pub(super) fn refuse_clear<'u>(
     }
 }
 
-/// Fails where two files of one URL would get one name.
+/// Fails if two files with one URL would get one name.
 fn refuse_repeated(files: &[RemoteFile]) -> anyhow::Result<()> {
     let mut places = HashSet::new();
     let name = |file: &RemoteFile| file.name.clone().or_else(|| file.expected.name.clone());
     match files.iter().find(|file| !places.insert((file.urls.first(), &file.dir, name(file)))) {
         Some(twice) => {
-            bail!("{} is given twice: leave one out, or name one with out= in a list", twice.shown())
+            bail!("{} occurs twice: leave one out, or name one with out= in a list", twice.shown())
         }
         None => Ok(()),
     }
 }
 
-/// Makes the directories that the files of a list go into, where they are missing.
+/// Creates the missing output directories of a list's files.
 ///
 /// # Errors
 /// [`OutputError::Create`].
 pub(super) fn make_directories(args: &GetArgs, files: &[RemoteFile]) -> Result<(), OutputError> {
-    let common = args.output.as_deref().filter(|_| args.input.is_some() && !stdout::is_asked(args));
+    let common = args.output.as_deref().filter(|_| args.input.is_some() && !stdout::is_requested(args));
     let own = files.iter().filter_map(|file| file.dir.as_deref());
     for directory in common.into_iter().chain(own) {
         let made = std::fs::create_dir_all(directory);
@@ -171,7 +171,7 @@ pub(super) fn make_directories(args: &GetArgs, files: &[RemoteFile]) -> Result<(
     Ok(())
 }
 
-/// Gives each file without a checksum that of the list at `path`: by the name on the server, or else by the name that it gets here.
+/// Assigns checksums of the list at `path` to files without one: by the name on the server, otherwise by the local name.
 fn look_up_checksums(
     path: &Path,
     args: &GetArgs,
@@ -182,7 +182,7 @@ fn look_up_checksums(
         Ok(ChecksumList::parse(&input_file::read(path, LONGEST_CHECKSUMS, cancel)?)?)
     };
     let list = read().with_context(|| format!("cannot use the checksums in {}", path.display()))?;
-    let output = args.output.as_deref().filter(|_| files.len() == 1 && !stdout::is_asked(args));
+    let output = args.output.as_deref().filter(|_| files.len() == 1 && !stdout::is_requested(args));
     let output = output.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
     for file in files.iter_mut().filter(|file| file.expected.checksum.is_none()) {
         let remote = file.remote_path().unwrap_or_default();
@@ -195,7 +195,7 @@ fn look_up_checksums(
     Ok(())
 }
 
-/// Reads the files of a metalink; those without a usable URL are an error, for the rest would look complete.
+/// Reads the files of a metalink; fails on a file without a usable URL, as the result would look complete.
 fn of_metalink(path: &Path, args: &GetArgs, cancel: &Cancel) -> anyhow::Result<Vec<RemoteFile>> {
     let read = || -> anyhow::Result<Metalink> {
         Ok(Metalink::parse(&input_file::read(path, MAX_DOCUMENT, cancel)?)?)
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_is_a_directory_only_where_that_is_said() {
+    fn target_is_a_directory_only_if_named_so() {
         let file = |name: Option<&str>, dir: Option<&str>| RemoteFile {
             name: name.map(str::to_owned),
             dir: dir.map(PathBuf::from),

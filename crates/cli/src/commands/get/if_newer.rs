@@ -1,4 +1,4 @@
-//! `longhaul get --if-newer`: a file is fetched only where the server's is newer than the one that is here.
+//! `longhaul get --if-newer`: fetches a file only if the server's is newer than the local one.
 
 use std::fs;
 
@@ -13,13 +13,13 @@ use percent_encoding::percent_decode_str;
 
 use crate::summary::Unchanged;
 
-/// Gives the job's file the name of its URL, and asks only for one that is newer than what has the name; returns that.
+/// Names the job's file after its URL, and makes the request conditional on the local file of that name; returns the local file.
 pub(super) fn apply(job: &mut Job) -> Option<Unchanged> {
     let url = job.urls.first()?;
     let last = url.path_segments().and_then(|mut segments| segments.next_back()).unwrap_or_default();
     let of_url = percent_decode_str(last).decode_utf8_lossy().into_owned();
     let named = job.expected.name.as_ref().unwrap_or(&of_url);
-    // Where the URL has no name the server gives one, and nothing is replaced.
+    // If the URL has no name, the server provides one, and nothing is replaced.
     let is_name = check_name(named.as_bytes()).is_ok() && !is_partial(named);
     let path = match &job.output {
         Output::File(path) if !path.is_dir() => path.clone(),
@@ -27,7 +27,7 @@ pub(super) fn apply(job: &mut Job) -> Option<Unchanged> {
         _ => return None,
     };
     if path.is_dir() {
-        // Refused as without --if-newer.
+        // The transfer refuses the path, as without --if-newer.
         return None;
     }
     job.output = Output::File(path.clone());

@@ -38,7 +38,7 @@ use crate::transfer_args::TransferArgs;
 use crate::values::{AutoOr, RESEARCH, app_buffer, parallel};
 use crate::{exit, interrupt, record, say, url_text};
 
-/// What to fetch, and how.
+/// Operands and options of `get`.
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
     /// The files: URLs of http, https, ftp, ftps or gsiftp, or metalinks (.meta4), which name several sources of a file
@@ -57,15 +57,15 @@ pub(crate) struct GetArgs {
     ///
     /// It is listed by longhaul serve, nginx with autoindex, index pages of Apache, or MLSD of FTP. What it holds goes into the directory -o, by default one of its name. Files keep their time of modification; without -r they
     /// have the time at which they were fetched. A file whose size and time have not changed is not fetched again, unless --no-resume
-    /// is given. Names that lead elsewhere are refused, and the rest goes on.
+    /// is given. Names outside the directory are refused; other files are fetched.
     #[arg(short, long, conflicts_with = "input", help_heading = "Files")]
     recursive: bool,
 
     /// Write to a file, into a directory that exists or ends in / (several URLs need one), or to stdout (-)
     ///
-    /// A file that stands there is replaced once the new one is complete. Without -o, and within
-    /// a directory, the name comes from the server or the URL, and nothing is ever replaced. To stdout one file goes
-    /// over one connection, in its order (| tar x): it cannot be resumed, and its digest is checked at its end, so look at the exit code.
+    /// An existing file is replaced once the new one is complete. Without -o, and within
+    /// a directory, the server or the URL sets the name, and nothing is ever replaced. A file is sent to stdout
+    /// over one connection, in order (| tar x): it cannot be resumed, and its digest is checked at its end, so look at the exit code.
     #[arg(short, long, value_name = "PATH|-", value_hint = ValueHint::AnyPath, help_heading = "Files")]
     output: Option<PathBuf>,
 
@@ -121,7 +121,7 @@ pub(crate) struct GetArgs {
     /// Fetch only what is newer than the file that is here, as wget -N and curl -z
     ///
     /// The file gets the time that it has on the server (Last-Modified, or MDTM of FTP), and the next run fetches it only where that
-    /// has become later. Of a server that tells no time the ETag is kept in the attribute user.longhaul.etag, and compared. Its name is that of -o, out= or the URL, and the newer file takes its place.
+    /// has become later. Without a time from the server the ETag is stored in the attribute user.longhaul.etag, and compared. Its name is that of -o, out= or the URL, and the newer file takes its place.
     #[arg(short = 'N', long, conflicts_with = "recursive", help_heading = "Files")]
     if_newer: bool,
 
@@ -174,7 +174,7 @@ impl FromStr for ChecksumArg {
     }
 }
 
-/// What is named on the command line.
+/// An operand of the command line.
 #[derive(Debug, Clone)]
 enum Operand {
     Url(Url),
@@ -249,7 +249,7 @@ fn segment(text: &str) -> Result<Bytes, String> {
     }
 }
 
-/// Fetches every file; the exit code is that of the first that fails, or of an interruption.
+/// Fetches every file; returns the exit code of the first failure, or of an interruption.
 pub(crate) fn run(args: &GetArgs) -> ExitCode {
     if args.recursive {
         return tree::run(args);
@@ -298,7 +298,8 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
     })
 }
 
-/// Makes the options that all files share; `several` files may have them. Logins are for the server of the `first` URL only.
+/// Creates the options common to all files; `several` is whether there may be several. Logins apply to the server of
+/// the `first` URL only.
 fn options(
     args: &GetArgs,
     several: bool,
@@ -308,7 +309,7 @@ fn options(
     let common = &args.transfer;
     first.map_or(Ok(()), |url| common.check_cleartext(url))?;
     Ok(JobOptions {
-        streams: args.streams.wanted()?,
+        streams: args.streams.requested()?,
         memory: args.memory.memory(),
         segment: args.segment,
         sample: common.record.interval(),
@@ -316,7 +317,7 @@ fn options(
         verify: common.verify(),
         writer: args.writer.into(),
         pace: common.pace,
-        // Where nothing else keeps to it.
+        // Without a pace nothing else enforces the rate.
         limit: match common.pace {
             Pace::Rate(rate) => Some(common.limit.map_or(rate, |limit| limit.min(rate))),
             Pace::Auto | Pace::Off => common.limit,
@@ -325,7 +326,7 @@ fn options(
         resume: !common.no_resume,
         assume_unchanged: args.assume_unchanged,
         newer_than: None,
-        // The same command again ends well, as of aria2 -c -i and wget -c -i.
+        // Repeating the command succeeds, as with aria2 -c -i and wget -c -i.
         accept_complete: (several || args.input.is_some()) && !common.no_resume,
         keep_time: args.recursive || args.if_newer,
         retries: common.retries(),
@@ -368,7 +369,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refuses_options_that_cannot_work() {
+    fn incompatible_options_are_refused() {
         assert!(segment("5000").is_err() && segment("2KiB").is_err() && segment("128MiB").is_err());
         assert!(recv_buffer("0").is_err() && recv_buffer("1025MiB").is_err());
         assert_eq!(recv_buffer("1GiB"), Ok(AutoOr::Value(Bytes::gib(1))));

@@ -1,4 +1,4 @@
-//! `longhaul get -o -`: a file to stdout, in its order.
+//! `longhaul get -o -`: writes a file to stdout in order.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -13,16 +13,16 @@ use longhaul_engine::sink::output::Output;
 use super::GetArgs;
 use crate::say;
 
-/// Returns stdout as the output where `-o -` asks for it.
+/// Returns stdout as the output for `-o -`.
 ///
 /// # Errors
-/// Options that a stream cannot fulfil.
+/// Options that a stream does not support.
 pub(super) fn output(args: &GetArgs, files: usize) -> anyhow::Result<Option<Output>> {
-    if !is_asked(args) {
+    if !is_requested(args) {
         return Ok(None);
     }
     if files != 1 || args.input.is_some() || args.recursive {
-        bail!("-o - takes one file: two on stdout could not be told apart");
+        bail!("-o - takes one file: two on stdout could not be separated");
     }
     if args.if_newer {
         bail!("--if-newer compares with a file; stdout is none");
@@ -33,7 +33,7 @@ pub(super) fn output(args: &GetArgs, files: usize) -> anyhow::Result<Option<Outp
     if args.transfer.verify() == Verify::Disk {
         bail!("--verify disk reads a file back; what has gone to stdout cannot be read again");
     }
-    if !matches!(args.streams.wanted()?, Streams::Auto | Streams::Fixed(1)) {
+    if !matches!(args.streams.requested()?, Streams::Auto | Streams::Fixed(1)) {
         bail!(
             "-o - writes a file to stdout in its order, over one connection: leave out --streams and --tuner"
         );
@@ -43,7 +43,7 @@ pub(super) fn output(args: &GetArgs, files: usize) -> anyhow::Result<Option<Outp
     Ok(Some(Output::Stream { file: Arc::new(File::from(stdout)), name: "stdout".to_owned() }))
 }
 
-/// Returns whether the file goes to stdout; a file of that name is `./-`.
-pub(super) fn is_asked(args: &GetArgs) -> bool {
+/// Returns whether the output is stdout; a file named `-` is `./-`.
+pub(super) fn is_requested(args: &GetArgs) -> bool {
     args.output.as_deref() == Some(Path::new("-"))
 }

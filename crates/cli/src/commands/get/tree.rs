@@ -1,4 +1,4 @@
-//! `longhaul get -r URL/`: a directory with all below it.
+//! `longhaul get -r URL/`: fetches a directory recursively.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,7 +21,7 @@ use crate::batch::Batch;
 use crate::summary::Unchanged;
 use crate::{exit, interrupt, say};
 
-/// Fetches a directory; the exit code is that of the first file or directory that fails, or of an interruption.
+/// Fetches a directory; returns the exit code of the first failure, or of an interruption.
 pub(super) fn run(args: &GetArgs) -> ExitCode {
     let cancel = args.transfer.cancel();
     let setup = || {
@@ -70,13 +70,13 @@ pub(super) fn run(args: &GetArgs) -> ExitCode {
         session.run(&tag, get, exit::of_transfer).map(|()| size)
     });
     if is_new && code != ExitCode::SUCCESS {
-        // Nothing is left of a directory that the server does not have; one that holds something stays.
+        // Removes the directory if it is empty because the server does not have it.
         let _ = std::fs::remove_dir(&target);
     }
     code
 }
 
-/// Returns the one directory that is named.
+/// Returns the URL of the only operand.
 fn url(args: &GetArgs) -> anyhow::Result<&Url> {
     if args.checksum.is_some() || !args.mirror.is_empty() {
         bail!("--checksum and --mirror are for one file, not for a directory");
@@ -87,7 +87,7 @@ fn url(args: &GetArgs) -> anyhow::Result<&Url> {
     }
 }
 
-/// Returns the directory here that has the name of the one on the server, or that of the server.
+/// Returns the local directory: named after the directory on the server, or after the server.
 fn named_after(url: &Url) -> anyhow::Result<PathBuf> {
     let last = url.path_segments().and_then(|mut segments| segments.rfind(|segment| !segment.is_empty()));
     let name = match last {

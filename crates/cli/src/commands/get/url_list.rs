@@ -1,4 +1,4 @@
-//! Lists of URLs: one file a line, and options of each on indented lines below it, as aria2 and wget read them.
+//! Lists of URLs: one file per line, with its options on indented lines below, as in aria2 and wget.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -15,32 +15,32 @@ use url::Url;
 
 use crate::url_text;
 
-/// The longest list: more than a million URLs.
+/// Maximum size of a list: more than a million URLs.
 const LONGEST: Bytes = Bytes::mib(256);
 
-/// A list as it was read.
+/// A parsed list.
 #[derive(Debug, Default)]
 pub(super) struct UrlList {
     pub(super) files: Vec<ListedFile>,
-    /// Options that have no effect, with the line on which each stands first.
+    /// Unknown options, with the first line of each.
     pub(super) unknown: Vec<(String, usize)>,
 }
 
 /// A file of a list.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ListedFile {
-    /// Where it is; the others are mirrors of the first.
+    /// The file's URLs; further ones are mirrors of the first.
     pub(super) urls: Vec<Url>,
     /// The file's name in its directory.
     pub(super) name: Option<String>,
-    /// The directory that it goes into, in place of that of the command.
+    /// The file's directory, in place of the command's.
     pub(super) dir: Option<PathBuf>,
     pub(super) checksum: Option<Checksum>,
-    /// Headers of the requests for it.
+    /// Headers of the file's requests.
     pub(super) headers: Vec<HeaderField>,
 }
 
-/// Reads the list in the file `path`, or in stdin where that is `-`. The whole list is checked before anything is fetched.
+/// Reads the list in the file `path`, or in stdin for `-`. Checks the whole list before anything is fetched.
 pub(super) fn read(path: &Path, cancel: &Cancel) -> anyhow::Result<Vec<ListedFile>> {
     let shown = shown(path);
     let text = match path.to_str() {
@@ -86,7 +86,7 @@ impl UrlList {
         Ok(list)
     }
 
-    /// Fails where two files would go to one place.
+    /// Fails if two files have one path.
     fn check_names(&self) -> anyhow::Result<()> {
         let mut places = HashMap::new();
         for (file, number) in self.files.iter().zip(1..) {
@@ -99,7 +99,7 @@ impl UrlList {
     }
 }
 
-/// Reads the URLs of one file, which tabs separate.
+/// Parses the tab-separated URLs of one file.
 fn urls(line: &str) -> Result<Vec<Url>, String> {
     let url = |text: &str| {
         let url = url_text::parse(text).map_err(|why| format!("{why}: {text}"))?;
@@ -112,7 +112,7 @@ fn urls(line: &str) -> Result<Vec<Url>, String> {
 }
 
 impl ListedFile {
-    /// Reads an option; returns the name of one that is not known.
+    /// Applies an option; returns its name if it is unknown.
     fn set(&mut self, text: &str) -> anyhow::Result<Option<String>> {
         let Some((name, value)) = text.split_once('=').map(|(name, value)| (name.trim(), value.trim()))
         else {
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_line_is_named_by_its_number() {
+    fn bad_line_is_reported_with_its_number() {
         for (text, place, why) in [
             ("http://h/a\nnonsense\n", "line 2", "no URL"),
             ("\n\nfile:///etc/passwd", "line 3", "not a URL that can be fetched"),

@@ -1,4 +1,4 @@
-//! `longhaul lab check`: which paths this machine can hold.
+//! `longhaul lab check`: measures which paths this machine can emulate.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,9 +11,9 @@ use longhaul_lab::{CrossFlows, Hosts, Lab, PathSpec, PathStats};
 use crate::exit::UsageError;
 use crate::say;
 
-/// Rate, round trip, and the queue where it is not one BDP, as options.
+/// Rate, RTT, and the queue unless it is one BDP, as option values.
 type PathNames = (&'static str, &'static str, &'static str);
-/// Paths from easy to hard.
+/// Paths in order of difficulty.
 const PATHS: [PathNames; 7] = [
     ("100Mbit", "20ms", ""),
     ("1Gbit", "20ms", ""),
@@ -23,18 +23,18 @@ const PATHS: [PathNames; 7] = [
     ("10Gbit", "100ms", ""),
     ("10Gbit", "200ms", ""),
 ];
-/// Flows that load a path.
+/// Number of flows that load a path.
 const FLOWS: u16 = 4;
-/// How long a path is loaded, beside its slow start.
+/// Duration of the load after slow start.
 const LOADED: Duration = Duration::from_secs(4);
-/// The share of the rate that flows have to reach for the path to be loaded.
+/// Share of the rate above which a path counts as loaded.
 const LOAD: f64 = 0.8;
 
 /// Measure which paths this machine can hold, in less than a minute.
 ///
 /// Loads each path with TCP flows between tuned hosts. Each line says what the flows reached, how late packets were at
-/// the 99th percentile, and how late they may be. A path that is held is the one that was asked for under full load; one that is
-/// not loaded was held, but by flows that the machine could not drive faster.
+/// the 99th percentile, and how late they may be. A held path kept its specification under full load; a path that is
+/// not loaded kept it with flows that the machine could not drive faster.
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
     /// Leave out paths that are faster
@@ -42,14 +42,14 @@ pub(super) struct CheckArgs {
     max_rate: Option<Rate>,
 }
 
-/// Measures all paths; fails with exit status 1 where none is held.
+/// Measures all paths; exits with status 1 if none can be emulated.
 ///
 /// # Errors
-/// Fails where this machine does not permit a lab.
+/// Fails if this machine does not permit a lab.
 pub(super) fn run(args: CheckArgs) -> Result<ExitCode> {
     let all = PATHS.into_iter().map(|path| Ok((path, spec(path)?))).collect::<Result<Vec<_>>>()?;
     let paths = up_to(args.max_rate, all)?;
-    // Before any thread is started: the kernel demands it.
+    // The kernel requires it before the first thread starts.
     longhaul_lab::gain_privilege()?;
     say::output(format_args!(
         "{:>10} {:>8} {:>8}  {:>12} {:>10} {:>10}  {}",
@@ -58,7 +58,7 @@ pub(super) fn run(args: CheckArgs) -> Result<ExitCode> {
     let mut held = 0;
     for ((rate, rtt, queue), spec) in paths {
         let stats = load(&spec)?;
-        let row = Row::of(&spec, &stats);
+        let row = PathRow::of(&spec, &stats);
         held += usize::from(row.is_held);
         let queue = if queue.is_empty() { "1 BDP" } else { queue };
         say::output(format_args!(
@@ -72,10 +72,10 @@ pub(super) fn run(args: CheckArgs) -> Result<ExitCode> {
     Ok(if held > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Leaves out paths that are faster than `most`.
+/// Removes paths faster than `most`.
 ///
 /// # Errors
-/// Fails where none is left.
+/// Fails if no path remains.
 fn up_to(
     most: Option<Rate>,
     mut paths: Vec<(PathNames, PathSpec)>,
@@ -116,14 +116,14 @@ fn load(spec: &PathSpec) -> Result<PathStats> {
     Ok(lab.stats()?)
 }
 
-struct Row {
+struct PathRow {
     goodput: Rate,
     late: Duration,
     is_held: bool,
     is_loaded: bool,
 }
 
-impl Row {
+impl PathRow {
     fn of(spec: &PathSpec, stats: &PathStats) -> Self {
         let late = |direction: longhaul_lab::DirectionStats| direction.read_late_p99 + direction.late_p99;
         let goodput = stats.cross_flows.goodput();

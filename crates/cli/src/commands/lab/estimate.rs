@@ -1,12 +1,12 @@
-//! How long an experiment still takes, from how long its executions took so far.
+//! Estimates the remaining time of an experiment from the durations of its executions.
 
 use std::time::Duration;
 
 use longhaul_lab::scenario::{Execution, RunResult};
 
-/// Returns the time that `left` takes; `None` where nothing is known.
+/// Returns the expected duration of `left`; `None` without data.
 ///
-/// An execution takes as long as those of its configuration did, else as those of its run, else as any.
+/// The estimate of an execution is the mean of its configuration, otherwise of its run, otherwise of all.
 pub(super) fn time_left(done: &[RunResult], left: &[&Execution<'_>]) -> Option<Duration> {
     let mean = |like: &dyn Fn(&RunResult) -> bool| {
         let (mut sum, mut count) = (0.0, 0_u32);
@@ -32,8 +32,8 @@ pub(super) fn time_left(done: &[RunResult], left: &[&Execution<'_>]) -> Option<D
     Duration::try_from_secs_f64(total).ok()
 }
 
-/// Writes a time as one would say it: "41 s", "9 min", "2 h 5 min".
-pub(super) fn spoken(time: Duration) -> String {
+/// Formats a duration: "41 s", "9 min", "2 h 5 min".
+pub(super) fn format_duration(time: Duration) -> String {
     let seconds = time.as_secs();
     match (seconds / 3600, seconds / 60 % 60) {
         (0, 0) => format!("{seconds} s"),
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_seen_tells_what_is_left() {
+    fn remaining_time_follows_from_ended_executions() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("small.toml");
         let toml = "repeat = 2\n[path]\n[sweep]\nsize = [1, 2]\n\
@@ -75,20 +75,20 @@ mod tests {
             |done: &[RunResult], from: usize| time_left(done, &left[from..]).map(|time| time.as_secs());
         assert_eq!(seconds(&[], 0), None);
         let mut done = vec![result("a", Some("1"), 10.0)];
-        // Five are left, and nothing else is known.
+        // Five executions are left, without other data.
         assert_eq!(seconds(&done, 1), Some(50));
         done.push(result("b", None, 1.0));
         done.push(result("a", Some("2"), 20.0));
-        // a size=1, b and a size=2 once more.
+        // The remaining executions are a with size=1, b, and a with size=2.
         assert_eq!(seconds(&done, 3), Some(31));
     }
 
     #[test]
-    fn times_read_as_they_are_said() {
+    fn durations_are_formatted() {
         for (seconds, said) in
             [(0, "0 s"), (119, "119 s"), (120, "2 min"), (3599, "59 min"), (7500, "2 h 5 min")]
         {
-            assert_eq!(spoken(Duration::from_secs(seconds)), said);
+            assert_eq!(format_duration(Duration::from_secs(seconds)), said);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the experiment runner takes from the instruments: values of records, and pictures.
+//! Values of records and pictures for the experiment runner.
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -12,19 +12,19 @@ use longhaul_scope::record::Record;
 
 use crate::say;
 
-/// The option of `lab run` that chooses where results go.
+/// The option of `lab run` that sets the results directory.
 pub(super) const OUT: &str = "--out";
-/// The option of `lab exec` that chooses where evidence goes, and its files there.
+/// The option of `lab exec` that sets the evidence directory, and the files in it.
 pub(super) const EVIDENCE: &str = "--evidence";
 pub(super) const PATH_FILE: &str = "path.json";
 pub(super) const QUEUE_FILE: &str = "queue.svg";
-/// More records than these on one page cannot be told apart.
+/// Maximum of records on one page.
 const MOST_RECORDS: usize = 12;
 
 /// Reads the numbers of a record.
 ///
 /// # Errors
-/// Says what is wrong with it.
+/// The damage of the record.
 pub(super) fn values(path: &Path) -> std::result::Result<Vec<(String, f64)>, String> {
     let record = Record::load(path).map_err(|error| error.to_string())?;
     match &record.damage {
@@ -35,15 +35,15 @@ pub(super) fn values(path: &Path) -> std::result::Result<Vec<(String, f64)>, Str
     }
 }
 
-/// Draws a sheet to `path`, as its name asks for; `option` chooses another place.
+/// Draws a sheet to `path` in the format of its extension; errors name `option`.
 ///
 /// # Errors
-/// Fails where it cannot be written.
+/// Fails if the file is not writable.
 pub(super) fn draw(sheet: &Sheet, path: &Path, option: &'static str) -> Result<()> {
     Ok(draw::write(sheet, path, option)?)
 }
 
-/// Fails where what a path has done could not be written into `directory`, which is made.
+/// Creates `directory`, and fails if the evidence could not be written into it.
 ///
 /// # Errors
 /// [`LabError::Create`] or [`DrawError`](draw::DrawError), with the option `--evidence`.
@@ -55,10 +55,10 @@ pub(super) fn check_place(directory: &Path) -> Result<()> {
     Ok(draw::check_place(&directory.join(QUEUE_FILE), EVIDENCE)?)
 }
 
-/// Draws records over each other; nothing where there is none.
+/// Draws records in common charts; does nothing without records.
 ///
 /// # Errors
-/// Fails where the page cannot be written. What is no record was told of when it was made.
+/// Fails if the page is not writable. Invalid records were reported when they were created.
 pub(super) fn draw_overlay(records: &[(String, PathBuf)], path: &Path) -> Result<()> {
     let read = |(name, path): &(String, PathBuf)| Some((name.clone(), Record::load(path).ok()?));
     let loaded: Vec<_> = records.iter().take(MOST_RECORDS).filter_map(read).collect();

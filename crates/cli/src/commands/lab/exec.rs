@@ -13,8 +13,8 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueHint};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_lab::{
-    Aqm, BackgroundSteps, CrossFlows, GeModel, Hosts, Lab, LabError, Overrides, PacketShare, Pairs, PathSpec,
-    Process, QueueLimit, RateSchedule, Reorder, ServerCommand, Watch,
+    Aqm, BackgroundSteps, CrossFlows, GeModel, Hosts, Lab, LabError, ObservationOptions, Overrides,
+    PacketShare, Pairs, PathSpec, Process, QueueLimit, RateSchedule, Reorder, ServerCommand,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -24,9 +24,9 @@ use crate::say;
 use super::evidence;
 use super::path_report::PathReport;
 
-/// A second Ctrl-C kills a command on a terminal only within this time: until then the command may have used the first by itself.
+/// A second Ctrl-C within this time kills a command on a terminal: the command itself may act on the first one.
 const TERMINAL_AGAIN: Duration = Duration::from_secs(2);
-/// EX_TEMPFAIL of sysexits.h: the same command may succeed when the machine is less busy.
+/// EX_TEMPFAIL of sysexits.h: the command may succeed on a less busy machine.
 const NOT_THE_PATH: u8 = 75;
 
 /// Run a command on the client of an emulated path, and another on its server.
@@ -59,11 +59,11 @@ pub(super) struct ExecArgs {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     evidence: Option<PathBuf>,
 
-    /// Print what the path did, with a table of flows, as one line of JSON behind the command's output
+    /// Print the path's statistics and flows as one line of JSON after the command's output
     #[arg(long)]
     json: bool,
 
-    /// Fail with exit status 75 where this machine did not hold the path that was asked for
+    /// Fail with exit status 75 if this machine did not hold the requested path
     #[arg(long)]
     strict: bool,
 
@@ -103,11 +103,11 @@ struct PathArgs {
     #[arg(long, value_name = "NAME[:..]", default_value_t)]
     aqm: Aqm,
 
-    /// Add Poisson traffic of others each way: a rate, a share of --rate, or steps (0@0s,20%@8s,50%@16s)
+    /// Add Poisson background traffic each way: a rate, a share of --rate, or steps (0@0s,20%@8s,50%@16s)
     #[arg(long, value_name = "RATE", default_value_t, value_parser = with_units::<BackgroundSteps>)]
     background: BackgroundSteps,
 
-    /// Add bulk TCP flows of others from the server to the client: how many, and when (4@5s..20s)
+    /// Add bulk TCP cross flows from the server to the client: number and time (4@5s..20s)
     #[arg(long, value_name = "N[@FROM..TO]", default_value_t)]
     cross_flows: CrossFlows,
 
@@ -168,7 +168,7 @@ struct PathArgs {
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     congestion: String,
 
-    /// Seed all that is random
+    /// Set the seed of all random numbers
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
@@ -177,7 +177,7 @@ struct PathArgs {
     mtu: u64,
 }
 
-/// Reads a value whose rates have their units written out: steps (0@0s,20Mbit@8s) or overrides (rate=10Mbit; queue=100packets).
+/// Parses a value with nested rates: steps (0@0s,20Mbit@8s) or overrides (rate=10Mbit; queue=100packets).
 fn with_units<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
     for assignment in text.split(';') {
         let (name, values) = assignment.split_once('=').unwrap_or(("rate", assignment));
@@ -193,7 +193,7 @@ fn with_units<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
 
 impl PathArgs {
     /// # Errors
-    /// Fails where the trace is none.
+    /// Fails if the trace is invalid.
     fn spec(self) -> Result<PathSpec> {
         let schedule = match &self.trace {
             Some(file) => RateSchedule::load_trace(file).map_err(|error| refused("trace", error))?,
@@ -233,22 +233,22 @@ fn refused(what: &'static str, why: impl ToString) -> LabError {
     LabError::Spec { what, why: why.to_string() }
 }
 
-/// Runs both commands; gives the client command's exit status.
+/// Runs both commands; returns the client command's exit status.
 ///
 /// # Errors
-/// Fails where the lab cannot be built or a command cannot be started.
+/// Fails if the lab cannot be built or a command cannot be started.
 pub(super) fn run(args: ExecArgs) -> Result<ExitCode> {
-    // Before any thread is started: the kernel demands it.
+    // The kernel requires it before the first thread starts.
     longhaul_lab::gain_privilege()?;
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot watch for signals")?;
-    let watch = Watch {
+    let watch = ObservationOptions {
         client_pcap: args.pcap,
         server_pcap: args.pcap_server,
         flows_and_queues: args.json || args.evidence.is_some(),
     };
     let spec = args.path.spec()?;
     args.evidence.as_deref().map(evidence::check_place).transpose()?;
-    let lab = Lab::watched(spec, &watch)?;
+    let lab = Lab::observed(spec, &watch)?;
     let start_server = |command: String| ServerCommand::start(&lab.server(), &command, |_| Ok(()));
     let mut server = args.server.map(start_server).transpose()?;
     if let (Some(serving), Some(port)) = (&mut server, args.server_port) {
@@ -268,7 +268,7 @@ pub(super) fn run(args: ExecArgs) -> Result<ExitCode> {
     command.args(rest);
     let mut client = lab.client().spawn(command)?;
 
-    let mut passed_on = PassedOn::default();
+    let mut passed_on = ForwardedSignals::default();
     let finished = loop {
         if let Some(finished) = client.wait_for(Duration::from_secs(1))? {
             break finished;
@@ -300,15 +300,15 @@ pub(super) fn run(args: ExecArgs) -> Result<ExitCode> {
     Ok(exit_code(finished.status))
 }
 
-/// The signals that a command has had.
+/// Signals forwarded to a command.
 #[derive(Debug, Default)]
-struct PassedOn {
+struct ForwardedSignals {
     last: Option<Instant>,
 }
 
-impl PassedOn {
-    /// Passes a signal on, an interrupt only where the terminal has not sent it to the command as well; kills a command that still runs
-    /// after the one before.
+impl ForwardedSignals {
+    /// Forwards a signal, except an interrupt that the terminal has already sent to the command; kills a command that
+    /// is still running after a previous signal.
     fn take(&mut self, signal: i32, client: &Process) -> Result<()> {
         let is_from_terminal = signal == SIGINT && std::io::stdin().is_terminal();
         let before = self.last.replace(Instant::now());
@@ -323,7 +323,7 @@ impl PassedOn {
     }
 }
 
-/// Returns a command's exit status as a shell would: 128 and the signal where one killed it.
+/// Returns a command's exit status like a shell: 128 plus the signal that killed it.
 fn exit_code(status: ExitStatus) -> ExitCode {
     let code = status.code().or_else(|| Some(128 + status.signal()?));
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))

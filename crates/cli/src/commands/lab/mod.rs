@@ -31,7 +31,7 @@ enum LabCommand {
 /// Runs `longhaul lab ...`.
 ///
 /// # Errors
-/// Fails where the lab cannot be built or a command cannot be started.
+/// Fails if the lab cannot be built or a command cannot be started.
 pub(crate) fn run(args: LabArgs) -> Result<ExitCode> {
     match args.command {
         LabCommand::Exec(args) => exec::run(*args),

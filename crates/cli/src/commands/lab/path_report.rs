@@ -1,4 +1,4 @@
-//! What a path did, as JSON and as pictures.
+//! The statistics of a path, as JSON and as pictures.
 
 use std::fs;
 use std::path::Path;
@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 
 use super::evidence;
 
-/// The keys of both directions in JSON, in the order of [`Lab::evidence`].
+/// JSON keys of both directions, in the order of [`Lab::evidence`].
 const DIRECTIONS: [&str; 2] = ["client_to_server", "server_to_client"];
 
-/// All that is known of a path at its end.
+/// Everything measured on a path.
 pub(super) struct PathReport {
     spec: PathSpec,
     stats: PathStats,
@@ -24,25 +24,25 @@ pub(super) struct PathReport {
 }
 
 impl PathReport {
-    /// Takes what a lab has measured.
+    /// Collects the measurements of a lab.
     ///
     /// # Errors
-    /// Fails where counters cannot be read or captures not be written.
+    /// Fails if counters are unreadable or captures are not writable.
     pub(super) fn of(lab: &Lab, exit_code: Option<i32>) -> Result<Self> {
         Ok(Self { spec: lab.spec().clone(), stats: lab.stats()?, evidence: lab.evidence()?, exit_code })
     }
 
-    /// Returns why the path was not the one asked for; nothing where it was.
+    /// Returns the deviations of the path from its specification.
     pub(super) fn infidelities(&self) -> Vec<String> {
         self.stats.infidelities(&self.spec)
     }
 
-    /// Returns a line for each direction, and further ones.
+    /// Returns a line for each direction, and further lines.
     pub(super) fn lines(&self) -> Vec<String> {
         self.stats.to_string().lines().map(str::to_owned).collect()
     }
 
-    /// Returns one object: times in seconds, sizes in bytes, rates in bits per second.
+    /// Returns the report as a JSON object: times in seconds, sizes in bytes, rates in bits per second.
     pub(super) fn json(&self) -> Value {
         let stats = [self.stats.client_to_server, self.stats.server_to_client];
         let directions = DIRECTIONS.iter().enumerate().map(|(index, name)| {
@@ -58,10 +58,10 @@ impl PathReport {
         object
     }
 
-    /// Writes `path.json`, which has the queues over time as well, and `queue.svg` into `directory`, which is there.
+    /// Writes `path.json`, which includes the queues over time, and `queue.svg` into an existing `directory`.
     ///
     /// # Errors
-    /// Fails where they cannot be written.
+    /// Fails if a file is not writable.
     pub(super) fn write(&self, directory: &Path) -> Result<()> {
         let mut object = self.json();
         for (name, evidence) in DIRECTIONS.iter().zip(&self.evidence) {

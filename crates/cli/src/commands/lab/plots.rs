@@ -1,16 +1,18 @@
 //! The plots of a scenario: measured values over a swept parameter.
 
 use anyhow::Result;
-use longhaul_lab::scenario::{Group, Output, Plot, RUN, Results, Scenario, UnitOf, measures, unit_of};
+use longhaul_lab::scenario::{
+    Group, Plot, RUN, Results, ResultsDirectory, Scenario, UnitOf, measures, unit_of,
+};
 use longhaul_scope::chart::{Axis, Chart, Mark, NEUTRAL, Point, Scale, Series, Sheet, Unit};
 
 use super::evidence;
 
-/// Draws each plot as a picture of its own, and all on one page.
+/// Draws each plot as a picture, and all plots on one page.
 ///
 /// # Errors
-/// Fails where they cannot be written.
-pub(super) fn write(scenario: &Scenario, results: &Results, output: &Output) -> Result<()> {
+/// Fails if a file is not writable.
+pub(super) fn write(scenario: &Scenario, results: &Results, output: &ResultsDirectory) -> Result<()> {
     if scenario.plots.is_empty() {
         return Ok(());
     }
@@ -26,13 +28,13 @@ pub(super) fn write(scenario: &Scenario, results: &Results, output: &Output) -> 
     evidence::draw(&sheet(charts), &output.plots_page(), evidence::OUT)
 }
 
-/// Makes a chart of a plot: a line for each run and each choice of the other parameters.
+/// Creates the chart of a plot: a line for each run and each combination of the other parameters.
 fn chart(scenario: &Scenario, plot: &Plot, groups: &[Group<'_>]) -> Chart {
-    let x = Horizontal::of(scenario, plot);
+    let x = HorizontalAxis::of(scenario, plot);
     let groups: Vec<Group<'_>> = groups.iter().filter(|group| plot.shows(group)).cloned().collect();
     let lines = lines(plot, &groups, &x);
     let mut series = Vec::new();
-    // Each value that is measured has colours of its own; what it is compared with has those of the first.
+    // Each measured value has its own colours; references have the colours of the first.
     let mut measured = 0;
     for name in &plot.y {
         let is_reference = plot.references.contains(name);
@@ -45,11 +47,11 @@ fn chart(scenario: &Scenario, plot: &Plot, groups: &[Group<'_>]) -> Chart {
                 continue;
             }
             if is_reference {
-                // A limit has no spread.
+                // A reference has no spread.
                 points.iter_mut().for_each(|point| point.spread = None);
             }
-            // A limit that all share is drawn once, and belongs to none. One that is known at fewer places is
-            // the same as far as it goes; it is unknown at the others.
+            // A reference common to several lines is drawn once, without a label of a line. Fewer points of one
+            // reference are a subset of another's.
             let within = |other: &&mut Series| points.iter().all(|point| other.points.contains(point));
             if let Some(same) = of_value.iter_mut().filter(|_| is_reference).find(within) {
                 (same.colour, same.name) = (NEUTRAL, label(name));
@@ -60,7 +62,7 @@ fn chart(scenario: &Scenario, plot: &Plot, groups: &[Group<'_>]) -> Chart {
         }
         series.extend(of_value);
     }
-    // Measurements on top of what they are compared with.
+    // Draws measurements above references.
     series.sort_by_key(|series| series.mark == Mark::Measured);
     Chart {
         title: plot.title.clone(),
@@ -84,15 +86,15 @@ fn unit(unit: UnitOf) -> Unit {
     }
 }
 
-/// The horizontal axis: where each value of the swept parameter, or each run, has its place.
-struct Horizontal {
-    /// The parameter, or [`RUN`].
+/// The horizontal axis: positions of the swept values, or of the runs.
+struct HorizontalAxis {
+    /// The parameter's name, or [`RUN`].
     name: String,
     places: Vec<(String, f64)>,
     axis: Axis,
 }
 
-impl Horizontal {
+impl HorizontalAxis {
     fn of(scenario: &Scenario, plot: &Plot) -> Self {
         let values: Vec<String> = match scenario.sweep.iter().find(|parameter| parameter.name == plot.x) {
             Some(parameter) => parameter.values.clone(),
@@ -118,10 +120,9 @@ impl Horizontal {
         self.places.iter().find(|(own, _)| Some(own.as_str()) == value).map(|(_, place)| *place)
     }
 
-    /// Says whether a configuration belongs into the plot: it has a place, or it could stand beside one that has.
+    /// Returns whether a configuration belongs in the plot: it has a position, or it is a reference for one that has.
     ///
-    /// A peer that the axis does not concern is something to compare with. Not so a run that sweeps
-    /// something else: each of its values would be a line.
+    /// A peer without the axis' parameter is a reference. A run that sweeps other parameters is not: each value would be a line.
     fn compares(&self, group: &Group<'_>, all: &[Group<'_>]) -> bool {
         let beside = |other: &Group<'_>| {
             self.place(other).is_some()
@@ -136,7 +137,7 @@ impl Horizontal {
     }
 }
 
-/// Values that grow by factors are read by their logarithms.
+/// Chooses a logarithmic axis for values that differ by factors.
 fn scale(numbers: &[f64]) -> Scale {
     const WIDE: f64 = 30.0;
     let least = numbers.iter().copied().fold(f64::INFINITY, f64::min);
@@ -144,14 +145,14 @@ fn scale(numbers: &[f64]) -> Scale {
     if least > 0.0 && largest / least > WIDE { Scale::Logarithmic } else { Scale::Linear }
 }
 
-/// The configurations of one line: alike in all but what is on the horizontal axis.
+/// The configurations of one line: equal except for the horizontal axis.
 struct Line<'a> {
     groups: Vec<&'a Group<'a>>,
-    /// What tells it from the others.
+    /// Distinguishes the line from others.
     name: String,
 }
 
-fn lines<'a>(plot: &Plot, groups: &'a [Group<'a>], x: &Horizontal) -> Vec<Line<'a>> {
+fn lines<'a>(plot: &Plot, groups: &'a [Group<'a>], x: &HorizontalAxis) -> Vec<Line<'a>> {
     type Key<'a> = (Option<&'a str>, Vec<(&'a str, &'a str)>);
     let key = |group: &Group<'a>| -> Key<'a> {
         let others = group.parameters.iter().filter(|(name, _)| *name != x.name).copied();
@@ -181,12 +182,12 @@ fn lines<'a>(plot: &Plot, groups: &'a [Group<'a>], x: &Horizontal) -> Vec<Line<'
 }
 
 impl Line<'_> {
-    /// Says whether the horizontal axis does not concern it: a value to compare with.
-    fn is_constant(&self, x: &Horizontal) -> bool {
+    /// Returns whether the line is independent of the horizontal axis: a reference.
+    fn is_constant(&self, x: &HorizontalAxis) -> bool {
         self.groups.iter().all(|group| x.place(group).is_none())
     }
 
-    fn points(&self, value: &str, x: &Horizontal) -> Vec<Point> {
+    fn points(&self, value: &str, x: &HorizontalAxis) -> Vec<Point> {
         if self.is_constant(x) {
             let spread = self.groups.first().and_then(|group| group.spread(value));
             let ends = spread.map(|spread| x.ends().map(|end| Point::from((end, spread.median))));
@@ -203,8 +204,8 @@ impl Line<'_> {
     }
 
     fn name_of(&self, value: &str, plot: &Plot) -> String {
-        let told = plot.y.len() > 1;
-        let parts = [Some(self.name.clone()), told.then(|| label(value))];
+        let names_value = plot.y.len() > 1;
+        let parts = [Some(self.name.clone()), names_value.then(|| label(value))];
         parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ")
     }
 }

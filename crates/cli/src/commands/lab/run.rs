@@ -8,19 +8,19 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueHint};
 use longhaul_lab::LabError;
 use longhaul_lab::scenario::{
-    Execution, FidelityPolicy, Output, Results, Scenario, Selection, SetParameter, run_scenario,
+    Execution, FidelityPolicy, Results, ResultsDirectory, Scenario, Selection, SetParameter, run_scenario,
 };
 
 use crate::say;
 
-use super::watcher::{Stop, Terminal};
+use super::watcher::{StopSignal, Terminal};
 use super::{evidence, plots};
 
 /// Run the experiment that a scenario file describes: every configuration, as often as it says.
 ///
 /// DIR gets results.json (complete after each execution), results.csv, summary.md, the plots, and below
-/// runs/ what the commands said and recorded. The same command again goes on with what is missing or has
-/// failed; Ctrl-C is no loss. The exit status is 0 only where every execution has succeeded.
+/// runs/ the commands' output and records. Repeating the command runs missing and failed executions, also after
+/// Ctrl-C. The exit status is 0 only where every execution has succeeded.
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
     /// The scenario
@@ -31,11 +31,11 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     out: Option<PathBuf>,
 
-    /// Run only the runs of these names
+    /// Execute only the runs with these names
     #[arg(long, value_name = "RUN", value_delimiter = ',')]
     only: Vec<String>,
 
-    /// Repeat every run so often, with each seed
+    /// Repeat every run this often, with each seed
     #[arg(long, value_name = "N")]
     repeat: Option<NonZeroU32>,
 
@@ -43,15 +43,15 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "NAME=VALUE[,VALUE..]")]
     set: Vec<SetParameter>,
 
-    /// Repeat an execution so often at most where this machine did not hold the path that was asked for
+    /// Repeat an execution at most this often if this machine did not hold the requested path
     #[arg(long, value_name = "N", default_value_t = FidelityPolicy::default().retries)]
     retries: u32,
 
-    /// Fail where an execution did not have the path that was asked for, after all retries
+    /// Fail if an execution did not have the requested path, after all retries
     #[arg(long)]
     strict: bool,
 
-    /// Throw away the results that are in DIR
+    /// Delete the results in DIR
     #[arg(long)]
     fresh: bool,
 
@@ -60,10 +60,10 @@ pub(super) struct RunArgs {
     list: bool,
 }
 
-/// Runs what is left of the experiment and writes what is known then.
+/// Runs the remaining executions and writes the results.
 ///
 /// # Errors
-/// Fails where the scenario is none, this machine does not permit a lab, or results cannot be read or written.
+/// Fails if the scenario is invalid, this machine does not permit a lab, or results cannot be read or written.
 pub(super) fn run(args: RunArgs) -> Result<ExitCode> {
     let scenario = Scenario::load(&args.scenario, &args.set)?;
     let plan = scenario.plan(&Selection { only: args.only, repeat: args.repeat })?;
@@ -83,14 +83,14 @@ pub(super) fn run(args: RunArgs) -> Result<ExitCode> {
         list(&plan, &earlier(&out)?);
         return Ok(ExitCode::SUCCESS);
     }
-    let output = Output::open(&out)?;
+    let output = ResultsDirectory::open(&out)?;
     let mut results = earlier(output.directory())?;
-    let stop = Stop::listen().context("cannot watch for signals")?;
+    let stop = StopSignal::listen().context("cannot watch for signals")?;
     let outcome = if results.remaining(&plan).is_empty() {
         say::line(format_args!("lab: all {} executions are done already", plan.len()));
         Ok(())
     } else {
-        // Before any thread is started: the kernel demands it.
+        // The kernel requires it before the first thread starts.
         longhaul_lab::gain_privilege()?;
         if args.fresh {
             results.discard(&output)?;
@@ -106,7 +106,7 @@ pub(super) fn run(args: RunArgs) -> Result<ExitCode> {
             return Ok(stop.exit_code());
         }
         (Ok(()), shown) => shown?,
-        // The first error is what counts.
+        // The first error counts.
         (Err(_), _) => {}
     }
     outcome?;
@@ -121,13 +121,13 @@ fn list(plan: &[Execution<'_>], results: &Results) {
     say::line(format_args!("lab: {} of {} executions would run", left.len(), plan.len()));
 }
 
-/// Writes tables and plots of all results there are, and prints the summary.
-fn present(scenario: &Scenario, results: &Results, output: &Output) -> Result<()> {
+/// Writes tables and plots of all results, and prints the summary.
+fn present(scenario: &Scenario, results: &Results, output: &ResultsDirectory) -> Result<()> {
     if results.runs.is_empty() {
         return Ok(());
     }
     let (table, page) = results.write_tables(output)?;
-    // Before the drawing, which may take longer than anyone waits, and fail.
+    // Printed before the drawing, which may be slow or fail.
     say::output(table.trim_end());
     say::output(format_args!("\n{}", page.display()));
     if let Some(differences) = results.differences() {

@@ -1,4 +1,4 @@
-//! How an experiment shows itself while it runs, and how it is stopped.
+//! Shows the progress of an experiment, and stops it.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -9,32 +9,32 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use longhaul_lab::scenario::{Begun, Execution, ExecutionPhase, RunResult, Watcher};
+use longhaul_lab::scenario::{Execution, ExecutionPhase, ExecutionStart, RunResult, Watcher};
 use signal_hook::flag;
 
 use crate::{interrupt, say};
 
-use super::estimate::{spoken, time_left};
+use super::estimate::{format_duration, time_left};
 use super::evidence;
 
-/// A signal that asks for an end: the first ends the experiment cleanly, the second at once; cleanup commands then
-/// run by themselves.
+/// A stop signal: the first ends the experiment cleanly, the second ends the process at once; waiting cleanup shells
+/// then run by themselves.
 #[derive(Debug, Clone)]
-pub(super) struct Stop {
-    /// The signal's number; 0 where none came.
+pub(super) struct StopSignal {
+    /// The signal's number; 0 without a signal.
     signal: Arc<AtomicUsize>,
 }
 
-impl Stop {
-    /// Listens for SIGINT, SIGTERM and SIGHUP, without a thread.
+impl StopSignal {
+    /// Handles SIGINT, SIGTERM and SIGHUP, without a thread.
     ///
     /// # Errors
-    /// Fails where the kernel refuses.
+    /// Fails if the kernel refuses a handler.
     pub(super) fn listen() -> io::Result<Self> {
         let signal = Arc::<AtomicUsize>::default();
         let again = Arc::<AtomicBool>::default();
-        for number in interrupt::heard() {
-            // In this order: the first signal arms what the second meets.
+        for number in interrupt::unignored_signals() {
+            // Registration order: the first signal arms the shutdown for the second.
             flag::register_conditional_shutdown(number, 128 + number, Arc::clone(&again))?;
             flag::register(number, Arc::clone(&again))?;
             flag::register_usize(number, Arc::clone(&signal), usize::try_from(number).unwrap_or(1))?;
@@ -42,29 +42,29 @@ impl Stop {
         Ok(Self { signal })
     }
 
-    fn is_asked_for(&self) -> bool {
+    fn is_requested(&self) -> bool {
         self.signal.load(Ordering::Relaxed) != 0
     }
 
-    /// Returns the exit code of a process that the signal ended, as shells report it.
+    /// Returns the exit code of a process killed by the signal, like a shell.
     pub(super) fn exit_code(&self) -> ExitCode {
         ExitCode::from(u8::try_from(128 + self.signal.load(Ordering::Relaxed)).unwrap_or(130))
     }
 }
 
-/// Shows an experiment on stderr: a line that moves where that is a terminal, and a line for each execution.
+/// Shows an experiment on stderr: a progress line on a terminal, and a line per execution.
 pub(super) struct Terminal {
-    stop: Stop,
+    stop: StopSignal,
     bar: ProgressBar,
-    /// The execution that runs, as "3/18 longhaul recv_buffer=50MB (2)"; empty before the first.
+    /// The running execution, as "3/18 longhaul recv_buffer=50MB (2)"; empty before the first.
     now: String,
-    /// How long all that is left takes, the running execution from its start.
+    /// Expected duration of the remaining executions, including the whole current one.
     left: Option<Duration>,
 }
 
 impl Terminal {
-    pub(super) fn new(stop: Stop) -> Self {
-        // Hidden by itself where stderr is no terminal.
+    pub(super) fn new(stop: StopSignal) -> Self {
+        // indicatif hides the bar if stderr is no terminal.
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
         let style = ProgressStyle::with_template("{spinner} {wide_msg}");
         Self {
@@ -76,16 +76,19 @@ impl Terminal {
     }
 
     fn line(&self, phase: ExecutionPhase, elapsed: Duration) -> String {
-        // What is left was estimated from how long commands ran.
+        // The estimate covers the durations of measured commands only.
         let (phase, of_command) = match phase {
             ExecutionPhase::Command => (None, elapsed),
             ExecutionPhase::Server => (Some("waiting for the server command"), Duration::ZERO),
             other => (Some(other.name()), Duration::ZERO),
         };
         let now = Some(self.now.as_str()).filter(|now| !now.is_empty()).into_iter();
-        let runs = phase.map_or_else(|| spoken(elapsed), |phase| format!("{phase} {}", spoken(elapsed)));
+        let runs = phase.map_or_else(
+            || format_duration(elapsed),
+            |phase| format!("{phase} {}", format_duration(elapsed)),
+        );
         let left = self.left.map(|left| left.saturating_sub(of_command));
-        let left = left.map(|left| format!("about {} left", spoken(left)));
+        let left = left.map(|left| format!("about {} left", format_duration(left)));
         let parts: Vec<String> = now.map(str::to_owned).chain([runs]).chain(left).collect();
         parts.join(" · ")
     }
@@ -98,21 +101,21 @@ impl Drop for Terminal {
 }
 
 impl Watcher for Terminal {
-    fn begins(&mut self, begun: &Begun<'_>) {
-        let Begun { number, total, left, results } = begun;
+    fn execution_started(&mut self, begun: &ExecutionStart<'_>) {
+        let ExecutionStart { number, total, left, results } = begun;
         if let Some(execution) = left.first() {
             self.now = format!("{number}/{total} {execution}");
         }
         self.left = time_left(&results.runs, left);
     }
 
-    fn ticks(&mut self, phase: ExecutionPhase, elapsed: Duration) -> ControlFlow<()> {
+    fn tick(&mut self, phase: ExecutionPhase, elapsed: Duration) -> ControlFlow<()> {
         self.bar.set_message(self.line(phase, elapsed));
         self.bar.tick();
-        if self.stop.is_asked_for() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if self.stop.is_requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    fn ended(&mut self, _: &Execution<'_>, result: &RunResult) {
+    fn execution_ended(&mut self, _: &Execution<'_>, result: &RunResult) {
         let end = if result.succeeded() { "ok".to_owned() } else { failure(result) };
         self.bar.suspend(|| {
             say::line(format_args!("lab: {}: {:.2} s, {end}", self.now, result.wall_s));
@@ -125,7 +128,7 @@ impl Watcher for Terminal {
         });
     }
 
-    fn repeats(&mut self, time: u32, limit: u32) {
+    fn execution_repeated(&mut self, time: u32, limit: u32) {
         self.bar
             .suspend(|| say::line(format_args!("lab: running it again, {time} of {limit} times at most")));
     }
@@ -154,8 +157,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_tells_what_runs_for_how_long() {
-        let mut terminal = Terminal::new(Stop { signal: Arc::default() });
+    fn line_names_execution_and_its_duration() {
+        let mut terminal = Terminal::new(StopSignal { signal: Arc::default() });
         let seconds = Duration::from_secs;
         assert_eq!(terminal.line(ExecutionPhase::Prepare, seconds(41)), "prepare 41 s");
         terminal.now = "2/3 curl (1)".to_owned();

@@ -22,7 +22,7 @@ use crate::{exit, say, secret_file};
 /// Measure the path to a server: what it holds, and which knob makes a transfer over it faster.
 ///
 /// RTT, path MTU, rate, queue, loss and reordering by UDP (against `longhaul serve --measure`), TCP by number of connections
-/// against any HTTP server, and what the server can do; FTP servers tell their features, iperf3 servers are measured by iperf3
+/// against any HTTP server, and what the server can do; FTP servers list their features, iperf3 servers are measured by iperf3
 /// itself. Takes ten seconds at most and sends a tenth of what a full-rate test of that time would send; --full sweeps sizes of
 /// messages and buffers, numbers of connections and congestion controls. `get` starts from what was found.
 #[derive(Debug, Args)]
@@ -39,7 +39,7 @@ pub(crate) struct ProbeArgs {
     #[arg(long, conflicts_with = "full")]
     upload: bool,
 
-    /// Tell the transfer time of a file of this size
+    /// Print the transfer time of a file of this size
     #[arg(long, value_name = "SIZE", default_value = "10GiB")]
     size: Bytes,
 
@@ -71,12 +71,12 @@ pub(crate) struct ProbeArgs {
     memory: MemoryArgs,
 }
 
-/// The option that names the file of the charts.
+/// The option that sets the file of the charts.
 const PLOT: &str = "--plot";
 
-/// Probes, and prints what was found.
+/// Probes the path, and prints the results.
 ///
-/// SIGINT ends the program at once, as no handler is set: nothing is left that would have to be closed.
+/// SIGINT ends the program at once, as no handler is set: no state needs cleaning up.
 pub(crate) fn run(args: &ProbeArgs) -> ExitCode {
     if let Some(Err(error)) = args.plot.as_deref().map(|file| draw::check_place(file, PLOT)) {
         return not_drawn(&error);
@@ -111,7 +111,7 @@ pub(crate) fn run(args: &ProbeArgs) -> ExitCode {
         }
     };
     if args.json {
-        // Every report can be written as JSON.
+        // A report always serialises.
         say::output(serde_json::to_string(&outcome.report).unwrap_or_default());
     } else {
         say::output(tables::text(&outcome.report).trim_end());
@@ -135,7 +135,7 @@ fn not_drawn(error: &DrawError) -> ExitCode {
     exit::of_drawing(error).into()
 }
 
-/// Returns how to talk to the server.
+/// Returns the client settings.
 fn client(args: &ProbeArgs) -> anyhow::Result<ClientConfig> {
     let read = |file: &PathBuf| {
         secret_file::read_token(file, &Cancel::new())

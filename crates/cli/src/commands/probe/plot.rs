@@ -1,10 +1,10 @@
-//! A probe's results as charts: UDP by size of message, TCP by number of connections and by size of the socket buffer.
+//! Charts of a probe: UDP by message size, TCP by number of connections and by socket buffer size.
 
 use longhaul_core::probe::report::{ProbeReport, TcpRow};
 use longhaul_core::units::Rate;
 use longhaul_scope::chart::{Axis, Chart, Mark, NEUTRAL, Point, Scale, Series, Sheet, Unit};
 
-/// Makes the sheet of a report; charts without points are left out.
+/// Creates the sheet of a report; omits charts without points.
 pub(super) fn sheet(report: &ProbeReport) -> Sheet {
     let bits = |rate: Rate| rate.as_bits_per_sec() as f64;
     let udp = report.udp.iter().map(|row| (row.message.get() as f64, bits(row.payload_bps)));

@@ -19,12 +19,12 @@ use crate::commands::agent;
 use crate::exit::UsageError;
 use crate::{secret_file, url_text};
 
-/// How often an addition is sent that no agent has answered.
-const TRIES: usize = 5;
-/// How long to wait before it is sent again: the socket of an agent that is killed still connects for a moment.
-const RETRY: Duration = Duration::from_millis(100);
+/// Attempts to send a request that no agent has answered.
+const ATTEMPTS: usize = 5;
+/// Delay between attempts: the socket of a killed agent still accepts connections for a moment.
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// What to transfer, and how.
+/// Operands and options of `queue add`.
 #[derive(Debug, Args)]
 pub(super) struct AddArgs {
     /// The files: URLs, or metalinks (.meta4); with --put, paths and last where to
@@ -105,7 +105,7 @@ impl AddArgs {
         self.watch
     }
 
-    /// Adds the transfers. Where the agent ends meanwhile, nothing is added twice: each request has a key.
+    /// Adds the transfers. Each request has a key, so that a retry after the agent's end adds nothing twice.
     pub(super) async fn send(&self, client: &Client) -> anyhow::Result<TransferList> {
         let (mut requests, key) = (self.requests()?, key());
         for (number, request) in requests.iter_mut().enumerate() {
@@ -140,7 +140,7 @@ impl AddArgs {
         Ok(requests.into_iter().flatten().collect())
     }
 
-    /// Returns where the files go. Several never go to one file: they would replace each other.
+    /// Returns the output path. Several files need a directory: in one file they would replace each other.
     fn output(&self) -> anyhow::Result<Option<PathBuf>> {
         let mut output = self.output.as_deref().map(absolute).transpose()?;
         if let Some(output) = output.as_mut().filter(|_| self.operands.len() > 1) {
@@ -171,10 +171,10 @@ impl AddArgs {
     }
 }
 
-/// Sends requests, of which all or none are added, until an agent has answered: one that is killed is started again. Their keys keep
-/// them from being added twice.
+/// Sends requests, of which all or none are added, until an agent has answered; restarts a killed agent. The requests'
+/// keys prevent duplicates.
 async fn post(client: &Client, requests: &[TransferRequest]) -> anyhow::Result<TransferList> {
-    let mut tries = TRIES;
+    let mut tries = ATTEMPTS;
     loop {
         let error = match client.post("/api/v1/transfers", &requests).await {
             Err(error @ (ClientError::Connection(_) | ClientError::NotRunning { .. })) if tries > 1 => error,
@@ -182,7 +182,7 @@ async fn post(client: &Client, requests: &[TransferRequest]) -> anyhow::Result<T
         };
         tracing::info!("{error}");
         tries -= 1;
-        tokio::time::sleep(RETRY).await;
+        tokio::time::sleep(RETRY_DELAY).await;
         agent::start(&agent::paths()?, None, false)?;
     }
 }
@@ -191,7 +191,7 @@ fn invalid(message: impl Into<String>) -> std::io::Error {
     std::io::Error::new(std::io::ErrorKind::InvalidInput, message.into())
 }
 
-/// Makes a path absolute, for the agent runs elsewhere; one that ends in / still does.
+/// Makes a path absolute, as the agent has another working directory; keeps a trailing /.
 fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
     let mut absolute =
         std::path::absolute(path).with_context(|| format!("cannot make {} absolute", path.display()))?;
@@ -207,7 +207,7 @@ fn metalink(path: &Path) -> anyhow::Result<Vec<TransferRequest>> {
     request::of_metalink(&document).map_err(|error| invalid(format!("{}: {error}", path.display())).into())
 }
 
-/// Returns a text that no other command uses.
+/// Returns a unique text.
 fn key() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("{}-{}", std::process::id(), now.as_nanos())

@@ -1,4 +1,4 @@
-//! `longhaul queue`: talks to the agent over its Unix socket, and starts it on demand.
+//! `longhaul queue`: sends requests to the agent over its Unix socket, and starts it on demand.
 
 mod add;
 mod show;
@@ -17,7 +17,7 @@ use longhaul_core::units::Rate;
 use crate::commands::agent;
 use crate::say;
 
-/// What to do with the queue.
+/// Options of `queue`.
 #[derive(Debug, Args)]
 pub(crate) struct QueueArgs {
     #[command(subcommand)]
@@ -34,11 +34,11 @@ enum QueueCommand {
     Add(Box<add::AddArgs>),
     /// List transfers
     List {
-        /// List those of one state only
+        /// List transfers in one state only
         #[arg(long, value_name = "STATE")]
         state: Option<TransferState>,
     },
-    /// Pause transfers; what is there is kept
+    /// Pause transfers; partial files are kept
     Pause(Ids),
     /// Resume transfers
     Resume(Ids),
@@ -48,13 +48,13 @@ enum QueueCommand {
     Retry(Ids),
     /// Remove ended transfers from the list; their files stay
     Remove(Ids),
-    /// Give a transfer a fresh link, and continue from what is there
+    /// Give a transfer a fresh link, and resume the partial file
     Refresh {
         /// The transfer
         id: i64,
         /// The fresh link
         url: String,
-        /// Send a request header for it; may be given several times, and replaces the headers of before
+        /// Send a request header for it; may be given several times, and replaces earlier headers
         #[arg(long, value_name = "K: V")]
         header: Vec<String>,
     },
@@ -90,7 +90,7 @@ enum QueueCommand {
     },
 }
 
-/// Some transfers.
+/// Ids of transfers.
 #[derive(Debug, Args)]
 struct Ids {
     /// The numbers of transfers, as longhaul queue list shows them
@@ -109,7 +109,7 @@ fn limit(text: &str) -> Result<Limit, String> {
     }
 }
 
-/// Runs the command; starts an agent where none runs.
+/// Runs the command; starts an agent if none is running.
 pub(crate) fn run(args: &QueueArgs) -> anyhow::Result<ExitCode> {
     let paths = agent::paths()?;
     agent::start(&paths, None, false)?;
@@ -168,7 +168,7 @@ async fn dispatch(args: &QueueArgs, client: &Client) -> anyhow::Result<ExitCode>
     Ok(ExitCode::SUCCESS)
 }
 
-/// Sends one verb to each transfer.
+/// Sends one action for each transfer.
 async fn steer(client: &Client, Ids { ids }: &Ids, verb: &str, json: bool) -> anyhow::Result<()> {
     for id in ids {
         let path = format!("/api/v1/transfers/{id}/{verb}");
@@ -178,7 +178,7 @@ async fn steer(client: &Client, Ids { ids }: &Ids, verb: &str, json: bool) -> an
     Ok(())
 }
 
-/// Prints all pages.
+/// Prints all pages of the list.
 async fn list(client: &Client, state: Option<TransferState>, json: bool) -> anyhow::Result<()> {
     let state = state.map(|state| format!("&state={state}")).unwrap_or_default();
     let (mut after, mut first) = (String::new(), true);
@@ -193,7 +193,7 @@ async fn list(client: &Client, state: Option<TransferState>, json: bool) -> anyh
     }
 }
 
-/// Opens a URL in the user's browser; where there is none, the printed URL remains.
+/// Opens a URL in the user's browser; on failure the printed URL remains.
 fn open(url: &str) {
     let mut command = std::process::Command::new("xdg-open");
     let quiet = std::process::Stdio::null;

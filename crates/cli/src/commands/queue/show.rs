@@ -1,11 +1,11 @@
-//! Transfers as lines.
+//! Formats transfers as lines.
 
 use longhaul_agent::transfer::{Transfer, TransferState};
 use longhaul_core::units::{Bytes, Rate};
 
 use crate::say;
 
-/// Prints what was added.
+/// Prints the added transfers.
 pub(super) fn added(transfers: &[Transfer], json: bool) {
     for transfer in transfers {
         if json {
@@ -16,7 +16,7 @@ pub(super) fn added(transfers: &[Transfer], json: bool) {
     }
 }
 
-/// Prints what was changed.
+/// Prints a changed transfer.
 pub(super) fn changed(transfer: &Transfer, json: bool) {
     if json {
         as_json(transfer);
@@ -25,7 +25,7 @@ pub(super) fn changed(transfer: &Transfer, json: bool) {
     }
 }
 
-/// Prints a page of a list; its `first` one has a head.
+/// Prints a page of a list; the `first` page has a head.
 pub(super) fn list(transfers: &[Transfer], first: bool, json: bool) {
     if json {
         transfers.iter().for_each(as_json);
@@ -37,7 +37,7 @@ pub(super) fn list(transfers: &[Transfer], first: bool, json: bool) {
     transfers.iter().for_each(|transfer| say::output(line(transfer)));
 }
 
-/// Returns a transfer as a line.
+/// Formats a transfer as a line.
 pub(super) fn line(transfer: &Transfer) -> String {
     let size = transfer.size.map_or_else(String::new, |size| format!("/{}", Bytes::new(size)));
     let bytes = format!("{}{size}", Bytes::new(transfer.bytes));
@@ -55,13 +55,13 @@ pub(super) fn line(transfer: &Transfer) -> String {
     format!("{:>6}  {:<12}  {:>20}  {:>11}  {name}{why}", transfer.id, transfer.state, bytes, rate)
 }
 
-/// Replaces what a terminal may take for a command: servers choose names and messages.
+/// Replaces terminal control characters: names and messages are under the server's control.
 fn printable(text: &str) -> String {
     text.replace(char::is_control, "\u{fffd}")
 }
 
 fn as_json(transfer: &Transfer) {
-    // Its type has a serialisation.
+    // A transfer always serialises.
     say::output(serde_json::to_string(transfer).unwrap_or_default());
 }
 

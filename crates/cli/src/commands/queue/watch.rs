@@ -11,9 +11,9 @@ use super::show;
 use crate::exit::{self, Code};
 use crate::say;
 
-/// The transfers that are watched.
+/// The watched transfers.
 struct Watched {
-    /// Those that have not ended, with the state that was shown.
+    /// Transfers that have not ended, with the last shown state.
     open: HashMap<i64, Option<TransferState>>,
     json: bool,
     first_failure: Option<Code>,
@@ -22,7 +22,7 @@ struct Watched {
 /// Shows transfers until they have ended or need the user; without `ids` all that have not ended.
 pub(super) async fn watch(client: &Client, ids: &[i64], json: bool) -> anyhow::Result<ExitCode> {
     let mut watched = Watched { open: HashMap::new(), json, first_failure: None };
-    // Before anything is read: what happens from now on is an event.
+    // Subscribed before the list is read, so that no change is missed.
     let mut events = client.events().await?;
     if ids.is_empty() {
         watched.add_open(client).await?;
@@ -43,7 +43,7 @@ pub(super) async fn watch(client: &Client, ids: &[i64], json: bool) -> anyhow::R
 }
 
 impl Watched {
-    /// Adds all that have not ended; in listings the others come last.
+    /// Adds all transfers that have not ended; ended ones are last in listings.
     async fn add_open(&mut self, client: &Client) -> Result<(), ClientError> {
         let mut after = String::new();
         loop {
@@ -59,7 +59,7 @@ impl Watched {
         }
     }
 
-    /// Reads all that have not ended.
+    /// Reads the states of the open transfers.
     async fn read(&mut self, client: &Client) -> Result<(), ClientError> {
         let ids: Vec<_> = self.open.keys().copied().collect();
         for id in ids {

@@ -1,4 +1,4 @@
-//! `get` from an FTP server in MODE E and MODE S: runs against its faults, each judged.
+//! `get` from an FTP server in MODE E and MODE S: runs with faults, each judged.
 
 mod schedule;
 mod server;
@@ -11,24 +11,24 @@ pub(crate) use self::schedule::schedule;
 
 use self::schedule::{FtpSchedule, FtpStep};
 use self::server::FtpServer;
-use crate::client::{self, Watch};
+use crate::client::{self, RunMonitor};
 use crate::content::{OLDER, composition};
 use crate::invariant::Partial;
 use crate::run::{Ended, Outcome, count, leftovers};
 
-/// Plays the schedule of `seed` in the empty directory `dir`.
+/// Executes the schedule of `seed` in the empty directory `dir`.
 pub(crate) fn play(seed: u64, dir: &Path) -> Outcome {
     let schedule = schedule(seed);
-    // Made when first used, which takes longer than the client waits.
+    // Builds the contents in advance, which takes longer than the client's timeout.
     let _: usize = schedule.builds.iter().map(|build| build.bytes().len()).sum();
-    let play = Play::new(&schedule, dir);
+    let play = ScheduleRun::new(&schedule, dir);
     match play.all() {
         Ok(()) => Outcome::Held(play.server.log()),
         Err(what) => Outcome::Broken { what, log: play.server.log() },
     }
 }
 
-struct Play<'a> {
+struct ScheduleRun<'a> {
     schedule: &'a FtpSchedule,
     server: FtpServer,
     work: PathBuf,
@@ -36,7 +36,7 @@ struct Play<'a> {
     target: PathBuf,
 }
 
-impl<'a> Play<'a> {
+impl<'a> ScheduleRun<'a> {
     fn new(schedule: &'a FtpSchedule, dir: &Path) -> Self {
         let (work, logs) = (dir.join("work"), dir.join("logs"));
         fs::create_dir(&work).unwrap();
@@ -57,7 +57,7 @@ impl<'a> Play<'a> {
         let settled = FtpStep::sound(self.schedule.settled);
         let ended = self.run("last run", &settled)?;
         if ended == Ended::Exit(65) {
-            // A part of another build is given up only where the user says so.
+            // A part of another build is discarded only with --no-resume.
             return match self.run("last run", &FtpStep { no_resume: true, ..settled })? {
                 Ended::Exit(0) => Ok(()),
                 other => Err(format!("the last run: {other:?}, though nothing goes wrong any more")),
@@ -66,7 +66,7 @@ impl<'a> Play<'a> {
         if ended == Ended::Exit(0) { Ok(()) } else { Err(format!("the last run: {ended:?}")) }
     }
 
-    /// Plays one run and judges it.
+    /// Executes one run and judges it.
     fn run(&self, name: &str, step: &FtpStep) -> Result<Ended, String> {
         let before = Partial::read(&self.target, &self.schedule.builds, true)?;
         let of_size = |build: &usize| before.size == Some(self.schedule.builds[*build].len as u64);
@@ -75,17 +75,17 @@ impl<'a> Play<'a> {
         let stood = fs::read(&self.target).ok();
         self.server.note(&format!("{name} begins; committed {:?}", before.committed));
         self.server.begin(step);
-        let watch = Watch {
+        let watch = RunMonitor {
             moved: &|| self.server.served(),
             activity: &|| self.server.activity(),
             tick: &mut |_, _| false,
         };
         let ended = client::run(&mut self.command(step), step.stop, watch);
-        let said = client::messages(&self.logs);
-        let context = |what: String| format!("{name}: {what}\n  stderr: {said}");
+        let messages = client::messages(&self.logs);
+        let context = |what: String| format!("{name}: {what}\n  stderr: {messages}");
         let ended = ended.map_err(context)?;
         self.server.note(&format!("{name} ends: {ended:?}"));
-        self.judge(step, ended, stood.as_deref(), must_succeed, &said).map_err(context)?;
+        self.judge(step, ended, stood.as_deref(), must_succeed, &messages).map_err(context)?;
         count(format!("ftp {ended:?}{}", if must_succeed { ", as it must" } else { "" }));
         Ok(ended)
     }
@@ -97,9 +97,9 @@ impl<'a> Play<'a> {
         ended: Ended,
         stood: Option<&[u8]>,
         must_succeed: bool,
-        said: &str,
+        messages: &str,
     ) -> Result<(), String> {
-        if let Some(line) = said.lines().find(|line| line.contains("panicked at")) {
+        if let Some(line) = messages.lines().find(|line| line.contains("panicked at")) {
             return Err(format!("a thread panics: {line}"));
         }
         let found = fs::read(&self.target).ok();
@@ -123,7 +123,7 @@ impl<'a> Play<'a> {
         if must_succeed && ended != Ended::Exit(0) {
             return Err(format!("{ended:?}, though all that went wrong can be survived"));
         }
-        // Where the run ended before it saw that the file had changed, only the next one finds out.
+        // If the run ended before it detected a changed file, the next run detects it.
         let may_mix = step.change.is_some() && ended != Ended::Exit(65);
         Partial::read(&self.target, &self.schedule.builds, may_mix).map(|_| ())
     }
@@ -134,7 +134,7 @@ impl<'a> Play<'a> {
         command.args(["get", "--no-memory", "--stall-timeout", "2s", "--connect-timeout", "5s"]);
         command.args(["--retries", &retries, "-o", "f"]);
         match self.schedule.streams {
-            // The first chunk is a window a round trip for Delta.
+            // The first chunk has Delta x window / RTT bytes.
             "apt" => command.args("--tuner apt --apt-n0 2 --apt-delta 20ms --recv-buffer 16KiB".split(' ')),
             streams => command.args(["--streams", streams]),
         };

@@ -1,4 +1,4 @@
-//! What one seed makes an FTP server do, as plain data that prints in readable form.
+//! The behaviour of an FTP server by seed, as plain, printable data.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -7,43 +7,43 @@ use crate::dice::{LONGEST, one_of, stop};
 use crate::fault::Stop;
 use crate::schedule::Build;
 
-/// What goes wrong with one transfer; `at` is in thousandths of its blocks.
+/// Faults of one transfer; `at` is in thousandths of its blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FtpFault {
-    /// A data connection is closed, and the server reports it.
+    /// A data connection closes, and the server reports it.
     Drop { at: u64 },
-    /// A data connection is reset, and the server says nothing.
+    /// A data connection is reset, and the server reports nothing.
     Reset { at: u64 },
-    /// The control connection is closed, and all data connections with it.
+    /// The control connection closes, with all data connections.
     Lost { at: u64 },
-    /// Nothing is sent for so long.
+    /// No data for this many milliseconds.
     Stall { at: u64, millis: u64 },
     /// The request is refused.
     Refused(u16),
     /// Success is reported before the data is sent.
     EarlySuccess,
-    /// Neither success nor failure is reported.
+    /// No reply at the end.
     Silence,
-    /// All is sent, and failure reported.
+    /// All data is sent, but failure is reported.
     LateFailure,
-    /// Of MODE E: some blocks are left out, and success is reported.
+    /// MODE E: some blocks are omitted, and success is reported.
     Missing,
-    /// Of MODE E: another number of connections is announced.
+    /// MODE E: the announced number of connections is wrong.
     WrongCount(i64),
-    /// Of MODE E: the connections announce that they are closed, and are.
+    /// MODE E: connections announce their close, and close.
     Closes,
-    /// Of MODE E: all bytes are wrong, and a block comes twice.
+    /// MODE E: all bytes are wrong, and a block is sent twice.
     WrongThenTwice,
-    /// Of MODE E: all bytes are wrong, and a block lies outside of the request.
+    /// MODE E: all bytes are wrong, and a block lies outside the request.
     WrongThenOutside,
-    /// Of MODE E: a block comes behind the end of data of its connection.
+    /// MODE E: a block follows the end of data of its connection.
     AfterEnd,
-    /// Of MODE E: a header of no MODE E.
+    /// MODE E: an invalid header.
     BadHeader(u8),
 }
 
 impl FtpFault {
-    /// Returns whether a transfer with retries left must survive it.
+    /// Returns whether a transfer with retries left must survive the fault.
     fn survivable(self) -> bool {
         match self {
             Self::Drop { .. }
@@ -62,25 +62,25 @@ impl FtpFault {
     }
 }
 
-/// How the server uses data connections throughout one run.
+/// The server's use of data connections during one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Connections {
-    /// Those that are open are used again, as Globus does.
+    /// Open connections are reused, like Globus.
     Kept,
-    /// They are opened anew for each transfer.
+    /// New connections for each transfer.
     Anew,
-    /// One is opened, whatever was asked for.
+    /// A single connection, regardless of the request.
     Single,
 }
 
-/// One run of the client, and what it meets.
+/// One run of the client, with its faults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FtpStep {
     pub(crate) build: usize,
-    /// From the transfer of this number on the server has another build.
+    /// From this transfer on the server has another build.
     pub(crate) change: Option<(u32, usize)>,
     pub(crate) connections: Connections,
-    /// By number of the transfer, from 0.
+    /// Faults by number of the transfer, from 0.
     pub(crate) faults: Vec<(u32, FtpFault)>,
     pub(crate) stop: Option<Stop>,
     pub(crate) no_resume: bool,
@@ -97,22 +97,22 @@ impl FtpStep {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FtpSchedule {
     pub(crate) builds: Vec<Build>,
-    /// Whether the server has MODE E.
+    /// Whether the server supports MODE E.
     pub(crate) extended: bool,
-    /// Whether the server begins to send at an offset.
+    /// Whether the server supports restart offsets.
     pub(crate) restarts: bool,
-    /// Another file stands under the final name.
+    /// Whether another file exists under the final name.
     pub(crate) older: bool,
-    /// `--streams`, or `apt` for chunks of many lengths.
+    /// `--streams`, or `apt` for chunks of varying length.
     pub(crate) streams: &'static str,
     pub(crate) retries: u32,
     pub(crate) steps: Vec<FtpStep>,
-    /// Which build the sound server has in the end.
+    /// The build of the final, sound server.
     pub(crate) settled: usize,
 }
 
 impl FtpSchedule {
-    /// Returns whether `step` must end well where what an earlier run has left is of `partial`, if there is anything.
+    /// Returns whether `step` must succeed, if the data left by earlier runs is of build `partial`.
     pub(crate) fn must_succeed(&self, step: &FtpStep, partial: Option<usize>) -> bool {
         step.stop.is_none()
             && step.change.is_none()
@@ -121,7 +121,7 @@ impl FtpSchedule {
             && step.faults.iter().all(|(_, fault)| fault.survivable())
     }
 
-    /// Writes the schedule for a person.
+    /// Formats the schedule.
     pub(crate) fn shown(&self) -> String {
         let Self { builds, extended, restarts, older, streams, retries, steps, settled } = self;
         let sizes: Vec<_> = builds.iter().map(|build| build.len).collect();
@@ -136,7 +136,7 @@ impl FtpSchedule {
     }
 }
 
-/// Makes the schedule of `seed`; one seed makes one schedule.
+/// Creates the schedule of `seed`, deterministically.
 pub(crate) fn schedule(seed: u64) -> FtpSchedule {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let rng = &mut rng;
@@ -169,11 +169,11 @@ fn step(rng: &mut ChaCha8Rng, extended: bool, len: u64) -> FtpStep {
     let connections = one_of(rng, &[Connections::Kept, Connections::Anew, Connections::Single]);
     let mut step = FtpStep { connections, faults, ..FtpStep::sound(usize::from(rng.random_ratio(1, 6))) };
     step.no_resume = rng.random_ratio(1, 10);
-    // What comes just before a run is ended is proved by the next run only: wrong bytes may have been committed.
-    let lies = |fault: &FtpFault| matches!(fault, FtpFault::WrongThenTwice | FtpFault::WrongThenOutside);
+    // Wrong bytes just before the end of a run may be committed; only the next run detects them.
+    let is_wrong = |fault: &FtpFault| matches!(fault, FtpFault::WrongThenTwice | FtpFault::WrongThenOutside);
     match rng.random_range(0..4) {
         0 => step.change = Some((rng.random_range(0..3), 1 - step.build)),
-        1 | 2 if !step.faults.iter().any(|(_, fault)| lies(fault)) => step.stop = Some(stop(rng, len)),
+        1 | 2 if !step.faults.iter().any(|(_, fault)| is_wrong(fault)) => step.stop = Some(stop(rng, len)),
         _ => {}
     }
     step

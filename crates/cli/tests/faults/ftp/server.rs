@@ -1,4 +1,4 @@
-//! The scripted FTP server of a schedule: builds with dates of their own, and what goes wrong with transfers.
+//! The scripted FTP server of a schedule: dated builds, and faults of transfers.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -9,19 +9,19 @@ use std::time::{Duration, Instant};
 
 use super::schedule::{Connections, FtpFault, FtpSchedule, FtpStep};
 use crate::schedule::Build;
-use crate::scripted::{Ask, Scripted, Session};
+use crate::scripted::{FtpCommand, Scripted, Session};
 use crate::scripted_data::{Data, Transfer, end};
 
-/// Longer than the client waits without a byte (`--stall-timeout`).
+/// Longer than the client's `--stall-timeout`.
 const SILENCE: Duration = Duration::from_millis(4000);
 
 pub(crate) struct FtpServer {
-    script: Arc<Script>,
+    script: Arc<FtpScript>,
     server: Scripted,
 }
 
-/// What the sessions of the server share.
-struct Script {
+/// State shared by the server's sessions.
+struct FtpScript {
     builds: Vec<Build>,
     features: String,
     restarts: bool,
@@ -32,7 +32,7 @@ struct Script {
     began: Instant,
 }
 
-/// The present step, and how far it has come.
+/// The current step and its progress.
 struct RunState {
     step: FtpStep,
     build: usize,
@@ -44,7 +44,7 @@ impl FtpServer {
     pub(crate) fn start(schedule: &FtpSchedule) -> Self {
         let features = |lines: &[&str]| format!("211-Extensions\r\n {}\r\n211 End", lines.join("\r\n "));
         let step = FtpStep::sound(0);
-        let script = Arc::new(Script {
+        let script = Arc::new(FtpScript {
             builds: schedule.builds.clone(),
             features: match (schedule.extended, schedule.restarts) {
                 (true, _) => features(&["PARALLEL", "ERET", "SIZE", "MDTM", "REST STREAM", "EPRT", "EPSV"]),
@@ -58,8 +58,8 @@ impl FtpServer {
             began: Instant::now(),
         });
         let shared = Arc::clone(&script);
-        // The file of the scripted server itself is not used.
-        let server = Scripted::new(Vec::new(), move |session, ask| shared.play(session, ask));
+        // The scripted server's own file is unused.
+        let server = Scripted::new(Vec::new(), move |session, command| shared.play(session, command));
         Self { script, server }
     }
 
@@ -90,7 +90,7 @@ impl FtpServer {
     }
 }
 
-impl Script {
+impl FtpScript {
     fn run(&self) -> MutexGuard<'_, RunState> {
         self.run.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -105,24 +105,24 @@ impl Script {
         (build, self.builds[build])
     }
 
-    /// Answers a command; `false` leaves it to the honest server.
-    fn play(&self, session: &mut Session, ask: &Ask) -> bool {
+    /// Answers a command; returns false to let the honest server answer.
+    fn play(&self, session: &mut Session, command: &FtpCommand) -> bool {
         self.activity.fetch_add(1, Ordering::SeqCst);
         let (number, build) = self.build();
-        match ask.verb.as_str() {
+        match command.verb.as_str() {
             "FEAT" => session.reply(&self.features),
             "SIZE" => session.reply(&format!("213 {}", build.len)),
             "MDTM" => session.reply(&format!("213 2020010203040{number}")),
             "MLST" => session.reply("500 unknown"),
             "REST" if !self.restarts => session.reply("502 not implemented"),
-            "RETR" | "ERET" => self.transfer(session, ask),
+            "RETR" | "ERET" => self.transfer(session, command),
             _ => return false,
         }
         true
     }
 
-    /// Plays one transfer, and what goes wrong with it.
-    fn transfer(&self, session: &mut Session, ask: &Ask) {
+    /// Executes one transfer with its fault.
+    fn transfer(&self, session: &mut Session, command: &FtpCommand) {
         let (fault, build, connections) = {
             let mut run = self.run();
             let number = run.transfers;
@@ -135,9 +135,12 @@ impl Script {
             let fault = run.step.faults.iter().find(|(at, _)| *at == number).map(|(_, fault)| *fault);
             (fault, run.build, run.step.connections)
         };
-        self.note(&format!("#{} {} {}: build {build}, {fault:?}", session.number, ask.verb, ask.rest));
+        self.note(&format!(
+            "#{} {} {}: build {build}, {fault:?}",
+            session.number, command.verb, command.rest
+        ));
         let bytes = self.builds[build].bytes();
-        let Some(transfer) = session.transfer_of(ask, bytes.len() as u64) else {
+        let Some(transfer) = session.transfer_of(command, bytes.len() as u64) else {
             return session.reply("501 what?");
         };
         if let Some(FtpFault::Refused(code)) = fault {
@@ -175,7 +178,7 @@ impl Script {
         }
     }
 
-    /// Sends in MODE S; returns whether success is to be reported.
+    /// Sends in MODE S; returns whether to report success.
     fn send_stream(
         &self,
         session: &mut Session,
@@ -199,7 +202,7 @@ impl Script {
         true
     }
 
-    /// Does what is to happen before block `n`; returns how the transfer ends, where it does.
+    /// Applies a fault before block `n`; returns how the transfer ends, if it ends here.
     fn interrupt(
         &self,
         session: &mut Session,
@@ -225,7 +228,7 @@ impl Script {
         Some(false)
     }
 
-    /// Sends in MODE E; returns whether success is to be reported.
+    /// Sends in MODE E; returns whether to report success.
     fn send_blocks(
         &self,
         session: &mut Session,
@@ -266,7 +269,7 @@ impl Script {
                     return false;
                 }
             }
-            // One connection only: the others stay open until the server has reported it.
+            // One connection only: the others remain open until the server has reported it.
             Some(FtpFault::Drop { .. }) => {
                 data.pop();
                 return false;

@@ -1,9 +1,9 @@
-//! Content that differs everywhere, and what is left of it in a directory.
+//! Random content, and comparison with files.
 
 use std::fs;
 use std::path::Path;
 
-/// Makes `len` bytes that look random; the same ones for the same seed.
+/// Creates `len` pseudo-random bytes, determined by the seed.
 pub(crate) fn content(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(2).wrapping_add(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = vec![0; len];
@@ -17,11 +17,11 @@ pub(crate) fn content(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// Fails where the file at `path` is not exactly `expected`; says where they part.
+/// Fails unless the file at `path` equals `expected`; names the first difference.
 pub(crate) fn same(path: impl AsRef<Path>, expected: &[u8]) {
     let path = path.as_ref();
     let found = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    // Byte by byte only where they differ: that is slow in a debug build.
+    // Compared byte by byte only on a mismatch: that is slow in a debug build.
     let at = || found.iter().zip(expected).position(|(a, b)| a != b);
     assert!(
         found == expected,
@@ -33,7 +33,7 @@ pub(crate) fn same(path: impl AsRef<Path>, expected: &[u8]) {
     );
 }
 
-/// Lists the names in `directory` that a transfer has left for the next run.
+/// Lists the files in `directory` that a transfer left for the next run.
 pub(crate) fn partial_files(directory: &Path) -> Vec<String> {
     let names = fs::read_dir(directory).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<_> = names.filter(|name| name.contains(".longhaul-")).collect();

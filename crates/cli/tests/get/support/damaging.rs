@@ -1,4 +1,4 @@
-//! A relay that damages TLS records on the way.
+//! A relay that corrupts TLS records.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -7,22 +7,22 @@ use std::thread;
 
 use super::http::Server;
 
-/// The type of application data, and in TLS 1.3 of all that is encrypted (RFC 8446, section 5.2).
+/// The record type of application data, and in TLS 1.3 of all encrypted records (RFC 8446, section 5.2).
 const ENCRYPTED: u8 = 23;
 
-/// An encrypted record that passes through the relay.
+/// An encrypted record in the relay.
 pub(crate) struct Record {
     /// The connection's number, from 0.
     pub(crate) connection: usize,
     pub(crate) from_server: bool,
-    /// The record's number among the encrypted ones of its direction, from 0. The client's 0 ends its handshake, 1 is its
-    /// first request.
+    /// The record's number among the encrypted ones of its direction, from 0. The client's record 0 ends its handshake,
+    /// record 1 is its first request.
     pub(crate) number: usize,
-    /// How many encrypted records the client has sent.
+    /// Number of encrypted records that the client has sent.
     pub(crate) requests: usize,
 }
 
-/// Passes connections on to the server at `to`, and flips one bit of each record that `hits` chooses.
+/// Forwards connections to the server at `to`, and flips one bit of each record selected by `hits`.
 pub(crate) fn damaging(to: SocketAddr, hits: impl Fn(&Record) -> bool + Send + Sync + 'static) -> Server {
     Server::new(move |peer| {
         let (connection, requests) = (peer.number, AtomicUsize::new(0));
@@ -30,7 +30,7 @@ pub(crate) fn damaging(to: SocketAddr, hits: impl Fn(&Record) -> bool + Send + S
         let pass = |from_server: bool| {
             let (from, to) = if from_server { (server, client) } else { (client, server) };
             let mut number = 0;
-            // Ends with either end of the connection.
+            // Ends when either end of the connection closes.
             let _ = records(from, to, |payload| {
                 if !from_server {
                     requests.fetch_add(1, Ordering::SeqCst);
@@ -51,7 +51,7 @@ pub(crate) fn damaging(to: SocketAddr, hits: impl Fn(&Record) -> bool + Send + S
     })
 }
 
-/// Copies records; `seen` gets the payload of each encrypted one.
+/// Copies records; `seen` receives the payload of each encrypted one.
 fn records(mut from: &TcpStream, mut to: &TcpStream, mut seen: impl FnMut(&mut [u8])) -> io::Result<()> {
     loop {
         let mut record = vec![0; 5];

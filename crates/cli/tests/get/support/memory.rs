@@ -1,4 +1,4 @@
-//! What the program remembers of paths.
+//! The path memory.
 
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::{Get, Server};
 
-/// The file, below a run's directory.
+/// The file, relative to a run's directory.
 pub(crate) const MEMORY: &str = ".local/state/longhaul/paths.json";
 
-/// Lets a run remember a path to the server, found just now, of which `known` says what is not as usual.
+/// Stores a fresh path to the server in a run's path memory; `known` overrides default values.
 pub(crate) fn remember(run: &Get, server: &Server, known: &Value) {
     let mut path = json!({
         "host": "127.0.0.1", "port": server.address.port(), "rtt_us": 1000, "rate_bps": 1_000_000_000, "streams": 1,

@@ -1,4 +1,4 @@
-//! What the tests share: the program as a child, scripted servers, real ones, and content to compare.
+//! Helpers: the program as a child process, scripted and real servers, and content.
 
 mod content;
 mod damaging;
@@ -11,8 +11,8 @@ mod tls;
 
 pub(crate) use content::{content, partial_files, same};
 pub(crate) use damaging::{Record, damaging};
-pub(crate) use http::{Ask, File, Peer, Server};
+pub(crate) use http::{File, HttpRequest, Peer, Server};
 pub(crate) use memory::{MEMORY, remember};
-pub(crate) use partial::{Left, partial, partial_with};
+pub(crate) use partial::{PartialFiles, partial, partial_with};
 pub(crate) use program::{Ended, Get, Running, get, longhaul, old_kernel, skip};
 pub(crate) use real::{Apache, Nginx, Serve};

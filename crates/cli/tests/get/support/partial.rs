@@ -1,24 +1,24 @@
-//! A transfer that broke off, and what it has left on disk.
+//! The files of an interrupted transfer.
 
 use std::fs;
 
 use super::{File, Get, Server, get, partial_files};
 
-/// What a broken transfer of `f` has left, byte for byte.
+/// The exact files of an interrupted transfer of `f`.
 #[derive(PartialEq)]
-pub(crate) struct Left {
+pub(crate) struct PartialFiles {
     part: Vec<u8>,
     journal: Vec<u8>,
 }
 
-impl Left {
-    /// Reads what is there.
+impl PartialFiles {
+    /// Reads the files of a run.
     pub(crate) fn of(run: &Get) -> Self {
         let read = |name| fs::read(run.path(name)).unwrap();
         Self { part: read("f.longhaul-part"), journal: read("f.longhaul-journal") }
     }
 
-    /// Fails unless the same bytes are there still, and nothing under the final name.
+    /// Fails unless the files are unchanged, and the final name does not exist.
     #[track_caller]
     pub(crate) fn is_kept(&self, run: &Get) {
         assert_eq!(partial_files(run.dir()), ["f.longhaul-journal", "f.longhaul-part"]);
@@ -28,24 +28,24 @@ impl Left {
         assert!(!run.path("f").exists());
     }
 
-    /// Puts it into the directory of another run.
+    /// Copies the files to another run's directory.
     pub(crate) fn put_into(&self, run: &Get) {
         fs::write(run.path("f.longhaul-part"), &self.part).unwrap();
         fs::write(run.path("f.longhaul-journal"), &self.journal).unwrap();
     }
 }
 
-/// Fetches the first third of `file` as `f`, and leaves it with its journal; the server has not been mended.
+/// Fetches the first third of `file` to `f`, and keeps it with its journal; the server still truncates.
 pub(crate) fn partial(file: &File) -> (Get, Server) {
     partial_with(&[], file)
 }
 
-/// Fetches the first third of `file` with further arguments.
+/// Like [`partial`], with additional arguments.
 pub(crate) fn partial_with(args: &[&str], file: &File) -> (Get, Server) {
     let served = file.clone();
     let server = Server::new(move |peer| {
-        let Some(ask) = peer.ask() else { return };
-        let (head, body) = served.answer(&ask);
+        let Some(request) = peer.read_request() else { return };
+        let (head, body) = served.answer(&request);
         peer.send(head);
         peer.send(&body[..body.len() / 3]);
         peer.close();

@@ -1,4 +1,4 @@
-//! `longhaul get` as a child process with a bounded life.
+//! `longhaul get` as a child process with a timeout.
 
 use std::ffi::OsStr;
 use std::io::Read;
@@ -12,34 +12,34 @@ use tempfile::TempDir;
 
 const BIN: &str = env!("CARGO_BIN_EXE_longhaul");
 
-/// Nothing here takes longer, not even on a busy machine.
+/// Timeout of a run, for a busy machine.
 const AGE: Duration = Duration::from_secs(40);
 
-/// Says why a test cannot run here; under CI that is a failure.
+/// Reports why a test is skipped; that is a failure under CI.
 pub(crate) fn skip(why: &str) {
     assert!(std::env::var_os("CI").is_none(), "cannot run: {why}");
     println!("skipped: {why}");
 }
 
-/// A `longhaul get`, or another command, to be run in a directory of its own.
+/// A `longhaul get`, or another command, in its own directory.
 pub(crate) struct Get {
     dir: TempDir,
     program: String,
     command: &'static str,
-    /// Words before the program: how to run it.
+    /// The command line before the program: how to run it.
     wrapper: Vec<String>,
     env: Vec<(&'static str, String)>,
     args: Vec<std::ffi::OsString>,
 }
 
-/// Makes a `longhaul get` in an empty directory; its home and working directory.
+/// Creates a `longhaul get` in an empty directory, which is its home and working directory.
 pub(crate) fn get() -> Get {
     longhaul("get")
 }
 
-/// Makes a `longhaul COMMAND` in an empty directory; its home and working directory.
+/// Creates a `longhaul COMMAND` in an empty directory, which is its home and working directory.
 pub(crate) fn longhaul(command: &'static str) -> Get {
-    // On the disk, not in a tmpfs: the writers shall meet a real file system.
+    // On the disk, not in a tmpfs: the writers must run on a real file system.
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     Get { dir, program: BIN.to_owned(), command, wrapper: Vec::new(), env: Vec::new(), args: Vec::new() }
 }
@@ -50,7 +50,7 @@ impl Get {
         self
     }
 
-    /// Forgets the arguments, for the next run in the same directory.
+    /// Replaces the arguments, for the next run in this directory.
     pub(crate) fn again<A: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
         self.args.clear();
         self.args(args)
@@ -61,7 +61,7 @@ impl Get {
         self
     }
 
-    /// Runs the program through another; its arguments follow.
+    /// Runs the program through another one, with the program's command line as its last arguments.
     pub(crate) fn through(mut self, words: &[&str]) -> Self {
         self.wrapper = words.iter().map(|w| (*w).to_owned()).collect();
         self
@@ -98,7 +98,7 @@ impl Get {
     }
 }
 
-/// Returns what makes a command run as on a kernel without cachestat(2).
+/// Returns a wrapper that runs a command without cachestat(2), like an older kernel.
 pub(crate) fn old_kernel() -> Option<String> {
     let program = Path::new(BIN).with_file_name("examples").join("old_kernel");
     if program.exists() {
@@ -108,7 +108,7 @@ pub(crate) fn old_kernel() -> Option<String> {
     None
 }
 
-/// A program that runs; killed when dropped.
+/// A running program; killed on drop.
 pub(crate) struct Running {
     child: Child,
     started: Instant,
@@ -128,18 +128,18 @@ impl Running {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Returns the names of its threads.
+    /// Returns the names of the program's threads.
     #[allow(dead_code, reason = "the tests of put need it")]
     pub(crate) fn threads(&self) -> Vec<String> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
-        // One may end meanwhile.
+        // A thread may end during the listing.
         let name = |task: std::io::Result<std::fs::DirEntry>| {
             std::fs::read_to_string(task.ok()?.path().join("comm")).ok()
         };
         tasks.filter_map(name).map(|name| name.trim_end().to_owned()).collect()
     }
 
-    /// Returns how many bytes it has read so far, from files and pipes; `None` once it has ended.
+    /// Returns the number of bytes that the program has read from files and pipes; `None` once it has ended.
     #[allow(dead_code, reason = "the tests of put need it")]
     pub(crate) fn bytes_read(&self) -> Option<usize> {
         let io = std::fs::read_to_string(format!("/proc/{}/io", self.child.id())).ok()?;
@@ -150,7 +150,7 @@ impl Running {
         self.child.try_wait().unwrap().is_some()
     }
 
-    /// Waits until `condition` holds, while the program runs.
+    /// Waits until `condition` holds, while the program is running.
     pub(crate) fn until(&mut self, what: &str, mut condition: impl FnMut() -> bool) {
         while !condition() {
             assert!(!self.has_ended(), "ended before {what}");
@@ -196,7 +196,7 @@ fn text(reader: JoinHandle<String>) -> String {
     reader.join().unwrap_or_default()
 }
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
@@ -213,7 +213,7 @@ impl Ended {
         self
     }
 
-    /// Fails unless the run failed with `code`, one error on stderr, and every word of `words` in it.
+    /// Fails unless the run failed with `code` and one error on stderr that contains all `words`.
     #[track_caller]
     pub(crate) fn fails(self, code: i32, words: &[&str]) -> Self {
         assert_eq!(self.status.code(), Some(code), "{self:?}");
@@ -224,7 +224,7 @@ impl Ended {
         self
     }
 
-    /// Returns the last error on stderr; the results of other files may follow it.
+    /// Returns the last error on stderr, which the results of other files may follow.
     #[track_caller]
     pub(crate) fn error(&self) -> &str {
         let error = self.stderr.lines().rfind(|line| line.starts_with("longhaul: "));

@@ -1,4 +1,4 @@
-//! Real servers as children: nginx, Apache, and `longhaul serve`; each serves `files/` by HTTP and HTTPS.
+//! Real servers as child processes: nginx, Apache, and `longhaul serve`; each serves `files/` by HTTP and HTTPS.
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::program::skip;
 use super::tls::{Certificates, certificates};
 
-/// A server that runs until dropped.
+/// A server that runs until it is dropped.
 pub(crate) struct Site {
     child: Child,
     dir: TempDir,
@@ -23,7 +23,7 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Runs `command` and waits until both ports answer.
+    /// Starts `command` and waits until both ports accept connections.
     fn start(mut command: Command, dir: TempDir, port: u16, tls_port: u16) -> Self {
         let child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let site = Self { child, dir, port, tls_port };
@@ -37,7 +37,7 @@ impl Site {
         site
     }
 
-    /// Returns where `name` stands; what is below `dav/` may be put.
+    /// Returns the path of `name`; files below `dav/` are writable by PUT.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join("files").join(name)
     }
@@ -61,29 +61,29 @@ impl Site {
 
 impl Drop for Site {
     fn drop(&mut self) {
-        // Apache and nginx end their own children on SIGTERM.
+        // Apache and nginx end their children on SIGTERM.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let _ = self.child.wait();
     }
 }
 
-/// A directory with `files/` and certificates, readable by a server that gives up root.
+/// Creates a directory with `files/` and certificates, readable by servers that drop root.
 fn site_dir() -> (TempDir, Certificates) {
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
-    // The servers that give up root write here too.
+    // Servers that drop root also write here.
     for name in ["files", "files/dav", "files/dav/private", "files/guarded", "files/tree", "locks"] {
         let path = dir.path().join(name);
         fs::create_dir(&path).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o777)).unwrap();
     }
-    // ann's password is secret.
+    // The password of ann is secret.
     fs::write(dir.path().join("logins"), "ann:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n").unwrap();
     let certificates = certificates(dir.path());
     (dir, certificates)
 }
 
-/// Writes a file that was modified an hour ago: servers give a fresh one no strong validator.
+/// Writes a file with a modification time one hour ago: servers send no strong validator for a recent one.
 fn write_old(path: &Path, bytes: &[u8]) {
     fs::write(path, bytes).unwrap();
     let file = fs::File::options().write(true).open(path).unwrap();
@@ -230,7 +230,7 @@ DavLockDB {root}/locks/db
     }
 }
 
-/// `longhaul serve`: a process each for HTTP and HTTPS.
+/// `longhaul serve`: one process for HTTP and one for HTTPS.
 pub(crate) struct Serve {
     plain: Child,
     tls: Child,
@@ -250,7 +250,7 @@ impl Serve {
             let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
             let mut log = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
             let line = log.find(|line| line.starts_with("serving ")).unwrap();
-            // Somebody must read on, or the server would wait.
+            // Drains the log: a full pipe would block the server.
             std::thread::spawn(move || log.for_each(drop));
             let address = line.split("://127.0.0.1:").nth(1).unwrap().split('/').next().unwrap().to_owned();
             (child, address)

@@ -1,10 +1,10 @@
-//! A certificate authority made for one test.
+//! A certificate authority for one test.
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A server's certificate for localhost, and its key; the authority's certificate stands next to them in `ca.pem`.
+/// A server's certificate for localhost, and its key; the authority's certificate is in `ca.pem` beside them.
 pub(crate) struct Certificates {
     pub(crate) server: PathBuf,
     pub(crate) key: PathBuf,
@@ -13,7 +13,7 @@ pub(crate) struct Certificates {
 pub(crate) fn certificates(dir: &Path) -> Certificates {
     let mut ca = CertificateParams::new(Vec::new()).unwrap();
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    // OpenSSL takes a certificate whose issuer has the subject's name for a self-signed one.
+    // OpenSSL treats a certificate as self-signed if issuer and subject are equal.
     ca.distinguished_name.push(DnType::CommonName, "authority of a test");
     let ca_key = KeyPair::generate().unwrap();
     let ca_pem = ca.self_signed(&ca_key).unwrap().pem();

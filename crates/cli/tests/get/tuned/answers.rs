@@ -1,26 +1,26 @@
-//! Answers that are not what was asked for.
+//! Unexpected responses to tuned transfers.
 
 use std::time::Duration;
 
-use super::{Chosen, SIZE, each, each_and, events, serve_slowly};
+use super::{SIZE, TunedFetch, each_tuner, each_tuner_and_fixed, events, serve_slowly};
 use crate::support::{File, Server, content, same};
 
 #[test]
 fn a_server_without_ranges_has_one_stream() {
     let file = File { ranges: false, ..File::new(content(SIZE / 8, 4)) };
-    for Chosen { run, who, server } in each(|| Server::of(file.clone())) {
+    for TunedFetch { run, tuner, server } in each_tuner(|| Server::of(file.clone())) {
         let ended = run.run().ok();
         same(run.path("f"), &file.bytes);
         assert_eq!(
             (events(&ended, "connected").count(), ended.done()["streams"].as_u64()),
             (1, Some(1)),
-            "{who}"
+            "{tuner}"
         );
-        assert_eq!(server.asks().len(), 1, "{who}");
+        assert_eq!(server.requests().len(), 1, "{tuner}");
     }
 }
 
-/// A cluster of which one member ignores ranges: what it sends is not used.
+/// One member of a cluster ignores ranges: its responses are not used.
 #[test]
 fn ranges_that_some_connections_ignore() {
     let file = File::new(content(SIZE / 2, 5));
@@ -31,46 +31,46 @@ fn ranges_that_some_connections_ignore() {
             serve_slowly(peer, &File { ranges, ..served.clone() });
         })
     };
-    for Chosen { run, who, .. } in each(serve) {
+    for TunedFetch { run, tuner, .. } in each_tuner(serve) {
         let ended = run.run().ok();
         same(run.path("f"), &file.bytes);
-        // The second is given up with the first answer, and another connection comes instead.
-        assert!(events(&ended, "connected").count() >= 3, "{who}: {ended:?}");
+        // The second connection is closed after its first response, and another one replaces it.
+        assert!(events(&ended, "connected").count() >= 3, "{tuner}: {ended:?}");
     }
 }
 
-/// A load balancer with one stale backend: what that sends is not used, and the transfer goes on with the others.
+/// A load balancer with one stale backend: its responses are not used, and the transfer continues with the others.
 #[test]
 fn another_file_on_one_connection_is_fetched_from_the_others() {
     let (file, other) = (File::new(content(SIZE, 6)), File::new(content(SIZE, 7)));
     let serve = || balanced(&file, &other, |connection| connection == 2);
-    for Chosen { run, who, .. } in each_and("4", serve) {
+    for TunedFetch { run, tuner, .. } in each_tuner_and_fixed("4", serve) {
         run.run().ok();
         same(run.path("f"), &file.bytes);
-        println!("{who}");
+        println!("{tuner}");
     }
 }
 
 #[test]
 fn another_file_on_every_further_connection_ends_in_bounded_time() {
     let (file, other) = (File::new(content(SIZE, 6)), File::new(content(SIZE, 7)));
-    // The first connection holds only the first answer.
+    // The first connection serves only the first response.
     let serve = || balanced(&file, &other, |connection| connection > 0);
-    for Chosen { run, who, .. } in each_and("4", serve) {
+    for TunedFetch { run, tuner, .. } in each_tuner_and_fixed("4", serve) {
         let ended = run.run().fails(65, &["changed on the server", "--no-resume"]);
-        assert!(!run.path("f").exists(), "{who}: {ended:?}");
-        assert!(ended.time < Duration::from_secs(15), "{who}: {ended:?}");
+        assert!(!run.path("f").exists(), "{tuner}: {ended:?}");
+        assert!(ended.time < Duration::from_secs(15), "{tuner}: {ended:?}");
     }
 }
 
-/// Serves `file`, and `other` on the connections that `is_stale` names; the first connection ends after one answer.
+/// Serves `file`, and `other` on the connections selected by `is_stale`; the first connection closes after one response.
 fn balanced(file: &File, other: &File, is_stale: fn(usize) -> bool) -> Server {
     let (file, other) = (file.clone(), File { etag: Some("\"v2\""), ..other.clone() });
     Server::new(move |peer| {
         let served = if is_stale(peer.number) { &other } else { &file };
-        while let Some(mut ask) = peer.ask() {
-            ask.head = ask.head.replace("If-Range", "X-Ignored");
-            let (head, body) = served.answer(&ask);
+        while let Some(mut request) = peer.read_request() {
+            request.head = request.head.replace("If-Range", "X-Ignored");
+            let (head, body) = served.answer(&request);
             if !peer.send(head) || !peer.trickle(body, 8_000_000) {
                 return;
             }
@@ -81,44 +81,48 @@ fn balanced(file: &File, other: &File, is_stale: fn(usize) -> bool) -> Server {
     })
 }
 
-/// Answers with less than was asked for, now slowly and now fast: what one takes over from another ends where an answer does.
+/// Sends less than requested, alternately slow and fast: a takeover's range ends where a response ends.
 #[test]
-fn short_answers_and_takeovers_are_put_together() {
+fn short_responses_and_takeovers_are_combined() {
     let file = File::new(content(SIZE, 15));
     let serve = || {
         let served = file.clone();
         Server::new(move |peer| {
             let rate = if peer.number % 2 == 0 { 60_000_000 } else { 1_500_000 };
-            peer.serve_by(rate, |mut ask| {
-                let (start, end) = ask.range(SIZE).unwrap();
-                ask.head = format!("Range: bytes={start}-{}\r\n", end.min(start + 700_000) - 1);
-                served.answer(&ask)
+            peer.serve_by(rate, |mut request| {
+                let (start, end) = request.range(SIZE).unwrap();
+                request.head = format!("Range: bytes={start}-{}\r\n", end.min(start + 700_000) - 1);
+                served.answer(&request)
             });
         })
     };
-    for Chosen { run, who, .. } in each_and("6", serve) {
+    for TunedFetch { run, tuner, .. } in each_tuner_and_fixed("6", serve) {
         let ended = run.run().ok();
         same(run.path("f"), &file.bytes);
-        assert!(ended.time < Duration::from_secs(20), "{who}: {:?}", ended.time);
+        assert!(ended.time < Duration::from_secs(20), "{tuner}: {:?}", ended.time);
     }
 }
 
-/// Some servers answer If-Range with the whole file whatever it says; the marks of each answer tell as much.
+/// Some servers answer any If-Range with the whole file; the validators of responses suffice.
 #[test]
-fn a_server_that_takes_no_if_range_is_asked_without() {
+fn server_without_if_range_gets_plain_range_requests() {
     let file = File::new(content(SIZE, 16));
     let serve = || {
         let served = file.clone();
         Server::new(move |peer| {
             let whole = File { ranges: false, ..served.clone() };
-            peer.serve_by(8_000_000, |ask| {
-                if ask.field("if-range").is_some() { whole.answer(&ask) } else { served.answer(&ask) }
+            peer.serve_by(8_000_000, |request| {
+                if request.field("if-range").is_some() {
+                    whole.answer(&request)
+                } else {
+                    served.answer(&request)
+                }
             });
         })
     };
-    for Chosen { run, who, .. } in each_and("4", serve) {
+    for TunedFetch { run, tuner, .. } in each_tuner_and_fixed("4", serve) {
         let ended = run.run().ok();
         same(run.path("f"), &file.bytes);
-        assert!(ended.done()["streams"].as_u64() > Some(1), "{who}: {ended:?}");
+        assert!(ended.done()["streams"].as_u64() > Some(1), "{tuner}: {ended:?}");
     }
 }

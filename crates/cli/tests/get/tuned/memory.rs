@@ -1,4 +1,4 @@
-//! Paths that are remembered.
+//! The path memory.
 
 use std::fs;
 use std::sync::Mutex;
@@ -10,50 +10,51 @@ use super::{SIZE, events, serve_slowly};
 use crate::support::{File, MEMORY, Server, content, get, partial_files, remember, same};
 
 #[test]
-fn a_short_path_is_asked_plainly_and_not_remembered() {
+fn short_path_is_fetched_in_one_plain_request_and_not_stored() {
     let file = File::new(content(SIZE / 2, 9));
     let server = Server::of(file.clone());
     let run = get().args(["--json", &server.url("/f")]);
     assert_eq!(run.run().ok().done()["streams"], 1);
     same(run.path("f"), &file.bytes);
-    assert_eq!((server.asks().len(), server.asks()[0].field("range")), (1, None));
+    assert_eq!((server.requests().len(), server.requests()[0].field("range")), (1, None));
     assert!(!run.path(".local").exists());
 }
 
 #[test]
-fn a_path_that_has_changed_is_another() {
+fn changed_path_is_treated_as_new() {
     let file = File::new(content(SIZE / 2, 10));
     let server = Server::of(file.clone());
     let run = get().args(["--json", &server.url("/f")]);
-    // As a long one, with many streams.
+    // Remembered as a long path with many streams.
     remember(&run, &server, &json!({ "rtt_us": 200_000, "streams": 100 }));
     assert_eq!(run.run().ok().done()["streams"], 1);
     same(run.path("f"), &file.bytes);
-    assert_eq!(server.asks().len(), 1);
+    assert_eq!(server.requests().len(), 1);
 }
 
-/// One that paced is remembered, and another stands there: nothing that was meant for the first is done to it.
+/// The memory says that the server paces, but it no longer does: nothing of the old entry applies.
 #[test]
-fn a_server_that_paced_and_does_no_longer_is_fetched_from_as_any() {
+fn server_that_no_longer_paces_is_treated_like_any_other() {
     let file = File::new(content(SIZE / 2, 17));
     let server = Server::of(file.clone());
     let run = get().args(["--json", &server.url("/f")]);
     remember(&run, &server, &json!({ "streams": 1, "paced": true }));
     run.run().ok();
     same(run.path("f"), &file.bytes);
-    let paces =
-        || -> Vec<_> { server.asks().iter().map(|ask| ask.field("longhaul-pace").is_some()).collect() };
+    let paces = || -> Vec<_> {
+        server.requests().iter().map(|request| request.field("longhaul-pace").is_some()).collect()
+    };
     assert_eq!(paces(), [true, false]);
-    // That is remembered.
+    // The new state is remembered.
     let run = run.again(["--json", "-o", "g", &server.url("/f")]);
     run.run().ok();
     same(run.path("g"), &file.bytes);
     assert_eq!(paces(), [true, false, false]);
 }
 
-/// The answer that was had is no worse for what is wrong with the next.
+/// A complete response remains usable, although the next one shows that the server does not pace.
 #[test]
-fn what_a_server_gives_once_is_fetched_though_it_paces_no_longer() {
+fn single_response_is_used_although_the_server_no_longer_paces() {
     let file = File::new(content(SIZE / 2, 18));
     for again in [
         "HTTP/1.1 503 Later\r\nRetry-After: 30\r\nContent-Length: 0\r\n\r\n",
@@ -65,30 +66,30 @@ fn what_a_server_gives_once_is_fetched_though_it_paces_no_longer() {
         let server = Server::new(move |peer| match peer.number {
             0 => peer.serve(&served),
             _ => {
-                peer.ask();
+                peer.read_request();
                 peer.send(again);
                 peer.close();
             }
         });
-        // Into the directory, by the server's name.
+        // Into the directory, named by the server.
         let run = get().args(["--json", &server.url("/f")]);
         remember(&run, &server, &json!({ "streams": 1, "paced": true }));
         let ended = run.run().ok();
         same(run.path("f"), &file.bytes);
-        assert_eq!(server.asks().len(), 2, "{again}");
+        assert_eq!(server.requests().len(), 2, "{again}");
         assert_eq!(events(&ended, "retrying").count(), 0, "{ended:?}");
         assert_eq!(partial_files(run.dir()), Vec::<String>::new(), "{again}");
     }
 }
 
-/// The same RTT, and a server that gives all connections together less than one had: nothing breaks.
+/// Equal RTT, but all connections together get less than one did before: the transfer still succeeds.
 #[test]
-fn a_path_that_has_become_slower_is_served_all_the_same() {
+fn transfer_succeeds_on_a_path_that_has_become_slower() {
     let file = File::new(content(SIZE / 8, 11));
     let (served, line) = (file.clone(), Mutex::new(()));
     let server = Server::new(move |peer| {
-        while let Some(ask) = peer.ask() {
-            let (head, body) = served.answer(&ask);
+        while let Some(request) = peer.read_request() {
+            let (head, body) = served.answer(&request);
             let sent = peer.send(head)
                 && body.chunks(64 << 10).all(|piece| {
                     let _line = line.lock().unwrap();
@@ -107,7 +108,7 @@ fn a_path_that_has_become_slower_is_served_all_the_same() {
 }
 
 #[test]
-fn what_a_transfer_found_is_kept_for_the_next() {
+fn result_of_a_transfer_is_stored_for_the_next() {
     let file = File::new(content(SIZE, 12));
     let served = file.clone();
     let server = Server::new(move |peer| serve_slowly(peer, &served));
@@ -124,7 +125,7 @@ fn what_a_transfer_found_is_kept_for_the_next() {
 }
 
 #[test]
-fn a_damaged_memory_is_told_and_none_is_used() {
+fn damaged_memory_is_reported_and_ignored() {
     let file = File::new(content(1 << 20, 13));
     let server = Server::of(file.clone());
     for text in ["", "{", "nonsense", r#"{"version":7}"#] {
@@ -132,9 +133,9 @@ fn a_damaged_memory_is_told_and_none_is_used() {
         remember(&run, &server, &json!({ "streams": 8 }));
         fs::write(run.path(MEMORY), text).unwrap();
         let ended = run.run().ok();
-        let told = ended.stderr.lines().filter(|line| line.contains("paths.json"));
+        let warnings = ended.stderr.lines().filter(|line| line.contains("paths.json"));
         assert!(
-            told.clone().count() == 1 && told.clone().all(|line| line.contains("remembered")),
+            warnings.clone().count() == 1 && warnings.clone().all(|line| line.contains("remembered")),
             "{ended:?}"
         );
         same(run.path("f"), &file.bytes);
@@ -143,9 +144,9 @@ fn a_damaged_memory_is_told_and_none_is_used() {
     }
 }
 
-/// It says nothing of the other paths, which are used.
+/// Other paths of the memory remain usable.
 #[test]
-fn a_path_that_cannot_be_is_not_used_and_not_told() {
+fn impossible_path_is_ignored_silently() {
     let file = File::new(content(1 << 20, 19));
     let server = Server::of(file.clone());
     for (known, asked) in [(json!({ "paced": true, "streams": 0 }), 0), (json!({ "paced": true }), 1)] {
@@ -157,17 +158,21 @@ fn a_path_that_cannot_be_is_not_used_and_not_told() {
         other["streams"] = json!(0);
         memory["paths"].as_array_mut().unwrap().insert(0, other);
         fs::write(run.path(MEMORY), memory.to_string()).unwrap();
-        let before = server.asks().len();
+        let before = server.requests().len();
         let ended = run.run().ok();
         assert!(!ended.stderr.contains("paths.json"), "{ended:?}");
-        let asks = &server.asks()[before..];
-        assert_eq!(asks.iter().filter(|ask| ask.field("longhaul-pace").is_some()).count(), asked, "{known}");
+        let asks = &server.requests()[before..];
+        assert_eq!(
+            asks.iter().filter(|request| request.field("longhaul-pace").is_some()).count(),
+            asked,
+            "{known}"
+        );
         same(run.path("f"), &file.bytes);
     }
 }
 
 #[test]
-fn a_memory_that_cannot_be_had_is_told() {
+fn unusable_memory_file_is_reported() {
     let file = File::new(content(1 << 20, 14));
     let server = Server::of(file.clone());
     let run = get().args([&server.url("/f")]);

@@ -1,4 +1,4 @@
-//! Numbers of streams that are chosen on the way, against servers that do not like several, over real sockets.
+//! Tuned numbers of streams, against servers that limit connections, over real sockets.
 
 mod answers;
 mod memory;
@@ -12,36 +12,35 @@ use serde_json::{Value, json};
 use crate::support::{Ended, File, Get, Peer, Server, content, get, remember, same};
 
 const SIZE: usize = 40 << 20;
-/// GridFTP-APT with chunks of about a MiB: the first is larger the shorter the path is.
+/// GridFTP-APT with chunks of about 1 MiB: the shorter the path, the larger the first.
 const APT: [&str; 4] = ["--tuner", "apt", "--apt-delta", "1ms"];
 
-/// A fetch whose number of streams is chosen, from a server that has served nobody yet.
-struct Chosen {
+/// A fetch with a tuner, and its server.
+struct TunedFetch {
     run: Get,
-    who: &'static str,
+    tuner: &'static str,
     server: Server,
 }
 
-/// Makes one for each who can choose: on a path this short Longhaul's own tuner takes several streams only where it
-/// remembers that they paid.
-fn each(serve: impl Fn() -> Server) -> [Chosen; 2] {
+/// Creates a fetch for each tuner: on such a short path Longhaul's tuner uses several streams only if the path memory recommends them.
+fn each_tuner(serve: impl Fn() -> Server) -> [TunedFetch; 2] {
     let own = |server: &Server| {
         let run = get();
         remember(&run, server, &json!({ "streams": 8 }));
         run
     };
-    [chosen("apt", serve(), |_| get().args(APT)), chosen("auto", serve(), own)]
+    [tuned_fetch("apt", serve(), |_| get().args(APT)), tuned_fetch("auto", serve(), own)]
 }
 
-/// The same, and one that is told its number.
-fn each_and(streams: &str, serve: impl Fn() -> Server) -> impl Iterator<Item = Chosen> {
-    let fixed = chosen("fixed", serve(), |_| get().args(["--streams", streams]));
-    each(serve).into_iter().chain([fixed])
+/// Like [`each_tuner`], with a further fetch with a fixed number of streams.
+fn each_tuner_and_fixed(streams: &str, serve: impl Fn() -> Server) -> impl Iterator<Item = TunedFetch> {
+    let fixed = tuned_fetch("fixed", serve(), |_| get().args(["--streams", streams]));
+    each_tuner(serve).into_iter().chain([fixed])
 }
 
-fn chosen(who: &'static str, server: Server, run: impl Fn(&Server) -> Get) -> Chosen {
+fn tuned_fetch(tuner: &'static str, server: Server, run: impl Fn(&Server) -> Get) -> TunedFetch {
     let run = run(&server).args(["--json", "-o", "f", &server.url("/f")]);
-    Chosen { run, who, server }
+    TunedFetch { run, tuner, server }
 }
 
 fn events<'a>(ended: &'a Ended, kind: &'static str) -> impl Iterator<Item = Value> + use<'a> {
@@ -54,22 +53,22 @@ fn serve_slowly(peer: &mut Peer, file: &File) {
 }
 
 #[test]
-fn several_streams_bring_the_file_whoever_chooses() {
+fn several_streams_fetch_the_file_with_each_tuner() {
     let file = File::new(content(SIZE, 1));
     let serve = || {
         let served = file.clone();
         Server::new(move |peer| serve_slowly(peer, &served))
     };
-    for Chosen { run, who, .. } in each(serve) {
+    for TunedFetch { run, tuner, .. } in each_tuner(serve) {
         let ended = run.run().ok();
         same(run.path("f"), &file.bytes);
         let most = events(&ended, "progress").map(|line| line["streams"].as_u64().unwrap()).max();
         let done = ended.done();
         let connected = events(&ended, "connected").count() as u64;
-        // Progress is shown now and then: the last change may have come after it.
-        assert!(most > Some(2) && most <= Some(connected), "{who}: {most:?} of {connected}");
-        assert!((2..=connected).contains(&done["streams"].as_u64().unwrap()), "{who}: {connected}, {done}");
-        assert!(ended.time < Duration::from_secs(4), "{who}: {:?}", ended.time);
+        // Progress events are periodic: the last change may follow the last event.
+        assert!(most > Some(2) && most <= Some(connected), "{tuner}: {most:?} of {connected}");
+        assert!((2..=connected).contains(&done["streams"].as_u64().unwrap()), "{tuner}: {connected}, {done}");
+        assert!(ended.time < Duration::from_secs(4), "{tuner}: {:?}", ended.time);
     }
 }
 
@@ -83,7 +82,7 @@ fn options_that_contradict_each_other_are_refused() {
         (&["--tuner", "apt", "--apt-delta", "0s"], "--apt-delta"),
         (&["--tuner", "fastest"], "--tuner"),
     ] {
-        // Nobody listens there: a usage error comes first.
+        // No server listens: the usage error precedes the connection.
         let ended = get().args(args).args(["http://127.0.0.1:1/f"]).run();
         assert_eq!(ended.status.code(), Some(64), "{args:?}: {ended:?}");
         assert!(ended.stderr.contains(word), "{args:?}: {ended:?}");

@@ -1,12 +1,12 @@
-//! Servers that take no second connection, or none above some.
+//! Servers that accept only one connection, or a limited number.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{Chosen, SIZE, each, events, serve_slowly};
+use super::{SIZE, TunedFetch, each_tuner, events, serve_slowly};
 use crate::support::{File, Peer, Server, content, same};
 
-/// Fetches from a server that lets nobody in but the first.
+/// Fetches from a server that accepts only the first connection.
 #[test]
 fn a_second_connection_is_refused() {
     let file = File::new(content(SIZE, 19));
@@ -14,15 +14,15 @@ fn a_second_connection_is_refused() {
         let served = file.clone();
         Server::once(move |peer| peer.serve_at(20_000_000, &served))
     };
-    for Chosen { run, who, .. } in each(serve) {
+    for TunedFetch { run, tuner, .. } in each_tuner(serve) {
         let ended = run.run().ok();
         same(run.path("f"), &file.bytes);
         let seen = ["refused", "warning", "connected"].map(|kind| events(&ended, kind).count());
-        assert!(seen[0] > 0 && seen[1..] == [0, 1], "{who}: {seen:?} {ended:?}");
+        assert!(seen[0] > 0 && seen[1..] == [0, 1], "{tuner}: {seen:?} {ended:?}");
     }
 }
 
-/// Fetches from a server that treats all but the first connection by `refuse`; nobody is asked often.
+/// Fetches from a server that handles all connections except the first by `refuse`; checks that few are attempted.
 fn with_only_one(refuse: impl Fn(&mut Peer) + Send + Sync + Copy + 'static) {
     let file = File::new(content(SIZE, 2));
     let serve = || {
@@ -36,14 +36,14 @@ fn with_only_one(refuse: impl Fn(&mut Peer) + Send + Sync + Copy + 'static) {
             }
         })
     };
-    for Chosen { run, who, .. } in each(serve) {
+    for TunedFetch { run, tuner, .. } in each_tuner(serve) {
         let ended = run.run().ok();
         same(run.path("f"), &file.bytes);
-        assert!(events(&ended, "refused").count() > 0, "{who}: {ended:?}");
-        assert_eq!(events(&ended, "warning").count(), 0, "{who}: {ended:?}");
+        assert!(events(&ended, "refused").count() > 0, "{tuner}: {ended:?}");
+        assert_eq!(events(&ended, "warning").count(), 0, "{tuner}: {ended:?}");
         let connected = events(&ended, "connected").count();
-        assert!(connected <= 12, "{who}: {connected} connections");
-        assert_eq!(ended.done()["streams"], 1, "{who}");
+        assert!(connected <= 12, "{tuner}: {connected} connections");
+        assert_eq!(ended.done()["streams"], 1, "{tuner}");
     }
 }
 
@@ -55,7 +55,7 @@ fn a_second_connection_is_closed() {
 #[test]
 fn a_second_connection_is_reset() {
     with_only_one(|peer| {
-        peer.ask();
+        peer.read_request();
         peer.reset();
     });
 }
@@ -63,13 +63,13 @@ fn a_second_connection_is_reset() {
 #[test]
 fn a_second_connection_is_forbidden() {
     with_only_one(|peer| {
-        peer.ask();
+        peer.read_request();
         peer.send("HTTP/1.1 403 Too many\r\nContent-Length: 0\r\n\r\n");
         peer.close();
     });
 }
 
-/// What a server allows that counts its clients' connections.
+/// Fetches from a server that limits the connections per client to `allowed`.
 fn above(allowed: usize, answer: &'static str) {
     let file = File::new(content(SIZE, 3));
     let refusals = Arc::new(AtomicUsize::new(0));
@@ -78,7 +78,7 @@ fn above(allowed: usize, answer: &'static str) {
         Server::new(move |peer| {
             if open.fetch_add(1, Ordering::SeqCst) < allowed {
                 serve_slowly(peer, &served);
-            } else if peer.ask().is_some() {
+            } else if peer.read_request().is_some() {
                 count.fetch_add(1, Ordering::SeqCst);
                 peer.send(answer);
                 peer.close();
@@ -86,14 +86,14 @@ fn above(allowed: usize, answer: &'static str) {
             open.fetch_sub(1, Ordering::SeqCst);
         })
     };
-    for Chosen { run, who, .. } in each(serve) {
+    for TunedFetch { run, tuner, .. } in each_tuner(serve) {
         let ended = run.run().ok();
         same(run.path("f"), &file.bytes);
-        let (streams, told) = (ended.done()["streams"].as_u64(), refusals.swap(0, Ordering::SeqCst));
-        // Nor does one refusal send those away that are served.
-        assert!((2..=allowed as u64).contains(&streams.unwrap()), "{who}: {streams:?}");
-        assert!((1..=16).contains(&told), "{who}: refused {told} times");
-        assert_eq!(events(&ended, "retrying").count(), 0, "{who}: {ended:?}");
+        let (streams, refusals) = (ended.done()["streams"].as_u64(), refusals.swap(0, Ordering::SeqCst));
+        // A refusal must not reduce the streams below the limit.
+        assert!((2..=allowed as u64).contains(&streams.unwrap()), "{tuner}: {streams:?}");
+        assert!((1..=16).contains(&refusals), "{tuner}: refused {refusals} times");
+        assert_eq!(events(&ended, "retrying").count(), 0, "{tuner}: {ended:?}");
     }
 }
 
@@ -103,7 +103,7 @@ fn too_many_requests_above_three() {
 }
 
 #[test]
-fn too_many_requests_for_ever() {
+fn too_many_requests_with_endless_retry_after() {
     above(3, "HTTP/1.1 429 Too many\r\nRetry-After: 99999999999999999999\r\nContent-Length: 0\r\n\r\n");
 }
 

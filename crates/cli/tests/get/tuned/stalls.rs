@@ -1,13 +1,13 @@
-//! Streams that bring nothing, or next to nothing: others take over.
+//! Stalled and very slow streams: others take over their ranges.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::{Chosen, SIZE, each_and, events, serve_slowly};
+use super::{SIZE, TunedFetch, each_tuner_and_fixed, events, serve_slowly};
 use crate::support::{File, Peer, Server, content, same};
 
-/// Fetches while the second connection serves by `stall`, for less time than a stall may take.
+/// Fetches while the second connection serves by `stall`, for less than the stall timeout.
 fn with_one_that_stalls(stall: impl Fn(&mut Peer, &File) + Send + Sync + Copy + 'static) {
     let file = File::new(content(SIZE / 2, 8));
     let stalled = Arc::new(AtomicUsize::new(0));
@@ -23,19 +23,19 @@ fn with_one_that_stalls(stall: impl Fn(&mut Peer, &File) + Send + Sync + Copy + 
             }
         })
     };
-    for Chosen { run, who, .. } in each_and("4", serve) {
+    for TunedFetch { run, tuner, .. } in each_tuner_and_fixed("4", serve) {
         let ended = run.run().ok();
         same(run.path("f"), &file.bytes);
-        assert_eq!(stalled.swap(0, Ordering::SeqCst), 1, "{who}");
-        assert!(ended.time < Duration::from_secs(15), "{who}: {:?}", ended.time);
+        assert_eq!(stalled.swap(0, Ordering::SeqCst), 1, "{tuner}");
+        assert!(ended.time < Duration::from_secs(15), "{tuner}: {:?}", ended.time);
     }
 }
 
 #[test]
 fn a_stream_that_stalls_in_the_midst_does_not_hold_the_end() {
     with_one_that_stalls(|peer, file| {
-        let Some(ask) = peer.ask() else { return };
-        let (head, body) = file.answer(&ask);
+        let Some(request) = peer.read_request() else { return };
+        let (head, body) = file.answer(&request);
         peer.send(head);
         peer.send(&body[..body.len() / 2]);
     });
@@ -43,10 +43,10 @@ fn a_stream_that_stalls_in_the_midst_does_not_hold_the_end() {
 
 #[test]
 fn a_stream_that_is_never_answered_does_not_hold_the_end() {
-    with_one_that_stalls(|peer, _| drop(peer.ask()));
+    with_one_that_stalls(|peer, _| drop(peer.read_request()));
 }
 
-/// The others are connected, and never heard until the first closes.
+/// The other connections are accepted, but get no response until the first closes.
 #[test]
 fn a_server_of_one_connection_at_a_time_does_not_hold_the_end() {
     let file = File::new(content(SIZE, 18));
@@ -57,17 +57,17 @@ fn a_server_of_one_connection_at_a_time_does_not_hold_the_end() {
             peer.serve_at(40_000_000, &served);
         })
     };
-    for Chosen { run, who, .. } in each_and("8", serve) {
+    for TunedFetch { run, tuner, .. } in each_tuner_and_fixed("8", serve) {
         let ended = run.run().ok();
         same(run.path("f"), &file.bytes);
-        assert!(ended.time < Duration::from_secs(5), "{who}: {:?}", ended.time);
-        // Who chooses the number takes it for a refusal, and does not come back at once.
+        assert!(ended.time < Duration::from_secs(5), "{tuner}: {:?}", ended.time);
+        // A tuner treats this as a refusal, and does not reconnect at once.
         let obeyed = events(&ended, "refused").count() > 0 && events(&ended, "connected").count() <= 8;
-        assert!(obeyed || who == "fixed", "{who}: {ended:?}");
+        assert!(obeyed || tuner == "fixed", "{tuner}: {ended:?}");
     }
 }
 
-/// Slower by a factor of a hundred, and never silent.
+/// Slower by a factor of a hundred, but never idle.
 #[test]
 fn a_stream_that_crawls_does_not_hold_the_end() {
     with_one_that_stalls(|peer, file| {

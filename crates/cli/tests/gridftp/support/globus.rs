@@ -1,4 +1,4 @@
-//! The Globus GridFTP server, and its log of transfers.
+//! The Globus GridFTP server, and its transfer log.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,45 +11,45 @@ use super::server_process::{ServerProcess, installed, is_root, site_dir, write_o
 
 const PROGRAM: &str = "/usr/sbin/globus-gridftp-server";
 
-/// A Globus server for anonymous users, until dropped. Its paths are absolute ones of this machine.
+/// A Globus server for anonymous users, stopped on drop. Its paths are absolute paths of this machine.
 pub(crate) struct Globus {
     server: ServerProcess,
     dir: TempDir,
     port: u16,
 }
 
-/// A line of the server's own log of transfers.
+/// A line of the server's transfer log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LoggedTransfer {
     /// RETR, ERET, STOR, ESTO, MLSD …
     pub(crate) kind: String,
     pub(crate) code: u16,
     pub(crate) bytes: u64,
-    /// Data connections that the server used.
+    /// Number of data connections.
     pub(crate) streams: u32,
-    /// The size of their socket buffers.
+    /// Their socket buffer size in bytes.
     pub(crate) buffer: u64,
     pub(crate) file: PathBuf,
 }
 
 impl Globus {
-    /// Starts a server; `None` where it is not installed.
+    /// Starts a server; `None` if it is not installed.
     pub(crate) fn start() -> Option<Self> {
         Self::with(&[])
     }
 
-    /// Starts a server with further options.
+    /// Starts a server with additional options.
     pub(crate) fn with(options: &[&str]) -> Option<Self> {
         let dir = site_dir();
         let anonymous: &[&str] = if is_root() { &["-aa", "-anonymous-user", "nobody"] } else { &["-aa"] };
         Self::run(dir, &[anonymous, options].concat(), &[])
     }
 
-    /// Starts a server of `dir` with options and environment.
+    /// Starts a server on `dir` with options and environment.
     pub(super) fn run(dir: TempDir, options: &[&str], env: &[(&str, PathBuf)]) -> Option<Self> {
         let mut command = Command::new(installed(&[PROGRAM])?);
         let files = dir.path().join("files");
-        // The packaged configuration, which fixes the port, is left out.
+        // Ignores the packaged configuration, which fixes the port.
         command.args(["-c", "/dev/null", "-control-interface", "127.0.0.1", "-data-interface", "127.0.0.1"]);
         command.arg("-home-dir").arg(&files).arg("-rp").arg(&files);
         command.args(["-log-module", "stdio:buffer=0", "-log-level", "ALL"]);
@@ -65,12 +65,12 @@ impl Globus {
         self.port
     }
 
-    /// Returns the directory of the logs, certificates and `files/`.
+    /// Returns the directory with logs, certificates and `files/`.
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Returns where `name` stands.
+    /// Returns the path of `name`.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join("files").join(name)
     }
@@ -83,18 +83,18 @@ impl Globus {
         format!("ftp://127.0.0.1:{}{}", self.port, self.path(name).display())
     }
 
-    /// Returns the server's log of what it did.
+    /// Returns the server's log.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("server.log")).unwrap_or_default()
     }
 
-    /// Returns all transfers logged so far.
+    /// Returns all logged transfers.
     pub(crate) fn transfers(&self) -> Vec<LoggedTransfer> {
         let log = fs::read_to_string(self.dir.path().join("transfers.log")).unwrap_or_default();
         log.lines().filter_map(logged).collect()
     }
 
-    /// Waits until the log has `n` transfers that `wanted` accepts, and returns them: a line is written after the reply.
+    /// Waits until the log has `n` transfers that `wanted` accepts, and returns them; lines are written after the reply.
     #[track_caller]
     pub(crate) fn logged(&self, n: usize, wanted: impl Fn(&LoggedTransfer) -> bool) -> Vec<LoggedTransfer> {
         let deadline = Instant::now() + Duration::from_secs(20);

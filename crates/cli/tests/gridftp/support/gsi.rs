@@ -1,4 +1,4 @@
-//! A Globus server with GSI, and a certificate authority made by openssl for one test.
+//! A Globus server with GSI, and a certificate authority created with openssl.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -10,13 +10,13 @@ use tempfile::TempDir;
 use super::globus::Globus;
 use super::server_process::{installed, site_dir};
 
-/// A certificate authority in a directory of its own.
+/// A certificate authority in its own directory.
 pub(crate) struct Authority {
     dir: PathBuf,
     subject: String,
 }
 
-/// A certificate and its key, or a proxy, which holds both.
+/// A certificate and its key, or a proxy, which contains both.
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
     pub(crate) certificate: PathBuf,
@@ -30,7 +30,7 @@ fn openssl(dir: &Path, words: &[&str]) {
 }
 
 impl Authority {
-    /// Makes an authority named `name` in `dir`.
+    /// Creates an authority named `name` in `dir`.
     pub(crate) fn new(dir: &Path, name: &str) -> Self {
         let dir = dir.join(format!("authority-{name}"));
         fs::create_dir(&dir).unwrap();
@@ -62,7 +62,7 @@ impl Authority {
         self.dir.join("ca.pem")
     }
 
-    /// Adds the authority to a directory of trusted ones, with a policy that allows subjects of the pattern `signs`.
+    /// Adds the authority to a directory of trusted ones, with a policy that allows subjects matching `signs`.
     pub(crate) fn trust_in(&self, certificates: &Path, signs: &str) {
         fs::create_dir_all(certificates).unwrap();
         let words = ["x509", "-in", "ca.pem", "-noout", "-hash"];
@@ -119,7 +119,7 @@ impl Authority {
 }
 
 impl Identity {
-    /// Makes a proxy certificate beside the certificate, valid for `hours`:minutes as "12:00"; `None` where
+    /// Creates a proxy certificate beside the certificate, valid for `valid` in hours:minutes; `None` if
     /// `grid-proxy-init` is not installed.
     pub(crate) fn proxy(&self, trusted: &Path, valid: &str) -> Option<PathBuf> {
         let mut command = Command::new(installed(&["/usr/bin/grid-proxy-init"])?);
@@ -133,18 +133,18 @@ impl Identity {
     }
 }
 
-/// A Globus server that requires GSI, until dropped; its users are mapped to the user that runs the test.
+/// A Globus server that requires GSI, stopped on drop; its users map to the user of the test.
 pub(crate) struct GsiSite {
     pub(crate) globus: Globus,
     pub(crate) authority: Authority,
-    /// The directory of trusted authorities, X509_CERT_DIR.
+    /// The directory of trusted authorities (X509_CERT_DIR).
     pub(crate) trusted: PathBuf,
-    /// Ann, whom the server knows.
+    /// Ann, a user known to the server.
     pub(crate) user: Identity,
 }
 
 impl GsiSite {
-    /// Starts a server whose certificate is of localhost.
+    /// Starts a server with a certificate for localhost.
     pub(crate) fn start() -> Option<Self> {
         Self::with(|authority| authority.issue("localhost", "DNS:localhost,IP:127.0.0.1"))
     }
@@ -175,7 +175,7 @@ impl GsiSite {
         format!("gsiftp://localhost:{}{}", self.globus.port(), self.globus.path(name).display())
     }
 
-    /// Returns the environment of a client with Ann's plain certificate.
+    /// Returns a client environment with Ann's certificate.
     pub(crate) fn env(&self) -> [(&'static str, String); 3] {
         let text = |path: &Path| path.to_str().unwrap().to_owned();
         [
@@ -185,7 +185,7 @@ impl GsiSite {
         ]
     }
 
-    /// Returns the environment of a client with Ann's proxy; `None` where it cannot be made.
+    /// Returns a client environment with Ann's proxy; `None` if it cannot be created.
     pub(crate) fn proxy_env(&self) -> Option<[(&'static str, String); 2]> {
         let proxy = self.user.proxy(&self.trusted, "12:00")?;
         let text = |path: &Path| path.to_str().unwrap().to_owned();

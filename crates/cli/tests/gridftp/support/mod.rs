@@ -1,4 +1,4 @@
-//! What the tests share: real FTP and GridFTP servers, a scripted one, and what the tests of `get` have.
+//! Helpers: real FTP and GridFTP servers, a scripted one, and the helpers of the `get` tests.
 
 #![allow(
     dead_code,
@@ -28,11 +28,11 @@ mod vsftpd;
 pub(crate) use content::{content, partial_files, same};
 pub(crate) use globus::{Globus, LoggedTransfer};
 pub(crate) use gsi::{Authority, GsiSite, Identity};
-pub(crate) use http::{Ask as HttpAsk, File, Peer, Server};
+pub(crate) use http::{File, HttpRequest, Peer, Server};
 pub(crate) use proftpd::Proftpd;
 pub(crate) use program::{Ended, Get, Running, get, longhaul, skip};
 pub(crate) use real::{Nginx, Serve, Site};
-pub(crate) use scripted::{Ask, Scripted, Session};
+pub(crate) use scripted::{FtpCommand, Scripted, Session};
 pub(crate) use scripted_data::{Data, Transfer, end};
 pub(crate) use server_process::{ServerProcess, site_dir, write_old};
 pub(crate) use tls::certificates;

@@ -10,15 +10,14 @@ use tempfile::TempDir;
 use super::server_process::{ServerProcess, free_port, installed, needs_root, site_dir, write_old};
 use super::tls::certificates;
 
-/// The modules that need loading, as Debian builds them.
+/// Directory of the loadable modules, as built by Debian.
 const MODULES: &str = "/usr/lib/proftpd";
 
 /// Ann's password, hashed: openssl passwd -6 -salt longhaul 'secret word'.
 const HASH: &str =
     "$6$longhaul$ZEJEmUIgqWm/.7XxD9Qj5opkJIwJW4dIjWEeYehSM7S/sf9RebAsSe8k5glG1.o14QiO3KGCX7JR9Fkp7k8Pq1";
 
-/// A proftpd for anonymous users and for ann, whose password is "secret word", until dropped; the root of its paths is
-/// `files/`.
+/// A proftpd for anonymous users and for ann with the password "secret word", stopped on drop; its root is `files/`.
 pub(crate) struct Proftpd {
     server: ServerProcess,
     dir: TempDir,
@@ -26,7 +25,7 @@ pub(crate) struct Proftpd {
 }
 
 impl Proftpd {
-    /// Starts a server without TLS; `None` where it is not installed, or without root.
+    /// Starts a server without TLS; `None` if it is not installed, or without root.
     pub(crate) fn start() -> Option<Self> {
         Self::with("")
     }
@@ -41,7 +40,7 @@ impl Proftpd {
         ))
     }
 
-    /// Starts a server with further lines of configuration, where ROOT stands for its directory.
+    /// Starts a server with additional configuration lines, in which ROOT is replaced by its directory.
     pub(crate) fn with(lines: &str) -> Option<Self> {
         let program = installed(&["/usr/sbin/proftpd"])?;
         needs_root("proftpd")?;
@@ -76,7 +75,7 @@ impl Proftpd {
         self.port
     }
 
-    /// Returns where `name` stands.
+    /// Returns the path of `name`.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join("files").join(name)
     }
@@ -93,7 +92,7 @@ impl Proftpd {
         format!("ftps://localhost:{}/{name}", self.port)
     }
 
-    /// Returns the certificate of the authority that issued the server's.
+    /// Returns the certificate of the server's issuer.
     pub(crate) fn ca(&self) -> PathBuf {
         self.dir.path().join("ca.pem")
     }

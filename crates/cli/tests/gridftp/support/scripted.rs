@@ -1,4 +1,4 @@
-//! A scripted FTP and GridFTP server: honest, but for what a test makes it do.
+//! A scripted FTP and GridFTP server, honest except where a test overrides it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -7,55 +7,55 @@ use std::time::Duration;
 
 use super::scripted_data::{Data, Transfer, accept};
 
-/// The modification time that the server gives.
+/// The modification time that the server reports.
 const MODIFIED: &str = "20200102030405";
 
-/// A server that plays each control connection on a thread of its own, until the test's process ends.
+/// A server that handles each control connection on its own thread, until the test's process ends.
 pub(crate) struct Scripted {
     pub(crate) address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
 }
 
-/// What a test makes the server do with a command: `true` where that answers it, `false` for the honest answer.
-type Play = dyn Fn(&mut Session, &Ask) -> bool + Send + Sync;
+/// A test's handler of commands: returns true if it has answered, false for the honest answer.
+type CommandHandler = dyn Fn(&mut Session, &FtpCommand) -> bool + Send + Sync;
 
-struct Shared {
-    play: Mutex<Arc<Play>>,
+struct ServerState {
+    play: Mutex<Arc<CommandHandler>>,
     file: Mutex<Arc<Vec<u8>>>,
     asks: Mutex<Vec<(usize, String)>>,
     stored: Mutex<Vec<u8>>,
 }
 
-/// A command: its verb in capitals, and the rest.
+/// A command: its verb in capitals, and its argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Ask {
+pub(crate) struct FtpCommand {
     pub(crate) verb: String,
     pub(crate) rest: String,
 }
 
 impl Scripted {
-    /// Serves `file` under every name, as it should be.
+    /// Serves `file` correctly under every name.
     pub(crate) fn honest(file: Vec<u8>) -> Self {
         Self::new(file, |_, _| false)
     }
 
-    /// Serves `file` under every name; `play` sees each command first.
+    /// Serves `file` under every name; `play` handles commands first.
     pub(crate) fn new(
         file: Vec<u8>,
-        play: impl Fn(&mut Session, &Ask) -> bool + Send + Sync + 'static,
+        play: impl Fn(&mut Session, &FtpCommand) -> bool + Send + Sync + 'static,
     ) -> Self {
         Self::at(Ipv4Addr::LOCALHOST.into(), file, play)
     }
 
-    /// Serves as [`Self::new`] does, at an address of this host.
+    /// Like [`Self::new`], at an address of this host.
     pub(crate) fn at(
         host: IpAddr,
         file: Vec<u8>,
-        play: impl Fn(&mut Session, &Ask) -> bool + Send + Sync + 'static,
+        play: impl Fn(&mut Session, &FtpCommand) -> bool + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind((host, 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ServerState {
             play: Mutex::new(Arc::new(play)),
             file: Mutex::new(Arc::new(file)),
             asks: Mutex::default(),
@@ -71,27 +71,27 @@ impl Scripted {
         Self { address, shared }
     }
 
-    /// Plays commands differently from now on.
-    pub(crate) fn change(&self, play: impl Fn(&mut Session, &Ask) -> bool + Send + Sync + 'static) {
+    /// Replaces the handler of commands.
+    pub(crate) fn change(&self, play: impl Fn(&mut Session, &FtpCommand) -> bool + Send + Sync + 'static) {
         *self.shared.play.lock().unwrap() = Arc::new(play);
     }
 
-    /// Returns a URL that MODE E is used for.
+    /// Returns a URL for MODE E.
     pub(crate) fn url(&self) -> String {
         format!("ftp://{}/dir/file", self.address)
     }
 
-    /// Returns all commands so far, with the number of their control connection.
-    pub(crate) fn asks(&self) -> Vec<(usize, String)> {
+    /// Returns all commands, with the number of their control connection.
+    pub(crate) fn commands(&self) -> Vec<(usize, String)> {
         self.shared.asks.lock().unwrap().clone()
     }
 
-    /// Returns how many commands began with `verb`.
+    /// Returns the number of commands with `verb`.
     pub(crate) fn count(&self, verb: &str) -> usize {
-        self.asks().iter().filter(|(_, ask)| ask.split(' ').next() == Some(verb)).count()
+        self.commands().iter().filter(|(_, command)| command.split(' ').next() == Some(verb)).count()
     }
 
-    /// Returns what was stored last.
+    /// Returns the last stored file.
     pub(crate) fn stored(&self) -> Vec<u8> {
         self.shared.stored.lock().unwrap().clone()
     }
@@ -101,22 +101,22 @@ impl Scripted {
 pub(crate) struct Session {
     control: TcpStream,
     input: BufReader<TcpStream>,
-    shared: Arc<Shared>,
-    /// Its number, from 0.
+    shared: Arc<ServerState>,
+    /// Number of the connection, from 0.
     pub(crate) number: usize,
-    /// What the client has asked for with OPTS RETR Parallelism.
+    /// The parallelism requested by OPTS RETR.
     pub(crate) parallelism: usize,
     pub(crate) extended: bool,
     port: Option<SocketAddr>,
     passive: Option<TcpListener>,
-    /// Data connections of MODE E that the next transfer uses again, as Globus does until the next PORT.
+    /// MODE E data connections that the next transfer reuses, like Globus until the next PORT.
     kept: Vec<Data>,
     restart: u64,
 }
 
 impl Session {
-    fn new(control: TcpStream, number: usize, shared: Arc<Shared>) -> Self {
-        // A test that fails must not leave threads that wait for its client.
+    fn new(control: TcpStream, number: usize, shared: Arc<ServerState>) -> Self {
+        // A failing test must not leave threads waiting for its client.
         control.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let input = BufReader::new(control.try_clone().unwrap());
         let (parallelism, extended, restart) = (1, false, 0);
@@ -125,7 +125,7 @@ impl Session {
     }
 
     fn serve(&mut self) {
-        let greeting = Ask { verb: String::new(), rest: String::new() };
+        let greeting = FtpCommand { verb: String::new(), rest: String::new() };
         self.play(&greeting);
         loop {
             let mut line = Vec::new();
@@ -135,18 +135,18 @@ impl Session {
             let line = String::from_utf8_lossy(&line).trim_end_matches(['\r', '\n']).to_owned();
             self.shared.asks.lock().unwrap().push((self.number, line.clone()));
             let (verb, rest) = line.split_once(' ').unwrap_or((&line, ""));
-            self.play(&Ask { verb: verb.to_ascii_uppercase(), rest: rest.to_owned() });
+            self.play(&FtpCommand { verb: verb.to_ascii_uppercase(), rest: rest.to_owned() });
         }
     }
 
-    fn play(&mut self, ask: &Ask) {
+    fn play(&mut self, command: &FtpCommand) {
         let play = self.shared.play.lock().unwrap().clone();
-        if !play(self, ask) {
-            self.honest(ask);
+        if !play(self, command) {
+            self.honest(command);
         }
     }
 
-    /// Sends a reply, which ends in CR LF; a client that is gone is none of the server's business.
+    /// Sends a reply, followed by CR LF; ignores a closed connection.
     pub(crate) fn reply(&mut self, text: &str) {
         self.send(format!("{text}\r\n").as_bytes());
     }
@@ -156,7 +156,7 @@ impl Session {
         let _ = self.control.write_all(bytes);
     }
 
-    /// Returns the control connection, to be written to from another thread.
+    /// Returns a handle of the control connection, for writing from another thread.
     pub(crate) fn control(&self) -> TcpStream {
         self.control.try_clone().unwrap()
     }
@@ -176,10 +176,10 @@ impl Session {
         *self.shared.file.lock().unwrap() = Arc::new(file);
     }
 
-    /// Answers as an honest server does; an empty verb stands for the greeting.
-    pub(crate) fn honest(&mut self, ask: &Ask) {
-        let rest = ask.rest.as_str();
-        match ask.verb.as_str() {
+    /// Answers honestly; an empty verb is the greeting.
+    pub(crate) fn honest(&mut self, command: &FtpCommand) {
+        let rest = command.rest.as_str();
+        match command.verb.as_str() {
             "" => self.reply("220 scripted"),
             "USER" => self.reply("331 password"),
             "PASS" => self.reply("230 logged in"),
@@ -212,13 +212,13 @@ impl Session {
                 (self.passive, self.kept) = (None, Vec::new());
                 self.reply("200 port");
             }
-            "PASV" | "EPSV" => self.open_passive(&ask.verb),
+            "PASV" | "EPSV" => self.open_passive(&command.verb),
             "REST" => {
                 self.restart = rest.parse().unwrap_or(0);
                 self.reply("350 restarting");
             }
-            "RETR" | "ERET" => self.send_file(ask),
-            "STOR" | "ESTO" => self.store(ask),
+            "RETR" | "ERET" => self.send_file(command),
+            "STOR" | "ESTO" => self.store(command),
             "RNFR" => self.reply("350 to what?"),
             "RNTO" | "DELE" | "MFMT" => self.reply("250 done"),
             "MKD" => self.reply("257 made"),
@@ -242,21 +242,21 @@ impl Session {
         self.reply(&reply);
     }
 
-    /// Returns what a RETR or ERET asks for; `None` for other commands.
-    pub(crate) fn transfer(&mut self, ask: &Ask) -> Option<Transfer> {
+    /// Returns the transfer that a RETR or ERET requests; `None` for other commands.
+    pub(crate) fn transfer(&mut self, command: &FtpCommand) -> Option<Transfer> {
         let len = self.file().len() as u64;
-        self.transfer_of(ask, len)
+        self.transfer_of(command, len)
     }
 
-    /// Returns what a RETR or ERET asks for of a file of `len` bytes; `None` for other commands.
-    pub(crate) fn transfer_of(&mut self, ask: &Ask, len: u64) -> Option<Transfer> {
-        match ask.verb.as_str() {
+    /// Returns the transfer that a RETR or ERET requests of a file of `len` bytes; `None` for other commands.
+    pub(crate) fn transfer_of(&mut self, command: &FtpCommand, len: u64) -> Option<Transfer> {
+        match command.verb.as_str() {
             "RETR" => {
                 let start = std::mem::take(&mut self.restart).min(len);
                 Some(Transfer { range: start..len, base: 0 })
             }
             "ERET" => {
-                let mut words = ask.rest.split(' ').skip(1).map_while(|word| word.parse::<u64>().ok());
+                let mut words = command.rest.split(' ').skip(1).map_while(|word| word.parse::<u64>().ok());
                 let (start, count) = (words.next()?, words.next()?);
                 Some(Transfer { range: start.min(len)..(start + count).min(len), base: start })
             }
@@ -264,7 +264,7 @@ impl Session {
         }
     }
 
-    /// Returns where the client accepts data connections.
+    /// Returns the address at which the client accepts data connections.
     pub(crate) fn client(&self) -> Option<SocketAddr> {
         self.port
     }
@@ -278,7 +278,7 @@ impl Session {
         (0..n).filter_map(|_| TcpStream::connect(port).ok()).map(Data::new).collect()
     }
 
-    /// Returns the data connections that were kept, or opens `n`.
+    /// Returns the kept data connections, or opens `n`.
     pub(crate) fn connections(&mut self, n: usize) -> Vec<Data> {
         let kept = std::mem::take(&mut self.kept);
         if kept.is_empty() { self.data(n) } else { kept }
@@ -289,13 +289,13 @@ impl Session {
         self.kept = data;
     }
 
-    /// Returns how many data connections the next transfer is to use.
+    /// Returns the number of data connections of the next transfer.
     fn wanted(&self) -> usize {
         if self.extended { self.parallelism } else { 1 }
     }
 
-    fn send_file(&mut self, ask: &Ask) {
-        let Some(transfer) = self.transfer(ask) else { return self.reply("501 what?") };
+    fn send_file(&mut self, command: &FtpCommand) {
+        let Some(transfer) = self.transfer(command) else { return self.reply("501 what?") };
         self.reply("150 sending");
         let file = self.file();
         let mut data = self.connections(self.wanted());
@@ -316,10 +316,10 @@ impl Session {
         self.reply(if sent { "226 complete" } else { "426 data connection closed" });
     }
 
-    fn store(&mut self, ask: &Ask) {
-        let mut words = ask.rest.split(' ').skip(1);
+    fn store(&mut self, command: &FtpCommand) {
+        let mut words = command.rest.split(' ').skip(1);
         let base =
-            if ask.verb == "ESTO" { words.next().and_then(|n| n.parse().ok()).unwrap_or(0) } else { 0 };
+            if command.verb == "ESTO" { words.next().and_then(|n| n.parse().ok()).unwrap_or(0) } else { 0 };
         let base: usize = base + usize::try_from(std::mem::take(&mut self.restart)).unwrap();
         self.reply("150 receiving");
         let Some(listener) = self.passive.take() else { return self.reply("425 no data connection") };
@@ -336,7 +336,7 @@ impl Session {
         self.reply(if whole { "226 stored" } else { "426 data connection closed" });
     }
 
-    /// Takes what a client stores, over one data connection or several, and reports nothing.
+    /// Receives a stored file over one or several data connections, without a reply.
     pub(crate) fn take_silently(&mut self) {
         let Some(listener) = self.passive.take() else { return };
         if self.extended {
@@ -346,13 +346,13 @@ impl Session {
         }
     }
 
-    /// Returns what was stored so far.
+    /// Returns the bytes stored so far.
     pub(crate) fn stored(&self) -> Vec<u8> {
         self.shared.stored.lock().unwrap().clone()
     }
 }
 
-/// Reads the argument of PORT or EPRT.
+/// Parses the argument of PORT or EPRT.
 fn address(text: &str) -> Option<SocketAddr> {
     if let Some(bars) = text.strip_prefix('|') {
         let fields: Vec<_> = bars.split('|').collect();

@@ -1,14 +1,14 @@
-//! Data connections of the scripted server: blocks of MODE E, written without the code under test.
+//! Data connections of the scripted server: MODE E blocks, implemented independently of the code under test.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// The length of a block, small so that short files have many.
+/// Bytes per block: small, so that short files have many.
 const BLOCK: u64 = 64 << 10;
 
-/// What a client asks for: a range of the file, and the offset that its blocks count from.
+/// A requested transfer: a range of the file, and the base of its blocks' offsets.
 #[derive(Debug, Clone)]
 pub(crate) struct Transfer {
     pub(crate) range: Range<u64>,
@@ -16,13 +16,13 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    /// Sends the range over all connections, block by block in turn, and ends them; returns whether all was sent.
+    /// Sends the range over all connections, round-robin, and ends them; returns whether everything was sent.
     pub(crate) fn send(&self, file: &[u8], data: &mut [Data]) -> bool {
         let connections = data.len() as u64;
         self.send_blocks(file, data, |_| true) && end(data, connections)
     }
 
-    /// Sends the blocks that `wanted` accepts by their number, without the ends.
+    /// Sends the blocks that `wanted` accepts by number, without the ends.
     pub(crate) fn send_blocks(
         &self,
         file: &[u8],
@@ -40,8 +40,7 @@ impl Transfer {
                 .zip(0..)
                 .map(|(channel, at)| scope.spawn(move || send(at, channel)))
                 .collect();
-            // All are joined, also behind one that failed.
-            // Each is joined, whatever the ones before have sent.
+            // Joins all threads, even after a failed one.
             let sent: Vec<bool> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
             sent.into_iter().all(|sent| sent)
         })
@@ -59,7 +58,7 @@ impl Transfer {
     }
 }
 
-/// Ends the data of all connections; the first one says that `announced` have to end.
+/// Ends the data of all connections; the first one announces `announced` ends.
 pub(crate) fn end(data: &mut [Data], announced: u64) -> bool {
     let mut all = true;
     for (at, channel) in data.iter_mut().enumerate() {
@@ -73,12 +72,12 @@ pub(crate) struct Data(pub(crate) TcpStream);
 
 impl Data {
     pub(crate) fn new(stream: TcpStream) -> Self {
-        // A client that no longer reads must not hold the server for ever.
+        // A client that no longer reads must not block the server forever.
         stream.set_write_timeout(Some(Duration::from_secs(60))).unwrap();
         Self(stream)
     }
 
-    /// Sends a header as it is; returns whether the client takes it.
+    /// Sends a header verbatim; returns whether the client accepts it.
     pub(crate) fn header(&mut self, descriptor: u8, count: u64, offset: u64) -> bool {
         let header = [&[descriptor][..], &count.to_be_bytes(), &offset.to_be_bytes()].concat();
         self.raw(&header)
@@ -95,13 +94,13 @@ impl Data {
         let _ = rustix::net::sockopt::set_socket_linger(&self.0, Some(Duration::ZERO));
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes verbatim.
     pub(crate) fn raw(&mut self, bytes: &[u8]) -> bool {
         self.0.write_all(bytes).is_ok()
     }
 }
 
-/// Accepts a connection; `None` where none comes within ten seconds.
+/// Accepts a connection; `None` after ten seconds.
 pub(crate) fn accept(listener: &TcpListener) -> Option<TcpStream> {
     listener.set_nonblocking(true).unwrap();
     let deadline = Instant::now() + Duration::from_secs(10);
@@ -116,7 +115,7 @@ pub(crate) fn accept(listener: &TcpListener) -> Option<TcpStream> {
     None
 }
 
-/// Receives one MODE E transfer over as many connections as the client opens; returns whether all of them ended.
+/// Receives one MODE E transfer over all connections that the client opens; returns whether all of them ended.
 pub(crate) fn receive_blocks(listener: &TcpListener, base: usize, stored: &mut Vec<u8>) -> bool {
     let stored = std::sync::Mutex::new(stored);
     let (ended, announced) = (std::sync::atomic::AtomicU64::new(0), std::sync::atomic::AtomicU64::new(0));
@@ -152,8 +151,8 @@ pub(crate) fn receive_blocks(listener: &TcpListener, base: usize, stored: &mut V
     !broken
 }
 
-/// Receives one connection up to its end of data; returns the number of connections that it announced, 0 for none, and
-/// `None` where it was cut.
+/// Receives one connection up to its end of data; returns the announced number of connections (0 for none), or `None`
+/// if it was truncated.
 fn receive_channel(mut stream: TcpStream, mut store: impl FnMut(usize, &[u8])) -> Option<u64> {
     let mut announced = 0;
     loop {
@@ -174,7 +173,7 @@ fn receive_channel(mut stream: TcpStream, mut store: impl FnMut(usize, &[u8])) -
     }
 }
 
-/// Writes `bytes` at `offset`, with zeros before them where nothing is.
+/// Writes `bytes` at `offset`; fills a gap before them with zeros.
 pub(crate) fn put(stored: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
     if stored.len() < offset + bytes.len() {
         stored.resize(offset + bytes.len(), 0);

@@ -14,26 +14,26 @@ use tempfile::TempDir;
 
 use super::program::skip;
 
-/// The longest time that a server may take to start on a busy machine.
+/// Timeout for the start of a server on a busy machine.
 const START: Duration = Duration::from_secs(20);
 
-/// A server and the processes that it forked; all are killed when dropped.
+/// A server and its forked processes; all are killed on drop.
 pub(crate) struct ServerProcess(Child);
 
 impl ServerProcess {
-    /// Starts `command` and returns the rest of the first line of its output that has `mark`.
+    /// Starts `command` and returns the text behind `mark` in the first line of output that contains it.
     pub(crate) fn announced(mut command: Command, mark: &str) -> (Self, String) {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
         let server = Self(child);
         let found = lines.find_map(|line| line.split_once(mark).map(|(_, rest)| rest.trim().to_owned()));
-        // A full pipe would block the server.
+        // Drains the output: a full pipe would block the server.
         std::thread::spawn(move || lines.for_each(drop));
         (server, found.unwrap_or_else(|| panic!("{command:?} does not start")))
     }
 
-    /// Starts `command` and waits until `port` answers.
+    /// Starts `command` and waits until `port` accepts connections.
     pub(crate) fn listening(mut command: Command, port: u16) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
         let mut server = Self(command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}")));
@@ -50,18 +50,18 @@ impl ServerProcess {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // Sessions run in processes of their own, which would outlive the listener.
+        // Sessions are separate processes, which would outlive the listener.
         let _ = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
         let _ = self.0.wait();
     }
 }
 
-/// Returns a port that is free now, for servers that cannot report the one that the kernel chose.
+/// Returns a free port, for servers that cannot report a port chosen by the kernel.
 pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Makes a directory with `files/` that a server which gives up root may write to.
+/// Creates a directory with `files/`, writable by servers that drop root.
 pub(crate) fn site_dir() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
@@ -71,7 +71,7 @@ pub(crate) fn site_dir() -> TempDir {
     dir
 }
 
-/// Writes a file that was modified an hour ago, so that its date differs from that of a later change.
+/// Writes a file with a modification time one hour ago, so that later changes have another time.
 pub(crate) fn write_old(path: &Path, bytes: &[u8]) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, bytes).unwrap();
@@ -79,7 +79,7 @@ pub(crate) fn write_old(path: &Path, bytes: &[u8]) {
     file.set_modified(SystemTime::now() - Duration::from_secs(3600)).unwrap();
 }
 
-/// Returns the first program that exists; says why a test cannot run otherwise.
+/// Returns the first existing program; otherwise reports why the test is skipped.
 pub(crate) fn installed(paths: &[&'static str]) -> Option<&'static str> {
     let found = paths.iter().find(|path| Path::new(path).exists()).copied();
     if found.is_none() {
@@ -92,7 +92,7 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Says why a test of a server that changes its user cannot run.
+/// Reports that a test needs root for a server that changes its user.
 pub(crate) fn needs_root(server: &str) -> Option<()> {
     if !is_root() {
         skip(&format!("{server} needs root"));

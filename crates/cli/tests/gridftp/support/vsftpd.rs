@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::server_process::{ServerProcess, free_port, installed, needs_root, site_dir, write_old};
 use super::tls::certificates;
 
-/// A vsftpd for anonymous users, until dropped; its paths begin with `files/`.
+/// A vsftpd for anonymous users, stopped on drop; its paths begin with `files/`.
 pub(crate) struct Vsftpd {
     server: ServerProcess,
     dir: TempDir,
@@ -17,12 +17,12 @@ pub(crate) struct Vsftpd {
 }
 
 impl Vsftpd {
-    /// Starts a server without TLS; `None` where it is not installed, or without root.
+    /// Starts a server without TLS; `None` if it is not installed, or without root.
     pub(crate) fn start() -> Option<Self> {
         Self::with("")
     }
 
-    /// Starts a server that requires TLS on control and data connections, and that data connections resume its session.
+    /// Starts a server that requires TLS on control and data connections, and session resumption on data connections.
     pub(crate) fn with_tls() -> Option<Self> {
         Self::with(
             "ssl_enable=YES\nallow_anon_ssl=YES\nforce_anon_logins_ssl=YES\nforce_anon_data_ssl=YES\n\
@@ -30,17 +30,17 @@ impl Vsftpd {
         )
     }
 
-    /// Starts a server with further lines of configuration.
+    /// Starts a server with additional configuration lines.
     pub(crate) fn with(lines: &str) -> Option<Self> {
-        // As a package it excludes proftpd, so setup.sh unpacks it.
+        // Its package conflicts with proftpd, so setup.sh unpacks it.
         let program = installed(&["/opt/longhaul-test/vsftpd", "/usr/sbin/vsftpd"])?;
         needs_root("vsftpd")?;
         let (dir, port) = (site_dir(), free_port());
         let tls = certificates(dir.path());
         let root = dir.path().display();
-        // The process that talks to the client is jailed here; the directory must not be writable for it.
+        // vsftpd chroots its network process here; the directory must not be writable for it.
         fs::create_dir(dir.path().join("empty")).unwrap();
-        // vsftpd refuses a root that anonymous users may write to, so theirs is above `files/`; and one without a home.
+        // vsftpd refuses a writable root for anonymous users, so their root is the parent of `files/`; and users without a home.
         let config = format!(
             "listen=YES\nlisten_address=127.0.0.1\nlisten_port={port}\nbackground=NO\nseccomp_sandbox=NO\n\
              anonymous_enable=YES\nlocal_enable=NO\nftp_username=daemon\nanon_root={root}\n\
@@ -65,7 +65,7 @@ impl Vsftpd {
         self.port
     }
 
-    /// Returns where `name` stands.
+    /// Returns the path of `name`.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join("files").join(name)
     }
@@ -82,12 +82,12 @@ impl Vsftpd {
         format!("ftps://localhost:{}/files/{name}", self.port)
     }
 
-    /// Returns the certificate of the authority that issued the server's.
+    /// Returns the certificate of the server's issuer.
     pub(crate) fn ca(&self) -> PathBuf {
         self.dir.path().join("ca.pem")
     }
 
-    /// Returns the server's log, with every command and reply.
+    /// Returns the server's log of all commands and replies.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("server.log")).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! What the tests share: most of it with those of `get`.
+//! Helpers, mostly those of the `get` tests.
 
 #![allow(dead_code, unreachable_pub, reason = "the tests of get need more of it")]
 
@@ -15,7 +15,7 @@ mod site;
 mod tls;
 
 pub(crate) use content::{content, partial_files, same};
-pub(crate) use http::{Ask, File, Server};
+pub(crate) use http::{File, HttpRequest, Server};
 pub(crate) use program::{Get, get, skip};
 pub(crate) use real::{Nginx, Serve};
 pub(crate) use site::{of_size, site, slow_site};

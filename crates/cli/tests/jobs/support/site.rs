@@ -1,4 +1,4 @@
-//! A scripted server of files that are made as they are asked for, and what it sees of its clients.
+//! A scripted server with files generated on request, and counters of its load.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use super::{File, Server, content};
 
-/// What a server has seen.
+/// Load counters of a server.
 #[derive(Default)]
-pub(crate) struct Load {
+pub(crate) struct LoadCounters {
     pub(crate) connections: AtomicUsize,
     now: AtomicUsize,
-    /// The most requests that were answered at once.
+    /// Maximum of concurrent requests.
     pub(crate) at_once: AtomicUsize,
 }
 
-impl Load {
+impl LoadCounters {
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
@@ -25,7 +25,7 @@ impl Load {
     }
 }
 
-/// Returns the content of `/SIZE/NUMBER`: so many bytes, different for each number.
+/// Returns the content of `/SIZE/NUMBER`: `size` bytes, different for each number.
 pub(crate) fn of_size(size: usize, number: u64) -> Vec<u8> {
     content(size, number)
 }
@@ -35,28 +35,28 @@ fn of_target(target: &str) -> Option<Vec<u8>> {
     Some(of_size(size.parse().ok()?, number.parse().ok()?))
 }
 
-/// Serves `/SIZE/NUMBER`; every answer begins after `delay`. Other targets are not found.
-pub(crate) fn site(delay: Duration) -> (Server, Arc<Load>) {
+/// Serves `/SIZE/NUMBER` after `delay`; other targets are 404.
+pub(crate) fn site(delay: Duration) -> (Server, Arc<LoadCounters>) {
     slow_site(delay, usize::MAX)
 }
 
-/// Serves `/SIZE/NUMBER` at so many bytes a second for each connection.
-pub(crate) fn slow_site(delay: Duration, rate: usize) -> (Server, Arc<Load>) {
-    let load = Arc::new(Load::default());
+/// Serves `/SIZE/NUMBER` at `rate` bytes per second per connection.
+pub(crate) fn slow_site(delay: Duration, rate: usize) -> (Server, Arc<LoadCounters>) {
+    let load = Arc::new(LoadCounters::default());
     let seen = Arc::clone(&load);
     let server = Server::new(move |peer| {
         seen.connections.fetch_add(1, Ordering::SeqCst);
-        while let Some(ask) = peer.ask() {
-            let Some(bytes) = of_target(&ask.target) else {
+        while let Some(request) = peer.read_request() {
+            let Some(bytes) = of_target(&request.target) else {
                 peer.send("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
                 continue;
             };
             let file = File::new(bytes);
-            let (head, body) = file.answer(&ask);
+            let (head, body) = file.answer(&request);
             let now = seen.now.fetch_add(1, Ordering::SeqCst) + 1;
             seen.at_once.fetch_max(now, Ordering::SeqCst);
             std::thread::sleep(delay);
-            // Before the last bytes: the client may ask for the next file as soon as it has them.
+            // Counted before the last byte: the client may request the next file as soon as it has the body.
             let (first, last) = body.split_at(body.len().saturating_sub(1));
             let sent = peer.send(head)
                 && if rate == usize::MAX { peer.send(first) } else { peer.trickle(first, rate) };

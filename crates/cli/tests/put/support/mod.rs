@@ -1,4 +1,4 @@
-//! What the tests share: most of it with those of `get`.
+//! Helpers, mostly those of the `get` tests.
 
 #![allow(dead_code, unreachable_pub, reason = "the tests of get need more of it")]
 
@@ -20,14 +20,14 @@ mod writable;
 
 pub(crate) use content::{content, same};
 pub(crate) use damaging::damaging;
-pub(crate) use http::{Ask, Peer, Server};
+pub(crate) use http::{HttpRequest, Peer, Server};
 pub(crate) use program::{Ended, Get as Put, Running, longhaul, old_kernel, skip};
 pub(crate) use real::{Apache, Nginx, Site};
-pub(crate) use relay::{Relayed, relay, relay_as};
-pub(crate) use scripted_dav::{Files, Scripted, scripted_dav};
+pub(crate) use relay::{RelayAction, relay, relay_as};
+pub(crate) use scripted_dav::{DavAction, Files, scripted_dav};
 pub(crate) use writable::Writable;
 
-/// Makes a `longhaul put` in an empty directory.
+/// Creates a `longhaul put` in an empty directory.
 pub(crate) fn put() -> Put {
     longhaul("put")
 }

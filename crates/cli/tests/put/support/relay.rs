@@ -1,35 +1,35 @@
-//! A server in front of a real one, which passes on only as much as a test wants.
+//! A relay to a real server that forwards only what a test permits.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
-use super::http::{Ask, Peer, Server};
+use super::http::{HttpRequest, Peer, Server};
 
-/// What a relay does with a request.
-pub(crate) enum Relayed {
-    /// Passes it on with this head.
+/// The relay's handling of a request.
+pub(crate) enum RelayAction {
+    /// Forward the request with this head.
     Head(String),
-    /// Nothing: it is answered.
+    /// The request has been answered.
     Answered,
-    /// Ends the connection.
+    /// Close the connection.
     Cut,
 }
 
-/// Passes requests on to the server at `to`; where `meddle` returns false the connection ends instead.
+/// Forwards requests to the server at `to`; closes the connection if `may_forward` returns false.
 pub(crate) fn relay(
     to: SocketAddr,
-    meddle: impl Fn(&Ask, &mut Peer) -> bool + Send + Sync + 'static,
+    may_forward: impl Fn(&HttpRequest, &mut Peer) -> bool + Send + Sync + 'static,
 ) -> Server {
-    relay_as(to, move |ask, peer| match meddle(ask, peer) {
-        true => Relayed::Head(ask.head.clone()),
-        false => Relayed::Cut,
+    relay_as(to, move |request, peer| match may_forward(request, peer) {
+        true => RelayAction::Head(request.head.clone()),
+        false => RelayAction::Cut,
     })
 }
 
-/// Does with each request to the server at `to` what `choose` says.
+/// Handles each request to the server at `to` as `choose` decides.
 pub(crate) fn relay_as(
     to: SocketAddr,
-    choose: impl Fn(&Ask, &mut Peer) -> Relayed + Send + Sync + 'static,
+    choose: impl Fn(&HttpRequest, &mut Peer) -> RelayAction + Send + Sync + 'static,
 ) -> Server {
     Server::new(move |peer| {
         let mut server = TcpStream::connect(to).unwrap();
@@ -38,11 +38,11 @@ pub(crate) fn relay_as(
             let _ = io::copy(&mut answers, &mut client);
             let _ = client.shutdown(Shutdown::Both);
         });
-        while let Some(ask) = peer.ask() {
-            match choose(&ask, peer) {
-                Relayed::Head(head) if pass(&ask, &head, peer, &mut server) => {}
-                Relayed::Answered => {}
-                Relayed::Head(_) | Relayed::Cut => break,
+        while let Some(request) = peer.read_request() {
+            match choose(&request, peer) {
+                RelayAction::Head(head) if pass(&request, &head, peer, &mut server) => {}
+                RelayAction::Answered => {}
+                RelayAction::Head(_) | RelayAction::Cut => break,
             }
         }
         let _ = server.shutdown(Shutdown::Both);
@@ -50,9 +50,9 @@ pub(crate) fn relay_as(
     })
 }
 
-/// Passes a request on with its body; returns whether all of it came.
-fn pass(ask: &Ask, head: &str, peer: &Peer, server: &mut TcpStream) -> bool {
-    let length = ask.field("content-length").map_or(0, |length| length.parse().unwrap());
+/// Forwards a request with its body; returns whether the body was complete.
+fn pass(request: &HttpRequest, head: &str, peer: &Peer, server: &mut TcpStream) -> bool {
+    let length = request.field("content-length").map_or(0, |length| length.parse().unwrap());
     server.write_all(head.as_bytes()).is_ok()
         && io::copy(&mut (&peer.stream).take(length), server).is_ok_and(|copied| copied == length)
 }

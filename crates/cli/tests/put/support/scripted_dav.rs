@@ -1,44 +1,46 @@
-//! A server that is Apache's mod_dav_fs as far as `put` sees it, and does what a test wants with some requests.
+//! A server equivalent to Apache's mod_dav_fs for `put`, which handles some requests as a test requires.
 
 use std::collections::HashMap;
 use std::io::Read;
 use std::sync::{Arc, Mutex};
 
-use super::http::{Ask, Peer, Server};
+use super::http::{HttpRequest, Peer, Server};
 
-/// What becomes of a request.
-pub(crate) enum Scripted {
-    /// It is done and answered as mod_dav_fs does.
+/// The handling of a request.
+pub(crate) enum DavAction {
+    /// As mod_dav_fs does.
     Honest,
-    /// Its body is read and dropped, and this is the status line and the fields of the answer.
+    /// Discard the body, and answer with this status line and these fields.
     Answer(&'static str),
-    /// Half of its body is read, then the connection ends.
+    /// Read half of the body, and close the connection.
     Cut,
 }
 
-/// The files by their paths.
+/// The stored files by path.
 pub(crate) type Files = Arc<Mutex<HashMap<String, Vec<u8>>>>;
 
-/// Starts a server with one file, `/f` of the bytes "old". `play` sees each request with its method.
-pub(crate) fn scripted_dav(play: impl Fn(&str, &Ask) -> Scripted + Send + Sync + 'static) -> (Server, Files) {
+/// Starts a server with one file, `/f`, containing "old". `play` handles each request by its method.
+pub(crate) fn scripted_dav(
+    play: impl Fn(&str, &HttpRequest) -> DavAction + Send + Sync + 'static,
+) -> (Server, Files) {
     let files: Files = Arc::default();
     files.lock().unwrap().insert("/f".to_owned(), b"old".to_vec());
     let kept = Arc::clone(&files);
     let server = Server::new(move |peer| {
-        while let Some(ask) = peer.ask() {
-            let method = ask.head.split(' ').next().unwrap().to_owned();
-            let scripted = play(&method, &ask);
-            if ask.field("expect").is_some() {
+        while let Some(request) = peer.read_request() {
+            let method = request.head.split(' ').next().unwrap().to_owned();
+            let scripted = play(&method, &request);
+            if request.field("expect").is_some() {
                 peer.send("HTTP/1.1 100 Continue\r\n\r\n");
             }
-            let length = ask.field("content-length").map_or(0, |length| length.parse().unwrap());
-            let wanted = if let Scripted::Cut = scripted { length / 2 } else { length };
+            let length = request.field("content-length").map_or(0, |length| length.parse().unwrap());
+            let wanted = if let DavAction::Cut = scripted { length / 2 } else { length };
             let body = read(peer, wanted);
             let answer = match scripted {
-                Scripted::Cut => return,
+                DavAction::Cut => return,
                 _ if body.len() < length => return,
-                Scripted::Answer(answer) => answer.to_owned(),
-                Scripted::Honest => honest(&kept, &method, &ask, body),
+                DavAction::Answer(answer) => answer.to_owned(),
+                DavAction::Honest => honest(&kept, &method, &request, body),
             };
             if !peer.send(format!("HTTP/1.1 {answer}\r\n\r\n")) {
                 return;
@@ -54,10 +56,10 @@ fn read(peer: &Peer, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Does what the request asks for; returns the status line and the fields.
-fn honest(files: &Files, method: &str, ask: &Ask, body: Vec<u8>) -> String {
+/// Executes a request; returns status line and fields.
+fn honest(files: &Files, method: &str, request: &HttpRequest, body: Vec<u8>) -> String {
     let mut files = files.lock().unwrap();
-    let path = ask.target.clone();
+    let path = request.target.clone();
     let status = |status: &str| format!("{status}\r\nContent-Length: 0");
     match method {
         "OPTIONS" => status(
@@ -70,7 +72,7 @@ fn honest(files: &Files, method: &str, ask: &Ask, body: Vec<u8>) -> String {
             None => status("404 No"),
         },
         "PUT" => {
-            let start = ask.field("content-range").map(|range| {
+            let start = request.field("content-range").map(|range| {
                 let first = range.strip_prefix("bytes ").unwrap().split('-').next().unwrap();
                 first.parse::<usize>().unwrap()
             });
@@ -85,12 +87,13 @@ fn honest(files: &Files, method: &str, ask: &Ask, body: Vec<u8>) -> String {
             "204 Stored".to_owned()
         }
         "MOVE" => {
-            let to = ask.field("destination").unwrap();
+            let to = request.field("destination").unwrap();
             let to = format!("/{}", to.splitn(4, '/').nth(3).unwrap());
-            let there = files
-                .get(&to)
-                .map(|bytes| format!("<{}> ([\"{:x}\"])", ask.field("destination").unwrap(), bytes.len()));
-            if there.is_some() && (ask.field("overwrite") != Some("T") || ask.field("if") != there.as_deref())
+            let there = files.get(&to).map(|bytes| {
+                format!("<{}> ([\"{:x}\"])", request.field("destination").unwrap(), bytes.len())
+            });
+            if there.is_some()
+                && (request.field("overwrite") != Some("T") || request.field("if") != there.as_deref())
             {
                 return status("412 No");
             }

@@ -1,4 +1,4 @@
-//! `longhaul serve --writable`, which can be killed and started again.
+//! `longhaul serve --writable`, which can be killed and restarted.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::tls::certificates;
 
-/// A server that takes files into `files/`, from whoever has the token.
+/// A server that accepts uploads into `files/` with the token.
 pub(crate) struct Writable {
     child: Child,
     dir: TempDir,
@@ -24,18 +24,18 @@ impl Writable {
         Self::with(&[], "http")
     }
 
-    /// Speaks HTTPS.
+    /// Starts a server with HTTPS.
     pub(crate) fn encrypted() -> Self {
         Self::with(&["--tls-cert", "server.pem", "--tls-key", "server.key"], "https")
     }
 
-    /// Takes and serves names that begin with a dot too.
+    /// Starts a server that also accepts and serves names that begin with a dot.
     pub(crate) fn hidden() -> Self {
         Self::with(&["--hidden"], "http")
     }
 
     fn with(options: &[&str], scheme: &'static str) -> Self {
-        // On the disk, not in a tmpfs: the writers shall meet a real file system.
+        // On the disk, not in a tmpfs: the writers must run on a real file system.
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         fs::create_dir(dir.path().join("files")).unwrap();
         fs::write(dir.path().join("token"), "sesame").unwrap();
@@ -69,7 +69,7 @@ impl Writable {
         self.dir.path().join("files").join(name)
     }
 
-    /// Returns the names of what lies there.
+    /// Returns the names of the stored files.
     pub(crate) fn names(&self) -> Vec<String> {
         let names = fs::read_dir(self.path("")).unwrap();
         let mut names: Vec<_> = names.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
@@ -77,13 +77,13 @@ impl Writable {
         names
     }
 
-    /// Ends the server without a word.
+    /// Kills the server with SIGKILL.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Starts it again where it was.
+    /// Restarts the server at its old address.
     pub(crate) fn restart(&mut self) {
         let (child, address) = run(self.dir.path(), &self.address, &[]);
         assert_eq!(address, self.address);
@@ -104,7 +104,7 @@ fn run(dir: &Path, listen: &str, options: &[&str]) -> (Child, String) {
     let mut child = command.args(options).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut log = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
     let line = log.find(|line| line.starts_with("serving ")).unwrap();
-    // Somebody must read on, or the log would be dropped.
+    // Drains the log: a full pipe would cost log lines.
     std::thread::spawn(move || log.for_each(drop));
     let address = line.split("://").nth(1).unwrap().split('/').next().unwrap().to_owned();
     (child, address)

@@ -1,12 +1,12 @@
-//! A scripted server that lists what a test wants.
+//! A scripted server with listings chosen by a test.
 
 use std::collections::BTreeMap;
 
 use super::{File, Server};
 
-/// What a target is answered with.
+/// The response to a target.
 #[derive(Clone)]
-pub(crate) enum Listed {
+pub(crate) enum ListedTarget {
     /// A JSON listing.
     Json(String),
     /// A page of HTML.
@@ -19,18 +19,18 @@ pub(crate) enum Listed {
     Refused(u16),
 }
 
-/// Writes the entry of a JSON listing; `name` is written as it is between quotes.
-pub(crate) fn listing(entries: &[(&str, &str)]) -> Listed {
+/// Formats the entry of a JSON listing; `name` is inserted verbatim between quotes.
+pub(crate) fn listing(entries: &[(&str, &str)]) -> ListedTarget {
     let entry = |(name, kind): &(&str, &str)| format!("{{\"name\":\"{name}\",\"type\":\"{kind}\"}}");
-    Listed::Json(format!("[{}]", entries.iter().map(entry).collect::<Vec<_>>().join(",")))
+    ListedTarget::Json(format!("[{}]", entries.iter().map(entry).collect::<Vec<_>>().join(",")))
 }
 
-impl Listed {
-    /// Serves each target as it is listed; any other is not found.
+impl ListedTarget {
+    /// Serves each listed target; others are 404.
     pub(crate) fn serve(targets: impl IntoIterator<Item = (&'static str, Self)>) -> Server {
         let targets: BTreeMap<_, _> = targets.into_iter().collect();
         Server::new(move |peer| {
-            while let Some(ask) = peer.ask() {
+            while let Some(request) = peer.read_request() {
                 let page = |media: &str, text: &str| {
                     let length = text.len();
                     format!(
@@ -38,13 +38,13 @@ impl Listed {
                     )
                     .into_bytes()
                 };
-                let answer = match targets.get(ask.target.as_str()) {
+                let answer = match targets.get(request.target.as_str()) {
                     Some(Self::Json(text)) => page("application/json", text),
                     Some(Self::Html(text)) => page("text/html", text),
                     Some(Self::File(bytes)) => {
                         let file = File::new(bytes.clone());
-                        let (head, body) = file.answer(&ask);
-                        let body = if ask.head.starts_with("HEAD") { &[][..] } else { body };
+                        let (head, body) = file.answer(&request);
+                        let body = if request.head.starts_with("HEAD") { &[][..] } else { body };
                         [head.as_bytes(), body].concat()
                     }
                     Some(Self::Moved(to)) => {

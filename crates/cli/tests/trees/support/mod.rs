@@ -1,4 +1,4 @@
-//! What the tests share: most of it with those of `get` and `put`.
+//! Helpers, mostly those of the `get` and `put` tests.
 
 #![allow(
     dead_code,
@@ -40,7 +40,7 @@ use std::path::Path;
 pub(crate) use content::{content, same};
 pub(crate) use globus::Globus;
 pub(crate) use http::{File, Server};
-pub(crate) use listed::{Listed, listing};
+pub(crate) use listed::{ListedTarget, listing};
 pub(crate) use proftpd::Proftpd;
 pub(crate) use program::{Ended, Get, get, longhaul};
 pub(crate) use real::{Apache, Nginx, Site};
@@ -57,12 +57,13 @@ pub(crate) fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// Makes a `longhaul put` in an empty directory.
+/// Creates a `longhaul put` in an empty directory.
 pub(crate) fn put() -> Get {
     longhaul("put")
 }
 
-/// Returns the jobs of a run with `--json` whose file came over the network, and those whose file was there, by their URLs' ends.
+/// Returns the jobs of a run with `--json` by the ends of their URLs: those whose file was transferred, and those whose
+/// file was unchanged.
 pub(crate) fn fetched_and_unchanged(ended: &Ended) -> (Vec<String>, Vec<String>) {
     let done = ended.json().into_iter().filter(|line| line["event"] == "done");
     let (mut fetched, mut unchanged) = (Vec::new(), Vec::new());

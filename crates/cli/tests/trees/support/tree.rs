@@ -1,4 +1,4 @@
-//! Trees of files with every awkward name.
+//! Directory trees with difficult names.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use super::content;
 
-/// Names that listings and URLs must carry byte for byte.
+/// Names that listings and URLs must preserve byte for byte.
 const NAMES: [&[u8]; 9] = [
     b"a b",
     b"100%25",
@@ -22,7 +22,7 @@ const NAMES: [&[u8]; 9] = [
     b"index.html",
 ];
 
-/// Makes a tree under `root`: files of several sizes, awkward names, an empty directory, and files that were modified long ago.
+/// Creates a tree under `root`: files of several sizes, difficult names, an empty directory, and old modification times.
 pub(crate) fn make_tree(root: &Path) {
     fs::create_dir_all(root.join("sub/deeper/deepest")).unwrap();
     fs::create_dir_all(root.join("empty/within")).unwrap();
@@ -37,7 +37,7 @@ pub(crate) fn make_tree(root: &Path) {
     age(root, 1_000_000_000);
 }
 
-/// Makes `count` small files in three directories.
+/// Creates `count` small files in three directories.
 pub(crate) fn many_files(root: &Path, count: u64) {
     for number in 0..count {
         let directory = root.join(format!("d{}", number % 3));
@@ -47,7 +47,7 @@ pub(crate) fn many_files(root: &Path, count: u64) {
     age(root, 1_100_000_000);
 }
 
-/// Sets the time of every file below `root`.
+/// Sets the modification time of every file below `root`.
 pub(crate) fn age(root: &Path, seconds: u64) {
     for entry in fs::read_dir(root).unwrap() {
         let path = entry.unwrap().path();
@@ -60,7 +60,7 @@ pub(crate) fn age(root: &Path, seconds: u64) {
     }
 }
 
-/// Fails unless two trees have the same names and content.
+/// Fails unless two trees have equal names and contents.
 #[track_caller]
 pub(crate) fn assert_equal(one: &Path, other: &Path) {
     let diff = Command::new("diff").arg("-r").arg(one).arg(other).output().unwrap();

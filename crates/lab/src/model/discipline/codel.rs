@@ -1,4 +1,4 @@
-//! CoDel: drops by how long packets have waited (RFC 8289). Names of variables are those of its section 5.
+//! CoDel: drops by sojourn time (RFC 8289). Variables are named as in RFC 8289, section 5.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use longhaul_core::units::Bytes;
 use super::super::{Backlog, DropTail, Time};
 use super::{Discipline, PacketList, QueuedPacket};
 
-/// CoDel's two times.
+/// CoDel's target and interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CodelParameters {
-    /// The standing delay that is accepted; 5 ms (RFC 8289, 4.4).
+    /// Acceptable standing queue delay; 5 ms (RFC 8289, 4.4).
     pub target: Duration,
-    /// How long the delay may stay above the target before the first drop: a round trip; 100 ms (RFC 8289, 4.3).
+    /// Time for which the delay may exceed the target before the first drop: about one RTT; 100 ms (RFC 8289, 4.3).
     pub interval: Duration,
 }
 
@@ -22,13 +22,13 @@ impl Default for CodelParameters {
     }
 }
 
-/// CoDel's state, apart from the queue it looks after.
+/// CoDel's state; the queue is separate.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Codel {
     parameters: CodelParameters,
-    /// A queue of no more than this is never too long.
+    /// A backlog up to this size is never dropped from.
     max_packet: Bytes,
-    /// When the delay will have been above the target for an interval; `None` while it is below.
+    /// When the delay will have exceeded the target for an interval; `None` while it is below.
     first_above_time: Option<Time>,
     drop_next: Time,
     count: u32,
@@ -49,7 +49,7 @@ impl Codel {
         }
     }
 
-    /// Takes the next packet of `queue` for the line (RFC 8289, 5.5), or marks it where it takes marks.
+    /// Dequeues the next packet for the line (RFC 8289, 5.5); marks ECN-capable packets instead of dropping them.
     pub(super) fn dequeue(
         &mut self,
         now: Time,
@@ -61,7 +61,7 @@ impl Codel {
             self.is_dropping = may_drop;
             while self.is_dropping && now >= self.drop_next {
                 self.count += 1;
-                if packet.takes_marks {
+                if packet.is_ecn_capable {
                     packet.is_marked = true;
                     self.drop_next = self.control_law(self.drop_next);
                     break;
@@ -79,7 +79,7 @@ impl Codel {
             }
         } else if may_drop {
             self.begin_dropping(now);
-            if packet.takes_marks {
+            if packet.is_ecn_capable {
                 packet.is_marked = true;
             } else {
                 dropped.push(packet);
@@ -89,7 +89,7 @@ impl Codel {
         Some(packet)
     }
 
-    /// Starts at the rate of drops that controlled the queue last time, where that was not long ago.
+    /// Enters the dropping state; resumes the last drop rate if that was recent.
     fn begin_dropping(&mut self, now: Time) {
         const NOT_LONG: u32 = 16;
         self.is_dropping = true;
@@ -100,7 +100,7 @@ impl Codel {
         self.last_count = self.count;
     }
 
-    /// Pops a packet; says also whether the delay has been above the target for an interval.
+    /// Pops a packet; also returns whether the delay has exceeded the target for an interval.
     fn pop(&mut self, now: Time, queue: &mut PacketList) -> Option<(QueuedPacket, bool)> {
         let Some(packet) = queue.pop() else {
             self.first_above_time = None;
@@ -121,13 +121,13 @@ impl Codel {
         Some((packet, may_drop))
     }
 
-    /// Returns when the next drop is due after one at `from`: ever sooner, with the square root of their number.
+    /// Returns the time of the next drop after one at `from`: intervals shrink with the square root of the drop count.
     fn control_law(&self, from: Time) -> Time {
         from + self.parameters.interval.div_f64(f64::from(self.count.max(1)).sqrt())
     }
 }
 
-/// One queue under CoDel, which also drops what its limit does not hold.
+/// A single queue under CoDel with a limit.
 #[derive(Debug)]
 pub struct CodelQueue {
     codel: Codel,
@@ -136,7 +136,7 @@ pub struct CodelQueue {
 }
 
 impl CodelQueue {
-    /// Makes an empty queue; `max_packet` is the largest packet.
+    /// Creates an empty queue; `max_packet` is the largest packet.
     pub fn new(parameters: CodelParameters, limit: DropTail, max_packet: Bytes) -> Self {
         Self { codel: Codel::new(parameters, max_packet), limit, packets: PacketList::default() }
     }

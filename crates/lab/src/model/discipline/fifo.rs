@@ -1,26 +1,26 @@
-//! FIFO queues, DropTail or RED, for links that look at packets when they leave; RED marks where it may.
+//! FIFO queues with DropTail or RED for held links; RED may mark.
 
 use super::super::{Backlog, DropTail, Red, Time, Verdict};
 use super::{Discipline, PacketList, QueuedPacket};
 
-/// How a FIFO queue chooses what joins it.
+/// The admission policy of a FIFO queue.
 #[derive(Debug)]
 enum Policy {
     DropTail(DropTail),
     Red(Box<Red>),
 }
 
-/// One queue in order of arrival.
+/// A single queue in order of arrival.
 #[derive(Debug)]
 pub struct FifoQueue {
     policy: Policy,
     packets: PacketList,
-    /// When it was last empty, with nothing being sent.
+    /// Since when the queue and the line are idle; `None` while they are not.
     empty_since: Option<Time>,
 }
 
 impl FifoQueue {
-    /// Makes a queue that drops what its limit does not hold.
+    /// Creates a queue that drops packets beyond its limit.
     pub fn drop_tail(limit: DropTail) -> Self {
         Self {
             policy: Policy::DropTail(limit),
@@ -29,7 +29,7 @@ impl FifoQueue {
         }
     }
 
-    /// Makes a queue under RED, which marks packets that take marks (RFC 3168) where it would drop others early.
+    /// Creates a queue under RED; an early drop marks ECN-capable packets instead (RFC 3168).
     pub fn red(red: Red) -> Self {
         Self {
             policy: Policy::Red(Box::new(red)),
@@ -58,7 +58,7 @@ impl Discipline for FifoQueue {
         };
         match verdict {
             Verdict::Full => return dropped.push(packet),
-            Verdict::Early if !packet.takes_marks => return dropped.push(packet),
+            Verdict::Early if !packet.is_ecn_capable => return dropped.push(packet),
             Verdict::Early => packet.is_marked = true,
             Verdict::Admitted => {}
         }

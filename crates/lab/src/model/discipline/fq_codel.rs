@@ -1,4 +1,4 @@
-//! FQ-CoDel: a queue a flow, served in turn, each under CoDel (RFC 8290, section 4).
+//! FQ-CoDel: one CoDel queue per flow, served round-robin (RFC 8290, section 4).
 
 use std::collections::VecDeque;
 
@@ -8,12 +8,12 @@ use super::super::{Backlog, DropTail, Time};
 use super::codel::{Codel, CodelParameters};
 use super::{Discipline, PacketList, QueuedPacket};
 
-/// What FQ-CoDel can be told.
+/// Parameters of FQ-CoDel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FqCodelParameters {
-    /// CoDel's times, the same for all flows.
+    /// CoDel's parameters, equal for all flows.
     pub codel: CodelParameters,
-    /// How many queues flows are hashed to; 1024 (RFC 8290, 5.2.4).
+    /// Number of queues to which flows are hashed; 1024 (RFC 8290, 5.2.4).
     pub flows: u16,
 }
 
@@ -23,31 +23,31 @@ impl Default for FqCodelParameters {
     }
 }
 
-/// The queue of the flows of one hash value.
+/// The queue of all flows with one hash value.
 #[derive(Debug)]
 struct FlowQueue {
     packets: PacketList,
     codel: Codel,
-    /// Bytes that it may send in this turn; below zero where it sent more.
+    /// Bytes left in this round; negative after overuse.
     credits: i64,
-    /// Whether it is in one of the two lists.
+    /// Whether the queue is in the list of new or of old queues.
     is_listed: bool,
 }
 
-/// Queues of flows, new ones before old ones.
+/// Queues of flows; new queues are served before old ones.
 #[derive(Debug)]
 pub struct FqCodelQueue {
     flows: Vec<FlowQueue>,
     new: VecDeque<usize>,
     old: VecDeque<usize>,
-    /// Bytes a turn: the largest packet (RFC 8290, 5.2.3).
+    /// Bytes per round: the largest packet (RFC 8290, 5.2.3).
     quantum: i64,
     limit: DropTail,
     total: Backlog,
 }
 
 impl FqCodelQueue {
-    /// Makes empty queues that together hold `limit`; `max_packet` is the largest packet.
+    /// Creates empty queues with a common `limit`; `max_packet` is the largest packet.
     pub fn new(parameters: FqCodelParameters, limit: DropTail, max_packet: Bytes) -> Self {
         let flow = || FlowQueue {
             packets: PacketList::default(),
@@ -70,8 +70,8 @@ impl FqCodelQueue {
         self.total.bytes = self.total.bytes - packet.size;
     }
 
-    /// Drops from the head of the longest queue: the flow that fills the queue loses packets, and its receiver finds the gap before
-    /// the rest of the queue arrives.
+    /// Drops from the head of the longest queue: the flow that fills the queue is hit, and its receiver detects the gap
+    /// one queueing delay earlier.
     fn drop_from_longest(&mut self, dropped: &mut Vec<QueuedPacket>) {
         let longest = self.flows.iter_mut().max_by_key(|flow| flow.packets.bytes());
         if let Some(packet) = longest.and_then(|flow| flow.packets.pop()) {
@@ -116,7 +116,7 @@ impl Discipline for FqCodelQueue {
                 Some(packet) => flow.credits -= packet.size.get() as i64,
                 None => {
                     list.pop_front();
-                    // An emptied new queue goes through the old ones first, or it would be new again at once.
+                    // An emptied new queue moves to the old list first; otherwise it could return as new at once (RFC 8290, 4.2).
                     flow.is_listed = is_new;
                     if is_new {
                         self.old.push_back(index);

@@ -1,4 +1,4 @@
-//! Queue disciplines that decide when a packet leaves the queue as well as when it joins: CoDel, FQ-CoDel, and FIFO queues with ECN.
+//! Queue disciplines that act on departure as well as on arrival: CoDel, FQ-CoDel, and FIFO queues with ECN.
 
 mod codel;
 mod fifo;
@@ -17,42 +17,42 @@ pub use codel::{CodelParameters, CodelQueue};
 pub use fifo::FifoQueue;
 pub use fq_codel::{FqCodelParameters, FqCodelQueue};
 
-/// A packet as a queue sees it.
+/// A packet in a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueuedPacket {
-    /// Its number, unique among the packets of the link.
+    /// Unique number of the packet in its link.
     pub id: u64,
-    /// Its size at the IP layer.
+    /// Size at the IP layer.
     pub size: Bytes,
-    /// A hash of its flow.
+    /// Hash of the flow.
     pub flow: u64,
-    /// Whether its sender understands marks (ECT, RFC 3168), so that it is marked where others are dropped.
-    pub takes_marks: bool,
-    /// Whether it carries the mark of congestion (CE).
+    /// Whether the packet is ECN-capable (ECT, RFC 3168): marked instead of dropped.
+    pub is_ecn_capable: bool,
+    /// Whether the packet carries a congestion mark (CE).
     pub is_marked: bool,
-    /// When it joined the queue.
+    /// Arrival at this queue.
     pub arrived: Time,
-    /// When it came to the link.
-    pub came: Time,
-    /// Which pair of hosts it belongs to.
+    /// Arrival at the link.
+    pub entered: Time,
+    /// The pair of hosts of the packet.
     pub pair: u16,
 }
 
-/// A queue with a policy.
+/// A queue discipline.
 pub trait Discipline: fmt::Debug + Send {
-    /// Takes a packet that arrives at `now`; what is dropped for it, itself perhaps, goes to `dropped`.
+    /// Enqueues a packet that arrives at `now`; appends dropped packets, possibly `packet` itself, to `dropped`.
     ///
-    /// `sending` is the packet that the line is sending, which counts as queued for the limit.
+    /// `sending` is the packet in transmission, which counts towards the limit.
     fn enqueue(&mut self, now: Time, packet: QueuedPacket, sending: Backlog, dropped: &mut Vec<QueuedPacket>);
 
-    /// Returns the next packet for the line at `now`; those that are dropped on the way go to `dropped`.
+    /// Dequeues the next packet for the line at `now`; appends dropped packets to `dropped`.
     fn dequeue(&mut self, now: Time, dropped: &mut Vec<QueuedPacket>) -> Option<QueuedPacket>;
 
-    /// Returns what waits, the packet being sent not included.
+    /// Returns the backlog without the packet in transmission.
     fn backlog(&self) -> Backlog;
 }
 
-/// Packets in order of arrival, with their bytes.
+/// Packets in order of arrival, and their total bytes.
 #[derive(Debug, Default)]
 pub(super) struct PacketList {
     packets: VecDeque<QueuedPacket>,

@@ -1,4 +1,4 @@
-//! Disciplines between a source and a line in virtual time.
+//! Queue disciplines in front of a line, in virtual time.
 
 use std::time::Duration;
 
@@ -6,30 +6,30 @@ use super::*;
 use crate::model::DropTail;
 
 const MTU: Bytes = Bytes::new(1500);
-/// A packet takes 1 ms at 12 Mbit/s.
+/// Transmission time of a packet at 12 Mbit/s, in nanoseconds.
 const MS: u64 = 1_000_000;
 
-fn packet(id: u64, at: Time, flow: u64, takes_marks: bool) -> QueuedPacket {
-    QueuedPacket { id, size: MTU, flow, takes_marks, is_marked: false, arrived: at, came: at, pair: 0 }
+fn packet(id: u64, at: Time, flow: u64, is_ecn_capable: bool) -> QueuedPacket {
+    QueuedPacket { id, size: MTU, flow, is_ecn_capable, is_marked: false, arrived: at, entered: at, pair: 0 }
 }
 
-/// What became of packets: when each left, and which were dropped or marked.
+/// Fates of packets: departures, drops and marks.
 #[derive(Debug, Default)]
-struct Outcome {
+struct PacketFates {
     left: Vec<(Time, QueuedPacket)>,
     dropped: Vec<(Time, u64)>,
 }
 
-impl Outcome {
+impl PacketFates {
     fn waits_ms(&self, from_ms: u64) -> Vec<f64> {
         let late = self.left.iter().filter(|(at, _)| *at >= Time::from_nanos(from_ms * MS));
         late.map(|(at, packet)| at.since(packet.arrived).as_secs_f64() * 1e3).collect()
     }
 }
 
-/// Sends `arrivals` (time, flow, whether it takes marks), in order, through a queue before a line that sends a packet a millisecond.
-fn through(queue: &mut dyn Discipline, arrivals: &[(Time, u64, bool)], end: Time) -> Outcome {
-    let mut outcome = Outcome::default();
+/// Sends `arrivals` (time, flow, ECN-capable) through a queue and a line of one packet per millisecond.
+fn through(queue: &mut dyn Discipline, arrivals: &[(Time, u64, bool)], end: Time) -> PacketFates {
+    let mut fates = PacketFates::default();
     let mut next = arrivals.iter().enumerate().peekable();
     let mut now = Time::START;
     while now < end {
@@ -38,15 +38,15 @@ fn through(queue: &mut dyn Discipline, arrivals: &[(Time, u64, bool)], end: Time
             queue.enqueue(*at, packet(id as u64, *at, *flow, *marks), Backlog::default(), &mut dropped);
         }
         if let Some(packet) = queue.dequeue(now, &mut dropped) {
-            outcome.left.push((now, packet));
+            fates.left.push((now, packet));
         }
-        outcome.dropped.extend(dropped.iter().map(|packet| (now, packet.id)));
+        fates.dropped.extend(dropped.iter().map(|packet| (now, packet.id)));
         now = now + Duration::from_millis(1);
     }
-    outcome
+    fates
 }
 
-/// Arrivals of a flow, one each `gap_us`.
+/// Arrivals of one flow, one per `gap_us`.
 fn steady(from_ms: u64, to_ms: u64, gap_us: u64, flow: u64, marks: bool) -> Vec<(Time, u64, bool)> {
     (from_ms * 1000..to_ms * 1000)
         .step_by(gap_us as usize)
@@ -59,9 +59,9 @@ const DEEP: DropTail = DropTail::Packets(10_000);
 #[test]
 fn codel_spaces_drops_by_the_square_root_of_their_number() {
     let mut queue = CodelQueue::new(CodelParameters::default(), DEEP, MTU);
-    // A tenth more than the line sends: 5 ms of queue after 50 ms, and CoDel waits an interval more.
-    let outcome = through(&mut queue, &steady(0, 2000, 909, 1, false), Time::from_nanos(2000 * MS));
-    let at: Vec<f64> = outcome.dropped.iter().map(|(at, _)| at.as_nanos() as f64 / MS as f64).collect();
+    // 10 % overload: 5 ms of queue after 50 ms; CoDel then waits for one interval.
+    let fates = through(&mut queue, &steady(0, 2000, 909, 1, false), Time::from_nanos(2000 * MS));
+    let at: Vec<f64> = fates.dropped.iter().map(|(at, _)| at.as_nanos() as f64 / MS as f64).collect();
     assert!((145.0..165.0).contains(&at[0]), "{at:?}");
     for (number, pair) in at.windows(2).enumerate().take(20) {
         let expected = 100.0 / ((number + 1) as f64).sqrt();
@@ -70,23 +70,23 @@ fn codel_spaces_drops_by_the_square_root_of_their_number() {
 }
 
 #[test]
-fn codel_leaves_a_burst_alone_that_drains_within_an_interval() {
+fn codel_ignores_a_burst_that_drains_within_an_interval() {
     let mut queue = CodelQueue::new(CodelParameters::default(), DEEP, MTU);
     let burst: Vec<_> = (0..90).map(|_| (Time::START, 1, false)).collect();
-    let outcome = through(&mut queue, &burst, Time::from_nanos(300 * MS));
-    assert_eq!((outcome.left.len(), outcome.dropped.len()), (90, 0));
+    let fates = through(&mut queue, &burst, Time::from_nanos(300 * MS));
+    assert_eq!((fates.left.len(), fates.dropped.len()), (90, 0));
 }
 
 #[test]
-fn codel_marks_what_takes_marks_and_drops_nothing() {
+fn codel_marks_ecn_capable_packets_and_drops_none() {
     let mut queue = CodelQueue::new(CodelParameters::default(), DEEP, MTU);
-    let outcome = through(&mut queue, &steady(0, 1000, 909, 1, true), Time::from_nanos(1000 * MS));
-    let marked = outcome.left.iter().filter(|(_, packet)| packet.is_marked).count();
-    assert!(marked > 5 && outcome.dropped.is_empty(), "{marked}, {:?}", outcome.dropped);
+    let fates = through(&mut queue, &steady(0, 1000, 909, 1, true), Time::from_nanos(1000 * MS));
+    let marked = fates.left.iter().filter(|(_, packet)| packet.is_marked).count();
+    assert!(marked > 5 && fates.dropped.is_empty(), "{marked}, {:?}", fates.dropped);
 }
 
 #[test]
-fn limits_hold_in_bytes_and_packets_with_the_packet_being_sent() {
+fn limits_count_the_packet_in_transmission() {
     for limit in [DropTail::Packets(10), DropTail::Bytes(MTU * 10)] {
         let queues: [Box<dyn Discipline>; 3] = [
             Box::new(CodelQueue::new(CodelParameters::default(), limit, MTU)),
@@ -108,27 +108,27 @@ fn limits_hold_in_bytes_and_packets_with_the_packet_being_sent() {
 #[test]
 fn fq_codel_lets_a_sparse_flow_pass_a_greedy_one() {
     let mut queue = FqCodelQueue::new(FqCodelParameters::default(), DEEP, MTU);
-    // Flow 1 offers twice what the line sends; flow 2 a packet each 20 ms.
+    // Flow 1 offers twice the line rate; flow 2 one packet per 20 ms.
     let mut arrivals = [steady(0, 3000, 500, 1, false), steady(0, 3000, 20_000, 2, false)].concat();
     arrivals.sort_by_key(|(at, ..)| *at);
-    let outcome = through(&mut queue, &arrivals, Time::from_nanos(3000 * MS));
-    let sparse = outcome.left.iter().filter(|(_, packet)| packet.flow == 2);
+    let fates = through(&mut queue, &arrivals, Time::from_nanos(3000 * MS));
+    let sparse = fates.left.iter().filter(|(_, packet)| packet.flow == 2);
     let worst = sparse.clone().map(|(at, packet)| at.since(packet.arrived)).max().unwrap();
     assert!(sparse.count() > 140 && worst <= Duration::from_millis(3), "{worst:?}");
-    let lost: Vec<_> = outcome.dropped.iter().filter(|(_, id)| arrivals[*id as usize].1 == 2).collect();
+    let lost: Vec<_> = fates.dropped.iter().filter(|(_, id)| arrivals[*id as usize].1 == 2).collect();
     assert!(lost.is_empty(), "{lost:?}");
 }
 
 #[test]
 fn fq_codel_shares_the_line_among_greedy_flows() {
     let mut queue = FqCodelQueue::new(FqCodelParameters::default(), DropTail::Packets(1000), MTU);
-    // One offers four times as much as the other, both more than half of the line.
+    // Flow 1 offers four times as much as flow 2; each offers more than half of the line.
     let mut arrivals = [steady(0, 3000, 400, 1, false), steady(0, 3000, 1600, 2, false)].concat();
     arrivals.sort_by_key(|(at, ..)| *at);
-    let outcome = through(&mut queue, &arrivals, Time::from_nanos(3000 * MS));
-    let of = |flow| outcome.left.iter().filter(|(_, packet)| packet.flow == flow).count() as f64;
+    let fates = through(&mut queue, &arrivals, Time::from_nanos(3000 * MS));
+    let of = |flow| fates.left.iter().filter(|(_, packet)| packet.flow == flow).count() as f64;
     assert!((0.9..1.12).contains(&(of(1) / of(2))), "{} and {}", of(1), of(2));
-    assert!(outcome.waits_ms(0).len() > 2900, "the line is never idle");
+    assert!(fates.waits_ms(0).len() > 2900, "the line is never idle");
 }
 
 #[test]
@@ -140,8 +140,8 @@ fn red_marks_instead_of_dropping_early() {
     };
     let run = |marks| {
         let mut queue = FifoQueue::red(red());
-        let outcome = through(&mut queue, &steady(0, 600, 950, 1, marks), Time::from_nanos(600 * MS));
-        (outcome.dropped.len(), outcome.left.iter().filter(|(_, packet)| packet.is_marked).count())
+        let fates = through(&mut queue, &steady(0, 600, 950, 1, marks), Time::from_nanos(600 * MS));
+        (fates.dropped.len(), fates.left.iter().filter(|(_, packet)| packet.is_marked).count())
     };
     let ((dropped, unmarked), (none, marked)) = (run(false), run(true));
     assert!(dropped > 0 && unmarked == 0, "{dropped} dropped");

@@ -1,4 +1,4 @@
-//! What comes behind the bottlenecks of a held link: losses, delays, and packets that do not keep their order.
+//! Impairments behind the bottlenecks of a held link: loss, delay, reordering, duplication, corruption.
 
 use std::time::Duration;
 
@@ -9,45 +9,45 @@ use super::super::discipline::QueuedPacket;
 use super::super::{AckCompression, BurstLoss, Cause, Fate, GilbertElliott, Node, RandomLoss, Time};
 use super::HeldEvent;
 
-/// Keeps its random numbers apart from those of other parts that are given the same seed.
+/// Separates the tail's random numbers from those of other nodes with one seed.
 const TAIL_SEED_STREAM: u64 = 4;
 
-/// What happens to packets behind the bottlenecks; nothing by default.
+/// Impairments behind the bottlenecks; none by default. Shares are from 0 to 1.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Impairments {
-    /// The share of packets lost at random, 0 to 1 as all shares.
+    /// Share of packets lost at random.
     pub loss: f64,
-    /// Losses in bursts.
+    /// Burst loss.
     pub burst_loss: Option<GilbertElliott>,
-    /// The period at which acknowledgements leave together; zero: they do not.
+    /// Period at which acknowledgements depart together; zero disables it.
     pub ack_compression: Duration,
-    /// The delay one way of each pair of hosts; the first holds for pairs that are not listed.
+    /// One-way delay of each pair of hosts; the first applies to unlisted pairs.
     pub delays: Vec<Duration>,
-    /// By how much delays vary, up and down. Packets of a pair keep their order.
+    /// Maximum deviation of delays, up and down. Packets of a pair keep their order.
     pub jitter: Duration,
-    /// The share of packets that are held back, so that others overtake them.
+    /// Share of packets that are delayed further, so that others overtake them.
     pub reordered: f64,
-    /// How long those are held back.
+    /// Additional delay of reordered packets.
     pub reordered_by: Duration,
-    /// The share of packets that arrive twice.
+    /// Share of packets that arrive twice.
     pub duplicated: f64,
-    /// The share of packets of which a bit is flipped.
+    /// Share of packets with one flipped bit.
     pub corrupted: f64,
 }
 
-/// The impairments as they happen.
+/// The running impairments.
 #[derive(Debug)]
 pub struct Tail {
     losses: Vec<Box<dyn Node>>,
     acks: Option<AckCompression>,
     impairments: Impairments,
-    /// When the last packet of each pair leaves.
+    /// Last departure of each pair.
     last: Vec<Time>,
     random: ChaCha8Rng,
 }
 
 impl Tail {
-    /// Makes them of `impairments`; the same for the same `seed`.
+    /// Creates the running impairments; they are a function of `seed`.
     pub fn new(impairments: Impairments, seed: u64) -> Self {
         let mut losses: Vec<Box<dyn Node>> = Vec::new();
         if impairments.loss > 0.0 {
@@ -73,7 +73,7 @@ impl Tail {
         least.saturating_sub(self.impairments.jitter)
     }
 
-    /// Says what becomes of a packet that is out of the last bottleneck at `now`.
+    /// Returns the fate of a packet that leaves the last bottleneck at `now`.
     pub(super) fn pass(&mut self, now: Time, packet: &QueuedPacket) -> HeldEvent {
         for node in &mut self.losses {
             if node.pass(now, packet.size) == Fate::Dropped(Cause::Loss) {
@@ -88,7 +88,7 @@ impl Tail {
         HeldEvent::Leaves {
             id: packet.id,
             at,
-            sojourn: now.since(packet.came),
+            sojourn: now.since(packet.entered),
             is_marked: packet.is_marked,
             is_corrupted: self.happens(self.impairments.corrupted),
             is_doubled: self.happens(self.impairments.duplicated),
@@ -105,7 +105,7 @@ impl Tail {
         let extra = if spread > 0 { self.random.random_range(0..=spread) } else { 0 };
         let at = self.last[index].max(earliest + Duration::from_nanos(extra));
         if self.happens(reordered) {
-            // Those behind it do not wait for it.
+            // Later packets do not wait for a reordered one.
             return at + held_back;
         }
         self.last[index] = at;

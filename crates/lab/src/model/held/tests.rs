@@ -16,7 +16,7 @@ fn millis(count: u64) -> Duration {
 }
 
 fn packet(id: u64, pair: u16) -> HeldPacket {
-    HeldPacket { id, size: MTU, flow: u64::from(pair), takes_marks: false, pair }
+    HeldPacket { id, size: MTU, flow: u64::from(pair), is_ecn_capable: false, pair }
 }
 
 fn fifo(bits_per_sec: u64, packets: u64) -> Bottleneck {
@@ -54,8 +54,8 @@ fn left(events: &[HeldEvent]) -> Vec<(u64, Time)> {
 }
 
 #[test]
-fn a_fifo_is_the_same_link_held_or_not() {
-    // Three bursts that overflow the queue, at a rate that does not divide a second.
+fn fifo_behaves_equally_held_or_not() {
+    // Three bursts overflow the queue, at a rate whose packet time is no whole number of nanoseconds.
     let arrivals: Vec<_> =
         (0..3u64).flat_map(|burst| vec![(Time::START + millis(burst * 13), 0); 30]).collect();
     let mut held = HeldLink::new(
@@ -104,7 +104,7 @@ fn every_packet_has_one_end() {
 }
 
 #[test]
-fn held_back_packets_are_overtaken_and_others_keep_their_order() {
+fn only_delayed_packets_are_reordered() {
     let impairments = Impairments {
         delays: vec![millis(20)],
         jitter: millis(5),
@@ -152,7 +152,7 @@ fn each_pair_has_its_delay_and_its_bottlenecks() {
         .map(|(id, at)| at.since(arrivals[*id as usize].0))
         .collect();
     assert_eq!(waited, [millis(13), millis(51), millis(3)]);
-    // Pairs 0 and 2 share the second: alone each would get all of it.
+    // Pairs 0 and 2 share the second bottleneck; each alone would use all of it.
     let mut both = [steady(1000, MS, 0), steady(1000, MS, 2)].concat();
     both.sort();
     let events = left(&through(
@@ -163,7 +163,7 @@ fn each_pair_has_its_delay_and_its_bottlenecks() {
     assert!((450..560).contains(&(of(0) + of(2))), "{} and {}: 1 s at 6 Mbit/s is 500 packets", of(0), of(2));
 }
 
-/// The figures are ns-3.37's, by `scenarios/tools/ns3-codel.cc`.
+/// Reference values from ns-3.37, by `scenarios/tools/ns3-codel.cc`.
 #[test]
 fn codel_drops_as_many_packets_as_that_of_ns3() {
     for (payload_mbits, expected) in

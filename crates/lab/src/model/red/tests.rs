@@ -1,4 +1,4 @@
-//! RED against what was published of it.
+//! RED against published results.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::model::{Cause, Fate, Link, Node, RateLimit};
 use crate::{Aqm, PathSpec, QueueLimit};
 
 const MTU: Bytes = Bytes::new(1500);
-/// A packet takes a millisecond.
+/// Rate at which a packet of the MTU takes 1 ms.
 const RATE: Rate = Rate::bits_per_sec(12_000_000);
 const ENDLESS: DropTail = DropTail::Packets(u64::MAX);
 
@@ -18,7 +18,7 @@ fn red(parameters: RedParameters, limit: DropTail) -> Red {
     Red::new(parameters, limit, RATE, MTU, 7)
 }
 
-/// The average is the queue now, so that a test holds it where it wants it.
+/// Parameters with which the average equals the current queue.
 fn at_once() -> RedParameters {
     RedParameters { w_q: 1.0, ..RedParameters::default() }
 }
@@ -27,7 +27,7 @@ fn queued(packets: u64) -> Backlog {
     Backlog { packets, bytes: MTU * packets, idle: Duration::ZERO }
 }
 
-/// Counts the gaps from one drop to the next, by their length, at a queue of so many packets.
+/// Counts the gaps between drops by length, at a queue of `packets`.
 fn gaps(red: &mut Red, packets: u64, arrivals: u64) -> Vec<u64> {
     let (mut gaps, mut gap) = (Vec::new(), 0);
     for _ in 0..arrivals {
@@ -41,9 +41,9 @@ fn gaps(red: &mut Red, packets: u64, arrivals: u64) -> Vec<u64> {
     gaps
 }
 
-/// Between the thresholds p_b grows to `max_p`, and from `max_th` to twice of it, gently, to 1; gaps are uniform.
+/// p_b rises to `max_p` between the thresholds, and with `gentle` to 1 at twice `max_th`; gaps are uniform.
 #[test]
-fn drops_as_often_as_the_curve_says_and_evenly_spaced() {
+fn drops_follow_the_curve_and_are_evenly_spaced() {
     for (packets, p_b) in [
         (6, 0.01),
         (10, 0.05),
@@ -58,7 +58,7 @@ fn drops_as_often_as_the_curve_says_and_evenly_spaced() {
         let drops = seen.iter().sum::<u64>() as f64;
         assert!(drops > 1000.0, "{packets} packets: {drops} drops");
         for (gap, count) in seen.iter().enumerate().skip(1) {
-            // 1/p_b gaps of equal probability, and what is left over for one more.
+            // 1/p_b gaps of equal probability; the last one has the remainder.
             let share = (1.0 - (gap - 1) as f64 * p_b).clamp(0.0, p_b);
             let slack = 4.5 * (drops * share * (1.0 - share)).sqrt() + 1.0;
             let difference = (*count as f64 - drops * share).abs();
@@ -71,7 +71,7 @@ fn drops_as_often_as_the_curve_says_and_evenly_spaced() {
 }
 
 #[test]
-fn drops_nothing_below_the_least_threshold_and_all_above_the_largest_where_it_is_not_gentle() {
+fn without_gentle_drops_none_below_min_th_and_all_above_max_th() {
     let abrupt = RedParameters { gentle: false, ..at_once() };
     for (parameters, packets, drops) in [
         (at_once(), 0, 0),
@@ -88,7 +88,7 @@ fn drops_nothing_below_the_least_threshold_and_all_above_the_largest_where_it_is
 }
 
 #[test]
-fn a_full_queue_takes_nothing_whatever_the_average() {
+fn full_queue_drops_at_any_average() {
     for limit in [DropTail::Packets(4), DropTail::Bytes(MTU * 4)] {
         let mut red = red(at_once(), limit);
         assert!(
@@ -98,7 +98,7 @@ fn a_full_queue_takes_nothing_whatever_the_average() {
     }
 }
 
-/// The paper's section on the upper bound of w_q: 0.001 takes a burst of 100 packets to an average of 4.88.
+/// The paper's bound of w_q: with 0.001, a burst of 100 packets raises the average to 4.88.
 #[test]
 fn a_burst_moves_the_average_as_published() {
     let mut red = red(RedParameters { w_q: 0.001, ..RedParameters::default() }, ENDLESS);
@@ -108,9 +108,9 @@ fn a_burst_moves_the_average_as_published() {
     assert!((red.average - 4.88).abs() < 0.01, "{}", red.average);
 }
 
-/// The average goes on as if the line had sent packets of the MTU: 346 of them, at a weight of 0.002, leave half of it.
+/// The average decays as if the line had sent packets of the MTU: 346 packets at a weight of 0.002 halve it.
 #[test]
-fn the_average_decays_while_nothing_is_there() {
+fn average_decays_while_queue_is_empty() {
     for limit in [ENDLESS, DropTail::Bytes(MTU * 1000)] {
         let mut red = red(RedParameters::default(), limit);
         red.average = 14.0;
@@ -124,15 +124,15 @@ fn the_average_decays_while_nothing_is_there() {
     }
 }
 
-/// A queue in bytes drops by size, one in packets does not.
+/// A queue in bytes drops by packet size, a queue in packets does not.
 #[test]
-fn small_packets_are_spared_where_bytes_count() {
+fn queue_in_bytes_drops_small_packets_less() {
     let dropped = |limit| {
         let mut red = red(at_once(), limit);
         let mut dropped = [0_u32; 2];
         for number in 0..200_000_usize {
             let size = [MTU, Bytes::new(150)][number % 2];
-            // 8 packets of the largest size, either way.
+            // The backlog is 8 packets of the largest size in both units.
             dropped[number % 2] += u32::from(!red.admits(Time::START, queued(8), size));
         }
         f64::from(dropped[0]) / f64::from(dropped[1])
@@ -142,9 +142,9 @@ fn small_packets_are_spared_where_bytes_count() {
     assert!((9.0..11.0).contains(&in_bytes), "{in_bytes}");
 }
 
-/// Packets at 1.5 times the rate, evenly: a third has to go. By the curve that is so at an average of about 16.7.
+/// Even packets at 1.5 times the rate: a third must be dropped, which by the curve needs an average of about 16.7.
 #[test]
-fn an_overload_waits_where_the_curve_holds_it() {
+fn overload_settles_at_the_average_of_the_curve() {
     let waits = |mut node: RateLimit| {
         let (mut waited, mut taken) = (0.0, 0);
         for number in 0..60_000_u64 {
@@ -160,14 +160,14 @@ fn an_overload_waits_where_the_curve_holds_it() {
     let early = waits(RateLimit::new(RATE, red(RedParameters::default(), DropTail::Packets(100))));
     let late = waits(RateLimit::new(RATE, DropTail::Packets(100)));
     assert!((0.66..0.67).contains(&early.1) && (0.66..0.67).contains(&late.1), "{early:?}, {late:?}");
-    // In packets, the one that waits included. P(gap) uniform: a share of 2 p_b / (1 + p_b) is dropped, so that p_b is 0.2.
+    // In packets, including the one in transmission. With uniform gaps a share of 2 p_b / (1 + p_b) is dropped, so p_b is 0.2.
     assert!((15.0..20.0).contains(&early.0), "RED: {early:?}");
     assert!((98.0..=100.0).contains(&late.0), "DropTail: {late:?}");
 }
 
-/// What it is for: a TCP sender's packets wait less, and the line is still busy.
+/// RED's purpose: a TCP sender's packets queue for less time, and the line stays busy.
 #[test]
-fn a_sender_waits_less_than_behind_a_queue_that_only_fills() {
+fn red_shortens_queueing_of_a_sender() {
     let mean_wait = |aqm| {
         let spec = PathSpec {
             rate: "100Mbit".parse().ok(),
@@ -195,9 +195,9 @@ fn a_sender_waits_less_than_behind_a_queue_that_only_fills() {
 }
 
 proptest! {
-    /// Whatever comes: order, the limit, no drop where the queue never was above `min_th`, and one seed one result.
+    /// Invariants: order, limit, no drop while the queue never exceeded `min_th`, one result per seed.
     #[test]
-    fn holds_its_promises(
+    fn invariants_hold_for_any_arrivals(
         arrivals in prop::collection::vec((0_u64..3_000_000, 40_u64..1500), 1..400),
         (min_th, more) in (0.0_f64..20.0, 0.1_f64..40.0),
         (max_p, w_q) in (0.0_f64..=1.0, 0.001_f64..=1.0),

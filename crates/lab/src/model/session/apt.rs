@@ -1,4 +1,4 @@
-//! APT as published: one chunk after the other, each with its own number of connections.
+//! APT as published: sequential chunks, each with its own number of connections.
 
 use longhaul_core::tune::apt::Apt;
 use longhaul_core::units::{Bytes, Rate};

@@ -1,4 +1,4 @@
-//! Longhaul's own tuner: the whole file, with decisions by intervals of about one RTT.
+//! Longhaul's tuner: requests the whole file, and decides about once per RTT.
 
 use std::time::Duration;
 

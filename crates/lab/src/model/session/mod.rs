@@ -1,4 +1,4 @@
-//! Download sessions in virtual time: each fetches a file over connections, whose number a [`Tuner`] chooses.
+//! Download sessions in virtual time: each fetches a file over a number of connections that a [`Tuner`] chooses.
 
 mod apt;
 mod auto;
@@ -17,58 +17,59 @@ use super::tcp::{Network, PacketCounts};
 pub use record::{ChunkRecord, SecondRecord, SessionRecord};
 pub use tuner::{Fixed, Tuner};
 
-/// How often a tuner is shown what happens, where a round trip is shorter.
+/// Minimum interval between a tuner's observations; longer if the RTT is longer.
 const LEAST_INTERVAL: Duration = Duration::from_millis(100);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A file to fetch.
+/// A file to download.
 #[derive(Debug)]
 pub struct DownloadSession {
-    /// When it begins.
+    /// Start of the session.
     pub begins: Duration,
-    /// How large the file is; whole packets are fetched.
+    /// Size of the file; rounded to whole packets.
     pub file: Bytes,
-    /// Decides how many connections carry it.
+    /// Decides the number of connections.
     pub tuner: Box<dyn Tuner>,
-    /// Whether each chunk is carried by new connections; else those that are wanted stay.
+    /// Whether each chunk uses new connections; otherwise connections persist across chunks.
     pub reconnects: bool,
 }
 
-/// Runs sessions on a network until all are done, or until a time; returns what became of each.
+/// Runs sessions on a network until all are complete or until a time; returns the record of each.
 pub fn run(network: &mut Network, sessions: Vec<DownloadSession>, until: Duration) -> Vec<SessionRecord> {
     let mut running: Vec<_> =
         sessions.into_iter().map(|session| RunningSession::new(session, network.add(), network)).collect();
     let end = Time::START + until;
-    while let Some(tick) = running.iter().filter_map(RunningSession::tick).min() {
+    while let Some(tick) = running.iter().filter_map(RunningSession::next_tick).min() {
         match network.advance(tick.min(end)) {
             Some(complete) => running
                 .iter_mut()
                 .filter(|own| own.download == complete)
                 .for_each(|own| own.completed(network)),
             None if tick > end => break,
-            None => {
-                running.iter_mut().filter(|own| own.tick() == Some(tick)).for_each(|own| own.ticks(network))
-            }
+            None => running
+                .iter_mut()
+                .filter(|own| own.next_tick() == Some(tick))
+                .for_each(|own| own.on_tick(network)),
         }
     }
     running.into_iter().map(|own| own.record).collect()
 }
 
-/// A session on its way.
+/// A session in progress.
 #[derive(Debug)]
 struct RunningSession {
     tuner: Box<dyn Tuner>,
     reconnects: bool,
     download: usize,
-    /// What a packet carries.
+    /// Payload bytes per packet.
     payload: Bytes,
-    /// Packets of the file that have not been asked for.
+    /// Packets of the file not requested yet.
     left: u64,
-    /// When what was asked for last was asked for, and how many packets it is.
+    /// Time and packets of the last request.
     chunk: (Time, u64),
     stage: SessionStage,
     interval: Duration,
-    /// When the current interval began, and what had come by then.
+    /// Start of the current interval, and the counts at its start.
     interval_from: (Time, PacketCounts),
     second_from: (Time, PacketCounts),
     record: SessionRecord,
@@ -77,7 +78,7 @@ struct RunningSession {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SessionStage {
     Waiting(Time),
-    /// With the time of the next look at what has come.
+    /// Fetching; holds the time of the next observation.
     Fetching(Time),
     Done,
 }
@@ -101,31 +102,31 @@ impl RunningSession {
         }
     }
 
-    /// Returns when it is to go on by itself.
-    fn tick(&self) -> Option<Time> {
+    /// Returns the time of the session's next timer event.
+    fn next_tick(&self) -> Option<Time> {
         match self.stage {
             SessionStage::Waiting(at) | SessionStage::Fetching(at) => Some(at),
             SessionStage::Done => None,
         }
     }
 
-    /// Begins, or looks at what has come.
-    fn ticks(&mut self, network: &mut Network) {
+    /// Starts the session, or observes the transfer.
+    fn on_tick(&mut self, network: &mut Network) {
         let now = network.now();
         let is_first = matches!(self.stage, SessionStage::Waiting(_));
         self.stage = SessionStage::Fetching(now + self.interval);
         if is_first {
-            // The first packet comes after the handshake and a request; nothing is to be seen before.
+            // Nothing can be observed during the handshake and the first request.
             self.stage = SessionStage::Fetching(now + self.interval + network.rtt() * 2);
             self.interval_from.0 = now + network.rtt() * 2;
-            self.ask(network);
+            self.request(network);
             return;
         }
         self.observe(network);
     }
 
-    /// Asks for the next chunk, over as many connections as are wanted; the session is done where nothing is left.
-    fn ask(&mut self, network: &mut Network) {
+    /// Requests the next chunk over the tuner's number of connections; completes the session if nothing is left.
+    fn request(&mut self, network: &mut Network) {
         if self.left == 0 {
             (self.stage, self.record.ends) = (SessionStage::Done, Some(network.now().since(Time::START)));
             network.connect(self.download, 0);
@@ -137,10 +138,10 @@ impl RunningSession {
         self.left -= packets;
         self.chunk = (network.now(), packets);
         network.connect(self.download, self.tuner.streams().max(1));
-        network.ask(self.download, packets);
+        network.request(self.download, packets);
     }
 
-    /// Records that all it has asked for has come.
+    /// Records that all requested packets have arrived.
     fn completed(&mut self, network: &mut Network) {
         let (from, packets) = self.chunk;
         let goodput = Rate::over(self.payload * packets, network.now().since(from));
@@ -154,7 +155,7 @@ impl RunningSession {
         if self.reconnects {
             network.connect(self.download, 0);
         }
-        self.ask(network);
+        self.request(network);
     }
 
     fn observe(&mut self, network: &mut Network) {

@@ -4,40 +4,40 @@ use std::time::Duration;
 
 use longhaul_core::units::{Bytes, Rate};
 
-/// What became of a session; times are since the network's start.
+/// The record of a session; times are since the network's start.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionRecord {
-    /// When it began.
+    /// Start of the session.
     pub begins: Duration,
-    /// When the last packet came; `None` where it did not.
+    /// Arrival of the last packet; `None` if incomplete.
     pub ends: Option<Duration>,
-    /// What it asked for, piece by piece.
+    /// The requested chunks, in order.
     pub chunks: Vec<ChunkRecord>,
-    /// Its course, about each second.
+    /// The course of the session, about one entry per second.
     pub seconds: Vec<SecondRecord>,
 }
 
-/// A part of a file that was asked for at once.
+/// A part of a file, requested at once.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ChunkRecord {
-    /// When it was asked for.
+    /// Time of the request.
     pub from: Duration,
-    /// When it had come.
+    /// Time of the last packet.
     pub to: Duration,
-    /// Over how many connections.
+    /// Number of connections.
     pub streams: usize,
-    /// At which rate.
+    /// Goodput of the chunk.
     pub goodput: Rate,
 }
 
-/// A second of a session.
+/// One second of a session.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SecondRecord {
-    /// Its end.
+    /// End of the second.
     pub at: Duration,
-    /// What came in it.
+    /// Goodput of the second.
     pub goodput: Rate,
-    /// How many connections were wanted at its end.
+    /// Number of connections requested by the tuner at the end.
     pub streams: usize,
 }
 
@@ -46,12 +46,12 @@ impl SessionRecord {
         Self { begins, ends: None, chunks: Vec::new(), seconds: Vec::new() }
     }
 
-    /// Returns the paper's mean transfer rate, file over time; `None` where `file` did not come whole.
+    /// Returns the paper's mean transfer rate, file over time; `None` if `file` is incomplete.
     pub fn rate(&self, file: Bytes) -> Option<Rate> {
         Some(Rate::over(file, self.ends?.saturating_sub(self.begins)))
     }
 
-    /// Returns the mean goodput between two times since the network's start; zero where nothing was seen there.
+    /// Returns the mean goodput between two times since the network's start; zero without data.
     pub fn goodput(&self, from: Duration, to: Duration) -> Rate {
         let within = || self.seconds.iter().filter(|second| second.at > from && second.at <= to);
         let sum: f64 = within().map(|second| second.goodput.as_bits_per_sec() as f64).sum();

@@ -1,4 +1,4 @@
-//! Sessions in virtual time: what they fetch, and what they tell their tuners.
+//! Sessions in virtual time: downloads, and the observations of their tuners.
 
 mod tuners;
 
@@ -45,7 +45,7 @@ fn more_connections_carry_more_until_the_path_is_full() {
     assert!(rates[1] > 3.8 * rates[0] && rates[2] > 3.4 * rates[1] && rates[3] > 80.0, "{rates:?}");
 }
 
-/// Takes one connection more for each chunk; tells what it is shown.
+/// Adds a connection per chunk, and records its observations.
 #[derive(Debug)]
 struct Climbing {
     streams: usize,
@@ -101,7 +101,7 @@ fn a_tuner_sees_its_chunks_and_intervals() {
 }
 
 #[test]
-fn a_full_queue_shows_in_the_rtt_of_data_and_in_what_is_out_of_order() {
+fn full_queue_raises_rtt_and_out_of_order_count() {
     let (shown, seen) = channel();
     fetch(&path(10), Climbing { streams: 20, chunk: None, shown }, FILE);
     let late: Vec<_> = seen.iter().skip(10).map(|(seen, _)| seen).collect();
@@ -138,13 +138,13 @@ fn new_connections_for_each_chunk_cost_a_handshake_and_slow_start() {
             DownloadSession { begins: Duration::ZERO, file: Bytes::new(4_000_000), tuner, reconnects };
         run(&mut Network::new(&path(50), TCP), vec![session], Duration::from_secs(1000))[0].ends.unwrap()
     });
-    // Three times: a round trip, and four until the first connection's window is full again.
+    // Three reconnects: one RTT each, and four RTTs of slow start until the first connection's window is full.
     let more = (took[1] - took[0]).as_millis();
     assert!((600..1600).contains(&more), "{took:?}");
 }
 
 #[test]
-fn what_does_not_end_in_time_has_no_rate() {
+fn unfinished_session_has_no_rate() {
     let session = DownloadSession {
         begins: Duration::ZERO,
         file: Bytes::gib(1),
@@ -154,7 +154,7 @@ fn what_does_not_end_in_time_has_no_rate() {
     let record = run(&mut Network::new(&path(50), TCP), vec![session], Duration::from_secs(5)).remove(0);
     assert_eq!((record.ends, record.rate(Bytes::gib(1))), (None, None));
     assert!(record.seconds.len() >= 4);
-    // Nor does one that never begins hold anything up.
+    // A session that never starts must not delay the others.
     let late = DownloadSession {
         begins: Duration::from_secs(50),
         file: FILE,

@@ -1,4 +1,4 @@
-//! The interface of tuners of the number of connections, and the fixed number.
+//! The interface of tuners of the number of connections, and a fixed number.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,26 +6,26 @@ use std::time::Duration;
 use longhaul_core::tune::streams::Interval;
 use longhaul_core::units::{Bytes, Rate};
 
-/// Decides how many connections a session uses, and how much of its file it asks for at a time.
+/// Decides the number of connections of a session, and the size of its requests.
 pub trait Tuner: fmt::Debug + Send {
-    /// Returns how many connections are to be used now.
+    /// Returns the current number of connections.
     fn streams(&self) -> usize;
 
-    /// Returns how much to ask for next; `None` for all that is left.
+    /// Returns the size of the next request; `None` for the rest of the file.
     fn chunk(&self) -> Option<Bytes> {
         None
     }
 
-    /// Takes the goodput of the chunk that has come, and decides about the next.
+    /// Reports the goodput of a complete chunk, before the next request.
     fn chunk_done(&mut self, _goodput: Rate) {}
 
-    /// Takes what an interval has shown, `now` after the session's begin; returns how many connections are to be used.
+    /// Reports an interval that ended `now` after the session's start; returns the number of connections.
     fn observe(&mut self, _seen: &Interval, _now: Duration) -> usize {
         self.streams()
     }
 }
 
-/// Always the same number.
+/// A constant number of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fixed(pub usize);
 

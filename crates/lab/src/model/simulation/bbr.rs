@@ -5,8 +5,8 @@
 //!                        any -- min_rtt is 10 s old --> ProbeRtt -- 200 ms --> ProbeBw or Startup
 //! ```
 //!
-//! Not modelled: the detection of policers (`lt_bw`), the packet conservation in the first RTT of a recovery, and the allowance for
-//! aggregated acknowledgements. None of them acts on a path that loses by its queue alone, but for one RTT a loss episode.
+//! Not modelled: policer detection (`lt_bw`), packet conservation in the first RTT of a recovery, and the allowance for
+//! ACK aggregation. On a path that loses only by its queue, none of them acts for more than one RTT per loss episode.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -15,57 +15,57 @@ use std::time::Duration;
 use super::congestion::{AckSample, INITIAL_WINDOW};
 use crate::model::Time;
 
-/// The gain of Startup: 2 / ln 2, the least that doubles the rate each RTT.
+/// Startup's gain: 2 / ln 2, the minimum that doubles the rate each RTT.
 const HIGH_GAIN: f64 = 2.885;
-/// The window over the BDP after Startup.
+/// Window gain after Startup, in BDPs.
 const WINDOW_GAIN: f64 = 2.0;
-/// The gains of ProbeBw, an RTT each.
+/// ProbeBw's pacing gains, one RTT each.
 const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
-/// The phases in which ProbeBw may start: the kernel draws any but the one that drains.
+/// Possible first phases of ProbeBw: the kernel excludes the draining phase.
 const FIRST_PHASES: [usize; 7] = [0, 2, 3, 4, 5, 6, 7];
-/// Bandwidth samples count for this many RTTs.
+/// RTTs for which bandwidth samples remain valid.
 const BANDWIDTH_ROUNDS: u64 = 10;
-/// Startup ends where the bandwidth has not grown by this factor
+/// Bandwidth growth factor below which Startup ends,
 const FULL_GROWTH: f64 = 1.25;
-/// for this many RTTs.
+/// after this many RTTs.
 const FULL_ROUNDS: u32 = 3;
 const MIN_RTT_AGE: Duration = Duration::from_secs(10);
 const PROBE_RTT_TIME: Duration = Duration::from_millis(200);
-/// The window of ProbeRtt, and the least of all.
+/// ProbeRtt's window in segments, and the minimum window.
 const MIN_WINDOW: f64 = 4.0;
-/// The pace is this share of the estimate, which keeps the queue from growing.
+/// Ratio of pace to estimated bandwidth; below 1, so that the queue drains.
 const PACING_MARGIN: f64 = 0.99;
 
-/// The state of a sender. Windows are in segments, rates in segments per second.
+/// State of a BBR sender. Windows are in segments, rates in segments per second.
 #[derive(Debug)]
 pub(super) struct Bbr {
-    mode: Mode,
+    mode: BbrMode,
     window: f64,
     /// The window before ProbeRtt.
     prior_window: f64,
     pace: Option<f64>,
-    /// The largest sample of each of the last rounds.
+    /// The largest bandwidth sample of each recent round.
     samples: VecDeque<(u64, f64)>,
     round: u64,
-    /// The round ends with the acknowledgement of a packet sent after so much was delivered.
+    /// The round ends when a packet is acknowledged that was sent after this many deliveries.
     round_end: u64,
     full: FullPipe,
     min_rtt: Option<(Duration, Time)>,
-    /// Whether anything was lost since the last acknowledgement.
+    /// Whether a packet was lost since the last acknowledgement.
     has_lost: bool,
-    /// The counts of delivered segments in the last ProbeRtt: packets sent then do not lower the bandwidth (Linux marks them `app_limited`).
+    /// Delivery counts during the last ProbeRtt: packets sent then do not lower the bandwidth (`app_limited` in Linux).
     limited: Range<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Mode {
+enum BbrMode {
     Startup,
     Drain,
     ProbeBw { phase: usize, since: Time },
     ProbeRtt { until: Option<Time>, round: u64 },
 }
 
-/// Whether the bandwidth has ceased to grow.
+/// Detects that the bandwidth has stopped growing.
 #[derive(Debug, Default)]
 struct FullPipe {
     bandwidth: f64,
@@ -74,10 +74,10 @@ struct FullPipe {
 }
 
 impl Bbr {
-    /// Starts with a window of so many segments, and the minimum RTT where it is known.
+    /// Starts with `window` segments, and the minimum RTT if known.
     pub(super) fn new(window: f64, min_rtt: Option<(Duration, Time)>) -> Self {
         Self {
-            mode: Mode::Startup,
+            mode: BbrMode::Startup,
             window,
             prior_window: window,
             pace: min_rtt.map(|(rtt, _)| HIGH_GAIN * window / rtt.as_secs_f64().max(1e-6)),
@@ -95,14 +95,14 @@ impl Bbr {
         self.window
     }
 
-    /// Returns the pace; `None` before the first acknowledgement.
+    /// Returns the pacing rate; `None` before the first acknowledgement.
     pub(super) fn pace(&self) -> Option<f64> {
         self.pace
     }
 
-    /// Begins again with Startup.
+    /// Restarts with Startup.
     pub(super) fn restart(&mut self) {
-        (self.mode, self.full) = (Mode::Startup, FullPipe::default());
+        (self.mode, self.full) = (BbrMode::Startup, FullPipe::default());
     }
 
     pub(super) fn lost(&mut self) {
@@ -120,10 +120,10 @@ impl Bbr {
         if is_new_round && !self.full.is_reached {
             self.full.check(self.bandwidth());
         }
-        if self.mode == Mode::Startup && self.full.is_reached {
-            self.mode = Mode::Drain;
+        if self.mode == BbrMode::Startup && self.full.is_reached {
+            self.mode = BbrMode::Drain;
         }
-        if self.mode == Mode::Drain && in_flight <= self.bdp() {
+        if self.mode == BbrMode::Drain && in_flight <= self.bdp() {
             self.mode = probe_bw(sample, now);
         }
         self.probe_rtt(sample, in_flight, now);
@@ -133,7 +133,7 @@ impl Bbr {
     }
 
     fn sample_bandwidth(&mut self, sample: &AckSample) {
-        // Shorter than an RTT is the compression of acknowledgements.
+        // An interval shorter than the RTT results from ACK compression.
         if self.min_rtt.is_some_and(|(rtt, _)| sample.interval < rtt) || sample.interval.is_zero() {
             return;
         }
@@ -158,55 +158,55 @@ impl Bbr {
         self.min_rtt.map_or(INITIAL_WINDOW, |(rtt, _)| self.bandwidth() * rtt.as_secs_f64())
     }
 
-    /// Goes on to the next gain of ProbeBw when its time is over.
+    /// Advances to the next gain of ProbeBw at the end of a phase.
     fn cycle(&mut self, in_flight: f64, now: Time) {
-        let (Mode::ProbeBw { phase, since }, Some((rtt, _))) = (self.mode, self.min_rtt) else { return };
+        let (BbrMode::ProbeBw { phase, since }, Some((rtt, _))) = (self.mode, self.min_rtt) else { return };
         let is_long = now.since(since) > rtt;
         let is_over = match CYCLE[phase] {
-            // Until what was sent more is in flight, or is too much.
+            // Until the increased inflight is reached, or causes loss.
             up if up > 1.0 => is_long && (self.has_lost || in_flight >= up * self.bdp()),
             down if down < 1.0 => is_long || in_flight <= self.bdp(),
             _ => is_long,
         };
         if is_over {
-            self.mode = Mode::ProbeBw { phase: (phase + 1) % CYCLE.len(), since: now };
+            self.mode = BbrMode::ProbeBw { phase: (phase + 1) % CYCLE.len(), since: now };
         }
     }
 
-    /// Measures the minimum RTT with an empty queue, where that is too old.
+    /// Enters ProbeRtt when the minimum RTT is too old, and leaves it after the measurement.
     fn probe_rtt(&mut self, sample: &AckSample, in_flight: f64, now: Time) {
         let is_old = self.min_rtt.is_some_and(|(_, at)| now.since(at) > MIN_RTT_AGE);
         if is_old || self.min_rtt.is_none_or(|(rtt, _)| sample.rtt <= rtt) {
             self.min_rtt = Some((sample.rtt, now));
         }
         match self.mode {
-            Mode::ProbeRtt { until: None, .. } if in_flight <= MIN_WINDOW.max(sample.segments as f64) => {
-                self.mode = Mode::ProbeRtt { until: Some(now + PROBE_RTT_TIME), round: self.round };
+            BbrMode::ProbeRtt { until: None, .. } if in_flight <= MIN_WINDOW.max(sample.segments as f64) => {
+                self.mode = BbrMode::ProbeRtt { until: Some(now + PROBE_RTT_TIME), round: self.round };
             }
-            Mode::ProbeRtt { until: Some(until), round } if now > until && self.round > round => {
+            BbrMode::ProbeRtt { until: Some(until), round } if now > until && self.round > round => {
                 self.min_rtt = self.min_rtt.map(|(rtt, _)| (rtt, now));
                 self.window = self.window.max(self.prior_window);
-                self.mode = if self.full.is_reached { probe_bw(sample, now) } else { Mode::Startup };
+                self.mode = if self.full.is_reached { probe_bw(sample, now) } else { BbrMode::Startup };
             }
-            Mode::ProbeRtt { .. } => {}
+            BbrMode::ProbeRtt { .. } => {}
             _ if is_old => {
                 self.prior_window = self.window;
                 self.limited.start = sample.delivered;
-                self.mode = Mode::ProbeRtt { until: None, round: self.round };
+                self.mode = BbrMode::ProbeRtt { until: None, round: self.round };
             }
             _ => {}
         }
-        if matches!(self.mode, Mode::ProbeRtt { .. }) {
+        if matches!(self.mode, BbrMode::ProbeRtt { .. }) {
             self.limited.end = sample.delivered + in_flight as u64 + 1;
         }
     }
 
     fn set_pace(&mut self, rtt: Duration) {
         let gain = match self.mode {
-            Mode::Startup => HIGH_GAIN,
-            Mode::Drain => 1.0 / HIGH_GAIN,
-            Mode::ProbeBw { phase, .. } => CYCLE[phase],
-            Mode::ProbeRtt { .. } => 1.0,
+            BbrMode::Startup => HIGH_GAIN,
+            BbrMode::Drain => 1.0 / HIGH_GAIN,
+            BbrMode::ProbeBw { phase, .. } => CYCLE[phase],
+            BbrMode::ProbeRtt { .. } => 1.0,
         };
         let pace = gain * self.bandwidth() * PACING_MARGIN;
         let before = self.pace.unwrap_or(HIGH_GAIN * self.window / rtt.as_secs_f64().max(1e-6));
@@ -216,7 +216,7 @@ impl Bbr {
     fn set_window(&mut self, sample: &AckSample) {
         let acknowledged = sample.segments as f64;
         let gain = if self.full.is_reached { WINDOW_GAIN } else { HIGH_GAIN };
-        // What offloads hold back: three bursts.
+        // Allowance for offloads: three bursts.
         let target = gain * self.bdp() + 3.0 * acknowledged;
         if self.full.is_reached {
             self.window = (self.window + acknowledged).min(target);
@@ -224,16 +224,16 @@ impl Bbr {
             self.window += acknowledged;
         }
         self.window = self.window.max(MIN_WINDOW);
-        if matches!(self.mode, Mode::ProbeRtt { .. }) {
+        if matches!(self.mode, BbrMode::ProbeRtt { .. }) {
             self.window = self.window.min(MIN_WINDOW);
         }
     }
 }
 
-/// Enters ProbeBw in a phase that differs between flows; a count serves as the random number, so that a simulation repeats.
-fn probe_bw(sample: &AckSample, now: Time) -> Mode {
+/// Enters ProbeBw in a phase that differs between flows; derived from a count, so that simulations are deterministic.
+fn probe_bw(sample: &AckSample, now: Time) -> BbrMode {
     let drawn = (sample.delivered % FIRST_PHASES.len() as u64) as usize;
-    Mode::ProbeBw { phase: FIRST_PHASES[drawn], since: now }
+    BbrMode::ProbeBw { phase: FIRST_PHASES[drawn], since: now }
 }
 
 impl FullPipe {

@@ -1,4 +1,4 @@
-//! The congestion control of a simulated sender: what it is told of a packet, and what it allows.
+//! The congestion control interface of a simulated sender.
 
 use std::time::Duration;
 
@@ -17,38 +17,38 @@ pub enum SimulatedControl {
 }
 
 impl SimulatedControl {
-    /// Returns the control of the kernel's `name`; CUBIC for those that are not simulated.
+    /// Returns the control with the kernel's `name`; CUBIC for unsupported ones.
     pub(crate) fn named(name: &str) -> Self {
         if name == "bbr" { Self::Bbr } else { Self::Cubic }
     }
 }
 
-/// What the acknowledgement of a packet tells. All counts are of segments.
+/// The sample of an acknowledgement. Counts are in segments.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AckSample {
-    /// The segments of the packet.
+    /// Segments of the acknowledged packet.
     pub(super) segments: u64,
     /// Segments in flight before the acknowledgement.
     pub(super) in_flight: u64,
-    /// Segments delivered so far, with those of the packet.
+    /// Total delivered segments, including the packet.
     pub(super) delivered: u64,
-    /// Segments that had been delivered when the packet was sent.
+    /// Total delivered segments when the packet was sent.
     pub(super) delivered_before: u64,
-    /// The time in which the segments since `delivered_before` were sent and acknowledged: the longer of both.
+    /// Time to send or to acknowledge the segments since `delivered_before`, whichever is longer.
     pub(super) interval: Duration,
-    /// The packet's RTT.
+    /// RTT of the packet.
     pub(super) rtt: Duration,
 }
 
 /// The state of a congestion control.
 #[derive(Debug)]
-pub(super) enum Congestion {
+pub(super) enum ControlState {
     Cubic(CubicWindow),
     Bbr(Bbr),
 }
 
-impl Congestion {
-    /// Starts a connection.
+impl ControlState {
+    /// Creates the state of a new connection.
     pub(super) fn new(control: SimulatedControl) -> Self {
         match control {
             SimulatedControl::Cubic => Self::Cubic(CubicWindow::new(INITIAL_WINDOW)),
@@ -56,7 +56,7 @@ impl Congestion {
         }
     }
 
-    /// Starts `control` with the window of another one, on a path whose minimum RTT was measured at that time.
+    /// Creates `control` with the window of another one; `min_rtt` holds the path's minimum RTT and its time.
     pub(super) fn after(other: &Self, control: SimulatedControl, min_rtt: Option<(Duration, Time)>) -> Self {
         match control {
             SimulatedControl::Cubic => Self::Cubic(CubicWindow::new(other.window())),
@@ -72,7 +72,7 @@ impl Congestion {
         }
     }
 
-    /// Returns the rate of the control's own pacing, in segments per second; `None` where it sends in bursts.
+    /// Returns the control's own pacing rate in segments per second; `None` if it sends in bursts.
     pub(super) fn own_pace(&self) -> Option<f64> {
         match self {
             Self::Cubic(_) => None,
@@ -80,7 +80,7 @@ impl Congestion {
         }
     }
 
-    /// Returns the windows that the kernel spreads over an RTT under a maximum pacing rate (`tcp_update_pacing_rate`).
+    /// Returns the number of windows per RTT at which the kernel paces under a maximum pacing rate (`tcp_update_pacing_rate`).
     pub(super) fn windows_per_rtt(&self) -> f64 {
         match self {
             Self::Cubic(window) => window.windows_per_rtt(),
@@ -88,7 +88,7 @@ impl Congestion {
         }
     }
 
-    /// Restarts slow start from the present window.
+    /// Restarts slow start from the current window.
     pub(super) fn restart(&mut self) {
         match self {
             Self::Cubic(window) => window.restart(),

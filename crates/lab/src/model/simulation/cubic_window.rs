@@ -1,28 +1,28 @@
-//! The congestion window of a sender: slow start, then CUBIC (RFC 9438), without HyStart. In segments.
+//! A sender's congestion window in segments: slow start, then CUBIC (RFC 9438), without HyStart.
 
 use super::congestion::AckSample;
 use crate::model::{Time, cubic};
 
 const MIN_CWND_SEGMENTS: f64 = 2.0;
 
-/// How many segments may be in flight.
+/// The congestion window.
 #[derive(Debug)]
 pub(super) struct CubicWindow {
     segments: f64,
     is_in_slow_start: bool,
-    /// The last reduction.
+    /// The last window reduction.
     reduced: Option<Reduction>,
 }
 
 #[derive(Debug)]
 struct Reduction {
     at: Time,
-    /// The window before it.
+    /// The window before the reduction.
     from: f64,
 }
 
 impl CubicWindow {
-    /// Starts slow start from a window of `segments`.
+    /// Creates a window of `segments` in slow start.
     pub(super) fn new(segments: f64) -> Self {
         Self { segments, is_in_slow_start: true, reduced: None }
     }
@@ -31,17 +31,17 @@ impl CubicWindow {
         self.segments
     }
 
-    /// Returns how many windows the kernel paces into a round trip.
+    /// Returns the number of windows per RTT at which the kernel paces.
     pub(super) fn windows_per_rtt(&self) -> f64 {
         if self.is_in_slow_start { 2.0 } else { 1.2 }
     }
 
-    /// Restarts slow start from the present window.
+    /// Restarts slow start from the current window.
     pub(super) fn restart(&mut self) {
         self.is_in_slow_start = true;
     }
 
-    /// Grows at an acknowledgement, unless the pace is what limits the sender.
+    /// Grows on an acknowledgement, unless the pace limits the sender.
     pub(super) fn acknowledged(&mut self, sample: &AckSample, now: Time) {
         let (in_flight, acknowledged) = (sample.in_flight as f64, sample.segments as f64);
         if self.is_in_slow_start {
@@ -58,7 +58,7 @@ impl CubicWindow {
         }
     }
 
-    /// Shrinks at `now`, when a packet that was sent at `sent` is found lost: once for all that was in flight then.
+    /// Reduces the window at `now` after the loss of a packet sent at `sent`: once per flight.
     pub(super) fn lost(&mut self, sent: Time, now: Time) {
         if self.reduced.as_ref().is_some_and(|reduction| sent < reduction.at) {
             return;

@@ -1,22 +1,22 @@
-//! One sender of a simulation: its congestion control, its pace, and its observations.
+//! One sender of a simulation: congestion control, pace, and observations.
 
 use std::time::Duration;
 
 use longhaul_core::units::{Bytes, Rate};
 
-use super::congestion::{AckSample, Congestion, SimulatedControl};
+use super::congestion::{AckSample, ControlState, SimulatedControl};
 use crate::model::Time;
 
-/// A sender with as much to send as the path takes.
+/// A bulk sender.
 #[derive(Debug)]
 pub(super) struct SimulatedFlow {
-    pub(super) congestion: Congestion,
+    pub(super) congestion: ControlState,
     pacing: FlowPacing,
-    /// The segments of a packet.
+    /// Segments per packet.
     segments: u64,
-    /// When the pace allows the next packet; from the start, when it begins.
+    /// Earliest departure of the next packet by the pace; initially the flow's start.
     next: Time,
-    /// When it ends.
+    /// End of the flow.
     end: Option<Time>,
     in_flight: u64,
     pub(super) rtt: Option<Duration>,
@@ -24,22 +24,22 @@ pub(super) struct SimulatedFlow {
     pub(super) sent: u64,
     pub(super) acknowledged: u64,
     pub(super) lost: u64,
-    /// When the last acknowledgement came.
+    /// Time of the last acknowledgement.
     delivered_at: Time,
-    /// When the packet was sent that was acknowledged last.
+    /// Send time of the last acknowledged packet.
     first_sent: Time,
 }
 
-/// What spreads a flow's packets.
+/// The pacing of a flow.
 #[derive(Debug)]
 enum FlowPacing {
-    /// Nothing but the congestion control: what the window allows leaves at once, unless the control paces.
+    /// Bursts by the window, unless the congestion control paces by itself.
     Never,
-    /// The kernel, by the window and no faster than a rate, where one is given: it goes on when the rate is taken away.
+    /// Kernel pacing by the window, limited to a rate if set; remains active when the rate is removed.
     Kernel(Option<Rate>),
 }
 
-/// The state of a sender when it sent a packet, from which the acknowledgement makes a sample of the rate (Linux `tcp_rate.c`).
+/// State at a packet's transmission, for the acknowledgement's rate sample (Linux `tcp_rate.c`).
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SentPacket {
     at: Time,
@@ -49,10 +49,10 @@ pub(super) struct SentPacket {
 }
 
 impl SimulatedFlow {
-    /// Makes one that sends packets of so many segments from `begin` on, until `end`.
+    /// Creates a flow of packets of `segments`, from `begin` until `end`.
     pub(super) fn new(segments: u64, begin: Time, end: Option<Time>) -> Self {
         Self {
-            congestion: Congestion::new(SimulatedControl::Cubic),
+            congestion: ControlState::new(SimulatedControl::Cubic),
             pacing: FlowPacing::Never,
             segments,
             next: begin,
@@ -68,7 +68,7 @@ impl SimulatedFlow {
         }
     }
 
-    /// Sets the pace, or takes it away.
+    /// Sets or removes the pace.
     pub(super) fn set_pace(&mut self, rate: Option<Rate>) {
         match (rate, &self.pacing) {
             (None, FlowPacing::Never) => (),
@@ -76,17 +76,17 @@ impl SimulatedFlow {
         }
     }
 
-    /// Returns when it sends its next packet, at `now` or later; `None` where that has to wait for an acknowledgement, or it is over.
-    pub(super) fn sends(&self, now: Time) -> Option<Time> {
+    /// Returns when the next packet is sent, at `now` or later; `None` if the window is full or the flow has ended.
+    pub(super) fn next_departure(&self, now: Time) -> Option<Time> {
         let at = self.next.max(now);
         let is_over = self.end.is_some_and(|end| at >= end);
-        // A window smaller than a packet still sends one.
+        // A window smaller than a packet still allows one packet.
         let window = self.congestion.window().max(self.segments as f64);
         let is_open = ((self.in_flight + 1) * self.segments) as f64 <= window;
         (is_open && !is_over).then_some(at)
     }
 
-    /// Notes that a packet is sent.
+    /// Records the transmission of a packet.
     pub(super) fn send(&mut self, now: Time, packet: Bytes) -> SentPacket {
         if self.in_flight == 0 {
             (self.delivered_at, self.first_sent) = (now, now);
@@ -100,8 +100,8 @@ impl SimulatedFlow {
         SentPacket { at: now, delivered: self.acknowledged, delivered_at, first_sent }
     }
 
-    /// Takes what became of a packet.
-    pub(super) fn hear(&mut self, sent: &SentPacket, is_lost: bool, now: Time) {
+    /// Processes the acknowledgement or the loss of a packet.
+    pub(super) fn process_result(&mut self, sent: &SentPacket, is_lost: bool, now: Time) {
         let in_flight = self.in_flight * self.segments;
         self.in_flight -= 1;
         if is_lost {
@@ -125,13 +125,13 @@ impl SimulatedFlow {
         self.congestion.acknowledged(&sample, now);
     }
 
-    /// Returns the window in bytes, for packets of this size.
+    /// Returns the window in bytes for packets of this size.
     pub(super) fn window(&self, packet: Bytes) -> Bytes {
         Bytes::new((self.congestion.window() / self.segments as f64 * packet.get() as f64) as u64)
     }
 
-    /// Returns the rate at which packets leave: the control's own pace, or as Linux chooses it (`tcp_update_pacing_rate`) a little more
-    /// than a window in a round trip; the pace set where that is less.
+    /// Returns the departure rate: the control's own pace, or Linux's pace of slightly more than a window per RTT
+    /// (`tcp_update_pacing_rate`), limited to the set pace.
     fn rate(&self, packet: Bytes) -> Option<Rate> {
         let bytes_per_segment = packet.get() as f64 / self.segments as f64;
         let own = self.congestion.own_pace().map(|segments| rate(segments * bytes_per_segment));
@@ -144,7 +144,7 @@ impl SimulatedFlow {
     }
 }
 
-/// Returns the rate of so many bytes per second.
+/// Converts bytes per second to a rate.
 fn rate(bytes: f64) -> Rate {
     Rate::bits_per_sec((bytes * 8.0) as u64)
 }

@@ -1,4 +1,4 @@
-//! Bulk senders on a link in virtual time, alone or together: tests pace controllers.
+//! Bulk senders on a link in virtual time, alone or together, for tests of pace controllers.
 //!
 //! ```text
 //! control -> pace --+--> packets -> link -> echo: acknowledged or lost --+--> observation -> control
@@ -18,20 +18,20 @@ use longhaul_core::units::{Bytes, Rate, Rtt};
 use super::{BackgroundCounts, Fate, Link, Time};
 use crate::CrossFlows;
 
-use congestion::Congestion;
+use congestion::ControlState;
 pub use congestion::SimulatedControl;
 use flow::{SentPacket, SimulatedFlow};
 
-/// What a packet of more bytes consists of, as a burst that the sender's offloads keep together: windows count segments.
+/// Segment size: a larger packet is a burst of segments (GSO), and windows count segments.
 const SEGMENT: Bytes = Bytes::new(1500);
 
-/// A sender with as much to send as the path takes: a window as TCP's, and a pace below it.
+/// A bulk sender with a TCP window and an optional pace below it.
 ///
-/// Without a pace every acknowledgement releases at once what the window then allows: in slow start that is two packets,
-/// so that they arrive at the bottleneck at twice its rate, in one clump a round trip. With a pace they are
-/// spread, as the kernel does it from the moment that SO_MAX_PACING_RATE is set.
+/// Without a pace each acknowledgement releases all that the window allows: in slow start two packets, which arrive at
+/// the bottleneck at twice its rate, in one burst per RTT. With a pace packets are spread, as in the kernel once
+/// SO_MAX_PACING_RATE is set.
 ///
-/// What is lost is sent again as a new packet: there is no order and no end, only goodput.
+/// A lost packet is replaced by a new one: the model has no order and no end, only goodput.
 #[derive(Debug)]
 pub struct Simulation {
     link: Link,
@@ -39,13 +39,13 @@ pub struct Simulation {
     packet: Bytes,
     segments: u64,
     now: Time,
-    /// The sender, and after it those beside it.
+    /// The sender, followed by the cross flows.
     flows: Vec<SimulatedFlow>,
-    /// What the senders will hear of each packet in flight, in order.
+    /// Acknowledgements and losses in flight to the senders, in order.
     echoes: VecDeque<DelayedAck>,
 }
 
-/// What returns to a sender of a packet.
+/// The acknowledgement or loss of a packet, in flight to its sender.
 #[derive(Debug)]
 struct DelayedAck {
     at: Time,
@@ -54,47 +54,47 @@ struct DelayedAck {
     is_lost: bool,
 }
 
-/// What a sender has done since its start.
+/// Totals of a sender since its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FlowTotals {
     /// Packets put on the link.
     pub sent: u64,
     /// Packets acknowledged.
     pub acknowledged: u64,
-    /// Packets found lost, and so sent again.
+    /// Packets lost and therefore retransmitted.
     pub lost: u64,
     /// The background traffic on the link.
     pub background: BackgroundCounts,
 }
 
-/// What a sender has seen in an interval.
+/// Observations of a sender during an interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FlowObservation {
-    /// What was acknowledged, counting IP-layer bytes.
+    /// Acknowledged rate in IP-layer bytes.
     pub goodput: Rate,
-    /// The round-trip time of the last packet acknowledged.
+    /// RTT of the last acknowledged packet.
     pub rtt: Rtt,
-    /// The shortest round-trip time so far.
+    /// Minimum RTT so far.
     pub min_rtt: Rtt,
-    /// The congestion window, counting IP-layer bytes.
+    /// Congestion window in IP-layer bytes.
     pub window: Bytes,
-    /// Packets found lost, and so sent again.
+    /// Packets lost and therefore retransmitted.
     pub retransmits: u64,
-    /// What was done since the start.
+    /// Totals since the start.
     pub totals: FlowTotals,
-    /// Share of the background's packets that were dropped; 0 where there were none.
+    /// Share of the background's packets that were dropped; 0 without background.
     pub background_loss: f64,
 }
 
 impl Simulation {
-    /// Makes a sender of packets of `packet` bytes at the IP layer (at least 1).
+    /// Creates a sender of packets of `packet` bytes at the IP layer (at least 1).
     ///
-    /// `link` carries them; what returns to the sender takes `back`. A link made by
-    /// [`PathSpec::link`](crate::PathSpec::link) has half of the round-trip time, and the other half is `back`. The link
-    /// needs a rate, or the sender a pace from the start: nothing else bounds what is in flight.
+    /// `link` carries the packets; acknowledgements take `back`. A link of [`PathSpec::link`](crate::PathSpec::link)
+    /// has half of the RTT, and `back` is the other half. The link needs a rate, or the sender an initial pace, to
+    /// bound the data in flight.
     ///
-    /// Large packets make a fast path cheaper to simulate. Their senders' windows begin, grow and shrink by segments of 1500 bytes all
-    /// the same: CUBIC needs longer for the larger window of a faster path.
+    /// Large packets reduce the cost of simulating a fast path. Windows still count segments of 1500 bytes: CUBIC takes
+    /// longer to grow the larger window of a faster path.
     pub fn new(link: Link, back: Duration, packet: Bytes) -> Self {
         let packet = packet.max(Bytes::new(1));
         let segments = (packet.get() / SEGMENT.get()).max(1);
@@ -109,7 +109,7 @@ impl Simulation {
         }
     }
 
-    /// Adds senders without a pace.
+    /// Adds cross flows without a pace.
     pub fn beside(mut self, flows: CrossFlows) -> Self {
         let at = |time| Time::START + time;
         self.flows.extend(
@@ -118,40 +118,40 @@ impl Simulation {
         self
     }
 
-    /// Gives all senders this congestion control.
+    /// Sets the congestion control of all senders.
     pub fn under(mut self, control: SimulatedControl) -> Self {
-        self.flows.iter_mut().for_each(|flow| flow.congestion = Congestion::new(control));
+        self.flows.iter_mut().for_each(|flow| flow.congestion = ControlState::new(control));
         self
     }
 
-    /// Sets the pace: no packet leaves earlier than this rate allows, or than the congestion control has it.
+    /// Sets the pace: packets are sent no faster than this rate and the congestion control allow.
     pub fn set_pace(&mut self, rate: Option<Rate>) {
-        /// So that a pace of nothing can be raised again.
+        /// Minimum pace: a pace of zero could not be raised again.
         const MIN_PACE: Rate = Rate::bits_per_sec(8_000);
         self.flows[0].set_pace(rate.map(|rate| rate.max(MIN_PACE)));
     }
 
-    /// Restarts slow start, whatever was lost before.
+    /// Restarts slow start, regardless of earlier losses.
     pub fn restart_growth(&mut self) {
         self.flows[0].congestion.restart();
     }
 
-    /// Changes the sender's congestion control; the window stays.
+    /// Changes the sender's congestion control; keeps the window.
     pub fn set_control(&mut self, control: SimulatedControl) {
         let (now, flow) = (self.now, &mut self.flows[0]);
-        flow.congestion = Congestion::after(&flow.congestion, control, flow.rtt.map(|_| (flow.min_rtt, now)));
+        flow.congestion =
+            ControlState::after(&flow.congestion, control, flow.rtt.map(|_| (flow.min_rtt, now)));
     }
 
-    /// Returns what was done so far.
+    /// Returns the totals so far.
     pub fn totals(&self) -> FlowTotals {
         let SimulatedFlow { sent, acknowledged, lost, .. } = self.flows[0];
         FlowTotals { sent, acknowledged, lost, background: self.link.background() }
     }
 
-    /// Goes on for `time`, and asks `control` for a pace after each `interval` (at least 1 µs) of it; on `None` the pace stays.
+    /// Runs for `time`; requests a pace from `control` after each `interval` (at least 1 µs), and keeps the pace on `None`.
     ///
-    /// Before the first acknowledgement nothing was observed, and `control` is not asked. Its second argument is the time
-    /// since the simulation's start.
+    /// `control` is not called before the first acknowledgement. Its second argument is the time since the simulation's start.
     pub fn run(
         &mut self,
         time: Duration,
@@ -187,19 +187,23 @@ impl Simulation {
         })
     }
 
-    /// Handles all events up to `until`.
+    /// Processes all events up to `until`.
     fn advance(&mut self, until: Time) {
         loop {
-            let heard = self.echoes.front().map(|echo| echo.at).filter(|at| *at <= until);
-            let sends = (0..self.flows.len())
-                .filter_map(|index| Some((self.flows[index].sends(self.now)?, index)))
+            let echo_at = self.echoes.front().map(|echo| echo.at).filter(|at| *at <= until);
+            let next_departure = (0..self.flows.len())
+                .filter_map(|index| Some((self.flows[index].next_departure(self.now)?, index)))
                 .min()
                 .filter(|(at, _)| *at <= until);
-            match (heard, sends) {
+            match (echo_at, next_departure) {
                 (None, None) => break,
-                (Some(at), sends) if sends.is_none_or(|(sends, _)| at <= sends) => self.hear(at),
+                (Some(at), next_departure)
+                    if next_departure.is_none_or(|(next_departure, _)| at <= next_departure) =>
+                {
+                    self.process_echo(at)
+                }
                 (_, Some((at, index))) => self.send(index, at),
-                (Some(at), None) => self.hear(at),
+                (Some(at), None) => self.process_echo(at),
             }
         }
         self.now = until;
@@ -210,18 +214,18 @@ impl Simulation {
         let flow = &mut self.flows[index];
         let (at, is_lost) = match self.link.pass(now, self.packet) {
             Fate::Leaves(at) => (at + self.back, false),
-            // Told by the acknowledgements of those behind it.
+            // Later acknowledgements reveal the loss.
             Fate::Dropped(_) => (now + flow.rtt.map_or(self.back, |_| flow.min_rtt), true),
         };
-        // What is heard of packets is heard in their order.
+        // Acknowledgements and losses arrive in order of transmission.
         let at = self.echoes.back().map_or(at, |before| at.max(before.at));
         let sent = flow.send(now, self.packet);
         self.echoes.push_back(DelayedAck { at, flow: index, sent, is_lost });
     }
 
-    fn hear(&mut self, now: Time) {
+    fn process_echo(&mut self, now: Time) {
         let Some(echo) = self.echoes.pop_front() else { return };
         self.now = now;
-        self.flows[echo.flow].hear(&echo.sent, echo.is_lost, now);
+        self.flows[echo.flow].process_result(&echo.sent, echo.is_lost, now);
     }
 }

@@ -4,55 +4,55 @@ use std::time::Duration;
 
 use crate::model::{Time, cubic};
 
-/// How a window grows and shrinks.
+/// The congestion control of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CongestionAlgorithm {
-    /// By one packet a round trip, halved by a loss (RFC 5681): what the simulations of the 2000s had.
+    /// Additive increase of one packet per RTT, halved on loss (RFC 5681), as in simulations of the 2000s.
     #[default]
     Reno,
-    /// By a cubic curve, to 0.7 by a loss (RFC 9438): what Linux has, but for HyStart. Slow start ends with a loss here.
+    /// Cubic growth, reduced to 0.7 on loss (RFC 9438), as in Linux, but without HyStart: slow start ends with a loss.
     Cubic,
 }
 
 const MIN_CWND_PACKETS: f64 = 2.0;
 
-/// How many packets may be in flight.
+/// The congestion window in packets.
 #[derive(Debug)]
-pub(super) struct Congestion {
+pub(super) struct CongestionWindow {
     algorithm: CongestionAlgorithm,
     initial: f64,
-    /// What the peer's socket buffer holds.
+    /// Maximum window: the peer's socket buffer.
     most: f64,
     window: f64,
-    /// Where slow start ends.
+    /// Slow start threshold.
     threshold: f64,
     cubic: Cubic,
 }
 
-/// What CUBIC remembers.
+/// CUBIC's state.
 #[derive(Debug, Default)]
 struct Cubic {
     /// The window before the last loss.
     before: f64,
-    /// When growth began after it, and from which window.
+    /// Start of the growth after the loss, and the window at that time.
     begun: Option<(Time, f64)>,
-    /// What a Reno that loses as much would have by now (RFC 9438, 4.3).
+    /// The window of Reno with equal losses (RFC 9438, 4.3).
     reno: f64,
 }
 
-impl Congestion {
-    /// Makes the window of a new connection: `initial` packets, and never more than `most`.
+impl CongestionWindow {
+    /// Creates the window of a new connection: `initial` packets, at most `most`.
     pub(super) fn new(algorithm: CongestionAlgorithm, initial: u64, most: u64) -> Self {
         let (initial, most) = (initial.min(most) as f64, most as f64);
         Self { algorithm, initial, most, window: initial, threshold: f64::INFINITY, cubic: Cubic::default() }
     }
 
-    /// Says whether one more packet may join those in flight.
+    /// Returns whether the window allows another packet in flight.
     pub(super) fn allows(&self, in_flight: usize) -> bool {
         (in_flight + 1) as f64 <= self.window
     }
 
-    /// Grows for a packet acknowledged at `now`, which found `in_flight` packets; not where something else limits them.
+    /// Grows the window for a packet acknowledged at `now` with `in_flight` packets, unless the sender is limited otherwise.
     pub(super) fn acknowledged(&mut self, now: Time, rtt: Duration, in_flight: usize) {
         if self.allows(in_flight) {
             return;
@@ -65,13 +65,14 @@ impl Congestion {
         self.window = grown.min(self.most);
     }
 
-    /// Shrinks for a loss.
+    /// Reduces the window after a loss.
     pub(super) fn lost(&mut self) {
         self.threshold = (self.window * self.cut()).max(MIN_CWND_PACKETS);
         self.window = self.threshold;
     }
 
-    /// Begins anew after a timeout that found `in_flight` packets; only the first in a row is a loss (RFC 5681, 3.1).
+    /// Resets the window after a timeout with `in_flight` packets; only the first of consecutive timeouts lowers the
+    /// threshold (RFC 5681, 3.1).
     pub(super) fn timed_out(&mut self, in_flight: usize, is_first: bool) {
         if is_first {
             self.threshold = (self.window.min(in_flight as f64) * self.cut()).max(MIN_CWND_PACKETS);
@@ -79,15 +80,15 @@ impl Congestion {
         self.window = 1.0;
     }
 
-    /// Begins anew after a pause longer than the timeout (RFC 5681, 4.1), and remembers three quarters of what it had as the
-    /// threshold (RFC 2861, 3).
+    /// Resets the window after an idle time longer than the timeout (RFC 5681, 4.1); the threshold becomes at least
+    /// three quarters of the old window (RFC 2861, 3).
     pub(super) fn paused(&mut self) {
         self.threshold = self.threshold.max(self.window * 0.75);
         self.window = self.window.min(self.initial);
         self.cubic.begun = None;
     }
 
-    /// Returns what a loss leaves of the window.
+    /// Returns the factor of a window reduction after a loss.
     fn cut(&mut self) -> f64 {
         match self.algorithm {
             CongestionAlgorithm::Reno => 0.5,
@@ -105,7 +106,7 @@ impl Cubic {
         if begun == now {
             self.reno = window;
         }
-        // So that both get the same share at the same loss, until what was lost is regained.
+        // Growth that gives Reno and CUBIC equal shares at equal loss, until the old window is regained (RFC 9438, 4.3).
         let pace =
             if self.reno < self.before { 3.0 * (1.0 - cubic::BETA) / (1.0 + cubic::BETA) } else { 1.0 };
         self.reno += pace / window;
@@ -116,7 +117,7 @@ impl Cubic {
     }
 
     fn lost(&mut self, window: f64) {
-        // Fast convergence: a flow that did not regain its window yields to new flows (RFC 9438, section 4.7).
+        // Fast convergence: a flow below its old window yields to new flows (RFC 9438, section 4.7).
         let shrinks = window < self.before;
         self.before = if shrinks { window * (1.0 + cubic::BETA) / 2.0 } else { window };
         self.begun = None;

@@ -1,57 +1,57 @@
-//! The sender's state of one connection: data in flight, losses, and the next packet to send.
+//! The sender's state of one connection: data in flight, losses, and the next packet.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::congestion::Congestion;
+use super::congestion::CongestionWindow;
 use super::timer::Timer;
 use super::{ReturningAck, Tcp};
 use crate::model::Time;
 
-/// A packet is lost where this many sent after it have arrived (DupThresh of RFC 6675).
+/// A packet is lost once this many later ones have arrived (DupThresh of RFC 6675).
 const REORDERING: u64 = 3;
 
 /// A sender with selective acknowledgements.
 ///
-/// The path keeps the order of packets, so that losses show in the order of transmission, those of retransmissions included,
+/// The path keeps the order of packets, so losses are detected by the order of transmission, retransmissions included,
 /// as in RACK (RFC 8985).
 #[derive(Debug)]
 pub(super) struct SimulatedConnection {
     state: ConnectionPhase,
-    /// Whose packets it carries.
+    /// Index of the connection's download.
     pub(super) download: usize,
-    /// When it stops to wait: for its opening, or for an acknowledgement.
+    /// End of the handshake, or retransmission timeout.
     pub(super) deadline: Option<Time>,
-    /// When it will next be looked whether the deadline has passed.
+    /// Time of the queued timer event, which may precede the deadline.
     pub(super) alarm: Option<Time>,
-    congestion: Congestion,
+    congestion: CongestionWindow,
     timer: Timer,
-    /// What the receiver's socket buffer holds.
+    /// The receiver's socket buffer in packets.
     most: u64,
-    /// The first packet that has not arrived; the first never sent.
+    /// The first packet not received yet, and the first never sent.
     first: u64,
     next: u64,
-    /// Which have arrived, from `first` on.
+    /// Which packets from `first` on have arrived.
     arrived: VecDeque<bool>,
-    /// What has been sent and neither arrived nor been found lost, in order of transmission.
+    /// Transmissions in flight, in order.
     flight: VecDeque<Transmission>,
-    /// What is to be sent again.
+    /// Packets to be retransmitted.
     lost: BTreeSet<u64>,
     transmissions: u64,
     recovery: Option<RecoveryPoint>,
     last_sent: Time,
-    /// Whether something has arrived since it was last asked.
+    /// Whether a packet has arrived since the last query.
     carried: bool,
 }
 
-/// How far a connection is.
+/// The phase of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ConnectionPhase {
-    /// Nothing can be sent yet.
+    /// Handshake: nothing can be sent.
     Opening,
-    /// It carries what there is to carry.
+    /// Sends new packets.
     Open,
-    /// It sees to it that what it has sent arrives, and takes no more.
+    /// Completes packets already sent, and sends no new ones.
     Closing,
 }
 
@@ -61,32 +61,32 @@ struct Transmission {
     packet: u64,
 }
 
-/// The time from a loss until all that was in flight then has arrived: one loss, whatever else is found missing of it.
+/// End of a loss episode: losses before `until` belong to one reduction.
 #[derive(Debug, Clone, Copy)]
 struct RecoveryPoint {
     until: u64,
-    /// Whether a timeout began it, after which the window grows anew.
+    /// Whether a timeout started the episode; the window then grows during it.
     grows: bool,
 }
 
-/// What an acknowledgement told.
+/// The result of an acknowledgement.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AckOutcome {
-    /// The packet had not arrived before.
+    /// The packet is acknowledged for the first time.
     pub(super) is_new: bool,
-    /// One before it is missing.
+    /// An earlier packet is missing.
     pub(super) is_out_of_order: bool,
 }
 
 impl SimulatedConnection {
-    /// Makes a connection for packets of `download` that can send from `opens` on, after a handshake that took `rtt`.
+    /// Creates a connection of `download` that can send from `opens` on, after a handshake of `rtt`.
     pub(super) fn new(tcp: &Tcp, download: usize, opens: Time, rtt: Duration) -> Self {
         Self {
             state: ConnectionPhase::Opening,
             download,
             deadline: Some(opens),
             alarm: None,
-            congestion: Congestion::new(tcp.algorithm, tcp.initial, tcp.window()),
+            congestion: CongestionWindow::new(tcp.algorithm, tcp.initial, tcp.window()),
             timer: Timer::new(rtt),
             most: tcp.window(),
             first: 0,
@@ -101,7 +101,7 @@ impl SimulatedConnection {
         }
     }
 
-    /// Returns what may be sent now, where there `is_more` than was ever sent.
+    /// Returns the next packet that may be sent; `is_more` says whether the download has unsent packets.
     pub(super) fn may_send(&self, is_more: bool) -> Option<u64> {
         if self.state == ConnectionPhase::Opening || !self.congestion.allows(self.flight.len()) {
             return None;
@@ -111,36 +111,36 @@ impl SimulatedConnection {
         self.lost.first().copied().or_else(fresh)
     }
 
-    /// Says whether it carries packets that were never sent before, now or when it is open.
+    /// Returns whether the connection sends new packets, now or after its handshake.
     pub(super) fn takes_more(&self) -> bool {
         self.state != ConnectionPhase::Closing
     }
 
-    /// Takes no more from now on.
-    pub(super) fn closes(&mut self) {
+    /// Stops sending new packets.
+    pub(super) fn close(&mut self) {
         if self.state == ConnectionPhase::Opening {
             self.deadline = None;
         }
         self.state = ConnectionPhase::Closing;
     }
 
-    /// Says whether something has arrived since this was last asked.
+    /// Returns whether a packet has arrived since the last call.
     pub(super) fn take_carried(&mut self) -> bool {
         std::mem::take(&mut self.carried)
     }
 
-    /// Says whether something that it has sent has not arrived yet.
-    fn waits(&self) -> bool {
+    /// Returns whether a sent packet is outstanding.
+    fn has_outstanding(&self) -> bool {
         self.first < self.next
     }
 
-    /// Says whether all that it has sent has arrived, and it takes no more.
+    /// Returns whether the connection is closing and has nothing outstanding.
     pub(super) fn is_over(&self) -> bool {
-        self.state == ConnectionPhase::Closing && !self.waits()
+        self.state == ConnectionPhase::Closing && !self.has_outstanding()
     }
 
-    /// Notes that `packet` is sent at `now`; returns the transmission's number, and whether it is the packet's first.
-    pub(super) fn sends(&mut self, packet: u64, now: Time) -> (u64, bool) {
+    /// Records that `packet` is sent at `now`; returns the transmission's number, and whether it is the packet's first.
+    pub(super) fn record_transmission(&mut self, packet: u64, now: Time) -> (u64, bool) {
         let is_first = packet == self.next;
         if is_first {
             self.next += 1;
@@ -157,19 +157,19 @@ impl SimulatedConnection {
         (number, is_first)
     }
 
-    /// Begins slow start anew where it has long sent nothing; to be called before it sends after a pause.
-    pub(super) fn wakes(&mut self, now: Time) {
-        if !self.waits() && now.since(self.last_sent) > self.timer.timeout() {
+    /// Restarts slow start after a long idle time; must be called before sending resumes.
+    pub(super) fn resume_after_idle(&mut self, now: Time) {
+        if !self.has_outstanding() && now.since(self.last_sent) > self.timer.timeout() {
             self.congestion.paused();
         }
     }
 
-    /// Takes an acknowledgement that is heard at `now`. `is_last`: nothing is left to be sent for the first time.
-    pub(super) fn hears(&mut self, echo: &ReturningAck, now: Time, is_last: bool) -> AckOutcome {
+    /// Processes an acknowledgement at `now`. `is_last`: the download has no unsent packets.
+    pub(super) fn process_ack(&mut self, echo: &ReturningAck, now: Time, is_last: bool) -> AckOutcome {
         let in_flight = self.flight.len();
         let rtt = now.since(echo.sent);
         self.timer.acknowledged(rtt);
-        // Where nothing will follow the last few that could tell of their loss, those in flight have to do (RFC 5827).
+        // Early retransmit (RFC 5827): without later packets, those in flight must suffice to detect a loss.
         let enough =
             if is_last { REORDERING.min(in_flight.saturating_sub(1) as u64).max(1) } else { REORDERING };
         let found_lost = self.find_lost(echo.transmission, enough);
@@ -177,25 +177,25 @@ impl SimulatedConnection {
         if let Some(index) = self.flight.iter().take(REORDERING as usize).position(is_it) {
             self.flight.remove(index);
         } else {
-            // A timeout took it for lost too early.
+            // A spurious timeout had marked the packet lost.
             self.lost.remove(&echo.packet);
         }
-        let heard = self.arrives(echo.packet);
+        let outcome = self.record_arrival(echo.packet);
         if self.recovery.is_some_and(|recovery| self.first >= recovery.until) {
             self.recovery = None;
         }
         if found_lost && self.recovery.is_none() {
             self.congestion.lost();
             self.recovery = Some(RecoveryPoint { until: self.next, grows: false });
-        } else if heard.is_new && self.recovery.is_none_or(|recovery| recovery.grows) {
+        } else if outcome.is_new && self.recovery.is_none_or(|recovery| recovery.grows) {
             self.congestion.acknowledged(now, self.timer.rtt(), in_flight);
         }
-        self.deadline = self.waits().then(|| now + self.timer.timeout());
-        heard
+        self.deadline = self.has_outstanding().then(|| now + self.timer.timeout());
+        outcome
     }
 
-    /// Goes on at its deadline: it is open now, or takes all in flight for lost, as nothing was heard of it.
-    pub(super) fn waited(&mut self, now: Time) {
+    /// Handles the deadline: the handshake is complete, or all packets in flight are lost.
+    pub(super) fn deadline_passed(&mut self, now: Time) {
         if self.state == ConnectionPhase::Opening {
             (self.state, self.deadline) = (ConnectionPhase::Open, None);
             return;
@@ -206,7 +206,7 @@ impl SimulatedConnection {
         self.deadline = Some(now + self.timer.timeout());
     }
 
-    /// Moves what was sent `reordering` transmissions before one that has arrived to what is lost; says whether there was any.
+    /// Marks transmissions lost that precede an arrived one by `reordering`; returns whether there were any.
     fn find_lost(&mut self, arrived: u64, reordering: u64) -> bool {
         let mut found = false;
         while let Some(sent) = self.flight.front()
@@ -219,7 +219,7 @@ impl SimulatedConnection {
         found
     }
 
-    fn arrives(&mut self, packet: u64) -> AckOutcome {
+    fn record_arrival(&mut self, packet: u64) -> AckOutcome {
         let is_out_of_order = packet > self.first;
         let place = packet.checked_sub(self.first).and_then(|place| self.arrived.get_mut(place as usize));
         let is_new = place.is_some_and(|arrived| !std::mem::replace(arrived, true));

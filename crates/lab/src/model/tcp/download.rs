@@ -1,33 +1,33 @@
-//! One client's download, in packets, each assigned to a connection when it is sent.
+//! One client's download in packets, which are assigned to a connection when sent.
 
 use std::time::Duration;
 
 use super::connection::AckOutcome;
 
-/// What is asked for and what has come.
+/// The requested and the received packets of a client.
 #[derive(Debug, Default)]
 pub(super) struct Download {
-    /// Its connections, in the order in which they were opened.
+    /// Indices of its connections, in the order of their creation.
     pub(super) connections: Vec<usize>,
-    /// Asked for and never sent.
+    /// Packets requested and never sent.
     left: u64,
-    /// Asked for, and not arrived.
+    /// Packets requested and not received.
     missing: u64,
     counts: PacketCounts,
 }
 
-/// What a download has seen since its start.
+/// Counts of a download since its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PacketCounts {
-    /// Packets that have arrived, each once.
+    /// Packets received, without duplicates.
     pub arrived: u64,
-    /// Those of them that arrived before one that was sent earlier on their connection.
+    /// Packets received before one that was sent earlier on their connection.
     pub out_of_order: u64,
-    /// Packets sent again.
+    /// Retransmitted packets.
     pub retransmits: u64,
-    /// The sum of the round-trip times of those that have arrived.
+    /// Sum of the RTTs of the received packets.
     pub rtts: Duration,
-    /// The shortest of them; none before the first.
+    /// Minimum of these RTTs; `None` before the first packet.
     pub least_rtt: Option<Duration>,
 }
 
@@ -40,18 +40,18 @@ impl Download {
         self.missing
     }
 
-    pub(super) fn ask(&mut self, packets: u64) {
+    pub(super) fn request(&mut self, packets: u64) {
         self.left += packets;
         self.missing += packets;
     }
 
-    /// Says whether there is a packet that was never sent.
+    /// Returns whether the download has unsent packets.
     pub(super) fn is_more(&self) -> bool {
         self.left > 0
     }
 
-    /// Counts a packet that is sent.
-    pub(super) fn sends(&mut self, is_first: bool) {
+    /// Counts a transmission.
+    pub(super) fn record_transmission(&mut self, is_first: bool) {
         if is_first {
             self.left -= 1;
         } else {
@@ -59,13 +59,13 @@ impl Download {
         }
     }
 
-    /// Counts a packet that has arrived after `rtt`; says whether it is the last that was missing.
-    pub(super) fn hears(&mut self, heard: AckOutcome, rtt: Duration) -> bool {
-        if !heard.is_new {
+    /// Counts a packet received after `rtt`; returns whether it was the last missing one.
+    pub(super) fn record_ack(&mut self, outcome: AckOutcome, rtt: Duration) -> bool {
+        if !outcome.is_new {
             return false;
         }
         self.counts.arrived += 1;
-        self.counts.out_of_order += u64::from(heard.is_out_of_order);
+        self.counts.out_of_order += u64::from(outcome.is_out_of_order);
         self.counts.rtts += rtt;
         self.counts.least_rtt = Some(self.counts.least_rtt.map_or(rtt, |least| least.min(rtt)));
         self.missing -= 1;

@@ -1,12 +1,12 @@
-//! Many TCP connections through one link in virtual time, packet by packet.
+//! Many TCP connections over one link in virtual time, per packet.
 //!
 //! ```text
 //! Download -- what is left --> Connection -- packet --> link --> echo, a returned delay later --> Connection
 //!                          (window, losses, timer)                                            '-> Download: arrived
 //! ```
 //!
-//! A link is FIFO, and what acknowledges its packets takes one time for all: what a sender will hear of a packet is
-//! known when it is sent, and is heard in the order of sending. So the only events are a queue of echoes and the timers.
+//! The link is FIFO, and all acknowledgements have one return delay. The result of a packet is therefore known when it
+//! is sent, and acknowledgements arrive in order: the only events are a queue of echoes and the timers.
 
 mod congestion;
 mod connection;
@@ -31,33 +31,32 @@ use connection::SimulatedConnection;
 use download::Download;
 pub use download::PacketCounts;
 
-/// Keeps its random numbers apart from those of the link's nodes (background 1, RED 2) that are given the same seed.
+/// Separates these random numbers from those of the link's nodes (background 1, RED 2) with one seed.
 const TCP_SEED_STREAM: u64 = 3;
 
-/// How all connections send.
+/// Parameters of all connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tcp {
-    /// How the window grows and shrinks.
+    /// The congestion control.
     pub algorithm: CongestionAlgorithm,
-    /// What a full packet carries.
+    /// Payload of a full packet.
     pub payload: Bytes,
-    /// The receiver's socket buffer: the most that a connection has in flight.
+    /// The receiver's socket buffer: the maximum in flight per connection.
     pub buffer: Bytes,
-    /// The first window, in packets.
+    /// Initial window in packets.
     pub initial: u64,
 }
 
 impl Tcp {
-    /// Returns how many packets the receiver's socket buffer holds; at least one.
+    /// Returns the receiver's socket buffer in packets; at least one.
     fn window(&self) -> u64 {
         (self.buffer.get() / self.payload.get().max(1)).max(1)
     }
 }
 
-/// Clients that download over a link, each over connections of its own.
+/// Clients that download over a link, each over its own connections.
 ///
-/// The sender's events are followed; the client's are one returned delay earlier, as what it asks for takes that time
-/// to the sender.
+/// Time is the sender's; the client's requests are issued one return delay earlier.
 #[derive(Debug)]
 pub struct Network {
     link: Link,
@@ -65,18 +64,18 @@ pub struct Network {
     one_way: Duration,
     tcp: Tcp,
     now: Time,
-    /// What will be heard, in order.
+    /// Acknowledgements in flight, in order.
     echoes: VecDeque<ReturningAck>,
     connections: Vec<SimulatedConnection>,
-    /// When a connection may have waited long enough; its own deadline decides.
+    /// Timer events of connections; a connection's own deadline decides.
     alarms: BinaryHeap<Reverse<(Time, usize)>>,
     downloads: Vec<Download>,
-    /// The most by which an echo is late at random.
+    /// Maximum random delay of an echo, in nanoseconds.
     jitter: u64,
     random: ChaCha8Rng,
 }
 
-/// An acknowledgement on its way.
+/// An acknowledgement in flight.
 #[derive(Debug, Clone, Copy)]
 struct ReturningAck {
     at: Time,
@@ -87,10 +86,10 @@ struct ReturningAck {
 }
 
 impl Network {
-    /// Makes a network without downloads on a path, of which one direction carries packets and the other only delays.
+    /// Creates a network without downloads; one direction of the path carries packets, the other only delays.
     ///
-    /// Echoes are late by up to the time of a packet, at random: hosts are not exact, and without that some connections would
-    /// find the queue full always, and others never (Floyd and Jacobson's phase effects).
+    /// Echoes are delayed at random by up to one packet time. Without this jitter some connections would always find
+    /// the queue full and others never (phase effects, Floyd and Jacobson).
     pub fn new(path: &PathSpec, tcp: Tcp) -> Self {
         let jitter = path.rate.map_or(0, |rate| rate.time_for(path.mtu).as_nanos() as u64);
         let mut random = ChaCha8Rng::seed_from_u64(path.seed);
@@ -110,31 +109,31 @@ impl Network {
         }
     }
 
-    /// Returns the time.
+    /// Returns the current time.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// Returns the round-trip time of the empty path.
+    /// Returns the RTT of the empty path.
     pub fn rtt(&self) -> Duration {
         self.one_way * 2
     }
 
-    /// Returns how its connections send.
+    /// Returns the parameters of the connections.
     pub fn tcp(&self) -> Tcp {
         self.tcp
     }
 
-    /// Adds a download without connections that asks for nothing yet; returns its index.
+    /// Adds a download without connections and requests; returns its index.
     pub fn add(&mut self) -> usize {
         self.downloads.push(Download::default());
         self.downloads.len() - 1
     }
 
-    /// Lets a download have this many connections from now on.
+    /// Sets the number of connections of a download.
     ///
-    /// One that is added carries packets a round trip later. One that is too many, the newest first, takes no more,
-    /// and goes when all that it has sent has arrived.
+    /// A new connection sends packets one RTT later. Surplus connections, the newest first, send no new packets and
+    /// close when their outstanding packets have arrived.
     pub fn connect(&mut self, download: usize, connections: usize) {
         let Some(own) = self.downloads.get_mut(download) else { return };
         own.connections.retain(|&index| !self.connections[index].is_over());
@@ -146,7 +145,7 @@ impl Network {
             }
             taking += 1;
             if taking > connections {
-                connection.closes();
+                connection.close();
             }
         }
         let opens = self.now + self.one_way * 2;
@@ -160,70 +159,70 @@ impl Network {
         }
     }
 
-    /// Asks for `packets` more of a download.
-    pub fn ask(&mut self, download: usize, packets: u64) {
+    /// Requests `packets` more of a download.
+    pub fn request(&mut self, download: usize, packets: u64) {
         let Some(own) = self.downloads.get_mut(download) else { return };
-        own.ask(packets);
-        // All begin at once: a packet each, in turns.
+        own.request(packets);
+        // All connections start at once, one packet each in turn.
         let mut sending = own.connections.clone();
-        sending.iter().for_each(|&index| self.connections[index].wakes(self.now));
+        sending.iter().for_each(|&index| self.connections[index].resume_after_idle(self.now));
         while !sending.is_empty() {
             sending.retain(|&index| self.send_one(index));
         }
     }
 
-    /// Returns what has become of a download so far.
+    /// Returns the counts of a download.
     pub fn counts(&self, download: usize) -> PacketCounts {
         self.downloads.get(download).map(Download::counts).unwrap_or_default()
     }
 
-    /// Returns what a download has asked for and not got, in packets.
+    /// Returns the packets requested and not received of a download.
     pub fn missing(&self, download: usize) -> u64 {
         self.downloads.get(download).map_or(0, Download::missing)
     }
 
-    /// Returns on how many connections packets of a download have arrived since this was last asked.
+    /// Returns the number of connections of a download on which packets have arrived since the last call.
     pub fn carried(&mut self, download: usize) -> usize {
         let Some(own) = self.downloads.get(download) else { return 0 };
         own.connections.iter().filter(|&&index| self.connections[index].take_carried()).count()
     }
 
-    /// Goes on until all that one download has asked for has arrived, and returns which; or until a time.
+    /// Runs until a download has received all requested packets, and returns its index; or until a time.
     pub fn advance(&mut self, until: Time) -> Option<usize> {
         loop {
-            let heard = self.echoes.front().map(|echo| echo.at);
+            let echo_at = self.echoes.front().map(|echo| echo.at);
             let alarm = self.alarms.peek().map(|Reverse((at, _))| *at);
-            let next = heard.into_iter().chain(alarm).min().filter(|at| *at <= until);
+            let next = echo_at.into_iter().chain(alarm).min().filter(|at| *at <= until);
             let Some(next) = next else {
                 self.now = self.now.max(until);
                 return None;
             };
             self.now = next;
-            if heard == Some(next) {
-                if let Some(complete) = self.hear() {
+            if echo_at == Some(next) {
+                if let Some(complete) = self.process_echo() {
                     return Some(complete);
                 }
             } else {
-                self.wake();
+                self.process_alarm();
             }
         }
     }
 
-    /// Takes the next echo; returns the download that it completes.
-    fn hear(&mut self) -> Option<usize> {
+    /// Processes the next echo; returns the download that it completes.
+    fn process_echo(&mut self) -> Option<usize> {
         let echo = self.echoes.pop_front()?;
         let connection = &mut self.connections[echo.connection];
         let index = connection.download;
         let download = &mut self.downloads[index];
-        let heard = connection.hears(&echo, self.now, !download.is_more());
-        let completes = download.hears(heard, self.now.since(echo.sent));
+        let outcome = connection.process_ack(&echo, self.now, !download.is_more());
+        let completes = download.record_ack(outcome, self.now.since(echo.sent));
         self.set_alarm(echo.connection);
         while self.send_one(echo.connection) {}
         completes.then_some(index)
     }
 
-    /// Lets the connection of the next alarm go on, if it has waited long enough.
-    fn wake(&mut self) {
+    /// Processes the next timer event; the connection acts if its deadline has passed.
+    fn process_alarm(&mut self) {
         let Some(Reverse((at, index))) = self.alarms.pop() else { return };
         let connection = &mut self.connections[index];
         if connection.alarm != Some(at) {
@@ -231,7 +230,7 @@ impl Network {
         }
         connection.alarm = None;
         if connection.deadline.is_some_and(|deadline| deadline <= at) {
-            connection.waited(at);
+            connection.deadline_passed(at);
             while self.send_one(index) {}
         }
         self.set_alarm(index);
@@ -247,13 +246,13 @@ impl Network {
         }
     }
 
-    /// Sends a packet of a connection, if it may; says whether it did.
+    /// Sends the next packet of a connection, if allowed; returns whether it was sent.
     fn send_one(&mut self, index: usize) -> bool {
         let connection = &mut self.connections[index];
         let download = &mut self.downloads[connection.download];
         let Some(packet) = connection.may_send(download.is_more()) else { return false };
-        let (transmission, is_first) = connection.sends(packet, self.now);
-        download.sends(is_first);
+        let (transmission, is_first) = connection.record_transmission(packet, self.now);
+        download.record_transmission(is_first);
         self.set_alarm(index);
         if let Fate::Leaves(there) = self.link.pass(self.now, self.packet) {
             let late = Duration::from_nanos(self.random.random_range(0..=self.jitter));

@@ -1,4 +1,4 @@
-//! Simulated connections against what is known of TCP by arithmetic.
+//! Simulated connections against known results of TCP.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{CongestionAlgorithm, Network, PacketCounts, Tcp};
 use crate::model::Time;
 use crate::{PathSpec, QueueLimit};
 
-/// The paper's connections: 64 KB sockets, packets of 1500 bytes.
+/// The paper's connections: 64 KB sockets, 1500-byte packets.
 const RENO: Tcp = Tcp {
     algorithm: CongestionAlgorithm::Reno,
     payload: Bytes::new(1460),
@@ -18,7 +18,7 @@ const RENO: Tcp = Tcp {
 };
 const WIDE: Tcp = Tcp { buffer: Bytes::gib(1), ..RENO };
 
-/// The paper's path: 100 Mbit/s, 100 packets of queue.
+/// The paper's path: 100 Mbit/s, a queue of 100 packets.
 fn path(one_way_ms: u64) -> PathSpec {
     PathSpec {
         rate: Some(Rate::bits_per_sec(100_000_000)),
@@ -32,12 +32,12 @@ fn at(seconds: u64) -> Time {
     Time::START + Duration::from_secs(seconds)
 }
 
-/// Lets one endless download have `connections` for `seconds`.
+/// Runs one endless download over `connections` for `seconds`.
 fn endless(path: &PathSpec, tcp: Tcp, connections: usize, seconds: u64) -> PacketCounts {
     let mut network = Network::new(path, tcp);
     let download = network.add();
     network.connect(download, connections);
-    network.ask(download, u64::MAX / 2);
+    network.request(download, u64::MAX / 2);
     assert_eq!(network.advance(at(seconds)), None);
     network.counts(download)
 }
@@ -50,7 +50,7 @@ fn mbits(counts: PacketCounts, seconds: u64) -> f64 {
 fn a_small_window_limits_a_connection_to_a_window_in_a_round_trip() {
     for (one_way, connections) in [(10, 1), (50, 1), (50, 4)] {
         let counts = endless(&path(one_way), RENO, connections, 100);
-        // 44 packets, and the time that one takes on the line.
+        // 44 packets per RTT; the RTT includes a packet's transmission time.
         let rtt = one_way as f64 * 2e-3 + 120e-6;
         let expected = (connections * 44 * 1460 * 8) as f64 / rtt / 1e6;
         let seen = mbits(counts, 100);
@@ -63,7 +63,7 @@ fn a_small_window_limits_a_connection_to_a_window_in_a_round_trip() {
 }
 
 #[test]
-fn enough_of_them_fill_the_path_and_no_more() {
+fn enough_connections_fill_the_path_and_more_add_nothing() {
     let line = 100.0 * 1460.0 / 1500.0;
     for (one_way, connections) in [(10, 6), (50, 20)] {
         let seen = mbits(endless(&path(one_way), RENO, connections, 100), 100);
@@ -75,7 +75,7 @@ fn enough_of_them_fill_the_path_and_no_more() {
 
 /// Mathis, Semke, Mahdavi, Ott: "The Macroscopic Behavior of the TCP Congestion Avoidance Algorithm", 1997.
 #[test]
-fn random_loss_leaves_reno_the_square_root_law() {
+fn reno_follows_the_square_root_law_under_random_loss() {
     for loss in [3e-3, 1e-3] {
         let lossy =
             PathSpec { loss, rate: Some(Rate::bits_per_sec(10_000_000_000)), queue: None, ..path(50) };
@@ -88,7 +88,7 @@ fn random_loss_leaves_reno_the_square_root_law() {
 
 /// RFC 9438, 5.2, equation 6.
 #[test]
-fn random_loss_leaves_cubic_its_law() {
+fn cubic_follows_its_response_function_under_random_loss() {
     let loss: f64 = 1e-4;
     let lossy = PathSpec { loss, rate: Some(Rate::bits_per_sec(10_000_000_000)), queue: None, ..path(50) };
     let counts = endless(&lossy, Tcp { algorithm: CongestionAlgorithm::Cubic, ..WIDE }, 1, 500);
@@ -105,7 +105,7 @@ fn two_downloads_of_equal_connections_share_equally() {
         for (seconds, download) in [(0, downloads[0]), (20, downloads[1])] {
             network.advance(at(seconds));
             network.connect(download, 2);
-            network.ask(download, u64::MAX / 2);
+            network.request(download, u64::MAX / 2);
         }
         network.advance(at(100));
         let before = downloads.map(|download| network.counts(download).arrived);
@@ -117,15 +117,15 @@ fn two_downloads_of_equal_connections_share_equally() {
 }
 
 #[test]
-fn a_dead_path_is_tried_ever_more_seldom() {
+fn retransmissions_back_off_on_a_dead_path() {
     let counts = endless(&PathSpec { loss: 1.0, ..path(10) }, RENO, 1, 100);
     assert_eq!(counts.arrived, 0);
-    // 0.2 s, doubled each time: nine within 100 s.
+    // Timeouts of 0.2 s, doubled each time: nine within 100 s.
     assert!((7..=9).contains(&counts.retransmits), "{counts:?}");
 }
 
 #[test]
-fn who_pauses_begins_slow_start_anew() {
+fn slow_start_restarts_after_idle() {
     let mut network = Network::new(&path(50), RENO);
     let download = network.add();
     network.connect(download, 1);
@@ -133,25 +133,25 @@ fn who_pauses_begins_slow_start_anew() {
     for (asked, pause) in [(1000, 0), (44, 0), (44, 1)] {
         network.advance(network.now() + Duration::from_secs(pause));
         let begun = network.now();
-        network.ask(download, asked);
+        network.request(download, asked);
         assert_eq!(network.advance(at(1000)), Some(download));
         times.push(network.now().since(begun));
     }
-    // One window at once; from a first window of 2, four more round trips.
+    // One window at once; an initial window of 2 would take four more RTTs.
     assert!(times[1] < Duration::from_millis(110), "{times:?}");
     assert!((450..520).contains(&times[2].as_millis()), "{times:?}");
 }
 
 #[test]
-fn a_connection_costs_a_round_trip_and_one_that_goes_loses_nothing() {
+fn new_connection_costs_one_rtt_and_closing_one_loses_nothing() {
     let mut network = Network::new(&path(50), RENO);
     let download = network.add();
     network.connect(download, 3);
-    network.ask(download, 1);
+    network.request(download, 1);
     assert_eq!(network.advance(at(10)), Some(download));
     let handshake_and_packet = network.now().since(Time::START);
     assert!((200..202).contains(&handshake_and_packet.as_millis()), "{handshake_and_packet:?}");
-    network.ask(download, 10_000);
+    network.request(download, 10_000);
     for connections in [8, 1, 0, 0, 2] {
         network.advance(network.now() + Duration::from_millis(330));
         network.connect(download, connections);
@@ -161,9 +161,9 @@ fn a_connection_costs_a_round_trip_and_one_that_goes_loses_nothing() {
 }
 
 proptest! {
-    /// Whatever path and connections: all that was asked for arrives, once, and never faster than the path.
+    /// Invariant: all requested packets arrive, once, and never faster than the path.
     #[test]
-    fn all_arrives_once(
+    fn all_packets_arrive_once(
         mbits in 1_u64..200,
         one_way_ms in 0_u64..100,
         queue in 2_u64..200,
@@ -184,7 +184,7 @@ proptest! {
         for number in &connections {
             let download = network.add();
             network.connect(download, *number);
-            network.ask(download, 2000);
+            network.request(download, 2000);
         }
         let mut complete: Vec<_> = connections.iter().map_while(|_| network.advance(at(100_000))).collect();
         complete.sort_unstable();

@@ -1,4 +1,4 @@
-//! ACK compression: acknowledgements in clumps, all else in its order.
+//! ACK compression: acknowledgements depart in bursts; all packets keep their order.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn micros(micros: u64) -> Time {
 }
 
 #[test]
-fn acknowledgements_leave_together_and_data_waits_only_behind_them() {
+fn acknowledgements_depart_together_and_data_waits_behind_them() {
     let mut node = AckCompression::new(Duration::from_millis(5));
     for (arrives, size, leaves) in [
         (0, ACK, 0),

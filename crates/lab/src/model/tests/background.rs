@@ -1,4 +1,4 @@
-//! Background traffic: as much as was asked for, at random, and no room or time for nothing.
+//! Background traffic: rates, randomness, and its share of queue and line.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn steps(steps: &[(u64, u64)]) -> Vec<(Duration, Rate)> {
         .collect()
 }
 
-/// A bottleneck of 1 Gbit/s behind 1 MB, shared.
+/// A shared bottleneck of 1 Gbit/s with a queue of 1 MB.
 fn shared(background: &[(u64, u64)], seed: u64) -> Link {
     let queue = DropTail::Bytes(Bytes::new(1_000_000));
     Link::new().then(RateLimit::new(GBIT, queue).shared_with(Background::new(
@@ -31,7 +31,7 @@ fn micros(micros: u64) -> Time {
     Time::from_nanos(micros * 1000)
 }
 
-/// Says whether `seen` is within four standard deviations of a Poisson distribution's mean.
+/// Returns whether `seen` is within four standard deviations of a Poisson mean.
 fn is_near(seen: u64, mean: f64) -> bool {
     (seen as f64 - mean).abs() <= 4.0 * mean.sqrt() + 1.0
 }
@@ -40,13 +40,13 @@ fn is_near(seen: u64, mean: f64) -> bool {
 fn each_step_has_its_rate_and_time_counts_from_the_first_packet() {
     let mut link = shared(&[(1, 120), (2, 600), (3, 0)], 1);
     let mut offered_by = |millis: u64| {
-        // The link is ten seconds old when the first packet comes.
+        // The first packet arrives ten seconds after the link's start.
         link.pass(micros((10_000 + millis) * 1000), PACKET);
         link.background().offered
     };
     assert_eq!(offered_by(0), 0);
     assert_eq!(offered_by(999), 0);
-    // A packet is 12,000 bits.
+    // A packet has 12,000 bits.
     let (first, second, third) = (offered_by(2000), offered_by(3000), offered_by(9000));
     assert!(is_near(first, 10_000.0), "{first}");
     assert!(is_near(second - first, 50_000.0), "{second} after {first}");
@@ -68,12 +68,12 @@ fn arrivals_are_those_of_a_poisson_process() {
     let mean = counts.iter().sum::<f64>() / counts.len() as f64;
     let variance = counts.iter().map(|count| (count - mean).powi(2)).sum::<f64>() / counts.len() as f64;
     assert!((mean - 10.0).abs() < 0.2, "10 a millisecond: {mean}");
-    // As large as the mean, and no other arrivals at random have that.
+    // Variance equals the mean only for a Poisson process.
     assert!((variance / mean - 1.0).abs() < 0.1, "{variance} / {mean}");
 }
 
 #[test]
-fn what_the_background_leaves_passes_without_loss_and_more_does_not() {
+fn load_up_to_remaining_capacity_passes_without_loss() {
     for (mbits, is_lost) in [(450, false), (550, true)] {
         let mut link = shared(&[(0, 500)], 3);
         let gap = PACKET.get() * 8000 / mbits;
@@ -85,10 +85,10 @@ fn what_the_background_leaves_passes_without_loss_and_more_does_not() {
 }
 
 #[test]
-fn a_pause_costs_nothing_and_still_counts() {
+fn long_idle_time_is_skipped_and_counted() {
     let mut link = shared(&[(0, 900), (100, 0), (200, 120)], 4);
     link.pass(Time::START, PACKET);
-    // A year: packet by packet it would be for hours.
+    // One year: simulating each packet would take hours.
     let year = 365 * 86_400;
     let fate = link.pass(micros(year * 1_000_000), PACKET);
     assert!(
@@ -101,8 +101,8 @@ fn a_pause_costs_nothing_and_still_counts() {
 }
 
 #[test]
-fn a_queue_that_is_still_full_is_followed_however_long_the_pause() {
-    // 10 s of queue at 1 Mbit/s, which the background alone keeps from getting empty for another 10 s.
+fn full_queue_is_simulated_through_a_long_pause() {
+    // 10 s of queue at 1 Mbit/s, which the background alone keeps from draining for another 10 s.
     let queue = DropTail::Bytes(Bytes::new(1_250_000));
     let background = Background::new(vec![(Duration::ZERO, Rate::bits_per_sec(500_000))], PACKET, 5);
     let mut limit = RateLimit::new(Rate::bits_per_sec(1_000_000), queue).shared_with(background);
@@ -115,9 +115,9 @@ fn a_queue_that_is_still_full_is_followed_however_long_the_pause() {
 }
 
 proptest! {
-    /// Order, the rate, the queue's limit and conservation, of both kinds of packets together.
+    /// Invariants of host and background packets together: order, rate, queue limit and conservation.
     #[test]
-    fn shares_one_queue_and_one_rate(
+    fn background_shares_queue_and_rate(
         arrivals in prop::collection::vec((0_u64..100_000, 40_u64..1500), 1..300),
         limit in 3_000_u64..60_000,
         mbits in 0_u64..1000,
@@ -148,7 +148,7 @@ proptest! {
         }
         prop_assert!(counts.lost <= counts.offered);
         prop_assert_eq!(counts.bytes, PACKET * counts.offered);
-        // All that was taken was sent by the end of what the queue then holds.
+        // All admitted packets have been sent once the final queue has drained.
         let all = Bytes::new(sent + PACKET.get() * (counts.offered - counts.lost));
         let end = fates[fates.len() - 1].0 + GBIT.time_for(limit);
         prop_assert!(GBIT.time_for(all) <= end.since(Time::START) + Duration::from_nanos(2), "the rate");

@@ -1,4 +1,4 @@
-//! BBR in virtual time does what it was published to do, and what was seen of the kernel's.
+//! BBR in virtual time against its publication and measurements of the kernel's BBR.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const PACKET: Bytes = Bytes::new(1500);
 const STEP: Duration = Duration::from_millis(20);
 const RTT: Duration = Duration::from_millis(100);
 
-/// A path of 100 Mbit/s and 100 ms with a queue of so many BDPs.
+/// A path of 100 Mbit/s and 100 ms with a queue of `queue` BDPs.
 fn path(queue: f64) -> PathSpec {
     let rate = Rate::bits_per_sec(100_000_000);
     let queue = (rate.bdp(Rtt::new(RTT)).get() as f64 * queue) as u64;
@@ -28,7 +28,7 @@ fn sender(spec: &PathSpec, packet: Bytes) -> Simulation {
     sender.beside(spec.cross_flows).under(SimulatedControl::Bbr)
 }
 
-/// Runs for `seconds`; returns what was observed at each step.
+/// Runs for `seconds`; returns the observation of each step.
 fn run(sender: &mut Simulation, seconds: u64) -> Vec<FlowObservation> {
     let mut seen = Vec::new();
     sender.run(Duration::from_secs(seconds), STEP, |observation, _| {
@@ -38,17 +38,17 @@ fn run(sender: &mut Simulation, seconds: u64) -> Vec<FlowObservation> {
     seen
 }
 
-/// Returns the mean goodput over the path's rate.
+/// Returns mean goodput over the path's rate.
 fn share(seen: &[FlowObservation]) -> f64 {
     seen.iter().map(|seen| seen.goodput.as_bits_per_sec() as f64 / 1e8).sum::<f64>() / seen.len() as f64
 }
 
 #[test]
-fn path_is_full_after_startup_whatever_the_packets() {
-    // Packets of ten segments: the window is of segments all the same.
+fn path_is_full_after_startup_for_any_packet_size() {
+    // Packets of ten segments: the window counts segments.
     for packet in [PACKET, PACKET * 10] {
         let mut sender = sender(&path(1.0), packet);
-        // Ten segments double each RTT: 833 are in flight after 7 of them, and the queue of Startup is then drained.
+        // Ten segments double each RTT: 833 are in flight after 7 RTTs, and Startup's queue then drains.
         let start = share(&run(&mut sender, 2));
         let rest = share(&run(&mut sender, 7));
         assert!(start > 0.5 && rest > 0.97, "{start} in the first 2 s, {rest} then");
@@ -59,7 +59,7 @@ fn path_is_full_after_startup_whatever_the_packets() {
 fn queue_is_a_quarter_of_the_bdp_at_most_in_steady_state() {
     let mut sender = sender(&path(3.0), PACKET);
     let startup = run(&mut sender, 3).iter().map(|seen| seen.rtt.get()).max().unwrap_or_default();
-    // Startup has two BDPs in flight beyond the path's own, or what the window of 2.89 BDPs allows.
+    // Startup has two BDPs queued beyond the path's own BDP, or as much as the window of 2.89 BDPs allows.
     assert!((RTT * 2..RTT * 3).contains(&startup), "{startup:?}");
     let mut rtts: Vec<_> = run(&mut sender, 6).iter().map(|seen| seen.rtt.get()).collect();
     rtts.sort_unstable();
@@ -81,7 +81,7 @@ fn random_loss_of_one_percent_does_not_slow_it() {
 
 #[test]
 fn min_rtt_is_measured_anew_every_ten_seconds() {
-    // A CUBIC flow keeps a queue, so that the empty path shows in ProbeRtt only.
+    // A CUBIC flow keeps a queue, so that the minimum RTT shows in ProbeRtt only.
     let shared = PathSpec { cross_flows: "1".parse().unwrap_or_default(), ..path(2.0) };
     let mut sender = sender(&shared, PACKET).under(SimulatedControl::Cubic);
     sender.set_control(SimulatedControl::Bbr);
@@ -101,8 +101,8 @@ fn flows_share_a_path() {
 }
 
 #[test]
-fn shallow_queue_overflows_in_startup_and_the_path_is_full_all_the_same() {
-    // Measured with the kernel's at 1 Gbit/s and 302 ms: 784 Mbit/s in the first 25 s, with 108,000 retransmits.
+fn startup_overflows_a_shallow_queue_and_fills_the_path() {
+    // Measured with the kernel's BBR at 1 Gbit/s and 302 ms: 784 Mbit/s in the first 25 s, 108,000 retransmits.
     let mut sender = sender(&path(0.03), PACKET);
     run(&mut sender, 3);
     let lost = sender.totals().lost;

@@ -1,10 +1,10 @@
-//! Burst loss, held against the arithmetic of the Gilbert-Elliott model.
+//! Burst loss against the Gilbert-Elliott formulas.
 
 use longhaul_core::units::Bytes;
 
 use crate::model::{BurstLoss, Cause, Fate, GilbertElliott, Node, Time};
 
-/// Of each of so many packets, whether it was lost.
+/// Returns for each of `packets` whether it was lost.
 fn losses(parameters: GilbertElliott, seed: u64, packets: usize) -> Vec<bool> {
     let mut node = BurstLoss::new(parameters, seed);
     let mut pass = || node.pass(Time::START, Bytes::new(1500)) == Fate::Dropped(Cause::Loss);
@@ -32,9 +32,9 @@ fn share_and_length_of_bursts_are_those_of_the_model() {
 }
 
 #[test]
-fn states_lose_with_their_own_probabilities() {
+fn each_state_has_its_loss_probability() {
     let parameters = GilbertElliott { to_bad: 0.01, to_good: 0.04, loss_in_bad: 0.5, loss_in_good: 0.01 };
-    // A fifth of the packets meet the bad state.
+    // A fifth of the packets is in the bad state.
     assert!((parameters.mean_loss() - (0.2 * 0.5 + 0.8 * 0.01)).abs() < 1e-12);
     let lost = share(&losses(parameters, 7, 1_000_000));
     assert!((lost / parameters.mean_loss() - 1.0).abs() < 0.1, "{lost}");
@@ -42,7 +42,7 @@ fn states_lose_with_their_own_probabilities() {
 
 #[test]
 fn independent_losses_are_a_special_case() {
-    // Where r is 1-p the state of a packet says nothing of the next one's.
+    // With r = 1-p the states of consecutive packets are independent.
     let lost = losses(simple(0.3, 0.7), 7, 200_000);
     assert!((share(&lost) - 0.3).abs() < 0.01, "{}", share(&lost));
     let after: Vec<bool> = lost.windows(2).filter(|pair| pair[0]).map(|pair| pair[1]).collect();
@@ -56,7 +56,7 @@ fn seed_decides_and_extremes_are_exact() {
     assert_ne!(losses(parameters, 1, 10_000), losses(parameters, 2, 10_000));
     assert_eq!(share(&losses(simple(0.0, 1.0), 1, 1000)), 0.0);
     assert_eq!(simple(0.0, 0.0).mean_loss(), 0.0);
-    // The first packet meets the good state, and the bad one is never left.
+    // The first packet is in the good state; the bad state is never left.
     let stuck = losses(simple(1.0, 0.0), 1, 1000);
     assert!(!stuck[0] && stuck[1..].iter().all(|lost| *lost));
     let clamped = losses(simple(f64::NAN, 7.0), 1, 1000);

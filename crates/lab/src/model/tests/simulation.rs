@@ -1,4 +1,4 @@
-//! The sender in virtual time does on a long path what real ones were seen to do.
+//! The simulated sender on a long path against observations of real senders.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ fn an_unpaced_slow_start_overflows_a_shallow_queue_long_before_the_path_is_full(
     let first = before_loss.iter().position(|(_, retransmits)| *retransmits > 0).unwrap();
     let best = before_loss[..first].iter().map(|(goodput, _)| *goodput).max().unwrap();
     assert!(sim.totals().lost > 300, "{:?}", sim.totals());
-    // A window of 2 to 4 MB in 302 ms, and twice the rate while it passes: far from 1 Gbit/s on average.
+    // A window of 2 to 4 MB per 302 ms: on average far below 1 Gbit/s, although its burst has twice the rate.
     let mean = sim.totals().acknowledged * 12_000 / 10;
     assert!(mean < 500_000_000, "{mean} bit/s; {best} bit/s before the first loss");
 }
@@ -62,14 +62,14 @@ fn a_paced_start_below_the_rate_fills_the_path_without_loss() {
 }
 
 #[test]
-fn a_pace_above_what_is_left_is_seen_in_rtt_losses_and_background() {
+fn pace_above_remaining_capacity_raises_rtt_and_losses() {
     let half = PathSpec { background: "50%@10s".parse().unwrap(), ..spec(1_000_000) };
     let mut sim = simulation(&half);
     sim.set_pace(Some(Rate::bits_per_sec(860_000_000)));
     let mut seen = Vec::new();
     sim.run(seconds(14), STEP, |observation, now| {
         seen.push((now, observation));
-        // Follow what was delivered, late.
+        // Paces at 450 Mbit/s after 12 s.
         (now > seconds(12)).then_some(Rate::bits_per_sec(450_000_000))
     });
     let at = |millis| seen.iter().find(|(now, _)| *now == Duration::from_millis(millis)).unwrap().1;
@@ -84,7 +84,7 @@ fn a_pace_above_what_is_left_is_seen_in_rtt_losses_and_background() {
 
 #[test]
 fn the_window_recovers_as_cubic_does() {
-    // A deep queue, so that only the first overshoot is lost; then 0.7 of 2 BDP.
+    // In a deep queue only the first overshoot is lost; then the window is 0.7 of 2 BDPs.
     let mut sim = simulation(&spec(37_750_000));
     sim.run(seconds(60), STEP, |_, _| None);
     let FlowTotals { sent, acknowledged, lost, .. } = sim.totals();
@@ -93,7 +93,7 @@ fn the_window_recovers_as_cubic_does() {
 }
 
 #[test]
-fn window_counts_segments_whatever_the_packets() {
+fn window_counts_segments_for_any_packet_size() {
     let fast = PathSpec { rate: Some(Rate::bits_per_sec(2_000_000_000)), ..spec(15_000_000) };
     for (seconds, unequal) in [(2, 0.1), (10, 0.05)] {
         let [small, large] = [1, 10].map(|segments| {
@@ -106,7 +106,7 @@ fn window_counts_segments_whatever_the_packets() {
 }
 
 proptest! {
-    /// Whatever path and control: time ends, nothing is counted twice, and the path's rate is never exceeded.
+    /// Invariants for any path and control: time advances, nothing is counted twice, the path's rate is never exceeded.
     #[test]
     fn conserves_packets(
         mbits in 1_u64..200,

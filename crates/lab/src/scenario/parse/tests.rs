@@ -128,7 +128,7 @@ fn reads_a_sweep_in_its_order() {
 }
 
 #[test]
-fn a_server_command_of_its_own_serves_at_the_port_of_all() {
+fn server_command_of_a_run_uses_the_common_port() {
     let text = GOOD.replace("command = \"false\"", "command = \"false\"\nfar = \"other\"");
     let server = parse(&text, &[]).unwrap().runs[1].server.clone();
     assert_eq!(server, Some(ScenarioServer { command: "other".to_owned(), port: Some(80) }));
@@ -152,7 +152,7 @@ fn files_of_executions_never_share_a_name() {
 }
 
 #[test]
-fn a_selection_leaves_out_runs_and_changes_the_repetitions() {
+fn selection_filters_runs_and_sets_repetitions() {
     let scenario = parse(SWEPT, &[]).unwrap();
     let peers = plan(&scenario, &["peer"], Some(1)).unwrap();
     let expected = ["100ms (1)", "200ms (1)", "100ms (2)", "200ms (2)"];
@@ -182,7 +182,7 @@ fn set_replaces_values() {
 }
 
 #[test]
-fn says_what_is_wrong_and_where() {
+fn errors_name_problem_and_line() {
     for (from, to, expected) in [
         ("rtt =", "latency =", "unknown field `latency`"),
         ("\"20ms\"", "\"20\"", "line 4"),
@@ -211,7 +211,7 @@ fn says_what_is_wrong_and_where() {
 }
 
 #[test]
-fn says_what_is_wrong_with_a_sweep_and_its_plots() {
+fn errors_name_problem_of_sweep_and_plots() {
     for (from, to, expected) in [
         ("[\"25MB\", \"50MB\"]", "[]", "[sweep] zeta: the list is empty"),
         ("[\"25MB\", \"50MB\"]", "\"25MB\"", "line 13"),
@@ -254,14 +254,14 @@ fn says_what_is_wrong_with_a_sweep_and_its_plots() {
 }
 
 #[test]
-fn a_sweep_that_never_ends_is_refused_at_once() {
+fn excessive_sweep_is_refused_at_once() {
     let many: String = (0..30).map(|n| format!("p{n} = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]\n")).collect();
     let text = format!("[path]\n[sweep]\n{many}\n[[run]]\nname = 'one'\ncommand = 'true'\n");
     assert!(parse(&text, &[]).unwrap_err().contains("and 10000 are the most"));
 }
 
 #[test]
-fn run_has_values_of_the_path_of_its_own() {
+fn run_overrides_values_of_the_path() {
     let own = |path: &str| format!("{GOOD}path = {path}\n");
     let scenario = parse(&own(r#"{ rate = "20Mbit", loss = 0.01, seed = 9 }"#), &[]).unwrap();
     let paths: Vec<_> =

@@ -24,7 +24,7 @@ fn scenario(text: &str, set: &[&str]) -> Scenario {
     Scenario::parse(text, Path::new("small.toml"), &set).unwrap()
 }
 
-/// Makes the results of some executions: one that has failed, one on a path that was not right.
+/// Creates results of five executions: one failed, one on a deviating path.
 pub(in crate::scenario) fn results() -> Results {
     let scenario = scenario(SCENARIO, &[]);
     let mut results = Results::new(&scenario);
@@ -54,15 +54,15 @@ pub(in crate::scenario) fn results() -> Results {
     results
 }
 
-fn written(results: &Results) -> (tempfile::TempDir, Output) {
+fn written(results: &Results) -> (tempfile::TempDir, ResultsDirectory) {
     let directory = tempfile::tempdir().unwrap();
-    let output = Output::open(directory.path()).unwrap();
+    let output = ResultsDirectory::open(directory.path()).unwrap();
     results.write(&output).unwrap();
     (directory, output)
 }
 
 #[test]
-fn what_is_missing_or_failed_remains() {
+fn missing_and_failed_executions_remain() {
     let (directory, _) = written(&results());
     let scenario = scenario(SCENARIO, &[]);
     let resumed = Results::resume(&scenario, directory.path()).unwrap();
@@ -75,7 +75,7 @@ fn what_is_missing_or_failed_remains() {
 }
 
 #[test]
-fn a_result_takes_the_place_of_the_one_before() {
+fn result_replaces_earlier_one_of_its_execution() {
     let mut results = results();
     let scenario = scenario(SCENARIO, &[]);
     let plan = scenario.plan(&Selection::default()).unwrap();
@@ -88,7 +88,7 @@ fn a_result_takes_the_place_of_the_one_before() {
 }
 
 #[test]
-fn only_what_measures_the_same_goes_on() {
+fn only_equal_measurements_are_resumed() {
     let (directory, _) = written(&results());
     let resume = |text: &str, set: &[&str]| Results::resume(&scenario(text, set), directory.path());
     let replace = |from: &str, to: &str| SCENARIO.replace(from, to);
@@ -123,7 +123,10 @@ fn damaged_and_newer_results_are_refused() {
         (String::new(), "it is damaged"),
         ("[]".to_owned(), "no results of `longhaul lab run`"),
         (r#"{"scenario": "small", "runs": []}"#.to_owned(), "no results of `longhaul lab run`"),
-        (good.replace("\"version\": 1", "\"version\": 2"), "its version is 2, and this program knows 1"),
+        (
+            good.replace("\"version\": 1", "\"version\": 2"),
+            "its version is 2, and this program reads up to version 1",
+        ),
         (good.replace("\"version\": 1", "\"version\": \"x\""), "it has no version"),
         (good.replace("\"wall_s\": 2.0", "\"wall_s\": \"x\""), "it is damaged: invalid type"),
     ] {
@@ -149,15 +152,15 @@ fn damaged_and_newer_results_are_refused() {
 #[test]
 fn a_directory_takes_one_experiment_at_a_time() {
     let directory = tempfile::tempdir().unwrap();
-    let held = Output::open(directory.path()).unwrap();
-    let error = Output::open(directory.path()).unwrap_err();
+    let held = ResultsDirectory::open(directory.path()).unwrap();
+    let error = ResultsDirectory::open(directory.path()).unwrap_err();
     assert!(matches!(error, LabError::Busy { .. }), "{error}");
     drop(held);
-    assert!(Output::open(directory.path()).is_ok());
+    assert!(ResultsDirectory::open(directory.path()).is_ok());
 }
 
 #[test]
-fn values_that_nobody_gives_are_named() {
+fn values_without_data_are_named() {
     assert_eq!(results().unknown_values(), ["nonsense"]);
     assert!(Results::new(&scenario(SCENARIO, &[])).unknown_values().is_empty(), "nothing to say yet");
 }
@@ -179,7 +182,7 @@ fn listed(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn drawings_go_with_their_plots() {
+fn drawings_of_removed_plots_are_deleted() {
     let (directory, output) = written(&Results::new(&scenario(&format!("{SCENARIO}{PLOTTED}"), &[])));
     draw(
         directory.path(),
@@ -191,7 +194,7 @@ fn drawings_go_with_their_plots() {
     let tables = ["results.csv", "results.json", "runs", "summary.md"];
     let left = ["first.png", "first.svg", "mine.svg", "plots.html"];
     assert_eq!(listed(directory.path()), [&left[..], &tables].concat());
-    // What was drawn last is what counts: Third as well.
+    // The drawings of the last run count: Third is one of them.
     draw(directory.path(), &["third.svg"]);
     let resumed = Results::resume(&scenario(SCENARIO, &[]), directory.path()).unwrap();
     resumed.write_tables(&output).unwrap();
@@ -212,7 +215,7 @@ fn earlier_names_of_values_are_known() {
     ] {
         assert_eq!(run.value(name), value, "{name}");
     }
-    // Of results that an earlier version wrote.
+    // Values written by an earlier version.
     run.values.insert("far_rwin_bytes".to_owned(), 9.0);
     assert_eq!(run.value("far_rwin_bytes"), Some(9.0));
 }
@@ -228,7 +231,7 @@ fn fresh_removes_all_that_was_written() {
         directory.path(),
         &["summary.md.12~", "runs/prepare.log", "runs/cleanup.log", "runs/one-1-server.log"],
     );
-    // Of an earlier version.
+    // Files of an earlier version.
     draw(directory.path(), &["runs/one-1-near.out", "runs/one-1-near.err", "runs/one-1-far.log"]);
     Results::new(&scenario(SCENARIO, &[])).discard(&output).unwrap();
     assert_eq!(listed(directory.path()), ["mine.svg", "runs"]);
@@ -236,22 +239,25 @@ fn fresh_removes_all_that_was_written() {
 }
 
 #[test]
-fn results_say_on_what_they_were_measured() {
+fn results_name_conditions_of_measurement() {
     let mut results = results();
-    assert_eq!(results.conditions().len(), 1, "all by a version that did not tell");
+    assert_eq!(results.conditions().len(), 1, "all by a version that did not record it");
     let on = Conditions::now();
     for run in &mut results.runs {
         run.on = Some(on.clone());
     }
     assert_eq!(results.differences(), None);
     results.runs[0].on = None;
-    let told = results.differences().unwrap();
-    assert!(told.contains(&format!("1 by a version that did not tell; 4 on {on}")), "{told}");
-    assert!(table::page(&results, "").contains(&told));
+    let differences = results.differences().unwrap();
+    assert!(
+        differences.contains(&format!("1 by a version that did not record it; 4 on {on}")),
+        "{differences}"
+    );
+    assert!(table::page(&results, "").contains(&differences));
 }
 
 #[test]
-fn results_of_the_version_before_are_read() {
+fn results_of_earlier_versions_are_read() {
     let mut json = serde_json::to_value(&results().runs[2]).unwrap();
     let object = json.as_object_mut().unwrap();
     let infidelities = object.remove("infidelities").unwrap();

@@ -1,71 +1,71 @@
-//! What a picture is made of, before it is written as SVG or painted in pixels.
+//! The elements of a picture, before it becomes SVG or PNG.
 
-/// A picture on white paper. Lengths are pixels at 96 a inch, y grows downwards.
+/// A picture on white. Lengths are pixels at 96 per inch; y grows downwards.
 #[derive(Debug, Default)]
 pub(in super::super) struct Picture {
-    /// What it is about.
+    /// The title.
     pub(in super::super) title: String,
     /// Its width.
     pub(in super::super) width: f64,
     /// Its height.
     pub(in super::super) height: f64,
-    /// What is on it, the last on top.
+    /// The elements, the last on top.
     pub(in super::super) elements: Vec<Element>,
 }
 
-/// A part of a picture.
+/// An element of a picture.
 #[derive(Debug)]
 pub(in super::super) enum Element {
     /// An area.
     Area {
-        /// Its outline, as SVG writes paths.
+        /// Its outline, in SVG path syntax.
         path: String,
         /// `#rrggbb`.
         colour: &'static str,
     },
     /// A line.
     Line {
-        /// Its way, as SVG writes paths.
+        /// Its course, in SVG path syntax.
         path: String,
         /// `#rrggbb`.
         colour: &'static str,
         /// Its width.
         width: f64,
-        /// Whether it is dashed, as [`DASHES`] are.
+        /// Whether the line is dashed by [`DASHES`].
         dashed: bool,
     },
     /// A line of text.
     Text(Text),
 }
 
-/// The dashes of a reference: line, gap.
+/// Dash and gap of a reference line.
 pub(in super::super) const DASHES: [f32; 2] = [6.0, 4.0];
 
 /// A line of text.
 #[derive(Debug)]
 pub(in super::super) struct Text {
-    /// Its place.
+    /// Its anchor.
     pub(in super::super) at: (f64, f64),
-    /// Where it stands relative to its place.
+    /// Its alignment to the anchor.
     pub(in super::super) align: Align,
-    /// By how much it is turned around its place, in degrees, clockwise.
+    /// Rotation around the anchor, in degrees, clockwise.
     pub(in super::super) turned: f64,
-    /// The font's size.
+    /// The font size.
     pub(in super::super) size: f64,
     /// `#rrggbb`.
     pub(in super::super) colour: &'static str,
-    /// What it says.
+    /// The text itself.
     pub(in super::super) text: String,
 }
 
-/// Where a text stands relative to its place.
+/// The alignment of a text to its anchor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Align {
-    /// It begins there.
+    /// The text begins at the anchor.
     Start,
-    /// Its middle is there.
+    /// The text is centred on the anchor.
     Middle,
-    /// It ends there.
+    /// The text ends at the anchor.
     End,
 }
 
@@ -101,7 +101,7 @@ impl Picture {
         self.turned_text(at, 0.0, size, colour, align, text);
     }
 
-    /// Adds a line of text that is turned by `turned` degrees around its place.
+    /// Adds a line of text, rotated by `turned` degrees around its anchor.
     pub(super) fn turned_text(
         &mut self,
         at: (f64, f64),

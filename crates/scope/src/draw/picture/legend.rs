@@ -1,4 +1,4 @@
-//! A chart's legend: rows above the plot, where it covers no data.
+//! A chart's legend: rows above the plot, where they cover no data.
 
 use crate::chart::{Mark, Series};
 
@@ -10,9 +10,9 @@ use super::{INK, SMALL};
 
 const SAMPLE: f64 = 22.0;
 const ROW: f64 = 17.0;
-/// Room between two entries.
+/// Space between two entries.
 const GAP: f64 = 18.0;
-/// A longer name is cut.
+/// Longer names are truncated.
 const WIDEST: f64 = 330.0;
 
 /// Draws the legend below `y`; returns where it ends.
@@ -30,7 +30,7 @@ pub(super) fn draw(
     let (mut x, mut row) = (left, 0.0);
     for ((series, _), name) in named.iter().zip(&names) {
         let step = if fits_a_row { width(name) } else { column };
-        // One that does not fit goes to the next row; what is cut to its width may be as wide as the row.
+        // An entry that does not fit starts the next row; a truncated one may fill a row.
         if x > left && x + step - GAP > left + room {
             (x, row) = (left, row + 1.0);
         }
@@ -47,7 +47,7 @@ fn name(series: &Series, has_points: bool) -> String {
     if has_points { name } else { name + " (nothing was recorded)" }
 }
 
-/// Draws how a series looks.
+/// Draws a sample of a series' mark.
 fn sample(picture: &mut Picture, series: &Series, (x, y): (f64, f64)) {
     let (colour, _) = colour(series.colour);
     let end = x + SAMPLE;

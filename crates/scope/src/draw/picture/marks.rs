@@ -1,14 +1,14 @@
-//! How the points of a series look.
+//! Draws the points of a series.
 
 use crate::chart::{Mark, Point, Series};
 
 use super::super::palette::colour;
-use super::super::prepared::Prepared;
+use super::super::prepared::PreparedChart;
 use super::canvas::Picture;
 
 const PAPER: &str = "#ffffff";
 
-/// Where a plot stands.
+/// The position of a plot.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Frame {
     /// Its left edge.
@@ -22,15 +22,21 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// Returns the place of a value, if it has one.
-    pub(super) fn place(&self, chart: &Prepared, x: f64, y: f64) -> Option<(f64, f64)> {
+    /// Returns the position of a value; `None` if it is outside an axis.
+    pub(super) fn place(&self, chart: &PreparedChart, x: f64, y: f64) -> Option<(f64, f64)> {
         let (x, y) = (chart.x.place(x)?, chart.y.place(y)?);
         Some((self.left + x * self.width, self.top + (1.0 - y) * self.height))
     }
 }
 
 /// Draws a series into its plot.
-pub(super) fn draw(picture: &mut Picture, frame: Frame, chart: &Prepared, series: &Series, points: &[Point]) {
+pub(super) fn draw(
+    picture: &mut Picture,
+    frame: Frame,
+    chart: &PreparedChart,
+    series: &Series,
+    points: &[Point],
+) {
     let (colour, _) = colour(series.colour);
     let places: Vec<_> = points.iter().filter_map(|p| frame.place(chart, p.x, p.y)).collect();
     if places.is_empty() {
@@ -49,9 +55,9 @@ pub(super) fn draw(picture: &mut Picture, frame: Frame, chart: &Prepared, series
             symbols(picture, &places, series.colour, colour);
         }
         (Mark::Band, _) => bands(picture, frame, &places, colour),
-        // A line through one point is none.
+        // A line needs two points; a single one is drawn as a dot.
         (Mark::Line | Mark::Steps, [only]) => dots(picture, &[*only], colour),
-        // But a limit is one even so, all the way.
+        // A reference with a single point spans the plot.
         (Mark::Dashed, [(_, y)]) => {
             let ends = [(frame.left, *y), (frame.left + frame.width, *y)];
             picture.dashes(way(&ends), colour, 1.4);
@@ -62,18 +68,18 @@ pub(super) fn draw(picture: &mut Picture, frame: Frame, chart: &Prepared, series
     }
 }
 
-/// The most places of one path: painting takes time by the square of what crosses a row of pixels.
+/// Maximum of points in one path: the time to paint a path grows with the square of its crossings of a pixel row.
 const PIECE: usize = 100;
 
-/// Divides a line into pieces, each of which begins where the one before it ends.
+/// Splits a line into pieces; each begins at the end of the previous one.
 fn pieces(places: &[(f64, f64)]) -> impl Iterator<Item = &[(f64, f64)]> {
     let begins = (0..places.len().saturating_sub(1)).step_by(PIECE);
     begins.map(|begin| &places[begin..places.len().min(begin + PIECE + 1)])
 }
 
-/// A disc around its middle, as SVG writes paths.
+/// A disc around the current point, in SVG path syntax.
 const DISC: &str = "m-2.2 0a2.2 2.2 0 1 0 4.4 0a2.2 2.2 0 1 0-4.4 0z";
-/// The symbols that tell series apart where colours cannot.
+/// Symbols that distinguish series without colour.
 const SYMBOLS: [&str; 4] = [
     "m-3.7 0a3.7 3.7 0 1 0 7.4 0a3.7 3.7 0 1 0-7.4 0z",
     "m-3.4-3.4h6.8v6.8h-6.8z",
@@ -81,7 +87,7 @@ const SYMBOLS: [&str; 4] = [
     "m0-4.8l4.4 4.8l-4.4 4.8l-4.4-4.8z",
 ];
 
-/// The same, larger.
+/// Larger variants of `SYMBOLS`.
 const RINGS: [&str; 4] = [
     "m-5.6 0a5.6 5.6 0 1 0 11.2 0a5.6 5.6 0 1 0-11.2 0z",
     "m-5.2-5.2h10.4v10.4h-10.4z",
@@ -89,7 +95,7 @@ const RINGS: [&str; 4] = [
     "m0-7.2l6.6 7.2l-6.6 7.2l-6.6-7.2z",
 ];
 
-/// Fills the plot's height between the two places of each pair.
+/// Fills the plot's height between the two positions of each pair.
 fn bands(picture: &mut Picture, frame: Frame, places: &[(f64, f64)], colour: &'static str) {
     let (top, height) = (frame.top, frame.height);
     for piece in places.chunks(2 * PIECE) {
@@ -102,14 +108,14 @@ fn bands(picture: &mut Picture, frame: Frame, places: &[(f64, f64)], colour: &'s
     }
 }
 
-/// Draws points as small discs.
+/// Draws points as discs.
 pub(super) fn dots(picture: &mut Picture, places: &[(f64, f64)], colour: &'static str) {
     for piece in places.chunks(PIECE) {
         picture.area(piece.iter().map(|(x, y)| format!("M{x:.1} {y:.1}{DISC}")).collect(), colour);
     }
 }
 
-/// Draws points as hollow symbols, larger than those of [`symbols`], which so stay in sight below.
+/// Draws points as hollow symbols, larger than those of [`symbols`], so that they remain visible below them.
 pub(super) fn rings(picture: &mut Picture, places: &[(f64, f64)], index: usize, colour: &'static str) {
     let ring = RINGS[index % RINGS.len()];
     for piece in places.chunks(PIECE) {
@@ -125,7 +131,7 @@ pub(super) fn symbols(picture: &mut Picture, places: &[(f64, f64)], index: usize
     picture.area(path, colour);
 }
 
-/// Returns the way from place to place.
+/// Returns the path through the positions.
 fn way(places: &[(f64, f64)]) -> String {
     let step = |(index, (x, y)): (usize, &(f64, f64))| {
         format!("{}{x:.1} {y:.1}", if index == 0 { 'M' } else { 'L' })
@@ -133,7 +139,7 @@ fn way(places: &[(f64, f64)]) -> String {
     places.iter().enumerate().map(step).collect()
 }
 
-/// Returns the way that keeps its height from place to place.
+/// Returns the stepped path through the positions.
 fn steps(places: &[(f64, f64)]) -> String {
     let step = |(index, (x, y)): (usize, &(f64, f64))| {
         if index == 0 { format!("M{x:.1} {y:.1}") } else { format!("H{x:.1}V{y:.1}") }
@@ -141,8 +147,8 @@ fn steps(places: &[(f64, f64)]) -> String {
     places.iter().enumerate().map(step).collect()
 }
 
-/// Draws between what a value varied.
-fn whisker(picture: &mut Picture, frame: Frame, chart: &Prepared, point: &Point, colour: &'static str) {
+/// Draws the spread of a value.
+fn whisker(picture: &mut Picture, frame: Frame, chart: &PreparedChart, point: &Point, colour: &'static str) {
     let Some((low, high)) = point.spread else { return };
     let ends = (frame.place(chart, point.x, low), frame.place(chart, point.x, high));
     let (Some((x, low)), Some((_, high))) = ends else { return };

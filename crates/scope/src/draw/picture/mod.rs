@@ -1,4 +1,4 @@
-//! A sheet as a picture: title and notes, and the charts one below the other, their plots aligned.
+//! A sheet as a picture: title, notes, and the charts one below the other with aligned plots.
 
 mod canvas;
 mod legend;
@@ -7,16 +7,16 @@ mod plot;
 
 use crate::chart::Sheet;
 
-use super::prepared::{Limits, Prepared, prepare};
+use super::prepared::{Limits, PreparedChart, prepare};
 use super::text;
 pub(super) use canvas::{Align, DASHES, Element, Picture, Text};
 
-/// The picture's width in pixels at 96 a inch.
+/// Width in pixels at 96 per inch.
 const WIDTH: f64 = 860.0;
 const MARGIN: f64 = 20.0;
-/// The height of a plot among others, and of the only one.
+/// Height of a plot among others, and of a single plot.
 const PLOT: (f64, f64) = (190.0, 380.0);
-/// A note longer than this tells nobody anything.
+/// Longer notes are truncated to this number of lines.
 const MOST_LINES: usize = 6;
 
 const TITLE: f64 = 19.0;
@@ -29,7 +29,7 @@ const FAINT_INK: &str = "#555555";
 /// Draws a sheet.
 pub(super) fn draw(sheet: &Sheet) -> Picture {
     let height = if sheet.charts.len() == 1 { PLOT.1 } else { PLOT.0 };
-    // Two points a pixel of a printer's resolution: more cannot be told apart.
+    // Two points per pixel of the printed picture; more cannot be distinguished.
     let limits =
         Limits { points: 4000, points_of_all: 40_000, x_ticks: 12, y_ticks: (height / 38.0).ceil() as usize };
     let charts = prepare(sheet, limits);
@@ -55,7 +55,7 @@ pub(super) fn draw(sheet: &Sheet) -> Picture {
     picture
 }
 
-/// Writes text in lines below `y`; returns where it ends.
+/// Draws wrapped text below `y`; returns its lower edge.
 fn paragraph(picture: &mut Picture, text: &str, mut y: f64, left: f64) -> f64 {
     for line in text::wrap(text, SMALL, WIDTH - MARGIN - left).iter().take(MOST_LINES) {
         y += SMALL * 1.4;
@@ -64,8 +64,8 @@ fn paragraph(picture: &mut Picture, text: &str, mut y: f64, left: f64) -> f64 {
     y
 }
 
-/// Returns where all plots begin: right of the widest tick of any.
-fn plots_left_edge(charts: &[Prepared]) -> f64 {
+/// Returns the left edge of all plots: right of the widest tick label.
+fn plots_left_edge(charts: &[PreparedChart]) -> f64 {
     let ticks = charts.iter().flat_map(|chart| &chart.y.ticks);
     let widest = ticks.map(|tick| text::width(&plot::tick_text(&tick.text), SMALL)).fold(0.0, f64::max);
     MARGIN + widest + 8.0 + SMALL * 1.6

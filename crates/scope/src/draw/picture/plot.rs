@@ -1,8 +1,8 @@
-//! One chart: heading, legend, grid, axes, and the series in them.
+//! One chart: heading, legend, grid, axes and series.
 
 use crate::chart::{Mark, Point, Scale, Series};
 
-use super::super::prepared::Prepared;
+use super::super::prepared::PreparedChart;
 use super::super::text;
 use super::canvas::{Align, Picture};
 use super::marks::{self, Frame};
@@ -10,13 +10,13 @@ use super::{FAINT_INK, HEADING, INK, MARGIN, SMALL, WIDTH, legend, paragraph};
 
 const GRID: &str = "#e3e3e3";
 const FRAME: &str = "#8a8a8a";
-/// The widest text of a tick.
+/// Maximum width of a tick label.
 const WIDEST_TICK: f64 = 150.0;
-/// How names stand that are too wide to stand side by side.
+/// Rotation in degrees of names too wide to stand side by side.
 const SLOPE: f64 = -35.0;
 
-/// Draws a chart below `y`, its plot from `left` on and `height` high; returns where it ends.
-pub(super) fn draw(picture: &mut Picture, chart: &Prepared, (left, y): (f64, f64), height: f64) -> f64 {
+/// Draws a chart below `y`, its plot from `left` on and `height` high; returns its lower edge.
+pub(super) fn draw(picture: &mut Picture, chart: &PreparedChart, (left, y): (f64, f64), height: f64) -> f64 {
     let mut y = y;
     if !chart.chart.title.is_empty() {
         y += HEADING * 1.3;
@@ -44,16 +44,16 @@ pub(super) fn draw(picture: &mut Picture, chart: &Prepared, (left, y): (f64, f64
     axes(picture, chart, frame)
 }
 
-/// Returns what stands at a tick.
+/// Returns the label of a tick, truncated.
 pub(super) fn tick_text(text: &str) -> String {
     text::cut(text, SMALL, WIDEST_TICK)
 }
 
-fn has_points(chart: &Prepared) -> bool {
+fn has_points(chart: &PreparedChart) -> bool {
     chart.series.iter().any(|(_, points)| !points.is_empty())
 }
 
-fn grid(picture: &mut Picture, chart: &Prepared, frame: Frame) {
+fn grid(picture: &mut Picture, chart: &PreparedChart, frame: Frame) {
     let bottom = frame.top + frame.height;
     let lines = |scale: &Scale| !matches!(scale, Scale::Names(_));
     if lines(&chart.chart.y.scale) {
@@ -70,8 +70,8 @@ fn grid(picture: &mut Picture, chart: &Prepared, frame: Frame) {
     }
 }
 
-/// Draws both axes; returns where the lower one's label ends.
-fn axes(picture: &mut Picture, chart: &Prepared, frame: Frame) -> f64 {
+/// Draws both axes; returns the lower edge of the x axis' label.
+fn axes(picture: &mut Picture, chart: &PreparedChart, frame: Frame) -> f64 {
     let (right, bottom) = (frame.left + frame.width, frame.top + frame.height);
     picture.line((frame.left, bottom), (right, bottom), FRAME, 1.0);
     picture.line((frame.left, frame.top), (frame.left, bottom), FRAME, 1.0);
@@ -100,8 +100,8 @@ fn axes(picture: &mut Picture, chart: &Prepared, frame: Frame) -> f64 {
     y
 }
 
-/// Draws the lower axis' ticks; returns where their texts end.
-fn ticks_below(picture: &mut Picture, chart: &Prepared, frame: Frame) -> f64 {
+/// Draws the ticks of the x axis; returns the lower edge of their labels.
+fn ticks_below(picture: &mut Picture, chart: &PreparedChart, frame: Frame) -> f64 {
     let bottom = frame.top + frame.height;
     let texts: Vec<String> = chart.x.ticks.iter().map(|tick| tick_text(&tick.text)).collect();
     let widest = texts.iter().map(|text| text::width(text, SMALL)).fold(0.0, f64::max);

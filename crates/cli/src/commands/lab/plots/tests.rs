@@ -43,7 +43,7 @@ fn scenario(text: &str) -> Scenario {
     Scenario::load(&file, &[]).unwrap()
 }
 
-/// Makes the result of an execution that reached so many Gbit/s.
+/// Creates the result of an execution with a goodput in Gbit/s.
 fn result(name: &str, parameters: &[(&str, &str)], repetition: u32, gbits: f64) -> RunResult {
     let parameters: std::collections::BTreeMap<_, _> = parameters.iter().copied().collect();
     serde_json::from_value(json!({
@@ -144,17 +144,17 @@ fn values_that_grow_by_factors_have_a_logarithmic_axis() {
 }
 
 #[test]
-fn a_plot_of_nothing_is_a_plot() {
+fn empty_plot_is_drawn() {
     let scenario = scenario(SCENARIO);
     let chart = chart(&scenario, &scenario.plots[0], &Results::new(&scenario).groups());
     assert!(chart.series.is_empty());
 }
 
 #[test]
-fn a_limit_reaches_as_far_as_it_is_known() {
+fn reference_covers_its_known_points() {
     let scenario = scenario(SCENARIO);
     let mut results = results(&scenario);
-    // The far end of the axis has no result that knows the limit.
+    // The last result of the axis lacks the reference's value.
     results.runs[0].values.remove("path_rate_bps");
     results.runs.retain(|run| run.name == "longhaul");
     let chart = chart(&scenario, &scenario.plots[0], &results.groups());
@@ -163,11 +163,11 @@ fn a_limit_reaches_as_far_as_it_is_known() {
 }
 
 #[test]
-fn a_path_s_value_is_read_as_the_path_reads_it() {
+fn path_values_are_parsed_by_the_path_rules() {
     let text = SCENARIO.replace("pool = [1, 2]", "pool = [1, 2]\n\"path.rate\" = [\"100M\", \"200M\"]");
     let text = text.replace("x = \"writer\"", "x = \"path.rate\"");
     let text = text.replace("sweep = [\"pool\"]", "sweep = [\"pool\", \"path.rate\"]");
     let scenario = scenario(&text);
-    let x = Horizontal::of(&scenario, &scenario.plots[2]);
+    let x = HorizontalAxis::of(&scenario, &scenario.plots[2]);
     assert_eq!((x.axis.unit, x.ends()), (Unit::BitsPerSecond, [1e8, 2e8]));
 }

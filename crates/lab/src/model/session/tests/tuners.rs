@@ -1,4 +1,4 @@
-//! Both tuners over the paper's path, packet by packet.
+//! Both tuners on the paper's path, per packet.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn auto(one_way_ms: u64, file: Bytes) -> StreamTuner {
 }
 
 #[test]
-fn longhauls_comes_near_the_best_fixed_number() {
+fn auto_tuner_approaches_the_best_fixed_number() {
     for (one_way_ms, best) in [(10, 4), (50, 20)] {
         let file = FILE * 4;
         let path = path(one_way_ms);
@@ -42,16 +42,16 @@ fn apt_converges_and_its_chunks_last_delta() {
     let found = *tried.last().unwrap();
     let (until, settled) = record.chunks.split_at(tried.iter().rposition(|&n| n != found).unwrap() + 1);
     assert!(until.len() <= 8 && settled.len() >= 3, "{tried:?}");
-    // Four fill the path; that more do not make it faster is what it has to see through the noise of a chunk.
+    // Four connections fill the path; APT must detect through a chunk's noise that more are not faster.
     assert!((4..=16).contains(&found) && mbits(record.rate(file)) > 85.0, "{tried:?}");
-    // But for the last, which is what is left.
+    // Except the last chunk, which is the rest of the file.
     for chunk in &settled[..settled.len() - 1] {
         let took = chunk.to - chunk.from;
         assert!(took > delta.mul_f64(0.95) && took < delta.mul_f64(1.2), "{chunk:?}");
     }
 }
 
-/// Asks for chunks of one size over a fixed number of connections.
+/// Requests chunks of one size over a fixed number of connections.
 #[derive(Debug)]
 struct FixedInChunks(usize, Bytes);
 
@@ -65,12 +65,12 @@ impl Tuner for FixedInChunks {
     }
 }
 
-/// Why APT reaches less than its number of connections could: two windows of 44 packets fit into the queue, three do not.
+/// APT stays below the rate of its connections: two windows of 44 packets fit into the queue, three do not.
 #[test]
 fn a_chunk_begins_with_a_burst_of_all_windows() {
     let rate = |streams: u64, queue| {
         let path = PathSpec { queue: Some(QueueLimit::Packets(queue)), ..path(50) };
-        // Three seconds.
+        // Chunks of three seconds.
         let chunks = FixedInChunks(streams as usize, Bytes::new(1_920_000) * streams);
         mbits(fetch(&path, chunks, FILE).rate(FILE)) / streams as f64
     };
@@ -79,7 +79,7 @@ fn a_chunk_begins_with_a_burst_of_all_windows() {
     assert!(rate(3, 132) > 4.9, "a queue that holds three");
 }
 
-/// Returns Jain's index of four sessions that begin 100 s apart, over the last 100 s of 500, and what they receive in Mbit/s.
+/// Returns Jain's index of four sessions that start 100 s apart, over the last 100 s of 500 s, and their total Mbit/s.
 fn four_sessions(seed: u64) -> (f64, f64) {
     let apart = Duration::from_secs(100);
     let session = |begins| DownloadSession {
@@ -95,7 +95,7 @@ fn four_sessions(seed: u64) -> (f64, f64) {
 }
 
 #[test]
-fn longhauls_sessions_become_equal_behind_droptail() {
+fn auto_tuned_sessions_become_equal_behind_droptail() {
     let runs = [1, 2, 3].map(four_sessions);
     let mean = runs.iter().map(|(jain, _)| jain / 3.0).sum::<f64>();
     assert!(mean >= 0.95 && runs.iter().all(|(_, together)| *together > 95.0), "{mean}: {runs:?}");

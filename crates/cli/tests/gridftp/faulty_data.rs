@@ -1,4 +1,4 @@
-//! A server that lies over its data connections: the file is right in the end, or the run ends in time with an error that names the lie.
+//! A server with faulty data connections: the file is right in the end, or the run ends in time with an error that names the fault.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -6,58 +6,58 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::support::{
-    Ask, Data, Ended, Get, Scripted, Session, Transfer, content, end, get, partial_files, same,
+    Data, Ended, FtpCommand, Get, Scripted, Session, Transfer, content, end, get, partial_files, same,
 };
 
-/// Longer than one block a connection, and no multiple of a block.
+/// Longer than one block per connection, and no multiple of a block.
 const SIZE: usize = (3 << 20) + 12345;
 
-/// Plays `lie` with every transfer, after its 150 and over as many connections as are asked for.
-fn lying(
-    lie: impl Fn(&mut Session, &Transfer, &mut Vec<Data>) + Send + Sync + 'static,
+/// Applies `fault` to every transfer, after reply 150, over the requested number of connections.
+fn faulty(
+    fault: impl Fn(&mut Session, &Transfer, &mut Vec<Data>) + Send + Sync + 'static,
 ) -> (Scripted, Vec<u8>) {
     let bytes = content(SIZE, 71);
-    let server = Scripted::new(bytes.clone(), move |session, ask| {
-        let Some(transfer) = transfer_of(session, ask) else { return false };
+    let server = Scripted::new(bytes.clone(), move |session, command| {
+        let Some(transfer) = transfer_of(session, command) else { return false };
         session.reply("150 sending");
         let mut data = session.data(session.parallelism);
-        lie(session, &transfer, &mut data);
+        fault(session, &transfer, &mut data);
         true
     });
     (server, bytes)
 }
 
-/// Ends all connections, and announces the number that `announce` makes of theirs.
+/// Ends all connections, and announces `announce` of their number.
 fn end_with(data: &mut [Data], announce: fn(u64) -> u64) {
     let connections = data.len() as u64;
     end(data, announce(connections));
 }
 
-/// Returns what is asked for where it is by MODE E.
-fn transfer_of(session: &mut Session, ask: &Ask) -> Option<Transfer> {
-    (ask.verb == "ERET" && session.extended).then(|| session.transfer(ask)).flatten()
+/// Returns the requested transfer if it is in MODE E.
+fn transfer_of(session: &mut Session, command: &FtpCommand) -> Option<Transfer> {
+    (command.verb == "ERET" && session.extended).then(|| session.transfer(command)).flatten()
 }
 
-/// Plays `lie` with the first transfer only.
-fn lying_once(
-    lie: impl Fn(&mut Session, &Transfer, &mut Vec<Data>) + Send + Sync + 'static,
+/// Applies `fault` to the first transfer only.
+fn faulty_once(
+    fault: impl Fn(&mut Session, &Transfer, &mut Vec<Data>) + Send + Sync + 'static,
 ) -> (Scripted, Vec<u8>) {
-    let told = AtomicBool::new(false);
+    let was_applied = AtomicBool::new(false);
     let bytes = content(SIZE, 72);
-    let server = Scripted::new(bytes.clone(), move |session, ask| {
-        if ask.verb != "ERET" || told.swap(true, Ordering::SeqCst) {
+    let server = Scripted::new(bytes.clone(), move |session, command| {
+        if command.verb != "ERET" || was_applied.swap(true, Ordering::SeqCst) {
             return false;
         }
-        let Some(transfer) = session.transfer(ask) else { return false };
+        let Some(transfer) = session.transfer(command) else { return false };
         session.reply("150 sending");
         let mut data = session.data(session.parallelism);
-        lie(session, &transfer, &mut data);
+        fault(session, &transfer, &mut data);
         true
     });
     (server, bytes)
 }
 
-/// Fetches as `f` with four streams; nothing is waited for long.
+/// Fetches to `f` with four streams and short timeouts.
 fn fetch(server: &Scripted, retries: &str) -> (Get, Ended) {
     let options = ["--streams", "4", "--stall-timeout", "2s", "--retries", retries, "--json", "-o", "f"];
     let run = get().args(options).args([server.url()]);
@@ -65,7 +65,7 @@ fn fetch(server: &Scripted, retries: &str) -> (Get, Ended) {
     (run, ended)
 }
 
-/// The lie is survived: the file is right.
+/// Checks that the transfer survives: the file is right.
 #[track_caller]
 fn is_right(server: &Scripted, bytes: &[u8]) -> Ended {
     let (run, ended) = fetch(server, "3");
@@ -75,7 +75,7 @@ fn is_right(server: &Scripted, bytes: &[u8]) -> Ended {
     ended
 }
 
-/// The lie ends the run: there is no file of the final name.
+/// Checks that the run fails, without a file under the final name.
 #[track_caller]
 fn is_refused(server: &Scripted, code: i32, words: &[&str]) {
     let (run, ended) = fetch(server, "1");
@@ -86,8 +86,8 @@ fn is_refused(server: &Scripted, code: i32, words: &[&str]) {
 #[test]
 fn fewer_connections_than_asked_for_are_enough() {
     let bytes = content(SIZE, 70);
-    let server = Scripted::new(bytes.clone(), |session, ask| {
-        let ignored = ask.verb == "OPTS" && ask.rest.contains("Parallelism");
+    let server = Scripted::new(bytes.clone(), |session, command| {
+        let ignored = command.verb == "OPTS" && command.rest.contains("Parallelism");
         if ignored {
             session.reply("200 set");
         }
@@ -99,8 +99,8 @@ fn fewer_connections_than_asked_for_are_enough() {
 #[test]
 fn refused_parallelism_leaves_one_connection() {
     let bytes = content(SIZE, 69);
-    let server = Scripted::new(bytes.clone(), |session, ask| {
-        let refused = ask.verb == "OPTS" && ask.rest.contains("Parallelism");
+    let server = Scripted::new(bytes.clone(), |session, command| {
+        let refused = command.verb == "OPTS" && command.rest.contains("Parallelism");
         if refused {
             session.reply("500 OPTS failed");
         }
@@ -111,7 +111,7 @@ fn refused_parallelism_leaves_one_connection() {
 
 #[test]
 fn more_connections_than_asked_for_are_used() {
-    let (server, bytes) = lying(|session, transfer, data| {
+    let (server, bytes) = faulty(|session, transfer, data| {
         data.extend(session.data(5));
         let file = session.file();
         assert!(transfer.send(&file, data));
@@ -122,7 +122,7 @@ fn more_connections_than_asked_for_are_used() {
 
 #[test]
 fn one_dropped_connection_with_426_is_repaired() {
-    let (server, bytes) = lying_once(|session, transfer, data| {
+    let (server, bytes) = faulty_once(|session, transfer, data| {
         let file = session.file();
         transfer.send_blocks(&file, data, |n| n < 20);
         data.remove(1);
@@ -133,7 +133,7 @@ fn one_dropped_connection_with_426_is_repaired() {
 
 #[test]
 fn one_connection_dropped_in_mid_block_is_repaired() {
-    let (server, bytes) = lying_once(|session, transfer, data| {
+    let (server, bytes) = faulty_once(|session, transfer, data| {
         let file = session.file();
         transfer.send_blocks(&file, data, |n| n < 20);
         let block = transfer.block(20);
@@ -150,7 +150,7 @@ fn one_connection_dropped_in_mid_block_is_repaired() {
 
 #[test]
 fn one_connection_dropped_in_silence_is_noticed() {
-    let (server, bytes) = lying_once(|session, transfer, data| {
+    let (server, bytes) = faulty_once(|session, transfer, data| {
         let file = session.file();
         transfer.send_blocks(&file, data, |n| n % 4 != 1);
         data.remove(1);
@@ -162,7 +162,7 @@ fn one_connection_dropped_in_silence_is_noticed() {
 
 #[test]
 fn overlapping_blocks_are_refused() {
-    let (server, _) = lying(|session, transfer, data| {
+    let (server, _) = faulty(|session, transfer, data| {
         let file = session.file();
         data[0].block(&file, transfer.block(0), transfer.base);
         data[1].block(&file, transfer.block(1), transfer.base);
@@ -173,15 +173,15 @@ fn overlapping_blocks_are_refused() {
     is_refused(&server, 76, &["twice"]);
 }
 
-/// Plays the first run with wrong bytes that a later block refutes, the second honestly: nothing of the first is kept.
+/// Sends wrong bytes that a later block refutes in the first run, and is honest in the second: nothing of the first is kept.
 #[track_caller]
 fn refuted_bytes_are_not_resumed(
     refute: impl Fn(&mut Session, &Transfer, Vec<Data>) + Send + Sync + 'static,
 ) {
-    let (server, bytes) = lying(move |session, transfer, data| {
+    let (server, bytes) = faulty(move |session, transfer, data| {
         let wrong: Vec<u8> = session.file().iter().map(|byte| !byte).collect();
         transfer.send_blocks(&wrong, data, |n| n < 40);
-        // Long enough for a checkpoint, after which the next run would resume.
+        // Long enough for a checkpoint, from which the next run would resume.
         std::thread::sleep(std::time::Duration::from_millis(700));
         refute(session, transfer, std::mem::take(data));
     });
@@ -213,7 +213,7 @@ fn bytes_before_a_block_of_no_mode_e_are_not_resumed() {
 fn bytes_of_a_chunk_whose_success_was_reported_are_not_resumed_if_a_block_refutes_them() {
     refuted_bytes_are_not_resumed(|session, transfer, mut data| {
         let (file, transfer) = (session.file(), transfer.clone());
-        // Behind the replies that tell that the file is unchanged.
+        // After the replies that confirm an unchanged file.
         std::thread::spawn(move || {
             std::thread::sleep(std::time::Duration::from_millis(500));
             data[0].block(&file, transfer.block(0), transfer.base);
@@ -225,7 +225,7 @@ fn bytes_of_a_chunk_whose_success_was_reported_are_not_resumed_if_a_block_refute
 
 #[test]
 fn missing_blocks_are_fetched_again() {
-    let (server, bytes) = lying_once(|session, transfer, data| {
+    let (server, bytes) = faulty_once(|session, transfer, data| {
         let file = session.file();
         transfer.send_blocks(&file, data, |n| n % 7 != 3);
         end_with(data, |n| n);
@@ -236,7 +236,7 @@ fn missing_blocks_are_fetched_again() {
 
 #[test]
 fn blocks_that_are_missing_each_time_end_the_run() {
-    let (server, _) = lying(|session, transfer, data| {
+    let (server, _) = faulty(|session, transfer, data| {
         let file = session.file();
         transfer.send_blocks(&file, data, |_| false);
         end_with(data, |n| n);
@@ -247,7 +247,7 @@ fn blocks_that_are_missing_each_time_end_the_run() {
 
 #[test]
 fn a_block_past_the_end_is_refused() {
-    let (server, _) = lying(|session, transfer, data| {
+    let (server, _) = faulty(|session, transfer, data| {
         let file = session.file();
         transfer.send_blocks(&file, data, |_| true);
         let len = transfer.range.end - transfer.range.start;
@@ -261,7 +261,7 @@ fn a_block_past_the_end_is_refused() {
 
 #[test]
 fn a_block_at_an_impossible_offset_is_refused() {
-    let (server, _) = lying(|_, _, data| {
+    let (server, _) = faulty(|_, _, data| {
         data[0].header(0, 10, u64::MAX - 4);
     });
     is_refused(&server, 76, &["beyond the largest file"]);
@@ -269,7 +269,7 @@ fn a_block_at_an_impossible_offset_is_refused() {
 
 #[test]
 fn more_ends_announced_than_sent_are_not_waited_for_long() {
-    let (server, bytes) = lying_once(|session, transfer, data| {
+    let (server, bytes) = faulty_once(|session, transfer, data| {
         let file = session.file();
         transfer.send_blocks(&file, data, |_| true);
         end_with(data, |n| n + 1);
@@ -280,7 +280,7 @@ fn more_ends_announced_than_sent_are_not_waited_for_long() {
 
 #[test]
 fn more_ends_than_announced_are_no_complete_file() {
-    let (server, bytes) = lying_once(|session, transfer, data| {
+    let (server, bytes) = faulty_once(|session, transfer, data| {
         let file = session.file();
         transfer.send_blocks(&file, data, |_| true);
         end(data, 2);
@@ -291,7 +291,7 @@ fn more_ends_than_announced_are_no_complete_file() {
 
 #[test]
 fn no_ends_at_all_end_the_run() {
-    let (server, _) = lying(|session, transfer, data| {
+    let (server, _) = faulty(|session, transfer, data| {
         let file = session.file();
         transfer.send_blocks(&file, data, |_| true);
         session.reply("226 complete");
@@ -304,7 +304,7 @@ fn no_ends_at_all_end_the_run() {
 
 #[test]
 fn data_after_the_end_of_data_is_refused() {
-    let (server, _) = lying(|session, transfer, data| {
+    let (server, _) = faulty(|session, transfer, data| {
         let file = session.file();
         data[0].block(&file, transfer.block(0), transfer.base);
         end_with(data, |n| n);
@@ -320,7 +320,7 @@ fn data_after_the_end_of_data_is_refused() {
 #[test]
 fn headers_of_no_mode_e_are_refused() {
     for (descriptor, word) in [(3, "0x03"), (16, "0x10"), (32, "read with errors")] {
-        let (server, _) = lying(move |_, _, data| {
+        let (server, _) = faulty(move |_, _, data| {
             data[0].header(descriptor, 10, 0);
         });
         is_refused(&server, 76, &[word]);
@@ -329,7 +329,7 @@ fn headers_of_no_mode_e_are_refused() {
 
 #[test]
 fn success_reported_before_the_data_does_no_harm() {
-    let (server, bytes) = lying(|session, transfer, data| {
+    let (server, bytes) = faulty(|session, transfer, data| {
         session.reply("226 complete");
         let file = session.file();
         assert!(transfer.send(&file, data));
@@ -339,10 +339,10 @@ fn success_reported_before_the_data_does_no_harm() {
 
 #[test]
 fn success_that_is_never_reported_is_not_waited_for_long() {
-    let (server, bytes) = lying_once(|session, transfer, data| {
+    let (server, bytes) = faulty_once(|session, transfer, data| {
         let file = session.file();
         transfer.send(&file, data);
-        // The control connection stays open, and silent.
+        // The control connection remains open without a reply.
         std::thread::sleep(std::time::Duration::from_secs(8));
     });
     let ended = is_right(&server, &bytes);
@@ -351,7 +351,7 @@ fn success_that_is_never_reported_is_not_waited_for_long() {
 
 #[test]
 fn failure_reported_after_all_of_the_data_is_not_ignored() {
-    let (server, _) = lying(|session, transfer, data| {
+    let (server, _) = faulty(|session, transfer, data| {
         let file = session.file();
         transfer.send(&file, data);
         session.reply("451 local error in processing: read error");
@@ -361,10 +361,10 @@ fn failure_reported_after_all_of_the_data_is_not_ignored() {
 
 #[test]
 fn connections_opened_anew_for_each_chunk_are_used() {
-    // More than the first chunk, which is 64 MiB.
+    // More than the first chunk of 64 MiB.
     let bytes = content((80 << 20) + 77, 73);
-    let server = Scripted::new(bytes.clone(), |session, ask| {
-        let Some(transfer) = transfer_of(session, ask) else { return false };
+    let server = Scripted::new(bytes.clone(), |session, command| {
+        let Some(transfer) = transfer_of(session, command) else { return false };
         session.reply("150 sending");
         let mut data = session.data(session.parallelism);
         let file = session.file();
@@ -374,14 +374,14 @@ fn connections_opened_anew_for_each_chunk_are_used() {
         true
     });
     is_right(&server, &bytes);
-    assert!(server.count("ERET") >= 2, "{:?}", server.asks());
+    assert!(server.count("ERET") >= 2, "{:?}", server.commands());
 }
 
 #[test]
 fn connections_that_announce_their_close_are_not_read_behind_it() {
     let bytes = content((80 << 20) + 78, 79);
-    let server = Scripted::new(bytes.clone(), |session, ask| {
-        let Some(transfer) = transfer_of(session, ask) else { return false };
+    let server = Scripted::new(bytes.clone(), |session, command| {
+        let Some(transfer) = transfer_of(session, command) else { return false };
         session.reply("150 sending");
         let (file, mut data) = (session.file(), session.data(session.parallelism + 1));
         let (connections, blocks) = (data.len() as u64, transfer.blocks());
@@ -389,7 +389,7 @@ fn connections_that_announce_their_close_are_not_read_behind_it() {
         transfer.send_blocks(&file, &mut data, |n| n < last);
         for n in last..blocks {
             let (channel, block) = (&mut data[usize::try_from(n % connections).unwrap()], transfer.block(n));
-            // The first connection has its end of data in a header of its own, behind one that announces the close only.
+            // The first connection has its end of data in a separate header, after one that announces only the close.
             let descriptor = if n % connections == 0 { 4 } else { 12 };
             channel.header(descriptor, block.end - block.start, block.start - transfer.base);
             channel.raw(&file[usize::try_from(block.start).unwrap()..usize::try_from(block.end).unwrap()]);
@@ -402,13 +402,13 @@ fn connections_that_announce_their_close_are_not_read_behind_it() {
     is_right(&server, &bytes);
 }
 
-/// Serves chunks over `connections` new ones each; the last block of a chunk and its replies are late, so that a chunk that is
-/// requested ahead arrives before them.
+/// Serves each chunk over `connections` new ones; delays the last block of a chunk and its replies, so that a chunk
+/// requested ahead arrives first.
 fn opening_anew(bytes: Vec<u8>, connections: usize) -> Scripted {
     const LATE: std::time::Duration = std::time::Duration::from_millis(500);
     let late_replies = Arc::new(Mutex::new(Vec::<u8>::new()));
-    Scripted::new(bytes, move |session, ask| {
-        if let Some(transfer) = transfer_of(session, ask) {
+    Scripted::new(bytes, move |session, command| {
+        if let Some(transfer) = transfer_of(session, command) {
             let (file, mut data) = (session.file(), session.data(connections));
             let last = transfer.blocks() - 1;
             transfer.send_blocks(&file, &mut data, |n| n < last);
@@ -428,7 +428,7 @@ fn opening_anew(bytes: Vec<u8>, connections: usize) -> Scripted {
             });
             return true;
         }
-        let reply = match ask.verb.as_str() {
+        let reply = match command.verb.as_str() {
             "SIZE" => format!("213 {}\r\n", session.file().len()),
             "MDTM" => "213 20200102030405\r\n".to_owned(),
             "MLST" => format!(
@@ -452,18 +452,18 @@ fn connections_opened_anew_while_the_chunk_before_is_sent_are_not_mistaken_for_i
     for connections in [1, 4] {
         let server = opening_anew(bytes.clone(), connections);
         is_right(&server, &bytes);
-        assert!(server.count("ERET") >= 2, "{:?}", server.asks());
+        assert!(server.count("ERET") >= 2, "{:?}", server.commands());
     }
 }
 
 #[test]
 fn a_connection_from_another_host_is_not_read() {
     let bytes = content(SIZE, 74);
-    let server = Scripted::new(bytes.clone(), move |session, ask| {
-        let Some(transfer) = transfer_of(session, ask) else { return false };
+    let server = Scripted::new(bytes.clone(), move |session, command| {
+        let Some(transfer) = transfer_of(session, command) else { return false };
         session.reply("150 sending");
         let mut strange = from_another_host(session.client().unwrap());
-        // All of it, but wrong.
+        // All of the file, but wrong.
         let file = session.file();
         let wrong: Vec<u8> = file.iter().map(|byte| !byte).collect();
         strange.block(&wrong, transfer.range.clone(), transfer.base);
@@ -489,9 +489,9 @@ fn from_another_host(client: std::net::SocketAddr) -> Data {
 fn a_file_that_changes_between_two_chunks_is_not_mixed() {
     let (old, new) = (content(80 << 20, 75), content((80 << 20) + 1, 76));
     let replaced = new.clone();
-    let server = Scripted::new(old, move |session, ask| {
-        // Behind the first chunk and its look.
-        if ask.verb == "ERET" && !ask.rest.starts_with("P 0 ") {
+    let server = Scripted::new(old, move |session, command| {
+        // After the first chunk and its check of the file's state.
+        if command.verb == "ERET" && !command.rest.starts_with("P 0 ") {
             session.replace_file(replaced.clone());
         }
         false
@@ -517,8 +517,8 @@ fn a_wrong_checksum_is_found() {
 #[test]
 fn a_chunk_refused_after_the_first_ends_the_run_and_is_resumed() {
     let bytes = content((80 << 20) + 5, 78);
-    let server = Scripted::new(bytes.clone(), |session, ask| {
-        let later = ask.verb == "ERET" && !ask.rest.starts_with("P 0 ");
+    let server = Scripted::new(bytes.clone(), |session, command| {
+        let later = command.verb == "ERET" && !command.rest.starts_with("P 0 ");
         if later {
             session.reply("501 ERET is not permitted");
         }
@@ -536,7 +536,7 @@ fn a_chunk_refused_after_the_first_ends_the_run_and_is_resumed() {
 
 #[test]
 fn half_of_a_chunk_is_no_file() {
-    let (server, _) = lying(|session, transfer, data| {
+    let (server, _) = faulty(|session, transfer, data| {
         let file = session.file();
         transfer.send_blocks(&file, data, |n| n < 10);
         session.close();

@@ -14,66 +14,66 @@ use super::plan::Execution;
 use super::plot::Plot;
 use super::runner::ExecutionPhase;
 
-/// The option that chooses the directory of results.
+/// The command-line option that sets the results directory.
 pub(super) const OUT_OPTION: &str = "--out";
 
-/// A directory for results, held against a second experiment.
+/// A results directory, locked against concurrent experiments.
 #[derive(Debug)]
-pub struct Output {
+pub struct ResultsDirectory {
     directory: PathBuf,
-    /// Carries the lock.
+    /// Holds the lock.
     _held: File,
 }
 
 /// The files of one execution.
-pub(super) struct Files {
+pub(super) struct ExecutionFiles {
     /// The client command's standard output.
     pub(super) client: PathBuf,
-    /// Its standard error.
+    /// The client command's standard error.
     pub(super) client_errors: PathBuf,
-    /// All that the server command says.
+    /// Output of the server command.
     pub(super) server: PathBuf,
-    /// All that setup and cleanup say.
+    /// Output of setup and cleanup.
     pub(super) machine: PathBuf,
-    /// What the client command may record.
+    /// Record of the client command, if any.
     pub(super) record: PathBuf,
-    /// What the server command may record.
+    /// Record of the server command, if any.
     pub(super) server_record: PathBuf,
 }
 
-impl Files {
+impl ExecutionFiles {
     fn all(&self) -> [&Path; 6] {
         [&self.client, &self.client_errors, &self.server, &self.machine, &self.record, &self.server_record]
     }
 }
 
-/// The files of an execution under other names, while it is repeated.
-pub(super) struct FilesAside {
-    /// Where each belongs, and where it is.
+/// Files of an execution, renamed while it is repeated.
+pub(super) struct SavedFiles {
+    /// Original and temporary path of each file.
     moved: Vec<(PathBuf, PathBuf)>,
 }
 
-impl FilesAside {
-    /// Puts them back over those of the repetition.
+impl SavedFiles {
+    /// Restores the files, replacing those of the repetition.
     pub(super) fn put_back(self) -> Result<(), LabError> {
         self.moved.into_iter().try_for_each(|(path, aside)| match fs::rename(&aside, &path) {
-            // It had no such file; the repetition may have made one.
+            // The file did not exist before; remove the repetition's.
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => remove(&path),
             other => other.map_err(|cause| LabError::Write { path, cause }),
         })
     }
 
-    /// Removes them.
+    /// Removes the renamed files.
     pub(super) fn remove(self) -> Result<(), LabError> {
         self.moved.iter().try_for_each(|(_, aside)| remove(aside))
     }
 }
 
-impl Output {
-    /// Makes the directory where it is not there, and holds it.
+impl ResultsDirectory {
+    /// Creates the directory if needed, and locks it.
     ///
     /// # Errors
-    /// Fails where it cannot be made, and where another experiment writes to it.
+    /// Fails if it cannot be created, or if another experiment writes to it.
     pub fn open(directory: &Path) -> Result<Self, LabError> {
         let failed =
             |cause: io::Error| LabError::Create { path: directory.to_owned(), cause, option: OUT_OPTION };
@@ -87,7 +87,7 @@ impl Output {
         }
     }
 
-    /// Returns where it is, from the root.
+    /// Returns the directory's absolute path.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -96,12 +96,12 @@ impl Output {
         self.directory.join(RESULTS)
     }
 
-    /// Returns where the page with all plots is.
+    /// Returns the path of the page with all plots.
     pub fn plots_page(&self) -> PathBuf {
         self.directory.join("plots.html")
     }
 
-    /// Returns where the page with the records is.
+    /// Returns the path of the page with the records.
     pub fn records_page(&self) -> PathBuf {
         self.directory.join("records.html")
     }
@@ -114,19 +114,19 @@ impl Output {
         self.directory.join("summary.md")
     }
 
-    /// Removes what was drawn of a plot.
+    /// Removes the drawings of a plot.
     pub(super) fn clear_plot(&self, plot: &Plot) -> Result<(), LabError> {
         plot.files().iter().try_for_each(|file| remove(&self.directory.join(file)))
     }
 
-    pub(super) fn files(&self, execution: &Execution<'_>) -> Files {
+    pub(super) fn files(&self, execution: &Execution<'_>) -> ExecutionFiles {
         let stem = execution.stem();
         let [client, client_errors, server, machine, server_record, record] =
             ENDS.map(|end| self.directory.join(RUNS).join(format!("{stem}{end}")));
-        Files { client, client_errors, server, machine, record, server_record }
+        ExecutionFiles { client, client_errors, server, machine, record, server_record }
     }
 
-    /// Removes the files of all executions, whichever there were, the tables and the pages.
+    /// Removes the files of all executions, earlier ones included, the tables and the pages.
     pub(super) fn clear_all(&self) -> Result<(), LabError> {
         let logs = [ExecutionPhase::Prepare, ExecutionPhase::Cleanup].map(|phase| self.log_path(phase));
         let tables = [self.csv(), self.summary(), self.plots_page(), self.records_page()];
@@ -145,7 +145,7 @@ impl Output {
         Ok(())
     }
 
-    /// Makes an empty file for what a command of the whole scenario says.
+    /// Creates an empty log for a command of the whole scenario.
     pub(super) fn log(&self, phase: ExecutionPhase) -> Result<PathBuf, LabError> {
         let path = self.log_path(phase);
         File::create(&path).map_err(|cause| LabError::Create {
@@ -160,13 +160,13 @@ impl Output {
         self.directory.join(RUNS).join(format!("{}.log", phase.name()))
     }
 
-    /// Returns where an execution's record is, if its client command has made one.
+    /// Returns the path of an execution's client record, if it exists.
     pub(super) fn record_of(&self, execution: &Execution<'_>) -> Option<PathBuf> {
         Some(self.files(execution).record).filter(|record| record.is_file())
     }
 
-    /// Gives the files of an execution other names, so that it can run again and they can still be kept.
-    pub(super) fn set_aside(&self, execution: &Execution<'_>) -> Result<FilesAside, LabError> {
+    /// Renames the files of an execution, so that a repetition does not overwrite them.
+    pub(super) fn set_aside(&self, execution: &Execution<'_>) -> Result<SavedFiles, LabError> {
         let mut moved = Vec::new();
         for path in self.files(execution).all() {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -177,11 +177,11 @@ impl Output {
             }
             moved.push((path.to_owned(), aside));
         }
-        Ok(FilesAside { moved })
+        Ok(SavedFiles { moved })
     }
 
-    /// Removes what an earlier execution of the same name has left.
-    pub(super) fn clear(&self, execution: &Execution<'_>) -> Result<Files, LabError> {
+    /// Removes the files of an earlier execution with this name.
+    pub(super) fn clear(&self, execution: &Execution<'_>) -> Result<ExecutionFiles, LabError> {
         let files = self.files(execution);
         for path in files.all() {
             remove(path)?;
@@ -190,12 +190,12 @@ impl Output {
     }
 }
 
-/// All results.
+/// File name of all results.
 pub(super) const RESULTS: &str = "results.json";
-/// How the names of an execution's files end.
+/// Suffixes of an execution's files.
 const ENDS: [&str; 6] =
     ["-client.out", "-client.err", "-server.log", "-machine.log", "-server.jsonl", ".jsonl"];
-/// How they ended in earlier versions, where that differs.
+/// Suffixes of earlier versions, where they differ.
 const EARLIER_ENDS: [&str; 3] = ["-near.out", "-near.err", "-far.log"];
-/// The directory of what the executions said and recorded.
+/// Directory of the executions' output and records.
 const RUNS: &str = "runs";

@@ -1,4 +1,4 @@
-//! A server that lies about what it stores: the file never gets its name, or a warning says what was not compared.
+//! A server with faulty storage: the file never gets its name, or a warning names the missing comparison.
 
 use std::io::Read;
 use std::net::TcpListener;
@@ -9,25 +9,25 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 
 use super::put;
-use super::support::{Ask, Ended, Scripted, Session, content};
+use super::support::{Ended, FtpCommand, Scripted, Session, content};
 
 const SIZE: usize = (2 << 20) + 777;
 
-/// The features of a server that receives blocks and computes checksums.
+/// Features of a server that receives blocks and computes checksums.
 const BLOCKS: &str = "211-Extensions\r\n PARALLEL\r\n ESTO\r\n SIZE\r\n CKSM SHA256:10;\r\n EPSV\r\n211 End";
-/// Those of a server of plain FTP.
+/// Features of a server with plain FTP only.
 const PLAIN: &str = "211-Extensions\r\n SIZE\r\n EPSV\r\n211 End";
 
-/// A server with these features that is honest but for what `play` answers.
+/// A server with these features, honest except for commands that `play` answers.
 fn server(
     features: &'static str,
-    play: impl Fn(&mut Session, &Ask) -> bool + Send + Sync + 'static,
+    play: impl Fn(&mut Session, &FtpCommand) -> bool + Send + Sync + 'static,
 ) -> Scripted {
-    Scripted::new(Vec::new(), move |session, ask| {
-        if play(session, ask) {
+    Scripted::new(Vec::new(), move |session, command| {
+        if play(session, command) {
             return true;
         }
-        match ask.verb.as_str() {
+        match command.verb.as_str() {
             "FEAT" => session.reply(features),
             "MLST" | "MDTM" => session.reply("550 no such file"),
             "SIZE" => match session.stored().len() {
@@ -35,7 +35,7 @@ fn server(
                 length => session.reply(&format!("213 {length}")),
             },
             "CKSM" => {
-                let digest = checksum(&session.stored(), &ask.rest);
+                let digest = checksum(&session.stored(), &command.rest);
                 session.reply(&format!("213 {digest}"));
             }
             _ => return false,
@@ -44,7 +44,7 @@ fn server(
     })
 }
 
-/// Computes what CKSM asks for: an algorithm, an offset and a length, or -1 for all.
+/// Computes the checksum that CKSM requests: algorithm, offset and length, or -1 for all.
 fn checksum(stored: &[u8], rest: &str) -> String {
     let mut words = rest.split(' ').skip(1).map(|word| word.parse::<i64>().unwrap());
     let (offset, length) = (words.next().unwrap() as usize, words.next().unwrap());
@@ -59,7 +59,7 @@ fn send(server: &Scripted, size: usize, options: &[&str]) -> Ended {
     ended
 }
 
-/// Checks that the upload fails, and that the server was not asked to give the file its name.
+/// Checks that the upload fails, and that the server received no rename to the final name.
 #[track_caller]
 fn fails(server: &Scripted, size: usize, code: i32, words: &[&str]) {
     send(server, size, &["--retries", "0"]).fails(code, words);
@@ -84,8 +84,8 @@ fn an_honest_server_is_compared_with() {
 #[test]
 fn a_checksum_that_is_refused_is_an_error() {
     for (reply, code) in [("550 cannot read it", 73), ("553 no", 73), ("213 no digest", 76)] {
-        let server = server(BLOCKS, move |session, ask| {
-            let asked = ask.verb == "CKSM";
+        let server = server(BLOCKS, move |session, command| {
+            let asked = command.verb == "CKSM";
             if asked {
                 session.reply(reply);
             }
@@ -96,10 +96,10 @@ fn a_checksum_that_is_refused_is_an_error() {
 }
 
 #[test]
-fn a_checksum_that_is_refused_for_now_is_asked_for_again() {
+fn temporarily_refused_checksum_is_requested_again() {
     let asks = AtomicUsize::new(0);
-    let server = server(BLOCKS, move |session, ask| {
-        let busy = ask.verb == "CKSM" && asks.fetch_add(1, Ordering::SeqCst) == 0;
+    let server = server(BLOCKS, move |session, command| {
+        let busy = command.verb == "CKSM" && asks.fetch_add(1, Ordering::SeqCst) == 0;
         if busy {
             session.reply("451 busy");
         }
@@ -109,9 +109,9 @@ fn a_checksum_that_is_refused_for_now_is_asked_for_again() {
 }
 
 #[test]
-fn a_server_that_lists_checksums_and_knows_none_is_warned_of() {
-    let server = server(BLOCKS, |session, ask| {
-        let asked = ask.verb == "CKSM";
+fn server_without_its_listed_checksums_causes_a_warning() {
+    let server = server(BLOCKS, |session, command| {
+        let asked = command.verb == "CKSM";
         if asked {
             session.reply("502 not implemented");
         }
@@ -123,8 +123,8 @@ fn a_server_that_lists_checksums_and_knows_none_is_warned_of() {
 
 #[test]
 fn a_wrong_checksum_ends_the_upload() {
-    let server = server(BLOCKS, |session, ask| {
-        let asked = ask.verb == "CKSM";
+    let server = server(BLOCKS, |session, command| {
+        let asked = command.verb == "CKSM";
         if asked {
             session.reply(&format!("213 {}", "0".repeat(64)));
         }
@@ -137,8 +137,8 @@ fn a_wrong_checksum_ends_the_upload() {
 #[test]
 fn success_before_the_data_is_none() {
     for (features, size) in [(BLOCKS, 8 << 20), (PLAIN, 8 << 20), (PLAIN, 1000)] {
-        let server = server(features, |session, ask| {
-            let stores = matches!(ask.verb.as_str(), "STOR" | "ESTO");
+        let server = server(features, |session, command| {
+            let stores = matches!(command.verb.as_str(), "STOR" | "ESTO");
             if stores {
                 session.reply("150 receiving");
                 session.reply("226 stored");
@@ -153,10 +153,10 @@ fn success_before_the_data_is_none() {
 
 #[test]
 fn success_with_bytes_still_in_flight_is_none() {
-    // So little is received that the rest waits here, all of it given to the kernel.
+    // The server receives so little that the rest waits in the client's kernel.
     let listener = Mutex::new(None);
-    let server = server(PLAIN, move |session, ask| {
-        match ask.verb.as_str() {
+    let server = server(PLAIN, move |session, command| {
+        match command.verb.as_str() {
             "EPSV" => {
                 let socket =
                     socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
@@ -172,7 +172,7 @@ fn success_with_bytes_still_in_flight_is_none() {
                 std::thread::sleep(Duration::from_millis(500));
                 session.reply("226 stored");
             }
-            "SIZE" if session.number == 0 && ask.rest.contains("longhaul") => session.reply("213 200000"),
+            "SIZE" if session.number == 0 && command.rest.contains("longhaul") => session.reply("213 200000"),
             _ => return false,
         }
         true
@@ -183,8 +183,8 @@ fn success_with_bytes_still_in_flight_is_none() {
 #[test]
 fn success_that_is_never_reported_is_not_waited_for_long() {
     for features in [BLOCKS, PLAIN] {
-        let server = server(features, |session, ask| {
-            let stores = matches!(ask.verb.as_str(), "STOR" | "ESTO");
+        let server = server(features, |session, command| {
+            let stores = matches!(command.verb.as_str(), "STOR" | "ESTO");
             if stores {
                 session.reply("150 receiving");
                 session.take_silently();
@@ -198,8 +198,8 @@ fn success_that_is_never_reported_is_not_waited_for_long() {
 #[test]
 fn a_store_that_is_refused_midway_is_named() {
     for features in [BLOCKS, PLAIN] {
-        let server = server(features, |session, ask| {
-            let stores = matches!(ask.verb.as_str(), "STOR" | "ESTO");
+        let server = server(features, |session, command| {
+            let stores = matches!(command.verb.as_str(), "STOR" | "ESTO");
             if stores {
                 session.reply("150 receiving");
                 for mut data in session.data(1) {
@@ -215,8 +215,8 @@ fn a_store_that_is_refused_midway_is_named() {
 
 #[test]
 fn a_passive_reply_that_names_another_host_is_refused() {
-    let server = server(PLAIN, |session, ask| {
-        match ask.verb.as_str() {
+    let server = server(PLAIN, |session, command| {
+        match command.verb.as_str() {
             "EPSV" => session.reply("500 unknown"),
             "PASV" => session.reply("227 Entering Passive Mode (198,51,100,7,200,1)"),
             _ => return false,
@@ -228,9 +228,9 @@ fn a_passive_reply_that_names_another_host_is_refused() {
 }
 
 #[test]
-fn a_server_that_tells_no_size_is_warned_of() {
-    let server = server(PLAIN, |session, ask| {
-        let asked = ask.verb == "SIZE";
+fn server_without_size_causes_a_warning() {
+    let server = server(PLAIN, |session, command| {
+        let asked = command.verb == "SIZE";
         if asked {
             session.reply("500 unknown");
         }
@@ -243,8 +243,8 @@ fn a_server_that_tells_no_size_is_warned_of() {
 
 #[test]
 fn a_short_file_is_no_success() {
-    let server = server(PLAIN, |session, ask| {
-        let asked = ask.verb == "SIZE" && !session.stored().is_empty();
+    let server = server(PLAIN, |session, command| {
+        let asked = command.verb == "SIZE" && !session.stored().is_empty();
         if asked {
             session.reply("213 1000");
         }

@@ -1,4 +1,4 @@
-//! A tree after an interruption.
+//! Repeating a tree transfer after an interruption.
 
 use std::fs;
 use std::time::Duration;
@@ -31,7 +31,7 @@ fn killed_run_is_continued() {
 }
 
 #[test]
-fn interrupted_run_says_so() {
+fn interrupted_run_is_reported() {
     let server = Writable::start();
     many_files(&server.path("t"), 300);
     let run = get().args(["-r", "--limit", "1Mbit", &server.url("/t/")]);

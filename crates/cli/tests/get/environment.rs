@@ -1,4 +1,4 @@
-//! What comes from the user's surroundings: headers, logins, proxies.
+//! The user's environment: headers, logins, proxies.
 
 use std::fs;
 
@@ -10,11 +10,11 @@ fn headers_reach_the_server_on_every_stream() {
     let args =
         ["--streams", "4", "--header", "X-One: 1", "--header", "Cookie:  a=b ", "--header", "User-Agent: me"];
     get().args(args).args([&server.url("/f")]).run().ok();
-    for ask in server.asks() {
-        assert_eq!(ask.field("x-one"), Some("1"));
-        assert_eq!((ask.field("cookie"), ask.field("user-agent")), (Some("a=b"), Some("me")));
-        assert_eq!(ask.field("accept-encoding"), Some("identity"));
-        assert_eq!(ask.field("host"), Some(server.address.to_string().as_str()));
+    for request in server.requests() {
+        assert_eq!(request.field("x-one"), Some("1"));
+        assert_eq!((request.field("cookie"), request.field("user-agent")), (Some("a=b"), Some("me")));
+        assert_eq!(request.field("accept-encoding"), Some("identity"));
+        assert_eq!(request.field("host"), Some(server.address.to_string().as_str()));
     }
 }
 
@@ -22,9 +22,9 @@ fn headers_reach_the_server_on_every_stream() {
 pub(crate) fn private() -> Server {
     let file = File::new(content(1000, 2));
     Server::new(move |peer| {
-        while let Some(ask) = peer.ask() {
-            if matches!(ask.field("authorization"), Some("Basic YW5uOnNlY3JldA==" | "Bearer token")) {
-                let (head, body) = file.answer(&ask);
+        while let Some(request) = peer.read_request() {
+            if matches!(request.field("authorization"), Some("Basic YW5uOnNlY3JldA==" | "Bearer token")) {
+                let (head, body) = file.answer(&request);
                 peer.send(head);
                 peer.send(body);
             } else {
@@ -60,7 +60,7 @@ fn logins_from_everywhere() {
     fs::write(run.path("other"), netrc).unwrap();
     let other = run.path("other").to_str().unwrap().to_owned();
     run.env("NETRC", other).run().ok();
-    // Wrong, missing, unreadable.
+    // Wrong, missing and unreadable logins.
     let run = get().args(["--user", "ann:wrong", &url]);
     let ended = run.run().fails(77, &[&url, "401"]);
     assert!(!ended.stderr.contains("wrong"), "no password is shown: {ended:?}");
@@ -72,38 +72,38 @@ fn logins_from_everywhere() {
 }
 
 #[test]
-fn a_login_goes_nowhere_else() {
+fn login_is_not_sent_to_other_hosts() {
     let other = Server::of(File::new(content(10, 3)));
     let to = other.url("/f");
     let server = Server::answering(format!("HTTP/1.1 302 F\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n"));
     let run = get().args(["--user", "ann:secret", "--header", "Cookie: a=b", &server.url("/f")]);
     run.run().ok();
-    let ask = &other.asks()[0];
-    assert_eq!((ask.field("authorization"), ask.field("cookie")), (None, None));
-    assert!(server.asks()[0].field("authorization").is_some());
+    let request = &other.requests()[0];
+    assert_eq!((request.field("authorization"), request.field("cookie")), (None, None));
+    assert!(server.requests()[0].field("authorization").is_some());
 }
 
 #[test]
 fn a_proxy_for_http() {
-    // A proxy is asked with the whole URL; this one answers by itself.
+    // A client requests the whole URL from a proxy; this proxy answers by itself.
     let file = File::new(content(5 << 20, 4));
     let proxy = Server::of(file.clone());
     let run = get().env("http_proxy", format!("http://ann:secret@{}", proxy.address));
     let run = run.args(["--streams", "2", "http://far.invalid/f"]);
     run.run().ok();
     same(run.path("f"), &file.bytes);
-    for ask in proxy.asks() {
-        assert_eq!(ask.target, "http://far.invalid/f");
-        assert_eq!(ask.field("proxy-authorization"), Some("Basic YW5uOnNlY3JldA=="));
-        assert_eq!(ask.field("host"), Some("far.invalid"));
+    for request in proxy.requests() {
+        assert_eq!(request.target, "http://far.invalid/f");
+        assert_eq!(request.field("proxy-authorization"), Some("Basic YW5uOnNlY3JldA=="));
+        assert_eq!(request.field("host"), Some("far.invalid"));
     }
-    // Not for what no_proxy names.
+    // Hosts in no_proxy bypass the proxy.
     let near = Server::of(file.clone());
     let run = get().env("http_proxy", "http://127.0.0.1:1").env("no_proxy", "127.0.0.0/8");
     let run = run.args([&near.url("/f")]);
     run.run().ok();
     same(run.path("f"), &file.bytes);
-    // A proxy that is not there, or is none.
+    // A closed port, and a server that is no proxy.
     let run = get().env("http_proxy", "http://127.0.0.1:1").args(["http://far.invalid/f"]);
     run.run().fails(69, &["the proxy http://127.0.0.1:1"]);
     let run = get().env("http_proxy", "https://127.0.0.1:1").args(["http://far.invalid/f"]);
@@ -116,9 +116,9 @@ fn a_proxy_for_https() {
     let bytes = content(3 << 20, 5);
     site.file("f", &bytes);
     let proxy = Server::new(|peer| {
-        let Some(ask) = peer.ask() else { return };
-        assert!(ask.head.starts_with("CONNECT localhost:"), "{}", ask.head);
-        let port = ask.target.rsplit(':').next().unwrap();
+        let Some(request) = peer.read_request() else { return };
+        assert!(request.head.starts_with("CONNECT localhost:"), "{}", request.head);
+        let port = request.target.rsplit(':').next().unwrap();
         let Ok(server) = std::net::TcpStream::connect(format!("127.0.0.1:{port}")) else { return };
         peer.send("HTTP/1.1 200 Go\r\n\r\n");
         let (mut up, mut down) = (peer.stream.try_clone().unwrap(), server.try_clone().unwrap());
@@ -129,7 +129,7 @@ fn a_proxy_for_https() {
     let run = run.args(["--streams", "2", "--cacert"]).args([site.ca()]).args([site.tls_url("/f")]);
     run.run().ok();
     same(run.path("f"), &bytes);
-    assert!(!proxy.asks().is_empty());
+    assert!(!proxy.requests().is_empty());
     let refusing = Server::answering("HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n");
     let run = get().env("https_proxy", format!("http://{}", refusing.address)).args([site.tls_url("/f")]);
     run.run().fails(77, &["the proxy of", "403"]);

@@ -1,5 +1,4 @@
-//! A server that lies over its control connection: the run goes on without it where it can, or ends in time with an error that names
-//! the lie.
+//! A server with faulty replies: the run succeeds without the affected feature, or ends in time with an error that names the fault.
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,7 +8,7 @@ use crate::support::{Ended, Get, Scripted, Session, content, get, partial_files,
 
 const SIZE: usize = (2 << 20) + 777;
 
-/// The features of a server without MODE E.
+/// Features of a server without MODE E.
 const PLAIN: &str = "211-Extensions\r\n SIZE\r\n MDTM\r\n REST STREAM\r\n EPSV\r\n211 End";
 
 fn fetch(server: &Scripted, retries: &str) -> (Get, Ended) {
@@ -36,7 +35,7 @@ fn is_refused(server: &Scripted, code: i32, words: &[&str]) {
     assert!(!run.path("f").exists());
 }
 
-/// Answers one command with `reply`, and honestly all others; an empty verb stands for the greeting.
+/// Answers one command with `reply`, and all others honestly; an empty verb is the greeting.
 fn answering(
     verb: &'static str,
     reply: impl Fn(&mut Session) + Send + Sync + 'static,
@@ -53,7 +52,7 @@ fn answering(
 }
 
 #[test]
-fn what_is_no_reply_is_refused() {
+fn malformed_reply_is_refused() {
     for garbage in
         ["SSH-2.0-OpenSSH_9.2\r\n", "HTTP/1.1 400 Bad Request\r\n\r\n", "\0\0\r\n", "\r\n", "2200 x\r\n"]
     {
@@ -113,7 +112,7 @@ fn silence_in_place_of_a_greeting_is_not_waited_for_long() {
 }
 
 #[test]
-fn a_server_that_is_full_is_unavailable() {
+fn full_server_is_reported_as_unavailable() {
     let (server, _) = answering("", |session| {
         session.reply("421 too many users");
         session.close();
@@ -145,7 +144,7 @@ fn a_missing_file_is_no_input() {
 }
 
 #[test]
-fn a_size_that_is_no_number_is_not_believed() {
+fn malformed_size_is_ignored() {
     for size in ["213 -1", "213 99999999999999999999999", "213 12 34", "213"] {
         let bytes = content(SIZE, 82);
         let server = Scripted::new(bytes.clone(), move |session, ask| {
@@ -157,7 +156,7 @@ fn a_size_that_is_no_number_is_not_believed() {
             true
         });
         let (run, ended) = fetch(&server, "1");
-        // Without a size the file comes as one stream; or the run ends.
+        // Without a size the file is fetched as one stream, or the run fails.
         match ended.status.code() {
             Some(0) => same(run.path("f"), &bytes),
             code => assert!(code == Some(76) && !run.path("f").exists(), "{size}: {ended:?}"),
@@ -199,7 +198,7 @@ fn a_size_larger_than_the_file_never_completes() {
 #[test]
 fn a_lost_control_connection_is_replaced_and_the_file_resumed() {
     let lost = AtomicUsize::new(0);
-    // More than the first chunk, so that something is kept.
+    // More than the first chunk, so that some data is committed.
     let bytes = content((80 << 20) + 9, 85);
     let server = Scripted::new(bytes.clone(), move |session, ask| {
         if ask.verb != "ERET" || ask.rest.starts_with("P 0 ") || lost.fetch_add(1, Ordering::SeqCst) > 0 {
@@ -209,8 +208,8 @@ fn a_lost_control_connection_is_replaced_and_the_file_resumed() {
         true
     });
     is_right(&server, &bytes);
-    let first_chunks = server.asks().iter().filter(|(_, ask)| ask.starts_with("ERET P 0 ")).count();
-    assert_eq!(first_chunks, 1, "the first chunk is fetched once: {:?}", server.asks());
+    let first_chunks = server.commands().iter().filter(|(_, ask)| ask.starts_with("ERET P 0 ")).count();
+    assert_eq!(first_chunks, 1, "the first chunk is fetched once: {:?}", server.commands());
 }
 
 #[test]
@@ -226,7 +225,7 @@ fn a_control_connection_that_is_lost_behind_the_last_byte_costs_a_pipe_nothing()
             fetched.store(true, Ordering::SeqCst);
             false
         }
-        // The state of the file is asked for behind its last byte.
+        // The client queries the file's state after its last byte.
         "SIZE" | "MDTM" | "MLST" if fetched.load(Ordering::SeqCst) && !lost.swap(true, Ordering::SeqCst) => {
             session.close();
             true
@@ -237,7 +236,7 @@ fn a_control_connection_that_is_lost_behind_the_last_byte_costs_a_pipe_nothing()
     let output = run.command().output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.stdout, bytes);
-    assert_eq!(server.count("RETR"), 1, "{:?}", server.asks());
+    assert_eq!(server.count("RETR"), 1, "{:?}", server.commands());
 }
 
 #[test]
@@ -247,7 +246,7 @@ fn a_control_connection_that_is_lost_each_time_ends_the_run() {
 }
 
 #[test]
-fn a_reply_that_nothing_asked_for_is_refused_or_ignored() {
+fn unsolicited_reply_is_refused_or_ignored() {
     let (server, bytes) = answering("TYPE", |session| {
         session.reply("200 done");
         session.reply("226 complete");
@@ -303,11 +302,11 @@ fn a_server_that_cannot_connect_is_connected_to() {
         refused
     });
     is_right(&server, &bytes);
-    assert!(server.count("EPSV") >= 1, "{:?}", server.asks());
+    assert!(server.count("EPSV") >= 1, "{:?}", server.commands());
 }
 
 #[test]
-fn a_server_that_says_it_connects_and_does_not_is_connected_to() {
+fn client_connects_if_the_server_does_not() {
     let bytes = content(SIZE, 89);
     let server = Scripted::new(bytes.clone(), |session, ask| {
         let silent = session.extended && ask.verb == "ERET";
@@ -333,12 +332,12 @@ fn a_server_that_offers_mode_e_and_refuses_it_is_connected_to() {
         refused
     });
     is_right(&server, &bytes);
-    assert!(server.count("RETR") >= 1, "{:?}", server.asks());
+    assert!(server.count("RETR") >= 1, "{:?}", server.commands());
 }
 
 #[test]
 fn a_server_without_rest_sends_the_file_as_one_stream() {
-    // Whether its features list REST or not.
+    // With and without REST in the list of features.
     for features in [PLAIN, "211-Extensions\r\n SIZE\r\n MDTM\r\n EPSV\r\n211 End", "500 unknown"] {
         let bytes = content((20 << 20) + 5, 91);
         let server = Scripted::new(bytes.clone(), move |session, ask| {
@@ -350,7 +349,7 @@ fn a_server_without_rest_sends_the_file_as_one_stream() {
             true
         });
         is_right(&server, &bytes);
-        assert_eq!(server.count("RETR"), 1, "{:?}", server.asks());
+        assert_eq!(server.count("RETR"), 1, "{:?}", server.commands());
     }
 }
 
@@ -365,7 +364,7 @@ fn a_server_that_does_not_list_rest_sends_ranges() {
         asked
     });
     is_right(&server, &bytes);
-    assert!(server.count("USER") >= 2, "{:?}", server.asks());
+    assert!(server.count("USER") >= 2, "{:?}", server.commands());
 }
 
 #[test]
@@ -399,7 +398,7 @@ fn a_file_that_changes_and_changes_back_is_not_mixed() {
             "MDTM" => {
                 session.reply(&format!("213 2020010203040{}", u8::from(is_changed.load(Ordering::SeqCst))))
             }
-            // Both streams get bytes of the new file, and only one of them reports it.
+            // Both streams receive bytes of the new file, but only one of them reports it.
             "RETR" if retrievals.fetch_add(1, Ordering::SeqCst) == 1 => {
                 is_changed.store(true, Ordering::SeqCst);
                 session.replace_file(new.clone());
@@ -430,21 +429,21 @@ fn a_file_that_changes_and_changes_back_is_not_mixed() {
 }
 
 #[test]
-fn a_password_is_sent_only_where_it_is_asked_for() {
+fn password_is_sent_only_on_request() {
     let (server, _) = answering("USER", |session| session.reply("530 use TLS"));
     let url = server.url().replace("ftp://", "ftp://ann:geheim@");
     get().args(["-o", "f", &url]).run().fails(77, &["530 use TLS", "ann"]);
-    assert_eq!(server.count("PASS"), 0, "{:?}", server.asks());
+    assert_eq!(server.count("PASS"), 0, "{:?}", server.commands());
     let (server, bytes) = answering("USER", |session| session.reply("230 no password needed"));
     let url = server.url().replace("ftp://", "ftp://ann:geheim@");
     let run = get().args(["-o", "f", &url]);
     run.run().ok();
     same(run.path("f"), &bytes);
-    assert_eq!(server.count("PASS"), 0, "{:?}", server.asks());
+    assert_eq!(server.count("PASS"), 0, "{:?}", server.commands());
 }
 
 #[test]
-fn the_server_gets_the_buffer_that_the_user_gives() {
+fn buffer_option_is_sent_to_the_server() {
     let bytes = content(SIZE, 93);
     let server = Scripted::new(bytes.clone(), |session, ask| {
         let asked = ask.verb == "SBUF";
@@ -454,11 +453,11 @@ fn the_server_gets_the_buffer_that_the_user_gives() {
         asked
     });
     is_right(&server, &bytes);
-    assert_eq!(server.count("SBUF"), 0, "{:?}", server.asks());
+    assert_eq!(server.count("SBUF"), 0, "{:?}", server.commands());
     let run = get().args(["--recv-buffer", "1MiB", "-o", "f", &server.url()]);
     run.run().ok();
     same(run.path("f"), &bytes);
-    assert!(server.asks().iter().any(|(_, ask)| ask == "SBUF 1048576"), "{:?}", server.asks());
+    assert!(server.commands().iter().any(|(_, ask)| ask == "SBUF 1048576"), "{:?}", server.commands());
 }
 
 #[test]
@@ -473,5 +472,5 @@ fn a_plain_server_sends_ranges_over_several_logins() {
     });
     is_right(&server, &bytes);
     let logins = server.count("USER");
-    assert!(logins >= 2, "{:?}", server.asks());
+    assert!(logins >= 2, "{:?}", server.commands());
 }

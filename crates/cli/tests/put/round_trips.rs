@@ -1,16 +1,16 @@
-//! How often a put waits for a round trip: the server here answers nothing until all that belongs to a flight has come.
+//! Round trips of a put: the server answers nothing until a whole flight of requests has arrived.
 
 use std::fs;
 use std::io::Read;
 use std::time::Duration;
 
-use crate::support::{Ask, Peer, Put, Relayed, Server, Writable, content, put, relay_as, same};
+use crate::support::{HttpRequest, Peer, Put, RelayAction, Server, Writable, content, put, relay_as, same};
 
 const SIZE: usize = (3 << 20) + 77;
 const PARTS: &str = "HTTP/1.1 204 Yes\r\nAccept-Patch: application/partial-upload\r\n\r\n";
 
-fn method(ask: &Ask) -> &str {
-    ask.head.split(' ').next().unwrap()
+fn method(request: &HttpRequest) -> &str {
+    request.head.split(' ').next().unwrap()
 }
 
 fn put_to(url: &str, bytes: &[u8], options: &[&str]) -> Put {
@@ -19,11 +19,11 @@ fn put_to(url: &str, bytes: &[u8], options: &[&str]) -> Put {
     run
 }
 
-/// Reads the next request, which must be of this method.
-fn expect(peer: &mut Peer, wanted: &str) -> Ask {
-    let ask = peer.ask().unwrap();
-    assert_eq!(method(&ask), wanted);
-    ask
+/// Reads the next request, which must have this method.
+fn expect(peer: &mut Peer, wanted: &str) -> HttpRequest {
+    let request = peer.read_request().unwrap();
+    assert_eq!(method(&request), wanted);
+    request
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn questions_come_in_one_flight_and_all_else_in_the_next() {
             assert!(held.target.starts_with("/f?upload="), "{held:?}");
             peer.send(PARTS);
             peer.send("HTTP/1.1 404 No\r\n\r\n");
-            // The second: nothing is answered before the request that completes the upload is there.
+            // The second flight: nothing is answered before the request that completes the upload has arrived.
             let part = expect(peer, "PATCH");
             assert_eq!((part.field("expect"), part.field("upload-offset")), (None, Some("0")));
             let mut body = vec![0; sent.len()];
@@ -53,19 +53,19 @@ fn questions_come_in_one_flight_and_all_else_in_the_next() {
         });
         let options: &[&str] = if verify { &["--retries", "0"] } else { &["--retries", "0", "--no-verify"] };
         let ended = put_to(&server.url("/f"), &bytes, options).args(["--stall-timeout", "20s"]).run().ok();
-        assert_eq!(server.asks().len(), 4, "{ended:?}");
+        assert_eq!(server.requests().len(), 4, "{ended:?}");
     }
 }
 
 #[test]
-fn a_server_that_answers_one_request_at_a_time_is_served_all_the_same() {
+fn server_without_pipelining_gets_the_file() {
     let site = Writable::start();
     let bytes = content(SIZE, 2);
     let address = site.address();
-    // A connection for each answer; what came behind the request is lost.
-    let server = relay_as(address, |ask, _| {
-        let closing = ask.head.replacen("\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1);
-        Relayed::Head(closing)
+    // A connection for each response; requests pipelined behind it are lost.
+    let server = relay_as(address, |request, _| {
+        let closing = request.head.replacen("\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1);
+        RelayAction::Head(closing)
     });
     let run = put_to(&server.url("/f"), &bytes, &["--token"]);
     let run = run.again(["--token"]).args([site.token()]).args(["f", &server.url("/f")]);
@@ -75,14 +75,14 @@ fn a_server_that_answers_one_request_at_a_time_is_served_all_the_same() {
 }
 
 #[test]
-fn a_refusal_amid_the_body_ends_the_put_soon_and_says_why() {
+fn refusal_amid_the_body_ends_the_put_with_its_reason() {
     for (status, code, word) in
         [(401, 77, "--token"), (403, 77, "another"), (413, 73, "smaller files"), (507, 74, "disk is full")]
     {
         for drains in [true, false] {
             let server = Server::new(move |peer| {
-                while let Some(ask) = peer.ask() {
-                    match method(&ask) {
+                while let Some(request) = peer.read_request() {
+                    match method(&request) {
                         "OPTIONS" => assert!(peer.send(PARTS)),
                         "HEAD" => assert!(peer.send("HTTP/1.1 404 No\r\n\r\n")),
                         _ => {
@@ -101,21 +101,21 @@ fn a_refusal_amid_the_body_ends_the_put_soon_and_says_why() {
             let ended = put_to(&server.url("/f"), &content(400 << 20, 3), &options).run();
             assert!(ended.time < Duration::from_secs(12), "{ended:?}");
             let ended = ended.fails(code, &[word, &status.to_string()]);
-            let parts = server.asks().iter().filter(|ask| method(ask) == "PATCH").count();
-            // One that was reset asks before it sends the body again.
+            let parts = server.requests().iter().filter(|request| method(request) == "PATCH").count();
+            // After a reset the client queries the state before it sends the body again.
             assert!(parts == 1 || !drains && parts == 2, "{parts}: {ended:?}");
         }
     }
 }
 
 #[test]
-fn a_server_that_refuses_to_say_what_it_has_is_asked_before_the_body() {
+fn refused_query_makes_the_body_wait_for_100_continue() {
     let site = Writable::start();
     let run = put_to(&site.url("/none/f"), &content(1 << 20, 4), &[]);
-    let server = relay_as(site.address(), |ask, _| Relayed::Head(ask.head.clone()));
+    let server = relay_as(site.address(), |request, _| RelayAction::Head(request.head.clone()));
     let run = run.again(["--token"]).args([site.token()]).args(["f", &server.url("/none/f")]);
     run.run().fails(73, &["409", "directory"]);
-    let asks = server.asks();
-    let part = asks.iter().find(|ask| method(ask) == "PATCH").unwrap();
+    let asks = server.requests();
+    let part = asks.iter().find(|request| method(request) == "PATCH").unwrap();
     assert_eq!(part.field("expect"), Some("100-continue"));
 }

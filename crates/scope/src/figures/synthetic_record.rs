@@ -1,4 +1,4 @@
-//! Records for tests.
+//! Synthetic records for tests.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use longhaul_core::units::{Bytes, Rtt};
 use crate::record::Record;
 use crate::record::schema::{Header, Host, MAGIC, Sample, Side, VERSION};
 
-/// Returns a record of `seconds`, with a sample every 10 ms.
+/// Returns a record of `seconds` with a sample every 10 ms.
 pub(crate) fn record(seconds: f64, sample: impl Fn(f64) -> Sample) -> Record {
     every(0.01, seconds, sample)
 }
 
-/// Returns a record of `seconds`, with a sample every `interval`.
+/// Returns a record of `seconds` with a sample every `interval`.
 pub(crate) fn every(interval: f64, seconds: f64, sample: impl Fn(f64) -> Sample) -> Record {
     let header = Header {
         record: MAGIC.to_owned(),
@@ -33,29 +33,29 @@ pub(crate) fn every(interval: f64, seconds: f64, sample: impl Fn(f64) -> Sample)
     Record { header, samples, events: Vec::new(), end: None, damage: None }
 }
 
-/// Returns the line of an event at a second.
+/// Returns the line of an event at a time in seconds.
 pub(crate) fn event(second: u64, event: Event) -> JobEvent<'static> {
     let at = Duration::from_secs(second);
     JobEvent { at, job: JobId::default(), url: None, event: Cow::Owned(event) }
 }
 
-/// Returns a sample in which so many bytes were moved.
+/// Returns a sample with `bytes` moved.
 pub(crate) fn moved(bytes: f64) -> Sample {
     Sample { moved: Bytes::new(bytes as u64), ..Sample::default() }
 }
 
-/// Returns a round-trip time of so many seconds.
+/// Returns a round-trip time in seconds.
 pub(crate) fn rtt(seconds: f64) -> Option<Rtt> {
     Some(Rtt::new(Duration::from_secs_f64(seconds)))
 }
 
-/// Returns a page cache with nine bytes in it, five of them dirty and three being written.
+/// Returns a page cache of nine bytes: five dirty, three under writeback.
 pub(crate) fn pages() -> PageCache {
     let [cached, dirty, writeback, evicted] = [9, 5, 3, 1].map(Bytes::new);
     PageCache { cached, dirty, writeback, evicted, recently_evicted: Bytes::ZERO }
 }
 
-/// Returns the host's pages, with so many bytes dirty.
+/// Returns the host's pages with `dirty` bytes dirty.
 pub(crate) fn host_pages(dirty: u64) -> HostPages {
     HostPages { dirty: Bytes::new(dirty), writeback: Bytes::ZERO }
 }

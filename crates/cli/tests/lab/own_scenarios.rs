@@ -1,4 +1,4 @@
-//! The scenarios that come with Longhaul, and their tools.
+//! Longhaul's own scenarios, and their tools.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,11 +11,11 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-pub(crate) fn ours(name: &str) -> Scenario {
-    Scenario::ours(&root().join("scenarios").join(name))
+pub(crate) fn own_scenario(name: &str) -> Scenario {
+    Scenario::at(&root().join("scenarios").join(name))
 }
 
-/// Says why servers cannot run as they do in our scenarios; a missing program is a failure under CI.
+/// Returns whether servers cannot run as in Longhaul's scenarios; a missing program is a failure under CI.
 pub(crate) fn skipped_servers(programs: &[&str]) -> bool {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: stock servers need root");
@@ -33,7 +33,7 @@ pub(crate) fn skipped_servers(programs: &[&str]) -> bool {
     skipped()
 }
 
-/// Runs a tool of the scenarios for the results in `out`.
+/// Runs a tool of the scenarios on the results in `out`.
 fn tool(out: &Path, words: &[&str]) -> String {
     let mut command = Command::new(root().join("scenarios/tools").join(words[0]));
     let output = command.args(&words[1..]).env("LAB_OUT", out).output().unwrap();
@@ -41,7 +41,7 @@ fn tool(out: &Path, words: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// Returns the files of all of them.
+/// Returns the paths of all scenarios.
 fn files() -> Vec<PathBuf> {
     let files = fs::read_dir(root().join("scenarios")).unwrap().map(|entry| entry.unwrap().path());
     let files: Vec<_> =
@@ -50,15 +50,15 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
-/// Returns the one that the page about scenarios shows.
+/// Returns the example of the documentation.
 fn shown() -> String {
     let page = fs::read_to_string(root().join("docs/scenarios.md")).unwrap();
     page.split("```").nth(1).unwrap().strip_prefix("toml\n").unwrap().to_owned()
 }
 
 #[test]
-fn every_scenario_of_ours_is_one() {
-    let mut scenarios: Vec<Scenario> = files().iter().map(|path| Scenario::ours(path)).collect();
+fn own_scenarios_are_valid() {
+    let mut scenarios: Vec<Scenario> = files().iter().map(|path| Scenario::at(path)).collect();
     scenarios.push(Scenario::new(&shown()));
     for scenario in scenarios {
         let output = scenario.run(&["--list"]);
@@ -67,7 +67,7 @@ fn every_scenario_of_ours_is_one() {
 }
 
 #[test]
-fn no_run_of_ours_learns_from_another() {
+fn runs_of_own_scenarios_store_no_state() {
     let scenarios = files().into_iter().map(|path| fs::read_to_string(path).unwrap()).chain([shown()]);
     let mut fetches = 0;
     for toml in scenarios {
@@ -81,7 +81,7 @@ fn no_run_of_ours_learns_from_another() {
 }
 
 #[test]
-fn the_short_forms_are_what_they_say() {
+fn short_forms_match_their_scenarios() {
     for (name, args, first, executions) in [
         ("usadafox-table2.toml", &["--repeat", "1"][..], "longhaul size=8G recv_buffer=25MB (1)", 6),
         (
@@ -172,20 +172,20 @@ fn the_short_forms_are_what_they_say() {
             1,
         ),
     ] {
-        let output = ours(name).run(&[&["--list"], args].concat());
+        let output = own_scenario(name).run(&[&["--list"], args].concat());
         let listed = text(&output.stdout);
         assert!(output.status.success(), "{name}: {}", text(&output.stderr));
         assert_eq!((listed.lines().next(), listed.lines().count()), (Some(first), executions), "{listed}");
     }
 }
 
-/// The whole way of the reproduction, with a small file: source, Apache, transfer, record, table and figures.
+/// The whole reproduction with a small file: source, Apache, transfer, record, table and figures.
 #[test]
 fn table_2_runs_in_small() {
     if skipped_servers(&["apache2", "openssl"]) {
         return;
     }
-    let scenario = ours("usadafox-table2.toml");
+    let scenario = own_scenario("usadafox-table2.toml");
     let output = scenario.run(&[
         "--set",
         "size=64M",
@@ -218,7 +218,7 @@ fn the_buffers_are_drawn_in_small() {
     if skipped_servers(&["apache2", "tc"]) {
         return;
     }
-    let scenario = ours("usadafox-buffers.toml");
+    let scenario = own_scenario("usadafox-buffers.toml");
     let output = scenario.run(&["--set", "size=64M", "--only", "direct"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let runs = scenario.results();
@@ -228,11 +228,11 @@ fn the_buffers_are_drawn_in_small() {
     assert!(!data_of(&scenario).exists(), "nothing stays mounted");
 }
 
-/// Asks for the data directory, which makes it, and removes it again.
+/// Returns the data directory: the command that prints it also creates it, so removes an empty one.
 pub(crate) fn data_of(scenario: &Scenario) -> PathBuf {
     let out = scenario.real_out(".");
     let data = PathBuf::from(tool(&out, &["data"]));
-    // It was there before where it holds anything.
+    // Fails if the directory has content, which is then older.
     let _ = fs::remove_dir(&data);
     data
 }
