@@ -36,7 +36,7 @@ pub enum ParseWindowError {
     #[error("'{0}' names no days: write daily, or days as in mon-fri,sun")]
     Days(String),
     /// The time is malformed.
-    #[error("'{0}' is no time of day: write it as in 08:30")]
+    #[error("'{0}' is not a time of day: write it as in 08:30")]
     Time(String),
 }
 

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn doubles_while_windows_limit_and_stays_on_a_full_path() {
+    fn number_doubles_until_the_path_is_full() {
         let (tuner, _) = run(100_000_000, 1_000_000_000, Bytes::gib(8), 2);
         assert_eq!(tuner.streams(), 16);
         let found = tuner.conclusion().unwrap();
