@@ -134,7 +134,7 @@ impl Doubling {
         measured.lossy += u32::from(seen.out_of_order > 0);
     }
 
-    /// Doubles the number after a measurement if the rest of the transfer is long enough.
+    /// Doubles the number if the last doubling has paid off, the path is not full and enough of the transfer remains.
     fn decide(&mut self, seen: &Interval, now: Duration) {
         let measured = std::mem::take(&mut self.measured);
         let goodput = Rate::bits_per_sec((measured.goodput / f64::from(measured.intervals.max(1))) as u64);

@@ -89,7 +89,7 @@ impl fmt::Display for Reply {
 
 /// Parses replies from the bytes of a control connection, which may be split at any byte.
 ///
-/// After an error the connection cannot be used, because the begin of the next reply is unknown.
+/// After an error the connection cannot be used, because the start of the next reply is unknown.
 #[derive(Debug, Default)]
 pub struct ReplyReader {
     input: Vec<u8>,

@@ -149,7 +149,7 @@ impl RequestHead {
         self.headers.iter().filter(move |(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_str())
     }
 
-    /// Refuses heads whose framing is ambiguous (RFC 9112), because they permit request smuggling.
+    /// Refuses heads whose host or framing is ambiguous (RFC 9112), because they permit request smuggling.
     fn check(&self) -> Result<(), RequestError> {
         let hosts = self.all("host").count();
         if hosts > 1 || (hosts == 0 && self.http_1_1) {

@@ -7,7 +7,7 @@ use html5gum::{IoReader, Token, Tokenizer};
 
 use super::ListingError;
 
-/// The begin of the titles of index pages: of Apache, nginx and lighttpd, and of Python's http.server.
+/// The start of the titles of index pages: of Apache, nginx and lighttpd, and of Python's http.server.
 const TITLES: [&str; 2] = ["index of", "directory listing for"];
 /// The longest stored title.
 const MAX_TITLE: usize = 64;

@@ -226,7 +226,7 @@ pub enum HttpError {
         total: Option<Bytes>,
     },
     /// Redirects form a loop.
-    #[error("the redirects form a loop: {0}; ask the server's owner")]
+    #[error("the redirects go round in a circle: {0}; ask the server's owner")]
     RedirectLoop(Chain),
     /// There are more redirects than allowed.
     #[error("too many redirects: {0}; allow more, or fetch the last URL itself")]
