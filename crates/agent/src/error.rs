@@ -13,7 +13,7 @@ pub enum AgentError {
     /// Another agent is running.
     #[error("another agent is running{}: use longhaul queue, or stop that one first", .pid.map_or_else(String::new, |pid| format!(" (process {pid})")))]
     Running {
-        /// Its process id, if known.
+        /// The agent's process id, if known.
         pid: Option<u32>,
     },
     /// The environment defines no directory for the agent's files.
@@ -80,7 +80,7 @@ pub enum QueueError {
     WrongState {
         /// The transfer.
         id: i64,
-        /// Its state.
+        /// The state of the transfer.
         state: crate::transfer::TransferState,
         /// The requested operation, as a participle.
         wanted: &'static str,

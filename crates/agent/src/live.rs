@@ -22,7 +22,7 @@ use crate::transfer::{RunFacts, Transfer};
 pub(crate) const RECORD_INTERVAL: Duration = Duration::from_millis(200);
 /// The sampling interval while a client watches the transfer.
 const WATCHED_INTERVAL: Duration = Duration::from_millis(10);
-/// How long samples are kept.
+/// The time for which samples are kept.
 const KEPT: Duration = Duration::from_secs(60);
 /// The minimum interval between two progress messages of a transfer.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);

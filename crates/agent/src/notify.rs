@@ -9,7 +9,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 pub(crate) fn notify(state: &str) {
     let Some(name) = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else { return };
     if let Err(error) = send(&name, state) {
-        tracing::warn!("the service manager cannot be told {state}: {error}");
+        tracing::warn!("cannot notify the service manager of {state}: {error}");
     }
 }
 

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_names_in_any_case_with_or_without_hyphens() {
+    fn algorithm_names_ignore_case_and_hyphens() {
         for name in ["sha256", "SHA-256", "Sha-256"] {
             assert_eq!(Algorithm::named(name), Some(Algorithm::Sha256), "{name}");
         }

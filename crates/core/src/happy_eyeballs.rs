@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn alternates_between_families() {
+    fn addresses_alternate_between_families() {
         let mixed = interleave(&addresses(&["[::1]:1", "[::2]:1", "[::3]:1", "1.1.1.1:1", "2.2.2.2:1"]));
         assert_eq!(mixed, addresses(&["[::1]:1", "1.1.1.1:1", "[::2]:1", "2.2.2.2:1", "[::3]:1"]));
         assert_eq!(interleave(&[]), []);

@@ -21,7 +21,7 @@ const MAX_SEGMENTS: u32 = 1_000_000;
 
 /// The text is not an initial window.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no initial window: write off, auto, or a number of segments from 1 to {MAX_SEGMENTS}")]
+#[error("'{0}' is not an initial window: write off, auto, or a number of segments from 1 to {MAX_SEGMENTS}")]
 pub struct ParseInitialWindowError(String);
 
 impl fmt::Display for InitialWindow {

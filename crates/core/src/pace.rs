@@ -54,9 +54,9 @@ impl Pace {
     /// Returns the requested pace, reduced to the server's `limit` if that is a rate.
     pub fn within(self, limit: Self) -> Self {
         match (self, limit) {
-            (Self::Rate(asked), Self::Rate(limit)) => Self::Rate(asked.min(limit)),
+            (Self::Rate(requested), Self::Rate(limit)) => Self::Rate(requested.min(limit)),
             (_, limit @ Self::Rate(_)) => limit,
-            (asked, _) => asked,
+            (requested, _) => requested,
         }
     }
 }
@@ -114,10 +114,10 @@ impl fmt::Display for Pace {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParsePaceError {
     /// The rate is zero.
-    #[error("a pace of nothing sends nothing: write auto, off, or a rate")]
+    #[error("a pace of zero sends nothing: write auto, off, or a rate")]
     Nothing,
     /// Neither `auto`, `off`, nor a rate.
-    #[error("'{0}' is no pace: write auto, off, or a rate as in 860Mbit")]
+    #[error("'{0}' is not a pace: write auto, off, or a rate as in 860Mbit")]
     Unknown(String),
 }
 

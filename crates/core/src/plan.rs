@@ -41,9 +41,9 @@ const SLACK_DEN: u64 = 2;
 pub fn recv_buffer(limits: RecvLimits, rate: Rate, rtt: Rtt) -> RecvBuffer {
     let window = rate.bdp(rtt).get().saturating_mul(SLACK_NUM) / SLACK_DEN;
     // setsockopt(2) doubles the value, to allow for the kernel's overhead.
-    let asked = Bytes::new(window.saturating_mul(WINDOW_DEN) / WINDOW_NUM / 2).min(LARGEST_WINDOW);
-    let reachable = if limits.may_force { asked } else { asked.min(limits.rmem_max) };
-    if limits.tcp_rmem_max.get() >= asked.get() * 2 || limits.tcp_rmem_max.get() >= reachable.get() * 2 {
+    let requested = Bytes::new(window.saturating_mul(WINDOW_DEN) / WINDOW_NUM / 2).min(LARGEST_WINDOW);
+    let reachable = if limits.may_force { requested } else { requested.min(limits.rmem_max) };
+    if limits.tcp_rmem_max.get() >= requested.get() * 2 || limits.tcp_rmem_max.get() >= reachable.get() * 2 {
         RecvBuffer::Autotune
     } else {
         RecvBuffer::Set(reachable)

@@ -36,7 +36,7 @@ pub enum ParseWindowError {
     #[error("'{0}' names no days: write daily, or days as in mon-fri,sun")]
     Days(String),
     /// The time is malformed.
-    #[error("'{0}' is no time of day: write it as in 08:30")]
+    #[error("'{0}' is not a time of day: write it as in 08:30")]
     Time(String),
 }
 
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn window_includes_its_begin_and_excludes_its_end() {
+    fn window_includes_its_start_and_excludes_its_end() {
         let usual = Limits { concurrent: 3, rate: None };
         let windows = [window("mon-fri", "08:00", "18:00", 1), window("daily", "17:00", "19:00", 2)];
         let concurrent = |now| allowed(usual, &windows, now).concurrent;
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn window_over_midnight_belongs_to_the_day_of_its_begin() {
+    fn window_over_midnight_belongs_to_the_day_of_its_start() {
         let night = [window("sat", "22:00", "06:00", 9)];
         let usual = Limits { concurrent: 3, rate: None };
         let concurrent = |now| allowed(usual, &night, now).concurrent;

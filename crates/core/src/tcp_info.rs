@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_values_and_bit_fields() {
+    fn values_and_bit_fields_are_read() {
         let mut bytes = vec![0; SIZE];
         bytes[6] = 0xe7;
         bytes[7] = 0b101;
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_fit_no_field_are_refused_and_unknown_names_ignored() {
+    fn values_too_large_for_a_field_are_refused_and_unknown_names_ignored() {
         let read = |text: &str| serde_json::from_str::<TcpInfo>(text);
         assert!(read(r#"{"tcpi_state":256}"#).is_err() && read(r#"{"tcpi_state":"1"}"#).is_err());
         assert!(read("[]").is_err() && read(r#"{"tcpi_later":-1}"#).is_err());

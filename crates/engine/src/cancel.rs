@@ -20,17 +20,17 @@ struct Flag {
 }
 
 impl Cancel {
-    /// Makes a flag that is not raised.
+    /// Creates a flag that is not raised.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes a flag that is also raised when this one is; raising it does not raise this one.
+    /// Creates a child flag, which is also raised when this flag is raised, but not the reverse.
     pub fn child(&self) -> Self {
         Self(Arc::new(Flag { parent: Some(self.clone()), ..Flag::default() }))
     }
 
-    /// Makes a [`child`](Self::child) that is also raised when the time `until` is reached.
+    /// Creates a [`child`](Self::child) that is also raised when the time `until` is reached.
     pub fn child_until(&self, until: Instant) -> Self {
         Self(Arc::new(Flag { parent: Some(self.clone()), until: Some(until), ..Flag::default() }))
     }
@@ -47,7 +47,7 @@ impl Cancel {
             || self.0.parent.as_ref().is_some_and(Self::is_cancelled)
     }
 
-    /// Returns whether the flag's own time has passed and nothing else has raised it.
+    /// Returns whether the flag is raised only because its own time has passed.
     pub fn is_expired(&self) -> bool {
         !self.0.raised.load(Ordering::Relaxed) && self.0.until.is_some_and(|until| Instant::now() >= until)
     }

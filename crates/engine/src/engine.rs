@@ -1,4 +1,4 @@
-//! Runs jobs; holds what they share: HTTP clients with their idle connections, FTP sessions, and
+//! Runs jobs and holds their shared state: HTTP clients with idle connections, FTP sessions, and
 //! the memory budget.
 //!
 //! ```no_run
@@ -33,12 +33,12 @@ use crate::source::http::Clients;
 use crate::threads::{lock, named};
 use crate::upload::FtpSessions;
 
-/// Runs jobs; several may run at once.
+/// Runs jobs, also concurrently.
 pub struct Engine {
     shared: EngineState,
 }
 
-/// What the jobs of an engine share.
+/// The state shared by the jobs of an engine.
 pub(crate) struct EngineState {
     pub(crate) clients: Clients,
     pub(crate) sessions: Arc<Sessions>,
@@ -47,7 +47,7 @@ pub(crate) struct EngineState {
 }
 
 impl Engine {
-    /// Makes an engine without connections, whose jobs share one application buffer.
+    /// Creates an engine without connections, whose jobs share one application buffer.
     pub fn new(app_buffer: AppBuffer) -> Self {
         let (clients, sessions) = (Clients::default(), Arc::new(Sessions::default()));
         let budget = MemoryBudget::new(app_buffer);
@@ -93,7 +93,7 @@ impl Engine {
         &self.shared.sessions
     }
 
-    /// Runs `task` for each of `jobs` in order, as many at once as `admission` allows.
+    /// Runs `task` for each of `jobs` in order, as many concurrently as `admission` allows.
     ///
     /// `task` runs its job by [`run`](Self::run) and returns the size of the file, or `None` if the
     /// job failed. No further task starts once `cancel` is set. Returns whether every task was

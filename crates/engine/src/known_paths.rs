@@ -71,12 +71,12 @@ mod tests {
         let path = KnownPath::new(Endpoint::of(&url).unwrap(), found, Bytes::mib(64), Bytes::mib(20));
         for (text, is_kept) in [("{", true), (r#"{"version":7}"#, false)] {
             fs::write(&file, text).unwrap();
-            let told = Cell::new(0);
-            let emit = |_: &Event| told.set(told.get() + 1);
+            let warnings = Cell::new(0);
+            let emit = |_: &Event| warnings.set(warnings.get() + 1);
             let memory = KnownPaths::read(Some(&file), &emit);
             assert_eq!(memory.paths().to(&endpoint), None);
             memory.keep(path.clone(), &emit);
-            assert_eq!(told.get(), 1, "{text}");
+            assert_eq!(warnings.get(), 1, "{text}");
             let after = KnownPaths::read(Some(&file), &emit);
             assert_eq!(after.paths().to(&endpoint), is_kept.then_some(&path), "{text}");
         }

@@ -14,7 +14,7 @@ use longhaul_core::units::Bytes;
 
 use crate::threads::lock;
 
-/// How the digest of a file is computed.
+/// The method of computing the digest of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Verify {
     /// During the transfer. Bytes of an earlier run, and bytes that arrived out of order for an

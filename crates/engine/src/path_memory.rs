@@ -32,7 +32,7 @@ pub enum MemoryError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         why: String,
     },
     /// A later version of this program wrote the file.

@@ -163,15 +163,15 @@ mod tests {
 
     #[test]
     fn thread_clock_is_readable_from_another_thread() {
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let worker = std::thread::spawn(move || {
             let before = thread_cpu_time();
             while thread_cpu_time() - before < Duration::from_millis(20) {}
-            tell.send((ThreadClock::current(), thread_cpu_time())).unwrap();
+            sender.send((ThreadClock::current(), thread_cpu_time())).unwrap();
             let _ = ended.recv();
         });
-        let (clock, own) = told.recv().unwrap();
+        let (clock, own) = receiver.recv().unwrap();
         let read = clock.cpu_time().unwrap();
         assert!(read >= own && read < own + Duration::from_millis(20), "{read:?} {own:?}");
         assert!(ThreadClock::current() != clock && ThreadClock::current().cpu_time().is_some());

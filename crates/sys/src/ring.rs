@@ -20,7 +20,7 @@ const WRAP: u64 = u64::MAX;
 /// The divisor of the available memory up to which the ring is populated in advance.
 const READY: u64 = 8;
 
-/// Makes a ring of `capacity` bytes, rounded up to 2 MiB.
+/// Creates a ring of `capacity` bytes, rounded up to 2 MiB.
 ///
 /// Populates the memory in advance if it is at most an eighth of the available memory, with huge pages if the kernel
 /// allows them: a page fault on first use would delay the writer by milliseconds.

@@ -21,7 +21,7 @@ pub(crate) fn set<T: Copy>(socket: impl AsFd, level: c_int, name: c_int, value: 
 fn get<T: Copy + Default>(socket: impl AsFd, level: c_int, name: c_int) -> io::Result<T> {
     let mut value = T::default();
     let mut len = size_of::<T>() as socklen_t;
-    // SAFETY: `value` and `len` live across the call, and `len` tells the kernel how much it may write.
+    // SAFETY: `value` and `len` live across the call, and `len` is the number of bytes that the kernel may write.
     let rc = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),

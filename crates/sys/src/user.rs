@@ -26,7 +26,7 @@ pub fn become_user(name: &str) -> io::Result<()> {
     if found.is_null() {
         return Err(unknown());
     }
-    // SAFETY: getpwnam_r has filled the entry where it returns a pointer to it.
+    // SAFETY: getpwnam_r has filled the entry if it returns a pointer to it.
     let (uid, gid) = unsafe { (entry.assume_init_ref().pw_uid, entry.assume_init_ref().pw_gid) };
     // SAFETY: the name is a C string; the C library changes all threads alike.
     check(unsafe { libc::initgroups(name.as_ptr(), gid) })?;

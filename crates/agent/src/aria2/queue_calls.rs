@@ -54,12 +54,14 @@ pub(super) fn carry_out(queue: &Queue, method: Method) -> Result<Value, RpcError
         Method::GetServers(gid) => Ok(status(&transfer(gid)?).servers()),
         Method::GetPeers(gid) => transfer(gid).map(|_| json!([])),
         Method::GetOption(gid) => Ok(options_of(&transfer(gid)?).to_json()),
-        Method::TellActive(keys) => Ok(told(&of_state(queue, TransferState::Running, usize::MAX)?, &keys)),
+        Method::TellActive(keys) => {
+            Ok(statuses(&of_state(queue, TransferState::Running, usize::MAX)?, &keys))
+        }
         Method::TellWaiting { offset, count, keys } => {
-            Ok(told(&slice(waiting(queue)?, offset, count), &keys))
+            Ok(statuses(&slice(waiting(queue)?, offset, count), &keys))
         }
         Method::TellStopped { offset, count, keys } => {
-            Ok(told(&slice(stopped(queue)?, offset, count), &keys))
+            Ok(statuses(&slice(stopped(queue)?, offset, count), &keys))
         }
         Method::GetGlobalStat => global_stat(queue),
         Method::GetGlobalOption => Ok(global_options(&queue.settings()).to_json()),
@@ -190,9 +192,9 @@ fn with_options(request: TransferRequest, options: &JobOptions) -> TransferReque
 }
 
 fn options_of(transfer: &Transfer) -> JobOptions {
-    let told = status(transfer);
+    let current = status(transfer);
     JobOptions {
-        dir: Some(told.dir),
+        dir: Some(current.dir),
         out: Some(transfer.name.clone()),
         limit: Some(Rate::bits_per_sec(transfer.limit_bps.unwrap_or(0))),
         pause: transfer.state == TransferState::Paused,
@@ -232,7 +234,7 @@ fn global_stat(queue: &Queue) -> Result<Value, RpcError> {
     Ok(stat.to_json())
 }
 
-fn told(transfers: &[Transfer], keys: &Keys) -> Value {
+fn statuses(transfers: &[Transfer], keys: &Keys) -> Value {
     transfers.iter().map(|transfer| status(transfer).to_json(keys)).collect()
 }
 

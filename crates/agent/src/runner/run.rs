@@ -109,11 +109,11 @@ fn end_of(live: &Live, row: &Row, path: Option<String>) -> RunEnd {
 
 /// Stores the end of a run; while the disk is full, retries as long as the agent runs.
 fn store(queue: &Queue, id: i64, state: TransferState, end: &RunEnd) {
-    let mut told = false;
+    let mut is_logged = false;
     while let Err(error) = queue.database(|database| database.end(id, state, end, unix_now())) {
-        if !told {
+        if !is_logged {
             tracing::error!("the end of transfer {id} cannot be stored yet: {error}");
-            told = true;
+            is_logged = true;
         }
         if queue.is_stopping() {
             break;

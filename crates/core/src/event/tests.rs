@@ -30,7 +30,7 @@ fn written(event: &Event) -> Value {
 }
 
 #[test]
-fn an_event_is_one_object_with_its_name_job_and_url() {
+fn event_is_one_object_with_its_name_job_and_url() {
     let event = Event::Retrying { stream: 2, reason: "reset".into(), wait: Duration::from_millis(250) };
     let line = json!({ "at": 1.5, "job": 3, "url": "http://h/f", "event": "retrying", "stream": 2,
                        "reason": "reset", "wait": 0.25 });
@@ -76,7 +76,7 @@ fn done_event_keeps_the_field_names_of_its_consumers() {
 }
 
 #[test]
-fn a_limit_is_written_by_its_name() {
+fn limit_is_serialised_by_name() {
     for limit in [LimitedBy::Limit, LimitedBy::ServerSendBuffer, LimitedBy::SlowStart, LimitedBy::Path] {
         assert_eq!(serde_json::to_value(limit).unwrap(), limit.name());
     }
@@ -122,7 +122,7 @@ fn sample_omits_unknown_values() {
 }
 
 #[test]
-fn a_warning_is_its_message() {
+fn warning_is_serialised_as_its_message() {
     let message = Warning::NoRanges.to_string();
     let line = written_as(
         &Event::Warning(Warning::NoRanges),
@@ -149,6 +149,6 @@ fn events_of_a_later_version_are_read_as_unknown() {
 }
 
 #[test]
-fn an_event_takes_little_memory() {
+fn event_takes_at_most_144_bytes() {
     assert!(size_of::<JobEvent<'_>>() <= 144, "{}", size_of::<JobEvent<'_>>());
 }

@@ -305,7 +305,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_datagram_is_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+        fn parsing_any_datagram_does_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
             let _ = UdpPacket::parse(&bytes);
             let _ = UdpRequest::parse(&bytes, NONCE);
             let mut known = UdpRequest::Train { number: 1, plan: plan() }.encode(NONCE, Bytes::ZERO);

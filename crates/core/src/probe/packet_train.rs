@@ -136,8 +136,8 @@ impl PacketTrain {
 
     /// Returns the longest part during which the bottleneck always had a packet to send.
     ///
-    /// A packet that arrives long after its predecessor, and was delayed by less than that gap, met an idle bottleneck.
-    /// A late receiver causes the gap too, but then delays the packet by all of it.
+    /// A packet that arrives long after its predecessor, and was delayed by less than half of that gap, met an idle
+    /// bottleneck. A late receiver causes the gap too, but then delays the packet by all of it.
     fn busy_part(&self) -> &[Arrival] {
         /// The shortest pause: shorter gaps are due to hosts that wake up and send or receive several packets together.
         const PAUSE: Duration = Duration::from_micros(500);
@@ -163,8 +163,8 @@ impl PacketTrain {
         Some(IdleTransit(least + sending(size) - sending(self.packet)))
     }
 
-    /// Returns the queueing delay of packets that found the queue almost full: those before which at least a burst of
-    /// packets was dropped. The median, which a few late packets do not change; `None` if no packet was dropped.
+    /// Returns the queueing delay of packets that found the queue almost full, because the packets after them were
+    /// dropped. The median, weighted by these drops, which a few late packets do not change; `None` without drops.
     ///
     /// The first packets of a train are delayed by hosts that wake up: `idle`, from packets sent earlier at intervals,
     /// is the better measure of an idle path.

@@ -39,7 +39,7 @@ const LARGEST_COUNT: u32 = 16_384;
 const REPETITIONS: usize = 3;
 /// The largest number of trains repeated because their sender paused.
 const REPLACEMENTS: u32 = 3;
-/// UDP counts as blocked after this number of consecutive trains without an arrival.
+/// UDP counts as blocked after this number of consecutive trains with fewer than two arrivals.
 const SILENT_TRAINS: u32 = 2;
 
 /// The path's rate by packet trains.
@@ -69,8 +69,7 @@ pub struct TrainSearch {
 /// The pace relative to the rate found, if back to back overflows the queue; above 1 so that the bottleneck is never
 /// idle.
 const ABOVE: f64 = 1.5;
-/// The largest duration of a paced train, or of the arrival of one of the intended size, as a multiple of
-/// [`LONG_ENOUGH`].
+/// The intended duration of a paced train, or of the arrival of a train back to back, as a multiple of [`LONG_ENOUGH`].
 const PACED_TIMES: u32 = 2;
 
 impl TrainSearch {
@@ -122,7 +121,7 @@ impl TrainSearch {
         }
     }
 
-    /// Returns whether no packet of any train has arrived.
+    /// Returns whether the search has ended without a rate, because UDP is blocked.
     pub fn is_blocked(&self) -> bool {
         self.silent >= SILENT_TRAINS && self.finals.is_empty()
     }

@@ -282,8 +282,8 @@ fn transfer_time(rate: Rate, evidence: &Evidence<'_>, streams: u32) -> (Option<D
     }
     let (rtt, size) = (evidence.rtt.unwrap_or_default(), evidence.size);
     let doublings = (rate.bdp(rtt).get() as f64 / INITIAL_WINDOW / f64::from(streams)).max(1.0).log2();
-    // Each round of slow start sends twice the previous one, so all rounds together send about one BDP more than the
-    // last.
+    // Each round of slow start sends half of the next, so all rounds together send about one BDP, as one RTT at the
+    // full rate does.
     let ramp = rtt.get().mul_f64(doublings.ceil() + 1.0);
     let total = ramp + rate.time_for(size);
     let arithmetic = format!(

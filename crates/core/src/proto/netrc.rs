@@ -191,7 +191,7 @@ mod tests {
         machine b.example\n  login bob\n  password p#1\n  account none\ndefault login guest password me@\n";
 
     #[test]
-    fn finds_logins() {
+    fn logins_are_found_by_host() {
         let pair = |a: &str, b: &str| Some((a.to_owned(), b.to_owned()));
         assert_eq!(login(FILE, "A.example"), pair("ann", "two words \"q\""));
         assert_eq!(login(FILE, "b.example"), pair("bob", "p#1"));
@@ -247,7 +247,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(text in "((machine|login|password|macdef|default|[a\"\\\\# \n])[ \n]?){0,30}") {
+        fn parsing_any_text_does_not_panic(text in "((machine|login|password|macdef|default|[a\"\\\\# \n])[ \n]?){0,30}") {
             let _ = netrc_login(&text, "a", true);
         }
 

@@ -53,13 +53,13 @@ impl AppBufferTuner {
 #[derive(Debug, Clone, Default)]
 pub struct WriterStalls {
     in_progress: usize,
-    /// The time of the last completed write, or of the begin of the first write in progress.
+    /// The time of the last completed write, or of the start of the first write in progress.
     since: Duration,
     longest: Duration,
 }
 
 impl WriterStalls {
-    /// Records the begin of a write.
+    /// Records the start of a write.
     pub fn begin(&mut self, now: Duration) {
         if self.in_progress == 0 {
             self.since = now;

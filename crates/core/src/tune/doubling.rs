@@ -134,7 +134,7 @@ impl Doubling {
         measured.lossy += u32::from(seen.out_of_order > 0);
     }
 
-    /// Doubles the number after a measurement if the rest of the transfer is long enough.
+    /// Doubles the number if the last doubling has paid off, the path is not full and enough of the transfer remains.
     fn decide(&mut self, seen: &Interval, now: Duration) {
         let measured = std::mem::take(&mut self.measured);
         let goodput = Rate::bits_per_sec((measured.goodput / f64::from(measured.intervals.max(1))) as u64);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn doubles_while_windows_limit_and_stays_on_a_full_path() {
+    fn number_doubles_until_the_path_is_full() {
         let (tuner, _) = run(100_000_000, 1_000_000_000, Bytes::gib(8), 2);
         assert_eq!(tuner.streams(), 16);
         let found = tuner.conclusion().unwrap();

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_iec_si_and_plain() {
+    fn iec_si_and_plain_sizes_are_parsed() {
         for (text, bytes) in [
             ("0", 0),
             ("4096", 4096),
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_short_and_exact() {
+    fn display_is_exact_or_rounded_to_one_decimal() {
         assert_eq!(Bytes::mib(64).to_string(), "64 MiB");
         assert_eq!(Bytes::new(1_610_612_737).to_string(), "1.5 GiB");
         assert_eq!(Bytes::new(17).to_string(), "17 B");

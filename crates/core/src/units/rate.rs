@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_bits_and_bytes() {
+    fn bits_and_bytes_are_parsed() {
         for (text, bits) in [
             ("10Gbit", 10_000_000_000),
             ("10Gbit/s", 10_000_000_000),

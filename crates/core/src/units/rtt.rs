@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_and_writes() {
+    fn times_are_parsed_only_with_a_unit() {
         assert_eq!("200ms".parse(), Ok(Rtt(Duration::from_millis(200))));
         assert_eq!("0.2s".parse(), Ok(Rtt(Duration::from_millis(200))));
         assert_eq!("50us".parse(), Ok(Rtt(Duration::from_micros(50))));

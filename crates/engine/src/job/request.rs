@@ -99,7 +99,7 @@ pub struct JobOptions {
     /// [`Event::Progress`](longhaul_core::event::Event::Progress). With samples, pages are always
     /// counted.
     pub count_pages: bool,
-    /// How the digest is computed.
+    /// The method of computing the digest.
     pub verify: Verify,
     /// The writer.
     pub writer: WriterChoice,

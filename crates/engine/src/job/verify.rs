@@ -27,7 +27,7 @@ pub(super) struct Suspects {
     retries: usize,
 }
 
-/// How often the only source is asked again for wrong pieces: a bad path may damage a piece twice.
+/// The number of repeated requests for wrong pieces to the only source: a faulty path may damage a piece twice.
 const RETRIES: usize = 2;
 
 /// The result of verification.
@@ -216,7 +216,7 @@ fn published_pieces(
 ///
 /// A source that sent all bytes of a wrong piece is dropped. If several sources sent a piece
 /// together, the one with most bytes is excluded only from the next round, because another one may
-/// be wrong. If there is only one source, it is asked again.
+/// be wrong. The request is repeated if there is only one source.
 fn blame_for_pieces(
     fetch: &Fetch<'_>,
     suspects: &mut Suspects,

@@ -90,10 +90,10 @@ pub struct CongestionPlan {
 }
 
 impl CongestionPlan {
-    /// Plans for a socket with the requested control `asked`, or with the host's default.
-    pub fn plan(asked: Option<&str>, pace: Pace) -> Self {
+    /// Plans for a socket with the requested control `requested`, or with the host's default.
+    pub fn plan(requested: Option<&str>, pace: Pace) -> Self {
         let is_bbr = |name: &String| name.as_bytes() == BBR;
-        let wanted = asked.map(str::to_owned).or_else(|| host::congestion_control().filter(is_bbr));
+        let wanted = requested.map(str::to_owned).or_else(|| host::congestion_control().filter(is_bbr));
         let delays_bbr = pace == Pace::Auto && wanted.as_ref().is_some_and(is_bbr);
         let initial = if delays_bbr {
             Some(String::from_utf8_lossy(STARTUP_CONTROL).into_owned())

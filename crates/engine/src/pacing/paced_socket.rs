@@ -12,7 +12,7 @@ use socket2::SockRef;
 
 use super::{PacingStart, PathMeasurement, PathObserver};
 
-/// The congestion control until the pacer knows the bottleneck's rate. Its slow start is unpaced,
+/// The congestion control until the bottleneck's rate is measured. Its slow start is unpaced,
 /// and every kernel permits it to every process.
 ///
 /// BBR paces its first windows, which would hide the bottleneck's rate.

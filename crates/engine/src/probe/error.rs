@@ -22,7 +22,7 @@ pub enum ProbeError {
     Target {
         /// The user's text.
         text: String,
-        /// What is wrong.
+        /// The error.
         why: String,
     },
     /// The host does not resolve.
@@ -56,7 +56,7 @@ pub enum ProbeError {
     Endpoint {
         /// The server.
         at: String,
-        /// What is wrong.
+        /// The error.
         why: String,
     },
     /// The FTP server was not measured.
@@ -64,7 +64,7 @@ pub enum ProbeError {
     Ftp {
         /// The address.
         address: SocketAddr,
-        /// What is wrong.
+        /// The error.
         why: String,
     },
     /// The server accepts a request but does not send the body.

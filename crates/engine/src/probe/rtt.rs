@@ -28,7 +28,7 @@ const ECHO_SIZE: Bytes = Bytes::new(44);
 /// The round-trip times by one method, and the last error.
 type Samples = (Vec<Duration>, Option<io::Error>);
 
-/// Measures by both methods; by ICMP only where the host permits it.
+/// Measures by both methods; by ICMP only if the host permits it.
 ///
 /// # Errors
 /// [`ProbeError::Silent`] if neither method is answered, [`ProbeError::Port`] if the port refuses

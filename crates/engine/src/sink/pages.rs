@@ -86,15 +86,15 @@ mod tests {
     #[test]
     fn unsupported_counting_is_tried_once() {
         let mut pages = PageCounter::new(tempfile::tempfile().unwrap());
-        let mut asked = 0;
+        let mut requested = 0;
         for second in 0..1000 {
             let counted = pages.count(Duration::from_secs(second), |_| {
-                asked += 1;
+                requested += 1;
                 Err(io::ErrorKind::Unsupported.into())
             });
             assert_eq!(counted, None);
         }
-        assert_eq!(asked, 1);
+        assert_eq!(requested, 1);
     }
 
     #[test]

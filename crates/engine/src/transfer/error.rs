@@ -147,7 +147,7 @@ pub enum TransferError {
     AlreadyThere {
         /// The file.
         path: PathBuf,
-        /// Its size.
+        /// The size of the file.
         size: Bytes,
     },
     /// No source of the file can be used.
@@ -197,7 +197,7 @@ pub enum TransferError {
         stated_by_server: bool,
         /// The computed digest.
         found: Checksum,
-        /// What happens to the partial file.
+        /// The fate of the partial file.
         fate: RefutedFate,
     },
     /// The user interrupted the transfer.
@@ -208,7 +208,7 @@ pub enum TransferError {
     },
 }
 
-/// What happens to a complete file with a wrong checksum.
+/// The fate of a complete file with a wrong checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefutedFate {
     /// The file is removed, because it could not be resumed.

@@ -31,7 +31,7 @@ impl StreamHandle {
         }
     }
 
-    /// Asks the stream to stop after its outstanding requests, or withdraws that.
+    /// Requests the stream to stop after its outstanding requests, or withdraws that request.
     pub(crate) fn set_draining(&self, draining: bool) {
         self.draining.store(draining, Ordering::Relaxed);
     }

@@ -112,7 +112,7 @@ pub enum UploadError {
     Answer {
         /// The URL and the peer.
         at: UrlAndPeer,
-        /// What is wrong.
+        /// The error.
         why: String,
     },
     /// The server acknowledged less than [`LEAST_DELIVERY`](crate::delivery_meter::LEAST_DELIVERY)
@@ -284,10 +284,10 @@ fn kind_of_status(status: u16) -> FailureKind {
 /// Returns the likely meaning of a status, unless the server has `explained` it, and a remedy.
 fn hint(status: u16, explained: bool) -> String {
     let meaning = if explained { "" } else { meaning(status) };
-    let said: Vec<_> = [meaning, remedy(status)].into_iter().filter(|text| !text.is_empty()).collect();
-    match said.as_slice() {
+    let parts: Vec<_> = [meaning, remedy(status)].into_iter().filter(|text| !text.is_empty()).collect();
+    match parts.as_slice() {
         [] => String::new(),
-        said => format!("{} {}", if explained { ';' } else { ':' }, said.join("; ")),
+        parts => format!("{} {}", if explained { ';' } else { ':' }, parts.join("; ")),
     }
 }
 

@@ -248,7 +248,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
         }
     }
 
-    /// Makes an error of a body that broke off. An answer received before explains more than the kernel's error.
+    /// Creates the error of an interrupted body. An answer received before explains more than the kernel's error.
     fn explain(&mut self, error: BodyError) -> Result<Turn, SourceError> {
         if let BodyError::Send(SendError::Socket(_)) = &error {
             self.read_answers()?;

@@ -29,9 +29,9 @@ pub struct PutRequest {
     pub path: PathBuf,
     /// The file's URL; see [`destination`].
     pub url: Url,
-    /// How the file is read.
+    /// The method of reading the file.
     pub reader: ReaderChoice,
-    /// How the server verifies the file before completing it; `None` without verification.
+    /// The server's verification of the file before completion; `None` without verification.
     pub verify: Option<Verify>,
     /// The number of connections, if the server accepts ranges.
     pub streams: Streams,

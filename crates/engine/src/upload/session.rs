@@ -49,7 +49,7 @@ pub(super) struct UploadSession<'a> {
     pub(super) congestion: Option<String>,
     /// The measurements of the path by earlier uploads.
     pub(super) path: &'a UploadPath,
-    /// Whether to ask the server before sending a part: it has refused one, or closed the
+    /// Whether to request the server's consent before sending a part: it has refused one, or closed the
     /// connection.
     pub(super) asks_first: bool,
 }

@@ -62,9 +62,9 @@ fn changed_file_is_sent_completely() {
     let opened = client.open(&url, Some(&range(0, 4)), &Cancel::new()).unwrap();
     let validator = opened.head.validator().unwrap();
     nginx.file("data", b"another, longer state");
-    let asked = range(4, 8).only_if(Some(validator));
-    let opened = client.open(&url, Some(&asked), &Cancel::new()).unwrap();
-    let answer = RangeAnswer::of(&opened.head, Some(&asked)).unwrap();
+    let requested = range(4, 8).only_if(Some(validator));
+    let opened = client.open(&url, Some(&requested), &Cancel::new()).unwrap();
+    let answer = RangeAnswer::of(&opened.head, Some(&requested)).unwrap();
     assert_eq!(answer, RangeAnswer::Whole { total: Some(Bytes::new(21)) });
 }
 

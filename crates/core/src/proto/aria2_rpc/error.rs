@@ -7,7 +7,7 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RpcError {
     /// The body is not JSON.
-    #[error("Parse error: the body is no JSON: {0}")]
+    #[error("Parse error: the body is not JSON: {0}")]
     NoJson(String),
     /// The body is JSON but not a request.
     #[error("Invalid Request: {0}")]

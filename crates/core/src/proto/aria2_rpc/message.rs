@@ -110,7 +110,7 @@ fn equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
 pub struct Reply {
     /// The call's id.
     pub id: Value,
-    /// What the method returned.
+    /// The result of the method.
     pub result: Result<Value, RpcError>,
 }
 
@@ -200,7 +200,7 @@ mod tests {
         let bad = Reply { id: Value::Null, result: Err(RpcError::Unauthorized) };
         assert_eq!(bad.to_json()["error"], json!({"code": 1, "message": "Unauthorized"}));
         assert_eq!(bad.to_multicall_json()["code"], 1);
-        let told = notification("aria2.onDownloadStart", Gid::new(1));
-        assert_eq!(told["params"][0]["gid"], "0000000000000001");
+        let message = notification("aria2.onDownloadStart", Gid::new(1));
+        assert_eq!(message["params"][0]["gid"], "0000000000000001");
     }
 }

@@ -56,7 +56,7 @@ pub const NOTIFICATIONS: &[&str] = &[
 /// A target position of `aria2.changePosition`, relative to an origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Move {
-    /// Relative to the begin of the queue (`POS_SET`).
+    /// Relative to the start of the queue (`POS_SET`).
     FromStart(i64),
     /// Relative to the current position of the transfer (`POS_CUR`).
     FromCurrent(i64),

@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn numbers_are_strings() {
-        let told = status(State::Active).to_json(&Keys::default());
+        let reported = status(State::Active).to_json(&Keys::default());
         for (key, value) in [
             ("gid", "0000000000000003"),
             ("status", "active"),
@@ -214,10 +214,10 @@ mod tests {
             ("numPieces", "3"),
             ("dir", "/d"),
         ] {
-            assert_eq!(told[key], value, "{key}");
+            assert_eq!(reported[key], value, "{key}");
         }
-        assert_eq!(told["files"][0]["uris"][0]["uri"], "http://a/f");
-        assert_eq!(told.get("errorCode"), None);
+        assert_eq!(reported["files"][0]["uris"][0]["uri"], "http://a/f");
+        assert_eq!(reported.get("errorCode"), None);
         assert_eq!(status(State::Active).servers()[0]["servers"][0]["downloadSpeed"], "500");
     }
 
@@ -225,8 +225,8 @@ mod tests {
     fn ended_transfers_have_a_code_and_uploads_their_rate() {
         assert_eq!(status(State::Complete).to_json(&Keys::default())["errorCode"], "0");
         let failed = TransferStatus { error: Some("why".to_owned()), ..status(State::Error) };
-        let told = failed.to_json(&Keys::default());
-        assert_eq!((&told["errorCode"], &told["errorMessage"]), (&json!("1"), &json!("why")));
+        let reported = failed.to_json(&Keys::default());
+        assert_eq!((&reported["errorCode"], &reported["errorMessage"]), (&json!("1"), &json!("why")));
         let sent = TransferStatus { is_upload: true, ..status(State::Active) }.to_json(&Keys::default());
         assert_eq!(
             (&sent["downloadSpeed"], &sent["uploadSpeed"], &sent["uploadLength"]),
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn keys_select_the_reported_fields() {
         let keys = Keys::of(vec!["gid".to_owned(), "status".to_owned(), "bittorrent".to_owned()]);
-        let told = status(State::Paused).to_json(&keys);
-        assert_eq!(told, json!({"gid": "0000000000000003", "status": "paused"}));
+        let reported = status(State::Paused).to_json(&keys);
+        assert_eq!(reported, json!({"gid": "0000000000000003", "status": "paused"}));
     }
 }

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_arguments_that_cannot_be_expressed() {
+    fn arguments_that_ftp_cannot_express_are_refused() {
         assert_eq!(Command::Retr(b"").encode(), Err(CommandError::Empty("RETR")));
         let old = SystemTime::UNIX_EPOCH - Duration::from_secs(1);
         assert_eq!(Command::Mfmt(old, b"f").encode(), Err(CommandError::Date("MFMT")));

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_dates() {
+    fn dates_are_parsed() {
         for (text, date) in [
             ("19700101000000", at(0)),
             ("19941106084937", at(784_111_777)),
@@ -122,13 +122,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn reads_what_it_writes(seconds in 0u64..253_402_300_800) {
+        fn formatted_dates_are_parsed_as_equal(seconds in 0u64..253_402_300_800) {
             let text = format_date(at(seconds)).unwrap();
             prop_assert_eq!(parse_date(&text), Some(at(seconds)));
         }
 
         #[test]
-        fn never_panics(text in "[0-9.+-]{0,30}") {
+        fn parsing_any_digits_does_not_panic(text in "[0-9.+-]{0,30}") {
             let _ = parse_date(&text);
         }
     }

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_globus_sends() {
+    fn headers_of_globus_are_decoded() {
         let data = BlockHeader::decode(&bytes(0, 262_144, 524_288)).unwrap();
         assert_eq!(data.payload(), Some(ByteRange::new(524_288, 786_432)));
         assert!(!data.ends_data() && !data.closes() && data.channels().is_none());
@@ -186,7 +186,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn reads_what_it_writes(header in prop::array::uniform17(any::<u8>())) {
+        fn decoded_headers_survive_encoding(header in prop::array::uniform17(any::<u8>())) {
             if let Ok(block) = BlockHeader::decode(&header) {
                 prop_assert_eq!(BlockHeader::decode(&block.encode()), Ok(block));
                 prop_assert!(block.payload().is_none_or(|range| range.len() == block.payload_len()));
@@ -194,7 +194,7 @@ mod tests {
         }
 
         #[test]
-        fn reads_any_range(start in 0..u64::MAX / 2, len in 1..u64::MAX / 2) {
+        fn any_range_is_decoded_as_encoded(start in 0..u64::MAX / 2, len in 1..u64::MAX / 2) {
             let range = ByteRange::with_len(start, Bytes::new(len));
             let block = BlockHeader::decode(&BlockHeader::data(range).encode()).unwrap();
             prop_assert!(block.payload() == Some(range) && !block.ends_data());

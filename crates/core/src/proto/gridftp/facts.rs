@@ -24,7 +24,7 @@ pub enum FactsError {
     #[error("the server listed the fact '{0}', which contradicts another or is out of range")]
     Value(String),
     /// A name is empty, `.` or `..`, too long, or contains a slash, a line break or a NUL.
-    #[error("the server listed the name '{0}', which is no plain name in a directory")]
+    #[error("the server listed the name '{0}', which is not a plain file name")]
     Name(String),
 }
 
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_facts_in_any_case_and_order() {
+    fn facts_are_parsed_in_any_case_and_order() {
         let facts = mlst(GLOBUS).unwrap();
         let modify = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_469_580);
         assert_eq!(
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_size_and_date() {
+    fn size_and_date_replies_are_parsed() {
         let reply = |code, text: &str| Reply { code, lines: vec![text.to_owned()] };
         assert_eq!(parse_size(&reply(213, "3000000")), Some(Bytes::new(3_000_000)));
         for text in ["", "-1", "+1", "1 2", "x"] {
@@ -265,7 +265,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(line in "((Type|size|Modify|unique)=[0-9a-z.]{0,16};?){0,4} ?[a-z./ ]{0,9}") {
+        fn parsing_any_line_does_not_panic(line in "((Type|size|Modify|unique)=[0-9a-z.]{0,16};?){0,4} ?[a-z./ ]{0,9}") {
             let _ = mlst(&line);
         }
     }

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_the_features_of_globus() {
+    fn features_of_globus_are_parsed() {
         let globus = features(&[
             " CKSM MD5:10;ADLER32:10;SHA1:10;SHA256:11;SHA512:12;",
             " DCSC P,D",
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_the_features_of_plain_servers() {
+    fn features_of_plain_ftp_servers_are_parsed() {
         let vsftpd = features(&[
             " AUTH TLS",
             " EPRT",

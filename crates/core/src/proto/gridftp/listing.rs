@@ -135,7 +135,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_split_gives_the_same(cuts in prop::collection::vec(0..LISTING.len(), 0..12)) {
+        fn result_is_independent_of_the_split(cuts in prop::collection::vec(0..LISTING.len(), 0..12)) {
             let mut cuts = cuts;
             cuts.sort_unstable();
             cuts.push(LISTING.len());

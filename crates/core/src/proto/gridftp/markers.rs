@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_range_markers() {
+    fn range_markers_are_parsed() {
         let marked = parse_range_marker(&reply(111, &["Range Marker 0-600,700-1000"])).unwrap();
         let ranges: Vec<_> = marked.iter().collect();
         assert_eq!(ranges, [ByteRange::new(0, 600), ByteRange::new(700, 1000)]);
@@ -55,7 +55,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(text in "Range Marker [0-9,-]{0,40}") {
+        fn parsing_any_marker_does_not_panic(text in "Range Marker [0-9,-]{0,40}") {
             let _ = parse_range_marker(&reply(111, &[&text]));
         }
     }

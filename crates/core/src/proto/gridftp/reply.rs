@@ -89,7 +89,7 @@ impl fmt::Display for Reply {
 
 /// Parses replies from the bytes of a control connection, which may be split at any byte.
 ///
-/// After an error the connection cannot be used, because the begin of the next reply is unknown.
+/// After an error the connection cannot be used, because the start of the next reply is unknown.
 #[derive(Debug, Default)]
 pub struct ReplyReader {
     input: Vec<u8>,
@@ -210,7 +210,7 @@ mod tests {
         226 not the end\r\n211 End\r\n226\r\n500-Command failed\r\n500-more\r\n500-\r\n500 End.\r\n";
 
     #[test]
-    fn reads_replies_of_one_and_several_lines() {
+    fn replies_of_one_and_several_lines_are_parsed() {
         let expected = vec![
             reply(220, &["ready"]),
             reply(331, &["Password", "please", "now"]),
@@ -254,14 +254,14 @@ mod tests {
     }
 
     #[test]
-    fn shows_no_control_characters() {
+    fn control_characters_are_replaced_in_messages() {
         let shown = reply(550, &["a\x1b[2J", "", " b "]).to_string();
         assert_eq!(shown, "550 a\u{fffd}[2J; ; b".replace("; ;", ";"));
         assert_eq!(reply(226, &[""]).to_string(), "226");
     }
 
     #[test]
-    fn classes_follow_the_first_digit() {
+    fn first_digit_determines_the_class() {
         let of = |code| reply(code, &[""]);
         assert!(of(150).is_preliminary() && of(226).is_positive() && of(331).is_intermediate());
         assert!(of(425).is_transient() && of(550).is_permanent() && of(632).is_protected());
@@ -270,7 +270,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_split_gives_the_same(cuts in prop::collection::vec(0..SESSION.len(), 0..12)) {
+        fn result_is_independent_of_the_split(cuts in prop::collection::vec(0..SESSION.len(), 0..12)) {
             let mut cuts = cuts;
             cuts.sort_unstable();
             cuts.push(SESSION.len());
@@ -280,7 +280,7 @@ mod tests {
         }
 
         #[test]
-        fn garbage_never_panics_and_splits_alike(text in "([1-6][0-9]{2}[- x])?[0-9a\r\n -]{0,60}", cut in 0usize..60) {
+        fn garbage_gives_the_same_result_for_any_split(text in "([1-6][0-9]{2}[- x])?[0-9a\r\n -]{0,60}", cut in 0usize..60) {
             let (a, b) = text.as_bytes().split_at(cut.min(text.len()));
             prop_assert_eq!(read(&[a, b]), read(&[text.as_bytes()]));
         }

@@ -243,7 +243,7 @@ cond_subjects globus '/C=DE/Email=*'
         }
 
         #[test]
-        fn a_text_matches_itself_and_every_prefix_with_a_star(text in "[a-z/=]{0,20}", cut in 0usize..20) {
+        fn text_matches_itself_and_every_prefix_with_a_star(text in "[a-z/=]{0,20}", cut in 0usize..20) {
             prop_assert!(matches(&text, &text));
             let prefix = text.get(..cut.min(text.len())).unwrap_or("");
             let pattern = format!("{prefix}*");

@@ -17,12 +17,12 @@ const MAX_FRAGMENTS: usize = 65_536;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum LedgerError {
     /// A block lies outside the requested range.
-    #[error("the server sent {block}, outside of {asked} that was requested")]
+    #[error("the server sent {block}, outside of the requested {requested}")]
     Outside {
         /// The range of the block.
         block: ByteRange,
         /// The range requested.
-        asked: ByteRange,
+        requested: ByteRange,
     },
     /// A block repeats received bytes.
     #[error("the server sent {0} twice")]
@@ -54,7 +54,7 @@ pub enum LedgerError {
 /// The transfer is complete once all announced connections have ended and every byte of the range has been received.
 #[derive(Debug, Clone)]
 pub struct TransferLedger {
-    asked: ByteRange,
+    requested: ByteRange,
     announced: RangeSet,
     received: RangeSet,
     ended: BTreeSet<u64>,
@@ -62,10 +62,10 @@ pub struct TransferLedger {
 }
 
 impl TransferLedger {
-    /// Creates the ledger of a transfer of `asked`, in the offsets of the blocks.
-    pub fn new(asked: ByteRange) -> Self {
+    /// Creates the ledger of a transfer of `requested`, in the offsets of the blocks.
+    pub fn new(requested: ByteRange) -> Self {
         let (announced, received) = (RangeSet::new(), RangeSet::new());
-        Self { asked, announced, received, ended: BTreeSet::new(), channels: None }
+        Self { requested, announced, received, ended: BTreeSet::new(), channels: None }
     }
 
     /// Records a block's header, before its payload.
@@ -98,8 +98,8 @@ impl TransferLedger {
     }
 
     fn announce_payload(&mut self, block: ByteRange) -> Result<(), LedgerError> {
-        if block.start() < self.asked.start() || block.end() > self.asked.end() {
-            return Err(LedgerError::Outside { block, asked: self.asked });
+        if block.start() < self.requested.start() || block.end() > self.requested.end() {
+            return Err(LedgerError::Outside { block, requested: self.requested });
         }
         let new: u64 = self.announced.gaps(block).iter().map(|gap| gap.len().get()).sum();
         if new != block.len().get() {
@@ -142,7 +142,7 @@ impl TransferLedger {
     /// # Errors
     /// [`LedgerError::Missing`] if bytes were not received, for instance because the file has become shorter.
     pub fn finish(&self) -> Result<(), LedgerError> {
-        let missing: RangeSet = self.received.gaps(self.asked).into_iter().collect();
+        let missing: RangeSet = self.received.gaps(self.requested).into_iter().collect();
         if missing.total() == Bytes::ZERO { Ok(()) } else { Err(LedgerError::Missing { missing }) }
     }
 }
@@ -196,10 +196,10 @@ mod tests {
 
     #[test]
     fn contradictions_are_refused() {
-        let asked = ByteRange::new(10, 100);
-        let ledger = TransferLedger::new(asked);
+        let requested = ByteRange::new(10, 100);
+        let ledger = TransferLedger::new(requested);
         for block in [ByteRange::new(5, 20), ByteRange::new(90, 101), ByteRange::new(200, 300)] {
-            let outside = LedgerError::Outside { block, asked };
+            let outside = LedgerError::Outside { block, requested };
             assert_eq!(ledger.clone().announce(0, BlockHeader::data(block)), Err(outside));
         }
         let mut overlap = ledger.clone();
@@ -252,9 +252,9 @@ mod tests {
         }
 
         #[test]
-        fn never_complete_while_bytes_are_missing(headers in prop::collection::vec((0u64..3, prop::array::uniform17(0u8..80)), 0..12)) {
-            let asked = ByteRange::new(0, 1 << 20);
-            let mut ledger = TransferLedger::new(asked);
+        fn transfer_with_missing_bytes_is_not_complete(headers in prop::collection::vec((0u64..3, prop::array::uniform17(0u8..80)), 0..12)) {
+            let requested = ByteRange::new(0, 1 << 20);
+            let mut ledger = TransferLedger::new(requested);
             let mut sent = RangeSet::new();
             for (channel, bytes) in headers {
                 let Ok(header) = BlockHeader::decode(&bytes) else { continue };
@@ -264,7 +264,7 @@ mod tests {
                     sent.insert(range);
                 }
             }
-            prop_assert_eq!(is_complete(&ledger), sent.contains(asked) && ledger.all_ended());
+            prop_assert_eq!(is_complete(&ledger), sent.contains(requested) && ledger.all_ended());
         }
     }
 }

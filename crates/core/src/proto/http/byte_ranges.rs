@@ -27,9 +27,9 @@ impl RangeHeader {
             return Self::Whole;
         }
         let mut parts = Vec::new();
-        let mut asked = 0;
+        let mut requested = 0;
         for spec in set.split(',').map(str::trim).filter(|spec| !spec.is_empty()) {
-            asked += 1;
+            requested += 1;
             match Spec::parse(spec) {
                 None => return Self::Whole,
                 // An empty file has no byte for Content-Range, but its last n bytes are the whole file.
@@ -37,10 +37,10 @@ impl RangeHeader {
                 Some(spec) => parts.extend(spec.within(size.get())),
             }
         }
-        match (asked, parts.len()) {
+        match (requested, parts.len()) {
             (0, _) => Self::Whole,
             (_, 0) => Self::Unsatisfiable,
-            _ if asked > MAX_RANGES => Self::Unsatisfiable,
+            _ if requested > MAX_RANGES => Self::Unsatisfiable,
             _ => Self::Parts(without_overlaps(parts)),
         }
     }
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_every_form() {
+    fn all_forms_of_ranges_are_parsed() {
         assert_eq!(parts("bytes=0-0", 10), [(0, 1)]);
         assert_eq!(parts("bytes=3-", 10), [(3, 10)]);
         assert_eq!(parts("Bytes = 3-99999999999999999999999", 10), [(3, 10)]);
@@ -151,7 +151,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_part_lies_inside_and_none_overlap(header in "bytes=([0-9]{0,3}-[0-9]{0,3}[, ]{0,2}){0,9}", size in 0u64..300) {
+        fn parts_lie_inside_the_file_and_do_not_overlap(header in "bytes=([0-9]{0,3}-[0-9]{0,3}[, ]{0,2}){0,9}", size in 0u64..300) {
             if let RangeHeader::Parts(parts) = RangeHeader::parse(&header, Bytes::new(size)) {
                 let mut seen = vec![false; size as usize];
                 for part in parts {
@@ -164,7 +164,7 @@ mod tests {
         }
 
         #[test]
-        fn never_panics(header in "\\PC{0,60}", size: u64) {
+        fn parsing_any_header_does_not_panic(header in "\\PC{0,60}", size: u64) {
             RangeHeader::parse(&header, Bytes::new(size));
         }
     }

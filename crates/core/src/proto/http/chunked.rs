@@ -167,7 +167,7 @@ mod tests {
         b"5\r\nhello\r\n007 ; name=\"v\"\r\n, world\r\nA\r\n0123456789\r\n0\r\nDigest: x\r\nB: y\r\n\r\nHTTP/1.1";
 
     #[test]
-    fn decodes_extensions_and_trailers() {
+    fn extensions_and_trailers_are_skipped() {
         let expected = (b"hello, world0123456789".to_vec(), Some(b"HTTP/1.1".to_vec()));
         assert_eq!(decode(&[BODY]), Ok(expected));
     }
@@ -200,7 +200,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_split_gives_the_same(cuts in prop::collection::vec(0..BODY.len(), 0..12)) {
+        fn result_is_independent_of_the_split(cuts in prop::collection::vec(0..BODY.len(), 0..12)) {
             let mut cuts = cuts;
             cuts.sort_unstable();
             cuts.push(BODY.len());
@@ -210,7 +210,7 @@ mod tests {
         }
 
         #[test]
-        fn garbage_never_panics_and_splits_alike(
+        fn garbage_gives_the_same_result_for_any_split(
             bytes in "[0-9a-fA-F;\r\n x]{0,80}", cut in 0usize..80,
         ) {
             let cut = cut.min(bytes.len());

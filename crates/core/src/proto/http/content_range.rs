@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_contradictions() {
+    fn contradictory_values_are_refused() {
         for text in [
             "",
             "bytes",
@@ -109,7 +109,7 @@ mod tests {
         }
 
         #[test]
-        fn reads_any_part(first: u32, more: u32, beyond: u32) {
+        fn formatted_parts_are_parsed_as_equal(first: u32, more: u32, beyond: u32) {
             let (first, last) = (u64::from(first), u64::from(first) + u64::from(more));
             let total = last + 1 + u64::from(beyond);
             let parsed = ContentRange::parse(&format!("bytes {first}-{last}/{total}"));

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_rfc_6266() {
+    fn parameters_of_rfc_6266_are_parsed() {
         for (value, expected) in [
             ("attachment; filename=\"a b.iso\"", "a b.iso"),
             ("Attachment; FileName=plain.bin ; x=y", "plain.bin"),
@@ -190,7 +190,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_value_gives_a_harmless_name(value in prop::collection::vec(any::<u8>(), 0..400)) {
+        fn any_value_gives_a_safe_name(value in prop::collection::vec(any::<u8>(), 0..400)) {
             let mut disposition = b"attachment; filename=\"".to_vec();
             disposition.extend_from_slice(&value);
             for input in [&value, &disposition] {
@@ -201,7 +201,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_gives_a_harmless_name(text in "(\\PC|[./\\\\\u{0}-\u{20}]){0,300}") {
+        fn any_text_gives_a_safe_name(text in "(\\PC|[./\\\\\u{0}-\u{20}]){0,300}") {
             if let Some(FileName(name)) = FileName::sanitise(&text) {
                 check(&name)?;
             }

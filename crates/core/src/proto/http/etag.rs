@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_strong_and_weak() {
+    fn strong_and_weak_tags_are_parsed() {
         let strong = ETag::parse("\"abc\"").unwrap();
         let weak = ETag::parse("W/\"abc\"").unwrap();
         assert!(strong.matches_strongly(&strong) && !weak.matches_strongly(&weak));

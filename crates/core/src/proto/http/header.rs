@@ -48,7 +48,7 @@ impl HeaderField {
 
     /// Creates a field with a date (RFC 9110, section 5.6.7); `None` for a time that the format cannot express.
     pub fn of_date(name: &str, date: SystemTime) -> Option<Self> {
-        /// The begin of the year 10000, which the format cannot express.
+        /// The start of the year 10000, which the format cannot express.
         const END: Duration = Duration::from_secs(253_402_300_800);
         let since_1970 = date.duration_since(SystemTime::UNIX_EPOCH).ok();
         since_1970.filter(|time| *time < END)?;
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_a_field_and_hides_its_value() {
+    fn debug_output_hides_the_value() {
         let field: HeaderField = "Authorization:  Bearer a:b ".parse().unwrap();
         assert_eq!((field.name(), field.value()), ("Authorization", "Bearer a:b"));
         assert!(field.is("authorization") && !format!("{field:?}").contains("Bearer"));

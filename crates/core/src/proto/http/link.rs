@@ -134,7 +134,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn reads_the_examples_of_rfc_6249() {
+    fn examples_of_rfc_6249_are_parsed() {
         let value = "<http://www2.example.com/example.ext>; rel=duplicate; pri=1; pref, \
             <ftp://ftp.example.com/example.ext>; rel=\"duplicate\"; pri=\"2\"; geo=GB; depth=1,\
             <http://example.com/example.ext.torrent>; rel=describedby; type=\"application/x-bittorrent\"; name=\"a, b; <c>\",\

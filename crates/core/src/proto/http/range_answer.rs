@@ -13,10 +13,10 @@ pub enum RangeError {
     #[error("a 206 without a usable Content-Range ('{}')", .0.escape_debug())]
     NoContentRange(String),
     /// The part is not the requested one, or exceeds it.
-    #[error("{asked} was asked for, and the answer holds {sent}")]
+    #[error("{requested} was asked for, and the answer contains {sent}")]
     OtherPart {
         /// The requested range; it ends at 2^64 if all bytes from an offset were requested.
-        asked: ByteRange,
+        requested: ByteRange,
         /// The range sent.
         sent: ByteRange,
     },
@@ -57,12 +57,12 @@ pub enum RangeAnswer {
 }
 
 impl RangeAnswer {
-    /// Interprets `head`, a 200, 203 or 206, as the answer to `asked`.
+    /// Interprets `head`, a 200, 203 or 206, as the answer to `requested`.
     ///
     /// # Errors
     /// [`RangeError`] if a 206 is neither the requested range nor its front, or if a 200 has the Content-Range of a
     /// part.
-    pub fn of(head: &ResponseHead, asked: Option<&RangeRequest>) -> Result<Self, RangeError> {
+    pub fn of(head: &ResponseHead, requested: Option<&RangeRequest>) -> Result<Self, RangeError> {
         let length = match head.framing() {
             Ok(Framing::Length(length)) => Some(length),
             _ => None,
@@ -73,16 +73,16 @@ impl RangeAnswer {
             _ if holds_a_part(head, length) => return Err(RangeError::PartAsWhole(field())),
             _ => return Ok(Self::Whole { total: length }),
         }
-        let asked = asked.ok_or(RangeError::Unasked)?;
+        let requested = requested.ok_or(RangeError::Unasked)?;
         if head.all("content-type").any(is_multipart) {
             return Err(RangeError::Multipart);
         }
         let Some(ContentRange::Part { range, total }) = head.content_range() else {
             return Err(RangeError::NoContentRange(field()));
         };
-        let asked = asked.range();
-        if range.start() != asked.start() || range.end() > asked.end() {
-            return Err(RangeError::OtherPart { asked, sent: range });
+        let requested = requested.range();
+        if range.start() != requested.start() || range.end() > requested.end() {
+            return Err(RangeError::OtherPart { requested, sent: range });
         }
         if let Some(length) = length.filter(|length| *length != range.len()) {
             return Err(RangeError::Length { length, part: range.len() });
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_200_with_the_content_range_of_a_part_is_not_the_whole_file() {
+    fn status_200_with_the_content_range_of_a_part_is_refused() {
         for fields in [
             "Content-Range: bytes 5-7/9\r\nContent-Length: 3\r\n",
             "Content-Range: bytes 0-7/9\r\nContent-Length: 8\r\n",

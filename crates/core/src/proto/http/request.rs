@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_a_plain_request() {
+    fn plain_request_is_encoded() {
         let agent = [HeaderField::new("User-Agent", "longhaul").unwrap()];
         assert_eq!(
             encode(&agent, None),
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_ranges_with_their_validator() {
+    fn range_is_encoded_with_its_validator() {
         let range = RangeRequest::of(ByteRange::new(10, 20)).unwrap();
         assert!(encode(&[], Some(&range)).contains("\r\nRange: bytes=10-19\r\n"));
         let range = RangeRequest::from(Bytes::new(7)).only_if(Validator::parse("\"v1\""));
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_uploads() {
+    fn upload_requests_are_encoded() {
         let (offset, length, whole) = (Bytes::new(5), Bytes::new(2), Bytes::new(7));
         let part = UploadPart { offset, length, whole, hash: false, expects: true };
         assert_eq!(
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_ranges_of_an_upload() {
+    fn ranges_of_an_upload_are_encoded() {
         let (range, whole) = (ByteRange::new(5, 7), Bytes::new(9));
         let part = UploadRange { range, whole, hash: true };
         assert_eq!(
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_ranges_of_a_file_and_its_new_name() {
+    fn ranges_of_a_file_and_its_renaming_are_encoded() {
         let part = FileRange { range: ByteRange::new(5, 7), whole: Bytes::new(9) };
         let own = ["Content-Range: bytes 0-0/1".parse().unwrap(), "Overwrite: T".parse().unwrap()];
         assert_eq!(

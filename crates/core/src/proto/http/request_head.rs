@@ -17,7 +17,7 @@ pub enum RequestError {
     #[error("the request is not HTTP: {0}")]
     Malformed(&'static str),
     /// The version is not HTTP/1.0 or HTTP/1.1.
-    #[error("only HTTP/1.0 and HTTP/1.1 are spoken here")]
+    #[error("only HTTP/1.0 and HTTP/1.1 are supported")]
     Version,
     /// The target is longer than [`MAX_TARGET`].
     #[error("the request's target is longer than {MAX_TARGET}")]
@@ -26,7 +26,7 @@ pub enum RequestError {
     #[error("the request's head has more than {MAX_HEAD} or {MAX_HEADERS} lines")]
     HeadTooLarge,
     /// The body is framed by a transfer coding other than "chunked".
-    #[error("the request's transfer coding is not known here")]
+    #[error("the request's transfer coding is not supported")]
     TransferCoding,
 }
 
@@ -149,7 +149,7 @@ impl RequestHead {
         self.headers.iter().filter(move |(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_str())
     }
 
-    /// Refuses heads whose framing is ambiguous (RFC 9112), because they permit request smuggling.
+    /// Refuses heads whose host or framing is ambiguous (RFC 9112), because they permit request smuggling.
     fn check(&self) -> Result<(), RequestError> {
         let hosts = self.all("host").count();
         if hosts > 1 || (hosts == 0 && self.http_1_1) {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_a_head_and_leaves_the_rest() {
+    fn head_is_parsed_and_bytes_after_it_remain() {
         let text = "GET /a%20b?c HTTP/1.1\r\nHost: h\r\nRange: bytes=0-1\r\nrange: bytes=4-\r\n\r\nGET /";
         let (head, length) = read(text).unwrap().unwrap();
         assert_eq!((head.method(), head.target(), length), ("GET", "/a%20b?c", text.len() - 5));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_is_closed_by_version_and_option() {
+    fn keep_alive_depends_on_version_and_connection_option() {
         assert!(!head("GET / HTTP/1.1\r\nHost: h\r\nConnection: x, Close\r\n\r\n").keeps_alive());
         assert!(!head("GET / HTTP/1.0\r\n\r\n").keeps_alive());
         assert!(head("GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n").keeps_alive());
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_bodies() {
+    fn framing_follows_the_fields() {
         let chunked = head("PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: Chunked\r\n\r\n");
         assert_eq!(chunked.body(), RequestBody::Chunked);
         let sized = head("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 12\r\n\r\n");
@@ -265,14 +265,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics_and_never_reads_past_the_end(input in proptest::collection::vec(any::<u8>(), 0..400)) {
+        fn parsed_length_is_within_the_input(input in proptest::collection::vec(any::<u8>(), 0..400)) {
             if let Ok(Some((_, length))) = RequestHead::parse(&input) {
                 prop_assert!(length <= input.len());
             }
         }
 
         #[test]
-        fn any_prefix_waits_for_more(cut in 0usize..60) {
+        fn incomplete_head_needs_more_bytes(cut in 0usize..60) {
             let text = b"GET /some/file HTTP/1.1\r\nHost: example\r\nRange: bytes=1-\r\n\r\n";
             prop_assert_eq!(RequestHead::parse(&text[..cut.min(text.len() - 1)]), Ok(None));
         }

@@ -10,10 +10,10 @@ pub enum TargetError {
     #[error("the target is neither a path nor an http URL")]
     Form,
     /// A decoded segment is `..`: a client resolves such segments itself (RFC 3986, section 5.2.4).
-    #[error("the target climbs with '..'")]
+    #[error("the target contains '..'")]
     Climbs,
     /// A segment contains a NUL or an encoded slash, which no file name can contain.
-    #[error("the target holds a NUL or an encoded slash")]
+    #[error("the target contains a NUL or an encoded slash")]
     ForbiddenByte,
 }
 
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn decodes_once() {
+    fn names_are_decoded_once() {
         assert_eq!(names("/a%20b/%252e%252e/c?d=/e"), ["a b", "%2e%2e", "c"]);
         assert_eq!(names("http://h:1/x/"), ["x"]);
         assert_eq!(names("http://h"), [""; 0]);

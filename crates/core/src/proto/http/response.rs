@@ -22,20 +22,20 @@ pub enum HeadError {
     /// The text is not valid HTTP; this includes folded lines (RFC 9112, section 5.2).
     #[error("the head is not valid HTTP/1.1: {0}")]
     Syntax(String),
-    /// There are more fields than [`MAX_FIELDS`].
+    /// There are more than 256 fields.
     #[error("the head has more than 256 fields")]
     TooManyFields,
     /// Content-Length is not a number, or its values differ.
-    #[error("Content-Length is '{}', so the length of the body is not known", .0.escape_debug())]
+    #[error("Content-Length is '{}', so the length of the body is unknown", .0.escape_debug())]
     ContentLength(String),
     /// Both Content-Length and Transfer-Encoding are present (RFC 9112, section 6.3).
     #[error("the head has both Content-Length and Transfer-Encoding")]
     LengthAndCoding,
     /// The transfer coding is not chunked, or the version is HTTP/1.0.
-    #[error("the body is in the transfer coding '{}', and only chunked in HTTP/1.1 is known", .0.escape_debug())]
+    #[error("the body is in the transfer coding '{}'; only chunked in HTTP/1.1 is supported", .0.escape_debug())]
     TransferCoding(String),
     /// The body has a content coding, although identity was requested: its bytes are not those of the file.
-    #[error("the body is in the content coding '{}', though the file as it is was asked for", .0.escape_debug())]
+    #[error("the body is in the content coding '{}', although identity was requested", .0.escape_debug())]
     ContentCoding(String),
 }
 

@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_seconds_and_dates() {
+    fn seconds_and_dates_are_parsed() {
         let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
         let seconds = |text| retry_after(text, now).map(|d| d.as_secs());
         assert_eq!(seconds(" 120 "), Some(120));

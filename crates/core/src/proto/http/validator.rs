@@ -59,7 +59,7 @@ mod tests {
     const NEXT_SECOND: &str = "Sun, 06 Nov 1994 08:49:38 GMT";
 
     #[test]
-    fn prefers_a_strong_tag() {
+    fn strong_tag_is_preferred() {
         let chosen = Validator::choose(Some("\"a\""), Some(OLD), Some(NEXT_SECOND)).unwrap();
         assert_eq!(chosen.to_string(), "\"a\"");
         let chosen = Validator::choose(Some("W/\"a\""), Some(OLD), Some(NEXT_SECOND)).unwrap();
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_weak_dates() {
+    fn weak_dates_are_refused() {
         assert_eq!(Validator::choose(None, Some(OLD), Some(OLD)), None);
         assert_eq!(Validator::choose(None, Some(NEXT_SECOND), Some(OLD)), None);
         assert_eq!(Validator::choose(None, Some(OLD), None), None);

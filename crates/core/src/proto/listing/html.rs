@@ -7,7 +7,7 @@ use html5gum::{IoReader, Token, Tokenizer};
 
 use super::ListingError;
 
-/// The begin of the titles of index pages: of Apache, nginx and lighttpd, and of Python's http.server.
+/// The start of the titles of index pages: of Apache, nginx and lighttpd, and of Python's http.server.
 const TITLES: [&str; 2] = ["index of", "directory listing for"];
 /// The longest stored title.
 const MAX_TITLE: usize = 64;
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_the_links_of_index_pages() {
+    fn links_of_index_pages_are_returned() {
         let nginx = "<html>\r\n<head><title>Index of /d/</title></head>\r\n<body>\r\n<h1>Index of /d/</h1><hr><pre>\
             <a href=\"../\">../</a>\r\n<a href=\"a%20b&amp;c\">a b&amp;c</a>  06-Nov-1994 08:49  7\r\n</pre></body></html>";
         assert_eq!(links(nginx).unwrap(), ["../", "a%20b&c"]);

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_nginx_writes() {
+    fn listing_of_nginx_is_parsed() {
         let text = b"[\n{ \"name\":\"d\", \"type\":\"directory\", \"mtime\":\"Sun, 06 Nov 1994 08:49:37 GMT\" },\n\
             { \"name\":\"a \\\"b\\\" \\u0041\xff]}\", \"type\":\"file\", \"mtime\":\"Sun, 06 Nov 1994 08:49:37 GMT\", \"size\":7 },\n\
             { \"name\":\"pipe\", \"type\":\"other\", \"mtime\":\"?\" }\n]";

@@ -49,7 +49,7 @@ fn whole() -> String {
 }
 
 #[test]
-fn reads_the_example_of_the_rfc() {
+fn example_of_rfc_5854_is_parsed() {
     let metalink = Metalink::parse(whole().as_bytes()).unwrap();
     let [file] = metalink.files.as_slice() else { panic!("{metalink:?}") };
     assert_eq!((file.name.to_string().as_str(), file.size), ("example.ext", Some(Bytes::new(14_471_447))));
@@ -252,7 +252,7 @@ fn excessive_documents_are_refused() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300), inside in any::<bool>()) {
+    fn parsing_any_bytes_does_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), inside in any::<bool>()) {
         let text = document(&String::from_utf8_lossy(&bytes));
         let _ = Metalink::parse(if inside { text.as_bytes() } else { &bytes });
     }

@@ -64,7 +64,7 @@ mod tests {
     proptest! {
         /// A serialised document is parsed as equal.
         #[test]
-        fn document_is_read_as_it_was_written(
+        fn serialised_document_is_parsed_as_equal(
             name in "[a-z&<>\"']{1,20}",
             url in "http://h/[a-z&<>\"'?=]{0,20}",
             size in 0u64..5000,

@@ -25,7 +25,7 @@ use crate::passing_digest::PassingDigest;
 use crate::sink::segment_pool::Segment;
 use crate::threads::lock;
 
-/// How much of the written bytes after a piece is read ahead into the page cache: a few requests keep a device busy.
+/// The number of written bytes after a piece that are read ahead into the page cache: a few requests keep a device busy.
 const AHEAD: Bytes = Bytes::mib(4);
 /// The bytes read from the file at once: an aligned block.
 const PIECE: Bytes = Bytes::mib(1);

@@ -112,12 +112,12 @@ fn partial_file_that_another_program_changes_is_not_completed() {
         std::fs::write(path, vec![7; SIZE.as_usize()]).unwrap();
     };
     for size in [Some(SIZE), None] {
-        for (error, said) in [
+        for (error, message) in [
             (changed(size, cut), "a length of 1000 bytes instead of"),
             (changed(size, removed), "file.longhaul-part was removed by another program"),
             (changed(size, replaced), "file.longhaul-part was replaced by another program"),
         ] {
-            assert!(error.contains(said), "{error}");
+            assert!(error.contains(message), "{error}");
         }
     }
 }

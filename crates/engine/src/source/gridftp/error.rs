@@ -166,7 +166,7 @@ impl FtpError {
                 // RFC 959: 425 is "can't open data connection". Globus reports this by 500 and its own texts.
                 "ERET" | "RETR" => {
                     reply.code == 425
-                        || says(
+                        || contains_any(
                             reply,
                             &[
                                 "connection refused",
@@ -203,11 +203,15 @@ impl FtpError {
 
     fn class_of(reply: &Reply) -> FailureKind {
         match reply.code {
-            _ if says(reply, &["permission denied", "not permitted", "access denied"]) => FailureKind::Denied,
-            _ if says(reply, &["no such file", "not found", "does not exist"]) => FailureKind::NotFound,
+            _ if contains_any(reply, &["permission denied", "not permitted", "access denied"]) => {
+                FailureKind::Denied
+            }
+            _ if contains_any(reply, &["no such file", "not found", "does not exist"]) => {
+                FailureKind::NotFound
+            }
             452 | 552 => FailureKind::Disk,
-            _ if says(reply, &["no space left", "disk full", "quota exceeded"]) => FailureKind::Disk,
-            _ if says(reply, &["is a directory"]) => FailureKind::NotFound,
+            _ if contains_any(reply, &["no space left", "disk full", "quota exceeded"]) => FailureKind::Disk,
+            _ if contains_any(reply, &["is a directory"]) => FailureKind::NotFound,
             421 | 425 | 426 | 450 | 451 => FailureKind::Temporary,
             _ if reply.is_transient() => FailureKind::Temporary,
             530..=532 | 534 | 535 => FailureKind::Denied,
@@ -283,7 +287,7 @@ impl FtpError {
 }
 
 /// Returns whether a reply contains one of these texts, ignoring case.
-fn says(reply: &Reply, texts: &[&str]) -> bool {
+fn contains_any(reply: &Reply, texts: &[&str]) -> bool {
     reply.lines.iter().any(|line| {
         let line = line.to_ascii_lowercase();
         texts.iter().any(|text| line.contains(text))

@@ -22,7 +22,7 @@ use super::sessions::{Mode, Session};
 use crate::cancel::Cancel;
 use crate::connect::{Deadline, Transport};
 
-/// How the temporary file is stored.
+/// The treatment of an existing temporary file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StoreStart {
     /// As a new file: an existing one is truncated.
@@ -245,8 +245,8 @@ impl StoreSession<'_> {
     /// Removes the temporary file; ignores a refusal.
     pub(crate) fn discard(&mut self, cancel: &Cancel) {
         let access = &self.store.access;
-        let asked = self.session.control.ask(&[Command::Dele(&access.address.path)], access.at(), cancel);
-        if let Err(error) = asked {
+        let requested = self.session.control.ask(&[Command::Dele(&access.address.path)], access.at(), cancel);
+        if let Err(error) = requested {
             tracing::debug!("a temporary file was not removed: {error}");
         }
     }

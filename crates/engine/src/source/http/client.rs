@@ -77,7 +77,7 @@ pub struct OpenedUrl {
     /// The URL after redirects, for further connections.
     pub target: ResolvedUrl,
     /// The requested range; `None` for the whole file.
-    pub asked: Option<RangeRequest>,
+    pub requested: Option<RangeRequest>,
 }
 
 /// A connection opened ahead of a stream, and its key.
@@ -179,8 +179,8 @@ impl Client {
         let mut redirects = self.redirects(&target);
         let mut connection = self.connect(&mut target, cancel)?;
         loop {
-            let asked = choose(&connection, &target);
-            let head = match connection.send_get(asked.as_ref()).and_then(|()| connection.read_head()) {
+            let requested = choose(&connection, &target);
+            let head = match connection.send_get(requested.as_ref()).and_then(|()| connection.read_head()) {
                 Ok(head) => head,
                 Err(error) if connection.was_closed_while_idle(&error) => {
                     connection = self.connect_fresh(&mut target, cancel)?;
@@ -194,7 +194,7 @@ impl Client {
                 next
             } else {
                 connection.check_answer(&head)?;
-                return Ok(OpenedUrl { connection, head, target, asked });
+                return Ok(OpenedUrl { connection, head, target, requested });
             };
             let stays = next.url().origin() == target.url().origin();
             target = next;

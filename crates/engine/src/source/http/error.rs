@@ -45,7 +45,7 @@ pub enum HttpError {
     CaFile {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         why: String,
     },
     /// The client's certificate or its key is not usable.
@@ -53,7 +53,7 @@ pub enum HttpError {
     ClientCertificate {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         why: String,
     },
     /// The host has no root certificates.
@@ -164,7 +164,7 @@ pub enum HttpError {
     Head {
         /// The URL and the peer.
         at: UrlAndPeer,
-        /// What is wrong.
+        /// The error.
         source: HeadError,
     },
     /// The connection ended before an answer, or within its head.
@@ -199,7 +199,7 @@ pub enum HttpError {
     Chunked {
         /// The URL and the peer.
         at: UrlAndPeer,
-        /// What is wrong.
+        /// The error.
         source: ChunkedError,
     },
     /// The server answered with a status other than success.
@@ -226,7 +226,7 @@ pub enum HttpError {
         total: Option<Bytes>,
     },
     /// Redirects form a loop.
-    #[error("the redirects form a loop: {0}; ask the server's owner")]
+    #[error("the redirects go round in a circle: {0}; ask the server's owner")]
     RedirectLoop(Chain),
     /// There are more redirects than allowed.
     #[error("too many redirects: {0}; allow more, or fetch the last URL itself")]
@@ -318,9 +318,9 @@ pub(super) fn check(deadline: &Deadline<'_>, at: &UrlAndPeer, step: &'static str
 
 /// Returns the server's explanation, or else the likely meaning of a status, and a remedy.
 fn explained(explanation: Option<&str>, status: u16) -> String {
-    let said = [explanation.unwrap_or(meaning(status)), remedy(status)];
-    let said: Vec<_> = said.into_iter().filter(|text| !text.is_empty()).collect();
-    if said.is_empty() { String::new() } else { format!(": {}", said.join("; ")) }
+    let parts = [explanation.unwrap_or(meaning(status)), remedy(status)];
+    let parts: Vec<_> = parts.into_iter().filter(|text| !text.is_empty()).collect();
+    if parts.is_empty() { String::new() } else { format!(": {}", parts.join("; ")) }
 }
 
 /// Returns the likely meaning of a status.

@@ -219,7 +219,7 @@ impl Source for HttpSource<'_> {
     fn sample(&self, part: ByteRange, cancel: &Cancel) -> Result<Vec<u8>, SourceError> {
         let described = self.described()?;
         let DescribedSource { client, file, .. } = &*described;
-        // A server that does not support If-Range is asked again without it.
+        // If the server does not support If-Range, the request is repeated without it.
         for _ in 0..2 {
             let request = file.request(part).map(|request| request.only_if(file.if_range()));
             let opened = client.open(&self.url, request.as_ref(), cancel)?;

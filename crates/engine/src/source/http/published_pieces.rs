@@ -35,9 +35,9 @@ impl DigestWait {
         Self { began: now, progressed: now }
     }
 
-    /// Returns whether to retry after `wait`, given an answer at `now` to a request sent at `asked`.
-    fn allows(&mut self, wait: Duration, asked: Instant, now: Instant) -> bool {
-        if now.duration_since(asked) >= PROGRESS {
+    /// Returns whether to retry after `wait`, given an answer at `now` to a request sent at `requested`.
+    fn allows(&mut self, wait: Duration, requested: Instant, now: Instant) -> bool {
+        if now.duration_since(requested) >= PROGRESS {
             self.progressed = now;
         }
         wait <= LONGEST_WAIT
@@ -80,13 +80,13 @@ impl HttpSource<'_> {
         let config = &self.options.client;
         let client = self.clients.get(&if secrets { config.clone() } else { config.without_secrets() })?;
         loop {
-            let asked = Instant::now();
+            let requested = Instant::now();
             let error = match client.open(url, None, cancel).map_err(SourceError::from) {
                 Ok(opened) => return self.read_document(opened.connection, url),
                 Err(error) => error,
             };
             match error.retry {
-                Retry::After(wait) if limit.allows(wait, asked, Instant::now()) => {
+                Retry::After(wait) if limit.allows(wait, requested, Instant::now()) => {
                     tracing::info!("waiting for the digests of pieces: {error}");
                     if cancel.sleep(wait) {
                         return Err(SourceError::interrupted());

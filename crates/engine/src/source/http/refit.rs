@@ -62,9 +62,9 @@ impl Refit<'_> {
             return Ok((fitting, answer));
         }
         // Without retries, because the first connection must not wait.
-        let asked = answer.opened.asked.as_ref();
-        let with_if_range = asked.is_some_and(|asked| asked.if_range().is_some());
-        let second = fitting.open(self.url, asked, cancel).map_err(SourceError::from).and_then(describe);
+        let requested = answer.opened.requested.as_ref();
+        let with_if_range = requested.is_some_and(|requested| requested.if_range().is_some());
+        let second = fitting.open(self.url, requested, cancel).map_err(SourceError::from).and_then(describe);
         let agrees = |second: &FirstAnswer| {
             second.held == answer.held
                 && answer.file.agreement(&second.opened.head, second.held, with_if_range)

@@ -59,7 +59,7 @@ impl RemoteFile {
         };
         // A 206 that answers If-Range may omit a date, but not an ETag (RFC 9110, section 15.3.7).
         let dated = |v: &&Validator| matches!(v, Validator::LastModified(_)) && !whole;
-        let vouched = opened.asked.as_ref().and_then(RangeRequest::if_range).filter(dated);
+        let vouched = opened.requested.as_ref().and_then(RangeRequest::if_range).filter(dated);
         let bare = validators(head) == [None, None];
         let validator = head.validator().or_else(|| vouched.filter(|_| bare).cloned());
         let assumed = options.assume_unchanged.then_some(Identity::AssumedUnchanged);
@@ -177,6 +177,6 @@ fn validators(head: &ResponseHead) -> Validators {
 
 /// Parses the range that the answer `opened` contains.
 pub(super) fn held_by(opened: &OpenedUrl) -> Result<RangeAnswer, SourceError> {
-    RangeAnswer::of(&opened.head, opened.asked.as_ref())
+    RangeAnswer::of(&opened.head, opened.requested.as_ref())
         .map_err(|source| super::source_error::bad_range(&opened.target.safe_url().to_string(), &source))
 }

@@ -7,7 +7,7 @@ fn head(fields: &str) -> ResponseHead {
 }
 
 #[test]
-fn reads_fields_in_any_case() {
+fn field_names_ignore_case() {
     let head = head("ETag: \"a\"\r\ncontent-range: bytes 0-1/2\r\nAccept-Ranges: bytes\r\n");
     assert_eq!((head.status(), head.reason()), (200, "OK"));
     assert!(head.etag().is_some() && head.content_range().is_some() && head.accepts_ranges());
@@ -15,7 +15,7 @@ fn reads_fields_in_any_case() {
 }
 
 #[test]
-fn finds_the_end_wherever_reads_are_split() {
+fn end_of_the_head_is_found_for_any_split() {
     let bytes = b"HTTP/1.1 200 OK\r\nA: b\r\n\r\nbody\r\n\r\n";
     let end = bytes.len() - 8;
     for searched in 0..end {
@@ -26,7 +26,7 @@ fn finds_the_end_wherever_reads_are_split() {
 }
 
 #[test]
-fn frames_bodies() {
+fn framing_follows_the_fields() {
     for (fields, framing) in [
         ("Content-Length: 5\r\n", Framing::Length(Bytes::new(5))),
         ("Content-Length: 5\r\nContent-Length: 5\r\n", Framing::Length(Bytes::new(5))),
@@ -89,7 +89,7 @@ fn contradictory_fields_are_ignored() {
 }
 
 #[test]
-fn reads_every_link_and_digest_field() {
+fn all_link_and_digest_fields_are_parsed() {
     let head = head(
         "Link: <http://b/f>; rel=duplicate; pri=2, <http://c/f>; rel=duplicate\r\nETag: \"x\"\r\n\
          LINK: <http://a/f>; rel=duplicate; pri=1\r\nLink: é\r\n\
@@ -108,7 +108,7 @@ fn reads_every_link_and_digest_field() {
 }
 
 #[test]
-fn keeps_alive_by_version_and_option() {
+fn keep_alive_depends_on_version_and_connection_option() {
     assert!(head("").keeps_alive() && !head("Connection: foo, Close\r\n").keeps_alive());
     let old =
         |fields: &str| ResponseHead::parse(format!("HTTP/1.0 200 OK\r\n{fields}\r\n").as_bytes()).unwrap();
@@ -126,7 +126,7 @@ fn content_codings_are_refused() {
 
 proptest! {
     #[test]
-    fn never_panics(bytes in prop::collection::vec(any::<u8>(), 0..300), fields in "[A-Za-z:;=,\"* \r\n0-9-]{0,200}") {
+    fn parsing_any_head_does_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), fields in "[A-Za-z:;=,\"* \r\n0-9-]{0,200}") {
         let text = format!("HTTP/1.1 206 X\r\nContent-Disposition: {fields}\r\n\r\n");
         for input in [bytes.as_slice(), text.as_bytes()] {
             let _ = ResponseHead::end(input, input.len() / 2);

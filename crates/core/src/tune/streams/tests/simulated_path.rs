@@ -126,7 +126,7 @@ impl SimulatedPath {
         self.starting(begins, StreamTunerStart { remembered, ..self.start(left) })
     }
 
-    /// Returns a sending session whose host knows the window of its streams, on a line of 10 Gbit/s.
+    /// Returns a sending session with a known window of its streams, on a line of 10 Gbit/s.
     pub(super) fn sending(&self, begins: f64, left: f64) -> SimulatedSession {
         let line = Rate::bits_per_sec(10_000_000_000);
         let bound = Some(StreamBound { window: Bytes::new(self.window as u64), line });

@@ -23,7 +23,7 @@ pub(crate) enum GsiError {
     Credentials {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and what to do.
+        /// The error and its remedy.
         why: String,
     },
     /// The credentials are no longer valid.
@@ -53,7 +53,7 @@ pub(crate) enum GsiError {
     Trust {
         /// The directory or file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         why: String,
     },
     /// The authority of the server's certificate is not trusted.
@@ -123,7 +123,7 @@ pub(crate) enum GsiError {
         host: String,
         /// The authority.
         authority: String,
-        /// What is wrong.
+        /// The error.
         why: String,
         /// The expected path of the policy.
         file: PathBuf,

@@ -18,13 +18,14 @@ const SERVED_WELL: Bytes = Bytes::kib(64);
 impl Exchange<'_, '_, '_> {
     /// Reads the head of the next answer, which must contain the requested range of the described file.
     pub(super) fn read_head(&mut self, connection: &mut Connection) -> Result<(), SourceError> {
-        let Some(&Requested { range: asked, with_if_range, answered }) = self.worker.requested.front() else {
+        let Some(&Requested { range: requested, with_if_range, answered }) = self.worker.requested.front()
+        else {
             return Err(SourceError::stolen(self.shown()));
         };
         if answered {
             return Ok(());
         }
-        if self.stream.front().is_none_or(|front| front.start() != asked.start()) {
+        if self.stream.front().is_none_or(|front| front.start() != requested.start()) {
             return Err(SourceError::stolen(self.shown()));
         }
         let head = match connection.read_head() {
@@ -49,7 +50,7 @@ impl Exchange<'_, '_, '_> {
         if let Err(error) = connection.check_answer(&head) {
             return Err(self.bad_status(error, connection));
         }
-        self.take_answer(connection, &head, asked, with_if_range)
+        self.take_answer(connection, &head, requested, with_if_range)
     }
 
     /// Compares the head of an answer with the request and the described file.
@@ -57,15 +58,15 @@ impl Exchange<'_, '_, '_> {
         &mut self,
         connection: &Connection,
         head: &ResponseHead,
-        asked: ByteRange,
+        requested: ByteRange,
         with_if_range: bool,
     ) -> Result<(), SourceError> {
         let file = &self.described.file;
-        let answer = RangeAnswer::of(head, file.request(asked).as_ref())
+        let answer = RangeAnswer::of(head, file.request(requested).as_ref())
             .map_err(|source| bad_range(self.shown(), &source))?;
         match file.agreement(head, answer, with_if_range) {
             Agreement::Part(range) => {
-                if range.end() < asked.end() {
+                if range.end() < requested.end() {
                     self.stream.shorten(range.end());
                 }
                 self.worker.source.agreed();
