@@ -201,3 +201,25 @@ fn pacing_resumes_after_cross_flows_end() {
         assert!(share > 0.95 && alone.lost == 0, "{mbit} Mbit/s, {queue} BDP: {share}: {alone:?}");
     }
 }
+
+/// The pacer's limit is 3 Gbit/s: a path just below is not taken for a faster one because a pace of more was set for a moment.
+#[test]
+fn path_just_below_the_fastest_paced_one_keeps_its_pace_on_a_busy_host() {
+    for seed in 1..=3 {
+        let spec = path(3_000, 200, 0.1, "0");
+        let mut sender = PacedSender::new(&spec, LARGE, Some(Pacer::default())).with_noise(seed);
+        let totals = run(&mut sender, 8);
+        assert!(totals.lost * 100 < totals.sent, "seed {seed}: {totals:?}");
+    }
+}
+
+/// 2 ms are a tenth of the RTT.
+#[test]
+fn short_queue_of_a_short_path_is_not_overflowed_by_probes() {
+    let mut sender = PacedSender::new(&path(1_000, 20, 0.1, "0"), PACKET, Some(Pacer::default()));
+    let start = run(&mut sender, 1);
+    let rest = run(&mut sender, 10);
+    let share = share(rest, PACKET, 9, GBIT);
+    assert!(share > 0.97 && rest.lost < 30, "{share} of the rate, {rest:?} after {start:?}");
+    assert!(start.lost < 200, "{start:?}");
+}

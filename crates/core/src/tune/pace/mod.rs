@@ -303,7 +303,9 @@ impl Pacer {
     }
 
     fn probe(&self, target: Rate, rest_until: Duration) -> Probe {
-        let queue = self.probe_queue.unwrap_or(Params::PROBE_QUEUE);
+        // Half of a queue of 0.1 BDP where that is shorter.
+        let usual = Params::PROBE_QUEUE.min(self.rtt().mul_f64(Params::STANDING / 2.0));
+        let queue = self.probe_queue.unwrap_or(usual);
         Probe::new(queue, target < self.capacity.scaled(0.5), rest_until)
     }
 
@@ -333,7 +335,8 @@ impl Pacer {
         }
         *target = probe.observe(*target, capacity, &self.seen, &self.history, now);
         (self.pace, self.probe_queue) = (Some(probe.pace(*target, now)), Some(probe.queue));
-        if *target > Params::UNPACED_FROM {
+        // A path that is just as fast must not lose its pace by an error.
+        if capacity > Params::UNPACED_FROM.scaled(1.0 + Params::UNCERTAINTY) {
             self.enter(PacerPhase::Free, None);
         }
     }
