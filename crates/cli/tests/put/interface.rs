@@ -69,6 +69,17 @@ fn token_does_not_go_in_clear_beyond_loopback() {
 }
 
 #[test]
+fn token_does_not_go_in_clear_to_a_proxy_beyond_loopback() {
+    let server = Server::new(|peer| drop(peer.read_request()));
+    let proxy = format!("http://0.0.0.0:{}", server.address.port());
+    for operands in [&["f", "http://127.0.0.1:1/"][..], &["-r", ".", "http://127.0.0.1:1/d/"]] {
+        let args = [&["--retries", "0", "--token", "f", "-x", &proxy], operands].concat();
+        of(b"abc", &args).run().fails(64, &["unencrypted", "0.0.0.0", "--allow-cleartext"]);
+    }
+    assert!(server.requests().is_empty());
+}
+
+#[test]
 fn an_interrupt_before_the_server_has_spoken_promises_nothing() {
     let server = Server::new(|peer| {
         peer.read_request();

@@ -19,10 +19,10 @@ use super::credentials::{Credentials, is_cleartext};
 use super::early::EarlyConnections;
 use super::error::HttpError;
 use super::idle::IdleConnections;
-use super::proxy::ProxyKind;
+use super::proxy::{Proxy, ProxyKind};
 use super::redirect::Redirects;
 use super::resolved_url::ResolvedUrl;
-use super::safe_url::SafeUrl;
+use super::safe_url::{SafeUrl, UrlAndPeer};
 use super::tls;
 use crate::cancel::Cancel;
 use crate::connect::{AheadConnection, Deadline, ResolvedHosts};
@@ -149,7 +149,29 @@ impl Client {
         if self.config.allow_cleartext || !is_cleartext(url) {
             return Ok(());
         }
-        Err(HttpError::Cleartext { url: SafeUrl::of(url) })
+        Err(HttpError::Cleartext { to: SafeUrl::of(url).to_string() })
+    }
+
+    /// Fails if a request for `target` over a connection to `peer`, which may be a proxy or a fixed address of the host, would
+    /// send a login or token unencrypted beyond loopback, unless permitted.
+    fn check_cleartext_to(
+        &self,
+        target: &ResolvedUrl,
+        proxy: Option<&Proxy>,
+        peer: SocketAddr,
+    ) -> Result<(), HttpError> {
+        if self.config.allow_cleartext || peer.ip().to_canonical().is_loopback() {
+            return Ok(());
+        }
+        match proxy.filter(|proxy| proxy.has_login()) {
+            Some(Proxy { url, variable, .. }) => {
+                Err(HttpError::CleartextProxy { url: url.clone(), variable, peer })
+            }
+            None if target.logs_in() && !target.is_https() => {
+                Err(HttpError::Cleartext { to: UrlAndPeer { url: target.safe_url(), peer }.to_string() })
+            }
+            None => Ok(()),
+        }
     }
 
     /// Requests all or a range of `url`, follows redirects, and answers one 401 with a login from .netrc.
@@ -301,6 +323,7 @@ impl Client {
     /// Sets another URL of the origin for the following requests of a connection.
     pub(crate) fn aim(&self, connection: &mut Connection, target: &ResolvedUrl) -> Result<(), HttpError> {
         let proxy = self.config.proxies.for_url(target.url())?;
+        self.check_cleartext_to(target, proxy.as_ref(), connection.peer())?;
         let proxy = proxy.filter(|proxy| !target.is_https() && proxy.kind == ProxyKind::Http);
         let login = proxy.as_ref().and_then(|p| p.authorization.as_ref());
         connection.aim(target.request_line(login, proxy.is_some()));

@@ -121,6 +121,7 @@ impl Client {
     ) -> Result<Connection, HttpError> {
         let server = &key.server;
         target.prefer(peer);
+        self.check_cleartext_to(target, proxy, peer)?;
         let at = UrlAndPeer { url: target.safe_url(), peer };
         let deadline = Deadline::new(cancel, self.config.timeouts.head);
         if let Some((proxy, to)) = proxy.zip(behind) {
