@@ -290,8 +290,8 @@ impl Client {
         match connection.finish(self.socket_settings(), &deadline) {
             Some(socket) => {
                 let behind =
-                    self.socks_targets(&key.server, proxy.as_ref(), cancel)?.into_iter().next().flatten();
-                self.established(target, begun_for, proxy.as_ref(), behind, (socket, peer), cancel)
+                    self.socks_targets(&key.server, proxy.as_ref(), &deadline)?.into_iter().next().flatten();
+                self.established(target, begun_for, proxy.as_ref(), behind, (socket, peer), &deadline)
             }
             None => self.connect(target, cancel),
         }
