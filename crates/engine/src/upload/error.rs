@@ -12,7 +12,7 @@ use super::answer::UploadAnswer;
 use crate::failure::FailureKind;
 use crate::send::SendError;
 use crate::source::gridftp::FtpError;
-use crate::source::http::{ErrorKind, HttpError, Retry, UrlAndPeer};
+use crate::source::http::{ErrorKind, HttpError, Retry, UrlAndPeer, of_tls, send_error};
 use crate::transfer::error::{self as stream, Cause, SourceError, TransferError};
 
 /// An error of an upload; a server that can resume keeps what it has received.
@@ -173,6 +173,7 @@ impl UploadError {
     /// Creates the error of a failed send.
     pub(super) fn of_send(error: SendError, at: &UrlAndPeer) -> Self {
         match error {
+            SendError::Socket(source) if of_tls(&source).is_some() => send_error(source, at).into(),
             SendError::Socket(source) => Self::Send { at: at.clone(), source },
             SendError::Read { path, source } => Self::cannot_read(path, source),
             SendError::Changed { path } => Self::Changed(path),
