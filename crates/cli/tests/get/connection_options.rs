@@ -255,6 +255,18 @@ fn login_of_netrc_does_not_go_in_clear_to_a_proxy_beyond_loopback() {
 }
 
 #[test]
+fn pin_without_tls_is_refused() {
+    let server = Server::of(File::new(content(1000, 132)));
+    let pin = "0".repeat(64);
+    let ftp = server.url("/f").replace("http", "ftp");
+    for url in [&server.url("/f"), &ftp, &ftp.replace("ftp", "gsiftp")] {
+        get().args(["--pin", &pin, url]).run().fails(64, &["--pin", "use "]);
+    }
+    get().args(["--pin", &pin, "-r", &server.url("/d/")]).run().fails(64, &["--pin"]);
+    assert!(server.requests().is_empty());
+}
+
+#[test]
 fn named_netrc_that_is_missing_is_an_error() {
     let server = Server::of(File::new(content(1000, 130)));
     get().args(["--netrc-file", "nosuch", &server.url("/f")]).run().fails(66, &["nosuch"]);

@@ -12,6 +12,8 @@ fn of(bytes: &[u8], args: &[&str]) -> Put {
     run
 }
 
+const PIN: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+
 #[test]
 fn options_that_cannot_work_are_refused() {
     for (args, word) in [
@@ -28,6 +30,7 @@ fn options_that_cannot_work_are_refused() {
         (&["--record", "f", "f", "http://h/"], "both the file and its record"),
         (&["--record", "r", "f", "g", "http://h/"], "one file"),
         (&["--header", "Content-Length: 5", "f", "http://h/"], "the transfer sets it"),
+        (&["--pin", PIN, "f", "http://127.0.0.1:1/"], "leave out --pin"),
     ] {
         let ended = of(b"abc", args).run();
         assert_eq!(ended.status.code(), Some(64), "{ended:?}");

@@ -58,6 +58,10 @@ impl<'a> ServerAccess<'a> {
             let why = "it has no encryption; use ftps:// or gsiftp://, or leave out --encrypt";
             return Err(FtpError::Url { url: address.shown, why });
         }
+        if address.scheme != Scheme::Ftps && !config.pins.is_empty() {
+            let why = "its server proves no key of --pin; use ftps://, or leave out --pin";
+            return Err(FtpError::Url { url: address.shown, why });
+        }
         if config.proxies.is_given() {
             let why = "FTP goes through no proxy; leave out --proxy, or use https://";
             return Err(FtpError::Url { url: address.shown, why });

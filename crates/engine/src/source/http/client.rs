@@ -131,9 +131,14 @@ impl Client {
     /// Creates a target from `url` without a request.
     ///
     /// # Errors
-    /// [`HttpError::Url`] for a URL of another scheme, [`HttpError::Cleartext`] if a login or token would be sent
-    /// unencrypted.
+    /// [`HttpError::Url`] for a URL of another scheme, or one whose server cannot prove a pinned key,
+    /// [`HttpError::Cleartext`] if a login or token would be sent unencrypted.
     pub fn target(&self, url: &Url) -> Result<ResolvedUrl, HttpError> {
+        if url.scheme() == "http" && !self.config.pins.is_empty() {
+            let why =
+                "its server cannot prove the key of --pin without TLS; use https://, or leave out --pin";
+            return Err(HttpError::Url { url: SafeUrl::of(url), why });
+        }
         let given = Credentials::of_url(url).or_else(|| self.config.credentials.clone());
         if given.is_some() {
             self.check_cleartext(url)?;
