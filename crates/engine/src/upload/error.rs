@@ -28,6 +28,8 @@ pub enum UploadError {
         kind: FailureKind,
         /// Whether a retry can help.
         retried: bool,
+        /// Whether no connection was established.
+        is_before_connection: bool,
         /// The operation, the URL, the server's reply and a remedy.
         message: String,
     },
@@ -220,6 +222,15 @@ impl UploadError {
         }
     }
 
+    /// Returns whether no connection was established: where none was before either, the command ends at once, as that of `get`.
+    pub(super) fn is_before_connection(&self) -> bool {
+        match self {
+            Self::Http(error) => error.is_before_connection(),
+            Self::Ftp { is_before_connection, .. } => *is_before_connection,
+            _ => false,
+        }
+    }
+
     /// Returns whether a retry can help.
     pub(super) fn retry(&self) -> Retry {
         match self {
@@ -242,7 +253,12 @@ impl From<FtpError> for UploadError {
             FailureKind::NotFound => FailureKind::CannotCreate,
             kind => kind,
         };
-        Self::Ftp { kind, retried: error.may_be_retried(), message: error.to_string() }
+        Self::Ftp {
+            kind,
+            retried: error.may_be_retried(),
+            is_before_connection: error.is_before_connection(),
+            message: error.to_string(),
+        }
     }
 }
 
