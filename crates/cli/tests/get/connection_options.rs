@@ -210,7 +210,8 @@ fn login_does_not_go_in_clear_to_a_proxy_or_fixed_address_beyond_loopback() {
     let socks = with_login.replace("http:", "socks5:");
     let far = format!("0.0.0.0:{port}");
     let (named, numbered) = (format!("localhost:{port}:0.0.0.0"), format!("127.0.0.1:{port}:0.0.0.0"));
-    let of_name = format!("http://localhost:{port}/f");
+    let (of_name, of_ftp) =
+        (format!("http://localhost:{port}/f"), format!("ftp://ann:secret@localhost:{port}/f"));
     let run = |args: &[&str]| {
         let run = get().args(args).args(["--retries", "0"]);
         fs::write(run.path("token"), "secret\n").unwrap();
@@ -225,6 +226,7 @@ fn login_does_not_go_in_clear_to_a_proxy_or_fixed_address_beyond_loopback() {
         &["--resolve", &named, "--token", "token", &of_name],
         &["--resolve", &numbered, "--token", "token", &server.url("/f")],
         &["--resolve", &numbered, "--token", "token", "-r", &server.url("/d/")],
+        &["--resolve", &named, &of_ftp],
         &["-x", &with_login, "http://example.org/f"],
         &["-x", &with_login, "https://example.org/f"],
         &["-x", &socks, "http://127.0.0.1:1/f"],
