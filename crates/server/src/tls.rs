@@ -6,9 +6,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use longhaul_core::units::Bytes;
 use longhaul_engine::input_file::read_again;
+use longhaul_engine::private_key::read_private_key;
 use rustls::crypto::ring;
+use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -126,27 +127,28 @@ fn read_pem(path: &Path) -> Result<Vec<u8>, pem::Error> {
     read_again(path, LONGEST_PEM).map_err(pem::Error::Io)
 }
 
+/// Returns why a file could not be read.
+fn reason(error: pem::Error) -> String {
+    match error {
+        pem::Error::Io(error) => error.to_string(),
+        other => format!("its PEM is damaged: {other}"),
+    }
+}
+
 fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, pem::Error> {
     CertificateDer::pem_slice_iter(&read_pem(path)?).collect()
 }
 
 /// Reads a certificate and its key; checks that they match.
 fn read_pair(files: &TlsFiles) -> Result<CertifiedKey, ServeError> {
-    let bad = |what, path: &Path, error: pem::Error| ServeError::TlsFile {
-        what,
-        path: path.to_owned(),
-        reason: match error {
-            pem::Error::NoItemsFound => "the file holds none in PEM".to_owned(),
-            pem::Error::Io(error) => error.to_string(),
-            other => other.to_string(),
-        },
-    };
-    let certs = read_certificates(&files.cert).map_err(|error| bad("certificate", &files.cert, error))?;
+    let bad = |what, path: &Path, reason| ServeError::TlsFile { what, path: path.to_owned(), reason };
+    let certs = read_certificates(&files.cert);
+    let certs = certs.map_err(|error| bad("certificate", &files.cert, reason(error)))?;
     if certs.is_empty() {
-        return Err(bad("certificate", &files.cert, pem::Error::NoItemsFound));
+        return Err(bad("certificate", &files.cert, "it holds no certificate in PEM".to_owned()));
     }
-    let key = read_pem(&files.key).and_then(|text| PrivateKeyDer::from_pem_slice(&text));
-    let key = key.map_err(|error| bad("private key", &files.key, error))?;
+    let key = read_pem(&files.key).map_err(reason).and_then(|text| read_private_key(&text));
+    let key = key.map_err(|reason| bad("private key", &files.key, reason))?;
     CertifiedKey::from_der(certs, key, &ring::default_provider()).map_err(|source| ServeError::TlsPair {
         cert: files.cert.clone(),
         key: files.key.clone(),
@@ -175,6 +177,23 @@ mod tests {
         fs::write(&files.key, key.serialize_pem()).unwrap();
         fs::write(&files.cert, made.pem()).unwrap();
         made.der().clone()
+    }
+
+    #[test]
+    fn encrypted_key_is_named_as_such() {
+        let dir = tempfile::tempdir().unwrap();
+        let files =
+            TlsFiles { cert: dir.path().join("cert.pem"), key: dir.path().join("key.pem"), client_ca: None };
+        write(&files, 4096);
+        for head in [
+            "EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,F46A\n\n",
+            "ENCRYPTED PRIVATE KEY-----\n",
+        ] {
+            let label = head.split('\n').next().unwrap();
+            fs::write(&files.key, format!("-----BEGIN {head}MIHs\n-----END {label}\n")).unwrap();
+            let error = RenewedCertificate::read(&files).err().unwrap().to_string();
+            assert!(error.contains("key.pem") && error.contains("encrypted; decrypt it"), "{error}");
+        }
     }
 
     #[test]

@@ -64,6 +64,23 @@ fn a_host_that_does_not_answer() {
 }
 
 #[test]
+fn connect_timeout_covers_the_handshakes_of_tls_and_of_a_proxy() {
+    // The kernel accepts the connections, and nothing answers.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap();
+    let of_proxy = |scheme: &str| format!("{scheme}://{address}");
+    for (args, step) in [
+        (&["-k", &of_proxy("https")][..], "the TLS handshake"),
+        (&["-x", &of_proxy("http"), "https://127.0.0.1:1/x"], "head"),
+        (&["-x", &of_proxy("socks5"), "http://127.0.0.1:1/x"], "the proxy's handshake"),
+    ] {
+        let run = get().args(["--connect-timeout", "600ms", "--retries", "0"]).args(args);
+        let ended = run.run().fails(75, &[step, "within 600ms"]);
+        assert!(ended.time < Duration::from_secs(4), "{ended:?}");
+    }
+}
+
+#[test]
 fn unknown_host_is_reported() {
     let run = get().args(["--connect-timeout", "3s", "http://no-such-host.invalid/f"]);
     let ended = run.run();

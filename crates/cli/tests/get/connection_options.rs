@@ -200,6 +200,74 @@ fn login_does_not_go_in_clear_beyond_loopback() {
     }
 }
 
+/// The address of the connection decides, not the host of the URL: here 0.0.0.0 is beyond loopback.
+#[test]
+fn login_does_not_go_in_clear_to_a_proxy_or_fixed_address_beyond_loopback() {
+    let server = Server::of(File::new(content(1000, 131)));
+    let port = server.address.port();
+    let proxy = format!("http://0.0.0.0:{port}");
+    let with_login = proxy.replace("//", "//u:secret@");
+    let socks = with_login.replace("http:", "socks5:");
+    let far = format!("0.0.0.0:{port}");
+    let (named, numbered) = (format!("localhost:{port}:0.0.0.0"), format!("127.0.0.1:{port}:0.0.0.0"));
+    let (of_name, of_ftp) =
+        (format!("http://localhost:{port}/f"), format!("ftp://ann:secret@localhost:{port}/f"));
+    let run = |args: &[&str]| {
+        let run = get().args(args).args(["--retries", "0"]);
+        fs::write(run.path("token"), "secret\n").unwrap();
+        let ended = run.run();
+        assert!(!ended.stderr.contains("secret"), "{ended:?}");
+        ended
+    };
+    for args in [
+        &["-x", &proxy, "--token", "token", "http://127.0.0.1:1/f"][..],
+        &["-x", &proxy, "-u", "ann", "--password-file", "token", "http://localhost:1/f"],
+        &["-x", &proxy, "http://ann:secret@127.0.0.1:1/f"],
+        &["--resolve", &named, "--token", "token", &of_name],
+        &["--resolve", &numbered, "--token", "token", &server.url("/f")],
+        &["--resolve", &numbered, "--token", "token", "-r", &server.url("/d/")],
+        &["--resolve", &named, &of_ftp],
+        &["-x", &with_login, "http://example.org/f"],
+        &["-x", &with_login, "https://example.org/f"],
+        &["-x", &socks, "http://127.0.0.1:1/f"],
+    ] {
+        run(args).fails(64, &["unencrypted", &far, "--allow-cleartext"]);
+    }
+    assert!(server.requests().is_empty());
+    // Within a tunnel the origin's TLS protects the token; the scripted server opens no tunnel.
+    let ended = run(&["-x", &proxy, "--token", "token", "https://127.0.0.1:1/f"]);
+    assert!(!ended.stderr.contains("unencrypted") && server.requests().len() == 1, "{ended:?}");
+    for args in [
+        &["-x", &proxy, "--token", "token", "http://127.0.0.1:1/f"][..],
+        &["-x", &with_login, "http://example.org/f"],
+        &["--resolve", &named, "--token", "token", &of_name],
+    ] {
+        run(&[&["--allow-cleartext"], args].concat()).ok();
+    }
+}
+
+#[test]
+fn login_of_netrc_does_not_go_in_clear_to_a_proxy_beyond_loopback() {
+    let server = private();
+    let proxy = format!("http://0.0.0.0:{}", server.address.port());
+    let run = get().args(["-x", &proxy, "http://127.0.0.1:1/f"]);
+    fs::write(run.path(".netrc"), "machine 127.0.0.1 login ann password secret\n").unwrap();
+    run.run().fails(64, &["unencrypted", "0.0.0.0", "--allow-cleartext"]);
+    assert!(server.requests().iter().all(|ask| ask.field("authorization").is_none()));
+}
+
+#[test]
+fn pin_without_tls_is_refused() {
+    let server = Server::of(File::new(content(1000, 132)));
+    let pin = "0".repeat(64);
+    let ftp = server.url("/f").replace("http", "ftp");
+    for url in [&server.url("/f"), &ftp, &ftp.replace("ftp", "gsiftp")] {
+        get().args(["--pin", &pin, url]).run().fails(64, &["--pin", "use "]);
+    }
+    get().args(["--pin", &pin, "-r", &server.url("/d/")]).run().fails(64, &["--pin"]);
+    assert!(server.requests().is_empty());
+}
+
 #[test]
 fn named_netrc_that_is_missing_is_an_error() {
     let server = Server::of(File::new(content(1000, 130)));

@@ -227,7 +227,10 @@ fn temporary_server_errors_are_retried() {
 
 #[test]
 fn closed_port_is_reported() {
-    put_of(b"abc", &["--retries", "0", "f", "http://127.0.0.1:1/f"]).run().fails(69, &["127.0.0.1:1"]);
+    for url in ["http://127.0.0.1:1/f", "ftp://127.0.0.1:1/f"] {
+        let ended = put_of(b"abc", &["f", url]).run().fails(69, &["127.0.0.1:1", "refused"]);
+        assert!(!ended.stderr.contains("tries again"), "a refusal is final, as for get: {ended:?}");
+    }
     put_of(b"abc", &["--retries", "0", "f", "http://no-such-host.invalid/f"])
         .run()
         .fails(68, &["no-such-host.invalid"]);

@@ -12,6 +12,8 @@ fn of(bytes: &[u8], args: &[&str]) -> Put {
     run
 }
 
+const PIN: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+
 #[test]
 fn options_that_cannot_work_are_refused() {
     for (args, word) in [
@@ -28,6 +30,7 @@ fn options_that_cannot_work_are_refused() {
         (&["--record", "f", "f", "http://h/"], "both the file and its record"),
         (&["--record", "r", "f", "g", "http://h/"], "one file"),
         (&["--header", "Content-Length: 5", "f", "http://h/"], "the transfer sets it"),
+        (&["--pin", PIN, "f", "http://127.0.0.1:1/"], "leave out --pin"),
     ] {
         let ended = of(b"abc", args).run();
         assert_eq!(ended.status.code(), Some(64), "{ended:?}");
@@ -66,6 +69,17 @@ fn token_does_not_go_in_clear_beyond_loopback() {
             ended.fails(69, &["cannot connect"]);
         }
     }
+}
+
+#[test]
+fn token_does_not_go_in_clear_to_a_proxy_beyond_loopback() {
+    let server = Server::new(|peer| drop(peer.read_request()));
+    let proxy = format!("http://0.0.0.0:{}", server.address.port());
+    for operands in [&["f", "http://127.0.0.1:1/"][..], &["-r", ".", "http://127.0.0.1:1/d/"]] {
+        let args = [&["--retries", "0", "--token", "f", "-x", &proxy], operands].concat();
+        of(b"abc", &args).run().fails(64, &["unencrypted", "0.0.0.0", "--allow-cleartext"]);
+    }
+    assert!(server.requests().is_empty());
 }
 
 #[test]

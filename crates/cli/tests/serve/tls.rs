@@ -124,6 +124,14 @@ fn only_clients_with_a_certificate_of_the_authority_are_served() {
     assert_eq!(code, Some(0), "{messages}");
     let (code, messages) = get(None);
     assert!(code == Some(76) && messages.contains("--cert"), "{code:?} {messages}");
+    let put = Command::new(BIN)
+        .args(["put", "-q", "--retries", "0", "--no-memory", "--cacert", &site.key("server.pem")])
+        .args([&site.key("server.pem"), &format!("https://localhost:{}/g", server.address.port())])
+        .args(["--resolve", &format!("localhost:{}:127.0.0.1", server.address.port())])
+        .output()
+        .unwrap();
+    let messages = String::from_utf8_lossy(&put.stderr);
+    assert!(put.status.code() == Some(76) && messages.contains("--cert"), "{put:?}");
     let (code, messages) = get(Some("foreign"));
     assert!(code == Some(76) && messages.contains("certificate of --cert"), "{code:?} {messages}");
 }

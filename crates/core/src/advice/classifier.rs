@@ -201,12 +201,12 @@ impl Classifier {
         // than a window passes in a round trip.
         let open = self.largest_window.get() as f64 * PARAMS.closed_window_share;
         let rtt = interval.now.data_rtt.max(interval.min_rtt()).unwrap_or_default();
-        let unread = interval.now.window.is_some_and(|window| {
-            let window = window.get() as f64;
-            window < open || (interval.rate().bdp(rtt).get() as f64) < window * PARAMS.closed_window_share
-        });
-        // On a short path no window limits.
-        let unread = unread || rtt.get() < TIMESTAMP_TICK;
+        let window = interval.now.window.unwrap_or_default().get() as f64;
+        let unread = window == 0.0
+            || window < open
+            || (interval.rate().bdp(rtt).get() as f64) < window * PARAMS.closed_window_share;
+        // On a short path no window limits, whatever delays its acknowledgements.
+        let unread = unread || interval.base_rtt() < TIMESTAMP_TICK;
         Some(if unread { LimitedBy::Server } else { LimitedBy::ReceiveWindow })
     }
 
@@ -242,5 +242,7 @@ fn is_window_full(interval: &Interval) -> bool {
     let window = interval.now.window.max(interval.before.window).unwrap_or_default();
     let (window, in_flight) = (window.get() as f64, interval.in_flight().get() as f64);
     // More than the window cannot have been in flight: it was larger between the readings.
-    long && in_flight >= window * PARAMS.full_window_share && in_flight <= window / PARAMS.full_window_share
+    long && window > 0.0
+        && in_flight >= window * PARAMS.full_window_share
+        && in_flight <= window / PARAMS.full_window_share
 }

@@ -215,7 +215,12 @@ impl Facts<'_> {
         let gain = |buffer: Bytes| {
             format!("{rate} -> what the path holds, up to {buffer} / {rtt} = {}", window_ceiling(buffer, rtt))
         };
+        // No buffer limits a path this short, and nothing follows from its RTT.
+        let is_short = rtt.get() < TIMESTAMP_TICK;
         Some(match limit {
+            LimitedBy::ReceiveWindow | LimitedBy::SendBuffer | LimitedBy::ServerSendBuffer if is_short => {
+                return None;
+            }
             LimitedBy::ReceiveWindow => match self.host.tcp_rmem_max.filter(|_| !self.sends()) {
                 Some(now) => {
                     let larger = LARGE_BUFFER.max(now * 2);

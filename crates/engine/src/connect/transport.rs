@@ -139,7 +139,10 @@ impl Transport {
         if !pending.is_empty() {
             *pending = &pending[tls.session.writer().write(pending)?..];
         }
-        tls.session.write_tls(&mut tls.socket)?;
+        if let Err(error) = tls.session.write_tls(&mut tls.socket) {
+            let is_broken = matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset);
+            return Err(if is_broken { tls.alert().unwrap_or(error) } else { error });
+        }
         Ok(pending.is_empty() && !tls.session.wants_write())
     }
 }
@@ -167,6 +170,17 @@ impl TlsStream {
             }
             if let Received::Idle = self.pull()? {
                 return Ok(Received::Idle);
+            }
+        }
+    }
+
+    /// Returns the error that received records contain, after the peer has closed the connection.
+    fn alert(&mut self) -> Option<io::Error> {
+        loop {
+            match self.pull() {
+                Ok(Received::Data(_)) => {}
+                Ok(_) => return None,
+                Err(error) => return Some(error).filter(|error| error.kind() == ErrorKind::InvalidData),
             }
         }
     }

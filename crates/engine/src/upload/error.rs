@@ -12,7 +12,7 @@ use super::answer::UploadAnswer;
 use crate::failure::FailureKind;
 use crate::send::SendError;
 use crate::source::gridftp::FtpError;
-use crate::source::http::{ErrorKind, HttpError, Retry, UrlAndPeer};
+use crate::source::http::{ErrorKind, HttpError, Retry, UrlAndPeer, of_tls, send_error};
 use crate::transfer::error::{self as stream, Cause, SourceError, TransferError};
 
 /// An error of an upload; a server that can resume keeps what it has received.
@@ -28,6 +28,8 @@ pub enum UploadError {
         kind: FailureKind,
         /// Whether a retry can help.
         retried: bool,
+        /// Whether no connection was established.
+        is_before_connection: bool,
         /// The operation, the URL, the server's reply and a remedy.
         message: String,
     },
@@ -173,6 +175,7 @@ impl UploadError {
     /// Creates the error of a failed send.
     pub(super) fn of_send(error: SendError, at: &UrlAndPeer) -> Self {
         match error {
+            SendError::Socket(source) if of_tls(&source).is_some() => send_error(source, at).into(),
             SendError::Socket(source) => Self::Send { at: at.clone(), source },
             SendError::Read { path, source } => Self::cannot_read(path, source),
             SendError::Changed { path } => Self::Changed(path),
@@ -219,6 +222,15 @@ impl UploadError {
         }
     }
 
+    /// Returns whether no connection was established: where none was before either, the command ends at once, as that of `get`.
+    pub(super) fn is_before_connection(&self) -> bool {
+        match self {
+            Self::Http(error) => error.is_before_connection(),
+            Self::Ftp { is_before_connection, .. } => *is_before_connection,
+            _ => false,
+        }
+    }
+
     /// Returns whether a retry can help.
     pub(super) fn retry(&self) -> Retry {
         match self {
@@ -241,7 +253,12 @@ impl From<FtpError> for UploadError {
             FailureKind::NotFound => FailureKind::CannotCreate,
             kind => kind,
         };
-        Self::Ftp { kind, retried: error.may_be_retried(), message: error.to_string() }
+        Self::Ftp {
+            kind,
+            retried: error.may_be_retried(),
+            is_before_connection: error.is_before_connection(),
+            message: error.to_string(),
+        }
     }
 }
 

@@ -230,6 +230,9 @@ impl<'scope, 'env> Upload<'scope, 'env> {
                 Ok(digest) => return Ok(digest),
                 Err(error) => error,
             };
+            if self.protocol.is_none() && error.is_before_connection() {
+                return Err(error);
+            }
             self.session.close();
             self.session.return_to_original();
             self.session.asks_first = true;

@@ -237,6 +237,11 @@ fn given_self_signed_certificate_is_trusted_until_it_expires() {
     let (_, other) = self_signed();
     let stranger = outcome(&config, "localhost", trusting(&other)).unwrap_err();
     assert_eq!(stranger.kind(), ErrorKind::Tls, "{stranger}");
+    let text = stranger.to_string();
+    assert!(
+        text.contains("signed by itself") && text.contains("--cacert") && !text.contains("Other"),
+        "{text}"
+    );
     let (config, pem, _) = self_signed_until(2020);
     let expired = outcome(&config, "localhost", trusting(&pem)).unwrap_err().to_string();
     assert!(expired.contains("expired"), "{expired}");
@@ -258,6 +263,7 @@ fn pinned_key_is_trusted_and_any_other_refused() {
     assert_eq!((error.kind(), error.retry()), (ErrorKind::Tls, Retry::Never));
     // The message contains the key found, so that it can be compared.
     assert!(error.to_string().contains(&key.to_string()), "{error}");
+    assert!(!error.to_string().contains("unexpected"), "{error}");
 }
 
 #[test]
@@ -288,15 +294,28 @@ fn client_certificate_is_sent_on_request() {
     let own = ClientCertificate { cert: pem.clone(), key: pem };
     let with = |certificate| ClientConfig { ca_file: Some(ca.clone()), certificate, ..quick() };
     outcome(&config, "localhost", with(Some(own.clone()))).unwrap();
-    assert!(outcome(&config, "localhost", with(None)).is_err());
+    let without = outcome(&config, "localhost", with(None)).unwrap_err().to_string();
+    assert!(without.contains("give yours with --cert and --key") && !without.contains("alert"), "{without}");
 
     for (cert, key) in [
         (write("none.pem", "nothing"), own.key.clone()),
         (own.cert.clone(), write("none.key", "nothing")),
+        (own.cert.clone(), write("encrypted.key", ENCRYPTED)),
         (dir.path().join("missing"), own.key.clone()),
     ] {
+        let is_encrypted = key.ends_with("encrypted.key");
         let error = Client::new(with(Some(ClientCertificate { cert, key }))).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::LocalFile, "{error}");
         assert!(error.to_string().contains("--cert"), "{error}");
+        assert_eq!(error.to_string().contains("openssl pkey"), is_encrypted, "{error}");
     }
 }
+
+/// The beginning of what `openssl ec -aes128` writes.
+const ENCRYPTED: &str = "-----BEGIN EC PRIVATE KEY-----
+Proc-Type: 4,ENCRYPTED
+DEK-Info: AES-128-CBC,F46AAF76751AC9EF72F939DC5595C64F
+
+MIHs
+-----END EC PRIVATE KEY-----
+";

@@ -31,6 +31,34 @@ fn kernel_of_the_sender_names_window_and_buffer() {
     assert!(finding.shares.get(LimitedBy::Server) > 0.4, "a window that closes: {finding:?}");
 }
 
+/// A refusal with a wait (503): the server stops reading, acknowledges late, and the connection closes.
+#[test]
+fn window_that_is_unknown_or_of_loopback_is_the_servers() {
+    let stopped = |window: Option<Bytes>, rtt: Duration| {
+        let mut course = Course::at(End::Sender, 0);
+        course.reading.min_rtt = Some(Rtt::new(rtt));
+        course.run(2.0, 0.1, |reading| {
+            threads(reading);
+            sender(reading).busy += TICK;
+            sender(reading).window_limited += TICK;
+            reading.data_rtt = Some(Rtt::new(Duration::from_millis(40)));
+            reading.window = window;
+        })
+    };
+    let (loopback, long) = (Duration::from_micros(10), Duration::from_millis(30));
+    for (window, rtt) in
+        [(None, loopback), (Some(Bytes::kib(1)), loopback), (None, long), (Some(Bytes::ZERO), long)]
+    {
+        let finding = stopped(window, rtt).finding();
+        assert_limit(&finding, LimitedBy::Server, 0.9);
+        assert!(!finding.advice.join(" ").contains("tcp_"), "{finding:?}");
+    }
+    let mut waiting = stopped(Some(Bytes::kib(64)), loopback);
+    waiting.reading.streams = 0;
+    let finding = waiting.run(5.0, 0.0, |reading| reading.window = None).finding();
+    assert_limit(&finding, LimitedBy::Server, 0.95);
+}
+
 #[test]
 fn sender_below_its_windows_is_limited_by_its_buffer_unless_it_is_paced() {
     let plant = |pacing: u64| {

@@ -11,7 +11,7 @@ use thiserror::Error;
 use super::gsi::GsiError;
 use crate::connect::ConnectError;
 use crate::failure::FailureKind;
-use crate::source::http::{HttpError, of_tls};
+use crate::source::http::{HttpError, of_tls, tls_explained};
 use crate::transfer::error::{Cause, Retry, SourceError};
 
 /// An error of an FTP or GridFTP source.
@@ -141,16 +141,10 @@ fn hint(verb: &str, reply: &Reply) -> &'static str {
 }
 
 impl FtpError {
-    /// Creates the error of a failed receive on the control connection; an error of TLS itself gets a hint.
+    /// Creates the error of a failed receive on the control connection; an error of TLS itself is explained.
     pub(super) fn of_receive(at: &str, source: io::Error) -> Self {
         let Some(tls) = of_tls(&source) else { return Self::Receive { at: at.to_owned(), source } };
-        let hint = match tls {
-            rustls::Error::InvalidCertificate(_) => {
-                "; if you trust the server's certificate authority, give its certificate with --cacert FILE"
-            }
-            _ => "",
-        };
-        Self::Tls { at: at.to_owned(), why: format!("{tls}{hint}") }
+        Self::Tls { at: at.to_owned(), why: tls_explained(tls, "ftp://") }
     }
 
     /// Creates the error of unusable TLS settings.
@@ -272,6 +266,11 @@ impl FtpError {
                 matches!(error.class(), FailureKind::Temporary | FailureKind::Unavailable | FailureKind::Host)
             }
         }
+    }
+
+    /// Returns whether no connection was established.
+    pub(crate) fn is_before_connection(&self) -> bool {
+        self.cause() == Cause::Unreachable
     }
 
     fn cause(&self) -> Cause {

@@ -24,6 +24,15 @@ const MAPPED: (&str, &str) = (":globus-mapping:", "dummy");
 /// A server that does not reply to the next command of a flight within this time has lost it.
 const FLIGHT_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Why a login over ftp:// is refused.
+const EXPOSED: &str = "it sends the login unencrypted, and any host on the path can read it; use ftps://, or permit it with \
+                       --allow-cleartext";
+
+/// Returns whether a login is other than anonymous.
+fn is_secret(login: &Login) -> bool {
+    !matches!(login.user.as_str(), "" | "anonymous" | "ftp")
+}
+
 /// A session, and the state of the file or the error of requesting it.
 type SessionAndState = (Session, Result<RemoteState, FtpError>);
 
@@ -49,6 +58,10 @@ impl<'a> ServerAccess<'a> {
             let why = "it has no encryption; use ftps:// or gsiftp://, or leave out --encrypt";
             return Err(FtpError::Url { url: address.shown, why });
         }
+        if address.scheme != Scheme::Ftps && !config.pins.is_empty() {
+            let why = "its server proves no key of --pin; use ftps://, or leave out --pin";
+            return Err(FtpError::Url { url: address.shown, why });
+        }
         if config.proxies.is_given() {
             let why = "FTP goes through no proxy; leave out --proxy, or use https://";
             return Err(FtpError::Url { url: address.shown, why });
@@ -67,12 +80,9 @@ impl<'a> ServerAccess<'a> {
                 login = Some(found);
             }
         }
-        let is_secret = |login: &Login| !matches!(login.user.as_str(), "" | "anonymous" | "ftp");
         let in_clear = address.scheme == Scheme::Ftp && !is_loopback(&address.host);
         if in_clear && !config.allow_cleartext && login.as_ref().is_some_and(is_secret) {
-            let why = "it sends the login unencrypted, and any host on the path can read it; use ftps://, or permit it with \
-                       --allow-cleartext";
-            return Err(FtpError::Url { url: address.shown, why });
+            return Err(FtpError::Url { url: address.shown, why: EXPOSED });
         }
         if login.is_none() && address.scheme != Scheme::GsiFtp {
             address.make_absolute();
@@ -174,6 +184,11 @@ impl<'a> ServerAccess<'a> {
             hosts.forget(host, *port);
         }
         let (socket, peer) = dialled?;
+        // --resolve may lead the name of this host elsewhere.
+        let in_clear = *scheme == Scheme::Ftp && !peer.ip().to_canonical().is_loopback();
+        if in_clear && !self.config.allow_cleartext && is_secret(&self.key.login) {
+            return Err(FtpError::Url { url: format!("{} ({peer})", self.at()), why: EXPOSED });
+        }
         let limit = self.config.timeouts.head;
         let mut control = ControlConnection::new(Transport::Plain(socket), peer, limit, self.at())?;
         let greeting = control.reply("its greeting", limit, self.at(), cancel)?;

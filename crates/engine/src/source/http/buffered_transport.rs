@@ -74,7 +74,7 @@ impl BufferedTransport {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-                Err(source) => return Err(HttpError::Send { at: self.at.clone(), source }),
+                Err(source) => return Err(tls::send_error(source, &self.at)),
             }
         }
     }

@@ -19,10 +19,10 @@ use super::credentials::{Credentials, is_cleartext};
 use super::early::EarlyConnections;
 use super::error::HttpError;
 use super::idle::IdleConnections;
-use super::proxy::ProxyKind;
+use super::proxy::{Proxy, ProxyKind};
 use super::redirect::Redirects;
 use super::resolved_url::ResolvedUrl;
-use super::safe_url::SafeUrl;
+use super::safe_url::{SafeUrl, UrlAndPeer};
 use super::tls;
 use crate::cancel::Cancel;
 use crate::connect::{AheadConnection, Deadline, ResolvedHosts};
@@ -131,9 +131,14 @@ impl Client {
     /// Creates a target from `url` without a request.
     ///
     /// # Errors
-    /// [`HttpError::Url`] for a URL of another scheme, [`HttpError::Cleartext`] if a login or token would be sent
-    /// unencrypted.
+    /// [`HttpError::Url`] for a URL of another scheme, or one whose server cannot prove a pinned key,
+    /// [`HttpError::Cleartext`] if a login or token would be sent unencrypted.
     pub fn target(&self, url: &Url) -> Result<ResolvedUrl, HttpError> {
+        if url.scheme() == "http" && !self.config.pins.is_empty() {
+            let why =
+                "its server cannot prove the key of --pin without TLS; use https://, or leave out --pin";
+            return Err(HttpError::Url { url: SafeUrl::of(url), why });
+        }
         let given = Credentials::of_url(url).or_else(|| self.config.credentials.clone());
         if given.is_some() {
             self.check_cleartext(url)?;
@@ -149,7 +154,29 @@ impl Client {
         if self.config.allow_cleartext || !is_cleartext(url) {
             return Ok(());
         }
-        Err(HttpError::Cleartext { url: SafeUrl::of(url) })
+        Err(HttpError::Cleartext { to: SafeUrl::of(url).to_string() })
+    }
+
+    /// Fails if a request for `target` over a connection to `peer`, which may be a proxy or a fixed address of the host, would
+    /// send a login or token unencrypted beyond loopback, unless permitted.
+    fn check_cleartext_to(
+        &self,
+        target: &ResolvedUrl,
+        proxy: Option<&Proxy>,
+        peer: SocketAddr,
+    ) -> Result<(), HttpError> {
+        if self.config.allow_cleartext || peer.ip().to_canonical().is_loopback() {
+            return Ok(());
+        }
+        match proxy.filter(|proxy| proxy.has_login()) {
+            Some(Proxy { url, variable, .. }) => {
+                Err(HttpError::CleartextProxy { url: url.clone(), variable, peer })
+            }
+            None if target.logs_in() && !target.is_https() => {
+                Err(HttpError::Cleartext { to: UrlAndPeer { url: target.safe_url(), peer }.to_string() })
+            }
+            None => Ok(()),
+        }
     }
 
     /// Requests all or a range of `url`, follows redirects, and answers one 401 with a login from .netrc.
@@ -268,8 +295,8 @@ impl Client {
         match connection.finish(self.socket_settings(), &deadline) {
             Some(socket) => {
                 let behind =
-                    self.socks_targets(&key.server, proxy.as_ref(), cancel)?.into_iter().next().flatten();
-                self.established(target, begun_for, proxy.as_ref(), behind, (socket, peer), cancel)
+                    self.socks_targets(&key.server, proxy.as_ref(), &deadline)?.into_iter().next().flatten();
+                self.established(target, begun_for, proxy.as_ref(), behind, (socket, peer), &deadline)
             }
             None => self.connect(target, cancel),
         }
@@ -301,6 +328,7 @@ impl Client {
     /// Sets another URL of the origin for the following requests of a connection.
     pub(crate) fn aim(&self, connection: &mut Connection, target: &ResolvedUrl) -> Result<(), HttpError> {
         let proxy = self.config.proxies.for_url(target.url())?;
+        self.check_cleartext_to(target, proxy.as_ref(), connection.peer())?;
         let proxy = proxy.filter(|proxy| !target.is_https() && proxy.kind == ProxyKind::Http);
         let login = proxy.as_ref().and_then(|p| p.authorization.as_ref());
         connection.aim(target.request_line(login, proxy.is_some()));

@@ -63,4 +63,4 @@ pub use proxy::ProxyPolicy;
 pub(crate) use redirect::Redirects;
 pub use resolved_url::ResolvedUrl;
 pub use safe_url::{SafeUrl, UrlAndPeer};
-pub(crate) use tls::{of_tls, settings as tls_settings};
+pub(crate) use tls::{explained as tls_explained, of_tls, send_error, settings as tls_settings};

@@ -62,6 +62,11 @@ pub(super) enum ProxyKind {
 }
 
 impl Proxy {
+    /// Returns whether a login is sent to the proxy.
+    pub(super) fn has_login(&self) -> bool {
+        self.login.is_some()
+    }
+
     /// Requests a tunnel to `host` from the proxy connected by `socket` (CONNECT, RFC 9110, section 9.3.6); returns the
     /// socket of the tunnel.
     pub(super) fn tunnel(

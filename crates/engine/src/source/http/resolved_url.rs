@@ -25,6 +25,8 @@ pub struct ResolvedUrl {
     url: Url,
     /// User-Agent, the user's headers and Authorization.
     headers: Vec<HeaderField>,
+    /// Whether Authorization is of [`Credentials`], not a header of the user.
+    logs_in: bool,
     /// Cookies, each sent only to its own server.
     cookies: Option<Arc<CookieJar>>,
     /// The addresses of the server or proxy, starting with the one that accepted the last connection; empty before the
@@ -54,7 +56,9 @@ impl ResolvedUrl {
         if url.host().is_none() {
             return Err(fail("it names no host"));
         }
-        if let Some(credentials) = Credentials::of_url(url).as_ref().or(otherwise) {
+        let credentials = Credentials::of_url(url).or_else(|| otherwise.cloned());
+        let logs_in = credentials.is_some();
+        if let Some(credentials) = credentials {
             headers.retain(|h| !h.is("authorization"));
             headers.push(credentials.field("Authorization")?);
         }
@@ -62,7 +66,7 @@ impl ResolvedUrl {
         let mut url = without_login(url);
         url.set_fragment(None);
         let (addresses, avoided) = (Vec::new(), Vec::new());
-        Ok(Self { original, redirected: false, url, headers, cookies: None, addresses, avoided })
+        Ok(Self { original, redirected: false, url, headers, logs_in, cookies: None, addresses, avoided })
     }
 
     /// Sets the cookies for this target and for its redirects.
@@ -78,6 +82,7 @@ impl ResolvedUrl {
         let mut next = Self::new(&without_login(url), headers, None)?;
         next.original = Arc::clone(&self.original);
         next.redirected = true;
+        next.logs_in = stays && self.logs_in;
         next.cookies.clone_from(&self.cookies);
         if stays {
             next.addresses.clone_from(&self.addresses);
@@ -114,7 +119,7 @@ impl ResolvedUrl {
     /// Returns this target with `credentials`.
     pub(super) fn with_credentials(&self, credentials: &Credentials) -> Result<Self, HttpError> {
         let headers = Self::new(&self.url, self.headers.clone(), Some(credentials))?.headers;
-        Ok(Self { headers, ..self.clone() })
+        Ok(Self { headers, logs_in: true, ..self.clone() })
     }
 
     /// Returns the original URL before any redirect, including its login, to be requested again if the target of a
@@ -188,6 +193,11 @@ impl ResolvedUrl {
 
     pub(super) fn is_authorised(&self) -> bool {
         self.headers.iter().any(|h| h.is("authorization"))
+    }
+
+    /// Returns whether requests send a login or token, other than a header of the user.
+    pub(super) fn logs_in(&self) -> bool {
+        self.logs_in
     }
 
     /// Returns the server's host and port.

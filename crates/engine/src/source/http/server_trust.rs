@@ -65,7 +65,14 @@ impl ServerCertVerifier for ServerTrust {
         if self.trusted.iter().any(|trusted| trusted.as_ref() == end_entity.as_ref()) {
             return check_trusted(end_entity, server_name, now).map(|()| ServerCertVerified::assertion());
         }
-        self.chains.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+        let checked =
+            self.chains.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        checked.map_err(|error| match error {
+            Error::InvalidCertificate(CertificateError::Other(_)) if is_self_signed(end_entity) => {
+                CertificateError::UnknownIssuer.into()
+            }
+            error => error,
+        })
     }
 
     fn verify_tls12_signature(
@@ -125,6 +132,11 @@ fn is_common_name(certificate: &X509Certificate<'_>, name: &ServerName<'_>) -> b
     let name = name.to_str();
     let mut names = certificate.subject().iter_common_name().filter_map(|name| name.as_str().ok());
     names.any(|common| common.eq_ignore_ascii_case(&name))
+}
+
+/// Returns whether a certificate names itself as its issuer.
+fn is_self_signed(certificate: &CertificateDer<'_>) -> bool {
+    parse(certificate).is_ok_and(|certificate| certificate.issuer() == certificate.subject())
 }
 
 fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, Error> {

@@ -10,7 +10,7 @@ use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{AlertDescription, ClientConfig, ClientConnection, RootCertStore};
+use rustls::{AlertDescription, CertificateError, ClientConfig, ClientConnection, RootCertStore};
 use url::Host;
 
 use super::config::{ClientCertificate, TlsConfig};
@@ -19,6 +19,7 @@ use super::safe_url::UrlAndPeer;
 use super::server_trust::ServerTrust;
 use crate::connect::{Deadline, Received, TlsStream, Transport};
 use crate::input_file::read_again;
+use crate::private_key::read_private_key;
 
 /// The maximum size of a PEM file.
 const LONGEST_PEM: Bytes = Bytes::mib(16);
@@ -71,18 +72,17 @@ pub(crate) fn settings(config: &TlsConfig) -> Result<Arc<ClientConfig>, HttpErro
 pub(super) fn read_client_certificate(
     own: &ClientCertificate,
 ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), HttpError> {
-    let why = |error: pem::Error, what| match error {
-        pem::Error::NoItemsFound => format!("it holds no {what} in PEM"),
-        other => other.to_string(),
+    let why = |error| match error {
+        pem::Error::NoItemsFound => "it holds no certificate in PEM".to_owned(),
+        other => format!("its PEM is damaged: {other}"),
     };
     let read = |path| read_again(path, LONGEST_PEM).map_err(|error| own.error(path, &error));
     let text = read(&own.cert)?;
     let chain = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
     let chain =
         chain.and_then(|chain| if chain.is_empty() { Err(pem::Error::NoItemsFound) } else { Ok(chain) });
-    let chain = chain.map_err(|error| own.error(&own.cert, &why(error, "certificate")))?;
-    let key = PrivateKeyDer::from_pem_slice(&read(&own.key)?);
-    let key = key.map_err(|error| own.error(&own.key, &why(error, "unencrypted private key")))?;
+    let chain = chain.map_err(|error| own.error(&own.cert, &why(error)))?;
+    let key = read_private_key(&read(&own.key)?).map_err(|why| own.error(&own.key, &why))?;
     Ok((chain, key))
 }
 
@@ -127,26 +127,58 @@ pub(super) fn handshake(
     Ok(Transport::Tls(Box::new(tls)))
 }
 
-/// Creates the error of a failed handshake step. An error of TLS itself gets a hint; a damaged record counts as a
+/// Creates the error of a failed handshake step. An error of TLS itself is explained; a damaged record counts as a
 /// broken connection.
 fn handshake_error(source: io::Error, at: &UrlAndPeer) -> HttpError {
     let Some(tls) = of_tls(&source).filter(|tls| **tls != rustls::Error::DecryptError) else {
         return HttpError::Receive { at: at.clone(), source };
     };
-    let hint = match tls {
-        rustls::Error::InvalidMessage(_) => "; the server may not speak TLS on this port: try http://",
-        rustls::Error::InvalidCertificate(_) => {
-            "; if you trust the server's certificate authority, or the server, give that certificate with --cacert FILE"
+    HttpError::Tls { at: at.clone(), why: explained(tls, "http://") }
+}
+
+/// Explains an error of TLS, with a remedy where there is one; `plain` is the scheme without TLS.
+pub(crate) fn explained(error: &rustls::Error, plain: &str) -> String {
+    use AlertDescription as Alert;
+    match error {
+        // Our own words: see `ServerTrust`.
+        rustls::Error::General(why) => why.clone(),
+        rustls::Error::InvalidMessage(_) => {
+            format!("the answer is not TLS; the server may not speak TLS on this port: try {plain}")
         }
-        rustls::Error::AlertReceived(AlertDescription::CertificateRequired) => {
-            "; the server requires a client's certificate: give yours with --cert and --key"
+        rustls::Error::InvalidCertificate(error) => {
+            let what = match error {
+                CertificateError::UnknownIssuer => {
+                    "the server's certificate is signed by itself, or by an authority that this host does not trust".to_owned()
+                }
+                CertificateError::Other(_) => "the server's certificate is not one for servers".to_owned(),
+                other => format!("the server's certificate cannot be trusted: {other}"),
+            };
+            format!(
+                "{what}; if you trust the server's certificate authority, or the server, give that certificate with --cacert FILE"
+            )
         }
-        rustls::Error::AlertReceived(AlertDescription::UnknownCA | AlertDescription::BadCertificate) => {
-            "; the server does not accept the certificate of --cert: give one of an authority that it trusts"
+        rustls::Error::AlertReceived(Alert::CertificateRequired | Alert::NoCertificate) => {
+            "the server requires a client's certificate: give yours with --cert and --key".to_owned()
         }
-        _ => "",
-    };
-    HttpError::Tls { at: at.clone(), why: format!("{tls}{hint}") }
+        rustls::Error::AlertReceived(Alert::UnknownCA | Alert::BadCertificate) => {
+            "the server does not accept the certificate of --cert: give one of an authority that it trusts".to_owned()
+        }
+        rustls::Error::AlertReceived(Alert::HandshakeFailure | Alert::ProtocolVersion) => {
+            "the server refused: it has no version or cipher of TLS in common with this program, or requires a client's certificate \
+             (--cert, --key)"
+                .to_owned()
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Creates the error of a failed send. A server that refuses the client closes the connection, and its reason arrives
+/// before.
+pub(crate) fn send_error(source: io::Error, at: &UrlAndPeer) -> HttpError {
+    match of_tls(&source) {
+        Some(_) => receive_error(source, at),
+        None => HttpError::Send { at: at.clone(), source },
+    }
 }
 
 /// Creates the error of a failed receive after the handshake.

@@ -151,6 +151,7 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
             };
             let wait = match error.retry() {
                 Retry::Never => break Err(error),
+                _ if self.furthest.is_none() && error.is_before_connection() => break Err(error),
                 Retry::Now => None,
                 Retry::After(wait) => Some(wait),
             };

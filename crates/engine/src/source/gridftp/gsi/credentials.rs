@@ -15,6 +15,7 @@ use x509_parser::prelude::*;
 
 use super::distinguished_name::one_line;
 use super::error::GsiError;
+use crate::private_key::is_encrypted_key;
 
 /// The maximum size of a file with certificates or a key: 1 MiB.
 const MAX_FILE: u64 = 1 << 20;
@@ -125,7 +126,7 @@ impl Credentials {
         for certificate in &chain {
             check_validity(certificate, path, now)?;
         }
-        if is_encrypted(secret) {
+        if is_encrypted_key(secret) {
             let why = "its key is encrypted, and no passphrase is asked for: run grid-proxy-init, which makes a proxy without one";
             return Err(fail(key_path, why.to_owned()));
         }
@@ -184,11 +185,6 @@ fn read_secret(path: &Path) -> Result<Vec<u8>, GsiError> {
 }
 
 /// Returns whether a PEM file contains an encrypted key, as PKCS#8 or in OpenSSL's older format.
-fn is_encrypted(pem: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(pem);
-    text.contains("BEGIN ENCRYPTED PRIVATE KEY") || text.contains("Proc-Type: 4,ENCRYPTED")
-}
-
 fn subject_of(certificate: &CertificateDer<'_>) -> Option<String> {
     X509Certificate::from_der(certificate).ok().map(|(_, parsed)| one_line(parsed.subject()))
 }

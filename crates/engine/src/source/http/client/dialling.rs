@@ -11,7 +11,6 @@ use crate::cancel::Cancel;
 use crate::connect::{ConnectError, Deadline, SocketSettings, Transport, dial};
 use crate::source::http::ResolvedUrl;
 use crate::source::http::buffered_transport::BufferedTransport;
-use crate::source::http::config::Timeouts;
 use crate::source::http::connection::Connection;
 use crate::source::http::connection_key::ConnectionKey;
 use crate::source::http::error::HttpError;
@@ -59,14 +58,14 @@ impl Client {
             target.set_addresses(found.map_err(unknown)?);
         }
         let mut refused = None;
-        for behind in self.socks_targets(server, proxy, cancel)? {
+        for behind in self.socks_targets(server, proxy, &deadline)? {
             let socket = dial(&name, &target.candidates(), self.socket_settings(), &deadline);
             if socket.is_err() {
                 // The host may have other addresses by now.
                 target.set_addresses(Vec::new());
                 self.caches.hosts.forget(host, port);
             }
-            match self.established(target, key.clone(), proxy, behind, socket?, cancel) {
+            match self.established(target, key.clone(), proxy, behind, socket?, &deadline) {
                 // The proxy may reach another address of the server.
                 Err(error @ HttpError::Socks { source: SocksError::Refused(_), .. }) => {
                     refused.get_or_insert(error);
@@ -83,7 +82,7 @@ impl Client {
         &self,
         (host, port): &(Host<String>, u16),
         proxy: Option<&Proxy>,
-        cancel: &Cancel,
+        deadline: &Deadline<'_>,
     ) -> Result<Vec<Option<SocksTarget>>, HttpError> {
         let kind = proxy.map_or(ProxyKind::Http, |proxy| proxy.kind);
         match (kind, host) {
@@ -93,9 +92,8 @@ impl Client {
             }
             _ => {}
         }
-        let Timeouts { connect, tick, .. } = self.config.timeouts;
-        let deadline = Deadline::new(cancel, connect);
-        let found = self.caches.hosts.resolve(host, *port, &self.config.addresses, &deadline, tick)?;
+        let tick = self.config.timeouts.tick;
+        let found = self.caches.hosts.resolve(host, *port, &self.config.addresses, deadline, tick)?;
         let targets: Vec<_> = found.into_iter().map(|address| Some(SocksTarget::Address(address))).collect();
         Ok(if targets.is_empty() { vec![Some(SocksTarget::Name(host.to_string(), *port))] } else { targets })
     }
@@ -117,12 +115,13 @@ impl Client {
         proxy: Option<&Proxy>,
         behind: Option<SocksTarget>,
         (mut socket, peer): (TcpStream, SocketAddr),
-        cancel: &Cancel,
+        deadline: &Deadline<'_>,
     ) -> Result<Connection, HttpError> {
         let server = &key.server;
         target.prefer(peer);
+        self.check_cleartext_to(target, proxy, peer)?;
         let at = UrlAndPeer { url: target.safe_url(), peer };
-        let deadline = Deadline::new(cancel, self.config.timeouts.head);
+        let deadline = deadline.at_most(self.config.timeouts.head);
         if let Some((proxy, to)) = proxy.zip(behind) {
             socket = proxy.connect_socks(socket, to, &at, &deadline)?;
         }
@@ -139,7 +138,8 @@ impl Client {
         let request =
             target.request_line(absolute.and_then(|p| p.authorization.as_ref()), absolute.is_some());
         let transport = BufferedTransport::new(transport, at);
-        Ok(Connection::new(transport, Arc::new(key), request, self.config.timeouts, cancel.clone()))
+        let (timeouts, cancel) = (self.config.timeouts, deadline.cancel().clone());
+        Ok(Connection::new(transport, Arc::new(key), request, timeouts, cancel))
     }
 }
 
