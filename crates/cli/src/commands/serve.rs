@@ -210,6 +210,10 @@ pub(crate) fn run(args: Box<ServeArgs>) -> anyhow::Result<ExitCode> {
         return Ok(exit::NO_PERMISSION.into());
     }
     log_thread::drop_privileges();
+    if let Err(error) = with_file_capabilities(|| server.check()) {
+        say::error(&error);
+        return Ok(exit_code(&error).into());
+    }
     // Created late: a server that cannot start must not begin a record.
     let what = std::path::absolute(&args.directory).unwrap_or_else(|_| args.directory.clone());
     let begin = || args.record.begin(Side::Serve, &what.to_string_lossy());
@@ -417,7 +421,10 @@ fn exit_code(error: &ServeError) -> exit::Code {
         }
         ServeError::Root { .. } => exit::NO_INPUT,
         ServeError::Listen { .. } | ServeError::Metrics { .. } => exit::UNAVAILABLE,
-        ServeError::NoOpenat2 { .. } | ServeError::NoProc { .. } | ServeError::Measure { .. } => exit::OS,
+        ServeError::NoOpenat2 { .. }
+        | ServeError::NoProc { .. }
+        | ServeError::Measure { .. }
+        | ServeError::Threads { .. } => exit::OS,
         ServeError::Congestion { .. }
         | ServeError::Pace { .. }
         | ServeError::Tokens { .. }

@@ -1,6 +1,7 @@
 //! Decides whether a request is allowed, before it is routed: tokens, their rights and directories, credentials in clear.
 
 mod token;
+mod token_directory;
 mod token_set;
 
 use std::path::PathBuf;
@@ -11,7 +12,7 @@ use longhaul_core::proto::http::{ReplyHead, RequestHead, TargetError, TargetPath
 
 use crate::ServeError;
 use crate::reply::Reply;
-use crate::root::Root;
+use crate::static_files::StaticFiles;
 use crate::targets::{is_measurement, lists_uploads, names_upload};
 
 pub use token::{Token, TokenError};
@@ -82,8 +83,6 @@ enum TokenStore {
 /// The configuration of [`Access`].
 pub(crate) struct AccessRules<'a> {
     pub(crate) tokens: &'a Tokens,
-    /// The served directory.
-    pub(crate) root: &'a Arc<Root>,
     pub(crate) writable: bool,
     pub(crate) measures: bool,
     pub(crate) guards_reading: bool,
@@ -91,13 +90,13 @@ pub(crate) struct AccessRules<'a> {
 }
 
 impl Access {
-    /// Reads the tokens.
+    /// Reads the tokens, but not their directories.
     pub(crate) fn new(rules: AccessRules<'_>) -> Result<Self, ServeError> {
-        let AccessRules { tokens, root, writable, measures, guards_reading, allows_cleartext } = rules;
+        let AccessRules { tokens, writable, measures, guards_reading, allows_cleartext } = rules;
         let tokens = match tokens {
             Tokens::None => TokenStore::None,
             Tokens::One(token) => TokenStore::One(TokenEntry::with_all_rights(token.clone())),
-            Tokens::File(path) => TokenStore::File(Arc::new(TokenFile::read(path, root)?)),
+            Tokens::File(path) => TokenStore::File(Arc::new(TokenFile::read(path)?)),
         };
         Ok(Self { tokens, writable, measures, guards_reading, allows_cleartext })
     }
@@ -110,6 +109,14 @@ impl Access {
             measures: false,
             guards_reading: false,
             allows_cleartext: true,
+        }
+    }
+
+    /// Checks that the directories of the tokens can be used.
+    pub(crate) async fn check_directories(&self, files: &Arc<StaticFiles>) -> Result<(), ServeError> {
+        match &self.tokens {
+            TokenStore::File(file) => file.check(files).await,
+            TokenStore::None | TokenStore::One(_) => Ok(()),
         }
     }
 
@@ -202,10 +209,8 @@ mod tests {
 
     fn access(guards_reading: bool, allows_cleartext: bool) -> Access {
         let tokens = &Tokens::One(Token::new("s3cret").unwrap());
-        let root = &Arc::new(Root::open(std::path::Path::new(".")).unwrap());
         let (writable, measures) = (true, true);
-        Access::new(AccessRules { tokens, root, writable, measures, guards_reading, allows_cleartext })
-            .unwrap()
+        Access::new(AccessRules { tokens, writable, measures, guards_reading, allows_cleartext }).unwrap()
     }
 
     fn status(access: &Access, first: &str, line: &str, exposed: bool) -> u16 {
