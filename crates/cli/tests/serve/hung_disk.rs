@@ -255,3 +255,25 @@ fn missing_directory_of_a_token_keeps_the_server_from_starting() {
     assert!(messages.contains("line 9: the directory /none of token 'hung'"), "{messages}");
     assert!(!record.exists(), "a record was begun");
 }
+
+#[test]
+fn hung_file_systems_do_not_keep_uploads_elsewhere_from_the_quota() {
+    let _alone = without_attack();
+    let place = Place::new();
+    let points = ["hung", "hung too"].map(|name| place.dir.path().join(name));
+    points.iter().for_each(|point| std::fs::create_dir(point).unwrap());
+    let mounts = points.map(|point| FuseMount::new(&point, Daemon::ReadsNothing));
+    if mounts.iter().any(Option::is_none) {
+        return;
+    }
+    let server = Serve::start(place.command(&["--upload-quota", "1MiB"]));
+    let started = Instant::now();
+    assert!(!ask(server.address, "GET /?uploads", "", b"").1.contains("\"used\":"), "nothing is counted yet");
+    let (status, reply) = ask(server.address, "PUT /f", "Content-Length: 4\r\n", b"file");
+    assert!(status == 201 && started.elapsed() < Duration::from_secs(6), "{:?} {reply}", started.elapsed());
+    let (_, listing) = ask(server.address, "GET /?uploads", "", b"");
+    assert!(listing.contains("\"used_at_least\":0"), "{listing}");
+    assert_eq!(ask(server.address, "PUT /g", "Content-Length: 2000000\r\n", b"").0, 507);
+    assert_second_signal_ends(server);
+    drop(mounts);
+}

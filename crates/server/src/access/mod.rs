@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use longhaul_core::proto::http::{ReplyHead, RequestHead, TargetError, TargetPath};
+use longhaul_core::units::Bytes;
 
 use crate::ServeError;
 use crate::reply::Reply;
@@ -59,8 +60,20 @@ enum Need {
 pub(crate) struct Grant {
     /// The token's name; `None` where the server has only one, or none was needed.
     pub(crate) holder: Option<Arc<str>>,
-    /// Existing files may be replaced.
+    /// Existing files may be replaced, and paused uploads of other tokens discarded.
     pub(crate) may_replace: bool,
+    /// The space that unfinished uploads of the token may take.
+    pub(crate) quota: Option<Bytes>,
+}
+
+impl Grant {
+    /// Returns whether a paused upload of this token may be seen, discarded and started over.
+    ///
+    /// The only token of a server may do so with every upload, and every token with one of such a server.
+    pub(crate) fn may_take(&self, holder: Option<&str>) -> bool {
+        let is_own = self.holder.is_none() || holder.is_none() || self.holder.as_deref() == holder;
+        is_own || self.may_replace
+    }
 }
 
 /// The rules of a listening address.
@@ -166,7 +179,7 @@ impl Access {
             return Err(Reply::text(403, "the token does not permit this here"));
         }
         let may_replace = path.as_ref().is_ok_and(|path| entry.permits(Right::Delete, path));
-        Ok(Grant { holder: entry.name.clone(), may_replace })
+        Ok(Grant { holder: entry.name.clone(), may_replace, quota: entry.quota })
     }
 
     /// Returns what a request needs.

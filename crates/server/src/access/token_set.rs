@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use longhaul_core::proto::http::TargetPath;
+use longhaul_core::units::Bytes;
 use serde::Deserialize;
 use toml::Spanned;
 use toml::value::{Datetime, Offset};
@@ -34,6 +35,8 @@ pub(super) struct TokenEntry {
     pub(super) directory: TokenDirectory,
     rights: Vec<Right>,
     expires: Option<SystemTime>,
+    /// The space that its unfinished uploads may take.
+    pub(super) quota: Option<Bytes>,
 }
 
 /// The tokens that a file holds, or why it cannot be used.
@@ -69,6 +72,7 @@ struct WrittenToken {
     directory: Spanned<String>,
     rights: Vec<Right>,
     expires: Option<Datetime>,
+    quota: Option<String>,
 }
 
 fn root() -> Spanned<String> {
@@ -79,7 +83,7 @@ impl TokenEntry {
     /// Makes the only token of a server.
     pub(super) fn with_all_rights(token: Token) -> Self {
         let rights = vec![Right::Read, Right::Write, Right::Delete];
-        Self { name: None, token, directory: TokenDirectory::default(), rights, expires: None }
+        Self { name: None, token, directory: TokenDirectory::default(), rights, expires: None, quota: None }
     }
 
     pub(super) fn permits(&self, right: Right, path: &TargetPath) -> bool {
@@ -92,7 +96,7 @@ impl TokenEntry {
 
     /// Makes an entry of one whose directory is named in this line of the file.
     fn parse(written: WrittenToken, line: usize) -> Result<Self, String> {
-        let WrittenToken { name, token, directory, rights, expires } = written;
+        let WrittenToken { name, token, directory, rights, expires, quota } = written;
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
         if name.is_empty() || name.len() > 64 || !name.bytes().all(fits) {
             return Err(format!("the name '{name}' must be 1 to 64 letters, digits and -._"));
@@ -116,8 +120,10 @@ impl TokenEntry {
         let token = Token::new(&token).map_err(|error| of(&error))?;
         let expires =
             expires.map(|at| instant(at).ok_or_else(|| of(&"expires must be as 2027-01-31T12:00:00Z")));
+        let quota = quota.map(|quota| quota.parse().map_err(|error| of(&format!("its quota: {error}"))));
+        let (expires, quota) = (expires.transpose()?, quota.transpose()?);
         let directory = TokenDirectory { names, shown, line };
-        Ok(Self { name: Some(name.into()), token, directory, rights, expires: expires.transpose()? })
+        Ok(Self { name: Some(name.into()), token, directory, rights, expires, quota })
     }
 }
 
@@ -317,6 +323,7 @@ mod tests {
             ("[[token]]\nname = \"a b\"\ntoken = \"s3cret\"\nrights = [\"read\"]\n", "name"),
             ("[[token]]\nname = \"a\"\ntoken = \"two words\"\nrights = [\"read\"]\n", "letters"),
             ("[[token]]\nname = \"a\"\ntoken = \"s3cret\"\nrights = [\"read\"]\nright = 1\n", "right"),
+            ("[[token]]\nname = \"a\"\ntoken = \"s3cret\"\nrights = [\"read\"]\nquota = \"much\"\n", "quota"),
             (
                 "[[token]]\nname = \"a\"\ntoken = \"s3cret\"\nrights = [\"read\"]\nexpires = 2027-01-01\n",
                 "expires",
