@@ -19,7 +19,7 @@ use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_scope::record::schema::Side;
 use longhaul_server::{
     Config, Confined, Limits, MeasureConfig, Metrics, ServeError, Server, Stopper, Telemetry, TlsFiles,
-    Token, Tokens, WIDE_MODE, keep_file_capabilities, with_file_capabilities,
+    Token, Tokens, WIDE_MODE, drop_capabilities, with_file_capabilities,
 };
 use longhaul_sys::user::become_user;
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -227,7 +227,7 @@ pub(crate) fn run(args: Box<ServeArgs>) -> anyhow::Result<ExitCode> {
     let served = std::thread::scope(|threads| {
         let serving = threads.spawn(|| serve(server, &args));
         // After the spawn: the serving thread would inherit the reduced set, and may need CAP_NET_ADMIN.
-        if let Err(error) = keep_file_capabilities() {
+        if let Err(error) = drop_capabilities() {
             tracing::warn!(%error, "the main thread keeps capabilities that it does not need");
         }
         serving.join()
