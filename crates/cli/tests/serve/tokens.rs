@@ -118,6 +118,8 @@ fn upload_with_changed_tokens(place: &Place, args: &[&str]) -> Vec<String> {
     server.signal(rustix::process::Signal::TERM);
     let (code, log) = server.end();
     assert!(code == Some(0) && log.contains("status=201"), "{code:?} {log}");
+    let uploaded = log.lines().find(|line| line.contains("status=201")).unwrap();
+    assert!(uploaded.contains("token=\"a\""), "{uploaded}");
     let events = crate::lines(&record);
     assert!(events.len() > 2, "{events:?}");
     statuses
