@@ -149,7 +149,7 @@ impl Access {
     /// Decides on a request for `path`; it is `exposed` where others may have read it on its way.
     ///
     /// # Errors
-    /// The reply: 401 without a valid token, 403 where the token does not permit the request, or credentials come in clear.
+    /// The reply: 400 for two tokens, 401 without a valid one, 403 where the token does not permit the request, or credentials come in clear.
     pub(crate) fn authorise(
         &self,
         request: &RequestHead,
@@ -168,6 +168,9 @@ impl Access {
         }
         if need == Need::Nothing {
             return Ok(Grant::default());
+        }
+        if request.repeats("authorization") {
+            return Err(Reply::text(400, "there may be one Authorization only"));
         }
         let entry = self.presented(request).ok_or_else(unauthorized)?;
         if entry.is_expired(now) {
@@ -250,6 +253,15 @@ mod tests {
             "Authorization: s3cret",
         ] {
             assert_eq!(status(&access, "PUT /f", line, false), 401, "{line}");
+        }
+    }
+
+    #[test]
+    fn two_tokens_are_refused() {
+        let access = access(true, false);
+        let two = "Authorization: Bearer s3cret\r\nAuthorization: Bearer other";
+        for first in ["GET /f", "HEAD /f", "PUT /f", "PATCH /f", "MKCOL /d", "DELETE /f", "GET /?uploads"] {
+            assert_eq!(status(&access, first, two, false), 400, "{first}");
         }
     }
 
