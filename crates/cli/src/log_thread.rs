@@ -1,9 +1,10 @@
 //! Writes a server's log on its own thread: a slow or stalled reader delays no client.
 
 use std::io::{self, Write};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use longhaul_server::keep_file_capabilities;
+use longhaul_server::drop_capabilities;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 
 /// Maximum of queued lines; further ones are dropped and counted.
@@ -13,9 +14,16 @@ const LINES: usize = 4096;
 /// aborts the process if the change fails in some threads only.
 static USER_IS_FINAL: AtomicBool = AtomicBool::new(false);
 
-/// Makes the log thread drop its capabilities before its next line.
+/// Wakes the log thread.
+static WRITER: OnceLock<NonBlocking> = OnceLock::new();
+
+/// Makes the log thread drop its capabilities.
 pub(crate) fn drop_privileges() {
     USER_IS_FINAL.store(true, Ordering::Relaxed);
+    if let Some(writer) = WRITER.get() {
+        // An empty line is not written: after it, the thread flushes. A full queue does so too.
+        let _ = writer.clone().write(b"");
+    }
 }
 
 /// Writes to stderr, on the log thread.
@@ -23,17 +31,24 @@ struct LogWriter {
     has_privileges: bool,
 }
 
-impl Write for LogWriter {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+impl LogWriter {
+    fn check_privileges(&mut self) {
         if self.has_privileges && USER_IS_FINAL.load(Ordering::Relaxed) {
             // On failure the thread keeps them; it cannot report that here.
-            let _ = keep_file_capabilities();
+            let _ = drop_capabilities();
             self.has_privileges = false;
         }
+    }
+}
+
+impl Write for LogWriter {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.check_privileges();
         io::stderr().write(line)
     }
 
     fn flush(&mut self) -> io::Result<()> {
+        self.check_privileges();
         io::stderr().flush()
     }
 }
@@ -52,6 +67,8 @@ pub(crate) fn start() -> (NonBlocking, LogThread) {
         .thread_name("log")
         .finish(LogWriter { has_privileges: true });
     let counter = writer.error_counter();
+    // There is one log of the process.
+    let _ = WRITER.set(writer.clone());
     (writer, LogThread { guard: Some(guard), counter })
 }
 

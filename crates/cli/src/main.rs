@@ -109,8 +109,14 @@ fn log_to_stderr(cli: &Cli) -> LogOutput {
         .with_ansi(stderr::has_colours())
         .with_target(false);
     if matches!(cli.command, Command::Serve(_) | Command::Agent(_)) {
+        // Before the log's thread begins. An agent may run programs that need privileges.
+        let is_server = matches!(cli.command, Command::Serve(_));
+        let forbidden = is_server.then(longhaul_server::forbid_new_privileges).transpose();
         let (writer, thread) = log_thread::start();
         log.with_writer(writer).init();
+        if let Err(error) = forbidden {
+            tracing::warn!(%error, "programs that the server runs could get more privileges than it has");
+        }
         return LogOutput::Server { _thread: thread };
     }
     log.without_time().with_writer(|| stderr::LogWriter).init();

@@ -10,7 +10,12 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, RestrictionStatus, Ruleset, RulesetAttr, RulesetCreatedAttr,
     RulesetError, RulesetStatus, Scope, path_beneath_rules,
 };
-use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::Errno;
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set,
+    remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
+};
 
 /// The rules that this module knows; older kernels enforce fewer of them.
 const KNOWN: ABI = ABI::V7;
@@ -22,18 +27,38 @@ const SYSTEM: [&str; 4] = ["/proc", "/sys/class/net", "/sys/fs/cgroup", "/dev/ur
 const FOR_FILES: CapabilitySet =
     CapabilitySet::DAC_READ_SEARCH.union(CapabilitySet::DAC_OVERRIDE).union(CapabilitySet::FOWNER);
 
-/// Gives up all capabilities of the calling thread, and of those that it starts, but the ones for files of other users.
+/// Keeps programs that the calling thread and those that it starts may run from getting further privileges: no_new_privs, and an empty
+/// bounding set. Their own capabilities are untouched.
+///
+/// # Errors
+/// What the kernel says. Without CAP_SETPCAP the bounding set stays, and has no effect.
+pub fn forbid_new_privileges() -> io::Result<()> {
+    set_no_new_privs(true)?;
+    let each = (0..u64::BITS).map(|number| CapabilitySet::from_bits_retain(1 << number));
+    // The kernel knows no capability from the first error on.
+    let bounding = each.map_while(|one| Some((one, capability_is_in_bounding_set(one).ok()?)));
+    for (one, _) in bounding.filter(|(_, is_in)| *is_in) {
+        match remove_capability_from_bounding_set(one) {
+            Ok(()) => {}
+            Err(Errno::PERM) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Gives up all capabilities of the calling thread, and of those that it starts.
 ///
 /// # Errors
 /// What the kernel says.
-pub fn keep_file_capabilities() -> io::Result<()> {
-    keep_capabilities(FOR_FILES)
+pub fn drop_capabilities() -> io::Result<()> {
+    keep_capabilities(CapabilitySet::empty())
 }
 
 /// Runs `start` in a thread that has only capabilities for files of other users; the threads that it starts have no others either.
 pub fn with_file_capabilities<T: Send>(start: impl FnOnce() -> T + Send) -> T {
     let run = || {
-        if let Err(error) = keep_file_capabilities() {
+        if let Err(error) = keep_capabilities(FOR_FILES) {
             tracing::warn!(%error, "a thread keeps capabilities that it does not need");
         }
         start()
@@ -78,13 +103,14 @@ impl Confinement {
         Self { root: root.to_owned(), is_writable, renewed, changes_network }
     }
 
-    /// Confines the calling thread, and those that it starts from now on.
+    /// Confines the calling thread, and those that it starts from now on; warns of files that these cannot read again.
     ///
     /// # Errors
     /// What the kernel says, but for a missing Landlock.
     pub fn apply(&self) -> io::Result<Confined> {
-        self.drop_capabilities()?;
+        self.keep_needed_capabilities()?;
         let status = self.restrict_files().map_err(io::Error::other)?;
+        self.warn_of_unreadable();
         Ok(match status.ruleset {
             RulesetStatus::NotEnforced => Confined::CapabilitiesOnly,
             RulesetStatus::PartiallyEnforced => Confined::Partially,
@@ -93,7 +119,7 @@ impl Confinement {
     }
 
     /// Keeps only capabilities for files of other users, and for routes and congestion controls where they are changed.
-    fn drop_capabilities(&self) -> io::Result<()> {
+    fn keep_needed_capabilities(&self) -> io::Result<()> {
         let mut needed = CapabilitySet::DAC_READ_SEARCH;
         if self.is_writable {
             needed |= FOR_FILES;
@@ -102,6 +128,22 @@ impl Confinement {
             needed |= CapabilitySet::NET_ADMIN;
         }
         keep_capabilities(needed)
+    }
+
+    /// Warns of files whose change would have no effect: the process may have another user than when it read them.
+    fn warn_of_unreadable(&self) {
+        // A pipe in place of a file would wait for its other end.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        for file in &self.renewed {
+            if let Err(error) = openat(CWD, file, flags, Mode::empty()) {
+                let path = file.display();
+                tracing::warn!(
+                    %path,
+                    %error,
+                    "this file cannot be read again: a change has no effect until a restart; let the server's user read it"
+                );
+            }
+        }
     }
 
     fn restrict_files(&self) -> Result<RestrictionStatus, RulesetError> {

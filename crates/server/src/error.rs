@@ -56,6 +56,12 @@ pub enum ServeError {
         /// The kernel's error.
         source: io::Error,
     },
+    /// The start needs a thread, or a descriptor, that the kernel does not give.
+    #[error("cannot start the server's threads: {source}; raise ulimit -u and ulimit -n")]
+    Threads {
+        /// The kernel's error.
+        source: io::Error,
+    },
     /// The kernel refuses the congestion control.
     #[error("the kernel refuses congestion control '{name}' ({source}); it offers: {available}")]
     Congestion {

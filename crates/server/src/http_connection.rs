@@ -46,6 +46,7 @@ pub(crate) struct HttpConnection {
 pub(crate) struct SendingReply {
     method: String,
     target: String,
+    token: Option<Arc<str>>,
     status: u16,
     started: Instant,
     /// The length of the head.
@@ -65,6 +66,8 @@ enum NextRequest {
 struct PreparedReply {
     method: String,
     target: String,
+    /// The name of the token that allowed the request.
+    token: Option<Arc<str>>,
     reply: Reply,
     framing: ReplyFraming,
     /// Whether the statistics count it; requests for /metrics are excluded.
@@ -83,6 +86,7 @@ impl PreparedReply {
         Self {
             method: "-".to_owned(),
             target: "-".to_owned(),
+            token: None,
             reply: Reply::text(status, why),
             framing: ReplyFraming { head_only: false, keep_alive: false },
             counts: true,
@@ -195,11 +199,16 @@ impl HttpConnection {
         let pace = request.header(PACE_HEADER).and_then(|pace| PaceRequest::parse(pace).ok());
         // After an unread body the next request cannot be found.
         let mut body_read = request.body() == RequestBody::None;
-        let mut received = (!body_read && matches!(request.method(), "PUT" | "PATCH")).then_some(Bytes::ZERO);
+        let sends_file = matches!(request.method(), "PUT" | "PATCH");
+        let mut received = (!body_read && sends_file).then_some(Bytes::ZERO);
+        let mut token = None;
         let path = TargetPath::parse(request.target());
         let access = &self.context.access;
         let action = match access.authorise(&request, &path, self.is_exposed(), SystemTime::now()) {
-            Ok(grant) => route(self.context.offers(), request, path, grant),
+            Ok(grant) => {
+                token.clone_from(&grant.holder);
+                route(self.context.offers(), request, path, grant)
+            }
             Err(refused) => Action::Reply(refused),
         };
         let (counts, measures) = (!matches!(action, Action::Metrics), matches!(action, Action::Measure(_)));
@@ -211,7 +220,7 @@ impl HttpConnection {
                 }
                 let command = if *is_late { command.only_continuing() } else { *command };
                 let taken = upload::handle(&uploads, (transport, slot), inbox, command).await;
-                (received, body_read) = (Some(taken.bytes), taken.body_read);
+                (received, body_read) = (sends_file.then_some(taken.bytes), taken.body_read);
                 taken.reply
             }
             (Action::Measure(request), _) if method == "PUT" => {
@@ -224,13 +233,23 @@ impl HttpConnection {
         // A measurement may have changed the socket's options.
         let keep_alive = keeps_alive && body_read && !measures;
         let framing = ReplyFraming { head_only, keep_alive };
-        Some(PreparedReply { method, target, reply, framing, counts, paced: !measures, pace, received })
+        let paced = !measures;
+        Some(PreparedReply { method, target, token, reply, framing, counts, paced, pace, received })
     }
 
     /// Sends a reply; returns what to do with the connection.
     async fn send(&mut self, answer: PreparedReply, started: Instant) -> AfterReply {
-        let PreparedReply { method, target, mut reply, mut framing, counts, paced, pace: asked, received } =
-            answer;
+        let PreparedReply {
+            method,
+            target,
+            token,
+            mut reply,
+            mut framing,
+            counts,
+            paced,
+            pace: asked,
+            received,
+        } = answer;
         let status = reply.status();
         if status >= 400 {
             self.continuation = Continuation::Nothing;
@@ -245,8 +264,14 @@ impl HttpConnection {
         }
         let mut queued = reply.queue(framing, SystemTime::now());
         let head = queued.head;
-        self.sending =
-            Some(SendingReply { method: method.clone(), target: target.clone(), status, started, head });
+        self.sending = Some(SendingReply {
+            method: method.clone(),
+            target: target.clone(),
+            token: token.clone(),
+            status,
+            started,
+            head,
+        });
         let entry = self.entry.as_ref().filter(|_| counts);
         if let Some(entry) = entry {
             entry.reply_begins(self.transport.socket());
@@ -263,7 +288,7 @@ impl HttpConnection {
         let (sent, took) = (queued.outgoing.sent().saturating_sub(head), started.elapsed());
         drop(queued);
         let replied = FinishedReply { method, target, status, sent, received, took };
-        self.log(&replied, result.as_ref().err());
+        self.log(&replied, token.as_deref(), result.as_ref().err());
         if let Some(entry) = entry {
             entry.reply_ends(replied);
         }
@@ -370,18 +395,17 @@ impl HttpConnection {
 
     /// Logs the reply that ends because another connection gets the slot.
     fn log_evicted(&mut self) {
-        let Some(SendingReply { method, target, status, started, head }) = self.sending.take() else {
-            return;
-        };
+        let Some(sending) = self.sending.take() else { return };
+        let SendingReply { method, target, token, status, started, head } = sending;
         let sent = Bytes::new(self.slot.sent().load(Ordering::Relaxed)).saturating_sub(head);
         let replied = FinishedReply { method, target, status, sent, received: None, took: started.elapsed() };
-        self.log(&replied, Some(&ReplyError::Evicted));
+        self.log(&replied, token.as_deref(), Some(&ReplyError::Evicted));
         if let Some(entry) = &self.entry {
             entry.reply_ends(replied);
         }
     }
 
-    fn log(&self, replied: &FinishedReply, error: Option<&ReplyError>) {
+    fn log(&self, replied: &FinishedReply, token: Option<&str>, error: Option<&ReplyError>) {
         let FinishedReply { method, target: path, status, sent, received, took } = replied;
         // The bytes of the file, received or sent.
         let moved = received.unwrap_or(*sent);
@@ -392,10 +416,10 @@ impl HttpConnection {
         let bytes = moved.get();
         match error {
             None => {
-                tracing::info!(target: "longhaul::access", %peer, method, path, status, bytes, seconds, %goodput);
+                tracing::info!(target: "longhaul::access", %peer, token, method, path, status, bytes, seconds, %goodput);
             }
             Some(error) => {
-                tracing::warn!(target: "longhaul::access", %peer, method, path, status, bytes, seconds, %goodput, %error, "cut short");
+                tracing::warn!(target: "longhaul::access", %peer, token, method, path, status, bytes, seconds, %goodput, %error, "cut short");
             }
         }
     }

@@ -57,7 +57,9 @@ mod upload;
 
 pub use access::{Token, TokenError, Tokens, WIDE_MODE};
 pub use config::{Config, Limits, MeasureConfig, Metrics, TlsFiles};
-pub use confinement::{Confined, Confinement, keep_file_capabilities, with_file_capabilities};
+pub use confinement::{
+    Confined, Confinement, drop_capabilities, forbid_new_privileges, with_file_capabilities,
+};
 pub use error::ServeError;
 pub use server::{Server, ServerOutcome};
 pub use server_phase::Stopper;

@@ -77,7 +77,6 @@ impl Server {
         let root = Arc::new(Root::open(&config.root)?);
         let access = Access::new(AccessRules {
             tokens: &config.tokens,
-            root: &root,
             writable: config.writable,
             measures: config.measure.is_some(),
             guards_reading: config.require_token,
@@ -148,6 +147,18 @@ impl Server {
         self.metrics.as_ref().map(|(_, address)| *address)
     }
 
+    /// Checks what depends on the process's user: whether the tokens' directories can be used. File systems that hang are warned of.
+    ///
+    /// Called between the change of the user and [`Server::run`], outside of a runtime.
+    pub fn check(&self) -> Result<(), ServeError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let runtime = runtime.map_err(|source| ServeError::Threads { source })?;
+        let outcome = runtime.block_on(self.access.check_directories(&self.static_files));
+        // Does not wait for threads blocked on a hung disk.
+        runtime.shutdown_background();
+        outcome
+    }
+
     /// Sets the observer of [`Server::run`].
     ///
     /// Called after [`Server::bind`], so that a server that cannot start neither begins a record nor replaces one.
@@ -185,7 +196,9 @@ impl Server {
         let uploads = self.uploads.clone();
         uploads.into_iter().for_each(|uploads| drop(background.spawn(uploads.follow_partials())));
         background.spawn(Arc::clone(&self.static_files.root).follow());
-        self.access.token_file().into_iter().for_each(|file| drop(background.spawn(file.follow())));
+        let served = &self.static_files;
+        let tokens = self.access.token_file().into_iter();
+        tokens.for_each(|file| drop(background.spawn(file.follow(Arc::clone(served)))));
         let files = ServerContext {
             served: Served::Files,
             access: Arc::clone(&self.access),

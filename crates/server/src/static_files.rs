@@ -76,6 +76,15 @@ impl StaticFiles {
         }
     }
 
+    /// Prepares to serve `path` as a server of default settings does.
+    #[cfg(test)]
+    pub(crate) fn of_test(path: &std::path::Path) -> Self {
+        let limits = &crate::Limits::default();
+        let (root, disks) = (Arc::new(Root::open(path).unwrap()), Disks::new(path, limits.into()));
+        let piece_digests = PieceDigests::default();
+        Self { root, hidden: false, untrusted: true, max_entries: limits.listing, piece_digests, disks }
+    }
+
     /// Returns the file system of `names`; the threads for links where the path leads through one.
     pub(crate) async fn disk_of(&self, names: &[Vec<u8>]) -> Result<Disk, DiskError> {
         let disk = self.disks.of(names);

@@ -19,7 +19,7 @@ use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_scope::record::schema::Side;
 use longhaul_server::{
     Config, Confined, Limits, MeasureConfig, Metrics, ServeError, Server, Stopper, Telemetry, TlsFiles,
-    Token, Tokens, WIDE_MODE, keep_file_capabilities, with_file_capabilities,
+    Token, Tokens, WIDE_MODE, drop_capabilities, with_file_capabilities,
 };
 use longhaul_sys::user::become_user;
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -210,6 +210,10 @@ pub(crate) fn run(args: Box<ServeArgs>) -> anyhow::Result<ExitCode> {
         return Ok(exit::NO_PERMISSION.into());
     }
     log_thread::drop_privileges();
+    if let Err(error) = with_file_capabilities(|| server.check()) {
+        say::error(&error);
+        return Ok(exit_code(&error).into());
+    }
     // Created late: a server that cannot start must not begin a record.
     let what = std::path::absolute(&args.directory).unwrap_or_else(|_| args.directory.clone());
     let begin = || args.record.begin(Side::Serve, &what.to_string_lossy());
@@ -223,7 +227,7 @@ pub(crate) fn run(args: Box<ServeArgs>) -> anyhow::Result<ExitCode> {
     let served = std::thread::scope(|threads| {
         let serving = threads.spawn(|| serve(server, &args));
         // After the spawn: the serving thread would inherit the reduced set, and may need CAP_NET_ADMIN.
-        if let Err(error) = keep_file_capabilities() {
+        if let Err(error) = drop_capabilities() {
             tracing::warn!(%error, "the main thread keeps capabilities that it does not need");
         }
         serving.join()
@@ -417,7 +421,10 @@ fn exit_code(error: &ServeError) -> exit::Code {
         }
         ServeError::Root { .. } => exit::NO_INPUT,
         ServeError::Listen { .. } | ServeError::Metrics { .. } => exit::UNAVAILABLE,
-        ServeError::NoOpenat2 { .. } | ServeError::NoProc { .. } | ServeError::Measure { .. } => exit::OS,
+        ServeError::NoOpenat2 { .. }
+        | ServeError::NoProc { .. }
+        | ServeError::Measure { .. }
+        | ServeError::Threads { .. } => exit::OS,
         ServeError::Congestion { .. }
         | ServeError::Pace { .. }
         | ServeError::Tokens { .. }

@@ -1,8 +1,9 @@
 //! A file system that never answers holds up neither other files nor the end of the server.
 
+use std::fs::Permissions;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -202,4 +203,77 @@ fn port_is_free_after_the_second_signal_even_where_the_kernel_keeps_the_process(
     let (code, log) = server.end();
     assert_eq!(code, Some(0), "{log}");
     drop(waiting);
+}
+
+/// Writes a file of tokens: one for the whole directory, and one for a directory below it.
+fn write_tokens(path: &Path, first: &str, directory: &str) {
+    let entry = |name: &str, token: &str, directory: &str| {
+        format!(
+            "[[token]]\nname = \"{name}\"\ntoken = \"{token}\"\ndirectory = \"{directory}\"\nrights = [\"write\"]\n"
+        )
+    };
+    std::fs::write(path, entry("all", first, "/") + &entry("hung", "hungs", directory)).unwrap();
+    std::fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
+}
+
+#[test]
+fn token_for_a_hung_directory_delays_neither_the_start_nor_a_revocation() {
+    let _alone = without_attack();
+    let (dir, point) = tree();
+    let beside = tempfile::tempdir().unwrap();
+    let tokens = beside.path().join("tokens");
+    write_tokens(&tokens, "s3cret", "/hung/below");
+    let Some(_mount) = FuseMount::new(&point, Daemon::ReadsNothing) else { return };
+    let started = Instant::now();
+    let args = ["--writable", "--tokens", tokens.to_str().unwrap()];
+    let mut server = Serve::start(serve(dir.path(), &args));
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    let put = || ask(server.address, "PUT /new", "Content-Length: 1\r\n", b"x").0;
+    assert_eq!(put(), 201);
+    write_tokens(&tokens, "other", "/hung/elsewhere");
+    let changed = Instant::now();
+    while put() != 401 {
+        assert!(changed.elapsed() < Duration::from_secs(5), "a revoked token is still in force");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    server.wait_for_log("/hung/elsewhere");
+    assert_eq!(server.logged.matches("does not answer").count(), 2, "{}", server.logged);
+    assert!(server.logged.contains("/hung/below"), "{}", server.logged);
+    assert_second_signal_ends(server);
+}
+
+#[test]
+fn missing_directory_of_a_token_keeps_the_server_from_starting() {
+    let (dir, _) = tree();
+    let beside = tempfile::tempdir().unwrap();
+    let (tokens, record) = (beside.path().join("tokens"), beside.path().join("record"));
+    write_tokens(&tokens, "s3cret", "/none");
+    let args = ["--writable", "--tokens", tokens.to_str().unwrap(), "--record", record.to_str().unwrap()];
+    let output = serve(dir.path(), &args).output().unwrap();
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(78), "{messages}");
+    assert!(messages.contains("line 9: the directory /none of token 'hung'"), "{messages}");
+    assert!(!record.exists(), "a record was begun");
+}
+
+#[test]
+fn hung_file_systems_do_not_keep_uploads_elsewhere_from_the_quota() {
+    let _alone = without_attack();
+    let place = Place::new();
+    let points = ["hung", "hung too"].map(|name| place.dir.path().join(name));
+    points.iter().for_each(|point| std::fs::create_dir(point).unwrap());
+    let mounts = points.map(|point| FuseMount::new(&point, Daemon::ReadsNothing));
+    if mounts.iter().any(Option::is_none) {
+        return;
+    }
+    let server = Serve::start(place.command(&["--upload-quota", "1MiB"]));
+    let started = Instant::now();
+    assert!(!ask(server.address, "GET /?uploads", "", b"").1.contains("\"used\":"), "nothing is counted yet");
+    let (status, reply) = ask(server.address, "PUT /f", "Content-Length: 4\r\n", b"file");
+    assert!(status == 201 && started.elapsed() < Duration::from_secs(6), "{:?} {reply}", started.elapsed());
+    let (_, listing) = ask(server.address, "GET /?uploads", "", b"");
+    assert!(listing.contains("\"used_at_least\":0"), "{listing}");
+    assert_eq!(ask(server.address, "PUT /g", "Content-Length: 2000000\r\n", b"").0, 507);
+    assert_second_signal_ends(server);
+    drop(mounts);
 }

@@ -43,13 +43,14 @@ impl Serve {
     fn start(mut command: Command) -> Self {
         let mut child = command.stderr(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
+        let (mut line, mut logged) = (String::new(), String::new());
         while !line.starts_with("serving ") {
             line.clear();
-            assert!(log.read_line(&mut line).unwrap() > 0, "the server ended before it served");
+            assert!(log.read_line(&mut line).unwrap() > 0, "the server ended before it served: {logged}");
+            logged.push_str(&line);
         }
         let address = line.split("://").nth(1).unwrap().split('/').next().unwrap().parse().unwrap();
-        Self { child, address, log, logged: String::new() }
+        Self { child, address, log, logged }
     }
 
     fn signal(&self, signal: Signal) {

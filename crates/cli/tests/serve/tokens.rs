@@ -118,6 +118,8 @@ fn upload_with_changed_tokens(place: &Place, args: &[&str]) -> Vec<String> {
     server.signal(rustix::process::Signal::TERM);
     let (code, log) = server.end();
     assert!(code == Some(0) && log.contains("status=201"), "{code:?} {log}");
+    let uploaded = log.lines().find(|line| line.contains("status=201")).unwrap();
+    assert!(uploaded.contains("token=\"a\""), "{uploaded}");
     let events = crate::lines(&record);
     assert!(events.len() > 2, "{events:?}");
     statuses
@@ -131,6 +133,63 @@ fn every_thread_gives_up_privileges_and_changed_tokens_are_still_read() {
             assert_eq!(capabilities(&status, name) & !0b1110, 0, "{status}");
         }
     }
+}
+
+/// Asserts that no program which the thread runs gets privileges.
+fn assert_no_new_privileges(status: &str) {
+    assert!(status.contains("\nNoNewPrivs:\t1\n"), "{status}");
+    if rustix::process::geteuid().is_root() {
+        assert_eq!(capabilities(status, "CapBnd:"), 0, "{status}");
+    }
+}
+
+#[test]
+fn every_thread_of_a_server_that_is_only_read_may_at_most_read_more() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("f"), "content").unwrap();
+    let server = Serve::start(crate::serve(dir.path(), &[]));
+    assert!(crate::get(server.address, "/f").ends_with("content"));
+    // The log's thread drops its capabilities once it has written what is there.
+    std::thread::sleep(Duration::from_millis(300));
+    let statuses = statuses(&server);
+    assert!(statuses.iter().any(|status| status.starts_with("Name:\tlog\n")), "{statuses:?}");
+    for status in statuses {
+        for name in ["CapPrm:", "CapEff:", "CapInh:"] {
+            // DAC_READ_SEARCH.
+            assert_eq!(capabilities(&status, name) & !0b100, 0, "{status}");
+        }
+        assert_no_new_privileges(&status);
+    }
+}
+
+#[test]
+fn files_that_another_user_cannot_read_again_are_named_at_the_start() {
+    if !rustix::process::geteuid().is_root() {
+        assert!(std::env::var_os("CI").is_none(), "only root can become another user");
+        println!("skipped: only root can become another user");
+        return;
+    }
+    let place = Place::new();
+    let beside = place.token().parent().unwrap().join("tls");
+    fs::create_dir(&beside).unwrap();
+    for directory in [place.dir.path(), beside.parent().unwrap(), &beside] {
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let certified = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let (cert, key, tokens) = (beside.join("cert"), beside.join("key"), beside.join("tokens"));
+    fs::write(&cert, certified.cert.pem()).unwrap();
+    fs::write(&key, certified.signing_key.serialize_pem()).unwrap();
+    fs::write(&tokens, "[[token]]\nname = \"a\"\ntoken = \"s3cret\"\nrights = [\"write\"]\n").unwrap();
+    for secret in [&key, &tokens] {
+        fs::set_permissions(secret, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    let [cert, key, tokens] = [&cert, &key, &tokens].map(|path| path.to_str().unwrap());
+    let args = ["--run-as", "nobody", "--writable", "--tls-cert", cert, "--tls-key", key, "--tokens", tokens];
+    let server = Serve::start(crate::serve(place.dir.path(), &args));
+    server.signal(rustix::process::Signal::TERM);
+    let log = server.end().1;
+    let warned = |path: &str| log.lines().any(|line| line.contains(path) && line.contains("read again"));
+    assert!(warned(key) && warned(tokens) && !warned(cert), "{log}");
 }
 
 #[test]
@@ -191,6 +250,7 @@ fn server_becomes_another_user() {
     assert_eq!(fs::metadata(place.dir.path().join("f")).unwrap().uid(), 65534);
     for status in statuses {
         assert_eq!(capabilities(&status, "CapPrm:"), 0, "{status}");
+        assert_no_new_privileges(&status);
         assert!(status.contains("\nUid:\t65534\t65534\t65534\t65534\n"), "{status}");
     }
     let output = crate::serve(place.dir.path(), &["--run-as", "no-such-user-here"]).output().unwrap();

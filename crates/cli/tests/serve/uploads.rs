@@ -115,9 +115,13 @@ fn an_upload_is_logged_and_recorded_with_its_buffers() {
     let file = content(24 << 20);
     let (status, _) = ask(server.address, "PUT /f", &format!("Content-Length: {}\r\n", file.len()), &file);
     assert!(status == 201 && fs::read(place.dir.path().join("f")).unwrap() == file);
+    let (_, listing) = ask(server.address, "GET /?uploads", "", b"");
     server.signal(Signal::TERM);
     let (code, log) = server.end();
     assert_eq!(code, Some(0));
+    let listed = listing.split("\r\n\r\n").nth(1).unwrap().len();
+    let logged = log.lines().find(|line| line.contains("uploads")).unwrap();
+    assert!(logged.contains(&format!("bytes={listed} ")), "{listed}: {logged}");
     for word in ["method=\"PUT\"", "path=\"/f\"", "status=201", "bytes=25165824", "goodput="] {
         assert!(log.contains(word), "{word} in {log}");
     }

@@ -1,6 +1,7 @@
 //! Decides whether a request is allowed, before it is routed: tokens, their rights and directories, credentials in clear.
 
 mod token;
+mod token_directory;
 mod token_set;
 
 use std::path::PathBuf;
@@ -8,10 +9,11 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use longhaul_core::proto::http::{ReplyHead, RequestHead, TargetError, TargetPath};
+use longhaul_core::units::Bytes;
 
 use crate::ServeError;
 use crate::reply::Reply;
-use crate::root::Root;
+use crate::static_files::StaticFiles;
 use crate::targets::{is_measurement, lists_uploads, names_upload};
 
 pub use token::{Token, TokenError};
@@ -58,8 +60,20 @@ enum Need {
 pub(crate) struct Grant {
     /// The token's name; `None` where the server has only one, or none was needed.
     pub(crate) holder: Option<Arc<str>>,
-    /// Existing files may be replaced.
+    /// Existing files may be replaced, and paused uploads of other tokens discarded.
     pub(crate) may_replace: bool,
+    /// The space that unfinished uploads of the token may take.
+    pub(crate) quota: Option<Bytes>,
+}
+
+impl Grant {
+    /// Returns whether a paused upload of this token may be seen, discarded and started over.
+    ///
+    /// The only token of a server may do so with every upload, and every token with one of such a server.
+    pub(crate) fn may_take(&self, holder: Option<&str>) -> bool {
+        let is_own = self.holder.is_none() || holder.is_none() || self.holder.as_deref() == holder;
+        is_own || self.may_replace
+    }
 }
 
 /// The rules of a listening address.
@@ -82,8 +96,6 @@ enum TokenStore {
 /// The configuration of [`Access`].
 pub(crate) struct AccessRules<'a> {
     pub(crate) tokens: &'a Tokens,
-    /// The served directory.
-    pub(crate) root: &'a Arc<Root>,
     pub(crate) writable: bool,
     pub(crate) measures: bool,
     pub(crate) guards_reading: bool,
@@ -91,13 +103,13 @@ pub(crate) struct AccessRules<'a> {
 }
 
 impl Access {
-    /// Reads the tokens.
+    /// Reads the tokens, but not their directories.
     pub(crate) fn new(rules: AccessRules<'_>) -> Result<Self, ServeError> {
-        let AccessRules { tokens, root, writable, measures, guards_reading, allows_cleartext } = rules;
+        let AccessRules { tokens, writable, measures, guards_reading, allows_cleartext } = rules;
         let tokens = match tokens {
             Tokens::None => TokenStore::None,
             Tokens::One(token) => TokenStore::One(TokenEntry::with_all_rights(token.clone())),
-            Tokens::File(path) => TokenStore::File(Arc::new(TokenFile::read(path, root)?)),
+            Tokens::File(path) => TokenStore::File(Arc::new(TokenFile::read(path)?)),
         };
         Ok(Self { tokens, writable, measures, guards_reading, allows_cleartext })
     }
@@ -110,6 +122,14 @@ impl Access {
             measures: false,
             guards_reading: false,
             allows_cleartext: true,
+        }
+    }
+
+    /// Checks that the directories of the tokens can be used.
+    pub(crate) async fn check_directories(&self, files: &Arc<StaticFiles>) -> Result<(), ServeError> {
+        match &self.tokens {
+            TokenStore::File(file) => file.check(files).await,
+            TokenStore::None | TokenStore::One(_) => Ok(()),
         }
     }
 
@@ -129,7 +149,7 @@ impl Access {
     /// Decides on a request for `path`; it is `exposed` where others may have read it on its way.
     ///
     /// # Errors
-    /// The reply: 401 without a valid token, 403 where the token does not permit the request, or credentials come in clear.
+    /// The reply: 400 for two tokens, 401 without a valid one, 403 where the token does not permit the request, or credentials come in clear.
     pub(crate) fn authorise(
         &self,
         request: &RequestHead,
@@ -149,6 +169,9 @@ impl Access {
         if need == Need::Nothing {
             return Ok(Grant::default());
         }
+        if request.repeats("authorization") {
+            return Err(Reply::text(400, "there may be one Authorization only"));
+        }
         let entry = self.presented(request).ok_or_else(unauthorized)?;
         if entry.is_expired(now) {
             return Err(unauthorized());
@@ -159,7 +182,7 @@ impl Access {
             return Err(Reply::text(403, "the token does not permit this here"));
         }
         let may_replace = path.as_ref().is_ok_and(|path| entry.permits(Right::Delete, path));
-        Ok(Grant { holder: entry.name.clone(), may_replace })
+        Ok(Grant { holder: entry.name.clone(), may_replace, quota: entry.quota })
     }
 
     /// Returns what a request needs.
@@ -202,10 +225,8 @@ mod tests {
 
     fn access(guards_reading: bool, allows_cleartext: bool) -> Access {
         let tokens = &Tokens::One(Token::new("s3cret").unwrap());
-        let root = &Arc::new(Root::open(std::path::Path::new(".")).unwrap());
         let (writable, measures) = (true, true);
-        Access::new(AccessRules { tokens, root, writable, measures, guards_reading, allows_cleartext })
-            .unwrap()
+        Access::new(AccessRules { tokens, writable, measures, guards_reading, allows_cleartext }).unwrap()
     }
 
     fn status(access: &Access, first: &str, line: &str, exposed: bool) -> u16 {
@@ -232,6 +253,15 @@ mod tests {
             "Authorization: s3cret",
         ] {
             assert_eq!(status(&access, "PUT /f", line, false), 401, "{line}");
+        }
+    }
+
+    #[test]
+    fn two_tokens_are_refused() {
+        let access = access(true, false);
+        let two = "Authorization: Bearer s3cret\r\nAuthorization: Bearer other";
+        for first in ["GET /f", "HEAD /f", "PUT /f", "PATCH /f", "MKCOL /d", "DELETE /f", "GET /?uploads"] {
+            assert_eq!(status(&access, first, two, false), 400, "{first}");
         }
     }
 

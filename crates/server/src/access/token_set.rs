@@ -1,22 +1,24 @@
 //! The file of tokens: read at the start, and again when it changes.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use longhaul_core::proto::http::TargetPath;
+use longhaul_core::units::Bytes;
 use serde::Deserialize;
 use toml::Spanned;
 use toml::value::{Datetime, Offset};
 
 use super::Right;
 use super::token::Token;
+use super::token_directory::{self, TokenDirectory};
 use crate::ServeError;
 use crate::file_state::{CHECK_INTERVAL, FileState};
-use crate::root::Root;
+use crate::static_files::StaticFiles;
 
 /// No file of tokens is larger; a device would never end.
 const LARGEST: u64 = 1 << 20;
@@ -30,22 +32,28 @@ pub(super) struct TokenEntry {
     /// `None` for the only token of a server.
     pub(super) name: Option<Arc<str>>,
     pub(super) token: Token,
-    /// The directory that it is for, as names from the root down.
-    directory: Vec<Vec<u8>>,
+    pub(super) directory: TokenDirectory,
     rights: Vec<Right>,
     expires: Option<SystemTime>,
+    /// The space that its unfinished uploads may take.
+    pub(super) quota: Option<Bytes>,
 }
+
+/// The tokens that a file holds, or why it cannot be used.
+type ReadTokens = Result<Vec<Arc<TokenEntry>>, String>;
 
 /// The tokens of a file.
 pub(crate) struct TokenFile {
     path: PathBuf,
-    /// The tokens' directories are below it.
-    root: Arc<Root>,
     current: RwLock<Vec<Arc<TokenEntry>>>,
-    /// The state of the file when it was last read, whether it was usable or not.
-    seen: RwLock<FileState>,
-    /// Why it was not usable then; it is read again until it is, as a directory may be made that it names.
-    refused: RwLock<Option<String>>,
+    seen: Mutex<SeenFile>,
+}
+
+/// The file as it was last read, whether it was usable or not.
+struct SeenFile {
+    state: FileState,
+    /// Why it was not usable; it is read again until it is, as a directory may be made that it names.
+    refused: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -64,6 +72,7 @@ struct WrittenToken {
     directory: Spanned<String>,
     rights: Vec<Right>,
     expires: Option<Datetime>,
+    quota: Option<String>,
 }
 
 fn root() -> Spanned<String> {
@@ -74,34 +83,35 @@ impl TokenEntry {
     /// Makes the only token of a server.
     pub(super) fn with_all_rights(token: Token) -> Self {
         let rights = vec![Right::Read, Right::Write, Right::Delete];
-        Self { name: None, token, directory: Vec::new(), rights, expires: None }
+        Self { name: None, token, directory: TokenDirectory::default(), rights, expires: None, quota: None }
     }
 
     pub(super) fn permits(&self, right: Right, path: &TargetPath) -> bool {
-        self.rights.contains(&right) && path.names().starts_with(&self.directory)
+        self.rights.contains(&right) && path.names().starts_with(&self.directory.names)
     }
 
     pub(super) fn is_expired(&self, now: SystemTime) -> bool {
         self.expires.is_some_and(|expires| expires <= now)
     }
 
-    fn parse(written: WrittenToken) -> Result<Self, String> {
-        let WrittenToken { name, token, directory, rights, expires } = written;
+    /// Makes an entry of one whose directory is named in this line of the file.
+    fn parse(written: WrittenToken, line: usize) -> Result<Self, String> {
+        let WrittenToken { name, token, directory, rights, expires, quota } = written;
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
         if name.is_empty() || name.len() > 64 || !name.bytes().all(fits) {
             return Err(format!("the name '{name}' must be 1 to 64 letters, digits and -._"));
         }
         let of = |why: &dyn std::fmt::Display| format!("token '{name}': {why}");
-        let directory = directory.into_inner();
-        if !directory.starts_with('/') {
+        let shown = directory.into_inner();
+        if !shown.starts_with('/') {
             return Err(of(&"its directory must begin with /, the served directory"));
         }
-        let directory: Vec<Vec<u8>> = directory
+        let names: Vec<Vec<u8>> = shown
             .split('/')
             .filter(|name| !matches!(*name, "" | "."))
             .map(|name| name.as_bytes().to_vec())
             .collect();
-        if directory.iter().any(|name| name == b"..") {
+        if names.iter().any(|name| name == b"..") {
             return Err(of(&"its directory must not climb with '..'"));
         }
         if rights.is_empty() {
@@ -110,17 +120,27 @@ impl TokenEntry {
         let token = Token::new(&token).map_err(|error| of(&error))?;
         let expires =
             expires.map(|at| instant(at).ok_or_else(|| of(&"expires must be as 2027-01-31T12:00:00Z")));
-        Ok(Self { name: Some(name.into()), token, directory, rights, expires: expires.transpose()? })
+        let quota = quota.map(|quota| quota.parse().map_err(|error| of(&format!("its quota: {error}"))));
+        let (expires, quota) = (expires.transpose()?, quota.transpose()?);
+        let directory = TokenDirectory { names, shown, line };
+        Ok(Self { name: Some(name.into()), token, directory, rights, expires, quota })
     }
 }
 
 impl TokenFile {
-    pub(super) fn read(path: &Path, root: &Arc<Root>) -> Result<Self, ServeError> {
-        let seen = RwLock::new(FileState::of(path));
-        let current =
-            read(path, root).map_err(|reason| ServeError::Tokens { path: path.to_owned(), reason })?;
-        let (path, root) = (path.to_owned(), Arc::clone(root));
-        Ok(Self { path, root, current: RwLock::new(current), seen, refused: RwLock::default() })
+    pub(super) fn read(path: &Path) -> Result<Self, ServeError> {
+        let seen = SeenFile { state: FileState::of(path), refused: None };
+        let current = read(path).map_err(|reason| ServeError::Tokens { path: path.to_owned(), reason })?;
+        Ok(Self { path: path.to_owned(), current: RwLock::new(current), seen: Mutex::new(seen) })
+    }
+
+    /// Checks the directories of the tokens that were read; warns of those that hang.
+    pub(super) async fn check(&self, files: &Arc<StaticFiles>) -> Result<(), ServeError> {
+        let entries = self.current.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let checked = token_directory::check(files, &entries).await;
+        let hung = checked.map_err(|reason| ServeError::Tokens { path: self.path.clone(), reason })?;
+        token_directory::warn(&hung);
+        Ok(())
     }
 
     /// Returns the token with this text; looks at all tokens, so that the time does not tell which are there.
@@ -132,43 +152,62 @@ impl TokenFile {
     }
 
     /// Reads the file again each time it has changed, until the task is aborted.
-    pub(crate) async fn follow(self: Arc<Self>) {
+    pub(crate) async fn follow(self: Arc<Self>, files: Arc<StaticFiles>) {
         loop {
             tokio::time::sleep(CHECK_INTERVAL).await;
-            let file = Arc::clone(&self);
-            let _ = tokio::task::spawn_blocking(move || file.renew()).await;
+            self.renew(&files).await;
         }
     }
 
     /// Reads the file where it has changed; one that cannot be used leaves the tokens in force.
-    fn renew(&self) {
-        let now = FileState::of(&self.path);
-        let mut seen = self.seen.write().unwrap_or_else(PoisonError::into_inner);
-        let mut refused = self.refused.write().unwrap_or_else(PoisonError::into_inner);
-        let has_changed = *seen != now;
-        if !has_changed && refused.is_none() {
+    async fn renew(self: &Arc<Self>, files: &Arc<StaticFiles>) {
+        let file = Arc::clone(self);
+        let Ok(Some((has_changed, fresh))) = tokio::task::spawn_blocking(move || file.read_changed()).await
+        else {
             return;
-        }
-        *seen = now;
+        };
+        let checked = match fresh {
+            Ok(fresh) => token_directory::check(files, &fresh).await.map(|hung| (fresh, hung)),
+            Err(why) => Err(why),
+        };
         let path = self.path.display();
-        match read(&self.path, &self.root) {
-            Ok(fresh) => {
+        match checked {
+            Ok((fresh, hung)) => {
                 let count = fresh.len();
                 *self.current.write().unwrap_or_else(PoisonError::into_inner) = fresh;
-                *refused = None;
+                self.seen().refused = None;
                 tracing::info!(%path, count, "the changed tokens are in force");
+                token_directory::warn(&hung);
             }
             Err(why) => {
-                if has_changed || refused.as_ref() != Some(&why) {
+                let before = self.seen().refused.replace(why.clone());
+                if has_changed || before.as_ref() != Some(&why) {
                     tracing::warn!(%path, %why, "the tokens cannot be used: the old ones stay in force");
                 }
-                *refused = Some(why);
             }
         }
     }
+
+    /// Reads the file where it has changed, or was not usable; returns whether it has changed, and what it holds.
+    fn read_changed(&self) -> Option<(bool, ReadTokens)> {
+        let state = FileState::of(&self.path);
+        let mut seen = self.seen();
+        let has_changed = seen.state != state;
+        if !has_changed && seen.refused.is_none() {
+            return None;
+        }
+        seen.state = state;
+        drop(seen);
+        Some((has_changed, read(&self.path)))
+    }
+
+    fn seen(&self) -> MutexGuard<'_, SeenFile> {
+        // Nothing panics while the lock is held.
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-fn read(path: &Path, root: &Root) -> Result<Vec<Arc<TokenEntry>>, String> {
+fn read(path: &Path) -> ReadTokens {
     // A pipe would wait for its other end.
     let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let opened = File::options().read(true).custom_flags(flags).open(path);
@@ -186,11 +225,11 @@ fn read(path: &Path, root: &Root) -> Result<Vec<Arc<TokenEntry>>, String> {
     if text.len() as u64 > LARGEST {
         return Err("it is too large".to_owned());
     }
-    parse(&text, |directory| root.directory(directory).map(drop))
+    parse(&text)
 }
 
-/// Reads the entries; fails where `look` does not find the directory of one.
-fn parse(text: &str, look: impl Fn(&[Vec<u8>]) -> io::Result<()>) -> Result<Vec<Arc<TokenEntry>>, String> {
+/// Reads the entries, not their directories.
+fn parse(text: &str) -> ReadTokens {
     let line_at = |offset: usize| 1 + text.bytes().take(offset).filter(|byte| *byte == b'\n').count();
     // The error's own text would quote the line, and so a token.
     let written: WrittenFile = toml::from_str(text).map_err(|error| {
@@ -203,13 +242,8 @@ fn parse(text: &str, look: impl Fn(&[Vec<u8>]) -> io::Result<()>) -> Result<Vec<
         format!("line {line}: {message}")
     })?;
     let entry = |written: WrittenToken| {
-        let (line, shown) = (line_at(written.directory.span().start), written.directory.get_ref().clone());
-        let entry = TokenEntry::parse(written)?;
-        look(&entry.directory).map_err(|error| {
-            let name = entry.name.as_deref().unwrap_or_default();
-            format!("line {line}: the directory {shown} of token '{name}' cannot be used: {error}; make it below the served one")
-        })?;
-        Ok::<_, String>(entry)
+        let line = line_at(written.directory.span().start);
+        TokenEntry::parse(written, line)
     };
     let entries: Vec<TokenEntry> = written.token.into_iter().map(entry).collect::<Result<_, _>>()?;
     if entries.is_empty() {
@@ -264,7 +298,7 @@ mod tests {
 
     #[test]
     fn tokens_have_directory_rights_and_expiry() {
-        let entries = parse(TWO, |_| Ok(())).unwrap();
+        let entries = parse(TWO).unwrap();
         let path = |text: &str| TargetPath::parse(text).unwrap();
         let (backup, reader) = (&entries[0], &entries[1]);
         assert!(backup.permits(Right::Write, &path("/incoming/a/b")));
@@ -289,6 +323,7 @@ mod tests {
             ("[[token]]\nname = \"a b\"\ntoken = \"s3cret\"\nrights = [\"read\"]\n", "name"),
             ("[[token]]\nname = \"a\"\ntoken = \"two words\"\nrights = [\"read\"]\n", "letters"),
             ("[[token]]\nname = \"a\"\ntoken = \"s3cret\"\nrights = [\"read\"]\nright = 1\n", "right"),
+            ("[[token]]\nname = \"a\"\ntoken = \"s3cret\"\nrights = [\"read\"]\nquota = \"much\"\n", "quota"),
             (
                 "[[token]]\nname = \"a\"\ntoken = \"s3cret\"\nrights = [\"read\"]\nexpires = 2027-01-01\n",
                 "expires",
@@ -304,13 +339,13 @@ mod tests {
             (&TWO.replace("reader", "backup"), "twice"),
             (&TWO.replace("two", "one"), "twice"),
         ] {
-            let Err(found) = parse(text, |_| Ok(())) else { panic!("{text}") };
+            let Err(found) = parse(text) else { panic!("{text}") };
             assert!(found.contains(why) && !found.contains("s3cret"), "{text}: {found}");
         }
     }
 
-    #[test]
-    fn changed_file_is_used_and_a_broken_or_wide_one_is_not() {
+    #[tokio::test]
+    async fn changed_file_is_used_and_a_broken_or_wide_one_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tokens");
         let write = |text: &str, mode: u32| {
@@ -318,40 +353,42 @@ mod tests {
             fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
         };
         let served = tempfile::tempdir().unwrap();
-        let root = Arc::new(Root::open(served.path()).unwrap());
+        let files = &Arc::new(StaticFiles::of_test(served.path()));
+        let open = async || {
+            let file = Arc::new(TokenFile::read(&path)?);
+            file.check(files).await.map(|()| file)
+        };
         write(TWO, 0o600);
-        let Err(ServeError::Tokens { reason, .. }) = TokenFile::read(&path, &root) else { panic!() };
+        let Err(ServeError::Tokens { reason, .. }) = open().await else { panic!() };
         assert!(reason.starts_with("line 5: the directory /incoming/ of token 'backup'"), "{reason}");
         fs::write(served.path().join("incoming"), "a file").unwrap();
-        assert!(TokenFile::read(&path, &root).is_err());
+        assert!(open().await.is_err());
         fs::remove_file(served.path().join("incoming")).unwrap();
         fs::create_dir(served.path().join("incoming")).unwrap();
         write(TWO, 0o604);
-        assert!(
-            matches!(TokenFile::read(&path, &root), Err(ServeError::Tokens { reason, .. }) if reason.contains("chmod"))
-        );
+        assert!(matches!(open().await, Err(ServeError::Tokens { reason, .. }) if reason.contains("chmod")));
         write(TWO, 0o640);
-        let file = TokenFile::read(&path, &root).unwrap();
-        let known = |shown: &str| {
-            file.renew();
+        let file = open().await.unwrap();
+        let known = async |shown: &str| {
+            file.renew(files).await;
             file.find(shown).is_some()
         };
-        assert!(known("one") && known("two") && !known("three"));
+        assert!(known("one").await && known("two").await && !known("three").await);
         write(&TWO.replace("two", "three"), 0o600);
-        assert!(known("three") && !known("two"));
+        assert!(known("three").await && !known("two").await);
         write("[[token]]\nbroken", 0o600);
-        assert!(known("three"), "broken");
+        assert!(known("three").await, "broken");
         write(TWO, 0o644);
-        assert!(known("three") && !known("two"), "wide");
+        assert!(known("three").await && !known("two").await, "wide");
         write(&TWO.replace("incoming", "later"), 0o600);
-        assert!(known("three") && !known("two"), "a directory that is not there");
+        assert!(known("three").await && !known("two").await, "a directory that is not there");
         fs::create_dir(served.path().join("later")).unwrap();
-        assert!(known("two") && !known("three"), "it is there now");
+        assert!(known("two").await && !known("three").await, "it is there now");
         write(&TWO.replace("two", "three"), 0o600);
-        assert!(known("three"));
+        assert!(known("three").await);
         fs::remove_file(&path).unwrap();
-        assert!(known("three"), "missing");
+        assert!(known("three").await, "missing");
         write(TWO, 0o600);
-        assert!(known("two") && !known("three"));
+        assert!(known("two").await && !known("three").await);
     }
 }

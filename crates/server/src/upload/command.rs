@@ -31,7 +31,11 @@ pub(super) enum UploadOperation {
     /// PATCH with Content-Range: receive a range, beside others.
     AddRange(AddRange),
     /// DELETE: discard an upload.
-    Discard(UploadId),
+    Discard {
+        id: UploadId,
+        /// The ID in the URL: that of the client which began the upload, or that of the listing.
+        named: UploadId,
+    },
     /// PUT: receive a whole file in one request.
     WholeFile(WholeFile),
     /// DELETE without an upload: delete a file.
@@ -66,15 +70,14 @@ impl UploadCommand {
     }
 }
 
-/// Returns the ID of an upload within the server: two tokens never share one.
-fn upload_id(query: &str, holder: Option<&str>) -> Option<UploadId> {
-    let id = UploadId::of_query(query)?;
-    let Some(holder) = holder else { return Some(id) };
+/// Returns the ID within the server of an upload that a client names `id`: two tokens never share one.
+pub(super) fn upload_id(id: UploadId, holder: Option<&str>) -> UploadId {
+    let Some(holder) = holder else { return id };
     let mut hasher = blake3::Hasher::new();
     hasher.update(id.to_string().as_bytes()).update(holder.as_bytes());
     let mut bits = [0; 16];
     hasher.finalize_xof().fill(&mut bits);
-    Some(UploadId::new(bits))
+    UploadId::new(bits)
 }
 
 /// A part of an upload.
@@ -129,7 +132,7 @@ impl UploadOperation {
     /// Returns the upload's ID; `None` for a whole file.
     pub(super) fn id(&self) -> Option<UploadId> {
         match self {
-            Self::Status(id) | Self::Discard(id) => Some(*id),
+            Self::Status(id) | Self::Discard { id, .. } => Some(*id),
             Self::AppendPart(append) => Some(append.id),
             Self::AddRange(add) => Some(add.id),
             Self::WholeFile(_) | Self::DeleteFile | Self::MakeDirectory | Self::List => None,
@@ -144,7 +147,7 @@ impl UploadOperation {
     /// Parses the operation of a request's head, with the token of `holder`.
     fn parse(request: &RequestHead, path: &TargetPath, holder: Option<&str>) -> Result<Self, Reply> {
         let bad = |why: &str| Err(Reply::text(400, why));
-        let id = path.query().and_then(|query| upload_id(query, holder));
+        let named = path.query().and_then(UploadId::of_query);
         let names_upload = names_upload(request.target());
         if request.method() == "MKCOL" {
             return Ok(Self::MakeDirectory);
@@ -154,7 +157,7 @@ impl UploadOperation {
             return bad(&format!("there may be one {name} only"));
         }
         let replace = may_replace(request)?;
-        match (request.method(), id) {
+        match (request.method(), named) {
             ("PUT", _) => Self::whole(request, replace),
             ("DELETE", None) if !names_upload && request.body() != RequestBody::None => {
                 bad("this request carries no body")
@@ -162,11 +165,11 @@ impl UploadOperation {
             ("DELETE", None) if !names_upload => Ok(Self::DeleteFile),
             ("GET", _) => Ok(Self::List),
             (_, None) => bad("an upload is named by ?upload= and 32 hexadecimal digits"),
-            ("PATCH", Some(id)) => Self::append(request, id, replace),
+            ("PATCH", Some(named)) => Self::append(request, upload_id(named, holder), replace),
             (_, Some(_)) if request.body() != RequestBody::None => bad("this request carries no body"),
             (_, Some(_)) if !replace => Err(Reply::text(412, "no condition is known for this request")),
-            ("DELETE", Some(id)) => Ok(Self::Discard(id)),
-            (_, Some(id)) => Ok(Self::Status(id)),
+            ("DELETE", Some(named)) => Ok(Self::Discard { id: upload_id(named, holder), named }),
+            (_, Some(named)) => Ok(Self::Status(upload_id(named, holder))),
         }
     }
 
@@ -389,12 +392,12 @@ mod tests {
 
     #[test]
     fn uploads_of_two_tokens_are_two() {
-        let query = "upload=00112233445566778899aabbccddeeff";
-        let id = |holder| upload_id(query, holder).unwrap();
+        let named = UploadId::of_query("upload=00112233445566778899aabbccddeeff").unwrap();
+        let id = |holder| upload_id(named, holder);
         assert_eq!(id(None).to_string(), "00112233445566778899aabbccddeeff");
         assert_eq!(id(Some("a")), id(Some("a")));
         assert!(id(Some("a")) != id(Some("b")) && id(Some("a")) != id(None));
-        assert_eq!(upload_id("upload=0", Some("a")), None);
+        assert_eq!(UploadId::of_query("upload=0"), None);
     }
 
     #[test]

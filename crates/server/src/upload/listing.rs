@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use serde::Serialize;
 
 use super::command::UploadCommand;
-use super::start::holder_of;
+use super::start::{holder_of, id_of};
 use super::{Uploads, refusal};
 use crate::reply::Reply;
 use crate::root::Found;
@@ -26,13 +26,19 @@ const MOST: usize = 1000;
 struct WrittenListing {
     #[serde(skip_serializing_if = "Option::is_none")]
     quota: Option<u64>,
-    used: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    used: Option<u64>,
+    /// Instead of `used` while file systems have not been scanned, or do not answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    used_at_least: Option<u64>,
     uploads: Vec<WrittenUpload>,
 }
 
 #[derive(Serialize)]
 struct WrittenUpload {
     name: String,
+    /// As DELETE takes it.
+    id: String,
     size: u64,
     received: u64,
     written: String,
@@ -43,12 +49,14 @@ struct WrittenUpload {
 }
 
 impl Uploads {
-    /// Lists the uploads of the command's directory; of a server with several tokens, only those of the command's own.
+    /// Lists the uploads of the command's directory: those of its token, and with the right to delete those of all.
     pub(super) fn list(&self, command: &UploadCommand) -> Result<Reply, Reply> {
         let uploads = self.uploads_in(command).map_err(|error| refusal::directory(&error))?;
+        let (used, counts_all) = (self.partials.used().get(), self.partials.counts_all());
         let listing = WrittenListing {
             quota: self.partials.quota().map(|quota| quota.get()),
-            used: self.partials.used().get(),
+            used: counts_all.then_some(used),
+            used_at_least: (!counts_all).then_some(used),
             uploads,
         };
         let head =
@@ -77,15 +85,14 @@ impl Uploads {
             let found = part_file::journal_of(&directory, OsStr::from_bytes(target));
             let Some(journal) = found.ok().and_then(|found| found.sound()) else { continue };
             let holder = holder_of(&journal);
-            if command.grant.holder.is_some() && holder != command.grant.holder.as_deref() {
-                continue;
-            }
+            let Some(id) = id_of(&journal).filter(|_| command.grant.may_take(holder)) else { continue };
             // An upload that has finished since then is left out.
             let Ok(part) = directory.look(OsStr::from_bytes(name), false) else { continue };
             let written =
                 SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(part.st_ctime).unwrap_or(0));
             uploads.push(WrittenUpload {
                 name: String::from_utf8_lossy(target).into_owned(),
+                id: id.to_owned(),
                 size: journal.size().get(),
                 received: journal.committed().total().get(),
                 written: httpdate::fmt_http_date(written),

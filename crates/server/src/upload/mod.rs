@@ -70,10 +70,12 @@ impl Uploads {
     /// Finds the partial files of earlier runs, then deletes those that expire, until the task is aborted.
     pub(crate) async fn follow_partials(self: Arc<Self>) {
         let (partials, disks) = (&self.partials, &self.static_files.disks);
-        partials.scan(disks).await;
+        // File systems that hang are scanned again: they may answer by then.
+        let mut unscanned = partials.scan(disks, vec![Vec::new()]).await;
         loop {
             sleep(partials.check_interval()).await;
-            partials.check(disks, &self.active, SystemTime::now()).await;
+            let check = partials.check(disks, &self.active, SystemTime::now());
+            (unscanned, ()) = tokio::join!(partials.scan(disks, unscanned), check);
         }
     }
 

@@ -1,4 +1,6 @@
-//! The partial files of resumable uploads: what they take of the quota, when they expire, and their listing.
+//! The partial files of resumable uploads: what they take of the quota, and when they expire.
+
+mod scan;
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -13,20 +15,22 @@ use longhaul_core::units::Bytes;
 use longhaul_engine::sink::directory::Directory;
 use longhaul_engine::sink::journal::StoredJournal;
 use longhaul_engine::sink::output_error::OutputError;
-use longhaul_engine::sink::part_file::{self, PartFile};
+use longhaul_engine::sink::part_file::PartFile;
 use longhaul_engine::sink::part_names::target_of;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::ActiveUploads;
 use super::start::is_upload;
-use crate::disks::{Disk, Disks};
-
-/// The most directory entries scanned at the start, to bound the disk time for a large tree.
-const MAX_SCANNED: usize = 100_000;
+use crate::access::Grant;
+use crate::disks::{Disk, DiskError, Disks};
 
 /// How long an upload waits for the scan at the start, which counts what others take of the quota.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Names of a directory from the root down.
+type DirectoryNames = Vec<Vec<u8>>;
 
 /// The partial files of a server's uploads, as far as they are known. Its lock is never held during a file operation.
 pub(super) struct PartialUploads {
@@ -34,8 +38,16 @@ pub(super) struct PartialUploads {
     quota: Option<Bytes>,
     expiry: Option<Duration>,
     known: Mutex<KnownParts>,
-    /// Whether the partial files of earlier runs are known.
-    scanned: watch::Sender<bool>,
+    scanned: watch::Sender<ScanState>,
+}
+
+/// Which partial files of earlier runs are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ScanState {
+    Scanning,
+    /// All but those of file systems that do not answer.
+    OfAnswering,
+    OfAll,
 }
 
 #[derive(Default)]
@@ -45,27 +57,44 @@ struct KnownParts {
 }
 
 /// A partial file, from its admission until it is complete or deleted.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct KnownPart {
     /// The space that the file takes, or is to take.
     space: Bytes,
     /// The number of its admission: a later file of this name has another one.
     admission: u64,
+    /// The token that began the upload.
+    holder: Option<Arc<str>>,
+    /// The space that all of this token's may take.
+    most: Option<Bytes>,
 }
 
-/// There is not enough of the quota left.
-pub(super) struct OverQuota;
+/// There is not enough left of a quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OverQuota {
+    /// Of that of all uploads.
+    OfAll,
+    /// Of that of the upload's token.
+    OfToken,
+}
 
 impl KnownParts {
-    fn insert(&mut self, part: &Path, space: Bytes) {
+    fn insert(&mut self, part: &Path, space: Bytes, (holder, most): (Option<Arc<str>>, Option<Bytes>)) {
         self.admissions += 1;
-        self.parts.insert(part.to_owned(), KnownPart { space, admission: self.admissions });
+        let known = KnownPart { space, admission: self.admissions, holder, most };
+        self.parts.insert(part.to_owned(), known);
+    }
+
+    /// Returns the space of the files but `part` that `counts` selects.
+    fn space_besides(&self, part: &Path, counts: impl Fn(&KnownPart) -> bool) -> Bytes {
+        let others = self.parts.iter().filter(|(path, known)| *path != part && counts(known));
+        others.fold(Bytes::ZERO, |sum, (_, known)| sum + known.space)
     }
 }
 
 impl PartialUploads {
     pub(super) fn new(root: &Path, quota: Option<Bytes>, expiry: Option<Duration>) -> Self {
-        let scanned = watch::Sender::new(false);
+        let scanned = watch::Sender::new(ScanState::Scanning);
         Self { root: root.to_owned(), quota, expiry, known: Mutex::default(), scanned }
     }
 
@@ -84,43 +113,45 @@ impl PartialUploads {
         self.expiry.map_or(LONGEST, |expiry| (expiry / 4).clamp(Duration::from_millis(100), LONGEST))
     }
 
-    /// Waits until the quota can be compared with all partial files; returns whether it can.
-    pub(super) async fn knows_all(&self) -> bool {
+    /// Waits until quotas can be compared with all partial files of file systems that answer; returns whether they can.
+    pub(super) async fn knows_all(&self, grant: &Grant) -> bool {
         let mut scanned = self.scanned.subscribe();
-        self.quota.is_none() || timeout(SCAN_TIMEOUT, scanned.wait_for(|scanned| *scanned)).await.is_ok()
+        let knows = scanned.wait_for(|scanned| *scanned != ScanState::Scanning);
+        let is_unbounded = self.quota.is_none() && grant.quota.is_none();
+        is_unbounded || timeout(SCAN_TIMEOUT, knows).await.is_ok()
     }
 
-    /// Looks for partial files of earlier runs, and logs them: their space stays allocated until they are resumed or deleted.
-    pub(super) async fn scan(&self, disks: &Disks) {
-        let (mut directories, mut left, mut hung) = (vec![Vec::new()], MAX_SCANNED, Vec::new());
-        while let Some(names) = directories.pop().filter(|_| left > 0) {
-            let path = self.path_of(&names);
-            let listed = run(disks.of(&names), &mut hung, &path, move |path| list(path, left)).await;
-            let Some(listed) = listed else { continue };
-            left -= listed.looked;
-            directories.extend(listed.directories.into_iter().map(|name| [&names[..], &[name]].concat()));
-            for (path, space) in listed.uploads {
-                tracing::info!(path = %path.display(), %space, "an unfinished upload");
-                let mut known = self.lock();
-                if !known.parts.contains_key(&path) {
-                    known.insert(&path, space);
-                }
-            }
-        }
-        self.scanned.send_replace(true);
+    /// Returns whether [`Self::used`] includes the partial files of all file systems.
+    pub(super) fn counts_all(&self) -> bool {
+        *self.scanned.borrow() == ScanState::OfAll
     }
 
-    /// Counts the partial file of an upload of `size` bytes; fails where the quota does not hold it besides the others.
-    pub(super) fn admit(&self, part: &Path, size: Bytes) -> Result<(), OverQuota> {
+    /// Counts the partial file of an upload of `size` bytes; fails where a quota does not hold it besides the others.
+    pub(super) fn admit(&self, part: &Path, size: Bytes, grant: &Grant) -> Result<(), OverQuota> {
+        self.count(&mut self.lock(), part, size, (grant.holder.clone(), grant.quota))
+    }
+
+    /// Counts a partial file, which is counted already, with its present size.
+    pub(super) fn grow(&self, part: &Path, size: Bytes) -> Result<(), OverQuota> {
         let mut known = self.lock();
-        if let Some(quota) = self.quota {
-            let others = known.parts.iter().filter(|(path, _)| *path != part);
-            let others = others.fold(Bytes::ZERO, |sum, (_, known)| sum + known.space);
-            if others + size > quota {
-                return Err(OverQuota);
-            }
+        let of = known.parts.get(part).map(|known| (known.holder.clone(), known.most));
+        self.count(&mut known, part, size, of.unwrap_or_default())
+    }
+
+    fn count(
+        &self,
+        known: &mut KnownParts,
+        part: &Path,
+        size: Bytes,
+        (holder, most): (Option<Arc<str>>, Option<Bytes>),
+    ) -> Result<(), OverQuota> {
+        if self.quota.is_some_and(|quota| known.space_besides(part, |_| true) + size > quota) {
+            return Err(OverQuota::OfAll);
         }
-        known.insert(part, size);
+        if most.is_some_and(|most| known.space_besides(part, |known| known.holder == holder) + size > most) {
+            return Err(OverQuota::OfToken);
+        }
+        known.insert(part, size, (holder, most));
         Ok(())
     }
 
@@ -159,12 +190,28 @@ impl PartialUploads {
     pub(super) async fn check(self: &Arc<Self>, disks: &Disks, active: &Arc<ActiveUploads>, now: SystemTime) {
         let parts: Vec<_> =
             self.lock().parts.iter().map(|(path, known)| (path.clone(), known.admission)).collect();
-        let mut hung = Vec::new();
-        for (path, admission) in parts {
-            let (partials, active) = (Arc::clone(self), Arc::clone(active));
-            let check = move |path: &Path| partials.check_one(path, admission, &active, now);
-            run(disks.of(&self.directory_names(&path)), &mut hung, &path, check).await;
+        let mut rounds: Vec<(Disk, Vec<(PathBuf, u64)>)> = Vec::new();
+        for part in parts {
+            let disk = disks.of(&self.directory_names(&part.0));
+            match rounds.iter_mut().find(|(other, _)| other.is_same(&disk)) {
+                Some((_, parts)) => parts.push(part),
+                None => rounds.push((disk, vec![part])),
+            }
         }
+        let mut checks = JoinSet::new();
+        for (disk, parts) in rounds {
+            let (partials, active) = (Arc::clone(self), Arc::clone(active));
+            checks.spawn(async move {
+                for (path, admission) in parts {
+                    let (partials, active) = (Arc::clone(&partials), Arc::clone(&active));
+                    let check = move |path: &Path| partials.check_one(path, admission, &active, now);
+                    if run(&disk, &path, check).await.is_none() {
+                        break;
+                    }
+                }
+            });
+        }
+        checks.join_all().await;
     }
 
     fn check_one(&self, path: &Path, admission: u64, active: &Arc<ActiveUploads>, now: SystemTime) {
@@ -230,60 +277,18 @@ impl PartialUploads {
     }
 }
 
-/// Runs an operation on a file system, unless that is one of those that `hung` in this round, and notes it there where it hangs.
+/// Runs an operation on a file system; logs where that hangs.
 async fn run<T: Send + 'static>(
-    disk: Disk,
-    hung: &mut Vec<Disk>,
+    disk: &Disk,
     path: &Path,
     operation: impl FnOnce(&Path) -> T + Send + 'static,
 ) -> Option<T> {
-    if hung.iter().any(|other| other.is_same(&disk)) {
-        return None;
-    }
     let owned = path.to_owned();
     let outcome = disk.run(move || operation(&owned)).await;
-    let failed = |error| {
+    let failed = |error: &DiskError| {
         tracing::warn!(path = %path.display(), %error, "unfinished uploads on this file system are not checked now");
-        hung.push(disk);
     };
-    outcome.map_err(failed).ok()
-}
-
-/// What a directory holds.
-#[derive(Default)]
-struct Listed {
-    looked: usize,
-    directories: Vec<Vec<u8>>,
-    /// The partial files of uploads, and the space allocated to each.
-    uploads: Vec<(PathBuf, Bytes)>,
-}
-
-/// Lists at most `most` entries of a directory; skips what cannot be read.
-fn list(path: &Path, most: usize) -> Listed {
-    let mut listed = Listed::default();
-    for entry in std::fs::read_dir(path).into_iter().flatten().flatten().take(most) {
-        listed.looked += 1;
-        let name = entry.file_name();
-        // Symbolic links are not followed: they may form cycles.
-        match entry.file_type() {
-            Ok(kind) if kind.is_dir() => listed.directories.push(name.as_bytes().to_vec()),
-            Ok(kind) if kind.is_file() && is_upload_part(path, name.as_bytes()) => {
-                // `st_blocks` counts units of 512 bytes.
-                let space = entry.metadata().map(|metadata| Bytes::new(metadata.blocks() * 512));
-                listed.uploads.extend(space.map(|space| (entry.path(), space)));
-            }
-            _ => {}
-        }
-    }
-    listed
-}
-
-/// Returns whether a name is of a partial file that an upload has made: a download into the served directory may pause too.
-fn is_upload_part(directory: &Path, name: &[u8]) -> bool {
-    let Some(target) = target_of(name) else { return false };
-    let Ok(directory) = Directory::open(directory) else { return false };
-    let journal = part_file::journal_of(&directory, OsStr::from_bytes(target));
-    journal.ok().and_then(StoredJournal::sound).is_some_and(|journal| is_upload(&journal))
+    outcome.inspect_err(failed).ok()
 }
 
 #[cfg(test)]
@@ -292,6 +297,7 @@ mod tests {
     use longhaul_core::ranges::RangeSet;
     use longhaul_engine::sink::journal::{Journal, JournalSource};
 
+    use super::scan::list;
     use super::*;
     use crate::disks::DiskLimits;
 
@@ -306,6 +312,16 @@ mod tests {
         std::fs::write(directory.join(format!("{name}.longhaul-part")), [7; 10_000]).unwrap();
         let text = journal.encode(&RangeSet::new()).unwrap();
         std::fs::write(directory.join(format!("{name}.longhaul-journal")), text).unwrap();
+    }
+
+    /// Scans the whole tree.
+    async fn scan(partials: &PartialUploads) {
+        let hung = partials.scan(&Disks::new(&partials.root, DISK), vec![Vec::new()]).await;
+        assert!(hung.is_empty() && partials.counts_all());
+    }
+
+    fn admit(partials: &PartialUploads, part: &Path, size: Bytes) -> Result<(), OverQuota> {
+        partials.admit(part, size, &Grant::default())
     }
 
     fn names(directory: &Path) -> Vec<String> {
@@ -328,10 +344,10 @@ mod tests {
             std::fs::write(below.join(name), [7; 10_000]).unwrap();
         }
         let partials = PartialUploads::new(dir.path(), Some(Bytes::new(100)), None);
-        partials.scan(&Disks::new(dir.path(), DISK)).await;
+        scan(&partials).await;
         let known: Vec<_> = partials.lock().parts.keys().cloned().collect();
         assert_eq!(known, [below.join("f.longhaul-part")]);
-        assert!(partials.used() >= Bytes::new(10_000) && partials.knows_all().await);
+        assert!(partials.used() >= Bytes::new(10_000) && partials.knows_all(&Grant::default()).await);
         assert!(list(&below, 0).uploads.is_empty() && list(&dir.path().join("none"), 9).uploads.is_empty());
     }
 
@@ -340,10 +356,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let quota = |quota| PartialUploads::new(dir.path(), quota, None);
         let partials = quota(Some(Bytes::new(100)));
-        assert!(timeout(Duration::from_millis(50), partials.knows_all()).await.is_err(), "it waits");
-        partials.scan(&Disks::new(dir.path(), DISK)).await;
-        assert!(partials.knows_all().await);
-        assert!(quota(None).knows_all().await);
+        assert!(
+            timeout(Duration::from_millis(50), partials.knows_all(&Grant::default())).await.is_err(),
+            "it waits"
+        );
+        scan(&partials).await;
+        assert!(partials.knows_all(&Grant::default()).await);
+        assert!(quota(None).knows_all(&Grant::default()).await);
     }
 
     #[tokio::test]
@@ -353,14 +372,14 @@ mod tests {
         let part = |name: &str| dir.path().join(name);
         for name in ["a.longhaul-part", "b.longhaul-part"] {
             std::fs::write(part(name), "").unwrap();
-            assert!(partials.admit(&part(name), Bytes::new(50)).is_ok());
+            assert!(admit(&partials, &part(name), Bytes::new(50)).is_ok());
         }
-        assert!(partials.admit(&part("c.longhaul-part"), Bytes::new(1)).is_err());
-        assert!(partials.admit(&part("b.longhaul-part"), Bytes::new(50)).is_ok(), "it is counted once");
+        assert!(admit(&partials, &part("c.longhaul-part"), Bytes::new(1)).is_err());
+        assert!(admit(&partials, &part("b.longhaul-part"), Bytes::new(50)).is_ok(), "it is counted once");
         std::fs::remove_file(part("a.longhaul-part")).unwrap();
         partials.check(&Disks::new(dir.path(), DISK), &Arc::default(), SystemTime::now()).await;
-        assert!(partials.admit(&part("c.longhaul-part"), Bytes::new(51)).is_err());
-        assert!(partials.admit(&part("c.longhaul-part"), Bytes::new(50)).is_ok());
+        assert!(admit(&partials, &part("c.longhaul-part"), Bytes::new(51)).is_err());
+        assert!(admit(&partials, &part("c.longhaul-part"), Bytes::new(50)).is_ok());
         let counted = partials.forget(&part("b.longhaul-part"));
         assert_eq!(partials.used(), Bytes::new(50));
         partials.restore(&part("b.longhaul-part"), counted);
@@ -380,7 +399,7 @@ mod tests {
         // A time of modification is the client's to choose.
         let part = std::fs::File::options().write(true).open(dir.path().join("f.longhaul-part"));
         part.unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
-        partials.scan(&disks).await;
+        scan(&partials).await;
         let (active, now) = (Arc::default(), SystemTime::now());
         partials.check(&disks, &active, now + 5 * second).await;
         assert_eq!(names(dir.path()).len(), 7);
@@ -402,7 +421,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let partials = Arc::new(PartialUploads::new(dir.path(), None, Some(Duration::from_secs(10))));
         let part = dir.path().join("f.longhaul-part");
-        assert!(partials.admit(&part, Bytes::new(10)).is_ok());
+        assert!(admit(&partials, &part, Bytes::new(10)).is_ok());
         pause(dir.path(), "f", "https://host/f");
         let later = SystemTime::now() + Duration::from_secs(20);
         partials.check(&Disks::new(dir.path(), DISK), &Arc::default(), later).await;
@@ -410,17 +429,30 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn file_system_that_hangs_is_left_out_of_a_round() {
-        let (hung, sound) = (
-            Disks::new(Path::new("/"), DiskLimits { deadline: Duration::from_millis(50), ..DISK }),
-            Disks::new(Path::new("/"), DISK),
-        );
+    async fn operation_on_a_file_system_that_hangs_ends() {
+        let hung = Disks::new(Path::new("/"), DiskLimits { deadline: Duration::from_millis(50), ..DISK });
         let (release, held) = crossbeam_channel::bounded::<()>(0);
-        let (mut round, path) = (Vec::new(), Path::new("/"));
-        let wait = move |_: &Path| held.recv().is_ok();
-        assert_eq!(run(hung.of(&[]), &mut round, path, wait).await, None);
-        assert_eq!(run(hung.of(&[]), &mut round, path, |_| 5).await, None);
-        assert_eq!(run(sound.of(&[]), &mut round, path, |_| 5).await, Some(5));
+        let (disk, path) = (hung.of(&[]), Path::new("/"));
+        assert_eq!(run(&disk, path, move |_: &Path| held.recv().is_ok()).await, None);
         drop(release);
+        assert_eq!(run(&disk, path, |_| 5).await, Some(5));
+    }
+
+    #[test]
+    fn token_takes_no_more_than_its_own_quota() {
+        let partials = PartialUploads::new(Path::new("/"), Some(Bytes::new(100)), None);
+        let grant =
+            |name: &str| Grant { holder: Some(name.into()), quota: Some(Bytes::new(60)), ..Grant::default() };
+        let admit = |name: &str, size: u64, token: &str| {
+            partials.admit(Path::new(name), Bytes::new(size), &grant(token))
+        };
+        assert_eq!(admit("/a", 40, "ann"), Ok(()));
+        assert_eq!(admit("/b", 30, "ann"), Err(OverQuota::OfToken));
+        assert_eq!(admit("/b", 50, "bob"), Ok(()));
+        assert_eq!(admit("/c", 20, "ann"), Err(OverQuota::OfAll));
+        assert_eq!(partials.grow(Path::new("/b"), Bytes::new(61)), Err(OverQuota::OfAll));
+        partials.forget(Path::new("/a"));
+        assert_eq!(partials.grow(Path::new("/b"), Bytes::new(61)), Err(OverQuota::OfToken));
+        assert_eq!(partials.grow(Path::new("/b"), Bytes::new(60)), Ok(()));
     }
 }

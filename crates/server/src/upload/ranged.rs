@@ -22,7 +22,7 @@ use longhaul_engine::sink::writer::Writer;
 use super::active::{ActiveEntry, PartFileLock, SILENT_AFTER, UploadLiveness};
 use super::command::UploadOperation;
 use super::refusal;
-use super::start::NotStarted;
+use super::start::{NotStarted, holder_of};
 use crate::disks::UploadSlot;
 use crate::reply::Reply;
 
@@ -142,16 +142,21 @@ impl RangedUploads {
         RangedLookup::Absent(Opening(self, target.to_owned()))
     }
 
-    /// Ends the upload to `target` for `operation`, where that is of the same upload and no range is being received, or all
+    /// Ends the upload to `target` for `operation` with the token of `holder`, where that is of the same upload and no range is being received, or all
     /// connections are silent.
     ///
     /// # Errors
     /// What the operation waits for. An upload is not ended for another one: its next range may be on its way.
-    pub(super) fn make_way(&self, target: &Path, operation: &UploadOperation) -> Result<(), NotStarted> {
+    pub(super) fn make_way(
+        &self,
+        target: &Path,
+        operation: &UploadOperation,
+        holder: Option<&str>,
+    ) -> Result<(), NotStarted> {
         use UploadOperation::{AddRange, Discard, Status};
         let (mut uploads, now) = (self.lock(), Instant::now());
         uploads.reserved.retain(|reserved| reserved.until > now);
-        let asks_only = matches!(operation, Status(_) | Discard(_));
+        let asks_only = matches!(operation, Status(_) | Discard { .. });
         let Some(upload) = uploads.open.iter().find(|upload| upload.target == target).cloned() else {
             let mut others = uploads.reserved.iter().filter(|other| Some(other.id) != operation.id());
             return match others.any(|other| other.target == target) && !asks_only {
@@ -172,7 +177,7 @@ impl RangedUploads {
                 Err(NotStarted::Superseding)
             }
             _ if asks_only => Ok(()),
-            _ => Err(upload.occupied()),
+            _ => Err(upload.occupied(holder)),
         }
     }
 
@@ -324,11 +329,12 @@ impl RangedUpload {
         self.changed.notify_all();
     }
 
-    /// Returns what another upload to the same target waits for.
-    pub(super) fn occupied(&self) -> NotStarted {
+    /// Returns what another upload to the same target waits for, with the token of `holder`: only with its own for the end of this one.
+    pub(super) fn occupied(&self, holder: Option<&str>) -> NotStarted {
+        let is_own = self.pipeline.journal().is_some_and(|journal| holder_of(&journal) == holder);
         let state = self.lock();
         let ends = state.queue.is_none() || state.retires;
-        if ends || state.claims.is_empty() { NotStarted::BetweenRanges } else { NotStarted::Busy }
+        if is_own && (ends || state.claims.is_empty()) { NotStarted::BetweenRanges } else { NotStarted::Busy }
     }
 
     /// Ends the upload where no range is being received, or where all connections are silent; returns whether it is ending.

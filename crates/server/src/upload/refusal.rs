@@ -11,14 +11,13 @@ use longhaul_engine::sink::output_error::OutputError;
 use longhaul_engine::sink::pipeline::PipelineError;
 use rustix::io::Errno;
 
+use super::partials::OverQuota;
 use crate::reply::Reply;
 
 /// 423: a paused upload of this name was begun with another token.
 pub(super) fn of_another_token() -> Reply {
-    Reply::text(
-        423,
-        "a paused upload of another token has this name: choose another, or wait until that is over",
-    )
+    // The client adds its advice.
+    Reply::text(423, "a paused upload of another token has this name")
 }
 
 /// 409: the part's offset is not that of the upload.
@@ -122,12 +121,17 @@ pub(super) fn too_large() -> Reply {
     Reply::text(413, "the file is larger than the server may store")
 }
 
-/// 507: the paused uploads of the server would take more space than they may.
-pub(super) fn over_quota() -> Reply {
-    Reply::text(
-        507,
-        "the unfinished uploads here would exceed their quota: finish or delete some, see GET /dir/?uploads",
-    )
+/// 507: the unfinished uploads of the server, or of a token, would take more space than they may.
+pub(super) fn over_quota(over: OverQuota) -> Reply {
+    let whose = match over {
+        OverQuota::OfAll => "all tokens",
+        OverQuota::OfToken => "this token",
+    };
+    let why = format!(
+        "the unfinished uploads of {whose} would exceed their quota: GET /DIR/?uploads lists those of this token, and with the right to \
+         delete those of all; DELETE /DIR/NAME?upload=ID, with the id of that list, frees the space of one"
+    );
+    Reply::text(507, &why)
 }
 
 /// 503: the space of the unfinished uploads of earlier runs is not yet known.

@@ -21,11 +21,11 @@ use target::{LockedPartFile, UploadTarget};
 
 use super::active::UploadLiveness;
 use super::command::{AddRange, AppendPart, UploadCommand, UploadOperation, WholeFile};
-use super::partials::OverQuota;
 use super::range_worker::InboundRange;
 use super::ranged::{HeldUpload, RangedLookup, RangedUpload};
 use super::worker::{self, AfterBody, BodyConnection, InboundUpload, UploadOutcome};
 use super::{Uploads, collection, refusal};
+use crate::access::Grant;
 use crate::continuation;
 use crate::disks::{Disk, UploadSlot};
 use crate::reply::Reply;
@@ -104,9 +104,9 @@ impl Uploads {
             UploadOperation::DeleteFile => answered(self.target(command)?.delete()?),
             UploadOperation::AddRange(add) => self.add_range(&self.free_target(command)?, add, disk),
             UploadOperation::Status(id) => answered(self.free_target(command)?.status(*id, &self.active)?),
-            UploadOperation::Discard(id) => {
+            UploadOperation::Discard { named, .. } => {
                 let target = self.free_target(command)?;
-                let reply = target.discard(*id, self)?;
+                let reply = target.discard(*named, self)?;
                 self.ranged.has_locked(&target.path());
                 answered(reply)
             }
@@ -127,7 +127,7 @@ impl Uploads {
     /// Finds what a command writes, once no other upload of ranges holds the file.
     fn free_target(&self, command: &UploadCommand) -> Result<UploadTarget, NotStarted> {
         let target = self.target(command)?;
-        self.ranged.make_way(&target.path(), &command.operation)?;
+        self.ranged.make_way(&target.path(), &command.operation, command.grant.holder.as_deref())?;
         Ok(target)
     }
 
@@ -144,7 +144,7 @@ impl Uploads {
         let prior = usable(part.journal(), id)?;
         let size = append.follows(prior.as_ref(), body).inspect_err(|_| self.abandon(&part))?;
         let slot = slot(disk).inspect_err(|_| self.abandon(&part))?;
-        self.admit(&part, size)?;
+        self.admit(&part, size, &target.grant)?;
         let journal =
             journal(id, size, target.grant.holder.as_deref()).inspect_err(|_| self.abandon(&part))?;
         let there = Some(ByteRange::with_len(0, append.offset)).filter(|range| !range.is_empty());
@@ -180,7 +180,7 @@ impl Uploads {
         let path = target.path();
         let upload = match self.ranged.find_or_open(&path, add.id) {
             RangedLookup::Open(upload) if upload.id() == add.id => upload,
-            RangedLookup::Open(upload) => return Err(upload.occupied()),
+            RangedLookup::Open(upload) => return Err(upload.occupied(target.grant.holder.as_deref())),
             RangedLookup::OpenedElsewhere { same: false } => return Err(NotStarted::Busy),
             RangedLookup::OpenedElsewhere { same: true } => return Err(NotStarted::Opening),
             RangedLookup::Absent(_opening) => self.open_ranged(target, add, disk)?,
@@ -211,7 +211,7 @@ impl Uploads {
             return Err(refusal::other_length().into());
         }
         let slot = slot(disk).inspect_err(|_| self.abandon(&part))?;
-        self.admit(&part, whole)?;
+        self.admit(&part, whole, &target.grant)?;
         let journal =
             journal(id, whole, target.grant.holder.as_deref()).inspect_err(|_| self.abandon(&part))?;
         let committed = prior.map(|prior| prior.committed().clone()).unwrap_or_default();
@@ -233,7 +233,7 @@ impl Uploads {
         let LockedPartFile { part, lock } = target.open(&self.active)?;
         let slot = slot(disk).inspect_err(|_| self.abandon(&part))?;
         // A file of unknown size is counted while it comes.
-        self.admit(&part, length.unwrap_or_default())?;
+        self.admit(&part, length.unwrap_or_default(), &target.grant)?;
         // BLAKE3 is read back unless Want-Repr-Digest asks otherwise, which a plain PUT does not.
         let in_order =
             digest.as_ref().map(|digest| digest.algorithm).filter(|name| *name != Algorithm::Blake3);
@@ -245,14 +245,14 @@ impl Uploads {
     }
 
     /// Counts a partial file against the quota; refuses a size that no file of Linux has.
-    fn admit(&self, part: &PartFile, size: Bytes) -> Result<(), Reply> {
+    fn admit(&self, part: &PartFile, size: Bytes, grant: &Grant) -> Result<(), Reply> {
         if i64::try_from(size.get()).is_err() {
             self.abandon(part);
             return Err(refusal::too_large());
         }
-        self.partials.admit(part.path(), size).map_err(|OverQuota| {
+        self.partials.admit(part.path(), size, grant).map_err(|over| {
             self.abandon(part);
-            refusal::over_quota()
+            refusal::over_quota(over)
         })
     }
 
@@ -320,12 +320,18 @@ pub(super) fn holder_of(journal: &Journal) -> Option<&str> {
     journal.sources().first().and_then(|source| source.url().split_once(HOLDER)).map(|(_, holder)| holder)
 }
 
+/// Returns the ID within the server of an upload; `None` for a download into the served directory.
+pub(super) fn id_of(journal: &Journal) -> Option<&str> {
+    let url = journal.sources().first()?.url().strip_prefix(SCHEME)?;
+    Some(url.split_once(HOLDER).map_or(url, |(id, _)| id))
+}
+
 /// What the URL of an upload begins with in a journal; that of a download begins with http, gsiftp or the like.
 const SCHEME: &str = "upload:";
 
 /// Returns whether a journal is of an upload to a server, not of a download into the served directory.
 pub(super) fn is_upload(journal: &Journal) -> bool {
-    journal.sources().first().is_some_and(|source| source.url().starts_with(SCHEME))
+    id_of(journal).is_some()
 }
 
 fn url_of(id: UploadId) -> String {

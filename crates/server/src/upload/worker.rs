@@ -87,8 +87,8 @@ pub(super) enum ReceiveError {
     /// The client stalled for this long, or sent too slowly.
     Slow(Duration),
     Memory(std::io::Error),
-    /// The file is larger than the quota of uploads allows.
-    OverQuota,
+    /// The file is larger than a quota of uploads allows.
+    OverQuota(OverQuota),
     /// Cancelled by a failed writer, a newer connection, or the end of the server.
     Cancelled,
 }
@@ -319,8 +319,7 @@ impl<'a> BodyReceiver<'a> {
                 BodyRead::Data(length) => {
                     self.at += length as u64;
                     if let Some((partials, part)) = self.target.counted_by {
-                        let counted = partials.admit(part, Bytes::new(self.at));
-                        counted.map_err(|OverQuota| ReceiveError::OverQuota)?;
+                        partials.grow(part, Bytes::new(self.at)).map_err(ReceiveError::OverQuota)?;
                     }
                     let now = Instant::now();
                     self.target.active.add_received(length);
@@ -390,7 +389,7 @@ impl ReceiveError {
                 Reply::text(408, &format!("the body came too slowly, or not at all for {stall:?}"))
             }
             Self::Memory(error) => refusal::exhausted(error),
-            Self::OverQuota => refusal::over_quota(),
+            Self::OverQuota(over) => refusal::over_quota(*over),
             Self::Cancelled => refusal::ended(),
         }
     }

@@ -21,6 +21,12 @@ const TOKENS: &str = r#"
     rights = ["read", "write", "delete"]
 
     [[token]]
+    name = "eve"
+    token = "eves"
+    rights = ["read", "write"]
+    quota = "15B"
+
+    [[token]]
     name = "drop"
     token = "drops"
     directory = "/in"
@@ -119,13 +125,13 @@ fn paused_upload_of_another_token_is_neither_seen_nor_restarted() {
     let status = |token: &str| ask(&site, token, "HEAD", &url, &[], "");
     // The same ID names another upload for another token.
     for target in [&url, &other] {
-        assert_eq!(begin(&site, "bobs", target), 423, "{target}");
+        assert_eq!(begin(&site, "eves", target), 423, "{target}");
     }
-    assert_eq!(put(&site, "bobs", "/f", "x"), 423);
-    assert_eq!((status("bobs").status, ask(&site, "bobs", "DELETE", &url, &[], "").status), (404, 404));
+    assert_eq!(put(&site, "eves", "/f", "x"), 423);
+    assert_eq!((status("eves").status, ask(&site, "eves", "DELETE", &url, &[], "").status), (404, 404));
     let ranged =
         ["Content-Type: application/partial-upload", "Content-Range: bytes 5-8/9", "Upload-Complete: ?0"];
-    assert_eq!(ask(&site, "bobs", "PATCH", &url, &ranged, "6789").status, 423);
+    assert_eq!(ask(&site, "eves", "PATCH", &url, &ranged, "6789").status, 423);
     assert_eq!(content(&site, "f.longhaul-journal"), kept);
     let mine = status("anns");
     assert_eq!((mine.status, mine.header("upload-offset")), (204, Some("5")));
@@ -217,17 +223,59 @@ fn one_token_writes_over_uploads_of_every_token() {
 fn paused_uploads_are_listed_for_their_token() {
     let (site, _beside) = site(|config| config.limits.upload_expiry = Some(Duration::from_secs(3600)));
     assert_eq!(
-        (begin(&site, "anns", &resource("f", ID)), begin(&site, "bobs", &resource("g", ID))),
+        (begin(&site, "eves", &resource("f", ID)), begin(&site, "bobs", &resource("g", ID))),
         (204, 204)
     );
     let list = |token: &str, target: &str| ask(&site, token, "GET", target, &[], "");
-    let listing: serde_json::Value = serde_json::from_str(&list("anns", "/?uploads").body).unwrap();
+    let listing: serde_json::Value = serde_json::from_str(&list("eves", "/?uploads").body).unwrap();
     let [upload] = listing["uploads"].as_array().unwrap().as_slice() else { panic!("{listing}") };
-    assert_eq!((&upload["name"], &upload["token"]), (&"f".into(), &"ann".into()), "{listing}");
+    assert_eq!((&upload["name"], &upload["token"]), (&"f".into(), &"eve".into()), "{listing}");
     assert_eq!((&upload["size"], &upload["received"]), (&9.into(), &5.into()), "{listing}");
     assert!(upload["expires"].is_string() && listing["used"] == 18, "{listing}");
     assert_eq!((list("drops", "/?uploads").status, list("none", "/?uploads").status), (403, 401));
     assert_eq!((list("drops", "/in/?uploads").status, list("anns", "/none/?uploads").status), (200, 409));
+}
+
+#[test]
+fn token_with_the_right_to_delete_administers_the_uploads_of_all() {
+    let (site, beside) = site(|_| {});
+    let [f, g, h, i] = ["f", "g", "h", "i"].map(|name| resource(name, ID));
+    assert_eq!((begin(&site, "eves", &f), begin(&site, "bobs", &g)), (204, 204));
+    assert_eq!((begin(&site, "bobs", &h), begin(&site, "bobs", &i)), (204, 204));
+    let left = || names(&site).into_iter().filter(|name| name.ends_with("part")).collect::<Vec<_>>();
+    // A token that is gone leaves its uploads.
+    let gone = TOKENS.replace("name = \"bob\"", "name = \"new\"").replace("bobs", "news");
+    fs::write(beside.path().join("tokens"), gone).unwrap();
+    crate::uploads_refused::wait_for(|| put(&site, "news", "/in/f", "x") == 201);
+    let listing = ask(&site, "anns", "GET", "/?uploads", &[], "").body;
+    let listing: serde_json::Value = serde_json::from_str(&listing).unwrap();
+    let uploads = listing["uploads"].as_array().unwrap();
+    let tokens: Vec<_> = uploads.iter().map(|upload| upload["token"].as_str().unwrap()).collect();
+    assert_eq!(tokens, ["eve", "bob", "bob", "bob"], "{listing}");
+    let id = |at: usize| uploads[at]["id"].as_str().unwrap();
+    let delete = |token: &str, target: &str| ask(&site, token, "DELETE", target, &[], "").status;
+    // By the ID of the listing, with the right; a token without it can delete only its own.
+    let listed = format!("/g?upload={}", id(1));
+    assert_eq!((delete("eves", &listed), delete("drops", &listed)), (404, 403));
+    assert_eq!((delete("anns", &listed), delete("anns", &listed)), (204, 404));
+    assert_eq!(delete("eves", &format!("/f?upload={}", id(0))), 204);
+    // By the ID of the client that began it.
+    assert_eq!(delete("anns", &h), 204);
+    assert_eq!(left(), ["i.longhaul-part"]);
+    // Over it.
+    assert_eq!(put(&site, "eves", "/i", "whole"), 423);
+    assert_eq!((begin(&site, "anns", &i), put(&site, "news", "/i", "whole")), (204, 201));
+    assert!(left().is_empty() && content(&site, "i") == b"whole");
+}
+
+#[test]
+fn quota_of_a_token_is_kept() {
+    let (site, _beside) = site(|_| {});
+    let [f, g] = ["f", "g"].map(|name| resource(name, ID));
+    assert_eq!((begin(&site, "eves", &f), begin(&site, "anns", &resource("h", ID))), (204, 204));
+    let refused = ask(&site, "eves", "PUT", "/g", &[], "longer than six bytes");
+    assert!(refused.status == 507 && refused.body.contains("of this token"), "{refused:?}");
+    assert_eq!((begin(&site, "eves", &g), put(&site, "eves", "/g", "small")), (507, 201));
 }
 
 #[test]

@@ -16,7 +16,7 @@ pub enum RequestError {
     /// The bytes are not an HTTP request.
     #[error("the request is not HTTP: {0}")]
     Malformed(&'static str),
-    /// The version is not HTTP/1.0 or HTTP/1.1.
+    /// The version is not HTTP/1.x.
     #[error("only HTTP/1.0 and HTTP/1.1 are supported")]
     Version,
     /// The target is longer than [`MAX_TARGET`].
@@ -79,7 +79,10 @@ impl RequestHead {
             Ok(httparse::Status::Complete(length)) if length <= MAX_HEAD.as_usize() => length,
             Ok(httparse::Status::Complete(_)) => return Err(RequestError::HeadTooLarge),
             Ok(httparse::Status::Partial) => return still_partial(&request, input),
-            Err(error) => return Err(refuse(error)),
+            Err(error) => {
+                let known = as_http_1_1(input).filter(|_| error == httparse::Error::Version);
+                return known.map_or(Err(refuse(error)), |known| Self::parse(&known));
+            }
         };
         let head = Self {
             method: request.method.unwrap_or_default().to_owned(),
@@ -189,6 +192,21 @@ fn still_partial(
     if input.len() >= MAX_HEAD.as_usize() { Err(RequestError::HeadTooLarge) } else { Ok(None) }
 }
 
+/// Rewrites the version of a head of a later HTTP/1.x to HTTP/1.1, as which it is processed (RFC 9110, section 2.5).
+fn as_http_1_1(input: &[u8]) -> Option<Vec<u8>> {
+    // Empty lines may precede it (RFC 9112, section 2.2).
+    let start = input.iter().position(|byte| !matches!(byte, b'\r' | b'\n'))?;
+    let end = start + input[start..].iter().position(|byte| *byte == b'\n')?;
+    let line = input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]);
+    let (minor, before) = line.split_last()?;
+    if !before.ends_with(b" HTTP/1.") || !matches!(minor, b'2'..=b'9') {
+        return None;
+    }
+    let mut known = input.to_vec();
+    known[before.len()] = b'1';
+    Some(known)
+}
+
 fn refuse(error: httparse::Error) -> RequestError {
     use httparse::Error as E;
     match error {
@@ -205,6 +223,21 @@ fn refuse(error: httparse::Error) -> RequestError {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn later_minor_version_counts_as_http_1_1() {
+        let text = "GET /f HTTP/1.2\r\nHost: h\r\n\r\nrest";
+        let (found, length) = read(text).unwrap().unwrap();
+        assert_eq!((found.is_http_1_1(), found.keeps_alive(), found.target()), (true, true, "/f"));
+        assert_eq!(&text[length..], "rest");
+        for partial in ["GET /f HTTP/1.2", "GET /f HTTP/1.2\r\n", "GET /f HTTP/1.9\r\nHost: h\r\n"] {
+            assert!(!matches!(read(partial), Ok(Some(_))), "{partial}");
+        }
+        assert_eq!(read("GET /f HTTP/1.9\r\nHost: h\r\n"), Ok(None));
+        for other in ["HTTP/2.0", "HTTP/1.x", "HTTP/1.12", "HTTP/0.9", "http/1.2"] {
+            assert!(read(&format!("GET /f {other}\r\nHost: h\r\n\r\n")).is_err(), "{other}");
+        }
+    }
 
     fn read(text: &str) -> Result<Option<(RequestHead, usize)>, RequestError> {
         RequestHead::parse(text.as_bytes())

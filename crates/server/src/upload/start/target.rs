@@ -24,6 +24,7 @@ use crate::file_reply::entity_tag;
 use crate::reply::Reply;
 use crate::static_files::StaticFiles;
 use crate::upload::active::PartFileLock;
+use crate::upload::command::upload_id;
 use crate::upload::{ActiveUploads, Uploads, refusal};
 
 /// A partial file, locked for this request.
@@ -122,11 +123,7 @@ impl UploadTarget {
         let lock = lock.ok_or(NotStarted::Busy)?;
         let found = part.journal().map_err(|error| refusal::output(&error.into()))?;
         let holder = found.sound().and_then(|journal| holder_of(&journal).map(str::to_owned));
-        // The only token of a server may write over every upload.
-        if self.grant.holder.is_some()
-            && holder.is_some()
-            && self.grant.holder.as_deref() != holder.as_deref()
-        {
+        if !self.grant.may_take(holder.as_deref()) {
             return Err(refusal::of_another_token().into());
         }
         Ok(LockedPartFile { part, lock })
@@ -173,13 +170,25 @@ impl UploadTarget {
         Ok(Reply::empty(head))
     }
 
-    /// Removes the partial file and journal of an upload.
-    pub(super) fn discard(&self, id: UploadId, uploads: &Uploads) -> Result<Reply, NotStarted> {
-        self.journal(id)?;
+    /// Removes the partial file and journal of an upload, which its client or the listing names so.
+    pub(super) fn discard(&self, named: UploadId, uploads: &Uploads) -> Result<Reply, NotStarted> {
+        let id = self.id_of(named)?;
         let locked = self.open_superseding(id, &uploads.active)?;
         // The previous holder of the lock may have finished this upload, or begun another.
         self.journal(id).inspect_err(|_| uploads.abandon(&locked.part))?;
         uploads.partials.discard(&locked.part);
         Ok(Reply::empty(ReplyHead::new(204)))
+    }
+
+    /// Returns the ID within the server of the paused upload, which may be that of another token.
+    fn id_of(&self, named: UploadId) -> Result<UploadId, Reply> {
+        let found = part_file::journal_of(&self.directory, OsStr::from_bytes(&self.name));
+        let found = found.map_err(|error| refusal::output(&error.into()))?.sound();
+        let journal = found.filter(|journal| self.grant.may_take(holder_of(journal)));
+        let id = journal.and_then(|journal| {
+            let ids = [named, upload_id(named, holder_of(&journal))];
+            ids.into_iter().find(|id| is_of(&journal, *id))
+        });
+        id.ok_or_else(refusal::no_upload)
     }
 }

@@ -1,0 +1,81 @@
+//! The directories of tokens: looked for on the threads of their file systems, which may hang.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::token_set::TokenEntry;
+use crate::disks::DiskError;
+use crate::static_files::StaticFiles;
+
+/// How long a file system may take to answer. A hung one must not keep a revoked token in force.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The directory that a token is for.
+#[derive(Debug, Clone, Default)]
+pub(super) struct TokenDirectory {
+    /// Names from the root down.
+    pub(super) names: Vec<Vec<u8>>,
+    /// As the file of tokens has it.
+    pub(super) shown: String,
+    /// Its line in that file.
+    pub(super) line: usize,
+}
+
+/// Looks for the tokens' directories, on all file systems at once; returns the entries whose file system does not answer, which may be
+/// used: only requests below that directory depend on it.
+///
+/// # Errors
+/// Why the first directory that can be told cannot be used.
+pub(super) async fn check(
+    files: &Arc<StaticFiles>,
+    entries: &[Arc<TokenEntry>],
+) -> Result<Vec<Arc<TokenEntry>>, String> {
+    let mut looks = JoinSet::new();
+    for (at, entry) in entries.iter().enumerate() {
+        let is_repeated = |other: &Arc<TokenEntry>| other.directory.names == entry.directory.names;
+        if !entries[..at].iter().any(is_repeated) {
+            let look = look(Arc::clone(files), entry.directory.names.clone());
+            looks.spawn(async move { (at, timeout(ANSWER_TIMEOUT, look).await) });
+        }
+    }
+    let mut looked: Vec<_> = looks.join_all().await;
+    looked.sort_by_key(|(at, _)| *at);
+    let mut hung = Vec::new();
+    for (at, found) in looked {
+        match found {
+            Ok(Ok(Ok(()))) => {}
+            Ok(Ok(Err(error))) => return Err(unusable(&entries[at], &error)),
+            Ok(Err(_)) | Err(_) => hung.push(Arc::clone(&entries[at])),
+        }
+    }
+    Ok(hung)
+}
+
+/// Warns of the directories whose file system does not answer.
+pub(super) fn warn(hung: &[Arc<TokenEntry>]) {
+    for entry in hung {
+        let (directory, token) = (&entry.directory.shown, entry.name.as_deref().unwrap_or_default());
+        tracing::warn!(
+            directory,
+            token,
+            "the file system of a token's directory does not answer: the token is in force, but requests there will wait"
+        );
+    }
+}
+
+async fn look(files: Arc<StaticFiles>, names: Vec<Vec<u8>>) -> Result<io::Result<()>, DiskError> {
+    let disk = files.disk_of(&names).await?;
+    disk.run(move || files.root.directory(&names).map(drop)).await
+}
+
+fn unusable(entry: &TokenEntry, error: &io::Error) -> String {
+    let TokenDirectory { shown, line, .. } = &entry.directory;
+    let name = entry.name.as_deref().unwrap_or_default();
+    format!(
+        "line {line}: the directory {shown} of token '{name}' cannot be used: {error}; make it below the served one"
+    )
+}
