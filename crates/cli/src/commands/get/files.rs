@@ -52,10 +52,7 @@ impl RemoteFile {
         match output {
             None => Output::Directory(PathBuf::from(".")),
             Some(path)
-                if several || self.dir.is_some() || path.as_os_str().as_encoded_bytes().ends_with(b"/") =>
-            {
-                Output::Directory(path.to_owned())
-            }
+                if several || self.dir.is_some() || ends_in_slash(path) => Output::Directory(path.to_owned()),
             Some(path) => Output::File(path.to_owned()),
         }
     }
@@ -81,6 +78,11 @@ impl RemoteFile {
         let url = self.urls.first()?;
         Some(percent_decode_str(url.path()).decode_utf8_lossy().into_owned())
     }
+}
+
+/// Returns whether a path is written as that of a directory.
+fn ends_in_slash(path: &Path) -> bool {
+    path.as_os_str().as_encoded_bytes().ends_with(b"/")
 }
 
 /// Collects the files of the operands and the list: a URL is one file, a metalink one or more.
@@ -157,12 +159,17 @@ fn refuse_repeated(files: &[RemoteFile]) -> anyhow::Result<()> {
     }
 }
 
-/// Creates the missing output directories of a list's files.
+/// Creates the missing output directories; `several` is whether there may be several files.
 ///
 /// # Errors
 /// [`OutputError::Create`].
-pub(super) fn make_directories(args: &GetArgs, files: &[RemoteFile]) -> Result<(), OutputError> {
-    let common = args.output.as_deref().filter(|_| args.input.is_some() && !stdout::is_requested(args));
+pub(super) fn make_directories(
+    args: &GetArgs,
+    files: &[RemoteFile],
+    several: bool,
+) -> Result<(), OutputError> {
+    let is_directory = |output: &&Path| (several || ends_in_slash(output)) && !stdout::is_requested(args);
+    let common = args.output.as_deref().filter(is_directory);
     let own = files.iter().filter_map(|file| file.dir.as_deref());
     for directory in common.into_iter().chain(own) {
         let made = std::fs::create_dir_all(directory);

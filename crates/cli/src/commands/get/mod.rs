@@ -49,7 +49,7 @@ pub(crate) struct GetArgs {
     ///
     /// The format is aria2's: tabs separate the mirrors of a file, and indented lines below them hold its options: out=NAME, dir=DIR,
     /// checksum=ALG=HEX, header=K: V, referer=URL, user-agent=NAME. An option that is not known is named in a warning. Blank lines and
-    /// lines that begin with # are skipped. -o is a directory then, and is made where it is missing.
+    /// lines that begin with # are skipped. -o is a directory then.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Files")]
     input: Option<PathBuf>,
 
@@ -63,7 +63,7 @@ pub(crate) struct GetArgs {
 
     /// Write to a file, into a directory that exists or ends in / (several URLs need one), or to stdout (-)
     ///
-    /// An existing file is replaced once the new one is complete. Without -o, and within
+    /// A missing directory is made. An existing file is replaced once the new one is complete. Without -o, and within
     /// a directory, the server or the URL sets the name, and nothing is ever replaced. A file is sent to stdout
     /// over one connection, in order (| tar x): it cannot be resumed, and its digest is checked at its end, so look at the exit code.
     #[arg(short, long, value_name = "PATH|-", value_hint = ValueHint::AnyPath, help_heading = "Files")]
@@ -260,11 +260,12 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
         let first = files.first().and_then(|file| file.urls.first());
         let options = options(args, files.len() > 1, first, &cancel)?;
         let stdout = stdout::output(args, files.len())?;
-        files::make_directories(args, &files)?;
+        let several = files.len() > 1 || args.input.is_some();
+        files::make_directories(args, &files, several)?;
         interrupt::listen(&cancel)?;
-        Ok::<_, anyhow::Error>((files, options, stdout))
+        Ok::<_, anyhow::Error>((files, options, stdout, several))
     };
-    let (files, options, stdout) = match setup() {
+    let (files, options, stdout, several) = match setup() {
         Ok(setup) => setup,
         Err(error) => {
             say::error(say::chain(&error));
@@ -277,7 +278,6 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
         Err(code) => return code.into(),
     };
     let engine = Engine::new(args.app_buffer);
-    let several = files.len() > 1 || args.input.is_some();
     let admission = JobAdmission::new(args.parallel);
     let batch = Batch { engine: &engine, session, cancel: &cancel, admission };
     batch.run(files.into_iter(), |session, job, file| {
