@@ -81,17 +81,29 @@ impl Results {
         self.lines_after(self.began.elapsed())
     }
 
-    /// Formats the totals of several files; `None` for one.
+    /// Formats the totals of several files, or that all are unchanged; `None` for one file that was transferred.
     pub(crate) fn total(&self) -> Option<String> {
         self.total_after(self.began.elapsed())
     }
 
     fn total_after(&self, time: Duration) -> Option<String> {
-        if self.complete + self.failed < 2 {
+        if self.complete + self.failed == 0 {
+            return self.all_unchanged();
+        }
+        if self.complete + self.failed + self.unchanged < 2 {
             return None;
         }
         let [files, size, seconds, rate, _] = self.total_row(time);
         Some(format!("{files}: {size} in {seconds}, {rate}"))
+    }
+
+    /// Formats the number of files if nothing was transferred; `None` without files.
+    fn all_unchanged(&self) -> Option<String> {
+        match self.unchanged {
+            0 => None,
+            1 => Some("1 file unchanged".to_owned()),
+            files => Some(format!("{files} files unchanged")),
+        }
     }
 
     fn total_row(&self, time: Duration) -> [String; 5] {
@@ -109,7 +121,7 @@ impl Results {
 
     fn lines_after(&self, time: Duration) -> Vec<String> {
         if self.complete + self.failed == 0 {
-            return Vec::new();
+            return self.all_unchanged().into_iter().collect();
         }
         let total = self.total_row(time);
         let head = ["file", "size", "time", "rate", "limited by"].map(str::to_owned);
@@ -162,6 +174,11 @@ mod tests {
         assert!(
             results.lines_after(Duration::ZERO).is_empty() && results.total_after(Duration::ZERO).is_none()
         );
+        results.unchanged();
+        assert_eq!(results.total_after(Duration::ZERO).as_deref(), Some("1 file unchanged"));
+        results.unchanged();
+        assert_eq!(results.lines_after(Duration::ZERO), ["2 files unchanged"]);
+        let mut results = Results::begin();
         results.complete("a.iso", &done(10));
         assert_eq!(results.total_after(Duration::ZERO), None, "one file has a line of its own");
         results.complete("a-much-longer-name\x1b[2J.tar.gz", &done(200));
