@@ -24,7 +24,15 @@ pub(crate) struct Results {
     bytes: Bytes,
     /// Bytes that this run has moved.
     moved: Bytes,
-    /// Distinct advice.
+    /// The file with advice that took longest.
+    advised: Option<Advised>,
+}
+
+/// The advice of a file.
+#[derive(Debug)]
+struct Advised {
+    name: String,
+    time: Duration,
     advice: Vec<String>,
 }
 
@@ -39,7 +47,7 @@ impl Results {
             failed: 0,
             bytes: Bytes::ZERO,
             moved: Bytes::ZERO,
-            advice: Vec::new(),
+            advised: None,
         }
     }
 
@@ -48,11 +56,8 @@ impl Results {
         self.complete += 1;
         self.bytes += done.bytes;
         self.moved += done.bytes - done.resumed;
-        for advice in &done.advice {
-            let advice = advice.to_string();
-            if !self.advice.contains(&advice) {
-                self.advice.push(advice);
-            }
+        if !done.advice.is_empty() && self.advised.as_ref().is_none_or(|advised| advised.time < done.time) {
+            self.advised = Some(Advised { name: shown(name), time: done.time, advice: done.advice.clone() });
         }
         if self.rows.len() == MOST_ROWS {
             self.hidden += 1;
@@ -141,7 +146,10 @@ impl Results {
             lines.push(format!("... and {} more", self.hidden));
         }
         lines.push(line(&total));
-        lines.extend(self.advice.iter().map(|advice| format!("  {advice}")));
+        if let Some(Advised { name, advice, .. }) = &self.advised {
+            lines.push(format!("{name}:"));
+            lines.extend(advice.iter().map(|advice| format!("  {advice}")));
+        }
         lines
     }
 }
@@ -196,6 +204,21 @@ mod tests {
             Some("2 files, 1 unchanged, 1 failed: 210 MiB in 4.0 s, 440 Mbit/s")
         );
         assert_eq!(results.lines_after(Duration::from_secs(4)), expected);
+    }
+
+    #[test]
+    fn advice_below_the_table_is_that_of_one_file_which_is_named() {
+        let mut results = Results::begin();
+        for seconds in [2, 3, 1] {
+            let advice = vec![format!("limited by loss for {seconds}"), "lower the rate".to_owned()];
+            let done = Done { time: Duration::from_secs(seconds), advice, ..done(1) };
+            results.complete(&format!("f{seconds}"), &done);
+        }
+        results.complete("f9", &Done { time: Duration::from_secs(9), ..done(1) });
+        let lines = results.lines_after(Duration::from_secs(9));
+        let advice = ["f3:", "  limited by loss for 3", "  lower the rate"];
+        assert_eq!(&lines[lines.len() - 4..][1..], advice, "{lines:#?}");
+        assert!(lines[lines.len() - 4].starts_with("4 files"), "{lines:#?}");
     }
 
     #[test]

@@ -154,7 +154,8 @@ impl TransferArgs {
         !self.quiet && !self.json && stderr::is_capable()
     }
 
-    /// Begins a session of `files`, `None` if unknown; `what` is recorded in the header, and must not contain secrets.
+    /// Begins a session of `files`, `None` if unknown, that draws progress if `lines`; `what` is recorded in the header,
+    /// and must not contain secrets.
     ///
     /// # Errors
     /// The exit code; the error has been printed.
@@ -163,11 +164,12 @@ impl TransferArgs {
         side: Side,
         what: &str,
         files: Option<usize>,
+        lines: bool,
         cancel: &Cancel,
     ) -> Result<CommandSession, exit::Code> {
         let reporting = CommandOutputs {
             json: self.json,
-            lines: self.shows_line(),
+            lines,
             results: !self.quiet && !self.json,
             record: &self.record,
             cancel,

@@ -195,8 +195,8 @@ impl<'a> Upload<'a> {
     }
 
     fn batch(&self, what: &Url, files: Option<usize>) -> Result<Batch<'a>, exit::Code> {
-        let session =
-            self.args.transfer.begin(Side::Put, &SafeUrl::of(what).to_string(), files, self.cancel)?;
+        let (what, transfer) = (SafeUrl::of(what).to_string(), &self.args.transfer);
+        let session = transfer.begin(Side::Put, &what, files, transfer.shows_line(), self.cancel)?;
         let admission = JobAdmission::new(self.args.parallel).with_small(MOST_SMALL);
         Ok(Batch { engine: self.engine, session, cancel: self.cancel, admission })
     }

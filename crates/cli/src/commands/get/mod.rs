@@ -273,7 +273,8 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
         }
     };
     let what = files.first().map(files::RemoteFile::shown).unwrap_or_default();
-    let session = match args.transfer.begin(Side::Get, &what, Some(files.len()), &cancel) {
+    let lines = args.transfer.shows_line() && !stdout::is_terminal(args);
+    let session = match args.transfer.begin(Side::Get, &what, Some(files.len()), lines, &cancel) {
         Ok(session) => session,
         Err(code) => return code.into(),
     };

@@ -50,7 +50,8 @@ pub(super) fn run(args: &GetArgs) -> ExitCode {
             return exit::of_tree(&error).into();
         }
     };
-    let session = match args.transfer.begin(Side::Get, &SafeUrl::of(url).to_string(), None, &cancel) {
+    let (what, lines) = (SafeUrl::of(url).to_string(), args.transfer.shows_line());
+    let session = match args.transfer.begin(Side::Get, &what, None, lines, &cancel) {
         Ok(session) => session,
         Err(code) => return code.into(),
     };
