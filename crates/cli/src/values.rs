@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longhaul_core::units::Rtt;
+use longhaul_core::units::{Bytes, Rtt};
 use longhaul_engine::sink::memory_budget::AppBuffer;
 
 /// The heading of options for experiments, which the short help omits.
@@ -46,7 +46,7 @@ pub(crate) fn period(text: &str) -> Result<Duration, String> {
 pub(crate) fn app_buffer(text: &str) -> Result<AppBuffer, String> {
     match text {
         "auto" => Ok(AppBuffer::Auto),
-        size => size.parse().map(AppBuffer::Fixed).map_err(|error| format!("{error}")),
+        size => Bytes::with_unit(size).map(AppBuffer::Fixed),
     }
 }
 

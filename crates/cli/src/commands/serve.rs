@@ -113,7 +113,7 @@ pub(crate) struct ServeArgs {
     app_buffer: AppBuffer,
 
     /// Let unfinished uploads take this much space together; further ones are refused
-    #[arg(long, value_name = "SIZE", requires = "writable")]
+    #[arg(long, value_name = "SIZE", requires = "writable", value_parser = Bytes::with_unit)]
     upload_quota: Option<Bytes>,
 
     /// Delete an unfinished upload this long after its last byte, as 12h or 7d

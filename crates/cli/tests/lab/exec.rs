@@ -105,6 +105,8 @@ fn errors_explain_impossible_labs() {
         (&["--rate-steps", "1Mbit@0s,2M@1s"], "write 2Mbit or 2MiB"),
         (&["--rate", "9Mbit", "--background", "0@0s,1M@8s"], "write 1Mbit or 1MiB"),
         (&["--rate", "9Mbit", "--up", "queue=9packets; rate=1M"], "write 1Mbit or 1MiB"),
+        (&["--rate", "9Mbit", "--queue", "5M"], "write 5MB or 5MiB"),
+        (&["--rate", "9Mbit", "--down", "queue=5M"], "write 5MB or 5MiB"),
         (&["--queue", "100packs"], "'100packs' is not a size"),
         (&["--aqm", "red"], "aqm: what drops early needs a rate"),
         (&["--rate", "1Mbit", "--aqm", "red:max_p=2"], "aqm: max_p of 2 is not between 0 and 1"),

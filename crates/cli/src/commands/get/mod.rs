@@ -229,23 +229,21 @@ fn recv_buffer(text: &str) -> Result<AutoOr<Bytes>, String> {
     if text == "auto" {
         return Ok(AutoOr::Auto);
     }
-    match text.parse::<Bytes>() {
-        Ok(size) if size > LARGEST_WINDOW => {
+    match Bytes::with_unit(text)? {
+        size if size > LARGEST_WINDOW => {
             Err(format!("TCP announces no window of more than {LARGEST_WINDOW}"))
         }
-        Ok(size) if size > Bytes::ZERO => Ok(AutoOr::Value(size)),
-        Ok(_) => Err("a receive buffer of nothing receives nothing".into()),
-        Err(error) => Err(error.to_string()),
+        size if size > Bytes::ZERO => Ok(AutoOr::Value(size)),
+        _ => Err("a receive buffer of nothing receives nothing".into()),
     }
 }
 
 fn segment(text: &str) -> Result<Bytes, String> {
     const FROM: Bytes = Bytes::kib(4);
     const TO: Bytes = Bytes::mib(64);
-    match text.parse::<Bytes>() {
-        Ok(size) if size.get().is_power_of_two() && (FROM..=TO).contains(&size) => Ok(size),
-        Ok(_) => Err(format!("write a power of two from {FROM} to {TO}")),
-        Err(error) => Err(error.to_string()),
+    match Bytes::with_unit(text)? {
+        size if size.get().is_power_of_two() && (FROM..=TO).contains(&size) => Ok(size),
+        _ => Err(format!("write a power of two from {FROM} to {TO}")),
     }
 }
 
@@ -372,6 +370,7 @@ mod tests {
     #[test]
     fn incompatible_options_are_refused() {
         assert!(segment("5000").is_err() && segment("2KiB").is_err() && segment("128MiB").is_err());
+        assert!(recv_buffer("5M").is_err() && segment("1M").is_err());
         assert!(recv_buffer("0").is_err() && recv_buffer("1025MiB").is_err());
         assert_eq!(recv_buffer("1GiB"), Ok(AutoOr::Value(Bytes::gib(1))));
     }

@@ -84,7 +84,7 @@ struct PathArgs {
     rtt: Rtt,
 
     /// Set the queue before the bottleneck, in bytes (250MB) or packets (100packets) [default: one BDP]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = queue)]
     queue: Option<QueueLimit>,
 
     /// Set the one-way delay in each direction, as netem's `delay`: half of --rtt
@@ -177,10 +177,22 @@ struct PathArgs {
     mtu: u64,
 }
 
+/// Parses a queue; refuses a bare prefix.
+fn queue(text: &str) -> Result<QueueLimit, String> {
+    match text.parse() {
+        Ok(QueueLimit::Bytes(_)) => Bytes::with_unit(text).map(QueueLimit::Bytes),
+        Ok(packets) => Ok(packets),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 /// Parses a value with nested rates: steps (0@0s,20Mbit@8s) or overrides (rate=10Mbit; queue=100packets).
 fn with_units<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
     for assignment in text.split(';') {
         let (name, values) = assignment.split_once('=').unwrap_or(("rate", assignment));
+        if name.trim() == "queue" {
+            queue(values)?;
+        }
         let values = values.split([',', ' ']).filter(|_| matches!(name.trim(), "rate" | "background"));
         for value in values.filter_map(|step| step.split('@').next()) {
             if value.parse::<Rate>().is_ok() {
