@@ -153,7 +153,7 @@ pub(crate) struct ServeArgs {
     )]
     connections_per_client: Option<u32>,
 
-    /// Become this user once the sockets are bound; for a server that root starts
+    /// Become this user once the sockets are bound, a name, UID or UID:GID; for a server that root starts
     #[arg(long, value_name = "USER")]
     run_as: Option<String>,
 
@@ -205,7 +205,7 @@ pub(crate) fn run(args: Box<ServeArgs>) -> anyhow::Result<ExitCode> {
         && let Err(error) = become_user(user)
     {
         say::error(format_args!(
-            "cannot run as {user}: {error}; start as root, and name a user of this host"
+            "cannot run as {user}: {error}; start as root, and give a user of this host, or UID:GID"
         ));
         return Ok(exit::NO_PERMISSION.into());
     }
