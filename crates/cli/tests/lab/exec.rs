@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 
 use rustix::process::Signal;
 
-use crate::support::{SLOW, exec, processes_with, send, skipped, text, wait_until};
+use crate::support::{SLOW, exec, longhaul, processes_with, send, skipped, text, wait_until};
 
 /// Returns whether any process is in the network namespace `name` ("net:[4026532000]").
 fn is_namespace_alive(name: &str) -> bool {
@@ -91,6 +91,19 @@ fn a_kill_leaves_nothing() {
     assert_eq!(child.wait().unwrap().signal(), Some(9));
     wait_until("no process is left", || processes_with("98763").is_empty());
     wait_until("no namespace is left", || !is_namespace_alive(namespace));
+}
+
+#[test]
+fn command_that_cannot_be_started_has_the_status_of_a_shell() {
+    if skipped() {
+        return;
+    }
+    for (command, expected) in [("no-such-command-here", 127), ("/etc/hosts", 126)] {
+        let mut lab = longhaul(env!("CARGO_TARGET_TMPDIR").as_ref());
+        let output = lab.args(["lab", "exec", "--", command]).output().unwrap();
+        assert_eq!(output.status.code(), Some(expected), "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(&format!("cannot start '{command}'")));
+    }
 }
 
 #[test]
