@@ -149,6 +149,11 @@ impl TransferArgs {
         }
     }
 
+    /// Returns whether only errors are printed.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
     /// Returns whether a progress line is drawn.
     pub(crate) fn shows_line(&self) -> bool {
         !self.quiet && !self.json && stderr::is_capable()

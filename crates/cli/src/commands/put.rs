@@ -71,7 +71,7 @@ pub(crate) struct PutArgs {
     memory: MemoryArgs,
 
     #[command(flatten)]
-    transfer: TransferArgs,
+    pub(crate) transfer: TransferArgs,
 }
 
 /// `--reader`.

@@ -15,8 +15,11 @@ fn log_has_the_result_and_its_limit_unless_quiet() {
     let result = ended.stderr.lines().next().unwrap_or_default();
     assert!(result.starts_with("./f: ") && result.contains("limited by"), "{ended:?}");
     assert!(!ended.stderr.contains(['\r', '\u{1b}']), "{ended:?}");
-    let ended = get().args(["-q", &server.url("/f")]).run().ok();
-    assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("", ""));
+    // Warnings are no errors.
+    for warned in [&[][..], &["--insecure"]] {
+        let ended = get().args(["-q", &server.url("/f")]).args(warned).run().ok();
+        assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("", ""));
+    }
 }
 
 #[test]

@@ -143,7 +143,7 @@ pub(crate) struct GetArgs {
     assume_unchanged: bool,
 
     #[command(flatten)]
-    transfer: TransferArgs,
+    pub(crate) transfer: TransferArgs,
 }
 
 /// `--checksum`.
