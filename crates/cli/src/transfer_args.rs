@@ -22,14 +22,14 @@ use crate::{exit, stderr};
 #[derive(Debug, Args)]
 pub(crate) struct TransferArgs {
     /// Set the highest rate, as 500Mbit or 60MB/s
-    #[arg(long, value_name = "RATE", value_parser = limit, help_heading = "Speed")]
+    #[arg(long, value_name = "RATE", allow_hyphen_values = true, value_parser = limit, help_heading = "Speed")]
     pub(crate) limit: Option<Rate>,
 
     /// Set how evenly, and how fast, to send: auto, off or a rate
     ///
     /// auto finds and follows what the path holds, a rate as 860Mbit bounds it, off leaves it to the congestion control. get requests
     /// the pace from `longhaul serve`. Other servers ignore the request; get then uses several streams.
-    #[arg(long, value_name = "auto|off|RATE", default_value = "auto", value_parser = Pace::with_unit, help_heading = "Speed")]
+    #[arg(long, value_name = "auto|off|RATE", default_value = "auto", allow_hyphen_values = true, value_parser = Pace::with_unit, help_heading = "Speed")]
     pub(crate) pace: Pace,
 
     /// Start over instead of resuming

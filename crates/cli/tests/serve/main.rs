@@ -193,6 +193,8 @@ fn startup_errors_have_their_exit_codes() {
         (dir.path(), vec!["--pace", "0"], 64, "off"),
         (dir.path(), vec!["--pace", "10M"], 64, "write 10Mbit or 10MiB"),
         (dir.path(), vec!["--measure=1G"], 64, "write 1Gbit or 1GiB"),
+        (dir.path(), vec!["--listen", "localhost:9522"], 64, "127.0.0.1:9522"),
+        (dir.path(), vec!["--grace", "5", "--listen", &taken], 69, taken.as_str()),
         (dir.path(), vec!["--app-buffer", "1G"], 64, "write 1GB or 1GiB"),
         (dir.path(), vec!["--writable", "--token", "t", "--upload-quota", "5G"], 64, "write 5GB or 5GiB"),
         (dir.path(), vec!["--metrics=nonsense"], 64, "nonsense"),
