@@ -20,7 +20,7 @@ use longhaul_engine::upload::{self, FtpSessions, PutRequest, UploadError};
 use longhaul_scope::record::schema::Side;
 use url::Url;
 
-use crate::batch::{Batch, FileResult};
+use crate::batch::{Batch, FileResult, not_begun};
 use crate::session::CommandSession;
 use crate::streams_args::{MemoryArgs, StreamsArgs};
 use crate::summary::Unchanged;
@@ -171,10 +171,7 @@ impl<'a> Upload<'a> {
         let options = TreeOptions { client: client.clone(), retries: *retries, stall: *stall };
         let tree = match self.engine.upload_tree(directory, url, options) {
             Ok(tree) => tree,
-            Err(error) => {
-                say::error(&error);
-                return exit::of_tree(&error).into();
-            }
+            Err(error) => return not_begun(&error, exit::of_tree(&error), self.cancel).into(),
         };
         let batch = match self.batch(url, None) {
             Ok(batch) => batch,

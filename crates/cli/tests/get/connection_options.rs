@@ -253,3 +253,17 @@ fn max_time_ends_the_command_resumably() {
     assert!(ended.done()["resumed"].as_u64() > Some(0), "{ended:?}");
     same(run.path("f"), &bytes);
 }
+
+#[test]
+fn time_that_ends_before_a_file_is_begun_promises_no_resumption() {
+    let silent = Server::new(|peer| {
+        peer.read_request();
+        std::thread::sleep(std::time::Duration::from_secs(20));
+    });
+    let url = silent.url("/f/");
+    for args in [&["-o", "f"][..], &["-r"]] {
+        let ended = get().args(["--max-time", "500ms", &url]).args(args).run();
+        let ended = ended.fails(75, &["--max-time is over"]);
+        assert!(!ended.stderr.contains("resume") && !ended.stderr.contains("cancelled"), "{ended:?}");
+    }
+}
