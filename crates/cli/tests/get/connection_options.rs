@@ -127,6 +127,8 @@ fn host_has_the_address_that_is_given() {
     let url = format!("http://far.invalid:{port}/f");
     get().args(["--resolve", &rule, &url]).run().ok();
     get().args(["-4", "--resolve", &rule, &url]).run().ok();
+    get().args(["--resolve", &rule.replace("invalid:", "invalid.:"), &url]).run().ok();
+    get().args(["--resolve", &rule, &url.replace("invalid:", "invalid.:")]).run().ok();
     get().args(["-6", "--resolve", &rule, &url]).run().fails(68, &["far.invalid", "no IPv6 address"]);
     get().args(["--resolve", "far.invalid", &url]).run().status.code().filter(|code| *code == 64).unwrap();
 }
