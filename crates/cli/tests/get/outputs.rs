@@ -153,7 +153,7 @@ fn devices_and_pipes_are_left_alone() {
     for (output, named) in
         [("/dev/full", "/dev/full"), ("/dev/stdout", "/dev/stdout"), ("null", "/dev/null"), ("fifo", "fifo")]
     {
-        get_into(&run, output, &server).fails(73, &[named, "not a regular file"]);
+        get_into(&run, output, &server).fails(73, &[named, "not a regular file", &format!("-o - >{named}")]);
     }
     assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device());
     assert!(fs::metadata(run.path("fifo")).unwrap().file_type().is_fifo());
