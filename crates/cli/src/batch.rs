@@ -1,6 +1,7 @@
 //! The files of one command: concurrent transfers, each with its own result, and one exit code.
 
 use std::convert::identity;
+use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::OnceLock;
@@ -38,8 +39,17 @@ pub(crate) type FileResult = Result<Option<Bytes>, exit::Code>;
 fn interruption(cancel: &Cancel) -> exit::Code {
     let code = exit::of_stop(exit::INTERRUPTED, cancel);
     if code == exit::TEMPORARY {
-        say::error("stopped: --max-time is over; run again to resume");
+        say::error("stopped: --max-time is over; run again for the rest");
     }
+    code
+}
+
+/// Reports why a command has begun nothing; returns its exit code.
+pub(crate) fn not_begun(error: impl Display, code: exit::Code, cancel: &Cancel) -> exit::Code {
+    if exit::of_stop(code, cancel) != code {
+        return interruption(cancel);
+    }
+    say::error(error);
     code
 }
 

@@ -24,7 +24,15 @@ pub(crate) struct Results {
     bytes: Bytes,
     /// Bytes that this run has moved.
     moved: Bytes,
-    /// Distinct advice.
+    /// The file with advice that took longest.
+    advised: Option<Advised>,
+}
+
+/// The advice of a file.
+#[derive(Debug)]
+struct Advised {
+    name: String,
+    time: Duration,
     advice: Vec<String>,
 }
 
@@ -39,7 +47,7 @@ impl Results {
             failed: 0,
             bytes: Bytes::ZERO,
             moved: Bytes::ZERO,
-            advice: Vec::new(),
+            advised: None,
         }
     }
 
@@ -48,11 +56,8 @@ impl Results {
         self.complete += 1;
         self.bytes += done.bytes;
         self.moved += done.bytes - done.resumed;
-        for advice in &done.advice {
-            let advice = advice.to_string();
-            if !self.advice.contains(&advice) {
-                self.advice.push(advice);
-            }
+        if !done.advice.is_empty() && self.advised.as_ref().is_none_or(|advised| advised.time < done.time) {
+            self.advised = Some(Advised { name: shown(name), time: done.time, advice: done.advice.clone() });
         }
         if self.rows.len() == MOST_ROWS {
             self.hidden += 1;
@@ -81,17 +86,29 @@ impl Results {
         self.lines_after(self.began.elapsed())
     }
 
-    /// Formats the totals of several files; `None` for one.
+    /// Formats the totals of several files, or that all are unchanged; `None` for one file that was transferred.
     pub(crate) fn total(&self) -> Option<String> {
         self.total_after(self.began.elapsed())
     }
 
     fn total_after(&self, time: Duration) -> Option<String> {
-        if self.complete + self.failed < 2 {
+        if self.complete + self.failed == 0 {
+            return self.all_unchanged();
+        }
+        if self.complete + self.failed + self.unchanged < 2 {
             return None;
         }
         let [files, size, seconds, rate, _] = self.total_row(time);
         Some(format!("{files}: {size} in {seconds}, {rate}"))
+    }
+
+    /// Formats the number of files if nothing was transferred; `None` without files.
+    fn all_unchanged(&self) -> Option<String> {
+        match self.unchanged {
+            0 => None,
+            1 => Some("1 file unchanged".to_owned()),
+            files => Some(format!("{files} files unchanged")),
+        }
     }
 
     fn total_row(&self, time: Duration) -> [String; 5] {
@@ -109,7 +126,7 @@ impl Results {
 
     fn lines_after(&self, time: Duration) -> Vec<String> {
         if self.complete + self.failed == 0 {
-            return Vec::new();
+            return self.all_unchanged().into_iter().collect();
         }
         let total = self.total_row(time);
         let head = ["file", "size", "time", "rate", "limited by"].map(str::to_owned);
@@ -129,7 +146,10 @@ impl Results {
             lines.push(format!("... and {} more", self.hidden));
         }
         lines.push(line(&total));
-        lines.extend(self.advice.iter().map(|advice| format!("  {advice}")));
+        if let Some(Advised { name, advice, .. }) = &self.advised {
+            lines.push(format!("{name}:"));
+            lines.extend(advice.iter().map(|advice| format!("  {advice}")));
+        }
         lines
     }
 }
@@ -162,6 +182,11 @@ mod tests {
         assert!(
             results.lines_after(Duration::ZERO).is_empty() && results.total_after(Duration::ZERO).is_none()
         );
+        results.unchanged();
+        assert_eq!(results.total_after(Duration::ZERO).as_deref(), Some("1 file unchanged"));
+        results.unchanged();
+        assert_eq!(results.lines_after(Duration::ZERO), ["2 files unchanged"]);
+        let mut results = Results::begin();
         results.complete("a.iso", &done(10));
         assert_eq!(results.total_after(Duration::ZERO), None, "one file has a line of its own");
         results.complete("a-much-longer-name\x1b[2J.tar.gz", &done(200));
@@ -179,6 +204,21 @@ mod tests {
             Some("2 files, 1 unchanged, 1 failed: 210 MiB in 4.0 s, 440 Mbit/s")
         );
         assert_eq!(results.lines_after(Duration::from_secs(4)), expected);
+    }
+
+    #[test]
+    fn advice_below_the_table_is_that_of_one_file_which_is_named() {
+        let mut results = Results::begin();
+        for seconds in [2, 3, 1] {
+            let advice = vec![format!("limited by loss for {seconds}"), "lower the rate".to_owned()];
+            let done = Done { time: Duration::from_secs(seconds), advice, ..done(1) };
+            results.complete(&format!("f{seconds}"), &done);
+        }
+        results.complete("f9", &Done { time: Duration::from_secs(9), ..done(1) });
+        let lines = results.lines_after(Duration::from_secs(9));
+        let advice = ["f3:", "  limited by loss for 3", "  lower the rate"];
+        assert_eq!(&lines[lines.len() - 4..][1..], advice, "{lines:#?}");
+        assert!(lines[lines.len() - 4].starts_with("4 files"), "{lines:#?}");
     }
 
     #[test]

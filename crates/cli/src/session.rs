@@ -1,11 +1,12 @@
 //! The jobs of one command, and their observers: `--json` or progress, and the record.
 
+use std::collections::HashSet;
 use std::error::Error;
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use longhaul_core::event::{Event, JobObserver, JobTag, Observer};
+use longhaul_core::event::{Event, JobId, JobObserver, JobTag, Observer};
 use longhaul_engine::cancel::Cancel;
 use longhaul_scope::record::Recorder;
 use longhaul_scope::record::schema::Side;
@@ -40,6 +41,8 @@ pub(crate) struct CommandSession {
     shown: ShownProgress,
     recorder: Option<Recorder>,
     cancel: Cancel,
+    /// The active jobs whose file is open.
+    begun: Mutex<HashSet<JobId>>,
 }
 
 /// The results of several files, printed at the end.
@@ -81,7 +84,8 @@ impl CommandSession {
         let table =
             several.then(|| ResultTable { results: Mutex::new(Results::begin()), lines: reporting.lines });
         let cancel = reporting.cancel.clone();
-        Ok(Self { side, results: reporting.results, table, shown, recorder, cancel })
+        let begun = Mutex::default();
+        Ok(Self { side, results: reporting.results, table, shown, recorder, cancel, begun })
     }
 
     /// Runs one job to its end, and reports its result; its URL must not contain secrets.
@@ -108,9 +112,14 @@ impl CommandSession {
             say::line(note.replace(char::is_control, "?"));
         }
         self.show_result(job, &end, result.as_ref().is_ok_and(Complete::is_shown));
+        let has_begun = lock(&self.begun).remove(&job.id());
         result.map(drop).map_err(|error| {
-            say::error(&error);
-            code(&error)
+            let code = code(&error);
+            // The end of the command names its time limit; there is no more to say of a file that was not begun.
+            if has_begun || exit::of_stop(code, &self.cancel) == code {
+                say::error(&error);
+            }
+            code
         })
     }
 
@@ -122,7 +131,7 @@ impl CommandSession {
             _ => job.url().to_owned(),
         };
         if let Some(table) = &self.table {
-            let mut results = table.results.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut results = lock(&table.results);
             match end {
                 Event::Done(done) if is_shown => results.complete(&name, done),
                 Event::Done(_) => results.unchanged(),
@@ -153,8 +162,16 @@ impl CommandSession {
     }
 }
 
+/// Locks a mutex, even if another thread panicked with it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Observer for CommandSession {
     fn on(&self, job: &JobTag, at: Duration, event: &Event) {
+        if let Event::Opened { .. } = event {
+            lock(&self.begun).insert(job.id());
+        }
         match &self.shown {
             ShownProgress::Json(json) => json.on(job, at, event),
             ShownProgress::Progress(lines) => lines.on(job, at, event),
@@ -170,7 +187,7 @@ mod tests {
     use std::path::Path;
 
     use clap::Parser;
-    use longhaul_core::event::{Done, JobId};
+    use longhaul_core::event::Done;
     use longhaul_core::units::Bytes;
     use longhaul_scope::record::Record;
 

@@ -22,14 +22,14 @@ use crate::{exit, stderr};
 #[derive(Debug, Args)]
 pub(crate) struct TransferArgs {
     /// Set the highest rate, as 500Mbit or 60MB/s
-    #[arg(long, value_name = "RATE", value_parser = limit, help_heading = "Speed")]
+    #[arg(long, value_name = "RATE", allow_hyphen_values = true, value_parser = limit, help_heading = "Speed")]
     pub(crate) limit: Option<Rate>,
 
     /// Set how evenly, and how fast, to send: auto, off or a rate
     ///
     /// auto finds and follows what the path holds, a rate as 860Mbit bounds it, off leaves it to the congestion control. get requests
     /// the pace from `longhaul serve`. Other servers ignore the request; get then uses several streams.
-    #[arg(long, value_name = "auto|off|RATE", default_value = "auto", value_parser = Pace::with_unit, help_heading = "Speed")]
+    #[arg(long, value_name = "auto|off|RATE", default_value = "auto", allow_hyphen_values = true, value_parser = Pace::with_unit, help_heading = "Speed")]
     pub(crate) pace: Pace,
 
     /// Start over instead of resuming
@@ -149,12 +149,18 @@ impl TransferArgs {
         }
     }
 
+    /// Returns whether only errors are printed.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
     /// Returns whether a progress line is drawn.
     pub(crate) fn shows_line(&self) -> bool {
         !self.quiet && !self.json && stderr::is_capable()
     }
 
-    /// Begins a session of `files`, `None` if unknown; `what` is recorded in the header, and must not contain secrets.
+    /// Begins a session of `files`, `None` if unknown, that draws progress if `lines`; `what` is recorded in the header,
+    /// and must not contain secrets.
     ///
     /// # Errors
     /// The exit code; the error has been printed.
@@ -163,11 +169,12 @@ impl TransferArgs {
         side: Side,
         what: &str,
         files: Option<usize>,
+        lines: bool,
         cancel: &Cancel,
     ) -> Result<CommandSession, exit::Code> {
         let reporting = CommandOutputs {
             json: self.json,
-            lines: self.shows_line(),
+            lines,
             results: !self.quiet && !self.json,
             record: &self.record,
             cancel,

@@ -1,8 +1,9 @@
 //! Values of options common to several commands.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use longhaul_core::units::Rtt;
+use longhaul_core::units::{Bytes, Rtt};
 use longhaul_engine::sink::memory_budget::AppBuffer;
 
 /// The heading of options for experiments, which the short help omits.
@@ -17,36 +18,52 @@ pub(crate) enum AutoOr<T> {
 
 /// Parses a timeout; a number without unit is in seconds, as in other programs.
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
-    let is_bare = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    let with_unit = if is_bare { format!("{text}s") } else { text.to_owned() };
-    match with_unit.parse::<Rtt>() {
-        Ok(time) if !time.get().is_zero() => Ok(time.get()),
-        Ok(_) => Err("nothing happens in no time".into()),
-        Err(error) => Err(error.to_string()),
+    match time_or_zero(text)? {
+        Duration::ZERO => Err("nothing happens in no time".into()),
+        time => Ok(time),
     }
 }
 
-/// Parses a period of at least one second, such as 90s, 30m, 12h or 7d.
+/// Parses a time like [`time`], or 0.
+pub(crate) fn time_or_zero(text: &str) -> Result<Duration, String> {
+    let is_bare = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let with_unit = if is_bare { format!("{text}s") } else { text.to_owned() };
+    with_unit.parse::<Rtt>().map(Rtt::get).map_err(|error| error.to_string())
+}
+
+/// Parses a period of at least one second, such as 90s, 30m, 12h or 7d; a bare number may mean days.
 pub(crate) fn period(text: &str) -> Result<Duration, String> {
-    let unit = match text.chars().last() {
-        Some('s') => 1,
-        Some('m') => 60,
-        Some('h') => 3_600,
-        Some('d') => 86_400,
+    let number = text.trim_end_matches(['s', 'm', 'h', 'd']);
+    let seconds = match &text[number.len()..] {
+        "" if number.parse::<u32>().is_ok() => {
+            return Err(format!("'{text}' may mean seconds or days: write {text}s or {text}d"));
+        }
+        "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
         _ => 0,
     };
-    let number = text.get(..text.len().saturating_sub(1)).and_then(|number| number.parse::<u32>().ok());
-    match number.filter(|number| *number > 0 && unit > 0) {
-        Some(number) => Ok(Duration::from_secs(u64::from(number) * unit)),
-        None => Err("write a whole number and s, m, h or d, as 7d".into()),
+    match number.parse::<u32>() {
+        Ok(0) => Err("the least is 1s".into()),
+        Ok(number) if seconds > 0 => Ok(Duration::from_secs(u64::from(number) * seconds)),
+        _ => Err("write a whole number and s, m, h or d, as 7d".into()),
     }
+}
+
+/// Parses an address to listen at.
+pub(crate) fn listen(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        let port = text.rsplit(':').next().filter(|port| port.parse::<u16>().is_ok()).unwrap_or("8080");
+        format!("write an IP address and a port, as 127.0.0.1:{port}, or [::1]:{port} for IPv6")
+    })
 }
 
 /// Parses `--app-buffer`.
 pub(crate) fn app_buffer(text: &str) -> Result<AppBuffer, String> {
     match text {
         "auto" => Ok(AppBuffer::Auto),
-        size => size.parse().map(AppBuffer::Fixed).map_err(|error| format!("{error}")),
+        size => Bytes::with_unit(size).map(AppBuffer::Fixed),
     }
 }
 
@@ -78,8 +95,26 @@ mod tests {
     fn period_has_a_unit() {
         assert_eq!(period("90s"), Ok(Duration::from_secs(90)));
         assert_eq!(period("7d"), Ok(Duration::from_secs(604_800)));
-        for text in ["", "7", "0d", "-1d", "1.5h", "d", "7\u{fc}"] {
+        for text in ["", "7", "0d", "-1d", "1.5h", "d", "7\u{fc}", "7dd"] {
             assert!(period(text).is_err(), "{text}");
         }
+        assert!(period("3").unwrap_err().contains("write 3s or 3d"));
+        assert_eq!(period("0s").unwrap_err(), "the least is 1s");
+    }
+
+    #[test]
+    fn zero_is_a_time_only_where_it_makes_sense() {
+        assert_eq!((time_or_zero("0"), time_or_zero("5")), (Ok(Duration::ZERO), Ok(Duration::from_secs(5))));
+        assert!(time("0").is_err() && time_or_zero("5x").is_err());
+    }
+
+    #[test]
+    fn address_without_an_ip_address_is_answered_by_the_right_form() {
+        assert!(listen("127.0.0.1:9522").is_ok() && listen("[::]:0").is_ok());
+        for text in [":9522", "localhost:9522", "9522"] {
+            let error = listen(text).unwrap_err();
+            assert!(error.contains("127.0.0.1:9522") && error.contains("[::1]:9522"), "{text}: {error}");
+        }
+        assert!(listen("127.0.0.1").is_err());
     }
 }

@@ -17,6 +17,7 @@ use longhaul_core::units::Rate;
 
 use crate::exit::{self, Code};
 use crate::say;
+use crate::values::listen;
 
 /// Maximum time for an agent to open its queue.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
@@ -41,7 +42,7 @@ pub(crate) struct AgentArgs {
     detached: bool,
 
     /// Serve the dashboard at this loopback address [default: port 6777 of 127.0.0.1, or a free one where that is taken]
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen)]
     listen: Option<SocketAddr>,
 
     /// Answer aria2's JSON-RPC at /jsonrpc, for its clients; their secret is the agent's token

@@ -20,7 +20,7 @@ use longhaul_engine::upload::{self, FtpSessions, PutRequest, UploadError};
 use longhaul_scope::record::schema::Side;
 use url::Url;
 
-use crate::batch::{Batch, FileResult};
+use crate::batch::{Batch, FileResult, not_begun};
 use crate::session::CommandSession;
 use crate::streams_args::{MemoryArgs, StreamsArgs};
 use crate::summary::Unchanged;
@@ -71,7 +71,7 @@ pub(crate) struct PutArgs {
     memory: MemoryArgs,
 
     #[command(flatten)]
-    transfer: TransferArgs,
+    pub(crate) transfer: TransferArgs,
 }
 
 /// `--reader`.
@@ -171,10 +171,7 @@ impl<'a> Upload<'a> {
         let options = TreeOptions { client: client.clone(), retries: *retries, stall: *stall };
         let tree = match self.engine.upload_tree(directory, url, options) {
             Ok(tree) => tree,
-            Err(error) => {
-                say::error(&error);
-                return exit::of_tree(&error).into();
-            }
+            Err(error) => return not_begun(&error, exit::of_tree(&error), self.cancel).into(),
         };
         let batch = match self.batch(url, None) {
             Ok(batch) => batch,
@@ -195,8 +192,8 @@ impl<'a> Upload<'a> {
     }
 
     fn batch(&self, what: &Url, files: Option<usize>) -> Result<Batch<'a>, exit::Code> {
-        let session =
-            self.args.transfer.begin(Side::Put, &SafeUrl::of(what).to_string(), files, self.cancel)?;
+        let (what, transfer) = (SafeUrl::of(what).to_string(), &self.args.transfer);
+        let session = transfer.begin(Side::Put, &what, files, transfer.shows_line(), self.cancel)?;
         let admission = JobAdmission::new(self.args.parallel).with_small(MOST_SMALL);
         Ok(Batch { engine: self.engine, session, cancel: self.cancel, admission })
     }

@@ -13,7 +13,7 @@ use clap::{Args, ValueHint};
 use longhaul_core::event::{JobId, JobTag};
 use longhaul_core::initial_window::InitialWindow;
 use longhaul_core::pace::Pace;
-use longhaul_core::units::{Bytes, Rate, Rtt};
+use longhaul_core::units::{Bytes, Rate};
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_scope::record::schema::Side;
@@ -27,7 +27,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::record::RecordArgs;
-use crate::values::{RESEARCH, app_buffer, period};
+use crate::values::{RESEARCH, app_buffer, listen, period, time_or_zero};
 use crate::{exit, interrupt, log_thread, say, secret_file};
 
 /// The default of --connections.
@@ -54,7 +54,7 @@ pub(crate) struct ServeArgs {
     directory: PathBuf,
 
     /// Listen here, may be given more than once; 0.0.0.0:8080 admits other hosts over IPv4, `[::]:8080` over IPv6 (only), port 0 is any free port
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080")]
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080", value_parser = listen)]
     listen: Vec<SocketAddr>,
 
     /// Speak HTTPS with this certificate chain (PEM)
@@ -74,7 +74,7 @@ pub(crate) struct ServeArgs {
     congestion: Option<String>,
 
     /// Pace each connection: auto finds and follows what the path holds, a rate as 6.5Gbit bounds it, off leaves it to the congestion control
-    #[arg(long, value_name = "auto|off|RATE", default_value = "auto", value_parser = Pace::with_unit, help_heading = "Speed")]
+    #[arg(long, value_name = "auto|off|RATE", default_value = "auto", allow_hyphen_values = true, value_parser = Pace::with_unit, help_heading = "Speed")]
     pace: Pace,
 
     /// Begin connections to a client whose rate is known with this congestion window, not with ten segments: auto is what the pace sends in their first round trip. Makes routes to those clients in the host's routing table while it runs (needs CAP_NET_ADMIN), which other programs' connections to them use too
@@ -113,7 +113,7 @@ pub(crate) struct ServeArgs {
     app_buffer: AppBuffer,
 
     /// Let unfinished uploads take this much space together; further ones are refused
-    #[arg(long, value_name = "SIZE", requires = "writable")]
+    #[arg(long, value_name = "SIZE", requires = "writable", value_parser = Bytes::with_unit)]
     upload_quota: Option<Bytes>,
 
     /// Delete an unfinished upload this long after its last byte, as 12h or 7d
@@ -125,7 +125,7 @@ pub(crate) struct ServeArgs {
     hidden: bool,
 
     /// Serve /metrics for Prometheus at 127.0.0.1:9464, or at =ADDR:PORT, over plain HTTP and without a token
-    #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:9464")]
+    #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:9464", value_parser = listen)]
     metrics: Option<SocketAddr>,
 
     /// Answer `longhaul probe` at /.longhaul/measure; with =RATE no faster than that, all measurements together. Any client may measure unless --token is given; each sends and receives as much as the path holds for some seconds
@@ -153,13 +153,13 @@ pub(crate) struct ServeArgs {
     )]
     connections_per_client: Option<u32>,
 
-    /// Become this user once the sockets are bound; for a server that root starts
+    /// Become this user once the sockets are bound, a name, UID or UID:GID; for a server that root starts
     #[arg(long, value_name = "USER")]
     run_as: Option<String>,
 
     /// Let active transfers finish for this long after SIGINT or SIGTERM, as 30s
-    #[arg(long, value_name = "TIME", default_value = "30s", help_heading = "Limits")]
-    grace: Rtt,
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time_or_zero, help_heading = "Limits")]
+    grace: Duration,
 }
 
 /// Serves until it is stopped.
@@ -205,7 +205,7 @@ pub(crate) fn run(args: Box<ServeArgs>) -> anyhow::Result<ExitCode> {
         && let Err(error) = become_user(user)
     {
         say::error(format_args!(
-            "cannot run as {user}: {error}; start as root, and name a user of this host"
+            "cannot run as {user}: {error}; start as root, and give a user of this host, or UID:GID"
         ));
         return Ok(exit::NO_PERMISSION.into());
     }
@@ -329,7 +329,7 @@ fn token(file: &Path) -> Result<Token, (anyhow::Error, exit::Code)> {
     })?;
     if std::fs::metadata(file).is_ok_and(|meta| meta.mode() & WIDE_MODE != 0) {
         let why = anyhow::anyhow!("other users may read or change the token in {shown}: chmod 600 it");
-        return Err((why, exit::NO_PERMISSION));
+        return Err((why, exit::CONFIG));
     }
     Ok(token)
 }
@@ -360,7 +360,7 @@ fn config(args: &ServeArgs, tokens: Tokens) -> Config {
         limits: Limits {
             connections,
             per_client: connections,
-            grace: args.grace.get(),
+            grace: args.grace,
             upload_quota: args.upload_quota,
             upload_expiry: args.upload_expiry,
             ..Limits::default()

@@ -127,6 +127,8 @@ fn host_has_the_address_that_is_given() {
     let url = format!("http://far.invalid:{port}/f");
     get().args(["--resolve", &rule, &url]).run().ok();
     get().args(["-4", "--resolve", &rule, &url]).run().ok();
+    get().args(["--resolve", &rule.replace("invalid:", "invalid.:"), &url]).run().ok();
+    get().args(["--resolve", &rule, &url.replace("invalid:", "invalid.:")]).run().ok();
     get().args(["-6", "--resolve", &rule, &url]).run().fails(68, &["far.invalid", "no IPv6 address"]);
     get().args(["--resolve", "far.invalid", &url]).run().status.code().filter(|code| *code == 64).unwrap();
 }
@@ -320,4 +322,18 @@ fn max_time_ends_the_command_resumably() {
     let ended = run.run().ok();
     assert!(ended.done()["resumed"].as_u64() > Some(0), "{ended:?}");
     same(run.path("f"), &bytes);
+}
+
+#[test]
+fn time_that_ends_before_a_file_is_begun_promises_no_resumption() {
+    let silent = Server::new(|peer| {
+        peer.read_request();
+        std::thread::sleep(std::time::Duration::from_secs(20));
+    });
+    let url = silent.url("/f/");
+    for args in [&["-o", "f"][..], &["-r"]] {
+        let ended = get().args(["--max-time", "500ms", &url]).args(args).run();
+        let ended = ended.fails(75, &["--max-time is over"]);
+        assert!(!ended.stderr.contains("resume") && !ended.stderr.contains("cancelled"), "{ended:?}");
+    }
 }

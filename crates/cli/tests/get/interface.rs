@@ -15,8 +15,11 @@ fn log_has_the_result_and_its_limit_unless_quiet() {
     let result = ended.stderr.lines().next().unwrap_or_default();
     assert!(result.starts_with("./f: ") && result.contains("limited by"), "{ended:?}");
     assert!(!ended.stderr.contains(['\r', '\u{1b}']), "{ended:?}");
-    let ended = get().args(["-q", &server.url("/f")]).run().ok();
-    assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("", ""));
+    // Warnings are no errors.
+    for warned in [&[][..], &["--insecure"]] {
+        let ended = get().args(["-q", &server.url("/f")]).args(warned).run().ok();
+        assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("", ""));
+    }
 }
 
 #[test]
@@ -223,6 +226,9 @@ fn invalid_options_are_usage_errors() {
         (vec!["--recv-buffer", "0"], "--recv-buffer"),
         (vec!["--recv-buffer", "2GiB"], "1 GiB"),
         (vec!["--limit", "0"], "--limit"),
+        (vec!["--limit", "-5Mbit"], "'-5Mbit' is not a rate"),
+        (vec!["--recv-buffer", "5M"], "write 5MB or 5MiB"),
+        (vec!["--segment", "1M"], "write 1MB or 1MiB"),
         (vec!["--writer", "tape"], "--writer"),
         (vec!["--header", "no colon"], "Name: value"),
         (vec!["--header", "A: b\r\nC: d"], "--header"),

@@ -87,6 +87,17 @@ fn file_goes_into_a_directory_that_exists_as_with_cp() {
     get_into(&run, "dir", &server).fails(73, &["dir/f", "is a directory"]);
 }
 
+#[test]
+fn output_directory_that_is_missing_is_made() {
+    let file = File::new(content(1000, 14));
+    let server = Server::of(file.clone());
+    let run = get();
+    get_into(&run, "new/deeper/", &server).ok();
+    same(run.path("new/deeper/f"), &file.bytes);
+    fs::write(run.path("file"), "").unwrap();
+    get_into(&run, "file/", &server).fails(73, &["cannot create file/"]);
+}
+
 fn get_into(run: &Get, output: &str, server: &Server) -> Ended {
     let mut command = run.command();
     command.args(["-o", output, &server.url("/f")]);
@@ -142,7 +153,7 @@ fn devices_and_pipes_are_left_alone() {
     for (output, named) in
         [("/dev/full", "/dev/full"), ("/dev/stdout", "/dev/stdout"), ("null", "/dev/null"), ("fifo", "fifo")]
     {
-        get_into(&run, output, &server).fails(73, &[named, "not a regular file"]);
+        get_into(&run, output, &server).fails(73, &[named, "not a regular file", &format!("-o - >{named}")]);
     }
     assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device());
     assert!(fs::metadata(run.path("fifo")).unwrap().file_type().is_fifo());

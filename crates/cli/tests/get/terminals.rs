@@ -94,6 +94,16 @@ fn several_files_end_in_a_table() {
 }
 
 #[test]
+fn file_written_to_the_terminal_has_no_progress_in_it() {
+    let server = slow();
+    let line = program(&format!("get -o - {}", server.url("/f")));
+    let Some(ended) = terminal(&get(), &line, &[("NO_COLOR", "1")], None) else { return };
+    assert!(!ended.stdout.contains("ETA ") && ended.stdout.contains("limited by"), "{:?}", ended.status);
+    let piped = terminal(&get(), &format!("{line} | cat >/dev/null"), &[], None).unwrap();
+    assert!(piped.stdout.contains("ETA "), "{piped:?}");
+}
+
+#[test]
 fn many_files_have_few_lines() {
     let server = slow();
     let urls: Vec<_> = (0..30).map(|name| server.url(&format!("/f{name}"))).collect();

@@ -58,6 +58,24 @@ fn json_has_a_table_of_flows_that_adds_up() {
 }
 
 #[test]
+fn damaged_repeated_and_reordered_packets_are_counted() {
+    if skipped() {
+        return;
+    }
+    let share = "50%";
+    let impair = ["--corrupt", share, "--duplicate", share, "--reorder", "50%,1ms", "--json"];
+    let shell = "bash -c 'for i in $(seq 100); do echo > /dev/udp/$LAB_SERVER/9; done'; sleep 0.3";
+    let output = exec(&[&PATH[..], &impair].concat(), shell).output().unwrap();
+    let said = text(&output.stderr);
+    let line: Value = serde_json::from_str(text(&output.stdout).lines().last().unwrap()).unwrap();
+    for what in ["corrupted", "duplicated", "reordered"] {
+        let count = line["client_to_server"][what].as_u64().unwrap_or_default();
+        assert!((20..=80).contains(&count), "{what}: {line}");
+        assert!(said.contains(&format!("; {count} {what}")), "{what}: {said}");
+    }
+}
+
+#[test]
 fn unwritable_evidence_is_reported_before_the_command_runs() {
     if skipped() {
         return;

@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 
 use rustix::process::Signal;
 
-use crate::support::{SLOW, exec, processes_with, send, skipped, text, wait_until};
+use crate::support::{SLOW, exec, longhaul, processes_with, send, skipped, text, wait_until};
 
 /// Returns whether any process is in the network namespace `name` ("net:[4026532000]").
 fn is_namespace_alive(name: &str) -> bool {
@@ -94,6 +94,19 @@ fn a_kill_leaves_nothing() {
 }
 
 #[test]
+fn command_that_cannot_be_started_has_the_status_of_a_shell() {
+    if skipped() {
+        return;
+    }
+    for (command, expected) in [("no-such-command-here", 127), ("/etc/hosts", 126)] {
+        let mut lab = longhaul(env!("CARGO_TARGET_TMPDIR").as_ref());
+        let output = lab.args(["lab", "exec", "--", command]).output().unwrap();
+        assert_eq!(output.status.code(), Some(expected), "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(&format!("cannot start '{command}'")));
+    }
+}
+
+#[test]
 fn errors_explain_impossible_labs() {
     for (options, expected) in [
         (&["--loss", "2"][..], "'2' is no share of packets: write 2%"),
@@ -105,6 +118,8 @@ fn errors_explain_impossible_labs() {
         (&["--rate-steps", "1Mbit@0s,2M@1s"], "write 2Mbit or 2MiB"),
         (&["--rate", "9Mbit", "--background", "0@0s,1M@8s"], "write 1Mbit or 1MiB"),
         (&["--rate", "9Mbit", "--up", "queue=9packets; rate=1M"], "write 1Mbit or 1MiB"),
+        (&["--rate", "9Mbit", "--queue", "5M"], "write 5MB or 5MiB"),
+        (&["--rate", "9Mbit", "--down", "queue=5M"], "write 5MB or 5MiB"),
         (&["--queue", "100packs"], "'100packs' is not a size"),
         (&["--aqm", "red"], "aqm: what drops early needs a rate"),
         (&["--rate", "1Mbit", "--aqm", "red:max_p=2"], "aqm: max_p of 2 is not between 0 and 1"),

@@ -253,8 +253,16 @@ fn server_becomes_another_user() {
         assert_no_new_privileges(&status);
         assert!(status.contains("\nUid:\t65534\t65534\t65534\t65534\n"), "{status}");
     }
-    let output = crate::serve(place.dir.path(), &["--run-as", "no-such-user-here"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(77));
+    for numbers in ["65534", "65534:65534"] {
+        fs::remove_file(place.dir.path().join("f")).unwrap();
+        let statuses = upload_with_changed_tokens(&place, &["--run-as", numbers]);
+        assert!(statuses.iter().all(|status| status.contains("\nGid:\t65534\t65534")), "{statuses:?}");
+    }
+    for unknown in ["no-such-user-here", "2000000001"] {
+        let output = crate::serve(place.dir.path(), &["--run-as", unknown]).output().unwrap();
+        assert_eq!(output.status.code(), Some(77));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("UID:GID"));
+    }
 }
 
 #[test]

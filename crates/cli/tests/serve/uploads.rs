@@ -89,7 +89,7 @@ fn flags_that_cannot_work_have_their_exit_code() {
         (vec!["--require-token"], 64, "--token"),
         (vec!["--writable", "--token", &good, "--tokens", &good], 64, "--tokens"),
         (vec!["--writable", "--token", "/none/token"], 66, "/none/token"),
-        (vec!["--writable", "--token", &wide], 77, "chmod 600"),
+        (vec!["--writable", "--token", &wide], 78, "chmod 600"),
         (vec!["--writable", "--tokens", &wide], 78, "chmod 600"),
         (vec!["--writable", "--tokens", "/none/tokens"], 78, "/none/tokens"),
         (vec!["--writable", "--tokens", &broken], 78, "line 2"),
@@ -97,6 +97,8 @@ fn flags_that_cannot_work_have_their_exit_code() {
         (vec!["--writable", "--token", &empty], 78, "empty"),
         (vec!["--writable", "--token", &odd], 78, "letters, digits"),
         (vec!["--writable", "--token", inside], 64, "readable for every client"),
+        (vec!["--writable", "--token", &good, "--upload-expiry", "3"], 64, "write 3s or 3d"),
+        (vec!["--writable", "--token", &good, "--upload-expiry", "0s"], 64, "the least is 1s"),
         (vec!["--app-buffer", "many"], 64, "--app-buffer"),
     ] {
         let output = serve(place.dir.path(), &args).output().unwrap();

@@ -23,7 +23,13 @@ fn tree_is_equal_after_put_and_get() {
     back.run().ok();
     assert_equal(&run.path("t"), &back.path("t"));
 
-    // A repeated run sends only changed files.
+    // A repeated run says that nothing has changed, and sends only changed files.
+    let ended = back.run().ok();
+    assert_eq!(ended.stderr.trim_end(), "20 files unchanged");
+    let run = run.again(["-r", "t", &server.url("/a/new/place"), "--token"]).args([&token]);
+    assert_eq!(run.run().ok().stderr.trim_end(), "20 files unchanged");
+    let run = run.again(["-q", "-r", "t", &server.url("/a/new/place"), "--token"]).args([&token]);
+    assert_eq!(run.run().ok().stderr, "");
     let again = |run: crate::support::Get| {
         run.again(["--json", "-r", "t", &server.url("/a/new/place"), "--token"]).args([&token])
     };

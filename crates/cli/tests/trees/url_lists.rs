@@ -40,6 +40,11 @@ fn directories_of_a_list_are_made() {
     run.run().ok();
     same(run.path("new/sub/a"), b"one");
     same(run.path("own/place/b"), b"two");
+    let paths = format!("{}\n  out=x/y/a\n{}\n  out=b/b\n  dir=own\n", server.url("/a"), server.url("/b"));
+    fs::write(run.path("list"), paths).unwrap();
+    run.run().ok();
+    same(run.path("new/sub/x/y/a"), b"one");
+    same(run.path("own/b/b"), b"two");
     fs::write(run.path("file"), "").unwrap();
     let run = run.again(["-i", "list", "-o", "file/sub"]);
     run.run().fails(73, &["file/sub"]);

@@ -92,10 +92,32 @@ impl fmt::Display for Bytes {
     }
 }
 
+impl Bytes {
+    /// Parses a size without a bare prefix: in some programs 5G is 5 GB, in others 5 GiB.
+    ///
+    /// # Errors
+    /// A message with both spellings for a bare prefix, otherwise that of [`ParseUnitError`].
+    pub fn with_unit(text: &str) -> Result<Self, String> {
+        let size: Self = text.parse().map_err(|error: ParseUnitError| error.to_string())?;
+        let number = text.trim().trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let (decimal, binary) = match text.trim()[number.len()..].to_ascii_lowercase().as_str() {
+            _ if size == Self::ZERO => return Ok(size),
+            "k" => ("kB", "KiB"),
+            "m" => ("MB", "MiB"),
+            "g" => ("GB", "GiB"),
+            "t" => ("TB", "TiB"),
+            _ => return Ok(size),
+        };
+        let number = number.trim();
+        Err(format!("'{text}' may be decimal or binary: write {number}{decimal} or {number}{binary}"))
+    }
+}
+
 impl FromStr for Bytes {
     type Err = ParseUnitError;
 
-    /// Parses "4096", "64KiB", "64K", "250MB". A prefix without B (K, M, G, T) is IEC, as in most tools.
+    /// Parses "4096", "64KiB", "64K", "250MB". A prefix without B (K, M, G, T) is IEC, as in head(1) and nginx; options
+    /// of commands refuse it ([`Self::with_unit`]).
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let read = || {
             let (number, unit) = split(text)?;
@@ -142,6 +164,23 @@ mod tests {
         for text in ["", "MiB", "-1", "1e9", "1.2.3M", "12 parsecs", "99999999999999T", "NaN", "∞"] {
             assert!(text.parse::<Bytes>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn bare_prefix_is_refused_with_both_spellings() {
+        for (text, decimal, binary) in [
+            ("5G", "5GB", "5GiB"),
+            ("1.5 m", "1.5MB", "1.5MiB"),
+            ("64k", "64kB", "64KiB"),
+            ("1T", "1TB", "1TiB"),
+        ] {
+            let error = Bytes::with_unit(text).unwrap_err();
+            assert!(error.contains(&format!("write {decimal} or {binary}")), "{error}");
+            assert!(decimal.parse::<Bytes>().is_ok() && binary.parse::<Bytes>().is_ok());
+        }
+        assert_eq!(Bytes::with_unit("64MiB"), Ok(Bytes::mib(64)));
+        assert_eq!((Bytes::with_unit("4096"), Bytes::with_unit("0G")), (Ok(Bytes(4096)), Ok(Bytes::ZERO)));
+        assert!(Bytes::with_unit("G").is_err() && Bytes::with_unit("5 parsecs").is_err());
     }
 
     #[test]

@@ -49,10 +49,11 @@ pub enum AddressFamily {
 
 impl AddressRules {
     fn fixed(&self, host: &Host<String>, port: u16) -> Option<Vec<SocketAddr>> {
-        let name = host.to_string();
-        let fits = |rule: &&FixedAddresses| {
-            rule.port == port && (rule.host == "*" || rule.host.eq_ignore_ascii_case(&name))
-        };
+        // A trailing dot only marks the name as absolute.
+        let absolute = |name: &str| name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+        let name = absolute(&host.to_string());
+        let fits =
+            |rule: &&FixedAddresses| rule.port == port && (rule.host == "*" || absolute(&rule.host) == name);
         let rule = self.fixed.iter().find(fits)?;
         Some(rule.addresses.iter().map(|address| SocketAddr::new(*address, port)).collect())
     }

@@ -23,9 +23,7 @@ pub enum OutputError {
     #[error("cannot write {0}: it is a directory; give another name")]
     IsDirectory(PathBuf),
     /// The target is a device, a pipe or a socket.
-    #[error(
-        "cannot write {0}: it is not a regular file, and longhaul writes nothing else; give another name"
-    )]
+    #[error("cannot write {0}: it is not a regular file; give another name, or write to it with -o - >{0}")]
     NotAFile(PathBuf),
     /// A file of the name given by the server or the URL exists.
     #[error(

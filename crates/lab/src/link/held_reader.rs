@@ -4,6 +4,7 @@ use std::collections::BinaryHeap;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use longhaul_sys::tun::Tun;
@@ -176,7 +177,7 @@ impl HeldReader {
         for event in events.drain(..) {
             match event {
                 HeldEvent::Dropped { id, cause } => self.drop_packet(now, id, cause, held),
-                HeldEvent::Leaves { id, at, sojourn, is_marked, is_corrupted, is_doubled } => {
+                HeldEvent::Leaves { id, at, sojourn, is_marked, is_corrupted, is_doubled, is_reordered } => {
                     let (slot, index) = split(id);
                     let flow = held.frames.get(slot).and_then(Option::as_ref).and_then(|frame| frame.flow);
                     self.observers.with(|evidence| {
@@ -185,9 +186,15 @@ impl HeldReader {
                             evidence.marked(now, flow);
                         }
                     });
-                    self.counters
-                        .marked
-                        .fetch_add(u64::from(is_marked), std::sync::atomic::Ordering::Relaxed);
+                    let LinkCounters { marked, corrupted, duplicated, reordered, .. } = &*self.counters;
+                    for (counter, counts) in [
+                        (marked, is_marked),
+                        (corrupted, is_corrupted),
+                        (duplicated, is_doubled),
+                        (reordered, is_reordered),
+                    ] {
+                        counter.fetch_add(u64::from(counts), Ordering::Relaxed);
+                    }
                     if is_corrupted || is_doubled {
                         held.flush();
                         held.send_alone(slot, index, at, is_marked, is_corrupted, is_doubled);

@@ -21,6 +21,9 @@ pub(super) struct LinkCounters {
     pub(super) dropped_loss: AtomicU64,
     pub(super) dropped_overflow: AtomicU64,
     pub(super) marked: AtomicU64,
+    pub(super) corrupted: AtomicU64,
+    pub(super) duplicated: AtomicU64,
+    pub(super) reordered: AtomicU64,
     pub(super) refused: AtomicU64,
     pub(super) background_offered: AtomicU64,
     pub(super) background_lost: AtomicU64,
@@ -40,6 +43,9 @@ impl LinkCounters {
             dropped_loss: get(&self.dropped_loss),
             dropped_overflow: get(&self.dropped_overflow) + get(&self.refused),
             marked: get(&self.marked),
+            corrupted: get(&self.corrupted),
+            duplicated: get(&self.duplicated),
+            reordered: get(&self.reordered),
             background: BackgroundCounts {
                 offered: get(&self.background_offered),
                 lost: get(&self.background_lost),
@@ -68,6 +74,12 @@ pub struct DirectionStats {
     pub dropped_overflow: u64,
     /// Packets that the queue marked (ECN).
     pub marked: u64,
+    /// Packets of which a bit was flipped.
+    pub corrupted: u64,
+    /// Packets that were sent twice.
+    pub duplicated: u64,
+    /// Packets that were held back, so that others overtake them.
+    pub reordered: u64,
     /// Background traffic in this direction, up to the last packet of a host.
     pub background: BackgroundCounts,
     /// The 99 % quantile of the delay that late reads added to frames.
@@ -115,8 +127,15 @@ impl fmt::Display for DirectionStats {
             millis(self.read_late_p99),
             millis(self.late_p99)
         )?;
-        if self.marked > 0 {
-            write!(f, "; {} marked by the queue", self.marked)?;
+        for (count, what) in [
+            (self.marked, "marked by the queue"),
+            (self.corrupted, "corrupted"),
+            (self.duplicated, "duplicated"),
+            (self.reordered, "reordered"),
+        ] {
+            if count > 0 {
+                write!(f, "; {count} {what}")?;
+            }
         }
         match self.background {
             BackgroundCounts { offered: 0, .. } => Ok(()),

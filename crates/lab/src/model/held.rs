@@ -61,6 +61,8 @@ pub enum HeldEvent {
         is_corrupted: bool,
         /// Whether the packet departs twice at this time.
         is_doubled: bool,
+        /// Whether the packet was held back, so that others overtake it.
+        is_reordered: bool,
     },
 }
 

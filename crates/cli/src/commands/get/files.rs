@@ -1,6 +1,7 @@
 //! The files that a command names by URLs, metalinks and lists, with their known properties.
 
 use std::collections::HashSet;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -30,7 +31,7 @@ const LONGEST_CHECKSUMS: Bytes = Bytes::mib(64);
 pub(super) struct RemoteFile {
     pub(super) urls: Vec<Url>,
     pub(super) expected: Expected,
-    /// The user's name for the file in the output directory.
+    /// The user's name for the file in the output directory, or its path below that.
     name: Option<String>,
     /// The file's directory, in place of the command's.
     dir: Option<PathBuf>,
@@ -51,9 +52,7 @@ impl RemoteFile {
         }
         match output {
             None => Output::Directory(PathBuf::from(".")),
-            Some(path)
-                if several || self.dir.is_some() || path.as_os_str().as_encoded_bytes().ends_with(b"/") =>
-            {
+            Some(path) if several || self.dir.is_some() || ends_in_slash(path) => {
                 Output::Directory(path.to_owned())
             }
             Some(path) => Output::File(path.to_owned()),
@@ -81,6 +80,11 @@ impl RemoteFile {
         let url = self.urls.first()?;
         Some(percent_decode_str(url.path()).decode_utf8_lossy().into_owned())
     }
+}
+
+/// Returns whether a path is written as that of a directory.
+fn ends_in_slash(path: &Path) -> bool {
+    path.as_os_str().as_encoded_bytes().ends_with(b"/")
 }
 
 /// Collects the files of the operands and the list: a URL is one file, a metalink one or more.
@@ -157,16 +161,29 @@ fn refuse_repeated(files: &[RemoteFile]) -> anyhow::Result<()> {
     }
 }
 
-/// Creates the missing output directories of a list's files.
+/// Creates the missing output directories; `several` is whether there may be several files.
 ///
 /// # Errors
 /// [`OutputError::Create`].
-pub(super) fn make_directories(args: &GetArgs, files: &[RemoteFile]) -> Result<(), OutputError> {
-    let common = args.output.as_deref().filter(|_| args.input.is_some() && !stdout::is_requested(args));
+pub(super) fn make_directories(
+    args: &GetArgs,
+    files: &[RemoteFile],
+    several: bool,
+) -> Result<(), OutputError> {
+    let is_directory = |output: &&Path| (several || ends_in_slash(output)) && !stdout::is_requested(args);
+    let common = args.output.as_deref().filter(is_directory);
     let own = files.iter().filter_map(|file| file.dir.as_deref());
-    for directory in common.into_iter().chain(own) {
-        let made = std::fs::create_dir_all(directory);
-        made.map_err(|source| OutputError::Create { path: directory.to_owned(), source })?;
+    let is_below = |file: &&RemoteFile| file.name.as_ref().is_some_and(|name| name.contains('/'));
+    let paths = files.iter().filter(is_below).map(|file| file.target(args.output.as_deref(), several));
+    let below = paths.filter_map(|output| match output {
+        Output::File(path) => path.parent().map(Path::to_owned),
+        _ => None,
+    });
+    for path in common.into_iter().chain(own).map(Path::to_owned).chain(below) {
+        std::fs::create_dir_all(&path).map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => OutputError::Create { path, source: ErrorKind::NotADirectory.into() },
+            _ => OutputError::Create { path, source: error },
+        })?;
     }
     Ok(())
 }

@@ -47,9 +47,9 @@ pub(crate) struct GetArgs {
 
     /// Read further URLs from a file, one a line, or from stdin (-)
     ///
-    /// The format is aria2's: tabs separate the mirrors of a file, and indented lines below them hold its options: out=NAME, dir=DIR,
+    /// The format is aria2's: tabs separate the mirrors of a file, and indented lines below them hold its options: out=PATH, dir=DIR,
     /// checksum=ALG=HEX, header=K: V, referer=URL, user-agent=NAME. An option that is not known is named in a warning. Blank lines and
-    /// lines that begin with # are skipped. -o is a directory then, and is made where it is missing.
+    /// lines that begin with # are skipped. -o is a directory then.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Files")]
     input: Option<PathBuf>,
 
@@ -63,7 +63,7 @@ pub(crate) struct GetArgs {
 
     /// Write to a file, into a directory that exists or ends in / (several URLs need one), or to stdout (-)
     ///
-    /// An existing file is replaced once the new one is complete. Without -o, and within
+    /// A missing directory is made. An existing file is replaced once the new one is complete. Without -o, and within
     /// a directory, the server or the URL sets the name, and nothing is ever replaced. A file is sent to stdout
     /// over one connection, in order (| tar x): it cannot be resumed, and its digest is checked at its end, so look at the exit code.
     #[arg(short, long, value_name = "PATH|-", value_hint = ValueHint::AnyPath, help_heading = "Files")]
@@ -143,7 +143,7 @@ pub(crate) struct GetArgs {
     assume_unchanged: bool,
 
     #[command(flatten)]
-    transfer: TransferArgs,
+    pub(crate) transfer: TransferArgs,
 }
 
 /// `--checksum`.
@@ -229,23 +229,21 @@ fn recv_buffer(text: &str) -> Result<AutoOr<Bytes>, String> {
     if text == "auto" {
         return Ok(AutoOr::Auto);
     }
-    match text.parse::<Bytes>() {
-        Ok(size) if size > LARGEST_WINDOW => {
+    match Bytes::with_unit(text)? {
+        size if size > LARGEST_WINDOW => {
             Err(format!("TCP announces no window of more than {LARGEST_WINDOW}"))
         }
-        Ok(size) if size > Bytes::ZERO => Ok(AutoOr::Value(size)),
-        Ok(_) => Err("a receive buffer of nothing receives nothing".into()),
-        Err(error) => Err(error.to_string()),
+        size if size > Bytes::ZERO => Ok(AutoOr::Value(size)),
+        _ => Err("a receive buffer of nothing receives nothing".into()),
     }
 }
 
 fn segment(text: &str) -> Result<Bytes, String> {
     const FROM: Bytes = Bytes::kib(4);
     const TO: Bytes = Bytes::mib(64);
-    match text.parse::<Bytes>() {
-        Ok(size) if size.get().is_power_of_two() && (FROM..=TO).contains(&size) => Ok(size),
-        Ok(_) => Err(format!("write a power of two from {FROM} to {TO}")),
-        Err(error) => Err(error.to_string()),
+    match Bytes::with_unit(text)? {
+        size if size.get().is_power_of_two() && (FROM..=TO).contains(&size) => Ok(size),
+        _ => Err(format!("write a power of two from {FROM} to {TO}")),
     }
 }
 
@@ -260,11 +258,12 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
         let first = files.first().and_then(|file| file.urls.first());
         let options = options(args, files.len() > 1, first, &cancel)?;
         let stdout = stdout::output(args, files.len())?;
-        files::make_directories(args, &files)?;
+        let several = files.len() > 1 || args.input.is_some();
+        files::make_directories(args, &files, several)?;
         interrupt::listen(&cancel)?;
-        Ok::<_, anyhow::Error>((files, options, stdout))
+        Ok::<_, anyhow::Error>((files, options, stdout, several))
     };
-    let (files, options, stdout) = match setup() {
+    let (files, options, stdout, several) = match setup() {
         Ok(setup) => setup,
         Err(error) => {
             say::error(say::chain(&error));
@@ -272,12 +271,12 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
         }
     };
     let what = files.first().map(files::RemoteFile::shown).unwrap_or_default();
-    let session = match args.transfer.begin(Side::Get, &what, Some(files.len()), &cancel) {
+    let lines = args.transfer.shows_line() && !stdout::is_terminal(args);
+    let session = match args.transfer.begin(Side::Get, &what, Some(files.len()), lines, &cancel) {
         Ok(session) => session,
         Err(code) => return code.into(),
     };
     let engine = Engine::new(args.app_buffer);
-    let several = files.len() > 1 || args.input.is_some();
     let admission = JobAdmission::new(args.parallel);
     let batch = Batch { engine: &engine, session, cancel: &cancel, admission };
     batch.run(files.into_iter(), |session, job, file| {
@@ -371,6 +370,7 @@ mod tests {
     #[test]
     fn incompatible_options_are_refused() {
         assert!(segment("5000").is_err() && segment("2KiB").is_err() && segment("128MiB").is_err());
+        assert!(recv_buffer("5M").is_err() && segment("1M").is_err());
         assert!(recv_buffer("0").is_err() && recv_buffer("1025MiB").is_err());
         assert_eq!(recv_buffer("1GiB"), Ok(AutoOr::Value(Bytes::gib(1))));
     }

@@ -1,6 +1,7 @@
 //! `longhaul get -o -`: writes a file to stdout in order.
 
 use std::fs::File;
+use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -46,4 +47,9 @@ pub(super) fn output(args: &GetArgs, files: usize) -> anyhow::Result<Option<Outp
 /// Returns whether the output is stdout; a file named `-` is `./-`.
 pub(super) fn is_requested(args: &GetArgs) -> bool {
     args.output.as_deref() == Some(Path::new("-"))
+}
+
+/// Returns whether the file is written to a terminal, where progress would mix with its bytes.
+pub(super) fn is_terminal(args: &GetArgs) -> bool {
+    is_requested(args) && io::stdout().is_terminal()
 }

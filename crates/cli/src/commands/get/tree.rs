@@ -17,7 +17,7 @@ use url::Url;
 
 use super::files::refuse_clear;
 use super::{GetArgs, Operand, options, stdout};
-use crate::batch::Batch;
+use crate::batch::{Batch, not_begun};
 use crate::summary::Unchanged;
 use crate::{exit, interrupt, say};
 
@@ -45,12 +45,10 @@ pub(super) fn run(args: &GetArgs) -> ExitCode {
     let is_new = !target.exists();
     let tree = match engine.remote_tree(url, &target, listing) {
         Ok(tree) => tree,
-        Err(error) => {
-            say::error(&error);
-            return exit::of_tree(&error).into();
-        }
+        Err(error) => return not_begun(&error, exit::of_tree(&error), &cancel).into(),
     };
-    let session = match args.transfer.begin(Side::Get, &SafeUrl::of(url).to_string(), None, &cancel) {
+    let (what, lines) = (SafeUrl::of(url).to_string(), args.transfer.shows_line());
+    let session = match args.transfer.begin(Side::Get, &what, None, lines, &cancel) {
         Ok(session) => session,
         Err(code) => return code.into(),
     };

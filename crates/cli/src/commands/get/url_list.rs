@@ -31,7 +31,7 @@ pub(super) struct UrlList {
 pub(super) struct ListedFile {
     /// The file's URLs; further ones are mirrors of the first.
     pub(super) urls: Vec<Url>,
-    /// The file's name in its directory.
+    /// The file's name in its directory, or its path below that.
     pub(super) name: Option<String>,
     /// The file's directory, in place of the command's.
     pub(super) dir: Option<PathBuf>,
@@ -120,8 +120,10 @@ impl ListedFile {
         };
         match name {
             "out" => {
-                check_name(value.as_bytes())
-                    .with_context(|| format!("out={value} is not the name of a file"))?;
+                value
+                    .split('/')
+                    .try_for_each(|name| check_name(name.as_bytes()))
+                    .with_context(|| format!("out={value} is not the name of a file below the directory"))?;
                 self.name = Some(value.to_owned());
             }
             "dir" if value.is_empty() => bail!("dir= names no directory"),
@@ -181,6 +183,9 @@ mod tests {
             (" out=a\nhttp://h/", "line 1", "before any URL"),
             ("http://h/\n out=../a", "line 2", "not the name"),
             ("http://h/\n out=", "line 2", "not the name"),
+            ("http://h/\n out=/a", "line 2", "not the name"),
+            ("http://h/\n out=a/../../b", "line 2", "not the name"),
+            ("http://h/\n out=a/", "line 2", "not the name"),
             ("http://h/\n dir=", "line 2", "no directory"),
             ("http://h/\n split", "line 2", "no option"),
             ("http://h/\n checksum=md5:12", "line 2", "checksum"),

@@ -1,7 +1,7 @@
 //! `longhaul lab exec`: a command at each end of an emulated path.
 
 use std::fmt::Display;
-use std::io::IsTerminal;
+use std::io::{ErrorKind, IsTerminal};
 use std::ops::ControlFlow;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -32,8 +32,8 @@ const NOT_THE_PATH: u8 = 75;
 /// Run a command on the client of an emulated path, and another on its server.
 ///
 /// Both hosts resolve the names `client` and `server`. LAB_CLIENT and LAB_SERVER hold their IPv4 addresses,
-/// LAB_CLIENT6 and LAB_SERVER6 their IPv6 addresses. The exit status is the command's. All processes end with it.
-/// SIGINT, SIGTERM and SIGHUP are passed on to the command; a second one kills it.
+/// LAB_CLIENT6 and LAB_SERVER6 their IPv6 addresses. The exit status is the command's, or 127 if it is not found and
+/// 126 if it cannot be executed. All processes end with it. SIGINT, SIGTERM and SIGHUP are passed on to the command; a second one kills it.
 #[derive(Debug, Args)]
 pub(super) struct ExecArgs {
     #[command(flatten)]
@@ -84,7 +84,7 @@ struct PathArgs {
     rtt: Rtt,
 
     /// Set the queue before the bottleneck, in bytes (250MB) or packets (100packets) [default: one BDP]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = queue)]
     queue: Option<QueueLimit>,
 
     /// Set the one-way delay in each direction, as netem's `delay`: half of --rtt
@@ -177,10 +177,22 @@ struct PathArgs {
     mtu: u64,
 }
 
+/// Parses a queue; refuses a bare prefix.
+fn queue(text: &str) -> Result<QueueLimit, String> {
+    match text.parse() {
+        Ok(QueueLimit::Bytes(_)) => Bytes::with_unit(text).map(QueueLimit::Bytes),
+        Ok(packets) => Ok(packets),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 /// Parses a value with nested rates: steps (0@0s,20Mbit@8s) or overrides (rate=10Mbit; queue=100packets).
 fn with_units<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
     for assignment in text.split(';') {
         let (name, values) = assignment.split_once('=').unwrap_or(("rate", assignment));
+        if name.trim() == "queue" {
+            queue(values)?;
+        }
         let values = values.split([',', ' ']).filter(|_| matches!(name.trim(), "rate" | "background"));
         for value in values.filter_map(|step| step.split('@').next()) {
             if value.parse::<Rate>().is_ok() {
@@ -266,7 +278,13 @@ pub(super) fn run(args: ExecArgs) -> Result<ExitCode> {
     let (program, rest) = args.command.split_first().context("no command was given")?;
     let mut command = lab.client().command(program);
     command.args(rest);
-    let mut client = lab.client().spawn(command)?;
+    let mut client = match lab.client().spawn(command) {
+        Err(error @ LabError::Spawn { .. }) => {
+            say::error(&error);
+            return Ok(ExitCode::from(not_started(&error)));
+        }
+        spawned => spawned?,
+    };
 
     let mut passed_on = ForwardedSignals::default();
     let finished = loop {
@@ -320,6 +338,14 @@ impl ForwardedSignals {
             SIGINT => Ok(client.interrupt()?),
             _ => Ok(client.terminate()?),
         }
+    }
+}
+
+/// Returns the exit status of a command that was not started, like a shell: 127 if it was not found.
+fn not_started(error: &LabError) -> u8 {
+    match error {
+        LabError::Spawn { cause, .. } if cause.kind() == ErrorKind::NotFound => 127,
+        _ => 126,
     }
 }
 

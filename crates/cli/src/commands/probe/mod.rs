@@ -40,7 +40,7 @@ pub(crate) struct ProbeArgs {
     upload: bool,
 
     /// Print the transfer time of a file of this size
-    #[arg(long, value_name = "SIZE", default_value = "10GiB")]
+    #[arg(long, value_name = "SIZE", default_value = "10GiB", value_parser = Bytes::with_unit)]
     size: Bytes,
 
     /// Print one JSON object on stdout instead of tables

@@ -84,7 +84,7 @@ impl Tail {
             Some(Fate::Leaves(at)) => at,
             _ => now,
         };
-        let at = self.arrival(released, packet.pair);
+        let (at, is_reordered) = self.arrival(released, packet.pair);
         HeldEvent::Leaves {
             id: packet.id,
             at,
@@ -92,10 +92,12 @@ impl Tail {
             is_marked: packet.is_marked,
             is_corrupted: self.happens(self.impairments.corrupted),
             is_doubled: self.happens(self.impairments.duplicated),
+            is_reordered,
         }
     }
 
-    fn arrival(&mut self, from: Time, pair: u16) -> Time {
+    /// Returns the time of arrival of a packet that departs at `from`, and whether it is reordered.
+    fn arrival(&mut self, from: Time, pair: u16) -> (Time, bool) {
         let index = usize::from(pair).min(self.last.len() - 1);
         let Impairments { delays, jitter, reordered, reordered_by, .. } = &self.impairments;
         let delay = delays.get(index).copied().unwrap_or_default();
@@ -106,10 +108,10 @@ impl Tail {
         let at = self.last[index].max(earliest + Duration::from_nanos(extra));
         if self.happens(reordered) {
             // Later packets do not wait for a reordered one.
-            return at + held_back;
+            return (at + held_back, true);
         }
         self.last[index] = at;
-        at
+        (at, false)
     }
 
     fn happens(&mut self, share: f64) -> bool {
