@@ -183,6 +183,8 @@ struct Upload<'scope, 'env> {
     session: UploadSession<'scope>,
     threads: &'scope Scope<'scope, 'env>,
     protocol: Option<UploadProtocol>,
+    /// Whether a connection was established.
+    connected: bool,
     backoff: Backoff,
     /// The highest offset that the server has reported.
     furthest: Option<Bytes>,
@@ -213,6 +215,7 @@ impl<'scope, 'env> Upload<'scope, 'env> {
             session,
             threads,
             protocol: None,
+            connected: false,
             backoff,
             furthest: None,
             began: false,
@@ -230,9 +233,10 @@ impl<'scope, 'env> Upload<'scope, 'env> {
                 Ok(digest) => return Ok(digest),
                 Err(error) => error,
             };
-            if self.protocol.is_none() && error.is_before_connection() {
+            if !self.connected && error.is_before_connection() {
                 return Err(error);
             }
+            self.connected = true;
             self.session.close();
             self.session.return_to_original();
             self.session.asks_first = true;
@@ -254,6 +258,7 @@ impl<'scope, 'env> Upload<'scope, 'env> {
     fn attempt(&mut self) -> Result<Option<Checksum>, UploadError> {
         if self.protocol.is_none() {
             self.protocol = Some(self.choose_protocol()?);
+            self.connected = true;
         }
         let session = &mut self.session;
         let Some(UploadProtocol::Resumable(resource, hashing, taken)) = &mut self.protocol else {

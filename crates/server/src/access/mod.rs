@@ -67,12 +67,16 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    /// Returns whether a paused upload of this token may be seen, discarded and started over.
+    /// Returns whether a paused upload of this token may be continued and started over.
     ///
     /// The only token of a server may do so with every upload, and every token with one of such a server.
-    pub(crate) fn may_take(&self, holder: Option<&str>) -> bool {
-        let is_own = self.holder.is_none() || holder.is_none() || self.holder.as_deref() == holder;
-        is_own || self.may_replace
+    pub(crate) fn may_start_over(&self, holder: Option<&str>) -> bool {
+        self.holder.is_none() || holder.is_none() || self.holder.as_deref() == holder
+    }
+
+    /// Returns whether a paused upload of this token may be listed and discarded.
+    pub(crate) fn may_discard(&self, holder: Option<&str>) -> bool {
+        self.may_start_over(holder) || self.may_replace
     }
 }
 

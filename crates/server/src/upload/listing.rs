@@ -85,7 +85,7 @@ impl Uploads {
             let found = part_file::journal_of(&directory, OsStr::from_bytes(target));
             let Some(journal) = found.ok().and_then(|found| found.sound()) else { continue };
             let holder = holder_of(&journal);
-            let Some(id) = id_of(&journal).filter(|_| command.grant.may_take(holder)) else { continue };
+            let Some(id) = id_of(&journal).filter(|_| command.grant.may_discard(holder)) else { continue };
             // An upload that has finished since then is left out.
             let Ok(part) = directory.look(OsStr::from_bytes(name), false) else { continue };
             let written =

@@ -142,8 +142,8 @@ impl RangedUploads {
         RangedLookup::Absent(Opening(self, target.to_owned()))
     }
 
-    /// Ends the upload to `target` for `operation` with the token of `holder`, where that is of the same upload and no range is being received, or all
-    /// connections are silent.
+    /// Ends the upload to `target` for `operation` with the token of `holder`, where that is of the same upload and no range is being
+    /// received, or all connections are silent.
     ///
     /// # Errors
     /// What the operation waits for. An upload is not ended for another one: its next range may be on its way.

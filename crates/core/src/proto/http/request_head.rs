@@ -196,7 +196,9 @@ fn still_partial(
 fn as_http_1_1(input: &[u8]) -> Option<Vec<u8>> {
     // Empty lines may precede it (RFC 9112, section 2.2).
     let start = input.iter().position(|byte| !matches!(byte, b'\r' | b'\n'))?;
-    let end = start + input[start..].iter().position(|byte| *byte == b'\n')?;
+    // The end of the line may not have arrived.
+    let end =
+        input[start..].iter().position(|byte| *byte == b'\n').map_or(input.len(), |length| start + length);
     let line = input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]);
     let (minor, before) = line.split_last()?;
     if !before.ends_with(b" HTTP/1.") || !matches!(minor, b'2'..=b'9') {
@@ -231,7 +233,7 @@ mod tests {
         assert_eq!((found.is_http_1_1(), found.keeps_alive(), found.target()), (true, true, "/f"));
         assert_eq!(&text[length..], "rest");
         for partial in ["GET /f HTTP/1.2", "GET /f HTTP/1.2\r\n", "GET /f HTTP/1.9\r\nHost: h\r\n"] {
-            assert!(!matches!(read(partial), Ok(Some(_))), "{partial}");
+            assert!(matches!(read(partial), Ok(None)), "{partial}");
         }
         assert_eq!(read("GET /f HTTP/1.9\r\nHost: h\r\n"), Ok(None));
         for other in ["HTTP/2.0", "HTTP/1.x", "HTTP/1.12", "HTTP/0.9", "http/1.2"] {

@@ -6,6 +6,7 @@ mod tests;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use longhaul_core::proto::http::{HeaderField, RangeRequest, ResponseHead};
@@ -66,6 +67,8 @@ struct Caches {
     /// TLS settings by configuration. Each is created on first use, because reading the system's certificates takes
     /// milliseconds, and holds the sessions for resumption.
     tls: Mutex<HashMap<TlsConfig, Arc<rustls::ClientConfig>>>,
+    /// Whether the warning of a proxy's login in clear was given.
+    has_warned_of_proxy: AtomicBool,
 }
 
 /// An opened URL.
@@ -158,7 +161,8 @@ impl Client {
     }
 
     /// Fails if a request for `target` over a connection to `peer`, which may be a proxy or a fixed address of the host, would
-    /// send a login or token unencrypted beyond loopback, unless permitted.
+    /// send a login or token unencrypted beyond loopback, unless permitted. A proxy's own login only causes a warning: there may be no
+    /// other way out of a network.
     fn check_cleartext_to(
         &self,
         target: &ResolvedUrl,
@@ -168,15 +172,19 @@ impl Client {
         if self.config.allow_cleartext || peer.ip().to_canonical().is_loopback() {
             return Ok(());
         }
-        match proxy.filter(|proxy| proxy.has_login()) {
-            Some(Proxy { url, variable, .. }) => {
-                Err(HttpError::CleartextProxy { url: url.clone(), variable, peer })
-            }
-            None if target.logs_in() && !target.is_https() => {
-                Err(HttpError::Cleartext { to: UrlAndPeer { url: target.safe_url(), peer }.to_string() })
-            }
-            None => Ok(()),
+        if target.logs_in() && !target.is_https() {
+            let to = UrlAndPeer { url: target.safe_url(), peer };
+            let by = proxy.map_or_else(String::new, |proxy| format!(", the proxy of {}", proxy.variable));
+            return Err(HttpError::Cleartext { to: format!("{to}{by}") });
         }
+        if let Some(Proxy { variable, .. }) = proxy.filter(|proxy| proxy.has_login())
+            && !self.caches.has_warned_of_proxy.swap(true, Ordering::Relaxed)
+        {
+            tracing::warn!(
+                "the proxy's login ({variable}) goes to {peer} unencrypted, where any host on the path can read it"
+            );
+        }
+        Ok(())
     }
 
     /// Requests all or a range of `url`, follows redirects, and answers one 401 with a login from .netrc.

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -70,19 +69,6 @@ pub enum HttpError {
     Cleartext {
         /// The URL, and the peer where that decides.
         to: String,
-    },
-    /// A proxy's login would be sent unencrypted.
-    #[error(
-        "will not send the proxy's login to {peer} unencrypted, where any host on the path can read it: reach {url} of {variable} through \
-         an encrypted tunnel on loopback, or permit it with --allow-cleartext"
-    )]
-    CleartextProxy {
-        /// The proxy's URL.
-        url: SafeUrl,
-        /// The variable or option that sets the proxy.
-        variable: &'static str,
-        /// The proxy's address.
-        peer: SocketAddr,
     },
     /// The server's file is not newer than the local one (304).
     #[error("{at} has nothing newer")]

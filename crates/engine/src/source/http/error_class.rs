@@ -75,8 +75,7 @@ impl HttpError {
             | Self::Header(_)
             | Self::OwnHeader(_)
             | Self::ProxySetting { .. }
-            | Self::Cleartext { .. }
-            | Self::CleartextProxy { .. } => ErrorKind::Usage,
+            | Self::Cleartext { .. } => ErrorKind::Usage,
             Self::CaFile { .. } | Self::ClientCertificate { .. } | Self::Netrc { .. } => ErrorKind::LocalFile,
             Self::Connect(error) => error.into(),
             Self::Timeout { .. } => ErrorKind::Timeout,

@@ -144,6 +144,7 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
         let sessions = request.sessions.get();
         let target = StoreTarget::new(&request.url, &name.suffix, &request.client, sessions)?;
         let mut backoff = Backoff::new(request.retries);
+        let mut connected = false;
         let result = loop {
             let error = match self.attempt(&target, name.is_lasting(), &mut backoff) {
                 Ok(digest) => return Ok(digest),
@@ -151,10 +152,13 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
             };
             let wait = match error.retry() {
                 Retry::Never => break Err(error),
-                _ if self.furthest.is_none() && error.is_before_connection() => break Err(error),
+                _ if !connected && self.furthest.is_none() && error.is_before_connection() => {
+                    break Err(error);
+                }
                 Retry::Now => None,
                 Retry::After(wait) => Some(wait),
             };
+            connected = true;
             let Some(wait) = backoff.failed(wait, fastrand::f64()) else { break Err(error) };
             self.progress.emit(&Event::Retrying { stream: 0, reason: error.to_string(), wait });
             if self.progress.cancel.sleep(wait) {

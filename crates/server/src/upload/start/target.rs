@@ -115,18 +115,23 @@ impl UploadTarget {
         }
     }
 
+    /// Opens the partial file for an upload of this token.
     pub(super) fn open(&self, active: &Arc<ActiveUploads>) -> Result<LockedPartFile, NotStarted> {
+        let locked = self.lock(active)?;
+        let found = locked.part.journal().map_err(|error| refusal::output(&error.into()))?;
+        let holder = found.sound().and_then(|journal| holder_of(&journal).map(str::to_owned));
+        if !self.grant.may_start_over(holder.as_deref()) {
+            return Err(refusal::of_another_token().into());
+        }
+        Ok(locked)
+    }
+
+    fn lock(&self, active: &Arc<ActiveUploads>) -> Result<LockedPartFile, NotStarted> {
         let name = OsStr::from_bytes(&self.name);
         let failed = |source| OutputError::Create { path: self.path(), source };
         let part = PartFile::open_in(self.directory.try_clone().map_err(failed)?, name)?;
         let lock = active.lock_part(part.identity().map_err(failed)?);
-        let lock = lock.ok_or(NotStarted::Busy)?;
-        let found = part.journal().map_err(|error| refusal::output(&error.into()))?;
-        let holder = found.sound().and_then(|journal| holder_of(&journal).map(str::to_owned));
-        if !self.grant.may_take(holder.as_deref()) {
-            return Err(refusal::of_another_token().into());
-        }
-        Ok(LockedPartFile { part, lock })
+        Ok(LockedPartFile { part, lock: lock.ok_or(NotStarted::Busy)? })
     }
 
     /// Opens the partial file for a part of an upload; cancels an older, silent connection of the same upload,
@@ -136,10 +141,19 @@ impl UploadTarget {
         id: UploadId,
         active: &Arc<ActiveUploads>,
     ) -> Result<LockedPartFile, NotStarted> {
-        match self.open(active) {
+        self.superseding(id, active, Self::open)
+    }
+
+    fn superseding(
+        &self,
+        id: UploadId,
+        active: &Arc<ActiveUploads>,
+        open: fn(&Self, &Arc<ActiveUploads>) -> Result<LockedPartFile, NotStarted>,
+    ) -> Result<LockedPartFile, NotStarted> {
+        match open(self, active) {
             Err(NotStarted::Busy) if self.cancel_silent(id, active) => Err(NotStarted::Superseding),
             // The other upload may have ended since.
-            Err(NotStarted::Busy) => self.open(active),
+            Err(NotStarted::Busy) => open(self, active),
             opened => opened,
         }
     }
@@ -173,7 +187,7 @@ impl UploadTarget {
     /// Removes the partial file and journal of an upload, which its client or the listing names so.
     pub(super) fn discard(&self, named: UploadId, uploads: &Uploads) -> Result<Reply, NotStarted> {
         let id = self.id_of(named)?;
-        let locked = self.open_superseding(id, &uploads.active)?;
+        let locked = self.superseding(id, &uploads.active, Self::lock)?;
         // The previous holder of the lock may have finished this upload, or begun another.
         self.journal(id).inspect_err(|_| uploads.abandon(&locked.part))?;
         uploads.partials.discard(&locked.part);
@@ -184,7 +198,7 @@ impl UploadTarget {
     fn id_of(&self, named: UploadId) -> Result<UploadId, Reply> {
         let found = part_file::journal_of(&self.directory, OsStr::from_bytes(&self.name));
         let found = found.map_err(|error| refusal::output(&error.into()))?.sound();
-        let journal = found.filter(|journal| self.grant.may_take(holder_of(journal)));
+        let journal = found.filter(|journal| self.grant.may_discard(holder_of(journal)));
         let id = journal.and_then(|journal| {
             let ids = [named, upload_id(named, holder_of(&journal))];
             ids.into_iter().find(|id| is_of(&journal, *id))

@@ -184,7 +184,6 @@ fn read_secret(path: &Path) -> Result<Vec<u8>, GsiError> {
     read(file, path)
 }
 
-/// Returns whether a PEM file contains an encrypted key, as PKCS#8 or in OpenSSL's older format.
 fn subject_of(certificate: &CertificateDer<'_>) -> Option<String> {
     X509Certificate::from_der(certificate).ok().map(|(_, parsed)| one_line(parsed.subject()))
 }
