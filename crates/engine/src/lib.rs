@@ -17,7 +17,7 @@
 //! use longhaul_engine::engine::Engine;
 //! use longhaul_engine::sink::memory_budget::AppBuffer;
 //!
-//! One per process: its jobs share connections and 64 MiB of memory, more while a disk stalls.
+//! // One per process: its jobs share connections and 64 MiB of memory, more while a disk stalls.
 //! let engine = Engine::new(AppBuffer::Auto);
 //! # drop(engine);
 //! ```
