@@ -6,8 +6,7 @@ mod support;
 
 mod addresses;
 mod checksums;
-mod faulty_control;
-mod faulty_data;
+mod faulty;
 mod logins;
 mod probing;
 mod real_servers;

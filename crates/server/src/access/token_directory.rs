@@ -7,7 +7,6 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::token_set::TokenEntry;
 use crate::disks::DiskError;
 use crate::static_files::StaticFiles;
 
@@ -23,22 +22,23 @@ pub(super) struct TokenDirectory {
     pub(super) shown: String,
     /// Its line in that file.
     pub(super) line: usize,
+    /// The token's name.
+    pub(super) token: Arc<str>,
 }
 
-/// Looks for the tokens' directories, on all file systems at once; returns the entries whose file system does not answer, which may be
-/// used: only requests below that directory depend on it.
+/// Looks for the tokens' directories, on all file systems at once; returns those whose file system does not answer. Their tokens may be
+/// used: only requests below such a directory depend on it.
 ///
 /// # Errors
 /// Why the first directory that can be told cannot be used.
 pub(super) async fn check(
     files: &Arc<StaticFiles>,
-    entries: &[Arc<TokenEntry>],
-) -> Result<Vec<Arc<TokenEntry>>, String> {
+    directories: &[TokenDirectory],
+) -> Result<Vec<TokenDirectory>, String> {
     let mut looks = JoinSet::new();
-    for (at, entry) in entries.iter().enumerate() {
-        let is_repeated = |other: &Arc<TokenEntry>| other.directory.names == entry.directory.names;
-        if !entries[..at].iter().any(is_repeated) {
-            let look = look(Arc::clone(files), entry.directory.names.clone());
+    for (at, directory) in directories.iter().enumerate() {
+        if !directories[..at].iter().any(|other| other.names == directory.names) {
+            let look = look(Arc::clone(files), directory.names.clone());
             looks.spawn(async move { (at, timeout(ANSWER_TIMEOUT, look).await) });
         }
     }
@@ -48,20 +48,19 @@ pub(super) async fn check(
     for (at, found) in looked {
         match found {
             Ok(Ok(Ok(()))) => {}
-            Ok(Ok(Err(error))) => return Err(unusable(&entries[at], &error)),
-            Ok(Err(_)) | Err(_) => hung.push(Arc::clone(&entries[at])),
+            Ok(Ok(Err(error))) => return Err(unusable(&directories[at], &error)),
+            Ok(Err(_)) | Err(_) => hung.push(directories[at].clone()),
         }
     }
     Ok(hung)
 }
 
 /// Warns of the directories whose file system does not answer.
-pub(super) fn warn(hung: &[Arc<TokenEntry>]) {
-    for entry in hung {
-        let (directory, token) = (&entry.directory.shown, entry.name.as_deref().unwrap_or_default());
+pub(super) fn warn(hung: &[TokenDirectory]) {
+    for TokenDirectory { shown, token, .. } in hung {
         tracing::warn!(
-            directory,
-            token,
+            directory = shown,
+            token = &**token,
             "the file system of a token's directory does not answer: the token is in force, but requests there will wait"
         );
     }
@@ -72,10 +71,9 @@ async fn look(files: Arc<StaticFiles>, names: Vec<Vec<u8>>) -> Result<io::Result
     disk.run(move || files.root.directory(&names).map(drop)).await
 }
 
-fn unusable(entry: &TokenEntry, error: &io::Error) -> String {
-    let TokenDirectory { shown, line, .. } = &entry.directory;
-    let name = entry.name.as_deref().unwrap_or_default();
+fn unusable(directory: &TokenDirectory, error: &io::Error) -> String {
+    let TokenDirectory { shown, line, token, .. } = directory;
     format!(
-        "line {line}: the directory {shown} of token '{name}' cannot be used: {error}; make it below the served one"
+        "line {line}: the directory {shown} of token '{token}' cannot be used: {error}; make it below the served one"
     )
 }

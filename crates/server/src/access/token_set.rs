@@ -122,8 +122,9 @@ impl TokenEntry {
             expires.map(|at| instant(at).ok_or_else(|| of(&"expires must be as 2027-01-31T12:00:00Z")));
         let quota = quota.map(|quota| quota.parse().map_err(|error| of(&format!("its quota: {error}"))));
         let (expires, quota) = (expires.transpose()?, quota.transpose()?);
-        let directory = TokenDirectory { names, shown, line };
-        Ok(Self { name: Some(name.into()), token, directory, rights, expires, quota })
+        let name: Arc<str> = name.into();
+        let directory = TokenDirectory { names, shown, line, token: Arc::clone(&name) };
+        Ok(Self { name: Some(name), token, directory, rights, expires, quota })
     }
 }
 
@@ -136,8 +137,8 @@ impl TokenFile {
 
     /// Checks the directories of the tokens that were read; warns of those that hang.
     pub(super) async fn check(&self, files: &Arc<StaticFiles>) -> Result<(), ServeError> {
-        let entries = self.current.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let checked = token_directory::check(files, &entries).await;
+        let directories = directories(&self.current.read().unwrap_or_else(PoisonError::into_inner));
+        let checked = token_directory::check(files, &directories).await;
         let hung = checked.map_err(|reason| ServeError::Tokens { path: self.path.clone(), reason })?;
         token_directory::warn(&hung);
         Ok(())
@@ -167,7 +168,7 @@ impl TokenFile {
             return;
         };
         let checked = match fresh {
-            Ok(fresh) => token_directory::check(files, &fresh).await.map(|hung| (fresh, hung)),
+            Ok(fresh) => token_directory::check(files, &directories(&fresh)).await.map(|hung| (fresh, hung)),
             Err(why) => Err(why),
         };
         let path = self.path.display();
@@ -205,6 +206,10 @@ impl TokenFile {
         // Nothing panics while the lock is held.
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn directories(entries: &[Arc<TokenEntry>]) -> Vec<TokenDirectory> {
+    entries.iter().map(|entry| entry.directory.clone()).collect()
 }
 
 fn read(path: &Path) -> ReadTokens {

@@ -11,7 +11,6 @@ use longhaul_engine::sink::output_error::OutputError;
 use longhaul_engine::sink::pipeline::PipelineError;
 use rustix::io::Errno;
 
-use super::partials::OverQuota;
 use crate::reply::Reply;
 
 /// 423: a paused upload of this name was begun with another token.
@@ -119,6 +118,15 @@ pub(super) fn pipeline(error: &PipelineError) -> Reply {
 /// 413: no file of this size can be stored.
 pub(super) fn too_large() -> Reply {
     Reply::text(413, "the file is larger than the server may store")
+}
+
+/// The quota that has too little left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OverQuota {
+    /// That of all uploads.
+    OfAll,
+    /// That of the upload's token.
+    OfToken,
 }
 
 /// 507: the unfinished uploads of the server, or of a token, would take more space than they may.

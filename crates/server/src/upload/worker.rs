@@ -21,11 +21,12 @@ use longhaul_engine::sink::segment_pool::{Flow, Segment};
 use longhaul_engine::sink::writer::Writer;
 use longhaul_sys::tcp_info;
 
+use super::Uploads;
 use super::active::{ActiveEntry, ActiveUploads, PartFileLock, UploadLiveness};
 use super::body_reader::{BODY_READ_TIMEOUT, BodyRead, BodyReader, UploadBodyError};
 use super::digests::UploadDigests;
-use super::partials::{OverQuota, PartialUploads};
-use super::{Uploads, refusal};
+use super::partials::PartialUploads;
+use super::refusal::{self, OverQuota};
 use crate::disks::UploadSlot;
 use crate::reply::Reply;
 use crate::stall_detector::SETTLING_STALLS;

@@ -4,35 +4,18 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::support::{Ended, Get, Scripted, Session, content, get, partial_files, same};
+use super::{fetch, is_right};
+use crate::support::{Scripted, Session, content, get, same};
 
 const SIZE: usize = (2 << 20) + 777;
 
 /// Features of a server without MODE E.
 const PLAIN: &str = "211-Extensions\r\n SIZE\r\n MDTM\r\n REST STREAM\r\n EPSV\r\n211 End";
 
-fn fetch(server: &Scripted, retries: &str) -> (Get, Ended) {
-    let options = ["--streams", "2", "--stall-timeout", "2s", "--retries", retries, "--json", "-o", "f"];
-    let run = get().args(options).args([server.url()]);
-    let ended = run.run();
-    (run, ended)
-}
-
-#[track_caller]
-fn is_right(server: &Scripted, bytes: &[u8]) -> Ended {
-    let (run, ended) = fetch(server, "3");
-    let ended = ended.ok();
-    same(run.path("f"), bytes);
-    assert_eq!(partial_files(run.dir()), [""; 0]);
-    ended
-}
-
 #[track_caller]
 fn is_refused(server: &Scripted, code: i32, words: &[&str]) {
-    let (run, ended) = fetch(server, "1");
+    let ended = super::is_refused(server, "2", code, words);
     assert!(ended.time < Duration::from_secs(25), "{ended:?}");
-    ended.fails(code, words);
-    assert!(!run.path("f").exists());
 }
 
 /// Answers one command with `reply`, and all others honestly; an empty verb is the greeting.
@@ -66,7 +49,7 @@ fn garbage_within_a_multi_line_reply_is_text() {
     let (server, bytes) = answering("FEAT", |session| {
         session.send(b"211-Extensions\r\n\xff\xfe PARALLEL\r\n226 complete\r\n550-gone\r\n\r\n PARALLEL\r\n ERET\n211 End\r\n");
     });
-    is_right(&server, &bytes);
+    is_right(&server, "2", &bytes);
 }
 
 #[test]
@@ -100,7 +83,7 @@ fn a_reply_that_drips_is_not_waited_for_long() {
             std::thread::sleep(Duration::from_millis(100));
         }
     });
-    let (run, ended) = fetch(&server, "0");
+    let (run, ended) = fetch(&server, "2", "0");
     assert_eq!(ended.status.code(), Some(75), "{ended:?}");
     assert!(ended.time < Duration::from_secs(20) && !run.path("f").exists(), "{ended:?}");
 }
@@ -155,7 +138,7 @@ fn malformed_size_is_ignored() {
             }
             true
         });
-        let (run, ended) = fetch(&server, "1");
+        let (run, ended) = fetch(&server, "2", "1");
         // Without a size the file is fetched as one stream, or the run fails.
         match ended.status.code() {
             Some(0) => same(run.path("f"), &bytes),
@@ -174,7 +157,7 @@ fn a_file_without_size_and_date_comes_as_one_stream() {
         }
         asked
     });
-    is_right(&server, &bytes);
+    is_right(&server, "2", &bytes);
 }
 
 #[test]
@@ -190,7 +173,7 @@ fn a_size_larger_than_the_file_never_completes() {
         }
         true
     });
-    let (run, ended) = fetch(&server, "1");
+    let (run, ended) = fetch(&server, "2", "1");
     assert!(matches!(ended.status.code(), Some(65 | 75 | 76)), "{ended:?}");
     assert!(!run.path("f").exists());
 }
@@ -207,7 +190,7 @@ fn a_lost_control_connection_is_replaced_and_the_file_resumed() {
         session.close();
         true
     });
-    is_right(&server, &bytes);
+    is_right(&server, "2", &bytes);
     let first_chunks = server.commands().iter().filter(|(_, ask)| ask.starts_with("ERET P 0 ")).count();
     assert_eq!(first_chunks, 1, "the first chunk is fetched once: {:?}", server.commands());
 }
@@ -251,7 +234,7 @@ fn unsolicited_reply_is_refused_or_ignored() {
         session.reply("200 done");
         session.reply("226 complete");
     });
-    let (run, ended) = fetch(&server, "1");
+    let (run, ended) = fetch(&server, "2", "1");
     match ended.status.code() {
         Some(0) => same(run.path("f"), &bytes),
         code => assert!(matches!(code, Some(65 | 66 | 75 | 76)) && !run.path("f").exists(), "{ended:?}"),
@@ -301,7 +284,7 @@ fn a_server_that_cannot_connect_is_connected_to() {
         }
         refused
     });
-    is_right(&server, &bytes);
+    is_right(&server, "2", &bytes);
     assert!(server.count("EPSV") >= 1, "{:?}", server.commands());
 }
 
@@ -331,7 +314,7 @@ fn a_server_that_offers_mode_e_and_refuses_it_is_connected_to() {
         }
         refused
     });
-    is_right(&server, &bytes);
+    is_right(&server, "2", &bytes);
     assert!(server.count("RETR") >= 1, "{:?}", server.commands());
 }
 
@@ -348,7 +331,7 @@ fn a_server_without_rest_sends_the_file_as_one_stream() {
             }
             true
         });
-        is_right(&server, &bytes);
+        is_right(&server, "2", &bytes);
         assert_eq!(server.count("RETR"), 1, "{:?}", server.commands());
     }
 }
@@ -363,7 +346,7 @@ fn a_server_that_does_not_list_rest_sends_ranges() {
         }
         asked
     });
-    is_right(&server, &bytes);
+    is_right(&server, "2", &bytes);
     assert!(server.count("USER") >= 2, "{:?}", server.commands());
 }
 
@@ -382,7 +365,7 @@ fn a_file_that_grows_before_its_only_answer_is_not_cut_off() {
         }
         true
     });
-    let (run, ended) = fetch(&server, "1");
+    let (run, ended) = fetch(&server, "2", "1");
     assert!(matches!(ended.status.code(), Some(65 | 76)), "{ended:?}");
     assert!(!run.path("f").exists());
 }
@@ -408,7 +391,7 @@ fn a_file_that_changes_and_changes_back_is_not_mixed() {
         }
         true
     });
-    let (run, ended) = fetch(&server, "1");
+    let (run, ended) = fetch(&server, "2", "1");
     ended.fails(65, &["changed"]);
     let restored = old.clone();
     server.change(move |session, ask| {
@@ -452,7 +435,7 @@ fn buffer_option_is_sent_to_the_server() {
         }
         asked
     });
-    is_right(&server, &bytes);
+    is_right(&server, "2", &bytes);
     assert_eq!(server.count("SBUF"), 0, "{:?}", server.commands());
     let run = get().args(["--recv-buffer", "1MiB", "-o", "f", &server.url()]);
     run.run().ok();
@@ -470,7 +453,7 @@ fn a_plain_server_sends_ranges_over_several_logins() {
         }
         asked
     });
-    is_right(&server, &bytes);
+    is_right(&server, "2", &bytes);
     let logins = server.count("USER");
     assert!(logins >= 2, "{:?}", server.commands());
 }

@@ -1,0 +1,75 @@
+use super::*;
+
+fn shown(client: BenchClient) -> String {
+    client.shown(Bytes::gib(8))
+}
+
+#[test]
+fn longhaul_fetches_store_no_state() {
+    let streams = [Streams::Auto, Streams::Fixed(1), Streams::Fixed(20), Streams::Apt];
+    let ours =
+        streams.into_iter().flat_map(|own| [BenchClient::Streams(own), BenchClient::SmallSockets(own)]);
+    let ours = ours.chain(streams.map(BenchClient::GridFtp));
+    let others = [
+        BenchClient::GridFtpEach,
+        BenchClient::GetEach,
+        BenchClient::GetFromServe,
+        BenchClient::PutDefault,
+        BenchClient::Writer("mmap"),
+        BenchClient::Served(Pace::Auto),
+        BenchClient::PutPaced(Pace::Off),
+    ];
+    for client in ours.chain(others) {
+        let command = shown(client);
+        assert!(command.contains(" --no-memory ") && command.contains(" --no-resume "), "{command}");
+    }
+}
+
+#[test]
+fn the_papers_sockets_are_the_scenarios() {
+    let toml =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/apt-background.toml"));
+    let toml = toml.unwrap();
+    assert_eq!(toml.matches(&format!("{} --", SMALL_BUFFER.join(" "))).count(), 2);
+    assert_eq!(
+        shown(BenchClient::SmallSockets(Streams::Apt)),
+        "longhaul get --json --no-resume --no-memory --tuner apt --pace off --recv-buffer 51KiB -o FILE http://SERVER/FILE"
+    );
+}
+
+#[test]
+fn globus_lists_the_same_files() {
+    assert_eq!(shown(BenchClient::UrlCopy(4)), "globus-url-copy -p 4 ftp://SERVER/DIR/FILE file:///FILE");
+    assert!(shown(BenchClient::GridFtp(Streams::Auto)).ends_with(" -o FILE ftp://SERVER/DIR/FILE"));
+    let paths = ["/s/0001".to_owned(), "/s/0002".to_owned()];
+    let words = CommandWords {
+        longhaul: "".as_ref(),
+        bench: "".as_ref(),
+        server: "h:1",
+        source: "".as_ref(),
+        paths: &paths,
+        root: Path::new("/www"),
+        list: "".as_ref(),
+        file: "/copies".as_ref(),
+        record: "".as_ref(),
+        token: "".as_ref(),
+        size: Bytes::ZERO,
+    };
+    assert_eq!(
+        BenchClient::UrlCopyList.list(&words),
+        "ftp://h:1/www/s/0001 file:///copies/0001\nftp://h:1/www/s/0002 file:///copies/0002\n"
+    );
+    assert_eq!(BenchClient::Aria2List.list(&words), "http://h:1/s/0001\nhttp://h:1/s/0002\n");
+}
+
+#[test]
+fn fixed_numbers_of_streams_are_in_commands() {
+    assert!(shown(BenchClient::Streams(Streams::Fixed(20))).contains("--streams 20 "));
+    assert!(shown(BenchClient::Streams(Streams::Auto)).contains("--streams auto "));
+    assert!(shown(BenchClient::Writer("direct")).contains("--streams 1 --writer direct "));
+    assert!(BenchClient::SmallSockets(Streams::Fixed(20)).is_fixed());
+    assert!(
+        !BenchClient::SmallSockets(Streams::Apt).is_fixed()
+            && !BenchClient::Streams(Streams::Auto).is_fixed()
+    );
+}
