@@ -41,7 +41,7 @@ pub(crate) struct LoginArgs {
 
     /// Send logins and tokens over http:// and ftp:// too, where any host on the path can read them
     ///
-    /// Without it they are refused, but for connections to loopback; a proxy's login too. Headers that the user writes, as Authorization or Cookie, are warned of only.
+    /// Without it they are refused unless URL and connection are of loopback. Headers with secrets, and a proxy's login, only cause a warning.
     #[arg(long)]
     allow_cleartext: bool,
 }

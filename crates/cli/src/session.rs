@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::error::Error;
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use longhaul_core::event::{Event, JobId, JobObserver, JobTag, Observer};
@@ -12,7 +12,7 @@ use longhaul_scope::record::Recorder;
 use longhaul_scope::record::schema::Side;
 
 use crate::json::JsonLines;
-use crate::progress::ProgressLines;
+use crate::progress::{ProgressLines, lock};
 use crate::record::RecordArgs;
 use crate::results::Results;
 use crate::summary::{self, Complete};
@@ -160,11 +160,6 @@ impl CommandSession {
             say::error(error);
         }
     }
-}
-
-/// Locks a mutex, even if another thread panicked with it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Observer for CommandSession {

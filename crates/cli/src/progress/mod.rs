@@ -133,6 +133,6 @@ impl ProgressBoard {
 }
 
 /// Locks a mutex, even if another thread panicked with it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

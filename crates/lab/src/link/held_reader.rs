@@ -193,7 +193,9 @@ impl HeldReader {
                         (duplicated, is_doubled),
                         (reordered, is_reordered),
                     ] {
-                        counter.fetch_add(u64::from(counts), Ordering::Relaxed);
+                        if counts {
+                            counter.fetch_add(1, Ordering::Relaxed);
+                        }
                     }
                     if is_corrupted || is_doubled {
                         held.flush();

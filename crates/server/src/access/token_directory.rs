@@ -30,7 +30,7 @@ pub(super) struct TokenDirectory {
 /// used: only requests below such a directory depend on it.
 ///
 /// # Errors
-/// Why the first directory that can be told cannot be used.
+/// Why the first directory, in the file's order, that its file system reports as unusable cannot be used.
 pub(super) async fn check(
     files: &Arc<StaticFiles>,
     directories: &[TokenDirectory],

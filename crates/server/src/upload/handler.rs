@@ -85,7 +85,7 @@ pub(crate) async fn handle(
 /// Starts an upload; waits for a superseded connection to end, and shortly for any other upload of the file.
 async fn start(uploads: &Arc<Uploads>, command: UploadCommand) -> Result<UploadStart, Reply> {
     let began = Instant::now();
-    if command.operation.takes_quota() && !uploads.partials.knows_all(&command.grant).await {
+    if command.operation.takes_quota() && !uploads.partials.await_scan(&command.grant).await {
         return Err(refusal::not_scanned());
     }
     let disk = uploads.static_files.disk_of(command.path.names()).await;

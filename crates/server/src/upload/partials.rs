@@ -105,8 +105,8 @@ impl PartialUploads {
         self.expiry.map_or(LONGEST, |expiry| (expiry / 4).clamp(Duration::from_millis(100), LONGEST))
     }
 
-    /// Waits until quotas can be compared with all partial files of file systems that answer; returns whether they can.
-    pub(super) async fn knows_all(&self, grant: &Grant) -> bool {
+    /// Waits until the partial files of all file systems that answer are counted, where a quota needs it; returns whether they are.
+    pub(super) async fn await_scan(&self, grant: &Grant) -> bool {
         let mut scanned = self.scanned.subscribe();
         let knows = scanned.wait_for(|scanned| *scanned != ScanState::Scanning);
         let is_unbounded = self.quota.is_none() && grant.quota.is_none();
@@ -120,30 +120,39 @@ impl PartialUploads {
 
     /// Counts the partial file of an upload of `size` bytes; fails where a quota does not hold it besides the others.
     pub(super) fn admit(&self, part: &Path, size: Bytes, grant: &Grant) -> Result<(), OverQuota> {
-        self.count(&mut self.lock(), part, size, (grant.holder.clone(), grant.quota))
+        let mut known = self.lock();
+        self.check_quotas(&known, part, size, (grant.holder.as_ref(), grant.quota))?;
+        known.insert(part, size, (grant.holder.clone(), grant.quota));
+        Ok(())
     }
 
-    /// Counts a partial file, which is counted already, with its present size.
+    /// Counts an admitted partial file with its present size; fails where a quota does not hold it besides the others.
     pub(super) fn grow(&self, part: &Path, size: Bytes) -> Result<(), OverQuota> {
         let mut known = self.lock();
-        let of = known.parts.get(part).map(|known| (known.holder.clone(), known.most));
-        self.count(&mut known, part, size, of.unwrap_or_default())
+        let (holder, most) =
+            known.parts.get(part).map_or((None, None), |own| (own.holder.as_ref(), own.most));
+        self.check_quotas(&known, part, size, (holder, most))?;
+        if let Some(own) = known.parts.get_mut(part) {
+            own.space = size;
+        }
+        Ok(())
     }
 
-    fn count(
+    fn check_quotas(
         &self,
-        known: &mut KnownParts,
+        known: &KnownParts,
         part: &Path,
         size: Bytes,
-        (holder, most): (Option<Arc<str>>, Option<Bytes>),
+        (holder, most): (Option<&Arc<str>>, Option<Bytes>),
     ) -> Result<(), OverQuota> {
         if self.quota.is_some_and(|quota| known.space_besides(part, |_| true) + size > quota) {
             return Err(OverQuota::OfAll);
         }
-        if most.is_some_and(|most| known.space_besides(part, |known| known.holder == holder) + size > most) {
+        if most.is_some_and(|most| {
+            known.space_besides(part, |known| known.holder.as_ref() == holder) + size > most
+        }) {
             return Err(OverQuota::OfToken);
         }
-        known.insert(part, size, (holder, most));
         Ok(())
     }
 

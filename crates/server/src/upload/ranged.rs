@@ -23,6 +23,7 @@ use super::active::{ActiveEntry, PartFileLock, SILENT_AFTER, UploadLiveness};
 use super::command::UploadOperation;
 use super::refusal;
 use super::start::{NotStarted, holder_of};
+use crate::access::Grant;
 use crate::disks::UploadSlot;
 use crate::reply::Reply;
 
@@ -68,6 +69,8 @@ pub(super) enum RangedLookup<'a> {
 /// One such upload.
 pub(super) struct RangedUpload {
     id: UploadId,
+    /// The token that began it.
+    holder: Option<Arc<str>>,
     target: PathBuf,
     pipeline: Arc<Pipeline>,
     /// Cancels every connection of the upload.
@@ -142,8 +145,8 @@ impl RangedUploads {
         RangedLookup::Absent(Opening(self, target.to_owned()))
     }
 
-    /// Ends the upload to `target` for `operation` with the token of `holder`, where that is of the same upload and no range is being
-    /// received, or all connections are silent.
+    /// Ends the upload to `target` for `operation`, where that is of the same upload and no range is being received, or all connections
+    /// are silent.
     ///
     /// # Errors
     /// What the operation waits for. An upload is not ended for another one: its next range may be on its way.
@@ -151,7 +154,7 @@ impl RangedUploads {
         &self,
         target: &Path,
         operation: &UploadOperation,
-        holder: Option<&str>,
+        grant: &Grant,
     ) -> Result<(), NotStarted> {
         use UploadOperation::{AddRange, Discard, Status};
         let (mut uploads, now) = (self.lock(), Instant::now());
@@ -177,7 +180,7 @@ impl RangedUploads {
                 Err(NotStarted::Superseding)
             }
             _ if asks_only => Ok(()),
-            _ => Err(upload.occupied(holder)),
+            _ => Err(upload.occupied(grant)),
         }
     }
 
@@ -227,8 +230,9 @@ impl RangedUpload {
         let (inlet, segments) = pipeline.inlet();
         let state = RangedState::new(inlet.into_queue());
         let target = pipeline.part().target().to_owned();
-        let changed = Condvar::new();
-        let upload = Arc::new(Self { id, target, pipeline, liveness, state: Mutex::new(state), changed });
+        let holder = pipeline.journal().and_then(|journal| holder_of(&journal).map(Arc::from));
+        let (state, changed) = (Mutex::new(state), Condvar::new());
+        let upload = Arc::new(Self { id, holder, target, pipeline, liveness, state, changed });
         let entry = RangedEntry(Arc::clone(uploads), Arc::clone(&upload));
         uploads.lock().open.push(Arc::clone(&upload));
         let run = move || {
@@ -329,12 +333,17 @@ impl RangedUpload {
         self.changed.notify_all();
     }
 
-    /// Returns what another upload to the same target waits for, with the token of `holder`: only with its own for the end of this one.
-    pub(super) fn occupied(&self, holder: Option<&str>) -> NotStarted {
-        let is_own = self.pipeline.journal().is_some_and(|journal| holder_of(&journal) == holder);
+    /// Returns `BetweenRanges` to another upload to this target if its token may start over and this upload is ending or pauses; else
+    /// `Busy`.
+    pub(super) fn occupied(&self, grant: &Grant) -> NotStarted {
+        let may_start_over = grant.may_start_over(self.holder.as_deref());
         let state = self.lock();
         let ends = state.queue.is_none() || state.retires;
-        if is_own && (ends || state.claims.is_empty()) { NotStarted::BetweenRanges } else { NotStarted::Busy }
+        if may_start_over && (ends || state.claims.is_empty()) {
+            NotStarted::BetweenRanges
+        } else {
+            NotStarted::Busy
+        }
     }
 
     /// Ends the upload where no range is being received, or where all connections are silent; returns whether it is ending.
@@ -405,6 +414,7 @@ mod tests {
         let (inlet, _segments) = pipeline.inlet();
         let state = RangedState::new(inlet.into_queue());
         let upload = Arc::new(RangedUpload {
+            holder: None,
             id: UploadId::new([1; 16]),
             target: dir.path().join("f"),
             pipeline: Arc::new(pipeline),

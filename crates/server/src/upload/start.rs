@@ -127,7 +127,7 @@ impl Uploads {
     /// Finds what a command writes, once no other upload of ranges holds the file.
     fn free_target(&self, command: &UploadCommand) -> Result<UploadTarget, NotStarted> {
         let target = self.target(command)?;
-        self.ranged.make_way(&target.path(), &command.operation, command.grant.holder.as_deref())?;
+        self.ranged.make_way(&target.path(), &command.operation, &command.grant)?;
         Ok(target)
     }
 
@@ -180,7 +180,7 @@ impl Uploads {
         let path = target.path();
         let upload = match self.ranged.find_or_open(&path, add.id) {
             RangedLookup::Open(upload) if upload.id() == add.id => upload,
-            RangedLookup::Open(upload) => return Err(upload.occupied(target.grant.holder.as_deref())),
+            RangedLookup::Open(upload) => return Err(upload.occupied(&target.grant)),
             RangedLookup::OpenedElsewhere { same: false } => return Err(NotStarted::Busy),
             RangedLookup::OpenedElsewhere { same: true } => return Err(NotStarted::Opening),
             RangedLookup::Absent(_opening) => self.open_ranged(target, add, disk)?,

@@ -22,7 +22,7 @@ use crate::upload::start::{holder_of, is_upload};
 /// The most directory entries scanned, to bound the disk time for a large tree.
 const MAX_SCANNED: usize = 100_000;
 
-/// How long the scan waits for file systems of which none answers, before uploads to others begin without their count.
+/// If no listing ends for this long, the scan lets uploads begin without the count of what it waits for.
 const HUNG_AFTER: Duration = Duration::from_secs(3);
 
 /// The scan of a file system.
@@ -77,7 +77,8 @@ impl PartialUploads {
             below.for_each(|names| enter(&mut scans, disks, names));
             self.enter_found(listed.uploads);
         }
-        self.scanned.send_replace(if hung.is_empty() { ScanState::OfAll } else { ScanState::OfAnswering });
+        let is_complete = hung.is_empty() && left > 0;
+        self.scanned.send_replace(if is_complete { ScanState::OfAll } else { ScanState::OfAnswering });
         hung
     }
 

@@ -51,7 +51,7 @@ async fn partial_files_of_uploads_are_found_and_other_files_are_not() {
     scan(&partials).await;
     let known: Vec<_> = partials.lock().parts.keys().cloned().collect();
     assert_eq!(known, [below.join("f.longhaul-part")]);
-    assert!(partials.used() >= Bytes::new(10_000) && partials.knows_all(&Grant::default()).await);
+    assert!(partials.used() >= Bytes::new(10_000) && partials.await_scan(&Grant::default()).await);
     assert!(list(&below, 0).uploads.is_empty() && list(&dir.path().join("none"), 9).uploads.is_empty());
 }
 
@@ -61,12 +61,12 @@ async fn quota_is_unknown_until_the_scan_has_ended() {
     let quota = |quota| PartialUploads::new(dir.path(), quota, None);
     let partials = quota(Some(Bytes::new(100)));
     assert!(
-        timeout(Duration::from_millis(50), partials.knows_all(&Grant::default())).await.is_err(),
+        timeout(Duration::from_millis(50), partials.await_scan(&Grant::default())).await.is_err(),
         "it waits"
     );
     scan(&partials).await;
-    assert!(partials.knows_all(&Grant::default()).await);
-    assert!(quota(None).knows_all(&Grant::default()).await);
+    assert!(partials.await_scan(&Grant::default()).await);
+    assert!(quota(None).await_scan(&Grant::default()).await);
 }
 
 #[tokio::test]
