@@ -63,7 +63,10 @@ pub fn is_pipe(path: &Path) -> bool {
 }
 
 /// Opens a file without blocking on the other end of a pipe.
-fn open(path: &Path) -> io::Result<File> {
+///
+/// # Errors
+/// The kernel's error.
+pub fn open(path: &Path) -> io::Result<File> {
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
     File::options().read(true).custom_flags(flags).open(path)
 }

@@ -37,7 +37,7 @@ mod open_sockets;
 pub mod pacing;
 pub mod passing_digest;
 pub mod path_memory;
-pub mod private_key;
+pub mod pem;
 pub mod probe;
 pub mod rate_limit;
 pub mod sampling;

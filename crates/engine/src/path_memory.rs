@@ -10,11 +10,13 @@ use longhaul_core::tune::pace::HeldRate;
 use longhaul_core::tune::streams::Remembered;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::atomic_file;
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use url::Url;
+
+use crate::input_file;
 
 /// An error of the path memory.
 #[derive(Debug, Error)]
@@ -194,10 +196,8 @@ impl Paths {
     /// [`MemoryError`], except for [`MemoryError::Write`].
     pub fn read(file: &Path) -> Result<Self, MemoryError> {
         let mut text = Vec::new();
-        // Opening a pipe must not block.
-        let flags = OFlags::NONBLOCK.bits() as i32;
-        let opened = File::options().read(true).custom_flags(flags).open(file);
-        let opened = opened.and_then(|open| open.take(LARGEST.get() + 1).read_to_end(&mut text));
+        let opened =
+            input_file::open(file).and_then(|open| open.take(LARGEST.get() + 1).read_to_end(&mut text));
         match opened {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),

@@ -10,7 +10,7 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, RestrictionStatus, Ruleset, RulesetAttr, RulesetCreatedAttr,
     RulesetError, RulesetStatus, Scope, path_beneath_rules,
 };
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use longhaul_engine::input_file;
 use rustix::io::Errno;
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set,
@@ -132,10 +132,8 @@ impl Confinement {
 
     /// Warns of files whose change would have no effect: the process may have another user than when it read them.
     fn warn_of_unreadable(&self) {
-        // A pipe in place of a file would wait for its other end.
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         for file in &self.renewed {
-            if let Err(error) = openat(CWD, file, flags, Mode::empty()) {
+            if let Err(error) = input_file::open(file) {
                 let path = file.display();
                 tracing::warn!(
                     %path,

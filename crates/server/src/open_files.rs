@@ -11,8 +11,8 @@ use crate::{Config, Metrics};
 /// Descriptors of the process itself: standard streams, event loop, signals, the root, the mount table, the log, a record.
 const OF_PROCESS: usize = 32;
 
-/// Descriptors of one connection: its socket, and while it lists a directory that, its entries or its index page, and the target of a
-/// link. A file that is sent takes two while it is opened, an upload over TLS a socket pair and a second descriptor of its socket.
+/// Descriptors of one connection: its socket, and three more. A listing has a directory, its entries or its index page, and the target of
+/// a link open; a file takes two while it is opened; an upload over TLS takes a socket pair and a second descriptor of its socket.
 const OF_CONNECTION: usize = 4;
 
 /// Descriptors of one upload, of which 13 to 14 were seen (26 November 2026): its directory; its file, which the partial file, the writer
@@ -20,8 +20,8 @@ const OF_CONNECTION: usize = 4;
 /// which may close before the last sync; a journal being written, and a file being read back.
 const OF_UPLOAD: usize = 16;
 
-/// The part of the descriptors that uploads may take.
-const UPLOADS_SHARE: usize = 3;
+/// Uploads may take a third of the descriptors.
+const UPLOADS_DIVISOR: usize = 3;
 
 impl Config {
     /// Lowers the limits of connections and of uploads to what `files` open files allow; `is_observed` is whether
@@ -31,7 +31,7 @@ impl Config {
         let rest = files.saturating_sub(self.fixed_descriptors());
         let limits = &mut self.limits;
         let uploads = if self.writable {
-            let most = (rest / UPLOADS_SHARE / OF_UPLOAD).max(1);
+            let most = (rest / UPLOADS_DIVISOR / OF_UPLOAD).max(1);
             limits.uploads_in_all = limits.uploads_in_all.min(most);
             // A file system that hangs leaves places to others.
             limits.uploads = limits.uploads.min(limits.uploads_in_all.div_ceil(2));

@@ -6,10 +6,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use longhaul_core::units::Bytes;
 use longhaul_engine::input_file::read_again;
-use longhaul_engine::private_key::read_private_key;
+use longhaul_engine::pem::{read_certificates, read_private_key};
 use rustls::crypto::ring;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::{self, PemObject};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -47,12 +45,11 @@ fn client_verifier(path: &Path) -> Result<Arc<dyn ClientCertVerifier>, ServeErro
         path: path.to_owned(),
         reason,
     };
-    let authorities = read_certificates(path);
+    let authorities = read_pem(path).and_then(|text| read_certificates(&text));
     let mut roots = RootCertStore::empty();
-    for authority in authorities.map_err(|error| bad(error.to_string()))? {
+    for authority in authorities.map_err(bad)? {
         roots.add(authority).map_err(|error| bad(error.to_string()))?;
     }
-    // Fails for a file without any.
     WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(ring::default_provider()))
         .build()
         .map_err(|error| bad(error.to_string()))
@@ -123,31 +120,16 @@ fn state(files: &TlsFiles) -> [FileState; 2] {
 }
 
 /// Reads a file in PEM, which is read again when it changes, and so is no pipe.
-fn read_pem(path: &Path) -> Result<Vec<u8>, pem::Error> {
-    read_again(path, LONGEST_PEM).map_err(pem::Error::Io)
-}
-
-/// Returns why a file could not be read.
-fn reason(error: pem::Error) -> String {
-    match error {
-        pem::Error::Io(error) => error.to_string(),
-        other => format!("its PEM is damaged: {other}"),
-    }
-}
-
-fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, pem::Error> {
-    CertificateDer::pem_slice_iter(&read_pem(path)?).collect()
+fn read_pem(path: &Path) -> Result<Vec<u8>, String> {
+    read_again(path, LONGEST_PEM).map_err(|error| error.to_string())
 }
 
 /// Reads a certificate and its key; checks that they match.
 fn read_pair(files: &TlsFiles) -> Result<CertifiedKey, ServeError> {
     let bad = |what, path: &Path, reason| ServeError::TlsFile { what, path: path.to_owned(), reason };
-    let certs = read_certificates(&files.cert);
-    let certs = certs.map_err(|error| bad("certificate", &files.cert, reason(error)))?;
-    if certs.is_empty() {
-        return Err(bad("certificate", &files.cert, "it holds no certificate in PEM".to_owned()));
-    }
-    let key = read_pem(&files.key).map_err(reason).and_then(|text| read_private_key(&text));
+    let certs = read_pem(&files.cert).and_then(|text| read_certificates(&text));
+    let certs = certs.map_err(|reason| bad("certificate", &files.cert, reason))?;
+    let key = read_pem(&files.key).and_then(|text| read_private_key(&text));
     let key = key.map_err(|reason| bad("private key", &files.key, reason))?;
     CertifiedKey::from_der(certs, key, &ring::default_provider()).map_err(|source| ServeError::TlsPair {
         cert: files.cert.clone(),
@@ -166,6 +148,7 @@ mod tests {
     use std::fs;
 
     use rcgen::{CertificateParams, KeyPair};
+    use rustls::pki_types::CertificateDer;
 
     use super::*;
 

@@ -39,7 +39,7 @@ mod session;
 mod shared_pace;
 
 use std::fs::File;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, Scope};
@@ -56,6 +56,7 @@ pub use error::UploadError;
 pub use request::{FtpSessions, PutOutcome, PutRequest, destination};
 
 use crate::cancel::Cancel;
+use crate::input_file;
 use crate::pacing::CongestionPlan;
 use crate::send::{Reader, SourceFile};
 use crate::source::http::{Client, ClientConfig, HttpError, Retry};
@@ -150,9 +151,7 @@ pub fn put(
 /// Opens the source; refuses anything but a file before a read can block.
 fn open(path: &Path) -> Result<SourceFile, UploadError> {
     let fail = |source| UploadError::Source { operation: "open", path: path.to_owned(), source };
-    // Without NONBLOCK, opening a FIFO without a writer would block.
-    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    let file = File::options().read(true).custom_flags(flags).open(path).map_err(fail)?;
+    let file = input_file::open(path).map_err(fail)?;
     let kind = file.metadata().map_err(fail)?.file_type();
     let what = match kind {
         kind if kind.is_file() => {
@@ -183,8 +182,6 @@ struct Upload<'scope, 'env> {
     session: UploadSession<'scope>,
     threads: &'scope Scope<'scope, 'env>,
     protocol: Option<UploadProtocol>,
-    /// Whether a connection was established.
-    connected: bool,
     backoff: Backoff,
     /// The highest offset that the server has reported.
     furthest: Option<Bytes>,
@@ -215,7 +212,6 @@ impl<'scope, 'env> Upload<'scope, 'env> {
             session,
             threads,
             protocol: None,
-            connected: false,
             backoff,
             furthest: None,
             began: false,
@@ -233,10 +229,9 @@ impl<'scope, 'env> Upload<'scope, 'env> {
                 Ok(digest) => return Ok(digest),
                 Err(error) => error,
             };
-            if !self.connected && error.is_before_connection() {
+            if !self.session.has_connected && error.is_before_connection() {
                 return Err(error);
             }
-            self.connected = true;
             self.session.close();
             self.session.return_to_original();
             self.session.asks_first = true;
@@ -258,7 +253,6 @@ impl<'scope, 'env> Upload<'scope, 'env> {
     fn attempt(&mut self) -> Result<Option<Checksum>, UploadError> {
         if self.protocol.is_none() {
             self.protocol = Some(self.choose_protocol()?);
-            self.connected = true;
         }
         let session = &mut self.session;
         let Some(UploadProtocol::Resumable(resource, hashing, taken)) = &mut self.protocol else {

@@ -52,6 +52,8 @@ pub(super) struct UploadSession<'a> {
     /// Whether to request the server's consent before sending a part: it has refused one, or closed the
     /// connection.
     pub(super) asks_first: bool,
+    /// Whether a connection was established.
+    pub(super) has_connected: bool,
 }
 
 /// One request of an upload.
@@ -90,6 +92,7 @@ impl<'a> UploadSession<'a> {
             congestion,
             path,
             asks_first: false,
+            has_connected: false,
         })
     }
 
@@ -293,6 +296,7 @@ impl<'a> UploadSession<'a> {
         self.close();
         let (request, progress) = (self.request, self.progress);
         let connection = self.client.connect(&mut self.target, &progress.cancel)?;
+        self.has_connected = true;
         let socket = connection.socket();
         let start = self.path.pacing(request, socket);
         let paced = self.pacing.pace(socket, request.pace, self.congestion.as_deref(), start);

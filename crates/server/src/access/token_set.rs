@@ -1,14 +1,14 @@
 //! The file of tokens: read at the start, and again when it changes.
 
-use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use longhaul_core::proto::http::TargetPath;
 use longhaul_core::units::Bytes;
+use longhaul_engine::input_file;
 use serde::Deserialize;
 use toml::Spanned;
 use toml::value::{Datetime, Offset};
@@ -213,10 +213,7 @@ fn directories(entries: &[Arc<TokenEntry>]) -> Vec<TokenDirectory> {
 }
 
 fn read(path: &Path) -> ReadTokens {
-    // A pipe would wait for its other end.
-    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    let opened = File::options().read(true).custom_flags(flags).open(path);
-    let file = opened.map_err(|error| error.to_string())?;
+    let file = input_file::open(path).map_err(|error| error.to_string())?;
     let found = file.metadata().map_err(|error| error.to_string())?;
     if !found.is_file() {
         return Err("it is no regular file".to_owned());

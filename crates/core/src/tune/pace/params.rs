@@ -6,14 +6,14 @@ use crate::units::{Bytes, Rate};
 
 /// The constants of a [`Pacer`](super::Pacer).
 ///
-/// Values without another source stem from `longhaul-bench --only pacing-simulated` with an earlier form of the pacer (docs/pacing.md).
+/// Values without another source stem from `longhaul-bench --only pacing-simulated` with an earlier form of the pacer (docs/measurements.md).
 pub(super) struct Params;
 
 impl Params {
     /// Shorter paths are not paced: acknowledgements return soon enough to clock the sender. Observations are made at a fraction of it.
     pub(super) const MIN_RTT: Duration = Duration::from_millis(10);
     /// A path that delivers more without a pace gets none: its queue is deep, and a wrong cap costs more than losses. Measured with
-    /// `put` at 10 Gbit/s (docs/pacing.md). A pace in force is given up only where the path is faster by the uncertainty.
+    /// `put` at 10 Gbit/s. A pace in force is given up only where the path is faster by the uncertainty.
     pub(super) const UNPACED_FROM: Rate = Rate::bits_per_sec(3_000_000_000);
     /// An estimate with a larger relative error is none; a pace that is delivered but for this share counts as used.
     pub(super) const UNCERTAINTY: f64 = 0.15;

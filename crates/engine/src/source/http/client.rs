@@ -260,8 +260,16 @@ impl Client {
     /// # Errors
     /// The errors of resolving, connecting to and verifying the server.
     pub fn connect(&self, target: &mut ResolvedUrl, cancel: &Cancel) -> Result<Connection, HttpError> {
+        self.connect_by(target, cancel, Deadline::new(cancel, self.config.timeouts.connect))
+    }
+
+    fn connect_by(
+        &self,
+        target: &mut ResolvedUrl,
+        cancel: &Cancel,
+        deadline: Deadline<'_>,
+    ) -> Result<Connection, HttpError> {
         let (key, proxy) = self.key(target)?;
-        let deadline = Deadline::new(cancel, self.config.timeouts.connect);
         let allows = |peer| target.allows(peer);
         let kept = self.caches.idle.take(&key, allows);
         let early = || self.caches.early.take(&key, allows, &deadline, self.config.timeouts.tick);
@@ -271,7 +279,7 @@ impl Client {
             self.aim(&mut connection, target)?;
             return Ok(connection);
         }
-        self.dial(target, key, proxy.as_ref(), cancel)
+        self.dial(target, key, proxy.as_ref(), &deadline)
     }
 
     /// Connects to the server of `url`, and holds the connection for a request until it is too old. At most a few are
@@ -282,7 +290,10 @@ impl Client {
     pub(super) fn hold_early(&self, url: &Url) -> Result<(), HttpError> {
         let mut target = self.target(url)?;
         let (key, proxy) = self.key(&target)?;
-        self.caches.early.hold(&key, |key, cancel| self.dial(&mut target, key, proxy.as_ref(), cancel).ok());
+        self.caches.early.hold(&key, |key, cancel| {
+            let deadline = Deadline::new(cancel, self.config.timeouts.connect);
+            self.dial(&mut target, key, proxy.as_ref(), &deadline).ok()
+        });
         Ok(())
     }
 
@@ -306,7 +317,7 @@ impl Client {
                     self.socks_targets(&key.server, proxy.as_ref(), &deadline)?.into_iter().next().flatten();
                 self.established(target, begun_for, proxy.as_ref(), behind, (socket, peer), &deadline)
             }
-            None => self.connect(target, cancel),
+            None => self.connect_by(target, cancel, deadline),
         }
     }
 
@@ -330,7 +341,7 @@ impl Client {
     pub fn connect_fresh(&self, target: &mut ResolvedUrl, cancel: &Cancel) -> Result<Connection, HttpError> {
         let (key, proxy) = self.key(target)?;
         self.caches.idle.close(&key);
-        self.dial(target, key, proxy.as_ref(), cancel)
+        self.dial(target, key, proxy.as_ref(), &Deadline::new(cancel, self.config.timeouts.connect))
     }
 
     /// Sets another URL of the origin for the following requests of a connection.

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use longhaul_core::units::Bytes;
 use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::ring;
-use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{AlertDescription, CertificateError, ClientConfig, ClientConnection, RootCertStore};
 use url::Host;
@@ -19,7 +18,7 @@ use super::safe_url::UrlAndPeer;
 use super::server_trust::ServerTrust;
 use crate::connect::{Deadline, Received, TlsStream, Transport};
 use crate::input_file::read_again;
-use crate::private_key::read_private_key;
+use crate::pem::{read_certificates, read_private_key};
 
 /// The maximum size of a PEM file.
 const LONGEST_PEM: Bytes = Bytes::mib(16);
@@ -28,9 +27,7 @@ const LONGEST_PEM: Bytes = Bytes::mib(16);
 pub(crate) fn read_ca_file(path: &Path) -> Result<Vec<CertificateDer<'static>>, HttpError> {
     let fail = |why: String| HttpError::CaFile { path: path.to_owned(), why };
     let bytes = read_again(path, LONGEST_PEM).map_err(|error| fail(error.to_string()))?;
-    let found = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
-    let found = found.map_err(|error| fail(error.to_string()))?;
-    if found.is_empty() { Err(fail("it holds no certificate".to_owned())) } else { Ok(found) }
+    read_certificates(&bytes).map_err(fail)
 }
 
 /// Creates the TLS settings for HTTP/1.1 only: trusts the system's roots and those of `config`.
@@ -72,16 +69,8 @@ pub(crate) fn settings(config: &TlsConfig) -> Result<Arc<ClientConfig>, HttpErro
 pub(super) fn read_client_certificate(
     own: &ClientCertificate,
 ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), HttpError> {
-    let why = |error| match error {
-        pem::Error::NoItemsFound => "it holds no certificate in PEM".to_owned(),
-        other => format!("its PEM is damaged: {other}"),
-    };
     let read = |path| read_again(path, LONGEST_PEM).map_err(|error| own.error(path, &error));
-    let text = read(&own.cert)?;
-    let chain = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
-    let chain =
-        chain.and_then(|chain| if chain.is_empty() { Err(pem::Error::NoItemsFound) } else { Ok(chain) });
-    let chain = chain.map_err(|error| own.error(&own.cert, &why(error)))?;
+    let chain = read_certificates(&read(&own.cert)?).map_err(|why| own.error(&own.cert, &why))?;
     let key = read_private_key(&read(&own.key)?).map_err(|why| own.error(&own.key, &why))?;
     Ok((chain, key))
 }

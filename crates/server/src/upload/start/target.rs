@@ -117,7 +117,11 @@ impl UploadTarget {
 
     /// Opens the partial file for an upload of this token.
     pub(super) fn open(&self, active: &Arc<ActiveUploads>) -> Result<LockedPartFile, NotStarted> {
-        let locked = self.lock(active)?;
+        self.check_holder(self.lock(active)?)
+    }
+
+    /// Returns a locked partial file if this token may continue it or start over.
+    fn check_holder(&self, locked: LockedPartFile) -> Result<LockedPartFile, NotStarted> {
         let found = locked.part.journal().map_err(|error| refusal::output(&error.into()))?;
         let holder = found.sound().and_then(|journal| holder_of(&journal).map(str::to_owned));
         if !self.grant.may_start_over(holder.as_deref()) {
@@ -141,20 +145,19 @@ impl UploadTarget {
         id: UploadId,
         active: &Arc<ActiveUploads>,
     ) -> Result<LockedPartFile, NotStarted> {
-        self.superseding(id, active, Self::open)
+        self.check_holder(self.lock_superseding(id, active)?)
     }
 
-    fn superseding(
+    fn lock_superseding(
         &self,
         id: UploadId,
         active: &Arc<ActiveUploads>,
-        open: fn(&Self, &Arc<ActiveUploads>) -> Result<LockedPartFile, NotStarted>,
     ) -> Result<LockedPartFile, NotStarted> {
-        match open(self, active) {
+        match self.lock(active) {
             Err(NotStarted::Busy) if self.cancel_silent(id, active) => Err(NotStarted::Superseding),
             // The other upload may have ended since.
-            Err(NotStarted::Busy) => open(self, active),
-            opened => opened,
+            Err(NotStarted::Busy) => self.lock(active),
+            locked => locked,
         }
     }
 
@@ -187,7 +190,7 @@ impl UploadTarget {
     /// Removes the partial file and journal of an upload, which its client or the listing names so.
     pub(super) fn discard(&self, named: UploadId, uploads: &Uploads) -> Result<Reply, NotStarted> {
         let id = self.id_of(named)?;
-        let locked = self.superseding(id, &uploads.active, Self::lock)?;
+        let locked = self.lock_superseding(id, &uploads.active)?;
         // The previous holder of the lock may have finished this upload, or begun another.
         self.journal(id).inspect_err(|_| uploads.abandon(&locked.part))?;
         uploads.partials.discard(&locked.part);

@@ -1,21 +1,21 @@
 //! The user's credentials: a proxy certificate, or a user certificate and its key.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::CertificateDer;
 use rustls::sign::CertifiedKey;
 use x509_parser::prelude::*;
 
 use super::distinguished_name::one_line;
 use super::error::GsiError;
-use crate::private_key::is_encrypted_key;
+use crate::input_file;
+use crate::pem::{is_encrypted_key, read_certificates, read_private_key};
 
 /// The maximum size of a file with certificates or a key: 1 MiB.
 const MAX_FILE: u64 = 1 << 20;
@@ -117,11 +117,9 @@ impl Credentials {
         now: SystemTime,
     ) -> Result<Self, GsiError> {
         let fail = |path: &Path, why: String| GsiError::Credentials { path: path.to_owned(), why };
-        let chain = CertificateDer::pem_slice_iter(certificates).collect::<Result<Vec<_>, _>>();
-        let chain = chain.map_err(|error| fail(path, format!("{error}; a PEM file is needed")))?;
-        let Some(first) = chain.first() else {
-            return Err(fail(path, "it holds no certificate; a PEM file is needed".to_owned()));
-        };
+        let chain = read_certificates(certificates).map_err(|why| fail(path, why))?;
+        // There is one at least.
+        let first = &chain[0];
         let subject = subject_of(first).ok_or_else(|| fail(path, "its certificate is damaged".to_owned()))?;
         for certificate in &chain {
             check_validity(certificate, path, now)?;
@@ -130,8 +128,7 @@ impl Credentials {
             let why = "its key is encrypted, and no passphrase is asked for: run grid-proxy-init, which makes a proxy without one";
             return Err(fail(key_path, why.to_owned()));
         }
-        let key = PrivateKeyDer::from_pem_slice(secret)
-            .map_err(|error| fail(key_path, format!("its private key cannot be read: {error}")))?;
+        let key = read_private_key(secret).map_err(|why| fail(key_path, why))?;
         let key = ring::sign::any_supported_type(&key).map_err(|error| {
             fail(key_path, format!("its key cannot be used: {error}; RSA keys have 2048 bits at least (grid-proxy-init -bits 2048)"))
         })?;
@@ -152,10 +149,7 @@ impl Credentials {
 /// Opens a file, and reads the metadata of the opened file.
 fn open(path: &Path) -> Result<(File, std::fs::Metadata), GsiError> {
     let fail = |why: String| GsiError::Credentials { path: path.to_owned(), why };
-    // Without NONBLOCK, opening a pipe would wait for a writer.
-    let nonblock = rustix::fs::OFlags::NONBLOCK.bits() as i32;
-    let file = OpenOptions::new().read(true).custom_flags(nonblock).open(path);
-    let file = file.map_err(|error| fail(error.to_string()))?;
+    let file = input_file::open(path).map_err(|error| fail(error.to_string()))?;
     let metadata = file.metadata().map_err(|error| fail(error.to_string()))?;
     if !metadata.is_file() {
         return Err(fail("it is no regular file".to_owned()));

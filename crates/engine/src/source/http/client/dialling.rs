@@ -7,7 +7,6 @@ use longhaul_core::proto::socks5::{SocksError, SocksTarget};
 use url::Host;
 
 use super::Client;
-use crate::cancel::Cancel;
 use crate::connect::{ConnectError, Deadline, SocketSettings, Transport, dial};
 use crate::source::http::ResolvedUrl;
 use crate::source::http::buffered_transport::BufferedTransport;
@@ -38,7 +37,7 @@ impl Client {
         target: &mut ResolvedUrl,
         key: ConnectionKey,
         proxy: Option<&Proxy>,
-        cancel: &Cancel,
+        deadline: &Deadline<'_>,
     ) -> Result<Connection, HttpError> {
         let server = &key.server;
         let (host, port, name) = match proxy {
@@ -47,10 +46,9 @@ impl Client {
             }
             None => (&server.0, server.1, format!("{}:{}", server.0, server.1)),
         };
-        let deadline = Deadline::new(cancel, self.config.timeouts.connect);
         let tick = self.config.timeouts.tick;
         if !target.is_resolved() {
-            let found = self.caches.hosts.resolve(host, port, &self.config.addresses, &deadline, tick);
+            let found = self.caches.hosts.resolve(host, port, &self.config.addresses, deadline, tick);
             let unknown = |error: ConnectError| match proxy {
                 Some(proxy) => error.of_proxy(proxy.variable),
                 None => error,
@@ -58,14 +56,14 @@ impl Client {
             target.set_addresses(found.map_err(unknown)?);
         }
         let mut refused = None;
-        for behind in self.socks_targets(server, proxy, &deadline)? {
-            let socket = dial(&name, &target.candidates(), self.socket_settings(), &deadline);
+        for behind in self.socks_targets(server, proxy, deadline)? {
+            let socket = dial(&name, &target.candidates(), self.socket_settings(), deadline);
             if socket.is_err() {
                 // The host may have other addresses by now.
                 target.set_addresses(Vec::new());
                 self.caches.hosts.forget(host, port);
             }
-            match self.established(target, key.clone(), proxy, behind, socket?, &deadline) {
+            match self.established(target, key.clone(), proxy, behind, socket?, deadline) {
                 // The proxy may reach another address of the server.
                 Err(error @ HttpError::Socks { source: SocksError::Refused(_), .. }) => {
                     refused.get_or_insert(error);
@@ -145,9 +143,9 @@ impl Client {
 
 #[cfg(test)]
 mod tests {
-    use crate::source::http::{ClientConfig, ProxyPolicy};
-
     use super::*;
+    use crate::cancel::Cancel;
+    use crate::source::http::{ClientConfig, ProxyPolicy};
 
     #[test]
     fn unknown_host_of_a_proxy_is_named_as_such() {
