@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use tokio::sync::{Notify, watch};
@@ -41,6 +41,19 @@ pub(crate) struct ConnectionSlot {
     signals: Arc<SlotSignals>,
     /// Bytes of the reply in progress that the socket has accepted.
     sent: Arc<AtomicU64>,
+}
+
+/// Tells whether a connection is still open.
+pub(crate) struct OpenConnection(Weak<AtomicU64>);
+
+impl OpenConnection {
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Weak::ptr_eq(&self.0, &other.0)
+    }
 }
 
 impl ConnectionLimit {
@@ -134,6 +147,11 @@ impl ConnectionSlot {
     /// Records that the connection receives an upload.
     pub(crate) fn receiving(&self) {
         self.limit.change(|state| state.admission.receiving(self.id));
+    }
+
+    /// Returns what tells others whether the connection is still open.
+    pub(crate) fn connection(&self) -> OpenConnection {
+        OpenConnection(Arc::downgrade(&self.sent))
     }
 
     /// Returns the counter of bytes of the reply in progress.

@@ -40,7 +40,7 @@ pub(crate) struct UploadReply {
 const SUPERSEDED_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to wait until another request has reserved the space of the upload.
 const OPENING_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long to wait for another upload that awaits its next range. It is given up 3 s after its last one, and then synced.
+/// How long to wait for another upload that awaits its next range. It is given up 3 s after its last one at the latest, and then synced.
 const BETWEEN_RANGES_TIMEOUT: Duration = Duration::from_secs(4);
 /// How long to wait for the lock of another upload, whose closed connection may not be noticed yet.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
@@ -63,7 +63,7 @@ pub(crate) async fn handle(
     // Its client has shown a token: the connection is not evicted, not even while the upload waits for its start.
     slot.receiving();
     let upload = match start(uploads, command).await {
-        Ok(UploadStart::Ready(upload)) => upload,
+        Ok(UploadStart::Ready(upload)) => upload.arriving_over(slot.connection()),
         Ok(UploadStart::Answered(reply)) | Err(reply) => {
             return UploadReply { reply, bytes: Bytes::ZERO, body_read: body == RequestBody::None };
         }

@@ -9,6 +9,7 @@ use longhaul_core::units::Bytes;
 use super::active::{ActiveUploads, UploadLiveness};
 use super::ranged::RangeClaim;
 use super::worker::{BodyConnection, BodyReceiver, BodyTarget, ReceiveError, UploadOutcome};
+use crate::connection_limit::OpenConnection;
 use crate::reply::Reply;
 
 /// A range whose body can be received.
@@ -20,6 +21,10 @@ pub(super) struct InboundRange {
 impl InboundRange {
     pub(super) fn new(claim: RangeClaim, active: &Arc<ActiveUploads>) -> Self {
         Self { claim, active: Arc::clone(active) }
+    }
+
+    pub(super) fn arrives_over(&self, connection: OpenConnection) {
+        self.claim.upload.add_connection(connection);
     }
 
     pub(super) fn liveness(&self) -> &Arc<UploadLiveness> {

@@ -24,11 +24,15 @@ use super::command::UploadOperation;
 use super::refusal;
 use super::start::{NotStarted, holder_of};
 use crate::access::Grant;
+use crate::connection_limit::OpenConnection;
 use crate::disks::UploadSlot;
 use crate::reply::Reply;
 
 /// The most ranges of one upload that are received at once: as many as a client has streams.
 pub(crate) const MOST_RANGES: usize = MOST_STREAMS;
+
+/// An upload whose connections have all closed is given up this long after its last range: its client may connect anew.
+const CLOSED_AFTER: Duration = Duration::from_millis(500);
 
 /// How often an upload checks whether it is still used.
 const LOOK: Duration = Duration::from_millis(100);
@@ -85,6 +89,8 @@ struct RangedState {
     /// Whether another request needs the file.
     retires: bool,
     claims: Vec<Claim>,
+    /// The connections over which its ranges have arrived.
+    connections: Vec<OpenConnection>,
     /// When the last claim ended.
     unused_since: Instant,
     /// Every range claimed so far.
@@ -99,6 +105,7 @@ impl RangedState {
             queue: Some(queue),
             retires: false,
             claims: Vec::new(),
+            connections: Vec::new(),
             unused_since: Instant::now(),
             claimed: RangeSet::new(),
             next: 0,
@@ -317,6 +324,13 @@ impl RangedUpload {
         Ok((RangeClaim { upload: Arc::clone(self), range, liveness, number }, repeats))
     }
 
+    /// Adds a connection over which a range arrives.
+    pub(super) fn add_connection(&self, connection: OpenConnection) {
+        let connections = &mut self.lock().connections;
+        connections.retain(|known| known.is_open() && !known.is_same(&connection));
+        connections.push(connection);
+    }
+
     /// Returns the way to the writers; `None` where the upload ends here.
     pub(super) fn queue(&self) -> Option<SegmentQueue> {
         self.lock().queue.clone()
@@ -364,8 +378,12 @@ impl RangedUpload {
     fn wait_until_unused(&self) {
         let mut state = self.lock();
         loop {
+            let expected = match state.connections.iter().any(OpenConnection::is_open) {
+                true => SILENT_AFTER,
+                false => CLOSED_AFTER,
+            };
             let over = state.retires
-                || state.unused_since.elapsed() >= SILENT_AFTER
+                || state.unused_since.elapsed() >= expected
                 || self.liveness.cancel.is_cancelled();
             if over && state.claims.is_empty() {
                 state.queue = None;

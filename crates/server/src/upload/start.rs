@@ -26,6 +26,7 @@ use super::ranged::{HeldUpload, RangedLookup, RangedUpload};
 use super::worker::{self, AfterBody, BodyConnection, InboundUpload, UploadOutcome};
 use super::{Uploads, collection, refusal};
 use crate::access::Grant;
+use crate::connection_limit::OpenConnection;
 use crate::continuation;
 use crate::disks::{Disk, UploadSlot};
 use crate::reply::Reply;
@@ -52,6 +53,14 @@ impl Inbound {
             Self::Upload(upload) => &upload.liveness,
             Self::Range(range) => range.liveness(),
         }
+    }
+
+    /// Records the connection over which the body arrives.
+    pub(super) fn arriving_over(self, connection: OpenConnection) -> Self {
+        if let Self::Range(range) = &self {
+            range.arrives_over(connection);
+        }
+        self
     }
 
     /// Receives the body, then concludes the request.

@@ -89,9 +89,13 @@ fn what_cannot_be_remembered_of_this_path_bounds_nothing() {
         "held=0;rtt=0",
         "held=1;rtt=NaN",
     ] {
-        let (told, took) = large(&site, Some(&format!("auto;{memory}")));
-        assert_eq!(told.as_deref(), Some("auto"), "{memory}");
-        assert!(took < AT_40_MBIT, "{memory}: {took:?}");
+        // A rate would bound every reply; a busy machine delays some.
+        let is_unbounded = (0..5).any(|_| {
+            let (told, took) = large(&site, Some(&format!("auto;{memory}")));
+            assert_eq!(told.as_deref(), Some("auto"), "{memory}");
+            took < AT_40_MBIT
+        });
+        assert!(is_unbounded, "{memory}");
     }
     assert_eq!(large(&site, Some("80Mbit;held=1;rtt=1")).0.as_deref(), Some("80000000"));
 }
@@ -111,9 +115,12 @@ fn a_rate_ends_with_its_reply() {
     for then in ["auto", "off"] {
         let mut stream = site.connect();
         let (_, slow) = get(&mut stream, "/large", Some("80Mbit"));
-        let (answer, fast) = get(&mut stream, "/large", Some(then));
-        assert_eq!(answer.header(PACE_HEADER), Some(then));
-        assert!(slow >= AT_80_MBIT && fast < slow / 2, "{slow:?}, then {then}: {fast:?}");
+        let is_faster = (0..5).any(|_| {
+            let (answer, fast) = get(&mut stream, "/large", Some(then));
+            assert_eq!(answer.header(PACE_HEADER), Some(then));
+            fast < slow / 2
+        });
+        assert!(slow >= AT_80_MBIT && is_faster, "{slow:?}, then {then}");
         // And the other way round.
         let (answer, slow) = get(&mut stream, "/large", Some("80Mbit"));
         assert_eq!(answer.header(PACE_HEADER), Some("80000000"));

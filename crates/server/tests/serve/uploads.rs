@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -260,6 +260,28 @@ fn a_wrong_part_of_an_upload_that_is_hashed_in_passing_is_found() {
     let complete = with_field(&with_field(&complete, want), &blake3_field(&file));
     assert_eq!(talk.ask(&complete, b"").status, 422);
     assert_eq!(names(&site), [""; 0]);
+}
+
+#[test]
+fn upload_whose_connections_have_closed_makes_way_sooner_than_one_between_ranges() {
+    let (site, file) = (writable(), noise(2_000_000));
+    let range = |id, text: &str| {
+        let lines = ["Content-Type: application/partial-upload", "Upload-Complete: ?0", text];
+        head("PATCH", &resource("f", id), &[lines.as_slice(), &["Content-Length: 1000000"]].concat())
+    };
+    let first = "Content-Range: bytes 0-999999/2000000";
+    let (mut open, other) = (Talk::to(&site), UploadId::new([0x5a; 16]));
+    for (closes, at_least, at_most) in [(false, 2000, 10_000), (true, 0, 2000)] {
+        assert_eq!(open.ask(&range(if closes { other } else { ID }, first), &file[..1_000_000]).status, 202);
+        if closes {
+            open = Talk::to(&site);
+        }
+        let began = Instant::now();
+        let next = if closes { ID } else { other };
+        assert_eq!(Talk::to(&site).ask(&range(next, first), &file[..1_000_000]).status, 202);
+        let waited = began.elapsed().as_millis();
+        assert!((at_least..at_most).contains(&waited), "closes: {closes}, {waited} ms");
+    }
 }
 
 #[test]
