@@ -54,8 +54,8 @@ fn recording_takes_less_than_one_per_cent_of_a_core() {
     };
     let program = release.as_deref().unwrap_or(env!("CARGO_BIN_EXE_longhaul"));
     let mut shares = Vec::new();
-    // Repeats the measurement: the machine may be busy.
-    while shares.len() < 3 {
+    // Repeats the measurement: on a busy machine the same work takes more CPU time.
+    while shares.len() < 10 {
         let (get, serve) = transfer(program, options);
         shares.push((get, serve));
         if get < most && serve < most {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::content::composition;
 use crate::fault::{DiskFault, Fault};
-use crate::run::{Ended, Run};
+use crate::run::{Ended, Run, Violation};
 use crate::schedule::{Build, BuildChoice, GetSchedule, SOUND, Step, Traits};
 
 /// The ranges of the file that the client's journal lists as committed.
@@ -80,20 +80,21 @@ fn composition_at(bytes: &[u8], start: u64) -> String {
 const PROBE: u64 = 64 << 10;
 
 /// Judges a run of `step`; returns what is wrong with it.
-pub(crate) fn judge(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<(), String> {
+pub(crate) fn judge(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<(), Violation> {
     program_is_sound(run, step)?;
     name_and_code(schedule, step, run)?;
     let code = match run.ended {
         Ended::Exit(code) => code,
-        Ended::Killed => return partial_survives(schedule, step, run),
+        Ended::Killed => return Ok(partial_survives(schedule, step, run)?),
     };
     if code == 0 {
         if !run.leftovers.is_empty() {
-            return Err(format!("exit 0 leaves {:?}", run.leftovers));
+            return Err(format!("exit 0 leaves {:?}", run.leftovers).into());
         }
     } else {
         if run.must_succeed {
-            return Err(format!("exit {code}, though all that went wrong can be survived"));
+            let what = format!("exit {code}, though all that went wrong can be survived");
+            return Err(Violation::Liveness(what));
         }
         if code != 65
             && step.only_changes()
@@ -101,7 +102,8 @@ pub(crate) fn judge(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<()
             && schedule.can_succeed()
             && !run.stands_in_the_way
         {
-            return Err(format!("exit {code} where the file has changed and nothing else is wrong, not 65"));
+            let what = format!("exit {code} where the file has changed and nothing else is wrong, not 65");
+            return Err(Violation::Safety(what));
         }
         partial_survives(schedule, step, run)?;
     }
@@ -115,7 +117,8 @@ pub(crate) fn judge(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<()
         let (bytes, was) = (run.before.total(), run.before.build);
         return Err(format!(
             "{bytes} bytes of build {was:?} are given up for build {built:?}, without --no-resume"
-        ));
+        )
+        .into());
     }
     if resumes && step.is_sound() && run.before.build.map(BuildChoice::Always) == Some(step.picks) {
         // Into a directory the file's name is in the first response, and only then the partial file is found.
@@ -125,7 +128,8 @@ pub(crate) fn judge(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<()
             return Err(format!(
                 "{again} bytes of {} that were committed are fetched again",
                 run.before.total()
-            ));
+            )
+            .into());
         }
     }
     Ok(())
@@ -213,7 +217,7 @@ mod tests {
     use super::*;
     use crate::schedule::{Labels, Options};
 
-    fn verdict(ended: Ended, found: Option<&[u8]>) -> Result<(), String> {
+    fn verdict(ended: Ended, found: Option<&[u8]>) -> Result<(), Violation> {
         let build = |content| Build { content, len: 9000 };
         let options = Options {
             streams: "4",

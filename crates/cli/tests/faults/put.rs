@@ -13,7 +13,7 @@ use crate::content::{OLDER, composition};
 use crate::disk::{self, Disk};
 use crate::fault::{DiskFault, RelayFaultKind};
 use crate::relay::Relay;
-use crate::run::{Ended, Outcome, count, leftovers};
+use crate::run::{Ended, Outcome, Violation, count, leftovers};
 use crate::schedule::{Build, PutSchedule, PutStep};
 
 /// `longhaul serve --writable`, which can be killed and restarted.
@@ -119,7 +119,7 @@ pub(crate) fn play(schedule: &PutSchedule, dir: &Path) -> Outcome {
     let play = ScheduleRun { schedule, dir, site: RefCell::new(site), relay, disk: RefCell::new(disk) };
     match play.all() {
         Ok(()) => Outcome::Held(play.site.borrow().log()),
-        Err(what) => Outcome::Broken { what, log: play.site.borrow().log() },
+        Err(violation) => Outcome::Broken { violation, log: play.site.borrow().log() },
     }
 }
 
@@ -132,7 +132,7 @@ struct ScheduleRun<'a> {
 }
 
 impl ScheduleRun<'_> {
-    fn all(&self) -> Result<(), String> {
+    fn all(&self) -> Result<(), Violation> {
         for (number, step) in self.schedule.steps.iter().enumerate() {
             let ended = self.run(&format!("run {number}"), step)?;
             if ended == Ended::Exit(0) {
@@ -153,17 +153,18 @@ impl ScheduleRun<'_> {
             ended = self.run("last run", &sound)?;
         }
         if ended != Ended::Exit(0) {
-            return Err(format!("the last run: {ended:?}\n{}", client::messages(&self.dir.join("logs"))));
+            let what = format!("the last run: {ended:?}\n{}", client::messages(&self.dir.join("logs")));
+            return Err(Violation::Liveness(what));
         }
         let left = leftovers(&self.site.borrow().files);
         // A flip may have started an upload with another name.
         if !left.is_empty() && !self.schedule.steps.iter().any(PutStep::flips) {
-            return Err(format!("the last run leaves {left:?}"));
+            return Err(Violation::Safety(format!("the last run leaves {left:?}")));
         }
         Ok(())
     }
 
-    fn run(&self, name: &str, step: &PutStep) -> Result<Ended, String> {
+    fn run(&self, name: &str, step: &PutStep) -> Result<Ended, Violation> {
         let files = self.site.borrow().files.clone();
         if let Some(disk) = self.disk.borrow().as_ref().filter(|_| step.disk.is_some()) {
             disk.sync();
@@ -190,7 +191,7 @@ impl ScheduleRun<'_> {
         let context = |what: String| {
             format!("{name}, {ended:?}: {what}\n  stderr: {}", client::messages(&logs).trim_end())
         };
-        self.judge(step, ended, stood, &files).map_err(context)?;
+        self.judge(step, ended, stood, &files).map_err(|violation| violation.map(context))?;
         count(format!("put {ended:?}{}", if self.schedule.must_succeed(step) { ", as it must" } else { "" }));
         Ok(ended)
     }
@@ -256,14 +257,14 @@ impl ScheduleRun<'_> {
         ended: Ended,
         stood: Option<Vec<u8>>,
         files: &Path,
-    ) -> Result<(), String> {
+    ) -> Result<(), Violation> {
         let bytes = self.schedule.build.bytes();
         let messages = client::messages(&self.dir.join("logs")) + &self.site.borrow().log();
         if let Some(line) = messages.lines().find(|line| line.contains("panicked at")) {
-            return Err(format!("a thread panics: {line}"));
+            return Err(format!("a thread panics: {line}").into());
         }
         if !matches!(ended, Ended::Exit(0 | 65..=69 | 71..=78 | 130) | Ended::Killed) {
-            return Err("a code that is none of a failed transfer".to_owned());
+            return Err(Violation::Safety("a code that is none of a failed transfer".to_owned()));
         }
         let names =
             fs::read_dir(files).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -271,7 +272,7 @@ impl ScheduleRun<'_> {
         for name in names.filter(|name| !name.contains(".longhaul-") && name != "f") {
             let found = fs::read(files.join(&name)).unwrap();
             if found != bytes {
-                return Err(format!("{name:?} holds {}", composition(&found)));
+                return Err(format!("{name:?} holds {}", composition(&found)).into());
             }
         }
         let found = fs::read(files.join("f")).ok();
@@ -280,14 +281,14 @@ impl ScheduleRun<'_> {
         let there = found.as_deref() == Some(bytes) || is_other;
         let shown = || found.as_ref().map_or("nothing".to_owned(), |found| composition(found));
         match ended {
-            Ended::Exit(0) if !there => Err(format!("exit 0, and the server holds {}", shown())),
+            Ended::Exit(0) if !there => Err(format!("exit 0, and the server holds {}", shown()).into()),
             // The response to a completed upload may be lost.
-            _ if !there && found != stood => Err(format!("the server holds {}", shown())),
+            _ if !there && found != stood => Err(format!("the server holds {}", shown()).into()),
             Ended::Exit(0) | Ended::Killed => Ok(()),
             // Wrong bytes of an earlier run are detected at the end.
             Ended::Exit(65) if self.schedule.steps.iter().any(PutStep::spoils) => Ok(()),
             Ended::Exit(_) if self.schedule.must_succeed(step) => {
-                Err("fails, though all that went wrong can be survived".to_owned())
+                Err(Violation::Liveness("fails, though all that went wrong can be survived".to_owned()))
             }
             Ended::Exit(_) => Ok(()),
         }

@@ -1,6 +1,7 @@
 //! Executes a schedule of `get`: consecutive runs of the client, each judged.
 
 use std::collections::BTreeMap;
+use std::fmt::{self, Display};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -50,7 +51,39 @@ pub(crate) enum Outcome {
     /// Why this machine cannot execute the schedule.
     Skipped(&'static str),
     /// The violation, and the server's log.
-    Broken { what: String, log: String },
+    Broken { violation: Violation, log: String },
+}
+
+/// A broken invariant.
+#[derive(Debug)]
+pub(crate) enum Violation {
+    /// What must never be: wrong bytes, lost data, a crash.
+    Safety(String),
+    /// A run failed that had to succeed; a busy machine may be the cause, as clients wait a second or two for data.
+    Liveness(String),
+}
+
+impl Violation {
+    /// Adds the context of the run.
+    pub(crate) fn map(self, context: impl FnOnce(String) -> String) -> Self {
+        match self {
+            Self::Safety(what) => Self::Safety(context(what)),
+            Self::Liveness(what) => Self::Liveness(context(what)),
+        }
+    }
+}
+
+impl From<String> for Violation {
+    fn from(what: String) -> Self {
+        Self::Safety(what)
+    }
+}
+
+impl Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Safety(what) | Self::Liveness(what)) = self;
+        f.write_str(what)
+    }
 }
 
 /// Number of runs by end: the coverage of the seeds.
@@ -70,7 +103,7 @@ pub(crate) fn play(schedule: &GetSchedule, dir: &Path) -> Outcome {
     let mut play = ScheduleRun::new(schedule, dir, disk);
     match play.all() {
         Ok(()) => Outcome::Held(play.server.log()),
-        Err(what) => Outcome::Broken { what, log: play.server.log() },
+        Err(violation) => Outcome::Broken { violation, log: play.server.log() },
     }
 }
 
@@ -111,7 +144,7 @@ impl<'a> ScheduleRun<'a> {
         Self { schedule, server, relay, mirror, disk, work, logs, target }
     }
 
-    fn all(&mut self) -> Result<(), String> {
+    fn all(&mut self) -> Result<(), Violation> {
         let schedule = self.schedule;
         for (number, step) in schedule.steps.iter().enumerate() {
             let ended = self.run(&format!("run {number}"), step)?;
@@ -123,7 +156,7 @@ impl<'a> ScheduleRun<'a> {
     }
 
     /// Runs against the sound server, which must succeed if possible.
-    fn settle(&mut self) -> Result<(), String> {
+    fn settle(&mut self) -> Result<(), Violation> {
         let settled = self.schedule.settled;
         let stands = self.target.exists() && self.schedule.options.into_directory;
         let before = self.partial()?;
@@ -137,14 +170,14 @@ impl<'a> ScheduleRun<'a> {
         }
         match code {
             Ended::Exit(0) if !self.schedule.can_succeed() => {
-                Err("the last run cannot succeed, and exits 0".to_owned())
+                Err(Violation::Safety("the last run cannot succeed, and exits 0".to_owned()))
             }
             Ended::Exit(0) => Ok(()),
             _ if stands || !self.schedule.can_succeed() => Ok(()),
-            other => Err(format!(
+            other => Err(Violation::Liveness(format!(
                 "the last run: {other:?}, though nothing goes wrong any more\n{}",
                 client::messages(&self.logs)
-            )),
+            ))),
         }
     }
 
@@ -153,7 +186,7 @@ impl<'a> ScheduleRun<'a> {
         Partial::read(&self.target, &self.schedule.builds, may_mix)
     }
 
-    fn run(&mut self, name: &str, step: &Step) -> Result<Ended, String> {
+    fn run(&mut self, name: &str, step: &Step) -> Result<Ended, Violation> {
         if let Some(disk) = self.disk.as_ref().filter(|_| step.disk.is_some()) {
             // Only data written by this run may be lost.
             disk.sync();
@@ -200,7 +233,7 @@ impl<'a> ScheduleRun<'a> {
             asked: self.server.asked(),
             stderr: client::messages(&self.logs),
         };
-        judge(self.schedule, step, &run).map_err(context)?;
+        judge(self.schedule, step, &run).map_err(|violation| violation.map(context))?;
         let resumed = if run.before.total() > 0 { ", resumed" } else { "" };
         let asked = if run.must_succeed { ", as it must" } else { "" };
         count(format!("get {ended:?}{asked}{resumed}"));

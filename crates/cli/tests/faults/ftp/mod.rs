@@ -14,7 +14,7 @@ use self::server::FtpServer;
 use crate::client::{self, RunMonitor};
 use crate::content::{OLDER, composition};
 use crate::invariant::Partial;
-use crate::run::{Ended, Outcome, count, leftovers};
+use crate::run::{Ended, Outcome, Violation, count, leftovers};
 
 /// Executes the schedule of `seed` in the empty directory `dir`.
 pub(crate) fn play(seed: u64, dir: &Path) -> Outcome {
@@ -24,7 +24,7 @@ pub(crate) fn play(seed: u64, dir: &Path) -> Outcome {
     let play = ScheduleRun::new(&schedule, dir);
     match play.all() {
         Ok(()) => Outcome::Held(play.server.log()),
-        Err(what) => Outcome::Broken { what, log: play.server.log() },
+        Err(violation) => Outcome::Broken { violation, log: play.server.log() },
     }
 }
 
@@ -48,7 +48,7 @@ impl<'a> ScheduleRun<'a> {
         Self { schedule, server: FtpServer::start(schedule), work, logs, target }
     }
 
-    fn all(&self) -> Result<(), String> {
+    fn all(&self) -> Result<(), Violation> {
         for (number, step) in self.schedule.steps.iter().enumerate() {
             if self.run(&format!("run {number}"), step)? == Ended::Exit(0) {
                 return Ok(());
@@ -56,18 +56,21 @@ impl<'a> ScheduleRun<'a> {
         }
         let settled = FtpStep::sound(self.schedule.settled);
         let ended = self.run("last run", &settled)?;
-        if ended == Ended::Exit(65) {
+        let ended = match ended {
             // A part of another build is discarded only with --no-resume.
-            return match self.run("last run", &FtpStep { no_resume: true, ..settled })? {
-                Ended::Exit(0) => Ok(()),
-                other => Err(format!("the last run: {other:?}, though nothing goes wrong any more")),
-            };
+            Ended::Exit(65) => self.run("last run", &FtpStep { no_resume: true, ..settled })?,
+            other => other,
+        };
+        match ended {
+            Ended::Exit(0) => Ok(()),
+            other => Err(Violation::Liveness(format!(
+                "the last run: {other:?}, though nothing goes wrong any more"
+            ))),
         }
-        if ended == Ended::Exit(0) { Ok(()) } else { Err(format!("the last run: {ended:?}")) }
     }
 
     /// Executes one run and judges it.
-    fn run(&self, name: &str, step: &FtpStep) -> Result<Ended, String> {
+    fn run(&self, name: &str, step: &FtpStep) -> Result<Ended, Violation> {
         let before = Partial::read(&self.target, &self.schedule.builds, true)?;
         let of_size = |build: &usize| before.size == Some(self.schedule.builds[*build].len as u64);
         let partial = (before.total() > 0).then(|| before.build.filter(of_size).unwrap_or(usize::MAX));
@@ -85,7 +88,8 @@ impl<'a> ScheduleRun<'a> {
         let context = |what: String| format!("{name}: {what}\n  stderr: {messages}");
         let ended = ended.map_err(context)?;
         self.server.note(&format!("{name} ends: {ended:?}"));
-        self.judge(step, ended, stood.as_deref(), must_succeed, &messages).map_err(context)?;
+        let judged = self.judge(step, ended, stood.as_deref(), must_succeed, &messages);
+        judged.map_err(|violation| violation.map(context))?;
         count(format!("ftp {ended:?}{}", if must_succeed { ", as it must" } else { "" }));
         Ok(ended)
     }
@@ -98,9 +102,9 @@ impl<'a> ScheduleRun<'a> {
         stood: Option<&[u8]>,
         must_succeed: bool,
         messages: &str,
-    ) -> Result<(), String> {
+    ) -> Result<(), Violation> {
         if let Some(line) = messages.lines().find(|line| line.contains("panicked at")) {
-            return Err(format!("a thread panics: {line}"));
+            return Err(format!("a thread panics: {line}").into());
         }
         let found = fs::read(&self.target).ok();
         let untouched = found.as_deref() == stood;
@@ -115,17 +119,19 @@ impl<'a> ScheduleRun<'a> {
         };
         if !holds {
             let shown = found.as_deref().map_or_else(|| "nothing".to_owned(), composition);
-            return Err(format!("{ended:?}, and the final name holds {shown}"));
+            return Err(format!("{ended:?}, and the final name holds {shown}").into());
         }
         if ended == Ended::Exit(0) && !leftovers(&self.work).is_empty() {
-            return Err(format!("exit 0 leaves {:?}", leftovers(&self.work)));
+            return Err(format!("exit 0 leaves {:?}", leftovers(&self.work)).into());
         }
         if must_succeed && ended != Ended::Exit(0) {
-            return Err(format!("{ended:?}, though all that went wrong can be survived"));
+            let what = format!("{ended:?}, though all that went wrong can be survived");
+            return Err(Violation::Liveness(what));
         }
         // If the run ended before it detected a changed file, the next run detects it.
         let may_mix = step.change.is_some() && ended != Ended::Exit(65);
-        Partial::read(&self.target, &self.schedule.builds, may_mix).map(|_| ())
+        Partial::read(&self.target, &self.schedule.builds, may_mix)?;
+        Ok(())
     }
 
     fn command(&self, step: &FtpStep) -> Command {
