@@ -114,7 +114,7 @@ inEachBrowser((session) => {
     await eventually("the page is open", async () => {
       const tabs = await session.browser.tabs();
       await session.browser.switchTo(tabs.at(-1));
-      return (await session.browser.url()).endsWith("/app/signed-page");
+      return (await session.browser.url())?.endsWith("/app/signed-page");
     });
     await session.browser.click("#signed");
     const done = await session.expectTaken("signed.bin");

@@ -122,12 +122,12 @@ inEachBrowser((session) => {
 
   test("page that starts many downloads hands over some, and the browser keeps the others", async () => {
     const before = (await session.longhaul.transfers()).length;
-    await session.browser.openTab(`${session.site.url}/app/burst?count=${BURST}`, 20_000 + BURST * 50);
+    await session.browser.openTab(`${session.site.url}/app/burst?count=${BURST}`, 120_000);
     const missing = async () => {
       const saved = new Set(await readdir(session.downloads));
       return [...Array(BURST).keys()].filter((number) => !saved.has(`${number}.bin`));
     };
-    await eventually("all have arrived", async () => (await missing()).length === 0, 30_000 + BURST * 100).catch(async (error) => {
+    await eventually("all have arrived", async () => (await missing()).length === 0, 120_000).catch(async (error) => {
       throw new Error(`${error.message}: missing are ${await missing()}`);
     });
     // Those of the tests before count as well: they were of the same page.
