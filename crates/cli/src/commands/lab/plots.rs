@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use longhaul_lab::scenario::{
-    Group, Plot, RUN, Results, ResultsDirectory, Scenario, UnitOf, measures, unit_of,
+    Group, Plot, Published, RUN, Results, ResultsDirectory, Scenario, UnitOf, measures, unit_of,
 };
 use longhaul_scope::chart::{Axis, Chart, Mark, NEUTRAL, Point, Scale, Series, Sheet, Unit};
 
@@ -62,6 +62,9 @@ fn chart(scenario: &Scenario, plot: &Plot, groups: &[Group<'_>]) -> Chart {
         }
         series.extend(of_value);
     }
+    for (colour, published) in (measured * lines.len()..).zip(&plot.published) {
+        series.push(x.series_of(published, colour));
+    }
     // Draws measurements above references.
     series.sort_by_key(|series| series.mark == Mark::Measured);
     Chart {
@@ -116,8 +119,20 @@ impl HorizontalAxis {
     }
 
     fn place(&self, group: &Group<'_>) -> Option<f64> {
-        let value = if self.name == RUN { Some(group.name) } else { group.parameter(&self.name) };
-        self.places.iter().find(|(own, _)| Some(own.as_str()) == value).map(|(_, place)| *place)
+        self.place_of(if self.name == RUN { group.name } else { group.parameter(&self.name)? })
+    }
+
+    fn place_of(&self, value: &str) -> Option<f64> {
+        self.places.iter().find(|(own, _)| own == value).map(|(_, place)| *place)
+    }
+
+    /// Returns the points whose positions are swept: `--set` may leave some out.
+    fn series_of(&self, published: &Published, colour: usize) -> Series {
+        let points = published.points.iter();
+        let points = points.filter_map(|(x, y)| Some(Point::from((self.place_of(x)?, *y))));
+        let mut points: Vec<Point> = points.collect();
+        points.sort_by(|left, right| left.x.total_cmp(&right.x));
+        Series { name: published.name.clone(), colour, mark: Mark::Rings, points }
     }
 
     /// Returns whether a configuration belongs in the plot: it has a position, or it is a reference for one that has.
