@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use longhaul_lab::scenario::{
-    Group, Plot, Published, RUN, Results, ResultsDirectory, Scenario, UnitOf, measures, unit_of,
+    Group, Plot, Published, RUN, Results, ResultsDirectory, Scenario, Spread, UnitOf, measures, unit_of,
 };
 use longhaul_scope::chart::{Axis, Chart, Mark, NEUTRAL, Point, Scale, Series, Sheet, Unit};
 
@@ -69,11 +69,28 @@ fn chart(scenario: &Scenario, plot: &Plot, groups: &[Group<'_>]) -> Chart {
     series.sort_by_key(|series| series.mark == Mark::Measured);
     Chart {
         title: plot.title.clone(),
-        note: "median; bars from least to largest".to_owned(),
+        note: note(&lines, &plot.y[0]),
         x: x.axis,
         y: Axis { label: plot.y_label.clone(), unit: unit(unit_of(&plot.y[0])), scale: Scale::Linear },
         series,
     }
+}
+
+/// Says what points are, and which of them are of a path that this machine did not hold.
+fn note(lines: &[Line<'_>], value: &str) -> String {
+    let groups = || lines.iter().flat_map(|line| &line.groups);
+    let drawn = groups().filter(|group| spread(group, value).is_some()).count();
+    let marked = drawn - groups().filter(|group| group.spread(value).is_some()).count();
+    let of_marked = match marked {
+        0 => String::new(),
+        marked => format!("; {marked} of {drawn} are marked: the path was not held"),
+    };
+    format!("median; bars from least to largest{of_marked}")
+}
+
+/// Returns the spread of the repetitions on a held path; of the marked ones if there are no others.
+fn spread(group: &Group<'_>, value: &str) -> Option<Spread> {
+    group.spread(value).or_else(|| group.marked_spread(value))
 }
 
 fn label(value: &str) -> String {
@@ -204,12 +221,12 @@ impl Line<'_> {
 
     fn points(&self, value: &str, x: &HorizontalAxis) -> Vec<Point> {
         if self.is_constant(x) {
-            let spread = self.groups.first().and_then(|group| group.spread(value));
+            let spread = self.groups.first().and_then(|group| spread(group, value));
             let ends = spread.map(|spread| x.ends().map(|end| Point::from((end, spread.median))));
             return ends.into_iter().flatten().collect();
         }
         let point = |group: &&Group<'_>| {
-            let spread = group.spread(value)?;
+            let spread = spread(group, value)?;
             let range = (spread.min < spread.max).then_some((spread.min, spread.max));
             Some(Point { x: x.place(group)?, y: spread.median, spread: range })
         };

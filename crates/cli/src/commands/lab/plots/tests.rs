@@ -151,6 +151,22 @@ fn a_plot_of_some_runs_leaves_the_others_out() {
 }
 
 #[test]
+fn marked_results_are_drawn_where_there_are_no_others() {
+    let scenario = scenario(SCENARIO);
+    let mut results = results(&scenario);
+    let chart_of = |results: &Results| chart(&scenario, &scenario.plots[0], &results.groups());
+    assert_eq!(chart_of(&results).note, "median; bars from least to largest");
+    let late = |result: &mut RunResult| result.infidelities.push("late".to_owned());
+    // The only result of 100MB, and one of two of 25MB.
+    late(&mut results.runs[0]);
+    late(&mut results.runs[1]);
+    let chart = chart_of(&results);
+    let direct = chart.series.iter().find(|series| series.name == "longhaul writer=direct: steady").unwrap();
+    assert_eq!(points(direct), [(25e6, 3.0), (100e6, 9.0)]);
+    assert!(chart.note.ends_with("; 1 of 4 are marked: the path was not held"), "{}", chart.note);
+}
+
+#[test]
 fn published_results_are_rings_at_the_swept_values() {
     let published = "published = [{ name = \"paper\", points = [[\"100MB\", 8e9], [\"25MB\", 2e9]] }]";
     let text = SCENARIO.replace("reference =", &format!("{published}\n    reference ="));
