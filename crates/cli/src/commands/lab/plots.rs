@@ -236,7 +236,8 @@ impl Line<'_> {
     }
 
     fn name_of(&self, value: &str, plot: &Plot) -> String {
-        let names_value = plot.y.len() > 1;
+        // A single line needs a name only beside other marks.
+        let names_value = plot.y.len() > 1 || self.name.is_empty() && !plot.published.is_empty();
         let parts = [Some(self.name.clone()), names_value.then(|| label(value))];
         parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ")
     }
