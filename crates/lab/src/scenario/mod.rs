@@ -35,7 +35,7 @@ use crate::spec::PathSpec;
 pub use host_facts::HostFacts;
 pub use outcome::RunResult;
 pub use plan::{Execution, Selection};
-pub use plot::{Plot, RUN};
+pub use plot::{Plot, Published, RUN};
 pub use quantity::{UnitOf, measures, unit_of};
 pub use results::{FidelityPolicy, Results};
 pub use results_directory::ResultsDirectory;

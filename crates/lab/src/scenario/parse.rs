@@ -13,7 +13,7 @@ use crate::spec::PathSpec;
 use super::file_names::{check_name, fitting};
 use super::raw_toml::{RawRun, RawScenario};
 use super::sweep::path_key;
-use super::{Parameter, Run, Scenario, ScenarioServer, SetParameter, plot};
+use super::{Parameter, RUN, Run, Scenario, ScenarioServer, SetParameter, plot};
 
 /// Columns of the summary, unless the scenario sets others.
 const DEFAULT_COLUMNS: [&str; 2] = ["wall_s", "cpu_s"];
@@ -41,6 +41,8 @@ impl Scenario {
     /// Parses a scenario; `file` provides the default name.
     pub(super) fn parse(text: &str, file: &Path, set: &[SetParameter]) -> Result<Self, String> {
         let mut raw: RawScenario = toml::from_str(text).map_err(|error| error.to_string())?;
+        let mut choices = raw.sweep.0.clone();
+        choices.push((RUN.to_owned(), raw.run.iter().map(|run| run.name.clone()).collect()));
         for replacement in set {
             apply(replacement, &mut raw)?;
         }
@@ -58,7 +60,7 @@ impl Scenario {
             prepare: raw.prepare,
             cleanup: raw.cleanup,
             runs: runs.collect::<Result<_, _>>()?,
-            plots: plot::plots(raw.plot, &sweep)?,
+            plots: plot::plots(raw.plot, &choices)?,
             columns: raw.table.columns.unwrap_or_else(|| DEFAULT_COLUMNS.map(str::to_owned).to_vec()),
             sweep,
             file: file.to_owned(),

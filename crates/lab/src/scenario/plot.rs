@@ -4,15 +4,14 @@ use std::collections::HashSet;
 
 use super::file_names::unique;
 use super::quantity::unit_of;
-use super::raw_toml::RawPlot;
+use super::raw_toml::{RawPlot, RawPublished};
 use super::summary::Group;
-use super::sweep::Parameter;
 
-/// As `x` of a plot: the runs as categories.
+/// In `x` and `only` of a plot: the runs as categories.
 pub const RUN: &str = "run";
 
 /// A plot of values over a swept parameter.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Plot {
     /// The title.
     pub title: String,
@@ -22,6 +21,8 @@ pub struct Plot {
     pub y: Vec<String>,
     /// Those of `y` that are limits instead of measurements.
     pub references: Vec<String>,
+    /// Results of others, drawn beside the measurements.
+    pub published: Vec<Published>,
     /// Restricts parameters to these values.
     pub only: Vec<(String, Vec<String>)>,
     /// Label of the horizontal axis.
@@ -32,10 +33,22 @@ pub struct Plot {
     pub file_stem: String,
 }
 
+/// Results of others, such as a paper's.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Published {
+    /// The name in the legend.
+    pub name: String,
+    /// Values of the horizontal axis' parameter as the scenario file writes them, and results in the unit of `y`.
+    pub points: Vec<(String, f64)>,
+}
+
+/// The parameters that a plot may name, with the values that the scenario file gives them; [`RUN`] with the runs' names.
+pub(super) type Choices = [(String, Vec<String>)];
+
 /// Validates the plots of a scenario.
-pub(super) fn plots(raw: Vec<RawPlot>, sweep: &[Parameter]) -> Result<Vec<Plot>, String> {
+pub(super) fn plots(raw: Vec<RawPlot>, choices: &Choices) -> Result<Vec<Plot>, String> {
     let mut stems = HashSet::new();
-    raw.into_iter().map(|plot| Plot::new(plot, sweep, &mut stems)).collect()
+    raw.into_iter().map(|plot| Plot::new(plot, choices, &mut stems)).collect()
 }
 
 impl Plot {
@@ -44,25 +57,30 @@ impl Plot {
         ["svg", "png"].map(|extension| format!("{}.{extension}", self.file_stem))
     }
 
-    /// Returns whether a configuration is in the plot: its parameters have the values of `only`, or do not apply to it.
+    /// Returns whether a configuration is in the plot: its run and parameters have the values of `only`, or do not apply to it.
     pub fn shows(&self, group: &Group<'_>) -> bool {
         let fits = |name: &str, values: &[String]| {
-            group.parameter(name).is_none_or(|own| values.iter().any(|value| value == own))
+            let own = if name == RUN { Some(group.name) } else { group.parameter(name) };
+            own.is_none_or(|own| values.iter().any(|value| value == own))
         };
         self.only.iter().all(|(name, values)| fits(name, values))
     }
 
-    fn new(raw: RawPlot, sweep: &[Parameter], stems: &mut HashSet<String>) -> Result<Self, String> {
+    fn new(raw: RawPlot, choices: &Choices, stems: &mut HashSet<String>) -> Result<Self, String> {
         let wrong = |why: String| Err(format!("[[plot]] '{}': {why}", raw.title));
-        if raw.x != RUN && !sweep.iter().any(|parameter| parameter.name == raw.x) {
-            let mut names: Vec<_> = sweep.iter().map(|parameter| parameter.name.as_str()).collect();
-            names.push(RUN);
+        let Some((_, places)) = choices.iter().find(|(name, _)| *name == raw.x) else {
+            let names: Vec<_> = choices.iter().map(|(name, _)| name.as_str()).collect();
             return wrong(format!("x = '{}' is not swept; there are: {}", raw.x, names.join(", ")));
-        }
-        let is_swept = |(name, _): &&(String, _)| sweep.iter().any(|parameter| parameter.name == *name);
-        if let Some((name, _)) = raw.only.0.iter().find(|only| !is_swept(only)) {
+        };
+        let is_choice = |(name, _): &&(String, _)| choices.iter().any(|(own, _)| own == name);
+        if let Some((name, _)) = raw.only.0.iter().find(|only| !is_choice(only)) {
             return wrong(format!("only has '{name}', which [sweep] does not have"));
         }
+        let published = raw.published.into_iter().map(|published| Published::new(published, places));
+        let published = match published.collect() {
+            Ok(published) => published,
+            Err(why) => return wrong(why),
+        };
         if raw.y.is_empty() {
             return wrong("y is empty: name at least one value".to_owned());
         }
@@ -83,9 +101,27 @@ impl Plot {
             x: raw.x,
             y,
             references: raw.reference,
+            published,
             only: raw.only.0,
             file_stem,
         })
+    }
+}
+
+impl Published {
+    fn new(raw: RawPublished, places: &[String]) -> Result<Self, String> {
+        let points: Vec<(String, f64)> = raw.points.into_iter().map(|(x, y)| (x.into(), y)).collect();
+        if let Some((x, _)) = points.iter().find(|(x, _)| !places.contains(x)) {
+            return Err(format!(
+                "published '{}' has a point at '{x}', which is not on the axis: {}",
+                raw.name,
+                places.join(", ")
+            ));
+        }
+        if let Some((x, y)) = points.iter().find(|(_, y)| !y.is_finite()) {
+            return Err(format!("published '{}' has {y} at '{x}': give a number", raw.name));
+        }
+        Ok(Self { name: raw.name, points })
     }
 }
 

@@ -66,9 +66,18 @@ pub(super) struct RawPlot {
     #[serde(default)]
     pub(super) reference: Vec<String>,
     #[serde(default)]
+    pub(super) published: Vec<RawPublished>,
+    #[serde(default)]
     pub(super) only: RawSweep,
     pub(super) x_label: Option<String>,
     pub(super) y_label: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawPublished {
+    pub(super) name: String,
+    pub(super) points: Vec<(Scalar, f64)>,
 }
 
 #[derive(Deserialize, Default)]
@@ -89,7 +98,7 @@ fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Rtt>, D::Er
 /// A string, number or boolean, as text.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected a string, a number, or true or false")]
-enum Scalar {
+pub(super) enum Scalar {
     Text(String),
     Whole(i64),
     Number(f64),

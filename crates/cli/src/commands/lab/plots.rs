@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use longhaul_lab::scenario::{
-    Group, Plot, RUN, Results, ResultsDirectory, Scenario, UnitOf, measures, unit_of,
+    Group, Plot, Published, RUN, Results, ResultsDirectory, Scenario, Spread, UnitOf, measures, unit_of,
 };
 use longhaul_scope::chart::{Axis, Chart, Mark, NEUTRAL, Point, Scale, Series, Sheet, Unit};
 
@@ -62,15 +62,35 @@ fn chart(scenario: &Scenario, plot: &Plot, groups: &[Group<'_>]) -> Chart {
         }
         series.extend(of_value);
     }
+    for (colour, published) in (measured * lines.len()..).zip(&plot.published) {
+        series.push(x.series_of(published, colour));
+    }
     // Draws measurements above references.
     series.sort_by_key(|series| series.mark == Mark::Measured);
     Chart {
         title: plot.title.clone(),
-        note: "median; bars from least to largest".to_owned(),
+        note: note(&lines, &plot.y[0]),
         x: x.axis,
         y: Axis { label: plot.y_label.clone(), unit: unit(unit_of(&plot.y[0])), scale: Scale::Linear },
         series,
     }
+}
+
+/// Says what points are, and which of them are of a path that this machine did not hold.
+fn note(lines: &[Line<'_>], value: &str) -> String {
+    let groups = || lines.iter().flat_map(|line| &line.groups);
+    let drawn = groups().filter(|group| spread(group, value).is_some()).count();
+    let marked = drawn - groups().filter(|group| group.spread(value).is_some()).count();
+    let of_marked = match marked {
+        0 => String::new(),
+        marked => format!("; {marked} of {drawn} are marked: the path was not held"),
+    };
+    format!("median; bars from least to largest{of_marked}")
+}
+
+/// Returns the spread of the repetitions on a held path; of the marked ones if there are no others.
+fn spread(group: &Group<'_>, value: &str) -> Option<Spread> {
+    group.spread(value).or_else(|| group.marked_spread(value))
 }
 
 fn label(value: &str) -> String {
@@ -116,8 +136,20 @@ impl HorizontalAxis {
     }
 
     fn place(&self, group: &Group<'_>) -> Option<f64> {
-        let value = if self.name == RUN { Some(group.name) } else { group.parameter(&self.name) };
-        self.places.iter().find(|(own, _)| Some(own.as_str()) == value).map(|(_, place)| *place)
+        self.place_of(if self.name == RUN { group.name } else { group.parameter(&self.name)? })
+    }
+
+    fn place_of(&self, value: &str) -> Option<f64> {
+        self.places.iter().find(|(own, _)| own == value).map(|(_, place)| *place)
+    }
+
+    /// Returns the points whose positions are swept: `--set` may leave some out.
+    fn series_of(&self, published: &Published, colour: usize) -> Series {
+        let points = published.points.iter();
+        let points = points.filter_map(|(x, y)| Some(Point::from((self.place_of(x)?, *y))));
+        let mut points: Vec<Point> = points.collect();
+        points.sort_by(|left, right| left.x.total_cmp(&right.x));
+        Series { name: published.name.clone(), colour, mark: Mark::Rings, points }
     }
 
     /// Returns whether a configuration belongs in the plot: it has a position, or it is a reference for one that has.
@@ -189,12 +221,12 @@ impl Line<'_> {
 
     fn points(&self, value: &str, x: &HorizontalAxis) -> Vec<Point> {
         if self.is_constant(x) {
-            let spread = self.groups.first().and_then(|group| group.spread(value));
+            let spread = self.groups.first().and_then(|group| spread(group, value));
             let ends = spread.map(|spread| x.ends().map(|end| Point::from((end, spread.median))));
             return ends.into_iter().flatten().collect();
         }
         let point = |group: &&Group<'_>| {
-            let spread = group.spread(value)?;
+            let spread = spread(group, value)?;
             let range = (spread.min < spread.max).then_some((spread.min, spread.max));
             Some(Point { x: x.place(group)?, y: spread.median, spread: range })
         };
@@ -204,7 +236,8 @@ impl Line<'_> {
     }
 
     fn name_of(&self, value: &str, plot: &Plot) -> String {
-        let names_value = plot.y.len() > 1;
+        // A single line needs a name only beside other marks.
+        let names_value = plot.y.len() > 1 || self.name.is_empty() && !plot.published.is_empty();
         let parts = [Some(self.name.clone()), names_value.then(|| label(value))];
         parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ")
     }

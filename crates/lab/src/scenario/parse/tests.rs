@@ -3,7 +3,7 @@ use std::time::Duration;
 use longhaul_core::units::Bytes;
 
 use super::*;
-use crate::scenario::{Execution, Selection};
+use crate::scenario::{Execution, Published, Selection};
 use crate::spec::{Hosts, QueueLimit};
 
 const GOOD: &str = r#"
@@ -242,6 +242,21 @@ fn errors_name_problem_of_sweep_and_plots() {
             "only = { size = [1] }",
             "[[plot]] 'Throughput': only has 'size', which [sweep] does not have",
         ),
+        (
+            "reference = [\"ceiling_bps\"]",
+            "published = [{ name = \"paper\", points = [[\"26MB\", 2e8]] }]",
+            "[[plot]] 'Throughput': published 'paper' has a point at '26MB', which is not on the axis: 25MB, 50MB",
+        ),
+        (
+            "reference = [\"ceiling_bps\"]",
+            "published = [{ name = \"paper\", points = [[\"25MB\", nan]] }]",
+            "[[plot]] 'Throughput': published 'paper' has NaN at '25MB'",
+        ),
+        (
+            "reference = [\"ceiling_bps\"]",
+            "published = [{ name = \"paper\", points = [[2e8]] }]",
+            "expected a tuple of size 2",
+        ),
         ("ceiling_bps", "wall_s", "[[plot]] 'Throughput': 'steady_bps' and 'wall_s' are of different units"),
         ("x_label", "xlabel", "unknown field `xlabel`"),
         ("name = \"swept\"", "name = \"a b\"", "the name 'a b' is not made of"),
@@ -251,6 +266,16 @@ fn errors_name_problem_of_sweep_and_plots() {
         let error = parse(&text, &[]).unwrap_err();
         assert!(error.contains(expected), "{error}");
     }
+}
+
+#[test]
+fn published_points_remain_when_the_user_sweeps_other_values() {
+    let published = "published = [{ name = \"paper\", points = [[\"25MB\", 2e8], [\"50MB\", 470000000]] }]";
+    let text = SWEPT.replace("reference = [\"ceiling_bps\"]", published);
+    let scenario = parse(&text, &["zeta=1MB"]).unwrap();
+    let points = vec![("25MB".to_owned(), 2e8), ("50MB".to_owned(), 4.7e8)];
+    let published = Published { name: "paper".to_owned(), points };
+    assert_eq!(scenario.plots[0].published, [published]);
 }
 
 #[test]

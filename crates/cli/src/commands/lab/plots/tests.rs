@@ -1,4 +1,6 @@
-use longhaul_lab::scenario::RunResult;
+use std::path::Path;
+
+use longhaul_lab::scenario::{RunResult, SetParameter};
 use serde_json::json;
 
 use super::*;
@@ -37,10 +39,11 @@ const SCENARIO: &str = r#"
 "#;
 
 fn scenario(text: &str) -> Scenario {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("small.toml");
-    std::fs::write(&file, text).unwrap();
-    Scenario::load(&file, &[]).unwrap()
+    parsed(text, &[])
+}
+
+fn parsed(text: &str, set: &[SetParameter]) -> Scenario {
+    Scenario::from_text(text, Path::new("small.toml"), set).unwrap()
 }
 
 /// Creates the result of an execution with a goodput in Gbit/s.
@@ -134,6 +137,54 @@ fn a_plot_of_some_values_leaves_the_others_out() {
     let names = chart.series.iter().map(|series| series.name.as_str());
     let measured: Vec<_> = names.filter(|name| name.ends_with("steady")).collect();
     assert_eq!(measured, ["curl: steady", "longhaul writer=mmap: steady"], "whom it does not concern stays");
+}
+
+#[test]
+fn a_plot_of_some_runs_leaves_the_others_out() {
+    let text = SCENARIO.replace("reference =", "only = { run = [\"longhaul\"] }\n    reference =");
+    let scenario = scenario(&text);
+    let chart = chart(&scenario, &scenario.plots[0], &results(&scenario).groups());
+    let measured: Vec<_> =
+        chart.series.iter().filter(|s| s.mark == Mark::Measured).map(|s| s.name.as_str()).collect();
+    assert_eq!(measured, ["writer=direct: steady", "writer=mmap: steady"]);
+    assert!(!chart.series.iter().any(|series| series.name.contains("curl")), "{:?}", chart.series);
+}
+
+#[test]
+fn marked_results_are_drawn_where_there_are_no_others() {
+    let scenario = scenario(SCENARIO);
+    let mut results = results(&scenario);
+    let chart_of = |results: &Results| chart(&scenario, &scenario.plots[0], &results.groups());
+    assert_eq!(chart_of(&results).note, "median; bars from least to largest");
+    let late = |result: &mut RunResult| result.infidelities.push("late".to_owned());
+    // The only result of 100MB, and one of two of 25MB.
+    late(&mut results.runs[0]);
+    late(&mut results.runs[1]);
+    let chart = chart_of(&results);
+    let direct = chart.series.iter().find(|series| series.name == "longhaul writer=direct: steady").unwrap();
+    assert_eq!(points(direct), [(25e6, 3.0), (100e6, 9.0)]);
+    assert!(chart.note.ends_with("; 1 of 4 are marked: the path was not held"), "{}", chart.note);
+}
+
+#[test]
+fn published_results_are_rings_at_the_swept_values() {
+    let plot = r#"only = { run = ["longhaul"], writer = ["mmap"] }
+    published = [{ name = "paper", points = [["100MB", 8e9], ["25MB", 2e9]] }]"#;
+    let text = SCENARIO.replace("reference = [\"path_rate_bps\"]", plot);
+    let drawn = |set: &[SetParameter]| {
+        let scenario = parsed(&text, set);
+        let chart = chart(&scenario, &scenario.plots[0], &results(&scenario).groups());
+        let paper = chart.series.iter().find(|series| series.name == "paper").unwrap().clone();
+        assert_eq!(paper.mark, Mark::Rings);
+        let others: Vec<_> = chart.series.iter().filter(|series| series.mark != Mark::Rings).collect();
+        assert!(
+            matches!(others.as_slice(), [only] if only.name == "steady" && only.colour != paper.colour),
+            "{others:?}"
+        );
+        points(&paper)
+    };
+    assert_eq!(drawn(&[]), [(25e6, 2.0), (100e6, 8.0)], "by rising position");
+    assert_eq!(drawn(&["buffer=25MB".parse().unwrap()]), [(25e6, 2.0)]);
 }
 
 #[test]
