@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail so")]
 
 mod captures;
+mod curl;
 mod planted_faults;
 mod processes;
 mod records;

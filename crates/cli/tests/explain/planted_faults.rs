@@ -1,25 +1,11 @@
 //! Plants one fault at a time into an emulated path: transfer, record and report must name it.
 
 use std::fs;
-use std::path::Path;
 use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::support::{explain, longhaul, objects, text};
-
-/// Returns whether no lab can be built; that is a failure under CI.
-fn skipped(home: &Path) -> bool {
-    let output = longhaul(home).args(["lab", "exec", "--", "true"]).output().unwrap();
-    if output.status.success() {
-        return false;
-    }
-    let why = text(&output.stderr);
-    assert!(output.status.code() == Some(77), "{why}");
-    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
-    println!("skipped: {why}");
-    true
-}
+use crate::support::{explain, has_lab, longhaul, objects, text, transfer_home, with_program};
 
 /// A path with its fault, the server's command and the client's transfer.
 struct PlantedFault<'a> {
@@ -39,21 +25,14 @@ const GET: &str =
 impl PlantedFault<'_> {
     /// Transfers the file; checks that result, explanation and report agree.
     fn check(&self) {
-        // In memory, if there is room: the disk must not be the limit.
-        let memory = Path::new("/dev/shm");
-        let place = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
-        let home = tempfile::tempdir_in(place).unwrap();
-        if skipped(home.path()) {
+        let home = transfer_home(self.size);
+        if !has_lab(home.path()) {
             return;
         }
-        fs::create_dir(home.path().join("served")).unwrap();
-        fs::File::create(home.path().join("served/file")).unwrap().set_len(self.size).unwrap();
-        let program = Path::new(env!("CARGO_BIN_EXE_longhaul")).parent().unwrap();
-        let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
-        let mut command = longhaul(home.path());
+        let mut command = with_program(longhaul(home.path()));
         command.args(["lab", "exec"]).args(self.path);
         command.args(["--server", self.server, "--server-port", "8080"]);
-        command.args(["--", "sh", "-c", self.client]).env("PATH", path);
+        command.args(["--", "sh", "-c", self.client]);
         let output = command.stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap();
         let done = objects(&output).into_iter().find(|event| event["event"] == "done").unwrap();
         assert_eq!(done["limited_by"], self.limit, "{done}");

@@ -1,26 +1,57 @@
 //! The program as a child process.
 
+#[path = "../support/running.rs"]
+mod running;
+
+use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
+use tempfile::TempDir;
 
-/// A process that is killed on drop.
-pub(crate) struct Running(pub(crate) Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Both fail if the process has already ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+pub(crate) use running::Running;
 
 /// Creates a command of the program with its own home: the user's path memory is unaffected.
 pub(crate) fn longhaul(home: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
     command.env("HOME", home).env_remove("XDG_STATE_HOME").current_dir(home).stdin(Stdio::null());
     command
+}
+
+/// Lets the shell commands of a command find the program by its name.
+pub(crate) fn with_program(mut command: Command) -> Command {
+    let program = Path::new(env!("CARGO_BIN_EXE_longhaul")).parent().unwrap();
+    command.env("PATH", format!("{}:{}", program.display(), std::env::var("PATH").unwrap()));
+    command
+}
+
+/// Creates a home with a file of `size` bytes in `served`.
+pub(crate) fn transfer_home(size: u64) -> TempDir {
+    // In memory, if there is room: the disk must not be the limit.
+    let memory = Path::new("/dev/shm");
+    let place = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+    let home = tempfile::tempdir_in(place).unwrap();
+    fs::create_dir(home.path().join("served")).unwrap();
+    fs::File::create(home.path().join("served/file")).unwrap().set_len(size).unwrap();
+    home
+}
+
+/// Reports why a test is skipped; that is a failure under CI.
+pub(crate) fn skip(why: &str) {
+    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
+    println!("skipped: {why}");
+}
+
+/// Returns whether a lab can be built.
+pub(crate) fn has_lab(home: &Path) -> bool {
+    let output = longhaul(home).args(["lab", "exec", "--", "true"]).output().unwrap();
+    if !output.status.success() {
+        let why = text(&output.stderr);
+        assert!(output.status.code() == Some(77), "{why}");
+        skip(&why);
+    }
+    output.status.success()
 }
 
 pub(crate) fn explain(home: &Path, args: &[&str]) -> Output {

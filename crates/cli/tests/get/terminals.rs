@@ -1,9 +1,6 @@
 //! Terminal output: colours, control sequences, echo of passwords.
 
-use std::fs;
-use std::process::{Command, Stdio};
-
-use crate::support::{Ended, Get, Running, Server, content, get, skip};
+use crate::support::{Server, content, get, program, terminal};
 
 /// Serves any target, slowly enough to observe progress.
 fn slow() -> Server {
@@ -15,33 +12,6 @@ fn slow() -> Server {
             peer.trickle(body, 500_000);
         }
     })
-}
-
-/// Runs a shell command in a terminal of 100 columns, in the directory of `run`, with `keys` as input.
-fn terminal(run: &Get, line: &str, env: &[(&str, &str)], keys: Option<&str>) -> Option<Ended> {
-    if Command::new("script").arg("--version").output().is_err() {
-        skip("script (util-linux) is not installed");
-        return None;
-    }
-    let mut command = Command::new("script");
-    command.args(["-qec", &format!("stty rows 24 cols 100; {line}"), "/dev/null"]).current_dir(run.dir());
-    for name in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE"] {
-        command.env_remove(name);
-    }
-    command.env("TERM", "xterm").env("HOME", run.dir()).env("SHELL", "/bin/sh").envs(env.iter().copied());
-    command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
-    if let Some(keys) = keys {
-        fs::write(run.path("keys"), keys).unwrap();
-        let typist = format!("(sleep 1.5; cat keys; sleep 1.5) | script -qec '{line}' /dev/null");
-        command = Command::new("sh");
-        command.args(["-c", &typist]).current_dir(run.dir()).env("HOME", run.dir()).env("TERM", "xterm");
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
-    }
-    Some(Running::new(command).end())
-}
-
-fn program(words: &str) -> String {
-    format!("{} {words}", env!("CARGO_BIN_EXE_longhaul"))
 }
 
 const COLOUR: &str = "\u{1b}[3";

@@ -36,6 +36,11 @@ fn invalid_targets_are_refused() {
     }
     let (output, _) = run(&["127.0.0.1:1", "--plot", "probe.pdf"]);
     assert_eq!(output.status.code(), Some(64), "{}", text(&output.stderr));
+    for (ceiling, word) in [("10M", "write 10Mbit or 10MiB"), ("0", "1Mbit or more"), ("fast", "--ceiling")] {
+        let (output, _) = run(&["127.0.0.1:1", "--ceiling", ceiling]);
+        assert_eq!(output.status.code(), Some(64), "{ceiling}");
+        assert!(text(&output.stderr).contains(word), "{}", text(&output.stderr));
+    }
     let (output, _) = run(&["127.0.0.1:1", "--token", "/nonexistent/token"]);
     assert_eq!(output.status.code(), Some(66), "{}", text(&output.stderr));
 }

@@ -52,6 +52,47 @@ fn path_is_measured_and_drawn() {
     assert!((20_000_000..260_000_000).contains(&upload), "{report}");
     assert!(report["verdict"]["put_seconds"].as_f64().unwrap() > 300.0, "{report}");
     assert!(std::fs::read_to_string(plot).unwrap().contains("UDP by size of message"));
+    let ceiling = &report["udp_ceiling"];
+    assert_eq!(
+        (&ceiling["rate_bps"], &ceiling["set_by"]),
+        (&200_000_000.into(), &"server".into()),
+        "{report}"
+    );
+}
+
+/// Without a ceiling, loopback carries several Gbit/s.
+#[test]
+fn ceiling_bounds_all_that_is_sent_by_udp() {
+    let _alone = alone();
+    let (dir, home) = (site(), tempfile::tempdir().unwrap());
+    let server = Serve::start(dir.path(), &["--measure"]);
+    let output = probe(home.path(), &[&server.url("/f"), "--json", "--ceiling", "20Mbit"]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report = json(&output);
+    let ceiling = &report["udp_ceiling"];
+    assert_eq!(
+        (&ceiling["rate_bps"], &ceiling["set_by"]),
+        (&20_000_000.into(), &"option".into()),
+        "{report}"
+    );
+    let rows = report["udp"].as_array().unwrap();
+    assert_eq!(rows.len(), 4, "{report}");
+    for row in rows {
+        // The first packet of a train may be late, the others then follow within the 2 ms that are caught up.
+        assert!((5_000_000..23_000_000).contains(&row["sent_bps"].as_u64().unwrap()), "{report}");
+        assert_eq!(row["is_path_limited"], false, "{report}");
+    }
+    assert_eq!(ceiling["is_reached"], true, "{report}");
+    assert_eq!(
+        (&report["path"]["loss"]["lost"], &report["verdict"]["remembered"]),
+        (&0.into(), &false.into())
+    );
+    assert!(!home.path().join(".local/state/longhaul/paths.json").exists(), "{report}");
+    let shown = text(&run(&[&server.url("/f"), "--ceiling", "1Mbit"]).0.stdout);
+    assert!(shown.contains("UDP            at most 1.00 Mbit/s (--ceiling)"), "{shown}");
+    let (by_default, _) = run(&[&server.url("/f")]);
+    let shown = text(&by_default.stdout);
+    assert!(shown.contains("UDP            at most 40.0 Gbit/s (the server's ceiling)"), "{shown}");
 }
 
 #[test]
@@ -159,8 +200,15 @@ fn sweeps_have_a_row_for_each_number_buffer_and_control() {
     let _alone = alone();
     let dir = site();
     let server = Serve::start(dir.path(), &["--measure=400Mbit"]);
-    let (output, took) = run(&[&server.url("/f"), "--json", "--full"]);
+    let plot = dir.path().join("probe.svg");
+    let (output, took) = run(&[&server.url("/f"), "--json", "--full", "--plot", plot.to_str().unwrap()]);
     assert!(output.status.success(), "{}", text(&output.stderr));
+    let drawn = std::fs::read_to_string(plot).unwrap();
+    for words in
+        ["TCP by number of connections", "TCP by socket buffer", "TCP by congestion control", ">reno<"]
+    {
+        assert!(drawn.contains(words), "{words}: {drawn}");
+    }
     let report = json(&output);
     let rows = report["tcp"].as_array().unwrap();
     let plain = rows.iter().filter(|row| row["buffer"].is_null() && row["congestion"].is_null());

@@ -52,6 +52,7 @@ fn iperf3_server_is_measured_by_iperf3() {
     assert!(report["path"]["rate"]["rate_bps"].as_u64().unwrap() > 10_000_000, "{report}");
     assert_eq!(report["upload"]["tcp"].as_array().unwrap().len(), 1, "{report}");
     assert!(report["path"]["loss"]["sent"].as_u64().unwrap() > 0, "{report}");
+    assert_eq!(report["udp_ceiling"]["set_by"], "tcp", "{report}");
     assert_eq!(report["verdict"]["remembered"], false, "{report}");
     assert!(took < Duration::from_secs(20), "{took:?}");
 }
@@ -60,7 +61,8 @@ fn iperf3_server_is_measured_by_iperf3() {
 fn sweeps_have_a_row_for_each_message_number_buffer_and_control() {
     let _alone = alone();
     let Some(server) = Iperf3::start() else { return };
-    let (output, took) = run(&[&format!("iperf3://{}", server.1), "--full", "--json"]);
+    let (output, took) =
+        run(&[&format!("iperf3://{}", server.1), "--full", "--json", "--ceiling", "100Mbit"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let report = json(&output);
     let of = |table: &str, column: &str| -> Vec<u64> {
@@ -68,6 +70,12 @@ fn sweeps_have_a_row_for_each_message_number_buffer_and_control() {
     };
     assert_eq!(of("udp", "message")[..2], [64, 1024], "{report}");
     assert_eq!(of("udp", "message").len(), 3, "{report}");
+    assert_eq!(report["udp_ceiling"]["set_by"], "option", "{report}");
+    for (message, sent) in of("udp", "message").into_iter().zip(of("udp", "sent_bps")) {
+        // The headers of IPv4 and UDP are sent too.
+        let at_ip = sent as f64 * (message + 28) as f64 / message as f64;
+        assert!(at_ip < 110e6, "{report}");
+    }
     assert_eq!(of("tcp", "buffer"), [64 << 10, 256 << 10, 1 << 20, 2 << 20], "{report}");
     assert_eq!(of("tcp", "streams")[..5], [1, 4, 2, 8, 16], "{report}");
     let rows = report["tcp"].as_array().unwrap();

@@ -4,7 +4,7 @@ use std::fs;
 
 use rustix::process::Signal;
 
-use crate::support::{Nginx, Put, Server, content, put};
+use crate::support::{Nginx, Put, Server, Writable, content, program, put, terminal};
 
 fn of(bytes: &[u8], args: &[&str]) -> Put {
     let run = put().args(args);
@@ -153,4 +153,29 @@ fn an_interrupt_ends_it_cleanly() {
     running.signal(Signal::INT);
     running.end().fails(130, &["interrupted", "cannot resume"]);
     assert!(!site.path("dav/f").exists());
+}
+
+#[test]
+fn upload_ends_with_its_limit_on_stderr_and_on_a_terminal() {
+    let site = Writable::start();
+    let run = of(&content(3_000_000, 7), &["--limit", "1MiB"]).args(["--token"]).args([site.token()]);
+    let ended = run.args(["f", &site.url("/piped")]).run().ok();
+    let is_explained = |text: &str, name: &str| {
+        let mut lines = text.lines().map(str::trim_end);
+        let found = lines.find(|line| line.contains(&format!("/{name}: 2.9 MiB in ")));
+        let line = found.unwrap_or_else(|| panic!("no result: {text}"));
+        assert!(line.contains("Mbit/s, limited by limit (limit "), "{text}");
+        let advice = lines.next().unwrap_or_default();
+        assert!(advice.trim_start().starts_with("limited by --limit for "), "{text}");
+        assert!(advice.contains(" % of the time: "), "{text}");
+    };
+    is_explained(&ended.stderr, "piped");
+    assert!(ended.stdout.is_empty(), "{ended:?}");
+    let run = of(&content(3_000_000, 7), &[]);
+    let url = site.url("/shown");
+    let line = program(&format!("put --limit 1MiB --token {} f {url}", site.token().display()));
+    let Some(shown) = terminal(&run, &line, &[("NO_COLOR", "1")], None) else { return };
+    let text = shown.ok().stdout;
+    assert!(text.contains("ETA "), "{text:?}");
+    is_explained(text.rsplit("\u{1b}[2K").next().unwrap(), "shown");
 }

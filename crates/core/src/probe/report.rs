@@ -27,6 +27,8 @@ pub struct ProbeReport {
     pub rtt: Vec<RttSummary>,
     /// Properties of the path.
     pub path: PathFindings,
+    /// The highest rate of datagrams; `None` if UDP was not measured.
+    pub udp_ceiling: Option<UdpCeiling>,
     /// UDP results by size of message.
     pub udp: Vec<UdpRow>,
     /// TCP results by number of connections, size of the socket buffer and congestion control.
@@ -91,6 +93,47 @@ impl RateEvidence {
         }
     }
 }
+
+/// The highest rate at which a probe requests datagrams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct UdpCeiling {
+    /// The rate at the IP layer.
+    pub rate_bps: Rate,
+    /// What set it.
+    pub set_by: CeilingSource,
+    /// Whether the trains that measure the path's rate reached it, so that the path may carry more.
+    pub is_reached: bool,
+}
+
+/// What sets the ceiling of UDP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CeilingSource {
+    /// The user.
+    Option,
+    /// The measurement endpoint.
+    Server,
+    /// The rate of TCP, somewhat exceeded.
+    Tcp,
+}
+
+impl UdpCeiling {
+    /// Returns the ceiling that the user's `option` sets if it is lower than `rate_bps`, which `other` sets.
+    pub fn lower(option: Option<Rate>, rate_bps: Rate, other: CeilingSource) -> Self {
+        match option.filter(|option| *option < rate_bps) {
+            Some(rate_bps) => Self { rate_bps, set_by: CeilingSource::Option, is_reached: false },
+            None => Self { rate_bps, set_by: other, is_reached: false },
+        }
+    }
+
+    /// Returns whether a measured rate is so near that the ceiling limits it.
+    pub fn limits(&self, rate: Rate) -> bool {
+        rate >= self.rate_bps.scaled(NEAR_CEILING)
+    }
+}
+
+/// The share of an allowed rate from which on it counts as the limit: measurements reach it only nearly.
+pub const NEAR_CEILING: f64 = 0.85;
 
 /// The size of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::packet_train::per_cent;
-use super::report::{ProbeReport, TcpRow};
+use super::report::{CeilingSource, ProbeReport, TcpRow};
 use super::server_limits::ServerLimit;
 
 /// Formats a report.
@@ -66,6 +66,14 @@ fn write_path(report: &ProbeReport, out: &mut String) {
             per_cent(loss.most)
         );
         line(out, "loss", &value);
+    }
+    if let Some(ceiling) = report.udp_ceiling {
+        let set_by = match ceiling.set_by {
+            CeilingSource::Option => "--ceiling",
+            CeilingSource::Server => "the server's ceiling",
+            CeilingSource::Tcp => "from TCP's rate",
+        };
+        line(out, "UDP", &format!("at most {} ({set_by})", ceiling.rate_bps));
     }
     if let Some(mtu) = path.mtu {
         line(out, "path MTU", &format!("{} bytes", mtu.get()));
@@ -187,7 +195,8 @@ fn write_verdict(report: &ProbeReport, out: &mut String) {
         }
     };
     let _ = writeln!(out, "\n  {begin:<14} {settings}");
-    let is_least = matches!(report.server.limit, Some(ServerLimit::Ceiling { .. }));
+    let is_held = report.udp_ceiling.is_some_and(|ceiling| ceiling.is_reached);
+    let is_least = is_held || matches!(report.server.limit, Some(ServerLimit::Ceiling { .. }));
     let (most, least) = if is_least { ("at most ", " or more") } else { ("", "") };
     if let (Some(rate), Some(time)) = (verdict.rate_bps, verdict.seconds) {
         let value = format!("{most}{:.1} s at {rate}{least}", time.as_secs_f64());
@@ -209,8 +218,9 @@ fn write_verdict(report: &ProbeReport, out: &mut String) {
 mod tests {
     use std::time::Duration;
 
+    use super::super::packet_train::LossShare;
     use super::super::report::{
-        MeasuredRate, PathFindings, RateEvidence, ServerFindings, UdpRow, UploadFindings,
+        MeasuredRate, PathFindings, RateEvidence, ServerFindings, UdpCeiling, UdpRow, UploadFindings,
     };
     use super::super::rtt::{RttMethod, RttSummary};
     use super::super::verdict::Verdict;
@@ -227,6 +237,7 @@ mod tests {
             bytes: Bytes::mib(40),
             rtt: RttSummary::of(RttMethod::Icmp, &[Duration::from_micros(10_500)], 1).into_iter().collect(),
             path: PathFindings { rate: Some(rate), mtu: Some(Bytes::new(1500)), ..PathFindings::default() },
+            udp_ceiling: None,
             udp: vec![UdpRow {
                 message: Bytes::new(1472),
                 payload_bps: Rate::bits_per_sec(688_930_000),
@@ -308,6 +319,49 @@ mod tests {
         let text = text(&ProbeReport { server, ..report() });
         assert!(text.contains("the server allows measurements 100 Mbit/s now"), "{text}");
         assert!(text.contains("at most 86.0 s at 1.00 Gbit/s or more"), "{text}");
+    }
+
+    #[test]
+    fn ceiling_of_udp_is_stated_and_makes_the_forecast_a_bound() {
+        let rate_bps = Rate::bits_per_sec(1_000_000_000);
+        let lowest = |option| UdpCeiling::lower(option, rate_bps.scaled(40.0), CeilingSource::Server);
+        let with = |udp_ceiling| ProbeReport { udp_ceiling: Some(udp_ceiling), ..report() };
+        let by_default = text(&with(lowest(Some(rate_bps.scaled(50.0)))));
+        assert!(
+            by_default.contains("UDP            at most 40.0 Gbit/s (the server's ceiling)"),
+            "{by_default}"
+        );
+        assert!(by_default.contains(" 86.0 s at 1.00 Gbit/s\n"), "{by_default}");
+        let own = lowest(Some(rate_bps));
+        assert!(own.limits(rate_bps.scaled(0.9)) && !own.limits(rate_bps.scaled(0.8)));
+        let held = with(UdpCeiling { is_reached: true, ..own });
+        for words in
+            ["UDP            at most 1.00 Gbit/s (--ceiling)", "at most 86.0 s at 1.00 Gbit/s or more"]
+        {
+            assert!(text(&held).contains(words), "{words} in {}", text(&held));
+        }
+        let json = serde_json::to_value(&held).unwrap();
+        assert_eq!(json["udp_ceiling"]["rate_bps"], 1_000_000_000);
+        assert_eq!(
+            (&json["udp_ceiling"]["set_by"], &json["udp_ceiling"]["is_reached"]),
+            (&"option".into(), &true.into())
+        );
+    }
+
+    #[test]
+    fn loss_is_an_estimate_with_its_interval() {
+        let loss = Some(LossShare::new(10_000, 100));
+        let report =
+            ProbeReport { path: PathFindings { loss, reordered: Some(3), ..report().path }, ..report() };
+        let text = text(&report);
+        let words = "loss           1 % (100 of 10000; with 95 % confidence 0.823 % to 1.21 %); 3 reordered";
+        assert!(text.contains(words), "{text}");
+        let json = &serde_json::to_value(&report).unwrap()["path"]["loss"];
+        assert_eq!(
+            (&json["share"], &json["lost"], &json["sent"]),
+            (&0.01.into(), &100.into(), &10_000.into())
+        );
+        assert!(json["least"].as_f64().unwrap() < 0.01 && json["most"].as_f64().unwrap() > 0.01, "{json}");
     }
 
     #[test]

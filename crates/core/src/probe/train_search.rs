@@ -339,6 +339,35 @@ mod tests {
         }
     }
 
+    /// A queue of 5 ms: trains that are long enough would lose most of their packets.
+    #[test]
+    fn trains_stop_growing_at_the_first_that_overflows_the_queue() {
+        let path = Path::mbit(1000, 625_000);
+        let mut search = TrainSearch::new(Bytes::new(1472));
+        let mut plans = Vec::new();
+        while let Some(plan) = search.next_train() {
+            let train = path.send(plan);
+            search.record(&train);
+            plans.push((plan, train.overflows(0.0)));
+        }
+        let first = plans.iter().position(|(_, overflows)| *overflows).unwrap();
+        let (overflowing, paced) = (plans[first].0, &plans[first + 1..]);
+        assert!(overflowing.rate.is_none() && paced.len() == REPETITIONS, "{plans:?}");
+        for (plan, _) in paced {
+            let ratio = plan.rate.unwrap().as_bits_per_sec() as f64 / 1e9;
+            assert!((1.4..1.6).contains(&ratio) && plan.count == paced[0].0.count, "{plans:?}");
+        }
+        let thin = path.send(loss_train(path.rate, Duration::from_secs(1), HEADERS));
+        let mut queue = QueueSearch::new(Bytes::new(1472), HEADERS, path.rate, &thin, Bytes::mib(100));
+        let counts: Vec<_> = std::iter::from_fn(|| {
+            let plan = queue.next_train()?;
+            queue.record(&path.send(plan), 0.0);
+            Some(plan.count)
+        })
+        .collect();
+        assert_eq!(counts, [counts[0]; REPETITIONS], "the first overflows the queue");
+    }
+
     #[test]
     fn sender_slower_than_the_path_gives_a_lower_bound() {
         let path = Path { fastest: Rate::bits_per_sec(3_000_000_000), ..Path::mbit(10_000, 1_000_000) };

@@ -9,7 +9,7 @@ use crate::units::{Bytes, Rate, Rtt, seconds};
 
 use super::flow_rate::payload_rate;
 use super::packet_train::per_cent;
-use super::report::{PathFindings, TcpRow, UploadFindings};
+use super::report::{CeilingSource, PathFindings, TcpRow, UdpCeiling, UploadFindings};
 use super::server_limits::ServerLimit;
 
 /// The measurements from which the verdict is derived.
@@ -19,6 +19,8 @@ pub struct Evidence<'a> {
     pub rtt: Option<Rtt>,
     /// Properties of the path.
     pub path: &'a PathFindings,
+    /// The highest rate of datagrams.
+    pub udp_ceiling: Option<UdpCeiling>,
     /// The rates of TCP.
     pub tcp: &'a [TcpRow],
     /// The limit of the server's connections.
@@ -124,6 +126,7 @@ pub fn conclude(evidence: &Evidence<'_>) -> Verdict {
         verdict.arithmetic.push("without ranges a file comes over one connection".to_owned());
     }
     advise_path(evidence, &mut verdict);
+    advise_ceiling(evidence, &mut verdict);
     finish(evidence, &mut verdict);
     forecast_put(evidence, &mut verdict);
     verdict
@@ -251,6 +254,16 @@ fn advise_path(evidence: &Evidence<'_>, verdict: &mut Verdict) {
     }
 }
 
+/// Adds that the user's ceiling of UDP, and not the path, set the rate that was found.
+fn advise_ceiling(evidence: &Evidence<'_>, verdict: &mut Verdict) {
+    let is_set = |ceiling: &UdpCeiling| ceiling.is_reached && ceiling.set_by == CeilingSource::Option;
+    if let Some(ceiling) = evidence.udp_ceiling.filter(is_set) {
+        let rate = ceiling.rate_bps;
+        verdict.arithmetic.push(format!("UDP reached {rate}, its --ceiling: the path may hold more"));
+        verdict.advice.push("this host: raise probe --ceiling=RATE, to find the path's rate".to_owned());
+    }
+}
+
 /// Adds the time of a `get`: ramp-up, then the rate.
 fn finish(evidence: &Evidence<'_>, verdict: &mut Verdict) {
     let Some(rate) = verdict.rate_bps else { return };
@@ -323,6 +336,7 @@ mod tests {
         Evidence {
             rtt: Some(Rtt::new(Duration::from_millis(100))),
             path,
+            udp_ceiling: None,
             tcp,
             limit: Some(ServerLimit::Shared),
             ranges: true,
@@ -410,6 +424,21 @@ mod tests {
             conclude(&Evidence { limit: Some(ServerLimit::Ceiling { rate }), ..evidence(&path, &tcp) });
         assert!(verdict.arithmetic.iter().any(|line| line.contains("allows measurements 100 Mbit/s now")));
         assert!(verdict.advice.iter().any(|line| line.contains("--measure=RATE")), "{verdict:?}");
+    }
+
+    #[test]
+    fn ceiling_of_the_user_is_named_where_it_set_the_rate() {
+        let rate_bps = Rate::bits_per_sec(100_000_000);
+        let path = path(100);
+        let ceiling = UdpCeiling { rate_bps, set_by: CeilingSource::Option, is_reached: true };
+        let about_it = |ceiling: UdpCeiling| {
+            let verdict = conclude(&Evidence { udp_ceiling: Some(ceiling), ..evidence(&path, &[]) });
+            let lines = verdict.arithmetic.iter().chain(&verdict.advice);
+            lines.filter(|line| line.contains("--ceiling")).count()
+        };
+        assert_eq!(about_it(ceiling), 2);
+        assert_eq!(about_it(UdpCeiling { set_by: CeilingSource::Server, ..ceiling }), 0);
+        assert_eq!(about_it(UdpCeiling { is_reached: false, ..ceiling }), 0);
     }
 
     #[test]

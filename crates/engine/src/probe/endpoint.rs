@@ -65,7 +65,7 @@ pub(super) fn measure(
         refresh_allowance(findings, client, url);
         return measured;
     }
-    let (mut udp, idle) = open_session(findings, client, url)?.unzip();
+    let (mut udp, idle) = open_session(findings, client, url, offer.ceiling_bps)?.unzip();
     let mut trains = TrainFindings::default();
     if let Some(session) = &mut udp {
         trains = over_udp(findings, session, progress, |findings, session| {

@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use longhaul_core::probe::flow_rate::ip_rate;
 use longhaul_core::probe::report::{
-    MeasuredRate, PathFindings, ProbeReport, RateEvidence, ServerFindings, TcpRow, UdpRow, UploadFindings,
+    MeasuredRate, NEAR_CEILING, PathFindings, ProbeReport, RateEvidence, ServerFindings, TcpRow, UdpCeiling,
+    UdpRow, UploadFindings,
 };
 use longhaul_core::probe::rtt::{RttMethod, RttSummary};
 use longhaul_core::probe::server_limits::ServerLimit;
@@ -37,6 +38,7 @@ pub(super) struct Findings<'a> {
     pub(super) budget: Budget,
     pub(super) rtt: Vec<RttSummary>,
     pub(super) path: PathFindings,
+    pub(super) udp_ceiling: Option<UdpCeiling>,
     pub(super) udp: Vec<UdpRow>,
     pub(super) tcp: Vec<TcpRow>,
     pub(super) upload: Option<UploadFindings>,
@@ -62,6 +64,7 @@ impl<'a> Findings<'a> {
             budget: Budget::new(started, options.full),
             rtt: Vec::new(),
             path: PathFindings::default(),
+            udp_ceiling: None,
             udp: Vec::new(),
             tcp: Vec::new(),
             upload: None,
@@ -124,7 +127,7 @@ impl<'a> Findings<'a> {
         let counts = |row: &&TcpRow| row.out_of_order == 0 || !self.is_filled_by_trains();
         let steady = self.tcp.iter().filter(counts).map(|row| row.payload_bps).max();
         let by_tcp = [(RateEvidence::TcpBursts, self.burst), (RateEvidence::TcpSteady, steady)];
-        let is_capped = self.path.rate.is_none();
+        let (is_held, has_no_trains) = (self.has_reached_udp_ceiling(), self.path.rate.is_none());
         for (evidence, rate) in by_tcp {
             let Some(rate) = rate.filter(|rate| rate.as_bits_per_sec() > 0).map(|rate| ip_rate(rate, mtu))
             else {
@@ -138,10 +141,25 @@ impl<'a> Findings<'a> {
             if rate > known {
                 // Without trains, a limit of the path cannot be distinguished from one of the
                 // server.
-                let is_lower_bound = is_capped && evidence == RateEvidence::TcpSteady;
+                let is_lower_bound = is_held || (has_no_trains && evidence == RateEvidence::TcpSteady);
                 self.path.rate = Some(MeasuredRate { rate_bps: rate, evidence, is_lower_bound });
             }
         }
+    }
+
+    fn has_reached_udp_ceiling(&self) -> bool {
+        self.udp_ceiling.is_some_and(|ceiling| ceiling.is_reached)
+    }
+
+    /// Records the rate that trains found: near the ceiling of UDP it is a lower bound.
+    pub(super) fn take_train_rate(&mut self, rate_bps: Rate, is_path_limited: bool) {
+        let mut is_lower_bound = !is_path_limited;
+        if let Some(ceiling) = &mut self.udp_ceiling {
+            ceiling.is_reached = ceiling.limits(rate_bps);
+            is_lower_bound |= ceiling.is_reached;
+        }
+        let evidence = RateEvidence::UdpTrains;
+        self.path.rate = Some(MeasuredRate { rate_bps, evidence, is_lower_bound });
     }
 
     /// Records the rate that the endpoint allows this client now.
@@ -153,11 +171,9 @@ impl<'a> Findings<'a> {
     /// Treats a rate near the endpoint's allowance as the endpoint's ceiling, not as the path's
     /// rate.
     fn recognize_ceiling(&mut self) {
-        /// Measurements reach the allowed rate only nearly.
-        const NEAR: f64 = 0.85;
         let Some(allowed) = self.server.allowed_bps else { return };
         let mtu = self.mtu();
-        let is_near = |rate: Rate| rate >= allowed.scaled(NEAR);
+        let is_near = |rate: Rate| rate >= allowed.scaled(NEAR_CEILING);
         let is_near_by_tcp = self.tcp.iter().any(|row| is_near(ip_rate(row.payload_bps, mtu)));
         let path = self.path.rate.as_mut().filter(|found| is_near_by_tcp || is_near(found.rate_bps));
         let upload = self.upload.as_mut().and_then(|upload| upload.rate.as_mut());
@@ -206,6 +222,7 @@ impl<'a> Findings<'a> {
             conclude(&Evidence {
                 rtt,
                 path: &self.path,
+                udp_ceiling: self.udp_ceiling,
                 tcp: &self.tcp,
                 limit: self.server.limit,
                 ranges: self.server.ranges != Some(false),
@@ -224,6 +241,7 @@ impl<'a> Findings<'a> {
             bytes: self.budget.used,
             rtt: self.rtt,
             path: self.path,
+            udp_ceiling: self.udp_ceiling,
             udp: self.udp,
             tcp: self.tcp,
             upload: self.upload,
@@ -242,7 +260,8 @@ impl<'a> Findings<'a> {
         let url = self.moved.as_ref().unwrap_or(given);
         let Some(file) = &self.options.memory else { return false };
         // A lower bound would slow the next transfer.
-        let is_capped = matches!(self.server.limit, Some(ServerLimit::Ceiling { .. }));
+        let is_capped =
+            self.has_reached_udp_ceiling() || matches!(self.server.limit, Some(ServerLimit::Ceiling { .. }));
         let is_least = |found: MeasuredRate| {
             is_capped || (found.is_lower_bound && found.evidence == RateEvidence::UdpTrains)
         };
@@ -269,6 +288,7 @@ mod tests {
     use std::time::Duration;
 
     use longhaul_core::probe::packet_train::LossShare;
+    use longhaul_core::probe::report::CeilingSource;
 
     use crate::source::http::ClientConfig;
 
@@ -278,6 +298,7 @@ mod tests {
         ProbeOptions {
             full: false,
             upload: false,
+            ceiling: None,
             size: Bytes::gib(1),
             client: ClientConfig::default(),
             memory: None,
@@ -294,6 +315,48 @@ mod tests {
         let evidence = RateEvidence::UdpTrains;
         findings.path.rate = Some(MeasuredRate { rate_bps, evidence, is_lower_bound: false });
         findings.conclude(failure)
+    }
+
+    #[test]
+    fn rate_of_trains_at_the_ceiling_is_a_lower_bound_that_is_not_remembered() {
+        let place = tempfile::tempdir().unwrap();
+        let memory = place.path().join("paths.json");
+        let target = ProbeTarget::parse("192.0.2.1").unwrap();
+        let mbit = |rate: u64| Rate::bits_per_sec(rate * 1_000_000);
+        let options = ProbeOptions { memory: Some(memory.clone()), ceiling: Some(mbit(100)), ..options() };
+        let conclude = |rate, is_path_limited, tcp: Option<Rate>| {
+            let address = SocketAddr::from(([192, 0, 2, 1], 80));
+            let mut findings = Findings::new(&target, address, Instant::now(), &options);
+            findings.rtt.extend(RttSummary::of(RttMethod::TcpHandshake, &[Duration::from_millis(30)], 1));
+            findings.udp_ceiling =
+                Some(UdpCeiling::lower(options.ceiling, mbit(40_000), CeilingSource::Server));
+            findings.take_train_rate(rate, is_path_limited);
+            findings.tcp.extend(tcp.map(|payload_bps| TcpRow {
+                streams: 4,
+                buffer: None,
+                congestion: None,
+                payload_bps,
+                seconds: Duration::from_secs(1),
+                is_flat: true,
+                out_of_order: 0,
+            }));
+            findings.conclude(None)
+        };
+        // TCP may be held by the server, and nothing else shows what the path carries.
+        for tcp in [None, Some(mbit(300))] {
+            let held = conclude(mbit(98), false, tcp);
+            assert!(
+                held.udp_ceiling.unwrap().is_reached && held.path.rate.unwrap().is_lower_bound,
+                "{held:?}"
+            );
+            assert!(!held.verdict.remembered && !memory.exists(), "{held:?}");
+        }
+        let below = conclude(mbit(60), true, None);
+        assert!(
+            !below.udp_ceiling.unwrap().is_reached && !below.path.rate.unwrap().is_lower_bound,
+            "{below:?}"
+        );
+        assert!(below.verdict.remembered && memory.exists(), "{below:?}");
     }
 
     #[test]

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use longhaul_core::probe::flow_rate::{ip_rate, payload_rate};
 use longhaul_core::probe::iperf3::{Iperf3Error, Iperf3Tcp, parse_tcp, parse_udp};
 use longhaul_core::probe::packet_train::{LossShare, udp_headers};
-use longhaul_core::probe::report::{MeasuredRate, RateEvidence, TcpRow, UdpRow, UploadFindings};
+use longhaul_core::probe::report::{
+    CeilingSource, MeasuredRate, RateEvidence, TcpRow, UdpCeiling, UdpRow, UploadFindings,
+};
 use longhaul_core::probe::server_limits::{ConnectionRates, find_limit};
 use longhaul_core::probe::train_search::loss_train;
 use longhaul_core::units::{Bytes, Rate};
@@ -40,8 +42,8 @@ const LAST_TESTS: u32 = 2;
 const DOUBLE: f64 = 2.0;
 /// The round trips of a test beside its data: two connections, options, start, end, results.
 const ROUND_TRIPS: u32 = 8;
-/// The UDP rate relative to TCP's best rate: high enough to reach the path's limit, low enough not
-/// to flood it.
+/// The ceiling of UDP relative to TCP's best rate: high enough to reach the path's limit, low enough
+/// not to flood it.
 const UDP_SHARE: f64 = 1.05;
 /// The minimum TCP rate for a UDP test: iperf3 takes a rate of zero for no limit.
 const LEAST_RATE: Rate = Rate::bits_per_sec(10_000);
@@ -109,13 +111,15 @@ pub(super) fn measure(
         return Ok(());
     }
     progress("UDP");
+    let ceiling = ip_rate(best, findings.mtu()).scaled(UDP_SHARE);
+    let ceiling = UdpCeiling::lower(findings.options.ceiling, ceiling, CeilingSource::Tcp);
+    findings.udp_ceiling = Some(ceiling);
     let headers = udp_headers(findings.address().ip());
     let time = Duration::from_secs(u64::from(UDP_SECONDS));
     let mut passes_udp = true;
     if has_time(findings, UDP_SECONDS, "UDP") {
-        let train = loss_train(best, time, headers);
-        // The rate is that of the payload; the packets together are a tenth of the path's rate.
-        let rate = Rate::over(train.message * u64::from(train.count), time);
+        let train = loss_train(best.min(ceiling.rate_bps), time, headers);
+        let rate = Rate::over(train.bytes(headers), time).min(ceiling.rate_bps);
         passes_udp = iperf3.udp(findings, train.message, rate, true)?;
     }
     findings.miss("the queue: iperf3 does not report packet arrival times");
@@ -125,7 +129,7 @@ pub(super) fn measure(
     }
     if findings.options.full {
         if passes_udp {
-            sweep_udp(findings, &iperf3, best.scaled(UDP_SHARE), progress)?;
+            sweep_udp(findings, &iperf3, ceiling.rate_bps, progress)?;
         }
         sweep_tcp(findings, &iperf3, progress)?;
     }
@@ -317,8 +321,8 @@ impl Iperf3<'_> {
         Ok(found)
     }
 
-    /// Sends messages at a payload rate of `rate`, for the path's loss or for a row of the table.
-    /// Returns whether UDP passes.
+    /// Sends messages at a rate of `rate` at the IP layer, for the path's loss or for a row of the
+    /// table. Returns whether UDP passes.
     fn udp(
         &self,
         findings: &mut Findings<'_>,
@@ -326,7 +330,10 @@ impl Iperf3<'_> {
         rate: Rate,
         for_loss: bool,
     ) -> Result<bool, ProbeError> {
-        let (length, bits) = (message.get().to_string(), rate.as_bits_per_sec().to_string());
+        // iperf3 paces the payload.
+        let packet = message + udp_headers(findings.address().ip());
+        let payload = rate.scaled(message.get() as f64 / packet.get() as f64);
+        let (length, bits) = (message.get().to_string(), payload.as_bits_per_sec().to_string());
         let options = ["-u", "-l", &length, "-b", &bits];
         let amount = Amount::Datagrams(findings.min_rtt().get() * ROUND_TRIPS);
         let would = "it would have shown the path's loss and reordering";

@@ -33,7 +33,7 @@ use std::time::Instant;
 use longhaul_core::probe::message::PROBE_HEADER;
 use longhaul_core::probe::report::ProbeReport;
 use longhaul_core::proto::http::HeaderField;
-use longhaul_core::units::Bytes;
+use longhaul_core::units::{Bytes, Rate};
 
 use crate::source::http::{ClientConfig, HttpError};
 
@@ -48,6 +48,8 @@ pub struct ProbeOptions {
     pub full: bool,
     /// Measures only the upload, with all of the time.
     pub upload: bool,
+    /// The highest rate of datagrams, at the IP layer; by default the server's.
+    pub ceiling: Option<Rate>,
     /// The file size that the verdict assumes.
     pub size: Bytes,
     /// The HTTP client's settings.

@@ -24,6 +24,8 @@ const PATIENCE: Duration = Duration::from_millis(300);
 const TRIES: u32 = 2;
 /// A train ends after this silence plus a quarter of a round trip.
 const SILENCE: Duration = Duration::from_millis(60);
+/// The longest wait for a further packet of a slow train.
+const LONGEST_GAP: Duration = Duration::from_secs(1);
 /// The time limit of one train: a whole measurement takes ten seconds.
 const LONGEST_TRAIN: Duration = Duration::from_secs(10);
 /// The payload of an echo.
@@ -51,8 +53,10 @@ pub(super) struct UdpSession {
     batch: DatagramBatch,
     next: u32,
     rtt: Rtt,
-    /// The highest rate of a train that the server accepts.
-    ceiling: Option<Rate>,
+    /// The highest rate of datagrams in each direction.
+    ceiling: Rate,
+    /// When the last echo has had its time at the ceiling.
+    free: Instant,
     /// The size of the IP and UDP headers.
     pub(super) headers: Bytes,
     /// The bytes received, IP headers included.
@@ -61,12 +65,7 @@ pub(super) struct UdpSession {
 
 impl UdpSession {
     /// Opens a socket to the offered port.
-    pub(super) fn open(
-        server: IpAddr,
-        offer: &UdpOffer,
-        rtt: Rtt,
-        ceiling: Option<Rate>,
-    ) -> io::Result<Self> {
+    pub(super) fn open(server: IpAddr, offer: &UdpOffer, rtt: Rtt, ceiling: Rate) -> io::Result<Self> {
         let nonce = Nonce::from_hex(&offer.nonce)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "its nonce is not one"))?;
         let any: SocketAddr =
@@ -85,7 +84,8 @@ impl UdpSession {
         }
         let batch = DatagramBatch::new(LARGEST_MESSAGE.as_usize());
         let headers = udp_headers(server);
-        Ok(Self { socket, nonce, batch, next: 1, rtt, ceiling, headers, received: Bytes::ZERO })
+        let free = Instant::now();
+        Ok(Self { socket, nonce, batch, next: 1, rtt, ceiling, free, headers, received: Bytes::ZERO })
     }
 
     /// Returns the size of the socket's receive buffer.
@@ -105,6 +105,7 @@ impl UdpSession {
     /// the packet is too large to send.
     pub(super) fn echo(&mut self, message: Bytes) -> io::Result<Option<Duration>> {
         let number = self.take_number();
+        self.pace(message);
         let started = now();
         let request = UdpRequest::Echo { number }.encode(self.nonce, message);
         match self.socket.send(&request) {
@@ -134,6 +135,7 @@ impl UdpSession {
         {
             if end.is_none() && Instant::now() >= next {
                 let number = self.take_number();
+                self.pace(ECHO_MESSAGE);
                 sent.push((number, now()));
                 self.socket.send(&UdpRequest::Echo { number }.encode(self.nonce, ECHO_MESSAGE))?;
                 echoes.sent += 1;
@@ -161,18 +163,20 @@ impl UdpSession {
     pub(super) fn train(&mut self, plan: TrainPlan) -> io::Result<PacketTrain> {
         let number = self.take_number();
         let packet = plan.message + self.headers;
+        self.pace(Bytes::ZERO);
         let before = receive_errors();
         let mut train = PacketTrain { count: plan.count, packet, ..PacketTrain::default() };
-        // The timeout assumes the requested rate; the server sends at most at the ceiling, which
-        // may be lower than requested.
-        let within = TrainPlan { rate: plan.rate.into_iter().chain(self.ceiling).min(), ..plan };
+        // Also a train that would be sent back to back is paced by the server, at the ceiling.
+        let pace = plan.rate.map_or(self.ceiling, |rate| rate.min(self.ceiling));
+        let within = TrainPlan { rate: Some(pace), ..plan };
         let request = UdpRequest::Train { number, plan: within }.encode(self.nonce, Bytes::ZERO);
         for _ in 0..TRIES {
             self.socket.send(&request)?;
             let mut until = Instant::now() + self.rtt.get() * 2 + PATIENCE;
+            // The path may be far slower than the ceiling.
             let planned = plan
                 .rate
-                .map_or(LONGEST_TRAIN, |rate| rate.time_for(plan.bytes(self.headers)).saturating_mul(2));
+                .map_or(LONGEST_TRAIN, |_| pace.time_for(plan.bytes(self.headers)).saturating_mul(2));
             let latest = until + planned.min(LONGEST_TRAIN);
             while (train.arrivals.len() as u64) < u64::from(plan.count) && Instant::now() < until {
                 let packets = self.receive(until)?;
@@ -185,10 +189,9 @@ impl UdpSession {
                 }));
                 // Only packets of the train extend the deadline.
                 if train.arrivals.len() > known {
-                    let gap =
-                        plan.rate.map_or(Duration::ZERO, |rate| rate.time_for(packet).saturating_mul(20));
-                    until = Instant::now()
-                        + (SILENCE + self.rtt.get() / 4).saturating_add(gap.min(LONGEST_TRAIN));
+                    let gap = pace.time_for(packet).saturating_mul(20);
+                    until =
+                        Instant::now() + (SILENCE + self.rtt.get() / 4).saturating_add(gap.min(LONGEST_GAP));
                 }
                 until = until.min(latest);
             }
@@ -207,6 +210,12 @@ impl UdpSession {
         let request = UdpRequest::Close.encode(self.nonce, Bytes::ZERO);
         // A closed port answers with an error.
         let _ = self.socket.send(&request).and_then(|_| self.socket.send(&request));
+    }
+
+    /// Waits until the ceiling permits an echo with `message` bytes after the one before.
+    fn pace(&mut self, message: Bytes) {
+        std::thread::sleep(self.free.saturating_duration_since(Instant::now()));
+        self.free = Instant::now() + self.ceiling.time_for(message + self.headers).min(PATIENCE);
     }
 
     fn take_number(&mut self) -> u32 {
@@ -301,7 +310,7 @@ mod tests {
 
     fn session(offer: &UdpOffer) -> UdpSession {
         let rtt = Rtt::new(Duration::from_millis(1));
-        UdpSession::open(IpAddr::from([127, 0, 0, 1]), offer, rtt, Some(CEILING)).unwrap()
+        UdpSession::open(IpAddr::from([127, 0, 0, 1]), offer, rtt, CEILING).unwrap()
     }
 
     fn plan() -> TrainPlan {

@@ -15,6 +15,8 @@ use super::rate_ceiling::CeilingShare;
 const NAP: Duration = Duration::from_micros(60);
 /// After so many packets a train checks whether it is still to be sent.
 const PACKETS_PER_CHECK: u32 = 256;
+/// What a train that was held up makes up for, beyond its pace; sleeping is late by less. More would be a burst.
+const CATCH_UP: Duration = Duration::from_millis(2);
 /// The longest sleep between two such checks of a paced train.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
@@ -82,6 +84,7 @@ impl Train<'_> {
                 }
             }
             let gap = gap();
+            due = due.max(started.elapsed().saturating_sub(CATCH_UP));
             let behind = (started.elapsed() + NAP).saturating_sub(due);
             let are_due = behind
                 .as_nanos()
@@ -226,6 +229,25 @@ mod tests {
             slow.send(&near, started, &|| true);
             assert!(started.elapsed() >= Duration::from_millis(37), "{:?}", started.elapsed());
         }
+    }
+
+    #[test]
+    fn paced_train_that_was_held_up_does_not_follow_with_a_burst() {
+        const HELD_UP: Duration = Duration::from_millis(80);
+        let (near, _far) = pair();
+        // 600 packets of 128 bytes at 6.144 Mbit/s take 100 ms; after 256 of them the sender is held up once.
+        let held_up = std::cell::Cell::new(false);
+        let hold_up = || {
+            if !held_up.replace(true) {
+                std::thread::sleep(HELD_UP);
+            }
+            true
+        };
+        let started = Instant::now();
+        let (sent, end) = train(600, Some(6_144_000)).send(&near, started, &hold_up);
+        assert_eq!((sent, end), (Bytes::new(600 * 128), TrainEnd::Sent));
+        let least = Duration::from_millis(99) + HELD_UP - 2 * CATCH_UP;
+        assert!(held_up.get() && started.elapsed() >= least, "{:?}", started.elapsed());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use anyhow::Context;
 use clap::{Args, ValueHint};
 use longhaul_core::probe::tables;
 use longhaul_core::proto::http::HeaderField;
-use longhaul_core::units::Bytes;
+use longhaul_core::units::{Bytes, Rate};
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::probe::{self, ProbeOptions, ProbeTarget};
 use longhaul_engine::source::http::{ClientConfig, Credentials};
@@ -23,8 +23,8 @@ use crate::{exit, say, secret_file};
 ///
 /// RTT, path MTU, rate, queue, loss and reordering by UDP (against `longhaul serve --measure`), TCP by number of connections
 /// against any HTTP server, and what the server can do; FTP servers list their features, iperf3 servers are measured by iperf3
-/// itself. Takes ten seconds at most and sends a tenth of what a full-rate test of that time would send; --full sweeps sizes of
-/// messages and buffers, numbers of connections and congestion controls. `get` starts from what was found.
+/// itself. Takes ten seconds at most and sends a tenth of what a full-rate test of that time would send; --full sweeps numbers of
+/// connections, sizes of buffers and congestion controls. `get` starts from what was found.
 #[derive(Debug, Args)]
 pub(crate) struct ProbeArgs {
     /// A host (HTTP, port 80), HOST:PORT, or a URL of http, https, ftp, ftps, gsiftp or iperf3; best that of a large file
@@ -38,6 +38,10 @@ pub(crate) struct ProbeArgs {
     /// Measure the upload alone, as `put` sends, with all of the time; against `longhaul serve --measure` and iperf3
     #[arg(long, conflicts_with = "full")]
     upload: bool,
+
+    /// Send no UDP faster than this; by default as fast as the server allows
+    #[arg(long, value_name = "RATE", value_parser = ceiling)]
+    ceiling: Option<Rate>,
 
     /// Print the transfer time of a file of this size
     #[arg(long, value_name = "SIZE", default_value = "10GiB", value_parser = Bytes::with_unit)]
@@ -71,6 +75,16 @@ pub(crate) struct ProbeArgs {
     memory: MemoryArgs,
 }
 
+/// The least ceiling: the three trains of 16 packets that find the rate then take 0.6 s.
+const LEAST_CEILING: Rate = Rate::bits_per_sec(1_000_000);
+
+fn ceiling(text: &str) -> Result<Rate, String> {
+    match Rate::with_unit(text)? {
+        rate if rate < LEAST_CEILING => Err("a probe needs 1Mbit or more".to_owned()),
+        rate => Ok(rate),
+    }
+}
+
 /// The option that sets the file of the charts.
 const PLOT: &str = "--plot";
 
@@ -85,6 +99,7 @@ pub(crate) fn run(args: &ProbeArgs) -> ExitCode {
         Ok::<_, anyhow::Error>(ProbeOptions {
             full: args.full,
             upload: args.upload,
+            ceiling: args.ceiling,
             size: args.size,
             client: client(args)?,
             memory: args.memory.memory(),

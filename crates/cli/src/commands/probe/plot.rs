@@ -1,4 +1,4 @@
-//! Charts of a probe: UDP by message size, TCP by number of connections and by socket buffer size.
+//! Charts of a probe: UDP by message size; TCP by number of connections, socket buffer size and congestion control.
 
 use longhaul_core::probe::report::{ProbeReport, TcpRow};
 use longhaul_core::units::Rate;
@@ -13,6 +13,9 @@ pub(super) fn sheet(report: &ProbeReport) -> Sheet {
         report.tcp.iter().filter(plain).map(|row| (f64::from(row.streams), bits(row.payload_bps)));
     let by_buffer =
         report.tcp.iter().filter_map(|row| Some((row.buffer?.get() as f64, bits(row.payload_bps))));
+    let controls = report.tcp.iter().filter_map(|row| Some((row.congestion.clone()?, bits(row.payload_bps))));
+    let (names, by_control): (Vec<_>, Vec<_>) = controls.unzip();
+    let by_control = (0_u32..).map(f64::from).zip(by_control);
     let limit = report.path.rate.map(|found| bits(found.rate_bps));
     let charts = [
         chart("UDP by size of message", "message", Unit::Bytes, Scale::Linear, udp.collect(), limit),
@@ -25,6 +28,14 @@ pub(super) fn sheet(report: &ProbeReport) -> Sheet {
             limit,
         ),
         chart("TCP by socket buffer", "buffer", Unit::Bytes, Scale::Logarithmic, by_buffer.collect(), limit),
+        chart(
+            "TCP by congestion control",
+            "congestion control",
+            Unit::Number,
+            Scale::Names(names),
+            by_control.collect(),
+            limit,
+        ),
     ];
     Sheet {
         title: format!("longhaul probe {}", report.target),

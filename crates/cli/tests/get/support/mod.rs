@@ -7,6 +7,7 @@ mod memory;
 mod partial;
 mod program;
 mod real;
+mod terminal;
 mod tls;
 
 pub(crate) use content::{content, partial_files, same};
@@ -16,3 +17,4 @@ pub(crate) use memory::{MEMORY, remember};
 pub(crate) use partial::{PartialFiles, partial, partial_with};
 pub(crate) use program::{Ended, Get, Running, get, longhaul, old_kernel, skip};
 pub(crate) use real::{Apache, Nginx, Serve};
+pub(crate) use terminal::{program, terminal};

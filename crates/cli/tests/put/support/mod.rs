@@ -14,6 +14,8 @@ mod program;
 mod real;
 mod relay;
 mod scripted_dav;
+#[path = "../../get/support/terminal.rs"]
+mod terminal;
 #[path = "../../get/support/tls.rs"]
 mod tls;
 mod writable;
@@ -25,6 +27,7 @@ pub(crate) use program::{Ended, Get as Put, Running, longhaul, old_kernel, skip}
 pub(crate) use real::{Apache, Nginx, Site};
 pub(crate) use relay::{RelayAction, relay, relay_as};
 pub(crate) use scripted_dav::{DavAction, Files, scripted_dav};
+pub(crate) use terminal::{program, terminal};
 pub(crate) use writable::Writable;
 
 /// Creates a `longhaul put` in an empty directory.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::probe::message::{UDP_PATH, UdpOffer};
 use longhaul_core::probe::packet_train::PacketTrain;
-use longhaul_core::probe::report::{MeasuredQueue, MeasuredRate, RateEvidence, UdpRow};
+use longhaul_core::probe::report::{CeilingSource, MeasuredQueue, UdpCeiling, UdpRow};
 use longhaul_core::probe::rtt::{RttMethod, RttSummary};
 use longhaul_core::probe::train_search::{
     QueueSearch, TrainPlan, TrainRate, TrainSearch, loss_of, loss_train,
@@ -46,6 +46,7 @@ pub(super) fn open_session(
     findings: &mut Findings<'_>,
     client: &Client,
     url: &Url,
+    ceiling: Rate,
 ) -> Result<Option<(UdpSession, Echoes)>, ProbeError> {
     let would = "it would have shown the path's rate, queue and loss";
     let offer: UdpOffer = match request(client, &endpoint_url(url, UDP_PATH)) {
@@ -57,8 +58,8 @@ pub(super) fn open_session(
         Err(error) => return Err(error),
     };
     let rtt = findings.min_rtt();
-    let ceiling = findings.server.ceiling_bps;
-    let mut session = UdpSession::open(findings.address().ip(), &offer, rtt, ceiling)
+    let ceiling = UdpCeiling::lower(findings.options.ceiling, ceiling, CeilingSource::Server);
+    let mut session = UdpSession::open(findings.address().ip(), &offer, rtt, ceiling.rate_bps)
         .map_err(|source| ProbeError::Local { what: "open a UDP socket".to_owned(), source })?;
     let mut idle = Echoes::default();
     // Two tries: the first echoes may be lost at random.
@@ -77,6 +78,7 @@ pub(super) fn open_session(
         findings.miss(format!("UDP: blocked on the way, port {}; {would}", offer.port));
         return Ok(None);
     }
+    findings.udp_ceiling = Some(ceiling);
     findings.rtt.extend(RttSummary::of(RttMethod::UdpEcho, &idle.round_trips, idle.sent));
     let buffer = session.buffer();
     if buffer < ENOUGH_BUFFER {
@@ -119,11 +121,7 @@ pub(super) fn measure_rate(
         findings.miss("UDP: no train arrived; it would have shown the path's rate, queue and loss");
         return Ok(TrainFindings { rate: None, sent });
     };
-    findings.path.rate = Some(MeasuredRate {
-        rate_bps: found.rate,
-        evidence: RateEvidence::UdpTrains,
-        is_lower_bound: !found.is_path_limited,
-    });
+    findings.take_train_rate(found.rate, found.is_path_limited);
     findings.budget.set_rate(found.rate);
     Ok(TrainFindings { rate: Some(found), sent })
 }
@@ -237,15 +235,16 @@ fn measure_messages(
     let mut messages: Vec<u64> = MESSAGES.into_iter().filter(|message| *message < largest).collect();
     messages.push(largest);
     for message in messages.into_iter().map(Bytes::new) {
+        let packet = message + session.headers;
+        let count = found.rate.bytes_in(TABLE_TIME).get() / packet.get();
+        let count = u32::try_from(count).unwrap_or(u32::MAX).clamp(16, 20_000);
         // A round trip, the train, and the silence after it.
-        let needed = findings.min_rtt().get() + Duration::from_millis(200);
+        let train = found.rate.time_for(packet * u64::from(count));
+        let needed = findings.min_rtt().get() + train + Duration::from_millis(175);
         if findings.budget.time_left() < needed + flow_time(findings.min_rtt()) {
             findings.miss(format!("UDP with messages of {} bytes: no time left; see --full", message.get()));
             continue;
         }
-        let packet = message + session.headers;
-        let count = found.rate.bytes_in(TABLE_TIME).get() / packet.get();
-        let count = u32::try_from(count).unwrap_or(u32::MAX).clamp(16, 20_000);
         let train = session.train(TrainPlan { count, message, rate: None })?;
         let Some(spread) = train.dispersion() else { continue };
         let payload = |rate: Rate| rate.scaled(message.get() as f64 / packet.get() as f64);
