@@ -10,3 +10,4 @@ mod in_time;
 mod permanent;
 mod report;
 mod support;
+mod unprivileged;
