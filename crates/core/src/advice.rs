@@ -7,6 +7,7 @@
 mod attribution;
 mod bottleneck_queue;
 mod classifier;
+mod cure;
 mod interval;
 mod limited_by;
 mod loss;
@@ -26,7 +27,7 @@ pub use attribution::{Attribution, LimitedSpan};
 pub use limited_by::LimitedBy;
 pub use reading::{End, Reading, SenderTimes, ThreadTimes};
 pub use shares::Shares;
-pub use verdict::HostLimits;
+pub use verdict::KnownLimits;
 
 /// What was found: the limit, the evidence for it and the knob to turn.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

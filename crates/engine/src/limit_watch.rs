@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use longhaul_core::advice::{
-    Attribution, End, Finding, HostLimits, LimitedBy, LimitedSpan, Reading, ThreadTimes,
+    Attribution, End, Finding, KnownLimits, LimitedBy, LimitedSpan, Reading, ThreadTimes,
 };
 use longhaul_core::event::Event;
 use longhaul_core::telemetry::Snapshot;
+use longhaul_core::units::Rate;
 use longhaul_sys::host;
 
 use crate::job_cpu::CoreTimes;
@@ -98,10 +99,10 @@ impl LimitWatch {
         }
     }
 
-    /// Returns the limit that held the transfer back.
-    pub(crate) fn finding(&self) -> Finding {
-        let host = HostLimits { tcp_rmem_max: host::tcp_rmem_max(), tcp_wmem_max: host::tcp_wmem_max() };
-        self.attribution.finding(&host)
+    /// Returns the limit that held the transfer back; `path_rate` is the path's rate in an earlier one.
+    pub(crate) fn finding(&self, path_rate: Option<Rate>) -> Finding {
+        let (tcp_rmem_max, tcp_wmem_max) = (host::tcp_rmem_max(), host::tcp_wmem_max());
+        self.attribution.finding(&KnownLimits { tcp_rmem_max, tcp_wmem_max, path_rate })
     }
 
     fn report(&mut self, span: Option<LimitedSpan>, emit: impl Fn(&Event)) {
@@ -159,8 +160,10 @@ mod tests {
         let ago = |by, tenths| Event::Limited { by, ago: at(tenths) };
         let expected = [ago(LimitedBy::SlowStart, 2), ago(LimitedBy::Path, 1), ago(LimitedBy::Disk, 1)];
         assert_eq!(limits, expected);
-        let finding = watch.finding();
+        let finding = watch.finding(None);
         assert_eq!(finding.limit, LimitedBy::Disk);
         assert!((finding.shares.get(LimitedBy::Disk) - 20.0 / 30.0).abs() < 0.01, "{finding:?}");
+        let known = watch.finding(Some(Rate::bits_per_sec(200_000_000)));
+        assert!(known.advice[1].ends_with(" -> 200 Mbit/s, which the path held before"), "{known:?}");
     }
 }

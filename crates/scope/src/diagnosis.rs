@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longhaul_core::advice::{Attribution, End, Finding, HostLimits, LimitedSpan, Reading, Shares};
+use longhaul_core::advice::{Attribution, End, Finding, KnownLimits, LimitedSpan, Reading, Shares};
 use longhaul_core::event::{Done, Event};
 use longhaul_core::units::{Bytes, Rate};
 
@@ -63,13 +63,13 @@ impl Observation {
         }
     }
 
-    /// Ends the observation; `host` holds the limits of the observed endpoint's host, if known.
-    pub fn end(mut self, host: &HostLimits) -> Diagnosis {
+    /// Ends the observation; `known` holds the limits of the observed endpoint's host, if known.
+    pub fn end(mut self, known: &KnownLimits) -> Diagnosis {
         if let Some(span) = self.attribution.end() {
             append(&mut self.timeline, span);
         }
         Diagnosis {
-            finding: self.attribution.finding(host),
+            finding: self.attribution.finding(known),
             timeline: self.timeline,
             moved: self.latest.1.saturating_sub(self.begun.1),
             time: self.latest.0.saturating_sub(self.begun.0),
@@ -129,7 +129,7 @@ fn of_samples(record: &Record) -> Option<Diagnosis> {
         };
         observation.observe(Duration::try_from_secs_f64(*at).ok()?, &reading);
     }
-    (!record.samples.is_empty()).then(|| observation.end(&HostLimits::default()))
+    (!record.samples.is_empty()).then(|| observation.end(&KnownLimits::default()))
 }
 
 /// Returns the recorded timeline of limits; empty if none was recorded.

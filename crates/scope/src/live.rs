@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use longhaul_core::advice::{End, HostLimits, Reading};
+use longhaul_core::advice::{End, KnownLimits, Reading};
 use longhaul_core::telemetry::{Counters, Sockets, StreamSample};
 use longhaul_core::units::Bytes;
 use longhaul_sys::sock_diag::{self, SocketReader, TcpConnection};
@@ -101,7 +101,11 @@ pub fn observe(
         }
         std::thread::sleep(INTERVAL.min(time - now));
     }
-    let limits = HostLimits { tcp_rmem_max: host::tcp_rmem_max(), tcp_wmem_max: host::tcp_wmem_max() };
+    let limits = KnownLimits {
+        tcp_rmem_max: host::tcp_rmem_max(),
+        tcp_wmem_max: host::tcp_wmem_max(),
+        path_rate: None,
+    };
     let mut flows: Vec<_> = observed.into_values().filter_map(|flow| flow.end(&limits)).collect();
     flows.sort_by_key(|flow| std::cmp::Reverse(flow.diagnosis.moved));
     if flows.is_empty() { Err(LiveError::Idle(process, time)) } else { Ok(flows) }
@@ -188,8 +192,8 @@ impl Observed {
     }
 
     /// Ends the observation; `None` if no data moved.
-    fn end(self, host: &HostLimits) -> Option<LiveFlow> {
-        let (received, sent) = (self.received.end(host), self.sent.end(host));
+    fn end(self, known: &KnownLimits) -> Option<LiveFlow> {
+        let (received, sent) = (self.received.end(known), self.sent.end(known));
         let sends = sent.moved > received.moved;
         let diagnosis = if sends { sent } else { received };
         let (from, to) = if sends { (self.local, self.peer) } else { (self.peer, self.local) };

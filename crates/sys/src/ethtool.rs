@@ -1,7 +1,8 @@
 //! Queries drivers of network devices by ethtool over generic netlink (kernel documentation,
-//! networking/ethtool-netlink; Linux 5.6), in the calling thread's network namespace and without privilege.
+//! networking/ethtool-netlink; Linux 5.6), in the calling thread's network namespace and without privilege; changes them with
+//! CAP_NET_ADMIN.
 //!
-//! Falls back to the ioctl SIOCETHTOOL if the kernel is older, or a sandbox refuses generic netlink.
+//! Queries fall back to the ioctl SIOCETHTOOL if the kernel is older, or a sandbox refuses generic netlink.
 
 use std::io;
 
@@ -9,7 +10,7 @@ use longhaul_core::units::Rate;
 
 use crate::ethtool_ioctl::EthtoolIoctl;
 use crate::link::text;
-use crate::rtnetlink::{Attributes, HEADER, Netlink, Request, cut_short};
+use crate::rtnetlink::{Attributes, HEADER, NLM_F_ACK, Netlink, Request, cut_short};
 
 /// The number of the control family (`GENL_ID_CTRL`), which resolves other families, and its request.
 const CONTROL: u16 = 0x10;
@@ -21,7 +22,9 @@ const GENL: usize = 4;
 
 const LINKMODES_GET: u8 = 4;
 const FEATURES_GET: u8 = 11;
+const FEATURES_SET: u8 = 12;
 const RINGS_GET: u8 = 15;
+const RINGS_SET: u8 = 16;
 /// The first attribute of each request, and the device index in it.
 const HEADER_ATTRIBUTE: u16 = 1;
 const HEADER_DEVICE: u16 = 1;
@@ -35,6 +38,7 @@ const RINGS_TX_MAX: u16 = 5;
 const RINGS_RX: u16 = 6;
 const RINGS_TX: u16 = 9;
 const FEATURES_CHANGEABLE: u16 = 2;
+const FEATURES_WANTED: u16 = 3;
 const FEATURES_ACTIVE: u16 = 4;
 const BITSET_BITS: u16 = 3;
 const BITSET_BIT: u16 = 1;
@@ -75,6 +79,15 @@ pub struct LinkModes {
     pub is_negotiated: bool,
 }
 
+/// What a driver says of a device's link.
+#[derive(Debug)]
+pub struct LinkState {
+    /// The speed; NotFound if the driver reports it as unknown.
+    pub speed: io::Result<Rate>,
+    /// The modes; `Unsupported` from a kernel without ethtool over netlink: the ioctl has not all of today's modes.
+    pub modes: io::Result<LinkModes>,
+}
+
 /// A socket for queries to drivers.
 #[derive(Debug)]
 pub struct Ethtool(QueryInterface);
@@ -98,7 +111,7 @@ impl Ethtool {
     /// Opens a netlink socket and resolves the family; ENOENT from a kernel without ethtool over netlink.
     pub(crate) fn by_netlink() -> io::Result<Self> {
         let netlink = Netlink::open_generic()?;
-        let mut request = request(CONTROL, CTRL_CMD_GETFAMILY);
+        let mut request = request(CONTROL, CTRL_CMD_GETFAMILY, 0);
         request.attribute(CTRL_ATTR_FAMILY_NAME, b"ethtool\0");
         let answer = netlink.ask(request)?;
         let id = attributes(&answer).get(CTRL_ATTR_FAMILY_ID).and_then(|id| id.try_into().ok());
@@ -106,33 +119,20 @@ impl Ethtool {
         Ok(Self(QueryInterface::Netlink { netlink, family }))
     }
 
-    /// Returns the speed of a device's link.
+    /// Returns the state of a device's link.
     ///
     /// # Errors
-    /// EOPNOTSUPP if the driver does not report it; NotFound if the driver reports it as unknown.
-    pub fn speed(&self, device: u32) -> io::Result<Rate> {
+    /// EOPNOTSUPP if the driver does not report it.
+    pub fn link(&self, device: u32) -> io::Result<LinkState> {
         match &self.0 {
             QueryInterface::Netlink { netlink, family } => {
                 let answer = ask(netlink, *family, LINKMODES_GET, device)?;
-                known_speed(attributes(&answer).number(LINKMODES_SPEED))
+                let attributes = attributes(&answer);
+                let speed = known_speed(attributes.number(LINKMODES_SPEED));
+                Ok(LinkState { speed, modes: Ok(link_modes(&attributes)) })
             }
-            QueryInterface::Ioctl(ioctl) => ioctl.speed(device),
-        }
-    }
-
-    /// Returns the modes of a device's link.
-    ///
-    /// # Errors
-    /// EOPNOTSUPP where the driver does not say, and `Unsupported` from a kernel without ethtool over netlink: the ioctl has not all of
-    /// today's modes.
-    pub fn link_modes(&self, device: u32) -> io::Result<LinkModes> {
-        match &self.0 {
-            QueryInterface::Netlink { netlink, family } => {
-                let answer = ask(netlink, *family, LINKMODES_GET, device)?;
-                Ok(link_modes(&attributes(&answer)))
-            }
-            QueryInterface::Ioctl(_) => {
-                Err(io::Error::new(io::ErrorKind::Unsupported, "needs generic netlink (Linux 5.6)"))
+            QueryInterface::Ioctl(ioctl) => {
+                Ok(LinkState { speed: ioctl.speed(device), modes: Err(needs_netlink()) })
             }
         }
     }
@@ -172,14 +172,55 @@ impl Ethtool {
         let names = |kind| nested(&attributes(&answer), kind).map(bit_names).ok_or_else(cut_short);
         Ok(Features { active: names(FEATURES_ACTIVE)?, changeable: names(FEATURES_CHANGEABLE)? })
     }
+
+    /// Sets the sizes of a device's rings, in packets; a driver may restart the link for it.
+    ///
+    /// # Errors
+    /// EPERM without CAP_NET_ADMIN, EINVAL for a size beyond the maximum, EOPNOTSUPP if the driver does not resize them; `Unsupported`
+    /// from a kernel without ethtool over netlink.
+    pub fn set_rings(&self, device: u32, rx: u32, tx: u32) -> io::Result<()> {
+        let (netlink, family) = self.netlink()?;
+        let mut request = device_request(family, RINGS_SET, device, NLM_F_ACK);
+        request.attribute(RINGS_RX, &rx.to_ne_bytes());
+        request.attribute(RINGS_TX, &tx.to_ne_bytes());
+        netlink.ask(request).map(drop)
+    }
+
+    /// Requests that a feature is on or off; whether it is, [`Self::features`] tells: it may depend on others.
+    ///
+    /// # Errors
+    /// EPERM without CAP_NET_ADMIN, EOPNOTSUPP for a name that the kernel does not know; `Unsupported` from a kernel without ethtool over
+    /// netlink.
+    pub fn set_feature(&self, device: u32, name: &str, on: bool) -> io::Result<()> {
+        let (netlink, family) = self.netlink()?;
+        // Without NLM_F_ACK: the kernel answers with the features that it has changed.
+        let mut request = device_request(family, FEATURES_SET, device, 0);
+        request.nested(FEATURES_WANTED | NESTED, |set| put_bits(set, &[(name, on)]));
+        netlink.ask(request).map(drop)
+    }
+
+    fn netlink(&self) -> io::Result<(&Netlink, u16)> {
+        match &self.0 {
+            QueryInterface::Netlink { netlink, family } => Ok((netlink, *family)),
+            QueryInterface::Ioctl(_) => Err(needs_netlink()),
+        }
+    }
+}
+
+fn needs_netlink() -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, "needs generic netlink (Linux 5.6)")
 }
 
 fn ask(netlink: &Netlink, family: u16, command: u8, device: u32) -> io::Result<Vec<u8>> {
-    let mut request = request(family, command);
+    netlink.ask(device_request(family, command, device, 0))
+}
+
+fn device_request(family: u16, command: u8, device: u32, flags: u16) -> Request {
+    let mut request = request(family, command, flags);
     request.nested(HEADER_ATTRIBUTE | NESTED, |header| {
         header.attribute(HEADER_DEVICE, &device.to_ne_bytes());
     });
-    netlink.ask(request)
+    request
 }
 
 fn link_modes(answer: &Attributes<'_>) -> LinkModes {
@@ -202,8 +243,8 @@ pub(crate) fn known_speed(mbits: Option<u32>) -> io::Result<Rate> {
 /// Marks an attribute that contains others (NLA_F_NESTED), as generic netlink requires.
 const NESTED: u16 = 0x8000;
 
-fn request(family: u16, command: u8) -> Request {
-    let mut request = Request::new(family, 0);
+fn request(family: u16, command: u8, flags: u16) -> Request {
+    let mut request = Request::new(family, flags);
     // Version 1 of the family.
     request.push(&[command, 1, 0, 0]);
     request
@@ -239,6 +280,20 @@ fn names_where(bitset: &[u8], is_wanted: impl Fn(&Attributes<'_>) -> bool) -> Ve
     named.collect()
 }
 
+/// Appends the bits of a bitset, each set or not.
+fn put_bits(set: &mut Request, bits: &[(&str, bool)]) {
+    set.nested(BITSET_BITS | NESTED, |list| {
+        for (name, on) in bits {
+            list.nested(BITSET_BIT | NESTED, |bit| {
+                bit.attribute(BIT_NAME, &[name.as_bytes(), &[0]].concat());
+                if *on {
+                    bit.attribute(BIT_VALUE, &[]);
+                }
+            });
+        }
+    });
+}
+
 /// Present if the bitset is a list; otherwise each bit has a mask, and a value if set.
 const NO_MASK: u16 = 1;
 const BIT_VALUE: u16 = 3;
@@ -257,16 +312,7 @@ mod tests {
         if is_list {
             set.attribute(NO_MASK, &[]);
         }
-        set.nested(BITSET_BITS | NESTED, |list| {
-            for (name, on) in bits {
-                list.nested(BITSET_BIT | NESTED, |bit| {
-                    bit.attribute(BIT_NAME, &[name.as_bytes(), &[0]].concat());
-                    if *on {
-                        bit.attribute(BIT_VALUE, &[]);
-                    }
-                });
-            }
-        });
+        put_bits(set, bits);
     }
 
     #[test]
@@ -327,8 +373,24 @@ mod tests {
         let features = ethtool.features(loopback).unwrap();
         assert!(features.active.iter().any(|name| name == "loopback"), "{features:?}");
         assert!(features.changeable.iter().any(|name| name == "tx-tcp-segmentation"), "{features:?}");
-        assert!(ethtool.rings(loopback).is_err() && ethtool.speed(loopback).is_err());
-        assert!(ethtool.link_modes(loopback).is_err());
+        assert!(ethtool.rings(loopback).is_err() && ethtool.link(loopback).is_err());
         assert!(ethtool.features(u32::MAX >> 1).is_err());
+    }
+
+    #[test]
+    fn features_are_switched_and_refusals_named() {
+        crate::qdisc::tests::with_veth(1, |device| {
+            let ethtool = Ethtool::by_netlink().unwrap();
+            let is_on =
+                |name: &str| ethtool.features(device).unwrap().active.iter().any(|active| active == name);
+            for on in [false, true] {
+                ethtool.set_feature(device, "tx-tcp-segmentation", on).unwrap();
+                assert_eq!(is_on("tx-tcp-segmentation"), on);
+            }
+            let code = |result: io::Result<()>| result.unwrap_err().raw_os_error();
+            assert_eq!(code(ethtool.set_feature(device, "no-feature", true)), Some(libc::EOPNOTSUPP));
+            // veth has no rings.
+            assert_eq!(code(ethtool.set_rings(device, 512, 512)), Some(libc::EOPNOTSUPP));
+        });
     }
 }

@@ -18,6 +18,7 @@ pub mod memory;
 pub mod netns;
 pub mod pressure;
 pub mod process;
+pub mod qdisc;
 pub mod ring;
 pub mod rtnetlink;
 pub mod send_options;

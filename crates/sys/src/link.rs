@@ -13,13 +13,10 @@ const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
-const RTM_NEWQDISC: u16 = 36;
-const RTM_GETQDISC: u16 = 38;
 
-/// Bytes of `struct rtmsg`, `struct ifinfomsg`, `struct tcmsg`.
+/// Bytes of `struct rtmsg`, `struct ifinfomsg`.
 const RTMSG: usize = 12;
 const IFINFOMSG: usize = 16;
-const TCMSG: usize = 20;
 
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
@@ -34,9 +31,6 @@ const IFLA_MTU: u16 = 4;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_KIND: u16 = 1;
 const IFF_LOOPBACK: u32 = 8;
-
-const TCA_KIND: u16 = 1;
-const TC_H_ROOT: u32 = u32::MAX;
 
 /// A network device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,6 +109,17 @@ fn outgoing(route: &[u8]) -> Option<u32> {
     attributes.number(RTA_OIF).or_else(shared)
 }
 
+/// Returns the device of a name.
+///
+/// # Errors
+/// ENODEV without such a device.
+pub fn named(name: &str) -> io::Result<Link> {
+    let mut request = Request::new(RTM_GETLINK, 0);
+    request.push(&[0; IFINFOMSG]);
+    request.attribute(IFLA_IFNAME, &[name.as_bytes(), &[0]].concat());
+    parse_link(&Netlink::open()?.ask(request)?).ok_or_else(cut_short)
+}
+
 /// Requests the data of a device.
 fn link(netlink: &Netlink, index: u32) -> io::Result<Link> {
     let mut request = Request::new(RTM_GETLINK, 0);
@@ -142,44 +147,8 @@ fn parse_link(message: &[u8]) -> Option<Link> {
     })
 }
 
-/// Returns the queueing disciplines of a device: the root's kind, then the others, each once.
-///
-/// # Errors
-/// The kernel's error; NotFound if none is listed.
-pub fn qdiscs(device: u32) -> io::Result<Vec<String>> {
-    let mut request = Request::new(RTM_GETQDISC, 0);
-    let mut head = [0; TCMSG];
-    head[4..8].copy_from_slice(&device.to_ne_bytes());
-    request.push(&head);
-    let parts = Netlink::open()?.dump(request)?;
-    let listed = kinds(device, parts.iter().flat_map(|part| messages(part)));
-    if listed.is_empty() {
-        return Err(io::Error::new(io::ErrorKind::NotFound, "the kernel lists no queueing discipline"));
-    }
-    Ok(listed)
-}
-
-fn kinds<'a>(device: u32, listed: impl Iterator<Item = (u16, &'a [u8])>) -> Vec<String> {
-    let mut kinds = Vec::new();
-    for (kind, message) in listed {
-        let of_device = kind == RTM_NEWQDISC && number_at(message, HEADER + 4) == Some(device);
-        let Some(name) = Attributes::after(message, HEADER + TCMSG).get(TCA_KIND).filter(|_| of_device)
-        else {
-            continue;
-        };
-        let name = text(name);
-        if number_at(message, HEADER + 12) == Some(TC_H_ROOT) {
-            kinds.retain(|known| *known != name);
-            kinds.insert(0, name);
-        } else if !kinds.contains(&name) {
-            kinds.push(name);
-        }
-    }
-    kinds
-}
-
 /// Reads a 32-bit number.
-fn number_at(bytes: &[u8], at: usize) -> Option<u32> {
+pub(crate) fn number_at(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes)
 }
 
@@ -211,8 +180,14 @@ mod tests {
                 continue;
             };
             assert!(link.is_loopback && link.name == "lo" && link.mtu.is_some(), "{link:?}");
-            assert_eq!(qdiscs(link.index).unwrap(), ["noqueue"]);
+            assert_eq!(named("lo").unwrap(), link);
         }
+    }
+
+    #[test]
+    fn absent_device_is_an_error() {
+        assert_eq!(named("none0").unwrap_err().raw_os_error(), Some(libc::ENODEV));
+        assert!(named("a-name-longer-than-the-kernel-takes").is_err());
     }
 
     #[test]
@@ -259,20 +234,5 @@ mod tests {
             assert!(parse_link(&whole[..end]).is_none(), "{end}");
             assert!(default_route(RTM_NEWROUTE, &whole[..end]).is_none());
         }
-    }
-
-    #[test]
-    fn root_comes_first_and_each_kind_once() {
-        let qdisc = |device: u32, parent: u32, kind: &str| {
-            let mut head = [0; TCMSG];
-            head[4..8].copy_from_slice(&device.to_ne_bytes());
-            head[12..16].copy_from_slice(&parent.to_ne_bytes());
-            message(RTM_NEWQDISC, &head, |fill| fill.attribute(TCA_KIND, kind.as_bytes()))
-        };
-        let dump =
-            [qdisc(2, 1, "fq"), qdisc(2, 2, "fq"), qdisc(2, TC_H_ROOT, "mq"), qdisc(3, TC_H_ROOT, "tbf")];
-        let dump = dump.concat();
-        assert_eq!(kinds(2, messages(&dump)), ["mq", "fq"]);
-        assert_eq!(kinds(4, messages(&dump)), [""; 0]);
     }
 }

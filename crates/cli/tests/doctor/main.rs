@@ -3,8 +3,11 @@
 //! Settings are changed in network namespaces of the tests' own; the host's stay as they are.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail so")]
 
+mod devices;
 mod disk;
 mod fix;
 mod in_time;
+mod permanent;
 mod report;
 mod support;
+mod unprivileged;

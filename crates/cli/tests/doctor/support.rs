@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use longhaul_sys::netns;
 use serde_json::Value;
 
 /// The path that the tests ask about: 250 MB in flight.
@@ -52,4 +53,25 @@ pub(crate) fn finding<'a>(report: &'a Value, name: &str) -> &'a Value {
 /// Returns the reading of a name that is missing.
 pub(crate) fn unread<'a>(report: &'a Value, name: &str) -> Option<&'a Value> {
     report["unread"].as_array().unwrap().iter().find(|unread| unread["name"] == name)
+}
+
+/// Runs `job` in network and mount namespaces of its own, as root, with `home` as its home; not at all, with the reason printed, where
+/// none can be made.
+pub(crate) fn in_namespaces(job: impl FnOnce(&Path) + Send + 'static) {
+    let work = move || {
+        if let Err(why) = netns::enter_new_network().and_then(|_| netns::enter_new_mounts()) {
+            assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
+            return println!("skipped: {why}");
+        }
+        let home = tempfile::tempdir().unwrap();
+        job(home.path());
+    };
+    std::thread::spawn(work).join().unwrap();
+}
+
+/// Runs a command that must succeed.
+pub(crate) fn run(command: &str) {
+    let mut words = command.split(' ');
+    let status = Command::new(words.next().unwrap()).args(words).status().unwrap();
+    assert!(status.success(), "{command}: {status}");
 }

@@ -6,7 +6,7 @@ use super::classifier::Classifier;
 use super::interval::Interval;
 use super::reading::{End, Reading};
 use super::shares::Shares;
-use super::verdict::{self, HostLimits};
+use super::verdict::{self, KnownLimits};
 use super::{Finding, LimitedBy};
 use crate::units::{Bytes, Rate, Rtt};
 
@@ -182,8 +182,8 @@ impl Attribution {
     }
 
     /// Returns what held the transfer back for longest, with evidence and cure.
-    pub fn finding(&self, host: &HostLimits) -> Finding {
-        verdict::finding(self, host)
+    pub fn finding(&self, known: &KnownLimits) -> Finding {
+        verdict::finding(self, known)
     }
 
     /// Returns where the transfer was observed.
@@ -193,6 +193,12 @@ impl Attribution {
 
     pub(super) fn evidence(&self, limit: LimitedBy) -> &Evidence {
         &self.evidence[limit as usize]
+    }
+
+    /// Returns the time and the bytes of all intervals.
+    pub(super) fn observed(&self) -> (Duration, Bytes) {
+        let sum = |(time, moved), of: &Evidence| (time + of.time, moved + of.moved);
+        self.evidence.iter().fold((Duration::ZERO, Bytes::ZERO), sum)
     }
 
     /// Returns the latest time.

@@ -53,7 +53,7 @@ impl Course {
 
     fn finding(mut self) -> Finding {
         self.attribution.end();
-        self.attribution.finding(&HostLimits::default())
+        self.attribution.finding(&KnownLimits::default())
     }
 }
 

@@ -1,4 +1,4 @@
-//! From shares and evidence to sentences: what limited a transfer, how that was seen, and the cure with what it gains.
+//! From shares and evidence to sentences: what limited a transfer, and how that was seen.
 
 use std::time::Duration;
 
@@ -8,13 +8,15 @@ use super::{Finding, LONG_RTT, LimitedBy, TIMESTAMP_TICK};
 use crate::plan::window_ceiling;
 use crate::units::{Bytes, Rate, Rtt};
 
-/// How far the kernel of this host may raise buffers.
+/// What is known of a transfer beside its readings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct HostLimits {
+pub struct KnownLimits {
     /// `net.ipv4.tcp_rmem[2]`.
     pub tcp_rmem_max: Option<Bytes>,
     /// `net.ipv4.tcp_wmem[2]`.
     pub tcp_wmem_max: Option<Bytes>,
+    /// The rate that an earlier transfer or probe found on the path.
+    pub path_rate: Option<Rate>,
 }
 
 /// A transfer that ends before a reading covers it shows no limit that could be raised (the interval of [`Attribution`]).
@@ -25,13 +27,11 @@ const INITIAL_WINDOW: Bytes = Bytes::new(14_600);
 const FEW_ROUND_TRIPS: u32 = 4;
 /// A share from which on a second cause is named too.
 const ALSO: f64 = 0.1;
-/// A buffer for 10 Gbit/s at 200 ms, whose BDP is 250 MB.
-const LARGE_BUFFER: Bytes = Bytes::mib(256);
 /// A standing queue that adds this factor to the RTT is worth a word.
 const BLOATED: f64 = 2.0;
 
 /// Returns what held a transfer back for longest.
-pub(super) fn finding(attribution: &Attribution, host: &HostLimits) -> Finding {
+pub(super) fn finding(attribution: &Attribution, known: &KnownLimits) -> Finding {
     let shares = attribution.shares();
     let ranked = shares.ranked();
     let Some((limit, share)) = ranked.first().copied() else {
@@ -41,7 +41,7 @@ pub(super) fn finding(attribution: &Attribution, host: &HostLimits) -> Finding {
         return Finding { limit, shares, advice: Vec::new() };
     }
     let evidence = attribution.evidence(limit);
-    let facts = Facts { attribution, evidence, host };
+    let facts = Facts { attribution, evidence, known };
     let mut advice = vec![format!(
         "limited by {} for {} of the time: {}",
         facts.phrase(limit),
@@ -63,11 +63,9 @@ pub(super) fn finding(attribution: &Attribution, host: &HostLimits) -> Finding {
 
 /// Returns whether a transfer was too short for its limit to be worth a sentence.
 fn is_too_short(attribution: &Attribution) -> bool {
-    let all = || LimitedBy::ALL.into_iter().map(|limit| attribution.evidence(limit));
-    let (time, moved) = all().fold((Duration::ZERO, Bytes::ZERO), |(time, moved), evidence| {
-        (time + evidence.time, moved + evidence.moved)
-    });
-    let rtt = all().filter_map(|evidence| evidence.min_rtt).min().unwrap_or_default().get();
+    let (time, moved) = attribution.observed();
+    let rtts = LimitedBy::ALL.into_iter().filter_map(|limit| attribution.evidence(limit).min_rtt);
+    let rtt = rtts.min().unwrap_or_default().get();
     time < SHORTEST || (moved <= INITIAL_WINDOW && moved > Bytes::ZERO && time < rtt * FEW_ROUND_TRIPS)
 }
 
@@ -75,7 +73,7 @@ fn percent(share: f64) -> String {
     format!("{:.0} %", (share * 100.0).clamp(1.0, 100.0))
 }
 
-fn seconds(time: Duration) -> String {
+pub(super) fn seconds(time: Duration) -> String {
     if time < Duration::from_secs(1) {
         format!("{:.0} ms", time.as_secs_f64() * 1e3)
     } else {
@@ -84,20 +82,20 @@ fn seconds(time: Duration) -> String {
 }
 
 /// What a verdict is made of.
-struct Facts<'a> {
-    attribution: &'a Attribution,
+pub(super) struct Facts<'a> {
+    pub(super) attribution: &'a Attribution,
     /// Of the dominant limit.
-    evidence: &'a Evidence,
-    host: &'a HostLimits,
+    pub(super) evidence: &'a Evidence,
+    pub(super) known: &'a KnownLimits,
 }
 
 impl Facts<'_> {
-    fn sends(&self) -> bool {
+    pub(super) fn sends(&self) -> bool {
         self.attribution.observed_at() == End::Sender
     }
 
     /// Returns whether the limit held only while the complete file was made durable.
-    fn is_at_the_end(&self) -> bool {
+    pub(super) fn is_at_the_end(&self) -> bool {
         !self.sends() && self.evidence.settled == self.evidence.time
     }
 
@@ -117,12 +115,11 @@ impl Facts<'_> {
         match limit {
             LimitedBy::SlowStart => self.slow_start(),
             LimitedBy::ReceiveWindow => {
-                let ceiling = window_ceiling(window, rtt.max(Rtt::new(Duration::from_micros(1))));
-                format!("{rate} of at most RWIN/RTT = {window} / {rtt} = {ceiling}")
+                format!("{rate} of at most RWIN/RTT = {window} / {rtt} = {}", window_ceiling(window, rtt))
             }
             LimitedBy::SendBuffer => {
                 let most =
-                    self.host.tcp_wmem_max.map_or_else(String::new, |max| format!(", of at most {max},"));
+                    self.known.tcp_wmem_max.map_or_else(String::new, |max| format!(", of at most {max},"));
                 format!("it{most} was full, at {rate}")
             }
             LimitedBy::ServerSendBuffer => format!(
@@ -187,7 +184,7 @@ impl Facts<'_> {
 
     /// Returns the least RTT, and that of the data behind a queue that is worth a word. Below a millisecond, the unit of timestamps,
     /// delays are those of the hosts.
-    fn bloat(&self) -> Option<(Rtt, Rtt)> {
+    pub(super) fn bloat(&self) -> Option<(Rtt, Rtt)> {
         let (least, data) = self.evidence.min_rtt.zip(self.evidence.data_rtt)?;
         let bloated = data.get() > least.get().mul_f64(BLOATED) && data.get() > LONG_RTT;
         (bloated && least.get() >= TIMESTAMP_TICK).then_some((least, data))
@@ -206,116 +203,5 @@ impl Facts<'_> {
                 seconds(elapsed)
             ),
         }
-    }
-
-    /// Says which knob to turn, and what that gains.
-    fn cure(&self, limit: LimitedBy) -> Option<String> {
-        let rate = self.evidence.rate();
-        let (rtt, streams) = (self.evidence.min_rtt.unwrap_or_default(), self.evidence.streams);
-        let gain = |buffer: Bytes| {
-            format!("{rate} -> what the path holds, up to {buffer} / {rtt} = {}", window_ceiling(buffer, rtt))
-        };
-        // No buffer limits a path this short, and nothing follows from its RTT.
-        let is_short = rtt.get() < TIMESTAMP_TICK;
-        Some(match limit {
-            LimitedBy::ReceiveWindow | LimitedBy::SendBuffer | LimitedBy::ServerSendBuffer if is_short => {
-                return None;
-            }
-            LimitedBy::ReceiveWindow => match self.host.tcp_rmem_max.filter(|_| !self.sends()) {
-                Some(now) => {
-                    let larger = LARGE_BUFFER.max(now * 2);
-                    format!(
-                        "raise net.ipv4.tcp_rmem on this host from {now} to {larger}, of which half is the window, or pass --recv-buffer: {}",
-                        gain(Bytes::new(larger.get() / 2))
-                    )
-                }
-                // A capture may be of either side.
-                None => format!(
-                    "raise net.ipv4.tcp_rmem on the receiver to {LARGE_BUFFER}: {}",
-                    gain(Bytes::new(LARGE_BUFFER.get() / 2))
-                ),
-            },
-            LimitedBy::SendBuffer => {
-                format!("raise net.ipv4.tcp_wmem on this host to {LARGE_BUFFER}: {}", gain(LARGE_BUFFER))
-            }
-            LimitedBy::ServerSendBuffer => format!(
-                "raise net.ipv4.tcp_wmem on the server to {LARGE_BUFFER}: {}; or double the streams, --streams {}: {rate} -> {}",
-                gain(LARGE_BUFFER),
-                streams * 2,
-                rate.scaled(2.0)
-            ),
-            LimitedBy::Loss => format!(
-                "use BBR at the sender, which does not take each loss for a full path, or more streams: --streams {} halves what a loss costs each, {rate} -> up to {}",
-                streams * 2,
-                rate.scaled(2.0)
-            ),
-            LimitedBy::Disk => {
-                let network = self.best_without(LimitedBy::Disk);
-                if self.is_at_the_end() {
-                    return None;
-                }
-                let gain = network.map_or_else(String::new, |network| {
-                    format!(": {rate} -> {network}, what the network has shown")
-                });
-                let what = if self.sends() {
-                    "read from a faster disk"
-                } else {
-                    "write to a faster file system, or try another --writer"
-                };
-                format!("{what}{gain}")
-            }
-            LimitedBy::Cpu => format!(
-                "spread the work over cores with --streams {}: {rate} -> up to {}",
-                streams * 2,
-                rate.scaled(2.0)
-            ),
-            LimitedBy::Server if self.evidence.moved == Bytes::ZERO || self.sends() => return None,
-            LimitedBy::Server => format!(
-                "use more connections where the limit is one of each: --streams {}, {rate} -> {}; or have the server's limit raised",
-                streams * 4,
-                rate.scaled(4.0)
-            ),
-            LimitedBy::SlowStart => self.warm_start()?,
-            LimitedBy::Limit => self.best_without(LimitedBy::Limit).map_or_else(
-                || "raise --limit, or leave it out".into(),
-                |best| format!("raise --limit: {rate} -> at least {best}"),
-            ),
-            LimitedBy::Path => self.shorter_queue()?,
-            LimitedBy::Application => return None,
-        })
-    }
-
-    /// Returns the highest rate while something else was the limit, where it is higher than that of the dominant one.
-    fn best_without(&self, limit: LimitedBy) -> Option<Rate> {
-        let others = LimitedBy::ALL.into_iter().filter(|other| *other != limit);
-        let best = others.map(|other| self.attribution.evidence(other).best).max();
-        best.filter(|best| *best > self.evidence.rate())
-    }
-
-    fn warm_start(&self) -> Option<String> {
-        let (best, rtt) = (self.attribution.best(), self.evidence.min_rtt?);
-        if rtt.get() < LONG_RTT {
-            return None;
-        }
-        let moved: u64 =
-            LimitedBy::ALL.iter().map(|limit| self.attribution.evidence(*limit).moved.get()).sum();
-        let least = rtt.get() * 2 + best.time_for(Bytes::new(moved));
-        let now = self.attribution.elapsed();
-        (least < now.mul_f64(0.8)).then(|| {
-            format!(
-                "fetch several files over one connection, or use a server that remembers the path (longhaul serve): {:.1} s -> {:.1} s at the {best} reached",
-                now.as_secs_f64(),
-                least.as_secs_f64()
-            )
-        })
-    }
-
-    fn shorter_queue(&self) -> Option<String> {
-        self.bloat().map(|_| {
-            format!(
-                "the queue slows other traffic, not this transfer: pace the sender just below {}",
-                self.evidence.rate()
-            )
-        })
     }
 }

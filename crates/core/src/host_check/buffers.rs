@@ -156,8 +156,8 @@ mod tests {
         for (short, name) in judge(249_999_999).iter().zip(["rmem_max", "wmem_max"]) {
             assert_eq!(short.severity, Severity::Advice);
             let fix = short.fix.as_ref().unwrap();
-            assert_eq!(fix.sysctls[0].name, format!("net.core.{name}"));
-            assert_eq!(fix.sysctls[0].value, "250000000");
+            assert_eq!(fix.changes[0].name, format!("net.core.{name}"));
+            assert_eq!(fix.changes[0].value, "250000000");
         }
     }
 
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(judge(122_071).severity, Severity::Ok);
         let short = judge(122_070);
         assert_eq!(short.severity, Severity::Problem);
-        assert_eq!(short.fix.unwrap().sysctls[0].value, "91554 122071 1000000");
+        assert_eq!(short.fix.unwrap().changes[0].value, "91554 122071 1000000");
     }
 
     #[test]

@@ -151,7 +151,7 @@ mod tests {
         // 250 MB / 8948 B = 27939 segments; half of them, 200 ms each.
         assert!(finding.arithmetic.contains("27939 segments in 13969 round trips of 200 ms = 2794 s"));
         assert_eq!(finding.fix.unwrap().commands, ["sysctl -w net.ipv4.tcp_congestion_control=cubic"]);
-        assert_eq!(judge(&["reno", "bbr"]).fix.unwrap().sysctls[0].value, "bbr");
+        assert_eq!(judge(&["reno", "bbr"]).fix.unwrap().changes[0].value, "bbr");
         assert_eq!(judge(&["reno"]).fix.unwrap().commands[0], "modprobe tcp_cubic");
     }
 
@@ -165,7 +165,7 @@ mod tests {
         };
         let finding = judge(&["reno", "cubic", "bbr"]);
         assert_eq!(finding.severity, Severity::Advice);
-        assert_eq!(finding.fix.unwrap().sysctls[0].value, "reno bbr cubic");
+        assert_eq!(finding.fix.unwrap().changes[0].value, "reno bbr cubic");
         let commands = judge(&["reno"]).fix.unwrap().commands;
         assert_eq!(commands[0], "modprobe tcp_cubic");
     }
@@ -207,7 +207,7 @@ mod tests {
         };
         for name in ["allowed controls", "congestion control"] {
             let fix = judged(name, lacking(Ok(Vec::new()))).fix.unwrap();
-            assert!(fix.commands.is_empty() && fix.modules.is_none() && fix.sysctls.is_empty(), "{fix:?}");
+            assert!(fix.commands.is_empty() && fix.modules.is_none() && fix.changes.is_empty(), "{fix:?}");
             assert!(fix.note.contains("this kernel has no module tcp_cubic"), "{fix:?}");
             assert!(fix.note.contains("CONFIG_TCP_CONG_CUBIC"), "{fix:?}");
         }

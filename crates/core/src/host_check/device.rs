@@ -1,7 +1,7 @@
 //! The outgoing network device.
 
 use super::facts::{DeviceFacts, NumaFacts, Offload, Qdisc, Reading, RingSizes};
-use super::finding::{BEFORE_EACH_TRANSFER, Finding, Fix, Severity};
+use super::finding::{BEFORE_EACH_TRANSFER, Finding, Fix, QDISC, RINGS, Severity, UDEV_RULES};
 use super::report::Report;
 use super::target::Target;
 use crate::units::Rate;
@@ -67,7 +67,8 @@ fn frame_size(mtu: u32, device: &DeviceFacts, target: &Target) -> Finding {
         .counted(mtu.into(), JUMBO.into(), "bytes")
         .fixed_by(
             Fix::command(format!("ip link set dev {name} mtu {JUMBO}"))
-                .lasting(UDEV_RULES, udev_rule(name, &format!("ATTR{{mtu}}=\"{JUMBO}\""))),
+                .lasting(UDEV_RULES, udev_rule(name, &format!("ATTR{{mtu}}=\"{JUMBO}\"")))
+                .noted("--fix leaves it as it is: hosts and switches of the link that take shorter frames drop longer ones"),
         )
 }
 
@@ -86,14 +87,16 @@ fn queueing(qdisc: &Qdisc, name: &str) -> Finding {
         None => "fq paces each connection; without it TCP paces by timers of its own (Linux 4.13), at more CPU time".to_owned(),
     };
     // Devices with several queues have an mq at the root, which takes the default for each queue.
-    let command = match qdisc.root.as_str() {
-        "mq" => format!("sysctl -w net.core.default_qdisc=fq && tc qdisc replace dev {name} root mq"),
-        _ => format!("tc qdisc replace dev {name} root fq"),
+    let (command, kinds) = match qdisc.root.as_str() {
+        "mq" => (
+            format!("sysctl -w net.core.default_qdisc=fq && tc qdisc replace dev {name} root mq"),
+            "mq of fq",
+        ),
+        _ => (format!("tc qdisc replace dev {name} root fq"), "fq"),
     };
-    let mut fix = Fix::sysctl("net.core.default_qdisc", "fq");
-    fix.commands = vec![command];
     // The default is for devices to come: applying it alone changes nothing here.
-    fix.sysctls.clear();
+    let lasting = Fix::sysctl("net.core.default_qdisc", "fq").lasting;
+    let fix = Fix { lasting, ..Fix::command(command) }.changing_device(name, QDISC, kinds);
     let needed = if qdisc.root == "noqueue" { "any" } else { "fq" };
     let finding = Finding::new("qdisc", severity, measured, "tc-fq(8); ESnet fasterdata, packet pacing")
         .needs(needed, arithmetic);
@@ -146,8 +149,9 @@ fn faster_link(speed: Rate, device: &DeviceFacts) -> Fix {
 fn batching(offloads: &[Offload], device: &DeviceFacts, target: &Target) -> Finding {
     let name = &device.name;
     let off: Vec<&Offload> = offloads.iter().filter(|offload| !offload.on).collect();
-    let fixable: Vec<&str> =
-        off.iter().filter(|offload| offload.can_change).map(|offload| offload.name).collect();
+    let (fixable, fixed): (Vec<&Offload>, Vec<&Offload>) =
+        off.iter().partition(|offload| !offload.switchable.is_empty());
+    let names = |offloads: &[&Offload]| offloads.iter().map(|offload| offload.name).collect::<Vec<_>>();
     let severity = match (fixable.is_empty(), target.rate >= FAST) {
         (true, _) => Severity::Ok,
         (false, true) => Severity::Problem,
@@ -169,21 +173,20 @@ fn batching(offloads: &[Offload], device: &DeviceFacts, target: &Target) -> Find
         packets_a_second(target, mtu),
         packets_a_second(target, SUPER_PACKET)
     );
-    let fixed: Vec<&str> =
-        off.iter().filter(|offload| !offload.can_change).map(|offload| offload.name).collect();
     if !fixed.is_empty() {
-        arithmetic += &format!("; the driver has no {}", fixed.join(", "));
+        arithmetic += &format!("; the driver has no {}", names(&fixed).join(", "));
     }
-    let switches: Vec<String> = fixable.iter().map(|name| format!("{name} on")).collect();
-    let command = format!("-K {name} {}", switches.join(" "));
+    let switches: Vec<String> = fixable.iter().map(|offload| format!("{} on", offload.name)).collect();
+    // Segmentation depends on scatter-gather, and that on checksums, which are the later ones.
+    let features = fixable.iter().rev().flat_map(|offload| &offload.switchable);
+    let fix = ethtool(name, &format!("-K {name} {}", switches.join(" ")));
+    let fix = features.fold(fix, |fix, feature| fix.changing_device(name, feature, "on"));
     let needed = if fixable.is_empty() {
         "all that the device has".to_owned()
     } else {
-        format!("{} on", fixable.join(" "))
+        format!("{} on", names(&fixable).join(" "))
     };
-    Finding::new("offloads", severity, measured, ETHTOOL)
-        .needs(needed, arithmetic)
-        .fixed_by(ethtool(name, &command))
+    Finding::new("offloads", severity, measured, ETHTOOL).needs(needed, arithmetic).fixed_by(fix)
 }
 
 fn ring_sizes(rings: RingSizes, device: &DeviceFacts, target: &Target) -> Finding {
@@ -200,10 +203,12 @@ fn ring_sizes(rings: RingSizes, device: &DeviceFacts, target: &Target) -> Findin
     );
     let measured = format!("rx {} of {}, tx {} of {}", rings.rx, rings.rx_max, rings.tx, rings.tx_max);
     let (rx, tx) = (needed.min(rings.rx_max).max(rings.rx), needed.min(rings.tx_max).max(rings.tx));
+    let sizes = format!("rx {rx} tx {tx}");
+    let fix = ethtool(name, &format!("-G {name} {sizes}")).changing_device(name, RINGS, sizes);
     Finding::new("ring sizes", severity, measured, ETHTOOL)
         .needs(format!("rx {rx}, tx {tx}"), arithmetic)
         .counted(rings.rx.into(), needed.into(), "packets")
-        .fixed_by(ethtool(name, &format!("-G {name} rx {rx} tx {tx}")))
+        .fixed_by(fix)
 }
 
 fn numa_node(numa: NumaFacts) -> Finding {
@@ -229,9 +234,6 @@ fn numa_node(numa: NumaFacts) -> Finding {
                 .noted(BEFORE_EACH_TRANSFER),
         )
 }
-
-/// The file of device settings that last.
-const UDEV_RULES: &str = "/etc/udev/rules.d/90-longhaul.rules";
 
 /// Returns the udev rule that does something when a device appears.
 fn udev_rule(name: &str, action: &str) -> String {
@@ -274,7 +276,7 @@ mod tests {
         assert_eq!(fix.commands, ["ip link set dev eth0 mtu 9000"]);
         let rule = r#"ACTION=="add", SUBSYSTEM=="net", NAME=="eth0", ATTR{mtu}="9000""#;
         assert_eq!(fix.lasting.unwrap().lines, [rule]);
-        assert!(fix.sysctls.is_empty());
+        assert!(fix.changes.is_empty() && fix.note.contains("drop longer ones"), "{}", fix.note);
         assert_eq!(judged_for(&slow(), "MTU", |device| device.mtu = Ok(1500)).severity, Severity::Ok);
     }
 
@@ -288,10 +290,13 @@ mod tests {
         assert_eq!(judge("noqueue", &[]).severity, Severity::Ok);
         let plain = judge("pfifo_fast", &[]);
         assert_eq!(plain.severity, Severity::Advice);
-        assert_eq!(plain.fix.unwrap().commands, ["tc qdisc replace dev eth0 root fq"]);
+        let fix = plain.fix.unwrap();
+        assert_eq!(fix.commands, ["tc qdisc replace dev eth0 root fq"]);
+        assert_eq!((fix.changes[0].name.as_str(), fix.changes[0].value.as_str()), ("eth0 qdisc", "fq"));
         let several = judge("mq", &["fq_codel"]);
         assert_eq!((several.severity, several.measured.as_str()), (Severity::Advice, "mq of fq_codel"));
-        assert!(several.fix.unwrap().commands[0].ends_with("root mq"));
+        let fix = several.fix.unwrap();
+        assert!(fix.commands[0].ends_with("root mq") && fix.changes[0].value == "mq of fq", "{fix:?}");
         let shaped = judge("htb", &["fq"]);
         assert!(shaped.severity == Severity::Advice && shaped.arithmetic.contains("htb can delay"));
         assert_eq!(shaped.fix, None);
@@ -343,14 +348,18 @@ mod tests {
 
     #[test]
     fn offloads_that_are_off_are_switched_on_where_the_driver_can() {
-        let spoil = |can_change| {
+        let off = |offload: &mut Offload, switchable: &[&'static str]| {
+            (offload.on, offload.switchable) = (false, switchable.to_vec());
+        };
+        let spoil = |tso: &'static [&'static str]| {
             move |device: &mut DeviceFacts| {
                 let offloads = device.offloads.as_mut().unwrap();
-                (offloads[0].on, offloads[0].can_change) = (false, can_change);
-                offloads[2].on = false;
+                off(&mut offloads[0], tso);
+                off(&mut offloads[2], &["rx-gro"]);
             }
         };
-        let finding = judged("offloads", spoil(true));
+        let tso = &["tx-tcp-segmentation", "tx-tcp6-segmentation"];
+        let finding = judged("offloads", spoil(tso));
         assert_eq!(
             (finding.severity, finding.measured.as_str()),
             (Severity::Problem, "tso gro off, gso sg tx rx on")
@@ -358,12 +367,15 @@ mod tests {
         let fix = finding.fix.unwrap();
         assert_eq!(fix.commands, ["ethtool -K eth0 tso on gro on"]);
         assert!(fix.lasting.unwrap().lines[0].contains(r#"RUN+="/usr/sbin/ethtool -K eth0 tso on gro on""#));
-        let partly = judged("offloads", spoil(false));
+        let names: Vec<_> = fix.changes.iter().map(|change| change.name.as_str()).collect();
+        assert_eq!(names, ["eth0 rx-gro", "eth0 tx-tcp-segmentation", "eth0 tx-tcp6-segmentation"]);
+        assert!(fix.changes.iter().all(|change| change.value == "on"));
+        let partly = judged("offloads", spoil(&[]));
         assert!(partly.arithmetic.ends_with("the driver has no tso"), "{}", partly.arithmetic);
         assert_eq!(partly.fix.unwrap().commands, ["ethtool -K eth0 gro on"]);
-        assert_eq!(judged_for(&slow(), "offloads", spoil(true)).severity, Severity::Advice);
+        assert_eq!(judged_for(&slow(), "offloads", spoil(tso)).severity, Severity::Advice);
         let fixed = judged("offloads", |device| {
-            device.offloads = Ok(vec![Offload { name: "tso", on: false, can_change: false }]);
+            device.offloads = Ok(vec![Offload { name: "tso", on: false, switchable: Vec::new() }]);
         });
         assert_eq!(fixed.severity, Severity::Ok);
     }
@@ -378,7 +390,12 @@ mod tests {
         // 10 Gbit/s in packets of 9000 B for 2 ms.
         let finding = rings(256, 8192);
         assert_eq!((finding.severity, finding.quantity.unwrap().needed), (Severity::Advice, 278));
-        assert_eq!(finding.fix.unwrap().commands, ["ethtool -G eth0 rx 278 tx 512"]);
+        let fix = finding.fix.unwrap();
+        assert_eq!(fix.commands, ["ethtool -G eth0 rx 278 tx 512"]);
+        assert_eq!(
+            (fix.changes[0].name.as_str(), fix.changes[0].value.as_str()),
+            ("eth0 rings", "rx 278 tx 512")
+        );
         assert_eq!(rings(278, 8192).severity, Severity::Ok);
         // The device has no larger ones.
         assert_eq!(rings(256, 256).severity, Severity::Ok);

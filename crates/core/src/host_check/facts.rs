@@ -150,14 +150,14 @@ pub struct Qdisc {
 }
 
 /// An offload, by its short name in ethtool(8).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offload {
     /// tso, gso, gro, sg, tx, rx.
     pub name: &'static str,
     /// Whether it is on.
     pub on: bool,
-    /// Whether the device lets it be switched.
-    pub can_change: bool,
+    /// The kernel's features of it that are off and that the device lets be switched on.
+    pub switchable: Vec<&'static str>,
 }
 
 /// The sizes of descriptor rings, in packets.

@@ -62,9 +62,9 @@ pub struct Fix {
     /// Kernel modules that are to be loaded before, as the lines of the file that loads them at each start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub modules: Option<Lasting>,
-    /// Kernel settings among the commands: what can be applied and undone.
+    /// Settings among the commands, in the order in which they depend on each other: what can be applied and undone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub sysctls: Vec<SysctlChange>,
+    pub changes: Vec<SettingChange>,
 }
 
 /// Lines of a file that is read when the system starts.
@@ -87,15 +87,28 @@ const SERVICE_FILE: &str = "/etc/systemd/system/longhaul-serve.service.d/90-long
 const CONFIG_FILE: &str = "~/.config/longhaul/config.toml";
 /// The file of modules that are loaded at each start (modules-load.d(5)), before kernel settings are written.
 const MODULES_FILE: &str = "/etc/modules-load.d/longhaul.conf";
+/// The file of device settings that last.
+pub(super) const UDEV_RULES: &str = "/etc/udev/rules.d/90-longhaul.rules";
+/// The file of what is written to files of the kernel at each start (tmpfiles.d(5)).
+pub(super) const TMPFILES: &str = "/etc/tmpfiles.d/90-longhaul.conf";
+/// The files that hold lines of this program alone, and are read at each start.
+pub const START_FILES: [&str; 4] = [SYSCTL_FILE, MODULES_FILE, UDEV_RULES, TMPFILES];
 
-/// A kernel setting and its new value.
+/// A setting of the host and its new value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct SysctlChange {
-    /// Its name, as sysctl(8) writes it.
+pub struct SettingChange {
+    /// Its name: as sysctl(8) writes it, that of a device and its property, or [`GOVERNOR`].
     pub name: String,
     /// The value to set.
     pub value: String,
 }
+
+/// The name of the setting of all processors' frequency governors.
+pub const GOVERNOR: &str = "CPU governor";
+/// The property of a device that is its queueing disciplines: "fq", or "mq of fq" where it has several queues.
+pub const QDISC: &str = "qdisc";
+/// The property of a device that is the sizes of its rings: "rx 512 tx 512".
+pub const RINGS: &str = "rings";
 
 /// A reading that is missing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -155,9 +168,22 @@ impl Fix {
         Self {
             commands: vec![format!("sysctl -w {name}={}", quoted(&value))],
             lasting: Some(Lasting { file: SYSCTL_FILE.to_owned(), lines: vec![format!("{name} = {value}")] }),
-            sysctls: vec![SysctlChange { name: name.to_owned(), value }],
+            changes: vec![SettingChange { name: name.to_owned(), value }],
             ..Self::default()
         }
+    }
+
+    /// Adds a setting that the commands change.
+    #[must_use]
+    pub fn changing(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.changes.push(SettingChange { name: name.to_owned(), value: value.into() });
+        self
+    }
+
+    /// Adds a property of a device that the commands change: [`QDISC`], [`RINGS`], or the kernel's name of a feature.
+    #[must_use]
+    pub fn changing_device(self, device: &str, property: &str, value: impl Into<String>) -> Self {
+        self.changing(&format!("{device} {property}"), value)
     }
 
     /// Runs a command whose effect ends with the system, or which is one of a transfer.

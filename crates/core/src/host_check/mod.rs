@@ -24,7 +24,9 @@ pub use facts::{
     HostFacts, KernelVersion, LinkNegotiation, NumaFacts, Offload, Qdisc, Reading, ResourceFacts, RingSizes,
     TcpFacts, TcpMemory, WriteTest,
 };
-pub use finding::{Finding, Fix, Lasting, Quantity, Severity, SysctlChange, Unread};
+pub use finding::{
+    Finding, Fix, GOVERNOR, Lasting, QDISC, Quantity, RINGS, START_FILES, SettingChange, Severity, Unread,
+};
 pub use target::{Origin, Target};
 
 use serde::Serialize;
@@ -50,9 +52,9 @@ impl Diagnosis {
         self.findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Ok)
     }
 
-    /// Returns the kernel settings that the findings ask for, one of each name.
-    pub fn changes(&self) -> Vec<&SysctlChange> {
-        self.fixes().flat_map(|fix| &fix.sysctls).collect()
+    /// Returns the settings that the findings ask to change, one of each name.
+    pub fn changes(&self) -> Vec<&SettingChange> {
+        self.fixes().flat_map(|fix| &fix.changes).collect()
     }
 
     /// Returns the fixes of all findings.
@@ -144,7 +146,7 @@ mod tests {
         device.mtu = Ok(1501);
         device.qdisc = Ok(Qdisc { root: "pfifo_fast".to_owned(), children: Vec::new() });
         device.speed = Ok(crate::units::Rate::bits_per_sec(1));
-        device.offloads = Ok(vec![Offload { name: "gro", on: false, can_change: true }]);
+        device.offloads = Ok(vec![Offload { name: "gro", on: false, switchable: vec!["rx-gro"] }]);
         device.rings = Ok(RingSizes { rx: 1, rx_max: 8192, tx: 1, tx_max: 8192 });
         device.numa = Ok(NumaFacts { node: Some(1), nodes: 2, runs_elsewhere: true });
         facts.cpu.governors = Ok(vec!["powersave".to_owned()]);

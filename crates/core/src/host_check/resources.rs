@@ -1,7 +1,7 @@
 //! Processors, memory, and limits of the process.
 
 use super::facts::{CpuFacts, FileLimits, HostFacts};
-use super::finding::{BEFORE_EACH_TRANSFER, Finding, Fix, Severity};
+use super::finding::{BEFORE_EACH_TRANSFER, Finding, Fix, GOVERNOR, Severity, TMPFILES};
 use super::report::Report;
 use super::target::{Target, needed_buffers};
 use crate::plan::window_ceiling;
@@ -59,7 +59,8 @@ fn governor(cpu: &CpuFacts, report: &mut Report) {
         .needs("performance", "a clock that follows the load lags behind bursts of packets")
         .fixed_by(
             Fix::command(format!("for file in {files}; do echo performance > $file; done"))
-                .lasting("/etc/tmpfiles.d/90-longhaul.conf", format!("w {files} - - - - performance")),
+                .lasting(TMPFILES, format!("w {files} - - - - performance"))
+                .changing(GOVERNOR, "performance"),
         )
     });
 }

@@ -24,7 +24,7 @@ pub(super) fn names(names: &[&str]) -> Vec<String> {
 /// Makes a host for [`target`].
 pub(super) fn sound_host() -> HostFacts {
     let limits = AutotuneLimits { min: Bytes::kib(4), default: Bytes::kib(128), max: Bytes::mib(512) };
-    let offload = |name| Offload { name, on: true, can_change: true };
+    let offload = |name| Offload { name, on: true, switchable: Vec::new() };
     HostFacts {
         kernel: Ok(KernelVersion(6, 12)),
         buffers: BufferFacts {

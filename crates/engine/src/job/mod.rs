@@ -211,6 +211,8 @@ impl<'a> Fetch<'a> {
             self.transfer.emit(&Event::Warning(Warning::Finished { reason }));
         }
         let RoundResult { facts, path } = shown;
+        let known = self.description.known.as_ref().zip(facts.rtt);
+        let path_rate = known.and_then(|(known, rtt)| known.still_holds(rtt)).map(|path| path.rate);
         self.remember(&facts, path);
         let mut limits = lock(self.limits);
         limits.settle(self.transfer.start.elapsed(), |event| self.transfer.emit(event));
@@ -224,7 +226,7 @@ impl<'a> Fetch<'a> {
             streams: facts.streams,
             out_of_order: facts.out_of_order,
             digest,
-            finding: limits.finding(),
+            finding: limits.finding(path_rate),
         })
     }
 

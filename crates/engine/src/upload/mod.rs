@@ -101,7 +101,7 @@ pub fn put(
     let progress = UploadProgress::new(request, start, observer, cancel, size);
     let path = UploadPath::read(request, &|event| progress.emit(event));
     let (finding, result) = thread::scope(|threads| {
-        let progress = &progress;
+        let (progress, path) = (&progress, &path);
         let (alive, ended) = crossbeam_channel::bounded::<()>(0);
         let sampled = ended.clone();
         if let Some(interval) = &request.sample {
@@ -110,9 +110,9 @@ pub fn put(
                 tracing::warn!("no samples are taken: cannot start a thread: {error}");
             }
         }
-        let watch = move || monitor::watch(progress, &ended);
+        let watch = move || monitor::watch(progress, path, &ended);
         let watcher = named("monitor").spawn_scoped(threads, watch);
-        let found = (congestion.paced, &path);
+        let found = (congestion.paced, path);
         let result = progress.transfer.cpu.count(|| {
             if is_ftp {
                 return FtpUpload::new(request, progress, (&source, reader), found, threads).run();

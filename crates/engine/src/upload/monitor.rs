@@ -7,6 +7,7 @@ use longhaul_core::advice::{End, Finding};
 use longhaul_core::event::Event;
 use longhaul_core::telemetry::Sample;
 
+use super::known_path::UploadPath;
 use super::progress::UploadProgress;
 use crate::limit_watch::LimitWatch;
 use crate::sampling::SampleInterval;
@@ -15,12 +16,14 @@ use crate::telemetry;
 const TICK: Duration = Duration::from_millis(100);
 
 /// Monitors the upload until the sender of `alive` is dropped; returns the limit.
-pub(super) fn watch(progress: &UploadProgress<'_>, alive: &Receiver<()>) -> Finding {
+pub(super) fn watch(progress: &UploadProgress<'_>, path: &UploadPath, alive: &Receiver<()>) -> Finding {
     let mut limits = LimitWatch::new(End::Sender, false);
     let emit = |event: &Event| progress.emit(event);
+    let mut rtt = None;
     loop {
         let ended = alive.recv_timeout(TICK) == Err(RecvTimeoutError::Disconnected);
         let (now, _) = progress.snapshot();
+        rtt = now.sockets.min_rtt.or(rtt);
         let transfer = &progress.transfer;
         let busiest = transfer.cpu.take_busiest();
         limits.observe(transfer.start.elapsed(), &now, &transfer.waits, busiest, emit);
@@ -30,7 +33,7 @@ pub(super) fn watch(progress: &UploadProgress<'_>, alive: &Receiver<()>) -> Find
         }
     }
     limits.pause(emit);
-    limits.finding()
+    limits.finding(rtt.and_then(|rtt| path.remembered(rtt)).map(|known| known.rate))
 }
 
 /// Takes a sample every `interval` until the sender of `alive` is dropped, and then a last one.

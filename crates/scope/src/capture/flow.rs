@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use longhaul_core::advice::{End, HostLimits, Reading};
+use longhaul_core::advice::{End, KnownLimits, Reading};
 use longhaul_core::units::{Bytes, Rtt};
 
 use super::direction::{Direction, add_halves};
@@ -184,7 +184,7 @@ impl CapturedConnection {
         } else if self.packets < FEWEST_PACKETS {
             Err(Unexplained::Short(self.packets))
         } else {
-            Ok(sender.observation.end(&HostLimits::default()))
+            Ok(sender.observation.end(&KnownLimits::default()))
         };
         Some(Flow {
             from: self.ends[from],

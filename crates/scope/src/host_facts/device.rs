@@ -7,6 +7,7 @@ use longhaul_core::host_check::{DeviceFacts, LinkNegotiation, Offload, Qdisc, Re
 use longhaul_core::units::Rate;
 use longhaul_sys::ethtool::{Ethtool, Features, LinkModes};
 use longhaul_sys::link::{self, Link};
+use longhaul_sys::qdisc;
 
 use super::kernel_tree::KernelTree;
 use super::processors;
@@ -24,19 +25,22 @@ pub(super) fn outgoing(tree: &KernelTree, host: Option<IpAddr>) -> Reading<Devic
 
 fn facts(tree: &KernelTree, link: &Link) -> DeviceFacts {
     let ethtool = Ethtool::open().map_err(|error| format!("ethtool: {error}"));
-    let ask = |what: &str, error: io::Error| format!("ethtool, {what} of {}: {error}", link.name);
-    let speed = |tool: &Ethtool| tool.speed(link.index).map_err(|error| ask("speed", error));
-    let modes = |tool: &Ethtool| tool.link_modes(link.index).map_err(|error| ask("link modes", error));
-    let rings = |tool: &Ethtool| tool.rings(link.index).map_err(|error| ask("ring sizes", error));
-    let features = |tool: &Ethtool| tool.features(link.index).map_err(|error| ask("features", error));
+    let ask = |what: &str, error: &io::Error| format!("ethtool, {what} of {}: {error}", link.name);
+    let rings = |tool: &Ethtool| tool.rings(link.index).map_err(|error| ask("ring sizes", &error));
+    let features = |tool: &Ethtool| tool.features(link.index).map_err(|error| ask("features", &error));
     let ethtool = ethtool.as_ref().map_err(Clone::clone);
+    let state = ethtool.clone().and_then(|tool| tool.link(link.index).map_err(|error| ask("link", &error)));
+    let state = state.as_ref().map_err(Clone::clone);
+    let speed =
+        state.clone().and_then(|state| state.speed.as_ref().copied().map_err(|error| ask("speed", error)));
+    let modes = state.and_then(|state| state.modes.as_ref().map_err(|error| ask("link modes", error)));
     DeviceFacts {
         name: link.name.clone(),
         is_loopback: link.is_loopback,
         mtu: link.mtu.ok_or_else(|| format!("rtnetlink: no MTU of {}", link.name)),
-        qdisc: qdisc(link),
-        speed: has_link(link).and(ethtool.clone().and_then(speed)),
-        negotiation: has_modes(link).and(ethtool.clone().and_then(modes)).map(|modes| negotiation(&modes)),
+        qdisc: queueing(link),
+        speed: has_link(link).and(speed),
+        negotiation: has_modes(link).and(modes).map(negotiation),
         rings: ethtool.clone().and_then(rings).map(|rings| RingSizes {
             rx: rings.rx,
             rx_max: rings.rx_max,
@@ -84,29 +88,33 @@ fn mode_rate(name: &str) -> Option<Rate> {
     Some(Rate::bits_per_sec(mbits.checked_mul(1_000_000)?))
 }
 
-fn qdisc(link: &Link) -> Reading<Qdisc> {
-    let kinds =
-        link::qdiscs(link.index).map_err(|error| format!("rtnetlink, qdisc of {}: {error}", link.name))?;
-    let mut kinds = kinds.into_iter();
+fn queueing(link: &Link) -> Reading<Qdisc> {
+    let listed = qdisc::of_device(link.index)
+        .map_err(|error| format!("rtnetlink, qdisc of {}: {error}", link.name))?;
+    let mut kinds = listed.kinds.into_iter();
     let root = kinds.next().ok_or_else(|| format!("rtnetlink: no qdisc of {}", link.name))?;
     Ok(Qdisc { root, children: kinds.collect() })
 }
 
 /// Groups kernel features as ethtool(8) does; a feature that is neither active nor switchable is off.
 fn offloads(features: &Features) -> Vec<Offload> {
-    const NAMES: [(&str, &[&str]); 6] = [
-        ("tso", &["tx-tcp-segmentation"]),
-        ("gso", &["tx-generic-segmentation"]),
-        ("gro", &["rx-gro"]),
-        ("sg", &["tx-scatter-gather"]),
-        ("tx", &["tx-checksum-ip-generic", "tx-checksum-ipv4"]),
-        ("rx", &["rx-checksum"]),
+    // Those of IPv4 decide; those of IPv6 are switched with them.
+    type Names = &'static [&'static str];
+    const NAMES: [(&str, Names, Names); 6] = [
+        ("tso", &["tx-tcp-segmentation"], &["tx-tcp6-segmentation"]),
+        ("gso", &["tx-generic-segmentation"], &[]),
+        ("gro", &["rx-gro"], &[]),
+        ("sg", &["tx-scatter-gather"], &[]),
+        ("tx", &["tx-checksum-ip-generic", "tx-checksum-ipv4"], &["tx-checksum-ipv6"]),
+        ("rx", &["rx-checksum"], &[]),
     ];
-    let has = |list: &[String], names: &[&str]| list.iter().any(|feature| names.contains(&feature.as_str()));
-    let offload = |(name, kernel): (&'static str, &[&str])| Offload {
-        name,
-        on: has(&features.active, kernel),
-        can_change: has(&features.changeable, kernel),
+    let has = |list: &[String], name: &str| list.iter().any(|feature| feature == name);
+    let is_off = |name: &&str| !has(&features.active, name) && has(&features.changeable, name);
+    let offload = |(name, deciding, further): (&'static str, Names, Names)| {
+        let on = deciding.iter().any(|name| has(&features.active, name));
+        let can_change = deciding.iter().any(is_off);
+        let all = deciding.iter().chain(further).copied().filter(|_| can_change);
+        Offload { name, on, switchable: all.filter(is_off).collect() }
     };
     NAMES.map(offload).into()
 }
@@ -120,14 +128,25 @@ mod tests {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let features = Features {
             active: names(&["rx-gro", "tx-checksum-ipv4", "tx-tcp6-segmentation"]),
-            changeable: names(&["rx-gro", "tx-tcp-segmentation"]),
+            changeable: names(&["rx-gro", "tx-tcp-segmentation", "tx-scatter-gather", "tx-checksum-ipv6"]),
         };
         let found =
             |name: &str| offloads(&features).into_iter().find(|offload| offload.name == name).unwrap();
-        assert_eq!(found("gro"), Offload { name: "gro", on: true, can_change: true });
-        assert_eq!(found("tso"), Offload { name: "tso", on: false, can_change: true });
-        assert_eq!(found("tx"), Offload { name: "tx", on: true, can_change: false });
-        assert_eq!(found("rx"), Offload { name: "rx", on: false, can_change: false });
+        let offload =
+            |name, on, switchable: &[&'static str]| Offload { name, on, switchable: switchable.to_vec() };
+        assert_eq!(found("gro"), offload("gro", true, &[]));
+        assert_eq!(found("tso"), offload("tso", false, &["tx-tcp-segmentation"]));
+        assert_eq!(found("sg"), offload("sg", false, &["tx-scatter-gather"]));
+        assert_eq!(found("tx"), offload("tx", true, &[]));
+        assert_eq!(found("rx"), offload("rx", false, &[]));
+        let off = Features {
+            active: Vec::new(),
+            changeable: names(&["tx-tcp-segmentation", "tx-tcp6-segmentation"]),
+        };
+        assert_eq!(
+            offloads(&off)[0],
+            offload("tso", false, &["tx-tcp-segmentation", "tx-tcp6-segmentation"])
+        );
     }
 
     #[test]

@@ -1,138 +1,126 @@
-//! `--fix`: loads the kernel modules and writes the kernel settings that findings ask for.
+//! `--fix`: loads the kernel modules and writes the settings that findings ask for; `--permanent` makes them last.
 
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use longhaul_core::host_check::{Diagnosis, Fix, Severity};
-use serde_json::{Value, json};
+use longhaul_core::host_check::{Diagnosis, Fix, START_FILES, Severity};
+use serde_json::Value;
 
-use super::undo_file::{self, SavedModule, SavedSetting};
-use super::{Failure, exit_code, kernel_module, kernel_setting};
+use super::planned::{Change, Module, Part, Shown, StartLines};
+use super::text::lasting_files;
+use super::undo_file::{self, SavedLines, SavedModule};
+use super::{Failure, exit_code, kernel_module, start_file};
 use crate::{exit, say};
 
-/// What became of modules and settings.
+/// What the user has asked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked {
+    /// Not to be asked.
+    pub(super) yes: bool,
+    /// Changes that last.
+    pub(super) permanent: bool,
+    /// One object on stdout, and nothing else.
+    pub(super) json: bool,
+}
+
+/// What became of modules, settings, and the files that make them last.
 #[derive(Debug, Default)]
 pub(super) struct Fixed {
-    modules: Vec<Module>,
-    changes: Vec<Change>,
+    modules: Vec<Part<Module>>,
+    changes: Vec<Part<Change>>,
+    files: Vec<Part<StartLines>>,
     is_declined: bool,
 }
 
-/// A module that is to be loaded before settings are written, and why it was not, where it was not.
-#[derive(Debug)]
-struct Module {
-    name: String,
-    refused: Option<String>,
-    /// Whether it was refused before anything was loaded.
-    is_skipped: bool,
-}
-
-/// One setting, and why it was not written, where it was not.
-#[derive(Debug)]
-struct Change {
-    name: String,
-    old: String,
-    new: String,
-    refused: Option<String>,
-    /// Whether it was refused before anything was written.
-    is_skipped: bool,
-}
-
 /// Shows the changes, asks, saves the old values, loads the modules and writes the new values.
-pub(super) fn run(diagnosis: &Diagnosis, yes: bool, json: bool) -> Result<Fixed, Failure> {
-    let changes = diagnosis.changes().into_iter().map(|change| plan(&change.name, &change.value)).collect();
-    let mut fixed = Fixed { modules: Vec::new(), changes, is_declined: false };
+pub(super) fn run(diagnosis: &Diagnosis, asked: Asked) -> Result<Fixed, Failure> {
+    let lasting: Vec<&Fix> = diagnosis.fixes().filter(|_| asked.permanent).collect();
+    let changes = diagnosis.changes().into_iter().map(Change::plan).collect();
+    let mut fixed = Fixed { changes, ..Fixed::default() };
     fixed.modules = modules_for(diagnosis.fixes(), &fixed.changes);
-    // With --json stdout holds the object alone.
-    let show = |line: String| if json { say::line(line) } else { say::output(line) };
+    fixed.files = fixed.lines_for(&lasting);
+    let show = |line: String| if asked.json { say::line(line) } else { say::output(line) };
     show(if fixed.changes.is_empty() {
-        "\nNo kernel setting is to be changed.".to_owned()
+        "\nNo setting is to be changed.".to_owned()
     } else {
         "\nChanges:".to_owned()
     });
-    for module in &fixed.modules {
-        show(match &module.refused {
-            None => format!("  modprobe {}", module.name),
-            Some(reason) => format!("  modprobe {}: skipped: {reason}", module.name),
-        });
-    }
-    for change in &fixed.changes {
-        show(match &change.refused {
-            None => format!("  {}: {} -> {}", change.name, change.old, change.new),
-            Some(reason) => format!("  {}: skipped: {reason}", change.name),
-        });
-    }
-    let (loadable, writable) = fixed.counts();
-    if writable == 0 {
+    fixed.lines(Part::plan, Part::plan, Part::plan).into_iter().for_each(show);
+    if open(&fixed.changes) == 0 {
         return Ok(fixed);
     }
-    if !yes && !is_agreed(loadable, writable) {
+    if !asked.yes && !fixed.is_agreed() {
         show("Nothing was changed.".to_owned());
         return Ok(Fixed { is_declined: true, ..Fixed::default() });
     }
     let file = undo_file::path()?;
-    apply(&mut fixed, &file)?;
-    for module in &fixed.modules {
-        if let (Some(reason), false) = (&module.refused, module.is_skipped) {
-            show(format!("  {}: not loaded: {reason}", module.name));
-        }
-    }
-    for change in &fixed.changes {
-        if let (Some(reason), false) = (&change.refused, change.is_skipped) {
-            show(format!("  {}: not written: {reason}", change.name));
-        }
-    }
-    let (loaded, written) = fixed.counts();
-    let modules = if loaded == 0 { String::new() } else { format!(" (modules loaded: {loaded})") };
+    apply(&mut fixed, &lasting, &file)?;
+    let failures = fixed.lines(Part::failure, Part::failure, Part::failure);
+    failures.into_iter().flatten().for_each(show);
+    let modules = match open(&fixed.modules) {
+        0 => String::new(),
+        loaded => format!(" (modules loaded: {loaded})"),
+    };
+    let files = fixed.files.iter().filter(|file| file.is_open()).map(|file| file.what.file.as_str());
+    let until = match files.collect::<Vec<_>>().join(" and ") {
+        none if none.is_empty() => "until the next start".to_owned(),
+        files => format!("and last by lines in {files}"),
+    };
     show(format!(
-        "{written} settings were written{modules}, until the next start; longhaul doctor --undo restores the old values from {}",
+        "{} settings were written{modules}, {until}; longhaul doctor --undo restores the old values from {}",
+        open(&fixed.changes),
         file.display()
     ));
     Ok(fixed)
 }
 
-/// Saves the old values, loads the modules, writes the new values, and takes back what the kernel does not accept.
+/// Returns how many parts were not refused.
+fn open<T: Shown>(parts: &[Part<T>]) -> usize {
+    parts.iter().filter(|part| part.is_open()).count()
+}
+
+/// Saves the old values, loads the modules, writes the new values, and adds the lines that make those last.
 ///
-/// All is saved before the first change: what is changed can be undone even if this process is killed meanwhile.
-fn apply(fixed: &mut Fixed, file: &Path) -> Result<(), Failure> {
+/// All is saved before it is changed: what is changed can be undone even if this process is killed meanwhile.
+fn apply(fixed: &mut Fixed, lasting: &[&Fix], file: &Path) -> Result<(), Failure> {
     let before = undo_file::read(file)?;
-    let (namespace, boot) = (undo_file::namespace(), undo_file::boot());
+    let namespace = undo_file::namespace();
     let save = |fixed: &Fixed| {
         let mut saved = before.clone();
-        for module in fixed.modules.iter().filter(|module| module.refused.is_none()) {
-            let module = SavedModule { boot: boot.clone(), name: module.name.clone() };
+        for Part { what: Module(name), .. } in fixed.modules.iter().filter(|module| module.is_open()) {
+            let module = SavedModule { name: name.clone() };
             if !saved.modules.contains(&module) {
                 saved.modules.push(module);
             }
         }
-        for change in fixed.changes.iter().filter(|change| change.refused.is_none()) {
-            undo_file::add(&mut saved.settings, change.saved(&namespace));
+        for change in fixed.changes.iter().filter(|change| change.is_open()) {
+            undo_file::add(&mut saved.settings, change.what.saved(&namespace));
+        }
+        for Part { what: StartLines { file, lines }, .. } in fixed.files.iter().filter(|file| file.is_open())
+        {
+            saved.lines.push(SavedLines { file: file.clone(), lines: lines.clone() });
         }
         undo_file::write(file, &saved)
     };
+    fixed.files.clear();
     save(fixed)?;
-    for module in fixed.modules.iter_mut().filter(|module| module.refused.is_none()) {
-        module.refused = kernel_module::load(&module.name).err().map(|error| error.to_string());
-    }
-    for change in fixed.changes.iter_mut().filter(|change| change.refused.is_none()) {
-        if let Err(error) = kernel_setting::write(&change.name, &change.new) {
-            // A value that the kernel took in part is no value of either. Where the old one is refused as well, it stays saved.
-            if kernel_setting::write(&change.name, &change.old).is_ok() {
-                change.refused = Some(error.to_string());
-            }
-        }
-    }
+    fixed.modules.iter_mut().for_each(|module| module.attempt(|module| kernel_module::load(&module.0)));
+    fixed.changes.iter_mut().for_each(|change| change.attempt(Change::write));
+    fixed.files = fixed.lines_for(lasting);
+    save(fixed)?;
+    fixed
+        .files
+        .iter_mut()
+        .for_each(|lines| lines.attempt(|lines| start_file::add(&lines.file, &lines.lines)));
     save(fixed)
 }
 
 /// Returns the modules that fixes need and that are not loaded, each once: none for settings that cannot be written.
-fn modules_for<'a>(fixes: impl Iterator<Item = &'a Fix>, changes: &[Change]) -> Vec<Module> {
-    let is_written =
-        |name: &str| changes.iter().any(|change| change.name == name && change.refused.is_none());
-    let mut modules: Vec<Module> = Vec::new();
+fn modules_for<'a>(fixes: impl Iterator<Item = &'a Fix>, changes: &[Part<Change>]) -> Vec<Part<Module>> {
+    let mut modules: Vec<Part<Module>> = Vec::new();
     for fix in fixes {
-        let is_of_use = fix.sysctls.iter().any(|setting| is_written(&setting.name));
+        let is_of_use = fix.changes.iter().any(|change| is_open(changes, &change.name));
         for name in fix.modules.iter().flat_map(|modules| &modules.lines) {
             if kernel_module::is_loaded(name) {
                 continue;
@@ -142,101 +130,87 @@ fn modules_for<'a>(fixes: impl Iterator<Item = &'a Fix>, changes: &[Change]) -> 
             } else {
                 Some("the setting that needs it cannot be written".to_owned())
             };
-            match modules.iter_mut().find(|module| module.name == *name) {
-                Some(known) if refused.is_none() => (known.refused, known.is_skipped) = (None, false),
+            let module = Part::new(Module(name.clone()), refused);
+            match modules.iter_mut().find(|module| module.what.0 == *name) {
+                Some(known) if module.is_open() => *known = module,
                 Some(_) => {}
-                None => {
-                    let is_skipped = refused.is_some();
-                    modules.push(Module { name: name.clone(), refused, is_skipped });
-                }
+                None => modules.push(module),
             }
         }
     }
     modules
 }
 
-/// Reads the present value, and finds out whether it can be written.
-fn plan(name: &str, value: &str) -> Change {
-    let old = kernel_setting::read(name);
-    let refused = match &old {
-        Err(error) => Some(error.to_string()),
-        Ok(_) => kernel_setting::check_writable(name).err().map(|error| match error.kind() {
-            io::ErrorKind::PermissionDenied => {
-                format!("{error}: needs root, in the host's own network namespace")
-            }
-            _ => error.to_string(),
-        }),
-    };
-    let (is_skipped, old) = (refused.is_some(), old.unwrap_or_default());
-    Change { name: name.to_owned(), old, new: value.to_owned(), refused, is_skipped }
-}
-
-/// Asks on the terminal.
-fn is_agreed(modules: usize, settings: usize) -> bool {
-    let mut stderr = io::stderr();
-    let what = if modules == 0 { "Write".to_owned() } else { format!("Load modules ({modules}) and write") };
-    let _ = write!(stderr, "{what} {settings} settings? [y/N] ").and_then(|()| stderr.flush());
-    let mut answer = String::new();
-    // An end of input is a no.
-    let read = io::stdin().read_line(&mut answer);
-    read.is_ok() && is_yes(&answer)
+/// Says whether a setting is among the changes, and not refused.
+fn is_open(changes: &[Part<Change>], name: &str) -> bool {
+    changes.iter().any(|change| change.what.name == name && change.is_open())
 }
 
 fn is_yes(answer: &str) -> bool {
     ["y", "yes"].contains(&answer.trim().to_ascii_lowercase().as_str())
 }
 
-impl Change {
-    fn saved(&self, namespace: &str) -> SavedSetting {
-        SavedSetting {
-            namespace: namespace.to_owned(),
-            name: self.name.clone(),
-            old: self.old.clone(),
-            new: kernel_setting::plain(&self.new),
-            before: Some(self.old.clone()),
-        }
-    }
-}
-
 impl Fixed {
-    /// Returns how many modules and settings were not refused.
-    fn counts(&self) -> (usize, usize) {
-        (
-            self.modules.iter().filter(|module| module.refused.is_none()).count(),
-            self.changes.iter().filter(|change| change.refused.is_none()).count(),
-        )
+    /// Returns the lines that files lack to make the fixes last whose settings are not refused.
+    fn lines_for(&self, fixes: &[&Fix]) -> Vec<Part<StartLines>> {
+        let is_applied = |fix: &&Fix| {
+            !fix.changes.is_empty() && fix.changes.iter().all(|change| is_open(&self.changes, &change.name))
+        };
+        let files = lasting_files(fixes.iter().copied().filter(is_applied)).into_iter();
+        let plan = |(file, lines): (&str, Vec<&str>)| {
+            let missing = start_file::missing(file, &lines);
+            let refused = missing.as_ref().err().map(ToString::to_string);
+            let refused =
+                refused.or_else(|| start_file::check_writable(file).err().map(|error| error.to_string()));
+            let lines = missing.unwrap_or_default();
+            let is_there = refused.is_none() && lines.is_empty();
+            (!is_there).then(|| Part::new(StartLines { file: file.to_owned(), lines }, refused))
+        };
+        files.filter(|(file, _)| START_FILES.contains(file)).filter_map(plan).collect()
     }
 
-    /// Returns the exit code: 77 where a module or a setting could not be changed, for whatever reason; that of the findings where the
-    /// user has declined.
+    /// Returns a line of each part, in the order in which they are done.
+    fn lines<L>(
+        &self,
+        module: impl Fn(&Part<Module>) -> L,
+        change: impl Fn(&Part<Change>) -> L,
+        file: impl Fn(&Part<StartLines>) -> L,
+    ) -> Vec<L> {
+        let modules = self.modules.iter().map(module);
+        modules.chain(self.changes.iter().map(change)).chain(self.files.iter().map(file)).collect()
+    }
+
+    /// Asks on the terminal.
+    fn is_agreed(&self) -> bool {
+        let mut stderr = io::stderr();
+        let what = match open(&self.modules) {
+            0 => "Write".to_owned(),
+            modules => format!("Load modules ({modules}) and write"),
+        };
+        let settings = open(&self.changes);
+        let _ = write!(stderr, "{what} {settings} settings? [y/N] ").and_then(|()| stderr.flush());
+        let mut answer = String::new();
+        // An end of input is a no.
+        let read = io::stdin().read_line(&mut answer);
+        read.is_ok() && is_yes(&answer)
+    }
+
+    /// Returns the exit code: 77 where a part could not be done, for whatever reason; that of the findings where the user has declined.
     pub(super) fn exit_code(&self, worst: Severity) -> ExitCode {
         if self.is_declined {
             exit_code(worst)
-        } else if self.counts() != (self.modules.len(), self.changes.len()) {
+        } else if self.lines(Part::is_open, Part::is_open, Part::is_open).contains(&false) {
             exit::NO_PERMISSION.into()
         } else {
             ExitCode::SUCCESS
         }
     }
 
-    /// Returns the modules as JSON.
-    pub(super) fn modules_as_json(&self) -> Value {
-        let module = |module: &Module| json!({ "name": module.name, "loaded": module.refused.is_none(), "reason": module.refused });
-        self.modules.iter().map(module).collect()
-    }
-
-    /// Returns the changes of settings as JSON.
-    pub(super) fn changes_as_json(&self) -> Value {
-        let change = |change: &Change| {
-            json!({
-                "name": change.name,
-                "old": change.old,
-                "new": change.new,
-                "written": change.refused.is_none(),
-                "reason": change.refused,
-            })
-        };
-        self.changes.iter().map(change).collect()
+    /// Adds what became of modules, settings and files to an object.
+    pub(super) fn add_to_json(&self, object: &mut Value) {
+        object["changes"] = self.changes.iter().map(Part::as_json).collect();
+        object["modules"] = self.modules.iter().map(Part::as_json).collect();
+        object["files"] = self.files.iter().map(Part::as_json).collect();
     }
 }
 
@@ -252,21 +226,9 @@ mod tests {
         }
     }
 
-    #[test]
-    fn setting_that_is_absent_is_skipped_with_the_reason() {
-        let change = plan("net.ipv4.tcp_none", "1");
-        assert!(change.refused.unwrap().contains("No such file"));
-        assert!(plan("kernel.hostname", "x").refused.is_some());
-    }
-
-    fn setting(name: &str, refused: Option<&str>) -> Change {
-        Change {
-            name: name.to_owned(),
-            old: "0".to_owned(),
-            new: "1".to_owned(),
-            refused: refused.map(str::to_owned),
-            is_skipped: refused.is_some(),
-        }
+    fn setting(name: &str, refused: Option<&str>) -> Part<Change> {
+        let [name, old, new] = [name, "0", "1"].map(str::to_owned);
+        Part::new(Change { name, old, new }, refused.map(str::to_owned))
     }
 
     #[test]
@@ -276,7 +238,7 @@ mod tests {
         let refused = |a, b| {
             let modules = modules_for(fixes.iter(), &[setting("net.a", a), setting("net.b", b)]);
             assert_eq!(modules.len(), 1, "{modules:?}");
-            modules.into_iter().next().unwrap().refused
+            modules[0].as_json()["reason"].as_str().map(str::to_owned)
         };
         let root = kernel_module::check_loadable().err().map(|error| format!("{error}: needs root"));
         for (a, b) in [(None, None), (None, Some("no")), (Some("no"), None)] {
@@ -290,16 +252,17 @@ mod tests {
     fn module_that_cannot_be_loaded_is_refused_and_not_saved() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("doctor-undo.json");
-        let modules = vec![Module { name: "tcp_none".to_owned(), refused: None, is_skipped: false }];
-        let mut fixed = Fixed { modules, changes: Vec::new(), is_declined: false };
-        apply(&mut fixed, &file).unwrap();
-        assert!(fixed.modules[0].refused.is_some() && !file.exists());
-        assert_eq!(fixed.counts(), (0, 0));
+        let modules = vec![Part::new(Module("tcp_none".to_owned()), None)];
+        let mut fixed = Fixed { modules, ..Fixed::default() };
+        apply(&mut fixed, &[], &file).unwrap();
+        assert!(fixed.modules[0].failure().is_some() && !file.exists());
         assert_eq!(
             format!("{:?}", fixed.exit_code(Severity::Ok)),
             format!("{:?}", ExitCode::from(exit::NO_PERMISSION))
         );
-        assert_eq!(fixed.modules_as_json()[0]["loaded"], false);
+        let mut object = Value::Object(serde_json::Map::new());
+        fixed.add_to_json(&mut object);
+        assert_eq!(object["modules"][0]["loaded"], false);
     }
 
     #[test]
@@ -313,5 +276,25 @@ mod tests {
         assert_eq!(code(vec![change(None)], false), format!("{:?}", ExitCode::SUCCESS));
         assert_eq!(code(vec![change(None), change(Some("no"))], false), expected(exit::NO_PERMISSION));
         assert_eq!(code(Vec::new(), true), expected(exit::FOUND));
+    }
+
+    #[test]
+    fn what_is_applied_is_what_is_made_to_last() {
+        let file = "/etc/udev/rules.d/90-longhaul.rules";
+        let fix = |line: &str| Fix::command("x").lasting(file, line.to_owned());
+        let both = fix("rule of both").changing_device("none0", "a", "1").changing_device("none0", "b", "1");
+        let service =
+            Fix::command("x").lasting_in_service(&["x".to_owned()]).changing("net.ipv4.tcp_none", "1");
+        let fixes = [fix("MTU"), fix("rule of a").changing_device("none0", "a", "1"), both, service];
+        let fixes: Vec<&Fix> = fixes.iter().collect();
+        let lines = |b| {
+            let changes =
+                vec![setting("none0 a", None), setting("none0 b", b), setting("net.ipv4.tcp_none", None)];
+            let files = Fixed { changes, ..Fixed::default() }.lines_for(&fixes);
+            assert_eq!((files.len(), files[0].what.file.as_str()), (1, file));
+            files[0].what.lines.clone()
+        };
+        assert_eq!(lines(Some("no")), ["rule of a"]);
+        assert_eq!(lines(None), ["rule of a", "rule of both"]);
     }
 }

@@ -1,9 +1,14 @@
 //! `longhaul doctor`: what on this host would slow a transfer, and the fix.
 
+mod device_setting;
 mod fix;
+mod governor;
 mod kernel_module;
 mod kernel_setting;
 mod peer;
+mod planned;
+mod setting;
+mod start_file;
 mod text;
 mod undo;
 mod undo_file;
@@ -58,20 +63,24 @@ pub(crate) struct DoctorArgs {
     #[arg(long)]
     json: bool,
 
-    /// Write the kernel settings that findings ask for, after showing and asking; the old values are saved
+    /// Write the settings that findings ask for, after showing and asking; the old values are saved
     #[arg(long)]
     fix: bool,
+
+    /// Also make them last, by lines in files of their own below /etc (after an earlier --fix, --undo that first)
+    #[arg(long, requires = "fix")]
+    permanent: bool,
 
     /// Write them without asking
     #[arg(long, requires = "fix")]
     yes: bool,
 
     /// Restore the values from before --fix
-    #[arg(long, conflicts_with_all = ["url", "rate", "rtt", "no_disk_test", "fix", "yes"])]
+    #[arg(long, conflicts_with_all = ["url", "rate", "rtt", "no_disk_test", "fix", "yes", "permanent"])]
     undo: bool,
 }
 
-const EXIT_CODES: &str = "Exit code: 0 without a problem, 1 with one. With --fix or --undo: 0 if all modules and settings were \
+const EXIT_CODES: &str = "Exit code: 0 without a problem, 1 with one. With --fix or --undo: 0 if all modules, settings and files were \
      changed, whatever problems remain; 77 if one could not be, for whatever reason, though the others were; \
      66 if nothing is to be undone. docs/doctor.md describes each finding.";
 
@@ -144,7 +153,8 @@ fn examine(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     if !args.json {
         text::print(&diagnosis, &way.to_string());
     }
-    let fixed = if args.fix { Some(fix::run(&diagnosis, args.yes, args.json)?) } else { None };
+    let asked = fix::Asked { yes: args.yes, permanent: args.permanent, json: args.json };
+    let fixed = if args.fix { Some(fix::run(&diagnosis, asked)?) } else { None };
     if args.json {
         say::output(as_json(&diagnosis, &way, fixed.as_ref()));
     }
@@ -234,8 +244,7 @@ fn as_json(diagnosis: &Diagnosis, way: &Way, fixed: Option<&fix::Fixed>) -> Valu
         fields.into_iter().for_each(|(name, value)| object[name] = value);
     }
     if let Some(fixed) = fixed {
-        object["changes"] = fixed.changes_as_json();
-        object["modules"] = fixed.modules_as_json();
+        fixed.add_to_json(&mut object);
     }
     object
 }

@@ -128,13 +128,13 @@ fn lasting(diagnosis: &Diagnosis) {
     }
     if !diagnosis.changes().is_empty() {
         say::output(
-            "\nlonghaul doctor --fix writes the kernel settings until the next start; --undo restores them.",
+            "\nlonghaul doctor --fix applies what it can until the next start, --fix --permanent for good; --undo takes it back.",
         );
     }
 }
 
 /// Returns the files that make fixes last, each once, and their lines, each once.
-fn lasting_files<'a>(fixes: impl Iterator<Item = &'a Fix>) -> Vec<(&'a str, Vec<&'a str>)> {
+pub(super) fn lasting_files<'a>(fixes: impl Iterator<Item = &'a Fix>) -> Vec<(&'a str, Vec<&'a str>)> {
     let mut files: Vec<(&str, Vec<&str>)> = Vec::new();
     for lasting in fixes.flat_map(|fix| fix.modules.iter().chain(&fix.lasting)) {
         let index = files.iter().position(|(file, _)| *file == lasting.file).unwrap_or_else(|| {

@@ -1,12 +1,12 @@
-//! `--undo`: restores the values from before `--fix`, and unloads the modules that it loaded.
+//! `--undo`: restores the values from before `--fix`, unloads the modules that it loaded, and removes the lines that it added.
 
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
 use super::kernel_module::{self, Unloaded};
-use super::undo_file::{self, Saved, SavedModule, SavedSetting};
-use super::{Failure, kernel_setting};
+use super::undo_file::{self, Saved, SavedLines, SavedModule, SavedSetting};
+use super::{Failure, setting, start_file};
 use crate::{exit, say};
 
 /// What became of a saved value.
@@ -17,16 +17,17 @@ enum Restored {
     Refused(String),
 }
 
-/// Restores what was changed in this network namespace; values of others stay saved. A module, which all namespaces share, is unloaded
-/// once no saved value names its congestion control.
+/// Restores what was changed in this network namespace, the last change first; values of others stay saved. A module, which all
+/// namespaces share, is unloaded once no saved value names its congestion control. Files are those of the host.
 pub(super) fn run(json: bool) -> Result<ExitCode, Failure> {
     let file = undo_file::path()?;
     let namespace = undo_file::namespace();
     let saved = undo_file::read(&file)?;
     let (settings, kept_settings): (Vec<_>, Vec<_>) =
         saved.settings.into_iter().partition(|saved| saved.namespace == namespace);
-    let mut kept = Saved { settings: kept_settings, modules: saved.modules };
-    if settings.is_empty() && kept.modules.iter().all(|module| is_needed(module, &kept.settings)) {
+    let mut kept = Saved { settings: kept_settings, modules: saved.modules, lines: Vec::new() };
+    let has_modules = !kept.modules.iter().all(|module| is_needed(module, &kept.settings));
+    if settings.is_empty() && !has_modules && saved.lines.is_empty() {
         let elsewhere = if kept.settings.is_empty() { "" } else { " of this network namespace" };
         let message = format!("nothing is to be undone: {} holds no old values{elsewhere}", file.display());
         return Err((message, exit::NO_INPUT));
@@ -38,7 +39,8 @@ pub(super) fn run(json: bool) -> Result<ExitCode, Failure> {
     };
     let mut is_refused = false;
     let mut changes = Vec::new();
-    for saved in settings {
+    let first_kept = kept.settings.len();
+    for saved in settings.into_iter().rev() {
         let restored = restore(&saved);
         tell(describe(&saved, &restored));
         changes.push(as_json(&saved, &restored));
@@ -47,6 +49,7 @@ pub(super) fn run(json: bool) -> Result<ExitCode, Failure> {
             kept.settings.push(saved);
         }
     }
+    kept.settings[first_kept..].reverse();
     // After the settings, as the kernel unloads no control that one names.
     let mut modules = Vec::new();
     for module in std::mem::take(&mut kept.modules) {
@@ -69,9 +72,23 @@ pub(super) fn run(json: bool) -> Result<ExitCode, Failure> {
             kept.modules.push(module);
         }
     }
+    let mut files = Vec::new();
+    for saved in saved.lines {
+        let SavedLines { file, lines } = &saved;
+        let reason = start_file::remove(file, lines).err().map(|error| error.to_string());
+        tell(reason.as_ref().map_or_else(
+            || format!("{file}: lines removed: {}", lines.len()),
+            |reason| format!("{file}: no lines removed: {reason}"),
+        ));
+        files.push(json!({ "name": file, "lines": lines, "written": reason.is_none(), "reason": reason }));
+        if reason.is_some() {
+            is_refused = true;
+            kept.lines.push(saved);
+        }
+    }
     undo_file::write(&file, &kept)?;
     if json {
-        say::output(json!({ "event": "undo", "changes": changes, "modules": modules }));
+        say::output(json!({ "event": "undo", "changes": changes, "modules": modules, "files": files }));
     }
     Ok(if is_refused { exit::NO_PERMISSION.into() } else { ExitCode::SUCCESS })
 }
@@ -83,12 +100,12 @@ fn is_needed(module: &SavedModule, settings: &[SavedSetting]) -> bool {
 }
 
 fn restore(saved: &SavedSetting) -> Restored {
-    let is = |now: &str, value: &str| kernel_setting::is_same(&saved.name, now, value);
-    match kernel_setting::read(&saved.name) {
+    let is = |now: &str, value: &str| setting::is_same(&saved.name, now, value);
+    match setting::read(&saved.name) {
         Ok(now) if is(&now, &saved.old) => Restored::Written,
         Ok(now) if !is(&now, &saved.new) && saved.before.as_deref() != Some(&now) => Restored::LeftAlone(now),
-        Ok(_) => match kernel_setting::write(&saved.name, &saved.old) {
-            Ok(()) => Restored::Written,
+        Ok(_) => match setting::write(&saved.name, &saved.old) {
+            Ok(_) => Restored::Written,
             Err(error) => Restored::Refused(error.to_string()),
         },
         Err(error) => Restored::Refused(error.to_string()),

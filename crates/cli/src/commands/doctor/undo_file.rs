@@ -1,4 +1,4 @@
-//! The values from before `--fix`, and the modules that it loaded: a small file of the user's state.
+//! The values from before `--fix`, the modules that it loaded and the lines that it added: a small file of the user's state.
 
 use std::fs;
 use std::io;
@@ -28,10 +28,14 @@ pub(super) struct SavedSetting {
 /// A kernel module that was loaded, for all network namespaces.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SavedModule {
-    /// The start of the host in which it was loaded: a later one has unloaded it.
-    #[serde(default)]
-    pub(super) boot: String,
     pub(super) name: String,
+}
+
+/// Lines that were added to a file that is read at each start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SavedLines {
+    pub(super) file: String,
+    pub(super) lines: Vec<String>,
 }
 
 /// All that can be undone.
@@ -40,11 +44,16 @@ pub(super) struct Saved {
     pub(super) settings: Vec<SavedSetting>,
     #[serde(default)]
     pub(super) modules: Vec<SavedModule>,
+    #[serde(default)]
+    pub(super) lines: Vec<SavedLines>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Document {
     version: u32,
+    /// The start of the host in which it was written: a later one has unloaded the modules.
+    #[serde(default)]
+    boot: String,
     #[serde(flatten)]
     saved: Saved,
 }
@@ -65,7 +74,7 @@ pub(super) fn namespace() -> String {
 }
 
 /// Returns the identity of this start of the host (random(4)).
-pub(super) fn boot() -> String {
+fn boot() -> String {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     boot.trim().to_owned()
 }
@@ -85,8 +94,9 @@ pub(super) fn read(file: &Path) -> Result<Saved, Failure> {
     if document.version != VERSION {
         return Err(damaged(format!("its version is {}", document.version)));
     }
-    let boot = boot();
-    document.saved.modules.retain(|module| module.boot == boot);
+    if document.boot != boot() {
+        document.saved.modules.clear();
+    }
     Ok(document.saved)
 }
 
@@ -94,13 +104,13 @@ pub(super) fn read(file: &Path) -> Result<Saved, Failure> {
 pub(super) fn write(file: &Path, saved: &Saved) -> Result<(), Failure> {
     let failed =
         |error: io::Error| (format!("cannot write {}: {error}", file.display()), exit::CANNOT_CREATE);
-    if saved.settings.is_empty() && saved.modules.is_empty() {
+    if *saved == Saved::default() {
         return match fs::remove_file(file) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
             _ => Ok(()),
         };
     }
-    let document = Document { version: VERSION, saved: saved.clone() };
+    let document = Document { version: VERSION, boot: boot(), saved: saved.clone() };
     let text = serde_json::to_vec_pretty(&document).map_err(|error| failed(error.into()))?;
     fs::create_dir_all(file.parent().unwrap_or(Path::new("."))).map_err(failed)?;
     atomic_file::replace(file, &text, 0o600).map_err(failed)
@@ -109,7 +119,7 @@ pub(super) fn write(file: &Path, saved: &Saved) -> Result<(), Failure> {
 /// Adds a change. Of a setting that was changed before, and is still as it was then, the first old value is kept.
 pub(super) fn add(settings: &mut Vec<SavedSetting>, change: SavedSetting) {
     let is_same = |saved: &SavedSetting| saved.name == change.name && saved.namespace == change.namespace;
-    let first = settings.iter().position(is_same).map(|index| settings.swap_remove(index));
+    let first = settings.iter().position(is_same).map(|index| settings.remove(index));
     let old = first.filter(|first| first.new == change.old).map(|first| first.old);
     settings.push(SavedSetting { old: old.unwrap_or_else(|| change.old.clone()), ..change });
 }
@@ -128,16 +138,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("state/doctor-undo.json");
         assert_eq!(read(&file).unwrap(), Saved::default());
-        let settings = Saved { settings: vec![saved("net.ipv4.tcp_sack", "0", "1")], modules: Vec::new() };
-        write(&file, &settings).unwrap();
-        assert_eq!(read(&file).unwrap(), settings);
-        let module = |boot: &str| SavedModule { boot: boot.to_owned(), name: "tcp_bbr".to_owned() };
-        let modules = |boots: &[&str]| Saved {
-            settings: Vec::new(),
-            modules: boots.iter().map(|boot| module(boot)).collect(),
+        let lines = SavedLines { file: "/etc/x".to_owned(), lines: vec!["y".to_owned()] };
+        let mut all = Saved {
+            settings: vec![saved("net.ipv4.tcp_sack", "0", "1")],
+            modules: vec![SavedModule { name: "tcp_bbr".to_owned() }],
+            lines: vec![lines],
         };
-        write(&file, &modules(&["an earlier one", &boot()])).unwrap();
-        assert_eq!(read(&file).unwrap(), modules(&[&boot()]));
+        write(&file, &all).unwrap();
+        assert_eq!(read(&file).unwrap(), all);
+        // A start of the host unloads modules.
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(&file, text.replace(&boot(), "an earlier one")).unwrap();
+        all.modules.clear();
+        assert_eq!(read(&file).unwrap(), all);
         assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
         write(&file, &Saved::default()).unwrap();
         assert!(!file.exists());

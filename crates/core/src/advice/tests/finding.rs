@@ -20,7 +20,7 @@ fn transfer_too_short_to_tune_has_shares_and_no_advice() {
 
 #[test]
 fn transfer_without_a_reading_has_no_share() {
-    let finding = Attribution::new(End::Sender).finding(&HostLimits::default());
+    let finding = Attribution::new(End::Sender).finding(&KnownLimits::default());
     assert_eq!((finding.limit, finding.advice.len()), (LimitedBy::Path, 0));
     assert_eq!(finding.shares, Shares::default());
 }
@@ -40,7 +40,7 @@ fn short_transfer_and_the_time_of_fsync_have_words() {
     attribution.observe(Duration::from_millis(50), &Reading::default());
     attribution.end();
     attribution.assign(Duration::from_millis(250), LimitedBy::Disk);
-    let finding = attribution.finding(&HostLimits::default());
+    let finding = attribution.finding(&KnownLimits::default());
     let expected = "limited by the disk for 80 % of the time: 200 ms to make the file durable, after its last byte had arrived";
     assert_eq!(finding.advice[0], expected);
     assert!(!finding.advice.join(" ").contains("bit/s"), "{finding:?}");
@@ -111,4 +111,108 @@ fn dominant_cause_of_a_mixture_comes_first_and_the_other_is_named() {
             assert!(finding.advice.last().unwrap().starts_with("also limited by "), "{finding:?}");
         }
     }
+}
+
+/// Runs at 50 Mbit/s for 10 s under a limit, and returns its cure; `known` is the rate of an earlier transfer.
+fn cure_after(
+    course: Course,
+    known_mbit: Option<u64>,
+    plant: impl FnMut(&mut Reading),
+    limit: LimitedBy,
+) -> String {
+    let mut course = course.run(10.0, 50.0, plant);
+    course.attribution.end();
+    let path_rate = known_mbit.map(|mbit| Rate::bits_per_sec(mbit * 1_000_000));
+    let finding = course.attribution.finding(&KnownLimits { path_rate, ..KnownLimits::default() });
+    assert_limit(&finding, limit, 0.9);
+    finding.advice[1].clone()
+}
+
+#[test]
+fn limits_of_programs_have_a_cure_and_the_gain_that_intervals_or_earlier_transfers_show() {
+    let disk = |reading: &mut Reading| threads(reading).disk += TICK;
+    let limit = |reading: &mut Reading| threads(reading).limit += TICK;
+    let unread =
+        |reading: &mut Reading| (reading.unread, reading.window) = (Bytes::mib(3), Some(Bytes::kib(4)));
+    let idle = |reading: &mut Reading| sender(reading).busy += TICK / 50;
+    let late = |reading: &mut Reading| {
+        idle(reading);
+        threads(reading);
+    };
+    let (receiver, sender) = (End::Receiver, End::Sender);
+    type Plant<'a> = &'a dyn Fn(&mut Reading);
+    let limits: [(End, Plant<'_>, LimitedBy, &str); 7] = [
+        (receiver, &disk, LimitedBy::Disk, "write to a faster file system, or try another --writer"),
+        (sender, &disk, LimitedBy::Disk, "read from a faster disk"),
+        (receiver, &limit, LimitedBy::Limit, "raise --limit, or leave it out"),
+        (sender, &limit, LimitedBy::Limit, "raise --limit, or leave it out"),
+        (receiver, &unread, LimitedBy::Application, "have the program read faster"),
+        (sender, &idle, LimitedBy::Application, "have the program write sooner"),
+        (sender, &late, LimitedBy::Server, "have the server read faster: its load or its disk"),
+    ];
+    for (end, plant, limit, cure) in limits {
+        let at_once = || Course::at(end, 20);
+        // Nothing else was seen, and nothing is invented.
+        assert_eq!(
+            cure_after(at_once(), None, plant, limit),
+            format!("{cure}; longhaul probe tells what the path holds")
+        );
+        assert_eq!(
+            cure_after(at_once(), Some(54), plant, limit),
+            format!("{cure}; longhaul probe tells what the path holds")
+        );
+        let earlier = format!("{cure}: 50.0 Mbit/s -> 80.0 Mbit/s, which the path held before");
+        assert_eq!(cure_after(at_once(), Some(80), plant, limit), earlier);
+        let free = at_once().run(0.5, 100.0, |_| ());
+        let shown = format!("{cure}: 50.0 Mbit/s -> 100 Mbit/s, reached while this did not limit");
+        assert_eq!(cure_after(free, Some(80), plant, limit), shown);
+    }
+}
+
+#[test]
+fn path_has_a_cure_by_what_is_known_of_it() {
+    let bloat = |reading: &mut Reading| queue(reading, 400);
+    assert_eq!(
+        cure_after(Course::at(End::Receiver, 20), Some(80), bloat, LimitedBy::Path),
+        "the queue slows other traffic, not this transfer: pace the sender just below 50.0 Mbit/s, which keeps the rate and empties the queue of 400 ms: RTT 420 ms -> 20 ms"
+    );
+    let queued = |reading: &mut Reading| queue(reading, 10);
+    let cure = |known| cure_after(Course::at(End::Receiver, 20), known, queued, LimitedBy::Path);
+    let measured = "no setting makes it faster; longhaul probe tells what the path holds";
+    assert_eq!((cure(None).as_str(), cure(Some(52)).as_str()), (measured, measured));
+    assert_eq!(
+        cure(Some(80)),
+        "no setting makes it faster, less traffic beside it may: 50.0 Mbit/s -> 80.0 Mbit/s, which the path held before"
+    );
+}
+
+#[test]
+fn time_that_is_lost_at_the_start_and_at_the_end_is_what_cures_save() {
+    let late = Course::at(End::Receiver, 20).run(5.0, 0.0, |_| ()).finding();
+    assert_limit(&late, LimitedBy::Server, 0.9);
+    assert!(late.advice[1].ends_with("what it does first: up to 4.9 s of 5.0 s saved"), "{late:?}");
+    let mut flush = Course::at(End::Receiver, 20).run(1.0, 100.0, |reading| queue(reading, 30));
+    flush.attribution.assign(Duration::from_secs(4), LimitedBy::Disk);
+    let flush = flush.finding();
+    assert!(flush.advice[1].starts_with("use --writer direct"), "{flush:?}");
+    assert!(flush.advice[1].ends_with("up to 3.0 s of 4.0 s saved"), "{flush:?}");
+    // At 1 ms no round trips are saved, but a connection is.
+    let short = Course::at(End::Receiver, 1).run(0.1, 0.0, |_| ()).run(0.1, 100.0, |_| ()).finding();
+    assert_limit(&short, LimitedBy::SlowStart, 0.9);
+    assert!(short.advice[1].contains("share connections: up to 100 ms of 200 ms saved"), "{short:?}");
+}
+
+/// On loopback the kernel's counters name the send buffer, which no larger one cures.
+#[test]
+fn send_buffer_of_a_short_path_is_left_as_it_is() {
+    let mut course = Course::at(End::Sender, 0);
+    course.reading.min_rtt = Some(Rtt::new(Duration::from_micros(50)));
+    let full = |reading: &mut Reading| {
+        sender(reading).busy += TICK;
+        sender(reading).buffer_limited += TICK.mul_f64(0.6);
+    };
+    assert!(
+        cure_after(course, None, full, LimitedBy::SendBuffer)
+            .starts_with("a larger buffer gains nothing at an RTT of "),
+    );
 }

@@ -1,0 +1,80 @@
+//! Settings of this host by their names, wherever they are kept.
+
+use std::io;
+
+use longhaul_core::host_check::GOVERNOR;
+
+use super::governor::Governors;
+use super::{device_setting, kernel_setting};
+
+/// Where a setting is kept.
+enum Place<'a> {
+    Kernel(&'a str),
+    Device { device: &'a str, property: &'a str },
+    Governor,
+}
+
+impl<'a> Place<'a> {
+    fn of(name: &'a str) -> Self {
+        match name.split_once(' ') {
+            _ if name == GOVERNOR => Self::Governor,
+            Some((device, property)) => Self::Device { device, property },
+            None => Self::Kernel(name),
+        }
+    }
+}
+
+/// Reads a setting; its values are separated by one space.
+pub(super) fn read(name: &str) -> io::Result<String> {
+    match Place::of(name) {
+        Place::Kernel(name) => kernel_setting::read(name),
+        Place::Device { device, property } => device_setting::read(device, property),
+        Place::Governor => Governors::of_this_host().read(),
+    }
+}
+
+/// Says whether a setting can be changed and restored, without changing it.
+pub(super) fn check_writable(name: &str) -> io::Result<()> {
+    match Place::of(name) {
+        Place::Kernel(name) => kernel_setting::check_writable(name),
+        Place::Device { device, property } => device_setting::check_writable(device, property),
+        Place::Governor => Governors::of_this_host().check_writable(),
+    }
+}
+
+/// Writes a setting, and reads it again: an error where the kernel took it in part. A driver may round sizes up; what it made of them is
+/// returned.
+pub(super) fn write(name: &str, value: &str) -> io::Result<String> {
+    let place = Place::of(name);
+    match &place {
+        Place::Kernel(name) => kernel_setting::write(name, value)?,
+        Place::Device { device, property } => device_setting::write(device, property, value)?,
+        Place::Governor => Governors::of_this_host().write(value)?,
+    }
+    let now = read(name)?;
+    let is_taken = match place {
+        Place::Device { property, .. } => device_setting::is_taken(property, &now, value),
+        Place::Kernel(_) | Place::Governor => is_same(name, &now, value),
+    };
+    if is_taken { Ok(now) } else { Err(io::Error::other(format!("the kernel made it '{now}'"))) }
+}
+
+/// Returns whether two values of a setting mean the same.
+pub(super) fn is_same(name: &str, one: &str, other: &str) -> bool {
+    kernel_setting::is_same(name, one, other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names come from a file of the user's, too.
+    #[test]
+    fn names_of_no_setting_are_refused() {
+        for name in ["", "kernel.hostname", "/etc/passwd", "lo", "none0 qdisc", "lo none", "lo qdisc of", " "]
+        {
+            assert!(read(name).is_err() && write(name, "1").is_err(), "{name}");
+        }
+        assert_eq!(read("lo qdisc").unwrap(), "noqueue");
+    }
+}

@@ -1,0 +1,81 @@
+//! Lines of this program's own files that are read at each start of the host.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use longhaul_core::host_check::START_FILES;
+use longhaul_sys::atomic_file;
+use rustix::fs::{Access, access};
+
+/// Says whether a file can be written, without writing it.
+pub(super) fn check_writable(file: &str) -> io::Result<()> {
+    let directory = own(file)?.ancestors().skip(1).find(|directory| directory.exists());
+    Ok(access(directory.unwrap_or(Path::new("/")), Access::WRITE_OK)?)
+}
+
+/// Returns those lines that a file does not have.
+pub(super) fn missing(file: &str, lines: &[&str]) -> io::Result<Vec<String>> {
+    let text = read(own(file)?)?;
+    let is_missing = |line: &&&str| !text.lines().any(|known| known == **line);
+    Ok(lines.iter().filter(is_missing).map(|line| (*line).to_owned()).collect())
+}
+
+/// Appends lines to a file: of two that set one thing the later one counts.
+pub(super) fn add(file: &str, lines: &[String]) -> io::Result<()> {
+    let path = own(file)?;
+    let mut text = read(path)?;
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    lines.iter().for_each(|line| text += &format!("{line}\n"));
+    fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
+    atomic_file::replace(path, text.as_bytes(), 0o644)
+}
+
+/// Removes lines from a file, and a file that has no others. Lines that are gone already are no error.
+pub(super) fn remove(file: &str, lines: &[String]) -> io::Result<()> {
+    let path = own(file)?;
+    let text = read(path)?;
+    let is_kept = |line: &&str| !lines.iter().any(|removed| removed == line);
+    let kept: String = text.lines().filter(is_kept).map(|line| format!("{line}\n")).collect();
+    if !kept.is_empty() {
+        return if kept == text { Ok(()) } else { atomic_file::replace(path, kept.as_bytes(), 0o644) };
+    }
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    match fs::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        read => read,
+    }
+}
+
+/// Names come from a file of the user's, too: only files that hold nothing of others are taken.
+fn own(file: &str) -> io::Result<&Path> {
+    if START_FILES.contains(&file) {
+        Ok(Path::new(file))
+    } else {
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file of this program"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_others_are_refused() {
+        let lines = ["x".to_owned()];
+        for file in ["/etc/passwd", "/etc/sysctl.d/../passwd", "", "/etc/sysctl.d/99-other.conf"] {
+            for result in [check_writable(file), add(file, &lines), remove(file, &lines)] {
+                assert_eq!(result.unwrap_err().to_string(), "it is no file of this program", "{file}");
+            }
+            assert!(missing(file, &["x"]).is_err(), "{file}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! `--fix --permanent`: lines in files below an /etc of the test's own.
+
+use std::fs;
+use std::path::Path;
+
+use longhaul_sys::ethtool::Ethtool;
+use longhaul_sys::link;
+use serde_json::Value;
+
+use crate::support::{LONG_FAT, doctor, in_namespaces, json, run, text};
+
+const SYSCTLS: &str = "/etc/sysctl.d/90-longhaul.conf";
+const RULES: &str = "/etc/udev/rules.d/90-longhaul.rules";
+const RECEIVE: &str = "net.ipv4.tcp_rmem = 4096 131072 500000000";
+
+#[test]
+fn settings_that_are_written_last_until_undo() {
+    in_namespaces(|home| {
+        run("mount -t tmpfs none /etc");
+        run("ip link add v0 type veth peer v1");
+        run("ip link set v0 up");
+        run("ip addr add 198.51.100.1/24 dev v0");
+        run("ip route add default dev v0");
+        let device = link::named("v0").unwrap().index;
+        Ethtool::open().unwrap().set_feature(device, "tx-tcp-segmentation", false).unwrap();
+        let small = || fs::write("/proc/sys/net/ipv4/tcp_rmem", "4096 131072 6291456").unwrap();
+        small();
+        let fix = |home: &Path, more: &[&str]| {
+            doctor(home, &[&LONG_FAT[..], &["--no-disk-test", "--fix", "--yes"], more].concat())
+                .output()
+                .unwrap()
+        };
+        let report = json(&fix(home, &["--permanent", "--json"]));
+        let written = fs::read_to_string(SYSCTLS).unwrap();
+        assert!(written.lines().any(|line| line == RECEIVE), "{written}");
+        // Only what was written lasts: other settings are the host's alone, and MTUs the user's.
+        for change in report["changes"].as_array().unwrap().iter().filter(|change| change["written"] == false)
+        {
+            assert!(!written.contains(change["name"].as_str().unwrap()), "{change}: {written}");
+        }
+        let rules = fs::read_to_string(RULES).unwrap();
+        assert!(rules.contains("ethtool -K v0 tso on") && !rules.contains("mtu"), "{rules}");
+        let files: Vec<&Value> =
+            report["files"].as_array().unwrap().iter().map(|file| &file["name"]).collect();
+        assert!(files.contains(&&SYSCTLS.into()) && files.contains(&&RULES.into()), "{report}");
+        // Lines that are there are not added again, and those of others stay.
+        small();
+        assert!(!text(&fix(home, &["--permanent"]).stdout).contains(&format!("+ {RECEIVE}")));
+        assert_eq!(fs::read_to_string(SYSCTLS).unwrap(), written);
+        fs::write(SYSCTLS, written + "net.ipv4.tcp_none = 1").unwrap();
+        let undone = doctor(home, &["--undo"]).output().unwrap();
+        assert!(
+            text(&undone.stdout).contains(&format!("{SYSCTLS}: lines removed: ")),
+            "{}",
+            text(&undone.stdout)
+        );
+        assert_eq!(fs::read_to_string(SYSCTLS).unwrap(), "net.ipv4.tcp_none = 1\n");
+        assert!(!Path::new(RULES).exists());
+        let limits = fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem").unwrap();
+        assert_eq!(limits.split_whitespace().collect::<Vec<_>>(), ["4096", "131072", "6291456"]);
+        assert_eq!(doctor(home, &["--undo"]).output().unwrap().status.code(), Some(66));
+        // Without it nothing lasts.
+        assert!(text(&fix(home, &[]).stdout).contains("until the next start"));
+        assert_eq!(fs::read_to_string(SYSCTLS).unwrap(), "net.ipv4.tcp_none = 1\n");
+    });
+}
+
+#[test]
+fn directory_that_cannot_be_written_is_said_and_the_settings_are_written() {
+    in_namespaces(|home| {
+        run("mount -t tmpfs none /etc");
+        run("mount -o remount,ro /etc");
+        fs::write("/proc/sys/net/ipv4/tcp_rmem", "4096 131072 6291456").unwrap();
+        let args = [&LONG_FAT[..], &["--no-disk-test", "--fix", "--yes", "--permanent"]].concat();
+        let output = doctor(home, &args).output().unwrap();
+        let shown = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(77), "{shown}");
+        assert!(shown.contains(&format!("{SYSCTLS}: skipped: Read-only file system")), "{shown}");
+        assert!(shown.contains("settings were written, until the next start"), "{shown}");
+    });
+}
