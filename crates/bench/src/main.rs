@@ -21,6 +21,7 @@ mod markdown_table;
 mod nginx;
 mod no_delay;
 mod pacing_cells;
+mod pacing_goals;
 mod pacing_grid;
 mod paths;
 mod report;

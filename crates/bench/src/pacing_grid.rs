@@ -18,6 +18,8 @@ use longhaul_lab::scenario::Spread;
 
 use crate::grid_path::{GridPath, GridQueue};
 use crate::markdown_table::markdown;
+use crate::pacing_goals::{PacedPath, goals};
+use crate::report::Goal;
 
 const MBITS: [u64; 4] = [100, 1_000, 3_000, 10_000];
 const RTTS_MS: [u64; 4] = [20, 100, 200, 300];
@@ -95,7 +97,7 @@ pub(crate) fn measure(dir: &Path, is_quick: bool) -> Result<String> {
     let mut text = String::from("# The pacing grid, in virtual time\n\n");
     for conditions in CONDITIONS {
         let of: Vec<_> = results.iter().filter(|(cell, _)| cell.conditions == conditions).copied().collect();
-        let _ = writeln!(text, "## {conditions}\n\n{}\n{}", summary(&of), table(&of));
+        let _ = writeln!(text, "## {conditions}\n\n{}\n{}\n{}", summary(&of), asked(&of), table(&of));
     }
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let file = dir.join("pacing-grid.md");
@@ -140,6 +142,18 @@ fn summary(results: &[(Cell, Transfers)]) -> String {
         "neighbour's loss: median, worst",
     ];
     markdown(&head, &(0..SENDERS.len()).map(row).collect::<Vec<_>>())
+}
+
+/// Returns a row for each goal of `auto`.
+fn asked(results: &[(Cell, Transfers)]) -> String {
+    let paced = |(cell, transfers): &(Cell, Transfers)| PacedPath {
+        path: cell.path,
+        time: transfers[0].seconds / off(transfers).seconds,
+        retransmits: [transfers[0], off(transfers)].map(|transfer| transfer.retransmits as f64),
+    };
+    let paced: Vec<_> = results.iter().map(paced).collect();
+    let goals = goals(&format!("{} paths", paced.len()), &paced);
+    markdown(&["asked", "measured", "met"], &goals.iter().map(Goal::row).collect::<Vec<_>>())
 }
 
 /// Returns a row for each path.

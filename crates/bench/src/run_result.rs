@@ -42,6 +42,8 @@ pub(crate) struct RunResult {
     pub(crate) burstiness_1ms: Option<f64>,
     /// The 99th percentile of the means over 1 ms, over the mean.
     pub(crate) mostly_1ms: Option<f64>,
+    /// Seconds from the last byte to the verified file, if `get` has verified a digest.
+    pub(crate) digest_s: Option<f64>,
     /// Retransmitted segments, if the sender recorded them.
     pub(crate) retransmits: Option<f64>,
     /// Packets towards the receiver that were dropped by a full queue.
@@ -83,6 +85,7 @@ impl RunResult {
             left_share: None,
             burstiness_1ms: None,
             mostly_1ms: None,
+            digest_s: None,
             retransmits: None,
             dropped: 0,
             background_loss: None,

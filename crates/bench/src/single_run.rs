@@ -206,6 +206,9 @@ impl BenchEnvironment {
         if run.client == BenchClient::Fio {
             run.wall_s = seconds_of_fio(&self.read_output("client.out")?, size)?;
         }
+        if run.client == BenchClient::GetFromServe {
+            run.digest_s = digest_seconds(&self.read_output("client.out")?);
+        }
         if run.client.prints_progress() {
             let samples = progress::samples(&self.dir.join("client.out"))?;
             run.steady_bps = progress::rate(&samples, size).map(Rate::as_bits_per_sec);
@@ -294,9 +297,29 @@ fn seconds_of_fio(report: &str, size: Bytes) -> Result<f64> {
     Ok(size.get() as f64 / rate as f64)
 }
 
+/// Returns the seconds from the last byte to the end of a job, by the lines of `longhaul get --json`; `None` without a digest.
+fn digest_seconds(lines: &str) -> Option<f64> {
+    #[derive(Deserialize)]
+    struct EventLine {
+        event: String,
+        at: f64,
+    }
+    let events: Vec<EventLine> = lines.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let at = |name: &str| Some(events.iter().rfind(|line| line.event == name)?.at);
+    Some(at("done")? - at("verifying")?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn digest_takes_the_time_after_the_last_byte() {
+        let verified = "{\"event\":\"progress\",\"at\":9.0,\"received\":5}\n{\"event\":\"verifying\",\"at\":9.5}\n\
+                        {\"event\":\"done\",\"at\":9.75,\"bytes\":5}\n";
+        assert_eq!(digest_seconds(verified), Some(0.25));
+        assert_eq!(digest_seconds("{\"event\":\"done\",\"at\":9.75}\nno JSON\n"), None);
+    }
 
     #[test]
     fn reads_fios_rate() {

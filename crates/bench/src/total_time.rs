@@ -73,6 +73,11 @@ pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
             1.03,
         ));
     }
+    let digest = large(cubic, GET_FROM_SERVE).and_then(|serve| serve.figure(|run| run.digest_s));
+    if let Some(digest) = digest {
+        let asked = format!("{cubic}: get from serve, digest at most 0.3 s after the last byte");
+        goals.push(Goal::new(asked, format!("{:.2} s", digest.median), digest.median <= 0.3));
+    }
     goals.extend(steadiness(large(cubic, GET), large(cubic, GET_ONE_STREAM)));
     for (size, seconds) in [(SMALL, 3.2), (LARGE, 9.6)] {
         let Some(get) = RunSeries::of_size(runs, cubic, GET, size) else { continue };
@@ -180,6 +185,22 @@ mod tests {
         let rows = goals(&[run(GET, 9.0), run(GET, 9.5), run(GET, 12.0), run(GET_ONE_STREAM, 10.0)]);
         let measured: Vec<_> = rows.iter().map(|row| (row[1].as_str(), row[2].as_str())).collect();
         assert_eq!(measured[..3], [("0.950x", "yes"), ("1.263x", "**no**"), ("30000", "**no**")]);
+    }
+
+    #[test]
+    fn digest_is_held_to_the_last_byte() {
+        let run = |digest_s| RunResult {
+            digest_s,
+            ..RunResult::sample(BenchPath::LongCubic, GET_FROM_SERVE, LARGE)
+        };
+        let measured = |digests: &[Option<f64>]| -> Vec<_> {
+            goals(&digests.iter().copied().map(run).collect::<Vec<_>>())
+                .into_iter()
+                .map(|row| row[1..].join(" "))
+                .collect()
+        };
+        assert_eq!(measured(&[Some(0.1), Some(0.4), Some(0.5)]), ["0.40 s **no**"]);
+        assert!(measured(&[None]).is_empty());
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Executes a schedule of `put` to `longhaul serve --writable` through a relay.
 
+mod raw_client;
+
 use std::cell::RefCell;
 use std::fs::{self, File};
 use std::net::SocketAddr;

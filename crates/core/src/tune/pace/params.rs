@@ -6,32 +6,36 @@ use crate::units::{Bytes, Rate};
 
 /// The constants of a [`Pacer`](super::Pacer).
 ///
-/// Values without another source stem from `longhaul-bench --only pacing-simulated` with an earlier form of the pacer (docs/measurements.md).
+/// Values without another source were chosen by `longhaul-bench --only pacing-simulated` (docs/measurements.md).
 pub(super) struct Params;
 
 impl Params {
-    /// Shorter paths are not paced: acknowledgements return soon enough to clock the sender. Observations are made at a fraction of it.
+    /// Shorter paths are not paced: acknowledgements return soon enough to clock the sender. Observations are made at a fraction of it. Half of the
+    /// grid's shortest RTT.
     pub(super) const MIN_RTT: Duration = Duration::from_millis(10);
     /// A path that delivers more without a pace gets none: its queue is deep, and a wrong cap costs more than losses. Measured with
     /// `put` at 10 Gbit/s. A pace in force is given up only where the path is faster by the uncertainty.
     pub(super) const UNPACED_FROM: Rate = Rate::bits_per_sec(3_000_000_000);
     /// An estimate with a larger relative error is none; a pace that is delivered but for this share counts as used.
     pub(super) const UNCERTAINTY: f64 = 0.15;
-    /// In slow start the bottleneck's rate is measured for this many RTTs: from ten segments to 10 Gbit/s at 300 ms are 15.
+    /// In slow start the bottleneck's rate is measured for this many RTTs: from ten segments (RFC 6928) to 10 Gbit/s at 300 ms are
+    /// log2(375 MB / 14.5 kB) = 15.
     pub(super) const LISTEN_RTTS: u32 = 20;
     /// A pause of this share of the RTT ends a burst: less than a window pauses for, more than most delayed acknowledgements.
     pub(super) const GAP: f64 = 0.125;
     /// The queue that one probe adds where the path is full: less than half of a queue of 8 ms, ten times the jitter of a LAN.
     pub(super) const PROBE_QUEUE: Duration = Duration::from_micros(3500);
-    /// The least gain of a probe: it lasts eight times as long as the queue that it adds, which averages the jitter.
+    /// The least gain of a probe: it lasts eight times as long as the queue that it adds, which averages the jitter. Half of
+    /// BBR's (`bbr_pacing_gain` in Linux' tcp_bbr.c, 5/4).
     pub(super) const MIN_GAIN: f64 = 0.125;
-    /// The largest gain: slow start's.
+    /// The largest gain: slow start's, which doubles (RFC 5681, section 3.1).
     pub(super) const MAX_GAIN: f64 = 1.0;
-    /// The new pace over the old one after a probe that jitter has hidden: doubles it in a hundred RTTs.
+    /// The new pace over the old one after a probe that jitter has hidden: log(2) / log(33/32) = 23 probes, a
+    /// hundred RTTs, double it.
     pub(super) const BLIND_RISE: f64 = 1.0 + 1.0 / 32.0;
-    /// The pace over what the path is known to carry.
+    /// The pace over what the path is known to carry: a standing queue shrinks by 0.02 RTTs each RTT.
     pub(super) const HEADROOM: f64 = 0.98;
-    /// The pace while a queue drains, over the pace before: so deep that a queue of 0.3 RTTs is gone an RTT later.
+    /// The pace while a queue drains, over the pace before: so deep that a queue of 0.4 RTTs is gone an RTT later.
     pub(super) const DRAIN: f64 = 0.6;
     /// A queue of this length belongs to other traffic,
     pub(super) const QUEUE: Duration = Duration::from_millis(2);
@@ -46,10 +50,11 @@ impl Params {
     pub(super) const FEW_PACKETS: Bytes = Bytes::kib(24);
     /// Flows have reacted to each other in this many RTTs: a queue is drained, or other traffic has ended and its queue is empty.
     pub(super) const REACTION_RTTS: u32 = 4;
-    /// Other traffic has ended where the queue was empty this long: BBR flows empty it together for 200 ms (ProbeRTT).
+    /// Other traffic has ended where the queue was empty this long: twice BBR's ProbeRTT (`bbr_probe_rtt_mode_ms` in
+    /// Linux' tcp_bbr.c, 200), in which its flows empty it together.
     pub(super) const EMPTY_TIME: Duration = Duration::from_millis(400);
     /// Every so many RTTs beside others the pacer may drain once: the queue may be this connection's own.
     pub(super) const RECHECK_RTTS: u32 = 64;
-    /// The least sent per RTT, two segments: delivery cannot be measured without sending.
+    /// The least sent per RTT: two segments, as after a loss (RFC 5681, equation 4); delivery cannot be measured without sending.
     pub(super) const LEAST_PER_RTT: Bytes = Bytes::new(2 * 1448);
 }
