@@ -2,12 +2,13 @@
 # Runs every test; a few that fail are run once more, alone, and those that then pass are named.
 #
 # Tests of timing share the machine with each other, so some may fail for want of CPU time. A test that fails twice fails the run;
-# so do more than MOST_AGAIN failures, or a test program that ends without naming a failed test.
+# so do more than MOST_AGAIN failures, a test program that ends without naming a failed test, or wrong bytes that a fault has caused.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# Six of 2,300 failed at once while other guests of a host took its CPU time (26 November 2026).
-readonly MOST_AGAIN=12
+readonly MOST_AGAIN=5
+# Where other guests of the host took CPU time: six of 2,300 failed at once so (26 November 2026).
+readonly MOST_AGAIN_DISTURBED=12
 cargo=${CARGO:-cargo}
 output=$(mktemp)
 trap 'rm -f "$output"' EXIT
@@ -18,16 +19,19 @@ run() {
 }
 
 # Prints the CPU time since the machine's start, and the part that other guests of its host took: proc_stat(5).
-cpu_times() { awk '$1 == "cpu" { print $2 + $3 + $4 + $5 + $6 + $7 + $8 + $9, $9 }' /proc/stat; }
+cpu_times() { awk '$1 == "cpu" { printf "%.0f %.0f\n", $2 + $3 + $4 + $5 + $6 + $7 + $8 + $9, $9 }' /proc/stat; }
 
 read -r all stolen < <(cpu_times)
 if run --workspace --no-fail-fast | tee "$output"; then exit 0; fi
 read -r all_now stolen_now < <(cpu_times)
-echo "test: other guests of this machine's host took $((100 * (stolen_now - stolen) / (all_now - all))) % of the CPU time" >&2
+share=$((100 * (stolen_now - stolen) / (all_now - all + 1)))
+echo "test: other guests of this machine's host took $share % of the CPU time" >&2
+most=$MOST_AGAIN
+if [ "$share" -ge 2 ]; then most=$MOST_AGAIN_DISTURBED; fi
 
 mapfile -t targets < <(sed -n 's/^    `\(-.*\)`$/\1/p' "$output" | sort -u)
 mapfile -t failed < <(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$output" | sed 's/ - should panic$//' | sort -u)
-if [ ${#targets[@]} = 0 ] || [ ${#failed[@]} = 0 ] || [ ${#failed[@]} -gt $MOST_AGAIN ] || grep -q '(signal: ' "$output"; then
+if [ ${#targets[@]} = 0 ] || [ ${#failed[@]} = 0 ] || [ ${#failed[@]} -gt "$most" ] || grep -qE '\(signal: |^SAFETY VIOLATION' "$output"; then
     echo "test: failed: ${failed[*]:-see above}" >&2
     exit 1
 fi

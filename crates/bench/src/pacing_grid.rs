@@ -149,7 +149,7 @@ fn asked(results: &[(Cell, Transfers)]) -> String {
     let paced = |(cell, transfers): &(Cell, Transfers)| PacedPath {
         path: cell.path,
         time: transfers[0].seconds / off(transfers).seconds,
-        retransmits: [transfers[0], off(transfers)].map(|transfer| transfer.retransmits as f64),
+        retransmits: Some([transfers[0], off(transfers)].map(|transfer| transfer.retransmits as f64)),
     };
     let paced: Vec<_> = results.iter().map(paced).collect();
     let goals = goals(&format!("{} paths", paced.len()), &paced);

@@ -297,16 +297,22 @@ fn seconds_of_fio(report: &str, size: Bytes) -> Result<f64> {
     Ok(size.get() as f64 / rate as f64)
 }
 
-/// Returns the seconds from the last byte to the end of a job, by the lines of `longhaul get --json`; `None` without a digest.
+/// Returns the seconds from the last byte to the end of a job, by the lines of `longhaul get --json`; `None` without a digest, or where no
+/// line tells of the last byte.
 fn digest_seconds(lines: &str) -> Option<f64> {
     #[derive(Deserialize)]
     struct EventLine {
         event: String,
         at: f64,
+        bytes: Option<u64>,
+        received: Option<u64>,
     }
     let events: Vec<EventLine> = lines.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-    let at = |name: &str| Some(events.iter().rfind(|line| line.event == name)?.at);
-    Some(at("done")? - at("verifying")?)
+    let last = |name: &str| events.iter().rfind(|line| line.event == name);
+    let (done, verifying) = (last("done")?, last("verifying")?);
+    // Writers and hashers may end between the last byte and `verifying`.
+    let whole = events.iter().find(|line| line.received.is_some() && line.received == done.bytes);
+    Some(done.at - whole.map_or(verifying.at, |line| line.at.min(verifying.at)))
 }
 
 #[cfg(test)]
@@ -317,7 +323,7 @@ mod tests {
     fn digest_takes_the_time_after_the_last_byte() {
         let verified = "{\"event\":\"progress\",\"at\":9.0,\"received\":5}\n{\"event\":\"verifying\",\"at\":9.5}\n\
                         {\"event\":\"done\",\"at\":9.75,\"bytes\":5}\n";
-        assert_eq!(digest_seconds(verified), Some(0.25));
+        assert_eq!(digest_seconds(verified), Some(0.75));
         assert_eq!(digest_seconds("{\"event\":\"done\",\"at\":9.75}\nno JSON\n"), None);
     }
 

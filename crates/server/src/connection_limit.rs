@@ -41,12 +41,13 @@ pub(crate) struct ConnectionSlot {
     signals: Arc<SlotSignals>,
     /// Bytes of the reply in progress that the socket has accepted.
     sent: Arc<AtomicU64>,
+    open: Arc<()>,
 }
 
 /// Tells whether a connection is still open.
-pub(crate) struct OpenConnection(Weak<AtomicU64>);
+pub(crate) struct ConnectionWatch(Weak<()>);
 
-impl OpenConnection {
+impl ConnectionWatch {
     pub(crate) fn is_open(&self) -> bool {
         self.0.strong_count() > 0
     }
@@ -85,7 +86,7 @@ impl ConnectionLimit {
         state.signals.insert(id, Arc::clone(&signals));
         drop(state);
         self.existing.send_modify(|existing| *existing += 1);
-        Some(ConnectionSlot { limit: Arc::clone(self), id, signals, sent })
+        Some(ConnectionSlot { limit: Arc::clone(self), id, signals, sent, open: Arc::default() })
     }
 
     /// Waits until every connection has closed.
@@ -150,8 +151,8 @@ impl ConnectionSlot {
     }
 
     /// Returns what tells others whether the connection is still open.
-    pub(crate) fn connection(&self) -> OpenConnection {
-        OpenConnection(Arc::downgrade(&self.sent))
+    pub(crate) fn watch(&self) -> ConnectionWatch {
+        ConnectionWatch(Arc::downgrade(&self.open))
     }
 
     /// Returns the counter of bytes of the reply in progress.

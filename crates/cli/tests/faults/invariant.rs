@@ -94,7 +94,7 @@ pub(crate) fn judge(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<()
     } else {
         if run.must_succeed {
             let what = format!("exit {code}, though all that went wrong can be survived");
-            return Err(Violation::Liveness(what));
+            return Err(Violation::of_failed_run(run.ended, what));
         }
         if code != 65
             && step.only_changes()

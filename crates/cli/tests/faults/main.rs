@@ -40,9 +40,11 @@ use schedule::Schedule;
 
 /// Concurrent schedules: they mostly wait for timeouts.
 const AT_ONCE: usize = 8;
-/// How often a seed must hold alone that was too slow beside others, and the maximum of such seeds.
+/// How often a seed must hold alone that gave up beside others, and the maximum of such seeds.
 const ALONE: usize = 3;
 const MOST_AGAIN: usize = 3;
+/// Begins a line from which scripts/test.sh knows that a test must not be tried again.
+const SAFETY_VIOLATION: &str = "SAFETY VIOLATION";
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable)
@@ -97,16 +99,20 @@ impl Kind {
         )
     }
 
-    /// Plays a seed again, alone, if it failed by a run that was only too slow; returns whether it holds [`ALONE`] times.
+    /// Plays a seed again, alone, if a run of it only gave up; returns whether it holds [`ALONE`] times.
     fn holds_alone(&self, seed: u64, violation: &mut Violation) -> bool {
         if matches!(violation, Violation::Safety(_)) {
             return false;
         }
         for _ in 0..ALONE {
-            if let Outcome::Broken { violation: again, log } = self.play(seed) {
-                println!("{}", self.report(seed, &again.to_string(), &log));
-                *violation = again;
-                return false;
+            match self.play(seed) {
+                Outcome::Held(_) => {}
+                Outcome::Skipped(_) => return false,
+                Outcome::Broken { violation: again, log } => {
+                    println!("{}", self.report(seed, &again.to_string(), &log));
+                    *violation = again;
+                    return false;
+                }
             }
         }
         println!("seed {seed} failed beside others, and held {ALONE} times alone: {violation}");
@@ -176,7 +182,11 @@ impl Kind {
         let lines: Vec<_> = failures
             .iter()
             .map(|(seed, violation)| {
-                format!("  seed {seed}: {}", violation.to_string().lines().next().unwrap())
+                let what = violation.to_string();
+                if matches!(violation, Violation::Safety(_)) {
+                    println!("{SAFETY_VIOLATION} of seed {seed}");
+                }
+                format!("  seed {seed}: {}", what.lines().next().unwrap())
             })
             .collect();
         assert!(

@@ -156,7 +156,7 @@ impl ScheduleRun<'_> {
         }
         if ended != Ended::Exit(0) {
             let what = format!("the last run: {ended:?}\n{}", client::messages(&self.dir.join("logs")));
-            return Err(Violation::Liveness(what));
+            return Err(Violation::of_failed_run(ended, what));
         }
         let left = leftovers(&self.site.borrow().files);
         // A flip may have started an upload with another name.
@@ -290,7 +290,8 @@ impl ScheduleRun<'_> {
             // Wrong bytes of an earlier run are detected at the end.
             Ended::Exit(65) if self.schedule.steps.iter().any(PutStep::spoils) => Ok(()),
             Ended::Exit(_) if self.schedule.must_succeed(step) => {
-                Err(Violation::Liveness("fails, though all that went wrong can be survived".to_owned()))
+                let what = "fails, though all that went wrong can be survived".to_owned();
+                Err(Violation::of_failed_run(ended, what))
             }
             Ended::Exit(_) => Ok(()),
         }

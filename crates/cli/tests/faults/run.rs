@@ -59,11 +59,19 @@ pub(crate) enum Outcome {
 pub(crate) enum Violation {
     /// What must never be: wrong bytes, lost data, a crash.
     Safety(String),
-    /// A run failed that had to succeed; a busy machine may be the cause, as clients wait a second or two for data.
+    /// A run that had to succeed gave up; a busy machine may be the cause, as clients wait a second or two for data.
     Liveness(String),
 }
 
 impl Violation {
+    /// Returns the violation of a run that had to succeed: only giving up (EX_UNAVAILABLE, EX_TEMPFAIL) may be a busy machine's fault.
+    pub(crate) fn of_failed_run(ended: Ended, what: String) -> Self {
+        match ended {
+            Ended::Exit(69 | 75) => Self::Liveness(what),
+            _ => Self::Safety(what),
+        }
+    }
+
     /// Adds the context of the run.
     pub(crate) fn map(self, context: impl FnOnce(String) -> String) -> Self {
         match self {
@@ -174,10 +182,11 @@ impl<'a> ScheduleRun<'a> {
             }
             Ended::Exit(0) => Ok(()),
             _ if stands || !self.schedule.can_succeed() => Ok(()),
-            other => Err(Violation::Liveness(format!(
-                "the last run: {other:?}, though nothing goes wrong any more\n{}",
-                client::messages(&self.logs)
-            ))),
+            other => {
+                let messages = client::messages(&self.logs);
+                let what = format!("the last run: {other:?}, though nothing goes wrong any more\n{messages}");
+                Err(Violation::of_failed_run(other, what))
+            }
         }
     }
 

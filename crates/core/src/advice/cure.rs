@@ -2,11 +2,15 @@
 
 use super::verdict::{Facts, seconds};
 use super::{LONG_RTT, LimitedBy, TIMESTAMP_TICK};
-use crate::plan::window_ceiling;
+use crate::plan::{LARGEST_WINDOW, window_ceiling};
 use crate::units::{Bytes, Rate, Rtt};
 
-/// A buffer for 10 Gbit/s at 200 ms, whose BDP is 250 MB.
+/// A buffer that fills 5 Gbit/s at 200 ms, whose BDP is 125 MB: half of it may be the kernel's bookkeeping.
 const LARGE_BUFFER: Bytes = Bytes::mib(256);
+/// The largest value of `tcp_rmem` and `tcp_wmem`: a C integer (kernel, net/ipv4/sysctl_net_ipv4.c).
+const LARGEST_BUFFER: Bytes = Bytes::new(i32::MAX as u64);
+/// Slow start that is a smaller part of the time is not worth a word: a transfer's rate varies as much.
+const SHORT_SLOW_START: f64 = 0.8;
 /// A rate higher by less than this factor lies within the variation of a transfer's intervals (a tenth, as of a standing queue).
 const WORTHWHILE: f64 = 1.1;
 /// What measures a gain that no reading shows.
@@ -19,21 +23,22 @@ impl Facts<'_> {
         let rate = self.evidence.rate();
         let (rtt, streams) = (self.evidence.min_rtt.unwrap_or_default(), self.evidence.streams);
         let gain = |buffer: Bytes| {
-            format!("{rate} -> what the path holds, up to {buffer} / {rtt} = {}", window_ceiling(buffer, rtt))
+            let window = Bytes::new(buffer.get() / 2).min(LARGEST_WINDOW);
+            format!("{rate} -> what the path holds, up to {window} / {rtt} = {}", window_ceiling(window, rtt))
         };
         Some(match limit {
             LimitedBy::ReceiveWindow => match self.known.tcp_rmem_max.filter(|_| !self.sends()) {
                 Some(now) => {
-                    let larger = LARGE_BUFFER.max(now * 2);
+                    let larger = LARGE_BUFFER.max(now * 2).min(LARGEST_BUFFER);
                     format!(
                         "raise net.ipv4.tcp_rmem on this host from {now} to {larger}, of which half is the window, or pass --recv-buffer: {}",
-                        gain(Bytes::new(larger.get() / 2))
+                        gain(larger)
                     )
                 }
                 // A capture may be of either side.
                 None => format!(
                     "raise net.ipv4.tcp_rmem on the receiver to {LARGE_BUFFER}: {}",
-                    gain(Bytes::new(LARGE_BUFFER.get() / 2))
+                    gain(LARGE_BUFFER)
                 ),
             },
             LimitedBy::SendBuffer if rtt.get() < TIMESTAMP_TICK => {
@@ -115,14 +120,16 @@ impl Facts<'_> {
     /// Returns what saves the round trips of slow start, where they are most of the time.
     fn warm_start(&self) -> Option<String> {
         let (best, rtt) = (self.attribution.best(), self.evidence.min_rtt?);
-        if rtt.get() < LONG_RTT {
+        // Without a byte there is no rate either.
+        if rtt.get() < LONG_RTT || best == Rate::default() {
             return None;
         }
-        let least = rtt.get() * 2 + best.time_for(self.attribution.observed().1);
+        let least = best.time_for(self.attribution.observed().1).saturating_add(rtt.get() * 2);
         let now = self.attribution.elapsed();
-        (least < now.mul_f64(0.8)).then(|| {
+        (least < now.mul_f64(SHORT_SLOW_START)).then(|| {
             format!(
-                "fetch several files over one connection, or use a server that remembers the path (longhaul serve): {:.1} s -> {:.1} s at the {best} reached",
+                "{} several files over one connection, or use a server that remembers the path (longhaul serve): {:.1} s -> {:.1} s at the {best} reached",
+                if self.sends() { "send" } else { "fetch" },
                 now.as_secs_f64(),
                 least.as_secs_f64()
             )

@@ -232,6 +232,7 @@ impl<'scope, 'env> Upload<'scope, 'env> {
             if !self.session.has_connected && error.is_before_connection() {
                 return Err(error);
             }
+            self.session.has_connected |= !error.is_before_connection();
             self.session.close();
             self.session.return_to_original();
             self.session.asks_first = true;

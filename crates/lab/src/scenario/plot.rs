@@ -74,7 +74,14 @@ impl Plot {
         };
         let is_choice = |(name, _): &&(String, _)| choices.iter().any(|(own, _)| own == name);
         if let Some((name, _)) = raw.only.0.iter().find(|only| !is_choice(only)) {
-            return wrong(format!("only has '{name}', which [sweep] does not have"));
+            return wrong(format!("only has '{name}', which is neither '{RUN}' nor in [sweep]"));
+        }
+        let known = |name: &str| choices.iter().find(|(own, _)| own == name).map(|(_, values)| values);
+        for (name, values) in &raw.only.0 {
+            let unknown = values.iter().find(|value| !known(name).is_some_and(|known| known.contains(value)));
+            if let Some(value) = unknown {
+                return wrong(format!("only has {name} = '{value}', which does not occur"));
+            }
         }
         let published = raw.published.into_iter().map(|published| Published::new(published, places));
         let published = match published.collect() {

@@ -81,7 +81,9 @@ impl CpuTime {
 
     /// Returns the stolen share since `before` if it disturbs a measurement.
     fn stolen_since(&self, before: &Self) -> Option<String> {
-        let share = (self.stolen - before.stolen) as f64 / (self.all - before.all).max(1) as f64;
+        // Both counters may run backwards where a guest is moved to another host.
+        let since = |now: u64, then: u64| now.saturating_sub(then) as f64;
+        let share = since(self.stolen, before.stolen) / since(self.all, before.all).max(1.0);
         (share > 0.01).then(|| format!("the hypervisor took {:.1} % of the CPU time", share * 100.0))
     }
 }
@@ -89,7 +91,11 @@ impl CpuTime {
 /// Repeats `measure` on fresh labs until the machine kept up with the path; its verdict counts only then.
 pub(crate) fn measure_while_keeping_up(spec: &PathSpec, measure: impl Fn(&Lab) -> Result<(), String>) {
     let mut failures = Vec::new();
-    for _ in 0..6 {
+    for attempt in 0..8 {
+        if attempt > 0 {
+            // What disturbs a host lasts for seconds.
+            thread::sleep(Duration::from_secs(15));
+        }
         let Some(lab) = lab(spec.clone()) else { return };
         let before = CpuTime::now();
         let Err(failure) = measure(&lab) else { return };

@@ -15,7 +15,8 @@ use super::rate_ceiling::CeilingShare;
 const NAP: Duration = Duration::from_micros(60);
 /// After so many packets a train checks whether it is still to be sent.
 const PACKETS_PER_CHECK: u32 = 256;
-/// What a train that was held up makes up for, beyond its pace; sleeping is late by less. More would be a burst.
+/// The most lateness that a paced train makes up for by sending faster; after a longer delay the rest of the train shifts. Timers of an idle
+/// host are late by less.
 const CATCH_UP: Duration = Duration::from_millis(2);
 /// The longest sleep between two such checks of a paced train.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);

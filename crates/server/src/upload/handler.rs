@@ -60,14 +60,16 @@ pub(crate) async fn handle(
         && body != RequestBody::None
         && request.header("expect").is_some_and(|value| value.trim().eq_ignore_ascii_case("100-continue"));
     let may_inform = request.is_http_1_1();
+    let connection = request.keeps_alive().then(|| slot.watch());
     // Its client has shown a token: the connection is not evicted, not even while the upload waits for its start.
     slot.receiving();
     let upload = match start(uploads, command).await {
-        Ok(UploadStart::Ready(upload)) => upload.arriving_over(slot.connection()),
+        Ok(UploadStart::Ready(upload)) => upload,
         Ok(UploadStart::Answered(reply)) | Err(reply) => {
             return UploadReply { reply, bytes: Bytes::ZERO, body_read: body == RequestBody::None };
         }
     };
+    upload.add_connection(connection);
     let received = async {
         // A client that has sent part of the body with the head does not wait for 100 Continue.
         if expects && inbox.is_empty() {

@@ -9,7 +9,7 @@ use longhaul_core::units::Bytes;
 use super::active::{ActiveUploads, UploadLiveness};
 use super::ranged::RangeClaim;
 use super::worker::{BodyConnection, BodyReceiver, BodyTarget, ReceiveError, UploadOutcome};
-use crate::connection_limit::OpenConnection;
+use crate::connection_limit::ConnectionWatch;
 use crate::reply::Reply;
 
 /// A range whose body can be received.
@@ -23,7 +23,7 @@ impl InboundRange {
         Self { claim, active: Arc::clone(active) }
     }
 
-    pub(super) fn arrives_over(&self, connection: OpenConnection) {
+    pub(super) fn add_connection(&self, connection: Option<ConnectionWatch>) {
         self.claim.upload.add_connection(connection);
     }
 

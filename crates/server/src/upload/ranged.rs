@@ -24,15 +24,16 @@ use super::command::UploadOperation;
 use super::refusal;
 use super::start::{NotStarted, holder_of};
 use crate::access::Grant;
-use crate::connection_limit::OpenConnection;
+use crate::connection_limit::ConnectionWatch;
 use crate::disks::UploadSlot;
 use crate::reply::Reply;
 
 /// The most ranges of one upload that are received at once: as many as a client has streams.
 pub(crate) const MOST_RANGES: usize = MOST_STREAMS;
 
-/// An upload whose connections have all closed is given up this long after its last range: its client may connect anew.
-const CLOSED_AFTER: Duration = Duration::from_millis(500);
+/// An upload is given up this long after the last of its connections has closed: two round trips of 300 ms, in which its client can
+/// connect anew with TLS 1.3, and the interval below.
+const CLOSED_AFTER: Duration = Duration::from_millis(700);
 
 /// How often an upload checks whether it is still used.
 const LOOK: Duration = Duration::from_millis(100);
@@ -90,7 +91,11 @@ struct RangedState {
     retires: bool,
     claims: Vec<Claim>,
     /// The connections over which its ranges have arrived.
-    connections: Vec<OpenConnection>,
+    connections: Vec<ConnectionWatch>,
+    /// Whether the client opens a connection for each range, so that a closed one does not mean that it has left.
+    is_one_each: bool,
+    /// When one of them was last seen open.
+    last_open: Instant,
     /// When the last claim ended.
     unused_since: Instant,
     /// Every range claimed so far.
@@ -106,6 +111,8 @@ impl RangedState {
             retires: false,
             claims: Vec::new(),
             connections: Vec::new(),
+            is_one_each: false,
+            last_open: Instant::now(),
             unused_since: Instant::now(),
             claimed: RangeSet::new(),
             next: 0,
@@ -324,11 +331,15 @@ impl RangedUpload {
         Ok((RangeClaim { upload: Arc::clone(self), range, liveness, number }, repeats))
     }
 
-    /// Adds a connection over which a range arrives.
-    pub(super) fn add_connection(&self, connection: OpenConnection) {
-        let connections = &mut self.lock().connections;
-        connections.retain(|known| known.is_open() && !known.is_same(&connection));
-        connections.push(connection);
+    /// Adds a connection over which a range arrives; `None` of a client that opens one for each range.
+    pub(super) fn add_connection(&self, connection: Option<ConnectionWatch>) {
+        let mut state = self.lock();
+        let Some(connection) = connection else {
+            state.is_one_each = true;
+            return;
+        };
+        state.connections.retain(|known| known.is_open() && !known.is_same(&connection));
+        state.connections.push(connection);
     }
 
     /// Returns the way to the writers; `None` where the upload ends here.
@@ -378,12 +389,12 @@ impl RangedUpload {
     fn wait_until_unused(&self) {
         let mut state = self.lock();
         loop {
-            let expected = match state.connections.iter().any(OpenConnection::is_open) {
-                true => SILENT_AFTER,
-                false => CLOSED_AFTER,
-            };
+            if !state.claims.is_empty() || state.connections.iter().any(ConnectionWatch::is_open) {
+                state.last_open = Instant::now();
+            }
             let over = state.retires
-                || state.unused_since.elapsed() >= expected
+                || state.unused_since.elapsed() >= SILENT_AFTER
+                || (!state.is_one_each && state.last_open.elapsed() >= CLOSED_AFTER)
                 || self.liveness.cancel.is_cancelled();
             if over && state.claims.is_empty() {
                 state.queue = None;

@@ -26,7 +26,7 @@ use super::ranged::{HeldUpload, RangedLookup, RangedUpload};
 use super::worker::{self, AfterBody, BodyConnection, InboundUpload, UploadOutcome};
 use super::{Uploads, collection, refusal};
 use crate::access::Grant;
-use crate::connection_limit::OpenConnection;
+use crate::connection_limit::ConnectionWatch;
 use crate::continuation;
 use crate::disks::{Disk, UploadSlot};
 use crate::reply::Reply;
@@ -55,12 +55,11 @@ impl Inbound {
         }
     }
 
-    /// Records the connection over which the body arrives.
-    pub(super) fn arriving_over(self, connection: OpenConnection) -> Self {
-        if let Self::Range(range) = &self {
-            range.arrives_over(connection);
+    /// Records the connection over which the body arrives; `None` if it closes after this request.
+    pub(super) fn add_connection(&self, connection: Option<ConnectionWatch>) {
+        if let Self::Range(range) = self {
+            range.add_connection(connection);
         }
-        self
     }
 
     /// Receives the body, then concludes the request.

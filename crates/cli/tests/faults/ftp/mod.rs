@@ -63,9 +63,10 @@ impl<'a> ScheduleRun<'a> {
         };
         match ended {
             Ended::Exit(0) => Ok(()),
-            other => Err(Violation::Liveness(format!(
-                "the last run: {other:?}, though nothing goes wrong any more"
-            ))),
+            other => {
+                let what = format!("the last run: {other:?}, though nothing goes wrong any more");
+                Err(Violation::of_failed_run(other, what))
+            }
         }
     }
 
@@ -126,7 +127,7 @@ impl<'a> ScheduleRun<'a> {
         }
         if must_succeed && ended != Ended::Exit(0) {
             let what = format!("{ended:?}, though all that went wrong can be survived");
-            return Err(Violation::Liveness(what));
+            return Err(Violation::of_failed_run(ended, what));
         }
         // If the run ended before it detected a changed file, the next run detects it.
         let may_mix = step.change.is_some() && ended != Ended::Exit(65);

@@ -22,11 +22,11 @@ use crate::content::{OLDER, composition};
 use crate::dice::one_of;
 use crate::run::leftovers;
 use crate::schedule::Build;
-use crate::{AT_ONCE, number};
+use crate::{AT_ONCE, SAFETY_VIOLATION, number};
 
 const SEEDS: u64 = 40;
-/// No answer takes longer, unless the server hangs.
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// No answer takes longer, unless the server hangs: it waits up to 10 s for another request of the upload.
+const TIMEOUT: Duration = Duration::from_secs(15);
 /// The server notices a broken connection, or an upload that was active, by then.
 const RECOVERY: Duration = Duration::from_secs(10);
 
@@ -209,6 +209,7 @@ impl RawRun {
         };
         if !holds {
             let shown = found.map_or("nothing".to_owned(), |found| composition(&found));
+            println!("{SAFETY_VIOLATION}");
             return Err(format!("the final name holds {shown}"));
         }
         self.stood = found;

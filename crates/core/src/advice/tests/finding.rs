@@ -46,6 +46,15 @@ fn short_transfer_and_the_time_of_fsync_have_words() {
     assert!(!finding.advice.join(" ").contains("bit/s"), "{finding:?}");
 }
 
+/// An empty file on a long path: all of the time goes to connect, and no interval has a rate.
+#[test]
+fn transfer_that_moved_nothing_has_no_gain() {
+    for (end, rtt) in [(End::Receiver, 50), (End::Sender, 300)] {
+        let finding = Course::at(end, rtt).run(0.3, 0.0, |_| ()).finding();
+        assert!(!finding.advice.join(" ").contains("->"), "{finding:?}");
+    }
+}
+
 #[test]
 fn shares_sum_up_to_the_whole() {
     let finding = Course::at(End::Receiver, 50).slow_start(100.0).run(7.3, 80.0, |r| r.lost += 1).finding();

@@ -240,7 +240,7 @@ fn errors_name_problem_of_sweep_and_plots() {
         (
             "reference = [\"ceiling_bps\"]",
             "only = { size = [1] }",
-            "[[plot]] 'Throughput': only has 'size', which [sweep] does not have",
+            "[[plot]] 'Throughput': only has 'size', which is neither 'run' nor in [sweep]",
         ),
         (
             "reference = [\"ceiling_bps\"]",
