@@ -1,6 +1,7 @@
 //! `--fix --permanent`: lines in files below an /etc of the test's own.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use longhaul_sys::ethtool::Ethtool;
@@ -25,6 +26,8 @@ fn settings_that_are_written_last_until_undo() {
         Ethtool::open().unwrap().set_feature(device, "tx-tcp-segmentation", false).unwrap();
         let small = || fs::write("/proc/sys/net/ipv4/tcp_rmem", "4096 131072 6291456").unwrap();
         small();
+        // Of this thread and its programs alone. What is read at the start is not only root's.
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
         let fix = |home: &Path, more: &[&str]| {
             doctor(home, &[&LONG_FAT[..], &["--no-disk-test", "--fix", "--yes"], more].concat())
                 .output()
@@ -33,6 +36,9 @@ fn settings_that_are_written_last_until_undo() {
         let report = json(&fix(home, &["--permanent", "--json"]));
         let written = fs::read_to_string(SYSCTLS).unwrap();
         assert!(written.lines().any(|line| line == RECEIVE), "{written}");
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+        let sysctls = Path::new(SYSCTLS);
+        assert_eq!((mode(sysctls), mode(sysctls.parent().unwrap())), (0o644, 0o755));
         // Only what was written lasts: other settings are the host's alone, and MTUs the user's.
         for change in report["changes"].as_array().unwrap().iter().filter(|change| change["written"] == false)
         {

@@ -1,7 +1,8 @@
 //! Lines of this program's own files that are read at each start of the host.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use longhaul_core::host_check::START_FILES;
@@ -29,8 +30,24 @@ pub(super) fn add(file: &str, lines: &[String]) -> io::Result<()> {
         text.push('\n');
     }
     lines.iter().for_each(|line| text += &format!("{line}\n"));
-    fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
-    atomic_file::replace(path, text.as_bytes(), 0o644)
+    create_directories(path.parent().unwrap_or(Path::new("/")))?;
+    replace(path, &text)
+}
+
+/// Creates a directory, and those above it, which other users can read: services read the files, too.
+fn create_directories(directory: &Path) -> io::Result<()> {
+    if directory.is_dir() {
+        return Ok(());
+    }
+    create_directories(directory.parent().unwrap_or(Path::new("/")))?;
+    fs::create_dir(directory)?;
+    fs::set_permissions(directory, Permissions::from_mode(0o755))
+}
+
+/// Replaces a file, which keeps its mode; other users can read a new one.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let mode = path.metadata().map_or(0o644, |file| file.permissions().mode() & 0o777);
+    atomic_file::replace_despite_umask(path, text.as_bytes(), mode)
 }
 
 /// Removes lines from a file, and a file that has no others. Lines that are gone already are no error.
@@ -40,7 +57,7 @@ pub(super) fn remove(file: &str, lines: &[String]) -> io::Result<()> {
     let is_kept = |line: &&str| !lines.iter().any(|removed| removed == line);
     let kept: String = text.lines().filter(is_kept).map(|line| format!("{line}\n")).collect();
     if !kept.is_empty() {
-        return if kept == text { Ok(()) } else { atomic_file::replace(path, kept.as_bytes(), 0o644) };
+        return if kept == text { Ok(()) } else { replace(path, &kept) };
     }
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
