@@ -94,7 +94,7 @@ fn apply(fixed: &mut Fixed, lasting: &[&Fix], file: &Path) -> Result<(), Failure
                 saved.modules.push(module);
             }
         }
-        for change in fixed.changes.iter().filter(|change| change.is_open()) {
+        for change in fixed.changes.iter().filter(|change| change.is_to_be_saved()) {
             undo_file::add(&mut saved.settings, change.what.saved(&namespace));
         }
         for Part { what: StartLines { file, lines }, .. } in fixed.files.iter().filter(|file| file.is_open())
@@ -216,6 +216,10 @@ impl Fixed {
 
 #[cfg(test)]
 mod tests {
+    use longhaul_core::host_check::SettingChange;
+    use longhaul_sys::netns;
+
+    use super::super::setting;
     use super::*;
 
     #[test]
@@ -226,9 +230,9 @@ mod tests {
         }
     }
 
-    fn setting(name: &str, refused: Option<&str>) -> Part<Change> {
+    fn change_of(name: &str, refused: Option<&str>) -> Part<Change> {
         let [name, old, new] = [name, "0", "1"].map(str::to_owned);
-        Part::new(Change { name, old, new }, refused.map(str::to_owned))
+        Part::new(Change::new(name, old, new), refused.map(str::to_owned))
     }
 
     #[test]
@@ -236,7 +240,7 @@ mod tests {
         let fix = |name: &str| Fix::sysctl(name, "1").after_module("tcp_none".to_owned());
         let fixes = [fix("net.a"), fix("net.b"), Fix::sysctl("net.c", "1")];
         let refused = |a, b| {
-            let modules = modules_for(fixes.iter(), &[setting("net.a", a), setting("net.b", b)]);
+            let modules = modules_for(fixes.iter(), &[change_of("net.a", a), change_of("net.b", b)]);
             assert_eq!(modules.len(), 1, "{modules:?}");
             modules[0].as_json()["reason"].as_str().map(str::to_owned)
         };
@@ -265,9 +269,34 @@ mod tests {
         assert_eq!(object["modules"][0]["loaded"], false);
     }
 
+    /// A file in place of the setting is longer than what is written to it: neither value is ever all of it.
+    #[test]
+    fn value_that_is_neither_taken_nor_taken_back_is_refused_and_saved_as_it_is() {
+        let work = || {
+            if let Err(why) = netns::enter_new_network().and_then(|_| netns::enter_new_mounts()) {
+                assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
+                return println!("skipped: {why}");
+            }
+            let (dir, name) = (tempfile::tempdir().unwrap(), "net.ipv4.tcp_rmem");
+            let spoilt = dir.path().join("tcp_rmem");
+            std::fs::write(&spoilt, format!("1 2 3{}4", " ".repeat(40))).unwrap();
+            rustix::mount::mount_bind(&spoilt, "/proc/sys/net/ipv4/tcp_rmem").unwrap();
+            let change = SettingChange { name: name.to_owned(), value: "1 2 500000000".to_owned() };
+            let mut fixed = Fixed { changes: vec![Change::plan(&change)], ..Fixed::default() };
+            let file = dir.path().join("doctor-undo.json");
+            apply(&mut fixed, &[], &file).unwrap();
+            let failure = fixed.changes[0].failure().unwrap();
+            assert!(failure.contains("the old value could not be restored"), "{failure}");
+            let saved = &undo_file::read(&file).unwrap().settings[0];
+            assert_eq!((saved.old.as_str(), &saved.new), ("1 2 3 4", &setting::read(name).unwrap()));
+            assert_eq!(fixed.changes[0].as_json()["written"], false);
+        };
+        std::thread::spawn(work).join().unwrap();
+    }
+
     #[test]
     fn refused_setting_is_an_exit_code_and_a_declined_fix_that_of_the_findings() {
-        let change = |refused| setting("net.ipv4.tcp_sack", refused);
+        let change = |refused| change_of("net.ipv4.tcp_sack", refused);
         let code = |changes, is_declined| {
             let fixed = Fixed { changes, is_declined, ..Fixed::default() };
             format!("{:?}", fixed.exit_code(Severity::Problem))
@@ -288,8 +317,11 @@ mod tests {
         let fixes = [fix("MTU"), fix("rule of a").changing_device("none0", "a", "1"), both, service];
         let fixes: Vec<&Fix> = fixes.iter().collect();
         let lines = |b| {
-            let changes =
-                vec![setting("none0 a", None), setting("none0 b", b), setting("net.ipv4.tcp_none", None)];
+            let changes = vec![
+                change_of("none0 a", None),
+                change_of("none0 b", b),
+                change_of("net.ipv4.tcp_none", None),
+            ];
             let files = Fixed { changes, ..Fixed::default() }.lines_for(&fixes);
             assert_eq!((files.len(), files[0].what.file.as_str()), (1, file));
             files[0].what.lines.clone()

@@ -95,9 +95,22 @@ pub(super) struct Change {
     pub(super) name: String,
     pub(super) old: String,
     pub(super) new: String,
+    /// Whether a failed attempt has left a third value, `new`, in place of the old one: it stays saved.
+    is_unrestored: bool,
+}
+
+impl Part<Change> {
+    /// Says whether the old value is needed: for a change that is to be made, that is made, or that was not taken back.
+    pub(super) fn is_to_be_saved(&self) -> bool {
+        self.is_open() || self.what.is_unrestored
+    }
 }
 
 impl Change {
+    pub(super) fn new(name: String, old: String, new: String) -> Self {
+        Self { name, old, new, is_unrestored: false }
+    }
+
     /// Reads the present value, and finds out whether it can be written.
     pub(super) fn plan(change: &SettingChange) -> Part<Self> {
         let SettingChange { name, value } = change;
@@ -111,11 +124,10 @@ impl Change {
                 _ => error.to_string(),
             }),
         };
-        Part::new(Self { name: name.clone(), old: old.unwrap_or_default(), new: value.clone() }, refused)
+        Part::new(Self::new(name.clone(), old.unwrap_or_default(), value.clone()), refused)
     }
 
-    /// Writes the value, and takes back what the kernel does not accept: a value that it took in part is neither. It counts as written
-    /// where the old one cannot be restored, so that it stays saved.
+    /// Writes the value, and takes back what the kernel does not accept: a value that it took in part is neither.
     pub(super) fn write(&mut self) -> io::Result<()> {
         let error = match setting::write(&self.name, &self.new) {
             Ok(now) => {
@@ -125,9 +137,19 @@ impl Change {
             Err(error) => error,
         };
         // Of a feature that another keeps off, the kernel remembers that it is wanted.
-        let is_restored = setting::write(&self.name, &self.old).is_ok();
-        let is_old = || setting::read(&self.name).is_ok_and(|now| now == self.old);
-        if is_restored || is_old() { Err(error) } else { Ok(()) }
+        if setting::write(&self.name, &self.old).is_ok() {
+            return Err(error);
+        }
+        match setting::read(&self.name) {
+            Ok(now) if now == self.old => return Err(error),
+            Ok(now) => self.new = now,
+            Err(_) => {}
+        }
+        self.is_unrestored = true;
+        Err(io::Error::new(
+            error.kind(),
+            format!("{error}, and the old value could not be restored: longhaul doctor --undo tries again"),
+        ))
     }
 
     pub(super) fn saved(&self, namespace: &str) -> SavedSetting {
