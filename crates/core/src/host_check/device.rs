@@ -23,6 +23,31 @@ pub(super) fn check(device: &Reading<DeviceFacts>, target: &Target, report: &mut
         "MTU, queueing discipline, link rate, offloads, rings and NUMA node of the outgoing device";
     report.judge(device, "network device", would_show, summary);
     let Ok(device) = device else { return };
+    let first = report.findings.len();
+    check_properties(device, target, report);
+    if !is_plain(&device.name) {
+        let fixes = report.findings[first..].iter_mut().filter_map(|finding| finding.fix.as_mut());
+        fixes.for_each(|fix| {
+            *fix = Fix::advice(
+                "no command is given: a shell or udev may misread the device's name; rename it to letters, digits and ._-",
+            );
+        });
+    }
+    if device.is_loopback {
+        return;
+    }
+    let would_show = "whether the process runs on the processors next to the device";
+    report.judge(&device.numa, "NUMA node", would_show, |numa| numa_node(*numa));
+}
+
+/// Says whether a name means itself in commands and rules, which are copied as root: the kernel refuses only `/`, `:` and white space.
+fn is_plain(name: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || ['.', '_', '-'].contains(&c);
+    !name.is_empty() && !name.starts_with('-') && name.chars().all(is_plain)
+}
+
+/// Checks what commands that name the device change.
+fn check_properties(device: &DeviceFacts, target: &Target, report: &mut Report) {
     let name = &device.name;
     let would_show = "how many packets a second the rate takes";
     report.judge(&device.mtu, "MTU", would_show, |mtu| frame_size(*mtu, device, target));
@@ -38,8 +63,6 @@ pub(super) fn check(device: &Reading<DeviceFacts>, target: &Target, report: &mut
     report.judge(&device.offloads, "offloads", would_show, |offloads| batching(offloads, device, target));
     let would_show = "whether bursts fit between two looks of the kernel at the device";
     report.judge(&device.rings, "ring sizes", would_show, |rings| ring_sizes(*rings, device, target));
-    let would_show = "whether the process runs on the processors next to the device";
-    report.judge(&device.numa, "NUMA node", would_show, |numa| numa_node(*numa));
 }
 
 fn summary(device: &DeviceFacts) -> Finding {
@@ -81,7 +104,7 @@ fn queueing(qdisc: &Qdisc, name: &str) -> Finding {
     let severity =
         if is_fq && shaper.is_none() || qdisc.root == "noqueue" { Severity::Ok } else { Severity::Advice };
     let arithmetic = match shaper {
-        Some(shaper) => format!("{shaper} can delay, drop or limit what is sent: see tc -s qdisc show dev {name}"),
+        Some(shaper) => format!("{shaper} can delay, drop or limit what is sent: see tc -s qdisc"),
         None if is_fq => String::new(),
         None if qdisc.root == "noqueue" => "packets pass to the next device at once".to_owned(),
         None => "fq paces each connection; without it TCP paces by timers of its own (Linux 4.13), at more CPU time".to_owned(),
@@ -399,6 +422,38 @@ mod tests {
         assert_eq!(rings(278, 8192).severity, Severity::Ok);
         // The device has no larger ones.
         assert_eq!(rings(256, 256).severity, Severity::Ok);
+    }
+
+    #[test]
+    fn device_whose_name_a_shell_may_misread_gets_no_command() {
+        let mut facts = sound_host();
+        let spoilt = |name: &str, facts: &mut crate::host_check::HostFacts| {
+            let device = facts.device.as_mut().unwrap();
+            device.name = name.to_owned();
+            device.mtu = Ok(1500);
+            device.qdisc = Ok(Qdisc { root: "pfifo_fast".to_owned(), children: Vec::new() });
+            device.speed = Ok(Rate::bits_per_sec(1_000_000));
+            device.negotiation.as_mut().unwrap().is_on = false;
+            (device.offloads.as_mut().unwrap()[2].on, device.offloads.as_mut().unwrap()[2].switchable) =
+                (false, vec!["rx-gro"]);
+            device.rings = Ok(RingSizes { rx: 1, rx_max: 8192, tx: 1, tx_max: 8192 });
+            device.numa = Ok(NumaFacts { node: Some(1), nodes: 2, runs_elsewhere: true });
+            check(facts, &target())
+        };
+        for name in ["a$(reboot)", "a\"b", "-a", "a;b", "a'b", "eth0@if2", "\u{e9}th0"] {
+            let diagnosis = spoilt(name, &mut facts);
+            let fixes: Vec<_> = diagnosis.fixes().filter(|fix| fix.note.contains("device's name")).collect();
+            assert_eq!(fixes.len(), 5, "{diagnosis:?}");
+            for fix in diagnosis.fixes() {
+                let lasting = fix.lasting.iter().flat_map(|lasting| &lasting.lines);
+                let texts =
+                    fix.commands.iter().chain(lasting).chain(fix.changes.iter().map(|change| &change.name));
+                assert!(texts.chain([&fix.note]).all(|text| !text.contains(name)), "{fix:?}");
+            }
+        }
+        for name in ["eth0.100", "br-1_a"] {
+            assert!(spoilt(name, &mut facts).fixes().all(|fix| !fix.note.contains("device's name")));
+        }
     }
 
     #[test]
