@@ -14,16 +14,37 @@ const SYSCTLS: &str = "/etc/sysctl.d/90-longhaul.conf";
 const RULES: &str = "/etc/udev/rules.d/90-longhaul.rules";
 const RECEIVE: &str = "net.ipv4.tcp_rmem = 4096 131072 500000000";
 
+/// Makes an empty /etc, and a device with an offload that is off the one of the default route. /usr/sbin holds nothing any more.
+fn prepare_device() {
+    run("ip link add v0 type veth peer v1");
+    run("ip link set v0 up");
+    run("ip addr add 198.51.100.1/24 dev v0");
+    run("ip route add default dev v0");
+    let device = link::named("v0").unwrap().index;
+    Ethtool::open().unwrap().set_feature(device, "tx-tcp-segmentation", false).unwrap();
+    run("mount -t tmpfs none /etc");
+    run("mount -t tmpfs none /usr/sbin");
+}
+
+#[test]
+fn rule_whose_program_is_not_installed_is_refused() {
+    in_namespaces(|home| {
+        prepare_device();
+        let args = [&LONG_FAT[..], &["--no-disk-test", "--fix", "--yes", "--permanent", "--json"]].concat();
+        let output = doctor(home, &args).output().unwrap();
+        let report = json(&output);
+        let rules = report["files"].as_array().unwrap().iter().find(|file| file["name"] == RULES).unwrap();
+        let reason = "/usr/sbin/ethtool is not installed: the rule would do nothing";
+        assert_eq!((&rules["written"], &rules["reason"]), (&false.into(), &reason.into()));
+        assert!(!Path::new(RULES).exists() && output.status.code() == Some(77), "{report}");
+    });
+}
+
 #[test]
 fn settings_that_are_written_last_until_undo() {
     in_namespaces(|home| {
-        run("mount -t tmpfs none /etc");
-        run("ip link add v0 type veth peer v1");
-        run("ip link set v0 up");
-        run("ip addr add 198.51.100.1/24 dev v0");
-        run("ip route add default dev v0");
-        let device = link::named("v0").unwrap().index;
-        Ethtool::open().unwrap().set_feature(device, "tx-tcp-segmentation", false).unwrap();
+        prepare_device();
+        fs::write("/usr/sbin/ethtool", "").unwrap();
         let small = || fs::write("/proc/sys/net/ipv4/tcp_rmem", "4096 131072 6291456").unwrap();
         small();
         // Of this thread and its programs alone. What is read at the start is not only root's.

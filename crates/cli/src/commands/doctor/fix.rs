@@ -151,22 +151,33 @@ fn is_yes(answer: &str) -> bool {
 }
 
 impl Fixed {
-    /// Returns the lines that files lack to make the fixes last whose settings are not refused.
+    /// Returns the lines that files lack to make the fixes last whose settings are not refused. Lines that would do nothing are refused.
     fn lines_for(&self, fixes: &[&Fix]) -> Vec<Part<StartLines>> {
         let is_applied = |fix: &&Fix| {
             !fix.changes.is_empty() && fix.changes.iter().all(|change| is_open(&self.changes, &change.name))
         };
         let files = lasting_files(fixes.iter().copied().filter(is_applied)).into_iter();
-        let plan = |(file, lines): (&str, Vec<&str>)| {
-            let missing = start_file::missing(file, &lines);
-            let refused = missing.as_ref().err().map(ToString::to_string);
-            let refused =
-                refused.or_else(|| start_file::check_writable(file).err().map(|error| error.to_string()));
-            let lines = missing.unwrap_or_default();
-            let is_there = refused.is_none() && lines.is_empty();
-            (!is_there).then(|| Part::new(StartLines { file: file.to_owned(), lines }, refused))
-        };
-        files.filter(|(file, _)| START_FILES.contains(file)).filter_map(plan).collect()
+        let mut parts = Vec::new();
+        for (file, mut lines) in files.filter(|(file, _)| START_FILES.contains(file)) {
+            let mut push = |lines, refused| {
+                parts.push(Part::new(StartLines { file: file.to_owned(), lines }, refused));
+            };
+            lines.retain(|line| match start_file::why_ineffective(line) {
+                None => true,
+                Some(reason) => {
+                    push(vec![(*line).to_owned()], Some(reason));
+                    false
+                }
+            });
+            match start_file::missing(file, &lines) {
+                Ok(missing) if missing.is_empty() => {}
+                Ok(missing) => {
+                    push(missing, start_file::check_writable(file).err().map(|error| error.to_string()))
+                }
+                Err(error) => push(Vec::new(), Some(error.to_string())),
+            }
+        }
+        parts
     }
 
     /// Returns a line of each part, in the order in which they are done.

@@ -22,6 +22,12 @@ pub(super) fn missing(file: &str, lines: &[&str]) -> io::Result<Vec<String>> {
     Ok(lines.iter().filter(is_missing).map(|line| (*line).to_owned()).collect())
 }
 
+/// Returns why a line would do nothing: the program of a udev rule is missing.
+pub(super) fn why_ineffective(line: &str) -> Option<String> {
+    let program = line.split_once("RUN+=\"")?.1.split([' ', '"']).next()?;
+    (!Path::new(program).exists()).then(|| format!("{program} is not installed: the rule would do nothing"))
+}
+
 /// Appends lines to a file: of two that set one thing the later one counts.
 pub(super) fn add(file: &str, lines: &[String]) -> io::Result<()> {
     let path = own(file)?;
