@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::support::{LONG_FAT, doctor, in_namespaces, json, run, text};
 
-const SYSCTLS: &str = "/etc/sysctl.d/90-longhaul.conf";
+const SYSCTLS: &str = "/etc/sysctl.d/99-zz-longhaul.conf";
 const RULES: &str = "/etc/udev/rules.d/90-longhaul.rules";
 const RECEIVE: &str = "net.ipv4.tcp_rmem = 4096 131072 500000000";
 
@@ -89,6 +89,41 @@ fn settings_that_are_written_last_until_undo() {
         // Without it nothing lasts.
         assert!(text(&fix(home, &[]).stdout).contains("until the next start"));
         assert_eq!(fs::read_to_string(SYSCTLS).unwrap(), "net.ipv4.tcp_none = 1\n");
+    });
+}
+
+#[test]
+fn setting_that_a_later_file_sets_does_not_count_as_lasting() {
+    in_namespaces(|home| {
+        run("mount -t tmpfs none /etc");
+        for (name, value) in [("tcp_rmem", "4096 131072 6291456"), ("tcp_wmem", "4096 16384 4194304")] {
+            fs::write(format!("/proc/sys/net/ipv4/{name}"), value).unwrap();
+        }
+        let fix = || {
+            let args = [&LONG_FAT[..], &["--no-disk-test", "--fix", "--yes", "--permanent"]].concat();
+            let output = doctor(home, &args).output().unwrap();
+            (output.status.code(), text(&output.stdout))
+        };
+        // Read before, and to the same value.
+        fs::create_dir("/etc/sysctl.d").unwrap();
+        fs::write("/etc/sysctl.d/99-sysctl.conf", "net.ipv4.tcp_rmem=1 2 3").unwrap();
+        fs::write("/etc/sysctl.d/zz.conf", "-net/ipv4/tcp_rmem=4096\t131072 500000000").unwrap();
+        fs::write("/etc/sysctl.conf", "#net.ipv4.tcp_rmem = 1\nnet.ipv4.tcp_wmem = 4096 16384 4194304")
+            .unwrap();
+        let (code, shown) = fix();
+        let reason = "/etc/sysctl.conf sets net.ipv4.tcp_wmem to another value later: change it there";
+        assert!(shown.contains(&format!("{SYSCTLS}: skipped: {reason}")) && code == Some(77), "{shown}");
+        let written = fs::read_to_string(SYSCTLS).unwrap();
+        assert!(written.contains(RECEIVE) && !written.contains("tcp_wmem"), "{written}");
+        let summary = shown.lines().last().unwrap();
+        let numbers: Vec<usize> = summary.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        // A qdisc or a module of another host may not last either.
+        assert!(numbers[1] >= 1 && numbers[1] < numbers[0], "{summary}");
+        assert!(summary.contains("of them last; longhaul doctor --undo"), "{summary}");
+        // Lines that are there count.
+        fs::write("/proc/sys/net/ipv4/tcp_rmem", "4096 131072 6291456").unwrap();
+        let (_, shown) = fix();
+        assert!(shown.contains("1 settings were written, 1 of them last"), "{shown}");
     });
 }
 

@@ -25,7 +25,8 @@ pub use facts::{
     TcpFacts, TcpMemory, WriteTest,
 };
 pub use finding::{
-    Finding, Fix, GOVERNOR, Lasting, QDISC, Quantity, RINGS, START_FILES, SettingChange, Severity, Unread,
+    Finding, Fix, GOVERNOR, Lasting, QDISC, Quantity, RINGS, START_FILES, SYSCTL_FILE, SettingChange,
+    Severity, Unread,
 };
 pub use target::{Origin, Target};
 

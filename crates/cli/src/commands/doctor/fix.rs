@@ -62,10 +62,10 @@ pub(super) fn run(diagnosis: &Diagnosis, asked: Asked) -> Result<Fixed, Failure>
         0 => String::new(),
         loaded => format!(" (modules loaded: {loaded})"),
     };
-    let files = fixed.files.iter().filter(|file| file.is_open()).map(|file| file.what.file.as_str());
-    let until = match files.collect::<Vec<_>>().join(" and ") {
-        none if none.is_empty() => "until the next start".to_owned(),
-        files => format!("and last by lines in {files}"),
+    let held = lasting.iter().filter(|fix| fixed.is_applied(fix) && start_file::contain(fix));
+    let until = match held.map(|fix| fix.changes.len()).sum::<usize>() {
+        0 => "until the next start".to_owned(),
+        held => format!("{held} of them last"),
     };
     show(format!(
         "{} settings were written{modules}, {until}; longhaul doctor --undo restores the old values from {}",
@@ -151,18 +151,20 @@ fn is_yes(answer: &str) -> bool {
 }
 
 impl Fixed {
+    /// Says whether a fix has settings, none of which is refused.
+    fn is_applied(&self, fix: &Fix) -> bool {
+        !fix.changes.is_empty() && fix.changes.iter().all(|change| is_open(&self.changes, &change.name))
+    }
+
     /// Returns the lines that files lack to make the fixes last whose settings are not refused. Lines that would do nothing are refused.
     fn lines_for(&self, fixes: &[&Fix]) -> Vec<Part<StartLines>> {
-        let is_applied = |fix: &&Fix| {
-            !fix.changes.is_empty() && fix.changes.iter().all(|change| is_open(&self.changes, &change.name))
-        };
-        let files = lasting_files(fixes.iter().copied().filter(is_applied)).into_iter();
+        let files = lasting_files(fixes.iter().copied().filter(|fix| self.is_applied(fix))).into_iter();
         let mut parts = Vec::new();
         for (file, mut lines) in files.filter(|(file, _)| START_FILES.contains(file)) {
             let mut push = |lines, refused| {
                 parts.push(Part::new(StartLines { file: file.to_owned(), lines }, refused));
             };
-            lines.retain(|line| match start_file::why_ineffective(line) {
+            lines.retain(|line| match start_file::why_ineffective(file, line) {
                 None => true,
                 Some(reason) => {
                     push(vec![(*line).to_owned()], Some(reason));

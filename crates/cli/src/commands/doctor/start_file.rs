@@ -3,11 +3,17 @@
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use longhaul_core::host_check::START_FILES;
+use longhaul_core::host_check::{Fix, Lasting, START_FILES, SYSCTL_FILE};
 use longhaul_sys::atomic_file;
 use rustix::fs::{Access, access};
+
+/// The directories of kernel settings that are read at the start, all files by their names (sysctl.d(5), sysctl(8)).
+const SYSCTL_DIRECTORIES: [&str; 5] =
+    ["/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d"];
+/// The file that sysctl(8) reads after those.
+const SYSCTL_CONF: &str = "/etc/sysctl.conf";
 
 /// Says whether a file can be written, without writing it.
 pub(super) fn check_writable(file: &str) -> io::Result<()> {
@@ -22,10 +28,47 @@ pub(super) fn missing(file: &str, lines: &[&str]) -> io::Result<Vec<String>> {
     Ok(lines.iter().filter(is_missing).map(|line| (*line).to_owned()).collect())
 }
 
-/// Returns why a line would do nothing: the program of a udev rule is missing.
-pub(super) fn why_ineffective(line: &str) -> Option<String> {
+/// Says whether the files have all lines of a fix, and none of them is without effect.
+pub(super) fn contain(fix: &Fix) -> bool {
+    let is_held = |Lasting { file, lines }: &Lasting| {
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        missing(file, &lines).is_ok_and(|missing| missing.is_empty())
+            && lines.iter().all(|line| why_ineffective(file, line).is_none())
+    };
+    fix.lasting.is_some() && fix.modules.iter().chain(&fix.lasting).all(is_held)
+}
+
+/// Returns why a line would do nothing: a later file sets the same, or the program of a udev rule is missing.
+pub(super) fn why_ineffective(file: &str, line: &str) -> Option<String> {
+    if file == SYSCTL_FILE {
+        let (name, value) = assignment(line)?;
+        let other = set_later(&name, &value)?;
+        return Some(format!("{} sets {name} to another value later: change it there", other.display()));
+    }
     let program = line.split_once("RUN+=\"")?.1.split([' ', '"']).next()?;
     (!Path::new(program).exists()).then(|| format!("{program} is not installed: the rule would do nothing"))
+}
+
+/// Returns the file that is read after that of this program and gives a kernel setting another value.
+fn set_later(name: &str, value: &str) -> Option<PathBuf> {
+    let files = SYSCTL_DIRECTORIES.iter().filter_map(|directory| fs::read_dir(directory).ok());
+    let files = files.flatten().flatten().map(|entry| entry.path());
+    let is_later = |file: &PathBuf| {
+        file.extension().is_some_and(|kind| kind == "conf")
+            && file.file_name() > Path::new(SYSCTL_FILE).file_name()
+    };
+    files.filter(is_later).chain([SYSCTL_CONF.into()]).find(|file| {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        let last = text.lines().filter_map(assignment).filter(|(other, _)| other == name).last();
+        last.is_some_and(|(_, other)| other != value)
+    })
+}
+
+/// Reads "net.ipv4.tcp_sack = 1" (sysctl.conf(5)): slashes may separate the words of a name, and a "-" before it permits errors.
+fn assignment(line: &str) -> Option<(String, String)> {
+    let (name, value) = line.split_once('=')?;
+    let name = name.trim().trim_start_matches('-').replace('/', ".");
+    Some((name, value.split_whitespace().collect::<Vec<_>>().join(" ")))
 }
 
 /// Appends lines to a file: of two that set one thing the later one counts.
