@@ -97,6 +97,8 @@ pub(super) struct Change {
     pub(super) new: String,
     /// Whether a failed attempt has left a third value, `new`, in place of the old one: it stays saved.
     is_unrestored: bool,
+    /// Whether `new` was read after it was written.
+    is_read: bool,
 }
 
 impl Part<Change> {
@@ -108,7 +110,7 @@ impl Part<Change> {
 
 impl Change {
     pub(super) fn new(name: String, old: String, new: String) -> Self {
-        Self { name, old, new, is_unrestored: false }
+        Self { name, old, new, is_unrestored: false, is_read: false }
     }
 
     /// Reads the present value, and finds out whether it can be written.
@@ -131,7 +133,7 @@ impl Change {
     pub(super) fn write(&mut self) -> io::Result<()> {
         let error = match setting::write(&self.name, &self.new) {
             Ok(now) => {
-                self.new = now;
+                (self.new, self.is_read) = (now, true);
                 return Ok(());
             }
             Err(error) => error,
@@ -142,7 +144,7 @@ impl Change {
         }
         match setting::read(&self.name) {
             Ok(now) if now == self.old => return Err(error),
-            Ok(now) => self.new = now,
+            Ok(now) => (self.new, self.is_read) = (now, true),
             Err(_) => {}
         }
         self.is_unrestored = true;
@@ -158,7 +160,7 @@ impl Change {
             name: self.name.clone(),
             old: self.old.clone(),
             new: self.new.clone(),
-            before: Some(self.old.clone()),
+            before: (!self.is_read).then(|| self.old.clone()),
         }
     }
 }

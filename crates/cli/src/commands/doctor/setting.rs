@@ -45,18 +45,25 @@ pub(super) fn check_writable(name: &str) -> io::Result<()> {
 /// Writes a setting, and reads it again: an error where the kernel took it in part. A driver may round sizes up; what it made of them is
 /// returned.
 pub(super) fn write(name: &str, value: &str) -> io::Result<String> {
-    let place = Place::of(name);
-    match &place {
+    match Place::of(name) {
         Place::Kernel(name) => kernel_setting::write(name, value)?,
         Place::Device { device, property } => device_setting::write(device, property, value)?,
         Place::Governor => Governors::of_this_host().write(value)?,
     }
     let now = read(name)?;
-    let is_taken = match place {
-        Place::Device { property, .. } => device_setting::is_taken(property, &now, value),
-        Place::Kernel(_) | Place::Governor => is_same(name, &now, value),
-    };
-    if is_taken { Ok(now) } else { Err(io::Error::other(format!("the kernel made it '{now}'"))) }
+    if is_taken(name, &now, value) {
+        Ok(now)
+    } else {
+        Err(io::Error::other(format!("the kernel made it '{now}'")))
+    }
+}
+
+/// Returns whether a setting has the value that was written, which a driver may have rounded up.
+pub(super) fn is_taken(name: &str, now: &str, wanted: &str) -> bool {
+    match Place::of(name) {
+        Place::Device { property, .. } => device_setting::is_taken(property, now, wanted),
+        Place::Kernel(_) | Place::Governor => is_same(name, now, wanted),
+    }
 }
 
 /// Returns whether two values of a setting mean the same.

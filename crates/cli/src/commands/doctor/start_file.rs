@@ -57,9 +57,9 @@ fn set_later(name: &str, value: &str) -> Option<PathBuf> {
         file.extension().is_some_and(|kind| kind == "conf")
             && file.file_name() > Path::new(SYSCTL_FILE).file_name()
     };
-    files.filter(is_later).chain([SYSCTL_CONF.into()]).find(|file| {
+    files.filter(is_later).chain([PathBuf::from(SYSCTL_CONF)]).find(|file| {
         let text = fs::read_to_string(file).unwrap_or_default();
-        let last = text.lines().filter_map(assignment).filter(|(other, _)| other == name).last();
+        let last = text.lines().filter_map(assignment).rfind(|(other, _)| other == name);
         last.is_some_and(|(_, other)| other != value)
     })
 }

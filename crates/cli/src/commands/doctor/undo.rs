@@ -103,7 +103,7 @@ fn restore(saved: &SavedSetting) -> Restored {
     let is = |now: &str, value: &str| setting::is_same(&saved.name, now, value);
     match setting::read(&saved.name) {
         Ok(now) if is(&now, &saved.old) => Restored::Written,
-        Ok(now) if !is(&now, &saved.new) && saved.before.as_deref() != Some(&now) => Restored::LeftAlone(now),
+        Ok(now) if !saved.is_own(&now) => Restored::LeftAlone(now),
         Ok(_) => match setting::write(&saved.name, &saved.old) {
             Ok(_) => Restored::Written,
             Err(error) => Restored::Refused(error.to_string()),

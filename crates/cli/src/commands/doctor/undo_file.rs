@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use longhaul_sys::atomic_file;
 use serde::{Deserialize, Serialize};
 
-use super::Failure;
+use super::{Failure, setting};
 use crate::exit;
 
 /// A setting that was changed.
@@ -20,9 +20,19 @@ pub(super) struct SavedSetting {
     pub(super) old: String,
     /// The value that was written.
     pub(super) new: String,
-    /// The value just before that was written: what is there if the process was killed before the write.
+    /// The value just before that was written, until the value after it has been read: the process may have been killed in between.
     #[serde(default)]
     pub(super) before: Option<String>,
+}
+
+impl SavedSetting {
+    /// Says whether the setting was last changed by this program. Before the value was read, a driver may have rounded it.
+    pub(super) fn is_own(&self, now: &str) -> bool {
+        let is_unread = |before| {
+            setting::is_same(&self.name, now, before) || setting::is_taken(&self.name, now, &self.new)
+        };
+        setting::is_same(&self.name, now, &self.new) || self.before.as_deref().is_some_and(is_unread)
+    }
 }
 
 /// A kernel module that was loaded, for all network namespaces.
@@ -120,7 +130,7 @@ pub(super) fn write(file: &Path, saved: &Saved) -> Result<(), Failure> {
 pub(super) fn add(settings: &mut Vec<SavedSetting>, change: SavedSetting) {
     let is_same = |saved: &SavedSetting| saved.name == change.name && saved.namespace == change.namespace;
     let first = settings.iter().position(is_same).map(|index| settings.remove(index));
-    let old = first.filter(|first| first.new == change.old).map(|first| first.old);
+    let old = first.filter(|first| first.is_own(&change.old)).map(|first| first.old);
     settings.push(SavedSetting { old: old.unwrap_or_else(|| change.old.clone()), ..change });
 }
 
@@ -172,6 +182,24 @@ mod tests {
         let elsewhere = SavedSetting { namespace: "net:[2]".to_owned(), ..saved("a", "8", "9") };
         add(&mut settings, elsewhere.clone());
         assert_eq!(settings, [saved("a", "7", "8"), elsewhere]);
+    }
+
+    /// As it is if the process was killed after the first save.
+    #[test]
+    fn sizes_that_the_driver_rounded_before_they_were_read_are_own_ones() {
+        let rings = saved("none0 rings", "rx 256 tx 256", "rx 278 tx 278");
+        let unread = SavedSetting { before: Some("rx 256 tx 256".to_owned()), ..rings.clone() };
+        for (now, is_own, is_own_unread) in [
+            ("rx 278 tx 278", true, true),
+            ("rx 512 tx 512", false, true),
+            ("rx 256 tx 256", false, true),
+            ("rx 128 tx 512", false, false),
+        ] {
+            assert_eq!((rings.is_own(now), unread.is_own(now)), (is_own, is_own_unread), "{now}");
+        }
+        let mut settings = vec![unread];
+        add(&mut settings, saved("none0 rings", "rx 512 tx 512", "rx 1024 tx 1024"));
+        assert_eq!(settings, [saved("none0 rings", "rx 256 tx 256", "rx 1024 tx 1024")]);
     }
 
     #[test]
