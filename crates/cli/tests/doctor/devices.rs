@@ -65,6 +65,22 @@ fn offload_is_switched_on_and_off_again() {
     });
 }
 
+#[test]
+fn setting_of_a_device_that_is_gone_is_dropped() {
+    in_namespaces(|home| {
+        run("ip link add v0 type veth peer v1");
+        route_over("v0");
+        let device = link::named("v0").unwrap().index;
+        Ethtool::open().unwrap().set_feature(device, TSO, false).unwrap();
+        assert_eq!(change(&fix(home), &format!("v0 {TSO}"))["written"], true);
+        run("ip link del v0");
+        let undone = undo(home);
+        let shown = text(&undone.stdout);
+        assert!(shown.contains(&format!("v0 {TSO}: the device is gone: nothing to restore")), "{shown}");
+        assert_eq!((undone.status.code(), undo(home).status.code()), (Some(0), Some(66)), "{shown}");
+    });
+}
+
 /// A kernel may have no fq: what it has stays, and the reason is said.
 #[test]
 fn qdisc_of_the_kernels_choice_is_replaced_and_restored() {

@@ -3,6 +3,8 @@
 use std::io;
 
 use longhaul_core::host_check::GOVERNOR;
+use longhaul_sys::link;
+use rustix::io::Errno;
 
 use super::governor::Governors;
 use super::{device_setting, kernel_setting};
@@ -56,6 +58,12 @@ pub(super) fn write(name: &str, value: &str) -> io::Result<String> {
     } else {
         Err(io::Error::other(format!("the kernel made it '{now}'")))
     }
+}
+
+/// Says whether a setting is one of a device that does not exist.
+pub(super) fn is_gone(name: &str) -> bool {
+    let Place::Device { device, .. } = Place::of(name) else { return false };
+    link::named(device).is_err_and(|error| Errno::from_io_error(&error) == Some(Errno::NODEV))
 }
 
 /// Returns whether a setting has the value that was written, which a driver may have rounded up.

@@ -14,8 +14,12 @@ enum Restored {
     Written,
     /// It is not what was written: another hand has changed it since.
     LeftAlone(String),
+    /// Its device is gone.
+    Gone,
     Refused(String),
 }
+
+const GONE: &str = "the device is gone: nothing to restore";
 
 /// Restores what was changed in this network namespace, the last change first; values of others stay saved. A module, which all
 /// namespaces share, is unloaded once no saved value names its congestion control. Files are those of the host.
@@ -108,6 +112,7 @@ fn restore(saved: &SavedSetting) -> Restored {
             Ok(_) => Restored::Written,
             Err(error) => Restored::Refused(error.to_string()),
         },
+        Err(_) if setting::is_gone(&saved.name) => Restored::Gone,
         Err(error) => Restored::Refused(error.to_string()),
     }
 }
@@ -117,6 +122,7 @@ fn describe(saved: &SavedSetting, restored: &Restored) -> String {
     match restored {
         Restored::Written => format!("{name}: {new} -> {old}"),
         Restored::LeftAlone(now) => format!("{name}: left at {now}, which is not the value of --fix ({new})"),
+        Restored::Gone => format!("{name}: {GONE}"),
         Restored::Refused(reason) => format!("{name}: not restored: {reason}"),
     }
 }
@@ -125,6 +131,7 @@ fn as_json(saved: &SavedSetting, restored: &Restored) -> Value {
     let reason = match restored {
         Restored::Written => None,
         Restored::LeftAlone(now) => Some(format!("it was changed to {now} since")),
+        Restored::Gone => Some(GONE.to_owned()),
         Restored::Refused(reason) => Some(reason.clone()),
     };
     json!({ "name": saved.name, "old": saved.new, "new": saved.old, "written": reason.is_none(), "reason": reason })

@@ -28,7 +28,7 @@ pub(super) struct SavedSetting {
 impl SavedSetting {
     /// Says whether the setting was last changed by this program. Before the value was read, a driver may have rounded it.
     pub(super) fn is_own(&self, now: &str) -> bool {
-        let is_unread = |before| {
+        let is_unread = |before: &str| {
             setting::is_same(&self.name, now, before) || setting::is_taken(&self.name, now, &self.new)
         };
         setting::is_same(&self.name, now, &self.new) || self.before.as_deref().is_some_and(is_unread)
