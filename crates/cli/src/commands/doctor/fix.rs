@@ -84,6 +84,8 @@ fn open<T: Shown>(parts: &[Part<T>]) -> usize {
 ///
 /// All is saved before it is changed: what is changed can be undone even if this process is killed meanwhile.
 fn apply(fixed: &mut Fixed, lasting: &[&Fix], file: &Path) -> Result<(), Failure> {
+    undo_file::create_directory(file)?;
+    let _lock = undo_file::lock(file)?;
     let before = undo_file::read(file)?;
     let namespace = undo_file::namespace();
     let save = |fixed: &Fixed| {

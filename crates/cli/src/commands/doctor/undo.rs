@@ -26,6 +26,7 @@ const GONE: &str = "the device is gone: nothing to restore";
 pub(super) fn run(json: bool) -> Result<ExitCode, Failure> {
     let file = undo_file::path()?;
     let namespace = undo_file::namespace();
+    let _lock = undo_file::lock(&file)?;
     let saved = undo_file::read(&file)?;
     let (settings, kept_settings): (Vec<_>, Vec<_>) =
         saved.settings.into_iter().partition(|saved| saved.namespace == namespace);

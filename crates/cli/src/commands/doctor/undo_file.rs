@@ -1,10 +1,12 @@
 //! The values from before `--fix`, the modules that it loaded and the lines that it added: a small file of the user's state.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use longhaul_sys::atomic_file;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::{Failure, setting};
@@ -89,6 +91,25 @@ fn boot() -> String {
     boot.trim().to_owned()
 }
 
+/// Locks the file's directory, until the result is dropped, against other processes that read the file to replace it; `None` where
+/// there is no directory.
+pub(super) fn lock(file: &Path) -> Result<Option<File>, Failure> {
+    let failed = |error: io::Error| (format!("cannot lock {}: {error}", file.display()), exit::IO);
+    let directory = match File::open(file.parent().unwrap_or(Path::new("."))) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        directory => directory.map_err(failed)?,
+    };
+    match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+        // Some network file systems have no locks, or none of directories.
+        Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK | Errno::BADF) => Ok(Some(directory)),
+        Err(Errno::WOULDBLOCK) => {
+            let message = "another longhaul doctor is changing settings: try again when it has ended";
+            Err((message.to_owned(), exit::TEMPORARY))
+        }
+        Err(error) => Err(failed(error.into())),
+    }
+}
+
 /// Reads the file; one that is absent holds nothing. Modules of earlier starts are left out.
 pub(super) fn read(file: &Path) -> Result<Saved, Failure> {
     let text = match fs::read(file) {
@@ -112,8 +133,7 @@ pub(super) fn read(file: &Path) -> Result<Saved, Failure> {
 
 /// Replaces the file in one step; where nothing is to be undone it is removed.
 pub(super) fn write(file: &Path, saved: &Saved) -> Result<(), Failure> {
-    let failed =
-        |error: io::Error| (format!("cannot write {}: {error}", file.display()), exit::CANNOT_CREATE);
+    let failed = |error: io::Error| cannot_write(file, &error);
     if *saved == Saved::default() {
         return match fs::remove_file(file) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
@@ -122,8 +142,17 @@ pub(super) fn write(file: &Path, saved: &Saved) -> Result<(), Failure> {
     }
     let document = Document { version: VERSION, boot: boot(), saved: saved.clone() };
     let text = serde_json::to_vec_pretty(&document).map_err(|error| failed(error.into()))?;
-    fs::create_dir_all(file.parent().unwrap_or(Path::new("."))).map_err(failed)?;
+    create_directory(file)?;
     atomic_file::replace(file, &text, 0o600).map_err(failed)
+}
+
+/// Creates the directory of the file.
+pub(super) fn create_directory(file: &Path) -> Result<(), Failure> {
+    fs::create_dir_all(file.parent().unwrap_or(Path::new("."))).map_err(|error| cannot_write(file, &error))
+}
+
+fn cannot_write(file: &Path, error: &io::Error) -> Failure {
+    (format!("cannot write {}: {error}", file.display()), exit::CANNOT_CREATE)
 }
 
 /// Adds a change. Of a setting that was changed before, and is still as it was then, the first old value is kept.
@@ -200,6 +229,19 @@ mod tests {
         let mut settings = vec![unread];
         add(&mut settings, saved("none0 rings", "rx 512 tx 512", "rx 1024 tx 1024"));
         assert_eq!(settings, [saved("none0 rings", "rx 256 tx 256", "rx 1024 tx 1024")]);
+    }
+
+    #[test]
+    fn second_process_that_would_replace_the_file_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("state/doctor-undo.json");
+        assert!(lock(&file).unwrap().is_none());
+        create_directory(&file).unwrap();
+        let held = lock(&file).unwrap();
+        let (message, code) = lock(&file).unwrap_err();
+        assert!(message.contains("another longhaul doctor") && code == exit::TEMPORARY, "{message}");
+        drop(held);
+        assert!(lock(&file).unwrap().is_some());
     }
 
     #[test]
