@@ -72,7 +72,11 @@ fn settings_that_are_written_last_until_undo() {
         assert!(files.contains(&&SYSCTLS.into()) && files.contains(&&RULES.into()), "{report}");
         // Lines that are there are not added again, and those of others stay.
         small();
-        assert!(!text(&fix(home, &["--permanent"]).stdout).contains(&format!("+ {RECEIVE}")));
+        let again = text(&fix(home, &["--permanent"]).stdout);
+        assert!(
+            !again.contains(&format!("+ {RECEIVE}")) && !again.contains("end with the next start"),
+            "{again}"
+        );
         assert_eq!(fs::read_to_string(SYSCTLS).unwrap(), written);
         fs::write(SYSCTLS, written + "net.ipv4.tcp_none = 1").unwrap();
         let undone = doctor(home, &["--undo"]).output().unwrap();
@@ -89,6 +93,9 @@ fn settings_that_are_written_last_until_undo() {
         // Without it nothing lasts.
         assert!(text(&fix(home, &[]).stdout).contains("until the next start"));
         assert_eq!(fs::read_to_string(SYSCTLS).unwrap(), "net.ipv4.tcp_none = 1\n");
+        // It needs an undo to last.
+        let late = text(&fix(home, &["--permanent"]).stdout);
+        assert!(late.contains("end with the next start: run longhaul doctor --undo, then --fix"), "{late}");
     });
 }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::planned::{Change, Module, Part, Shown, StartLines};
 use super::text::lasting_files;
-use super::undo_file::{self, SavedLines, SavedModule};
+use super::undo_file::{self, SavedLines, SavedModule, SavedSetting};
 use super::{Failure, exit_code, kernel_module, start_file};
 use crate::{exit, say};
 
@@ -47,6 +47,9 @@ pub(super) fn run(diagnosis: &Diagnosis, asked: Asked) -> Result<Fixed, Failure>
         "\nChanges:".to_owned()
     });
     fixed.lines(Part::plan, Part::plan, Part::plan).into_iter().for_each(show);
+    if asked.permanent && has_temporary(&fixed.changes)? {
+        show("Settings of an earlier --fix end with the next start: run longhaul doctor --undo, then --fix --permanent".to_owned());
+    }
     if open(&fixed.changes) == 0 {
         return Ok(fixed);
     }
@@ -73,6 +76,14 @@ pub(super) fn run(diagnosis: &Diagnosis, asked: Asked) -> Result<Fixed, Failure>
         file.display()
     ));
     Ok(fixed)
+}
+
+/// Says whether an earlier run without `--permanent` has changed settings that are not among the changes.
+fn has_temporary(changes: &[Part<Change>]) -> Result<bool, Failure> {
+    let (saved, namespace) = (undo_file::read(&undo_file::path()?)?, undo_file::namespace());
+    let is_changed = |name: &str| changes.iter().any(|change| change.what.name == name);
+    let is_earlier = |saved: &SavedSetting| saved.namespace == namespace && !is_changed(&saved.name);
+    Ok(saved.lines.is_empty() && saved.settings.iter().any(is_earlier))
 }
 
 /// Returns how many parts were not refused.
