@@ -109,7 +109,9 @@ fn restore(saved: &SavedSetting) -> Restored {
     match setting::read(&saved.name) {
         Ok(now) if is(&now, &saved.old) => Restored::Written,
         Ok(now) if !saved.is_own(&now) => Restored::LeftAlone(now),
-        Ok(_) => match setting::write(&saved.name, &saved.old) {
+        Ok(now) => match setting::write(&saved.name, &saved.old) {
+            // A driver may round a size up, but not to that of --fix.
+            Ok(left) if left == now => Restored::Refused(format!("the device keeps {left}")),
             Ok(_) => Restored::Written,
             Err(error) => Restored::Refused(error.to_string()),
         },
