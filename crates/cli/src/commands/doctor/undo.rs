@@ -51,7 +51,9 @@ pub(super) fn run(json: bool) -> Result<ExitCode, Failure> {
         changes.push(as_json(&saved, &restored));
         if matches!(restored, Restored::Refused(_)) {
             is_refused = true;
-            kept.settings.push(saved);
+            // A part may have been restored: another attempt finds this value.
+            let new = setting::read(&saved.name).unwrap_or_else(|_| saved.new.clone());
+            kept.settings.push(SavedSetting { new, before: None, ..saved });
         }
     }
     kept.settings[first_kept..].reverse();
