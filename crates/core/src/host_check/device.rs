@@ -227,7 +227,9 @@ fn ring_sizes(rings: RingSizes, device: &DeviceFacts, target: &Target) -> Findin
     let measured = format!("rx {} of {}, tx {} of {}", rings.rx, rings.rx_max, rings.tx, rings.tx_max);
     let (rx, tx) = (needed.min(rings.rx_max).max(rings.rx), needed.min(rings.tx_max).max(rings.tx));
     let sizes = format!("rx {rx} tx {tx}");
-    let fix = ethtool(name, &format!("-G {name} {sizes}")).changing_device(name, RINGS, sizes);
+    let fix = ethtool(name, &format!("-G {name} {sizes}"))
+        .changing_device(name, RINGS, sizes)
+        .noted("the driver may restart its link");
     Finding::new("ring sizes", severity, measured, ETHTOOL)
         .needs(format!("rx {rx}, tx {tx}"), arithmetic)
         .counted(rings.rx.into(), needed.into(), "packets")
@@ -415,6 +417,7 @@ mod tests {
         assert_eq!((finding.severity, finding.quantity.unwrap().needed), (Severity::Advice, 278));
         let fix = finding.fix.unwrap();
         assert_eq!(fix.commands, ["ethtool -G eth0 rx 278 tx 512"]);
+        assert_eq!(fix.note, "the driver may restart its link");
         assert_eq!(
             (fix.changes[0].name.as_str(), fix.changes[0].value.as_str()),
             ("eth0 rings", "rx 278 tx 512")

@@ -171,7 +171,8 @@ impl Shown for Change {
     }
 
     fn details(&self) -> String {
-        format!(": {} -> {}", self.old, self.new)
+        let risk = if setting::is_rings(&self.name) { " (the driver may restart its link)" } else { "" };
+        format!(": {} -> {}{risk}", self.old, self.new)
     }
 
     fn as_json(&self, reason: Option<&str>) -> Value {
@@ -215,6 +216,16 @@ mod tests {
         assert!(!absent.is_open() && absent.failure().is_none());
         assert!(!plan("kernel.hostname", "x").is_open() && !plan("none0 rings", "rx 1 tx 1").is_open());
         assert!(!plan("lo rings", "rx 1 tx 1").is_open(), "loopback has none");
+    }
+
+    #[test]
+    fn plan_of_rings_names_the_risk() {
+        let plan = |name: &str| {
+            let [name, old, new] = [name, "rx 1 tx 1", "rx 2 tx 2"].map(str::to_owned);
+            Part::new(Change::new(name, old, new), None).plan()
+        };
+        assert_eq!(plan("v0 rings"), "  v0 rings: rx 1 tx 1 -> rx 2 tx 2 (the driver may restart its link)");
+        assert_eq!(plan("v0 qdisc"), "  v0 qdisc: rx 1 tx 1 -> rx 2 tx 2");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use longhaul_core::host_check::GOVERNOR;
+use longhaul_core::host_check::{GOVERNOR, RINGS};
 use longhaul_sys::link;
 use rustix::io::Errno;
 
@@ -64,6 +64,11 @@ pub(super) fn write(name: &str, value: &str) -> io::Result<String> {
 pub(super) fn is_gone(name: &str) -> bool {
     let Place::Device { device, .. } = Place::of(name) else { return false };
     link::named(device).is_err_and(|error| Errno::from_io_error(&error) == Some(Errno::NODEV))
+}
+
+/// Says whether a setting is the sizes of a device's rings.
+pub(super) fn is_rings(name: &str) -> bool {
+    matches!(Place::of(name), Place::Device { property: RINGS, .. })
 }
 
 /// Returns whether a setting has the value that was written, which a driver may have rounded up.
