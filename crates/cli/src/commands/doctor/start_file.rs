@@ -21,11 +21,19 @@ pub(super) fn check_writable(file: &str) -> io::Result<()> {
     Ok(access(directory.unwrap_or(Path::new("/")), Access::WRITE_OK)?)
 }
 
-/// Returns those lines that a file does not have.
+/// Returns those lines that a file does not have, or has before another one that sets the same.
 pub(super) fn missing(file: &str, lines: &[&str]) -> io::Result<Vec<String>> {
     let text = read(own(file)?)?;
-    let is_missing = |line: &&&str| !text.lines().any(|known| known == **line);
-    Ok(lines.iter().filter(is_missing).map(|line| (*line).to_owned()).collect())
+    Ok(lines.iter().filter(|line| !is_in_force(file, &text, line)).map(|line| (*line).to_owned()).collect())
+}
+
+/// Says whether the last line of a text that sets what `line` sets is that line.
+fn is_in_force(file: &str, text: &str, line: &str) -> bool {
+    let subject = |line: &str| match assignment(line).filter(|_| file == SYSCTL_FILE) {
+        Some((name, _)) => name,
+        None => line.to_owned(),
+    };
+    text.lines().rfind(|known| subject(known) == subject(line)) == Some(line)
 }
 
 /// Says whether the files have all lines of a fix, and none of them is without effect.
@@ -133,6 +141,19 @@ fn own(file: &str) -> io::Result<&Path> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn line_counts_unless_a_later_one_sets_the_same() {
+        let is_in_force = |text: &str| is_in_force(SYSCTL_FILE, text, "net.a = 2");
+        assert!(is_in_force("net.a = 1\nnet.b = 1\nnet.a = 2\n# net.a = 3"));
+        assert!(!is_in_force("net.a = 2\nnet.b = 1\nnet/a=1") && !is_in_force(""));
+        // Rules add up.
+        assert!(super::is_in_force(
+            "/etc/udev/rules.d/90-longhaul.rules",
+            "NAME==\"a\", x\nNAME==\"a\", y",
+            "NAME==\"a\", x"
+        ));
+    }
 
     #[test]
     fn files_of_others_are_refused() {
