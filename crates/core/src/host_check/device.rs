@@ -119,7 +119,12 @@ fn queueing(qdisc: &Qdisc, name: &str) -> Finding {
     };
     // The default is for devices to come: applying it alone changes nothing here.
     let lasting = Fix::sysctl("net.core.default_qdisc", "fq").lasting;
-    let fix = Fix { lasting, ..Fix::command(command) }.changing_device(name, QDISC, kinds);
+    let fix = Fix { lasting, ..Fix::command(command) };
+    let fix = if qdisc.is_default {
+        fix.changing_device(name, QDISC, kinds)
+    } else {
+        fix.noted("this qdisc was set by tc or a network manager; --fix cannot restore its options")
+    };
     let needed = if qdisc.root == "noqueue" { "any" } else { "fq" };
     let finding = Finding::new("qdisc", severity, measured, "tc-fq(8); ESnet fasterdata, packet pacing")
         .needs(needed, arithmetic);
@@ -307,10 +312,11 @@ mod tests {
 
     #[test]
     fn queueing_without_fq_is_advice_and_a_shaper_is_named() {
-        let judge = |root: &str, children: &[&str]| {
+        let judge_set = |root: &str, children: &[&str], is_default| {
             let children = children.iter().map(|kind| (*kind).to_owned()).collect();
-            judged("qdisc", |device| device.qdisc = Ok(Qdisc { root: root.to_owned(), children }))
+            judged("qdisc", |device| device.qdisc = Ok(Qdisc { root: root.to_owned(), children, is_default }))
         };
+        let judge = |root: &str, children: &[&str]| judge_set(root, children, true);
         assert_eq!(judge("fq", &[]).severity, Severity::Ok);
         assert_eq!(judge("noqueue", &[]).severity, Severity::Ok);
         let plain = judge("pfifo_fast", &[]);
@@ -322,6 +328,9 @@ mod tests {
         assert_eq!((several.severity, several.measured.as_str()), (Severity::Advice, "mq of fq_codel"));
         let fix = several.fix.unwrap();
         assert!(fix.commands[0].ends_with("root mq") && fix.changes[0].value == "mq of fq", "{fix:?}");
+        let fix = judge_set("fq_codel", &[], false).fix.unwrap();
+        assert!(fix.changes.is_empty() && fix.commands == ["tc qdisc replace dev eth0 root fq"], "{fix:?}");
+        assert!(fix.note.starts_with("this qdisc was set by tc or a network manager"), "{fix:?}");
         let shaped = judge("htb", &["fq"]);
         assert!(shaped.severity == Severity::Advice && shaped.arithmetic.contains("htb can delay"));
         assert_eq!(shaped.fix, None);
@@ -434,7 +443,8 @@ mod tests {
             let device = facts.device.as_mut().unwrap();
             device.name = name.to_owned();
             device.mtu = Ok(1500);
-            device.qdisc = Ok(Qdisc { root: "pfifo_fast".to_owned(), children: Vec::new() });
+            device.qdisc =
+                Ok(Qdisc { root: "pfifo_fast".to_owned(), children: Vec::new(), is_default: true });
             device.speed = Ok(Rate::bits_per_sec(1_000_000));
             device.negotiation.as_mut().unwrap().is_on = false;
             (device.offloads.as_mut().unwrap()[2].on, device.offloads.as_mut().unwrap()[2].switchable) =
