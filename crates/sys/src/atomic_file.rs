@@ -1,9 +1,9 @@
 //! Replaces small files atomically.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The suffix of an incomplete file.
@@ -16,9 +16,39 @@ const UNFINISHED: &str = "~";
 /// # Errors
 /// The kernel's error.
 pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    replace_with(path, content, |fresh| create(fresh, mode))
+}
+
+/// As [`replace`], with `mode` whatever the process's umask is.
+///
+/// # Errors
+/// The kernel's error.
+pub fn replace_despite_umask(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    replace_with(path, content, |fresh| {
+        let file = create(fresh, mode)?;
+        file.set_permissions(Permissions::from_mode(mode))?;
+        Ok(file)
+    })
+}
+
+/// Creates a file that was not there, so that a link with its name is not followed.
+fn create(path: &Path, mode: u32) -> io::Result<File> {
+    File::options().write(true).create_new(true).mode(mode).open(path)
+}
+
+fn replace_with(
+    path: &Path,
+    content: &[u8],
+    create: impl FnOnce(&Path) -> io::Result<File>,
+) -> io::Result<()> {
     let fresh = fresh(path);
+    // An earlier process with this id may have left it.
+    match fs::remove_file(&fresh) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
     let write = || -> io::Result<()> {
-        let mut file = File::options().write(true).create(true).truncate(true).mode(mode).open(&fresh)?;
+        let mut file = create(&fresh)?;
         file.write_all(content)?;
         file.sync_all()?;
         fs::rename(&fresh, path)
@@ -57,8 +87,6 @@ fn parent(path: &Path) -> &Path {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     #[test]
@@ -71,6 +99,28 @@ mod tests {
             assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, mode);
         }
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn umask_does_not_narrow_a_mode_that_is_set_despite_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        // No usual umask leaves this one.
+        replace_despite_umask(&path, b"content", 0o666).unwrap();
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o666);
+    }
+
+    #[test]
+    fn link_with_the_temporary_name_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, other) = (dir.path().join("file"), dir.path().join("other"));
+        fs::write(&other, "other").unwrap();
+        std::os::unix::fs::symlink(&other, fresh(&path)).unwrap();
+        replace(&path, b"content", 0o600).unwrap();
+        assert_eq!(fs::read_to_string(&other).unwrap(), "other");
+        assert!(path.symlink_metadata().unwrap().is_file());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "content");
+        assert!(!fresh(&path).exists());
     }
 
     #[test]

@@ -65,6 +65,22 @@ fn offload_is_switched_on_and_off_again() {
     });
 }
 
+#[test]
+fn setting_of_a_device_that_is_gone_is_dropped() {
+    in_namespaces(|home| {
+        run("ip link add v0 type veth peer v1");
+        route_over("v0");
+        let device = link::named("v0").unwrap().index;
+        Ethtool::open().unwrap().set_feature(device, TSO, false).unwrap();
+        assert_eq!(change(&fix(home), &format!("v0 {TSO}"))["written"], true);
+        run("ip link del v0");
+        let undone = undo(home);
+        let shown = text(&undone.stdout);
+        assert!(shown.contains(&format!("v0 {TSO}: the device is gone: nothing to restore")), "{shown}");
+        assert_eq!((undone.status.code(), undo(home).status.code()), (Some(0), Some(66)), "{shown}");
+    });
+}
+
 /// A kernel may have no fq: what it has stays, and the reason is said.
 #[test]
 fn qdisc_of_the_kernels_choice_is_replaced_and_restored() {
@@ -89,8 +105,10 @@ fn qdisc_of_the_kernels_choice_is_replaced_and_restored() {
         // One with options of its own could not be restored.
         run("tc qdisc replace dev t0 root pfifo limit 77");
         let report = fix(home);
-        let changed = change(&report, "t0 qdisc");
-        assert!(changed["reason"].as_str().unwrap().starts_with("it was configured"), "{changed}");
+        let note = finding(&report, "qdisc")["fix"]["note"].as_str().unwrap();
+        assert_eq!(note, "this qdisc was set by tc or a network manager; --fix cannot restore its options");
+        let changes = report["changes"].as_array().unwrap();
+        assert!(changes.iter().all(|change| change["name"] != "t0 qdisc"), "{report}");
         assert_eq!(qdisc::of_device(device).unwrap().kinds, ["pfifo"]);
     });
 }

@@ -41,6 +41,9 @@ fn invalid_targets_are_refused() {
         assert_eq!(output.status.code(), Some(64), "{ceiling}");
         assert!(text(&output.stderr).contains(word), "{}", text(&output.stderr));
     }
+    // No UDP is sent.
+    let (output, _) = run(&["127.0.0.1:1", "--upload", "--ceiling", "10Mbit"]);
+    assert_eq!(output.status.code(), Some(64), "{}", text(&output.stderr));
     let (output, _) = run(&["127.0.0.1:1", "--token", "/nonexistent/token"]);
     assert_eq!(output.status.code(), Some(66), "{}", text(&output.stderr));
 }

@@ -185,7 +185,7 @@ mod tests {
             (modules.file.as_str(), modules.lines),
             ("/etc/modules-load.d/longhaul.conf", names(&["tcp_bbr"]))
         );
-        assert_eq!(fix.lasting.unwrap().file, "/etc/sysctl.d/90-longhaul.conf");
+        assert_eq!(fix.lasting.unwrap().file, "/etc/sysctl.d/99-zz-longhaul.conf");
         // One that is not known to be missing may be in the kernel: the setting is tried.
         let unknown = judged("allowed controls", |congestion| {
             stock(congestion);

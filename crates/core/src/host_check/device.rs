@@ -23,6 +23,31 @@ pub(super) fn check(device: &Reading<DeviceFacts>, target: &Target, report: &mut
         "MTU, queueing discipline, link rate, offloads, rings and NUMA node of the outgoing device";
     report.judge(device, "network device", would_show, summary);
     let Ok(device) = device else { return };
+    let first = report.findings.len();
+    check_properties(device, target, report);
+    if !is_plain(&device.name) {
+        let fixes = report.findings[first..].iter_mut().filter_map(|finding| finding.fix.as_mut());
+        fixes.for_each(|fix| {
+            *fix = Fix::advice(
+                "no command is given: a shell or udev may misread the device's name; rename it to letters, digits and ._-",
+            );
+        });
+    }
+    if device.is_loopback {
+        return;
+    }
+    let would_show = "whether the process runs on the processors next to the device";
+    report.judge(&device.numa, "NUMA node", would_show, |numa| numa_node(*numa));
+}
+
+/// Says whether a name means itself in commands and rules, which are copied as root: the kernel refuses only `/`, `:` and white space.
+fn is_plain(name: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || ['.', '_', '-'].contains(&c);
+    !name.is_empty() && !name.starts_with('-') && name.chars().all(is_plain)
+}
+
+/// Checks what commands that name the device change.
+fn check_properties(device: &DeviceFacts, target: &Target, report: &mut Report) {
     let name = &device.name;
     let would_show = "how many packets a second the rate takes";
     report.judge(&device.mtu, "MTU", would_show, |mtu| frame_size(*mtu, device, target));
@@ -38,8 +63,6 @@ pub(super) fn check(device: &Reading<DeviceFacts>, target: &Target, report: &mut
     report.judge(&device.offloads, "offloads", would_show, |offloads| batching(offloads, device, target));
     let would_show = "whether bursts fit between two looks of the kernel at the device";
     report.judge(&device.rings, "ring sizes", would_show, |rings| ring_sizes(*rings, device, target));
-    let would_show = "whether the process runs on the processors next to the device";
-    report.judge(&device.numa, "NUMA node", would_show, |numa| numa_node(*numa));
 }
 
 fn summary(device: &DeviceFacts) -> Finding {
@@ -81,7 +104,7 @@ fn queueing(qdisc: &Qdisc, name: &str) -> Finding {
     let severity =
         if is_fq && shaper.is_none() || qdisc.root == "noqueue" { Severity::Ok } else { Severity::Advice };
     let arithmetic = match shaper {
-        Some(shaper) => format!("{shaper} can delay, drop or limit what is sent: see tc -s qdisc show dev {name}"),
+        Some(shaper) => format!("{shaper} can delay, drop or limit what is sent: see tc -s qdisc"),
         None if is_fq => String::new(),
         None if qdisc.root == "noqueue" => "packets pass to the next device at once".to_owned(),
         None => "fq paces each connection; without it TCP paces by timers of its own (Linux 4.13), at more CPU time".to_owned(),
@@ -96,7 +119,12 @@ fn queueing(qdisc: &Qdisc, name: &str) -> Finding {
     };
     // The default is for devices to come: applying it alone changes nothing here.
     let lasting = Fix::sysctl("net.core.default_qdisc", "fq").lasting;
-    let fix = Fix { lasting, ..Fix::command(command) }.changing_device(name, QDISC, kinds);
+    let fix = Fix { lasting, ..Fix::command(command) };
+    let fix = if qdisc.is_default {
+        fix.changing_device(name, QDISC, kinds)
+    } else {
+        fix.noted("this qdisc was set by tc or a network manager; --fix cannot restore its options")
+    };
     let needed = if qdisc.root == "noqueue" { "any" } else { "fq" };
     let finding = Finding::new("qdisc", severity, measured, "tc-fq(8); ESnet fasterdata, packet pacing")
         .needs(needed, arithmetic);
@@ -204,7 +232,9 @@ fn ring_sizes(rings: RingSizes, device: &DeviceFacts, target: &Target) -> Findin
     let measured = format!("rx {} of {}, tx {} of {}", rings.rx, rings.rx_max, rings.tx, rings.tx_max);
     let (rx, tx) = (needed.min(rings.rx_max).max(rings.rx), needed.min(rings.tx_max).max(rings.tx));
     let sizes = format!("rx {rx} tx {tx}");
-    let fix = ethtool(name, &format!("-G {name} {sizes}")).changing_device(name, RINGS, sizes);
+    let fix = ethtool(name, &format!("-G {name} {sizes}"))
+        .changing_device(name, RINGS, sizes)
+        .noted("the driver may restart its link");
     Finding::new("ring sizes", severity, measured, ETHTOOL)
         .needs(format!("rx {rx}, tx {tx}"), arithmetic)
         .counted(rings.rx.into(), needed.into(), "packets")
@@ -282,10 +312,11 @@ mod tests {
 
     #[test]
     fn queueing_without_fq_is_advice_and_a_shaper_is_named() {
-        let judge = |root: &str, children: &[&str]| {
+        let judge_set = |root: &str, children: &[&str], is_default| {
             let children = children.iter().map(|kind| (*kind).to_owned()).collect();
-            judged("qdisc", |device| device.qdisc = Ok(Qdisc { root: root.to_owned(), children }))
+            judged("qdisc", |device| device.qdisc = Ok(Qdisc { root: root.to_owned(), children, is_default }))
         };
+        let judge = |root: &str, children: &[&str]| judge_set(root, children, true);
         assert_eq!(judge("fq", &[]).severity, Severity::Ok);
         assert_eq!(judge("noqueue", &[]).severity, Severity::Ok);
         let plain = judge("pfifo_fast", &[]);
@@ -297,6 +328,9 @@ mod tests {
         assert_eq!((several.severity, several.measured.as_str()), (Severity::Advice, "mq of fq_codel"));
         let fix = several.fix.unwrap();
         assert!(fix.commands[0].ends_with("root mq") && fix.changes[0].value == "mq of fq", "{fix:?}");
+        let fix = judge_set("fq_codel", &[], false).fix.unwrap();
+        assert!(fix.changes.is_empty() && fix.commands == ["tc qdisc replace dev eth0 root fq"], "{fix:?}");
+        assert!(fix.note.starts_with("this qdisc was set by tc or a network manager"), "{fix:?}");
         let shaped = judge("htb", &["fq"]);
         assert!(shaped.severity == Severity::Advice && shaped.arithmetic.contains("htb can delay"));
         assert_eq!(shaped.fix, None);
@@ -392,6 +426,7 @@ mod tests {
         assert_eq!((finding.severity, finding.quantity.unwrap().needed), (Severity::Advice, 278));
         let fix = finding.fix.unwrap();
         assert_eq!(fix.commands, ["ethtool -G eth0 rx 278 tx 512"]);
+        assert_eq!(fix.note, "the driver may restart its link");
         assert_eq!(
             (fix.changes[0].name.as_str(), fix.changes[0].value.as_str()),
             ("eth0 rings", "rx 278 tx 512")
@@ -399,6 +434,39 @@ mod tests {
         assert_eq!(rings(278, 8192).severity, Severity::Ok);
         // The device has no larger ones.
         assert_eq!(rings(256, 256).severity, Severity::Ok);
+    }
+
+    #[test]
+    fn device_whose_name_a_shell_may_misread_gets_no_command() {
+        let mut facts = sound_host();
+        let spoilt = |name: &str, facts: &mut crate::host_check::HostFacts| {
+            let device = facts.device.as_mut().unwrap();
+            device.name = name.to_owned();
+            device.mtu = Ok(1500);
+            device.qdisc =
+                Ok(Qdisc { root: "pfifo_fast".to_owned(), children: Vec::new(), is_default: true });
+            device.speed = Ok(Rate::bits_per_sec(1_000_000));
+            device.negotiation.as_mut().unwrap().is_on = false;
+            (device.offloads.as_mut().unwrap()[2].on, device.offloads.as_mut().unwrap()[2].switchable) =
+                (false, vec!["rx-gro"]);
+            device.rings = Ok(RingSizes { rx: 1, rx_max: 8192, tx: 1, tx_max: 8192 });
+            device.numa = Ok(NumaFacts { node: Some(1), nodes: 2, runs_elsewhere: true });
+            check(facts, &target())
+        };
+        for name in ["a$(reboot)", "a\"b", "-a", "a;b", "a'b", "eth0@if2", "\u{e9}th0"] {
+            let diagnosis = spoilt(name, &mut facts);
+            let fixes: Vec<_> = diagnosis.fixes().filter(|fix| fix.note.contains("device's name")).collect();
+            assert_eq!(fixes.len(), 5, "{diagnosis:?}");
+            for fix in diagnosis.fixes() {
+                let lasting = fix.lasting.iter().flat_map(|lasting| &lasting.lines);
+                let texts =
+                    fix.commands.iter().chain(lasting).chain(fix.changes.iter().map(|change| &change.name));
+                assert!(texts.chain([&fix.note]).all(|text| !text.contains(name)), "{fix:?}");
+            }
+        }
+        for name in ["eth0.100", "br-1_a"] {
+            assert!(spoilt(name, &mut facts).fixes().all(|fix| !fix.note.contains("device's name")));
+        }
     }
 
     #[test]

@@ -147,6 +147,8 @@ pub struct Qdisc {
     pub root: String,
     /// The kinds below it, each once.
     pub children: Vec<String>,
+    /// Whether the kernel has chosen the root by itself.
+    pub is_default: bool,
 }
 
 /// An offload, by its short name in ethtool(8).

@@ -76,8 +76,8 @@ pub struct Lasting {
     pub lines: Vec<String>,
 }
 
-/// The file of kernel settings that last.
-const SYSCTL_FILE: &str = "/etc/sysctl.d/90-longhaul.conf";
+/// The file of kernel settings that last: those of later names count more (sysctl.d(5)), as Debian's 99-sysctl.conf.
+pub const SYSCTL_FILE: &str = "/etc/sysctl.d/99-zz-longhaul.conf";
 
 /// What a fix says that holds for one process.
 pub(super) const BEFORE_EACH_TRANSFER: &str = "it holds for this one process: the file is for longhaul serve as a service, transfers are begun so each time";

@@ -25,7 +25,8 @@ pub use facts::{
     TcpFacts, TcpMemory, WriteTest,
 };
 pub use finding::{
-    Finding, Fix, GOVERNOR, Lasting, QDISC, Quantity, RINGS, START_FILES, SettingChange, Severity, Unread,
+    Finding, Fix, GOVERNOR, Lasting, QDISC, Quantity, RINGS, START_FILES, SYSCTL_FILE, SettingChange,
+    Severity, Unread,
 };
 pub use target::{Origin, Target};
 
@@ -144,7 +145,7 @@ mod tests {
         facts.congestion.allowed = Ok(vec!["reno".to_owned()]);
         let device = facts.device.as_mut().unwrap();
         device.mtu = Ok(1501);
-        device.qdisc = Ok(Qdisc { root: "pfifo_fast".to_owned(), children: Vec::new() });
+        device.qdisc = Ok(Qdisc { root: "pfifo_fast".to_owned(), children: Vec::new(), is_default: true });
         device.speed = Ok(crate::units::Rate::bits_per_sec(1));
         device.offloads = Ok(vec![Offload { name: "gro", on: false, switchable: vec!["rx-gro"] }]);
         device.rings = Ok(RingSizes { rx: 1, rx_max: 8192, tx: 1, tx_max: 8192 });

@@ -52,7 +52,7 @@ pub(super) fn sound_host() -> HostFacts {
             name: "eth0".to_owned(),
             is_loopback: false,
             mtu: Ok(9000),
-            qdisc: Ok(Qdisc { root: "mq".to_owned(), children: names(&["fq"]) }),
+            qdisc: Ok(Qdisc { root: "mq".to_owned(), children: names(&["fq"]), is_default: true }),
             speed: Ok(Rate::bits_per_sec(25_000_000_000)),
             negotiation: Ok(LinkNegotiation {
                 is_on: true,

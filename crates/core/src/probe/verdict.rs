@@ -260,7 +260,8 @@ fn advise_ceiling(evidence: &Evidence<'_>, verdict: &mut Verdict) {
     if let Some(ceiling) = evidence.udp_ceiling.filter(is_set) {
         let rate = ceiling.rate_bps;
         verdict.arithmetic.push(format!("UDP reached {rate}, its --ceiling: the path may hold more"));
-        verdict.advice.push("this host: raise probe --ceiling=RATE, to find the path's rate".to_owned());
+        let advice = format!("this host: raise or leave out --ceiling (now {rate}), to find the path's rate");
+        verdict.advice.push(advice);
     }
 }
 
@@ -437,6 +438,9 @@ mod tests {
             lines.filter(|line| line.contains("--ceiling")).count()
         };
         assert_eq!(about_it(ceiling), 2);
+        let verdict = conclude(&Evidence { udp_ceiling: Some(ceiling), ..evidence(&path, &[]) });
+        let advice = "raise or leave out --ceiling (now 100 Mbit/s)";
+        assert!(verdict.advice.iter().any(|line| line.contains(advice)), "{verdict:?}");
         assert_eq!(about_it(UdpCeiling { set_by: CeilingSource::Server, ..ceiling }), 0);
         assert_eq!(about_it(UdpCeiling { is_reached: false, ..ceiling }), 0);
     }

@@ -91,9 +91,10 @@ fn mode_rate(name: &str) -> Option<Rate> {
 fn queueing(link: &Link) -> Reading<Qdisc> {
     let listed = qdisc::of_device(link.index)
         .map_err(|error| format!("rtnetlink, qdisc of {}: {error}", link.name))?;
+    let is_default = listed.is_default;
     let mut kinds = listed.kinds.into_iter();
     let root = kinds.next().ok_or_else(|| format!("rtnetlink: no qdisc of {}", link.name))?;
-    Ok(Qdisc { root, children: kinds.collect() })
+    Ok(Qdisc { root, children: kinds.collect(), is_default })
 }
 
 /// Groups kernel features as ethtool(8) does; a feature that is neither active nor switchable is off.

@@ -34,7 +34,9 @@ pub(super) fn check_writable(device: &str, property: &str) -> io::Result<()> {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     if property == QDISC && !qdisc::of_device(link::named(device)?.index)?.is_default {
-        return Err(invalid("it was configured, with options that could not be restored"));
+        return Err(invalid(
+            "this qdisc was set by tc or a network manager; its options could not be restored",
+        ));
     }
     Ok(())
 }

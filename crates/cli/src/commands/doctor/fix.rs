@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::planned::{Change, Module, Part, Shown, StartLines};
 use super::text::lasting_files;
-use super::undo_file::{self, SavedLines, SavedModule};
+use super::undo_file::{self, SavedLines, SavedModule, SavedSetting};
 use super::{Failure, exit_code, kernel_module, start_file};
 use crate::{exit, say};
 
@@ -47,6 +47,9 @@ pub(super) fn run(diagnosis: &Diagnosis, asked: Asked) -> Result<Fixed, Failure>
         "\nChanges:".to_owned()
     });
     fixed.lines(Part::plan, Part::plan, Part::plan).into_iter().for_each(show);
+    if asked.permanent && has_temporary(&fixed.changes)? {
+        show("Settings of an earlier --fix end with the next start: run longhaul doctor --undo, then --fix --permanent".to_owned());
+    }
     if open(&fixed.changes) == 0 {
         return Ok(fixed);
     }
@@ -62,10 +65,10 @@ pub(super) fn run(diagnosis: &Diagnosis, asked: Asked) -> Result<Fixed, Failure>
         0 => String::new(),
         loaded => format!(" (modules loaded: {loaded})"),
     };
-    let files = fixed.files.iter().filter(|file| file.is_open()).map(|file| file.what.file.as_str());
-    let until = match files.collect::<Vec<_>>().join(" and ") {
-        none if none.is_empty() => "until the next start".to_owned(),
-        files => format!("and last by lines in {files}"),
+    let held = lasting.iter().filter(|fix| fixed.is_applied(fix) && start_file::contain(fix));
+    let until = match held.map(|fix| fix.changes.len()).sum::<usize>() {
+        0 => "until the next start".to_owned(),
+        held => format!("{held} of them last"),
     };
     show(format!(
         "{} settings were written{modules}, {until}; longhaul doctor --undo restores the old values from {}",
@@ -73,6 +76,14 @@ pub(super) fn run(diagnosis: &Diagnosis, asked: Asked) -> Result<Fixed, Failure>
         file.display()
     ));
     Ok(fixed)
+}
+
+/// Says whether an earlier run without `--permanent` has changed settings that are not among the changes.
+fn has_temporary(changes: &[Part<Change>]) -> Result<bool, Failure> {
+    let (saved, namespace) = (undo_file::read(&undo_file::path()?)?, undo_file::namespace());
+    let is_changed = |name: &str| changes.iter().any(|change| change.what.name == name);
+    let is_earlier = |saved: &SavedSetting| saved.namespace == namespace && !is_changed(&saved.name);
+    Ok(saved.lines.is_empty() && saved.settings.iter().any(is_earlier))
 }
 
 /// Returns how many parts were not refused.
@@ -84,6 +95,8 @@ fn open<T: Shown>(parts: &[Part<T>]) -> usize {
 ///
 /// All is saved before it is changed: what is changed can be undone even if this process is killed meanwhile.
 fn apply(fixed: &mut Fixed, lasting: &[&Fix], file: &Path) -> Result<(), Failure> {
+    undo_file::create_directory(file)?;
+    let _lock = undo_file::lock(file)?;
     let before = undo_file::read(file)?;
     let namespace = undo_file::namespace();
     let save = |fixed: &Fixed| {
@@ -94,7 +107,7 @@ fn apply(fixed: &mut Fixed, lasting: &[&Fix], file: &Path) -> Result<(), Failure
                 saved.modules.push(module);
             }
         }
-        for change in fixed.changes.iter().filter(|change| change.is_open()) {
+        for change in fixed.changes.iter().filter(|change| change.is_to_be_saved()) {
             undo_file::add(&mut saved.settings, change.what.saved(&namespace));
         }
         for Part { what: StartLines { file, lines }, .. } in fixed.files.iter().filter(|file| file.is_open())
@@ -151,22 +164,35 @@ fn is_yes(answer: &str) -> bool {
 }
 
 impl Fixed {
-    /// Returns the lines that files lack to make the fixes last whose settings are not refused.
+    /// Says whether a fix has settings, none of which is refused.
+    fn is_applied(&self, fix: &Fix) -> bool {
+        !fix.changes.is_empty() && fix.changes.iter().all(|change| is_open(&self.changes, &change.name))
+    }
+
+    /// Returns the lines that files lack to make the fixes last whose settings are not refused. Lines that would do nothing are refused.
     fn lines_for(&self, fixes: &[&Fix]) -> Vec<Part<StartLines>> {
-        let is_applied = |fix: &&Fix| {
-            !fix.changes.is_empty() && fix.changes.iter().all(|change| is_open(&self.changes, &change.name))
-        };
-        let files = lasting_files(fixes.iter().copied().filter(is_applied)).into_iter();
-        let plan = |(file, lines): (&str, Vec<&str>)| {
-            let missing = start_file::missing(file, &lines);
-            let refused = missing.as_ref().err().map(ToString::to_string);
-            let refused =
-                refused.or_else(|| start_file::check_writable(file).err().map(|error| error.to_string()));
-            let lines = missing.unwrap_or_default();
-            let is_there = refused.is_none() && lines.is_empty();
-            (!is_there).then(|| Part::new(StartLines { file: file.to_owned(), lines }, refused))
-        };
-        files.filter(|(file, _)| START_FILES.contains(file)).filter_map(plan).collect()
+        let files = lasting_files(fixes.iter().copied().filter(|fix| self.is_applied(fix))).into_iter();
+        let mut parts = Vec::new();
+        for (file, mut lines) in files.filter(|(file, _)| START_FILES.contains(file)) {
+            let mut push = |lines, refused| {
+                parts.push(Part::new(StartLines { file: file.to_owned(), lines }, refused));
+            };
+            lines.retain(|line| match start_file::why_ineffective(file, line) {
+                None => true,
+                Some(reason) => {
+                    push(vec![(*line).to_owned()], Some(reason));
+                    false
+                }
+            });
+            match start_file::missing(file, &lines) {
+                Ok(missing) if missing.is_empty() => {}
+                Ok(missing) => {
+                    push(missing, start_file::check_writable(file).err().map(|error| error.to_string()))
+                }
+                Err(error) => push(Vec::new(), Some(error.to_string())),
+            }
+        }
+        parts
     }
 
     /// Returns a line of each part, in the order in which they are done.
@@ -216,6 +242,10 @@ impl Fixed {
 
 #[cfg(test)]
 mod tests {
+    use longhaul_core::host_check::SettingChange;
+    use longhaul_sys::netns;
+
+    use super::super::setting;
     use super::*;
 
     #[test]
@@ -226,9 +256,9 @@ mod tests {
         }
     }
 
-    fn setting(name: &str, refused: Option<&str>) -> Part<Change> {
+    fn change_of(name: &str, refused: Option<&str>) -> Part<Change> {
         let [name, old, new] = [name, "0", "1"].map(str::to_owned);
-        Part::new(Change { name, old, new }, refused.map(str::to_owned))
+        Part::new(Change::new(name, old, new), refused.map(str::to_owned))
     }
 
     #[test]
@@ -236,7 +266,7 @@ mod tests {
         let fix = |name: &str| Fix::sysctl(name, "1").after_module("tcp_none".to_owned());
         let fixes = [fix("net.a"), fix("net.b"), Fix::sysctl("net.c", "1")];
         let refused = |a, b| {
-            let modules = modules_for(fixes.iter(), &[setting("net.a", a), setting("net.b", b)]);
+            let modules = modules_for(fixes.iter(), &[change_of("net.a", a), change_of("net.b", b)]);
             assert_eq!(modules.len(), 1, "{modules:?}");
             modules[0].as_json()["reason"].as_str().map(str::to_owned)
         };
@@ -265,9 +295,34 @@ mod tests {
         assert_eq!(object["modules"][0]["loaded"], false);
     }
 
+    /// A file in place of the setting is longer than what is written to it: neither value is ever all of it.
+    #[test]
+    fn value_that_is_neither_taken_nor_taken_back_is_refused_and_saved_as_it_is() {
+        let work = || {
+            if let Err(why) = netns::enter_new_network().and_then(|_| netns::enter_new_mounts()) {
+                assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
+                return println!("skipped: {why}");
+            }
+            let (dir, name) = (tempfile::tempdir().unwrap(), "net.ipv4.tcp_rmem");
+            let spoilt = dir.path().join("tcp_rmem");
+            std::fs::write(&spoilt, format!("1 2 3{}4", " ".repeat(40))).unwrap();
+            rustix::mount::mount_bind(&spoilt, "/proc/sys/net/ipv4/tcp_rmem").unwrap();
+            let change = SettingChange { name: name.to_owned(), value: "1 2 500000000".to_owned() };
+            let mut fixed = Fixed { changes: vec![Change::plan(&change)], ..Fixed::default() };
+            let file = dir.path().join("doctor-undo.json");
+            apply(&mut fixed, &[], &file).unwrap();
+            let failure = fixed.changes[0].failure().unwrap();
+            assert!(failure.contains("the old value could not be restored"), "{failure}");
+            let saved = &undo_file::read(&file).unwrap().settings[0];
+            assert_eq!((saved.old.as_str(), &saved.new), ("1 2 3 4", &setting::read(name).unwrap()));
+            assert_eq!(fixed.changes[0].as_json()["written"], false);
+        };
+        std::thread::spawn(work).join().unwrap();
+    }
+
     #[test]
     fn refused_setting_is_an_exit_code_and_a_declined_fix_that_of_the_findings() {
-        let change = |refused| setting("net.ipv4.tcp_sack", refused);
+        let change = |refused| change_of("net.ipv4.tcp_sack", refused);
         let code = |changes, is_declined| {
             let fixed = Fixed { changes, is_declined, ..Fixed::default() };
             format!("{:?}", fixed.exit_code(Severity::Problem))
@@ -288,8 +343,11 @@ mod tests {
         let fixes = [fix("MTU"), fix("rule of a").changing_device("none0", "a", "1"), both, service];
         let fixes: Vec<&Fix> = fixes.iter().collect();
         let lines = |b| {
-            let changes =
-                vec![setting("none0 a", None), setting("none0 b", b), setting("net.ipv4.tcp_none", None)];
+            let changes = vec![
+                change_of("none0 a", None),
+                change_of("none0 b", b),
+                change_of("net.ipv4.tcp_none", None),
+            ];
             let files = Fixed { changes, ..Fixed::default() }.lines_for(&fixes);
             assert_eq!((files.len(), files[0].what.file.as_str()), (1, file));
             files[0].what.lines.clone()

@@ -29,7 +29,7 @@ impl Governors {
         self.files()?.iter().try_for_each(|file| File::options().write(true).open(file).map(drop))
     }
 
-    /// Writes one governor to all processors, or to each its own.
+    /// Writes one governor to all processors, or to each its own; one that refuses it does not keep it from the others.
     pub(super) fn write(&self, value: &str) -> io::Result<()> {
         let (files, names) = (self.files()?, value.split(' ').collect::<Vec<_>>());
         if names.len() != 1 && names.len() != files.len() {
@@ -38,10 +38,11 @@ impl Governors {
                 "these are not the governors of each processor",
             ));
         }
+        let mut result = Ok(());
         for (file, name) in files.iter().zip(names.iter().cycle()) {
-            fs::write(file, name)?;
+            result = result.and(fs::write(file, name));
         }
-        Ok(())
+        result
     }
 
     /// Returns the files of the processors that have a governor; an offline one has none.
@@ -93,6 +94,17 @@ mod tests {
         host.write(&before).unwrap();
         assert!(host.write("powersave performance").is_err());
         assert_eq!(host.read().unwrap(), before, "nothing is written of a list that does not fit");
+    }
+
+    #[test]
+    fn processor_that_refuses_does_not_keep_the_governor_from_the_others() {
+        let (dir, host) = governors(&["powersave", "", "powersave"]);
+        fs::create_dir_all(dir.path().join("cpu1/cpufreq/scaling_governor")).unwrap();
+        assert_eq!(host.write("performance").unwrap_err().kind(), io::ErrorKind::IsADirectory);
+        for cpu in ["cpu0", "cpu2"] {
+            let file = dir.path().join(cpu).join("cpufreq/scaling_governor");
+            assert_eq!(fs::read_to_string(file).unwrap(), "performance");
+        }
     }
 
     #[test]

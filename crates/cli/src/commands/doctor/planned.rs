@@ -95,9 +95,24 @@ pub(super) struct Change {
     pub(super) name: String,
     pub(super) old: String,
     pub(super) new: String,
+    /// Whether a failed attempt has left a third value, `new`, in place of the old one: it stays saved.
+    is_unrestored: bool,
+    /// Whether `new` was read after it was written.
+    is_read: bool,
+}
+
+impl Part<Change> {
+    /// Says whether the old value is needed: for a change that is to be made, that is made, or that was not taken back.
+    pub(super) fn is_to_be_saved(&self) -> bool {
+        self.is_open() || self.what.is_unrestored
+    }
 }
 
 impl Change {
+    pub(super) fn new(name: String, old: String, new: String) -> Self {
+        Self { name, old, new, is_unrestored: false, is_read: false }
+    }
+
     /// Reads the present value, and finds out whether it can be written.
     pub(super) fn plan(change: &SettingChange) -> Part<Self> {
         let SettingChange { name, value } = change;
@@ -111,23 +126,32 @@ impl Change {
                 _ => error.to_string(),
             }),
         };
-        Part::new(Self { name: name.clone(), old: old.unwrap_or_default(), new: value.clone() }, refused)
+        Part::new(Self::new(name.clone(), old.unwrap_or_default(), value.clone()), refused)
     }
 
-    /// Writes the value, and takes back what the kernel does not accept: a value that it took in part is neither. It counts as written
-    /// where the old one cannot be restored, so that it stays saved.
+    /// Writes the value, and takes back what the kernel does not accept: a value that it took in part is neither.
     pub(super) fn write(&mut self) -> io::Result<()> {
         let error = match setting::write(&self.name, &self.new) {
             Ok(now) => {
-                self.new = now;
+                (self.new, self.is_read) = (now, true);
                 return Ok(());
             }
             Err(error) => error,
         };
         // Of a feature that another keeps off, the kernel remembers that it is wanted.
-        let is_restored = setting::write(&self.name, &self.old).is_ok();
-        let is_old = || setting::read(&self.name).is_ok_and(|now| now == self.old);
-        if is_restored || is_old() { Err(error) } else { Ok(()) }
+        if setting::write(&self.name, &self.old).is_ok() {
+            return Err(error);
+        }
+        match setting::read(&self.name) {
+            Ok(now) if now == self.old => return Err(error),
+            Ok(now) => (self.new, self.is_read) = (now, true),
+            Err(_) => {}
+        }
+        self.is_unrestored = true;
+        Err(io::Error::new(
+            error.kind(),
+            format!("{error}, and the old value could not be restored: longhaul doctor --undo tries again"),
+        ))
     }
 
     pub(super) fn saved(&self, namespace: &str) -> SavedSetting {
@@ -136,7 +160,7 @@ impl Change {
             name: self.name.clone(),
             old: self.old.clone(),
             new: self.new.clone(),
-            before: Some(self.old.clone()),
+            before: (!self.is_read).then(|| self.old.clone()),
         }
     }
 }
@@ -147,7 +171,8 @@ impl Shown for Change {
     }
 
     fn details(&self) -> String {
-        format!(": {} -> {}", self.old, self.new)
+        let risk = if setting::is_rings(&self.name) { " (the driver may restart its link)" } else { "" };
+        format!(": {} -> {}{risk}", self.old, self.new)
     }
 
     fn as_json(&self, reason: Option<&str>) -> Value {
@@ -191,6 +216,16 @@ mod tests {
         assert!(!absent.is_open() && absent.failure().is_none());
         assert!(!plan("kernel.hostname", "x").is_open() && !plan("none0 rings", "rx 1 tx 1").is_open());
         assert!(!plan("lo rings", "rx 1 tx 1").is_open(), "loopback has none");
+    }
+
+    #[test]
+    fn plan_of_rings_names_the_risk() {
+        let plan = |name: &str| {
+            let [name, old, new] = [name, "rx 1 tx 1", "rx 2 tx 2"].map(str::to_owned);
+            Part::new(Change::new(name, old, new), None).plan()
+        };
+        assert_eq!(plan("v0 rings"), "  v0 rings: rx 1 tx 1 -> rx 2 tx 2 (the driver may restart its link)");
+        assert_eq!(plan("v0 qdisc"), "  v0 qdisc: rx 1 tx 1 -> rx 2 tx 2");
     }
 
     #[test]

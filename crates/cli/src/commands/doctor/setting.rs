@@ -2,7 +2,9 @@
 
 use std::io;
 
-use longhaul_core::host_check::GOVERNOR;
+use longhaul_core::host_check::{GOVERNOR, RINGS};
+use longhaul_sys::link;
+use rustix::io::Errno;
 
 use super::governor::Governors;
 use super::{device_setting, kernel_setting};
@@ -45,18 +47,36 @@ pub(super) fn check_writable(name: &str) -> io::Result<()> {
 /// Writes a setting, and reads it again: an error where the kernel took it in part. A driver may round sizes up; what it made of them is
 /// returned.
 pub(super) fn write(name: &str, value: &str) -> io::Result<String> {
-    let place = Place::of(name);
-    match &place {
+    match Place::of(name) {
         Place::Kernel(name) => kernel_setting::write(name, value)?,
         Place::Device { device, property } => device_setting::write(device, property, value)?,
         Place::Governor => Governors::of_this_host().write(value)?,
     }
     let now = read(name)?;
-    let is_taken = match place {
-        Place::Device { property, .. } => device_setting::is_taken(property, &now, value),
-        Place::Kernel(_) | Place::Governor => is_same(name, &now, value),
-    };
-    if is_taken { Ok(now) } else { Err(io::Error::other(format!("the kernel made it '{now}'"))) }
+    if is_taken(name, &now, value) {
+        Ok(now)
+    } else {
+        Err(io::Error::other(format!("the kernel made it '{now}'")))
+    }
+}
+
+/// Says whether a setting is one of a device that does not exist.
+pub(super) fn is_gone(name: &str) -> bool {
+    let Place::Device { device, .. } = Place::of(name) else { return false };
+    link::named(device).is_err_and(|error| Errno::from_io_error(&error) == Some(Errno::NODEV))
+}
+
+/// Says whether a setting is the sizes of a device's rings.
+pub(super) fn is_rings(name: &str) -> bool {
+    matches!(Place::of(name), Place::Device { property: RINGS, .. })
+}
+
+/// Returns whether a setting has the value that was written, which a driver may have rounded up.
+pub(super) fn is_taken(name: &str, now: &str, wanted: &str) -> bool {
+    match Place::of(name) {
+        Place::Device { property, .. } => device_setting::is_taken(property, now, wanted),
+        Place::Kernel(_) | Place::Governor => is_same(name, now, wanted),
+    }
 }
 
 /// Returns whether two values of a setting mean the same.

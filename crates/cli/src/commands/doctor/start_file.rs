@@ -1,12 +1,19 @@
 //! Lines of this program's own files that are read at each start of the host.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io;
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
-use longhaul_core::host_check::START_FILES;
+use longhaul_core::host_check::{Fix, Lasting, START_FILES, SYSCTL_FILE};
 use longhaul_sys::atomic_file;
 use rustix::fs::{Access, access};
+
+/// The directories of kernel settings that are read at the start, all files by their names (sysctl.d(5), sysctl(8)).
+const SYSCTL_DIRECTORIES: [&str; 5] =
+    ["/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d"];
+/// The file that sysctl(8) reads after those.
+const SYSCTL_CONF: &str = "/etc/sysctl.conf";
 
 /// Says whether a file can be written, without writing it.
 pub(super) fn check_writable(file: &str) -> io::Result<()> {
@@ -14,11 +21,62 @@ pub(super) fn check_writable(file: &str) -> io::Result<()> {
     Ok(access(directory.unwrap_or(Path::new("/")), Access::WRITE_OK)?)
 }
 
-/// Returns those lines that a file does not have.
+/// Returns those lines that a file does not have, or has before another one that sets the same.
 pub(super) fn missing(file: &str, lines: &[&str]) -> io::Result<Vec<String>> {
     let text = read(own(file)?)?;
-    let is_missing = |line: &&&str| !text.lines().any(|known| known == **line);
-    Ok(lines.iter().filter(is_missing).map(|line| (*line).to_owned()).collect())
+    Ok(lines.iter().filter(|line| !is_in_force(file, &text, line)).map(|line| (*line).to_owned()).collect())
+}
+
+/// Says whether the last line of a text that sets what `line` sets is that line.
+fn is_in_force(file: &str, text: &str, line: &str) -> bool {
+    let subject = |line: &str| match assignment(line).filter(|_| file == SYSCTL_FILE) {
+        Some((name, _)) => name,
+        None => line.to_owned(),
+    };
+    text.lines().rfind(|known| subject(known) == subject(line)) == Some(line)
+}
+
+/// Says whether the files have all lines of a fix, and none of them is without effect.
+pub(super) fn contain(fix: &Fix) -> bool {
+    let is_held = |Lasting { file, lines }: &Lasting| {
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        missing(file, &lines).is_ok_and(|missing| missing.is_empty())
+            && lines.iter().all(|line| why_ineffective(file, line).is_none())
+    };
+    fix.lasting.is_some() && fix.modules.iter().chain(&fix.lasting).all(is_held)
+}
+
+/// Returns why a line would do nothing: a later file sets the same, or the program of a udev rule is missing.
+pub(super) fn why_ineffective(file: &str, line: &str) -> Option<String> {
+    if file == SYSCTL_FILE {
+        let (name, value) = assignment(line)?;
+        let other = set_later(&name, &value)?;
+        return Some(format!("{} sets {name} to another value later: change it there", other.display()));
+    }
+    let program = line.split_once("RUN+=\"")?.1.split([' ', '"']).next()?;
+    (!Path::new(program).exists()).then(|| format!("{program} is not installed: the rule would do nothing"))
+}
+
+/// Returns the file that is read after that of this program and gives a kernel setting another value.
+fn set_later(name: &str, value: &str) -> Option<PathBuf> {
+    let files = SYSCTL_DIRECTORIES.iter().filter_map(|directory| fs::read_dir(directory).ok());
+    let files = files.flatten().flatten().map(|entry| entry.path());
+    let is_later = |file: &PathBuf| {
+        file.extension().is_some_and(|kind| kind == "conf")
+            && file.file_name() > Path::new(SYSCTL_FILE).file_name()
+    };
+    files.filter(is_later).chain([PathBuf::from(SYSCTL_CONF)]).find(|file| {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        let last = text.lines().filter_map(assignment).rfind(|(other, _)| other == name);
+        last.is_some_and(|(_, other)| other != value)
+    })
+}
+
+/// Reads "net.ipv4.tcp_sack = 1" (sysctl.conf(5)): slashes may separate the words of a name, and a "-" before it permits errors.
+fn assignment(line: &str) -> Option<(String, String)> {
+    let (name, value) = line.split_once('=')?;
+    let name = name.trim().trim_start_matches('-').replace('/', ".");
+    Some((name, value.split_whitespace().collect::<Vec<_>>().join(" ")))
 }
 
 /// Appends lines to a file: of two that set one thing the later one counts.
@@ -29,8 +87,24 @@ pub(super) fn add(file: &str, lines: &[String]) -> io::Result<()> {
         text.push('\n');
     }
     lines.iter().for_each(|line| text += &format!("{line}\n"));
-    fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
-    atomic_file::replace(path, text.as_bytes(), 0o644)
+    create_directories(path.parent().unwrap_or(Path::new("/")))?;
+    replace(path, &text)
+}
+
+/// Creates a directory, and those above it, which other users can read: services read the files, too.
+fn create_directories(directory: &Path) -> io::Result<()> {
+    if directory.is_dir() {
+        return Ok(());
+    }
+    create_directories(directory.parent().unwrap_or(Path::new("/")))?;
+    fs::create_dir(directory)?;
+    fs::set_permissions(directory, Permissions::from_mode(0o755))
+}
+
+/// Replaces a file, which keeps its mode; other users can read a new one.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let mode = path.metadata().map_or(0o644, |file| file.permissions().mode() & 0o777);
+    atomic_file::replace_despite_umask(path, text.as_bytes(), mode)
 }
 
 /// Removes lines from a file, and a file that has no others. Lines that are gone already are no error.
@@ -40,7 +114,7 @@ pub(super) fn remove(file: &str, lines: &[String]) -> io::Result<()> {
     let is_kept = |line: &&str| !lines.iter().any(|removed| removed == line);
     let kept: String = text.lines().filter(is_kept).map(|line| format!("{line}\n")).collect();
     if !kept.is_empty() {
-        return if kept == text { Ok(()) } else { atomic_file::replace(path, kept.as_bytes(), 0o644) };
+        return if kept == text { Ok(()) } else { replace(path, &kept) };
     }
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -67,6 +141,19 @@ fn own(file: &str) -> io::Result<&Path> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn line_counts_unless_a_later_one_sets_the_same() {
+        let is_in_force = |text: &str| is_in_force(SYSCTL_FILE, text, "net.a = 2");
+        assert!(is_in_force("net.a = 1\nnet.b = 1\nnet.a = 2\n# net.a = 3"));
+        assert!(!is_in_force("net.a = 2\nnet.b = 1\nnet/a=1") && !is_in_force(""));
+        // Rules add up.
+        assert!(super::is_in_force(
+            "/etc/udev/rules.d/90-longhaul.rules",
+            "NAME==\"a\", x\nNAME==\"a\", y",
+            "NAME==\"a\", x"
+        ));
+    }
 
     #[test]
     fn files_of_others_are_refused() {

@@ -14,14 +14,19 @@ enum Restored {
     Written,
     /// It is not what was written: another hand has changed it since.
     LeftAlone(String),
+    /// Its device is gone.
+    Gone,
     Refused(String),
 }
+
+const GONE: &str = "the device is gone: nothing to restore";
 
 /// Restores what was changed in this network namespace, the last change first; values of others stay saved. A module, which all
 /// namespaces share, is unloaded once no saved value names its congestion control. Files are those of the host.
 pub(super) fn run(json: bool) -> Result<ExitCode, Failure> {
     let file = undo_file::path()?;
     let namespace = undo_file::namespace();
+    let _lock = undo_file::lock(&file)?;
     let saved = undo_file::read(&file)?;
     let (settings, kept_settings): (Vec<_>, Vec<_>) =
         saved.settings.into_iter().partition(|saved| saved.namespace == namespace);
@@ -46,7 +51,9 @@ pub(super) fn run(json: bool) -> Result<ExitCode, Failure> {
         changes.push(as_json(&saved, &restored));
         if matches!(restored, Restored::Refused(_)) {
             is_refused = true;
-            kept.settings.push(saved);
+            // A part may have been restored: another attempt finds this value.
+            let new = setting::read(&saved.name).unwrap_or_else(|_| saved.new.clone());
+            kept.settings.push(SavedSetting { new, before: None, ..saved });
         }
     }
     kept.settings[first_kept..].reverse();
@@ -103,11 +110,14 @@ fn restore(saved: &SavedSetting) -> Restored {
     let is = |now: &str, value: &str| setting::is_same(&saved.name, now, value);
     match setting::read(&saved.name) {
         Ok(now) if is(&now, &saved.old) => Restored::Written,
-        Ok(now) if !is(&now, &saved.new) && saved.before.as_deref() != Some(&now) => Restored::LeftAlone(now),
-        Ok(_) => match setting::write(&saved.name, &saved.old) {
+        Ok(now) if !saved.is_own(&now) => Restored::LeftAlone(now),
+        Ok(now) => match setting::write(&saved.name, &saved.old) {
+            // A driver may round a size up, but not to that of --fix.
+            Ok(left) if left == now => Restored::Refused(format!("the device keeps {left}")),
             Ok(_) => Restored::Written,
             Err(error) => Restored::Refused(error.to_string()),
         },
+        Err(_) if setting::is_gone(&saved.name) => Restored::Gone,
         Err(error) => Restored::Refused(error.to_string()),
     }
 }
@@ -117,6 +127,7 @@ fn describe(saved: &SavedSetting, restored: &Restored) -> String {
     match restored {
         Restored::Written => format!("{name}: {new} -> {old}"),
         Restored::LeftAlone(now) => format!("{name}: left at {now}, which is not the value of --fix ({new})"),
+        Restored::Gone => format!("{name}: {GONE}"),
         Restored::Refused(reason) => format!("{name}: not restored: {reason}"),
     }
 }
@@ -125,6 +136,7 @@ fn as_json(saved: &SavedSetting, restored: &Restored) -> Value {
     let reason = match restored {
         Restored::Written => None,
         Restored::LeftAlone(now) => Some(format!("it was changed to {now} since")),
+        Restored::Gone => Some(GONE.to_owned()),
         Restored::Refused(reason) => Some(reason.clone()),
     };
     json!({ "name": saved.name, "old": saved.new, "new": saved.old, "written": reason.is_none(), "reason": reason })

@@ -1,13 +1,15 @@
 //! The values from before `--fix`, the modules that it loaded and the lines that it added: a small file of the user's state.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use longhaul_sys::atomic_file;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::Failure;
+use super::{Failure, setting};
 use crate::exit;
 
 /// A setting that was changed.
@@ -20,9 +22,19 @@ pub(super) struct SavedSetting {
     pub(super) old: String,
     /// The value that was written.
     pub(super) new: String,
-    /// The value just before that was written: what is there if the process was killed before the write.
+    /// The value just before that was written, until the value after it has been read: the process may have been killed in between.
     #[serde(default)]
     pub(super) before: Option<String>,
+}
+
+impl SavedSetting {
+    /// Says whether the setting was last changed by this program. Before the value was read, a driver may have rounded it.
+    pub(super) fn is_own(&self, now: &str) -> bool {
+        let is_unread = |before: &str| {
+            setting::is_same(&self.name, now, before) || setting::is_taken(&self.name, now, &self.new)
+        };
+        setting::is_same(&self.name, now, &self.new) || self.before.as_deref().is_some_and(is_unread)
+    }
 }
 
 /// A kernel module that was loaded, for all network namespaces.
@@ -79,6 +91,25 @@ fn boot() -> String {
     boot.trim().to_owned()
 }
 
+/// Locks the file's directory, until the result is dropped, against other processes that read the file to replace it; `None` where
+/// there is no directory.
+pub(super) fn lock(file: &Path) -> Result<Option<File>, Failure> {
+    let failed = |error: io::Error| (format!("cannot lock {}: {error}", file.display()), exit::IO);
+    let directory = match File::open(file.parent().unwrap_or(Path::new("."))) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        directory => directory.map_err(failed)?,
+    };
+    match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+        // Some network file systems have no locks, or none of directories.
+        Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK | Errno::BADF) => Ok(Some(directory)),
+        Err(Errno::WOULDBLOCK) => {
+            let message = "another longhaul doctor is changing settings: try again when it has ended";
+            Err((message.to_owned(), exit::TEMPORARY))
+        }
+        Err(error) => Err(failed(error.into())),
+    }
+}
+
 /// Reads the file; one that is absent holds nothing. Modules of earlier starts are left out.
 pub(super) fn read(file: &Path) -> Result<Saved, Failure> {
     let text = match fs::read(file) {
@@ -102,8 +133,7 @@ pub(super) fn read(file: &Path) -> Result<Saved, Failure> {
 
 /// Replaces the file in one step; where nothing is to be undone it is removed.
 pub(super) fn write(file: &Path, saved: &Saved) -> Result<(), Failure> {
-    let failed =
-        |error: io::Error| (format!("cannot write {}: {error}", file.display()), exit::CANNOT_CREATE);
+    let failed = |error: io::Error| cannot_write(file, &error);
     if *saved == Saved::default() {
         return match fs::remove_file(file) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
@@ -112,15 +142,24 @@ pub(super) fn write(file: &Path, saved: &Saved) -> Result<(), Failure> {
     }
     let document = Document { version: VERSION, boot: boot(), saved: saved.clone() };
     let text = serde_json::to_vec_pretty(&document).map_err(|error| failed(error.into()))?;
-    fs::create_dir_all(file.parent().unwrap_or(Path::new("."))).map_err(failed)?;
+    create_directory(file)?;
     atomic_file::replace(file, &text, 0o600).map_err(failed)
+}
+
+/// Creates the directory of the file.
+pub(super) fn create_directory(file: &Path) -> Result<(), Failure> {
+    fs::create_dir_all(file.parent().unwrap_or(Path::new("."))).map_err(|error| cannot_write(file, &error))
+}
+
+fn cannot_write(file: &Path, error: &io::Error) -> Failure {
+    (format!("cannot write {}: {error}", file.display()), exit::CANNOT_CREATE)
 }
 
 /// Adds a change. Of a setting that was changed before, and is still as it was then, the first old value is kept.
 pub(super) fn add(settings: &mut Vec<SavedSetting>, change: SavedSetting) {
     let is_same = |saved: &SavedSetting| saved.name == change.name && saved.namespace == change.namespace;
     let first = settings.iter().position(is_same).map(|index| settings.remove(index));
-    let old = first.filter(|first| first.new == change.old).map(|first| first.old);
+    let old = first.filter(|first| first.is_own(&change.old)).map(|first| first.old);
     settings.push(SavedSetting { old: old.unwrap_or_else(|| change.old.clone()), ..change });
 }
 
@@ -172,6 +211,37 @@ mod tests {
         let elsewhere = SavedSetting { namespace: "net:[2]".to_owned(), ..saved("a", "8", "9") };
         add(&mut settings, elsewhere.clone());
         assert_eq!(settings, [saved("a", "7", "8"), elsewhere]);
+    }
+
+    /// As it is if the process was killed after the first save.
+    #[test]
+    fn sizes_that_the_driver_rounded_before_they_were_read_are_own_ones() {
+        let rings = saved("none0 rings", "rx 256 tx 256", "rx 278 tx 278");
+        let unread = SavedSetting { before: Some("rx 256 tx 256".to_owned()), ..rings.clone() };
+        for (now, is_own, is_own_unread) in [
+            ("rx 278 tx 278", true, true),
+            ("rx 512 tx 512", false, true),
+            ("rx 256 tx 256", false, true),
+            ("rx 128 tx 512", false, false),
+        ] {
+            assert_eq!((rings.is_own(now), unread.is_own(now)), (is_own, is_own_unread), "{now}");
+        }
+        let mut settings = vec![unread];
+        add(&mut settings, saved("none0 rings", "rx 512 tx 512", "rx 1024 tx 1024"));
+        assert_eq!(settings, [saved("none0 rings", "rx 256 tx 256", "rx 1024 tx 1024")]);
+    }
+
+    #[test]
+    fn second_process_that_would_replace_the_file_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("state/doctor-undo.json");
+        assert!(lock(&file).unwrap().is_none());
+        create_directory(&file).unwrap();
+        let held = lock(&file).unwrap();
+        let (message, code) = lock(&file).unwrap_err();
+        assert!(message.contains("another longhaul doctor") && code == exit::TEMPORARY, "{message}");
+        drop(held);
+        assert!(lock(&file).unwrap().is_some());
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub(crate) struct ProbeArgs {
     upload: bool,
 
     /// Send no UDP faster than this; by default as fast as the server allows
-    #[arg(long, value_name = "RATE", value_parser = ceiling)]
+    #[arg(long, value_name = "RATE", value_parser = ceiling, conflicts_with = "upload")]
     ceiling: Option<Rate>,
 
     /// Print the transfer time of a file of this size
