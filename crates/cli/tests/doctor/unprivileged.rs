@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use crate::support::{finding, json, text, unread};
 
-/// Hides one setting, and runs the command as the user nobody in a directory of root; `None`, with the reason printed, without root.
+/// Hides one setting, and runs the command as user `nobody` in a directory that only root may write; `None` without root.
 fn as_nobody(args: &[&str]) -> Option<Output> {
     if !rustix::process::geteuid().is_root() {
         assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "only root can become another user");

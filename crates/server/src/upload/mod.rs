@@ -20,6 +20,7 @@ mod listing;
 mod partials;
 mod range_worker;
 mod ranged;
+mod ranged_uploads;
 mod refusal;
 mod repr_digest;
 mod start;
@@ -41,7 +42,7 @@ pub(crate) use ranged::MOST_RANGES;
 
 use digests::UploadDigests;
 use partials::PartialUploads;
-use ranged::RangedUploads;
+use ranged_uploads::RangedUploads;
 
 /// The settings and shared state of a writable server's uploads.
 pub(crate) struct Uploads {

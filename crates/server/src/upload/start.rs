@@ -22,7 +22,8 @@ use target::{LockedPartFile, UploadTarget};
 use super::active::UploadLiveness;
 use super::command::{AddRange, AppendPart, UploadCommand, UploadOperation, WholeFile};
 use super::range_worker::InboundRange;
-use super::ranged::{HeldUpload, RangedLookup, RangedUpload};
+use super::ranged::RangedUpload;
+use super::ranged_uploads::{HeldUpload, RangedLookup};
 use super::worker::{self, AfterBody, BodyConnection, InboundUpload, UploadOutcome};
 use super::{Uploads, collection, refusal};
 use crate::access::Grant;
@@ -232,7 +233,7 @@ impl Uploads {
         let (pipeline, liveness) = (Arc::new(pipeline), Arc::new(UploadLiveness::default()));
         let entry = self.active.enter(&pipeline, &liveness);
         let held = HeldUpload { writer, slot, lock, entry };
-        Ok(RangedUpload::start(&self.ranged, id, pipeline, liveness, held)?)
+        Ok(self.ranged.start(id, pipeline, liveness, held)?)
     }
 
     fn whole(&self, target: UploadTarget, whole: WholeFile, disk: &Disk) -> Result<UploadStart, NotStarted> {
