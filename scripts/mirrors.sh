@@ -2,7 +2,7 @@
 # Fetches a file from two servers of 400 Mbit/s each at once, three times in each order: one far, at an RTT of 60 ms, the other
 # behind a loopback of that rate.
 #
-#   scripts/mirrors.sh PATH-TO-LONGHAUL      as root; about 4 minutes; MIRRORS_MIB sets the file's size
+#   scripts/mirrors.sh PATH-TO-LONGHAUL      as root, with jq; about 4 minutes; MIRRORS_MIB sets the file's size
 set -euo pipefail
 
 die() { echo "mirrors: $*" >&2; exit 1; }
@@ -27,10 +27,8 @@ client() {
         sync
         "$LONGHAUL" get --no-memory --json -o "$MIRRORS_DIR/copy" --mirror "$second" "$first" >"$MIRRORS_DIR/events"
         cmp "$MIRRORS_DIR/data/data" "$MIRRORS_DIR/copy"
-        awk -v first="$first" 'match($0, /"goodput_bps":[0-9]+/) {
-            bps = substr($0, RSTART + 14, RLENGTH - 14)
-        } END { printf "%-32s first: %.0f Mbit/s, %.3f of both\n", first, bps / 1e6, bps / 800e6 }' \
-            <(grep '"event":"done"' "$MIRRORS_DIR/events")
+        jq -r --arg first "$first" 'select(.event == "done") | .goodput_bps
+            | "\($first) first: \(. / 1e6 | round) Mbit/s, \(. / 8e5 | round / 1e3) of both"' "$MIRRORS_DIR/events"
     done
 }
 

@@ -26,6 +26,11 @@ impl BenchJob {
         Self { path, clients: clients.to_vec(), size, is_at_most: false, files: 1, warm: true }
     }
 
+    /// Returns the size of all files.
+    pub(crate) fn total(&self) -> Bytes {
+        self.size * self.files as u64
+    }
+
     /// Applies a requested size.
     pub(crate) fn resize(&mut self, asked: Bytes) {
         self.size = if self.is_at_most { self.size.min(asked) } else { asked };

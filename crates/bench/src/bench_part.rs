@@ -4,8 +4,8 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::bench_job::BenchJob;
+use crate::bench_run::BenchRun;
 use crate::report::Goal;
-use crate::run_result::RunResult;
 use crate::streams::{paper, stock, tuned};
 use crate::{buffers, gridftp, icdc, long_path, no_delay, pacing_cells, small_files, total_time};
 
@@ -84,6 +84,11 @@ impl BenchPart {
         Self::ALL.into_iter().filter(asked).collect()
     }
 
+    /// Returns the name on the command line.
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
     /// Returns whether the part runs in virtual time: it needs neither privilege nor a quiet machine.
     pub(crate) fn is_simulated(self) -> bool {
         matches!(self, Self::PacingSimulated | Self::AptFigures)
@@ -112,7 +117,7 @@ impl BenchPart {
     }
 
     /// Returns the goals of the part, and whether its runs met them.
-    pub(crate) fn targets(self, runs: &[&RunResult]) -> Vec<Goal> {
+    pub(crate) fn targets(self, runs: &[&BenchRun]) -> Vec<Goal> {
         match self {
             Self::LongPath => long_path::targets(runs),
             Self::NoDelay => no_delay::targets(runs),
@@ -134,7 +139,7 @@ impl BenchPart {
     }
 
     /// Returns the part's section of the report; empty without runs.
-    pub(crate) fn section(self, runs: &[&RunResult]) -> String {
+    pub(crate) fn section(self, runs: &[&BenchRun]) -> String {
         match self {
             Self::LongPath => long_path::section(runs),
             Self::NoDelay => no_delay::section(runs),

@@ -5,10 +5,10 @@ use std::fmt::Write;
 use longhaul_core::units::Bytes;
 
 use crate::bench_job::BenchJob;
+use crate::bench_run::BenchRun;
 use crate::clients::BenchClient;
 use crate::experiments::Experiment;
 use crate::paths::BenchPath;
-use crate::run_result::RunResult;
 use crate::run_series;
 
 const BUFFER_PATHS: [BenchPath; 2] = [BenchPath::NoDelay, BenchPath::LongCubic];
@@ -26,7 +26,7 @@ pub(crate) fn jobs() -> Vec<BenchJob> {
 }
 
 /// Returns the section of the report; empty without runs.
-pub(crate) fn section(runs: &[&RunResult]) -> String {
+pub(crate) fn section(runs: &[&BenchRun]) -> String {
     let mut text = String::new();
     for path in BUFFER_PATHS {
         let table = run_series::table(runs, path, &BUFFER_CLIENTS);

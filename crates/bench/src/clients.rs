@@ -1,8 +1,6 @@
 //! The clients: longhaul, its peers, and programs that measure upper bounds, as commands.
 
-use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::path::Path;
 
 use longhaul_core::pace::Pace;
 use longhaul_core::units::Bytes;
@@ -61,9 +59,9 @@ pub(crate) enum BenchClient {
 }
 
 /// Options of all longhaul fetches: a run must not use what an earlier one stored.
-const GET: [&str; 4] = ["get", "--json", "--no-resume", "--no-memory"];
+const GET: &str = "get --json --no-resume --no-memory";
 /// Linux 6.18 announces a window of 64 KiB with it, which is the socket buffer of the paper's ns-2 simulations.
-pub(crate) const SMALL_BUFFER: [&str; 2] = ["--recv-buffer", "51KiB"];
+pub(crate) const SMALL_BUFFER: &str = "--recv-buffer 51KiB";
 
 /// The selection of the number of streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,11 +75,11 @@ pub(crate) enum Streams {
 }
 
 impl Streams {
-    fn options(self) -> Vec<String> {
+    fn options(self) -> String {
         match self {
-            Self::Auto => ["--streams", "auto"].map(str::to_owned).into(),
-            Self::Fixed(streams) => vec!["--streams".to_owned(), streams.to_string()],
-            Self::Apt => ["--tuner", "apt", "--pace", "off"].map(str::to_owned).into(),
+            Self::Auto => "--streams auto".to_owned(),
+            Self::Fixed(streams) => format!("--streams {streams}"),
+            Self::Apt => "--tuner apt --pace off".to_owned(),
         }
     }
 }
@@ -97,52 +95,54 @@ impl fmt::Display for Streams {
     }
 }
 
-/// The variable words of a client's command.
+/// The variable words of a client's command, as a shell reads them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CommandWords<'a> {
     /// The longhaul program.
-    pub(crate) longhaul: &'a OsStr,
+    pub(crate) longhaul: &'a str,
     /// This program.
-    pub(crate) bench: &'a OsStr,
+    pub(crate) bench: &'a str,
     /// The server, ADDRESS:PORT.
     pub(crate) server: &'a str,
     /// The file to send.
-    pub(crate) source: &'a OsStr,
+    pub(crate) source: &'a str,
     /// The file's path on the server; each path for several files.
     pub(crate) paths: &'a [String],
     /// The directory of the paths; GridFTP URLs include it.
-    pub(crate) root: &'a Path,
+    pub(crate) root: &'a str,
     /// A list of the files, see [`BenchClient::list`].
-    pub(crate) list: &'a OsStr,
+    pub(crate) list: &'a str,
     /// The destination: a file, or the directory for several.
-    pub(crate) file: &'a OsStr,
+    pub(crate) file: &'a str,
     /// The client's record.
-    pub(crate) record: &'a OsStr,
+    pub(crate) record: &'a str,
     /// The file with the write token.
-    pub(crate) token: &'a OsStr,
+    pub(crate) token: &'a str,
     /// The file's size.
     pub(crate) size: Bytes,
 }
 
 impl CommandWords<'_> {
     /// Returns the URL of a path on the server.
-    pub(crate) fn url(&self, path: &str) -> String {
+    fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.server)
     }
 
     /// Returns the GridFTP URL of a path on the server.
     fn ftp_url(&self, path: &str) -> String {
-        format!("ftp://{}{}{path}", self.server, self.root.display())
+        format!("ftp://{}{}{path}", self.server, self.root)
     }
 
     /// Returns the URL of the destination file for a path on the server.
     fn file_url(&self, path: &str) -> String {
-        let file = Path::new(self.file);
-        let file = match self.paths {
-            [_] => file.to_owned(),
-            _ => file.join(Path::new(path).file_name().unwrap_or_default()),
-        };
-        format!("file://{}", file.display())
+        match (self.paths, path.rsplit_once('/')) {
+            ([_, _, ..], Some((_, name))) => format!("file://{}/{name}", self.file),
+            _ => format!("file://{}", self.file),
+        }
+    }
+
+    fn each(&self, url: impl Fn(&Self, &str) -> String) -> String {
+        self.paths.iter().map(|path| url(self, path)).collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -173,20 +173,6 @@ impl BenchClient {
         self.server() == Some(BenchServer::Writable)
     }
 
-    /// Returns whether the client prints progress events.
-    pub(crate) fn prints_progress(self) -> bool {
-        matches!(
-            self,
-            Self::Streams(_)
-                | Self::GridFtp(_)
-                | Self::Writer(_)
-                | Self::SmallSockets(_)
-                | Self::Served(_)
-                | Self::Put
-                | Self::PutPaced(_)
-        )
-    }
-
     /// Returns whether the number of streams is fixed.
     pub(crate) fn is_fixed(self) -> bool {
         matches!(self, Self::Streams(Streams::Fixed(_)) | Self::SmallSockets(Streams::Fixed(_)))
@@ -201,148 +187,92 @@ impl BenchClient {
         words.paths.iter().map(line).collect()
     }
 
-    /// Returns the client's command.
-    pub(crate) fn command(self, words: &CommandWords<'_>) -> Vec<OsString> {
+    /// Returns the client's command for a shell.
+    pub(crate) fn command(self, words: &CommandWords<'_>) -> String {
+        let CommandWords { longhaul, bench, server, source, list, file, record, token, .. } = words;
         let path = words.paths.first().map_or("", String::as_str);
         let url = words.url(path);
-        let mut command: Vec<OsString> = Vec::new();
-        let mut add = |more: &[&OsStr]| command.extend(more.iter().map(OsString::from));
+        let put = format!("{longhaul} put --json --no-resume");
+        let to_serve = format!("{source} http://{server}/copy");
         match self {
-            Self::GetFromServe => {
-                add(&[words.longhaul]);
-                add(&GET.map(OsStr::new));
-                add(&["-o".as_ref(), words.file, url.as_ref()]);
+            Self::GetFromServe => format!("{longhaul} {GET} -o {file} {url}"),
+            Self::Streams(streams) => format!("{longhaul} {GET} {} -o {file} {url}", streams.options()),
+            Self::SmallSockets(streams) => {
+                format!("{longhaul} {GET} {} {SMALL_BUFFER} -o {file} {url}", streams.options())
             }
-            Self::Streams(streams) | Self::SmallSockets(streams) => {
-                add(&[words.longhaul]);
-                add(&GET.map(OsStr::new));
-                streams.options().iter().for_each(|option| add(&[option.as_ref()]));
-                if matches!(self, Self::SmallSockets(_)) {
-                    add(&SMALL_BUFFER.map(OsStr::new));
-                }
-                add(&["-o".as_ref(), words.file, url.as_ref()]);
-            }
-            Self::Writer(writer) => {
-                add(&[words.longhaul]);
-                add(&GET.map(OsStr::new));
-                add(&["--streams", "1", "--writer", writer, "-o"].map(OsStr::new));
-                add(&[words.file, url.as_ref()]);
-            }
-            Self::Axel => {
-                add(&["axel", "-q", "-n", "64", "-o"].map(OsStr::new));
-                add(&[words.file, url.as_ref()]);
-            }
+            Self::Writer(writer) => format!("{longhaul} {GET} --streams 1 --writer {writer} -o {file} {url}"),
+            Self::Axel => format!("axel -q -n 64 -o {file} {url}"),
             Self::Aria2 => {
-                let file = Path::new(words.file);
-                add(&["aria2c", "-q", "-x16", "-s16", "-k1M", "--file-allocation=none", "-d"].map(OsStr::new));
-                add(&[file.parent().unwrap_or(file).as_os_str(), "-o".as_ref()]);
-                add(&[file.file_name().unwrap_or_default(), url.as_ref()]);
+                let (directory, name) = file.rsplit_once('/').unwrap_or((".", file));
+                format!("aria2c -q -x16 -s16 -k1M --file-allocation=none -d {directory} -o {name} {url}")
             }
-            Self::GetEach => {
-                add(&[words.longhaul]);
-                add(&GET.map(OsStr::new));
-                add(&["-o".as_ref(), words.file]);
-                words.paths.iter().for_each(|path| add(&[words.url(path).as_ref()]));
-            }
-            Self::Aria2List => {
-                add(&["aria2c", "-q", "-j16", "--file-allocation=none", "-d"].map(OsStr::new));
-                add(&[words.file, "-i".as_ref(), words.list]);
-            }
-            Self::Served(pace) => {
-                add(&[words.longhaul]);
-                add(&GET.map(OsStr::new));
-                add(&["--streams", "1", "--pace", &pace.option(), "--record-interval", "1ms", "--record"]
-                    .map(OsStr::new));
-                add(&[words.record, "-o".as_ref(), words.file, url.as_ref()]);
-            }
-            Self::Put | Self::PutPaced(_) => {
-                add(&[words.longhaul]);
-                add(&["put", "--json", "--no-resume"].map(OsStr::new));
-                if let Self::PutPaced(pace) = self {
-                    add(&["--streams", "1", "--no-memory", "--pace", &pace.option()].map(OsStr::new));
-                }
-                add(&["--allow-cleartext".as_ref(), "--token".as_ref()]);
-                add(&[words.token, "--record".as_ref(), words.record, words.source]);
-                add(&[format!("http://{}/copy", words.server).as_ref()]);
-            }
-            Self::PutDefault | Self::PutUnverified => {
-                add(&[words.longhaul]);
-                add(&["put", "--json", "--no-resume", "--no-memory"].map(OsStr::new));
-                if self == Self::PutUnverified {
-                    add(&["--no-verify".as_ref()]);
-                }
-                add(&["--allow-cleartext".as_ref(), "--token".as_ref(), words.token, words.source]);
-                add(&[format!("http://{}/copy", words.server).as_ref()]);
+            Self::GetEach => format!("{longhaul} {GET} -o {file} {}", words.each(CommandWords::url)),
+            Self::Aria2List => format!("aria2c -q -j16 --file-allocation=none -d {file} -i {list}"),
+            Self::Served(pace) => format!(
+                "{longhaul} {GET} --streams 1 --pace {} --record-interval 1ms --record {record} -o {file} {url}",
+                pace.option()
+            ),
+            Self::Put => format!("{put} --allow-cleartext --token {token} --record {record} {to_serve}"),
+            Self::PutPaced(pace) => format!(
+                "{put} --streams 1 --no-memory --pace {} --allow-cleartext --token {token} --record {record} {to_serve}",
+                pace.option()
+            ),
+            Self::PutDefault => format!("{put} --no-memory --allow-cleartext --token {token} {to_serve}"),
+            Self::PutUnverified => {
+                format!("{put} --no-memory --no-verify --allow-cleartext --token {token} {to_serve}")
             }
             Self::CurlUpload => {
-                add(&["curl", "-q", "-sSf", "-H"].map(OsStr::new));
-                add(&[format!("Authorization: Bearer {TOKEN}").as_ref(), "-T".as_ref(), words.source]);
-                add(&[format!("http://{}/copy", words.server).as_ref()]);
+                format!("curl -q -sSf -H 'Authorization: Bearer {TOKEN}' -T {to_serve}")
             }
-            Self::Curl | Self::CurlToNull => {
-                let to = if self == Self::Curl { words.file } else { "/dev/null".as_ref() };
-                add(&["curl".as_ref(), "-q".as_ref(), "-sSf".as_ref(), "-o".as_ref(), to, url.as_ref()]);
-            }
+            Self::Curl => format!("curl -q -sSf -o {file} {url}"),
+            Self::CurlToNull => format!("curl -q -sSf -o /dev/null {url}"),
             Self::GridFtp(streams) => {
-                add(&[words.longhaul]);
-                add(&GET.map(OsStr::new));
-                streams.options().iter().for_each(|option| add(&[option.as_ref()]));
-                add(&["-o".as_ref(), words.file, words.ftp_url(path).as_ref()]);
+                format!("{longhaul} {GET} {} -o {file} {}", streams.options(), words.ftp_url(path))
             }
             Self::GridFtpEach => {
-                add(&[words.longhaul]);
-                add(&GET.map(OsStr::new));
-                add(&["-o".as_ref(), words.file]);
-                words.paths.iter().for_each(|path| add(&[words.ftp_url(path).as_ref()]));
+                format!("{longhaul} {GET} -o {file} {}", words.each(CommandWords::ftp_url))
             }
             Self::UrlCopy(streams) => {
-                add(&["globus-url-copy".as_ref(), "-p".as_ref(), streams.to_string().as_ref()]);
-                add(&[words.ftp_url(path).as_ref(), words.file_url(path).as_ref()]);
+                format!("globus-url-copy -p {streams} {} {}", words.ftp_url(path), words.file_url(path))
             }
-            Self::UrlCopyList => {
-                add(&["globus-url-copy", "-pp", "-cc", "8", "-f"].map(OsStr::new));
-                add(&[words.list]);
-            }
+            Self::UrlCopyList => format!("globus-url-copy -pp -cc 8 -f {list}"),
             Self::Experiment(experiment) => {
-                add(&[words.bench, "experiment".as_ref(), experiment.name().as_ref()]);
-                add(&[words.server.as_ref(), path.as_ref(), words.file]);
+                format!("{bench} experiment {} {server} {path} {file}", experiment.name())
             }
-            Self::Fio => {
-                add(&["fio", "--name=write", "--rw=write", "--bs=4M", "--direct=1"].map(OsStr::new));
-                add(&["--ioengine=libaio", "--iodepth=4", "--end_fsync=1"].map(OsStr::new));
-                let mut file = OsString::from("--filename=");
-                file.push(words.file);
-                add(&[
-                    "--output-format=json".as_ref(),
-                    format!("--size={}", words.size.get()).as_ref(),
-                    &file,
-                ]);
-            }
+            Self::Fio => format!(
+                "fio --name=write --rw=write --bs=4M --direct=1 --ioengine=libaio --iodepth=4 --end_fsync=1 \
+                 --output-format=json --size={} --filename={file}",
+                words.size.get()
+            ),
         }
-        command
     }
 
     /// Returns the client's command for the report, without this machine's paths.
     pub(crate) fn shown(self, size: Bytes) -> String {
         let words = CommandWords {
-            longhaul: "longhaul".as_ref(),
-            bench: "longhaul-bench".as_ref(),
+            longhaul: "longhaul",
+            bench: "longhaul-bench",
             server: "SERVER",
-            source: "FILE".as_ref(),
+            source: "FILE",
             paths: &["/FILE".to_owned()],
-            root: Path::new("/DIR"),
-            list: "LIST".as_ref(),
+            root: "/DIR",
+            list: "LIST",
             file: match self {
                 Self::GetEach | Self::Aria2List | Self::GridFtpEach => "DIR",
                 Self::UrlCopy(_) => "/FILE",
                 _ => "FILE",
-            }
-            .as_ref(),
-            record: "RECORD".as_ref(),
-            token: "TOKEN".as_ref(),
+            },
+            record: "RECORD",
+            token: "TOKEN",
             size,
         };
-        self.command(&words).join(OsStr::new(" ")).to_string_lossy().into_owned()
+        self.command(&words)
+    }
+
+    /// Returns the client's name in a scenario.
+    pub(crate) fn run_name(self) -> String {
+        let fitting = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+        self.to_string().chars().map(fitting).collect()
     }
 }
 

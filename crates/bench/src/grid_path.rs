@@ -37,6 +37,11 @@ impl GridPath {
         }
     }
 
+    /// Returns the size of the queue.
+    pub(crate) fn queue_bytes(self) -> Bytes {
+        self.rate().bytes_in(self.queue_time())
+    }
+
     /// Returns whether the queue is a tenth of the BDP or shorter.
     pub(crate) fn is_shallow(self) -> bool {
         self.queue_time() * 10 <= Duration::from_millis(self.rtt_ms)
@@ -47,7 +52,7 @@ impl GridPath {
         PathSpec {
             rate: Some(self.rate()),
             rtt: Rtt::new(Duration::from_millis(self.rtt_ms)),
-            queue: Some(QueueLimit::Bytes(self.rate().bytes_in(self.queue_time()))),
+            queue: Some(QueueLimit::Bytes(self.queue_bytes())),
             ..PathSpec::default()
         }
     }

@@ -5,10 +5,10 @@ use std::fmt::Write;
 use longhaul_core::units::Bytes;
 
 use crate::bench_job::BenchJob;
+use crate::bench_run::BenchRun;
 use crate::clients::{BenchClient, Streams};
 use crate::paths::BenchPath;
 use crate::report::Goal;
-use crate::run_result::RunResult;
 use crate::run_series::{self, RunSeries};
 
 /// Longhaul with default options.
@@ -44,7 +44,7 @@ pub(crate) fn jobs() -> Vec<BenchJob> {
 }
 
 /// Returns the goals, and whether the runs met them.
-pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
+pub(crate) fn targets(runs: &[&BenchRun]) -> Vec<Goal> {
     let speed = |path, client| Some(RunSeries::of(runs, path, client)?.goodput().as_bits_per_sec() as f64);
     let goal = |asked: String, ours: Option<f64>, theirs: Option<f64>, met: fn(f64) -> bool| {
         let ratio = ours? / theirs?;
@@ -86,7 +86,7 @@ pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
 }
 
 /// Returns the section of the report; empty without runs.
-pub(crate) fn section(runs: &[&RunResult]) -> String {
+pub(crate) fn section(runs: &[&BenchRun]) -> String {
     let mut text = String::new();
     for (path, clients, size, files) in comparisons() {
         let table = run_series::table(runs, path, &clients);
@@ -104,10 +104,10 @@ mod tests {
 
     #[test]
     fn ours_is_compared_with_the_best_of_the_peers() {
-        let run = |path, client, wall_s, user_s| RunResult {
+        let run = |path, client, wall_s, user_s| BenchRun {
             wall_s,
             user_s,
-            ..RunResult::sample(path, client, Bytes::gib(1))
+            ..BenchRun::sample(path, client, Bytes::gib(1))
         };
         let (stock, near) = (BenchPath::FarStock, BenchPath::NoDelay);
         let runs = [

@@ -7,11 +7,11 @@ use longhaul_core::units::Bytes;
 use longhaul_lab::scenario::Spread;
 
 use crate::bench_job::BenchJob;
+use crate::bench_run::BenchRun;
 use crate::clients::{BenchClient, Streams};
 use crate::markdown_table;
 use crate::paths::BenchPath;
 use crate::report::Goal;
-use crate::run_result::RunResult;
 use crate::run_series::RunSeries;
 
 const PACED: BenchClient = BenchClient::Served(Pace::Auto);
@@ -42,7 +42,7 @@ pub(crate) fn jobs() -> Vec<BenchJob> {
 }
 
 /// Returns the goals, and whether the runs met them.
-pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
+pub(crate) fn targets(runs: &[&BenchRun]) -> Vec<Goal> {
     let mut targets = Vec::new();
     let curl = RunSeries::of(runs, BenchPath::SwitchCubic, BenchClient::Curl);
     let of_curl = |series: &RunSeries<'_>| Some(series.time() / curl.as_ref()?.time());
@@ -100,7 +100,7 @@ fn at_most(asked: String, ratio: Option<f64>, most: f64) -> Option<Goal> {
     ratio.map(|ratio| Goal::new(format!("{asked}, at most"), format!("{ratio:.3}x"), ratio <= most))
 }
 
-fn burstiness(runs: &[&RunResult], path: BenchPath, paced: &RunSeries<'_>) -> Option<Goal> {
+fn burstiness(runs: &[&BenchRun], path: BenchPath, paced: &RunSeries<'_>) -> Option<Goal> {
     let of = |series: &RunSeries<'_>| Some(series.figure(|run| run.burstiness_1ms)?.median);
     let even = of(paced)?;
     let unpaced = RunSeries::of(runs, path, UNPACED).and_then(|unpaced| of(&unpaced));
@@ -112,7 +112,7 @@ fn burstiness(runs: &[&RunResult], path: BenchPath, paced: &RunSeries<'_>) -> Op
     ))
 }
 
-fn retransmits(runs: &[&RunResult], path: BenchPath, paced: &RunSeries<'_>) -> Option<Goal> {
+fn retransmits(runs: &[&BenchRun], path: BenchPath, paced: &RunSeries<'_>) -> Option<Goal> {
     let of = |series: &RunSeries<'_>| Some(series.figure(|run| run.retransmits)?.median);
     let (paced, unpaced) = (of(paced)?, of(&RunSeries::of(runs, path, UNPACED)?)?);
     Some(Goal::new(
@@ -123,7 +123,7 @@ fn retransmits(runs: &[&RunResult], path: BenchPath, paced: &RunSeries<'_>) -> O
 }
 
 /// Returns the section of the report; empty without runs.
-pub(crate) fn section(runs: &[&RunResult]) -> String {
+pub(crate) fn section(runs: &[&BenchRun]) -> String {
     let mut text = String::new();
     for (path, clients) in ALONE_RUNS.into_iter().chain(SHARED).chain(PUT) {
         let row = |client: &BenchClient| Some(row(&RunSeries::of(runs, path, *client)?, *client));
@@ -157,11 +157,11 @@ const ICDC_COLUMNS: [&str; 9] = [
 const ICDC_NOTES: &str = "What is left is what payload can reach (1448 of each packet's 1500 bytes) of the path's rate, less the \
     others' traffic (Poisson, packets of 1500 bytes; a step at 8 s and one at 16 s). The ramp-up ends with the first whole second that has 90 % of it, or of the best \
     second's share; all that came from then to the last byte counts, and what waited behind a lost packet when that arrives. Sent again is the sender's own count, dropped what met a full \
-    queue on the way to the receiver. Peak, 99th percentile and mean are the receiver's, recorded each millisecond: a link or a receiver of this machine \
+    queue. Peak, 99th percentile and mean are the receiver's, recorded each millisecond: a link or a receiver of this machine \
     that is once 1 ms late makes a peak of twice the mean.\n\n";
 
 fn row(series: &RunSeries<'_>, client: BenchClient) -> Vec<String> {
-    let figure = |of: fn(&RunResult) -> Option<f64>, scale: f64, digits| {
+    let figure = |of: fn(&BenchRun) -> Option<f64>, scale: f64, digits| {
         let scaled = |Spread { median, min, max }: Spread| Spread {
             median: median * scale,
             min: min * scale,
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn several_streams_from_nginx_are_held_to_curl() {
         let path = BenchPath::SwitchCubic;
-        let run = |client, wall_s| RunResult { wall_s, ..RunResult::sample(path, client, Bytes::gib(2)) };
+        let run = |client, wall_s| BenchRun { wall_s, ..BenchRun::sample(path, client, Bytes::gib(2)) };
         for (seconds, ratio, met) in [(36.0, "0.450x", "yes"), (57.0, "0.713x", "**no**")] {
             let runs = [run(SEVERAL, seconds), run(BenchClient::Curl, 80.0)];
             let runs: Vec<_> = runs.iter().collect();

@@ -5,10 +5,10 @@ use std::fmt::Write;
 use longhaul_core::units::Bytes;
 
 use crate::bench_job::BenchJob;
+use crate::bench_run::BenchRun;
 use crate::clients::{BenchClient, Streams};
 use crate::paths::BenchPath;
 use crate::report::Goal;
-use crate::run_result::RunResult;
 use crate::run_series::{self, RunSeries};
 
 const LONG_PATHS: [BenchPath; 2] = [BenchPath::LongCubic, BenchPath::LongBbr];
@@ -20,7 +20,7 @@ pub(crate) fn jobs() -> Vec<BenchJob> {
 }
 
 /// Returns the goals, and whether the runs met them.
-pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
+pub(crate) fn targets(runs: &[&BenchRun]) -> Vec<Goal> {
     let mut targets = Vec::new();
     for path in LONG_PATHS {
         let [Some(longhaul), Some(curl)] = LONG_PATH_CLIENTS.map(|client| RunSeries::of(runs, path, client))
@@ -46,7 +46,7 @@ pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
 }
 
 /// Returns the section of the report; empty without runs.
-pub(crate) fn section(runs: &[&RunResult]) -> String {
+pub(crate) fn section(runs: &[&BenchRun]) -> String {
     let mut text = String::new();
     for path in LONG_PATHS {
         let table = run_series::table(runs, path, &LONG_PATH_CLIENTS);

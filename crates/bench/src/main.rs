@@ -1,13 +1,16 @@
 //! Measures longhaul against curl and nginx on the lab's paths.
 //!
-//! A [`bench_job`] is a set of clients to compare on a path; [`single_run`] runs one client once, on a fresh lab.
+//! A [`bench_job`] is a set of clients to compare on a path; [`bench_environment`] makes a scenario of it, which the
+//! lab's runner executes for a [`planned_job`].
 //! [`clients`] are the programs that are compared, [`server`] the servers, [`paths`] the emulated paths. [`long_path`],
 //! [`no_delay`], [`small_files`], [`icdc`], [`gridftp`], [`streams`], [`pacing_cells`], [`total_time`] and [`buffers`] define the runs of each part and
 //! make its tables; [`bench_part`] lists the parts, [`report`] combines their sections. [`apt_figures`] and [`pacing_grid`] simulate, and need no lab.
 
 mod apt_figures;
+mod bench_environment;
 mod bench_job;
 mod bench_part;
+mod bench_run;
 mod buffers;
 mod clients;
 mod convergence;
@@ -24,33 +27,35 @@ mod pacing_cells;
 mod pacing_goals;
 mod pacing_grid;
 mod paths;
+mod planned_job;
 mod report;
-mod resource_usage;
-mod run_result;
 mod run_series;
 mod server;
-mod single_run;
 mod small_files;
 mod source_file;
+mod stopwatch;
 mod streams;
 mod tcp_memory;
 mod total_time;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 use longhaul_core::units::Bytes;
-use longhaul_lab::scenario::FidelityPolicy;
+use longhaul_lab::scenario::{FidelityPolicy, Selection};
 
+use bench_environment::BenchEnvironment;
+use bench_job::BenchJob;
 use bench_part::BenchPart;
 use experiments::Experiment;
 use machine::Machine;
+use planned_job::PlannedJob;
 use report::BenchReport;
-use single_run::BenchEnvironment;
 use streams::fairness;
 use tcp_memory::TcpMemoryLimit;
 
@@ -94,6 +99,8 @@ struct Options {
     quick: bool,
 
     /// Where the files and the report go; the disk under it is what is measured [default: target/bench]
+    ///
+    /// A stopped benchmark goes on there, unless the program to measure is newer.
     #[arg(long)]
     dir: Option<PathBuf>,
 
@@ -105,10 +112,9 @@ struct Options {
 /// Subcommands for use on a lab's client.
 #[derive(Debug, Subcommand)]
 enum LabSubcommand {
-    /// Run a command; write what it used to a file
+    /// Run a command, and print what it used
     #[command(hide = true)]
     Stopwatch {
-        result: PathBuf,
         #[arg(last = true, required = true)]
         command: Vec<OsString>,
     },
@@ -120,19 +126,16 @@ enum LabSubcommand {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.helper {
-        Some(LabSubcommand::Stopwatch { result, command }) => resource_usage::run(&result, &command),
+        Some(LabSubcommand::Stopwatch { command }) => stopwatch::run(&command),
         Some(LabSubcommand::Experiment { experiment, server, path, file }) => {
-            experiments::run(experiment, server, &path, &file)
+            experiments::run(experiment, server, &path, &file).map(|()| ExitCode::SUCCESS)
         }
-        None => bench(&cli.options),
+        None => bench(&cli.options).map(|()| ExitCode::SUCCESS),
     };
-    done.map_or_else(
-        |error| {
-            eprintln!("longhaul-bench: {error:#}");
-            ExitCode::FAILURE
-        },
-        |()| ExitCode::SUCCESS,
-    )
+    done.unwrap_or_else(|error| {
+        eprintln!("longhaul-bench: {error:#}");
+        ExitCode::FAILURE
+    })
 }
 
 fn bench(options: &Options) -> Result<()> {
@@ -146,14 +149,10 @@ fn bench(options: &Options) -> Result<()> {
     // The kernel requires it before the first thread starts.
     longhaul_lab::gain_privilege()?;
     let longhaul = options.longhaul.clone().unwrap_or_else(|| beside.join("longhaul"));
-    let workshop = BenchEnvironment::open(&dir, &longhaul, &program)?;
-    let repetitions = if options.quick { 1 } else { options.repetitions };
-    let mut report = BenchReport::new(Machine::describe(&dir)?, repetitions);
+    let environment = BenchEnvironment::open(&dir, &longhaul, &program)?;
+    let mut report = BenchReport::new(Machine::describe(&dir)?, options.repetitions());
     let tcp_memory = TcpMemoryLimit::raise()?;
-    let measured = parts.iter().try_for_each(|part| match part {
-        BenchPart::StreamsFairness => share_a_path(&workshop, &mut report, options.quick, repetitions),
-        _ => measure_all(&workshop, *part, &mut report, options, repetitions),
-    });
+    let measured = measure_all(&environment, &parts, &mut report, options);
     drop(tcp_memory);
     print!("{}", report.markdown());
     measured?;
@@ -173,61 +172,58 @@ impl Options {
     fn size(&self) -> Option<Bytes> {
         if self.quick { Some(Bytes::gib(1)) } else { self.size }
     }
+
+    fn repetitions(&self) -> u32 {
+        if self.quick { 1 } else { self.repetitions }
+    }
+
+    /// Returns the jobs of a part on the requested paths.
+    fn plan(&self, environment: &BenchEnvironment, part: BenchPart) -> Result<Vec<PlannedJob>> {
+        let open = |name: &str, job: Option<BenchJob>, scenario| {
+            let selection = Selection { repeat: NonZeroU32::new(self.repetitions()), ..Selection::default() };
+            let fidelity =
+                FidelityPolicy { retries: if self.quick { 0 } else { self.retries }, is_strict: false };
+            PlannedJob::open(environment, name, part, job, scenario, selection, fidelity)
+        };
+        if part == BenchPart::StreamsFairness {
+            return Ok(vec![open(&part.name(), None, fairness::scenario(self.quick)?)?]);
+        }
+        let jobs = (1..).zip(part.jobs());
+        let jobs = jobs.filter(|(_, job)| job.path.to_string().contains(&self.path));
+        let planned = |(number, mut job): (u32, BenchJob)| {
+            if let Some(size) = self.size() {
+                job.resize(size);
+            }
+            let name = format!("{}-{number}", part.name());
+            let scenario = environment.scenario(&name, &job)?;
+            open(&name, Some(job), scenario)
+        };
+        jobs.map(planned).collect()
+    }
 }
 
 fn draw_apt_figures(dir: &Path, options: &Options) -> Result<()> {
-    let runs = if options.quick { 1 } else { options.repetitions };
-    print!("{}", apt_figures::draw_all(dir, &apt_figures::Effort::new(runs, options.quick))?);
+    let effort = apt_figures::Effort::new(options.repetitions(), options.quick);
+    print!("{}", apt_figures::draw_all(dir, &effort)?);
     Ok(())
 }
 
-/// Runs the clients of a part's jobs in turns, so that drift of the machine affects all of them equally.
+/// Runs the jobs of all parts; continues a stopped benchmark, and repeats a complete one.
 ///
 /// The report is complete after each run.
 fn measure_all(
-    workshop: &BenchEnvironment,
-    part: BenchPart,
+    environment: &BenchEnvironment,
+    parts: &[BenchPart],
     report: &mut BenchReport,
     options: &Options,
-    repetitions: u32,
 ) -> Result<()> {
-    let jobs = part.jobs().into_iter().filter(|job| job.path.to_string().contains(&options.path));
-    for mut job in jobs {
-        if let Some(size) = options.size() {
-            job.resize(size);
-        }
-        let source = workshop.source(job.size, job.files)?;
-        for repetition in 1..=repetitions {
-            for &client in &job.clients {
-                let what = || format!("{}, {client}, repetition {repetition}", job.path);
-                let mut left = if options.quick { 0 } else { options.retries };
-                let run = loop {
-                    let run = workshop.run(part, &job, client, repetition, &source).with_context(what)?;
-                    eprintln!("bench: {run}");
-                    if run.warnings.is_empty() || left == 0 {
-                        break run;
-                    }
-                    left -= 1;
-                };
-                report.add(run);
-                report.write(&workshop.dir)?;
-            }
-        }
+    let mut jobs = Vec::new();
+    for part in parts {
+        jobs.extend(options.plan(environment, *part)?);
     }
-    Ok(())
-}
-
-/// Runs the sessions that share a path; the report is complete after each repetition.
-fn share_a_path(
-    workshop: &BenchEnvironment,
-    report: &mut BenchReport,
-    is_quick: bool,
-    repetitions: u32,
-) -> Result<()> {
-    for repetition in 1..=repetitions {
-        let sessions = fairness::run(&workshop.longhaul, &workshop.dir, repetition, is_quick)?;
-        report.add_sessions(sessions);
-        report.write(&workshop.dir)?;
+    let complete = jobs.iter().map(PlannedJob::is_complete).collect::<Result<Vec<_>>>()?;
+    if complete.iter().all(|complete| *complete) {
+        jobs.iter_mut().for_each(PlannedJob::restart);
     }
-    Ok(())
+    jobs.iter_mut().try_for_each(|job| job.run(environment, report))
 }

@@ -17,15 +17,17 @@ pub(crate) fn find() -> Result<PathBuf> {
         .context("nginx is not installed; `make bench` does that, or scripts/setup.sh test")
 }
 
-/// Writes a configuration that serves `dir/www` on port 80, and returns its path.
+/// The name of the configuration.
+pub(crate) const CONFIGURATION: &str = "nginx.conf";
+
+/// Writes a configuration that serves `dir/www` on port 80 to `dir`.
 ///
 /// # Errors
 /// Fails if the file cannot be written.
-pub(crate) fn configure(dir: &Path) -> Result<PathBuf> {
-    let conf = dir.join("nginx.conf");
+pub(crate) fn configure(dir: &Path) -> Result<()> {
+    let conf = dir.join(CONFIGURATION);
     fs::create_dir_all(dir.join("nginx-tmp")).with_context(|| format!("cannot make {}", dir.display()))?;
-    fs::write(&conf, configuration(dir)).with_context(|| format!("cannot write {}", conf.display()))?;
-    Ok(conf)
+    fs::write(&conf, configuration(dir)).with_context(|| format!("cannot write {}", conf.display()))
 }
 
 /// Debian's settings of the transfer (sendfile, tcp_nopush); runs as root, which may read every directory.

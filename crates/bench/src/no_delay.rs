@@ -5,10 +5,10 @@ use std::fmt::Write;
 use longhaul_core::units::Bytes;
 
 use crate::bench_job::BenchJob;
+use crate::bench_run::BenchRun;
 use crate::clients::{BenchClient, Streams};
 use crate::paths::BenchPath;
 use crate::report::Goal;
-use crate::run_result::RunResult;
 use crate::run_series::{self, RunSeries};
 
 const NO_DELAY_PATH: BenchPath = BenchPath::NoDelay;
@@ -29,7 +29,7 @@ struct Goodputs {
 }
 
 impl Goodputs {
-    fn of(runs: &[&RunResult]) -> Option<Self> {
+    fn of(runs: &[&BenchRun]) -> Option<Self> {
         let goodput =
             |client| Some(RunSeries::of(runs, NO_DELAY_PATH, client)?.goodput().as_bits_per_sec() as f64);
         let [longhaul, curl, disk, network] = NO_DELAY_CLIENTS.map(goodput);
@@ -42,7 +42,7 @@ impl Goodputs {
 }
 
 /// Returns the goals, and whether the runs met them.
-pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
+pub(crate) fn targets(runs: &[&BenchRun]) -> Vec<Goal> {
     let Some(goodputs) = Goodputs::of(runs) else { return Vec::new() };
     let (bound, curl) = (goodputs.of_bound(), goodputs.longhaul / goodputs.curl);
     vec![
@@ -56,7 +56,7 @@ pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
 }
 
 /// Returns the section of the report; empty without runs.
-pub(crate) fn section(runs: &[&RunResult]) -> String {
+pub(crate) fn section(runs: &[&BenchRun]) -> String {
     let table = run_series::table(runs, NO_DELAY_PATH, &NO_DELAY_CLIENTS);
     if table.is_empty() {
         return table;

@@ -10,13 +10,13 @@ use longhaul_core::pace::Pace;
 use longhaul_core::units::Bytes;
 
 use crate::bench_job::BenchJob;
+use crate::bench_run::BenchRun;
 use crate::clients::BenchClient;
 use crate::grid_path::{GridPath, GridQueue};
 use crate::markdown_table::{self, markdown};
 use crate::pacing_goals::{PacedPath, goals};
 use crate::paths::BenchPath;
 use crate::report::Goal;
-use crate::run_result::RunResult;
 use crate::run_series::RunSeries;
 
 const AUTO: BenchClient = BenchClient::PutPaced(Pace::Auto);
@@ -54,7 +54,7 @@ pub(crate) fn jobs() -> Vec<BenchJob> {
 }
 
 /// Returns the goals, and whether the runs met them.
-pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
+pub(crate) fn targets(runs: &[&BenchRun]) -> Vec<Goal> {
     let paced = |cell| Some(CellRuns::of(runs, cell)?.paced(cell));
     let measured: Vec<_> = CELLS.into_iter().filter_map(paced).collect();
     let grid = format!("pacing grid, {} cells in real time", measured.len());
@@ -62,7 +62,7 @@ pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
 }
 
 /// Returns the section of the report; empty without runs.
-pub(crate) fn section(runs: &[&RunResult]) -> String {
+pub(crate) fn section(runs: &[&BenchRun]) -> String {
     let rows: Vec<_> =
         CELLS.into_iter().filter_map(|cell| Some(CellRuns::of(runs, cell)?.row(cell))).collect();
     if rows.is_empty() {
@@ -97,7 +97,7 @@ struct CellRuns<'a> {
 
 impl<'a> CellRuns<'a> {
     /// Returns the runs of a cell; `None` unless both clients have run.
-    fn of(runs: &[&'a RunResult], cell: GridPath) -> Option<Self> {
+    fn of(runs: &[&'a BenchRun], cell: GridPath) -> Option<Self> {
         let series = |client| RunSeries::of(runs, BenchPath::Grid(cell), client);
         Some(Self { auto: series(AUTO)?, off: series(OFF)? })
     }
@@ -113,10 +113,10 @@ impl<'a> CellRuns<'a> {
     }
 
     fn row(&self, cell: GridPath) -> Vec<String> {
-        let figure = |series: &RunSeries<'_>, of: fn(&RunResult) -> Option<f64>, digits| {
+        let figure = |series: &RunSeries<'_>, of: fn(&BenchRun) -> Option<f64>, digits| {
             markdown_table::spread(series.figure(of), digits)
         };
-        let both = |of: fn(&RunResult) -> Option<f64>, digits| {
+        let both = |of: fn(&BenchRun) -> Option<f64>, digits| {
             [figure(&self.auto, of, digits), figure(&self.off, of, digits)]
         };
         let mut row = vec![cell.to_string()];
@@ -148,10 +148,10 @@ mod tests {
 
     #[test]
     fn auto_is_held_to_off_in_the_median_and_in_the_worst_cell() {
-        let run = |cell, client, wall_s| RunResult {
+        let run = |cell, client, wall_s| BenchRun {
             wall_s,
             retransmits: Some(5.0),
-            ..RunResult::sample(BenchPath::Grid(cell), client, Bytes::new(1))
+            ..BenchRun::sample(BenchPath::Grid(cell), client, Bytes::new(1))
         };
         let runs = [
             run(CELLS[0], AUTO, 20.0),

@@ -1,10 +1,8 @@
 //! The emulated paths.
 
 use std::fmt;
-use std::time::Duration;
 
-use longhaul_core::units::{Bytes, Rate, Rtt};
-use longhaul_lab::{BackgroundSteps, Hosts, PathSpec, QueueLimit};
+use longhaul_lab::PathSpec;
 use serde::{Serialize, Serializer};
 
 use crate::grid_path::GridPath;
@@ -44,43 +42,40 @@ pub(crate) enum BenchPath {
 impl BenchPath {
     /// Returns the path's specification.
     pub(crate) fn spec(self) -> PathSpec {
-        match self {
-            Self::NoDelay => PathSpec::default(),
-            Self::LongCubic | Self::LongBbr => self.tuned(10_000_000_000, 200),
-            Self::Far => self.tuned(1_000_000_000, 100),
-            Self::FarStock => PathSpec { hosts: Hosts::Stock, ..self.tuned(1_000_000_000, 100) },
-            Self::LongStock => PathSpec { hosts: Hosts::Stock, ..self.tuned(10_000_000_000, 200) },
-            Self::Paper => PathSpec {
-                queue: Some(QueueLimit::Packets(100)),
-                hosts: Hosts::Stock,
-                congestion: "reno".to_owned(),
-                ..self.tuned(100_000_000, 100)
-            },
-            Self::Grid(path) => PathSpec { hosts: Hosts::Tuned, ..path.spec() },
-            Self::SwitchCubic | Self::SwitchBbr | Self::SharedCubic | Self::SharedBbr => PathSpec {
-                queue: Some(QueueLimit::Bytes(Bytes::new(1_000_000))),
-                background: self.background(),
-                ..self.tuned(1_000_000_000, 302)
-            },
+        let mut spec = PathSpec::default();
+        for (key, value) in self.values() {
+            // A test checks that all are valid.
+            let _ = spec.set(key, &value);
         }
+        spec
     }
 
-    fn tuned(self, bits_per_sec: u64, rtt_ms: u64) -> PathSpec {
-        let bbr = matches!(self, Self::LongBbr | Self::SwitchBbr | Self::SharedBbr);
-        PathSpec {
-            rate: Some(Rate::bits_per_sec(bits_per_sec)),
-            rtt: Rtt::new(Duration::from_millis(rtt_ms)),
-            hosts: Hosts::Tuned,
-            congestion: if bbr { "bbr" } else { "cubic" }.to_owned(),
-            ..PathSpec::default()
-        }
-    }
-
-    fn background(self) -> BackgroundSteps {
+    /// Returns the specification's fields as a scenario has them.
+    pub(crate) fn values(self) -> Vec<(&'static str, String)> {
+        let path = |rate: &str, rtt: &str, hosts: &str, congestion: &str| {
+            let fields = [("rate", rate), ("rtt", rtt), ("hosts", hosts), ("congestion", congestion)];
+            fields.map(|(key, value)| (key, value.to_owned())).to_vec()
+        };
+        let queue = |queue: &str| vec![("queue", queue.to_owned())];
+        let switch = |congestion| [path("1Gbit", "302ms", "tuned", congestion), queue("1MB")].concat();
+        let shared = |congestion| [switch(congestion), vec![("background", STEPS.to_owned())]].concat();
         match self {
-            // A test checks that it parses.
-            Self::SharedCubic | Self::SharedBbr => STEPS.parse().unwrap_or_default(),
-            _ => BackgroundSteps::default(),
+            Self::NoDelay => Vec::new(),
+            Self::LongCubic => path("10Gbit", "200ms", "tuned", "cubic"),
+            Self::LongBbr => path("10Gbit", "200ms", "tuned", "bbr"),
+            Self::LongStock => path("10Gbit", "200ms", "stock", "cubic"),
+            Self::Far => path("1Gbit", "100ms", "tuned", "cubic"),
+            Self::FarStock => path("1Gbit", "100ms", "stock", "cubic"),
+            Self::Paper => [path("100Mbit", "100ms", "stock", "reno"), queue("100packets")].concat(),
+            Self::Grid(grid) => {
+                let (rate, rtt) = (format!("{}Mbit", grid.mbit), format!("{}ms", grid.rtt_ms));
+                let bytes = grid.queue_bytes().get().to_string();
+                [path(&rate, &rtt, "tuned", "cubic"), queue(&bytes)].concat()
+            }
+            Self::SwitchCubic => switch("cubic"),
+            Self::SwitchBbr => switch("bbr"),
+            Self::SharedCubic => shared("cubic"),
+            Self::SharedBbr => shared("bbr"),
         }
     }
 }
@@ -112,7 +107,10 @@ impl Serialize for BenchPath {
 
 #[cfg(test)]
 mod tests {
+    use longhaul_lab::Hosts;
+
     use super::*;
+    use crate::grid_path::GridQueue;
 
     #[test]
     fn every_path_can_be_built() {
@@ -129,8 +127,12 @@ mod tests {
             BenchPath::SharedCubic,
             BenchPath::SharedBbr,
         ] {
-            path.spec().validate().unwrap();
+            let mut spec = PathSpec::default();
+            path.values().iter().for_each(|(key, value)| spec.set(key, value).unwrap());
+            spec.validate().unwrap();
         }
         assert!(!BenchPath::SharedCubic.spec().background.is_none());
+        let grid = GridPath { mbit: 100, rtt_ms: 20, queue: GridQueue::BdpPercent(10) };
+        assert_eq!(BenchPath::Grid(grid).spec(), PathSpec { hosts: Hosts::Tuned, ..grid.spec() });
     }
 }

@@ -9,10 +9,10 @@ use longhaul_core::units::Bytes;
 use serde::Serialize;
 
 use crate::bench_part::BenchPart;
+use crate::bench_run::BenchRun;
 use crate::clients::{BenchClient, Streams};
 use crate::machine::Machine;
 use crate::markdown_table;
-use crate::run_result::RunResult;
 use crate::streams::fairness::{self, FairnessSessions};
 
 /// The memory limit of longhaul: 64 MiB of application buffer by default, and 64 MiB besides.
@@ -24,7 +24,7 @@ pub(crate) struct BenchReport {
     command: String,
     machine: Machine,
     repetitions: u32,
-    runs: Vec<RunResult>,
+    runs: Vec<BenchRun>,
     sessions: Vec<FairnessSessions>,
 }
 
@@ -60,13 +60,24 @@ impl BenchReport {
     }
 
     /// Adds a run.
-    pub(crate) fn add(&mut self, run: RunResult) {
+    pub(crate) fn add(&mut self, run: BenchRun) {
         self.runs.push(run);
     }
 
     /// Adds sessions that shared a path.
-    pub(crate) fn add_sessions(&mut self, sessions: Vec<FairnessSessions>) {
-        self.sessions.extend(sessions);
+    pub(crate) fn add_sessions(&mut self, sessions: FairnessSessions) {
+        self.sessions.push(sessions);
+    }
+
+    /// Returns the numbers of runs and of sessions.
+    pub(crate) fn len(&self) -> (usize, usize) {
+        (self.runs.len(), self.sessions.len())
+    }
+
+    /// Removes the runs and sessions beyond these numbers.
+    pub(crate) fn truncate(&mut self, (runs, sessions): (usize, usize)) {
+        self.runs.truncate(runs);
+        self.sessions.truncate(sessions);
     }
 
     /// Formats the report as Markdown.
@@ -113,7 +124,7 @@ impl BenchReport {
         Ok(())
     }
 
-    fn of(&self, part: BenchPart) -> Vec<&RunResult> {
+    fn of(&self, part: BenchPart) -> Vec<&BenchRun> {
         self.runs.iter().filter(|run| run.part == part).collect()
     }
 
@@ -126,7 +137,7 @@ impl BenchReport {
         }
         // Clients with a default writer, and with one stream or an automatic number.
         let is_usual =
-            |run: &&RunResult| matches!(run.client, BenchClient::Streams(Streams::Auto | Streams::Fixed(1)));
+            |run: &&BenchRun| matches!(run.client, BenchClient::Streams(Streams::Auto | Streams::Fixed(1)));
         let ours = self.runs.iter().filter(is_usual);
         if let Some(largest) = ours.map(|run| Bytes::new(run.max_rss_bytes)).max() {
             let asked = "memory of the client under 64 MiB and the application buffer (64 MiB)".to_owned();
@@ -137,13 +148,13 @@ impl BenchReport {
     }
 
     fn commands(&self) -> String {
-        let mut firsts: Vec<&RunResult> = Vec::new();
+        let mut firsts: Vec<&BenchRun> = Vec::new();
         for run in &self.runs {
             if !firsts.iter().any(|first| first.client == run.client) {
                 firsts.push(run);
             }
         }
-        let row = |run: &&RunResult| {
+        let row = |run: &&BenchRun| {
             vec![run.client.to_string(), format!("`{}`", run.client.shown(Bytes::new(run.bytes)))]
         };
         let rows: Vec<_> = firsts.iter().map(row).collect();
@@ -164,7 +175,7 @@ impl BenchReport {
             "packets dropped",
             "marked",
         ];
-        let row = |run: &RunResult| {
+        let row = |run: &BenchRun| {
             vec![
                 run.path.to_string(),
                 run.client.to_string(),
@@ -192,7 +203,7 @@ mod tests {
     use crate::paths::BenchPath;
 
     /// A report without a machine to describe.
-    fn report(runs: Vec<RunResult>) -> BenchReport {
+    fn report(runs: Vec<BenchRun>) -> BenchReport {
         BenchReport {
             command: "make bench".to_owned(),
             machine: Machine::default(),
@@ -202,8 +213,8 @@ mod tests {
         }
     }
 
-    fn run(part: BenchPart, client: BenchClient, gib: u64, wall_s: f64) -> RunResult {
-        RunResult { part, wall_s, ..RunResult::sample(BenchPath::LongCubic, client, Bytes::gib(gib)) }
+    fn run(part: BenchPart, client: BenchClient, gib: u64, wall_s: f64) -> BenchRun {
+        BenchRun { part, wall_s, ..BenchRun::sample(BenchPath::LongCubic, client, Bytes::gib(gib)) }
     }
 
     #[test]

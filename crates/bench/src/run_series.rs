@@ -3,10 +3,10 @@
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_lab::scenario::Spread;
 
+use crate::bench_run::BenchRun;
 use crate::clients::BenchClient;
 use crate::markdown_table;
 use crate::paths::BenchPath;
-use crate::run_result::RunResult;
 
 /// Column heads of [`RunSeries::row`].
 pub(crate) const SERIES_COLUMNS: [&str; 6] = [
@@ -22,7 +22,7 @@ pub(crate) const SERIES_COLUMNS: [&str; 6] = [
 #[derive(Debug)]
 pub(crate) struct RunSeries<'a> {
     client: BenchClient,
-    runs: Vec<&'a RunResult>,
+    runs: Vec<&'a BenchRun>,
     /// Number of runs, including those left out.
     total: usize,
     marked: usize,
@@ -30,13 +30,13 @@ pub(crate) struct RunSeries<'a> {
 
 impl<'a> RunSeries<'a> {
     /// Selects the runs; `None` if there are none.
-    pub(crate) fn of(runs: &[&'a RunResult], path: BenchPath, client: BenchClient) -> Option<Self> {
+    pub(crate) fn of(runs: &[&'a BenchRun], path: BenchPath, client: BenchClient) -> Option<Self> {
         Self::of_those(runs, path, client, |_| true)
     }
 
     /// Selects the runs with files of this size.
     pub(crate) fn of_size(
-        runs: &[&'a RunResult],
+        runs: &[&'a BenchRun],
         path: BenchPath,
         client: BenchClient,
         size: Bytes,
@@ -45,12 +45,12 @@ impl<'a> RunSeries<'a> {
     }
 
     fn of_those(
-        runs: &[&'a RunResult],
+        runs: &[&'a BenchRun],
         path: BenchPath,
         client: BenchClient,
-        is_meant: impl Fn(&RunResult) -> bool,
+        is_meant: impl Fn(&BenchRun) -> bool,
     ) -> Option<Self> {
-        let is_one = |run: &&RunResult| run.path == path && run.client == client && is_meant(run);
+        let is_one = |run: &&BenchRun| run.path == path && run.client == client && is_meant(run);
         let all = runs.iter().copied().filter(is_one);
         let (held, marked): (Vec<_>, Vec<_>) = all.partition(|run| run.warnings.is_empty());
         let (total, count) = (held.len() + marked.len(), marked.len());
@@ -58,11 +58,11 @@ impl<'a> RunSeries<'a> {
         (total > 0).then_some(Self { client, runs, total, marked: count })
     }
 
-    fn spread(&self, figure: impl Fn(&RunResult) -> f64) -> Option<Spread> {
+    fn spread(&self, figure: impl Fn(&BenchRun) -> f64) -> Option<Spread> {
         Spread::of(self.runs.iter().map(|run| figure(run)))
     }
 
-    fn median(&self, figure: impl Fn(&RunResult) -> f64) -> f64 {
+    fn median(&self, figure: impl Fn(&BenchRun) -> f64) -> f64 {
         self.spread(figure).map_or(f64::NAN, |spread| spread.median)
     }
 
@@ -83,7 +83,7 @@ impl<'a> RunSeries<'a> {
 
     /// Returns the median of CPU seconds per GiB.
     pub(crate) fn cpu_per_gib(&self) -> f64 {
-        self.median(RunResult::cpu_per_gib)
+        self.median(BenchRun::cpu_per_gib)
     }
 
     /// Returns the largest resident set of all runs.
@@ -107,7 +107,7 @@ impl<'a> RunSeries<'a> {
     }
 
     /// Returns a figure that only some runs have; `None` if none has it.
-    pub(crate) fn figure(&self, figure: impl Fn(&RunResult) -> Option<f64>) -> Option<Spread> {
+    pub(crate) fn figure(&self, figure: impl Fn(&BenchRun) -> Option<f64>) -> Option<Spread> {
         Spread::of(self.runs.iter().filter_map(|run| figure(run)))
     }
 
@@ -120,7 +120,7 @@ impl<'a> RunSeries<'a> {
             self.client.to_string(),
             markdown_table::spread(self.spread(|run| gbits(run.goodput())), 2),
             or_dash(kept, markdown_table::spread(self.spread(|run| gbits(run.goodput_to_disk())), 2)),
-            or_dash(fetched, markdown_table::spread(self.spread(RunResult::cpu_per_gib), 3)),
+            or_dash(fetched, markdown_table::spread(self.spread(BenchRun::cpu_per_gib), 3)),
             or_dash(fetched, self.largest_resident().to_string()),
             self.counted(),
         ]
@@ -133,13 +133,13 @@ impl<'a> RunSeries<'a> {
 }
 
 /// Returns a table of the clients that have run on `path`; empty if none has.
-pub(crate) fn table(runs: &[&RunResult], path: BenchPath, clients: &[BenchClient]) -> String {
+pub(crate) fn table(runs: &[&BenchRun], path: BenchPath, clients: &[BenchClient]) -> String {
     table_by(clients, |client| RunSeries::of(runs, path, client))
 }
 
 /// Returns a table of the runs with files of this size.
 pub(crate) fn table_of_size(
-    runs: &[&RunResult],
+    runs: &[&BenchRun],
     path: BenchPath,
     clients: &[BenchClient],
     size: Bytes,
@@ -158,13 +158,13 @@ mod tests {
 
     #[test]
     fn marked_runs_count_only_where_there_are_no_others() {
-        let run = |wall_s, warning: Option<&str>| RunResult {
+        let run = |wall_s, warning: Option<&str>| BenchRun {
             wall_s,
             warnings: warning.map(str::to_owned).into_iter().collect(),
-            ..RunResult::sample(BenchPath::LongCubic, BenchClient::Curl, Bytes::gib(1))
+            ..BenchRun::sample(BenchPath::LongCubic, BenchClient::Curl, Bytes::gib(1))
         };
         let runs = [run(50.0, Some("late")), run(10.0, None), run(60.0, Some("late"))];
-        let of = |runs: &[&RunResult]| {
+        let of = |runs: &[&BenchRun]| {
             let series = RunSeries::of(runs, BenchPath::LongCubic, BenchClient::Curl)?;
             Some((series.time(), series.counted()))
         };

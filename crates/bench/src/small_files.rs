@@ -5,11 +5,11 @@ use std::fmt::Write;
 use longhaul_core::units::Bytes;
 
 use crate::bench_job::BenchJob;
+use crate::bench_run::BenchRun;
 use crate::clients::BenchClient;
 use crate::markdown_table;
 use crate::paths::BenchPath;
 use crate::report::Goal;
-use crate::run_result::RunResult;
 use crate::run_series::RunSeries;
 
 const SMALL_FILES_PATH: BenchPath = BenchPath::Far;
@@ -27,7 +27,7 @@ pub(crate) fn jobs() -> Vec<BenchJob> {
 }
 
 /// Returns the goal, and whether the runs met it.
-pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
+pub(crate) fn targets(runs: &[&BenchRun]) -> Vec<Goal> {
     let [Some(ours), Some(aria2)] =
         SMALL_FILES_CLIENTS.map(|client| RunSeries::of(runs, SMALL_FILES_PATH, client))
     else {
@@ -40,11 +40,11 @@ pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
 }
 
 /// Returns the section of the report; empty without runs.
-pub(crate) fn section(runs: &[&RunResult]) -> String {
+pub(crate) fn section(runs: &[&BenchRun]) -> String {
     let row = |client: BenchClient| {
         let series = RunSeries::of(runs, SMALL_FILES_PATH, client)?;
         let seconds =
-            |of: fn(&RunResult) -> f64| markdown_table::spread(series.figure(|run| Some(of(run))), 2);
+            |of: fn(&BenchRun) -> f64| markdown_table::spread(series.figure(|run| Some(of(run))), 2);
         Some(vec![
             client.to_string(),
             seconds(|run| run.wall_s),
@@ -82,9 +82,9 @@ mod tests {
 
     #[test]
     fn time_of_all_files_is_compared() {
-        let run = |client, wall_s| RunResult {
+        let run = |client, wall_s| BenchRun {
             wall_s,
-            ..RunResult::sample(SMALL_FILES_PATH, client, SMALL_FILE_SIZE)
+            ..BenchRun::sample(SMALL_FILES_PATH, client, SMALL_FILE_SIZE)
         };
         let runs = [run(SMALL_FILES_CLIENTS[0], 6.0), run(SMALL_FILES_CLIENTS[1], 8.0)];
         let runs: Vec<_> = runs.iter().collect();

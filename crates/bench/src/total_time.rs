@@ -5,11 +5,11 @@ use std::fmt::Write;
 use longhaul_core::units::Bytes;
 
 use crate::bench_job::BenchJob;
+use crate::bench_run::BenchRun;
 use crate::clients::{BenchClient, Streams};
 use crate::markdown_table;
 use crate::paths::BenchPath;
 use crate::report::Goal;
-use crate::run_result::RunResult;
 use crate::run_series::RunSeries;
 
 const GET: BenchClient = BenchClient::Streams(Streams::Auto);
@@ -43,7 +43,7 @@ pub(crate) fn jobs() -> Vec<BenchJob> {
 }
 
 /// Returns the goals, and whether the runs met them.
-pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
+pub(crate) fn targets(runs: &[&BenchRun]) -> Vec<Goal> {
     let large = |path, client| RunSeries::of_size(runs, path, client, LARGE);
     let (cubic, bbr, stock) = (BenchPath::LongCubic, BenchPath::LongBbr, BenchPath::LongStock);
     let mut goals = Vec::new();
@@ -119,7 +119,7 @@ fn at_most(asked: String, ratio: f64, most: f64) -> Goal {
 }
 
 /// Returns the section of the report; empty without runs.
-pub(crate) fn section(runs: &[&RunResult]) -> String {
+pub(crate) fn section(runs: &[&BenchRun]) -> String {
     let mut text = String::new();
     for (path, clients, size) in comparisons() {
         let row = |client: &BenchClient| Some(row(&RunSeries::of_size(runs, path, *client, size)?, *client));
@@ -142,13 +142,12 @@ const TOTAL_TIME_COLUMNS: [&str; 6] = [
 ];
 
 fn row(series: &RunSeries<'_>, client: BenchClient) -> Vec<String> {
-    let figure = |of: fn(&RunResult) -> f64, digits| {
-        markdown_table::spread(series.figure(|run| Some(of(run))), digits)
-    };
+    let figure =
+        |of: fn(&BenchRun) -> f64, digits| markdown_table::spread(series.figure(|run| Some(of(run))), digits);
     vec![
         client.to_string(),
         figure(|run| run.wall_s, 2),
-        figure(RunResult::cpu_per_gib, 3),
+        figure(BenchRun::cpu_per_gib, 3),
         figure(|run| run.minor_faults as f64, 0),
         series.largest_resident().to_string(),
         series.counted(),
@@ -159,16 +158,16 @@ fn row(series: &RunSeries<'_>, client: BenchClient) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn goals(runs: &[RunResult]) -> Vec<Vec<String>> {
+    fn goals(runs: &[BenchRun]) -> Vec<Vec<String>> {
         targets(&runs.iter().collect::<Vec<_>>()).iter().map(|goal| goal.row().to_vec()).collect()
     }
 
     #[test]
     fn put_is_held_to_curl_in_time_and_cpu() {
-        let run = |client, wall_s, user_s| RunResult {
+        let run = |client, wall_s, user_s| BenchRun {
             wall_s,
             user_s,
-            ..RunResult::sample(BenchPath::LongCubic, client, LARGE)
+            ..BenchRun::sample(BenchPath::LongCubic, client, LARGE)
         };
         let rows = goals(&[run(PUT, 11.0, 2.0), run(CURL, 10.0, 5.0)]);
         let measured: Vec<_> = rows.iter().map(|row| (row[1].as_str(), row[2].as_str())).collect();
@@ -177,10 +176,10 @@ mod tests {
 
     #[test]
     fn default_get_is_held_to_one_stream_and_to_itself() {
-        let run = |client, wall_s| RunResult {
+        let run = |client, wall_s| BenchRun {
             wall_s,
             minor_faults: 30_000,
-            ..RunResult::sample(BenchPath::LongCubic, client, LARGE)
+            ..BenchRun::sample(BenchPath::LongCubic, client, LARGE)
         };
         let rows = goals(&[run(GET, 9.0), run(GET, 9.5), run(GET, 12.0), run(GET_ONE_STREAM, 10.0)]);
         let measured: Vec<_> = rows.iter().map(|row| (row[1].as_str(), row[2].as_str())).collect();
@@ -189,10 +188,8 @@ mod tests {
 
     #[test]
     fn digest_is_held_to_the_last_byte() {
-        let run = |digest_s| RunResult {
-            digest_s,
-            ..RunResult::sample(BenchPath::LongCubic, GET_FROM_SERVE, LARGE)
-        };
+        let run =
+            |digest_s| BenchRun { digest_s, ..BenchRun::sample(BenchPath::LongCubic, GET_FROM_SERVE, LARGE) };
         let measured = |digests: &[Option<f64>]| -> Vec<_> {
             goals(&digests.iter().copied().map(run).collect::<Vec<_>>())
                 .into_iter()
@@ -205,7 +202,7 @@ mod tests {
 
     #[test]
     fn sizes_are_kept_apart() {
-        let run = |size, wall_s| RunResult { wall_s, ..RunResult::sample(BenchPath::LongCubic, GET, size) };
+        let run = |size, wall_s| BenchRun { wall_s, ..BenchRun::sample(BenchPath::LongCubic, GET, size) };
         let runs = [run(SMALL, 3.0), run(LARGE, 9.9)];
         let rows = goals(&runs);
         assert!(rows.iter().any(|row| row[1] == "3.00 s" && row[2] == "yes"), "{rows:?}");

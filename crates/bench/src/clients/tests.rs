@@ -30,7 +30,7 @@ fn the_papers_sockets_are_the_scenarios() {
     let toml =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/apt-background.toml"));
     let toml = toml.unwrap();
-    assert_eq!(toml.matches(&format!("{} --", SMALL_BUFFER.join(" "))).count(), 2);
+    assert_eq!(toml.matches(&format!("{SMALL_BUFFER} --")).count(), 2);
     assert_eq!(
         shown(BenchClient::SmallSockets(Streams::Apt)),
         "longhaul get --json --no-resume --no-memory --tuner apt --pace off --recv-buffer 51KiB -o FILE http://SERVER/FILE"
@@ -43,16 +43,16 @@ fn globus_lists_the_same_files() {
     assert!(shown(BenchClient::GridFtp(Streams::Auto)).ends_with(" -o FILE ftp://SERVER/DIR/FILE"));
     let paths = ["/s/0001".to_owned(), "/s/0002".to_owned()];
     let words = CommandWords {
-        longhaul: "".as_ref(),
-        bench: "".as_ref(),
+        longhaul: "",
+        bench: "",
         server: "h:1",
-        source: "".as_ref(),
+        source: "",
         paths: &paths,
-        root: Path::new("/www"),
-        list: "".as_ref(),
-        file: "/copies".as_ref(),
-        record: "".as_ref(),
-        token: "".as_ref(),
+        root: "/www",
+        list: "",
+        file: "/copies",
+        record: "",
+        token: "",
         size: Bytes::ZERO,
     };
     assert_eq!(

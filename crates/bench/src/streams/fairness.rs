@@ -1,17 +1,14 @@
 //! Fairness of four sessions with staggered starts behind a DropTail queue: Longhaul's tuner, and APT.
 
 use std::fmt::Write;
-use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
-use longhaul_lab::scenario::{RunResult, Spread};
-use serde::{Deserialize, Serialize};
+use anyhow::{Context, Result};
+use longhaul_lab::scenario::{RunResult, Scenario, SetParameter, Spread};
+use serde::Serialize;
 
 use crate::markdown_table;
 use crate::report::Goal;
-use crate::single_run::PROXIES;
 
 /// The scenario that runs and measures the sessions, with the paper's intervals.
 const SCENARIO: &str = "scenarios/apt-fairness-droptail.toml";
@@ -37,61 +34,36 @@ pub(crate) struct FairnessSessions {
     jain: f64,
     sum_bps: f64,
     session_bps: [f64; 4],
-    /// Packets towards the receiver that a full queue dropped, over the whole time.
+    /// Packets that a full queue dropped, over the whole time.
     dropped: f64,
     /// Deviations of the path from its specification; empty without any.
     warnings: Vec<String>,
 }
 
-/// Runs both tuners' sessions once with `longhaul`; keeps the scenario's results in `dir`.
+/// Returns the scenario of both tuners' sessions; `is_quick` shortens it.
 ///
 /// # Errors
-/// Fails if the scenario fails; its output has the reason.
-pub(crate) fn run(
-    longhaul: &Path,
-    dir: &Path,
-    repetition: u32,
-    is_quick: bool,
-) -> Result<Vec<FairnessSessions>> {
-    let out = dir.join("fairness").join(repetition.to_string());
-    fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
-    let mut command = Command::new(longhaul);
-    command.args(["lab", "run"]).arg(Path::new(ROOT).join(SCENARIO)).arg("--out").arg(&out).arg("--fresh");
-    if is_quick {
-        command.args(["--set", "apart=3", "--set", "size=1GB"]);
-    }
-    PROXIES.iter().for_each(|name| {
-        command.env_remove(name);
-    });
-    // The report includes the contents of the scenario's summary.
-    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status();
-    let status = status.with_context(|| format!("cannot run {}", longhaul.display()))?;
-    if !status.success() {
-        bail!("{SCENARIO}: {status}; the output is in {}", out.display());
-    }
-    let results = out.join("results.json");
-    let json = fs::read(&results).with_context(|| format!("cannot read {}", results.display()))?;
-    read(&json, repetition).with_context(|| format!("cannot read {}", results.display()))
-}
-
-fn read(results: &[u8], repetition: u32) -> Result<Vec<FairnessSessions>> {
-    #[derive(Deserialize)]
-    struct Results {
-        runs: Vec<RunResult>,
-    }
-    let results: Results = serde_json::from_slice(results)?;
-    results.runs.iter().map(|run| FairnessSessions::of(run, repetition)).collect()
+/// Fails if this repository lacks it.
+pub(crate) fn scenario(is_quick: bool) -> Result<Scenario> {
+    let set =
+        |name: &str, value: &str| SetParameter { name: name.to_owned(), values: vec![value.to_owned()] };
+    let quick = if is_quick { vec![set("apart", "3"), set("size", "1GB")] } else { Vec::new() };
+    Ok(Scenario::load(&Path::new(ROOT).join(SCENARIO), &quick)?)
 }
 
 impl FairnessSessions {
-    fn of(run: &RunResult, repetition: u32) -> Result<Self> {
+    /// Reads the lab's result of four sessions.
+    ///
+    /// # Errors
+    /// Names a value that is missing.
+    pub(crate) fn of(run: &RunResult) -> Result<Self> {
         let value = |name: &str| {
             run.values.get(name).copied().with_context(|| format!("{} has no value {name}", run.name))
         };
         let session = |number| value(&format!("session_{number}_bps"));
         Ok(Self {
             tuner: run.name.clone(),
-            repetition,
+            repetition: run.repetition,
             apart_s: run.parameters.get("apart").cloned().context("no time between the starts")?,
             jain: value("jain")?,
             sum_bps: value("sum_bps")?,
@@ -173,7 +145,6 @@ fn apart(sessions: &[FairnessSessions]) -> &str {
 #[cfg(test)]
 mod tests {
     use longhaul_lab::PathSpec;
-    use longhaul_lab::scenario::Scenario;
     use serde_json::{Value, json};
 
     use super::*;
@@ -182,7 +153,7 @@ mod tests {
     /// A run as stored in results.json.
     fn run(name: &str, jain: f64) -> Value {
         json!({
-            "name": name, "parameters": { "apart": "100", "size": "6200MB" }, "repetition": 1, "seed": 1, "started": 0.0,
+            "name": name, "parameters": { "apart": "100", "size": "6200MB" }, "repetition": 3, "seed": 1, "started": 0.0,
             "exit_code": 0, "signal": null, "timed_out": false, "error": null, "wall_s": 500.0, "user_s": 0.0, "sys_s": 0.0,
             "link": null, "infidelities": [], "remarks": ["late"],
             "values": {
@@ -193,7 +164,11 @@ mod tests {
     }
 
     fn sessions(runs: &[Value]) -> Vec<FairnessSessions> {
-        read(json!({ "runs": runs, "scenario": "fairness" }).to_string().as_bytes(), 3).unwrap()
+        runs.iter().map(|run| read(run).unwrap()).collect()
+    }
+
+    fn read(run: &Value) -> Result<FairnessSessions> {
+        FairnessSessions::of(&serde_json::from_value(run.clone()).unwrap())
     }
 
     #[test]
@@ -230,14 +205,12 @@ mod tests {
     fn missing_values_are_named() {
         let mut without = run("longhaul", 1.0);
         without["values"].as_object_mut().unwrap().remove("jain");
-        let error = read(json!({ "runs": [without] }).to_string().as_bytes(), 1).unwrap_err();
-        assert_eq!(error.to_string(), "longhaul has no value jain");
-        assert!(read(b"{}", 1).is_err() && read(b"", 1).is_err());
+        assert_eq!(read(&without).unwrap_err().to_string(), "longhaul has no value jain");
     }
 
     #[test]
     fn scenario_matches_its_description() {
-        let scenario = Scenario::load(&Path::new(ROOT).join(SCENARIO), &[]).unwrap();
+        let scenario = scenario(false).unwrap();
         let PathSpec { rate, rtt, queue, aqm, congestion, .. } = &scenario.path;
         let (rate, queue) = (rate.unwrap(), queue.unwrap());
         assert_eq!(
@@ -249,7 +222,7 @@ mod tests {
         assert_eq!(scenario.runs.iter().map(|run| run.name.as_str()).collect::<Vec<_>>(), [APT_METHOD, OWN]);
         for run in &scenario.runs {
             assert!(run.command.contains(" 4 \"$apart\" longhaul get "), "{}", run.command);
-            assert!(run.command.contains(&SMALL_BUFFER.join(" ")), "{}", run.command);
+            assert!(run.command.contains(SMALL_BUFFER), "{}", run.command);
         }
         let apart: Vec<_> = scenario.sweep.iter().filter(|own| own.name == "apart").collect();
         assert!(matches!(apart[..], [own] if own.values.len() == 1), "each tuner once: {apart:?}");

@@ -5,10 +5,10 @@ pub(crate) mod paper;
 pub(crate) mod stock;
 pub(crate) mod tuned;
 
+use crate::bench_run::BenchRun;
 use crate::clients::{BenchClient, Streams};
 use crate::paths::BenchPath;
 use crate::report::Goal;
-use crate::run_result::RunResult;
 use crate::run_series::RunSeries;
 
 /// Longhaul with default options.
@@ -27,7 +27,7 @@ fn times_as_fast(
 }
 
 /// Returns the fixed number of streams with the highest goodput.
-fn best_fixed<'a>(runs: &[&'a RunResult], path: BenchPath, clients: &[BenchClient]) -> Option<RunSeries<'a>> {
+fn best_fixed<'a>(runs: &[&'a BenchRun], path: BenchPath, clients: &[BenchClient]) -> Option<RunSeries<'a>> {
     let fixed = clients.iter().filter(|client| client.is_fixed());
     fixed.filter_map(|client| RunSeries::of(runs, path, *client)).max_by_key(RunSeries::goodput)
 }

@@ -6,12 +6,12 @@ use longhaul_core::units::Bytes;
 use longhaul_lab::scenario::Spread;
 
 use crate::bench_job::BenchJob;
+use crate::bench_run::BenchRun;
 use crate::clients::{BenchClient, Streams};
 use crate::convergence::{self, NEAR, TAIL, WINDOW};
 use crate::markdown_table;
 use crate::paths::BenchPath;
 use crate::report::Goal;
-use crate::run_result::RunResult;
 use crate::run_series::RunSeries;
 
 use super::{best_fixed, times_as_fast};
@@ -37,7 +37,7 @@ pub(crate) fn jobs() -> Vec<BenchJob> {
 }
 
 /// Returns the goals, and whether the runs met them.
-pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
+pub(crate) fn targets(runs: &[&BenchRun]) -> Vec<Goal> {
     let of = |client| RunSeries::of(runs, PAPER_PATH, client);
     let as_apt =
         times_as_fast(format!("{PAPER_PATH}: at least as fast as APT"), of(AUTO_CLIENT), of(APT_CLIENT), 1.0);
@@ -55,16 +55,16 @@ pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
 }
 
 /// Returns the seconds to converge, infinite without convergence; `None` if the client or all fixed numbers have not run.
-fn converged(runs: &[&RunResult], client: BenchClient) -> Option<Spread> {
+fn converged(runs: &[&BenchRun], client: BenchClient) -> Option<Spread> {
     let best = best_fixed(runs, PAPER_PATH, &PAPER_CLIENTS)?.goodput();
-    let since = |run: &RunResult| {
+    let since = |run: &BenchRun| {
         convergence::since(&run.by_second, best).map_or(f64::INFINITY, |second| second as f64)
     };
     RunSeries::of(runs, PAPER_PATH, client)?.figure(|run| Some(since(run)))
 }
 
 /// Returns the section of the report; empty without runs.
-pub(crate) fn section(runs: &[&RunResult]) -> String {
+pub(crate) fn section(runs: &[&BenchRun]) -> String {
     let row = |client: &BenchClient| Some(row(runs, *client, &RunSeries::of(runs, PAPER_PATH, *client)?));
     let rows: Vec<_> = PAPER_CLIENTS.iter().filter_map(row).collect();
     let mut text = String::new();
@@ -90,10 +90,9 @@ const PAPER_COLUMNS: [&str; 6] = [
     "runs (marked)",
 ];
 
-fn row(runs: &[&RunResult], client: BenchClient, series: &RunSeries<'_>) -> Vec<String> {
-    let figure = |of: fn(&RunResult) -> f64, digits| {
-        markdown_table::spread(series.figure(|run| Some(of(run))), digits)
-    };
+fn row(runs: &[&BenchRun], client: BenchClient, series: &RunSeries<'_>) -> Vec<String> {
+    let figure =
+        |of: fn(&BenchRun) -> f64, digits| markdown_table::spread(series.figure(|run| Some(of(run))), digits);
     vec![
         client.to_string(),
         figure(|run| run.wall_s, 1),
@@ -122,13 +121,13 @@ mod tests {
     use super::*;
 
     /// A run of 100 s with 40 Mbit/s for `slow` seconds, then 80 Mbit/s.
-    fn run(client: BenchClient, slow: usize, wall_s: f64) -> RunResult {
+    fn run(client: BenchClient, slow: usize, wall_s: f64) -> BenchRun {
         let mbit = |mbit: u64| Rate::bits_per_sec(mbit * 1_000_000);
         let by_second = [vec![mbit(40); slow], vec![mbit(80); 100 - slow]].concat();
-        RunResult { wall_s, by_second, ..RunResult::sample(PAPER_PATH, client, FILE) }
+        BenchRun { wall_s, by_second, ..BenchRun::sample(PAPER_PATH, client, FILE) }
     }
 
-    fn cells(runs: &[RunResult]) -> Vec<Vec<String>> {
+    fn cells(runs: &[BenchRun]) -> Vec<Vec<String>> {
         targets(&runs.iter().collect::<Vec<_>>()).iter().map(Goal::row).collect()
     }
 
@@ -142,7 +141,7 @@ mod tests {
             run(PAPER_CLIENTS[5], 2, 130.0),
         ];
         let measured =
-            |runs: &[RunResult]| cells(runs).into_iter().map(|row| row[1..].join(" ")).collect::<Vec<_>>();
+            |runs: &[BenchRun]| cells(runs).into_iter().map(|row| row[1..].join(" ")).collect::<Vec<_>>();
         assert_eq!(measured(&runs), ["1.154x yes", "0.962x yes", "7; APT 30 yes"]);
         let text = section(&runs.iter().collect::<Vec<_>>());
         assert!(text.contains("| longhaul, APT | 120.0 | 66.7 | 30 | 0 | 1 (0) |"), "{text}");

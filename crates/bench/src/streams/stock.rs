@@ -5,10 +5,10 @@ use std::fmt::Write;
 use longhaul_core::units::Bytes;
 
 use crate::bench_job::BenchJob;
+use crate::bench_run::BenchRun;
 use crate::clients::BenchClient;
 use crate::paths::BenchPath;
 use crate::report::Goal;
-use crate::run_result::RunResult;
 use crate::run_series::{self, RunSeries};
 
 use super::{AUTO, times_as_fast};
@@ -30,7 +30,7 @@ pub(crate) fn jobs() -> Vec<BenchJob> {
 }
 
 /// Returns the goals, and whether the runs met them.
-pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
+pub(crate) fn targets(runs: &[&BenchRun]) -> Vec<Goal> {
     let of = |client| RunSeries::of(runs, STOCK_PATH, client);
     let target = |(peer, least)| {
         let (ours, theirs) = (of(AUTO)?, of(peer)?);
@@ -43,7 +43,7 @@ pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
 }
 
 /// Returns the section of the report; empty without runs.
-pub(crate) fn section(runs: &[&RunResult]) -> String {
+pub(crate) fn section(runs: &[&BenchRun]) -> String {
     let mut text = String::new();
     let clients: Vec<_> = STOCK_CLIENTS.into_iter().chain([BenchClient::Curl]).collect();
     let table = run_series::table(runs, STOCK_PATH, &clients);
@@ -68,9 +68,8 @@ pub(crate) fn section(runs: &[&RunResult]) -> String {
 mod tests {
     use super::*;
 
-    fn runs(curl: Bytes) -> Vec<RunResult> {
-        let run =
-            |client, bytes, wall_s| RunResult { wall_s, ..RunResult::sample(STOCK_PATH, client, bytes) };
+    fn runs(curl: Bytes) -> Vec<BenchRun> {
+        let run = |client, bytes, wall_s| BenchRun { wall_s, ..BenchRun::sample(STOCK_PATH, client, bytes) };
         vec![
             run(AUTO, Bytes::gib(8), 12.0),
             run(BenchClient::Axel, Bytes::gib(8), 24.0),

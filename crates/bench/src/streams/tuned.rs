@@ -5,10 +5,10 @@ use std::fmt::Write;
 use longhaul_core::units::Bytes;
 
 use crate::bench_job::BenchJob;
+use crate::bench_run::BenchRun;
 use crate::clients::{BenchClient, Streams};
 use crate::paths::BenchPath;
 use crate::report::Goal;
-use crate::run_result::RunResult;
 use crate::run_series::{self, RunSeries};
 
 use super::{AUTO, best_fixed, times_as_fast};
@@ -36,7 +36,7 @@ pub(crate) fn jobs() -> Vec<BenchJob> {
 }
 
 /// Returns the goals, and whether the runs met them.
-pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
+pub(crate) fn targets(runs: &[&BenchRun]) -> Vec<Goal> {
     let large = |client| RunSeries::of_size(runs, TUNED_PATH, client, LARGE_FILE);
     let best = format!("{TUNED_PATH}: at least 0.97 of the best fixed number");
     let mut targets: Vec<_> = [
@@ -58,7 +58,7 @@ pub(crate) fn targets(runs: &[&RunResult]) -> Vec<Goal> {
 }
 
 /// Returns the section of the report; empty without runs.
-pub(crate) fn section(runs: &[&RunResult]) -> String {
+pub(crate) fn section(runs: &[&BenchRun]) -> String {
     let mut sizes: Vec<_> = runs.iter().map(|run| run.bytes).collect();
     sizes.sort_unstable();
     sizes.dedup();
@@ -76,8 +76,7 @@ mod tests {
 
     #[test]
     fn the_best_fixed_number_one_stream_and_curl_are_compared_with() {
-        let run =
-            |client, bytes, wall_s| RunResult { wall_s, ..RunResult::sample(TUNED_PATH, client, bytes) };
+        let run = |client, bytes, wall_s| BenchRun { wall_s, ..BenchRun::sample(TUNED_PATH, client, bytes) };
         let runs = [
             run(AUTO, LARGE_FILE, 9.0),
             run(ONE, LARGE_FILE, 8.9),

@@ -61,6 +61,28 @@ fn runs_a_scenario() {
     assert_eq!(scenario.read("runs/good-2-client.out"), "198.18.0.2\n");
 }
 
+/// What is measured after the command, such as the time of a sync, is printed by the cleanup.
+#[test]
+fn values_come_from_command_and_cleanup() {
+    if skipped() {
+        return;
+    }
+    let scenario = Scenario::new(
+        "[path]\n\
+         [[run]]\nname = 'one'\ncommand = '''echo '{\"first_s\": 1}'; env | grep -i proxy; exit 9'''\n\
+         setup = '''echo '{\"never_s\": 4}' '''\ncleanup = '''echo '{\"first_s\": 2, \"last_s\": 3}'; exit 6'''\n",
+    );
+    let output = scenario.command(&[]).env("http_proxy", "http://198.51.100.1").output().unwrap();
+    let [run] = &scenario.results()[..] else { panic!("{output:?}") };
+    let values = ["first_s", "last_s", "never_s"].map(|name| run["values"][name].as_f64());
+    assert_eq!(values, [Some(1.0), Some(3.0), None], "{run}");
+    // Hosts reach no proxy.
+    assert!(!scenario.read("runs/one-1-client.out").contains("198.51.100.1"));
+    let printed = text(&output.stderr);
+    assert!(printed.contains("FAILED with exit status 9; its output is in "), "{printed}");
+    assert!(printed.contains("; FAILED: the cleanup command failed: exit status: 6"), "{printed}");
+}
+
 #[test]
 fn results_show_background_traffic() {
     if skipped() {

@@ -156,15 +156,17 @@ impl Attempt<'_> {
         Ok(shell)
     }
 
-    /// Reads the values that the command printed and recorded.
+    /// Reads the values that the command printed and recorded, and those that the cleanup printed.
     fn read_values(&mut self, watcher: &mut dyn Watcher) {
         let result = &mut *self.result;
-        match stdout::numbers(&self.files.client) {
-            Ok(numbers) => result.add_values(numbers),
-            // The command was never started.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => {
-                result.remarks.push(format!("cannot read {}: {error}", self.files.client.display()));
+        for output in [&self.files.client, &self.files.machine] {
+            match stdout::numbers(output) {
+                Ok(numbers) => result.add_values(numbers),
+                // The command was never started; there is no setup and no cleanup.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    result.remarks.push(format!("cannot read {}: {error}", output.display()));
+                }
             }
         }
         for (record, prefix) in [(&self.files.record, ""), (&self.files.server_record, "server_")] {

@@ -248,7 +248,20 @@ impl RunResult {
 
     /// Returns whether the command itself failed.
     pub(super) fn failed_itself(&self) -> bool {
-        !self.succeeded() && self.error.is_none()
+        self.timed_out || self.signal.is_some() || self.exit_code.is_some_and(|code| code != 0)
+    }
+
+    /// Describes the failure of the command, and of what surrounds it; `None` if the execution succeeded.
+    pub fn failure(&self) -> Option<String> {
+        let command = match (self.exit_code, self.signal) {
+            _ if self.timed_out => Some("FAILED: its time was over".to_owned()),
+            (Some(0), _) | (None, None) => None,
+            (Some(code), _) => Some(format!("FAILED with exit status {code}")),
+            (None, Some(signal)) => Some(format!("FAILED by signal {signal}")),
+        };
+        let around = self.error.as_ref().map(|error| format!("FAILED: {error}"));
+        let parts: Vec<_> = [command, self.said.clone(), around].into_iter().flatten().collect();
+        (!parts.is_empty()).then(|| parts.join("; "))
     }
 
     /// Returns whether this is the result of `execution`.

@@ -20,7 +20,7 @@ use crate::record::Record;
 use charts::AlignedRecord;
 
 pub(crate) use curves::receives;
-pub use values::values;
+pub use values::{values, values_of_file};
 
 /// Makes charts of named records: throughput in bins of 0.5 s and as moving averages, buffers, page cache,
 /// windows, rates, RTT and losses over time.

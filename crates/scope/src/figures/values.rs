@@ -1,5 +1,7 @@
 //! Numbers of a record that experiments compare.
 
+use std::path::Path;
+
 use longhaul_core::event::Event;
 use longhaul_core::telemetry::{PageCache, Segments};
 use longhaul_core::units::{Bytes, Rate};
@@ -79,6 +81,18 @@ pub fn values(record: &Record) -> Vec<(&'static str, f64)> {
         ("telemetry_cpu_share", telemetry_share(record)),
     ];
     known.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+}
+
+/// Reads a record, and returns its numbers.
+///
+/// # Errors
+/// Says why the file is not a whole record.
+pub fn values_of_file(path: &Path) -> Result<Vec<(String, f64)>, String> {
+    let record = Record::load(path).map_err(|error| error.to_string())?;
+    match &record.damage {
+        Some(damage) => Err(format!("{} is damaged: {damage}", path.display())),
+        None => Ok(values(&record).into_iter().map(|(name, value)| (name.to_owned(), value)).collect()),
+    }
 }
 
 /// Returns the minimum RTT in seconds.

@@ -21,20 +21,6 @@ pub(super) const QUEUE_FILE: &str = "queue.svg";
 /// Maximum of records on one page.
 const MOST_RECORDS: usize = 12;
 
-/// Reads the numbers of a record.
-///
-/// # Errors
-/// The damage of the record.
-pub(super) fn values(path: &Path) -> std::result::Result<Vec<(String, f64)>, String> {
-    let record = Record::load(path).map_err(|error| error.to_string())?;
-    match &record.damage {
-        Some(damage) => Err(format!("{} is damaged: {damage}", path.display())),
-        None => {
-            Ok(figures::values(&record).into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
-        }
-    }
-}
-
 /// Draws a sheet to `path` in the format of its extension; errors name `option`.
 ///
 /// # Errors

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use longhaul_lab::scenario::{Execution, ExecutionPhase, ExecutionStart, RunResult, Watcher};
+use longhaul_scope::figures;
 use signal_hook::flag;
 
 use crate::{interrupt, say};
 
 use super::estimate::{format_duration, time_left};
-use super::evidence;
 
 /// A stop signal: the first ends the experiment cleanly, the second ends the process at once; waiting cleanup shells
 /// then run by themselves.
@@ -116,7 +116,7 @@ impl Watcher for Terminal {
     }
 
     fn execution_ended(&mut self, _: &Execution<'_>, result: &RunResult) {
-        let end = if result.succeeded() { "ok".to_owned() } else { failure(result) };
+        let end = result.failure().unwrap_or_else(|| "ok".to_owned());
         self.bar.suspend(|| {
             say::line(format_args!("lab: {}: {:.2} s, {end}", self.now, result.wall_s));
             for infidelity in &result.infidelities {
@@ -134,22 +134,8 @@ impl Watcher for Terminal {
     }
 
     fn read_record(&mut self, record: &Path) -> Result<Vec<(String, f64)>, String> {
-        evidence::values(record)
+        figures::values_of_file(record)
     }
-}
-
-fn failure(result: &RunResult) -> String {
-    if let Some(error) = &result.error {
-        return format!("FAILED: {error}");
-    }
-    let how = match (result.exit_code, result.signal) {
-        _ if result.timed_out => "FAILED: its time was over".to_owned(),
-        (Some(code), _) => format!("FAILED with exit status {code}"),
-        (None, Some(signal)) => format!("FAILED by signal {signal}"),
-        (None, None) => "FAILED".to_owned(),
-    };
-    let said = result.said.as_ref().map(|said| format!("; {said}"));
-    how + &said.unwrap_or_default()
 }
 
 #[cfg(test)]

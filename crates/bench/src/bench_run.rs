@@ -1,18 +1,21 @@
 //! The result of one run.
 
-use std::fmt;
+use std::path::Path;
 use std::time::Duration;
+use std::{fmt, fs};
 
 use longhaul_core::units::{Bytes, Rate};
-use serde::{Serialize, Serializer};
+use longhaul_lab::scenario::{RunResult, progress};
+use serde::{Deserialize, Serialize, Serializer};
 
+use crate::bench_job::BenchJob;
 use crate::bench_part::BenchPart;
 use crate::clients::BenchClient;
 use crate::paths::BenchPath;
 
 /// The result of one run: times in seconds, sizes in bytes.
 #[derive(Debug, Serialize)]
-pub(crate) struct RunResult {
+pub(crate) struct BenchRun {
     pub(crate) part: BenchPart,
     pub(crate) path: BenchPath,
     pub(crate) client: BenchClient,
@@ -46,7 +49,7 @@ pub(crate) struct RunResult {
     pub(crate) digest_s: Option<f64>,
     /// Retransmitted segments, if the sender recorded them.
     pub(crate) retransmits: Option<f64>,
-    /// Packets towards the receiver that were dropped by a full queue.
+    /// Packets that were dropped by a full queue.
     pub(crate) dropped: u64,
     /// The share of cross traffic towards the receiver that was dropped by a full queue.
     pub(crate) background_loss: Option<f64>,
@@ -58,22 +61,63 @@ fn bits<S: Serializer>(rates: &[Rate], serializer: S) -> Result<S::Ok, S::Error>
     serializer.collect_seq(rates.iter().map(|rate| rate.as_bits_per_sec()))
 }
 
-impl RunResult {
-    /// Creates the result of a run that has not started.
-    pub(crate) fn new(
+impl BenchRun {
+    /// Reads the lab's result of a run; `output` is what the client wrote to stdout.
+    pub(crate) fn of(
         part: BenchPart,
-        path: BenchPath,
+        job: &BenchJob,
         client: BenchClient,
-        repetition: u32,
-        size: Bytes,
+        result: &RunResult,
+        output: &Path,
     ) -> Self {
+        let value = |name: &str| result.value(name);
+        let count = |name| value(name).unwrap_or(0.0) as u64;
+        // Other programs print no progress.
+        let samples = progress::samples(output).unwrap_or_default();
+        let keeps_seconds = matches!(client, BenchClient::SmallSockets(_));
+        let reads_digest = client == BenchClient::GetFromServe;
+        // Only a sender counts retransmits; burstiness matters at a receiver.
+        let (retransmits, direction) = match client.sends() {
+            true => ("retransmits", "client_to_server"),
+            false => ("server_retransmits", "server_to_client"),
+        };
+        let received = |name: &str| value(name).filter(|_| !client.sends());
         Self {
             part,
+            path: job.path,
+            client,
+            repetition: result.repetition,
+            bytes: job.total().get(),
+            wall_s: value("write_s").unwrap_or(result.wall_s),
+            user_s: result.user_s,
+            sys_s: result.sys_s,
+            max_rss_bytes: count("max_rss_bytes"),
+            minor_faults: count("minor_faults"),
+            flush_s: value("flush_s").unwrap_or(0.0),
+            steady_bps: progress::rate(&samples, job.size).map(Rate::as_bits_per_sec),
+            by_second: if keeps_seconds { progress::by_second(&samples, job.size) } else { Vec::new() },
+            verified: client.keeps_file() && result.repetition == 1,
+            left_share: value("left_share"),
+            burstiness_1ms: received("burstiness_1ms"),
+            mostly_1ms: received("p99_1ms_bps").zip(value("mean_bps")).map(|(p99, mean)| p99 / mean),
+            digest_s: reads_digest.then(|| digest_seconds(&fs::read_to_string(output).ok()?)).flatten(),
+            retransmits: value(retransmits),
+            dropped: count("dropped_queue"),
+            background_loss: value(&format!("background_{direction}_loss")),
+            warnings: [&result.infidelities[..], &result.remarks].concat(),
+        }
+    }
+
+    /// Creates a result of one second, for tests.
+    #[cfg(test)]
+    pub(crate) fn sample(path: BenchPath, client: BenchClient, size: Bytes) -> Self {
+        Self {
+            part: BenchPart::LongPath,
             path,
             client,
-            repetition,
+            repetition: 1,
             bytes: size.get(),
-            wall_s: 0.0,
+            wall_s: 1.0,
             user_s: 0.0,
             sys_s: 0.0,
             max_rss_bytes: 0,
@@ -93,12 +137,6 @@ impl RunResult {
         }
     }
 
-    /// Creates a result of one second, for tests.
-    #[cfg(test)]
-    pub(crate) fn sample(path: BenchPath, client: BenchClient, size: Bytes) -> Self {
-        Self { wall_s: 1.0, ..Self::new(BenchPart::LongPath, path, client, 1, size) }
-    }
-
     /// Returns the size of the file over the program's run time.
     pub(crate) fn goodput(&self) -> Rate {
         Rate::over(Bytes::new(self.bytes), Duration::from_secs_f64(self.wall_s))
@@ -115,11 +153,42 @@ impl RunResult {
     }
 }
 
-impl fmt::Display for RunResult {
+impl fmt::Display for BenchRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { path, client, repetition, wall_s, .. } = self;
         let (goodput, cpu) = (self.goodput(), self.cpu_per_gib());
         write!(f, "{path}: {client}, {repetition}: {wall_s:.2} s, {goodput}, CPU {cpu:.3} s/GiB")?;
         self.warnings.iter().try_for_each(|warning| write!(f, "\nbench: WARNING: {warning}"))
+    }
+}
+
+/// Returns the seconds from the last byte to the end of a job, by the lines of `longhaul get --json`; `None` without a digest, or where no
+/// line tells of the last byte.
+fn digest_seconds(lines: &str) -> Option<f64> {
+    #[derive(Deserialize)]
+    struct EventLine {
+        event: String,
+        at: f64,
+        bytes: Option<u64>,
+        received: Option<u64>,
+    }
+    let events: Vec<EventLine> = lines.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let last = |name: &str| events.iter().rfind(|line| line.event == name);
+    let (done, verifying) = (last("done")?, last("verifying")?);
+    // Writers and hashers may end between the last byte and `verifying`.
+    let whole = events.iter().find(|line| line.received.is_some() && line.received == done.bytes);
+    Some(done.at - whole.map_or(verifying.at, |line| line.at.min(verifying.at)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digest_takes_the_time_after_the_last_byte() {
+        let verified = "{\"event\":\"progress\",\"at\":9.0,\"received\":5}\n{\"event\":\"verifying\",\"at\":9.5}\n\
+                        {\"event\":\"done\",\"at\":9.75,\"bytes\":5}\n";
+        assert_eq!(digest_seconds(verified), Some(0.75));
+        assert_eq!(digest_seconds("{\"event\":\"done\",\"at\":9.75}\nno JSON\n"), None);
     }
 }

@@ -1,0 +1,179 @@
+//! A job with its results so far, run by the lab's runner.
+
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use longhaul_lab::scenario::{
+    Execution, ExecutionPhase, ExecutionStart, FidelityPolicy, Results, ResultsDirectory, RunResult,
+    Scenario, Selection, Watcher, run_scenario,
+};
+use longhaul_scope::figures;
+
+use crate::bench_environment::BenchEnvironment;
+use crate::bench_job::BenchJob;
+use crate::bench_part::BenchPart;
+use crate::bench_run::BenchRun;
+use crate::report::BenchReport;
+use crate::source_file::BenchFile;
+use crate::streams::fairness::FairnessSessions;
+
+/// A job, and its results in a directory of its own.
+#[derive(Debug)]
+pub(crate) struct PlannedJob {
+    part: BenchPart,
+    /// `None` for the sessions of [`BenchPart::StreamsFairness`].
+    job: Option<BenchJob>,
+    scenario: Scenario,
+    selection: Selection,
+    output: ResultsDirectory,
+    results: Results,
+}
+
+impl PlannedJob {
+    /// Plans a job, or sessions, as `name`; continues results that the same program left under this name.
+    ///
+    /// # Errors
+    /// Fails if the directory is not writable, or another benchmark uses it.
+    pub(crate) fn open(
+        environment: &BenchEnvironment,
+        name: &str,
+        part: BenchPart,
+        job: Option<BenchJob>,
+        scenario: Scenario,
+        selection: Selection,
+        fidelity: FidelityPolicy,
+    ) -> Result<Self> {
+        let output = ResultsDirectory::open(&environment.dir.join(name))?;
+        let modified = |path: &Path| fs::metadata(path).and_then(|file| file.modified());
+        let begun = modified(&output.directory().join("results.json"));
+        let is_of_this_program =
+            begun.is_ok_and(|begun| modified(&environment.longhaul).is_ok_and(|built| built < begun));
+        // Results of other commands, and damaged ones, are replaced.
+        let earlier = is_of_this_program.then(|| Results::resume(&scenario, output.directory()).ok());
+        let mut results = earlier.flatten().unwrap_or_else(|| Results::new(&scenario));
+        results.fidelity = fidelity;
+        Ok(Self { part, job, scenario, selection, output, results })
+    }
+
+    /// Returns whether nothing remains to be run.
+    ///
+    /// # Errors
+    /// Fails if there are too many runs.
+    pub(crate) fn is_complete(&self) -> Result<bool> {
+        Ok(self.results.remaining(&self.scenario.plan(&self.selection)?).is_empty())
+    }
+
+    /// Forgets the earlier results.
+    pub(crate) fn restart(&mut self) {
+        let fidelity = self.results.fidelity;
+        self.results = Results::new(&self.scenario);
+        self.results.fidelity = fidelity;
+    }
+
+    /// Runs the clients in turns, so that drift of the machine affects all of them equally.
+    ///
+    /// The report is complete after each run.
+    ///
+    /// # Errors
+    /// Fails if a client fails, or has not transferred the whole file.
+    pub(crate) fn run(&mut self, environment: &BenchEnvironment, report: &mut BenchReport) -> Result<()> {
+        let Self { part, job, scenario, selection, output, results } = self;
+        let plan = scenario.plan(selection)?;
+        match plan.len() - results.remaining(&plan).len() {
+            0 => results.discard(output)?,
+            done => eprintln!(
+                "bench: {done} of {} runs are in {} already; remove it to repeat them",
+                plan.len(),
+                output.directory().display()
+            ),
+        }
+        if let Some(job) = job {
+            BenchFile::new(job.size, job.files).create(&environment.www())?;
+        }
+        let mut watcher = JobWatcher {
+            part: *part,
+            job: job.as_ref(),
+            plan: &plan,
+            output,
+            directory: &environment.dir,
+            earlier: report.len(),
+            report,
+            failed: None,
+        };
+        let ran = run_scenario(&plan, results, output, &environment.longhaul, &mut watcher);
+        // The reason why the watcher has stopped the runner.
+        if let Some(failed) = watcher.failed {
+            return Err(failed);
+        }
+        ran?;
+        watcher.report(results)
+    }
+}
+
+/// Reports each run; stops the runner at a failure.
+struct JobWatcher<'a> {
+    part: BenchPart,
+    job: Option<&'a BenchJob>,
+    plan: &'a [Execution<'a>],
+    output: &'a ResultsDirectory,
+    directory: &'a Path,
+    /// The length of the report before this job.
+    earlier: (usize, usize),
+    report: &'a mut BenchReport,
+    failed: Option<anyhow::Error>,
+}
+
+impl JobWatcher<'_> {
+    /// Replaces the job's runs in the report.
+    fn report(&mut self, results: &Results) -> Result<()> {
+        self.report.truncate(self.earlier);
+        for result in results.runs.iter().filter(|result| result.succeeded()) {
+            let of = |execution: &&Execution<'_>| result.is_of(execution);
+            let run = self.plan.iter().find(of).and_then(|execution| self.run(execution, result));
+            match (run, self.job) {
+                (Some(run), _) => self.report.add(run),
+                (None, None) => self.report.add_sessions(FairnessSessions::of(result)?),
+                // A repetition that is not requested this time.
+                (None, Some(_)) => {}
+            }
+        }
+        self.report.write(self.directory)
+    }
+
+    fn run(&self, execution: &Execution<'_>, result: &RunResult) -> Option<BenchRun> {
+        let job = self.job?;
+        let client = job.clients.iter().find(|client| client.run_name() == result.name)?;
+        Some(BenchRun::of(self.part, job, *client, result, &self.output.client_output(execution)))
+    }
+}
+
+impl Watcher for JobWatcher<'_> {
+    fn execution_started(&mut self, begun: &ExecutionStart<'_>) {
+        self.failed = self.report(begun.results).err();
+    }
+
+    fn tick(&mut self, _: ExecutionPhase, _: Duration) -> ControlFlow<()> {
+        if self.failed.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    fn execution_ended(&mut self, execution: &Execution<'_>, result: &RunResult) {
+        match (result.failure(), self.run(execution, result)) {
+            (Some(why), _) => {
+                self.failed = Some(anyhow!("{}, {execution}: {why}", self.output.directory().display()))
+            }
+            (None, Some(run)) => eprintln!("bench: {run}"),
+            (None, None) => eprintln!("bench: {execution}: {:.2} s", result.wall_s),
+        }
+    }
+
+    fn execution_repeated(&mut self, time: u32, limit: u32) {
+        eprintln!("bench: running it again, {time} of {limit} times at most");
+    }
+
+    fn read_record(&mut self, record: &Path) -> Result<Vec<(String, f64)>, String> {
+        figures::values_of_file(record)
+    }
+}
