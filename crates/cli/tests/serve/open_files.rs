@@ -41,6 +41,14 @@ impl Drop for Tmpfs {
     }
 }
 
+/// Returns the command with a limit of open files.
+pub(crate) fn with_open_files(limit: usize, program: &Command) -> Command {
+    let mut command = Command::new("bash");
+    command.args(["-c", &format!("ulimit -n {limit}; exec \"$@\""), "bash"]).arg(program.get_program());
+    command.args(program.get_args());
+    command
+}
+
 /// Begins an upload of a megabyte; returns what the server answers to its head.
 fn begin(server: &Serve, path: &str) -> (TcpStream, String) {
     let mut stream = TcpStream::connect(server.address).unwrap();
@@ -68,11 +76,7 @@ fn uploads_to_many_file_systems_leave_descriptors_to_connections() {
         let Some(mount) = Tmpfs::new(&point) else { return };
         mounts.push(mount);
     }
-    let program = place.command(&[]);
-    let mut command = Command::new("bash");
-    command.args(["-c", &format!("ulimit -n {LIMIT}; exec \"$@\""), "bash"]).arg(program.get_program());
-    command.args(program.get_args());
-    let server = Serve::start(command);
+    let server = Serve::start(with_open_files(LIMIT, &place.command(&[])));
     let paths =
         (0..UPLOADS_OF_EACH).flat_map(|file| (0..FILE_SYSTEMS).map(move |fs| format!("/{fs}/{file}")));
     let mut begun = Vec::new();
