@@ -360,7 +360,6 @@ fn config(args: &ServeArgs, tokens: Tokens) -> Config {
         metrics,
         limits: Limits {
             connections,
-            per_client: connections,
             grace: args.grace,
             upload_quota: args.upload_quota,
             upload_expiry: args.upload_expiry,

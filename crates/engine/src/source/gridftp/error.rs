@@ -284,11 +284,6 @@ impl FtpError {
         }
     }
 
-    /// Returns whether no connection was established.
-    pub(crate) fn is_before_connection(&self) -> bool {
-        self.cause() == Cause::Unreachable
-    }
-
     fn cause(&self) -> Cause {
         match self {
             Self::Busy { .. } => Cause::Refused,

@@ -252,7 +252,7 @@ impl<'a> ServerAccess<'a> {
         let (mut control, protection) = self.connect(cancel)?;
         let commands = self.commands(&protection);
         let mut replies = Vec::new();
-        if self.exposes_password() {
+        if self.address.scheme == Scheme::Ftp && is_secret(&self.key.login) {
             replies = control.ask(&commands[..1], self.at(), cancel)?;
             self.check_login(&replies)?;
             if let [user] = &replies[..]
@@ -271,11 +271,6 @@ impl<'a> ServerAccess<'a> {
             replies.push(next);
         }
         self.logged_in(control, protection, &replies)
-    }
-
-    /// Returns whether the login contains a secret and the control connection is not encrypted.
-    fn exposes_password(&self) -> bool {
-        self.address.scheme == Scheme::Ftp && self.key.login.user != ANONYMOUS.0
     }
 
     /// Logs in with one command at a time.
