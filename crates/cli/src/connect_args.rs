@@ -36,7 +36,7 @@ pub(crate) struct ConnectArgs {
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) max_time: Option<Duration>,
 
-    /// Wait at most this long for a connection, with the handshakes of its proxy and of https://
+    /// Wait at most this long for a connection, with its handshakes (proxy, TLS, GSI) and a server's greeting
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time)]
     connect_timeout: Duration,
 

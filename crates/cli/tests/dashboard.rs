@@ -1,8 +1,13 @@
 //! The agent's dashboard in real browsers: `dashboard/test/run.mjs` drives Firefox and Chromium.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail so")]
 
+#[path = "support/skip.rs"]
+mod skip;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+
+use skip::skip;
 
 /// The script's exit status if a browser is missing.
 const SKIPPED: i32 = 77;
@@ -15,11 +20,6 @@ fn sources() -> PathBuf {
 fn pictures() -> PathBuf {
     let binary = Path::new(env!("CARGO_BIN_EXE_longhaul"));
     binary.ancestors().nth(2).unwrap().join("dashboard-screenshots")
-}
-
-fn skip(why: &str) {
-    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
-    println!("skipped: {why}");
 }
 
 #[test]

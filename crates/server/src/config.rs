@@ -125,7 +125,7 @@ pub struct Limits {
     pub listing: usize,
     /// Uploads in progress on one file system at once; further ones get 503 with Retry-After.
     pub uploads: usize,
-    /// Uploads in progress on all file systems together; further ones get 503 with Retry-After.
+    /// Uploads in progress on all file systems together, besides the first one of each; further ones get 503 with Retry-After.
     pub uploads_in_all: usize,
     /// The space of all unfinished uploads together, those of plain PUT included; an upload that exceeds it gets 507.
     pub upload_quota: Option<Bytes>,
@@ -150,7 +150,7 @@ impl Default for Limits {
             grace: Duration::from_secs(30),
             listing: 1_000,
             uploads: 16,
-            uploads_in_all: 64,
+            uploads_in_all: 256,
             upload_quota: None,
             upload_expiry: None,
             processing: Duration::from_secs(5),

@@ -5,12 +5,13 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use thiserror::Error;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
@@ -43,7 +44,7 @@ pub(crate) struct DiskLimits {
     pub(crate) deadline: Duration,
     /// Uploads in progress on one file system.
     pub(crate) uploads: usize,
-    /// Uploads in progress on all file systems together.
+    /// Uploads in progress on all file systems together, besides the first one of each.
     pub(crate) uploads_in_all: usize,
     /// Listings of one file system being made or sent.
     pub(crate) listings: usize,
@@ -60,7 +61,8 @@ impl From<&Limits> for DiskLimits {
 #[derive(Clone)]
 struct SharedLimits {
     limits: DiskLimits,
-    uploads: Arc<Semaphore>,
+    /// Uploads in progress on all file systems; its lock orders the counts of each, too.
+    uploads: watch::Sender<usize>,
     /// Threads that wait for a socket in the middle of an operation.
     waits: Arc<Semaphore>,
 }
@@ -71,16 +73,24 @@ pub(crate) struct Disk(Arc<FileSystem>);
 
 struct FileSystem {
     operations: Arc<Semaphore>,
-    uploads: Arc<Semaphore>,
+    /// Uploads in progress.
+    uploads: AtomicUsize,
     listings: Arc<Semaphore>,
     shared: SharedLimits,
     is_local: bool,
 }
 
 /// The place of an upload among those of its file system, and among all.
-pub(crate) struct UploadSlot {
-    _of_file_system: OwnedSemaphorePermit,
-    _of_all: OwnedSemaphorePermit,
+pub(crate) struct UploadSlot(Disk);
+
+impl Drop for UploadSlot {
+    fn drop(&mut self) {
+        let FileSystem { uploads, shared, .. } = &*self.0.0;
+        shared.uploads.send_modify(|in_all| {
+            uploads.fetch_sub(1, Ordering::Relaxed);
+            *in_all -= 1;
+        });
+    }
 }
 
 /// The place of an operation among those of its file system.
@@ -152,9 +162,8 @@ impl Disks {
 
     /// Waits until no upload is in progress.
     pub(crate) async fn uploads_ended(&self) {
-        let all = u32::try_from(self.shared.limits.uploads_in_all).unwrap_or(u32::MAX);
-        // The semaphore is never closed.
-        let _ = self.shared.uploads.acquire_many(all).await;
+        // Fails only without a sender, and `self` has one.
+        let _ = self.shared.uploads.subscribe().wait_for(|in_all| *in_all == 0).await;
     }
 
     fn lock(&self) -> MutexGuard<'_, DisksState> {
@@ -165,16 +174,15 @@ impl Disks {
 
 impl SharedLimits {
     fn new(limits: DiskLimits) -> Self {
-        let uploads = Arc::new(Semaphore::new(limits.uploads_in_all));
-        Self { limits, uploads, waits: Arc::new(Semaphore::new(SOCKET_WAITS)) }
+        Self { limits, uploads: watch::Sender::new(0), waits: Arc::new(Semaphore::new(SOCKET_WAITS)) }
     }
 }
 
 impl Disk {
     fn new(shared: &SharedLimits, is_local: bool) -> Self {
         let operations = Arc::new(Semaphore::new(OPERATIONS));
-        let uploads = Arc::new(Semaphore::new(shared.limits.uploads));
         let listings = Arc::new(Semaphore::new(shared.limits.listings));
+        let uploads = AtomicUsize::new(0);
         Self(Arc::new(FileSystem { operations, uploads, listings, shared: shared.clone(), is_local }))
     }
 
@@ -196,10 +204,23 @@ impl Disk {
     }
 
     /// Allows one more upload; `None` where as many as may be are in progress.
+    ///
+    /// A file system may have about as many as are left to the others, and always one: uploads to file systems that hang, however
+    /// many these are, keep none from another. (The rule of switches that share a buffer: Choudhury and Hahne, "Dynamic queue length
+    /// thresholds for shared-memory packet switches", 1998, with alpha = 1.)
     pub(crate) fn upload_slot(&self) -> Option<UploadSlot> {
-        let of_file_system = Arc::clone(&self.0.uploads).try_acquire_owned().ok()?;
-        let of_all = Arc::clone(&self.0.shared.uploads).try_acquire_owned().ok()?;
-        Some(UploadSlot { _of_file_system: of_file_system, _of_all: of_all })
+        let FileSystem { uploads, shared, .. } = &*self.0;
+        let is_admitted = shared.uploads.send_if_modified(|in_all| {
+            let own = uploads.load(Ordering::Relaxed);
+            let is_admitted =
+                own == 0 || (own < shared.limits.uploads && own + *in_all <= shared.limits.uploads_in_all);
+            if is_admitted {
+                uploads.store(own + 1, Ordering::Relaxed);
+                *in_all += 1;
+            }
+            is_admitted
+        });
+        is_admitted.then(|| UploadSlot(self.clone()))
     }
 
     /// Allows one more listing to be made and sent; `None` where as many as may be are.
@@ -313,6 +334,22 @@ mod tests {
         assert!(ended.is_err(), "two uploads are in progress");
         drop(slots);
         disks.uploads_ended().await;
+    }
+
+    #[tokio::test]
+    async fn any_number_of_hung_file_systems_leaves_an_upload_to_another() {
+        let limits = DiskLimits { uploads: 8, uploads_in_all: 16, ..shared(Duration::from_secs(5)).limits };
+        let shared = SharedLimits::new(limits);
+        let take_all = |disk: &Disk| std::iter::from_fn(|| disk.upload_slot()).collect::<Vec<_>>();
+        let hung: Vec<Disk> = (0..40).map(|_| Disk::new(&shared, false)).collect();
+        let held: Vec<_> = hung.iter().map(take_all).collect();
+        let counts: Vec<usize> = held.iter().map(Vec::len).collect();
+        assert_eq!(counts[..6], [8, 5, 2, 1, 1, 1]);
+        assert!(counts[6..].iter().all(|&count| count == 1), "{counts:?}");
+        assert_eq!(take_all(&Disk::new(&shared, false)).len(), 1);
+        drop(held);
+        assert_eq!(*shared.uploads.borrow(), 0);
+        assert_eq!(take_all(&hung[39]).len(), 8);
     }
 
     #[tokio::test]

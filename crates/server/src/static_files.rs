@@ -44,7 +44,7 @@ impl StaticFiles {
             async move {
                 let listed = disk.clone();
                 let found =
-                    disk.run(move || files.find(&path, &request, SystemTime::now(), (&listed, follow))).await;
+                    disk.run(move || files.find(&path, &request, SystemTime::now(), &listed, follow)).await;
                 found.map(|reply| reply.map(|reply| reply.on(disk)))
             }
         };
@@ -119,7 +119,8 @@ impl StaticFiles {
         path: &TargetPath,
         request: &RequestHead,
         now: SystemTime,
-        (disk, follow): (&Disk, bool),
+        disk: &Disk,
+        follow: bool,
     ) -> io::Result<Reply> {
         if !self.is_shown(path) {
             return Err(Errno::NOENT.into());
@@ -139,7 +140,7 @@ impl StaticFiles {
             return Ok(Reply::explained(head, "a directory's name ends in a slash"));
         }
         if directory_json::is_wanted(request) {
-            return self.list_as_json(path, &directory, (disk, follow));
+            return self.list_as_json(path, &directory, disk, follow);
         }
         let index: Vec<Vec<u8>> = path.names().iter().cloned().chain([b"index.html".to_vec()]).collect();
         match self.root.find(&index, follow) {
@@ -167,7 +168,8 @@ impl StaticFiles {
         &self,
         path: &TargetPath,
         directory: &File,
-        (disk, follow): (&Disk, bool),
+        disk: &Disk,
+        follow: bool,
     ) -> io::Result<Reply> {
         let permit = match listing_permit(disk) {
             Ok(permit) => permit,

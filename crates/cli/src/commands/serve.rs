@@ -36,9 +36,10 @@ const DEFAULT_CONNECTIONS: u32 = 10_000;
 /// Minimum default of --connections-per-client: several downloads of 64 streams, or the users behind one router.
 const MIN_DEFAULT_CAP: usize = 256;
 
-/// Threads for all file systems, of which each gets 24. They open files, list directories and run sendfile; they block
-/// on disks, and on a client only for the milliseconds in which one that keeps up frees socket buffer space.
-const DISK_THREADS: usize = 512;
+/// Threads for all file systems, started as needed: each file system gets 24, so that 150 can hang. They open files, list
+/// directories and run sendfile; they block on disks, and on a client only for the milliseconds in which one that keeps up
+/// frees socket buffer space.
+const DISK_THREADS: usize = 4096;
 
 /// Serve the files of a directory over HTTP or HTTPS.
 ///
@@ -359,7 +360,6 @@ fn config(args: &ServeArgs, tokens: Tokens) -> Config {
         metrics,
         limits: Limits {
             connections,
-            per_client: connections,
             grace: args.grace,
             upload_quota: args.upload_quota,
             upload_expiry: args.upload_expiry,

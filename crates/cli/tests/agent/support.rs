@@ -6,6 +6,8 @@
 mod content;
 #[path = "../get/support/http.rs"]
 mod http;
+#[path = "../support/skip.rs"]
+mod skip;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,6 +20,7 @@ use tempfile::TempDir;
 
 pub(crate) use content::{content, partial_files, same};
 pub(crate) use http::{File, Server};
+pub(crate) use skip::skip;
 
 pub(crate) const BIN: &str = env!("CARGO_BIN_EXE_longhaul");
 /// Timeout for the slowest machine.
@@ -197,11 +200,6 @@ fn is_alive(pid: Pid) -> bool {
 }
 
 /// Reports that a test does not run here; under CI that is a failure.
-pub(crate) fn skip(why: &str) {
-    assert!(std::env::var_os("CI").is_none(), "cannot be skipped under CI: {why}");
-    eprintln!("skipped: {why}");
-}
-
 /// Sends a request; returns status and body.
 pub(crate) fn send(
     address: &str,

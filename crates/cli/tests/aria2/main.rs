@@ -2,22 +2,20 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail so")]
 
 mod agent;
+#[path = "../support/skip.rs"]
+mod skip;
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use agent::{Agent, Server};
+use skip::skip;
 
 /// Installed by scripts/setup.sh.
 const PYTHON: &str = "/opt/longhaul-test/aria2p/bin/python";
 /// Large enough to be paused at 4 MiB/s.
 const SIZE: usize = 24 << 20;
-
-fn skip(why: &str) {
-    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
-    println!("skipped: {why}");
-}
 
 #[test]
 fn aria2p_drives_the_agent() {

@@ -1,10 +1,15 @@
 //! `longhaul doctor`, on this host or on one of a lab.
 
+#[path = "../support/skip.rs"]
+mod skip;
+
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use longhaul_sys::netns;
 use serde_json::Value;
+
+pub(crate) use skip::skip;
 
 /// The path that the tests ask about: 250 MB in flight.
 pub(crate) const LONG_FAT: [&str; 4] = ["--rate", "10Gbit", "--rtt", "200ms"];
@@ -27,9 +32,7 @@ pub(crate) fn in_lab(home: &Path, shell: &str) -> Option<Output> {
     command.env("LONGHAUL", program).env("HOME", home).env_remove("XDG_STATE_HOME").current_dir(home);
     let output = command.stdin(Stdio::null()).output().unwrap();
     if output.status.code() == Some(77) && text(&output.stderr).contains("CAP_") {
-        let why = text(&output.stderr);
-        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
-        println!("skipped: {why}");
+        skip(&text(&output.stderr));
         return None;
     }
     Some(output)
@@ -60,8 +63,7 @@ pub(crate) fn unread<'a>(report: &'a Value, name: &str) -> Option<&'a Value> {
 pub(crate) fn in_namespaces(job: impl FnOnce(&Path) + Send + 'static) {
     let work = move || {
         if let Err(why) = netns::enter_new_network().and_then(|_| netns::enter_new_mounts()) {
-            assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
-            return println!("skipped: {why}");
+            return skip(&why.to_string());
         }
         let home = tempfile::tempdir().unwrap();
         job(home.path());

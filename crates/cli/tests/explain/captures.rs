@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::support::{explain, fails, objects, text};
+use crate::support::{explain, fails, first_object, text};
 
 const SERVER: [u8; 4] = [192, 0, 2, 1];
 const CLIENT: [u8; 4] = [192, 0, 2, 2];
@@ -82,7 +82,7 @@ fn capture_of_another_program_is_explained() {
     let home = tempfile::tempdir().unwrap();
     // A capture is detected by its magic number, for any file name.
     fs::write(home.path().join("trace"), Capture::window_limited(true).0).unwrap();
-    let flow = objects(&explain(home.path(), &["trace", "--json"])).remove(0);
+    let flow = first_object(&explain(home.path(), &["trace", "--json"]));
     assert_eq!(
         (&flow["from"], &flow["limited_by"]),
         (&"192.0.2.1:80".into(), &"receive-window".into()),

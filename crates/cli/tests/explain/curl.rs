@@ -4,7 +4,9 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::support::{Running, explain, has_lab, longhaul, objects, skip, text, transfer_home, with_program};
+use crate::support::{
+    Running, explain, first_object, has_lab, longhaul, skip, text, transfer_home, with_program,
+};
 
 /// Serves a file with kernel defaults: pacing would adapt to the path.
 const SERVE: &str = "exec longhaul serve served --listen $LAB_SERVER:8080 --pace off";
@@ -31,7 +33,7 @@ fn check_captures(path: &[&str], before: &str, size: u64, limit: &str) {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     for (capture, at_sender) in [("receiver.pcap", false), ("sender.pcap", true)] {
-        let flow = objects(&explain(home.path(), &[capture, "--json"])).remove(0);
+        let flow = first_object(&explain(home.path(), &[capture, "--json"]));
         assert_eq!((&flow["at_sender"], &flow["limited_by"]), (&at_sender.into(), &limit.into()), "{flow}");
         assert!(flow["bytes"].as_u64().unwrap() >= size, "{flow}");
         let shares: &Value = &flow["shares"];
@@ -62,7 +64,7 @@ fn running_curl_with_a_small_window_is_limited_by_it() {
     let mut command = with_program(longhaul(home.path()));
     command.args(["lab", "exec", "--rate", "200Mbit", "--rtt", "50ms"]);
     command.args(["--server", SERVE, "--server-port", "8080", "--", "sh", "-c", client]);
-    let flow = objects(&command.output().unwrap()).remove(0);
+    let flow = first_object(&command.output().unwrap());
     assert_eq!((&flow["sends"], &flow["limited_by"]), (&false.into(), &"receive-window".into()), "{flow}");
     assert!(flow["advice"].to_string().contains("tcp_rmem"), "{flow}");
 }
@@ -80,6 +82,6 @@ fn running_curl_with_a_rate_limit_is_the_limit_of_its_own_download() {
     curl.args(["-sS", "--limit-rate", "1M", "-o", "/dev/null", &format!("http://{address}/file")]);
     let curl = Running(curl.stdin(Stdio::null()).spawn().unwrap());
     let pid = curl.0.id().to_string();
-    let flow = objects(&explain(home.path(), &["--pid", &pid, "--for", "4s", "--json"])).remove(0);
+    let flow = first_object(&explain(home.path(), &["--pid", &pid, "--for", "4s", "--json"]));
     assert_eq!((&flow["sends"], &flow["limited_by"]), (&false.into(), &"application".into()), "{flow}");
 }

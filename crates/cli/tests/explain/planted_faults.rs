@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::support::{explain, has_lab, longhaul, objects, text, transfer_home, with_program};
+use crate::support::{explain, first_object, has_lab, longhaul, objects, text, transfer_home, with_program};
 
 /// A path with its fault, the server's command and the client's transfer.
 struct PlantedFault<'a> {
@@ -39,7 +39,7 @@ impl PlantedFault<'_> {
         let share = |of: &Value| of["shares"][self.limit].as_f64().unwrap();
         assert!(share(&done) > 0.4, "{done}");
         assert!(done["advice"][0].as_str().unwrap().starts_with("limited by "), "{done}");
-        let explained = objects(&explain(home.path(), &["r.jsonl", "--json"])).remove(0);
+        let explained = first_object(&explain(home.path(), &["r.jsonl", "--json"]));
         assert_eq!((&explained["limited_by"], share(&explained)), (&done["limited_by"], share(&done)));
         let spans = explained["timeline"].as_array().unwrap();
         assert!(spans.iter().any(|span| span["limited_by"] == self.limit), "{spans:?}");

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::support::{Running, explain, fails, objects, skip, text};
+use crate::support::{Running, explain, fails, first_object, skip, text};
 
 #[test]
 fn program_that_reads_slowly_is_the_limit_of_its_own_download() {
@@ -28,7 +28,7 @@ fn program_that_reads_slowly_is_the_limit_of_its_own_download() {
     child.kill().unwrap();
     child.wait().unwrap();
     sender.join().unwrap();
-    let flow = objects(&explained).remove(0);
+    let flow = first_object(&explained);
     assert_eq!((&flow["sends"], &flow["limited_by"]), (&false.into(), &"application".into()), "{flow}");
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::fs;
 
-use crate::support::{explain, fails, objects, text};
+use crate::support::{explain, fails, first_object, objects, text};
 
 const HEADER: &str = r#"{"record":"longhaul","version":2,"side":"get","what":"http://server/big","program":"longhaul 0.1.0","started":1795219200.0,"interval":0.1,"host":{"name":"near","kernel":"6.1.0","cores":2}}"#;
 
@@ -52,7 +52,7 @@ fn record_of_samples_is_explained_from_them() {
 fn recorded_diagnosis_is_printed() {
     let home = tempfile::tempdir().unwrap();
     fs::write(home.path().join("r.jsonl"), record(true)).unwrap();
-    let explained = objects(&explain(home.path(), &["r.jsonl", "--json"])).remove(0);
+    let explained = first_object(&explain(home.path(), &["r.jsonl", "--json"]));
     assert_eq!((&explained["limited_by"], &explained["shares"]["disk"]), (&"disk".into(), &0.6.into()));
     let spans = explained["timeline"].as_array().unwrap();
     let ends: Vec<_> = spans.iter().map(|span| (span["from"].as_f64(), span["to"].as_f64())).collect();

@@ -2,6 +2,8 @@
 
 #[path = "../support/running.rs"]
 mod running;
+#[path = "../support/skip.rs"]
+mod skip;
 
 use std::fs;
 use std::path::Path;
@@ -11,6 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 pub(crate) use running::Running;
+pub(crate) use skip::skip;
 
 /// Creates a command of the program with its own home: the user's path memory is unaffected.
 pub(crate) fn longhaul(home: &Path) -> Command {
@@ -38,11 +41,6 @@ pub(crate) fn transfer_home(size: u64) -> TempDir {
 }
 
 /// Reports why a test is skipped; that is a failure under CI.
-pub(crate) fn skip(why: &str) {
-    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
-    println!("skipped: {why}");
-}
-
 /// Returns whether a lab can be built.
 pub(crate) fn has_lab(home: &Path) -> bool {
     let output = longhaul(home).args(["lab", "exec", "--", "true"]).output().unwrap();
@@ -72,6 +70,13 @@ pub(crate) fn objects(output: &Output) -> Vec<Value> {
         .filter(|line| line.starts_with('{'))
         .map(|line| serde_json::from_str(line).unwrap())
         .collect()
+}
+
+/// Returns the first JSON object that a command printed.
+#[track_caller]
+pub(crate) fn first_object(output: &Output) -> Value {
+    let first = objects(output).into_iter().next();
+    first.unwrap_or_else(|| panic!("no object: {} {}", text(&output.stdout), text(&output.stderr)))
 }
 
 /// Checks that a command fails with `code` and an error of one line that contains `words`.

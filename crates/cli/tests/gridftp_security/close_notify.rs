@@ -2,7 +2,7 @@
 //! 1.3.8 send it (tested 2026-11-24), but always report the size.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
@@ -15,16 +15,27 @@ use crate::support::{certificates, content, get, same};
 
 const SIZE: usize = (1 << 20) + 55;
 
+/// How the server treats its data connections.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DataTls {
+    /// It ends TLS with close_notify.
+    Closes,
+    /// It ends the connection without close_notify.
+    BreaksOff,
+    /// It never answers the handshake.
+    IsSilent,
+}
+
 #[test]
 fn an_end_without_close_notify_is_no_end_of_a_file() {
     let bytes = content(SIZE, 22);
-    for closes in [true, false] {
+    for data_tls in [DataTls::Closes, DataTls::BreaksOff] {
         let dir = tempfile::tempdir().unwrap();
-        let address = serve(dir.path(), bytes.clone(), closes);
+        let address = serve(dir.path(), bytes.clone(), data_tls);
         let url = format!("ftps://localhost:{}/f", address.port());
         let run = get().args(["--retries", "0", "-o", "f", &url]);
         let run = run.args(["--cacert", dir.path().join("ca.pem").to_str().unwrap()]);
-        if closes {
+        if data_tls == DataTls::Closes {
             run.run().ok();
             same(run.path("f"), &bytes);
         } else {
@@ -34,8 +45,8 @@ fn an_end_without_close_notify_is_no_end_of_a_file() {
     }
 }
 
-/// Serves a file of unknown size over FTPS; data connections end with or without close_notify.
-fn serve(dir: &Path, bytes: Vec<u8>, closes: bool) -> SocketAddr {
+/// Serves a file of unknown size over FTPS, by a certificate of the authority `ca.pem` in `dir`.
+pub(crate) fn serve(dir: &Path, bytes: Vec<u8>, data_tls: DataTls) -> SocketAddr {
     let files = certificates(dir);
     let chain = CertificateDer::pem_file_iter(&files.server).unwrap().map(Result::unwrap).collect();
     let key = PrivateKeyDer::from_pem_slice(&fs::read(&files.key).unwrap()).unwrap();
@@ -50,7 +61,7 @@ fn serve(dir: &Path, bytes: Vec<u8>, closes: bool) -> SocketAddr {
             let (settings, bytes) = (Arc::clone(&settings), bytes.clone());
             std::thread::spawn(move || {
                 // A client that closes ends the session.
-                let _ = session(stream, &settings, &bytes, closes);
+                let _ = session(stream, &settings, &bytes, data_tls);
             });
         }
     });
@@ -62,7 +73,7 @@ fn session(
     mut clear: TcpStream,
     settings: &Arc<ServerConfig>,
     bytes: &[u8],
-    closes: bool,
+    data_tls: DataTls,
 ) -> std::io::Result<()> {
     clear.write_all(b"220 scripted\r\n")?;
     let mut auth = String::new();
@@ -91,9 +102,15 @@ fn session(
             "RETR" => {
                 control.get_mut().write_all(b"150 sending\r\n")?;
                 if let Some(listener) = listener.take() {
-                    let mut data = tls(listener.accept()?.0);
+                    let mut data = listener.accept()?.0;
+                    if data_tls == DataTls::IsSilent {
+                        // Until the client closes it.
+                        data.read_to_end(&mut Vec::new())?;
+                        return Ok(());
+                    }
+                    let mut data = tls(data);
                     data.write_all(bytes)?;
-                    if closes {
+                    if data_tls == DataTls::Closes {
                         data.conn.send_close_notify();
                     }
                     data.flush()?;

@@ -7,6 +7,7 @@ mod sniffer;
 mod support;
 
 mod close_notify;
+mod connect_timeout;
 mod credentials;
 mod encrypted_data;
 mod ftps;

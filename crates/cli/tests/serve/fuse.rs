@@ -13,6 +13,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
+use crate::skip::skip;
+
 /// Modes of the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -58,8 +60,7 @@ impl FuseMount {
                 Some(Self { point: point.to_owned(), mode, daemon: Some(daemon) })
             }
             Err(error) => {
-                assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "FUSE is needed: {error}");
-                println!("skipped: cannot mount FUSE: {error}");
+                skip(&format!("cannot mount FUSE: {error}"));
                 None
             }
         }

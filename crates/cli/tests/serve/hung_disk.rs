@@ -12,6 +12,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::fuse::{Daemon, FuseMount};
+use crate::open_files::with_open_files;
 use crate::starvation::without_attack;
 use crate::uploads::{Place, ask};
 use crate::{Serve, get, serve};
@@ -37,6 +38,19 @@ fn request(server: &Serve, head: &str) -> TcpStream {
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     write!(stream, "{head}\r\n\r\n").unwrap();
     stream
+}
+
+/// Sends the head of an upload of a megabyte.
+fn begin_put(server: &Serve, path: &str) -> TcpStream {
+    let expect = "Host: h\r\nAuthorization: Bearer s3cret\r\nExpect: 100-continue\r\nContent-Length: 1000000";
+    request(server, &format!("PUT {path} HTTP/1.1\r\n{expect}"))
+}
+
+/// Reads the server's answer to the head of an upload: 25 bytes are all of 100 (Continue).
+fn interim_reply(stream: &mut TcpStream) -> String {
+    let mut reply = [0; 25];
+    stream.read_exact(&mut reply).unwrap();
+    String::from_utf8_lossy(&reply).into_owned()
 }
 
 /// Signals twice; returns when the second signal was sent.
@@ -129,23 +143,18 @@ fn uploads_to_a_hung_file_system_hold_up_neither_others_nor_the_end() {
     let Some((server, mount)) = start_beside_mount(command, &point, Daemon::Answers) else { return };
     // FLUSH is refused once: for each one that is not answered, the kernel would keep the process.
     std::fs::write(point.join("flushed"), "").unwrap();
-    let put = |path: &str| {
-        let expect =
-            "Host: h\r\nAuthorization: Bearer s3cret\r\nExpect: 100-continue\r\nContent-Length: 1000000";
-        request(&server, &format!("PUT {path} HTTP/1.1\r\n{expect}"))
-    };
-    let mut waiting: Vec<TcpStream> = (0..UPLOADS).map(|number| put(&format!("/hung/{number}"))).collect();
+    let mut waiting: Vec<TcpStream> =
+        (0..UPLOADS).map(|number| begin_put(&server, &format!("/hung/{number}"))).collect();
     for stream in &mut waiting {
-        let mut interim = [0; 25];
-        stream.read_exact(&mut interim).unwrap();
-        assert!(interim.starts_with(b"HTTP/1.1 100 "), "{}", String::from_utf8_lossy(&interim));
+        let interim = interim_reply(stream);
+        assert!(interim.starts_with("HTTP/1.1 100 "), "{interim}");
     }
     mount.set(Daemon::ReadsNothing);
     for stream in &mut waiting {
         stream.write_all(&[7; 1_000_000]).unwrap();
     }
     // Before they start, these wait for the file system, which their path reaches through a link.
-    waiting.extend((0..64).map(|number| put(&format!("/linked/{number}"))));
+    waiting.extend((0..64).map(|number| begin_put(&server, &format!("/linked/{number}"))));
     std::thread::sleep(Duration::from_millis(300));
     let started = Instant::now();
     let (status, reply) = ask(server.address, "PUT /f", "Content-Length: 4\r\n", b"file");
@@ -153,6 +162,50 @@ fn uploads_to_a_hung_file_system_hold_up_neither_others_nor_the_end() {
     assert_eq!(std::fs::read(place.dir.path().join("f")).unwrap(), b"file");
     assert_second_signal_ends(server);
     drop(waiting);
+}
+
+#[test]
+fn uploads_to_hung_file_systems_leave_a_place_to_an_upload_elsewhere() {
+    let _alone = without_attack();
+    const HUNG: [&str; 5] = ["a", "b", "c", "d", "e"];
+    const UPLOADS_OF_EACH: usize = 16;
+    // With the usual limit of open files, and with one that allows eleven uploads in all.
+    for files in [10_000, 600] {
+        let place = Place::new();
+        let points = HUNG.map(|name| place.dir.path().join(name));
+        points.iter().for_each(|point| std::fs::create_dir(point).unwrap());
+        let server = Serve::start(with_open_files(files, &place.command(&[])));
+        let mounts: Vec<_> =
+            points.iter().filter_map(|point| FuseMount::new(point, Daemon::Answers)).collect();
+        if mounts.len() < HUNG.len() {
+            return;
+        }
+        // FLUSH is refused once: for each one that is not answered, the kernel would keep the process.
+        points.iter().for_each(|point| std::fs::write(point.join("flushed"), "").unwrap());
+        let paths =
+            HUNG.iter().flat_map(|name| (0..UPLOADS_OF_EACH).map(move |file| format!("/{name}/{file}")));
+        let mut begun = Vec::new();
+        for mut stream in paths.map(|path| begin_put(&server, &path)) {
+            let reply = interim_reply(&mut stream);
+            if reply.starts_with("HTTP/1.1 100 ") {
+                begun.push(stream);
+            } else {
+                assert!(reply.starts_with("HTTP/1.1 503 "), "{reply}");
+            }
+        }
+        assert!(begun.len() >= HUNG.len(), "{files}: {} uploads were begun", begun.len());
+        mounts.iter().for_each(|mount| mount.set(Daemon::ReadsNothing));
+        for stream in &mut begun {
+            stream.write_all(&[7; 1_000_000]).unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        let started = Instant::now();
+        let (status, reply) = ask(server.address, "PUT /f", "Content-Length: 4\r\n", b"file");
+        let took = started.elapsed();
+        assert!(status == 201 && took < Duration::from_secs(1), "{files}: {took:?} {reply}");
+        assert_eq!(std::fs::read(place.dir.path().join("f")).unwrap(), b"file");
+        assert_second_signal_ends(server);
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::uploads::Place;
 const SPARE: u64 = 200;
 const MOST: u64 = 10_000;
 /// Descriptors of the server: up to four per connection, and those of uploads.
-const DESCRIPTORS: u64 = 42_000;
+const DESCRIPTORS: u64 = 45_000;
 /// Bytes per second that each connection of the attack receives or sends.
 const BYTES_PER_SECOND: usize = 1_000;
 /// Closed connections that the attack replaces per second.

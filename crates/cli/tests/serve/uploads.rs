@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
+use crate::skip::skip;
 use crate::{BIN, Serve, lines, serve};
 
 pub(crate) const UPLOAD: &str = "?upload=00112233445566778899aabbccddeeff";
@@ -177,9 +178,7 @@ fn a_disk_that_is_full_or_fills_up() {
     let flags: &[&str] = if rustix::process::geteuid().is_root() { &["-m"] } else { &["-rm"] };
     let allowed = Command::new("unshare").args(flags).args(["mount", "-t", "tmpfs", "none", "/mnt"]).output();
     if !allowed.is_ok_and(|output| output.status.success()) {
-        assert!(std::env::var_os("CI").is_none(), "a mount namespace is needed");
-        println!("skipped: no mount namespace may be made here");
-        return;
+        return skip("no mount namespace may be made here");
     }
     let (dir, token) = (place.dir.path().display(), place.token());
     let script = format!(

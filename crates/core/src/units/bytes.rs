@@ -99,16 +99,14 @@ impl Bytes {
     /// A message with both spellings for a bare prefix, otherwise that of [`ParseUnitError`].
     pub fn with_unit(text: &str) -> Result<Self, String> {
         let size: Self = text.parse().map_err(|error: ParseUnitError| error.to_string())?;
-        let number = text.trim().trim_end_matches(|c: char| c.is_ascii_alphabetic());
-        let (decimal, binary) = match text.trim()[number.len()..].to_ascii_lowercase().as_str() {
-            _ if size == Self::ZERO => return Ok(size),
+        let Some((number, unit)) = split(text).filter(|_| size != Self::ZERO) else { return Ok(size) };
+        let (decimal, binary) = match unit.to_ascii_lowercase().as_str() {
             "k" => ("kB", "KiB"),
             "m" => ("MB", "MiB"),
             "g" => ("GB", "GiB"),
             "t" => ("TB", "TiB"),
             _ => return Ok(size),
         };
-        let number = number.trim();
         Err(format!("'{text}' may be decimal or binary: write {number}{decimal} or {number}{binary}"))
     }
 }

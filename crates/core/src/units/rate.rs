@@ -104,23 +104,17 @@ impl Rate {
     /// A message with both spellings if the unit is missing or only a prefix, otherwise that of [`ParseUnitError`].
     pub fn with_unit(text: &str) -> Result<Self, String> {
         let text = text.trim();
-        let prefix = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
-        let number = &text[..text.len() - prefix.len()];
-        let (bits, bytes) = match prefix.trim() {
+        let rate: Self = text.parse().map_err(|error: ParseUnitError| error.to_string())?;
+        let Some((number, prefix)) = split(text).filter(|_| rate != Self(0)) else { return Ok(rate) };
+        let (bits, bytes) = match prefix {
             "" => ("", ""),
             "k" | "K" => ("k", "Ki"),
             "m" | "M" => ("M", "Mi"),
             "g" | "G" => ("G", "Gi"),
             "t" | "T" => ("T", "Ti"),
-            _ => return text.parse().map_err(|error: ParseUnitError| error.to_string()),
+            _ => return Ok(rate),
         };
-        match text.parse::<Self>() {
-            Ok(Self(0)) => Ok(Self(0)),
-            Ok(_) => {
-                Err(format!("'{text}' may mean bits or bytes: write {number}{bits}bit or {number}{bytes}B"))
-            }
-            Err(error) => Err(error.to_string()),
-        }
+        Err(format!("'{text}' may mean bits or bytes: write {number}{bits}bit or {number}{bytes}B"))
     }
 }
 

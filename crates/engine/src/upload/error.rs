@@ -22,17 +22,8 @@ pub enum UploadError {
     #[error(transparent)]
     Http(#[from] HttpError),
     /// The FTP server, or the connection to it, failed.
-    #[error("{message}")]
-    Ftp {
-        /// The class.
-        kind: FailureKind,
-        /// Whether a retry can help.
-        retried: bool,
-        /// Whether no connection was established.
-        is_before_connection: bool,
-        /// The operation, the URL, the server's reply and a remedy.
-        message: String,
-    },
+    #[error(transparent)]
+    Ftp(SourceError),
     /// The source cannot be opened or read.
     #[error("cannot {operation} {}: {source}", .path.display())]
     Source {
@@ -203,7 +194,7 @@ impl UploadError {
             Self::Http(HttpError::Cancelled) | Self::Interrupted { .. } => Kind::Interrupted,
             Self::Http(error) => error.kind().into(),
             Self::Streams(error) => error.kind(),
-            Self::Ftp { kind, .. } => *kind,
+            Self::Ftp(error) => error.class,
             Self::Source { operation: "read", .. } => Kind::Disk,
             Self::Source { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 Kind::from(ErrorKind::Denied)
@@ -226,7 +217,7 @@ impl UploadError {
     pub(super) fn is_before_connection(&self) -> bool {
         match self {
             Self::Http(error) => error.is_before_connection(),
-            Self::Ftp { is_before_connection, .. } => *is_before_connection,
+            Self::Ftp(error) => error.cause == Cause::Unreachable,
             _ => false,
         }
     }
@@ -235,7 +226,7 @@ impl UploadError {
     pub(super) fn retry(&self) -> Retry {
         match self {
             Self::Http(error) => error.retry(),
-            Self::Ftp { retried: true, .. } => Retry::Now,
+            Self::Ftp(error) if error.retry == stream::Retry::Backoff => Retry::Now,
             Self::Send { .. } | Self::Stalled { .. } | Self::Moved { .. } => Retry::Now,
             Self::Refused { status: 408 | 425 | 429 | 500 | 502..=504, retry_after, .. } => {
                 retry_after.map_or(Retry::Now, Retry::After)
@@ -247,18 +238,14 @@ impl UploadError {
 
 impl From<FtpError> for UploadError {
     fn from(error: FtpError) -> Self {
-        let kind = match error.class() {
+        let mut error = SourceError::from(error);
+        match error.class {
             FailureKind::Interrupted => return HttpError::Cancelled.into(),
             // The missing object is the directory in which to create the file.
-            FailureKind::NotFound => FailureKind::CannotCreate,
-            kind => kind,
-        };
-        Self::Ftp {
-            kind,
-            retried: error.may_be_retried(),
-            is_before_connection: error.is_before_connection(),
-            message: error.to_string(),
+            FailureKind::NotFound => error.class = FailureKind::CannotCreate,
+            _ => {}
         }
+        Self::Ftp(error)
     }
 }
 

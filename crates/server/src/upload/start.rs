@@ -10,7 +10,7 @@ use longhaul_core::proto::http::{RequestBody, UploadId, Validator};
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 use longhaul_engine::digest::WantedDigests;
-use longhaul_engine::sink::journal::{Journal, JournalError, JournalSource, SourceMatch, StoredJournal};
+use longhaul_engine::sink::journal::{Journal, JournalSource, SourceMatch, StoredJournal};
 use longhaul_engine::sink::output_error::OutputError;
 use longhaul_engine::sink::part_file::PartFile;
 use longhaul_engine::sink::pipeline::Pipeline;
@@ -148,9 +148,9 @@ impl Uploads {
     ) -> Result<UploadStart, NotStarted> {
         let id = append.id;
         target.may_be_replaced(append.replace)?;
-        let LockedPartFile { part, lock } = target.open_superseding(id, &self.active)?;
+        let LockedPartFile { part, lock, journal: prior } = target.open_superseding(id, &self.active)?;
         self.ranged.has_locked(&target.path());
-        let prior = usable(part.journal(), id)?;
+        let prior = usable(prior, id);
         let size = append.follows(prior.as_ref(), body).inspect_err(|_| self.abandon(&part))?;
         let slot = slot(disk).inspect_err(|_| self.abandon(&part))?;
         self.admit(&part, size, &target.grant)?;
@@ -209,9 +209,9 @@ impl Uploads {
         disk: &Disk,
     ) -> Result<Arc<RangedUpload>, NotStarted> {
         let AddRange { id, whole, may_begin, hash, .. } = *add;
-        let LockedPartFile { part, lock } = target.open_superseding(id, &self.active)?;
+        let LockedPartFile { part, lock, journal: prior } = target.open_superseding(id, &self.active)?;
         self.ranged.has_locked(&target.path());
-        let prior = usable(part.journal(), id)?;
+        let prior = usable(prior, id);
         if prior.is_none() && !may_begin {
             self.abandon(&part);
             return Err(continuation::refusal().into());
@@ -239,7 +239,7 @@ impl Uploads {
     fn whole(&self, target: UploadTarget, whole: WholeFile, disk: &Disk) -> Result<UploadStart, NotStarted> {
         let WholeFile { length, digest, modified, replace } = whole;
         target.may_be_replaced(replace)?;
-        let LockedPartFile { part, lock } = target.open(&self.active)?;
+        let LockedPartFile { part, lock, .. } = target.open(&self.active)?;
         let slot = slot(disk).inspect_err(|_| self.abandon(&part))?;
         // A file of unknown size is counted while it comes.
         self.admit(&part, length.unwrap_or_default(), &target.grant)?;
@@ -357,12 +357,11 @@ fn is_of(journal: &Journal, id: UploadId) -> bool {
 }
 
 /// Returns the journal of this upload, where it is sound; a damaged one is logged.
-fn usable(found: Result<StoredJournal, JournalError>, id: UploadId) -> Result<Option<Journal>, Reply> {
-    let found = found.map_err(|error| refusal::output(&error.into()))?;
+fn usable(found: StoredJournal, id: UploadId) -> Option<Journal> {
     if let StoredJournal::Damaged { why } = &found {
         tracing::warn!(%id, "the journal of an upload is damaged: {why}");
     }
-    Ok(found.sound().filter(|journal| is_of(journal, id)))
+    found.sound().filter(|journal| is_of(journal, id))
 }
 
 /// Returns how many bytes are committed from the start on without a gap.
@@ -390,7 +389,7 @@ mod tests {
         let (url_digest, _) = rest.split_once('"').unwrap();
         let found = |text: String| {
             let journal = Journal::decode(text.as_bytes()).unwrap();
-            usable(Ok(StoredJournal::Sound(journal)), id).ok().flatten()
+            usable(StoredJournal::Sound(journal), id)
         };
         assert_eq!(found(text(url_digest)).map(|journal| prefix(&journal)), Some(Bytes::new(4)));
         assert!(found(text(digest)).is_none(), "another upload's");

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use longhaul_core::host_check::{Diagnosis, Fix, START_FILES, Severity};
 use serde_json::Value;
 
-use super::planned::{Change, Module, Part, Shown, StartLines};
+use super::fix_step::{Change, FixStep, Module, Shown, StartLines};
 use super::text::lasting_files;
 use super::undo_file::{self, SavedLines, SavedModule, SavedSetting};
 use super::{Failure, exit_code, kernel_module, start_file};
@@ -27,9 +27,9 @@ pub(super) struct Asked {
 /// What became of modules, settings, and the files that make them last.
 #[derive(Debug, Default)]
 pub(super) struct Fixed {
-    modules: Vec<Part<Module>>,
-    changes: Vec<Part<Change>>,
-    files: Vec<Part<StartLines>>,
+    modules: Vec<FixStep<Module>>,
+    changes: Vec<FixStep<Change>>,
+    files: Vec<FixStep<StartLines>>,
     is_declined: bool,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn run(diagnosis: &Diagnosis, asked: Asked) -> Result<Fixed, Failure>
     } else {
         "\nChanges:".to_owned()
     });
-    fixed.lines(Part::plan, Part::plan, Part::plan).into_iter().for_each(show);
+    fixed.lines(FixStep::plan, FixStep::plan, FixStep::plan).into_iter().for_each(show);
     if asked.permanent && has_temporary(&fixed.changes)? {
         show("Settings of an earlier --fix end with the next start: run longhaul doctor --undo, then --fix --permanent".to_owned());
     }
@@ -59,7 +59,7 @@ pub(super) fn run(diagnosis: &Diagnosis, asked: Asked) -> Result<Fixed, Failure>
     }
     let file = undo_file::path()?;
     apply(&mut fixed, &lasting, &file)?;
-    let failures = fixed.lines(Part::failure, Part::failure, Part::failure);
+    let failures = fixed.lines(FixStep::failure, FixStep::failure, FixStep::failure);
     failures.into_iter().flatten().for_each(show);
     let modules = match open(&fixed.modules) {
         0 => String::new(),
@@ -79,16 +79,16 @@ pub(super) fn run(diagnosis: &Diagnosis, asked: Asked) -> Result<Fixed, Failure>
 }
 
 /// Says whether an earlier run without `--permanent` has changed settings that are not among the changes.
-fn has_temporary(changes: &[Part<Change>]) -> Result<bool, Failure> {
+fn has_temporary(changes: &[FixStep<Change>]) -> Result<bool, Failure> {
     let (saved, namespace) = (undo_file::read(&undo_file::path()?)?, undo_file::namespace());
     let is_changed = |name: &str| changes.iter().any(|change| change.what.name == name);
     let is_earlier = |saved: &SavedSetting| saved.namespace == namespace && !is_changed(&saved.name);
     Ok(saved.lines.is_empty() && saved.settings.iter().any(is_earlier))
 }
 
-/// Returns how many parts were not refused.
-fn open<T: Shown>(parts: &[Part<T>]) -> usize {
-    parts.iter().filter(|part| part.is_open()).count()
+/// Returns how many steps were not refused.
+fn open<T: Shown>(steps: &[FixStep<T>]) -> usize {
+    steps.iter().filter(|step| step.is_open()).count()
 }
 
 /// Saves the old values, loads the modules, writes the new values, and adds the lines that make those last.
@@ -101,7 +101,7 @@ fn apply(fixed: &mut Fixed, lasting: &[&Fix], file: &Path) -> Result<(), Failure
     let namespace = undo_file::namespace();
     let save = |fixed: &Fixed| {
         let mut saved = before.clone();
-        for Part { what: Module(name), .. } in fixed.modules.iter().filter(|module| module.is_open()) {
+        for FixStep { what: Module(name), .. } in fixed.modules.iter().filter(|module| module.is_open()) {
             let module = SavedModule { name: name.clone() };
             if !saved.modules.contains(&module) {
                 saved.modules.push(module);
@@ -110,7 +110,8 @@ fn apply(fixed: &mut Fixed, lasting: &[&Fix], file: &Path) -> Result<(), Failure
         for change in fixed.changes.iter().filter(|change| change.is_to_be_saved()) {
             undo_file::add(&mut saved.settings, change.what.saved(&namespace));
         }
-        for Part { what: StartLines { file, lines }, .. } in fixed.files.iter().filter(|file| file.is_open())
+        for FixStep { what: StartLines { file, lines }, .. } in
+            fixed.files.iter().filter(|file| file.is_open())
         {
             saved.lines.push(SavedLines { file: file.clone(), lines: lines.clone() });
         }
@@ -130,8 +131,11 @@ fn apply(fixed: &mut Fixed, lasting: &[&Fix], file: &Path) -> Result<(), Failure
 }
 
 /// Returns the modules that fixes need and that are not loaded, each once: none for settings that cannot be written.
-fn modules_for<'a>(fixes: impl Iterator<Item = &'a Fix>, changes: &[Part<Change>]) -> Vec<Part<Module>> {
-    let mut modules: Vec<Part<Module>> = Vec::new();
+fn modules_for<'a>(
+    fixes: impl Iterator<Item = &'a Fix>,
+    changes: &[FixStep<Change>],
+) -> Vec<FixStep<Module>> {
+    let mut modules: Vec<FixStep<Module>> = Vec::new();
     for fix in fixes {
         let is_of_use = fix.changes.iter().any(|change| is_open(changes, &change.name));
         for name in fix.modules.iter().flat_map(|modules| &modules.lines) {
@@ -143,7 +147,7 @@ fn modules_for<'a>(fixes: impl Iterator<Item = &'a Fix>, changes: &[Part<Change>
             } else {
                 Some("the setting that needs it cannot be written".to_owned())
             };
-            let module = Part::new(Module(name.clone()), refused);
+            let module = FixStep::new(Module(name.clone()), refused);
             match modules.iter_mut().find(|module| module.what.0 == *name) {
                 Some(known) if module.is_open() => *known = module,
                 Some(_) => {}
@@ -155,7 +159,7 @@ fn modules_for<'a>(fixes: impl Iterator<Item = &'a Fix>, changes: &[Part<Change>
 }
 
 /// Says whether a setting is among the changes, and not refused.
-fn is_open(changes: &[Part<Change>], name: &str) -> bool {
+fn is_open(changes: &[FixStep<Change>], name: &str) -> bool {
     changes.iter().any(|change| change.what.name == name && change.is_open())
 }
 
@@ -170,12 +174,12 @@ impl Fixed {
     }
 
     /// Returns the lines that files lack to make the fixes last whose settings are not refused. Lines that would do nothing are refused.
-    fn lines_for(&self, fixes: &[&Fix]) -> Vec<Part<StartLines>> {
+    fn lines_for(&self, fixes: &[&Fix]) -> Vec<FixStep<StartLines>> {
         let files = lasting_files(fixes.iter().copied().filter(|fix| self.is_applied(fix))).into_iter();
-        let mut parts = Vec::new();
+        let mut steps = Vec::new();
         for (file, mut lines) in files.filter(|(file, _)| START_FILES.contains(file)) {
             let mut push = |lines, refused| {
-                parts.push(Part::new(StartLines { file: file.to_owned(), lines }, refused));
+                steps.push(FixStep::new(StartLines { file: file.to_owned(), lines }, refused));
             };
             lines.retain(|line| match start_file::why_ineffective(file, line) {
                 None => true,
@@ -192,15 +196,15 @@ impl Fixed {
                 Err(error) => push(Vec::new(), Some(error.to_string())),
             }
         }
-        parts
+        steps
     }
 
-    /// Returns a line of each part, in the order in which they are done.
+    /// Returns a line of each step, in the order in which they are done.
     fn lines<L>(
         &self,
-        module: impl Fn(&Part<Module>) -> L,
-        change: impl Fn(&Part<Change>) -> L,
-        file: impl Fn(&Part<StartLines>) -> L,
+        module: impl Fn(&FixStep<Module>) -> L,
+        change: impl Fn(&FixStep<Change>) -> L,
+        file: impl Fn(&FixStep<StartLines>) -> L,
     ) -> Vec<L> {
         let modules = self.modules.iter().map(module);
         modules.chain(self.changes.iter().map(change)).chain(self.files.iter().map(file)).collect()
@@ -221,11 +225,11 @@ impl Fixed {
         read.is_ok() && is_yes(&answer)
     }
 
-    /// Returns the exit code: 77 where a part could not be done, for whatever reason; that of the findings where the user has declined.
+    /// Returns the exit code: 77 where a step could not be done, for whatever reason; that of the findings where the user has declined.
     pub(super) fn exit_code(&self, worst: Severity) -> ExitCode {
         if self.is_declined {
             exit_code(worst)
-        } else if self.lines(Part::is_open, Part::is_open, Part::is_open).contains(&false) {
+        } else if self.lines(FixStep::is_open, FixStep::is_open, FixStep::is_open).contains(&false) {
             exit::NO_PERMISSION.into()
         } else {
             ExitCode::SUCCESS
@@ -234,9 +238,9 @@ impl Fixed {
 
     /// Adds what became of modules, settings and files to an object.
     pub(super) fn add_to_json(&self, object: &mut Value) {
-        object["changes"] = self.changes.iter().map(Part::as_json).collect();
-        object["modules"] = self.modules.iter().map(Part::as_json).collect();
-        object["files"] = self.files.iter().map(Part::as_json).collect();
+        object["changes"] = self.changes.iter().map(FixStep::as_json).collect();
+        object["modules"] = self.modules.iter().map(FixStep::as_json).collect();
+        object["files"] = self.files.iter().map(FixStep::as_json).collect();
     }
 }
 
@@ -256,9 +260,9 @@ mod tests {
         }
     }
 
-    fn change_of(name: &str, refused: Option<&str>) -> Part<Change> {
+    fn change_of(name: &str, refused: Option<&str>) -> FixStep<Change> {
         let [name, old, new] = [name, "0", "1"].map(str::to_owned);
-        Part::new(Change::new(name, old, new), refused.map(str::to_owned))
+        FixStep::new(Change::new(name, old, new), refused.map(str::to_owned))
     }
 
     #[test]
@@ -282,7 +286,7 @@ mod tests {
     fn module_that_cannot_be_loaded_is_refused_and_not_saved() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("doctor-undo.json");
-        let modules = vec![Part::new(Module("tcp_none".to_owned()), None)];
+        let modules = vec![FixStep::new(Module("tcp_none".to_owned()), None)];
         let mut fixed = Fixed { modules, ..Fixed::default() };
         apply(&mut fixed, &[], &file).unwrap();
         assert!(fixed.modules[0].failure().is_some() && !file.exists());

@@ -2,11 +2,11 @@
 
 mod device_setting;
 mod fix;
+mod fix_step;
 mod governor;
 mod kernel_module;
 mod kernel_setting;
 mod peer;
-mod planned;
 mod setting;
 mod start_file;
 mod text;

@@ -31,7 +31,7 @@ pub(super) fn missing(file: &str, lines: &[&str]) -> io::Result<Vec<String>> {
 fn is_in_force(file: &str, text: &str, line: &str) -> bool {
     let subject = |line: &str| match assignment(line).filter(|_| file == SYSCTL_FILE) {
         Some((name, _)) => name,
-        None => line.to_owned(),
+        None => rings_of(line).unwrap_or(line).to_owned(),
     };
     text.lines().rfind(|known| subject(known) == subject(line)) == Some(line)
 }
@@ -79,16 +79,27 @@ fn assignment(line: &str) -> Option<(String, String)> {
     Some((name, value.split_whitespace().collect::<Vec<_>>().join(" ")))
 }
 
-/// Appends lines to a file: of two that set one thing the later one counts.
+/// Returns the part of a udev rule for the sizes of a device's rings that all such rules of the device have.
+fn rings_of(line: &str) -> Option<&str> {
+    let (command, _) = line.split_once(" rx ")?;
+    command.contains("/ethtool -G ").then_some(command)
+}
+
+/// Adds lines to a file.
 pub(super) fn add(file: &str, lines: &[String]) -> io::Result<()> {
     let path = own(file)?;
-    let mut text = read(path)?;
-    if !text.is_empty() && !text.ends_with('\n') {
-        text.push('\n');
-    }
-    lines.iter().for_each(|line| text += &format!("{line}\n"));
+    let text = with_lines(&read(path)?, lines);
     create_directories(path.parent().unwrap_or(Path::new("/")))?;
     replace(path, &text)
+}
+
+/// Appends lines to a text: of two that set one kernel setting the later one counts. Rules for the rings of one device would both be run,
+/// and change its rings twice: a later one replaces those before.
+fn with_lines(text: &str, lines: &[String]) -> String {
+    let is_replaced =
+        |known: &str| rings_of(known).is_some() && lines.iter().any(|line| rings_of(line) == rings_of(known));
+    let kept = text.lines().filter(|known| !is_replaced(known));
+    kept.chain(lines.iter().map(String::as_str)).map(|line| format!("{line}\n")).collect()
 }
 
 /// Creates a directory, and those above it, which other users can read: services read the files, too.
@@ -153,6 +164,20 @@ mod tests {
             "NAME==\"a\", x\nNAME==\"a\", y",
             "NAME==\"a\", x"
         ));
+    }
+
+    #[test]
+    fn later_rule_for_the_rings_of_a_device_replaces_the_earlier_one() {
+        let rule = |command: &str| format!("NAME==\"a\", RUN+=\"/usr/sbin/ethtool {command}\"");
+        let [old, other, offload, new] =
+            ["-G a rx 512 tx 256", "-G b rx 512 tx 256", "-K a rx on", "-G a rx 4096 tx 256"].map(rule);
+        let text = with_lines("", &[old.clone(), other.clone(), offload.clone()]);
+        assert!([&old, &other].iter().all(|rule| is_in_force("rules", &text, rule)));
+        assert!(!is_in_force("rules", &text, &new));
+        let text = with_lines(&text, std::slice::from_ref(&new));
+        assert_eq!(text, format!("{other}\n{offload}\n{new}\n"));
+        assert!(is_in_force("rules", &text, &new) && !is_in_force("rules", &text, &old));
+        assert_eq!(with_lines("net.a = 1", &["net.a = 2".to_owned()]), "net.a = 1\nnet.a = 2\n");
     }
 
     #[test]

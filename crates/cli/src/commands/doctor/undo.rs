@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 use super::kernel_module::{self, Unloaded};
-use super::undo_file::{self, Saved, SavedLines, SavedModule, SavedSetting};
+use super::undo_file::{self, SavedLines, SavedModule, SavedSetting, UndoRecord};
 use super::{Failure, setting, start_file};
 use crate::{exit, say};
 
@@ -30,7 +30,7 @@ pub(super) fn run(json: bool) -> Result<ExitCode, Failure> {
     let saved = undo_file::read(&file)?;
     let (settings, kept_settings): (Vec<_>, Vec<_>) =
         saved.settings.into_iter().partition(|saved| saved.namespace == namespace);
-    let mut kept = Saved { settings: kept_settings, modules: saved.modules, lines: Vec::new() };
+    let mut kept = UndoRecord { settings: kept_settings, modules: saved.modules, lines: Vec::new() };
     let has_modules = !kept.modules.iter().all(|module| is_needed(module, &kept.settings));
     if settings.is_empty() && !has_modules && saved.lines.is_empty() {
         let elsewhere = if kept.settings.is_empty() { "" } else { " of this network namespace" };

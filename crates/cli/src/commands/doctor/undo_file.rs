@@ -52,7 +52,7 @@ pub(super) struct SavedLines {
 
 /// All that can be undone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Saved {
+pub(super) struct UndoRecord {
     pub(super) settings: Vec<SavedSetting>,
     #[serde(default)]
     pub(super) modules: Vec<SavedModule>,
@@ -67,7 +67,7 @@ struct Document {
     #[serde(default)]
     boot: String,
     #[serde(flatten)]
-    saved: Saved,
+    saved: UndoRecord,
 }
 
 const VERSION: u32 = 1;
@@ -111,10 +111,10 @@ pub(super) fn lock(file: &Path) -> Result<Option<File>, Failure> {
 }
 
 /// Reads the file; one that is absent holds nothing. Modules of earlier starts are left out.
-pub(super) fn read(file: &Path) -> Result<Saved, Failure> {
+pub(super) fn read(file: &Path) -> Result<UndoRecord, Failure> {
     let text = match fs::read(file) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Saved::default()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(UndoRecord::default()),
         Err(error) => return Err((format!("cannot read {}: {error}", file.display()), exit::IO)),
     };
     let damaged = |why: String| {
@@ -132,9 +132,9 @@ pub(super) fn read(file: &Path) -> Result<Saved, Failure> {
 }
 
 /// Replaces the file in one step; where nothing is to be undone it is removed.
-pub(super) fn write(file: &Path, saved: &Saved) -> Result<(), Failure> {
+pub(super) fn write(file: &Path, saved: &UndoRecord) -> Result<(), Failure> {
     let failed = |error: io::Error| cannot_write(file, &error);
-    if *saved == Saved::default() {
+    if *saved == UndoRecord::default() {
         return match fs::remove_file(file) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
             _ => Ok(()),
@@ -176,9 +176,9 @@ mod tests {
     fn settings_are_kept_in_one_step_and_removed_with_the_last() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("state/doctor-undo.json");
-        assert_eq!(read(&file).unwrap(), Saved::default());
+        assert_eq!(read(&file).unwrap(), UndoRecord::default());
         let lines = SavedLines { file: "/etc/x".to_owned(), lines: vec!["y".to_owned()] };
-        let mut all = Saved {
+        let mut all = UndoRecord {
             settings: vec![saved("net.ipv4.tcp_sack", "0", "1")],
             modules: vec![SavedModule { name: "tcp_bbr".to_owned() }],
             lines: vec![lines],
@@ -191,13 +191,13 @@ mod tests {
         all.modules.clear();
         assert_eq!(read(&file).unwrap(), all);
         assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
-        write(&file, &Saved::default()).unwrap();
+        write(&file, &UndoRecord::default()).unwrap();
         assert!(!file.exists());
-        write(&file, &Saved::default()).unwrap();
+        write(&file, &UndoRecord::default()).unwrap();
         // As it was before modules were loaded, and while they belonged to a namespace.
         for modules in ["", r#","modules":[{"namespace":"net:[1]","name":"tcp_bbr"}]"#] {
             fs::write(&file, format!(r#"{{"version":1,"settings":[]{modules}}}"#)).unwrap();
-            assert_eq!(read(&file).unwrap(), Saved::default());
+            assert_eq!(read(&file).unwrap(), UndoRecord::default());
         }
     }
 
@@ -255,7 +255,7 @@ mod tests {
         }
         let (message, _) = write(
             &dir.path().join("doctor-undo.json/x"),
-            &Saved { settings: vec![saved("a", "1", "2")], ..Saved::default() },
+            &UndoRecord { settings: vec![saved("a", "1", "2")], ..UndoRecord::default() },
         )
         .unwrap_err();
         assert!(message.contains("cannot write"), "{message}");

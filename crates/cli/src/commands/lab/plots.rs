@@ -69,7 +69,7 @@ fn chart(scenario: &Scenario, plot: &Plot, groups: &[Group<'_>]) -> Chart {
     series.sort_by_key(|series| series.mark == Mark::Measured);
     Chart {
         title: plot.title.clone(),
-        note: note(&lines, &plot.y[0]),
+        note: note(&lines, &plot.y),
         x: x.axis,
         y: Axis { label: plot.y_label.clone(), unit: unit(unit_of(&plot.y[0])), scale: Scale::Linear },
         series,
@@ -77,10 +77,13 @@ fn chart(scenario: &Scenario, plot: &Plot, groups: &[Group<'_>]) -> Chart {
 }
 
 /// Says what points are, and which of them are of a path that this machine did not hold.
-fn note(lines: &[Line<'_>], value: &str) -> String {
+fn note(lines: &[Line<'_>], values: &[String]) -> String {
     let groups = || lines.iter().flat_map(|line| &line.groups);
-    let drawn = groups().filter(|group| spread(group, value).is_some()).count();
-    let marked = drawn - groups().filter(|group| group.spread(value).is_some()).count();
+    let is_marked = |group: &Group<'_>, value: &str| {
+        group.spread(value).is_none() && group.marked_spread(value).is_some()
+    };
+    let drawn = groups().filter(|group| values.iter().any(|value| spread(group, value).is_some())).count();
+    let marked = groups().filter(|group| values.iter().any(|value| is_marked(group, value))).count();
     let of_marked = match marked {
         0 => String::new(),
         marked => format!("; {marked} of {drawn} are marked: the path was not held"),

@@ -1,5 +1,8 @@
 //! `longhaul get` as a child process with a timeout.
 
+#[path = "../../support/skip.rs"]
+mod skip;
+
 use std::ffi::OsStr;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -10,16 +13,12 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+pub(crate) use skip::skip;
+
 const BIN: &str = env!("CARGO_BIN_EXE_longhaul");
 
 /// Timeout of a run, for a busy machine.
 const AGE: Duration = Duration::from_secs(40);
-
-/// Reports why a test is skipped; that is a failure under CI.
-pub(crate) fn skip(why: &str) {
-    assert!(std::env::var_os("CI").is_none(), "cannot run: {why}");
-    println!("skipped: {why}");
-}
 
 /// A `longhaul get`, or another command, in its own directory.
 pub(crate) struct Get {

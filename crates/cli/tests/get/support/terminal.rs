@@ -11,20 +11,22 @@ pub(crate) fn terminal(run: &Get, line: &str, env: &[(&str, &str)], keys: Option
         skip("script (util-linux) is not installed");
         return None;
     }
-    let mut command = Command::new("script");
-    command.args(["-qec", &format!("stty rows 24 cols 100; {line}"), "/dev/null"]).current_dir(run.dir());
+    let line = format!("stty rows 24 cols 100; {line}");
+    let mut command = match keys {
+        None => Command::new("script"),
+        Some(keys) => {
+            fs::write(run.path("keys"), keys).unwrap();
+            let mut typist = Command::new("sh");
+            typist.args(["-c", "(sleep 1.5; cat keys; sleep 1.5) | script \"$@\"", "sh"]);
+            typist
+        }
+    };
+    command.args(["-qec", &line, "/dev/null"]).current_dir(run.dir());
     for name in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE"] {
         command.env_remove(name);
     }
     command.env("TERM", "xterm").env("HOME", run.dir()).env("SHELL", "/bin/sh").envs(env.iter().copied());
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
-    if let Some(keys) = keys {
-        fs::write(run.path("keys"), keys).unwrap();
-        let typist = format!("(sleep 1.5; cat keys; sleep 1.5) | script -qec '{line}' /dev/null");
-        command = Command::new("sh");
-        command.args(["-c", &typist]).current_dir(run.dir()).env("HOME", run.dir()).env("TERM", "xterm");
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
-    }
     Some(Running::new(command).end())
 }
 

@@ -55,18 +55,31 @@ impl ControlConnection {
         &self.transport
     }
 
-    /// Switches to TLS. The handshake takes place with the next command, which is not sent before the server is
-    /// verified.
+    /// Switches to TLS, and completes its handshake.
     ///
     /// # Errors
     /// [`FtpError::Unrequested`] if data follows the server's consent: it arrived in clear and must not be trusted.
-    pub(super) fn begin_tls(self, session: ClientConnection, at: &str) -> Result<Self, FtpError> {
-        match self.transport {
+    pub(super) fn begin_tls(
+        self,
+        session: ClientConnection,
+        at: &str,
+        deadline: &Deadline<'_>,
+    ) -> Result<Self, FtpError> {
+        let unrequested = |what: String| FtpError::Unrequested { at: at.to_owned(), what };
+        let mut control = match self.transport {
             Transport::Plain(socket) if !self.replies.has_pending() => {
-                Ok(Self { transport: Transport::tls(session, socket), ..self })
+                Self { transport: Transport::tls(session, socket), ..self }
             }
-            _ => Err(FtpError::Unrequested { at: at.to_owned(), what: "text before TLS".to_owned() }),
+            _ => return Err(unrequested("text before TLS".to_owned())),
+        };
+        let deadline = deadline.at_most(control.limit);
+        while control.transport.is_handshaking() {
+            if let Some(reply) = control.poll_reply(at)? {
+                return Err(unrequested(format!("the reply {reply}")));
+            }
+            check(&deadline, at, "the TLS handshake")?;
         }
+        Ok(control)
     }
 
     /// Switches to protection of every command and reply by GSI.
@@ -94,6 +107,15 @@ impl ControlConnection {
         at: &str,
         cancel: &Cancel,
     ) -> Result<(), FtpError> {
+        self.send_by(commands, at, &Deadline::new(cancel, self.limit))
+    }
+
+    fn send_by(
+        &mut self,
+        commands: &[Command<'_>],
+        at: &str,
+        deadline: &Deadline<'_>,
+    ) -> Result<(), FtpError> {
         let mut flight = Vec::new();
         for command in commands {
             tracing::debug!(target: "longhaul::ftp", "> {command}");
@@ -103,7 +125,6 @@ impl ControlConnection {
                 None => flight.extend_from_slice(&line),
             }
         }
-        let deadline = Deadline::new(cancel, self.limit);
         let mut pending = flight.as_slice();
         loop {
             match self.transport.send(&mut pending) {
@@ -113,7 +134,7 @@ impl ControlConnection {
                     if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
                 Err(source) => return Err(FtpError::Send { at: at.to_owned(), source }),
             }
-            check(&deadline, at, "taking a command")?;
+            check(deadline, at, "taking a command")?;
         }
     }
 
@@ -174,15 +195,42 @@ impl ControlConnection {
         at: &str,
         cancel: &Cancel,
     ) -> Result<Reply, FtpError> {
-        let deadline = Deadline::new(cancel, limit);
+        self.reply_by(step, at, &Deadline::new(cancel, limit))
+    }
+
+    /// Waits like [`Self::reply`], until the deadline.
+    ///
+    /// # Errors
+    /// [`FtpError`].
+    pub(super) fn reply_by(
+        &mut self,
+        step: &'static str,
+        at: &str,
+        deadline: &Deadline<'_>,
+    ) -> Result<Reply, FtpError> {
         loop {
             match self.poll_reply(at)? {
                 Some(reply) if reply.is_preliminary() => {}
                 Some(reply) => return Ok(reply),
                 None => {}
             }
-            check(&deadline, at, step)?;
+            check(deadline, at, step)?;
         }
+    }
+
+    /// Sends a command and waits for its reply, until the deadline and no longer than for any reply.
+    ///
+    /// # Errors
+    /// See [`Self::ask`].
+    pub(super) fn ask_by(
+        &mut self,
+        command: &Command<'_>,
+        at: &str,
+        deadline: &Deadline<'_>,
+    ) -> Result<Reply, FtpError> {
+        let deadline = deadline.at_most(self.limit);
+        self.send_by(std::slice::from_ref(command), at, &deadline)?;
+        self.reply_by(command.verb(), at, &deadline)
     }
 
     /// Sends commands in one flight and waits for their replies.

@@ -41,6 +41,11 @@ pub(crate) enum FtpError {
     /// A reply did not arrive in time.
     #[error("{at} did not finish {step} within {waited:?}; try again later")]
     Timeout { at: String, step: &'static str, waited: Duration },
+    /// A connection was not ready for use in time.
+    #[error(
+        "{at} did not finish {step} within {waited:?}; check its port and scheme, or raise --connect-timeout"
+    )]
+    ConnectTimeout { at: String, step: &'static str, waited: Duration },
     /// The received bytes are not a reply.
     #[error("cannot use the reply of {at}: {source}; is this the right port and scheme?")]
     Reply { at: String, source: ReplyError },
@@ -152,6 +157,16 @@ impl FtpError {
         Self::Tls { at: at.to_owned(), why: error.to_string() }
     }
 
+    /// Returns the error of a connection to `peer` that is not ready for use yet: all steps share the timeout `connect`.
+    pub(super) fn while_connecting(self, peer: SocketAddr, connect: Duration) -> Self {
+        match self {
+            Self::Timeout { at, step, waited } if waited == connect => {
+                Self::ConnectTimeout { at: format!("{at} ({peer})"), step, waited }
+            }
+            error => error,
+        }
+    }
+
     /// Returns whether MODE E cannot be used: the server cannot reach this host, as behind a NAT, or refuses the mode.
     pub(super) fn rules_out_extended_mode(&self) -> bool {
         match self {
@@ -223,6 +238,7 @@ impl FtpError {
             | Self::Receive { .. }
             | Self::Closed { .. }
             | Self::Timeout { .. }
+            | Self::ConnectTimeout { .. }
             | Self::Data { .. }
             | Self::ClosedEarly { .. }
             | Self::OpenedAnew { .. }
@@ -266,11 +282,6 @@ impl FtpError {
                 matches!(error.class(), FailureKind::Temporary | FailureKind::Unavailable | FailureKind::Host)
             }
         }
-    }
-
-    /// Returns whether no connection was established.
-    pub(crate) fn is_before_connection(&self) -> bool {
-        self.cause() == Cause::Unreachable
     }
 
     fn cause(&self) -> Cause {

@@ -167,7 +167,7 @@ impl<'a> ServerAccess<'a> {
         self.log_in_by_steps(cancel)
     }
 
-    /// Connects and reads the greeting.
+    /// Connects, reads the greeting, and protects the connection: all within the connect timeout.
     fn connect(&self, cancel: &Cancel) -> Result<(ControlConnection, DataProtection), FtpError> {
         let RemoteAddress { host, port, scheme, .. } = &self.address;
         if *scheme == Scheme::GsiFtp {
@@ -190,29 +190,34 @@ impl<'a> ServerAccess<'a> {
             return Err(FtpError::Url { url: format!("{} ({peer})", self.at()), why: EXPOSED });
         }
         let limit = self.config.timeouts.head;
-        let mut control = ControlConnection::new(Transport::Plain(socket), peer, limit, self.at())?;
-        let greeting = control.reply("its greeting", limit, self.at(), cancel)?;
+        let control = ControlConnection::new(Transport::Plain(socket), peer, limit, self.at())?;
+        self.greet(control, &deadline).map_err(|error| error.while_connecting(peer, deadline.limit))
+    }
+
+    fn greet(
+        &self,
+        mut control: ControlConnection,
+        deadline: &Deadline<'_>,
+    ) -> Result<(ControlConnection, DataProtection), FtpError> {
+        let greeting = control.reply_by("its greeting", self.at(), &deadline.at_most(control.limit))?;
         if !greeting.is_positive() {
             return Err(FtpError::Busy { at: self.at().to_owned(), reply: greeting });
         }
-        self.secure(control, cancel)
+        self.secure(control, deadline)
     }
 
     /// Protects the control connection as the scheme requires; returns the protection of data connections.
     fn secure(
         &self,
         mut control: ControlConnection,
-        cancel: &Cancel,
+        deadline: &Deadline<'_>,
     ) -> Result<(ControlConnection, DataProtection), FtpError> {
         let at = self.at();
         match self.address.scheme {
             Scheme::Ftp => Ok((control, DataProtection::Clear)),
-            Scheme::Ftps => security::begin_tls(self, control, cancel),
+            Scheme::Ftps => security::begin_tls(self, control, deadline),
             Scheme::GsiFtp => {
-                let mut exchange = |command: &Command<'_>| {
-                    let reply = control.ask(std::slice::from_ref(command), at, cancel)?.pop();
-                    reply.ok_or_else(|| FtpError::Closed { at: at.to_owned() })
-                };
+                let mut exchange = |command: &Command<'_>| control.ask_by(command, at, deadline);
                 let gsi = security::authenticate(&mut exchange, &self.address.host)?;
                 control.protect(gsi);
                 let encrypted = || DataCredential::generate(&self.address.host.to_string());
@@ -247,7 +252,7 @@ impl<'a> ServerAccess<'a> {
         let (mut control, protection) = self.connect(cancel)?;
         let commands = self.commands(&protection);
         let mut replies = Vec::new();
-        if self.exposes_password() {
+        if self.address.scheme == Scheme::Ftp && is_secret(&self.key.login) {
             replies = control.ask(&commands[..1], self.at(), cancel)?;
             self.check_login(&replies)?;
             if let [user] = &replies[..]
@@ -266,11 +271,6 @@ impl<'a> ServerAccess<'a> {
             replies.push(next);
         }
         self.logged_in(control, protection, &replies)
-    }
-
-    /// Returns whether the login contains a secret and the control connection is not encrypted.
-    fn exposes_password(&self) -> bool {
-        self.address.scheme == Scheme::Ftp && self.key.login.user != ANONYMOUS.0
     }
 
     /// Logs in with one command at a time.

@@ -60,7 +60,7 @@ pub(super) fn list(
     Ok(transport)
 }
 
-/// Waits until the server starts to send.
+/// Waits until the server starts to send, and until the TLS handshake has ended.
 fn begun(
     access: &ServerAccess<'_>,
     session: &mut Session,
@@ -73,11 +73,17 @@ fn begun(
         // Globus replies only after the data connection is authenticated, other servers before.
         transport.continue_handshake().map_err(|source| FtpError::of_receive(access.at(), source))?;
         match session.control.poll_reply(access.at())? {
-            Some(reply) if reply.is_preliminary() => return Ok(()),
+            Some(reply) if reply.is_preliminary() => break,
             Some(reply) => return Err(FtpError::Refused { at: access.at().to_owned(), verb, reply }),
             None => check(&deadline, access.at(), "beginning to send")?,
         }
     }
+    let deadline = Deadline::new(cancel, access.config.timeouts.connect);
+    while transport.await_handshake().map_err(|source| FtpError::of_receive(access.at(), source))? {
+        check(&deadline, access.at(), "the TLS handshake of a data connection")
+            .map_err(|error| error.while_connecting(session.control.peer, deadline.limit))?;
+    }
+    Ok(())
 }
 
 /// Requests the server's address for data connections; refuses an address on another host than that of the control

@@ -21,7 +21,7 @@ use super::error::FtpError;
 use super::gsi::{self, AuthenticateError, ControlSecurity, CredentialPlaces, Credentials, Trust};
 use super::login::ServerAccess;
 use super::remote_address::Scheme;
-use crate::cancel::Cancel;
+use crate::connect::Deadline;
 use crate::source::http::tls_settings;
 
 /// The protected buffer size (PBSZ) with GSI, which Globus requires but does not use.
@@ -51,7 +51,7 @@ pub(super) fn authenticate(
 pub(super) fn begin_tls(
     access: &ServerAccess<'_>,
     mut control: ControlConnection,
-    cancel: &Cancel,
+    deadline: &Deadline<'_>,
 ) -> Result<(ControlConnection, DataProtection), FtpError> {
     let at = access.at();
     let fail = |why: String| FtpError::Tls { at: at.to_owned(), why };
@@ -61,14 +61,14 @@ pub(super) fn begin_tls(
         Host::Ipv6(address) => ServerName::IpAddress(IpAddr::V6(*address).into()),
     };
     let client = FtpsClient::new(&*tls_settings(&access.config.tls())?, name);
-    for reply in control.ask(&[Command::Auth("TLS")], at, cancel)? {
-        if reply.code != 234 {
-            let remedy = "a server without TLS is reached by ftp:// only, where everything crosses the network in clear";
-            return Err(FtpError::NotEncrypted { at: at.to_owned(), what: "the login", reply, remedy });
-        }
+    let reply = control.ask_by(&Command::Auth("TLS"), at, deadline)?;
+    if reply.code != 234 {
+        let remedy =
+            "a server without TLS is reached by ftp:// only, where everything crosses the network in clear";
+        return Err(FtpError::NotEncrypted { at: at.to_owned(), what: "the login", reply, remedy });
     }
     let session = client.connection().map_err(|error| FtpError::of_tls(at, &error))?;
-    Ok((control.begin_tls(session, at)?, DataProtection::Ftps(client)))
+    Ok((control.begin_tls(session, at, deadline)?, DataProtection::Ftps(client)))
 }
 
 /// Returns the commands that protect data connections, sent after the login.

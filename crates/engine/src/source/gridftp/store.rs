@@ -75,6 +75,7 @@ impl StoreSession<'_> {
     pub(crate) fn shake_hands(&self, transport: &mut Transport, cancel: &Cancel) -> Result<(), FtpError> {
         let deadline = Deadline::new(cancel, self.store.access.config.timeouts.connect);
         shake_hands(transport, self.store.at(), &deadline)
+            .map_err(|error| error.while_connecting(self.peer(), deadline.limit))
     }
 
     /// Selects MODE E, and returns the address at which the server accepts data connections.

@@ -260,26 +260,21 @@ impl Client {
     /// # Errors
     /// The errors of resolving, connecting to and verifying the server.
     pub fn connect(&self, target: &mut ResolvedUrl, cancel: &Cancel) -> Result<Connection, HttpError> {
-        self.connect_by(target, cancel, Deadline::new(cancel, self.config.timeouts.connect))
+        self.connect_by(target, &Deadline::new(cancel, self.config.timeouts.connect))
     }
 
-    fn connect_by(
-        &self,
-        target: &mut ResolvedUrl,
-        cancel: &Cancel,
-        deadline: Deadline<'_>,
-    ) -> Result<Connection, HttpError> {
+    fn connect_by(&self, target: &mut ResolvedUrl, deadline: &Deadline<'_>) -> Result<Connection, HttpError> {
         let (key, proxy) = self.key(target)?;
         let allows = |peer| target.allows(peer);
         let kept = self.caches.idle.take(&key, allows);
-        let early = || self.caches.early.take(&key, allows, &deadline, self.config.timeouts.tick);
+        let early = || self.caches.early.take(&key, allows, deadline, self.config.timeouts.tick);
         if let Some(mut connection) = kept.or_else(early) {
-            connection.set_cancel(cancel.clone());
+            connection.set_cancel(deadline.cancel().clone());
             connection.set_timeouts(self.config.timeouts);
             self.aim(&mut connection, target)?;
             return Ok(connection);
         }
-        self.dial(target, key, proxy.as_ref(), &deadline)
+        self.dial(target, key, proxy.as_ref(), deadline)
     }
 
     /// Connects to the server of `url`, and holds the connection for a request until it is too old. At most a few are
@@ -317,7 +312,7 @@ impl Client {
                     self.socks_targets(&key.server, proxy.as_ref(), &deadline)?.into_iter().next().flatten();
                 self.established(target, begun_for, proxy.as_ref(), behind, (socket, peer), &deadline)
             }
-            None => self.connect_by(target, cancel, deadline),
+            None => self.connect_by(target, &deadline),
         }
     }
 

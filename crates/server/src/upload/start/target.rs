@@ -12,7 +12,7 @@ use longhaul_core::proto::http::{
     UPLOAD_RANGES, UploadId, Validators, held_ranges, upload_bool,
 };
 use longhaul_engine::sink::directory::Directory;
-use longhaul_engine::sink::journal::Journal;
+use longhaul_engine::sink::journal::{Journal, StoredJournal};
 use longhaul_engine::sink::output_error::OutputError;
 use longhaul_engine::sink::part_file::{self, PartFile};
 use longhaul_engine::sink::part_names::is_partial;
@@ -32,6 +32,7 @@ pub(super) struct LockedPartFile {
     /// Dropped before `part` closes the file: a closed file's inode number may be reused.
     pub(super) lock: PartFileLock,
     pub(super) part: PartFile,
+    pub(super) journal: StoredJournal,
 }
 
 /// The file that an upload writes.
@@ -122,9 +123,11 @@ impl UploadTarget {
 
     /// Returns a locked partial file if this token may continue it or start over.
     fn check_holder(&self, locked: LockedPartFile) -> Result<LockedPartFile, NotStarted> {
-        let found = locked.part.journal().map_err(|error| refusal::output(&error.into()))?;
-        let holder = found.sound().and_then(|journal| holder_of(&journal).map(str::to_owned));
-        if !self.grant.may_start_over(holder.as_deref()) {
+        let holder = match &locked.journal {
+            StoredJournal::Sound(journal) => holder_of(journal),
+            StoredJournal::Absent | StoredJournal::Damaged { .. } => None,
+        };
+        if !self.grant.may_start_over(holder) {
             return Err(refusal::of_another_token().into());
         }
         Ok(locked)
@@ -134,8 +137,9 @@ impl UploadTarget {
         let name = OsStr::from_bytes(&self.name);
         let failed = |source| OutputError::Create { path: self.path(), source };
         let part = PartFile::open_in(self.directory.try_clone().map_err(failed)?, name)?;
-        let lock = active.lock_part(part.identity().map_err(failed)?);
-        Ok(LockedPartFile { part, lock: lock.ok_or(NotStarted::Busy)? })
+        let lock = active.lock_part(part.identity().map_err(failed)?).ok_or(NotStarted::Busy)?;
+        let journal = part.journal().map_err(|error| refusal::output(&error.into()))?;
+        Ok(LockedPartFile { lock, part, journal })
     }
 
     /// Opens the partial file for a part of an upload; cancels an older, silent connection of the same upload,
@@ -168,7 +172,8 @@ impl UploadTarget {
     /// Reads the journal of an upload; one in progress may have received more than its journal says.
     pub(super) fn journal(&self, id: UploadId) -> Result<Journal, Reply> {
         let journal = part_file::journal_of(&self.directory, OsStr::from_bytes(&self.name));
-        usable(journal, id)?.ok_or_else(refusal::no_upload)
+        let journal = journal.map_err(|error| refusal::output(&error.into()))?;
+        usable(journal, id).ok_or_else(refusal::no_upload)
     }
 
     /// Reports the offset of an upload.
@@ -190,10 +195,13 @@ impl UploadTarget {
     /// Removes the partial file and journal of an upload, which its client or the listing names so.
     pub(super) fn discard(&self, named: UploadId, uploads: &Uploads) -> Result<Reply, NotStarted> {
         let id = self.id_of(named)?;
-        let locked = self.lock_superseding(id, &uploads.active)?;
+        let LockedPartFile { part, lock: _lock, journal } = self.lock_superseding(id, &uploads.active)?;
         // The previous holder of the lock may have finished this upload, or begun another.
-        self.journal(id).inspect_err(|_| uploads.abandon(&locked.part))?;
-        uploads.partials.discard(&locked.part);
+        if usable(journal, id).is_none() {
+            uploads.abandon(&part);
+            return Err(refusal::no_upload().into());
+        }
+        uploads.partials.discard(&part);
         Ok(Reply::empty(ReplyHead::new(204)))
     }
 

@@ -164,6 +164,12 @@ fn marked_results_are_drawn_where_there_are_no_others() {
     let direct = chart.series.iter().find(|series| series.name == "longhaul writer=direct: steady").unwrap();
     assert_eq!(points(direct), [(25e6, 3.0), (100e6, 9.0)]);
     assert!(chart.note.ends_with("; 1 of 4 are marked: the path was not held"), "{}", chart.note);
+    // Whichever of the values it is that has been measured.
+    let text = SCENARIO.replacen("y = [\"steady_bps\"]", "y = [\"goodput_bps\", \"steady_bps\"]", 1);
+    let text = text.replacen("reference = [\"path_rate_bps\"]", "", 1);
+    let scenario = self::scenario(&text);
+    let chart = super::chart(&scenario, &scenario.plots[0], &results.groups());
+    assert!(chart.note.ends_with("; 1 of 4 are marked: the path was not held"), "{}", chart.note);
 }
 
 #[test]

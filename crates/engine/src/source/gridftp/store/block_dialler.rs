@@ -42,7 +42,8 @@ impl BlockDialler<'_> {
         let (socket, _) = dial(&self.address.to_string(), &[self.address], self.settings, &deadline)?;
         let transport = self.protection.over_connected(socket);
         let mut transport = transport.map_err(|error| FtpError::of_tls(self.at, &error))?;
-        shake_hands(&mut transport, self.at, &deadline)?;
+        shake_hands(&mut transport, self.at, &deadline)
+            .map_err(|error| error.while_connecting(self.address, self.limit))?;
         Ok(transport)
     }
 
@@ -58,9 +59,7 @@ pub(super) fn shake_hands(
     at: &str,
     deadline: &Deadline<'_>,
 ) -> Result<(), FtpError> {
-    while let Transport::Tls(tls) = &*transport
-        && tls.session.is_handshaking()
-    {
+    while transport.is_handshaking() {
         match transport.receive(&mut [0]) {
             Ok(Received::Idle) => {}
             Ok(Received::Data(_)) => {

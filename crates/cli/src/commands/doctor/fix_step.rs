@@ -1,4 +1,4 @@
-//! The parts of a fix: what is planned, and why one was not done.
+//! The steps of a fix: what is planned, and why one was not done.
 
 use std::io;
 
@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use super::setting;
 use super::undo_file::SavedSetting;
 
-/// One part: a module, a setting, or lines of a file.
+/// One step: a module, a setting, or lines of a file.
 #[derive(Debug)]
-pub(super) struct Part<T> {
+pub(super) struct FixStep<T> {
     pub(super) what: T,
     refused: Option<Refused>,
 }
 
-/// Why a part was not done.
+/// Why a step was not done.
 #[derive(Debug)]
 struct Refused {
     reason: String,
@@ -23,7 +23,7 @@ struct Refused {
     was_tried: bool,
 }
 
-/// What people read of a part.
+/// What people read of a step.
 pub(super) trait Shown {
     /// Returns its name.
     fn title(&self) -> String;
@@ -33,8 +33,8 @@ pub(super) trait Shown {
     fn as_json(&self, reason: Option<&str>) -> Value;
 }
 
-impl<T: Shown> Part<T> {
-    /// Plans a part, unless it is known already that it cannot be done.
+impl<T: Shown> FixStep<T> {
+    /// Plans a step, unless it is known already that it cannot be done.
     pub(super) fn new(what: T, refused: Option<String>) -> Self {
         Self { what, refused: refused.map(|reason| Refused { reason, was_tried: false }) }
     }
@@ -101,7 +101,7 @@ pub(super) struct Change {
     is_read: bool,
 }
 
-impl Part<Change> {
+impl FixStep<Change> {
     /// Says whether the old value is needed: for a change that is to be made, that is made, or that was not taken back.
     pub(super) fn is_to_be_saved(&self) -> bool {
         self.is_open() || self.what.is_unrestored
@@ -114,7 +114,7 @@ impl Change {
     }
 
     /// Reads the present value, and finds out whether it can be written.
-    pub(super) fn plan(change: &SettingChange) -> Part<Self> {
+    pub(super) fn plan(change: &SettingChange) -> FixStep<Self> {
         let SettingChange { name, value } = change;
         let old = setting::read(name);
         let refused = match &old {
@@ -126,7 +126,7 @@ impl Change {
                 _ => error.to_string(),
             }),
         };
-        Part::new(Self::new(name.clone(), old.unwrap_or_default(), value.clone()), refused)
+        FixStep::new(Self::new(name.clone(), old.unwrap_or_default(), value.clone()), refused)
     }
 
     /// Writes the value, and takes back what the kernel does not accept: a value that it took in part is neither.
@@ -205,7 +205,7 @@ impl Shown for StartLines {
 mod tests {
     use super::*;
 
-    fn plan(name: &str, value: &str) -> Part<Change> {
+    fn plan(name: &str, value: &str) -> FixStep<Change> {
         Change::plan(&SettingChange { name: name.to_owned(), value: value.to_owned() })
     }
 
@@ -222,7 +222,7 @@ mod tests {
     fn plan_of_rings_names_the_risk() {
         let plan = |name: &str| {
             let [name, old, new] = [name, "rx 1 tx 1", "rx 2 tx 2"].map(str::to_owned);
-            Part::new(Change::new(name, old, new), None).plan()
+            FixStep::new(Change::new(name, old, new), None).plan()
         };
         assert_eq!(plan("v0 rings"), "  v0 rings: rx 1 tx 1 -> rx 2 tx 2 (the driver may restart its link)");
         assert_eq!(plan("v0 qdisc"), "  v0 qdisc: rx 1 tx 1 -> rx 2 tx 2");
@@ -230,10 +230,10 @@ mod tests {
 
     #[test]
     fn attempt_that_fails_is_refused_and_one_that_is_refused_not_attempted() {
-        let mut part = Part::new(Module("tcp_none".to_owned()), None);
-        part.attempt(|_| Err(io::Error::other("no")));
-        assert_eq!(part.failure().unwrap(), "  modprobe tcp_none: failed: no");
-        assert_eq!(part.as_json()["loaded"], false);
-        part.attempt(|_| panic!("it is refused"));
+        let mut step = FixStep::new(Module("tcp_none".to_owned()), None);
+        step.attempt(|_| Err(io::Error::other("no")));
+        assert_eq!(step.failure().unwrap(), "  modprobe tcp_none: failed: no");
+        assert_eq!(step.as_json()["loaded"], false);
+        step.attempt(|_| panic!("it is refused"));
     }
 }
