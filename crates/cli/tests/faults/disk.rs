@@ -208,7 +208,7 @@ fn a_power_cut_loses_what_was_not_synced_and_keeps_what_was() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mut disk = match Disk::mount(dir.path()) {
         Ok(disk) => disk,
-        Err(why) => return skip(&why),
+        Err(why) => return skip(why),
     };
     fs::write(disk.path().join("synced"), "synced").unwrap();
     disk.sync();
