@@ -61,6 +61,23 @@ fn run(scenario: &Scenario, args: &[&str]) -> Vec<Value> {
     runs
 }
 
+/// Runs a scenario, up to three times where a figure is wrong and this machine did not hold the path.
+fn run_held(name: &str, args: &[&str], is_right: impl Fn(&Value) -> bool) -> (Scenario, Vec<Value>) {
+    let attempt = || {
+        let scenario = own_scenario(name);
+        let runs = run(&scenario, args);
+        (scenario, runs)
+    };
+    let is_held = |run: &Value| run["infidelities"].as_array().is_some_and(Vec::is_empty);
+    let mut measured = attempt();
+    for _ in 0..2 {
+        if !measured.1.iter().all(|run| is_right(run) || is_held(run)) {
+            measured = attempt();
+        }
+    }
+    measured
+}
+
 fn value(run: &Value, name: &str) -> f64 {
     run["values"][name].as_f64().unwrap_or_else(|| panic!("{name}: {run}"))
 }
@@ -77,16 +94,18 @@ fn the_sweeps_in_small() {
         ("apt-delta.toml", "delta=1s", 8.0, "mean-transfer-rate-by-delta-tau-10-ms.svg"),
         ("apt-n0.toml", "n0=8", 8.0, "streams-at-the-end-by-n0.svg"),
     ] {
-        let scenario = own_scenario(name);
-        let runs = run(&scenario, &["--set", "size=20MB", "--set", set, "--set", "path.rtt=20ms"]);
+        // One stream reaches 26 Mbit/s with its window per RTT; four fill the path, which Longhaul's tuner detects.
+        let is_right = |run: &Value| {
+            let expected = if run["name"] == "apt" { streams..=streams } else { 1.0..=8.0 };
+            expected.contains(&value(run, "streams")) && (10e6..97e6).contains(&value(run, "goodput_bps"))
+        };
+        let args = ["--set", "size=20MB", "--set", set, "--set", "path.rtt=20ms"];
+        let (scenario, runs) = run_held(name, &args, is_right);
         assert_eq!(congestion(&scenario), "reno");
         let [apt, own] = &runs[..] else { panic!("{runs:?}") };
         assert_eq!((&apt["name"], &own["name"]), (&"apt".into(), &"longhaul".into()));
-        assert_eq!(value(apt, "streams"), streams, "{apt}");
-        // One stream reaches 26 Mbit/s with its window per RTT; four fill the path, which Longhaul's tuner detects.
-        assert!((1.0..=8.0).contains(&value(own, "streams")), "{own}");
         for run in [apt, own] {
-            assert!((10e6..97e6).contains(&value(run, "goodput_bps")), "{run}");
+            assert!(is_right(run), "{run}");
             assert_eq!(value(run, "path_queue_packets"), 100.0);
         }
         windows_are_the_papers(&scenario);
@@ -152,12 +171,13 @@ fn the_sessions_in_small() {
         return;
     }
     for name in ["apt-fairness-droptail.toml", "apt-fairness-red.toml"] {
-        let scenario = own_scenario(name);
-        let runs = run(&scenario, &["--set", "apart=3", "--set", "size=1GB"]);
+        let is_right = |run: &Value| {
+            (0.4..=1.0).contains(&value(run, "jain")) && (60e6..97e6).contains(&value(run, "sum_bps"))
+        };
+        let (scenario, runs) = run_held(name, &["--set", "apart=3", "--set", "size=1GB"], is_right);
         let [apt, own] = &runs[..] else { panic!("{runs:?}") };
         for run in [apt, own] {
-            assert!((0.4..=1.0).contains(&value(run, "jain")), "{run}");
-            assert!((60e6..97e6).contains(&value(run, "sum_bps")), "{run}");
+            assert!(is_right(run), "{run}");
             let each: f64 = (1..=4).map(|n| value(run, &format!("session_{n}_bps"))).sum();
             assert!((each - value(run, "sum_bps")).abs() < 4.0, "{run}");
         }
