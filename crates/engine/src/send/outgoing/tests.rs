@@ -166,14 +166,13 @@ fn small_reply_is_sent_at_once_only_while_its_file_is_in_memory() {
         return println!("skipped: this kernel does not report cached pages");
     }
     assert!(!outgoing.is_cached(Bytes::kib(64)), "it is too long");
-    // The kernel keeps pages that another core is just adding to its lists, or moving, which takes seconds on a busy machine.
-    for _ in 0..1000 {
+    // The kernel keeps pages that another core is just adding to its lists; and what a read finds missing, it reads from the disk, at times
+    // before that read returns.
+    let is_dropped = || {
         rustix::fs::fadvise(source.file(), 0, None, rustix::fs::Advice::DontNeed).unwrap();
-        if !outgoing.is_cached(Bytes::kib(512)) {
-            break;
-        }
         std::thread::sleep(Duration::from_millis(10));
-    }
-    assert!(!outgoing.is_cached(Bytes::kib(512)));
-    assert!(!is_readable_at_once(source.file(), Bytes::ZERO, Bytes::new(300_000)));
+        !outgoing.is_cached(Bytes::kib(512))
+            && !is_readable_at_once(source.file(), Bytes::ZERO, Bytes::new(300_000))
+    };
+    assert!((0..1000).any(|_| is_dropped()));
 }
