@@ -36,9 +36,11 @@ pub(crate) struct ConnectArgs {
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) max_time: Option<Duration>,
 
-    /// Wait at most this long for a connection, with its handshakes (proxy, TLS, GSI) and a server's greeting
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time)]
-    connect_timeout: Duration,
+    /// Wait at most this long for a connection, with its handshakes (proxy, TLS, GSI) and a server's greeting [default: 30s]
+    ///
+    /// Without it, a shorter --stall-timeout holds. The TLS handshake of an FTP data connection may take --stall-timeout, too.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    connect_timeout: Option<Duration>,
 
     /// Treat a connection as dead when next to nothing moves on it for this time
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
@@ -68,10 +70,11 @@ impl ConnectArgs {
             (_, true) => Some(AddressFamily::V6),
             _ => None,
         };
+        let connect = self.connect_timeout.unwrap_or(config.timeouts.connect.min(self.stall_timeout));
         Ok(ClientConfig {
             proxies,
             addresses: AddressRules { fixed: self.resolve.clone(), family },
-            timeouts: Timeouts { connect: self.connect_timeout, head: self.stall_timeout, ..config.timeouts },
+            timeouts: Timeouts { connect, head: self.stall_timeout, ..config.timeouts },
             ..config
         })
     }

@@ -38,7 +38,10 @@ impl Case {
         let output = match run {
             Ok(output) => output,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                assert!(std::env::var_os("CI").is_none(), "ns is not installed: scripts/setup.sh test");
+                assert!(
+                    std::env::var_os("CI").is_none_or(|ci| ci != "true"),
+                    "ns is not installed: scripts/setup.sh test"
+                );
                 return None;
             }
             Err(error) => panic!("cannot run ns: {error}"),

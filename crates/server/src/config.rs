@@ -123,10 +123,13 @@ pub struct Limits {
     pub grace: Duration,
     /// The most entries on a directory's page.
     pub listing: usize,
-    /// Uploads in progress on one file system at once; further ones get 503 with Retry-After.
+    /// Uploads in progress on one file system at once, and no more than about what is left of `uploads_in_all`; further ones get 503
+    /// with Retry-After.
     pub uploads: usize,
-    /// Uploads in progress on all file systems together, besides the first one of each; further ones get 503 with Retry-After.
+    /// Uploads in progress on all file systems together.
     pub uploads_in_all: usize,
+    /// Uploads beyond `uploads_in_all`, each the first one in progress on its file system.
+    pub first_uploads: usize,
     /// The space of all unfinished uploads together, those of plain PUT included; an upload that exceeds it gets 507.
     pub upload_quota: Option<Bytes>,
     /// How long a paused upload is kept after its last byte.
@@ -151,6 +154,7 @@ impl Default for Limits {
             listing: 1_000,
             uploads: 16,
             uploads_in_all: 256,
+            first_uploads: 64,
             upload_quota: None,
             upload_expiry: None,
             processing: Duration::from_secs(5),

@@ -44,16 +44,18 @@ pub(crate) struct DiskLimits {
     pub(crate) deadline: Duration,
     /// Uploads in progress on one file system.
     pub(crate) uploads: usize,
-    /// Uploads in progress on all file systems together, besides the first one of each.
+    /// Uploads in progress on all file systems together.
     pub(crate) uploads_in_all: usize,
+    /// Uploads beyond `uploads_in_all`, each the first one in progress on its file system.
+    pub(crate) first_uploads: usize,
     /// Listings of one file system being made or sent.
     pub(crate) listings: usize,
 }
 
 impl From<&Limits> for DiskLimits {
     fn from(limits: &Limits) -> Self {
-        let &Limits { disk, uploads, uploads_in_all, pages, .. } = limits;
-        Self { deadline: disk, uploads, uploads_in_all, listings: pages }
+        let &Limits { disk, uploads, uploads_in_all, first_uploads, pages, .. } = limits;
+        Self { deadline: disk, uploads, uploads_in_all, first_uploads, listings: pages }
     }
 }
 
@@ -188,8 +190,13 @@ impl Disk {
 
     /// Makes the file system of files that have no disk: long replies of them are sent by threads too.
     pub(crate) fn of_memory() -> Self {
-        const LIMITS: DiskLimits =
-            DiskLimits { deadline: Duration::from_secs(30), uploads: 0, uploads_in_all: 0, listings: 0 };
+        const LIMITS: DiskLimits = DiskLimits {
+            deadline: Duration::from_secs(30),
+            uploads: 0,
+            uploads_in_all: 0,
+            first_uploads: 0,
+            listings: 0,
+        };
         Self::new(&SharedLimits::new(LIMITS), false)
     }
 
@@ -205,15 +212,18 @@ impl Disk {
 
     /// Allows one more upload; `None` where as many as may be are in progress.
     ///
-    /// A file system may have about as many as are left to the others, and always one: uploads to file systems that hang, however
-    /// many these are, keep none from another. (The rule of switches that share a buffer: Choudhury and Hahne, "Dynamic queue length
-    /// thresholds for shared-memory packet switches", 1998, with alpha = 1.)
+    /// A file system may have about as many as are left to the others, so that some that hang leave places to another. (The rule of
+    /// switches that share a buffer: Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998, with
+    /// alpha = 1.) The first upload of a file system has `first_uploads` places more, for where many hang.
     pub(crate) fn upload_slot(&self) -> Option<UploadSlot> {
         let FileSystem { uploads, shared, .. } = &*self.0;
         let is_admitted = shared.uploads.send_if_modified(|in_all| {
             let own = uploads.load(Ordering::Relaxed);
-            let is_admitted =
-                own == 0 || (own < shared.limits.uploads && own + *in_all <= shared.limits.uploads_in_all);
+            let DiskLimits { uploads: most, uploads_in_all, first_uploads, .. } = shared.limits;
+            let is_admitted = match own {
+                0 => *in_all < uploads_in_all + first_uploads,
+                own => own < most && own + *in_all <= uploads_in_all,
+            };
             if is_admitted {
                 uploads.store(own + 1, Ordering::Relaxed);
                 *in_all += 1;
@@ -276,7 +286,8 @@ mod tests {
     }
 
     fn shared(deadline: Duration) -> SharedLimits {
-        SharedLimits::new(DiskLimits { deadline, uploads: 2, uploads_in_all: 3, listings: 1 })
+        let limits = DiskLimits { deadline, uploads: 2, uploads_in_all: 3, first_uploads: 0, listings: 1 };
+        SharedLimits::new(limits)
     }
 
     #[tokio::test]
@@ -337,8 +348,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn any_number_of_hung_file_systems_leaves_an_upload_to_another() {
-        let limits = DiskLimits { uploads: 8, uploads_in_all: 16, ..shared(Duration::from_secs(5)).limits };
+    async fn hung_file_systems_leave_an_upload_to_another_up_to_a_bound() {
+        let some = shared(Duration::from_secs(5)).limits;
+        let limits = DiskLimits { uploads: 8, uploads_in_all: 16, first_uploads: 37, ..some };
         let shared = SharedLimits::new(limits);
         let take_all = |disk: &Disk| std::iter::from_fn(|| disk.upload_slot()).collect::<Vec<_>>();
         let hung: Vec<Disk> = (0..40).map(|_| Disk::new(&shared, false)).collect();
@@ -346,8 +358,10 @@ mod tests {
         let counts: Vec<usize> = held.iter().map(Vec::len).collect();
         assert_eq!(counts[..6], [8, 5, 2, 1, 1, 1]);
         assert!(counts[6..].iter().all(|&count| count == 1), "{counts:?}");
-        assert_eq!(take_all(&Disk::new(&shared, false)).len(), 1);
-        drop(held);
+        let last = take_all(&Disk::new(&shared, false));
+        assert_eq!((last.len(), *shared.uploads.borrow()), (1, 16 + 37));
+        assert!(Disk::new(&shared, false).upload_slot().is_none());
+        drop((held, last));
         assert_eq!(*shared.uploads.borrow(), 0);
         assert_eq!(take_all(&hung[39]).len(), 8);
     }

@@ -20,8 +20,11 @@ const OF_CONNECTION: usize = 4;
 /// which may close before the last sync; a journal being written, and a file being read back.
 const OF_UPLOAD: usize = 16;
 
-/// Uploads may take a third of the descriptors; the one upload that each file system may always have can exceed that where many hang.
+/// Uploads may take a third of the descriptors.
 const UPLOADS_DIVISOR: usize = 3;
+
+/// A fifth of the uploads are only for file systems without one, as by default (64 of 320).
+const FIRST_UPLOADS_DIVISOR: usize = 5;
 
 impl Config {
     /// Lowers the limits of connections and of uploads to what `files` open files allow; `is_observed` is whether
@@ -32,10 +35,11 @@ impl Config {
         let limits = &mut self.limits;
         let uploads = if self.writable {
             let most = (rest / UPLOADS_DIVISOR / OF_UPLOAD).max(1);
-            limits.uploads_in_all = limits.uploads_in_all.min(most);
+            limits.first_uploads = limits.first_uploads.min(most / FIRST_UPLOADS_DIVISOR);
+            limits.uploads_in_all = limits.uploads_in_all.min(most - limits.first_uploads);
             // A file system that hangs leaves places to others.
             limits.uploads = limits.uploads.min(limits.uploads_in_all.div_ceil(2));
-            limits.uploads_in_all * OF_UPLOAD
+            (limits.uploads_in_all + limits.first_uploads) * OF_UPLOAD
         } else {
             0
         };
@@ -75,7 +79,7 @@ mod tests {
     /// The most descriptors that a server of this configuration opens.
     fn needed(config: &Config, of_connection: usize) -> usize {
         let limits = &config.limits;
-        let uploads = if config.writable { limits.uploads_in_all } else { 0 };
+        let uploads = if config.writable { limits.uploads_in_all + limits.first_uploads } else { 0 };
         config.fixed_descriptors() + uploads * OF_UPLOAD + limits.connections * of_connection
     }
 
@@ -83,8 +87,8 @@ mod tests {
     fn high_limit_lowers_nothing() {
         for files in [65_536, u64::MAX] {
             let limits = fitted(files, |config| config.writable = true).limits;
-            let found = (limits.connections, limits.per_client, limits.uploads, limits.uploads_in_all);
-            assert_eq!(found, (10_000, 5_000, 16, 256));
+            assert_eq!((limits.connections, limits.per_client), (10_000, 5_000));
+            assert_eq!((limits.uploads, limits.uploads_in_all, limits.first_uploads), (16, 256, 64));
         }
     }
 
@@ -104,6 +108,9 @@ mod tests {
             assert!(fitted(files, |_| {}).limits.connections >= writable.limits.connections);
         }
         let least = fitted(1, |config| config.writable = true).limits;
-        assert_eq!((least.connections, least.uploads, least.uploads_in_all), (1, 1, 1));
+        assert_eq!(
+            (least.connections, least.uploads, least.uploads_in_all, least.first_uploads),
+            (1, 1, 1, 0)
+        );
     }
 }

@@ -199,7 +199,6 @@ fn is_alive(pid: Pid) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
 
-/// Reports that a test does not run here; under CI that is a failure.
 /// Sends a request; returns status and body.
 pub(crate) fn send(
     address: &str,

@@ -40,7 +40,6 @@ pub(crate) fn transfer_home(size: u64) -> TempDir {
     home
 }
 
-/// Reports why a test is skipped; that is a failure under CI.
 /// Returns whether a lab can be built.
 pub(crate) fn has_lab(home: &Path) -> bool {
     let output = longhaul(home).args(["lab", "exec", "--", "true"]).output().unwrap();

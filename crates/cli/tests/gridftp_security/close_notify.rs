@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -24,7 +25,16 @@ pub(crate) enum DataTls {
     BreaksOff,
     /// It never answers the handshake.
     IsSilent,
+    /// It never answers the handshake, and refuses the transfer on the control connection.
+    IsRefused,
+    /// It resets the connection, and then refuses the transfer on the control connection.
+    IsReset,
+    /// It reports the end of the transfer, then answers the handshake and ends TLS with close_notify.
+    IsLate,
 }
+
+/// Why the server refuses a transfer after its reply 150, as vsftpd does with `require_ssl_reuse`.
+pub(crate) const REFUSAL: &str = "522 SSL connection failed; session reuse required";
 
 #[test]
 fn an_end_without_close_notify_is_no_end_of_a_file() {
@@ -103,17 +113,35 @@ fn session(
                 control.get_mut().write_all(b"150 sending\r\n")?;
                 if let Some(listener) = listener.take() {
                     let mut data = listener.accept()?.0;
-                    if data_tls == DataTls::IsSilent {
+                    if data_tls == DataTls::IsReset {
+                        // Unread bytes, those of the client's first message, make the kernel reset it.
+                        data.read_exact(&mut [0])?;
+                        drop(data);
+                        std::thread::sleep(Duration::from_millis(300));
+                        control.get_mut().write_all(format!("{REFUSAL}\r\n").as_bytes())?;
+                        continue;
+                    }
+                    if matches!(data_tls, DataTls::IsSilent | DataTls::IsRefused) {
+                        if data_tls == DataTls::IsRefused {
+                            control.get_mut().write_all(format!("{REFUSAL}\r\n").as_bytes())?;
+                        }
                         // Until the client closes it.
                         data.read_to_end(&mut Vec::new())?;
                         return Ok(());
                     }
+                    if data_tls == DataTls::IsLate {
+                        control.get_mut().write_all(b"226 complete\r\n")?;
+                        std::thread::sleep(Duration::from_millis(500));
+                    }
                     let mut data = tls(data);
                     data.write_all(bytes)?;
-                    if data_tls == DataTls::Closes {
+                    if data_tls != DataTls::BreaksOff {
                         data.conn.send_close_notify();
                     }
                     data.flush()?;
+                    if data_tls == DataTls::IsLate {
+                        continue;
+                    }
                 }
                 "226 complete".to_owned()
             }

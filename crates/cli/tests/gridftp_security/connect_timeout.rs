@@ -1,11 +1,13 @@
-//! `--connect-timeout` holds for all that precedes the use of a connection: greeting, security exchange, TLS handshakes.
+//! `--connect-timeout` holds for all that precedes the use of a connection: greeting, security exchange, TLS handshakes. Those of data
+//! connections may take `--stall-timeout`, too.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::time::Duration;
 
-use crate::close_notify::{DataTls, serve};
-use crate::support::{Ended, content, get};
+use crate::close_notify::{DataTls, REFUSAL, serve};
+use crate::support::{Ended, content, get, same};
 
 /// Accepts connections, and sends each of these replies: the first as a greeting, the others after a line of the client. Then it is silent.
 fn silent_after(replies: &'static [(Duration, &str)]) -> SocketAddr {
@@ -59,11 +61,49 @@ fn connect_timeout_holds_for_greeting_and_handshake_together() {
 }
 
 #[test]
-fn connect_timeout_holds_for_the_handshake_of_a_data_connection() {
+fn silent_server_is_waited_for_as_long_as_connect_timeout_says_or_else_a_shorter_stall_timeout() {
+    let address = silent_after(&[]);
+    let url = format!("ftp://{address}/f");
+    let fetch = |options: &[&str]| get().args(["--retries", "0", "-o", "f", &url]).args(options).run();
+    let ended = fetch(&["--stall-timeout", "1s"]).fails(75, &["its greeting", "within 1s"]);
+    assert!(ended.time < Duration::from_secs(3), "{ended:?}");
+    fetch(&["--stall-timeout", "1s", "--connect-timeout", "2s"]).fails(75, &["its greeting", "within 2s"]);
+}
+
+/// Options, and the URL of a file on a server that treats data connections so.
+fn ftps(dir: &Path, data_tls: DataTls) -> (SocketAddr, [String; 3]) {
+    let address = serve(dir, content(1000, 1), data_tls);
+    let ca = dir.join("ca.pem").to_str().unwrap().to_owned();
+    (address, ["--cacert".to_owned(), ca, format!("ftps://localhost:{}/f", address.port())])
+}
+
+#[test]
+fn handshake_of_a_data_connection_has_the_longer_of_both_timeouts() {
     let dir = tempfile::tempdir().unwrap();
-    let address = serve(dir.path(), content(1000, 1), DataTls::IsSilent);
-    let url = format!("ftps://localhost:{}/f", address.port());
-    let ca = dir.path().join("ca.pem");
-    let words = ["the TLS handshake of a data connection", &address.to_string(), "--connect-timeout"];
-    ends_in_time(&url, &["--cacert", ca.to_str().unwrap()], &words);
+    let (address, args) = ftps(dir.path(), DataTls::IsSilent);
+    let words = ["the TLS handshake of a data connection (127.0.0.1:", "within 1s", "--connect-timeout"];
+    let ended = ends_in_time(&args[2], &["--stall-timeout", "1s", &args[0], &args[1]], &words);
+    assert!(!ended.stderr.contains(&address.to_string()), "the address of the control connection: {ended:?}");
+    let options = ["--retries", "0", "-o", "f", "--connect-timeout", "1s", "--stall-timeout", "2s"];
+    get().args(options).args(&args).run().fails(75, &["a data connection", "within 2s"]);
+}
+
+#[test]
+fn refusal_of_a_transfer_takes_precedence_over_the_handshake_of_its_data_connection() {
+    for data_tls in [DataTls::IsRefused, DataTls::IsReset] {
+        let dir = tempfile::tempdir().unwrap();
+        let (_, args) = ftps(dir.path(), data_tls);
+        let ended = get().args(["--retries", "0", "-o", "f"]).args(&args).run();
+        let ended = ended.fails(76, &["refused RETR", REFUSAL]);
+        assert!(ended.time < Duration::from_secs(10), "{ended:?}");
+    }
+}
+
+#[test]
+fn end_that_is_reported_before_the_handshake_of_the_data_connection_counts() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, args) = ftps(dir.path(), DataTls::IsLate);
+    let run = get().args(["--retries", "0", "-o", "f"]).args(&args);
+    run.run().ok();
+    same(run.path("f"), &content(1000, 1));
 }

@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-use crate::support::{BIN, alone, misses, text};
+use crate::support::{BIN, alone, misses, skip, text};
 
 /// EX_TEMPFAIL: this machine did not hold the path.
 const NOT_THE_PATH: i32 = 75;
@@ -54,8 +54,7 @@ fn run_beside(options: &[&str], server: &str, command: &str) -> Option<Value> {
     }
     let error = text(&output.stderr);
     if output.status.code() == Some(77) {
-        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{error}");
-        println!("skipped: {error}");
+        skip(&error);
         return None;
     }
     // What was measured last is judged all the same.
@@ -277,8 +276,7 @@ fn path_to_another_server_is_found_with_as_little_traffic() {
 /// Probes an iperf3 server on an emulated path, after a command on its host; `None` if not possible.
 fn probe_iperf3(options: &[&str], before: &str) -> Option<Value> {
     if let Err(error) = Command::new("iperf3").arg("--version").output() {
-        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "iperf3 is needed: {error}");
-        println!("skipped: iperf3 cannot be run: {error}");
+        skip(&format!("iperf3 cannot be run: {error}"));
         return None;
     }
     let probe = "exec $LONGHAUL probe iperf3://$LAB_SERVER:8080 --json --no-memory";
@@ -332,8 +330,7 @@ fn sweep_over_nginx_shows_the_buffer_that_the_path_needs() {
     let Some(nginx) =
         ["/usr/sbin/nginx", "/usr/bin/nginx"].into_iter().find(|path| std::path::Path::new(path).exists())
     else {
-        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "nginx is needed");
-        return println!("skipped: nginx is not installed");
+        return skip("nginx is not installed");
     };
     let _alone = alone();
     let site = tempfile::tempdir().unwrap();

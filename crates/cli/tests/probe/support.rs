@@ -1,5 +1,8 @@
 //! The program, `longhaul serve`, and scripted servers.
 
+#[path = "../support/skip.rs"]
+mod skip;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -8,6 +11,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+
+pub(crate) use skip::skip;
 
 pub(crate) const BIN: &str = env!("CARGO_BIN_EXE_longhaul");
 

@@ -22,12 +22,6 @@ impl<'a> Deadline<'a> {
         Self { cancel, end, limit }
     }
 
-    /// Returns the earlier of this end and `limit` from now.
-    pub(crate) fn at_most(&self, limit: Duration) -> Self {
-        let other = Self::new(self.cancel, limit);
-        if other.end < self.end { other } else { self.clone() }
-    }
-
     /// Returns the cancel flag.
     pub(crate) fn cancel(&self) -> &'a Cancel {
         self.cancel

@@ -72,21 +72,18 @@ impl Transport {
         }
     }
 
-    /// Continues the TLS handshake for up to a tick; returns whether it is still in progress. An end of the connection ends it too, and
-    /// the next receive reports that.
+    /// Continues the TLS handshake for up to a tick; returns whether it is still in progress.
     pub(crate) fn await_handshake(&mut self) -> io::Result<bool> {
         match self {
-            Self::Tls(tls) if tls.session.is_handshaking() => {
-                let received = tls.pull()?;
-                Ok(!matches!(received, Received::End { .. }) && tls.session.is_handshaking())
-            }
+            Self::Tls(tls) if tls.session.is_handshaking() => match tls.pull()? {
+                Received::End { .. } => Err(io::Error::new(
+                    ErrorKind::UnexpectedEof,
+                    "the connection was closed in the TLS handshake",
+                )),
+                _ => Ok(tls.session.is_handshaking()),
+            },
             _ => Ok(false),
         }
-    }
-
-    /// Returns whether a TLS handshake is in progress.
-    pub(crate) fn is_handshaking(&self) -> bool {
-        matches!(self, Self::Tls(tls) if tls.session.is_handshaking())
     }
 
     /// Returns the underlying socket.

@@ -292,7 +292,10 @@ mod tests {
         let source = SourceFile::new(File::open(&path).unwrap(), path).unwrap();
         let alignment = direct_io::alignment(source.file());
         if alignment.is_none() {
-            assert!(std::env::var_os("CI").is_none(), "a file system with O_DIRECT is needed");
+            assert!(
+                std::env::var_os("CI").is_none_or(|ci| ci != "true"),
+                "a file system with O_DIRECT is needed"
+            );
             println!("skipped: this file system does not tell of Direct I/O");
         }
         Some((Arc::new(source), alignment?))

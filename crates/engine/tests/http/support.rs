@@ -169,7 +169,7 @@ impl Nginx {
             .into_iter()
             .find(|p| Path::new(p).exists());
         let Some(program) = program else {
-            assert!(std::env::var_os("CI").is_none(), "nginx is not installed");
+            assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "nginx is not installed");
             println!("skipped: nginx is not installed");
             return None;
         };

@@ -193,7 +193,7 @@ fn thousands_of_idle_connections_cost_no_threads() {
     const COUNT: usize = 3000;
     let limit = getrlimit(Resource::Nofile);
     if limit.maximum.is_some_and(|most| most < 2 * COUNT as u64 + 200) {
-        assert!(std::env::var_os("CI").is_none(), "the limit of open files is too low");
+        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "the limit of open files is too low");
         println!("skipped: the limit of open files is too low");
         return;
     }

@@ -139,7 +139,7 @@ fn off_is_off_where_the_server_allows_it() {
 fn a_congestion_control_that_paces_itself_serves_too() {
     let available = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
     if !available.split_whitespace().any(|name| name == "bbr") {
-        assert!(std::env::var_os("CI").is_none(), "bbr is needed");
+        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "bbr is needed");
         println!("skipped: this kernel has no bbr loaded");
         return;
     }

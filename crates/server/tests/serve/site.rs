@@ -150,8 +150,8 @@ impl Answer {
 pub(crate) fn curl(args: &[&str]) -> Option<(i32, Vec<u8>)> {
     match Command::new("curl").arg("-sS").args(args).output() {
         Ok(output) => Some((output.status.code().unwrap(), output.stdout)),
-        Err(error) if std::env::var_os("CI").is_some() => panic!("curl is needed: {error}"),
         Err(error) => {
+            assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "curl is needed: {error}");
             println!("skipped: curl cannot be run: {error}");
             None
         }

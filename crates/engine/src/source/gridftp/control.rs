@@ -7,6 +7,7 @@ use std::time::Duration;
 use longhaul_core::proto::gridftp::{Command, Reply, ReplyReader};
 use longhaul_core::units::Rtt;
 use longhaul_sys::tcp_info;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::ClientConnection;
 
 use super::error::FtpError;
@@ -28,6 +29,8 @@ pub(super) struct ControlConnection {
     pub(super) local: SocketAddr,
     replies: ReplyReader,
     security: Option<Security>,
+    /// A reply that arrived before it was awaited.
+    early: Option<Reply>,
     /// The timeout for one reply.
     pub(super) limit: Duration,
 }
@@ -47,7 +50,15 @@ impl ControlConnection {
     ) -> Result<Self, FtpError> {
         let local = transport.socket().local_addr();
         let local = local.map_err(|source| FtpError::Send { at: at.to_owned(), source })?;
-        Ok(Self { transport, peer, local, replies: ReplyReader::default(), security: None, limit })
+        Ok(Self {
+            transport,
+            peer,
+            local,
+            replies: ReplyReader::default(),
+            security: None,
+            early: None,
+            limit,
+        })
     }
 
     /// Returns the transport, for polling together with data connections.
@@ -65,19 +76,14 @@ impl ControlConnection {
         at: &str,
         deadline: &Deadline<'_>,
     ) -> Result<Self, FtpError> {
-        let unrequested = |what: String| FtpError::Unrequested { at: at.to_owned(), what };
         let mut control = match self.transport {
             Transport::Plain(socket) if !self.replies.has_pending() => {
                 Self { transport: Transport::tls(session, socket), ..self }
             }
-            _ => return Err(unrequested("text before TLS".to_owned())),
+            _ => return Err(FtpError::Unrequested { at: at.to_owned(), what: "text before TLS".to_owned() }),
         };
-        let deadline = deadline.at_most(control.limit);
-        while control.transport.is_handshaking() {
-            if let Some(reply) = control.poll_reply(at)? {
-                return Err(unrequested(format!("the reply {reply}")));
-            }
-            check(&deadline, at, "the TLS handshake")?;
+        while control.transport.await_handshake().map_err(|source| FtpError::of_receive(at, source))? {
+            check(deadline, at, "the TLS handshake")?;
         }
         Ok(control)
     }
@@ -156,11 +162,40 @@ impl ControlConnection {
         self.buffered_reply(at)
     }
 
+    /// Returns the next reply if it has arrived; does not wait.
+    ///
+    /// # Errors
+    /// See [`Self::poll_reply`].
+    pub(super) fn poll_arrived(&mut self, at: &str) -> Result<Option<Reply>, FtpError> {
+        if let Some(reply) = self.buffered_reply(at)? {
+            return Ok(Some(reply));
+        }
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut fds = [PollFd::new(self.transport.socket(), PollFlags::IN)];
+        // The caller repeats an interrupted poll.
+        let readable = poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0);
+        if readable || self.has_decrypted() { self.poll_reply(at) } else { Ok(None) }
+    }
+
+    /// Returns the reply that refuses the current command if it has arrived; does not wait. One that reports success is kept for
+    /// [`Self::reply`].
+    ///
+    /// # Errors
+    /// See [`Self::poll_reply`].
+    pub(super) fn poll_refusal(&mut self, at: &str) -> Result<Option<Reply>, FtpError> {
+        let reply = self.poll_arrived(at)?.filter(|reply| !reply.is_preliminary());
+        self.early = reply;
+        Ok(self.early.take_if(|reply| !reply.is_positive()))
+    }
+
     /// Returns the next reply among the bytes already read.
     ///
     /// # Errors
     /// See [`Self::poll_reply`].
     pub(super) fn buffered_reply(&mut self, at: &str) -> Result<Option<Reply>, FtpError> {
+        if let Some(reply) = self.early.take() {
+            return Ok(Some(reply));
+        }
         let reply = self.next_reply(at)?;
         if let Some(reply) = &reply {
             tracing::debug!(target: "longhaul::ftp", "< {reply}");
@@ -218,7 +253,7 @@ impl ControlConnection {
         }
     }
 
-    /// Sends a command and waits for its reply, until the deadline and no longer than for any reply.
+    /// Sends a command and waits for its reply, until the deadline.
     ///
     /// # Errors
     /// See [`Self::ask`].
@@ -228,9 +263,8 @@ impl ControlConnection {
         at: &str,
         deadline: &Deadline<'_>,
     ) -> Result<Reply, FtpError> {
-        let deadline = deadline.at_most(self.limit);
-        self.send_by(std::slice::from_ref(command), at, &deadline)?;
-        self.reply_by(command.verb(), at, &deadline)
+        self.send_by(std::slice::from_ref(command), at, deadline)?;
+        self.reply_by(command.verb(), at, deadline)
     }
 
     /// Sends commands in one flight and waits for their replies.
@@ -253,7 +287,9 @@ impl ControlConnection {
     pub(super) fn is_quiet(&mut self) -> bool {
         let has_pending = self.replies.has_pending()
             || self.security.as_ref().is_some_and(|security| security.replies.has_pending());
-        !has_pending && self.transport.poll_readable(&mut [0], Duration::ZERO).is_none()
+        !has_pending
+            && self.early.is_none()
+            && self.transport.poll_readable(&mut [0], Duration::ZERO).is_none()
     }
 }
 

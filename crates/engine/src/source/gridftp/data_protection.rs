@@ -64,7 +64,7 @@ impl DataProtection {
         Ok(Transport::tls(session, socket))
     }
 
-    /// Wraps a connection to the server. The handshake takes place while data is received.
+    /// Wraps a connection to the server. The caller completes the handshake.
     pub(super) fn over_connected(&self, socket: TcpStream) -> Result<Transport, rustls::Error> {
         let session = match self {
             Self::Clear => return Ok(Transport::Plain(socket)),

@@ -41,11 +41,17 @@ pub(crate) enum FtpError {
     /// A reply did not arrive in time.
     #[error("{at} did not finish {step} within {waited:?}; try again later")]
     Timeout { at: String, step: &'static str, waited: Duration },
-    /// A connection was not ready for use in time.
+    /// A control connection was not ready for use in time.
     #[error(
         "{at} did not finish {step} within {waited:?}; check its port and scheme, or raise --connect-timeout"
     )]
     ConnectTimeout { at: String, step: &'static str, waited: Duration },
+    /// A data connection was not ready for use in time.
+    #[error(
+        "{at} did not finish the TLS handshake of a data connection ({peer}) within {waited:?}; try again later, or set \
+         --connect-timeout to more"
+    )]
+    HandshakeTimeout { at: String, peer: SocketAddr, waited: Duration },
     /// The received bytes are not a reply.
     #[error("cannot use the reply of {at}: {source}; is this the right port and scheme?")]
     Reply { at: String, source: ReplyError },
@@ -152,15 +158,25 @@ impl FtpError {
         Self::Tls { at: at.to_owned(), why: tls_explained(tls, "ftp://") }
     }
 
+    /// Creates the error of a data connection's failed TLS handshake. Only a certificate that this host does not accept is final.
+    pub(super) fn of_handshake(at: &str, source: io::Error) -> Self {
+        match of_tls(&source) {
+            Some(tls @ (rustls::Error::InvalidCertificate(_) | rustls::Error::General(_))) => {
+                Self::Tls { at: at.to_owned(), why: tls_explained(tls, "ftp://") }
+            }
+            _ => Self::Data { at: at.to_owned(), source },
+        }
+    }
+
     /// Creates the error of unusable TLS settings.
     pub(super) fn of_tls(at: &str, error: &rustls::Error) -> Self {
         Self::Tls { at: at.to_owned(), why: error.to_string() }
     }
 
-    /// Returns the error of a connection to `peer` that is not ready for use yet: all steps share the timeout `connect`.
-    pub(super) fn while_connecting(self, peer: SocketAddr, connect: Duration) -> Self {
+    /// Returns the error of a control connection to `peer` that is not ready for use yet.
+    pub(super) fn while_connecting(self, peer: SocketAddr) -> Self {
         match self {
-            Self::Timeout { at, step, waited } if waited == connect => {
+            Self::Timeout { at, step, waited } => {
                 Self::ConnectTimeout { at: format!("{at} ({peer})"), step, waited }
             }
             error => error,
@@ -239,6 +255,7 @@ impl FtpError {
             | Self::Closed { .. }
             | Self::Timeout { .. }
             | Self::ConnectTimeout { .. }
+            | Self::HandshakeTimeout { .. }
             | Self::Data { .. }
             | Self::ClosedEarly { .. }
             | Self::OpenedAnew { .. }

@@ -116,6 +116,11 @@ impl<'a> ServerAccess<'a> {
         }
     }
 
+    /// Returns the timeout for the TLS handshake of a data connection: a server may recall the file from tape before it answers.
+    pub(super) fn handshake_limit(&self) -> Duration {
+        self.config.timeouts.connect.max(self.config.timeouts.head)
+    }
+
     /// Returns a kept or new session, and the state of the file.
     ///
     /// # Errors
@@ -191,7 +196,7 @@ impl<'a> ServerAccess<'a> {
         }
         let limit = self.config.timeouts.head;
         let control = ControlConnection::new(Transport::Plain(socket), peer, limit, self.at())?;
-        self.greet(control, &deadline).map_err(|error| error.while_connecting(peer, deadline.limit))
+        self.greet(control, &deadline).map_err(|error| error.while_connecting(peer))
     }
 
     fn greet(
@@ -199,7 +204,7 @@ impl<'a> ServerAccess<'a> {
         mut control: ControlConnection,
         deadline: &Deadline<'_>,
     ) -> Result<(ControlConnection, DataProtection), FtpError> {
-        let greeting = control.reply_by("its greeting", self.at(), &deadline.at_most(control.limit))?;
+        let greeting = control.reply_by("its greeting", self.at(), deadline)?;
         if !greeting.is_positive() {
             return Err(FtpError::Busy { at: self.at().to_owned(), reply: greeting });
         }

@@ -7,7 +7,7 @@ use longhaul_core::proto::gridftp::{Command, Reply, parse_epsv, parse_pasv};
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 
-use super::control::check;
+use super::control::{ControlConnection, REPORT_PATIENCE, check};
 use super::error::FtpError;
 use super::login::ServerAccess;
 use super::sessions::Session;
@@ -40,7 +40,7 @@ pub(super) fn retrieve(
             return Err(refused("REST", reply));
         }
     }
-    begun(access, session, &mut transport, "RETR", cancel)?;
+    await_begin(access, session, &mut transport, "RETR", cancel)?;
     Ok(transport)
 }
 
@@ -56,32 +56,63 @@ pub(super) fn list(
     session.use_mode_stream(access.at(), cancel)?;
     let mut transport = connect(access, session, cancel)?;
     session.control.send(&[Command::Mlsd(&access.address.path)], access.at(), cancel)?;
-    begun(access, session, &mut transport, "MLSD", cancel)?;
+    await_begin(access, session, &mut transport, "MLSD", cancel)?;
     Ok(transport)
 }
 
-/// Waits until the server starts to send, and until the TLS handshake has ended.
-fn begun(
+/// Waits until the server begins the transfer, and until the TLS handshake of the data connection is complete.
+///
+/// # Errors
+/// [`FtpError`]. A refusal by the server takes precedence over the error of the data connection.
+pub(super) fn await_begin(
     access: &ServerAccess<'_>,
     session: &mut Session,
     transport: &mut Transport,
     verb: &'static str,
     cancel: &Cancel,
 ) -> Result<(), FtpError> {
-    let deadline = Deadline::new(cancel, session.control.limit);
+    let at = access.at();
+    let control = &mut session.control;
+    let refused = |reply| FtpError::Refused { at: at.to_owned(), verb, reply };
+    let broken = |control: &mut ControlConnection, source| {
+        let error = FtpError::of_handshake(at, source);
+        if let FtpError::Tls { .. } = error {
+            return error;
+        }
+        match control.reply("the transfer", REPORT_PATIENCE, at, cancel) {
+            Ok(reply) if !reply.is_positive() => refused(reply),
+            _ => error,
+        }
+    };
+    let deadline = Deadline::new(cancel, control.limit);
     loop {
         // Globus replies only after the data connection is authenticated, other servers before.
-        transport.continue_handshake().map_err(|source| FtpError::of_receive(access.at(), source))?;
-        match session.control.poll_reply(access.at())? {
+        transport.continue_handshake().map_err(|source| broken(control, source))?;
+        match control.poll_reply(at)? {
             Some(reply) if reply.is_preliminary() => break,
-            Some(reply) => return Err(FtpError::Refused { at: access.at().to_owned(), verb, reply }),
-            None => check(&deadline, access.at(), "beginning to send")?,
+            Some(reply) => return Err(refused(reply)),
+            None => check(&deadline, at, "beginning the transfer")?,
         }
     }
-    let deadline = Deadline::new(cancel, access.config.timeouts.connect);
-    while transport.await_handshake().map_err(|source| FtpError::of_receive(access.at(), source))? {
-        check(&deadline, access.at(), "the TLS handshake of a data connection")
-            .map_err(|error| error.while_connecting(session.control.peer, deadline.limit))?;
+    let deadline = Deadline::new(cancel, access.handshake_limit());
+    while transport.await_handshake().map_err(|source| broken(control, source))? {
+        if let Some(reply) = control.poll_refusal(at)? {
+            return Err(refused(reply));
+        }
+        let peer = transport.socket().peer_addr().unwrap_or(control.peer);
+        check_handshake(&deadline, at, peer)?;
+    }
+    Ok(())
+}
+
+/// Fails once the deadline of a data connection's TLS handshake has passed.
+///
+/// # Errors
+/// [`FtpError::HandshakeTimeout`].
+pub(super) fn check_handshake(deadline: &Deadline<'_>, at: &str, peer: SocketAddr) -> Result<(), FtpError> {
+    deadline.check_cancel()?;
+    if deadline.left().is_zero() {
+        return Err(FtpError::HandshakeTimeout { at: at.to_owned(), peer, waited: deadline.limit });
     }
     Ok(())
 }

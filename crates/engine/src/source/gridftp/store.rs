@@ -9,10 +9,8 @@ use std::time::{Duration, SystemTime};
 
 use longhaul_core::proto::gridftp::{Command, Reply, parse_size};
 use longhaul_core::units::{Bytes, Rtt};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 pub(crate) use block_dialler::BlockDialler;
-use block_dialler::shake_hands;
 pub(crate) use target::StoreTarget;
 
 use super::control::check;
@@ -58,24 +56,6 @@ impl StoreSession<'_> {
     pub(crate) fn takes_blocks(&self) -> bool {
         let features = &self.session.features;
         features.extended_mode() && features.adjusted_store()
-    }
-
-    /// Continues the TLS handshake of a connection of [`Self::connect_stream`] while the server's reply is awaited.
-    ///
-    /// # Errors
-    /// [`FtpError`].
-    pub(crate) fn continue_handshake(&self, transport: &mut Transport) -> Result<(), FtpError> {
-        transport.continue_handshake().map_err(|source| FtpError::of_receive(self.store.at(), source))
-    }
-
-    /// Completes the TLS handshake of a connection of [`Self::connect_stream`], once the server has started to receive.
-    ///
-    /// # Errors
-    /// [`FtpError`].
-    pub(crate) fn shake_hands(&self, transport: &mut Transport, cancel: &Cancel) -> Result<(), FtpError> {
-        let deadline = Deadline::new(cancel, self.store.access.config.timeouts.connect);
-        shake_hands(transport, self.store.at(), &deadline)
-            .map_err(|error| error.while_connecting(self.peer(), deadline.limit))
     }
 
     /// Selects MODE E, and returns the address at which the server accepts data connections.
@@ -150,23 +130,25 @@ impl StoreSession<'_> {
         Ok(store.verb())
     }
 
+    /// Waits until the server starts to receive over a connection of [`Self::connect_stream`], whose TLS handshake is then complete.
+    ///
+    /// # Errors
+    /// [`FtpError`].
+    pub(crate) fn await_begin(
+        &mut self,
+        transport: &mut Transport,
+        verb: &'static str,
+        cancel: &Cancel,
+    ) -> Result<(), FtpError> {
+        passive::await_begin(&self.store.access, &mut self.session, transport, verb, cancel)
+    }
+
     /// Returns the next reply if it has arrived; does not wait.
     ///
     /// # Errors
     /// [`FtpError`].
     pub(crate) fn poll(&mut self) -> Result<Option<Reply>, FtpError> {
-        let at = self.store.access.at();
-        if let Some(reply) = self.session.control.buffered_reply(at)? {
-            return Ok(Some(reply));
-        }
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let mut fds = [PollFd::new(self.session.control.transport().socket(), PollFlags::IN)];
-        // The caller repeats an interrupted poll.
-        let readable = poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0);
-        if readable || self.session.control.has_decrypted() {
-            return self.session.control.poll_reply(at);
-        }
-        Ok(None)
+        self.session.control.poll_arrived(self.store.access.at())
     }
 
     /// Waits up to one tick for the next reply.

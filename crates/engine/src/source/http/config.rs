@@ -17,9 +17,9 @@ use crate::connect::AddressRules;
 /// The timeouts of each step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Together: name resolution, connecting, a proxy's tunnel, the TLS handshake.
+    /// Together: name resolution, connecting, a proxy's tunnel, the TLS handshake, an FTP server's greeting and security exchange.
     pub connect: Duration,
-    /// Each of: tunnel and TLS handshake, sending a request, a response's whole head.
+    /// Each of: sending a request, a response's whole head.
     pub head: Duration,
     /// The wait of one read of the body for data (SO_RCVTIMEO), which bounds the delay of cancellation.
     pub tick: Duration,

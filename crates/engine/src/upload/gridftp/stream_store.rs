@@ -13,7 +13,6 @@ use rustix::event::PollFlags;
 
 use super::data_sender::DataSender;
 use super::{FtpUpload, REFUSAL_PATIENCE, StoreContext};
-use crate::connect::{Deadline, Transport};
 use crate::send::{SendError, Supply, TURN, Turn};
 use crate::source::gridftp::{FtpError, StoreSession, StoreStart};
 use crate::source::http::UrlAndPeer;
@@ -36,8 +35,7 @@ pub(super) fn send(
     let at = upload.at(session);
     let start = if offset == Bytes::ZERO { StoreStart::Anew } else { StoreStart::From(offset) };
     let verb = session.begin(start, progress.size - offset, &progress.cancel)?;
-    await_begin(session, &mut transport, verb, upload)?;
-    session.shake_hands(&mut transport, &progress.cancel)?;
+    session.await_begin(&mut transport, verb, &progress.cancel)?;
     let connection = DataSender::new(transport);
     let mut connection = connection.map_err(|source| UploadError::Send { at: at.clone(), source })?;
     let rtt = tcp_info::read(connection.socket()).ok().and_then(|info| info.rtt());
@@ -58,27 +56,6 @@ pub(super) fn send(
             }
         }
         Err(error) => Err(error),
-    }
-}
-
-/// Waits until the server starts to receive.
-fn await_begin(
-    session: &mut StoreSession<'_>,
-    transport: &mut Transport,
-    verb: &'static str,
-    upload: &FtpUpload<'_, '_>,
-) -> Result<(), UploadError> {
-    let deadline = Deadline::new(&upload.progress.cancel, upload.request.client.timeouts.head);
-    loop {
-        session.continue_handshake(transport)?;
-        match session.poll_for_a_tick()? {
-            Some(reply) if reply.is_preliminary() => return Ok(()),
-            Some(reply) => return Err(session.refused(verb, reply).into()),
-            None => upload.progress.check_cancel()?,
-        }
-        if deadline.left().is_zero() {
-            return Err(session.timeout("beginning to receive", deadline.limit).into());
-        }
     }
 }
 

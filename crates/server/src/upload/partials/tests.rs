@@ -6,8 +6,13 @@ use super::scan::list;
 use super::*;
 use crate::disks::DiskLimits;
 
-const DISK: DiskLimits =
-    DiskLimits { deadline: Duration::from_secs(5), uploads: 1, uploads_in_all: 1, listings: 1 };
+const DISK: DiskLimits = DiskLimits {
+    deadline: Duration::from_secs(5),
+    uploads: 1,
+    uploads_in_all: 1,
+    first_uploads: 0,
+    listings: 1,
+};
 
 /// Makes a partial file of 10 000 bytes, with a journal of a file from `url`.
 fn pause(directory: &Path, name: &str, url: &str) {

@@ -7,18 +7,19 @@ use longhaul_core::units::Bytes;
 
 use super::StoreSession;
 use crate::cancel::Cancel;
-use crate::connect::{Deadline, Received, SocketSettings, Transport, dial};
-use crate::source::gridftp::control::check;
+use crate::connect::{Deadline, SocketSettings, Transport, dial};
 use crate::source::gridftp::data_protection::DataProtection;
 use crate::source::gridftp::error::FtpError;
+use crate::source::gridftp::passive::check_handshake;
 
 impl<'a> StoreSession<'a> {
     /// Creates a dialler for an address returned by [`Self::listen_for_blocks`].
     pub(crate) fn dialler(&self, address: SocketAddr) -> BlockDialler<'a> {
         let access = &self.store.access;
-        let (settings, limit) = (access.settings(), access.config.timeouts.connect);
+        let (limit, handshake_limit) = (access.config.timeouts.connect, access.handshake_limit());
         let protection = self.session.protection.clone();
-        BlockDialler { settings, limit, address, protection, at: access.at() }
+        let settings = access.settings();
+        BlockDialler { settings, limit, handshake_limit, address, protection, at: access.at() }
     }
 }
 
@@ -26,6 +27,7 @@ impl<'a> StoreSession<'a> {
 pub(crate) struct BlockDialler<'a> {
     settings: SocketSettings<'a>,
     limit: Duration,
+    handshake_limit: Duration,
     address: SocketAddr,
     protection: DataProtection,
     /// The URL, for errors.
@@ -42,35 +44,27 @@ impl BlockDialler<'_> {
         let (socket, _) = dial(&self.address.to_string(), &[self.address], self.settings, &deadline)?;
         let transport = self.protection.over_connected(socket);
         let mut transport = transport.map_err(|error| FtpError::of_tls(self.at, &error))?;
-        shake_hands(&mut transport, self.at, &deadline)
-            .map_err(|error| error.while_connecting(self.address, self.limit))?;
+        if let Transport::Tls(_) = transport {
+            self.shake_hands(&mut transport, &Deadline::new(cancel, self.handshake_limit))?;
+        }
         Ok(transport)
+    }
+
+    /// Completes the TLS handshake, so that nothing is sent to an unverified peer.
+    fn shake_hands(&self, transport: &mut Transport, deadline: &Deadline<'_>) -> Result<(), FtpError> {
+        while transport.await_handshake().map_err(|source| FtpError::of_handshake(self.at, source))? {
+            check_handshake(deadline, self.at, self.address)?;
+        }
+        let at = || self.at.to_owned();
+        match transport.poll_readable(&mut [0], Duration::ZERO) {
+            None => Ok(()),
+            Some(0) => Err(FtpError::ClosedEarly { at: at(), got: Bytes::ZERO }),
+            Some(_) => Err(FtpError::Unrequested { at: at(), what: "data".to_owned() }),
+        }
     }
 
     /// Returns the address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
-}
-
-/// Completes the TLS handshake, so that nothing is sent to an unverified peer.
-pub(super) fn shake_hands(
-    transport: &mut Transport,
-    at: &str,
-    deadline: &Deadline<'_>,
-) -> Result<(), FtpError> {
-    while transport.is_handshaking() {
-        match transport.receive(&mut [0]) {
-            Ok(Received::Idle) => {}
-            Ok(Received::Data(_)) => {
-                return Err(FtpError::Unrequested { at: at.to_owned(), what: "data".to_owned() });
-            }
-            Ok(Received::End { .. }) => {
-                return Err(FtpError::ClosedEarly { at: at.to_owned(), got: Bytes::ZERO });
-            }
-            Err(source) => return Err(FtpError::of_receive(at, source)),
-        }
-        check(deadline, at, "the TLS handshake of a data connection")?;
-    }
-    Ok(())
 }

@@ -119,16 +119,15 @@ impl Client {
         target.prefer(peer);
         self.check_cleartext_to(target, proxy, peer)?;
         let at = UrlAndPeer { url: target.safe_url(), peer };
-        let deadline = deadline.at_most(self.config.timeouts.head);
         if let Some((proxy, to)) = proxy.zip(behind) {
-            socket = proxy.connect_socks(socket, to, &at, &deadline)?;
+            socket = proxy.connect_socks(socket, to, &at, deadline)?;
         }
         let proxy = proxy.filter(|proxy| proxy.kind == ProxyKind::Http);
         let transport = if key.https {
             if let Some(proxy) = proxy {
-                socket = proxy.tunnel(socket, (&server.0, server.1), &at, &deadline)?;
+                socket = proxy.tunnel(socket, (&server.0, server.1), &at, deadline)?;
             }
-            tls::handshake(socket, self.tls_settings()?, &server.0, &at, &deadline)?
+            tls::handshake(socket, self.tls_settings()?, &server.0, &at, deadline)?
         } else {
             Transport::Plain(socket)
         };
