@@ -116,7 +116,7 @@ impl Attempt<'_> {
 
     fn start_server(&self, lab: &Lab, server: &ScenarioServer) -> Result<ServerCommand, LabError> {
         ServerCommand::start(&lab.server(), &server.command, |shell| {
-            self.environment.with_record(&self.files.server_record).apply_to(shell);
+            self.environment.with_record(&self.files.server_record).apply_on_host(shell);
             let log = create(&self.files.server)?;
             shell.stderr(copy(&log, &self.files.server)?).stdout(log);
             Ok(())
@@ -151,7 +151,7 @@ impl Attempt<'_> {
 
     fn client_shell(&self, lab: &Lab) -> Result<Command, LabError> {
         let mut shell = lab.client().command("sh");
-        self.environment.with_record(&self.files.record).apply_to(&mut shell);
+        self.environment.with_record(&self.files.record).apply_on_host(&mut shell);
         shell.args(["-c", &self.execution.run.command]).stdin(Stdio::null()).process_group(0);
         Ok(shell)
     }
