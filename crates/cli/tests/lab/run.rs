@@ -263,6 +263,8 @@ fn failures_around_a_command_are_recorded_without_stopping() {
          cleanup = 'touch $LAB_DIR/cleaned'\n\
          [[run]]\nname = 'no-server'\nserver = 'echo in use; exit 5'\nport = 80\ncommand = 'touch $LAB_DIR/ran'\n\
          [[run]]\nname = 'no-cleanup'\ncommand = 'true'\ncleanup = 'exit 6'\n\
+         [[run]]\nname = 'crash'\nserver = 'until test -e $LAB_DIR/go; do sleep 0.01; done; echo broken; exit 7'\n\
+         command = 'touch $LAB_DIR/go; sleep 0.5'\n\
          [[run]]\nname = 'no-record'\ncommand = 'echo nonsense > $LAB_RECORD'\n\
          [[run]]\nname = 'good'\ncommand = 'true'\n\
          [table]\ncolumns = ['wall_s', 'speed_bps']\n",
@@ -277,6 +279,7 @@ fn failures_around_a_command_are_recorded_without_stopping() {
         Some("the setup command failed: exit status: 4; its output is in "),
         Some("nothing listens on port 80 of the server host: the server command ended"),
         Some("the cleanup command failed: exit status: 6"),
+        Some("the server command ended early: exit status: 7; its output is in "),
         None,
         None,
     ]) {
@@ -285,7 +288,7 @@ fn failures_around_a_command_are_recorded_without_stopping() {
             None => assert!(run["error"].is_null() && run["exit_code"] == 0, "{run}"),
         }
     }
-    assert!(runs[3]["remarks"][0].as_str().unwrap().contains("no-record-1.jsonl"), "{}", runs[3]);
+    assert!(runs[4]["remarks"][0].as_str().unwrap().contains("no-record-1.jsonl"), "{}", runs[4]);
     assert!(!scenario.path("ran").exists() && scenario.path("cleaned").exists());
     assert_eq!(scenario.read("runs/no-setup-1-machine.log"), "no room\n");
     assert!(

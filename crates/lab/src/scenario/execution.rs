@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use crate::clock::{self, Clock};
 use crate::error::LabError;
-use crate::host::{Process, ServerCommand};
+use crate::host::{Process, ServerCommand, ServerCommandFailure};
 use crate::lab::Lab;
 use crate::model::Time;
 
@@ -109,7 +109,11 @@ impl Attempt<'_> {
         self.result.set_link(stats, lab.spec());
         if let Some(end) = served?.flatten() {
             let said = last_output_line::quote(&[&self.files.server]);
-            self.result.remarks.push(format!("the server command {end}; {said}"));
+            let why = format!("the server command {end}; {said}");
+            match end {
+                ServerCommandFailure::Early(_) => self.result.error = Some(why),
+                ServerCommandFailure::Killed => self.result.remarks.push(why),
+            }
         }
         Ok(())
     }
