@@ -70,12 +70,14 @@ fn values_come_from_command_and_cleanup() {
     let scenario = Scenario::new(
         "[path]\n\
          [[run]]\nname = 'one'\ncommand = '''echo '{\"first_s\": 1}'; env | grep -i proxy; exit 9'''\n\
-         setup = '''echo '{\"never_s\": 4}' '''\ncleanup = '''echo '{\"first_s\": 2, \"last_s\": 3}'; exit 6'''\n",
+         setup = '''echo '{\"never_s\": 4}' '''\ncleanup = '''echo '{\"first_s\": 2, \"last_s\": 3}'; exit 6'''\n\
+         [[run]]\nname = 'silent'\ncommand = 'true'\nsetup = '''echo '{\"never_s\": 4}' '''\ncleanup = 'true'\n",
     );
     let output = scenario.command(&[]).env("http_proxy", "http://198.51.100.1").output().unwrap();
-    let [run] = &scenario.results()[..] else { panic!("{output:?}") };
+    let [run, silent] = &scenario.results()[..] else { panic!("{output:?}") };
     let values = ["first_s", "last_s", "never_s"].map(|name| run["values"][name].as_f64());
     assert_eq!(values, [Some(1.0), Some(3.0), None], "{run}");
+    assert!(silent["values"]["never_s"].is_null() && silent["exit_code"] == 0, "{silent}");
     // Hosts reach no proxy.
     assert!(!scenario.read("runs/one-1-client.out").contains("198.51.100.1"));
     let printed = text(&output.stderr);

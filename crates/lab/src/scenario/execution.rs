@@ -1,6 +1,6 @@
 //! One execution: set-up, measurement, clean-up.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -54,13 +54,16 @@ impl Attempt<'_> {
             Shell::start_waiting(ExecutionPhase::Cleanup, command, &environment, &self.files.machine)
         });
         let cleanup = cleanup.transpose()?;
-        let measured = self.set_up(&environment, watcher).and_then(|()| self.measure_on_lab(watcher));
+        let set_up = self.set_up(&environment, watcher);
+        // The log of setup and cleanup does not exist without either.
+        let setup_log = fs::metadata(&self.files.machine).map_or(0, |log| log.len());
+        let measured = set_up.and_then(|()| self.measure_on_lab(watcher));
         let measured = self.note_failure(measured);
         // The cleanup always runs, to its end.
         let cleaned = cleanup.map(|shell| shell.wait(|elapsed| report_cleanup(watcher, elapsed))).transpose();
         let cleaned = self.note_failure(cleaned.map(drop));
         measured.and(cleaned)?;
-        self.read_values(watcher);
+        self.read_values(setup_log, watcher);
         if self.result.failed_itself() {
             self.result.said =
                 Some(last_output_line::quote(&[&self.files.client_errors, &self.files.client]));
@@ -160,11 +163,11 @@ impl Attempt<'_> {
         Ok(shell)
     }
 
-    /// Reads the values that the command printed and recorded, and those that the cleanup printed.
-    fn read_values(&mut self, watcher: &mut dyn Watcher) {
+    /// Reads the values that the command printed and recorded, and those that the cleanup printed after `setup_log` bytes of the setup.
+    fn read_values(&mut self, setup_log: u64, watcher: &mut dyn Watcher) {
         let result = &mut *self.result;
-        for output in [&self.files.client, &self.files.machine] {
-            match stdout::numbers(output) {
+        for (output, start) in [(&self.files.client, 0), (&self.files.machine, setup_log)] {
+            match stdout::numbers(output, start) {
                 Ok(numbers) => result.add_values(numbers),
                 // The command was never started; there is no setup and no cleanup.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
