@@ -79,13 +79,14 @@ impl BenchEnvironment {
     /// # Errors
     /// Fails if a server is missing or `dir` is not writable.
     pub(crate) fn scenario(&self, name: &str, job: &BenchJob) -> Result<Scenario> {
-        let run = job.clients.iter().map(|client| self.run(job, *client)).collect::<Result<_>>()?;
+        let run = job.clients.iter().map(|client| self.run(name, job, *client)).collect::<Result<_>>()?;
         let text = toml::to_string(&ScenarioText { path: job.path.values().into_iter().collect(), run })?;
         // Its directory becomes LAB_DIR.
         Ok(Scenario::from_text(&text, &self.dir.join(format!("{name}.toml")), &[])?)
     }
 
-    fn run(&self, job: &BenchJob, client: BenchClient) -> Result<ScenarioRunText> {
+    /// Returns the run of a client of the job `name`.
+    fn run(&self, name: &str, job: &BenchJob, client: BenchClient) -> Result<ScenarioRunText> {
         let source = BenchFile::new(job.size, job.files);
         let (longhaul, bench) = (quoted(&self.longhaul), quoted(&self.bench));
         let server = format!("$LAB_SERVER:{PORT}");
@@ -105,7 +106,7 @@ impl BenchEnvironment {
         let mut serve = client.server().map(|server| server.command(&longhaul)).transpose()?;
         if let (Some(serve), 2..) = (&mut serve, job.files) {
             // Written for this client before the server listens: only a host knows the server's address.
-            let list = self.dir.join(format!("{}.list", client.run_name()));
+            let list = self.dir.join(format!("{name}-{}.list", client.run_name()));
             let (root, copies) = (self.www(), self.dir.join("copies"));
             let (root, file) = (&root.to_string_lossy(), &copies.to_string_lossy());
             let words = CommandWords { server: &format!("SERVER:{PORT}"), root, file, ..words };
@@ -227,7 +228,7 @@ mod tests {
             listed.command
         );
         assert!(listed.server.as_ref().unwrap().command.starts_with("sed \"s/SERVER/$LAB_SERVER/\" '"));
-        let list = fs::read_to_string(dir.path().join("aria2--j16--i-LIST.list")).unwrap();
+        let list = fs::read_to_string(dir.path().join("small-files-1-aria2--j16--i-LIST.list")).unwrap();
         assert_eq!(list, "http://SERVER:80/several-10/0001\nhttp://SERVER:80/several-10/0002\n");
     }
 
