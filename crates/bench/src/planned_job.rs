@@ -1,6 +1,5 @@
-//! A job with its results so far, run by the lab's runner.
+//! A job and its results, run by the lab's runner.
 
-use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
@@ -33,7 +32,7 @@ pub(crate) struct PlannedJob {
 }
 
 impl PlannedJob {
-    /// Plans a job, or sessions, as `name`; continues results that the same program left under this name.
+    /// Plans a job, or sessions, as `name`.
     ///
     /// # Errors
     /// Fails if the directory is not writable, or another benchmark uses it.
@@ -47,33 +46,12 @@ impl PlannedJob {
         fidelity: FidelityPolicy,
     ) -> Result<Self> {
         let output = ResultsDirectory::open(&environment.dir.join(name))?;
-        let modified = |path: &Path| fs::metadata(path).and_then(|file| file.modified());
-        let begun = modified(&output.directory().join("results.json"));
-        let is_of_this_program =
-            begun.is_ok_and(|begun| modified(&environment.longhaul).is_ok_and(|built| built < begun));
-        // Results of other commands, and damaged ones, are replaced.
-        let earlier = is_of_this_program.then(|| Results::resume(&scenario, output.directory()).ok());
-        let mut results = earlier.flatten().unwrap_or_else(|| Results::new(&scenario));
+        let mut results = Results::new(&scenario);
         results.fidelity = fidelity;
         Ok(Self { part, job, scenario, selection, output, results })
     }
 
-    /// Returns whether nothing remains to be run.
-    ///
-    /// # Errors
-    /// Fails if there are too many runs.
-    pub(crate) fn is_complete(&self) -> Result<bool> {
-        Ok(self.results.remaining(&self.scenario.plan(&self.selection)?).is_empty())
-    }
-
-    /// Forgets the earlier results.
-    pub(crate) fn restart(&mut self) {
-        let fidelity = self.results.fidelity;
-        self.results = Results::new(&self.scenario);
-        self.results.fidelity = fidelity;
-    }
-
-    /// Runs the clients in turns, so that drift of the machine affects all of them equally.
+    /// Runs the clients in turns, so that drift of the machine affects all of them equally; replaces results of an earlier benchmark.
     ///
     /// The report is complete after each run.
     ///
@@ -82,14 +60,7 @@ impl PlannedJob {
     pub(crate) fn run(&mut self, environment: &BenchEnvironment, report: &mut BenchReport) -> Result<()> {
         let Self { part, job, scenario, selection, output, results } = self;
         let plan = scenario.plan(selection)?;
-        match plan.len() - results.remaining(&plan).len() {
-            0 => results.discard(output)?,
-            done => eprintln!(
-                "bench: {done} of {} runs are in {} already; remove it to repeat them",
-                plan.len(),
-                output.directory().display()
-            ),
-        }
+        results.discard(output)?;
         if let Some(job) = job {
             BenchFile::new(job.size, job.files).create(&environment.www())?;
         }
