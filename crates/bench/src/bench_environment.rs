@@ -19,8 +19,8 @@ use crate::source_file::BenchFile;
 
 /// The timeout of a client.
 const CLIENT_TIMEOUT: &str = "1800s";
-/// Reads fio's own figure from its report; the program's time also includes its preparation.
-const FIO_VALUES: &str = r#"jq -c 'select(.jobs) | .jobs[0].write | {write_s: (.io_bytes / .bw_bytes)}' "${LAB_RECORD%.jsonl}-client.out""#;
+/// Reads fio's own figure from its report, and fails without one; the program's time also includes its preparation.
+const FIO_VALUES: &str = r#"jq -nce 'first(inputs | select(.jobs)) | .jobs[0].write | {write_s: (.io_bytes / .bw_bytes)}' "${LAB_RECORD%.jsonl}-client.out""#;
 
 /// The environment of runs: programs and directory.
 #[derive(Debug)]
@@ -259,5 +259,26 @@ mod tests {
         assert!(clean_up("original", "originaL", "2").status.success());
         let short = clean_up("original", "origina", "2");
         assert!(String::from_utf8(short.stderr).unwrap().contains("of 1 copies not all have the 8 bytes"));
+    }
+
+    #[test]
+    fn fio_without_its_figure_fails() {
+        let dir = tempfile::tempdir().unwrap();
+        let job = BenchJob::new(BenchPath::Far, &[BenchClient::Fio], Bytes::new(4000));
+        let command = cleanup(&job, BenchClient::Fio, "");
+        let values = |report: &str| {
+            fs::create_dir_all(dir.path().join("copies")).unwrap();
+            fs::write(dir.path().join("fio-1-client.out"), report).unwrap();
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &command]).env("LAB_DIR", dir.path());
+            let output = shell.env("LAB_RECORD", dir.path().join("fio-1.jsonl")).output().unwrap();
+            output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+        };
+        let report = r#"{"jobs": [{"write": {"io_bytes": 4000, "bw_bytes": 2000}}]}"#;
+        assert_eq!(values(&format!("{report}\n{{\"minor_faults\": 1}}\n")).unwrap(), "{\"write_s\":2}\n");
+        let nothing = r#"{"jobs": [{"write": {"io_bytes": 0, "bw_bytes": 0}}]}"#;
+        for bad in ["", "{}", r#"{"jobs": []}"#, nothing, "fio: no space left on the device"] {
+            assert_eq!(values(bad), None, "{bad}");
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use longhaul_lab::scenario::{
     Execution, ExecutionPhase, ExecutionStart, FidelityPolicy, Results, ResultsDirectory, RunResult,
     Scenario, Selection, Watcher, run_scenario,
@@ -101,23 +101,25 @@ impl JobWatcher<'_> {
     /// Replaces the job's runs in the report.
     fn report(&mut self, results: &Results) -> Result<()> {
         self.report.truncate(self.earlier);
-        for result in results.runs.iter().filter(|result| result.succeeded()) {
-            let of = |execution: &&Execution<'_>| result.is_of(execution);
-            let run = self.plan.iter().find(of).and_then(|execution| self.run(execution, result));
-            match (run, self.job) {
-                (Some(run), _) => self.report.add(run),
-                (None, None) => self.report.add_sessions(FairnessSessions::of(result)?),
-                // A repetition that is not requested this time.
-                (None, Some(_)) => {}
+        for execution in self.plan {
+            let is_done = |result: &&RunResult| result.is_of(execution) && result.succeeded();
+            match (results.runs.iter().find(is_done), self.job) {
+                (Some(result), Some(job)) => {
+                    let run = self.run(job, execution, result)?;
+                    self.report.add(run);
+                }
+                (Some(result), None) => self.report.add_sessions(FairnessSessions::of(result)?),
+                (None, _) => {}
             }
         }
         self.report.write(self.directory)
     }
 
-    fn run(&self, execution: &Execution<'_>, result: &RunResult) -> Option<BenchRun> {
-        let job = self.job?;
-        let client = job.clients.iter().find(|client| client.run_name() == result.name)?;
-        Some(BenchRun::of(self.part, job, *client, result, &self.output.client_output(execution)))
+    fn run(&self, job: &BenchJob, execution: &Execution<'_>, result: &RunResult) -> Result<BenchRun> {
+        let client = job.clients.iter().find(|client| client.run_name() == result.name);
+        let client = client.with_context(|| format!("{execution}: the job has no such client"))?;
+        BenchRun::of(self.part, job, *client, result, &self.output.client_output(execution))
+            .with_context(|| format!("{}, {execution}", self.output.directory().display()))
     }
 }
 
@@ -131,12 +133,18 @@ impl Watcher for JobWatcher<'_> {
     }
 
     fn execution_ended(&mut self, execution: &Execution<'_>, result: &RunResult) {
-        match (result.failure(), self.run(execution, result)) {
+        match (result.failure(), self.job) {
             (Some(why), _) => {
-                self.failed = Some(anyhow!("{}, {execution}: {why}", self.output.directory().display()))
+                self.failed = Some(anyhow!("{}, {execution}: {why}", self.output.directory().display()));
             }
-            (None, Some(run)) => eprintln!("bench: {run}"),
+            (None, Some(job)) => match self.run(job, execution, result) {
+                Ok(run) => eprintln!("bench: {run}"),
+                Err(why) => self.failed = Some(why),
+            },
             (None, None) => eprintln!("bench: {execution}: {:.2} s", result.wall_s),
+        }
+        for remark in &result.remarks {
+            eprintln!("bench: {remark}");
         }
     }
 
@@ -145,6 +153,11 @@ impl Watcher for JobWatcher<'_> {
     }
 
     fn read_record(&mut self, record: &Path) -> Result<Vec<(String, f64)>, String> {
-        figures::values_of_file(record)
+        let values = figures::values_of_file(record);
+        // A failure of the command itself is reported instead.
+        if let Err(why) = &values {
+            self.failed = Some(anyhow!("{why}"));
+        }
+        values
     }
 }
