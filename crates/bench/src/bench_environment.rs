@@ -19,8 +19,8 @@ use crate::source_file::BenchFile;
 
 /// The timeout of a client.
 const CLIENT_TIMEOUT: &str = "1800s";
-/// Reads fio's own figure from its report; the program's time also includes its preparation.
-const FIO_VALUES: &str = r#"jq -c 'select(.jobs) | .jobs[0].write | {write_s: (.io_bytes / .bw_bytes)}' "${LAB_RECORD%.jsonl}-client.out""#;
+/// Reads fio's own figure from its report, and fails without one; the program's time also includes its preparation.
+const FIO_VALUES: &str = r#"jq -nce 'first(inputs | select(.jobs)) | .jobs[0].write | {write_s: (.io_bytes / .bw_bytes)}' "${LAB_RECORD%.jsonl}-client.out""#;
 
 /// The environment of runs: programs and directory.
 #[derive(Debug)]
@@ -79,13 +79,14 @@ impl BenchEnvironment {
     /// # Errors
     /// Fails if a server is missing or `dir` is not writable.
     pub(crate) fn scenario(&self, name: &str, job: &BenchJob) -> Result<Scenario> {
-        let run = job.clients.iter().map(|client| self.run(job, *client)).collect::<Result<_>>()?;
+        let run = job.clients.iter().map(|client| self.run(name, job, *client)).collect::<Result<_>>()?;
         let text = toml::to_string(&ScenarioText { path: job.path.values().into_iter().collect(), run })?;
         // Its directory becomes LAB_DIR.
         Ok(Scenario::from_text(&text, &self.dir.join(format!("{name}.toml")), &[])?)
     }
 
-    fn run(&self, job: &BenchJob, client: BenchClient) -> Result<ScenarioRunText> {
+    /// Returns the run of a client of the job `name`.
+    fn run(&self, name: &str, job: &BenchJob, client: BenchClient) -> Result<ScenarioRunText> {
         let source = BenchFile::new(job.size, job.files);
         let (longhaul, bench) = (quoted(&self.longhaul), quoted(&self.bench));
         let server = format!("$LAB_SERVER:{PORT}");
@@ -105,7 +106,7 @@ impl BenchEnvironment {
         let mut serve = client.server().map(|server| server.command(&longhaul)).transpose()?;
         if let (Some(serve), 2..) = (&mut serve, job.files) {
             // Written for this client before the server listens: only a host knows the server's address.
-            let list = self.dir.join(format!("{}.list", client.run_name()));
+            let list = self.dir.join(format!("{name}-{}.list", client.run_name()));
             let (root, copies) = (self.www(), self.dir.join("copies"));
             let (root, file) = (&root.to_string_lossy(), &copies.to_string_lossy());
             let words = CommandWords { server: &format!("SERVER:{PORT}"), root, file, ..words };
@@ -227,7 +228,7 @@ mod tests {
             listed.command
         );
         assert!(listed.server.as_ref().unwrap().command.starts_with("sed \"s/SERVER/$LAB_SERVER/\" '"));
-        let list = fs::read_to_string(dir.path().join("aria2--j16--i-LIST.list")).unwrap();
+        let list = fs::read_to_string(dir.path().join("small-files-1-aria2--j16--i-LIST.list")).unwrap();
         assert_eq!(list, "http://SERVER:80/several-10/0001\nhttp://SERVER:80/several-10/0002\n");
     }
 
@@ -258,5 +259,26 @@ mod tests {
         assert!(clean_up("original", "originaL", "2").status.success());
         let short = clean_up("original", "origina", "2");
         assert!(String::from_utf8(short.stderr).unwrap().contains("of 1 copies not all have the 8 bytes"));
+    }
+
+    #[test]
+    fn fio_without_its_figure_fails() {
+        let dir = tempfile::tempdir().unwrap();
+        let job = BenchJob::new(BenchPath::Far, &[BenchClient::Fio], Bytes::new(4000));
+        let command = cleanup(&job, BenchClient::Fio, "");
+        let values = |report: &str| {
+            fs::create_dir_all(dir.path().join("copies")).unwrap();
+            fs::write(dir.path().join("fio-1-client.out"), report).unwrap();
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &command]).env("LAB_DIR", dir.path());
+            let output = shell.env("LAB_RECORD", dir.path().join("fio-1.jsonl")).output().unwrap();
+            output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+        };
+        let report = r#"{"jobs": [{"write": {"io_bytes": 4000, "bw_bytes": 2000}}]}"#;
+        assert_eq!(values(&format!("{report}\n{{\"minor_faults\": 1}}\n")).unwrap(), "{\"write_s\":2}\n");
+        let nothing = r#"{"jobs": [{"write": {"io_bytes": 0, "bw_bytes": 0}}]}"#;
+        for bad in ["", "{}", r#"{"jobs": []}"#, nothing, "fio: no space left on the device"] {
+            assert_eq!(values(bad), None, "{bad}");
+        }
     }
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 use std::{fmt, fs};
 
+use anyhow::{Context, Result};
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_lab::scenario::{RunResult, progress};
 use serde::{Deserialize, Serialize, Serializer};
@@ -63,15 +64,20 @@ fn bits<S: Serializer>(rates: &[Rate], serializer: S) -> Result<S::Ok, S::Error>
 
 impl BenchRun {
     /// Reads the lab's result of a run; `output` is what the client wrote to stdout.
+    ///
+    /// # Errors
+    /// Names a value that is missing.
     pub(crate) fn of(
         part: BenchPart,
         job: &BenchJob,
         client: BenchClient,
         result: &RunResult,
         output: &Path,
-    ) -> Self {
+    ) -> Result<Self> {
         let value = |name: &str| result.value(name);
-        let count = |name| value(name).unwrap_or(0.0) as u64;
+        let required = |name: &str| value(name).with_context(|| format!("the run has no value {name}"));
+        let wall = if client == BenchClient::Fio { "write_s" } else { "client_wall_s" };
+        let flush_s = if client.keeps_file() { required("flush_s")? } else { 0.0 };
         // Other programs print no progress.
         let samples = progress::samples(output).unwrap_or_default();
         let keeps_seconds = matches!(client, BenchClient::SmallSockets(_));
@@ -82,18 +88,18 @@ impl BenchRun {
             false => ("server_retransmits", "server_to_client"),
         };
         let received = |name: &str| value(name).filter(|_| !client.sends());
-        Self {
+        Ok(Self {
             part,
             path: job.path,
             client,
             repetition: result.repetition,
             bytes: job.total().get(),
-            wall_s: value("write_s").unwrap_or(result.wall_s),
-            user_s: result.user_s,
-            sys_s: result.sys_s,
-            max_rss_bytes: count("max_rss_bytes"),
-            minor_faults: count("minor_faults"),
-            flush_s: value("flush_s").unwrap_or(0.0),
+            wall_s: required(wall)?,
+            user_s: required("client_user_s")?,
+            sys_s: required("client_sys_s")?,
+            max_rss_bytes: required("max_rss_bytes")? as u64,
+            minor_faults: required("minor_faults")? as u64,
+            flush_s,
             steady_bps: progress::rate(&samples, job.size).map(Rate::as_bits_per_sec),
             by_second: if keeps_seconds { progress::by_second(&samples, job.size) } else { Vec::new() },
             verified: client.keeps_file() && result.repetition == 1,
@@ -102,10 +108,10 @@ impl BenchRun {
             mostly_1ms: received("p99_1ms_bps").zip(value("mean_bps")).map(|(p99, mean)| p99 / mean),
             digest_s: reads_digest.then(|| digest_seconds(&fs::read_to_string(output).ok()?)).flatten(),
             retransmits: value(retransmits),
-            dropped: count("dropped_queue"),
+            dropped: required("dropped_queue")? as u64,
             background_loss: value(&format!("background_{direction}_loss")),
-            warnings: [&result.infidelities[..], &result.remarks].concat(),
-        }
+            warnings: result.infidelities.clone(),
+        })
     }
 
     /// Creates a result of one second, for tests.
@@ -182,7 +188,48 @@ fn digest_seconds(lines: &str) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
+
+    /// Reads a run as stored in results.json.
+    fn run(client: BenchClient, values: &Value) -> Result<BenchRun> {
+        let result = json!({
+            "name": client.run_name(), "parameters": {}, "repetition": 1, "seed": 1, "started": 0.0, "exit_code": 0, "signal": null,
+            "timed_out": false, "error": null, "wall_s": 9.0, "user_s": 9.0, "sys_s": 9.0, "link": null, "values": values,
+            "infidelities": ["late"], "remarks": ["the server command was killed"],
+        });
+        let job = BenchJob::new(BenchPath::LongCubic, &[client], Bytes::gib(1));
+        let result = serde_json::from_value(result).unwrap();
+        BenchRun::of(BenchPart::LongPath, &job, client, &result, Path::new("/dev/null"))
+    }
+
+    #[test]
+    fn values_are_the_clients_own_and_none_may_be_missing() {
+        let values = json!({
+            "client_wall_s": 2.0, "write_s": 1.5, "client_user_s": 0.5, "client_sys_s": 0.25, "max_rss_bytes": 7,
+            "minor_faults": 8, "flush_s": 0.125, "dropped_queue": 3,
+        });
+        for (client, unused, wall_s, flush_s) in [
+            (BenchClient::Curl, &["write_s"][..], 2.0, 0.125),
+            (BenchClient::Fio, &["client_wall_s", "flush_s"], 1.5, 0.0),
+        ] {
+            let whole = run(client, &values).unwrap();
+            assert_eq!(
+                (whole.wall_s, whole.user_s, whole.sys_s, whole.flush_s),
+                (wall_s, 0.5, 0.25, flush_s)
+            );
+            assert_eq!((whole.max_rss_bytes, whole.minor_faults, whole.dropped), (7, 8, 3));
+            assert_eq!(whole.warnings, ["late"], "remarks do not mark a run");
+            for name in values.as_object().unwrap().keys() {
+                let mut without = values.clone();
+                without.as_object_mut().unwrap().remove(name);
+                let missing = run(client, &without).err().map(|error| error.to_string());
+                let expected = format!("the run has no value {name}");
+                assert_eq!(missing, (!unused.contains(&name.as_str())).then_some(expected), "{client}");
+            }
+        }
+    }
 
     #[test]
     fn digest_takes_the_time_after_the_last_byte() {

@@ -100,7 +100,7 @@ struct Options {
 
     /// Where the files and the report go; the disk under it is what is measured [default: target/bench]
     ///
-    /// A stopped benchmark goes on there, unless the program to measure is newer.
+    /// A benchmark replaces the results of an earlier one.
     #[arg(long)]
     dir: Option<PathBuf>,
 
@@ -208,7 +208,7 @@ fn draw_apt_figures(dir: &Path, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Runs the jobs of all parts; continues a stopped benchmark, and repeats a complete one.
+/// Runs the jobs of all parts.
 ///
 /// The report is complete after each run.
 fn measure_all(
@@ -220,10 +220,6 @@ fn measure_all(
     let mut jobs = Vec::new();
     for part in parts {
         jobs.extend(options.plan(environment, *part)?);
-    }
-    let complete = jobs.iter().map(PlannedJob::is_complete).collect::<Result<Vec<_>>>()?;
-    if complete.iter().all(|complete| *complete) {
-        jobs.iter_mut().for_each(PlannedJob::restart);
     }
     jobs.iter_mut().try_for_each(|job| job.run(environment, report))
 }

@@ -1,11 +1,10 @@
-//! A job with its results so far, run by the lab's runner.
+//! A job and its results, run by the lab's runner.
 
-use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use longhaul_lab::scenario::{
     Execution, ExecutionPhase, ExecutionStart, FidelityPolicy, Results, ResultsDirectory, RunResult,
     Scenario, Selection, Watcher, run_scenario,
@@ -33,7 +32,7 @@ pub(crate) struct PlannedJob {
 }
 
 impl PlannedJob {
-    /// Plans a job, or sessions, as `name`; continues results that the same program left under this name.
+    /// Plans a job, or sessions, as `name`.
     ///
     /// # Errors
     /// Fails if the directory is not writable, or another benchmark uses it.
@@ -47,33 +46,12 @@ impl PlannedJob {
         fidelity: FidelityPolicy,
     ) -> Result<Self> {
         let output = ResultsDirectory::open(&environment.dir.join(name))?;
-        let modified = |path: &Path| fs::metadata(path).and_then(|file| file.modified());
-        let begun = modified(&output.directory().join("results.json"));
-        let is_of_this_program =
-            begun.is_ok_and(|begun| modified(&environment.longhaul).is_ok_and(|built| built < begun));
-        // Results of other commands, and damaged ones, are replaced.
-        let earlier = is_of_this_program.then(|| Results::resume(&scenario, output.directory()).ok());
-        let mut results = earlier.flatten().unwrap_or_else(|| Results::new(&scenario));
+        let mut results = Results::new(&scenario);
         results.fidelity = fidelity;
         Ok(Self { part, job, scenario, selection, output, results })
     }
 
-    /// Returns whether nothing remains to be run.
-    ///
-    /// # Errors
-    /// Fails if there are too many runs.
-    pub(crate) fn is_complete(&self) -> Result<bool> {
-        Ok(self.results.remaining(&self.scenario.plan(&self.selection)?).is_empty())
-    }
-
-    /// Forgets the earlier results.
-    pub(crate) fn restart(&mut self) {
-        let fidelity = self.results.fidelity;
-        self.results = Results::new(&self.scenario);
-        self.results.fidelity = fidelity;
-    }
-
-    /// Runs the clients in turns, so that drift of the machine affects all of them equally.
+    /// Runs the clients in turns, so that drift of the machine affects all of them equally; replaces results of an earlier benchmark.
     ///
     /// The report is complete after each run.
     ///
@@ -82,14 +60,7 @@ impl PlannedJob {
     pub(crate) fn run(&mut self, environment: &BenchEnvironment, report: &mut BenchReport) -> Result<()> {
         let Self { part, job, scenario, selection, output, results } = self;
         let plan = scenario.plan(selection)?;
-        match plan.len() - results.remaining(&plan).len() {
-            0 => results.discard(output)?,
-            done => eprintln!(
-                "bench: {done} of {} runs are in {} already; remove it to repeat them",
-                plan.len(),
-                output.directory().display()
-            ),
-        }
+        results.discard(output)?;
         if let Some(job) = job {
             BenchFile::new(job.size, job.files).create(&environment.www())?;
         }
@@ -130,23 +101,25 @@ impl JobWatcher<'_> {
     /// Replaces the job's runs in the report.
     fn report(&mut self, results: &Results) -> Result<()> {
         self.report.truncate(self.earlier);
-        for result in results.runs.iter().filter(|result| result.succeeded()) {
-            let of = |execution: &&Execution<'_>| result.is_of(execution);
-            let run = self.plan.iter().find(of).and_then(|execution| self.run(execution, result));
-            match (run, self.job) {
-                (Some(run), _) => self.report.add(run),
-                (None, None) => self.report.add_sessions(FairnessSessions::of(result)?),
-                // A repetition that is not requested this time.
-                (None, Some(_)) => {}
+        for execution in self.plan {
+            let is_done = |result: &&RunResult| result.is_of(execution) && result.succeeded();
+            match (results.runs.iter().find(is_done), self.job) {
+                (Some(result), Some(job)) => {
+                    let run = self.run(job, execution, result)?;
+                    self.report.add(run);
+                }
+                (Some(result), None) => self.report.add_sessions(FairnessSessions::of(result)?),
+                (None, _) => {}
             }
         }
         self.report.write(self.directory)
     }
 
-    fn run(&self, execution: &Execution<'_>, result: &RunResult) -> Option<BenchRun> {
-        let job = self.job?;
-        let client = job.clients.iter().find(|client| client.run_name() == result.name)?;
-        Some(BenchRun::of(self.part, job, *client, result, &self.output.client_output(execution)))
+    fn run(&self, job: &BenchJob, execution: &Execution<'_>, result: &RunResult) -> Result<BenchRun> {
+        let client = job.clients.iter().find(|client| client.run_name() == result.name);
+        let client = client.with_context(|| format!("{execution}: the job has no such client"))?;
+        BenchRun::of(self.part, job, *client, result, &self.output.client_output(execution))
+            .with_context(|| format!("{}, {execution}", self.output.directory().display()))
     }
 }
 
@@ -160,12 +133,18 @@ impl Watcher for JobWatcher<'_> {
     }
 
     fn execution_ended(&mut self, execution: &Execution<'_>, result: &RunResult) {
-        match (result.failure(), self.run(execution, result)) {
+        match (result.failure(), self.job) {
             (Some(why), _) => {
-                self.failed = Some(anyhow!("{}, {execution}: {why}", self.output.directory().display()))
+                self.failed = Some(anyhow!("{}, {execution}: {why}", self.output.directory().display()));
             }
-            (None, Some(run)) => eprintln!("bench: {run}"),
+            (None, Some(job)) => match self.run(job, execution, result) {
+                Ok(run) => eprintln!("bench: {run}"),
+                Err(why) => self.failed = Some(why),
+            },
             (None, None) => eprintln!("bench: {execution}: {:.2} s", result.wall_s),
+        }
+        for remark in &result.remarks {
+            eprintln!("bench: {remark}");
         }
     }
 
@@ -174,6 +153,11 @@ impl Watcher for JobWatcher<'_> {
     }
 
     fn read_record(&mut self, record: &Path) -> Result<Vec<(String, f64)>, String> {
-        figures::values_of_file(record)
+        let values = figures::values_of_file(record);
+        // A failure of the command itself is reported instead.
+        if let Err(why) = &values {
+            self.failed = Some(anyhow!("{why}"));
+        }
+        values
     }
 }

@@ -90,8 +90,8 @@ impl BenchReport {
              all is synced; no run uses what another has learnt of a path. Longhaul, fio and the experiments end with an fsync; \
              curl does not, so the second column adds one to each. CPU is user and system time of the client, \
              without the emulated network's. Marked are runs in which the emulator did not keep up, or the two hosts \
-             together ran short of TCP memory, and whose repetitions were no better: they are in no figure, unless all of a client are \
-             marked. Each first copy was compared with the \
+             together ran short of TCP memory, and whose repetitions were no better: they are in no figure but the limit of memory, unless all of a \
+             client are marked. Each first copy was compared with the \
              original.\n\n",
             match self.repetitions {
                 1 => "one repetition".to_owned(),

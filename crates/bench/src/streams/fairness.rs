@@ -69,7 +69,7 @@ impl FairnessSessions {
             sum_bps: value("sum_bps")?,
             session_bps: [session(1)?, session(2)?, session(3)?, session(4)?],
             dropped: value("dropped_queue")?,
-            warnings: [&run.infidelities[..], &run.remarks].concat(),
+            warnings: run.infidelities.clone(),
         })
     }
 }
@@ -129,12 +129,15 @@ const FAIRNESS_COLUMNS: [&str; 9] = [
     "runs (marked)",
 ];
 
+/// Returns a figure of the sessions on a faithful path, or of the marked ones if there are no others.
 fn figure(
     sessions: &[FairnessSessions],
     tuner: &str,
     of: impl Fn(&FairnessSessions) -> f64,
 ) -> Option<Spread> {
-    Spread::of(sessions.iter().filter(|own| own.tuner == tuner).map(of))
+    let of_tuner = sessions.iter().filter(|own| own.tuner == tuner);
+    let (held, marked): (Vec<_>, Vec<_>) = of_tuner.partition(|own| own.warnings.is_empty());
+    Spread::of((if held.is_empty() { marked } else { held }).into_iter().map(of))
 }
 
 /// Equal in all sessions.
@@ -155,7 +158,7 @@ mod tests {
         json!({
             "name": name, "parameters": { "apart": "100", "size": "6200MB" }, "repetition": 3, "seed": 1, "started": 0.0,
             "exit_code": 0, "signal": null, "timed_out": false, "error": null, "wall_s": 500.0, "user_s": 0.0, "sys_s": 0.0,
-            "link": null, "infidelities": [], "remarks": ["late"],
+            "link": null, "infidelities": ["late"], "remarks": ["the server command was killed"],
             "values": {
                 "jain": jain, "sum_bps": 90e6, "dropped_queue": 7.0, "session_1_bps": 30e6, "session_2_bps": 20e6,
                 "session_3_bps": 20e6, "session_4_bps": 20e6,
@@ -190,6 +193,15 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("each session begins 100 s after"), "{text}");
+    }
+
+    #[test]
+    fn marked_sessions_count_only_where_there_are_no_others() {
+        let mut held = run("longhaul", 0.96);
+        held["infidelities"] = json!([]);
+        let sessions = sessions(&[run("longhaul", 0.5), held]);
+        assert_eq!(targets(&sessions)[0].row()[1..], ["0.960", "yes"]);
+        assert!(section(&sessions).contains(" | 2 (1) |"), "{}", section(&sessions));
     }
 
     #[test]

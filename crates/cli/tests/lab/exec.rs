@@ -58,6 +58,16 @@ fn runs_the_server_command_on_the_server() {
     assert!(error.contains("nothing listens on port 80 of the server host"), "{error}");
 }
 
+/// The emulated server may be a proxy.
+#[test]
+fn commands_see_the_proxies_of_the_environment() {
+    if skipped() {
+        return;
+    }
+    let output = exec(&[], "echo $http_proxy").env("http_proxy", "http://server:3128").output().unwrap();
+    assert_eq!(text(&output.stdout), "http://server:3128", "{}", text(&output.stderr));
+}
+
 #[test]
 fn forwards_a_request_to_end() {
     if skipped() {

@@ -70,12 +70,14 @@ fn values_come_from_command_and_cleanup() {
     let scenario = Scenario::new(
         "[path]\n\
          [[run]]\nname = 'one'\ncommand = '''echo '{\"first_s\": 1}'; env | grep -i proxy; exit 9'''\n\
-         setup = '''echo '{\"never_s\": 4}' '''\ncleanup = '''echo '{\"first_s\": 2, \"last_s\": 3}'; exit 6'''\n",
+         setup = '''echo '{\"never_s\": 4}' '''\ncleanup = '''echo '{\"first_s\": 2, \"last_s\": 3}'; exit 6'''\n\
+         [[run]]\nname = 'silent'\ncommand = 'true'\nsetup = '''echo '{\"never_s\": 4}' '''\ncleanup = 'true'\n",
     );
     let output = scenario.command(&[]).env("http_proxy", "http://198.51.100.1").output().unwrap();
-    let [run] = &scenario.results()[..] else { panic!("{output:?}") };
+    let [run, silent] = &scenario.results()[..] else { panic!("{output:?}") };
     let values = ["first_s", "last_s", "never_s"].map(|name| run["values"][name].as_f64());
     assert_eq!(values, [Some(1.0), Some(3.0), None], "{run}");
+    assert!(silent["values"]["never_s"].is_null() && silent["exit_code"] == 0, "{silent}");
     // Hosts reach no proxy.
     assert!(!scenario.read("runs/one-1-client.out").contains("198.51.100.1"));
     let printed = text(&output.stderr);
@@ -263,6 +265,8 @@ fn failures_around_a_command_are_recorded_without_stopping() {
          cleanup = 'touch $LAB_DIR/cleaned'\n\
          [[run]]\nname = 'no-server'\nserver = 'echo in use; exit 5'\nport = 80\ncommand = 'touch $LAB_DIR/ran'\n\
          [[run]]\nname = 'no-cleanup'\ncommand = 'true'\ncleanup = 'exit 6'\n\
+         [[run]]\nname = 'crash'\nserver = 'until test -e $LAB_DIR/go; do sleep 0.01; done; echo broken; exit 7'\n\
+         command = 'touch $LAB_DIR/go; sleep 0.5'\n\
          [[run]]\nname = 'no-record'\ncommand = 'echo nonsense > $LAB_RECORD'\n\
          [[run]]\nname = 'good'\ncommand = 'true'\n\
          [table]\ncolumns = ['wall_s', 'speed_bps']\n",
@@ -277,6 +281,7 @@ fn failures_around_a_command_are_recorded_without_stopping() {
         Some("the setup command failed: exit status: 4; its output is in "),
         Some("nothing listens on port 80 of the server host: the server command ended"),
         Some("the cleanup command failed: exit status: 6"),
+        Some("the server command ended early: exit status: 7; its output is in "),
         None,
         None,
     ]) {
@@ -285,7 +290,7 @@ fn failures_around_a_command_are_recorded_without_stopping() {
             None => assert!(run["error"].is_null() && run["exit_code"] == 0, "{run}"),
         }
     }
-    assert!(runs[3]["remarks"][0].as_str().unwrap().contains("no-record-1.jsonl"), "{}", runs[3]);
+    assert!(runs[4]["remarks"][0].as_str().unwrap().contains("no-record-1.jsonl"), "{}", runs[4]);
     assert!(!scenario.path("ran").exists() && scenario.path("cleaned").exists());
     assert_eq!(scenario.read("runs/no-setup-1-machine.log"), "no room\n");
     assert!(

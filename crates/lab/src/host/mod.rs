@@ -37,10 +37,6 @@ pub use server_command::{ServerCommand, ServerCommandFailure};
 use tcp_memory::TcpMemoryPressure;
 use worker::{Namespaces, Worker};
 
-/// The environment variables that name a proxy.
-const PROXIES: [&str; 6] =
-    ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
-
 /// The side of an emulated host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HostSide {
@@ -310,13 +306,9 @@ impl Host {
 
     /// Creates a command with both hosts' addresses in its environment: LAB_CLIENT, LAB_SERVER, LAB_CLIENT6, LAB_SERVER6.
     ///
-    /// LAB_NEAR and LAB_FAR are the same addresses, for scenarios of earlier versions. Proxies of this process's environment
-    /// are left out: no host reaches them.
+    /// LAB_NEAR and LAB_FAR are the same addresses, for scenarios of earlier versions.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
-        for proxy in PROXIES {
-            command.env_remove(proxy);
-        }
         for (name, side) in [
             ("LAB_CLIENT", HostSide::Client),
             ("LAB_NEAR", HostSide::Client),

@@ -13,6 +13,10 @@ use super::plan::Execution;
 use super::results_directory::ResultsDirectory;
 use super::sweep::variable;
 
+/// The environment variables that name a proxy.
+const PROXIES: [&str; 6] =
+    ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
+
 /// Variables by name.
 #[derive(Debug, Clone)]
 pub(super) struct Environment(Vec<(String, OsString)>);
@@ -64,6 +68,14 @@ impl Environment {
         let mut all = self.clone();
         all.0.push(("LAB_RECORD".to_owned(), record.as_os_str().to_owned()));
         all
+    }
+
+    /// Sets the variables of a command on an emulated host, which does not reach the proxies of this machine.
+    pub(super) fn apply_on_host(&self, command: &mut Command) {
+        for proxy in PROXIES {
+            command.env_remove(proxy);
+        }
+        self.apply_to(command);
     }
 
     /// Sets the variables of a command.

@@ -1,6 +1,6 @@
 //! One execution: set-up, measurement, clean-up.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use crate::clock::{self, Clock};
 use crate::error::LabError;
-use crate::host::{Process, ServerCommand};
+use crate::host::{Process, ServerCommand, ServerCommandFailure};
 use crate::lab::Lab;
 use crate::model::Time;
 
@@ -54,13 +54,16 @@ impl Attempt<'_> {
             Shell::start_waiting(ExecutionPhase::Cleanup, command, &environment, &self.files.machine)
         });
         let cleanup = cleanup.transpose()?;
-        let measured = self.set_up(&environment, watcher).and_then(|()| self.measure_on_lab(watcher));
+        let set_up = self.set_up(&environment, watcher);
+        // The log of setup and cleanup does not exist without either.
+        let setup_log = fs::metadata(&self.files.machine).map_or(0, |log| log.len());
+        let measured = set_up.and_then(|()| self.measure_on_lab(watcher));
         let measured = self.note_failure(measured);
         // The cleanup always runs, to its end.
         let cleaned = cleanup.map(|shell| shell.wait(|elapsed| report_cleanup(watcher, elapsed))).transpose();
         let cleaned = self.note_failure(cleaned.map(drop));
         measured.and(cleaned)?;
-        self.read_values(watcher);
+        self.read_values(setup_log, watcher);
         if self.result.failed_itself() {
             self.result.said =
                 Some(last_output_line::quote(&[&self.files.client_errors, &self.files.client]));
@@ -109,14 +112,18 @@ impl Attempt<'_> {
         self.result.set_link(stats, lab.spec());
         if let Some(end) = served?.flatten() {
             let said = last_output_line::quote(&[&self.files.server]);
-            self.result.remarks.push(format!("the server command {end}; {said}"));
+            let why = format!("the server command {end}; {said}");
+            match end {
+                ServerCommandFailure::Early(_) => self.result.error = Some(why),
+                ServerCommandFailure::Killed => self.result.remarks.push(why),
+            }
         }
         Ok(())
     }
 
     fn start_server(&self, lab: &Lab, server: &ScenarioServer) -> Result<ServerCommand, LabError> {
         ServerCommand::start(&lab.server(), &server.command, |shell| {
-            self.environment.with_record(&self.files.server_record).apply_to(shell);
+            self.environment.with_record(&self.files.server_record).apply_on_host(shell);
             let log = create(&self.files.server)?;
             shell.stderr(copy(&log, &self.files.server)?).stdout(log);
             Ok(())
@@ -151,16 +158,16 @@ impl Attempt<'_> {
 
     fn client_shell(&self, lab: &Lab) -> Result<Command, LabError> {
         let mut shell = lab.client().command("sh");
-        self.environment.with_record(&self.files.record).apply_to(&mut shell);
+        self.environment.with_record(&self.files.record).apply_on_host(&mut shell);
         shell.args(["-c", &self.execution.run.command]).stdin(Stdio::null()).process_group(0);
         Ok(shell)
     }
 
-    /// Reads the values that the command printed and recorded, and those that the cleanup printed.
-    fn read_values(&mut self, watcher: &mut dyn Watcher) {
+    /// Reads the values that the command printed and recorded, and those that the cleanup printed after `setup_log` bytes of the setup.
+    fn read_values(&mut self, setup_log: u64, watcher: &mut dyn Watcher) {
         let result = &mut *self.result;
-        for output in [&self.files.client, &self.files.machine] {
-            match stdout::numbers(output) {
+        for (output, start) in [(&self.files.client, 0), (&self.files.machine, setup_log)] {
+            match stdout::numbers(output, start) {
                 Ok(numbers) => result.add_values(numbers),
                 // The command was never started; there is no setup and no cleanup.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}

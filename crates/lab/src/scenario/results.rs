@@ -53,8 +53,10 @@ impl Default for FidelityPolicy {
 }
 
 impl FidelityPolicy {
+    /// Returns whether an execution is complete; a stop may have prevented its repetitions.
     fn accepts(self, result: &RunResult) -> bool {
-        result.succeeded() && !(self.is_strict && result.is_marked())
+        let is_repeated = self.is_strict || result.attempts <= self.retries;
+        result.succeeded() && !(result.is_marked() && is_repeated)
     }
 }
 
@@ -148,7 +150,7 @@ impl Results {
         atomic_file::remove(&path)
     }
 
-    /// Returns the executions of a plan that are missing or failed; with a strict policy also those on a deviating path.
+    /// Returns the executions of a plan that are missing or failed, and those on a deviating path with retries left or a strict policy.
     pub fn remaining<'p, 's>(&self, plan: &'p [Execution<'s>]) -> Vec<&'p Execution<'s>> {
         let done = |execution: &Execution<'_>| {
             self.runs.iter().any(|result| result.is_of(execution) && self.fidelity.accepts(result))

@@ -9,14 +9,14 @@ use serde_json::{Map, Value};
 /// Bytes read from the end of the output.
 const PARSED_TAIL: u64 = 1 << 20;
 
-/// Returns the numbers of the last line that is a JSON object; empty without such a line.
+/// Returns the numbers of the last line from byte `start` that is a JSON object; empty without such a line.
 ///
 /// # Errors
 /// Fails if the file is unreadable.
-pub(super) fn numbers(path: &Path) -> io::Result<Vec<(String, f64)>> {
+pub(super) fn numbers(path: &Path, start: u64) -> io::Result<Vec<(String, f64)>> {
     let mut file = File::open(path)?;
     let len = file.metadata()?.len();
-    file.seek(SeekFrom::Start(len.saturating_sub(PARSED_TAIL)))?;
+    file.seek(SeekFrom::Start(len.saturating_sub(PARSED_TAIL).max(start)))?;
     let mut tail = Vec::new();
     file.take(PARSED_TAIL).read_to_end(&mut tail)?;
     Ok(numbers_of(&String::from_utf8_lossy(&tail)))
@@ -60,6 +60,7 @@ mod tests {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         let noise = "x".repeat(PARSED_TAIL as usize);
         io::Write::write_all(&mut file, format!("{{\"a\":1}}\n{noise}\n{{\"b\":2}}").as_bytes()).unwrap();
-        assert_eq!(numbers(file.path()).unwrap(), [("b".to_owned(), 2.0)]);
+        assert_eq!(numbers(file.path(), 0).unwrap(), [("b".to_owned(), 2.0)]);
+        assert!(numbers(file.path(), PARSED_TAIL + 16).unwrap().is_empty());
     }
 }

@@ -45,6 +45,7 @@ pub(in crate::scenario) fn results() -> Results {
         result.add_values(goodput.map(|goodput| ("goodput_bps", goodput)));
         if name.contains("options=c") {
             result.infidelities.push("late".to_owned());
+            result.attempts = 1 + FidelityPolicy::default().retries;
         }
         if name.starts_with("two") {
             result.remarks.push("the record is damaged".to_owned());
@@ -72,6 +73,21 @@ fn missing_and_failed_executions_remain() {
     assert_eq!(plan.len(), 12);
     assert_eq!(remaining.len(), 8);
     assert_eq!(remaining[0], r#"one options=a, "b" path.rtt=20ms (1)"#, "it has failed");
+}
+
+#[test]
+fn deviating_executions_remain_while_retries_are_left() {
+    let mut results = results();
+    let scenario = scenario(SCENARIO, &[]);
+    let plan = scenario.plan(&Selection::default()).unwrap();
+    for (attempts, retries, is_strict, remaining) in
+        [(1, 0, false, 8), (1, 2, false, 9), (2, 2, false, 9), (3, 2, false, 8), (3, 2, true, 9)]
+    {
+        results.runs.iter_mut().for_each(|run| run.attempts = attempts);
+        results.fidelity = FidelityPolicy { retries, is_strict };
+        let left = results.remaining(&plan).len();
+        assert_eq!(left, remaining, "{attempts} attempts, {:?}", results.fidelity);
+    }
 }
 
 #[test]
