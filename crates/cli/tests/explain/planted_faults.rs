@@ -1,11 +1,12 @@
 //! Plants one fault at a time into an emulated path: transfer, record and report must name it.
 
 use std::fs;
-use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::support::{explain, first_object, has_lab, longhaul, objects, text, transfer_home, with_program};
+use crate::support::{
+    explain, first_object, has_lab, longhaul, objects, repeat_until_held, text, transfer_home, with_program,
+};
 
 /// A path with its fault, the server's command and the client's transfer.
 struct PlantedFault<'a> {
@@ -30,10 +31,10 @@ impl PlantedFault<'_> {
             return;
         }
         let mut command = with_program(longhaul(home.path()));
-        command.args(["lab", "exec"]).args(self.path);
+        command.args(["lab", "exec", "--strict"]).args(self.path);
         command.args(["--server", self.server, "--server-port", "8080"]);
-        command.args(["--", "sh", "-c", self.client]);
-        let output = command.stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap();
+        command.args(["--", "sh", "-c", &format!("rm -f got; {}", self.client)]);
+        let output = repeat_until_held(|| command.output().unwrap());
         let done = objects(&output).into_iter().find(|event| event["event"] == "done").unwrap();
         assert_eq!(done["limited_by"], self.limit, "{done}");
         let share = |of: &Value| of["shares"][self.limit].as_f64().unwrap();

@@ -1,5 +1,7 @@
 //! The program as a child process.
 
+#[path = "../support/held_path.rs"]
+mod held_path;
 #[path = "../support/running.rs"]
 mod running;
 #[path = "../support/skip.rs"]
@@ -12,6 +14,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
+pub(crate) use held_path::{is_held, repeat_until_held};
 pub(crate) use running::Running;
 pub(crate) use skip::skip;
 

@@ -1,14 +1,11 @@
 //! Probes of emulated paths find the emulated values. `scripts/probe-accuracy.sh` covers ten paths.
 
 use std::collections::BTreeMap;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::support::{BIN, alone, misses, skip, text};
-
-/// EX_TEMPFAIL: this machine did not hold the path.
-const NOT_THE_PATH: i32 = 75;
+use crate::support::{BIN, alone, is_held, misses, repeat_until_held, skip, text};
 
 /// A path and its expected values.
 struct ExpectedPath {
@@ -34,30 +31,18 @@ fn run(options: &[&str], serve: &str, size: usize, command: &str) -> Option<Valu
 /// Runs a command on the client beside one on the server, which listens on port 8080; returns the client's output.
 /// Repeats it where this machine did not hold the path.
 fn run_beside(options: &[&str], server: &str, command: &str) -> Option<Value> {
-    let exec = |options: &[&str]| {
+    let output = repeat_until_held(|| {
         let home = tempfile::tempdir().unwrap();
         let mut lab = Command::new(BIN);
         lab.args(["lab", "exec", "--strict", "--hosts", "tuned"]).args(options);
         lab.args(["--far", server, "--far-port", "8080", "--", "sh", "-c", command]);
         lab.env("HOME", home.path()).env("LONGHAUL", BIN).stdin(Stdio::null()).output().unwrap()
-    };
-    // A probe that stalls ends with this code as well.
-    let is_held = |output: &Output| {
-        output.status.code() != Some(NOT_THE_PATH)
-            || !text(&output.stderr).contains("not the path that was asked for")
-    };
-    let mut output = exec(options);
-    for _ in 0..2 {
-        if !is_held(&output) {
-            output = exec(options);
-        }
-    }
+    });
     let error = text(&output.stderr);
     if output.status.code() == Some(77) {
         skip(&error);
         return None;
     }
-    // What was measured last is judged all the same.
     assert!(output.status.success() || !is_held(&output), "{error}");
     Some(serde_json::from_str(&text(&output.stdout)).unwrap())
 }

@@ -1,5 +1,7 @@
 //! The program, `longhaul serve`, and scripted servers.
 
+#[path = "../support/held_path.rs"]
+mod held_path;
 #[path = "../support/skip.rs"]
 mod skip;
 
@@ -12,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+pub(crate) use held_path::{is_held, repeat_until_held};
 pub(crate) use skip::skip;
 
 pub(crate) const BIN: &str = env!("CARGO_BIN_EXE_longhaul");
