@@ -5,8 +5,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use crate::support::{
-    Running, explain, first_object, has_lab, is_held, longhaul, repeat_until_held, skip, text, transfer_home,
-    with_program,
+    Running, explain, first_object, has_lab, longhaul, skip, text, transfer_home, with_program,
 };
 
 /// Serves a file with kernel defaults: pacing would adapt to the path.
@@ -29,12 +28,10 @@ fn check_captures(path: &[&str], before: &str, size: u64, limit: &str) {
     }
     let client = format!("{before} exec curl -sS -o got http://$LAB_SERVER:8080/file");
     let mut command = with_program(longhaul(home.path()));
-    command
-        .args(["lab", "exec", "--strict", "--pcap", "receiver.pcap", "--pcap-server", "sender.pcap"])
-        .args(path);
+    command.args(["lab", "exec", "--pcap", "receiver.pcap", "--pcap-server", "sender.pcap"]).args(path);
     command.args(["--server", SERVE, "--server-port", "8080", "--", "sh", "-c", &client]);
-    let output = repeat_until_held(|| command.output().unwrap());
-    assert!(output.status.success() || !is_held(&output), "{}", text(&output.stderr));
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
     for (capture, at_sender) in [("receiver.pcap", false), ("sender.pcap", true)] {
         let flow = first_object(&explain(home.path(), &[capture, "--json"]));
         assert_eq!((&flow["at_sender"], &flow["limited_by"]), (&at_sender.into(), &limit.into()), "{flow}");
@@ -65,9 +62,9 @@ fn running_curl_with_a_small_window_is_limited_by_it() {
         curl -sS -o /dev/null http://$LAB_SERVER:8080/file & \
         sleep 0.5; longhaul explain --pid $! --for 4s --json; kill $!";
     let mut command = with_program(longhaul(home.path()));
-    command.args(["lab", "exec", "--strict", "--rate", "200Mbit", "--rtt", "50ms"]);
+    command.args(["lab", "exec", "--rate", "200Mbit", "--rtt", "50ms"]);
     command.args(["--server", SERVE, "--server-port", "8080", "--", "sh", "-c", client]);
-    let flow = first_object(&repeat_until_held(|| command.output().unwrap()));
+    let flow = first_object(&command.output().unwrap());
     assert_eq!((&flow["sends"], &flow["limited_by"]), (&false.into(), &"receive-window".into()), "{flow}");
     assert!(flow["advice"].to_string().contains("tcp_rmem"), "{flow}");
 }

@@ -1,11 +1,13 @@
 //! Plants one fault at a time into an emulated path: transfer, record and report must name it.
 
 use std::fs;
+use std::process::Output;
 
 use serde_json::Value;
 
 use crate::support::{
-    explain, first_object, has_lab, longhaul, objects, repeat_until_held, text, transfer_home, with_program,
+    explain, first_object, has_lab, is_held, longhaul, objects_of, repeat_until_held, text, transfer_home,
+    with_program,
 };
 
 /// A path with its fault, the server's command and the client's transfer.
@@ -34,11 +36,14 @@ impl PlantedFault<'_> {
         command.args(["lab", "exec", "--strict"]).args(self.path);
         command.args(["--server", self.server, "--server-port", "8080"]);
         command.args(["--", "sh", "-c", &format!("rm -f got; {}", self.client)]);
-        let output = repeat_until_held(|| command.output().unwrap());
-        let done = objects(&output).into_iter().find(|event| event["event"] == "done").unwrap();
-        assert_eq!(done["limited_by"], self.limit, "{done}");
-        let share = |of: &Value| of["shares"][self.limit].as_f64().unwrap();
-        assert!(share(&done) > 0.4, "{done}");
+        let share = |of: &Value| of["shares"][self.limit].as_f64().unwrap_or(0.0);
+        let is_named = |done: &Value| done["limited_by"] == self.limit && share(done) > 0.4;
+        let done_of = |output: &Output| objects_of(output).into_iter().find(|event| event["event"] == "done");
+        let attempt = || command.output().unwrap();
+        let output = repeat_until_held(attempt, |output| done_of(output).is_some_and(|done| is_named(&done)));
+        assert!(output.status.success() || !is_held(&output), "{}", text(&output.stderr));
+        let done = done_of(&output).unwrap();
+        assert!(is_named(&done), "{done}");
         assert!(done["advice"][0].as_str().unwrap().starts_with("limited by "), "{done}");
         let explained = first_object(&explain(home.path(), &["r.jsonl", "--json"]));
         assert_eq!((&explained["limited_by"], share(&explained)), (&done["limited_by"], share(&done)));

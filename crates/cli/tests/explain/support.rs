@@ -66,6 +66,11 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 #[track_caller]
 pub(crate) fn objects(output: &Output) -> Vec<Value> {
     assert!(output.status.success(), "{}", text(&output.stderr));
+    objects_of(output)
+}
+
+/// Returns the JSON objects that a command printed, whatever its status.
+pub(crate) fn objects_of(output: &Output) -> Vec<Value> {
     let lines = text(&output.stdout);
     lines
         .lines()
