@@ -198,4 +198,6 @@ fn interrupted_repetition_keeps_the_earlier_result() {
     let runs = scenario.results();
     assert!(runs.len() == 1 && runs[0]["exit_code"] == 0 && runs[0]["attempts"] == 1, "{runs:?}");
     assert_eq!(scenario.read("runs/one-1-client.out"), "first\n");
+    let listed = scenario.run(&["--retries", "2", "--list"]);
+    assert_eq!(text(&listed.stdout), "one (1)", "its retries are left");
 }
