@@ -23,8 +23,8 @@ const OF_UPLOAD: usize = 16;
 /// Uploads may take a third of the descriptors.
 const UPLOADS_DIVISOR: usize = 3;
 
-/// A fifth of the uploads are only for file systems without one, as by default (64 of 320).
-const FIRST_UPLOADS_DIVISOR: usize = 5;
+/// Half of few uploads are only for file systems without one: where some hang, one place must be left to another.
+const FIRST_UPLOADS_DIVISOR: usize = 2;
 
 impl Config {
     /// Lowers the limits of connections and of uploads to what `files` open files allow; `is_observed` is whether
