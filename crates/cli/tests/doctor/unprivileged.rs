@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use crate::support::{finding, json, skip, text, unread};
 
-/// Hides one setting, and runs the command as user `nobody` in a directory that only root may write; `None` without root.
+/// Runs the command as user `nobody`, with `tcp_rmem` unreadable, in a directory that only root may write; `None` without root.
 fn as_nobody(args: &[&str]) -> Option<Output> {
     if !rustix::process::geteuid().is_root() {
         skip("only root can become another user");
