@@ -97,6 +97,24 @@ fn paced_rate_is_full_on_a_fast_path_with_a_deep_queue() {
     );
 }
 
+/// A fast path is not paced until losses show that its queue is short. Then slow start overflows it once, and not again.
+#[test]
+fn fast_path_is_paced_once_its_short_queue_has_overflowed() {
+    for (rtt_ms, queue_ms) in [(200, 8.0), (200, 20.0), (100, 8.0)] {
+        let spec = path(10_000, rtt_ms, queue_ms / rtt_ms as f64, "0");
+        let (packet, rate) = (Bytes::new(9000), spec.rate.unwrap());
+        let mut sender = PacedSender::new(&spec, packet, Some(Pacer::default()));
+        let start = run(&mut sender, 5);
+        let rest = run(&mut sender, 10);
+        let share = share(rest, packet, 5, rate);
+        assert!(start.lost > 0, "or there would have been nothing to avoid");
+        assert!(
+            share > 0.93 && rest.lost == 0,
+            "{rtt_ms} ms, {queue_ms} ms: {share}, {rest:?} after {start:?}"
+        );
+    }
+}
+
 /// A path with a queue of `queue` BDPs, and cross flows.
 fn path(mbit: u64, rtt_ms: u64, queue: f64, others: &str) -> PathSpec {
     let (rate, rtt) = (Rate::bits_per_sec(mbit * 1_000_000), Rtt::new(Duration::from_millis(rtt_ms)));

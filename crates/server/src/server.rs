@@ -8,6 +8,7 @@ use std::time::Duration;
 use longhaul_core::initial_window::InitialWindow;
 use longhaul_core::pace::Pace;
 use longhaul_core::units::Rate;
+use longhaul_sys::host;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
@@ -275,7 +276,10 @@ fn confinement(config: &Config, congestion: Option<&str>) -> Confinement {
     let allowed =
         std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap_or_default();
     let is_allowed = |name: &str| allowed.split_whitespace().any(|allowed| allowed == name);
-    let changes_network = config.initial_window != InitialWindow::Off || !congestion.is_none_or(is_allowed);
+    // The pacer changes to another control and back. In a network namespace the default may not be allowed.
+    let control = congestion.map(str::to_owned).or_else(host::congestion_control);
+    let changes_network =
+        config.initial_window != InitialWindow::Off || !control.as_deref().is_none_or(is_allowed);
     Confinement::new(&config.root, config.writable, tls.chain(tokens).collect(), changes_network)
 }
 

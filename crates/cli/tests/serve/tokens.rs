@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::long_path::LongPath;
 use crate::skip::skip;
 use crate::uploads::{Place, ask};
 use crate::{BIN, Serve};
@@ -72,8 +73,8 @@ fn token_in_clear_from_another_host_is_refused_unless_allowed() {
 }
 
 /// Returns /proc/PID/task/TID/status of every thread that does not end meanwhile.
-fn statuses(server: &Serve) -> Vec<String> {
-    let tasks = fs::read_dir(format!("/proc/{}/task", server.child.id())).unwrap();
+fn statuses(process: u32) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
     tasks.filter_map(|task| fs::read_to_string(task.unwrap().path().join("status")).ok()).collect()
 }
 
@@ -110,7 +111,7 @@ fn upload_with_changed_tokens(place: &Place, args: &[&str]) -> Vec<String> {
     }
     assert_eq!(fs::read(place.dir.path().join("f")).unwrap(), b"x");
     // The upload has started further threads.
-    let statuses = statuses(&server);
+    let statuses = statuses(server.child.id());
     assert!(statuses.len() > 4, "{statuses:?}");
     server.signal(rustix::process::Signal::TERM);
     let (code, log) = server.end();
@@ -132,6 +133,22 @@ fn every_thread_gives_up_privileges_and_changed_tokens_are_still_read() {
     }
 }
 
+/// In a network namespace the default congestion control need not be one that every process may set. The pacer leaves it and returns.
+#[test]
+fn server_keeps_the_right_to_return_to_its_default_congestion_control() {
+    let allowed = fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap();
+    if allowed.split_whitespace().any(|name| name == "cubic") {
+        return skip("every process may set cubic, the emulated hosts' default");
+    }
+    let Some(path) = LongPath::with_file(1) else { return };
+    let server = path.serve(&[]);
+    // DAC_READ_SEARCH, and NET_ADMIN.
+    let kept = |status: &String| capabilities(status, "CapEff:") & !0b100 == 1 << 12;
+    let statuses = statuses(server.process.id());
+    assert!(statuses.iter().any(kept), "{statuses:?}");
+    server.stop();
+}
+
 /// Asserts that no program which the thread runs gets privileges.
 fn assert_no_new_privileges(status: &str) {
     assert!(status.contains("\nNoNewPrivs:\t1\n"), "{status}");
@@ -148,7 +165,7 @@ fn every_thread_of_a_server_that_is_only_read_may_at_most_read_more() {
     assert!(crate::get(server.address, "/f").ends_with("content"));
     // The log's thread drops its capabilities once it has written what is there.
     std::thread::sleep(Duration::from_millis(300));
-    let statuses = statuses(&server);
+    let statuses = statuses(server.child.id());
     assert!(statuses.iter().any(|status| status.starts_with("Name:\tlog\n")), "{statuses:?}");
     for status in statuses {
         for name in ["CapPrm:", "CapEff:", "CapInh:"] {

@@ -10,7 +10,7 @@ use longhaul_sys::send_options::{set_max_pacing_rate, unset_max_pacing_rate};
 use longhaul_sys::tcp_info;
 use socket2::SockRef;
 
-use super::{PacingStart, PathMeasurement, PathObserver};
+use super::{CongestionPlan, PacingStart, PathMeasurement, PathObserver};
 
 /// The congestion control until the bottleneck's rate is measured. Its slow start is unpaced,
 /// and every kernel permits it to every process.
@@ -177,6 +177,10 @@ fn restart_growth(socket: impl AsFd) {
     let Ok(name) = socket.tcp_congestion() else { return };
     let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
     let by_way_of = if name == BBR { STARTUP_CONTROL } else { BBR };
+    // The default of a network namespace may be one that this process must not return to.
+    if !std::str::from_utf8(name).is_ok_and(|name| CongestionPlan::check(name).is_ok()) {
+        return;
+    }
     if socket.set_tcp_congestion(by_way_of).is_ok() {
         let _ = socket.set_tcp_congestion(name);
     }

@@ -7,7 +7,8 @@
 //!     |                        |                                |                 |
 //!     '------ many lost -------'-- a queue stands, many lost ---'-----> Drain ----'<-----.
 //!     |                                                                   |              | empty
-//!     '--> Free: fast, short, or twenty RTTs without evidence             '-- stands --> Share
+//!     '--> Free: fast, short, or twenty RTTs without evidence;            '-- stands --> Share
+//!          losses on a short queue lead to Climb where the rate is known, else to Drain
 //! ```
 //!
 //! **Listen.** The congestion control decides alone until two bursts of slow start have measured the bottleneck's rate (`PacketTrains`).
@@ -83,12 +84,15 @@ pub struct Pacer {
     held_back: Option<Duration>,
     /// Whether slow start, which the cap had ended, has gone on beside other flows.
     has_restarted: bool,
+    /// Whether losses have shown that the queue is short: then a fast path is paced, too.
+    is_short: bool,
 }
 
 #[derive(Debug, Clone)]
 enum PacerPhase {
     Listen(PacketTrains),
-    Free,
+    /// No cap; the trains' rate if they measured a fast path.
+    Free(Option<Rate>),
     /// From `from` at `since`; `None` until `from` has been seen to arrive.
     Climb {
         from: Rate,
@@ -135,7 +139,7 @@ impl Pacer {
         match &self.phase {
             PacerPhase::Cruise { target, probe } => Some(*target).filter(|_| probe.was_full),
             PacerPhase::Ease { before } => Some(*before),
-            PacerPhase::Free => Some(self.capacity).filter(|rate| *rate > Params::UNPACED_FROM),
+            PacerPhase::Free(_) => Some(self.capacity).filter(|rate| *rate > Params::UNPACED_FROM),
             _ => None,
         }
     }
@@ -150,7 +154,7 @@ impl Pacer {
         match self.phase {
             // Trains are measured by their ends.
             PacerPhase::Listen(_) => Params::MIN_RTT / 50,
-            PacerPhase::Free => Params::MIN_RTT * 10,
+            PacerPhase::Free(_) => Params::MIN_RTT * 10,
             _ => Params::MIN_RTT * 3 / 10,
         }
     }
@@ -160,7 +164,9 @@ impl Pacer {
         match self.phase {
             PacerPhase::Listen(_) | PacerPhase::Climb { .. } => false,
             PacerPhase::Cruise { target, .. } => seen.window > target.bdp(seen.min_rtt),
-            PacerPhase::Free | PacerPhase::Drain { .. } | PacerPhase::Ease { .. } | PacerPhase::Share => true,
+            PacerPhase::Free(_) | PacerPhase::Drain { .. } | PacerPhase::Ease { .. } | PacerPhase::Share => {
+                true
+            }
         }
     }
 
@@ -170,7 +176,7 @@ impl Pacer {
         (self.since, self.held_back, self.has_restarted) = (None, None, false);
         match &mut self.phase {
             PacerPhase::Listen(trains) => *trains = PacketTrains::default(),
-            PacerPhase::Free => self.capacity = Rate::default(),
+            PacerPhase::Free(_) => self.capacity = Rate::default(),
             PacerPhase::Climb { from, since, .. } => (*from, *since) = (self.pace.unwrap_or(*from), None),
             PacerPhase::Cruise { target, .. }
             | PacerPhase::Drain { before: target, .. }
@@ -192,7 +198,7 @@ impl Pacer {
         self.since.get_or_insert(now);
         let rtt = self.rtt();
         if rtt < Params::MIN_RTT && self.pace.is_none() {
-            self.phase = PacerPhase::Free;
+            self.phase = PacerPhase::Free(None);
         }
         let (delivered, latest) = self.shows_pace_from;
         if before.goodput < delivered && now < latest {
@@ -205,7 +211,7 @@ impl Pacer {
         }
         match self.phase {
             PacerPhase::Listen(_) => self.listen(),
-            PacerPhase::Free => self.free(),
+            PacerPhase::Free(rate) => self.free(rate),
             PacerPhase::Climb { from, since: None, until } => self.await_first_pace(from, until),
             PacerPhase::Climb { from, since: Some(since), until } => self.climb(from, since, until),
             PacerPhase::Cruise { .. } => self.cruise(),
@@ -241,24 +247,44 @@ impl Pacer {
         let rtt = self.rtt();
         let PacerPhase::Listen(trains) = &mut self.phase else { return };
         let rate = trains.observe(self.seen.goodput, rtt, self.now);
-        if self.age() > rtt * Params::LISTEN_RTTS || rate.unwrap_or(self.capacity) > Params::UNPACED_FROM {
-            self.enter(PacerPhase::Free, None);
+        if self.age() > rtt * Params::LISTEN_RTTS || self.is_fast(rate.unwrap_or(self.capacity)) {
+            self.enter(PacerPhase::Free(rate), None);
         } else if let Some(rate) = rate {
-            self.capacity = self.capacity.max(rate);
-            let until = rate.scaled(1.0 - Params::UNCERTAINTY);
-            let from = Rate::over(self.seen.window, rtt).min(until);
-            self.enter(PacerPhase::Climb { from, since: Some(self.now), until }, Some(from));
-            self.ignore_flight();
+            self.begin_climb(Rate::over(self.seen.window, rtt), rate);
         } else if self.loses(Params::LOSS) {
+            self.is_short = self.has_short_queue();
             self.begin_drain(self.delivery());
         }
     }
 
-    fn free(&mut self) {
-        let is_paced = self.rtt() >= Params::MIN_RTT && self.capacity <= Params::UNPACED_FROM;
-        if is_paced && self.loses(Params::LOSS) {
-            self.begin_drain(self.delivery());
+    /// Climbs to the trains' `rate`, less its uncertainty.
+    fn begin_climb(&mut self, from: Rate, rate: Rate) {
+        self.capacity = self.capacity.max(rate);
+        let until = rate.scaled(1.0 - Params::UNCERTAINTY);
+        let from = from.min(until);
+        self.enter(PacerPhase::Climb { from, since: Some(self.now), until }, Some(from));
+        self.ignore_flight();
+    }
+
+    fn free(&mut self, rate: Option<Rate>) {
+        if self.rtt() < Params::MIN_RTT || !self.loses(Params::LOSS) {
+            return;
         }
+        self.is_short |= self.has_short_queue();
+        if self.is_fast(rate.unwrap_or(self.capacity)) {
+            return;
+        }
+        match rate {
+            Some(rate) => self.begin_climb(self.delivery(), rate),
+            None => self.begin_drain(self.delivery()),
+        }
+    }
+
+    /// Returns whether a drain would have emptied the longest queue of the last RTTs.
+    fn has_short_queue(&self) -> bool {
+        let rtt = self.rtt();
+        let longest = self.history.rtts(self.ago(rtt * 2), self.now).max();
+        longest.is_some_and(|longest| longest <= rtt.mul_f64(2.0 - Params::DRAIN))
     }
 
     /// Waits until the first pace on a known path has arrived; a sender that does not reach it needs no cap.
@@ -268,7 +294,7 @@ impl Pacer {
         } else if self.history.reaches(self.ago(self.rtt())) && comes_close(self.delivery(), from) {
             self.phase = PacerPhase::Climb { from, since: Some(self.now), until };
         } else if self.age() > self.rtt() * Params::LISTEN_RTTS {
-            self.enter(PacerPhase::Free, None);
+            self.enter(PacerPhase::Free(None), None);
         }
     }
 
@@ -286,8 +312,8 @@ impl Pacer {
 
     /// Starts to cruise at this pace; a fast path needs none.
     fn settle(&mut self, target: Rate) {
-        if target > Params::UNPACED_FROM {
-            return self.enter(PacerPhase::Free, None);
+        if self.is_fast(target) {
+            return self.enter(PacerPhase::Free(None), None);
         }
         (self.ignore_until, self.held_back) = (self.now + self.seen.rtt.get(), None);
         self.shows_pace_from = (Bytes::ZERO, self.now);
@@ -336,9 +362,14 @@ impl Pacer {
         *target = probe.observe(*target, capacity, &self.seen, &self.history, now);
         (self.pace, self.probe_queue) = (Some(probe.pace(*target, now)), Some(probe.queue));
         // A path that is just as fast must not lose its pace by an error.
-        if capacity > Params::UNPACED_FROM.scaled(1.0 + Params::UNCERTAINTY) {
-            self.enter(PacerPhase::Free, None);
+        if self.is_fast(capacity.scaled(1.0 / (1.0 + Params::UNCERTAINTY))) {
+            self.enter(PacerPhase::Free(None), None);
         }
+    }
+
+    /// Returns whether a path of this rate gets no pace.
+    fn is_fast(&self, rate: Rate) -> bool {
+        rate > Params::UNPACED_FROM && !self.is_short
     }
 
     fn is_congested(&self) -> bool {

@@ -92,8 +92,11 @@ fn known_rate_that_never_arrives_ends_pacing() {
     for (until, is_free) in [(3.5, false), (5.0, true)] {
         path.run(&mut pacer, until);
         let pacer = pacer.as_ref().unwrap();
-        let seen =
-            (matches!(pacer.phase, PacerPhase::Free), pacer.pace.is_none(), pacer.has_settled(&path.seen()));
+        let seen = (
+            matches!(pacer.phase, PacerPhase::Free(_)),
+            pacer.pace.is_none(),
+            pacer.has_settled(&path.seen()),
+        );
         assert_eq!(seen, (is_free, is_free, is_free), "{until} s");
     }
 }
