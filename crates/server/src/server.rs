@@ -276,8 +276,9 @@ fn confinement(config: &Config, congestion: Option<&str>) -> Confinement {
     let allowed =
         std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap_or_default();
     let is_allowed = |name: &str| allowed.split_whitespace().any(|allowed| allowed == name);
-    // The pacer changes to another control and back. In a network namespace the default may not be allowed.
-    let control = congestion.map(str::to_owned).or_else(host::congestion_control);
+    // The pacer leaves the default and returns to it. In a network namespace the default may not be allowed.
+    let default = || host::congestion_control().filter(|_| !matches!(config.pace, Pace::Rate(_)));
+    let control = congestion.map(str::to_owned).or_else(default);
     let changes_network =
         config.initial_window != InitialWindow::Off || !control.as_deref().is_none_or(is_allowed);
     Confinement::new(&config.root, config.writable, tls.chain(tokens).collect(), changes_network)

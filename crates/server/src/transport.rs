@@ -231,12 +231,12 @@ async fn send_plain(
 
 /// Stores the bytes that the socket has accepted; lets a peer that keeps up have more unsent bytes in the kernel's buffer.
 fn record_sent(outgoing: &Outgoing, sent: &AtomicU64, socket: &TcpStream) {
-    let (now, threshold) = (outgoing.sent().get(), MAX_UNSENT.get() / 4);
+    let now = outgoing.sent().get();
     let before = sent.swap(now, Ordering::Relaxed);
-    if before < threshold && now >= threshold {
+    let crossed = |(from, _): &&(Bytes, Bytes)| (before..now).contains(&(from.get() - 1));
+    if let Some((_, unsent)) = MAX_UNSENT.iter().rfind(crossed) {
         // Refused, the buffer stays small, and the transfer slower.
-        let _ =
-            SockRef::from(socket).set_tcp_notsent_lowat(u32::try_from(MAX_UNSENT.get()).unwrap_or(u32::MAX));
+        let _ = SockRef::from(socket).set_tcp_notsent_lowat(u32::try_from(unsent.get()).unwrap_or(u32::MAX));
     }
 }
 

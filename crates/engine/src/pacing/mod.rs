@@ -108,7 +108,10 @@ impl CongestionPlan {
     /// # Errors
     /// The kernel's refusal.
     pub fn check(name: &str) -> io::Result<()> {
-        Socket::new(Domain::IPV4, Type::STREAM, None)?.set_tcp_congestion(name.as_bytes())
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        // Setting what is set already is never refused.
+        socket.set_tcp_congestion(STARTUP_CONTROL)?;
+        socket.set_tcp_congestion(name.as_bytes())
     }
 }
 

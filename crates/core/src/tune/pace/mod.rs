@@ -91,7 +91,7 @@ pub struct Pacer {
 #[derive(Debug, Clone)]
 enum PacerPhase {
     Listen(PacketTrains),
-    /// No cap; the trains' rate if they measured a fast path.
+    /// No cap; the trains' rate if they measured one.
     Free(Option<Rate>),
     /// From `from` at `since`; `None` until `from` has been seen to arrive.
     Climb {
@@ -124,7 +124,7 @@ impl Default for PacerPhase {
 }
 
 impl Pacer {
-    /// Faster paths are not paced.
+    /// Faster paths are not paced unless losses show a short queue.
     pub const PACED_BELOW: Rate = Params::UNPACED_FROM;
 
     /// Starts on a path that held the rate `known` when it was last used, with [`initial_pace`] until that has arrived.
@@ -176,7 +176,7 @@ impl Pacer {
         (self.since, self.held_back, self.has_restarted) = (None, None, false);
         match &mut self.phase {
             PacerPhase::Listen(trains) => *trains = PacketTrains::default(),
-            PacerPhase::Free(_) => self.capacity = Rate::default(),
+            PacerPhase::Free(rate) => (*rate, self.capacity, self.is_short) = (None, Rate::default(), false),
             PacerPhase::Climb { from, since, .. } => (*from, *since) = (self.pace.unwrap_or(*from), None),
             PacerPhase::Cruise { target, .. }
             | PacerPhase::Drain { before: target, .. }
@@ -250,18 +250,18 @@ impl Pacer {
         if self.age() > rtt * Params::LISTEN_RTTS || self.is_fast(rate.unwrap_or(self.capacity)) {
             self.enter(PacerPhase::Free(rate), None);
         } else if let Some(rate) = rate {
+            self.capacity = self.capacity.max(rate);
             self.begin_climb(Rate::over(self.seen.window, rtt), rate);
         } else if self.loses(Params::LOSS) {
-            self.is_short = self.has_short_queue();
             self.begin_drain(self.delivery());
         }
     }
 
     /// Climbs to the trains' `rate`, less its uncertainty.
     fn begin_climb(&mut self, from: Rate, rate: Rate) {
-        self.capacity = self.capacity.max(rate);
         let until = rate.scaled(1.0 - Params::UNCERTAINTY);
-        let from = from.min(until);
+        // Nothing may have arrived in the last RTT.
+        let from = from.max(self.least_pace()).min(until);
         self.enter(PacerPhase::Climb { from, since: Some(self.now), until }, Some(from));
         self.ignore_flight();
     }
@@ -271,7 +271,7 @@ impl Pacer {
             return;
         }
         self.is_short |= self.has_short_queue();
-        if self.is_fast(rate.unwrap_or(self.capacity)) {
+        if self.is_fast(self.capacity) {
             return;
         }
         match rate {
@@ -280,10 +280,10 @@ impl Pacer {
         }
     }
 
-    /// Returns whether a drain would have emptied the longest queue of the last RTTs.
+    /// Returns whether the longest queue of the last RTTs was at most 0.4 RTTs, which one drain empties.
     fn has_short_queue(&self) -> bool {
         let rtt = self.rtt();
-        let longest = self.history.rtts(self.ago(rtt * 2), self.now).max();
+        let longest = self.history.rtts(self.ago((rtt * 2).max(Params::EMPTY_TIME)), self.now).max();
         longest.is_some_and(|longest| longest <= rtt.mul_f64(2.0 - Params::DRAIN))
     }
 

@@ -45,6 +45,7 @@ impl Pacer {
 
     /// Drains a queue that a pace of `before` has met.
     pub(super) fn begin_drain(&mut self, before: Rate) {
+        self.is_short |= self.loses(Params::LOSS) && self.has_short_queue();
         let pace = before.scaled(Params::DRAIN).max(self.least_pace());
         self.enter(PacerPhase::Drain { before, left: None }, Some(pace));
     }
@@ -125,7 +126,7 @@ impl Pacer {
         is_due && self.delivery() < self.capacity.scaled(0.5)
     }
 
-    fn least_pace(&self) -> Rate {
+    pub(super) fn least_pace(&self) -> Rate {
         Rate::over(Params::LEAST_PER_RTT, self.rtt())
     }
 }

@@ -57,6 +57,17 @@ fn delayed_acknowledgement_of_the_last_burst_is_no_queue() {
     assert!(matches!(pacer.phase, PacerPhase::Climb { .. }), "{:?}", pacer.phase);
 }
 
+#[test]
+fn climb_after_an_rtt_without_a_delivery_does_not_begin_at_zero() {
+    let (mut pacer, seen) = climb();
+    let rate = Rate::bits_per_sec(100_000_000);
+    pacer.begin_climb(Rate::default(), rate);
+    for at in (3..9000).step_by(3) {
+        pacer.observe(&seen, Duration::from_millis(at));
+    }
+    assert!(pacer.pace > Some(rate.scaled(0.8)), "{:?}", pacer.pace);
+}
+
 /// The path has become so slow that two RTTs do not suffice for what was in flight.
 #[test]
 fn queue_of_a_path_that_becomes_slower_in_the_climb_is_noticed() {
