@@ -97,7 +97,7 @@ fn paced_rate_is_full_on_a_fast_path_with_a_deep_queue() {
     );
 }
 
-/// A fast path is not paced until losses show that its queue is short. Then slow start overflows it once, and not again.
+/// A fast path is paced once packets were lost at a short queue: slow start overflows it only once.
 #[test]
 fn fast_path_is_paced_once_its_short_queue_has_overflowed() {
     for (rtt_ms, queue_ms) in [(200, 8.0), (200, 20.0), (100, 8.0)] {

@@ -10,15 +10,15 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::{Config, ServeError};
 
-/// The most unsent data in the kernel's send buffer of a connection (TCP_NOTSENT_LOWAT) from so many sent bytes of a reply on.
+/// Pairs: the bytes of a reply sent, and from then on the most unsent data in the kernel's send buffer (TCP_NOTSENT_LOWAT).
 ///
 /// The kernel tunes the size of the send buffer, which must hold a whole BDP in flight; without this bound it would also hold a BDP of
-/// unsent bytes. The kernel reports the socket writable when half is sent; the rest of 16 MiB lasts 7 ms at 10 Gbit/s, and a pace does not
-/// make up for a gap.
+/// unsent bytes. The kernel reports the socket writable when half is sent. The other half of 16 MiB lasts 7 ms at 10 Gbit/s: if the thread
+/// that refills it is later, a paced connection loses that time.
 pub(crate) const MAX_UNSENT: [(Bytes, Bytes); 2] =
     [(Bytes::mib(1), Bytes::mib(4)), (Bytes::mib(16), Bytes::mib(16))];
 
-/// The same at first: thousands of slow peers must not take the kernel's memory for TCP (`tcp_mem`).
+/// The most unsent data before: thousands of slow peers must not take the kernel's memory for TCP (`tcp_mem`).
 const FIRST_UNSENT: Bytes = Bytes::kib(128);
 
 /// Connections that wait in the kernel's accept queue while the server is at its limit.

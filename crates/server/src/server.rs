@@ -276,7 +276,7 @@ fn confinement(config: &Config, congestion: Option<&str>) -> Confinement {
     let allowed =
         std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap_or_default();
     let is_allowed = |name: &str| allowed.split_whitespace().any(|allowed| allowed == name);
-    // The pacer leaves the default and returns to it. In a network namespace the default may not be allowed.
+    // A restart of slow start sets another control, and then the default again. In a network namespace, `allowed` may lack the default.
     let default = || host::congestion_control().filter(|_| !matches!(config.pace, Pace::Rate(_)));
     let control = congestion.map(str::to_owned).or_else(default);
     let changes_network =

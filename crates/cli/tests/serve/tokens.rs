@@ -133,9 +133,10 @@ fn every_thread_gives_up_privileges_and_changed_tokens_are_still_read() {
     }
 }
 
-/// In a network namespace the default congestion control need not be one that every process may set. The pacer leaves it and returns.
+/// In a network namespace, setting the default congestion control may need CAP_NET_ADMIN. A restart of slow start sets another one, and then
+/// the default again.
 #[test]
-fn server_keeps_the_right_to_return_to_its_default_congestion_control() {
+fn cap_net_admin_is_kept_if_setting_the_default_congestion_control_needs_it() {
     let allowed = fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap();
     if allowed.split_whitespace().any(|name| name == "cubic") {
         return println!("every process may set cubic, the emulated hosts' default");

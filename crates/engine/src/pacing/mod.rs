@@ -109,7 +109,7 @@ impl CongestionPlan {
     /// The kernel's refusal.
     pub fn check(name: &str) -> io::Result<()> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-        // Setting what is set already is never refused.
+        // The kernel checks no permission if the control is set already.
         socket.set_tcp_congestion(STARTUP_CONTROL)?;
         socket.set_tcp_congestion(name.as_bytes())
     }

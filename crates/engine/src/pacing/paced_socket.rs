@@ -177,7 +177,7 @@ fn restart_growth(socket: impl AsFd) {
     let Ok(name) = socket.tcp_congestion() else { return };
     let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
     let by_way_of = if name == BBR { STARTUP_CONTROL } else { BBR };
-    // The default of a network namespace may be one that this process must not return to.
+    // In a network namespace, setting the default control may need CAP_NET_ADMIN.
     if !std::str::from_utf8(name).is_ok_and(|name| CongestionPlan::check(name).is_ok()) {
         return;
     }

@@ -23,3 +23,4 @@ mod uploads;
 mod uploads_broken;
 mod uploads_measured;
 mod uploads_refused;
+mod uploads_verified;

@@ -1,19 +1,18 @@
 //! A server with faulty replies: the run succeeds without the affected feature, or ends in time with an error that names the fault.
 
-use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::{fetch, is_right};
 use crate::support::{Scripted, Session, content, get, same};
 
-const SIZE: usize = (2 << 20) + 777;
+pub(super) const SIZE: usize = (2 << 20) + 777;
 
 /// Features of a server without MODE E.
-const PLAIN: &str = "211-Extensions\r\n SIZE\r\n MDTM\r\n REST STREAM\r\n EPSV\r\n211 End";
+pub(super) const PLAIN: &str = "211-Extensions\r\n SIZE\r\n MDTM\r\n REST STREAM\r\n EPSV\r\n211 End";
 
 #[track_caller]
-fn is_refused(server: &Scripted, code: i32, words: &[&str]) {
+pub(super) fn is_refused(server: &Scripted, code: i32, words: &[&str]) {
     let ended = super::is_refused(server, "2", code, words);
     assert!(ended.time < Duration::from_secs(25), "{ended:?}");
 }
@@ -239,83 +238,6 @@ fn unsolicited_reply_is_refused_or_ignored() {
         Some(0) => same(run.path("f"), &bytes),
         code => assert!(matches!(code, Some(65 | 66 | 75 | 76)) && !run.path("f").exists(), "{ended:?}"),
     }
-}
-
-#[test]
-fn a_passive_reply_that_names_another_host_is_refused() {
-    let trap = TcpListener::bind("127.0.0.3:0").unwrap();
-    trap.set_nonblocking(true).unwrap();
-    let [high, low] = trap.local_addr().unwrap().port().to_be_bytes();
-    let bytes = content(SIZE, 86);
-    let server = Scripted::new(bytes, move |session, ask| {
-        match ask.verb.as_str() {
-            "FEAT" => session.reply(PLAIN),
-            "EPSV" => session.reply("500 unknown"),
-            "PASV" => session.reply(&format!("227 Entering Passive Mode (127,0,0,3,{high},{low})")),
-            _ => return false,
-        }
-        true
-    });
-    is_refused(&server, 76, &["127.0.0.3", "another host"]);
-    assert!(trap.accept().is_err(), "the other host is not connected to");
-}
-
-#[test]
-fn a_passive_reply_without_address_is_refused() {
-    let bytes = content(SIZE, 87);
-    let server = Scripted::new(bytes, |session, ask| {
-        match ask.verb.as_str() {
-            "FEAT" => session.reply(PLAIN),
-            "EPSV" | "PASV" => session.reply("227 Entering Passive Mode (1,2,3)"),
-            _ => return false,
-        }
-        true
-    });
-    is_refused(&server, 76, &["no address"]);
-}
-
-#[test]
-fn a_server_that_cannot_connect_is_connected_to() {
-    let bytes = content(SIZE, 88);
-    let server = Scripted::new(bytes.clone(), |session, ask| {
-        let refused = session.extended && ask.verb == "ERET";
-        if refused {
-            session.reply("425 Can't open data connection");
-        }
-        refused
-    });
-    is_right(&server, "2", &bytes);
-    assert!(server.count("EPSV") >= 1, "{:?}", server.commands());
-}
-
-#[test]
-fn client_connects_if_the_server_does_not() {
-    let bytes = content(SIZE, 89);
-    let server = Scripted::new(bytes.clone(), |session, ask| {
-        let silent = session.extended && ask.verb == "ERET";
-        if silent {
-            session.reply("150 connecting");
-        }
-        silent
-    });
-    let options = ["--streams", "2", "--retries", "3", "-o", "f"];
-    let run = get().args(options).args([server.url()]);
-    run.run().ok();
-    same(run.path("f"), &bytes);
-}
-
-#[test]
-fn a_server_that_offers_mode_e_and_refuses_it_is_connected_to() {
-    let bytes = content(SIZE, 90);
-    let server = Scripted::new(bytes.clone(), |session, ask| {
-        let refused = ask.verb == "MODE" && ask.rest == "E";
-        if refused {
-            session.reply("504 not implemented");
-        }
-        refused
-    });
-    is_right(&server, "2", &bytes);
-    assert!(server.count("RETR") >= 1, "{:?}", server.commands());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod chunks;
 mod control;
 mod data;
+mod data_address;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -84,8 +84,8 @@ pub struct Pacer {
     held_back: Option<Duration>,
     /// Whether slow start, which the cap had ended, has gone on beside other flows.
     has_restarted: bool,
-    /// Whether losses have shown that the queue is short: then a fast path is paced, too.
-    is_short: bool,
+    /// Whether packets were lost although the queue was short: then a fast path is paced, too.
+    queue_is_short: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -124,7 +124,7 @@ impl Default for PacerPhase {
 }
 
 impl Pacer {
-    /// Faster paths are not paced unless losses show a short queue.
+    /// Faster paths are not paced, unless packets were lost at a short queue.
     pub const PACED_BELOW: Rate = Params::UNPACED_FROM;
 
     /// Starts on a path that held the rate `known` when it was last used, with [`initial_pace`] until that has arrived.
@@ -176,7 +176,9 @@ impl Pacer {
         (self.since, self.held_back, self.has_restarted) = (None, None, false);
         match &mut self.phase {
             PacerPhase::Listen(trains) => *trains = PacketTrains::default(),
-            PacerPhase::Free(rate) => (*rate, self.capacity, self.is_short) = (None, Rate::default(), false),
+            PacerPhase::Free(rate) => {
+                (*rate, self.capacity, self.queue_is_short) = (None, Rate::default(), false)
+            }
             PacerPhase::Climb { from, since, .. } => (*from, *since) = (self.pace.unwrap_or(*from), None),
             PacerPhase::Cruise { target, .. }
             | PacerPhase::Drain { before: target, .. }
@@ -270,7 +272,7 @@ impl Pacer {
         if self.rtt() < Params::MIN_RTT || !self.loses(Params::LOSS) {
             return;
         }
-        self.is_short |= self.has_short_queue();
+        self.queue_is_short |= self.has_had_short_queue();
         if self.is_fast(self.capacity) {
             return;
         }
@@ -281,7 +283,7 @@ impl Pacer {
     }
 
     /// Returns whether the longest queue of the last RTTs was at most 0.4 RTTs, which one drain empties.
-    fn has_short_queue(&self) -> bool {
+    fn has_had_short_queue(&self) -> bool {
         let rtt = self.rtt();
         let longest = self.history.rtts(self.ago((rtt * 2).max(Params::EMPTY_TIME)), self.now).max();
         longest.is_some_and(|longest| longest <= rtt.mul_f64(2.0 - Params::DRAIN))
@@ -369,7 +371,7 @@ impl Pacer {
 
     /// Returns whether a path of this rate gets no pace.
     fn is_fast(&self, rate: Rate) -> bool {
-        rate > Params::UNPACED_FROM && !self.is_short
+        rate > Params::UNPACED_FROM && !self.queue_is_short
     }
 
     fn is_congested(&self) -> bool {

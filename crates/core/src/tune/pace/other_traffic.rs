@@ -45,7 +45,7 @@ impl Pacer {
 
     /// Drains a queue that a pace of `before` has met.
     pub(super) fn begin_drain(&mut self, before: Rate) {
-        self.is_short |= self.loses(Params::LOSS) && self.has_short_queue();
+        self.queue_is_short |= self.loses(Params::LOSS) && self.has_had_short_queue();
         let pace = before.scaled(Params::DRAIN).max(self.least_pace());
         self.enter(PacerPhase::Drain { before, left: None }, Some(pace));
     }

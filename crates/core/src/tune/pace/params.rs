@@ -13,7 +13,7 @@ impl Params {
     /// Shorter paths are not paced: acknowledgements return soon enough to clock the sender. Observations are made at a fraction of it. Half of the
     /// grid's shortest RTT.
     pub(super) const MIN_RTT: Duration = Duration::from_millis(10);
-    /// A path that delivers more without a pace gets none until losses show a short queue: on a deep one a wrong cap costs more than losses.
+    /// A path that delivers more without a pace gets none until packets are lost at a short queue: at a deep one a wrong cap costs more than losses.
     /// Measured with `put` at 10 Gbit/s. A pace in force is given up only where the path is faster by the uncertainty.
     pub(super) const UNPACED_FROM: Rate = Rate::bits_per_sec(3_000_000_000);
     /// An estimate with a larger relative error is none; a pace that is delivered but for this share counts as used.
@@ -35,7 +35,7 @@ impl Params {
     pub(super) const BLIND_RISE: f64 = 1.0 + 1.0 / 32.0;
     /// The pace over what the path is known to carry: a standing queue shrinks by 0.02 RTTs each RTT.
     pub(super) const HEADROOM: f64 = 0.98;
-    /// The pace while a queue drains, over the pace before: so deep that a queue of 0.4 RTTs is gone an RTT later. A longer one is not short.
+    /// The pace while a queue drains, over the pace before: so deep that a queue of 0.4 RTTs is gone an RTT later. A longer queue is deep.
     pub(super) const DRAIN: f64 = 0.6;
     /// A queue of this length belongs to other traffic,
     pub(super) const QUEUE: Duration = Duration::from_millis(2);

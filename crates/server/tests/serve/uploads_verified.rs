@@ -1,0 +1,125 @@
+//! Digests of uploads: compared while the bytes arrive, or read back from the disk.
+
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use longhaul_core::checksum::Algorithm;
+use longhaul_core::proto::metalink::Metalink;
+use longhaul_engine::digest::{PrefixDigest, WantedDigests};
+
+use crate::site::noise;
+use crate::uploads::{ID, Talk, blake3_field, content, head, names, patch, resource, writable};
+use crate::uploads_refused::wait_for;
+
+/// Adds a field to a head.
+fn with_field(head: &str, field: &str) -> String {
+    head.replacen("\r\n\r\n", &format!("\r\n{field}\r\n\r\n"), 1)
+}
+
+/// A byte that changes on the disk is found only where the server reads the file back.
+#[test]
+fn upload_is_read_back_unless_every_request_asks_for_a_digest_in_passing() {
+    for (parts, completion, status) in [
+        ("blake3=10", "blake3=10", 201),
+        ("sha-256=3, blake3=1", "blake3=1", 201),
+        ("blake3=0", "blake3=0", 422),
+        ("blake3=10", "blake3=0", 422),
+    ] {
+        let (site, file, url) = (writable(), noise(5_000_001), resource("f", ID));
+        let mut talk = Talk::to(&site);
+        for part in [0..3_000_001, 3_000_001..file.len()] {
+            let part_head = patch(&url, part.start, part.len(), file.len(), false);
+            let part_head = with_field(&part_head, &format!("Want-Repr-Digest: {parts}"));
+            let answer = talk.ask(&part_head, &file[part]);
+            assert_eq!(answer.status, 204, "{answer:?}");
+        }
+        let partial = std::fs::File::options().write(true).open(site.dir.path().join("f.longhaul-part"));
+        partial.unwrap().write_all_at(&[file[1_000_000] ^ 1], 1_000_000).unwrap();
+        let complete = patch(&url, file.len(), 0, file.len(), true);
+        let complete = with_field(&complete, &format!("Want-Repr-Digest: {completion}"));
+        let complete = with_field(&complete, &blake3_field(&file));
+        assert_eq!(talk.ask(&complete, b"").status, status, "{parts}, {completion}");
+    }
+}
+
+/// Returns the value of Repr-Digest by SHA-256.
+fn sha256_field(bytes: &[u8]) -> String {
+    let wanted = WantedDigests { whole: Some(Algorithm::Sha256), pieces: None };
+    let mut digest = PrefixDigest::new(wanted);
+    digest.update(bytes);
+    let hex = digest.digests().whole.unwrap().hex().to_owned();
+    let bytes: Vec<u8> =
+        (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect();
+    format!("Repr-Digest: sha-256=:{}:", STANDARD.encode(bytes))
+}
+
+/// As above: what changes on the disk is not noticed, so nothing is read back.
+#[test]
+fn whole_file_with_sha_256_is_hashed_as_it_comes() {
+    for (digest_of_file, status) in [(true, 201), (false, 422)] {
+        let (site, file) = (writable(), noise(12_000_001));
+        let field = sha256_field(if digest_of_file { &file } else { &file[1..] });
+        let mut talk = Talk::to(&site);
+        talk.send(
+            &head("PUT", "/f", &[&format!("Content-Length: {}", file.len()), &field]),
+            &file[..10_000_000],
+        );
+        let path = site.dir.path().join("f.longhaul-part");
+        let written = || {
+            std::fs::read(&path)
+                .is_ok_and(|found| found.len() > 4_000_000 && found[..4_000_000] == file[..4_000_000])
+        };
+        wait_for(written);
+        // The segment is hashed, or will be within moments.
+        std::thread::sleep(Duration::from_millis(300));
+        let partial = std::fs::File::options().write(true).open(&path).unwrap();
+        partial.write_all_at(&[file[1_000_000] ^ 1], 1_000_000).unwrap();
+        talk.0.write_all(&file[10_000_000..]).unwrap();
+        assert_eq!(talk.answer().status, status);
+        assert_eq!(names(&site).len(), usize::from(status == 201));
+    }
+}
+
+#[test]
+fn client_that_takes_digests_of_pieces_gets_those_of_what_the_server_has() {
+    let (site, file, url) = (writable(), noise(5_000_001), resource("f", ID));
+    let mut wrong = file.clone();
+    wrong[3_000_000] ^= 1;
+    let mut talk = Talk::to(&site);
+    assert_eq!(talk.ask(&patch(&url, 0, file.len(), file.len(), false), &wrong).status, 204);
+    let complete = with_field(&patch(&url, file.len(), 0, file.len(), true), &blake3_field(&file));
+    let answer = talk.ask(&with_field(&complete, "Accept: application/metalink4+xml"), b"");
+    assert_eq!((answer.status, answer.header("content-type")), (422, Some("application/metalink4+xml")));
+    let pieces = Metalink::parse(answer.body.as_bytes()).unwrap().files.remove(0).pieces.unwrap();
+    let hashes: Vec<_> =
+        wrong.chunks(1 << 20).map(|piece| blake3::hash(piece).to_hex().to_string()).collect();
+    assert_eq!(pieces.digests.iter().map(|digest| digest.hex()).collect::<Vec<_>>(), hashes);
+    // It is kept, to be mended.
+    assert_eq!(talk.ask(&head("HEAD", &url, &[]), b"").header("upload-offset"), Some("5000001"));
+    let lines =
+        ["Content-Type: application/partial-upload", "Upload-Complete: ?0", "Content-Length: 1048576"];
+    let range = "Content-Range: bytes 2097152-3145727/5000001";
+    let mend = head("PATCH", &url, &[lines.as_slice(), &[range]].concat());
+    assert_eq!(talk.ask(&mend, &file[2_097_152..3_145_728]).status, 202);
+    assert_eq!(talk.ask(&complete, b"").status, 201);
+    assert!(content(&site, "f") == file);
+}
+
+#[test]
+fn a_wrong_part_of_an_upload_that_is_hashed_in_passing_is_found() {
+    let (site, file, url) = (writable(), noise(5_000_001), resource("f", ID));
+    let mut wrong = file.clone();
+    wrong[4_999_999] ^= 1;
+    let mut talk = Talk::to(&site);
+    let part = patch(&url, 0, file.len(), file.len(), false);
+    let want = "Want-Repr-Digest: blake3=10";
+    let part = with_field(&part, want);
+    assert_eq!(talk.ask(&part, &wrong).status, 204);
+    let complete = patch(&url, file.len(), 0, file.len(), true);
+    let complete = with_field(&with_field(&complete, want), &blake3_field(&file));
+    assert_eq!(talk.ask(&complete, b"").status, 422);
+    assert_eq!(names(&site), [""; 0]);
+}
