@@ -152,8 +152,12 @@ impl Pacer {
     /// Returns the interval until the next observation.
     pub fn interval(&self) -> Duration {
         match self.phase {
-            // Trains are measured by their ends.
-            PacerPhase::Listen(_) => Params::MIN_RTT / 50,
+            // Slow start overflows a queue of 0.1 BDP with a burst of 0.2 RTTs. The two before it are measured by their ends: the shorter one,
+            // of 0.05 RTTs, needs two observations within its uncertainty.
+            PacerPhase::Listen(_) => self
+                .rtt()
+                .mul_f64(Params::STANDING / 4.0 * Params::UNCERTAINTY)
+                .clamp(Params::MIN_RTT / 200, Params::MIN_RTT / 50),
             PacerPhase::Free(_) => Params::MIN_RTT * 10,
             _ => Params::MIN_RTT * 3 / 10,
         }
