@@ -153,8 +153,9 @@ impl QueueShared {
         };
         loop {
             let asked = self.lock().asked;
-            let is_animated = output.draw();
+            // Taken before the drawing: what a caller removed before it queued a line must not be drawn below it.
             let lines = self.take();
+            let is_animated = output.draw();
             if !lines.is_empty() {
                 if output.write(lines.as_bytes(), &wrote).is_err() {
                     let mut state = self.lock();
@@ -227,6 +228,7 @@ pub(crate) fn write_all(to: impl AsFd, mut text: &[u8], wrote: &dyn Fn()) -> io:
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc::{self, Receiver, Sender};
     use std::time::Instant;
 
@@ -255,6 +257,44 @@ mod tests {
         let (written, lines) = mpsc::channel();
         let queue = LineQueue::start("test", Slow { permits, written }, Duration::ZERO).unwrap();
         (queue, permit, lines)
+    }
+
+    /// Draws a flag; a drawing ends once the test permits it.
+    struct Flag {
+        flag: Arc<AtomicBool>,
+        drawn: bool,
+        drawing: Sender<()>,
+        permits: Receiver<()>,
+        /// What was drawn when a line was written.
+        below_line: Sender<bool>,
+    }
+
+    impl Output for Flag {
+        fn write(&mut self, _: &[u8], _: &dyn Fn()) -> io::Result<()> {
+            self.below_line.send(self.drawn).map_err(io::Error::other)
+        }
+
+        fn draw(&mut self) -> bool {
+            self.drawn = self.flag.load(Ordering::Relaxed);
+            // The test waits for the first drawing only, and then ends its permits.
+            let _ = self.drawing.send(());
+            let _ = self.permits.recv();
+            false
+        }
+    }
+
+    #[test]
+    fn what_was_removed_before_a_line_is_not_drawn_below_it() {
+        let flag = Arc::new(AtomicBool::new(true));
+        let ((drawing, draws), (permit, permits)) = (mpsc::channel(), mpsc::channel());
+        let (below_line, drawn_below) = mpsc::channel();
+        let output = Flag { flag: Arc::clone(&flag), drawn: false, drawing, permits, below_line };
+        let queue = LineQueue::start("test", output, Duration::ZERO).unwrap();
+        draws.recv().unwrap();
+        flag.store(false, Ordering::Relaxed);
+        queue.push("line\n".into());
+        drop(permit);
+        assert_eq!(drawn_below.recv(), Ok(false));
     }
 
     #[test]

@@ -10,16 +10,25 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::{Config, ServeError};
 
-/// Pairs: the bytes of a reply sent, and from then on the most unsent data in the kernel's send buffer (TCP_NOTSENT_LOWAT).
+/// The most unsent data in the kernel's send buffer (TCP_NOTSENT_LOWAT).
 ///
 /// The kernel tunes the size of the send buffer, which must hold a whole BDP in flight; without this bound it would also hold a BDP of
-/// unsent bytes. The kernel reports the socket writable when half is sent. The other half of 16 MiB lasts 7 ms at 10 Gbit/s: if the thread
-/// that refills it is later, a paced connection loses that time.
-pub(crate) const MAX_UNSENT: [(Bytes, Bytes); 2] =
-    [(Bytes::mib(1), Bytes::mib(4)), (Bytes::mib(16), Bytes::mib(16))];
+/// unsent bytes. The kernel reports the socket writable when half is sent.
+pub(crate) struct UnsentLimit {
+    /// The bytes of a reply that were sent before.
+    pub(crate) from: Bytes,
+    pub(crate) limit: Bytes,
+}
 
-/// The most unsent data before: thousands of slow peers must not take the kernel's memory for TCP (`tcp_mem`).
+/// Thousands of slow peers must not take the kernel's memory for TCP (`tcp_mem`).
 const FIRST_UNSENT: Bytes = Bytes::kib(128);
+
+/// For peers that keep up. The second half of 16 MiB lasts 7 ms at 10 Gbit/s: if the thread that refills it is later, a paced connection
+/// loses that time.
+pub(crate) const MORE_UNSENT: [UnsentLimit; 2] = [
+    UnsentLimit { from: Bytes::mib(1), limit: Bytes::mib(4) },
+    UnsentLimit { from: Bytes::mib(16), limit: Bytes::mib(16) },
+];
 
 /// Connections that wait in the kernel's accept queue while the server is at its limit.
 const BACKLOG: i32 = 1024;

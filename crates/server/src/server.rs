@@ -273,14 +273,12 @@ fn confinement(config: &Config, congestion: Option<&str>) -> Confinement {
         Tokens::File(path) => Some(path.clone()),
         Tokens::None | Tokens::One(_) => None,
     };
-    let allowed =
-        std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap_or_default();
-    let is_allowed = |name: &str| allowed.split_whitespace().any(|allowed| allowed == name);
+    let allowed = host::allowed_congestion_controls();
     // A restart of slow start sets another control, and then the default again. In a network namespace, `allowed` may lack the default.
     let default = || host::congestion_control().filter(|_| !matches!(config.pace, Pace::Rate(_)));
     let control = congestion.map(str::to_owned).or_else(default);
-    let changes_network =
-        config.initial_window != InitialWindow::Off || !control.as_deref().is_none_or(is_allowed);
+    let changes_network = config.initial_window != InitialWindow::Off
+        || control.is_some_and(|control| !allowed.contains(&control));
     Confinement::new(&config.root, config.writable, tls.chain(tokens).collect(), changes_network)
 }
 

@@ -20,7 +20,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::Limits;
 use crate::disks::{Disk, DiskError, DiskPlace, Lent};
-use crate::listen::MAX_UNSENT;
+use crate::listen::{MORE_UNSENT, UnsentLimit};
 use crate::stall_detector::StallDetector;
 
 /// Bytes encrypted or decrypted at once; a reply over TLS needs two such buffers.
@@ -233,10 +233,10 @@ async fn send_plain(
 fn record_sent(outgoing: &Outgoing, sent: &AtomicU64, socket: &TcpStream) {
     let now = outgoing.sent().get();
     let before = sent.swap(now, Ordering::Relaxed);
-    let crossed = |(from, _): &&(Bytes, Bytes)| (before..now).contains(&(from.get() - 1));
-    if let Some((_, unsent)) = MAX_UNSENT.iter().rfind(crossed) {
+    let is_crossed = |limit: &&UnsentLimit| (before..now).contains(&(limit.from.get() - 1));
+    if let Some(UnsentLimit { limit, .. }) = MORE_UNSENT.iter().rfind(is_crossed) {
         // Refused, the buffer stays small, and the transfer slower.
-        let _ = SockRef::from(socket).set_tcp_notsent_lowat(u32::try_from(unsent.get()).unwrap_or(u32::MAX));
+        let _ = SockRef::from(socket).set_tcp_notsent_lowat(u32::try_from(limit.get()).unwrap_or(u32::MAX));
     }
 }
 

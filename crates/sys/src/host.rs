@@ -18,6 +18,12 @@ pub fn congestion_control() -> Option<String> {
     Some(sysctl("net/ipv4/tcp_congestion_control")?.trim().to_owned())
 }
 
+/// Returns the congestion controls that every process may set.
+pub fn allowed_congestion_controls() -> Vec<String> {
+    let allowed = sysctl("net/ipv4/tcp_allowed_congestion_control").unwrap_or_default();
+    allowed.split_whitespace().map(str::to_owned).collect()
+}
+
 /// Returns the send buffer's autotuning limit, `net.ipv4.tcp_wmem[2]`.
 pub fn tcp_wmem_max() -> Option<Bytes> {
     sysctl("net/ipv4/tcp_wmem")?.split_whitespace().nth(2)?.parse().ok().map(Bytes::new)

@@ -98,14 +98,13 @@ impl Measurement {
     }
 
     fn offer(&self, probe: ProbeId) -> MeasureOffer {
-        let allowed = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control");
         MeasureOffer {
             version: VERSION,
             ceiling_bps: self.udp_ceiling(),
             allowed_bps: self.ceiling.as_ref().map(|ceiling| ceiling.allowed_to(probe)),
             receives: true,
             stream_bytes: STREAM_BYTES.get(),
-            congestion: allowed.unwrap_or_default().split_whitespace().map(str::to_owned).collect(),
+            congestion: host::allowed_congestion_controls(),
             tcp_wmem_max: host::tcp_wmem_max().map(Bytes::get),
         }
     }

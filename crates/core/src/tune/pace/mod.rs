@@ -152,8 +152,8 @@ impl Pacer {
     /// Returns the interval until the next observation.
     pub fn interval(&self) -> Duration {
         match self.phase {
-            // Slow start overflows a queue of 0.1 BDP with a burst of 0.2 RTTs. The two before it are measured by their ends: the shorter one,
-            // of 0.05 RTTs, needs two observations within its uncertainty.
+            // Slow start overflows a queue of 0.1 BDP by a burst that lasts 0.2 RTTs. Of the two before it, the shorter one lasts 0.05 RTTs,
+            // of which the interval may be no more than the uncertainty.
             PacerPhase::Listen(_) => self
                 .rtt()
                 .mul_f64(Params::STANDING / 4.0 * Params::UNCERTAINTY)
