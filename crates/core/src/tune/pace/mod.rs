@@ -152,12 +152,12 @@ impl Pacer {
     /// Returns the interval until the next observation.
     pub fn interval(&self) -> Duration {
         match self.phase {
-            // Slow start overflows a queue of 0.1 BDP by a burst that lasts 0.2 RTTs. Of the two before it, the shorter one lasts 0.05 RTTs,
-            // of which the interval may be no more than the uncertainty.
-            PacerPhase::Listen(_) => self
-                .rtt()
-                .mul_f64(Params::STANDING / 4.0 * Params::UNCERTAINTY)
-                .clamp(Params::MIN_RTT / 200, Params::MIN_RTT / 50),
+            // Slow start overflows a queue of 0.1 BDP by a burst of 0.2 RTTs, sent while one of 0.1 RTTs arrives. Two must have arrived
+            // before; of the first, of 0.025 RTTs, an interval may be no more than the uncertainty.
+            PacerPhase::Listen(_) if !self.rtt().is_zero() => {
+                self.rtt().mul_f64(0.025 * Params::UNCERTAINTY).min(Params::MIN_RTT / 50)
+            }
+            PacerPhase::Listen(_) => Params::MIN_RTT / 50,
             PacerPhase::Free(_) => Params::MIN_RTT * 10,
             _ => Params::MIN_RTT * 3 / 10,
         }
