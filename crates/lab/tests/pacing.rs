@@ -247,3 +247,21 @@ fn short_queue_of_a_short_path_is_overflowed_neither_by_slow_start_nor_by_probes
         assert!(start.lost < 30, "{mbit} Mbit/s: {start:?}");
     }
 }
+
+/// The RTT grows as by a queue that other traffic fills. Taken for one again and again, it must not lower the pace without end.
+#[test]
+fn stalls_of_a_host_do_not_lower_the_pace() {
+    for (queue, seed) in [1.0, 0.027].into_iter().flat_map(|queue| [1, 2, 3].map(|seed| (queue, seed))) {
+        let spec = path(100, 300, queue, "0");
+        let of_path = |pacer| {
+            let mut sender = PacedSender::new(&spec, PACKET, pacer).with_noise(seed).with_rtt_stalls(seed);
+            share(run(&mut sender, 40), PACKET, 40, spec.rate.unwrap())
+        };
+        let (paced, free) = (of_path(Some(Pacer::default())), of_path(None));
+        println!("{queue} BDP, seed {seed}: {paced}, unpaced {free}");
+        assert!(
+            paced > 0.85 * free,
+            "queue of {queue} BDP, seed {seed}: {paced} of the rate, unpaced {free}"
+        );
+    }
+}

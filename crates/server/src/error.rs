@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use longhaul_core::units::Rate;
+use longhaul_sys::host;
 use thiserror::Error;
 
 /// An error that keeps a server from starting; its message names the operation, its object, and the remedy.
@@ -113,11 +114,8 @@ pub enum ServeError {
 impl ServeError {
     /// Reports a refused congestion control, with those that the kernel offers.
     pub(crate) fn congestion(name: &str, source: io::Error) -> Self {
-        Self::Congestion { name: name.to_owned(), available: available_congestion_controls(), source }
+        let available = Some(host::available_congestion_controls().join(", "));
+        let available = available.filter(|names| !names.is_empty()).unwrap_or_else(|| "unknown".to_owned());
+        Self::Congestion { name: name.to_owned(), available, source }
     }
-}
-
-fn available_congestion_controls() -> String {
-    let list = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
-    list.map_or_else(|_| "unknown".to_owned(), |names| names.trim().replace(' ', ", "))
 }

@@ -218,8 +218,7 @@ impl Drop for SendingGuard {
     }
 }
 
-/// Returns whether a send buffer of this size holds what a path of this RTT does, as far as that is `known`, or may, as far as paths are
-/// paced.
+/// Returns whether a send buffer of this size holds the BDP of a path of this RTT at its `known` rate, or else at `Pacer::PACED_BELOW`.
 fn one_connection_suffices(send_buffer: Option<Bytes>, rtt: Option<Rtt>, known: Option<HeldRate>) -> bool {
     send_buffer.zip(rtt).is_none_or(|(buffer, rtt)| {
         let known = known.filter(|known| known.may_hold_at(rtt)).map(|known| known.rate);

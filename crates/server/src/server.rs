@@ -273,13 +273,24 @@ fn confinement(config: &Config, congestion: Option<&str>) -> Confinement {
         Tokens::File(path) => Some(path.clone()),
         Tokens::None | Tokens::One(_) => None,
     };
-    let allowed = host::allowed_congestion_controls();
-    // A restart of slow start sets another control, and then the default again. In a network namespace, `allowed` may lack the default.
-    let default = || host::congestion_control().filter(|_| !matches!(config.pace, Pace::Rate(_)));
-    let control = congestion.map(str::to_owned).or_else(default);
+    let (default, allowed) = (host::congestion_control(), host::allowed_congestion_controls());
     let changes_network = config.initial_window != InitialWindow::Off
-        || control.is_some_and(|control| !allowed.contains(&control));
+        || sets_disallowed_control(congestion, default.as_deref(), config.pace, &allowed);
     Confinement::new(&config.root, config.writable, tls.chain(tokens).collect(), changes_network)
+}
+
+/// Returns whether a server sets a congestion control that only CAP_NET_ADMIN permits: the `requested` one, or, after a restart of slow
+/// start, the `default` again. In a network namespace `allowed` may lack the default.
+///
+/// The control that a restart passes through does not count: where it is not allowed, slow start is not restarted.
+fn sets_disallowed_control(
+    requested: Option<&str>,
+    default: Option<&str>,
+    pace: Pace,
+    allowed: &[String],
+) -> bool {
+    let returns_to = default.filter(|_| !matches!(pace, Pace::Rate(_)));
+    requested.or(returns_to).is_some_and(|name| !allowed.iter().any(|allowed| allowed == name))
 }
 
 /// Opens the listening socket for metrics; returns its address too, with a port chosen by the kernel.
@@ -309,5 +320,27 @@ fn metrics_context(files: &ServerContext) -> ServerContext {
         uploads: None,
         measurement: None,
         ..files.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn network_rights_are_kept_for_a_control_that_is_not_allowed() {
+        let allowed = ["reno".to_owned(), "bbr".to_owned()];
+        let fixed = Pace::Rate(Rate::bits_per_sec(1_000_000_000));
+        for (requested, default, pace, is_kept) in [
+            (None, "bbr", Pace::Auto, false),
+            (None, "cubic", Pace::Auto, true),
+            (None, "cubic", fixed, false),
+            (Some("bbr"), "cubic", Pace::Auto, false),
+            (Some("cubic"), "bbr", fixed, true),
+        ] {
+            let kept = sets_disallowed_control(requested, Some(default), pace, &allowed);
+            assert_eq!(kept, is_kept, "{requested:?}, {default}, {pace:?}");
+        }
+        assert!(!sets_disallowed_control(None, None, Pace::Auto, &allowed));
     }
 }

@@ -18,10 +18,14 @@ pub fn congestion_control() -> Option<String> {
     Some(sysctl("net/ipv4/tcp_congestion_control")?.trim().to_owned())
 }
 
-/// Returns the congestion controls that every process may set.
+/// Returns the congestion controls that every process may set; none if the kernel does not tell.
 pub fn allowed_congestion_controls() -> Vec<String> {
-    let allowed = sysctl("net/ipv4/tcp_allowed_congestion_control").unwrap_or_default();
-    allowed.split_whitespace().map(str::to_owned).collect()
+    words("net/ipv4/tcp_allowed_congestion_control")
+}
+
+/// Returns the congestion controls that the kernel has loaded; none if it does not tell.
+pub fn available_congestion_controls() -> Vec<String> {
+    words("net/ipv4/tcp_available_congestion_control")
 }
 
 /// Returns the send buffer's autotuning limit, `net.ipv4.tcp_wmem[2]`.
@@ -123,6 +127,10 @@ impl ThreadClock {
 fn cpu_time(clock: ClockId) -> Duration {
     let time = clock_gettime(clock);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}
+
+fn words(name: &str) -> Vec<String> {
+    sysctl(name).unwrap_or_default().split_whitespace().map(str::to_owned).collect()
 }
 
 fn sysctl(name: &str) -> Option<String> {

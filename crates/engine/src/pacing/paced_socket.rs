@@ -12,8 +12,8 @@ use socket2::SockRef;
 
 use super::{CongestionPlan, PacingStart, PathMeasurement, PathObserver};
 
-/// The congestion control until the bottleneck's rate is measured. Its slow start is unpaced,
-/// and every kernel permits it to every process.
+/// The congestion control until the bottleneck's rate is measured. Its slow start is unpaced, and the kernel permits it to every process
+/// unless `net.ipv4.tcp_allowed_congestion_control` omits it.
 ///
 /// BBR paces its first windows, which would hide the bottleneck's rate.
 pub(super) const STARTUP_CONTROL: &[u8] = b"reno";
@@ -83,10 +83,15 @@ impl PacedSocket {
         }
     }
 
+    /// Returns the interval between observations that the controller asks for.
+    pub(super) fn interval(&self) -> Duration {
+        self.pacer.interval()
+    }
+
     /// Observes the socket, and updates its pacing rate; the next observation is due after
     /// `slowdown` intervals of the controller.
-    pub(super) fn update(&mut self, now: Duration, slowdown: u32) {
-        self.due = now + self.pacer.interval() * slowdown;
+    pub(super) fn update(&mut self, now: Duration, slowdown: f64) {
+        self.due = now + self.interval().mul_f64(slowdown);
         let tcp = tcp_info::read(&self.socket).ok();
         let Some((tcp, seen)) = tcp.and_then(|tcp| Some((tcp, self.observation(&tcp)?))) else {
             self.is_paused = true;

@@ -17,12 +17,25 @@ pub struct PacedSender {
     packet: Bytes,
     pacer: Option<Pacer>,
     noise: Option<ChaCha8Rng>,
+    stalls: Option<RttStalls>,
     restarts: bool,
     /// The congestion control to switch to once the controller has settled.
     final_control: Option<SimulatedControl>,
     now: Duration,
 }
 
+/// Stalls of a host that make the smoothed RTT longer for a while.
+#[derive(Debug)]
+struct RttStalls {
+    random: ChaCha8Rng,
+    /// How much longer the RTT is now.
+    excess: Duration,
+}
+
+/// The mean time between two such stalls, and the time in which the smoothed RTT forgets most of one.
+const RTT_STALL_INTERVAL: Duration = Duration::from_millis(100);
+/// Maximum added to the RTT by one.
+const RTT_STALL: Duration = Duration::from_millis(5);
 /// Maximum delay of an observation and of an RTT sample on a busy host, except in stalls.
 const USUAL_DELAY: Duration = Duration::from_millis(1);
 /// Share of observations that are delayed by a stall.
@@ -45,13 +58,29 @@ impl PacedSender {
         if final_control.is_some() {
             simulation.set_control(SimulatedControl::Cubic);
         }
-        Self { simulation, packet, pacer, noise: None, restarts: true, final_control, now: Duration::ZERO }
+        Self {
+            simulation,
+            packet,
+            pacer,
+            noise: None,
+            stalls: None,
+            restarts: true,
+            final_control,
+            now: Duration::ZERO,
+        }
     }
 
     /// Adds random delays to the controller's timer and to acknowledgements, as on a busy host.
     #[must_use]
     pub fn with_noise(mut self, seed: u64) -> Self {
         self.noise = Some(ChaCha8Rng::seed_from_u64(seed));
+        self
+    }
+
+    /// Makes the smoothed RTT longer ten times a second, as on a host that others stop.
+    #[must_use]
+    pub fn with_rtt_stalls(mut self, seed: u64) -> Self {
+        self.stalls = Some(RttStalls { random: ChaCha8Rng::seed_from_u64(seed), excess: Duration::ZERO });
         self
     }
 
@@ -112,7 +141,8 @@ impl PacedSender {
             None
         });
         self.now += interval;
-        let late = self.delay();
+        let late =
+            self.delay() + self.stalls.as_mut().map_or(Duration::ZERO, |stalls| stalls.after(interval));
         let (Some(seen), Some(pacer)) = (seen, &mut self.pacer) else { return };
         let seen = observed(&seen, self.packet, late);
         self.simulation.set_pace(pacer.observe(&seen, self.now));
@@ -128,6 +158,18 @@ impl PacedSender {
         let Some(random) = &mut self.noise else { return Duration::ZERO };
         let most = if random.random_bool(STALLS) { STALL } else { USUAL_DELAY };
         most.mul_f64(random.random())
+    }
+}
+
+impl RttStalls {
+    /// Returns what is added to the RTT, `time` after the last call.
+    fn after(&mut self, time: Duration) -> Duration {
+        let intervals = time.as_secs_f64() / RTT_STALL_INTERVAL.as_secs_f64();
+        if self.random.random_bool(intervals.min(1.0)) {
+            self.excess += RTT_STALL.mul_f64(self.random.random());
+        }
+        self.excess = self.excess.mul_f64((-intervals).exp());
+        self.excess
     }
 }
 

@@ -56,7 +56,7 @@ fn sha256_field(bytes: &[u8]) -> String {
     format!("Repr-Digest: sha-256=:{}:", STANDARD.encode(bytes))
 }
 
-/// As above: what changes on the disk is not noticed, so nothing is read back.
+/// A byte that changes on the disk goes unnoticed: the server hashes what it receives, and reads nothing back.
 #[test]
 fn whole_file_with_sha_256_is_hashed_as_it_comes() {
     for (digest_of_file, status) in [(true, 201), (false, 422)] {

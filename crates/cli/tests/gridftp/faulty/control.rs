@@ -3,19 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::{fetch, is_right};
+use super::{SIZE, WITHOUT_MODE_E, fetch, is_right, is_soon_refused};
 use crate::support::{Scripted, Session, content, get, same};
-
-pub(super) const SIZE: usize = (2 << 20) + 777;
-
-/// Features of a server without MODE E.
-pub(super) const PLAIN: &str = "211-Extensions\r\n SIZE\r\n MDTM\r\n REST STREAM\r\n EPSV\r\n211 End";
-
-#[track_caller]
-pub(super) fn is_refused(server: &Scripted, code: i32, words: &[&str]) {
-    let ended = super::is_refused(server, "2", code, words);
-    assert!(ended.time < Duration::from_secs(25), "{ended:?}");
-}
 
 /// Answers one command with `reply`, and all others honestly; an empty verb is the greeting.
 fn answering(
@@ -39,7 +28,7 @@ fn malformed_reply_is_refused() {
         ["SSH-2.0-OpenSSH_9.2\r\n", "HTTP/1.1 400 Bad Request\r\n\r\n", "\0\0\r\n", "\r\n", "2200 x\r\n"]
     {
         let (server, _) = answering("", move |session| session.send(garbage.as_bytes()));
-        is_refused(&server, 76, &["three-digit code"]);
+        is_soon_refused(&server, 76, &["three-digit code"]);
     }
 }
 
@@ -59,7 +48,7 @@ fn a_reply_line_without_end_is_refused() {
             session.send(&[b'x'; 1024]);
         }
     });
-    is_refused(&server, 76, &["64 KiB"]);
+    is_soon_refused(&server, 76, &["64 KiB"]);
 }
 
 #[test]
@@ -70,7 +59,7 @@ fn a_reply_of_lines_without_end_is_refused() {
             session.send(&b" SIZE\r\n".repeat(150));
         }
     });
-    is_refused(&server, 76, &["KiB or"]);
+    is_soon_refused(&server, 76, &["KiB or"]);
 }
 
 #[test]
@@ -90,7 +79,7 @@ fn a_reply_that_drips_is_not_waited_for_long() {
 #[test]
 fn silence_in_place_of_a_greeting_is_not_waited_for_long() {
     let (server, _) = answering("", |_| {});
-    is_refused(&server, 75, &["greeting"]);
+    is_soon_refused(&server, 75, &["greeting"]);
 }
 
 #[test]
@@ -99,7 +88,7 @@ fn full_server_is_reported_as_unavailable() {
         session.reply("421 too many users");
         session.close();
     });
-    is_refused(&server, 69, &["421 too many users"]);
+    is_soon_refused(&server, 69, &["421 too many users"]);
 }
 
 #[test]
@@ -122,7 +111,7 @@ fn a_missing_file_is_no_input() {
         }
         asked
     });
-    is_refused(&server, 66, &["550"]);
+    is_soon_refused(&server, 66, &["550"]);
 }
 
 #[test]
@@ -200,7 +189,7 @@ fn a_control_connection_that_is_lost_behind_the_last_byte_costs_a_pipe_nothing()
     let bytes = content(SIZE, 86);
     let server = Scripted::new(bytes.clone(), move |session, ask| match ask.verb.as_str() {
         "FEAT" => {
-            session.reply(PLAIN);
+            session.reply(WITHOUT_MODE_E);
             true
         }
         "RETR" => {
@@ -224,7 +213,7 @@ fn a_control_connection_that_is_lost_behind_the_last_byte_costs_a_pipe_nothing()
 #[test]
 fn a_control_connection_that_is_lost_each_time_ends_the_run() {
     let (server, _) = answering("ERET", Session::close);
-    is_refused(&server, 75, &["closed the control connection"]);
+    is_soon_refused(&server, 75, &["closed the control connection"]);
 }
 
 #[test]
@@ -243,7 +232,7 @@ fn unsolicited_reply_is_refused_or_ignored() {
 #[test]
 fn a_server_without_rest_sends_the_file_as_one_stream() {
     // With and without REST in the list of features.
-    for features in [PLAIN, "211-Extensions\r\n SIZE\r\n MDTM\r\n EPSV\r\n211 End", "500 unknown"] {
+    for features in [WITHOUT_MODE_E, "211-Extensions\r\n SIZE\r\n MDTM\r\n EPSV\r\n211 End", "500 unknown"] {
         let bytes = content((20 << 20) + 5, 91);
         let server = Scripted::new(bytes.clone(), move |session, ask| {
             match ask.verb.as_str() {
@@ -298,7 +287,7 @@ fn a_file_that_changes_and_changes_back_is_not_mixed() {
     let (retrievals, is_changed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let server = Scripted::new(old.clone(), move |session, ask| {
         match ask.verb.as_str() {
-            "FEAT" => session.reply(PLAIN),
+            "FEAT" => session.reply(WITHOUT_MODE_E),
             "MLST" => session.reply("500 unknown"),
             "MDTM" => {
                 session.reply(&format!("213 2020010203040{}", u8::from(is_changed.load(Ordering::SeqCst))))
@@ -320,7 +309,7 @@ fn a_file_that_changes_and_changes_back_is_not_mixed() {
         match ask.verb.as_str() {
             "FEAT" => {
                 session.replace_file(restored.clone());
-                session.reply(PLAIN);
+                session.reply(WITHOUT_MODE_E);
             }
             "MLST" => session.reply("500 unknown"),
             "MDTM" => session.reply("213 20200102030400"),
@@ -371,7 +360,7 @@ fn a_plain_server_sends_ranges_over_several_logins() {
     let server = Scripted::new(bytes.clone(), |session, ask| {
         let asked = ask.verb == "FEAT";
         if asked {
-            session.reply(PLAIN);
+            session.reply(WITHOUT_MODE_E);
         }
         asked
     });

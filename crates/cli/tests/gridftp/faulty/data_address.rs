@@ -2,8 +2,7 @@
 
 use std::net::TcpListener;
 
-use super::control::{PLAIN, SIZE, is_refused};
-use super::is_right;
+use super::{SIZE, WITHOUT_MODE_E, is_right, is_soon_refused};
 use crate::support::{Scripted, content, get, same};
 
 #[test]
@@ -14,14 +13,14 @@ fn a_passive_reply_that_names_another_host_is_refused() {
     let bytes = content(SIZE, 86);
     let server = Scripted::new(bytes, move |session, ask| {
         match ask.verb.as_str() {
-            "FEAT" => session.reply(PLAIN),
+            "FEAT" => session.reply(WITHOUT_MODE_E),
             "EPSV" => session.reply("500 unknown"),
             "PASV" => session.reply(&format!("227 Entering Passive Mode (127,0,0,3,{high},{low})")),
             _ => return false,
         }
         true
     });
-    is_refused(&server, 76, &["127.0.0.3", "another host"]);
+    is_soon_refused(&server, 76, &["127.0.0.3", "another host"]);
     assert!(trap.accept().is_err(), "the other host is not connected to");
 }
 
@@ -30,13 +29,13 @@ fn a_passive_reply_without_address_is_refused() {
     let bytes = content(SIZE, 87);
     let server = Scripted::new(bytes, |session, ask| {
         match ask.verb.as_str() {
-            "FEAT" => session.reply(PLAIN),
+            "FEAT" => session.reply(WITHOUT_MODE_E),
             "EPSV" | "PASV" => session.reply("227 Entering Passive Mode (1,2,3)"),
             _ => return false,
         }
         true
     });
-    is_refused(&server, 76, &["no address"]);
+    is_soon_refused(&server, 76, &["no address"]);
 }
 
 #[test]

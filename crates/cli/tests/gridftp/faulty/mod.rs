@@ -6,6 +6,7 @@ mod data;
 mod data_address;
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crate::support::{
     Data, Ended, FtpCommand, Get, Scripted, Session, Transfer, content, end, get, partial_files, same,
@@ -84,4 +85,14 @@ fn is_refused(server: &Scripted, streams: &str, code: i32, words: &[&str]) -> En
     let ended = ended.fails(code, words);
     assert!(!run.path("f").exists());
     ended
+}
+
+/// Features of a server without MODE E.
+const WITHOUT_MODE_E: &str = "211-Extensions\r\n SIZE\r\n MDTM\r\n REST STREAM\r\n EPSV\r\n211 End";
+
+/// Checks that the run over two streams fails long before the usual timeouts.
+#[track_caller]
+fn is_soon_refused(server: &Scripted, code: i32, words: &[&str]) {
+    let ended = is_refused(server, "2", code, words);
+    assert!(ended.time < Duration::from_secs(25), "{ended:?}");
 }

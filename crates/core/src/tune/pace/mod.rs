@@ -7,8 +7,9 @@
 //!     |                        |                                |                 |
 //!     '------ many lost -------'-- a queue stands, many lost ---'-----> Drain ----'<-----.
 //!     |                                                                   |              | empty
-//!     '--> Free: fast, short, or twenty RTTs without evidence;            '-- stands --> Share
-//!          losses on a short queue lead to Climb where the rate is known, else to Drain
+//!     '--> Free: a fast path, an RTT below 10 ms, or twenty RTTs          '-- stands --> Share
+//!          without evidence; losses (on a fast path: at a short
+//!          queue) lead to Climb where the trains' rate is known, else to Drain
 //! ```
 //!
 //! **Listen.** The congestion control decides alone until two bursts of slow start have measured the bottleneck's rate (`PacketTrains`).
@@ -80,6 +81,8 @@ pub struct Pacer {
     ignore_until: Duration,
     /// The queue that a probe adds; less where the path's is shorter.
     probe_queue: Option<Duration>,
+    /// Since when jitter hides whether the path is full.
+    blind_since: Option<Duration>,
     /// Since when the congestion window has been less than the pace needs.
     held_back: Option<Duration>,
     /// Whether slow start, which the cap had ended, has gone on beside other flows.
@@ -152,10 +155,11 @@ impl Pacer {
     /// Returns the interval until the next observation.
     pub fn interval(&self) -> Duration {
         match self.phase {
-            // Slow start overflows a queue of 0.1 BDP by a burst of 0.2 RTTs, sent while one of 0.1 RTTs arrives. Two must have arrived
-            // before; of the first, of 0.025 RTTs, an interval may be no more than the uncertainty.
+            // Each burst of slow start is twice as long as the one before. A queue of 0.1 BDP overflows in the burst of 0.2 RTTs, which is sent
+            // while that of 0.1 RTTs arrives. Those of 0.025 and 0.05 RTTs must have been measured by then; the error is one interval.
             PacerPhase::Listen(_) if !self.rtt().is_zero() => {
-                self.rtt().mul_f64(0.025 * Params::UNCERTAINTY).min(Params::MIN_RTT / 50)
+                let first_burst = self.rtt().mul_f64(Params::STANDING / 4.0);
+                first_burst.mul_f64(Params::UNCERTAINTY).min(Params::MIN_RTT / 50)
             }
             PacerPhase::Listen(_) => Params::MIN_RTT / 50,
             PacerPhase::Free(_) => Params::MIN_RTT * 10,
@@ -177,7 +181,7 @@ impl Pacer {
     /// Resumes after a pause in sending, which makes earlier observations useless.
     pub fn resume(&mut self) {
         self.history = History::default();
-        (self.since, self.held_back, self.has_restarted) = (None, None, false);
+        (self.since, self.blind_since, self.held_back, self.has_restarted) = (None, None, None, false);
         match &mut self.phase {
             PacerPhase::Listen(trains) => *trains = PacketTrains::default(),
             PacerPhase::Free(rate) => {
@@ -253,10 +257,9 @@ impl Pacer {
         let rtt = self.rtt();
         let PacerPhase::Listen(trains) = &mut self.phase else { return };
         let rate = trains.observe(self.seen.goodput, rtt, self.now);
-        if self.age() > rtt * Params::LISTEN_RTTS || self.is_fast(rate.unwrap_or(self.capacity)) {
+        if self.age() > rtt * Params::LISTEN_RTTS || self.needs_no_pace(rate.unwrap_or(self.capacity)) {
             self.enter(PacerPhase::Free(rate), None);
         } else if let Some(rate) = rate {
-            self.capacity = self.capacity.max(rate);
             self.begin_climb(Rate::over(self.seen.window, rtt), rate);
         } else if self.loses(Params::LOSS) {
             self.begin_drain(self.delivery());
@@ -265,6 +268,7 @@ impl Pacer {
 
     /// Climbs to the trains' `rate`, less its uncertainty.
     fn begin_climb(&mut self, from: Rate, rate: Rate) {
+        (self.capacity, self.blind_since) = (self.capacity.max(rate), None);
         let until = rate.scaled(1.0 - Params::UNCERTAINTY);
         // Nothing may have arrived in the last RTT.
         let from = from.max(self.least_pace()).min(until);
@@ -276,8 +280,8 @@ impl Pacer {
         if self.rtt() < Params::MIN_RTT || !self.loses(Params::LOSS) {
             return;
         }
-        self.queue_is_short |= self.has_had_short_queue();
-        if self.is_fast(self.capacity) {
+        self.note_short_queue(self.capacity.max(rate.unwrap_or_default()));
+        if self.needs_no_pace(self.capacity) {
             return;
         }
         match rate {
@@ -286,11 +290,14 @@ impl Pacer {
         }
     }
 
-    /// Returns whether the longest queue of the last RTTs was at most 0.4 RTTs, which one drain empties.
-    fn has_had_short_queue(&self) -> bool {
+    /// Notes, after losses on a path of this rate, whether its queue is short: in the last RTTs at most 0.4 RTTs, which one drain empties.
+    ///
+    /// A slower path is paced anyway, and a window too small to fill a long queue does not show one.
+    fn note_short_queue(&mut self, rate: Rate) {
         let rtt = self.rtt();
         let longest = self.history.rtts(self.ago((rtt * 2).max(Params::EMPTY_TIME)), self.now).max();
-        longest.is_some_and(|longest| longest <= rtt.mul_f64(2.0 - Params::DRAIN))
+        let stayed_short = longest.is_some_and(|longest| longest <= rtt.mul_f64(2.0 - Params::DRAIN));
+        self.queue_is_short |= rate > Params::UNPACED_FROM && stayed_short;
     }
 
     /// Waits until the first pace on a known path has arrived; a sender that does not reach it needs no cap.
@@ -316,9 +323,9 @@ impl Pacer {
         }
     }
 
-    /// Starts to cruise at this pace; a fast path needs none.
+    /// Cruises at `target`, or without a pace where the path needs none.
     fn settle(&mut self, target: Rate) {
-        if self.is_fast(target) {
+        if self.needs_no_pace(target) {
             return self.enter(PacerPhase::Free(None), None);
         }
         (self.ignore_until, self.held_back) = (self.now + self.seen.rtt.get(), None);
@@ -366,15 +373,23 @@ impl Pacer {
             }
         }
         *target = probe.observe(*target, capacity, &self.seen, &self.history, now);
+        match probe.was_hidden.take() {
+            Some(true) => _ = self.blind_since.get_or_insert(now),
+            Some(false) => self.blind_since = None,
+            None => {}
+        }
         (self.pace, self.probe_queue) = (Some(probe.pace(*target, now)), Some(probe.queue));
         // A path that is just as fast must not lose its pace by an error.
-        if self.is_fast(capacity.scaled(1.0 / (1.0 + Params::UNCERTAINTY))) {
+        let is_fast = self.needs_no_pace(capacity.scaled(1.0 / (1.0 + Params::UNCERTAINTY)));
+        let is_blind =
+            self.blind_since.take_if(|since| now.saturating_sub(*since) > rtt * Params::LISTEN_RTTS);
+        if is_fast || is_blind.is_some() {
             self.enter(PacerPhase::Free(None), None);
         }
     }
 
-    /// Returns whether a path of this rate gets no pace.
-    fn is_fast(&self, rate: Rate) -> bool {
+    /// Returns whether a path of this rate gets no pace: it is fast, and has lost nothing at a short queue.
+    fn needs_no_pace(&self, rate: Rate) -> bool {
         rate > Params::UNPACED_FROM && !self.queue_is_short
     }
 

@@ -45,7 +45,9 @@ impl Pacer {
 
     /// Drains a queue that a pace of `before` has met.
     pub(super) fn begin_drain(&mut self, before: Rate) {
-        self.queue_is_short |= self.loses(Params::LOSS) && self.has_had_short_queue();
+        if self.loses(Params::LOSS) {
+            self.note_short_queue(self.capacity);
+        }
         let pace = before.scaled(Params::DRAIN).max(self.least_pace());
         self.enter(PacerPhase::Drain { before, left: None }, Some(pace));
     }
@@ -62,7 +64,13 @@ impl Pacer {
         let arrives = self.history.delivery_rate(since);
         // One measurement does not give up most of what arrives.
         let least = self.least_pace().max(arrives.scaled(Params::DRAIN));
-        let rate = self.left_by_others(arrives, sent).scaled(Params::HEADROOM).min(before).max(least);
+        // Of a small share of the path, the error of what arrives counts as often in what others leave as the share goes into the path.
+        let is_certain = arrives >= self.capacity.scaled(1.0 - Params::DRAIN) || self.loses(Params::LOSS);
+        let left = self.left_by_others(arrives, sent).scaled(Params::HEADROOM).min(before);
+        if !is_certain {
+            self.blind_since.get_or_insert(self.now);
+        }
+        let rate = if is_certain { left.max(least) } else { before };
         let drain = rate.scaled(1.0 - Params::DRAIN).as_bits_per_sec().max(1) as f64;
         let time = self.queue_above(self.rtt()).mul_f64(self.capacity.as_bits_per_sec() as f64 / drain);
         self.pace = Some(rate.scaled(Params::DRAIN).max(least));

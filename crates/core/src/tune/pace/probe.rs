@@ -22,6 +22,8 @@ pub(super) struct Probe {
     pub(super) was_held_back: bool,
     /// Whether a probe has found the path full.
     pub(super) was_full: bool,
+    /// Whether jitter hid the result of the last probe; `None` until one has ended.
+    pub(super) was_hidden: Option<bool>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +38,7 @@ impl Probe {
     pub(super) fn new(queue: Duration, is_low: bool, until: Duration) -> Self {
         let gain = if is_low { Params::MAX_GAIN } else { 2.0 * Params::MIN_GAIN };
         let state = ProbeState::Resting { until };
-        Self { state, gain, queue, rest_rtts: 1, was_held_back: false, was_full: false }
+        Self { state, gain, queue, rest_rtts: 1, was_held_back: false, was_full: false, was_hidden: None }
     }
 
     /// Returns whether the next probe is due.
@@ -105,7 +107,8 @@ impl Probe {
                     self.back_off(rtt, now);
                     return target;
                 }
-                if jitter > self.queue / 2 {
+                self.was_hidden = Some(jitter > self.queue / 2);
+                if self.was_hidden == Some(true) {
                     // A full path would not stand out: nothing was measured. Lasting jitter must not hold the pace down.
                     self.rest_longer(rtt, now);
                     return target.max(target.scaled(Params::BLIND_RISE).min(sent));
