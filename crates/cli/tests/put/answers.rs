@@ -146,6 +146,21 @@ fn a_file_that_arrived_short_is_no_success() {
     }
 }
 
+/// An older file of the same size passes the check of the size.
+#[test]
+fn success_reported_instead_of_100_continue_is_no_success() {
+    let server = Server::new(|peer| {
+        while let Some(request) = peer.read_request() {
+            peer.send(match request.head.split(' ').next() {
+                Some("PUT") => "HTTP/1.1 201 Made\r\nContent-Length: 0\r\n\r\n",
+                Some("HEAD") => "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n",
+                _ => "HTTP/1.1 405 No\r\nContent-Length: 0\r\n\r\n",
+            });
+        }
+    });
+    put_of(b"abcdef", &["f", &server.url("/f")]).run().fails(76, &["before it has all of it"]);
+}
+
 #[test]
 fn server_without_response_times_out() {
     let server = Server::new(|peer| {

@@ -89,8 +89,9 @@ pub enum UploadError {
     },
     /// The bytes on the server differ from the source, even after repeated sending.
     #[error(
-        "{at} has other bytes than were sent in {ranges}, after {rounds} attempts to send them again; the network, or the memory or disk of \
-         one side, changes bytes: check them and run again, which sends only these"
+        "{at} has other bytes than were sent{}, after {rounds} attempts to send them again; the network, or the memory or disk of one side, \
+         changes bytes: check them and run again, which sends only these",
+        if ranges.total() == Bytes::ZERO { ", although all pieces agree".to_owned() } else { format!(" in {ranges}") }
     )]
     Corrupted {
         /// The URL and the peer.

@@ -87,6 +87,11 @@ impl Hashing {
         }
         Ok(self.hash.clone())
     }
+
+    /// Replaces the digest by that of the source read again.
+    pub(super) fn replace(&mut self, hash: Checksum) {
+        self.hash = Some(hash);
+    }
 }
 
 /// Adds the ranges that the senders do not add themselves to the tree, never ahead of the senders.

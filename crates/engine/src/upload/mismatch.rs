@@ -3,6 +3,7 @@
 use std::io;
 use std::os::unix::fs::FileExt;
 
+use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::ranges::RangeSet;
 use longhaul_core::units::Bytes;
@@ -15,16 +16,20 @@ use crate::source::http::HttpError;
 /// The bytes of the source read at once.
 const BLOCK: Bytes = Bytes::kib(256);
 
-/// Returns the ranges of the source whose digests differ from `pieces`; empty if all agree.
+/// Returns the ranges of the source whose digests differ from `pieces`, empty if all agree; and the source's BLAKE3 digest.
 ///
 /// # Errors
 /// The errors of reading the source; [`UploadError::Answer`] if the number of digests does not
 /// match.
-pub(super) fn differing(session: &UploadSession<'_>, pieces: &Pieces) -> Result<RangeSet, UploadError> {
+pub(super) fn differing(
+    session: &UploadSession<'_>,
+    pieces: &Pieces,
+) -> Result<(RangeSet, Checksum), UploadError> {
     let (source, progress) = (session.source, session.progress);
     let size = progress.size;
-    let pieces_wanted = Some((pieces.algorithm, pieces.length));
-    let mut digest = PrefixDigest::new(WantedDigests { whole: None, pieces: pieces_wanted });
+    let wanted =
+        WantedDigests { whole: Some(Algorithm::Blake3), pieces: Some((pieces.algorithm, pieces.length)) };
+    let mut digest = PrefixDigest::new(wanted);
     let mut block = vec![0; BLOCK.as_usize()];
     while digest.hashed() < size.get() {
         if progress.cancel.is_cancelled() {
@@ -39,10 +44,11 @@ pub(super) fn differing(session: &UploadSession<'_>, pieces: &Pieces) -> Result<
         }
     }
     session.check_source()?;
-    let wrong = pieces.differing(&digest.digests().pieces, size);
+    let digests = digest.digests();
+    let wrong = pieces.differing(&digests.pieces, size);
     let wrong = wrong.ok_or_else(|| UploadError::Answer {
         at: session.at(),
         why: "the digests of its pieces are not of a file of this size".to_owned(),
     })?;
-    Ok(wrong.into_iter().collect())
+    Ok((wrong.into_iter().collect(), digests.whole.ok_or(UploadError::NoDigest)?))
 }

@@ -304,16 +304,26 @@ impl<'scope, 'env> Upload<'scope, 'env> {
                 }
             }
         }
-        let digest = hashing.as_mut().map(|hashing| wait_for_digest(session, hashing)).transpose()?;
+        let mut digest = hashing.as_mut().map(|hashing| wait_for_digest(session, hashing)).transpose()?;
         loop {
             if completing.is_none() {
                 session.check_source()?;
                 session.progress.emit(&Event::Verifying);
             }
             match resource.complete(session, digest.as_ref(), completing.take())? {
-                Completion::Done => return Ok(digest),
+                Completion::Done => {
+                    if digest.is_none() {
+                        // The completing request may have been sent while bytes waited in the socket; only a digest tells of changes to them.
+                        session.check_source()?;
+                    }
+                    return Ok(digest);
+                }
                 Completion::Mismatch(pieces) => {
-                    send_again(session, resource, taken, &pieces, &mut self.repairs)?;
+                    let hash = send_again(session, resource, taken, &pieces, &mut self.repairs)?;
+                    if let Some(hashing) = hashing {
+                        hashing.replace(hash.clone());
+                        digest = Some(hash);
+                    }
                 }
             }
         }
@@ -354,26 +364,26 @@ impl<'scope, 'env> Upload<'scope, 'env> {
     }
 }
 
-/// Sends the ranges again that differ on the server; fails after too many rounds, or if ranges
-/// cannot be sent.
+/// Sends the ranges again that differ on the server; returns the digest of the source, read again. Fails after too many rounds, or if
+/// ranges cannot be sent.
 fn send_again(
     session: &mut UploadSession<'_>,
     resource: &UploadResource,
     taken: &TakenRanges,
     pieces: &Pieces,
     repairs: &mut u32,
-) -> Result<(), UploadError> {
+) -> Result<Checksum, UploadError> {
     let at = session.at();
     // The server may close the connection while the source is read.
     session.close();
-    let ranges = mismatch::differing(session, pieces)?;
+    let (ranges, digest) = mismatch::differing(session, pieces)?;
     if *repairs == MOST_REPAIRS || taken.at_once.is_none() {
         return Err(UploadError::Corrupted { at, ranges, rounds: *repairs });
     }
     *repairs += 1;
     if ranges.total() == Bytes::ZERO {
-        // The server hashed other bytes than it wrote; it hashes the written bytes from now on.
-        return Ok(());
+        // One side hashed other bytes than it wrote or sent: both have hashed the file again.
+        return Ok(digest);
     }
     let server = at.to_string();
     session.progress.emit(&Event::Warning(Warning::WrongOnServer { ranges: ranges.clone(), server }));
@@ -381,7 +391,8 @@ fn send_again(
     held.insert(ByteRange::with_len(0, session.progress.size));
     ranges.iter().for_each(|range| held.remove(range));
     let control = ranges::control(session, taken, &held).unwrap_or(CountControl::Fixed(1));
-    ranges::send(session, &resource.ranges(session, true), &held, control)
+    ranges::send(session, &resource.ranges(session, true), &held, control)?;
+    Ok(digest)
 }
 
 /// Waits for the hasher; closes the connection if that takes long.

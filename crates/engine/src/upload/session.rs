@@ -42,6 +42,8 @@ pub(super) struct UploadSession<'a> {
     /// The redirects since the last request to the original URL.
     redirects: Redirects,
     connection: Option<Connection>,
+    /// The RTT of the last connection, once it is closed.
+    last_rtt: Option<Rtt>,
     pub(super) pacing: PacingThread,
     /// The connection's pacer, while it measures.
     paced: Option<PacingHandle>,
@@ -87,6 +89,7 @@ impl<'a> UploadSession<'a> {
             redirects: client.redirects(&original),
             original,
             connection: None,
+            last_rtt: None,
             pacing: PacingThread::default(),
             paced: None,
             congestion,
@@ -225,8 +228,9 @@ impl<'a> UploadSession<'a> {
         let consents = |connection: &mut Connection| {
             if step.ask.expects_continue() { connection.await_continue(CONTINUE) } else { Ok(true) }
         };
-        let mut is_early = false;
-        if let Some(range) = step.body.filter(|range| !range.is_empty())
+        let body = step.body.filter(|range| !range.is_empty());
+        let mut is_early = body.is_some();
+        if let Some(range) = body
             && consents(connection)?
         {
             let at = connection.at().clone();
@@ -326,16 +330,17 @@ impl<'a> UploadSession<'a> {
     /// Closes the connection.
     pub(super) fn close(&mut self) {
         self.paced = None;
+        self.last_rtt = self.rtt();
         if self.connection.take().is_some() {
             self.progress.sockets().remove(0);
             self.progress.emit(&Event::Closed { stream: 0 });
         }
     }
 
-    /// Returns the RTT of the connection, if connected.
+    /// Returns the RTT of the connection, or of the last one.
     pub(super) fn rtt(&self) -> Option<Rtt> {
-        let socket = self.connection.as_ref()?.socket();
-        tcp_info::read(socket).ok()?.rtt()
+        let of = |connection: &Connection| tcp_info::read(connection.socket()).ok()?.rtt();
+        self.connection.as_ref().and_then(of).or(self.last_rtt)
     }
 
     /// Returns the URL and the peer, for errors.
