@@ -77,7 +77,7 @@ pub(crate) struct PutArgs {
 /// `--reader`.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum ReaderArg {
-    /// sendfile where the page cache has most of the file, else direct where the file system can
+    /// sendfile where the page cache has most of the file or several streams send, else direct where the file system can
     Auto,
     /// From the page cache, without a copy
     Sendfile,

@@ -214,7 +214,7 @@ impl UploadError {
         }
     }
 
-    /// Returns whether no connection was established: where none was before either, the command ends at once, as that of `get`.
+    /// Returns whether the attempt failed before a connection was established. If none was before either, the command ends without a retry.
     pub(super) fn is_before_connection(&self) -> bool {
         match self {
             Self::Http(error) => error.is_before_connection(),

@@ -3,7 +3,7 @@
 //! | | BLAKE3, in any order of ranges | other digests, in the order of the file |
 //! |---|---|---|
 //! | O_DIRECT | each block is hashed in the sender's ring | read a second time, while that ring is full, and the rest at the end |
-//! | sendfile: bytes do not enter this process | a thread follows the senders through the page cache, range by range | the thread follows from the start |
+//! | page cache: sendfile, or a copy for TLS | a thread follows the senders through the page cache, range by range | the thread follows from the start |
 //!
 //! Bytes that the server has from an earlier run are read meanwhile.
 

@@ -16,8 +16,8 @@
 //!
 //! Requests separated by a comma are sent in one flight.
 //!
-//! The caller's thread sends the requests and the file, unless streams send its ranges. One thread
-//! hashes, one monitors, and an optional one takes samples.
+//! The caller's thread sends the requests and the file, unless streams send its ranges. Further threads: one hashes, one monitors, one
+//! paces, an optional one takes samples; with O_DIRECT each ring has a reader and a hasher.
 
 mod answer;
 mod body;

@@ -34,7 +34,7 @@ pub(super) struct UploadProgress<'a> {
     ranges: Mutex<SentRanges>,
     /// The bytes, from the start of the file, read by the sender.
     read: AtomicU64,
-    /// The bytes hashed.
+    /// The offset up to which the file is hashed without a gap.
     pub(super) hashed: AtomicU64,
     resumable: OnceLock<bool>,
     /// The tree of the digest, if blocks are hashed by their position as they are sent.
@@ -57,7 +57,7 @@ struct SentRanges {
 /// The part of the file sent by the current connection.
 #[derive(Default)]
 struct BodyProgress {
-    /// The first offset reported by the server.
+    /// The bytes in the ranges that the server first reported.
     resumed: Option<Bytes>,
     /// The part's offset in the file.
     start: Bytes,
@@ -184,7 +184,8 @@ impl<'a> UploadProgress<'a> {
         body
     }
 
-    /// Records that the kernel has taken `sent` bytes of the part; waits as `--limit` requires.
+    /// Records that the connection has taken `sent` bytes of the part (under TLS up to 256 KiB of them are not encrypted yet); waits as
+    /// `--limit` requires.
     pub(super) fn sent(&self, sent: Bytes) {
         let mut body = lock(&self.body);
         let more = sent - body.sent;
@@ -232,7 +233,7 @@ impl<'a> UploadProgress<'a> {
         self.limiter.as_ref().map_or(most, even)
     }
 
-    /// Returns the bytes of the file read by the sender.
+    /// Returns the offset up to which the senders have read the file without a gap.
     pub(super) fn read_so_far(&self) -> Bytes {
         Bytes::new(self.read.load(Ordering::Relaxed))
     }

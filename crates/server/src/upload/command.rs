@@ -61,7 +61,7 @@ impl UploadCommand {
         Ok(Self { request, path, grant, operation })
     }
 
-    /// Refuses to begin an upload by a range: the server finishes, and would cut it after the grace.
+    /// Marks a range as unable to begin an upload, because the server is shutting down.
     pub(crate) fn only_continuing(mut self) -> Self {
         if let UploadOperation::AddRange(add) = &mut self.operation {
             add.may_begin = false;
@@ -129,7 +129,7 @@ pub(super) struct WholeFile {
 }
 
 impl UploadOperation {
-    /// Returns the upload's ID; `None` for a whole file.
+    /// Returns the upload's ID; `None` for operations that name no upload.
     pub(super) fn id(&self) -> Option<UploadId> {
         match self {
             Self::Status(id) | Self::Discard { id, .. } => Some(*id),

@@ -40,7 +40,7 @@ pub(crate) struct UploadReply {
 const SUPERSEDED_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to wait until another request has reserved the space of the upload.
 const OPENING_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long to wait for another upload that awaits its next range. It is given up 3 s after its last one at the latest, and then synced.
+/// How long to wait for another upload that is between two ranges: 3 s until it ends (`SILENT_AFTER`), and 1 s for its last sync.
 const BETWEEN_RANGES_TIMEOUT: Duration = Duration::from_secs(4);
 /// How long to wait for the lock of another upload, whose closed connection may not be noticed yet.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(500);

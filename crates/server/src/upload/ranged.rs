@@ -29,8 +29,8 @@ use crate::reply::Reply;
 /// The most ranges of one upload that are received at once: as many as a client has streams.
 pub(crate) const MOST_RANGES: usize = MOST_STREAMS;
 
-/// An upload is given up this long after the last of its connections has closed: two round trips of 300 ms, in which its client can
-/// connect anew with TLS 1.3, and the interval below.
+/// An upload ends this long after its last connection has closed: two RTTs of 300 ms, in which its client can connect anew with TLS 1.3,
+/// and the interval below.
 const CLOSED_AFTER: Duration = Duration::from_millis(700);
 
 /// How often an upload checks whether it is still used.
@@ -57,7 +57,7 @@ struct RangedState {
     claims: Vec<Claim>,
     /// The connections over which its ranges have arrived.
     connections: Vec<ConnectionWatch>,
-    /// Whether the client opens a connection for each range, so that a closed one does not mean that it has left.
+    /// Whether the client opens one connection per range. A closed connection then does not end the upload.
     is_one_each: bool,
     /// When one of them was last seen open.
     last_open: Instant,
@@ -192,7 +192,7 @@ impl RangedUpload {
         Ok((RangeClaim { upload: Arc::clone(self), range, liveness, number }, repeats))
     }
 
-    /// Adds a connection over which a range arrives; `None` of a client that opens one for each range.
+    /// Adds a persistent connection over which a range arrives; `None` marks a client that opens one connection per range.
     pub(super) fn add_connection(&self, connection: Option<ConnectionWatch>) {
         let mut state = self.lock();
         let Some(connection) = connection else {

@@ -42,9 +42,9 @@ pub(super) enum UploadStart {
 
 /// A request whose body can be received.
 pub(super) enum Inbound {
-    /// It is all that its upload receives at the time.
+    /// A body that is the only one its upload receives at this time.
     Upload(Box<InboundUpload>),
-    /// It brings one of several ranges.
+    /// One range; other ranges of the upload may arrive at the same time.
     Range(InboundRange),
 }
 
@@ -80,7 +80,7 @@ pub(super) enum NotStarted {
     Superseding,
     /// Another request reserves the space of the same upload; retry once it has.
     Opening,
-    /// Another upload of the file awaits its next range; retry until that has come, or the upload is given up.
+    /// Another upload of the file is between two ranges; retry until it receives one, or ends.
     BetweenRanges,
     /// Another upload has locked the file; retry for a moment, for its client may have just disconnected.
     Busy,

@@ -237,7 +237,7 @@ impl InboundUpload {
 impl Drop for InboundUpload {
     /// Removes the partial file of a PUT, which cannot be resumed.
     fn drop(&mut self) {
-        // A complete one has its final name, and the other name may be another upload's by now.
+        // After completion the part file has the target's name, and its former name may belong to another upload.
         if self.pipeline.journal().is_none() && self.pipeline.part().check_name().is_ok() {
             self.partials.discard(self.pipeline.part());
         }

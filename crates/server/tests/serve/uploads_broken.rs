@@ -13,7 +13,7 @@ use crate::uploads_refused::wait_for;
 const STALL: Duration = Duration::from_millis(400);
 
 #[test]
-fn a_client_that_dies_resumes_where_the_journal_says() {
+fn interrupted_upload_resumes_at_the_journalled_offset() {
     let (site, file, url) = (writable(), noise(12_000_001), resource("f", ID));
     let mut first = Talk::to(&site);
     first.send(&patch(&url, 0, file.len(), file.len(), false), &file[..10_000_000]);
@@ -34,7 +34,7 @@ fn a_client_that_dies_resumes_where_the_journal_says() {
 }
 
 #[test]
-fn a_client_that_comes_back_needs_not_wait_for_its_dead_connection() {
+fn resuming_client_supersedes_its_silent_connection() {
     let (site, url) = (writable(), resource("f", ID));
     let mut dead = Talk::to(&site);
     dead.send(&patch(&url, 0, 10, 10, true), b"12345");
@@ -46,7 +46,7 @@ fn a_client_that_comes_back_needs_not_wait_for_its_dead_connection() {
         let there = Talk::to(&site).ask(&head("HEAD", &url, &[]), b"");
         there.header("upload-offset").unwrap().to_owned()
     };
-    // Somebody else's upload waits all the same.
+    // Another upload ID still gets 423.
     let other = resource("f", longhaul_core::proto::http::UploadId::new([1; 16]));
     assert_eq!(Talk::to(&site).ask(&patch(&other, 0, 5, 5, true), b"67890").status, 423);
     // To be asked how far it is tells that the client has given the old connection up.
@@ -210,7 +210,7 @@ fn further_ranges_of_a_file_are_sent_while_the_server_ends() {
 }
 
 #[test]
-fn a_client_that_is_gone_before_it_is_asked_leaves_nothing() {
+fn connection_reset_before_the_body_leaves_no_file() {
     let site = writable();
     for (n, line) in ["Expect: 100-continue", "X: y"].into_iter().cycle().take(40).enumerate() {
         let mut talk = Talk::to(&site);
@@ -246,7 +246,7 @@ fn framing_is_no_body() {
 }
 
 #[test]
-fn a_client_that_comes_back_finds_its_place_free() {
+fn superseded_connection_frees_its_upload_slot() {
     let (site, url) = (writable_with(|config| config.limits.uploads = 1), resource("f", ID));
     let mut dead = Talk::to(&site);
     dead.send(&patch(&url, 0, 10, 10, true), b"12345");

@@ -26,8 +26,8 @@ impl Pipeline {
         Ok(self.digests(wanted, cancel)?.and_then(|digests| digests.whole))
     }
 
-    /// Returns the file's digests: of written bytes if hashed in passing, else of the bytes on the device. `Ok(None)`
-    /// if cancelled.
+    /// Returns the file's digests. Bytes that were not hashed while they were written are read through the page cache; only
+    /// [`Self::read_back`] drops cached pages first. `Ok(None)` if cancelled.
     ///
     /// # Errors
     /// [`OutputError::Write`].
