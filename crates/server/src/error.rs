@@ -114,8 +114,10 @@ pub enum ServeError {
 impl ServeError {
     /// Reports a refused congestion control, with those that the kernel offers.
     pub(crate) fn congestion(name: &str, source: io::Error) -> Self {
-        let available = Some(host::available_congestion_controls().join(", "));
-        let available = available.filter(|names| !names.is_empty()).unwrap_or_else(|| "unknown".to_owned());
+        let mut available = host::available_congestion_controls().join(", ");
+        if available.is_empty() {
+            available.push_str("unknown");
+        }
         Self::Congestion { name: name.to_owned(), available, source }
     }
 }

@@ -99,3 +99,18 @@ fn completion_after_another_put_starts_over() {
     to(&site.url("/f"), &site, &second).run().ok();
     same(site.path("f"), &second);
 }
+
+#[test]
+fn source_that_changes_before_the_completion_is_noticed_without_a_digest() {
+    let site = Writable::start();
+    let run = put().args(["--no-verify", "--streams", "1", "--token"]).args([site.token()]);
+    fs::write(run.path("f"), content(SIZE, 5)).unwrap();
+    let (path, other) = (run.path("f"), content(SIZE, 6));
+    let server = relay(site.address(), move |request, _| {
+        if completes(request) {
+            fs::write(&path, &other).unwrap();
+        }
+        true
+    });
+    run.args(["f", &server.url("/f")]).run().fails(65, &["changed"]);
+}

@@ -78,9 +78,10 @@ enum PacingCommand {
     Remove(u64),
 }
 
-/// The most observations a second, of all sockets together: what 20 sockets in slow start on a long path ask for. One takes about a
-/// microsecond.
-const MOST_PER_SECOND: f64 = 100_000.0;
+/// The most observations a second of all sockets in slow start together: what 20 of them on a long path ask for.
+const MOST_STARTING: f64 = 100_000.0;
+/// The most of all other sockets: what 32 of them ask for.
+const MOST_PACED: f64 = 10_700.0;
 
 /// How late the kernel may wake the thread, in nanoseconds: its usual 50 µs are longer than the interval in slow start on a short path.
 const TIMER_SLACK: NonZeroU64 = NonZeroU64::MIN;
@@ -114,7 +115,8 @@ impl CongestionPlan {
     /// The kernel's refusal.
     pub fn check(name: &str) -> io::Result<()> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-        // Setting the control that is in force checks no permission. Where the kernel refuses the other one, too, nothing is checked.
+        // A socket may set its present control again without permission: another one is set first. If that is refused too, `name` counts as
+        // permitted where it is the default.
         let _ = socket.set_tcp_congestion(STARTUP_CONTROL);
         socket.set_tcp_congestion(name.as_bytes())
     }
@@ -207,12 +209,18 @@ fn run(commands: &Receiver<PacingCommand>) {
             Ok(PacingCommand::Remove(number)) => drop(sockets.remove(&number)),
             Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {
-                let active = sockets.values().filter(|socket| !socket.is_paused());
-                let per_second: f64 = active.map(|socket| 1.0 / socket.interval().as_secs_f64()).sum();
-                let slowdown = (per_second / MOST_PER_SECOND).max(1.0);
+                let slowdown = |is_starting, most: f64| {
+                    let alike =
+                        |socket: &&PacedSocket| !socket.is_paused() && socket.is_starting() == is_starting;
+                    let per_second =
+                        sockets.values().filter(alike).map(|socket| 1.0 / socket.interval().as_secs_f64());
+                    (per_second.sum::<f64>() / most).max(1.0)
+                };
+                let (starting, others) = (slowdown(true, MOST_STARTING), slowdown(false, MOST_PACED));
                 let now = start.elapsed();
                 for socket in sockets.values_mut().filter(|socket| !socket.is_paused() && socket.due() <= now)
                 {
+                    let slowdown = if socket.is_starting() { starting } else { others };
                     socket.update(start.elapsed(), slowdown);
                 }
             }

@@ -8,9 +8,9 @@ use longhaul_core::tune::pace::{HeldRate, Observation, Pacer, initial_pace};
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_sys::send_options::{set_max_pacing_rate, unset_max_pacing_rate};
 use longhaul_sys::tcp_info;
-use socket2::SockRef;
+use socket2::{Domain, SockRef, Socket, Type};
 
-use super::{CongestionPlan, PacingStart, PathMeasurement, PathObserver};
+use super::{PacingStart, PathMeasurement, PathObserver};
 
 /// The congestion control until the bottleneck's rate is measured. Its slow start is unpaced, and the kernel permits it to every process
 /// unless `net.ipv4.tcp_allowed_congestion_control` omits it.
@@ -81,6 +81,11 @@ impl PacedSocket {
         if std::mem::replace(&mut self.is_paused, false) {
             self.pacer.resume();
         }
+    }
+
+    /// Returns whether the socket is in slow start, in which it is observed most often.
+    pub(super) fn is_starting(&self) -> bool {
+        self.pacer.is_listening()
     }
 
     /// Returns the interval between observations that the controller asks for.
@@ -182,13 +187,17 @@ fn restart_growth(socket: impl AsFd) {
     let Ok(name) = socket.tcp_congestion() else { return };
     let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
     let by_way_of = if name == BBR { STARTUP_CONTROL } else { BBR };
-    // In a network namespace, setting the default control may need CAP_NET_ADMIN.
-    if !std::str::from_utf8(name).is_ok_and(|name| CongestionPlan::check(name).is_ok()) {
-        return;
-    }
-    if socket.set_tcp_congestion(by_way_of).is_ok() {
+    if may_return(name, by_way_of) && socket.set_tcp_congestion(by_way_of).is_ok() {
         let _ = socket.set_tcp_congestion(name);
     }
+}
+
+/// Returns whether the kernel permits, on a temporary socket, to set `by_way_of` and then `name` again: in a network namespace, setting the
+/// default control may need CAP_NET_ADMIN.
+fn may_return(name: &[u8], by_way_of: &[u8]) -> bool {
+    Socket::new(Domain::IPV4, Type::STREAM, None).is_ok_and(|socket| {
+        [name, by_way_of, name].iter().all(|name| socket.set_tcp_congestion(name).is_ok())
+    })
 }
 
 /// Derives the rate of a path that several connections share from the share of one.

@@ -88,11 +88,7 @@ pub enum UploadError {
         at: UrlAndPeer,
     },
     /// The bytes on the server differ from the source, even after repeated sending.
-    #[error(
-        "{at} has other bytes than were sent{}, after {rounds} attempts to send them again; the network, or the memory or disk of one side, \
-         changes bytes: check them and run again, which sends only these",
-        if ranges.total() == Bytes::ZERO { ", although all pieces agree".to_owned() } else { format!(" in {ranges}") }
-    )]
+    #[error("{}", corrupted(at, ranges, *rounds))]
     Corrupted {
         /// The URL and the peer.
         at: UrlAndPeer,
@@ -270,6 +266,19 @@ impl From<UploadError> for SourceError {
         };
         Self::new(error.kind(), retry, cause, error.to_string())
     }
+}
+
+fn corrupted(at: &UrlAndPeer, ranges: &RangeSet, rounds: u32) -> String {
+    if ranges.total() == Bytes::ZERO {
+        return format!(
+            "{at} refuses the file's digest, although the digests of all pieces agree, after {rounds} attempts; the memory of one side changes \
+             bytes: check it and run again"
+        );
+    }
+    format!(
+        "{at} has other bytes than were sent in {ranges}, after {rounds} attempts to send them again; the network, or the memory or disk of \
+         one side, changes bytes: check them and run again, which sends only these"
+    )
 }
 
 fn kind_of_status(status: u16) -> FailureKind {

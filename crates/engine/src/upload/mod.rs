@@ -377,7 +377,8 @@ fn send_again(
     // The server may close the connection while the source is read.
     session.close();
     let (ranges, digest) = mismatch::differing(session, pieces)?;
-    if *repairs == MOST_REPAIRS || taken.at_once.is_none() {
+    let is_repairable = taken.at_once.is_some() || ranges.total() == Bytes::ZERO;
+    if *repairs == MOST_REPAIRS || !is_repairable {
         return Err(UploadError::Corrupted { at, ranges, rounds: *repairs });
     }
     *repairs += 1;

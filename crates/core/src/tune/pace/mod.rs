@@ -9,7 +9,8 @@
 //!     |                                                                   |              | empty
 //!     '--> Free: a fast path, an RTT below 10 ms, or twenty RTTs          '-- stands --> Share
 //!          without evidence; losses (on a fast path: at a short
-//!          queue) lead to Climb where the trains' rate is known, else to Drain
+//!          queue) lead to Climb where the trains' rate is known, else to Drain.
+//!          From Cruise if the path is fast, or jitter has hidden twenty RTTs of probes
 //! ```
 //!
 //! **Listen.** The congestion control decides alone until two bursts of slow start have measured the bottleneck's rate (`PacketTrains`).
@@ -17,8 +18,9 @@
 //! trains: the cap is half of it until that has arrived, as in Careful Resume (RFC 9959).
 //! **Cruise.** A `Probe` sends a few milliseconds' worth of the path more. Where the RTT does not rise, the cap does, at most twofold.
 //! **Drain.** A standing queue, or losses, show other traffic, or a slower path. For one RTT the cap is 0.6 of what it was; then it is the
-//! capacity less what the others sent, which follows from the rates of sending and of delivery. Where others cannot have sent, **Ease**
-//! comes before: the cap falls by no more than the queue takes to drain, and is as before if that was all.
+//! capacity less what the others sent, which follows from the rates of sending and of delivery; or as before, where that would be mostly
+//! error. Where others cannot have sent, **Ease** comes before: the cap falls by no more than the queue takes to drain, and is as before if
+//! that was all.
 //! **Share.** A queue or losses that a drain does not end come from flows that take what this one yields. The congestion control then
 //! decides alone until both have ended, or nearly all of the path is this connection's.
 //!
@@ -81,7 +83,7 @@ pub struct Pacer {
     ignore_until: Duration,
     /// The queue that a probe adds; less where the path's is shorter.
     probe_queue: Option<Duration>,
-    /// Since when jitter hides whether the path is full.
+    /// Since when no probe has shown whether the path is full, because of jitter, or a drain what others take.
     blind_since: Option<Duration>,
     /// Since when the congestion window has been less than the pace needs.
     held_back: Option<Duration>,
@@ -145,6 +147,11 @@ impl Pacer {
             PacerPhase::Free(_) => Some(self.capacity).filter(|rate| *rate > Params::UNPACED_FROM),
             _ => None,
         }
+    }
+
+    /// Returns whether the path's rate is still being measured, in slow start.
+    pub fn is_listening(&self) -> bool {
+        matches!(self.phase, PacerPhase::Listen(_))
     }
 
     /// Returns the phase, for traces.
@@ -250,6 +257,10 @@ impl Pacer {
     }
 
     fn enter(&mut self, phase: PacerPhase, pace: Option<Rate>) {
+        if matches!(phase, PacerPhase::Free(_) | PacerPhase::Share) {
+            // Nothing is probed there.
+            self.blind_since = None;
+        }
         (self.phase, self.pace, self.since) = (phase, pace, Some(self.now));
     }
 
@@ -292,7 +303,8 @@ impl Pacer {
 
     /// Notes, after losses on a path of this rate, whether its queue is short: in the last RTTs at most 0.4 RTTs, which one drain empties.
     ///
-    /// A slower path is paced anyway, and a window too small to fill a long queue does not show one.
+    /// Only for rates above `Params::UNPACED_FROM`: below, the path is paced in any case, and a small window leaves a long queue empty, which
+    /// then looks short.
     fn note_short_queue(&mut self, rate: Rate) {
         let rtt = self.rtt();
         let longest = self.history.rtts(self.ago((rtt * 2).max(Params::EMPTY_TIME)), self.now).max();
@@ -341,10 +353,13 @@ impl Pacer {
         self.shows_pace_from = (delivered, self.now + self.seen.rtt.get() * 2);
     }
 
+    /// Returns the queue that a probe adds before losses: at most half of 0.1 BDP.
+    fn usual_probe_queue(&self) -> Duration {
+        Params::PROBE_QUEUE.min(self.rtt().mul_f64(Params::STANDING / 2.0))
+    }
+
     fn probe(&self, target: Rate, rest_until: Duration) -> Probe {
-        // Half of a queue of 0.1 BDP where that is shorter.
-        let usual = Params::PROBE_QUEUE.min(self.rtt().mul_f64(Params::STANDING / 2.0));
-        let queue = self.probe_queue.unwrap_or(usual);
+        let queue = self.probe_queue.unwrap_or_else(|| self.usual_probe_queue());
         Probe::new(queue, target < self.capacity.scaled(0.5), rest_until)
     }
 
@@ -354,6 +369,7 @@ impl Pacer {
         let is_full = queue > threshold / 2 || self.loses(Params::LOSS / 10.0);
         let (rtt, now, capacity) = (self.rtt(), self.now, self.capacity);
         let sent = self.history.sending_rate(self.ago(rtt / 4), now);
+        let usual_queue = self.usual_probe_queue();
         let PacerPhase::Cruise { target, probe } = &mut self.phase else { return };
         if is_congested {
             if probe.is_running() && queue <= threshold {
@@ -367,6 +383,7 @@ impl Pacer {
             if !comes_close(sent, *target) {
                 // What is not used is not raised.
                 probe.rest(now + rtt);
+                self.blind_since = None;
             } else if is_full && comes_close(*target, capacity) {
                 *target = target.scaled(Params::HEADROOM);
                 probe.rest(now + rtt);
@@ -374,6 +391,8 @@ impl Pacer {
         }
         *target = probe.observe(*target, capacity, &self.seen, &self.history, now);
         match probe.was_hidden.take() {
+            // Losses have made the probes shorter than the usual jitter.
+            Some(true) if probe.queue < usual_queue => {}
             Some(true) => _ = self.blind_since.get_or_insert(now),
             Some(false) => self.blind_since = None,
             None => {}

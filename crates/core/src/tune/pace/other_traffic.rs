@@ -64,8 +64,11 @@ impl Pacer {
         let arrives = self.history.delivery_rate(since);
         // One measurement does not give up most of what arrives.
         let least = self.least_pace().max(arrives.scaled(Params::DRAIN));
-        // Of a small share of the path, the error of what arrives counts as often in what others leave as the share goes into the path.
-        let is_certain = arrives >= self.capacity.scaled(1.0 - Params::DRAIN) || self.loses(Params::LOSS);
+        // `left_by_others` multiplies the error of `arrives` by capacity / arrives. Where nearly all arrives that was sent, on a small share
+        // of the path and without losses, the result would be that error.
+        let is_certain = !comes_close(arrives, sent)
+            || arrives >= self.capacity.scaled(1.0 - Params::DRAIN)
+            || self.loses(Params::LOSS);
         let left = self.left_by_others(arrives, sent).scaled(Params::HEADROOM).min(before);
         if !is_certain {
             self.blind_since.get_or_insert(self.now);

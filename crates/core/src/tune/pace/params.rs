@@ -20,7 +20,7 @@ impl Params {
     /// An estimate with a larger relative error is none; a pace that is delivered but for this share counts as used.
     pub(super) const UNCERTAINTY: f64 = 0.15;
     /// In slow start the bottleneck's rate is measured for this many RTTs: from ten segments (RFC 6928) to 10 Gbit/s at 300 ms are
-    /// log2(375 MB / 14.5 kB) = 15.
+    /// log2(375 MB / 14.5 kB) = 15. Probes that jitter has hidden for as long show nothing: pacing ends.
     pub(super) const LISTEN_RTTS: u32 = 20;
     /// A pause of this share of the RTT ends a burst: less than a window pauses for, more than most delayed acknowledgements.
     pub(super) const GAP: f64 = 0.125;

@@ -103,6 +103,7 @@ impl Probe {
                 };
                 let (rise, jitter) = (peak.saturating_sub(before), history.jitter(from, echo));
                 if history.has_lost(Params::LOSS, Bytes::ZERO, echo) {
+                    self.was_hidden = Some(false);
                     self.queue /= 2;
                     self.back_off(rtt, now);
                     return target;
