@@ -6,7 +6,8 @@ use std::process::{Command, Output, Stdio};
 
 use crate::support::{finding, json, skip, text, unread};
 
-/// Runs the command as user `nobody`, with `tcp_rmem` unreadable, in a directory without write permission; `None` unless this process is root's.
+/// Runs the command as user `nobody`, with `tcp_rmem` unreadable, in a directory without write permission. Returns `None` if the test does
+/// not run as root, which changing the user needs.
 fn as_nobody(args: &[&str]) -> Option<Output> {
     if !rustix::process::geteuid().is_root() {
         skip("only root can become another user");

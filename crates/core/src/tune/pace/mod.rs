@@ -26,10 +26,12 @@
 //!
 //! The pacer is a function of its observations. A remote sender is held by its window ([`receive_window`](super::receive_window)).
 
+mod cruise;
 mod history;
 mod other_traffic;
 mod params;
 mod probe;
+mod start;
 #[cfg(test)]
 mod tests;
 mod train;
@@ -262,149 +264,6 @@ impl Pacer {
             self.blind_since = None;
         }
         (self.phase, self.pace, self.since) = (phase, pace, Some(self.now));
-    }
-
-    fn listen(&mut self) {
-        let rtt = self.rtt();
-        let PacerPhase::Listen(trains) = &mut self.phase else { return };
-        let rate = trains.observe(self.seen.goodput, rtt, self.now);
-        if self.age() > rtt * Params::LISTEN_RTTS || self.needs_no_pace(rate.unwrap_or(self.capacity)) {
-            self.enter(PacerPhase::Free(rate), None);
-        } else if let Some(rate) = rate {
-            self.begin_climb(Rate::over(self.seen.window, rtt), rate);
-        } else if self.loses(Params::LOSS) {
-            self.begin_drain(self.delivery());
-        }
-    }
-
-    /// Climbs to the trains' `rate`, less its uncertainty.
-    fn begin_climb(&mut self, from: Rate, rate: Rate) {
-        (self.capacity, self.blind_since) = (self.capacity.max(rate), None);
-        let until = rate.scaled(1.0 - Params::UNCERTAINTY);
-        // Nothing may have arrived in the last RTT.
-        let from = from.max(self.least_pace()).min(until);
-        self.enter(PacerPhase::Climb { from, since: Some(self.now), until }, Some(from));
-        self.ignore_flight();
-    }
-
-    fn free(&mut self, rate: Option<Rate>) {
-        if self.rtt() < Params::MIN_RTT || !self.loses(Params::LOSS) {
-            return;
-        }
-        self.note_short_queue(self.capacity.max(rate.unwrap_or_default()));
-        if self.needs_no_pace(self.capacity) {
-            return;
-        }
-        match rate {
-            Some(rate) => self.begin_climb(self.delivery(), rate),
-            None => self.begin_drain(self.delivery()),
-        }
-    }
-
-    /// Notes, after losses on a path of this rate, whether its queue is short: in the last RTTs at most 0.4 RTTs, which one drain empties.
-    ///
-    /// Only for rates above `Params::UNPACED_FROM`: below, the path is paced in any case, and a small window leaves a long queue empty, which
-    /// then looks short.
-    fn note_short_queue(&mut self, rate: Rate) {
-        let rtt = self.rtt();
-        let longest = self.history.rtts(self.ago((rtt * 2).max(Params::EMPTY_TIME)), self.now).max();
-        let stayed_short = longest.is_some_and(|longest| longest <= rtt.mul_f64(2.0 - Params::DRAIN));
-        self.queue_is_short |= rate > Params::UNPACED_FROM && stayed_short;
-    }
-
-    /// Waits until the first pace on a known path has arrived; a sender that does not reach it needs no cap.
-    fn await_first_pace(&mut self, from: Rate, until: Rate) {
-        if self.is_congested() {
-            self.begin_drain(from);
-        } else if self.history.reaches(self.ago(self.rtt())) && comes_close(self.delivery(), from) {
-            self.phase = PacerPhase::Climb { from, since: Some(self.now), until };
-        } else if self.age() > self.rtt() * Params::LISTEN_RTTS {
-            self.enter(PacerPhase::Free(None), None);
-        }
-    }
-
-    fn climb(&mut self, from: Rate, since: Duration, until: Rate) {
-        let doublings = self.now.saturating_sub(since).as_secs_f64() / self.rtt().as_secs_f64();
-        let pace = from.scaled(doublings.exp2()).min(until);
-        if self.is_congested() {
-            self.begin_drain(self.pace.unwrap_or(from));
-        } else if pace == until {
-            self.settle(until);
-        } else {
-            self.pace = Some(pace);
-        }
-    }
-
-    /// Cruises at `target`, or without a pace where the path needs none.
-    fn settle(&mut self, target: Rate) {
-        if self.needs_no_pace(target) {
-            return self.enter(PacerPhase::Free(None), None);
-        }
-        (self.ignore_until, self.held_back) = (self.now + self.seen.rtt.get(), None);
-        self.shows_pace_from = (Bytes::ZERO, self.now);
-        let probe = self.probe(target, self.ignore_until);
-        self.enter(PacerPhase::Cruise { target, probe }, Some(target));
-    }
-
-    /// Ignores what is in flight, for its queue is of the pace before, and its last acknowledgement may be a delayed one; and a few
-    /// packets more, until the smoothed RTT has forgotten it. A path that has become slower needs longer for them than that.
-    fn ignore_flight(&mut self) {
-        let delivered = self.seen.goodput + self.seen.in_flight + Params::FEW_PACKETS;
-        self.shows_pace_from = (delivered, self.now + self.seen.rtt.get() * 2);
-    }
-
-    /// Returns the queue that a probe adds before losses: at most half of 0.1 BDP.
-    fn usual_probe_queue(&self) -> Duration {
-        Params::PROBE_QUEUE.min(self.rtt().mul_f64(Params::STANDING / 2.0))
-    }
-
-    fn probe(&self, target: Rate, rest_until: Duration) -> Probe {
-        let queue = self.probe_queue.unwrap_or_else(|| self.usual_probe_queue());
-        Probe::new(queue, target < self.capacity.scaled(0.5), rest_until)
-    }
-
-    fn cruise(&mut self) {
-        let (is_congested, queue, threshold) = (self.is_congested(), self.queue(), self.queue_threshold());
-        // A queue that is too short to be seen shows by losses.
-        let is_full = queue > threshold / 2 || self.loses(Params::LOSS / 10.0);
-        let (rtt, now, capacity) = (self.rtt(), self.now, self.capacity);
-        let sent = self.history.sending_rate(self.ago(rtt / 4), now);
-        let usual_queue = self.usual_probe_queue();
-        let PacerPhase::Cruise { target, probe } = &mut self.phase else { return };
-        if is_congested {
-            if probe.is_running() && queue <= threshold {
-                // The path's queue is too short for the probe's.
-                self.probe_queue = Some(probe.queue / 2);
-            }
-            let before = *target;
-            return self.begin_ease(before);
-        }
-        if probe.is_due(now) {
-            if !comes_close(sent, *target) {
-                // What is not used is not raised.
-                probe.rest(now + rtt);
-                self.blind_since = None;
-            } else if is_full && comes_close(*target, capacity) {
-                *target = target.scaled(Params::HEADROOM);
-                probe.rest(now + rtt);
-            }
-        }
-        *target = probe.observe(*target, capacity, &self.seen, &self.history, now);
-        match probe.was_hidden.take() {
-            // Losses have made the probes shorter than the usual jitter.
-            Some(true) if probe.queue < usual_queue => {}
-            Some(true) => _ = self.blind_since.get_or_insert(now),
-            Some(false) => self.blind_since = None,
-            None => {}
-        }
-        (self.pace, self.probe_queue) = (Some(probe.pace(*target, now)), Some(probe.queue));
-        // A path that is just as fast must not lose its pace by an error.
-        let is_fast = self.needs_no_pace(capacity.scaled(1.0 / (1.0 + Params::UNCERTAINTY)));
-        let is_blind =
-            self.blind_since.take_if(|since| now.saturating_sub(*since) > rtt * Params::LISTEN_RTTS);
-        if is_fast || is_blind.is_some() {
-            self.enter(PacerPhase::Free(None), None);
-        }
     }
 
     /// Returns whether a path of this rate gets no pace: it is fast, and has lost nothing at a short queue.
