@@ -96,6 +96,14 @@ impl History {
         Some(least)
     }
 
+    /// Returns the share of the RTTs measured since `since` that are longer than `limit`; `None` where nothing was delivered since then.
+    pub(super) fn share_above(&self, limit: Duration, since: Duration) -> Option<f64> {
+        let (above, all) = self
+            .rtts(since, Duration::MAX)
+            .fold((0, 0), |(above, all), rtt| (above + u32::from(rtt > limit), all + 1));
+        (all > 0).then(|| f64::from(above) / f64::from(all))
+    }
+
     /// Returns the last observation until `since`, or the oldest.
     fn before(&self, since: Duration) -> Option<&PastObservation> {
         let next = self.entries.partition_point(|entry| entry.at <= since);

@@ -80,3 +80,15 @@ fn oscillating_queue_is_shared_as_soon_as_a_standing_one() {
     let sways = Filled::new().run(10.0, |t| 80.0 + 20.0 * (t * 10.0).sin());
     assert!(stands < 0.8 && sways < 1.2, "after {stands} and {sways} s");
 }
+
+/// Jitter of the host makes single RTTs longer; the other flows have ended.
+#[test]
+fn sharing_ends_where_jitter_alone_is_left() {
+    let mut filled = Filled::new();
+    filled.pacer.enter(PacerPhase::Share, None);
+    for step in 0..400 {
+        filled.seen.goodput += Bytes::kib(64);
+        filled.observe(if step % 20 == 0 { 12.0 } else { 0.5 });
+    }
+    assert!(matches!(filled.pacer.phase, PacerPhase::Cruise { .. }), "{:?}", filled.pacer.phase);
+}
