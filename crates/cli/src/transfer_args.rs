@@ -6,8 +6,8 @@ use clap::{Args, ValueEnum};
 use longhaul_core::pace::Pace;
 use longhaul_core::units::Rate;
 use longhaul_engine::cancel::Cancel;
-use longhaul_engine::passing_digest::Verify;
 use longhaul_engine::source::http::{ClientConfig, SafeUrl};
+use longhaul_engine::verify::Verify;
 use longhaul_scope::record::schema::Side;
 use url::Url;
 

@@ -14,24 +14,13 @@ use longhaul_core::units::Bytes;
 
 use crate::threads::lock;
 
-/// The method of computing the digest of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Verify {
-    /// During the transfer. Bytes of an earlier run, and bytes that arrived out of order for an
-    /// algorithm that requires order, are read from the file meanwhile.
-    #[default]
-    Passing,
-    /// By reading the whole file back from the disk, which also detects lost writes.
-    Disk,
-}
-
 /// The smallest block whose chaining value is kept, except at the end of the file. It bounds the
 /// memory for ranges of any length.
-pub(crate) const LEAST: u64 = 64 << 10;
+pub(crate) const LEAST_BLOCK: u64 = 64 << 10;
 
 /// The chaining values of the ranges hashed so far.
 #[derive(Debug)]
-pub struct PassingDigest {
+pub struct TreeDigest {
     size: u64,
     /// Disjoint subtrees of the file's tree, keyed by start offset. No entry is the whole tree: the
     /// root is finalised in another way.
@@ -44,11 +33,11 @@ struct Subtree {
     value: ChainingValue,
 }
 
-impl PassingDigest {
+impl TreeDigest {
     /// Creates the digest of a file of `size` bytes; `None` for a file of at most 64 KiB, which is
     /// fast to read again.
     pub fn new(size: Bytes) -> Option<Self> {
-        (size.get() > LEAST).then(|| Self { size: size.get(), subtrees: Mutex::default() })
+        (size.get() > LEAST_BLOCK).then(|| Self { size: size.get(), subtrees: Mutex::default() })
     }
 
     /// Returns the size of the file.
@@ -118,8 +107,12 @@ impl PassingDigest {
                 written.iter().map(move |range| ByteRange::new(range.start().max(gap.start()), ends(range)));
             parts
                 .filter_map(|part| {
-                    let start = part.start().next_multiple_of(LEAST);
-                    let end = if part.end() == self.size { self.size } else { part.end() / LEAST * LEAST };
+                    let start = part.start().next_multiple_of(LEAST_BLOCK);
+                    let end = if part.end() == self.size {
+                        self.size
+                    } else {
+                        part.end() / LEAST_BLOCK * LEAST_BLOCK
+                    };
                     let end = end.min((start + 1).next_multiple_of(most.get()));
                     (start < end).then(|| ByteRange::new(start, end))
                 })
@@ -145,7 +138,7 @@ impl PassingDigest {
 /// file's tree, except the whole tree.
 fn blocks(part: ByteRange, size: u64) -> Vec<ByteRange> {
     let mut blocks = Vec::new();
-    let mut at = part.start().next_multiple_of(LEAST);
+    let mut at = part.start().next_multiple_of(LEAST_BLOCK);
     while at < part.end() {
         let left = part.end() - at;
         let aligned = lowest_bit(at);
@@ -155,7 +148,7 @@ fn blocks(part: ByteRange, size: u64) -> Vec<ByteRange> {
             // Smaller than the file, even if the file's size is a power of two.
             aligned.min(1 << left.min(size - 1).ilog2())
         };
-        if length < LEAST && at + length < size {
+        if length < LEAST_BLOCK && at + length < size {
             break;
         }
         blocks.push(ByteRange::new(at, at + length));
@@ -219,19 +212,19 @@ mod tests {
 
     /// Adds the ranges between `cuts` in the order given by `order`, then the missing ranges.
     fn digest(bytes: &[u8], cuts: &[usize], order: impl Fn(usize) -> usize) -> blake3::Hash {
-        let passing = PassingDigest::new(Bytes::new(bytes.len() as u64)).unwrap();
+        let tree = TreeDigest::new(Bytes::new(bytes.len() as u64)).unwrap();
         let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % bytes.len()).chain([0, bytes.len()]).collect();
         cuts.sort_unstable();
         let mut parts: Vec<_> = cuts.windows(2).map(|pair| pair[0]..pair[1]).collect();
         parts.sort_by_key(|part| order(part.start));
         for part in parts {
-            passing.add(part.start as u64, &bytes[part]);
+            tree.add(part.start as u64, &bytes[part]);
         }
-        for gap in passing.missing() {
-            assert_eq!(passing.root(), None);
-            passing.add(gap.start(), &bytes[gap.start() as usize..gap.end() as usize]);
+        for gap in tree.missing() {
+            assert_eq!(tree.root(), None);
+            tree.add(gap.start(), &bytes[gap.start() as usize..gap.end() as usize]);
         }
-        passing.root().unwrap()
+        tree.root().unwrap()
     }
 
     #[test]
@@ -240,49 +233,49 @@ mod tests {
             let bytes = content(size);
             assert_eq!(digest(&bytes, &[], |at| at), blake3::hash(&bytes), "{size}");
         }
-        assert!(PassingDigest::new(Bytes::kib(64)).is_none());
+        assert!(TreeDigest::new(Bytes::kib(64)).is_none());
     }
 
     #[test]
     fn in_order_writes_keep_few_subtrees() {
         let bytes = content(8 << 20);
-        let passing = PassingDigest::new(Bytes::new(1 << 40)).unwrap();
+        let tree = TreeDigest::new(Bytes::new(1 << 40)).unwrap();
         for round in 0..64 {
-            passing.add(round * (8 << 20), &bytes);
+            tree.add(round * (8 << 20), &bytes);
         }
-        assert_eq!(lock(&passing.subtrees).len(), 1);
-        assert_eq!(passing.missing(), [ByteRange::new(512 << 20, 1 << 40)]);
+        assert_eq!(lock(&tree.subtrees).len(), 1);
+        assert_eq!(tree.missing(), [ByteRange::new(512 << 20, 1 << 40)]);
     }
 
     #[test]
     fn repeated_bytes_are_not_hashed_again() {
         let bytes = content(8 << 20);
-        let passing = PassingDigest::new(Bytes::mib(16)).unwrap();
-        passing.add_missing(0, &bytes);
+        let tree = TreeDigest::new(Bytes::mib(16)).unwrap();
+        tree.add_missing(0, &bytes);
         // This range overlaps a merged subtree, which stays.
-        passing.add_missing(7 << 20, &[&bytes[7 << 20..], &bytes[..1 << 20]].concat());
-        assert_eq!(passing.missing(), [ByteRange::new(9 << 20, 16 << 20)]);
-        passing.add_missing(9 << 20, &bytes[1 << 20..]);
-        passing.add_missing(0, &bytes);
-        let missing = passing.missing();
+        tree.add_missing(7 << 20, &[&bytes[7 << 20..], &bytes[..1 << 20]].concat());
+        assert_eq!(tree.missing(), [ByteRange::new(9 << 20, 16 << 20)]);
+        tree.add_missing(9 << 20, &bytes[1 << 20..]);
+        tree.add_missing(0, &bytes);
+        let missing = tree.missing();
         assert!(missing.is_empty(), "{missing:?}");
-        assert_eq!(passing.root(), Some(blake3::hash(&bytes.repeat(2))));
+        assert_eq!(tree.root(), Some(blake3::hash(&bytes.repeat(2))));
     }
 
     #[test]
     fn later_bytes_replace_earlier_ones() {
         let (bytes, wrong) = (content(1 << 20), vec![7; 300_000]);
-        let passing = PassingDigest::new(Bytes::mib(1)).unwrap();
-        passing.add(0, &bytes);
-        passing.add(200_000, &wrong);
-        assert_eq!(passing.root(), None);
-        passing.forget(ByteRange::new(200_000, 500_000));
-        let gaps = passing.missing();
+        let tree = TreeDigest::new(Bytes::mib(1)).unwrap();
+        tree.add(0, &bytes);
+        tree.add(200_000, &wrong);
+        assert_eq!(tree.root(), None);
+        tree.forget(ByteRange::new(200_000, 500_000));
+        let gaps = tree.missing();
         assert!(gaps.iter().all(|gap| gap.start() <= 200_000 && gap.end() >= 500_000), "{gaps:?}");
         for gap in gaps {
-            passing.add(gap.start(), &bytes[gap.start() as usize..gap.end() as usize]);
+            tree.add(gap.start(), &bytes[gap.start() as usize..gap.end() as usize]);
         }
-        assert_eq!(passing.root(), Some(blake3::hash(&bytes)));
+        assert_eq!(tree.root(), Some(blake3::hash(&bytes)));
     }
 
     proptest! {
@@ -291,20 +284,20 @@ mod tests {
         #[test]
         fn written_blocks_are_added(size in 65_537u64..3_000_000, written: [(u64, u64); 4]) {
             let bytes = content(size as usize);
-            let passing = PassingDigest::new(Bytes::new(size)).unwrap();
+            let tree = TreeDigest::new(Bytes::new(size)).unwrap();
             let range = |(start, end): (u64, u64)| ByteRange::new(start % size, end % (size + 1));
             let written: RangeSet = written.into_iter().map(range).collect();
             let mut parts = 0;
-            while let Some(part) = passing.missing_in(&written, Bytes::mib(1)) {
+            while let Some(part) = tree.missing_in(&written, Bytes::mib(1)) {
                 prop_assert!(written.contains(part) && part.len() <= Bytes::mib(1), "{part}");
-                passing.add(part.start(), &bytes[part.start() as usize..part.end() as usize]);
+                tree.add(part.start(), &bytes[part.start() as usize..part.end() as usize]);
                 parts += 1;
                 prop_assert!(parts <= 50);
             }
-            for gap in passing.missing() {
-                passing.add(gap.start(), &bytes[gap.start() as usize..gap.end() as usize]);
+            for gap in tree.missing() {
+                tree.add(gap.start(), &bytes[gap.start() as usize..gap.end() as usize]);
             }
-            prop_assert_eq!(passing.root(), Some(blake3::hash(&bytes)));
+            prop_assert_eq!(tree.root(), Some(blake3::hash(&bytes)));
         }
 
         /// The digest does not depend on the ranges and their order.

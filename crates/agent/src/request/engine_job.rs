@@ -9,7 +9,6 @@ use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::Bytes;
 use longhaul_engine::engine::Engine;
 use longhaul_engine::job::{Expected, Job, JobOptions, Streams};
-use longhaul_engine::passing_digest::Verify;
 use longhaul_engine::rate_limit::RateLimit;
 use longhaul_engine::sampling::SampleInterval;
 use longhaul_engine::send::ReaderChoice;
@@ -18,6 +17,7 @@ use longhaul_engine::sink::writer::WriterChoice;
 use longhaul_engine::source::http::{ClientConfig, Credentials};
 use longhaul_engine::upload::PutRequest;
 use longhaul_engine::user_state;
+use longhaul_engine::verify::Verify;
 use url::Url;
 
 use super::{MetalinkFacts, StreamsSetting, TransferRequest, WriterSetting, invalid, parse_url};

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::support::{Ended, HttpRequest, Peer, Put, Writable, content, put, relay, same};
@@ -61,23 +61,42 @@ fn refused_completion_is_repeated_with_the_same_digest() {
     same(site.path("f"), &bytes);
 }
 
-#[test]
-fn lost_completion_response_leads_to_a_repeated_upload() {
-    let site = Writable::start();
-    let bytes = content(SIZE, 2);
-    let address = site.address();
-    let (ended, asks) = put_past(&site, &bytes, move |request, _| {
-        // Over a direct connection, without the relay.
+/// Serves the completing request over a connection of its own, and loses the response.
+fn lose_response(address: SocketAddr) -> impl Fn(&HttpRequest, &mut Peer) -> bool + Send + Sync + 'static {
+    move |request, _| {
         let mut server = TcpStream::connect(address).unwrap();
         server.write_all(request.head.as_bytes()).unwrap();
         let mut status = [0; 12];
         server.read_exact(&mut status).unwrap();
         assert_eq!(status, *b"HTTP/1.1 201");
         false
-    });
-    ended.ok();
-    assert_eq!(parts(&asks), 2);
-    same(site.path("f"), &bytes);
+    }
+}
+
+#[test]
+fn lost_completion_response_does_not_repeat_the_upload() {
+    // A token that only writes may not replace the file, which has its name since the first request.
+    for site in [Writable::start(), Writable::write_only()] {
+        let bytes = content(SIZE, 2);
+        let (ended, asks) = put_past(&site, &bytes, lose_response(site.address()));
+        let done = ended.ok().done();
+        assert!(done["digest"].as_str().unwrap().starts_with("blake3:"), "{done}");
+        assert_eq!((parts(&asks), asks.iter().filter(|request| completes(request)).count()), (1, 2));
+        same(site.path("f"), &bytes);
+        assert_eq!(site.names(), ["f"]);
+    }
+}
+
+#[test]
+fn another_run_sends_the_file_again() {
+    let site = Writable::start();
+    let server = relay(site.address(), |_, _| true);
+    let run = put().args(["--token"]).args([site.token()]).args(["f", &server.url("/f")]);
+    fs::write(run.path("f"), content(SIZE, 7)).unwrap();
+    for runs in 1..=2 {
+        run.run().ok();
+        assert_eq!(parts(&server.requests()), runs);
+    }
     assert_eq!(site.names(), ["f"]);
 }
 

@@ -37,7 +37,6 @@ use crate::digest::WantedDigests;
 use crate::engine::EngineState;
 use crate::known_paths::KnownPaths;
 use crate::limit_watch::LimitWatch;
-use crate::passing_digest::{PassingDigest, Verify};
 use crate::rate_limit::RateLimit;
 use crate::sink::origin_tag;
 use crate::sink::output::Output;
@@ -47,6 +46,8 @@ use crate::source::{Description, Source};
 use crate::streams::{CountControl, CountStart, Starter, StreamSet, chosen};
 use crate::threads::{lock, named};
 use crate::transfer::{FileTransfer, SharedSchedule, StreamOptions, TransferState};
+use crate::tree_digest::TreeDigest;
+use crate::verify::Verify;
 use monitor::PathFacts;
 use open::OpenedJob;
 use verify::Verification;
@@ -159,7 +160,7 @@ fn for_stream(job: &Job) -> Job {
 /// Enables hashing in the pipeline; by BLAKE3's tree if the whole file's digest is BLAKE3.
 fn hashing(pipeline: Pipeline, mut wanted: WantedDigests) -> Pipeline {
     let size = pipeline.size().filter(|_| wanted.whole == Some(Algorithm::Blake3));
-    let tree = size.and_then(PassingDigest::new).map(Arc::new);
+    let tree = size.and_then(TreeDigest::new).map(Arc::new);
     wanted.whole = wanted.whole.filter(|_| tree.is_none());
     pipeline.hashing_in_order(wanted, tree)
 }

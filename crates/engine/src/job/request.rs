@@ -14,13 +14,13 @@ use longhaul_core::units::{Bytes, Rate};
 use url::Url;
 
 use crate::digest::WantedDigests;
-use crate::passing_digest::Verify;
 use crate::rate_limit::RateLimit;
 use crate::sampling::SampleInterval;
 use crate::sink::output::Output;
 use crate::sink::writer::WriterChoice;
 use crate::source::http::ClientConfig;
 use crate::transfer::Streams;
+use crate::verify::Verify;
 
 /// A file to fetch.
 #[derive(Debug, Clone)]

@@ -24,7 +24,7 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::net::SendFlags;
 
 use super::{SendError, SourceFile, Turn};
-use crate::passing_digest::{LEAST, PassingDigest};
+use crate::tree_digest::{LEAST_BLOCK, TreeDigest};
 
 /// The size of a block, large enough to read a device at its full rate.
 const BLOCK: Bytes = Bytes::mib(4);
@@ -75,7 +75,7 @@ impl ReadAhead {
         source: Arc<SourceFile>,
         alignment: u64,
         range: ByteRange,
-        tree: Option<&Arc<PassingDigest>>,
+        tree: Option<&Arc<TreeDigest>>,
     ) -> io::Result<Self> {
         let file = direct_io::reopen_for_reading(source.file())?;
         let (to_reader, free) = bounded(BLOCKS);
@@ -87,7 +87,7 @@ impl ReadAhead {
         let usage = RingUsage::default();
         let in_use = usage.clone();
         // With a tree, a block of the ring starts on a boundary of the tree's blocks.
-        let first = range.start() - range.start() % tree.map_or(alignment, |_| alignment.max(LEAST));
+        let first = range.start() - range.start() % tree.map_or(alignment, |_| alignment.max(LEAST_BLOCK));
         let filled = match tree.cloned() {
             None => filled,
             // On a separate thread: alternating reads and hashing would leave the device idle.
@@ -206,11 +206,7 @@ impl ReadAhead {
 }
 
 /// Adds every block to the tree, and passes it on.
-fn hash_all(
-    tree: &PassingDigest,
-    filled: &Receiver<io::Result<Block>>,
-    to_sender: &Sender<io::Result<Block>>,
-) {
+fn hash_all(tree: &TreeDigest, filled: &Receiver<io::Result<Block>>, to_sender: &Sender<io::Result<Block>>) {
     for block in filled {
         if let Ok(Block { memory, end, at, .. }) = &block {
             tree.add_missing(*at, &memory[..*end]);
@@ -337,7 +333,7 @@ mod tests {
         // Ranges in reverse order; the first starts within a block of the tree, as after a broken
         // connection.
         for cuts in [vec![0, length], vec![1_000_001, length], vec![0, 5 << 20, length]] {
-            let tree = Arc::new(PassingDigest::new(Bytes::new(length)).unwrap());
+            let tree = Arc::new(TreeDigest::new(Bytes::new(length)).unwrap());
             for cut in cuts.windows(2).rev() {
                 let range = ByteRange::new(cut[0], cut[1]);
                 let mut ahead = ReadAhead::start(Arc::clone(&source), alignment, range, Some(&tree)).unwrap();
@@ -351,7 +347,7 @@ mod tests {
             if cuts[0] == 0 {
                 assert!(missing.is_empty() && tree.root() == Some(blake3::hash(&bytes)));
             } else {
-                assert_eq!(missing, [ByteRange::new(0, cuts[0] / LEAST * LEAST)]);
+                assert_eq!(missing, [ByteRange::new(0, cuts[0] / LEAST_BLOCK * LEAST_BLOCK)]);
             }
         }
     }

@@ -11,7 +11,7 @@ use rustix::fs::{Advice, fadvise};
 
 use super::read_ahead::{ReadAhead, RingUsage};
 use super::{Outgoing, Piece, Reader, SendError, SourceFile, Turn};
-use crate::passing_digest::PassingDigest;
+use crate::tree_digest::TreeDigest;
 
 /// A range of a file to send.
 pub enum Supply {
@@ -31,7 +31,7 @@ impl Supply {
         source: &Arc<SourceFile>,
         reader: Reader,
         range: ByteRange,
-        tree: Option<&Arc<PassingDigest>>,
+        tree: Option<&Arc<TreeDigest>>,
     ) -> io::Result<Self> {
         let source = Arc::clone(source);
         Ok(match reader {

@@ -44,8 +44,8 @@ use super::writer::{self, StreamWriter, Writer, WriterChoice};
 use crate::cancel::Cancel;
 use crate::digest::WantedDigests;
 use crate::job_cpu::{CoreTimes, JobCpu};
-use crate::passing_digest::PassingDigest;
 use crate::threads::lock;
+use crate::tree_digest::TreeDigest;
 
 /// A file being written.
 #[derive(Debug)]
@@ -106,13 +106,13 @@ impl Pipeline {
     /// Hashes bytes written from now on, by BLAKE3's tree if given; computes no digest that depends on the file's
     /// order.
     #[must_use]
-    pub fn hashing(self, tree: Option<Arc<PassingDigest>>) -> Self {
+    pub fn hashing(self, tree: Option<Arc<TreeDigest>>) -> Self {
         self.hashing_in_order(WantedDigests::default(), tree)
     }
 
     /// Hashes bytes written from now on: by BLAKE3's tree if given, and in order for the `wanted` digests.
     #[must_use]
-    pub fn hashing_in_order(self, wanted: WantedDigests, tree: Option<Arc<PassingDigest>>) -> Self {
+    pub fn hashing_in_order(self, wanted: WantedDigests, tree: Option<Arc<TreeDigest>>) -> Self {
         Self { follower: HashFollower::new(wanted, tree), ..self }
     }
 

@@ -25,7 +25,7 @@ use longhaul_core::units::Bytes;
 
 use super::error::UploadError;
 use super::range_peer::{RangeKind, RangeTarget};
-use super::ranges::{self, TakenRanges};
+use super::ranges::{self, RangeSupport};
 use super::request::PutRequest;
 use super::session::{UploadSession, UploadStep};
 use crate::cancel::Cancel;
@@ -53,12 +53,12 @@ pub(super) fn most_ranges(head: &ResponseHead, request: &PutRequest) -> Option<u
 
 /// Sends the file as ranges of a temporary file, if several streams pay. Returns whether the file
 /// has its final name; if not, the server is unchanged, and accepts no ranges.
-pub(super) fn send(session: &mut UploadSession<'_>, taken: &TakenRanges) -> Result<bool, UploadError> {
+pub(super) fn send(session: &mut UploadSession<'_>, support: &RangeSupport) -> Result<bool, UploadError> {
     let size = session.progress.size;
     if session.target.is_redirected() || size < Bytes::new(2) {
         return Ok(false);
     }
-    let Some(control) = ranges::control(session, taken, &RangeSet::new()) else { return Ok(false) };
+    let Some(control) = ranges::control(session, support, &RangeSet::new()) else { return Ok(false) };
     session.reader = ranges::reader(session.reader, session.request.reader);
     session.progress.found(&RangeSet::new(), session.source, session.reader);
     let file = session.target.clone();

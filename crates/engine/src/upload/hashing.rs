@@ -22,13 +22,13 @@ use longhaul_core::units::Bytes;
 use super::error::UploadError;
 use super::progress::UploadProgress;
 use crate::digest::{PrefixDigest, WantedDigests};
-use crate::passing_digest::PassingDigest;
 use crate::send::{ReadAhead, Reader, SourceFile};
 use crate::source::http::HttpError;
 use crate::threads::named;
+use crate::tree_digest::TreeDigest;
 
 /// The bytes read at once.
-const PIECE: Bytes = Bytes::mib(1);
+const READ_SIZE: Bytes = Bytes::mib(1);
 /// The bytes read by one ring past the page cache.
 const PAST_THE_CACHE: Bytes = Bytes::mib(64);
 /// The interval at which the sender's progress is checked.
@@ -53,8 +53,7 @@ impl Hashing {
     ) -> Result<Self, UploadError> {
         let (sender, hashed) = crossbeam_channel::bounded(1);
         // A file of a single block has no tree.
-        let tree =
-            Some(progress.size).filter(|_| algorithm == Algorithm::Blake3).and_then(PassingDigest::new);
+        let tree = Some(progress.size).filter(|_| algorithm == Algorithm::Blake3).and_then(TreeDigest::new);
         let tree = tree.map(Arc::new);
         if let Some(tree) = &tree {
             progress.set_tree(Arc::clone(tree));
@@ -99,10 +98,10 @@ fn follow_ranges(
     source: &Arc<SourceFile>,
     reader: Reader,
     progress: &UploadProgress<'_>,
-    tree: &Arc<PassingDigest>,
+    tree: &Arc<TreeDigest>,
 ) -> Result<Checksum, UploadError> {
     let whole: RangeSet = [ByteRange::with_len(0, progress.size)].into_iter().collect();
-    let mut buffer = vec![0; PIECE.as_usize()];
+    let mut buffer = vec![0; READ_SIZE.as_usize()];
     loop {
         progress.check_cancel()?;
         let is_sent = progress.read_so_far() >= progress.size;
@@ -113,7 +112,7 @@ fn follow_ranges(
         }
         let readable = if is_sent { &whole } else { &progress.readable() };
         match reader {
-            Reader::PageCache { .. } => match tree.missing_in(readable, PIECE) {
+            Reader::PageCache { .. } => match tree.missing_in(readable, READ_SIZE) {
                 Some(part) => {
                     let bytes = &mut buffer[..part.len().as_usize()];
                     read(source, part.start(), bytes)?;
@@ -145,7 +144,7 @@ fn read_past_the_cache(
     alignment: u64,
     part: ByteRange,
     progress: &UploadProgress<'_>,
-    tree: &Arc<PassingDigest>,
+    tree: &Arc<TreeDigest>,
 ) -> Result<(), UploadError> {
     let mut ahead = ReadAhead::start(Arc::clone(source), alignment, part, Some(tree))
         .map_err(|error| UploadError::cannot_read(source.path().clone(), error))?;
@@ -187,15 +186,15 @@ fn through_the_cache(
     progress: &UploadProgress<'_>,
     hasher: &mut PrefixDigest,
 ) -> Result<(), UploadError> {
-    let mut buffer = vec![0; PIECE.as_usize()];
+    let mut buffer = vec![0; READ_SIZE.as_usize()];
     let mut at = Bytes::ZERO;
     while at < progress.size {
         let ready = progress.read_so_far();
-        if ready < progress.size && ready < at + PIECE {
+        if ready < progress.size && ready < at + READ_SIZE {
             wait(progress)?;
             continue;
         }
-        let most = (progress.size - at).min(PIECE).as_usize();
+        let most = (progress.size - at).min(READ_SIZE).as_usize();
         match source.file().read_at(&mut buffer[..most], at.get()) {
             Ok(0) => return Err(UploadError::Changed(source.path().clone())),
             Ok(n) => {
@@ -230,7 +229,7 @@ fn past_the_cache(
         if progress.cancel.is_cancelled() {
             return Err(HttpError::Cancelled.into());
         }
-        let block = ahead.next(PIECE).map_err(UploadError::of_reading)?;
+        let block = ahead.next(READ_SIZE).map_err(UploadError::of_reading)?;
         hasher.update(block);
         let read = block.len();
         ahead.consume(read);

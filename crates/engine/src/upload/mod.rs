@@ -68,7 +68,7 @@ use hashing::Hashing;
 use known_path::UploadPath;
 use longhaul_core::checksum::{Algorithm, Checksum};
 use progress::UploadProgress;
-use ranges::TakenRanges;
+use ranges::RangeSupport;
 use resumable::{Completion, PartOutcome, UploadResource};
 use session::{UploadSession, UploadStep};
 
@@ -194,14 +194,14 @@ struct Upload<'scope, 'env> {
     /// The number of rounds in which wrong ranges were sent again.
     repairs: u32,
     /// The ranges of a file that a server without resumable uploads may accept.
-    file_ranges: TakenRanges,
+    file_ranges: RangeSupport,
 }
 
 /// The protocol by which the server accepts files.
 enum UploadProtocol {
     /// In parts; the server compares the digest if one is computed, which starts with the first
     /// part.
-    Resumable(UploadResource, Option<Hashing>, TakenRanges),
+    Resumable(UploadResource, Option<Hashing>, RangeSupport),
     Plain,
 }
 
@@ -217,7 +217,7 @@ impl<'scope, 'env> Upload<'scope, 'env> {
             began: false,
             early_status: None,
             repairs: 0,
-            file_ranges: TakenRanges::default(),
+            file_ranges: RangeSupport::default(),
         }
     }
 
@@ -256,18 +256,18 @@ impl<'scope, 'env> Upload<'scope, 'env> {
             self.protocol = Some(self.choose_protocol()?);
         }
         let session = &mut self.session;
-        let Some(UploadProtocol::Resumable(resource, hashing, taken)) = &mut self.protocol else {
+        let Some(UploadProtocol::Resumable(resource, hashing, support)) = &mut self.protocol else {
             plain::send(session, &mut self.file_ranges)?;
             return Ok(None);
         };
         let mut completing = None;
         loop {
-            let there = resource.held(session, self.early_status.take())?;
+            let there = resource.held(session, self.early_status.take(), self.began)?;
             let held = there.clone().unwrap_or_default();
             let brought = self.furthest.map_or(Bytes::ZERO, |furthest| held.total() - furthest);
             self.backoff.received(brought);
             self.furthest = self.furthest.max(Some(held.total()));
-            let control = ranges::control(session, taken, &held);
+            let control = ranges::control(session, support, &held);
             if control.is_some() {
                 session.reader = ranges::reader(session.reader, session.request.reader);
             }
@@ -304,29 +304,7 @@ impl<'scope, 'env> Upload<'scope, 'env> {
                 }
             }
         }
-        let mut digest = hashing.as_mut().map(|hashing| wait_for_digest(session, hashing)).transpose()?;
-        loop {
-            if completing.is_none() {
-                session.check_source()?;
-                session.progress.emit(&Event::Verifying);
-            }
-            match resource.complete(session, digest.as_ref(), completing.take())? {
-                Completion::Done => {
-                    if digest.is_none() {
-                        // The completing request may have been sent while bytes waited in the socket; only a digest tells of changes to them.
-                        session.check_source()?;
-                    }
-                    return Ok(digest);
-                }
-                Completion::Mismatch(pieces) => {
-                    let hash = send_again(session, resource, taken, &pieces, &mut self.repairs)?;
-                    if let Some(hashing) = hashing {
-                        hashing.replace(hash.clone());
-                        digest = Some(hash);
-                    }
-                }
-            }
-        }
+        complete(session, (resource, hashing, support), completing, &mut self.repairs)
     }
 
     /// Requests how the server accepts files; deletes the remains of an earlier run if not to be
@@ -348,8 +326,8 @@ impl<'scope, 'env> Upload<'scope, 'env> {
             session.exchange(step)?.head
         };
         let resumable = head.accepts_partial_uploads();
-        let taken = TakenRanges { at_once: head.text(UPLOAD_LIMIT).and_then(parse_concurrent_ranges) };
-        self.file_ranges = TakenRanges { at_once: dav::most_ranges(&head, request) };
+        let support = RangeSupport { concurrent: head.text(UPLOAD_LIMIT).and_then(parse_concurrent_ranges) };
+        self.file_ranges = RangeSupport { concurrent: dav::most_ranges(&head, request) };
         progress.set_resumable(resumable);
         if !resumable || request.verify.is_none() {
             progress.skip_hashing();
@@ -360,7 +338,40 @@ impl<'scope, 'env> Upload<'scope, 'env> {
         if !request.resume {
             self.early_status = resource.start_over(session)?;
         }
-        Ok(UploadProtocol::Resumable(resource, None, taken))
+        Ok(UploadProtocol::Resumable(resource, None, support))
+    }
+}
+
+/// Has the server compare the digest and give the file its name; sends wrong ranges again. The answer to the first completing request may
+/// have arrived already.
+fn complete(
+    session: &mut UploadSession<'_>,
+    (resource, hashing, support): (&UploadResource, &mut Option<Hashing>, &RangeSupport),
+    mut completing: Option<UploadAnswer>,
+    repairs: &mut u32,
+) -> Result<Option<Checksum>, UploadError> {
+    let mut digest = hashing.as_mut().map(|hashing| wait_for_digest(session, hashing)).transpose()?;
+    loop {
+        if completing.is_none() {
+            session.check_source()?;
+            session.progress.emit(&Event::Verifying);
+        }
+        match resource.complete(session, digest.as_ref(), completing.take())? {
+            Completion::Done => {
+                if digest.is_none() {
+                    // The completing request may have been sent while bytes waited in the socket; only a digest tells of changes to them.
+                    session.check_source()?;
+                }
+                return Ok(digest);
+            }
+            Completion::Mismatch(pieces) => {
+                let hash = send_again(session, resource, support, &pieces, repairs)?;
+                if let Some(hashing) = hashing {
+                    hashing.replace(hash.clone());
+                    digest = Some(hash);
+                }
+            }
+        }
     }
 }
 
@@ -369,7 +380,7 @@ impl<'scope, 'env> Upload<'scope, 'env> {
 fn send_again(
     session: &mut UploadSession<'_>,
     resource: &UploadResource,
-    taken: &TakenRanges,
+    support: &RangeSupport,
     pieces: &Pieces,
     repairs: &mut u32,
 ) -> Result<Checksum, UploadError> {
@@ -377,7 +388,7 @@ fn send_again(
     // The server may close the connection while the source is read.
     session.close();
     let (ranges, digest) = mismatch::differing(session, pieces)?;
-    let is_repairable = taken.at_once.is_some() || ranges.total() == Bytes::ZERO;
+    let is_repairable = support.concurrent.is_some() || ranges.total() == Bytes::ZERO;
     if *repairs == MOST_REPAIRS || !is_repairable {
         return Err(UploadError::Corrupted { at, ranges, rounds: *repairs });
     }
@@ -391,7 +402,7 @@ fn send_again(
     let mut held = RangeSet::new();
     held.insert(ByteRange::with_len(0, session.progress.size));
     ranges.iter().for_each(|range| held.remove(range));
-    let control = ranges::control(session, taken, &held).unwrap_or(CountControl::Fixed(1));
+    let control = ranges::control(session, support, &held).unwrap_or(CountControl::Fixed(1));
     ranges::send(session, &resource.ranges(session, true), &held, control)?;
     Ok(digest)
 }

@@ -7,19 +7,19 @@ use longhaul_core::units::Bytes;
 
 use super::dav;
 use super::error::{UploadError, of_bytes};
-use super::ranges::TakenRanges;
+use super::ranges::RangeSupport;
 use super::session::{UploadSession, UploadStep};
 
 /// Sends the whole file, or its ranges if the server accepts them; fails unless the server then has
 /// a file of that size.
-pub(super) fn send(session: &mut UploadSession<'_>, taken: &mut TakenRanges) -> Result<(), UploadError> {
+pub(super) fn send(session: &mut UploadSession<'_>, support: &mut RangeSupport) -> Result<(), UploadError> {
     let size = session.progress.size;
-    if taken.at_once.is_some() {
-        if dav::send(session, taken)? {
+    if support.concurrent.is_some() {
+        if dav::send(session, support)? {
             return Ok(());
         }
         // Ranges are not tried again.
-        taken.at_once = None;
+        support.concurrent = None;
     }
     session.progress.found(&RangeSet::new(), session.source, session.reader);
     let step = UploadStep {

@@ -14,12 +14,12 @@ use super::error::UploadError;
 use super::request::PutRequest;
 use crate::cancel::Cancel;
 use crate::open_sockets::OpenSockets;
-use crate::passing_digest::PassingDigest;
 use crate::rate_limit::{RateLimit, wait_for_limit};
 use crate::send::{Reader, RingUsage, SourceFile};
 use crate::source::http::HttpError;
 use crate::threads::{add, lock};
 use crate::transfer::{SharedSchedule, TransferState};
+use crate::tree_digest::TreeDigest;
 
 /// State shared by the sender, the hasher, the monitor and the sampler.
 pub(super) struct UploadProgress<'a> {
@@ -38,7 +38,7 @@ pub(super) struct UploadProgress<'a> {
     pub(super) hashed: AtomicU64,
     resumable: OnceLock<bool>,
     /// The tree of the digest, if blocks are hashed by their position as they are sent.
-    tree: OnceLock<Arc<PassingDigest>>,
+    tree: OnceLock<Arc<TreeDigest>>,
 }
 
 /// The ranges that several streams send.
@@ -129,13 +129,13 @@ impl<'a> UploadProgress<'a> {
     }
 
     /// Sets the tree to which blocks are added as they are read.
-    pub(super) fn set_tree(&self, tree: Arc<PassingDigest>) {
+    pub(super) fn set_tree(&self, tree: Arc<TreeDigest>) {
         // Set only once.
         let _ = self.tree.set(tree);
     }
 
     /// Returns the tree to which blocks are added as they are read.
-    pub(super) fn tree(&self) -> Option<&Arc<PassingDigest>> {
+    pub(super) fn tree(&self) -> Option<&Arc<TreeDigest>> {
         self.tree.get()
     }
 

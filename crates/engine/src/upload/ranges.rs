@@ -36,21 +36,21 @@ const SEGMENT: Bytes = Bytes::new(1448);
 
 /// The ranges that a server accepts.
 #[derive(Default)]
-pub(super) struct TakenRanges {
+pub(super) struct RangeSupport {
     /// The number of connections that may send ranges at once; `None` if ranges are not accepted.
-    pub(super) at_once: Option<usize>,
+    pub(super) concurrent: Option<usize>,
 }
 
 /// Chooses the number of streams; `None` if one request sends all that the server lacks.
 pub(super) fn control(
     session: &UploadSession<'_>,
-    taken: &TakenRanges,
+    support: &RangeSupport,
     held: &RangeSet,
 ) -> Option<CountControl> {
     let (request, size) = (session.request, session.progress.size);
     let rtt = session.rtt().unwrap_or_default();
     let left = size - held.total();
-    let control = control_of((request, session.path), rtt, left, taken.at_once?);
+    let control = control_of((request, session.path), rtt, left, support.concurrent?);
     // A single request would resend ranges after the first gap.
     let has_prefix_only = held.total() == prefix(held, size);
     let one_request = !control.is_controlled() && control.streams() == 1 && has_prefix_only;

@@ -13,13 +13,13 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use url::Url;
 
 use super::error::UploadError;
-use crate::passing_digest::Verify;
 use crate::rate_limit::RateLimit;
 use crate::sampling::SampleInterval;
 use crate::send::ReaderChoice;
 use crate::source::gridftp::Sessions;
 use crate::source::http::ClientConfig;
 use crate::transfer::Streams;
+use crate::verify::Verify;
 use longhaul_core::checksum::Checksum;
 
 /// A file to send.

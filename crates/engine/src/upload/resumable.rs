@@ -10,8 +10,8 @@ use base64::engine::general_purpose::STANDARD;
 use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::event::Event;
 use longhaul_core::proto::http::{
-    Ask, ResponseHead, UPLOAD_LENGTH, UPLOAD_OFFSET, UPLOAD_RANGES, UploadId, UploadPart, parse_held_ranges,
-    parse_upload_bytes,
+    Ask, ResponseHead, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_OFFSET, UPLOAD_RANGES, UploadId, UploadPart,
+    parse_held_ranges, parse_upload_bool, parse_upload_bytes,
 };
 use longhaul_core::proto::metalink::{Metalink, Pieces};
 use longhaul_core::ranges::{ByteRange, RangeSet};
@@ -23,9 +23,9 @@ use super::error::{UploadError, of_bytes};
 use super::hashing::Hashing;
 use super::range_peer::{RangeKind, RangeTarget};
 use super::session::{UploadSession, UploadStep};
-use crate::passing_digest::Verify;
 use crate::send::SourceFile;
 use crate::source::http::{Connection, Redirects};
+use crate::verify::Verify;
 
 /// Returns the name of the upload of this state of `source` to `url`, which is the same in every
 /// run.
@@ -105,11 +105,13 @@ impl UploadResource {
     }
 
     /// Requests the server's offset, unless the answer has arrived `ahead`; `None` if the upload is
-    /// unknown to the server, or its name is refused.
+    /// unknown to the server, its name is refused, or another run has completed it: the server has
+    /// a part of this run's if it `began`.
     pub(super) fn held(
         &self,
         session: &mut UploadSession<'_>,
         ahead: Option<UploadAnswer>,
+        began: bool,
     ) -> Result<Option<RangeSet>, UploadError> {
         let step = self.status_step();
         // A redirect or challenge is handled by a separate request.
@@ -122,6 +124,10 @@ impl UploadResource {
             return Ok(None);
         }
         session.require_success(step.name, &answer)?;
+        let is_complete = answer.head.text(UPLOAD_COMPLETE).and_then(parse_upload_bool) == Some(true);
+        if is_complete && !began {
+            return Ok(None);
+        }
         let length = answer.head.text(UPLOAD_LENGTH).and_then(parse_upload_bytes);
         let size = session.progress.size;
         match offset_of(&answer.head) {

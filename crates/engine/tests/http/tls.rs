@@ -9,12 +9,12 @@ use std::time::Duration;
 use longhaul_core::event::{JobId, JobObserver, JobTag};
 use longhaul_core::pace::Pace;
 use longhaul_engine::cancel::Cancel;
-use longhaul_engine::passing_digest::Verify;
 use longhaul_engine::send::ReaderChoice;
 use longhaul_engine::source::http::{
     Client, ClientCertificate, ClientConfig, ErrorKind, HttpError, KeyPin, Retry,
 };
 use longhaul_engine::upload::{self, PutRequest, UploadError};
+use longhaul_engine::verify::Verify;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, Stream};

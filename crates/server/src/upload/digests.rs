@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use longhaul_core::proto::http::UploadId;
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
-use longhaul_engine::passing_digest::PassingDigest;
+use longhaul_engine::tree_digest::TreeDigest;
 
 /// How many digests are kept. An upload whose digest was dropped is read back.
 const MOST: usize = 64;
@@ -17,7 +17,7 @@ pub(super) struct UploadDigests(Mutex<VecDeque<UploadDigest>>);
 
 struct UploadDigest {
     key: UploadKey,
-    passing: Arc<PassingDigest>,
+    tree: Arc<TreeDigest>,
 }
 
 /// Device and inode of the partial file, and the upload that it holds.
@@ -33,29 +33,29 @@ impl UploadDigests {
         key: UploadKey,
         (committed, size): (&RangeSet, Bytes),
         wanted: bool,
-    ) -> Option<Arc<PassingDigest>> {
+    ) -> Option<Arc<TreeDigest>> {
         let mut digests = self.lock();
         let kept = digests.iter().position(|digest| digest.key == key);
-        let kept = kept.and_then(|at| digests.remove(at)).filter(|kept| kept.passing.size() == size);
+        let kept = kept.and_then(|at| digests.remove(at)).filter(|kept| kept.tree.size() == size);
         if !wanted {
             return None;
         }
-        let passing = match kept {
-            Some(kept) => kept.passing,
-            None => Arc::new(PassingDigest::new(size)?),
+        let tree = match kept {
+            Some(kept) => kept.tree,
+            None => Arc::new(TreeDigest::new(size)?),
         };
         // Other bytes were hashed, but not committed.
-        committed.gaps(ByteRange::with_len(0, size)).into_iter().for_each(|gap| passing.forget(gap));
+        committed.gaps(ByteRange::with_len(0, size)).into_iter().for_each(|gap| tree.forget(gap));
         if digests.len() == MOST {
             digests.pop_front();
         }
-        digests.push_back(UploadDigest { key, passing: Arc::clone(&passing) });
-        Some(passing)
+        digests.push_back(UploadDigest { key, tree: Arc::clone(&tree) });
+        Some(tree)
     }
 
     /// Drops the digest of an upload that ends.
-    pub(super) fn remove(&self, passing: &Arc<PassingDigest>) {
-        self.lock().retain(|digest| !Arc::ptr_eq(&digest.passing, passing));
+    pub(super) fn remove(&self, tree: &Arc<TreeDigest>) {
+        self.lock().retain(|digest| !Arc::ptr_eq(&digest.tree, tree));
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<UploadDigest>> {
@@ -70,12 +70,7 @@ mod tests {
 
     const SIZE: Bytes = Bytes::mib(1);
 
-    fn of(
-        digests: &UploadDigests,
-        key: (u64, u8),
-        committed: u64,
-        wanted: bool,
-    ) -> Option<Arc<PassingDigest>> {
+    fn of(digests: &UploadDigests, key: (u64, u8), committed: u64, wanted: bool) -> Option<Arc<TreeDigest>> {
         let key = ((1, key.0), UploadId::new([key.1; 16]));
         let committed = [ByteRange::with_len(0, Bytes::kib(committed))].into_iter().collect();
         digests.of(key, (&committed, SIZE), wanted)
@@ -90,9 +85,9 @@ mod tests {
         assert_eq!(of(&digests, (5, 2), 0, true).unwrap().missing(), whole);
         assert_eq!(of(&digests, (6, 1), 0, true).unwrap().missing(), whole);
         // Only 512 KiB were committed.
-        let passing = of(&digests, (5, 1), 512, true).unwrap();
-        assert_eq!(passing.missing(), [ByteRange::new(512 << 10, 1 << 20)]);
-        passing.add(512 << 10, &bytes[512 << 10..]);
+        let tree = of(&digests, (5, 1), 512, true).unwrap();
+        assert_eq!(tree.missing(), [ByteRange::new(512 << 10, 1 << 20)]);
+        tree.add(512 << 10, &bytes[512 << 10..]);
         assert_eq!(of(&digests, (5, 1), 1024, true).unwrap().root(), Some(blake3::hash(&bytes)));
     }
 

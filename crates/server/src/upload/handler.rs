@@ -18,9 +18,10 @@ use tokio::time::{Instant, sleep};
 use tokio_rustls::server::TlsStream;
 
 use super::body_reader::BodyReader;
+use super::body_receiver::BodyConnection;
 use super::command::UploadCommand;
 use super::start::{Inbound, NotStarted, UploadStart};
-use super::worker::{BodyConnection, UploadOutcome};
+use super::worker::UploadOutcome;
 use super::{Uploads, refusal};
 use crate::Limits;
 use crate::connection_limit::ConnectionSlot;

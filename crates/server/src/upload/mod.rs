@@ -12,8 +12,10 @@
 
 mod active;
 mod body_reader;
+mod body_receiver;
 mod collection;
 mod command;
+mod completed;
 mod digests;
 mod handler;
 mod listing;
@@ -40,6 +42,7 @@ pub(crate) use command::UploadCommand;
 pub(crate) use handler::handle;
 pub(crate) use ranged::MOST_RANGES;
 
+use completed::CompletedUploads;
 use digests::UploadDigests;
 use partials::PartialUploads;
 use ranged_uploads::RangedUploads;
@@ -50,6 +53,7 @@ pub(crate) struct Uploads {
     pub(crate) memory: MemoryBudget,
     pub(crate) active: Arc<ActiveUploads>,
     digests: Arc<UploadDigests>,
+    completed: Arc<CompletedUploads>,
     ranged: Arc<RangedUploads>,
     partials: Arc<PartialUploads>,
     pub(crate) static_files: Arc<StaticFiles>,
@@ -62,10 +66,10 @@ const LAST_SYNC: Duration = Duration::from_secs(20);
 impl Uploads {
     pub(crate) fn new(app_buffer: AppBuffer, static_files: Arc<StaticFiles>, limits: Arc<Limits>) -> Self {
         let (memory, active) = (MemoryBudget::new(app_buffer), Arc::default());
-        let (digests, ranged) = (Arc::default(), Arc::default());
+        let (digests, completed, ranged) = (Arc::default(), Arc::default(), Arc::default());
         let root = static_files.root.path();
         let partials = Arc::new(PartialUploads::new(root, limits.upload_quota, limits.upload_expiry));
-        Self { memory, active, digests, ranged, partials, static_files, limits }
+        Self { memory, active, digests, completed, ranged, partials, static_files, limits }
     }
 
     /// Finds the partial files of earlier runs, then deletes those that expire, until the task is aborted.

@@ -7,8 +7,9 @@ use longhaul_core::proto::http::{ReplyHead, UPLOAD_COMPLETE, upload_bool};
 use longhaul_core::units::Bytes;
 
 use super::active::{ActiveUploads, UploadLiveness};
+use super::body_receiver::{BodyConnection, BodyReceiver, BodyTarget, ReceiveError};
 use super::ranged::RangeClaim;
-use super::worker::{BodyConnection, BodyReceiver, BodyTarget, ReceiveError, UploadOutcome};
+use super::worker::UploadOutcome;
 use crate::connection_limit::ConnectionWatch;
 use crate::reply::Reply;
 

@@ -20,11 +20,12 @@ use longhaul_engine::sink::writer::WriterChoice;
 use target::{LockedPartFile, UploadTarget};
 
 use super::active::UploadLiveness;
+use super::body_receiver::BodyConnection;
 use super::command::{AddRange, AppendPart, UploadCommand, UploadOperation, WholeFile};
 use super::range_worker::InboundRange;
 use super::ranged::RangedUpload;
 use super::ranged_uploads::{HeldUpload, RangedLookup};
-use super::worker::{self, AfterBody, BodyConnection, InboundUpload, UploadOutcome};
+use super::worker::{self, AfterBody, InboundUpload, UploadOutcome};
 use super::{Uploads, collection, refusal};
 use crate::access::Grant;
 use crate::connection_limit::ConnectionWatch;
@@ -112,7 +113,7 @@ impl Uploads {
             UploadOperation::List => answered(self.list(command)?),
             UploadOperation::DeleteFile => answered(self.target(command)?.delete()?),
             UploadOperation::AddRange(add) => self.add_range(&self.free_target(command)?, add, disk),
-            UploadOperation::Status(id) => answered(self.free_target(command)?.status(*id, &self.active)?),
+            UploadOperation::Status(id) => answered(self.free_target(command)?.status(*id, self)?),
             UploadOperation::Discard { named, .. } => {
                 let target = self.free_target(command)?;
                 let reply = target.discard(*named, self)?;
@@ -147,6 +148,11 @@ impl Uploads {
         (body, disk): (RequestBody, &Disk),
     ) -> Result<UploadStart, NotStarted> {
         let id = append.id;
+        if body == RequestBody::None
+            && let Some(reply) = target.complete_again(&append, self)
+        {
+            return Ok(UploadStart::Answered(reply));
+        }
         target.may_be_replaced(append.replace)?;
         let LockedPartFile { part, lock, journal: prior } = target.open_superseding(id, &self.active)?;
         self.ranged.has_locked(&target.path());
@@ -157,9 +163,9 @@ impl Uploads {
         let journal =
             journal(id, size, target.grant.holder.as_deref()).inspect_err(|_| self.abandon(&part))?;
         let there = Some(ByteRange::with_len(0, append.offset)).filter(|range| !range.is_empty());
-        let (committed, exists) = (there.into_iter().collect(), target.exists);
+        let (committed, exists) = (there.into_iter().collect(), target.exists());
         let identity = part.identity().map_err(|source| OutputError::Create { path: target.path(), source });
-        let passing = self.digests.of((identity?, id), (&committed, size), append.hash);
+        let tree = self.digests.of((identity?, id), (&committed, size), append.hash);
         let after = match append.complete {
             true => AfterBody::Finish {
                 digest: append.digest,
@@ -171,10 +177,11 @@ impl Uploads {
         };
         let pipeline =
             Pipeline::new(part, Some(journal), Some(size), committed, WriterChoice::Auto, self.pool())
-                .hashing(passing.clone());
-        let digest = passing.map(|passing| (Arc::clone(&self.digests), passing));
+                .hashing(tree.clone());
+        let digest = tree.map(|tree| (Arc::clone(&self.digests), tree));
         let mut upload = InboundUpload::prepare(pipeline, after, exists, self, (lock, slot))?;
         upload.digest = digest;
+        upload.completes = Some((Arc::clone(&self.completed), id));
         Ok(UploadStart::ready(upload))
     }
 
@@ -225,10 +232,10 @@ impl Uploads {
             journal(id, whole, target.grant.holder.as_deref()).inspect_err(|_| self.abandon(&part))?;
         let committed = prior.map(|prior| prior.committed().clone()).unwrap_or_default();
         let identity = part.identity().map_err(|source| OutputError::Create { path: target.path(), source });
-        let passing = self.digests.of((identity?, id), (&committed, whole), hash);
+        let tree = self.digests.of((identity?, id), (&committed, whole), hash);
         let pipeline =
             Pipeline::new(part, Some(journal), Some(whole), committed, WriterChoice::Auto, self.pool())
-                .hashing(passing);
+                .hashing(tree);
         let writer = worker::reserve(&pipeline, &self.partials)?;
         let (pipeline, liveness) = (Arc::new(pipeline), Arc::new(UploadLiveness::default()));
         let entry = self.active.enter(&pipeline, &liveness);
@@ -250,7 +257,7 @@ impl Uploads {
             .hashing_in_order(WantedDigests { whole: in_order, pieces: None }, None);
         let replace = replace && target.grant.may_replace;
         let after = AfterBody::Finish { digest, modified, replace, takes_pieces: false };
-        Ok(UploadStart::ready(InboundUpload::prepare(pipeline, after, target.exists, self, (lock, slot))?))
+        Ok(UploadStart::ready(InboundUpload::prepare(pipeline, after, target.exists(), self, (lock, slot))?))
     }
 
     /// Counts a partial file against the quota; refuses a size that no file of Linux has.
@@ -280,10 +287,15 @@ fn slot(disk: &Disk) -> Result<UploadSlot, Reply> {
 }
 
 impl AppendPart {
+    /// Returns whether this is the request to complete an upload of `size` bytes.
+    fn completes(&self, size: Bytes) -> bool {
+        self.complete && self.offset == size
+    }
+
     /// Checks that the part continues the upload; returns the size of the whole file.
     fn follows(&self, prior: Option<&Journal>, body: RequestBody) -> Result<Bytes, Reply> {
         let there = prior.map_or(Bytes::ZERO, prefix);
-        if let Some(prior) = prior.filter(|prior| self.complete && self.offset == prior.size())
+        if let Some(prior) = prior.filter(|prior| self.completes(prior.size()))
             && self.offset != there
         {
             return Err(refusal::incomplete(prior.committed(), prior.size()));

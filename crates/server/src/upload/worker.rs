@@ -1,36 +1,33 @@
 //! Receives an upload on a thread of its own: socket to segments, then digest and final name.
 
-use std::os::fd::OwnedFd;
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
 use longhaul_core::checksum::{Algorithm, Checksum};
-use longhaul_core::proto::http::{ReplyHead, UPLOAD_COMPLETE, UPLOAD_MTIME, UPLOAD_OFFSET, upload_bool};
+use longhaul_core::proto::http::{
+    ReplyHead, UPLOAD_COMPLETE, UPLOAD_MTIME, UPLOAD_OFFSET, UploadId, upload_bool,
+};
 use longhaul_core::proto::metalink::{MetalinkName, Pieces};
 use longhaul_core::ranges::ByteRange;
-use longhaul_core::units::{Bytes, Rate};
+use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
-use longhaul_engine::delivery_meter::DeliveryMeter;
 use longhaul_engine::digest::WantedDigests;
-use longhaul_engine::passing_digest::PassingDigest;
-use longhaul_engine::sink::pipeline::{Inlet, Pipeline, PipelineError};
-use longhaul_engine::sink::segment_pool::{Flow, Segment};
+use longhaul_engine::sink::pipeline::{Pipeline, PipelineError};
 use longhaul_engine::sink::writer::Writer;
-use longhaul_sys::tcp_info;
+use longhaul_engine::tree_digest::TreeDigest;
 
 use super::Uploads;
 use super::active::{ActiveEntry, ActiveUploads, PartFileLock, UploadLiveness};
-use super::body_reader::{BODY_READ_TIMEOUT, BodyRead, BodyReader, UploadBodyError};
+use super::body_receiver::{BodyConnection, BodyReceiver, BodyTarget, ReceiveError};
+use super::completed::{CompletedUpload, CompletedUploads, FileVersion};
 use super::digests::UploadDigests;
 use super::partials::PartialUploads;
-use super::refusal::{self, OverQuota};
+use super::refusal;
 use crate::disks::UploadSlot;
+use crate::piece_digests;
 use crate::reply::Reply;
-use crate::stall_detector::SETTLING_STALLS;
-use crate::{Limits, piece_digests};
 
 /// What to do when the body is received.
 pub(super) enum AfterBody {
@@ -51,23 +48,15 @@ pub(super) struct InboundUpload {
     active: Arc<ActiveUploads>,
     partials: Arc<PartialUploads>,
     /// The digest of a resumable upload, which its next request continues.
-    pub(super) digest: Option<(Arc<UploadDigests>, Arc<PassingDigest>)>,
+    pub(super) digest: Option<(Arc<UploadDigests>, Arc<TreeDigest>)>,
+    /// Where a resumable upload is entered when it is complete, and its ID.
+    pub(super) completes: Option<(Arc<CompletedUploads>, UploadId)>,
     pub(super) liveness: Arc<UploadLiveness>,
     /// Kept until the last sync; dropped before the lock, so that a resumed upload finds a free slot.
     _slot: UploadSlot,
     /// Dropped before the entry, which closes the file: a closed file's inode number may be reused.
     _lock: PartFileLock,
     _entry: ActiveEntry,
-}
-
-/// The connection of an upload's body.
-pub(super) struct BodyConnection {
-    pub(super) body: BodyReader,
-    /// The TCP socket, for its RTT and receive window.
-    pub(super) socket: OwnedFd,
-    pub(super) limits: Arc<Limits>,
-    /// Set once the body is received.
-    pub(super) body_received: Arc<AtomicBool>,
 }
 
 /// The outcome of an upload.
@@ -79,23 +68,6 @@ pub(super) struct UploadOutcome {
     /// Bytes received after the body.
     pub(super) inbox: Vec<u8>,
 }
-
-/// Why a body was not received completely.
-pub(super) enum ReceiveError {
-    BodyReader(UploadBodyError),
-    /// The body is longer than the announced file.
-    TooLong,
-    /// The client stalled for this long, or sent too slowly.
-    Slow(Duration),
-    Memory(std::io::Error),
-    /// The file is larger than a quota of uploads allows.
-    OverQuota(OverQuota),
-    /// Cancelled by a failed writer, a newer connection, or the end of the server.
-    Cancelled,
-}
-
-/// A partly filled segment is written after this time, so that a crash loses little of a slow upload.
-const SLOW_FLUSH: Duration = Duration::from_secs(5);
 
 /// Reserves the file's space, and opens its writer and its journal; where that fails, removes a partial file that holds nothing to
 /// resume.
@@ -129,6 +101,7 @@ impl InboundUpload {
             active,
             partials,
             digest: None,
+            completes: None,
             liveness,
             _slot: slot,
             _entry: entry,
@@ -184,8 +157,8 @@ impl InboundUpload {
             return Err(refusal::incomplete(&pipeline.written_ranges(), pipeline.size().unwrap_or_default()));
         }
         if let Some(wanted) = digest {
-            if let Some((digests, passing)) = &self.digest {
-                digests.remove(passing);
+            if let Some((digests, tree)) = &self.digest {
+                digests.remove(tree);
             }
             let found = pipeline.digest(wanted.algorithm, cancel).map_err(|error| refusal::output(&error))?;
             match found {
@@ -204,6 +177,11 @@ impl InboundUpload {
         let timed = modified.map(|modified| pipeline.part().set_modified(modified));
         if let Some(Err(error)) = &timed {
             tracing::warn!("{} does not get its time: {error}", pipeline.part().target().display());
+        }
+        if let Some((completed, id)) = &self.completes
+            && let Ok(file) = FileVersion::of(pipeline.part().file())
+        {
+            completed.add(CompletedUpload { id: *id, file, digest: digest.clone() });
         }
         let counted = self.partials.forget(pipeline.part().path());
         let finished = pipeline.finish(*replace).map_err(|error| {
@@ -240,158 +218,6 @@ impl Drop for InboundUpload {
         // After completion the part file has the target's name, and its former name may belong to another upload.
         if self.pipeline.journal().is_none() && self.pipeline.part().check_name().is_ok() {
             self.partials.discard(self.pipeline.part());
-        }
-    }
-}
-
-/// Where a body belongs.
-pub(super) struct BodyTarget<'a> {
-    /// The bytes of the file that it may be; the body may end before.
-    pub(super) range: ByteRange,
-    pub(super) active: &'a ActiveUploads,
-    pub(super) liveness: &'a UploadLiveness,
-    /// What counts a file of unknown size against the quota, by its partial file.
-    pub(super) counted_by: Option<(&'a PartialUploads, &'a Path)>,
-}
-
-/// Reads a body into segments.
-pub(super) struct BodyReceiver<'a> {
-    target: BodyTarget<'a>,
-    connection: &'a mut BodyConnection,
-    inlet: Inlet<'a>,
-    stop: &'a Cancel,
-    delivery: DeliveryMeter,
-    started: Instant,
-    /// The file offset of the next byte.
-    at: u64,
-    segment: Option<Segment>,
-    /// When the segment was taken from the pool.
-    since: Instant,
-}
-
-impl<'a> BodyReceiver<'a> {
-    pub(super) fn new(
-        target: BodyTarget<'a>,
-        connection: &'a mut BodyConnection,
-        inlet: Inlet<'a>,
-        stop: &'a Cancel,
-    ) -> Self {
-        let rtt = tcp_info::read(&connection.socket).ok().and_then(|tcp| tcp.rtt()).unwrap_or_default();
-        let now = Instant::now();
-        let at = target.range.start();
-        let delivery = DeliveryMeter::new(rtt, true, now);
-        target.liveness.set_last_data(Some(now));
-        Self { target, connection, inlet, stop, delivery, started: now, at, segment: None, since: now }
-    }
-
-    /// Reads to the end of the body; bytes received before an error are written too.
-    pub(super) fn run(mut self, received: &mut Bytes) -> Result<(), ReceiveError> {
-        let result = self.fill_segments();
-        self.flush();
-        *received = self.delivery.total;
-        result
-    }
-
-    fn fill_segments(&mut self) -> Result<(), ReceiveError> {
-        let end = self.target.range.end();
-        while !self.stop.is_cancelled() {
-            let read = if self.at == end {
-                // The file is complete: only the end of chunked coding may follow.
-                match self.connection.body.read(&mut [0])? {
-                    BodyRead::Data(_) => return Err(ReceiveError::TooLong),
-                    other => other,
-                }
-            } else {
-                let mut segment = self.segment(ByteRange::new(self.at, end))?;
-                let read = self.connection.body.read(segment.spare());
-                if let Ok(BodyRead::Data(length)) = read {
-                    segment.fill(length);
-                }
-                let full = segment.is_full();
-                self.segment = Some(segment);
-                if full || self.since.elapsed() > SLOW_FLUSH {
-                    self.flush();
-                }
-                read?
-            };
-            match read {
-                BodyRead::End => return Ok(()),
-                BodyRead::Idle => {}
-                BodyRead::Data(length) => {
-                    self.at += length as u64;
-                    if let Some((partials, part)) = self.target.counted_by {
-                        partials.grow(part, Bytes::new(self.at)).map_err(ReceiveError::OverQuota)?;
-                    }
-                    let now = Instant::now();
-                    self.target.active.add_received(length);
-                    self.target.liveness.set_last_data(Some(now));
-                    let length = Bytes::new(length as u64);
-                    self.delivery.add(length, Bytes::ZERO, &self.connection.socket, now);
-                }
-            }
-            self.check_progress()?;
-        }
-        Err(ReceiveError::Cancelled)
-    }
-
-    /// Takes the segment being filled, or a free one; the wait for it does not count as a stall of the client.
-    fn segment(&mut self, left: ByteRange) -> Result<Segment, ReceiveError> {
-        if let Some(segment) = self.segment.take() {
-            return Ok(segment);
-        }
-        let flow = Flow { rate: self.delivery.rate, rtt: self.delivery.rtt };
-        let waited = Instant::now();
-        while !self.stop.is_cancelled() {
-            if let Some(segment) =
-                self.inlet.take(left, BODY_READ_TIMEOUT, flow).map_err(ReceiveError::Memory)?
-            {
-                self.since = Instant::now();
-                self.target.liveness.set_last_data(Some(self.since));
-                self.delivery.exclude(waited.elapsed());
-                self.started += waited.elapsed();
-                return Ok(segment);
-            }
-            self.target.liveness.set_last_data(None);
-        }
-        Err(ReceiveError::Cancelled)
-    }
-
-    fn flush(&mut self) {
-        if let Some(segment) = self.segment.take() {
-            self.inlet.hand_over(segment);
-        }
-    }
-
-    /// Fails where the client has stalled, or sends too slowly on average.
-    fn check_progress(&mut self) -> Result<(), ReceiveError> {
-        let (limits, now) = (&self.connection.limits, Instant::now());
-        let age = now.saturating_duration_since(self.started);
-        let too_slow =
-            age > limits.stall * SETTLING_STALLS && Rate::over(self.delivery.total, age) < limits.slowest;
-        if self.delivery.stalled(limits.stall, now) || too_slow {
-            return Err(ReceiveError::Slow(limits.stall));
-        }
-        Ok(())
-    }
-}
-
-impl From<UploadBodyError> for ReceiveError {
-    fn from(error: UploadBodyError) -> Self {
-        Self::BodyReader(error)
-    }
-}
-
-impl ReceiveError {
-    pub(super) fn reply(&self) -> Reply {
-        match self {
-            Self::BodyReader(error) => Reply::text(400, &error.to_string()),
-            Self::TooLong => Reply::text(400, "the body is longer than the file"),
-            Self::Slow(stall) => {
-                Reply::text(408, &format!("the body came too slowly, or not at all for {stall:?}"))
-            }
-            Self::Memory(error) => refusal::exhausted(error),
-            Self::OverQuota(over) => refusal::over_quota(*over),
-            Self::Cancelled => refusal::ended(),
         }
     }
 }

@@ -123,3 +123,38 @@ fn a_wrong_part_of_an_upload_that_is_hashed_in_passing_is_found() {
     assert_eq!(talk.ask(&complete, b"").status, 422);
     assert_eq!(names(&site), [""; 0]);
 }
+
+/// A client asks again after a lost answer.
+#[test]
+fn completing_request_may_be_repeated_until_the_file_changes() {
+    let (site, file, url) = (writable(), noise(100_001), resource("f", ID));
+    let mut talk = Talk::to(&site);
+    assert_eq!(talk.ask(&patch(&url, 0, file.len(), file.len(), false), &file).status, 204);
+    let complete = patch(&url, file.len(), 0, file.len(), true);
+    let complete = with_field(&complete, "X-OC-Mtime: 1700000000");
+    let of = |content: &[u8]| with_field(&complete, &blake3_field(content));
+    assert_eq!(talk.ask(&of(&file), b"").status, 201);
+    for _ in 0..2 {
+        let answer = talk.ask(&head("HEAD", &url, &[]), b"");
+        assert_eq!((answer.status, answer.header("upload-complete")), (204, Some("?1")));
+        assert_eq!(answer.header("upload-offset"), Some("100001"));
+        assert_eq!(talk.ask(&of(&file), b"").status, 204);
+    }
+    std::fs::write(site.dir.path().join("f"), &file[1..]).unwrap();
+    assert_eq!(talk.ask(&head("HEAD", &url, &[]), b"").status, 404);
+    assert_eq!(talk.ask(&of(&file), b"").status, 409);
+    assert!(content(&site, "f") == file[1..] && names(&site) == ["f"]);
+}
+
+#[test]
+fn repeated_completing_request_with_another_digest_starts_over() {
+    let (site, file, url) = (writable(), noise(100_001), resource("f", ID));
+    let mut talk = Talk::to(&site);
+    assert_eq!(talk.ask(&patch(&url, 0, file.len(), file.len(), false), &file).status, 204);
+    let complete = patch(&url, file.len(), 0, file.len(), true);
+    assert_eq!(talk.ask(&with_field(&complete, &blake3_field(&file)), b"").status, 201);
+    let answer = talk.ask(&with_field(&complete, &blake3_field(&file[1..])), b"");
+    assert_eq!((answer.status, answer.header("upload-offset")), (409, Some("0")));
+    assert_eq!(talk.ask(&head("HEAD", &url, &[]), b"").status, 404);
+    assert!(content(&site, "f") == file && names(&site) == ["f"]);
+}

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use longhaul_engine::job::Streams;
-use longhaul_engine::passing_digest::Verify;
 use longhaul_engine::sink::output::Output;
+use longhaul_engine::verify::Verify;
 
 use super::GetArgs;
 use crate::say;

@@ -24,6 +24,11 @@ impl Writable {
         Self::with(&[], "http")
     }
 
+    /// Starts a server whose token may write files, but not replace them.
+    pub(crate) fn write_only() -> Self {
+        Self::with(&["--tokens", "tokens"], "http")
+    }
+
     /// Starts a server with HTTPS.
     pub(crate) fn encrypted() -> Self {
         Self::with(&["--tls-cert", "server.pem", "--tls-key", "server.key"], "https")
@@ -38,8 +43,11 @@ impl Writable {
         // On the disk, not in a tmpfs: the writers must run on a real file system.
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         fs::create_dir(dir.path().join("files")).unwrap();
-        fs::write(dir.path().join("token"), "sesame").unwrap();
-        fs::set_permissions(dir.path().join("token"), fs::Permissions::from_mode(0o600)).unwrap();
+        let write_only = "[[token]]\nname = \"a\"\ntoken = \"sesame\"\nrights = [\"write\"]\n";
+        for (name, content) in [("token", "sesame"), ("tokens", write_only)] {
+            fs::write(dir.path().join(name), content).unwrap();
+            fs::set_permissions(dir.path().join(name), fs::Permissions::from_mode(0o600)).unwrap();
+        }
         if scheme == "https" {
             certificates(dir.path());
         }
@@ -100,8 +108,10 @@ impl Drop for Writable {
 
 fn run(dir: &Path, listen: &str, options: &[&str]) -> (Child, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
-    command.current_dir(dir).args(["serve", "files", "--writable", "--token", "token", "--listen", listen]);
-    let mut child = command.args(options).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    command.current_dir(dir).args(["serve", "files", "--writable", "--listen", listen]);
+    let tokens: &[&str] = if options.contains(&"--tokens") { &[] } else { &["--token", "token"] };
+    let mut child =
+        command.args(tokens).args(options).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut log = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
     let line = log.find(|line| line.starts_with("serving ")).unwrap();
     // Drains the log: a full pipe would cost log lines.

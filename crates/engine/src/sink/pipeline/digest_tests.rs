@@ -37,7 +37,7 @@ fn pipeline_with(target: &Path, wanted: WantedDigests, tree: bool, buffer: (Byte
     let pool = SegmentPool::new(&budget, Some(buffer.1), 1);
     let committed = committed.unwrap_or_default();
     let pipeline = Pipeline::new(part, Some(journal), Some(size), committed, WriterChoice::Auto, pool);
-    pipeline.hashing_in_order(wanted, tree.then(|| Arc::new(PassingDigest::new(size).unwrap())))
+    pipeline.hashing_in_order(wanted, tree.then(|| Arc::new(TreeDigest::new(size).unwrap())))
 }
 
 fn content(offset: u64, length: usize) -> Vec<u8> {

@@ -10,8 +10,8 @@ use longhaul_sys::write_back;
 use super::Pipeline;
 use crate::cancel::Cancel;
 use crate::digest::{self, FileDigests, WantedDigests};
-use crate::passing_digest::PassingDigest;
 use crate::sink::output_error::OutputError;
+use crate::tree_digest::TreeDigest;
 
 /// The bytes read at once from ranges not yet hashed: an aligned block.
 const PIECE: Bytes = Bytes::mib(4);
@@ -62,7 +62,7 @@ impl Pipeline {
     }
 
     /// Reads the ranges missing in BLAKE3's tree; returns `false` if cancelled.
-    fn complete_tree(&self, tree: &PassingDigest, cancel: &Cancel) -> Result<bool, OutputError> {
+    fn complete_tree(&self, tree: &TreeDigest, cancel: &Cancel) -> Result<bool, OutputError> {
         for gap in tree.missing() {
             let mut at = gap.start();
             while at < gap.end() {

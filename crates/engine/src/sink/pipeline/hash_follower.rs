@@ -21,9 +21,9 @@ use rustix::fs::{Advice, fadvise};
 
 use crate::cancel::Cancel;
 use crate::digest::{FileDigests, PrefixDigest, WantedDigests};
-use crate::passing_digest::PassingDigest;
 use crate::sink::segment_pool::Segment;
 use crate::threads::lock;
+use crate::tree_digest::TreeDigest;
 
 /// The number of written bytes after a piece that are read ahead into the page cache: a few requests keep a device busy.
 const AHEAD: Bytes = Bytes::mib(4);
@@ -45,7 +45,7 @@ const NICE: i32 = 10;
 pub(super) struct HashFollower {
     wanted: WantedDigests,
     /// The tree of BLAKE3, to which the writers add blocks.
-    pub(super) tree: Option<Arc<PassingDigest>>,
+    pub(super) tree: Option<Arc<TreeDigest>>,
     /// The digests that depend on the order of the file. Locked while bytes are hashed, so that
     /// [`forget`](Self::forget) waits.
     in_order: Mutex<PrefixDigest>,
@@ -89,7 +89,7 @@ impl Drop for Round<'_> {
 
 impl HashFollower {
     /// Creates a follower of zero bytes; the writers add to `tree`, and the `wanted` digests are computed in order.
-    pub(super) fn new(wanted: WantedDigests, tree: Option<Arc<PassingDigest>>) -> Self {
+    pub(super) fn new(wanted: WantedDigests, tree: Option<Arc<TreeDigest>>) -> Self {
         Self {
             wanted,
             tree,
@@ -132,7 +132,7 @@ impl HashFollower {
 
     /// Returns whether [`Self::run`] has work if these ranges are written at the start.
     pub(super) fn has_work_behind_writers(&self, written: &RangeSet) -> bool {
-        let lacks = |tree: &Arc<PassingDigest>| tree.missing_in(written, PIECE).is_some();
+        let lacks = |tree: &Arc<TreeDigest>| tree.missing_in(written, PIECE).is_some();
         !self.wanted.is_empty() || self.tree.as_ref().is_some_and(lacks)
     }
 

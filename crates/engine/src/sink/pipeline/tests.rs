@@ -142,8 +142,8 @@ fn digest_in_passing_reads_back_only_ranges_of_an_earlier_run() {
         let _ = std::fs::remove_dir_all(dir.path());
         std::fs::create_dir(dir.path()).unwrap();
         assert_eq!(run(&pipeline(&target, SIZE), ByteRange::new(0, 1_000_000)), [""; 0]);
-        let passing = PassingDigest::new(SIZE).filter(|_| in_passing).map(Arc::new);
-        let second = pipeline(&target, SIZE).hashing(passing);
+        let tree = TreeDigest::new(SIZE).filter(|_| in_passing).map(Arc::new);
+        let second = pipeline(&target, SIZE).hashing(tree);
         change(&second, before);
         assert_eq!(run(&second, ByteRange::new(1_000_000, SIZE.get())), [""; 0]);
         change(&second, after);

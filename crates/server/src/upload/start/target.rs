@@ -11,6 +11,7 @@ use longhaul_core::proto::http::{
     Condition, ETag, ReplyHead, RequestHead, TargetPath, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_OFFSET,
     UPLOAD_RANGES, UploadId, Validators, held_ranges, upload_bool,
 };
+use longhaul_core::units::Bytes;
 use longhaul_engine::sink::directory::Directory;
 use longhaul_engine::sink::journal::{Journal, StoredJournal};
 use longhaul_engine::sink::output_error::OutputError;
@@ -24,7 +25,8 @@ use crate::file_reply::entity_tag;
 use crate::reply::Reply;
 use crate::static_files::StaticFiles;
 use crate::upload::active::PartFileLock;
-use crate::upload::command::upload_id;
+use crate::upload::command::{AppendPart, upload_id};
+use crate::upload::completed::{CompletedUpload, FileVersion};
 use crate::upload::{ActiveUploads, Uploads, refusal};
 
 /// A partial file, locked for this request.
@@ -40,8 +42,8 @@ pub(super) struct UploadTarget {
     pub(super) grant: Grant,
     pub(super) directory: Directory,
     pub(super) name: Vec<u8>,
-    /// Whether a file of this name exists.
-    pub(super) exists: bool,
+    /// The file of this name, if one exists.
+    pub(super) version: Option<FileVersion>,
     /// Its entity tag.
     pub(super) tag: Option<ETag>,
 }
@@ -60,31 +62,36 @@ impl UploadTarget {
         }
         let directory = files.root.directory(above).map_err(|error| refusal::directory(&error))?;
         // A symbolic link may lead out of the root; other types than files are not replaced.
-        let (exists, tag) = match directory.look(OsStr::from_bytes(name), false) {
+        let (version, tag) = match directory.look(OsStr::from_bytes(name), false) {
             Ok(there) => match FileType::from_raw_mode(there.st_mode) {
                 FileType::RegularFile => {
                     let modified = (there.st_mtime, i64::try_from(there.st_mtime_nsec).unwrap_or(0));
                     let size = u64::try_from(there.st_size).unwrap_or(0);
-                    (true, entity_tag(size, modified, SystemTime::now()).ok())
+                    (Some(there.into()), entity_tag(size, modified, SystemTime::now()).ok())
                 }
                 FileType::Directory => return Err(Reply::text(409, "there is a directory of this name")),
                 _ => return Err(Reply::text(403, "what has this name is no file, and is not replaced")),
             },
-            Err(error) if error.kind() == io::ErrorKind::NotFound => (false, None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (None, None),
             Err(error) => return Err(refusal::directory(&error)),
         };
-        Ok(Self { grant: grant.clone(), directory, name: name.clone(), exists, tag })
+        Ok(Self { grant: grant.clone(), directory, name: name.clone(), version, tag })
     }
 
     pub(super) fn path(&self) -> PathBuf {
         self.directory.path_of(OsStr::from_bytes(&self.name))
     }
 
+    /// Returns whether a file of this name exists.
+    pub(super) fn exists(&self) -> bool {
+        self.version.is_some()
+    }
+
     pub(super) fn may_be_replaced(&self, replace: bool) -> Result<(), Reply> {
-        if self.exists && !replace {
+        if self.exists() && !replace {
             return Err(Reply::text(412, "there is a file of this name"));
         }
-        if self.exists && !self.grant.may_replace {
+        if self.exists() && !self.grant.may_replace {
             return Err(Reply::text(403, "the token does not permit to replace a file"));
         }
         Ok(())
@@ -92,7 +99,7 @@ impl UploadTarget {
 
     /// Deletes the file.
     pub(super) fn delete(&self) -> Result<Reply, Reply> {
-        if !self.exists {
+        if !self.exists() {
             return Err(Reply::text(404, "there is no such file"));
         }
         let removed = self.directory.remove(OsStr::from_bytes(&self.name));
@@ -177,19 +184,45 @@ impl UploadTarget {
     }
 
     /// Reports the offset of an upload.
-    pub(super) fn status(&self, id: UploadId, active: &ActiveUploads) -> Result<Reply, NotStarted> {
-        if self.cancel_silent(id, active) {
+    pub(super) fn status(&self, id: UploadId, uploads: &Uploads) -> Result<Reply, NotStarted> {
+        if self.cancel_silent(id, &uploads.active) {
             // The cancelled upload commits what it has received; its journal is then exact.
             return Err(NotStarted::Superseding);
         }
-        let journal = self.journal(id)?;
-        let head = ReplyHead::new(204)
-            .with(UPLOAD_OFFSET, &prefix(&journal).get().to_string())
-            .with(UPLOAD_LENGTH, &journal.size().get().to_string())
-            .with(UPLOAD_RANGES, &held_ranges(journal.committed()))
-            .with(UPLOAD_COMPLETE, upload_bool(false))
-            .with("Cache-Control", "no-store");
+        let reply = |offset: Bytes, size: Bytes, complete| {
+            ReplyHead::new(204)
+                .with(UPLOAD_OFFSET, &offset.get().to_string())
+                .with(UPLOAD_LENGTH, &size.get().to_string())
+                .with(UPLOAD_COMPLETE, upload_bool(complete))
+                .with("Cache-Control", "no-store")
+        };
+        let head = match self.journal(id) {
+            Ok(journal) => reply(prefix(&journal), journal.size(), false)
+                .with(UPLOAD_RANGES, &held_ranges(journal.committed())),
+            Err(refused) => {
+                let file = self.completed(id, uploads).ok_or(refused)?.file;
+                reply(file.size, file.size, true)
+            }
+        };
         Ok(Reply::empty(head))
+    }
+
+    /// Returns the upload that wrote the present file.
+    fn completed(&self, id: UploadId, uploads: &Uploads) -> Option<CompletedUpload> {
+        uploads.completed.find(id, self.version?)
+    }
+
+    /// Returns the reply to a repeated completing request, whose client has lost the first reply.
+    pub(super) fn complete_again(&self, append: &AppendPart, uploads: &Uploads) -> Option<Reply> {
+        let done = self.completed(append.id, uploads).filter(|done| append.completes(done.file.size))?;
+        if self.journal(append.id).is_ok() {
+            return None;
+        }
+        if append.digest != done.digest {
+            uploads.completed.remove(&done);
+            return None;
+        }
+        Some(Reply::empty(ReplyHead::new(204)))
     }
 
     /// Removes the partial file and journal of an upload, which its client or the listing names so.

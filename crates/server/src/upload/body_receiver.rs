@@ -1,0 +1,202 @@
+//! Reads the body of an upload, or of one of its ranges, into segments.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use longhaul_core::ranges::ByteRange;
+use longhaul_core::units::{Bytes, Rate};
+use longhaul_engine::cancel::Cancel;
+use longhaul_engine::delivery_meter::DeliveryMeter;
+use longhaul_engine::sink::pipeline::Inlet;
+use longhaul_engine::sink::segment_pool::{Flow, Segment};
+use longhaul_sys::tcp_info;
+
+use super::active::{ActiveUploads, UploadLiveness};
+use super::body_reader::{BODY_READ_TIMEOUT, BodyRead, BodyReader, UploadBodyError};
+use super::partials::PartialUploads;
+use super::refusal::{self, OverQuota};
+use crate::Limits;
+use crate::reply::Reply;
+use crate::stall_detector::SETTLING_STALLS;
+
+/// The connection of an upload's body.
+pub(super) struct BodyConnection {
+    pub(super) body: BodyReader,
+    /// The TCP socket, for its RTT and receive window.
+    pub(super) socket: OwnedFd,
+    pub(super) limits: Arc<Limits>,
+    /// Set once the body is received.
+    pub(super) body_received: Arc<AtomicBool>,
+}
+
+/// Why a body was not received completely.
+pub(super) enum ReceiveError {
+    BodyReader(UploadBodyError),
+    /// The body is longer than the announced file.
+    TooLong,
+    /// The client stalled for this long, or sent too slowly.
+    Slow(Duration),
+    Memory(std::io::Error),
+    /// The file is larger than a quota of uploads allows.
+    OverQuota(OverQuota),
+    /// Cancelled by a failed writer, a newer connection, or the end of the server.
+    Cancelled,
+}
+
+/// A partly filled segment is written after this time, so that a crash loses little of a slow upload.
+const SLOW_FLUSH: Duration = Duration::from_secs(5);
+
+/// Where a body belongs.
+pub(super) struct BodyTarget<'a> {
+    /// The bytes of the file that it may be; the body may end before.
+    pub(super) range: ByteRange,
+    pub(super) active: &'a ActiveUploads,
+    pub(super) liveness: &'a UploadLiveness,
+    /// What counts a file of unknown size against the quota, by its partial file.
+    pub(super) counted_by: Option<(&'a PartialUploads, &'a Path)>,
+}
+
+/// Reads a body into segments.
+pub(super) struct BodyReceiver<'a> {
+    target: BodyTarget<'a>,
+    connection: &'a mut BodyConnection,
+    inlet: Inlet<'a>,
+    stop: &'a Cancel,
+    delivery: DeliveryMeter,
+    started: Instant,
+    /// The file offset of the next byte.
+    at: u64,
+    segment: Option<Segment>,
+    /// When the segment was taken from the pool.
+    since: Instant,
+}
+
+impl<'a> BodyReceiver<'a> {
+    pub(super) fn new(
+        target: BodyTarget<'a>,
+        connection: &'a mut BodyConnection,
+        inlet: Inlet<'a>,
+        stop: &'a Cancel,
+    ) -> Self {
+        let rtt = tcp_info::read(&connection.socket).ok().and_then(|tcp| tcp.rtt()).unwrap_or_default();
+        let now = Instant::now();
+        let at = target.range.start();
+        let delivery = DeliveryMeter::new(rtt, true, now);
+        target.liveness.set_last_data(Some(now));
+        Self { target, connection, inlet, stop, delivery, started: now, at, segment: None, since: now }
+    }
+
+    /// Reads to the end of the body; bytes received before an error are written too.
+    pub(super) fn run(mut self, received: &mut Bytes) -> Result<(), ReceiveError> {
+        let result = self.fill_segments();
+        self.flush();
+        *received = self.delivery.total;
+        result
+    }
+
+    fn fill_segments(&mut self) -> Result<(), ReceiveError> {
+        let end = self.target.range.end();
+        while !self.stop.is_cancelled() {
+            let read = if self.at == end {
+                // The file is complete: only the end of chunked coding may follow.
+                match self.connection.body.read(&mut [0])? {
+                    BodyRead::Data(_) => return Err(ReceiveError::TooLong),
+                    other => other,
+                }
+            } else {
+                let mut segment = self.segment(ByteRange::new(self.at, end))?;
+                let read = self.connection.body.read(segment.spare());
+                if let Ok(BodyRead::Data(length)) = read {
+                    segment.fill(length);
+                }
+                let full = segment.is_full();
+                self.segment = Some(segment);
+                if full || self.since.elapsed() > SLOW_FLUSH {
+                    self.flush();
+                }
+                read?
+            };
+            match read {
+                BodyRead::End => return Ok(()),
+                BodyRead::Idle => {}
+                BodyRead::Data(length) => {
+                    self.at += length as u64;
+                    if let Some((partials, part)) = self.target.counted_by {
+                        partials.grow(part, Bytes::new(self.at)).map_err(ReceiveError::OverQuota)?;
+                    }
+                    let now = Instant::now();
+                    self.target.active.add_received(length);
+                    self.target.liveness.set_last_data(Some(now));
+                    let length = Bytes::new(length as u64);
+                    self.delivery.add(length, Bytes::ZERO, &self.connection.socket, now);
+                }
+            }
+            self.check_progress()?;
+        }
+        Err(ReceiveError::Cancelled)
+    }
+
+    /// Takes the segment being filled, or a free one; the wait for it does not count as a stall of the client.
+    fn segment(&mut self, left: ByteRange) -> Result<Segment, ReceiveError> {
+        if let Some(segment) = self.segment.take() {
+            return Ok(segment);
+        }
+        let flow = Flow { rate: self.delivery.rate, rtt: self.delivery.rtt };
+        let waited = Instant::now();
+        while !self.stop.is_cancelled() {
+            if let Some(segment) =
+                self.inlet.take(left, BODY_READ_TIMEOUT, flow).map_err(ReceiveError::Memory)?
+            {
+                self.since = Instant::now();
+                self.target.liveness.set_last_data(Some(self.since));
+                self.delivery.exclude(waited.elapsed());
+                self.started += waited.elapsed();
+                return Ok(segment);
+            }
+            self.target.liveness.set_last_data(None);
+        }
+        Err(ReceiveError::Cancelled)
+    }
+
+    fn flush(&mut self) {
+        if let Some(segment) = self.segment.take() {
+            self.inlet.hand_over(segment);
+        }
+    }
+
+    /// Fails where the client has stalled, or sends too slowly on average.
+    fn check_progress(&mut self) -> Result<(), ReceiveError> {
+        let (limits, now) = (&self.connection.limits, Instant::now());
+        let age = now.saturating_duration_since(self.started);
+        let too_slow =
+            age > limits.stall * SETTLING_STALLS && Rate::over(self.delivery.total, age) < limits.slowest;
+        if self.delivery.stalled(limits.stall, now) || too_slow {
+            return Err(ReceiveError::Slow(limits.stall));
+        }
+        Ok(())
+    }
+}
+
+impl From<UploadBodyError> for ReceiveError {
+    fn from(error: UploadBodyError) -> Self {
+        Self::BodyReader(error)
+    }
+}
+
+impl ReceiveError {
+    pub(super) fn reply(&self) -> Reply {
+        match self {
+            Self::BodyReader(error) => Reply::text(400, &error.to_string()),
+            Self::TooLong => Reply::text(400, "the body is longer than the file"),
+            Self::Slow(stall) => {
+                Reply::text(408, &format!("the body came too slowly, or not at all for {stall:?}"))
+            }
+            Self::Memory(error) => refusal::exhausted(error),
+            Self::OverQuota(over) => refusal::over_quota(*over),
+            Self::Cancelled => refusal::ended(),
+        }
+    }
+}

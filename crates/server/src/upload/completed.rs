@@ -1,0 +1,110 @@
+//! Complete uploads, for clients that lost the reply to their completing request and ask again.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use longhaul_core::checksum::Checksum;
+use longhaul_core::proto::http::UploadId;
+use longhaul_core::units::Bytes;
+use rustix::fs::{Stat, fstat};
+
+/// How many are kept; the file of an upload that was dropped is sent again.
+const MOST: usize = 1024;
+
+/// The latest complete uploads.
+#[derive(Default)]
+pub(super) struct CompletedUploads(Mutex<VecDeque<CompletedUpload>>);
+
+/// An upload whose file has its final name, or is about to get it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct CompletedUpload {
+    pub(super) id: UploadId,
+    pub(super) file: FileVersion,
+    /// The digest that was compared.
+    pub(super) digest: Option<Checksum>,
+}
+
+/// A file while nothing is written to it: device and inode, size, and time of modification.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FileVersion {
+    inode: (u64, u64),
+    pub(super) size: Bytes,
+    modified: (i64, i64),
+}
+
+impl FileVersion {
+    pub(super) fn of(file: impl AsFd) -> io::Result<Self> {
+        Ok(fstat(file)?.into())
+    }
+}
+
+impl From<Stat> for FileVersion {
+    fn from(stat: Stat) -> Self {
+        Self {
+            inode: (stat.st_dev, stat.st_ino),
+            size: Bytes::new(u64::try_from(stat.st_size).unwrap_or(0)),
+            modified: (stat.st_mtime, i64::try_from(stat.st_mtime_nsec).unwrap_or(0)),
+        }
+    }
+}
+
+impl CompletedUploads {
+    /// Adds an upload before its file is renamed: it is found from then on.
+    pub(super) fn add(&self, upload: CompletedUpload) {
+        let mut uploads = self.lock();
+        if uploads.len() == MOST {
+            uploads.pop_front();
+        }
+        uploads.push_back(upload);
+    }
+
+    /// Returns the upload that wrote this file, unless the file has changed since.
+    pub(super) fn find(&self, id: UploadId, file: FileVersion) -> Option<CompletedUpload> {
+        self.lock().iter().rev().find(|upload| upload.id == id && upload.file == file).cloned()
+    }
+
+    /// Drops an upload, whose client has sent another file.
+    pub(super) fn remove(&self, upload: &CompletedUpload) {
+        self.lock().retain(|kept| kept != upload);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<CompletedUpload>> {
+        // Nothing panics while the lock is held.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    #[test]
+    fn number_of_uploads_is_bounded() {
+        let (uploads, file) =
+            (CompletedUploads::default(), FileVersion::of(File::open("/").unwrap()).unwrap());
+        let id = |number: usize| UploadId::new((number as u128).to_le_bytes());
+        for number in 0..=MOST {
+            uploads.add(CompletedUpload { id: id(number), file, digest: None });
+        }
+        assert_eq!(uploads.lock().len(), MOST);
+        assert!(uploads.find(id(0), file).is_none() && uploads.find(id(MOST), file).is_some());
+    }
+
+    #[test]
+    fn changed_file_is_not_that_of_the_upload() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let version = |content: &str| {
+            std::fs::write(&path, content).unwrap();
+            FileVersion::of(File::open(&path).unwrap()).unwrap()
+        };
+        let (uploads, id, file) = (CompletedUploads::default(), UploadId::new([1; 16]), version("a"));
+        uploads.add(CompletedUpload { id, file, digest: None });
+        assert!(uploads.find(id, file).is_some() && uploads.find(UploadId::new([2; 16]), file).is_none());
+        assert!(uploads.find(id, version("ab")).is_none());
+    }
+}
