@@ -22,7 +22,7 @@
 //! error. Where others cannot have sent, **Ease** comes before: the cap falls by no more than the queue takes to drain, and is as before if
 //! that was all.
 //! **Share.** A queue or losses that a drain does not end come from flows that take what this one yields. The congestion control then
-//! decides alone until both have ended, or nearly all of the path is this connection's, which a drain checks.
+//! decides alone until both have ended, which leads to Climb, or nearly all of the path is this connection's, which a drain checks.
 //!
 //! The pacer is a function of its observations. A remote sender is held by its window ([`receive_window`](super::receive_window)).
 

@@ -108,8 +108,8 @@ impl Pacer {
         }
     }
 
-    /// Waits until there are no losses, and no queue for longer than jitter lasts, or nearly all of the path is this connection's: the other
-    /// flows have ended.
+    /// Waits until the queue is empty without losses, but for the uncertainty, or nearly all of the path is this connection's: the other
+    /// flows have ended. The cap then climbs to what the path is known to carry.
     ///
     /// While they run there is no drain: BBR flows take the capacity that it frees, and give it back only after hundreds of RTTs.
     pub(super) fn share(&mut self) {
@@ -120,10 +120,14 @@ impl Pacer {
         }
         let since = self.ago(quiet);
         let Some(queued) = self.history.share_above(rtt + self.queue_threshold(), since) else { return };
-        let is_empty = quiet.mul_f64(queued) <= rtt.mul_f64(Params::STANDING);
         let delivered = self.history.delivery_rate(since);
-        if is_empty && !self.history.has_lost(Params::LOSS, Params::FEW_PACKETS, since) {
-            self.settle(delivered.max(self.least_pace()));
+        let has_lost = self.history.has_lost(Params::LOSS, Params::FEW_PACKETS, since);
+        if queued <= Params::UNCERTAINTY && !has_lost {
+            if comes_close(delivered, self.capacity) {
+                self.settle(delivered);
+            } else {
+                self.begin_climb(delivered, self.capacity);
+            }
         } else if age > rtt * Params::RECHECK_RTTS && comes_close(delivered, self.capacity) {
             self.begin_drain(delivered);
         }

@@ -88,7 +88,7 @@ fn sharing_ends_where_jitter_alone_is_left() {
     filled.pacer.enter(PacerPhase::Share, None);
     for step in 0..400 {
         filled.seen.goodput += Bytes::kib(64);
-        filled.observe(if step % 60 == 0 { 12.0 } else { 0.5 });
+        filled.observe(if step % 20 == 0 { 12.0 } else { 0.5 });
     }
     assert!(matches!(filled.pacer.phase, PacerPhase::Cruise { .. }), "{:?}", filled.pacer.phase);
 }
