@@ -262,7 +262,7 @@ impl<'scope, 'env> Upload<'scope, 'env> {
         };
         let mut completing = None;
         loop {
-            let there = resource.held(session, self.early_status.take(), self.began)?;
+            let there = resource.held(session, self.early_status.take())?;
             let held = there.clone().unwrap_or_default();
             let brought = self.furthest.map_or(Bytes::ZERO, |furthest| held.total() - furthest);
             self.backoff.received(brought);

@@ -1,6 +1,7 @@
 //! Uploads to a server that accepts parts (docs/uploads.md): requests the offset, sends the rest,
 //! and has it verified.
 
+use std::cell::Cell;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
@@ -82,11 +83,13 @@ fn pieces_of(document: &[u8], size: Bytes) -> Option<Pieces> {
 /// An upload resource on the server.
 pub(super) struct UploadResource {
     query: String,
+    /// Whether this run has sent a completing request, the answer to which may be lost.
+    asked_to_complete: Cell<bool>,
 }
 
 impl UploadResource {
     pub(super) fn new(id: UploadId) -> Self {
-        Self { query: format!("upload={id}") }
+        Self { query: format!("upload={id}"), asked_to_complete: Cell::new(false) }
     }
 
     fn step<'a>(&'a self, name: &'static str, ask: Ask<'a>) -> UploadStep<'a> {
@@ -105,13 +108,11 @@ impl UploadResource {
     }
 
     /// Requests the server's offset, unless the answer has arrived `ahead`; `None` if the upload is
-    /// unknown to the server, its name is refused, or another run has completed it: the server has
-    /// a part of this run's if it `began`.
+    /// unknown to the server, its name is refused, or an earlier run has completed it.
     pub(super) fn held(
         &self,
         session: &mut UploadSession<'_>,
         ahead: Option<UploadAnswer>,
-        began: bool,
     ) -> Result<Option<RangeSet>, UploadError> {
         let step = self.status_step();
         // A redirect or challenge is handled by a separate request.
@@ -125,7 +126,7 @@ impl UploadResource {
         }
         session.require_success(step.name, &answer)?;
         let is_complete = answer.head.text(UPLOAD_COMPLETE).and_then(parse_upload_bool) == Some(true);
-        if is_complete && !began {
+        if is_complete && !self.asked_to_complete.get() {
             return Ok(None);
         }
         let length = answer.head.text(UPLOAD_LENGTH).and_then(parse_upload_bytes);
@@ -188,6 +189,7 @@ impl UploadResource {
             source.check().map_err(UploadError::of_reading)?;
             progress.emit(&Event::Verifying);
             let digest = digest.as_ref().map(repr_digest);
+            self.asked_to_complete.set(true);
             connection.send(Ask::Complete { whole, digest: digest.as_deref(), hash })?;
             Ok(true)
         };
@@ -245,6 +247,7 @@ impl UploadResource {
         let step = self.step("to complete the upload", ask);
         // A redirect is followed by a separate request.
         let ahead = ahead.filter(|answer| !Redirects::keeps_method(answer.head.status()));
+        self.asked_to_complete.set(true);
         let answer = ahead.map_or_else(|| session.exchange(step), Ok)?;
         if let Some(pieces) = answer.metalink.as_deref().and_then(|text| pieces_of(text, whole)) {
             return Ok(Completion::Mismatch(pieces));

@@ -10,7 +10,7 @@ use longhaul_core::proto::http::UploadId;
 use longhaul_core::units::Bytes;
 use rustix::fs::{Stat, fstat};
 
-/// How many are kept; the file of an upload that was dropped is sent again.
+/// How many are kept. A client whose upload was dropped sends the file again, if its token may replace it.
 const MOST: usize = 1024;
 
 /// The latest complete uploads.
@@ -18,7 +18,7 @@ const MOST: usize = 1024;
 pub(super) struct CompletedUploads(Mutex<VecDeque<CompletedUpload>>);
 
 /// An upload whose file has its final name, or is about to get it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) struct CompletedUpload {
     pub(super) id: UploadId,
     pub(super) file: FileVersion,
@@ -51,9 +51,10 @@ impl From<Stat> for FileVersion {
 }
 
 impl CompletedUploads {
-    /// Adds an upload before its file is renamed: it is found from then on.
+    /// Adds an upload in place of an earlier one of its ID. It may be added before its file has its name.
     pub(super) fn add(&self, upload: CompletedUpload) {
         let mut uploads = self.lock();
+        uploads.retain(|kept| kept.id != upload.id);
         if uploads.len() == MOST {
             uploads.pop_front();
         }
@@ -62,12 +63,12 @@ impl CompletedUploads {
 
     /// Returns the upload that wrote this file, unless the file has changed since.
     pub(super) fn find(&self, id: UploadId, file: FileVersion) -> Option<CompletedUpload> {
-        self.lock().iter().rev().find(|upload| upload.id == id && upload.file == file).cloned()
+        self.lock().iter().find(|upload| upload.id == id && upload.file == file).cloned()
     }
 
-    /// Drops an upload, whose client has sent another file.
-    pub(super) fn remove(&self, upload: &CompletedUpload) {
-        self.lock().retain(|kept| kept != upload);
+    /// Drops an upload whose file gets no name, or whose ID is used again.
+    pub(super) fn forget(&self, id: UploadId) {
+        self.lock().retain(|kept| kept.id != id);
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<CompletedUpload>> {
@@ -79,6 +80,7 @@ impl CompletedUploads {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
+    use std::time::{Duration, UNIX_EPOCH};
 
     use super::*;
 
@@ -97,14 +99,21 @@ mod tests {
     #[test]
     fn changed_file_is_not_that_of_the_upload() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("f");
-        let version = |content: &str| {
+        let version = |name: &str, content: &str, seconds| {
+            let path = dir.path().join(name);
             std::fs::write(&path, content).unwrap();
-            FileVersion::of(File::open(&path).unwrap()).unwrap()
+            let file = File::options().write(true).open(&path).unwrap();
+            file.set_modified(UNIX_EPOCH + Duration::from_secs(seconds)).unwrap();
+            FileVersion::of(file).unwrap()
         };
-        let (uploads, id, file) = (CompletedUploads::default(), UploadId::new([1; 16]), version("a"));
+        let (uploads, id, file) = (CompletedUploads::default(), UploadId::new([1; 16]), version("f", "a", 1));
         uploads.add(CompletedUpload { id, file, digest: None });
         assert!(uploads.find(id, file).is_some() && uploads.find(UploadId::new([2; 16]), file).is_none());
-        assert!(uploads.find(id, version("ab")).is_none());
+        for other in [version("f", "ab", 1), version("f", "b", 2), version("g", "a", 1)] {
+            assert!(uploads.find(id, other).is_none(), "{other:?}");
+        }
+        assert!(uploads.find(id, version("f", "a", 1)).is_some());
+        uploads.forget(id);
+        assert!(uploads.find(id, file).is_none());
     }
 }

@@ -114,7 +114,8 @@ impl Uploads {
             UploadOperation::DeleteFile => answered(self.target(command)?.delete()?),
             UploadOperation::AddRange(add) => self.add_range(&self.free_target(command)?, add, disk),
             UploadOperation::Status(id) => answered(self.free_target(command)?.status(*id, self)?),
-            UploadOperation::Discard { named, .. } => {
+            UploadOperation::Discard { id, named } => {
+                self.completed.forget(*id);
                 let target = self.free_target(command)?;
                 let reply = target.discard(*named, self)?;
                 self.ranged.has_locked(&target.path());
@@ -149,7 +150,7 @@ impl Uploads {
     ) -> Result<UploadStart, NotStarted> {
         let id = append.id;
         if body == RequestBody::None
-            && let Some(reply) = target.complete_again(&append, self)
+            && let Some(reply) = target.complete_again(&append, self)?
         {
             return Ok(UploadStart::Answered(reply));
         }
@@ -160,10 +161,13 @@ impl Uploads {
         let size = append.follows(prior.as_ref(), body).inspect_err(|_| self.abandon(&part))?;
         let slot = slot(disk).inspect_err(|_| self.abandon(&part))?;
         self.admit(&part, size, &target.grant)?;
+        if prior.is_none() {
+            self.completed.forget(id);
+        }
         let journal =
             journal(id, size, target.grant.holder.as_deref()).inspect_err(|_| self.abandon(&part))?;
         let there = Some(ByteRange::with_len(0, append.offset)).filter(|range| !range.is_empty());
-        let (committed, exists) = (there.into_iter().collect(), target.exists());
+        let (committed, exists) = (there.into_iter().collect(), target.exists);
         let identity = part.identity().map_err(|source| OutputError::Create { path: target.path(), source });
         let tree = self.digests.of((identity?, id), (&committed, size), append.hash);
         let after = match append.complete {
@@ -181,7 +185,7 @@ impl Uploads {
         let digest = tree.map(|tree| (Arc::clone(&self.digests), tree));
         let mut upload = InboundUpload::prepare(pipeline, after, exists, self, (lock, slot))?;
         upload.digest = digest;
-        upload.completes = Some((Arc::clone(&self.completed), id));
+        upload.completed = Some((Arc::clone(&self.completed), id));
         Ok(UploadStart::ready(upload))
     }
 
@@ -228,6 +232,9 @@ impl Uploads {
         }
         let slot = slot(disk).inspect_err(|_| self.abandon(&part))?;
         self.admit(&part, whole, &target.grant)?;
+        if prior.is_none() {
+            self.completed.forget(id);
+        }
         let journal =
             journal(id, whole, target.grant.holder.as_deref()).inspect_err(|_| self.abandon(&part))?;
         let committed = prior.map(|prior| prior.committed().clone()).unwrap_or_default();
@@ -257,7 +264,7 @@ impl Uploads {
             .hashing_in_order(WantedDigests { whole: in_order, pieces: None }, None);
         let replace = replace && target.grant.may_replace;
         let after = AfterBody::Finish { digest, modified, replace, takes_pieces: false };
-        Ok(UploadStart::ready(InboundUpload::prepare(pipeline, after, target.exists(), self, (lock, slot))?))
+        Ok(UploadStart::ready(InboundUpload::prepare(pipeline, after, target.exists, self, (lock, slot))?))
     }
 
     /// Counts a partial file against the quota; refuses a size that no file of Linux has.

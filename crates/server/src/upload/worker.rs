@@ -50,7 +50,7 @@ pub(super) struct InboundUpload {
     /// The digest of a resumable upload, which its next request continues.
     pub(super) digest: Option<(Arc<UploadDigests>, Arc<TreeDigest>)>,
     /// Where a resumable upload is entered when it is complete, and its ID.
-    pub(super) completes: Option<(Arc<CompletedUploads>, UploadId)>,
+    pub(super) completed: Option<(Arc<CompletedUploads>, UploadId)>,
     pub(super) liveness: Arc<UploadLiveness>,
     /// Kept until the last sync; dropped before the lock, so that a resumed upload finds a free slot.
     _slot: UploadSlot,
@@ -101,7 +101,7 @@ impl InboundUpload {
             active,
             partials,
             digest: None,
-            completes: None,
+            completed: None,
             liveness,
             _slot: slot,
             _entry: entry,
@@ -178,7 +178,7 @@ impl InboundUpload {
         if let Some(Err(error)) = &timed {
             tracing::warn!("{} does not get its time: {error}", pipeline.part().target().display());
         }
-        if let Some((completed, id)) = &self.completes
+        if let Some((completed, id)) = &self.completed
             && let Ok(file) = FileVersion::of(pipeline.part().file())
         {
             completed.add(CompletedUpload { id: *id, file, digest: digest.clone() });
@@ -186,6 +186,9 @@ impl InboundUpload {
         let counted = self.partials.forget(pipeline.part().path());
         let finished = pipeline.finish(*replace).map_err(|error| {
             self.partials.restore(pipeline.part().path(), counted);
+            if let Some((completed, id)) = &self.completed {
+                completed.forget(*id);
+            }
             refusal::pipeline(&error)
         })?;
         finished.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));

@@ -140,10 +140,12 @@ fn completing_request_may_be_repeated_until_the_file_changes() {
         assert_eq!(answer.header("upload-offset"), Some("100001"));
         assert_eq!(talk.ask(&of(&file), b"").status, 204);
     }
-    std::fs::write(site.dir.path().join("f"), &file[1..]).unwrap();
+    let mut other = file.clone();
+    other[0] ^= 1;
+    std::fs::write(site.dir.path().join("f"), &other).unwrap();
     assert_eq!(talk.ask(&head("HEAD", &url, &[]), b"").status, 404);
     assert_eq!(talk.ask(&of(&file), b"").status, 409);
-    assert!(content(&site, "f") == file[1..] && names(&site) == ["f"]);
+    assert!(content(&site, "f") == other && names(&site) == ["f"]);
 }
 
 #[test]
@@ -156,5 +158,31 @@ fn repeated_completing_request_with_another_digest_starts_over() {
     let answer = talk.ask(&with_field(&complete, &blake3_field(&file[1..])), b"");
     assert_eq!((answer.status, answer.header("upload-offset")), (409, Some("0")));
     assert_eq!(talk.ask(&head("HEAD", &url, &[]), b"").status, 404);
+    assert!(content(&site, "f") == file && names(&site) == ["f"]);
+}
+
+/// A client that begins an upload by the same ID does not get the answer for the file before.
+#[test]
+fn complete_upload_is_forgotten_when_its_id_is_used_again() {
+    let (site, file, url) = (writable(), noise(100_001), resource("f", ID));
+    let mut talk = Talk::to(&site);
+    let complete = patch(&url, file.len(), 0, file.len(), true);
+    for begin in [
+        patch(&url, 0, 1, file.len(), false),
+        patch(&url, 0, 1, file.len(), false)
+            .replace("Upload-Offset: 0\r\nUpload-Length: 100001", "Content-Range: bytes 0-0/100001"),
+        head("DELETE", &url, &[]),
+    ] {
+        assert_eq!(talk.ask(&patch(&url, 0, file.len(), file.len(), false), &file).status, 204);
+        talk.ask(&complete, b"");
+        assert_eq!(talk.ask(&head("HEAD", &url, &[]), b"").header("upload-complete"), Some("?1"));
+        let body = if begin.starts_with("PATCH") { &file[..1] } else { &[] };
+        let status = talk.ask(&begin, body).status;
+        assert!(matches!(status, 202 | 204 | 404), "{begin}: {status}");
+        let deleted = talk.ask(&head("DELETE", &url, &[]), b"").status;
+        assert!(matches!(deleted, 204 | 404), "{begin}: {deleted}");
+        assert_eq!(talk.ask(&head("HEAD", &url, &[]), b"").status, 404, "{begin}");
+        assert_eq!(talk.ask(&complete, b"").status, 409, "{begin}");
+    }
     assert!(content(&site, "f") == file && names(&site) == ["f"]);
 }

@@ -5,9 +5,9 @@
 //!  Listen -----------------> Climb -------------------------> Cruise <------------.
 //!  (no cap)               (doubles each RTT)               (probes up)            | drained
 //!     |                        |                                |                 |
-//!     '------ many lost -------'-- a queue stands, many lost ---'-----> Drain ----'<-----.
-//!     |                                                                   |              | empty
-//!     '--> Free: a fast path, an RTT below 10 ms, or twenty RTTs          '-- stands --> Share
+//!     '------ many lost -------'-- a queue stands, many lost ---'-----> Drain ----'
+//!     |                                                                   |
+//!     '--> Free: a fast path, an RTT below 10 ms, or twenty RTTs          '-- stands --> Share -- empty --> Climb
 //!          without evidence; losses (on a fast path: at a short
 //!          queue) lead to Climb where the trains' rate is known, else to Drain.
 //!          From Cruise if the path is fast, or jitter has hidden twenty RTTs of probes

@@ -108,8 +108,8 @@ impl Pacer {
         }
     }
 
-    /// Waits until the queue is empty without losses, but for the uncertainty, or nearly all of the path is this connection's: the other
-    /// flows have ended. The cap then climbs to what the path is known to carry.
+    /// Waits until the other flows have ended: nothing is lost, and no more of the RTTs show a queue than jitter explains. The cap then climbs
+    /// to what the path is known to carry. Or until nearly all of the path is this connection's, which a drain checks.
     ///
     /// While they run there is no drain: BBR flows take the capacity that it frees, and give it back only after hundreds of RTTs.
     pub(super) fn share(&mut self) {

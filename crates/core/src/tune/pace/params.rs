@@ -17,7 +17,8 @@ impl Params {
     /// at 10 Gbit/s a host of two cores sends 6 of a pace of 9.9 Gbit/s, and without a pace fills the path (docs/measurements.md). A pace in
     /// force is given up only where the path is faster by the uncertainty.
     pub(super) const UNPACED_FROM: Rate = Rate::bits_per_sec(3_000_000_000);
-    /// An estimate with a larger relative error is none; a pace that is delivered but for this share counts as used.
+    /// An estimate with a larger relative error is none; a pace that is delivered but for this share counts as used. Where no larger share of
+    /// the RTTs is long, they are jitter.
     pub(super) const UNCERTAINTY: f64 = 0.15;
     /// In slow start the bottleneck's rate is measured for this many RTTs: from ten segments (RFC 6928) to 10 Gbit/s at 300 ms are
     /// log2(375 MB / 14.5 kB) = 15. Probes that jitter has hidden for as long show nothing: pacing ends.
@@ -51,7 +52,7 @@ impl Params {
     pub(super) const FEW_PACKETS: Bytes = Bytes::kib(24);
     /// Flows have reacted to each other in this many RTTs: a queue is drained, or other traffic has ended and its queue is empty.
     pub(super) const REACTION_RTTS: u32 = 4;
-    /// Other traffic has ended where the queue was empty this long: twice BBR's ProbeRTT (`bbr_probe_rtt_mode_ms` in
+    /// Other traffic has ended where no queue stood this long: twice BBR's ProbeRTT (`bbr_probe_rtt_mode_ms` in
     /// Linux' tcp_bbr.c, 200), in which its flows empty it together.
     pub(super) const EMPTY_TIME: Duration = Duration::from_millis(400);
     /// Every so many RTTs beside others the pacer may drain once: the queue may be this connection's own.

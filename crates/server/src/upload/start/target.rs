@@ -26,7 +26,7 @@ use crate::reply::Reply;
 use crate::static_files::StaticFiles;
 use crate::upload::active::PartFileLock;
 use crate::upload::command::{AppendPart, upload_id};
-use crate::upload::completed::{CompletedUpload, FileVersion};
+use crate::upload::completed::CompletedUpload;
 use crate::upload::{ActiveUploads, Uploads, refusal};
 
 /// A partial file, locked for this request.
@@ -42,8 +42,8 @@ pub(super) struct UploadTarget {
     pub(super) grant: Grant,
     pub(super) directory: Directory,
     pub(super) name: Vec<u8>,
-    /// The file of this name, if one exists.
-    pub(super) version: Option<FileVersion>,
+    /// Whether a file of this name exists.
+    pub(super) exists: bool,
     /// Its entity tag.
     pub(super) tag: Option<ETag>,
 }
@@ -62,36 +62,31 @@ impl UploadTarget {
         }
         let directory = files.root.directory(above).map_err(|error| refusal::directory(&error))?;
         // A symbolic link may lead out of the root; other types than files are not replaced.
-        let (version, tag) = match directory.look(OsStr::from_bytes(name), false) {
+        let (exists, tag) = match directory.look(OsStr::from_bytes(name), false) {
             Ok(there) => match FileType::from_raw_mode(there.st_mode) {
                 FileType::RegularFile => {
                     let modified = (there.st_mtime, i64::try_from(there.st_mtime_nsec).unwrap_or(0));
                     let size = u64::try_from(there.st_size).unwrap_or(0);
-                    (Some(there.into()), entity_tag(size, modified, SystemTime::now()).ok())
+                    (true, entity_tag(size, modified, SystemTime::now()).ok())
                 }
                 FileType::Directory => return Err(Reply::text(409, "there is a directory of this name")),
                 _ => return Err(Reply::text(403, "what has this name is no file, and is not replaced")),
             },
-            Err(error) if error.kind() == io::ErrorKind::NotFound => (None, None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (false, None),
             Err(error) => return Err(refusal::directory(&error)),
         };
-        Ok(Self { grant: grant.clone(), directory, name: name.clone(), version, tag })
+        Ok(Self { grant: grant.clone(), directory, name: name.clone(), exists, tag })
     }
 
     pub(super) fn path(&self) -> PathBuf {
         self.directory.path_of(OsStr::from_bytes(&self.name))
     }
 
-    /// Returns whether a file of this name exists.
-    pub(super) fn exists(&self) -> bool {
-        self.version.is_some()
-    }
-
     pub(super) fn may_be_replaced(&self, replace: bool) -> Result<(), Reply> {
-        if self.exists() && !replace {
+        if self.exists && !replace {
             return Err(Reply::text(412, "there is a file of this name"));
         }
-        if self.exists() && !self.grant.may_replace {
+        if self.exists && !self.grant.may_replace {
             return Err(Reply::text(403, "the token does not permit to replace a file"));
         }
         Ok(())
@@ -99,7 +94,7 @@ impl UploadTarget {
 
     /// Deletes the file.
     pub(super) fn delete(&self) -> Result<Reply, Reply> {
-        if !self.exists() {
+        if !self.exists {
             return Err(Reply::text(404, "there is no such file"));
         }
         let removed = self.directory.remove(OsStr::from_bytes(&self.name));
@@ -207,22 +202,30 @@ impl UploadTarget {
         Ok(Reply::empty(head))
     }
 
-    /// Returns the upload that wrote the present file.
+    /// Returns the upload that wrote the file, which may have got its name since [`find`](Self::find).
     fn completed(&self, id: UploadId, uploads: &Uploads) -> Option<CompletedUpload> {
-        uploads.completed.find(id, self.version?)
+        let file = self.directory.look(OsStr::from_bytes(&self.name), false).ok()?;
+        uploads.completed.find(id, file.into())
     }
 
     /// Returns the reply to a repeated completing request, whose client has lost the first reply.
-    pub(super) fn complete_again(&self, append: &AppendPart, uploads: &Uploads) -> Option<Reply> {
-        let done = self.completed(append.id, uploads).filter(|done| append.completes(done.file.size))?;
-        if self.journal(append.id).is_ok() {
-            return None;
+    pub(super) fn complete_again(
+        &self,
+        append: &AppendPart,
+        uploads: &Uploads,
+    ) -> Result<Option<Reply>, Reply> {
+        let Some(done) = self.completed(append.id, uploads) else { return Ok(None) };
+        let size = done.file.size;
+        if !append.completes(size) || append.length.is_some_and(|length| length != size) {
+            return Ok(None);
         }
         if append.digest != done.digest {
-            uploads.completed.remove(&done);
-            return None;
+            uploads.completed.forget(append.id);
+            return Ok(None);
         }
-        Some(Reply::empty(ReplyHead::new(204)))
+        // The first request may still wait for this.
+        self.directory.sync().map_err(|error| refusal::directory(&error))?;
+        Ok(Some(Reply::empty(ReplyHead::new(204))))
     }
 
     /// Removes the partial file and journal of an upload, which its client or the listing names so.

@@ -81,14 +81,21 @@ fn oscillating_queue_is_shared_as_soon_as_a_standing_one() {
     assert!(stands < 0.8 && sways < 1.2, "after {stands} and {sways} s");
 }
 
-/// Jitter of the host makes single RTTs longer; the other flows have ended.
-#[test]
-fn sharing_ends_where_jitter_alone_is_left() {
+/// Shares the path for two seconds in which every `nth` RTT is long, of others' queue or of jitter; returns the phase that follows, if one does.
+fn phase_after_sharing(nth: usize) -> Option<PacerPhase> {
     let mut filled = Filled::new();
     filled.pacer.enter(PacerPhase::Share, None);
-    for step in 0..400 {
+    (0..667).find_map(|step| {
         filled.seen.goodput += Bytes::kib(64);
-        filled.observe(if step % 20 == 0 { 12.0 } else { 0.5 });
-    }
-    assert!(matches!(filled.pacer.phase, PacerPhase::Cruise { .. }), "{:?}", filled.pacer.phase);
+        filled.observe(if step % nth == 0 { 12.0 } else { 0.5 });
+        Some(&filled.pacer.phase).filter(|phase| !matches!(phase, PacerPhase::Share)).cloned()
+    })
+}
+
+#[test]
+fn sharing_ends_where_jitter_alone_is_left() {
+    let after = phase_after_sharing(20);
+    assert!(matches!(after, Some(PacerPhase::Climb { .. })), "{after:?}");
+    let after = phase_after_sharing(4);
+    assert!(after.is_none(), "{after:?}");
 }
