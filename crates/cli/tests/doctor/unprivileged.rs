@@ -6,9 +6,9 @@ use std::process::{Command, Output, Stdio};
 
 use crate::support::{finding, json, skip, text, unread};
 
-/// Runs the command as user `nobody`, with `tcp_rmem` unreadable, in a directory without write permission. Returns `None` if the test does
-/// not run as root, which changing the user needs.
-fn as_nobody(args: &[&str]) -> Option<Output> {
+/// Runs the command with user ID 65534, without privileges; `tcp_rmem` is unreadable, and the directory not writable. Returns `None` if the
+/// test does not run as root, which is required to change the user ID.
+fn unprivileged(args: &[&str]) -> Option<Output> {
     if !rustix::process::geteuid().is_root() {
         skip("only root can become another user");
         return None;
@@ -29,7 +29,7 @@ fn as_nobody(args: &[&str]) -> Option<Output> {
 
 #[test]
 fn user_without_privilege_has_findings_and_the_names_of_what_was_not_permitted() {
-    let Some(output) = as_nobody(&["--json"]) else { return };
+    let Some(output) = unprivileged(&["--json"]) else { return };
     let report = json(&output);
     let is_problem = report["worst"] == "problem";
     assert_eq!(output.status.code(), Some(i32::from(is_problem)), "{}", text(&output.stderr));
@@ -44,7 +44,7 @@ fn user_without_privilege_has_findings_and_the_names_of_what_was_not_permitted()
         assert!(unread["reason"].as_str().unwrap().contains("Permission denied"), "{unread}");
         assert!(unread["would_show"].as_str().unwrap().contains(shows), "{unread}");
     }
-    let shown = text(&as_nobody(&[]).unwrap().stdout);
+    let shown = text(&unprivileged(&[]).unwrap().stdout);
     let mut lines = shown.lines().skip_while(|line| !line.starts_with("not read tcp_rmem"));
     assert!(lines.next().unwrap().contains("Permission denied"), "{shown}");
     assert!(lines.next().unwrap().trim().starts_with("would show "), "{shown}");
@@ -52,7 +52,7 @@ fn user_without_privilege_has_findings_and_the_names_of_what_was_not_permitted()
 
 #[test]
 fn fix_without_privilege_changes_nothing_and_says_what_it_needs() {
-    let Some(output) = as_nobody(&["--no-disk-test", "--fix", "--yes"]) else { return };
+    let Some(output) = unprivileged(&["--no-disk-test", "--fix", "--yes"]) else { return };
     let shown = text(&output.stdout);
     // A host that is tuned already has nothing to change.
     if !shown.contains("No setting is to be changed") {

@@ -223,7 +223,7 @@ impl UploadTarget {
             uploads.completed.forget(append.id);
             return Ok(None);
         }
-        // The first request may still wait for this.
+        // The first reply may have been lost before this was done.
         self.directory.sync().map_err(|error| refusal::directory(&error))?;
         Ok(Some(Reply::empty(ReplyHead::new(204))))
     }

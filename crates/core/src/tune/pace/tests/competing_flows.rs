@@ -81,7 +81,7 @@ fn oscillating_queue_is_shared_as_soon_as_a_standing_one() {
     assert!(stands < 0.8 && sways < 1.2, "after {stands} and {sways} s");
 }
 
-/// Shares the path for two seconds in which every `nth` RTT is long, of others' queue or of jitter; returns the phase that follows, if one does.
+/// Observes a shared path for two seconds, with every `nth` RTT 12 ms longer; returns the phase after Share, `None` if Share does not end.
 fn phase_after_sharing(nth: usize) -> Option<PacerPhase> {
     let mut filled = Filled::new();
     filled.pacer.enter(PacerPhase::Share, None);
