@@ -9,6 +9,12 @@ import type { Takeover } from "./takeover";
 /** A download that is older, milliseconds, was begun in an earlier session. */
 const MAX_AGE = 60_000;
 
+/**
+ * The least size of a download that is taken over, bytes. Chromium ends the request of a paused download as soon as the rest fits in a pipe of
+ * up to 2 MiB. It identifies requests by memory addresses, which it reuses: to cancel a download whose request has ended can cancel another.
+ */
+const LEAST_SIZE = 4 * 1024 * 1024;
+
 /** Starts to listen; must be called while the service worker starts. */
 export function watchChromiumDownloads(takeover: Takeover, log: RequestLog): void {
   api.downloads.onCreated.addListener((item) => void created(item, takeover, log));
@@ -18,6 +24,7 @@ async function created(item: chrome.downloads.DownloadItem, takeover: Takeover, 
   if (item.state !== "in_progress" || Date.now() - Date.parse(item.startTime) > MAX_AGE) return;
   // blob: and data: URLs are the page's own bytes: no server has them.
   if (!/^https?:/i.test(item.finalUrl) || item.byExtensionId) return;
+  if (item.totalBytes > 0 && item.totalBytes < LEAST_SIZE) return;
   if (item.incognito && !(await loadSettings()).privateWindows) return;
   try {
     await api.downloads.pause(item.id);

@@ -11,7 +11,9 @@ import { freePort } from "../browsers/free_port.mjs";
 /** Above the extension's least size. */
 export const SIZE = 80 * 1024 * 1024;
 const MIB = 1024 * 1024;
-const SMALL = 1024;
+/** Sizes below the least of the options; where a rule takes them nevertheless, Chromium hands over the first and keeps the second. */
+const SMALL = 5 * MIB;
+const TINY = 1024;
 const TYPE = "application/octet-stream";
 
 export class Site {
@@ -95,9 +97,8 @@ export class Site {
         response.writeHead(200, { "Content-Type": "text/html" });
         return void response.end(burstPage(Number(url.searchParams.get("count"))));
       }
-      if (url.pathname.startsWith("/app/small/")) {
-        return sendSmall(request, response, path.basename(url.pathname), Number(url.searchParams.get("delay") ?? 1_000));
-      }
+      if (url.pathname.startsWith("/app/small/")) return sendLate(request, response, path.basename(url.pathname), SMALL);
+      if (url.pathname === "/app/tiny.bin") return sendLate(request, response, "tiny.bin", TINY);
       if (url.pathname === "/app/post") {
         if (request.method !== "POST") return void response.writeHead(405).end();
         return sendWhole(response, file, "posted.bin");
@@ -167,29 +168,27 @@ function sendRange(request, response, file, { name, rate, size = SIZE, cut = () 
   });
 }
 
-/** Answers with a small file, or a range of it, whose end comes late enough that Chromium can pause it. */
-function sendSmall(request, response, name, delay) {
+/** Answers with a file of `size` bytes, or a range of it; all but the first byte come late enough that Chromium can pause it. */
+function sendLate(request, response, name, size) {
   const match = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? "");
   const start = match ? Number(match[1]) : 0;
-  const end = match?.[2] ? Math.min(Number(match[2]), SMALL - 1) : SMALL - 1;
+  const end = match?.[2] ? Math.min(Number(match[2]), size - 1) : size - 1;
   const body = Buffer.alloc(end - start + 1);
   response.writeHead(match ? 206 : 200, {
-    "Content-Type": TYPE, "Content-Length": body.length, ETag: '"small"', "Accept-Ranges": "bytes",
+    "Content-Type": TYPE, "Content-Length": body.length, ETag: `"${size}"`, "Accept-Ranges": "bytes",
     "Content-Disposition": `attachment; filename="${name}"`,
-    ...(match ? { "Content-Range": `bytes ${start}-${end}/${SMALL}` } : {}),
+    ...(match ? { "Content-Range": `bytes ${start}-${end}/${size}` } : {}),
   });
-  response.write(body.subarray(1));
-  setTimeout(() => response.end(body.subarray(0, 1)), delay);
+  response.write(body.subarray(0, 1));
+  setTimeout(() => response.end(body.subarray(1)), 1_000);
 }
 
 function burstPage(count) {
-  // Browsers fetch six at once.
-  const delay = count > 1_000 ? 50 : 1_000;
   return `<!doctype html><title>Many</title><script>
 for (let i = 0; i < ${count}; i += 1) {
   const frame = document.createElement("iframe");
   frame.hidden = true;
-  frame.src = "/app/small/" + i + ".bin?delay=${delay}";
+  frame.src = "/app/small/" + i + ".bin";
   document.documentElement.append(frame);
 }
 </script>`;
@@ -253,6 +252,7 @@ const PAGE = `<!doctype html>
 <li><a id="other-size" href="/app/other-size">another size for the agent</a>
 <li><a id="login-page" href="/app/login-page">a page for the agent</a>
 <li><a id="small" href="/app/small/small.bin">small</a>
+<li><a id="tiny" href="/app/tiny.bin">tiny</a>
 <li><a id="slow" href="/slow.bin">slow</a>
 <li><a id="basic" href="/basic.bin">behind a password</a>
 <li><a id="blank" href="/blank.bin" target="_blank">in a new tab</a>
