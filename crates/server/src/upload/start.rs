@@ -16,6 +16,7 @@ use longhaul_engine::sink::part_file::PartFile;
 use longhaul_engine::sink::pipeline::Pipeline;
 use longhaul_engine::sink::segment_pool::SegmentPool;
 use longhaul_engine::sink::writer::WriterChoice;
+use longhaul_engine::tree_digest::TreeDigest;
 
 use target::{LockedPartFile, UploadTarget};
 
@@ -159,17 +160,15 @@ impl Uploads {
         self.ranged.has_locked(&target.path());
         let prior = usable(prior, id);
         let size = append.follows(prior.as_ref(), body).inspect_err(|_| self.abandon(&part))?;
-        let slot = slot(disk).inspect_err(|_| self.abandon(&part))?;
-        self.admit(&part, size, &target.grant)?;
-        if prior.is_none() {
-            self.completed.forget(id);
-        }
-        let journal =
-            journal(id, size, target.grant.holder.as_deref()).inspect_err(|_| self.abandon(&part))?;
         let there = Some(ByteRange::with_len(0, append.offset)).filter(|range| !range.is_empty());
-        let (committed, exists) = (there.into_iter().collect(), target.exists);
-        let identity = part.identity().map_err(|source| OutputError::Create { path: target.path(), source });
-        let tree = self.digests.of((identity?, id), (&committed, size), append.hash);
+        let start = PartStart {
+            id,
+            size,
+            committed: there.into_iter().collect(),
+            is_new: prior.is_none(),
+            hash: append.hash,
+        };
+        let (pipeline, tree, slot) = self.start_part(&target, part, start, disk)?;
         let after = match append.complete {
             true => AfterBody::Finish {
                 digest: append.digest,
@@ -179,11 +178,8 @@ impl Uploads {
             },
             false => AfterBody::KeepPartial,
         };
-        let pipeline =
-            Pipeline::new(part, Some(journal), Some(size), committed, WriterChoice::Auto, self.pool())
-                .hashing(tree.clone());
         let digest = tree.map(|tree| (Arc::clone(&self.digests), tree));
-        let mut upload = InboundUpload::prepare(pipeline, after, exists, self, (lock, slot))?;
+        let mut upload = InboundUpload::prepare(pipeline, after, target.exists, self, (lock, slot))?;
         upload.digest = digest;
         upload.completed = Some((Arc::clone(&self.completed), id));
         Ok(UploadStart::ready(upload))
@@ -230,24 +226,39 @@ impl Uploads {
         if prior.as_ref().is_some_and(|prior| prior.size() != whole) {
             return Err(refusal::other_length().into());
         }
-        let slot = slot(disk).inspect_err(|_| self.abandon(&part))?;
-        self.admit(&part, whole, &target.grant)?;
-        if prior.is_none() {
-            self.completed.forget(id);
-        }
-        let journal =
-            journal(id, whole, target.grant.holder.as_deref()).inspect_err(|_| self.abandon(&part))?;
+        let is_new = prior.is_none();
         let committed = prior.map(|prior| prior.committed().clone()).unwrap_or_default();
-        let identity = part.identity().map_err(|source| OutputError::Create { path: target.path(), source });
-        let tree = self.digests.of((identity?, id), (&committed, whole), hash);
-        let pipeline =
-            Pipeline::new(part, Some(journal), Some(whole), committed, WriterChoice::Auto, self.pool())
-                .hashing(tree);
+        let start = PartStart { id, size: whole, committed, is_new, hash };
+        let (pipeline, _, slot) = self.start_part(target, part, start, disk)?;
         let writer = worker::reserve(&pipeline, &self.partials)?;
         let (pipeline, liveness) = (Arc::new(pipeline), Arc::new(UploadLiveness::default()));
         let entry = self.active.enter(&pipeline, &liveness);
         let held = HeldUpload { writer, slot, lock, entry };
         Ok(self.ranged.start(id, pipeline, liveness, held)?)
+    }
+
+    /// Reserves a slot, and the space of the quota, for an upload with an ID; makes the pipeline of its partial file.
+    fn start_part(
+        &self,
+        target: &UploadTarget,
+        part: PartFile,
+        start: PartStart,
+        disk: &Disk,
+    ) -> Result<(Pipeline, Option<Arc<TreeDigest>>, UploadSlot), NotStarted> {
+        let PartStart { id, size, committed, is_new, hash } = start;
+        let slot = slot(disk).inspect_err(|_| self.abandon(&part))?;
+        self.admit(&part, size, &target.grant)?;
+        if is_new {
+            self.completed.forget(id);
+        }
+        let journal =
+            journal(id, size, target.grant.holder.as_deref()).inspect_err(|_| self.abandon(&part))?;
+        let identity = part.identity().map_err(|source| OutputError::Create { path: target.path(), source });
+        let tree = self.digests.of((identity?, id), (&committed, size), hash);
+        let pipeline =
+            Pipeline::new(part, Some(journal), Some(size), committed, WriterChoice::Auto, self.pool())
+                .hashing(tree.clone());
+        Ok((pipeline, tree, slot))
     }
 
     fn whole(&self, target: UploadTarget, whole: WholeFile, disk: &Disk) -> Result<UploadStart, NotStarted> {
@@ -287,6 +298,18 @@ impl Uploads {
     fn pool(&self) -> SegmentPool {
         SegmentPool::new(&self.memory, None, 1)
     }
+}
+
+/// An upload with an ID whose partial file is open.
+struct PartStart {
+    id: UploadId,
+    size: Bytes,
+    /// The bytes that earlier requests have committed.
+    committed: RangeSet,
+    /// Whether no earlier request has begun the upload.
+    is_new: bool,
+    /// As of [`AppendPart::hash`].
+    hash: bool,
 }
 
 fn slot(disk: &Disk) -> Result<UploadSlot, Reply> {
