@@ -1,4 +1,4 @@
-// Chromium: a download is paused as it appears, and cancelled once the agent has accepted; resumed otherwise.
+// Chromium: a download is paused as it appears, and cancelled once the agent has accepted; resumed otherwise. A small one is left alone.
 
 import { api } from "./browser_api";
 import type { RequestLog } from "./request_log";
@@ -10,10 +10,11 @@ import type { Takeover } from "./takeover";
 const MAX_AGE = 60_000;
 
 /**
- * The least size of a download that is taken over, bytes. Chromium ends the request of a paused download as soon as the rest fits in a pipe of
- * up to 2 MiB. It identifies requests by memory addresses, which it reuses: to cancel a download whose request has ended can cancel another.
+ * The least number of bytes that are still to come of a download that is offered. While a download is paused, Chromium completes its request
+ * once the rest fits in a pipe (at most 2 MiB). Chromium identifies a request by its memory address (UrlDownloadHandlerID), which it reuses:
+ * cancelling a download with a completed request can cancel a newer download. Seen in Chromium 156, 27 November 2026.
  */
-const LEAST_SIZE = 4 * 1024 * 1024;
+const LEAST_REST = 4 * 1024 * 1024;
 
 /** Starts to listen; must be called while the service worker starts. */
 export function watchChromiumDownloads(takeover: Takeover, log: RequestLog): void {
@@ -24,12 +25,17 @@ async function created(item: chrome.downloads.DownloadItem, takeover: Takeover, 
   if (item.state !== "in_progress" || Date.now() - Date.parse(item.startTime) > MAX_AGE) return;
   // blob: and data: URLs are the page's own bytes: no server has them.
   if (!/^https?:/i.test(item.finalUrl) || item.byExtensionId) return;
-  if (item.totalBytes > 0 && item.totalBytes < LEAST_SIZE) return;
+  if (isNearlyWhole(item)) return;
   if (item.incognito && !(await loadSettings()).privateWindows) return;
   try {
     await api.downloads.pause(item.id);
   } catch {
     return; // It has ended already: too small to gain anything.
+  }
+  const [paused] = await api.downloads.search({ id: item.id });
+  if (paused && isNearlyWhole(paused)) {
+    await resume(item.id);
+    return;
   }
   const taken = await takeover.offer({
     url: item.finalUrl,
@@ -51,6 +57,11 @@ async function created(item: chrome.downloads.DownloadItem, takeover: Takeover, 
   }
   await api.downloads.cancel(item.id).catch(() => undefined);
   await api.downloads.erase({ id: item.id });
+}
+
+/** Returns whether Chromium may complete the request while the download is paused; a download of unknown size counts as long. */
+function isNearlyWhole(item: chrome.downloads.DownloadItem): boolean {
+  return item.totalBytes > 0 && item.totalBytes - item.bytesReceived < LEAST_REST;
 }
 
 /** Attempts to resume, and the time between two, milliseconds: a pause may take effect after the call for it has returned. */

@@ -11,9 +11,9 @@ import { freePort } from "../browsers/free_port.mjs";
 /** Above the extension's least size. */
 export const SIZE = 80 * 1024 * 1024;
 const MIB = 1024 * 1024;
-/** Sizes below the least of the options; where a rule takes them nevertheless, Chromium hands over the first and keeps the second. */
-const SMALL = 5 * MIB;
-const TINY = 1024;
+/** Below the options' least size. Under the rule `always`, Chromium hands over `SMALL` and keeps `TINY`. */
+export const SMALL = 5 * MIB;
+export const TINY = 1024;
 const TYPE = "application/octet-stream";
 
 export class Site {
@@ -95,10 +95,10 @@ export class Site {
       }
       if (url.pathname === "/app/burst") {
         response.writeHead(200, { "Content-Type": "text/html" });
-        return void response.end(burstPage(Number(url.searchParams.get("count"))));
+        return void response.end(burstPage(Number(url.searchParams.get("count")), url.searchParams.get("of")));
       }
       if (url.pathname.startsWith("/app/small/")) return sendLate(request, response, path.basename(url.pathname), SMALL);
-      if (url.pathname === "/app/tiny.bin") return sendLate(request, response, "tiny.bin", TINY);
+      if (url.pathname.startsWith("/app/tiny/")) return sendLate(request, response, path.basename(url.pathname), TINY);
       if (url.pathname === "/app/post") {
         if (request.method !== "POST") return void response.writeHead(405).end();
         return sendWhole(response, file, "posted.bin");
@@ -183,12 +183,13 @@ function sendLate(request, response, name, size) {
   setTimeout(() => response.end(body.subarray(1)), 1_000);
 }
 
-function burstPage(count) {
+/** A page that downloads `count` files below `/app/OF/`. */
+function burstPage(count, of) {
   return `<!doctype html><title>Many</title><script>
 for (let i = 0; i < ${count}; i += 1) {
   const frame = document.createElement("iframe");
   frame.hidden = true;
-  frame.src = "/app/small/" + i + ".bin";
+  frame.src = "/app/${of}/${of}-" + i + ".bin";
   document.documentElement.append(frame);
 }
 </script>`;
@@ -252,7 +253,6 @@ const PAGE = `<!doctype html>
 <li><a id="other-size" href="/app/other-size">another size for the agent</a>
 <li><a id="login-page" href="/app/login-page">a page for the agent</a>
 <li><a id="small" href="/app/small/small.bin">small</a>
-<li><a id="tiny" href="/app/tiny.bin">tiny</a>
 <li><a id="slow" href="/slow.bin">slow</a>
 <li><a id="basic" href="/basic.bin">behind a password</a>
 <li><a id="blank" href="/blank.bin" target="_blank">in a new tab</a>
