@@ -20,7 +20,7 @@ use longhaul_engine::tree_digest::TreeDigest;
 
 use target::{LockedPartFile, UploadTarget};
 
-use super::active::UploadLiveness;
+use super::active::{PartFileLock, UploadLiveness};
 use super::body_receiver::BodyConnection;
 use super::command::{AddRange, AppendPart, UploadCommand, UploadOperation, WholeFile};
 use super::range_worker::InboundRange;
@@ -161,14 +161,9 @@ impl Uploads {
         let prior = usable(prior, id);
         let size = append.follows(prior.as_ref(), body).inspect_err(|_| self.abandon(&part))?;
         let there = Some(ByteRange::with_len(0, append.offset)).filter(|range| !range.is_empty());
-        let start = PartStart {
-            id,
-            size,
-            committed: there.into_iter().collect(),
-            is_new: prior.is_none(),
-            hash: append.hash,
-        };
-        let (pipeline, tree, slot) = self.start_part(&target, part, start, disk)?;
+        let committed = there.into_iter().collect();
+        let start = PartStart { part, lock, id, size, committed, is_new: prior.is_none(), hash: append.hash };
+        let StartedPart { pipeline, tree, slot, lock } = self.start_part(&target, start, disk)?;
         let after = match append.complete {
             true => AfterBody::Finish {
                 digest: append.digest,
@@ -228,8 +223,8 @@ impl Uploads {
         }
         let is_new = prior.is_none();
         let committed = prior.map(|prior| prior.committed().clone()).unwrap_or_default();
-        let start = PartStart { id, size: whole, committed, is_new, hash };
-        let (pipeline, _, slot) = self.start_part(target, part, start, disk)?;
+        let start = PartStart { part, lock, id, size: whole, committed, is_new, hash };
+        let StartedPart { pipeline, tree: _, slot, lock } = self.start_part(target, start, disk)?;
         let writer = worker::reserve(&pipeline, &self.partials)?;
         let (pipeline, liveness) = (Arc::new(pipeline), Arc::new(UploadLiveness::default()));
         let entry = self.active.enter(&pipeline, &liveness);
@@ -237,15 +232,15 @@ impl Uploads {
         Ok(self.ranged.start(id, pipeline, liveness, held)?)
     }
 
-    /// Reserves a slot, and the space of the quota, for an upload with an ID; makes the pipeline of its partial file.
+    /// Reserves an upload slot and the space of the quota, then creates the pipeline.
     fn start_part(
         &self,
         target: &UploadTarget,
-        part: PartFile,
         start: PartStart,
         disk: &Disk,
-    ) -> Result<(Pipeline, Option<Arc<TreeDigest>>, UploadSlot), NotStarted> {
-        let PartStart { id, size, committed, is_new, hash } = start;
+    ) -> Result<StartedPart, NotStarted> {
+        // Locals are dropped in reverse order: `lock` before `part`, as in `LockedPartFile`.
+        let PartStart { part, lock, id, size, committed, is_new, hash } = start;
         let slot = slot(disk).inspect_err(|_| self.abandon(&part))?;
         self.admit(&part, size, &target.grant)?;
         if is_new {
@@ -258,7 +253,7 @@ impl Uploads {
         let pipeline =
             Pipeline::new(part, Some(journal), Some(size), committed, WriterChoice::Auto, self.pool())
                 .hashing(tree.clone());
-        Ok((pipeline, tree, slot))
+        Ok(StartedPart { pipeline, tree, slot, lock })
     }
 
     fn whole(&self, target: UploadTarget, whole: WholeFile, disk: &Disk) -> Result<UploadStart, NotStarted> {
@@ -300,16 +295,26 @@ impl Uploads {
     }
 }
 
-/// An upload with an ID whose partial file is open.
+/// Parameters of an upload with an ID, whose partial file is open.
 struct PartStart {
+    part: PartFile,
+    lock: PartFileLock,
     id: UploadId,
     size: Bytes,
     /// The bytes that earlier requests have committed.
     committed: RangeSet,
-    /// Whether no earlier request has begun the upload.
+    /// Whether no usable journal of this upload exists.
     is_new: bool,
     /// As of [`AppendPart::hash`].
     hash: bool,
+}
+
+/// An upload with an ID that can receive bytes.
+struct StartedPart {
+    pipeline: Pipeline,
+    tree: Option<Arc<TreeDigest>>,
+    slot: UploadSlot,
+    lock: PartFileLock,
 }
 
 fn slot(disk: &Disk) -> Result<UploadSlot, Reply> {
