@@ -297,8 +297,9 @@ impl Uploads {
 
 /// Parameters of an upload with an ID, whose partial file is open.
 struct PartStart {
-    part: PartFile,
+    /// Dropped before `part`, as in [`LockedPartFile`].
     lock: PartFileLock,
+    part: PartFile,
     id: UploadId,
     size: Bytes,
     /// The bytes that earlier requests have committed.
@@ -311,10 +312,11 @@ struct PartStart {
 
 /// An upload with an ID that can receive bytes.
 struct StartedPart {
+    /// Dropped before the pipeline closes the file.
+    lock: PartFileLock,
     pipeline: Pipeline,
     tree: Option<Arc<TreeDigest>>,
     slot: UploadSlot,
-    lock: PartFileLock,
 }
 
 fn slot(disk: &Disk) -> Result<UploadSlot, Reply> {
