@@ -26,7 +26,7 @@ test: ## Check everything: format, lints, dependencies, documentation, release b
 faults: ## Play 2,000 schedules of faults against get and put
 	scripts/setup.sh test
 	LONGHAUL_FAULT_SEEDS=$${LONGHAUL_FAULT_SEEDS:-2000} env --default-signal=HUP,INT,TERM \
-	    $(CARGO) test --package longhaul --locked --test faults -- --nocapture
+	    $(CARGO) test --package longhaul --locked --test e2e faults:: -- --nocapture
 
 demo: ## Fetch a file across an emulated 10 Gbit/s, 200 ms path, next to curl (under 3 minutes)
 	scripts/setup.sh demo

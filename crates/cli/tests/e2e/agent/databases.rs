@@ -1,0 +1,141 @@
+//! The agent's lock and database at its start.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+
+use crate::agent::home::{BIN, Home, skip, text};
+
+#[test]
+fn second_agent_refuses_and_names_the_first() {
+    let home = Home::new();
+    let pid = home.pid().unwrap().as_raw_nonzero().to_string();
+    let output = home.command().args(["agent", "--foreground"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(75));
+    assert!(text(&output).contains(&format!("process {pid}")), "{}", text(&output));
+    assert!(text(&home.command().arg("agent").output().unwrap()).contains("runs already"));
+}
+
+#[test]
+fn of_several_agents_started_at_once_one_serves() {
+    let home = Home::without_agent();
+    let start = || {
+        home.command()
+            .args(["agent", "--foreground", "--listen", "127.0.0.1:0"])
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap()
+    };
+    let mut agents: Vec<_> = (0..5).map(|_| start()).collect();
+    home.queue_ok(&["list"]);
+    home.queue_ok(&["add", "http://127.0.0.1:9/f", "--paused"]);
+    home.kill(Signal::TERM);
+    let mut codes: Vec<_> = agents.iter_mut().map(|agent| agent.wait().unwrap().code()).collect();
+    codes.sort_unstable();
+    assert_eq!(codes, [Some(0), Some(75), Some(75), Some(75), Some(75)]);
+}
+
+#[test]
+fn damaged_database_is_kept_aside_and_reported() {
+    let home = Home::without_agent();
+    fs::write(home.state("queue.db"), "this is no database at all, but it is long enough to be read as one")
+        .unwrap();
+    home.agent(&["--listen", "127.0.0.1:0"]);
+    assert!(home.list().is_empty());
+    let names: Vec<_> = fs::read_dir(home.state(""))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert!(names.iter().any(|name| name.starts_with("queue.db.damaged-")), "{names:?}");
+    let log = fs::read_to_string(home.state("agent.log")).unwrap();
+    assert!(log.contains("damaged") && log.contains("is kept as"), "{log}");
+}
+
+#[test]
+fn database_of_a_newer_version_stops_the_agent_and_stays() {
+    let home = Home::new();
+    home.kill(Signal::TERM);
+    let path = home.state("queue.db");
+    let mut bytes = fs::read(&path).unwrap();
+    // The database's user version (sqlite.org/fileformat2.html, 1.3), big-endian at offset 60.
+    bytes[60..64].copy_from_slice(&99_u32.to_be_bytes());
+    fs::write(&path, &bytes).unwrap();
+    for suffix in ["-wal", "-shm"] {
+        let _ = fs::remove_file(home.state(&format!("queue.db{suffix}")));
+    }
+    let output = home.command().args(["agent", "--foreground"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(78), "{}", text(&output));
+    assert!(text(&output).contains("newer longhaul"), "{}", text(&output));
+    assert_eq!(fs::read(&path).unwrap(), bytes);
+    assert!(text(&home.queue(&["list"])).contains("newer longhaul"));
+}
+
+#[test]
+fn agent_starts_on_demand_and_ends_on_sigterm() {
+    let home = Home::without_agent();
+    home.queue_ok(&["add", "http://127.0.0.1:9/f", "--paused"]);
+    assert!(home.pid().is_some());
+    home.kill(Signal::TERM);
+    assert!(!home.path("run/longhaul/agent.sock").exists());
+    let all = home.list();
+    assert_eq!((all.len(), &all[0]["state"]), (1, &"paused".into()));
+}
+
+#[test]
+fn address_that_others_can_reach_is_refused() {
+    let home = Home::without_agent();
+    let output = home.command().args(["agent", "--foreground", "--listen", "0.0.0.0:0"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(78));
+    assert!(text(&output).contains("loopback"), "{}", text(&output));
+}
+
+#[test]
+fn unit_is_installed_and_removed() {
+    let home = Home::without_agent();
+    let unit = home.path("config/systemd/user/longhaul-agent.service");
+    assert!(home.command().args(["agent", "install"]).output().unwrap().status.success());
+    assert!(fs::read_to_string(&unit).unwrap().contains("agent --foreground"));
+    assert!(home.command().args(["agent", "uninstall"]).output().unwrap().status.success());
+    assert!(!unit.exists());
+    assert_eq!(home.command().args(["agent", "uninstall"]).output().unwrap().status.code(), Some(66));
+}
+
+#[test]
+fn full_disk_refuses_additions_and_the_agent_goes_on() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("only root can mount a small file system");
+    }
+    let home = Home::without_agent();
+    let state = home.path("state");
+    let script = format!(
+        "mount -t tmpfs -o size=4m small {} && exec {BIN} agent --foreground --listen 127.0.0.1:0",
+        state.display()
+    );
+    let inside = home.command();
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script]).env_clear().stdin(Stdio::null()).stderr(Stdio::null());
+    command.envs(inside.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut agent = command.spawn().unwrap();
+    while !home.path("run/longhaul/agent.sock").exists() {
+        assert!(agent.try_wait().unwrap().is_none());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    home.queue_ok(&["add", "http://127.0.0.1:9/first", "--paused"]);
+    // The path outside the mount namespace.
+    let filler = PathBuf::from(format!("/proc/{}/root{}/filler", agent.id(), state.display()));
+    // The write ends when the disk is full.
+    let _ = fs::write(&filler, vec![0; 8 << 20]);
+    let header = format!("X: {}", "x".repeat(60_000));
+    let add = || home.queue(&["add", "http://127.0.0.1:9/more", "--paused", "--header", &header]);
+    let refused = (0..100).map(|_| add()).find(|output| !output.status.success()).unwrap();
+    assert_eq!(refused.status.code(), Some(74), "{}", text(&refused));
+    assert!(text(&refused).contains("full"), "{}", text(&refused));
+    let before = home.list().len();
+    fs::remove_file(&filler).unwrap();
+    assert!(add().status.success());
+    assert_eq!(home.list().len(), before + 1);
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+}

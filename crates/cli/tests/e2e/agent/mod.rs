@@ -1,0 +1,11 @@
+//! `longhaul agent` and `longhaul queue` as processes.
+
+mod databases;
+mod home;
+mod idle;
+mod kills;
+mod limits;
+mod links;
+mod loopback;
+mod offers;
+mod transfers;

@@ -1,0 +1,91 @@
+//! Downloads that a browser offers: accepted only if the server sends the agent the same file.
+
+use serde_json::{Value, json};
+
+use crate::agent::home::{File, Home, Server, content, same};
+
+fn offer(home: &Home, server: &Server, size: u64) -> (u16, Value) {
+    home.set(&json!({ "directory": home.files() }));
+    let body = json!({ "urls": [server.url("/f")], "name": "f.bin", "size": size });
+    let (status, answer) = home.http("POST", "/api/v1/transfers/offer", &[], Some(&body));
+    (status, serde_json::from_str(&answer).unwrap())
+}
+
+fn nothing_is_kept(home: &Home) {
+    assert!(home.list().is_empty());
+    assert_eq!(std::fs::read_dir(home.files()).unwrap().count(), 0);
+}
+
+#[test]
+fn same_file_is_taken_over() {
+    let (home, bytes) = (Home::new(), content(3_000_000, 1));
+    let file = File { fields: "Accept-Ranges: bytes\r\n".to_owned(), ..File::new(bytes.clone()) };
+    let (status, taken) = offer(&home, &Server::of(file), 3_000_000);
+    assert_eq!(status, 200, "{taken}");
+    home.wait_for_state(taken["id"].as_i64().unwrap(), "done");
+    same(home.files().join("f.bin"), &bytes);
+}
+
+#[test]
+fn file_of_another_size_is_refused_and_nothing_is_kept() {
+    // A small file may complete before it is compared.
+    for size in [100, 3_000_000] {
+        let home = Home::new();
+        let (status, refused) = offer(&home, &Server::of(File::new(content(size, 2))), 80_000_000);
+        assert_eq!((status, &refused["error"]["code"]), (409, &"refused".into()), "{refused}");
+        // The transfer has the size from the start, as have its prepared streams.
+        assert!(
+            refused["error"]["message"].as_str().unwrap().contains("80000000 bytes that are expected"),
+            "{refused}"
+        );
+        nothing_is_kept(&home);
+    }
+}
+
+#[test]
+fn page_in_place_of_the_file_is_refused_and_nothing_is_kept() {
+    let home = Home::new();
+    let page = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n\r\n<title>Log in</title>";
+    let (status, refused) = offer(&home, &Server::answering(page), 80_000_000);
+    assert_eq!(status, 409, "{refused}");
+    nothing_is_kept(&home);
+}
+
+#[test]
+fn refusal_by_the_server_refuses_the_offer() {
+    let home = Home::new();
+    let gone = "HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n";
+    let (status, refused) = offer(&home, &Server::answering(gone), 80_000_000);
+    assert_eq!(status, 409, "{refused}");
+    nothing_is_kept(&home);
+}
+
+#[test]
+fn connection_made_before_the_offer_carries_it() {
+    let (home, bytes) = (Home::new(), content(3_000_000, 3));
+    let file = File { fields: "Accept-Ranges: bytes\r\n".to_owned(), ..File::new(bytes.clone()) };
+    let (accepted, accepts) = std::sync::mpsc::channel();
+    // The server refuses a second connection.
+    let server = Server::first(1, move |peer| {
+        accepted.send(()).unwrap();
+        peer.serve(&file);
+    });
+    let expected = json!({ "url": server.url("/") });
+    let (status, answer) = home.http("POST", "/api/v1/connections", &[], Some(&expected));
+    assert_eq!(status, 202, "{answer}");
+    accepts.recv_timeout(std::time::Duration::from_secs(10)).unwrap();
+    assert!(server.requests().is_empty(), "nothing is asked for before the offer");
+    let (status, taken) = offer(&home, &server, 3_000_000);
+    assert_eq!(status, 200, "{taken}");
+    home.wait_for_state(taken["id"].as_i64().unwrap(), "done");
+    same(home.files().join("f.bin"), &bytes);
+}
+
+#[test]
+fn connection_to_what_is_no_url_is_refused() {
+    let home = Home::new();
+    for body in [json!({ "url": "no url" }), json!({ "url": "file:///etc/passwd" }), json!({})] {
+        let (status, answer) = home.http("POST", "/api/v1/connections", &[], Some(&body));
+        assert_eq!(status, 400, "{body}: {answer}");
+    }
+}

@@ -1,0 +1,58 @@
+//! The measurement of the disk.
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::doctor::command::{LONG_FAT, doctor, finding, json, unread};
+
+#[test]
+fn disk_is_measured_and_nothing_is_left() {
+    let home = tempfile::tempdir().unwrap();
+    let output = doctor(home.path(), &[&LONG_FAT[..], &["--json"]].concat()).output().unwrap();
+    let report = json(&output);
+    // A disk that others keep busy may write nothing in the time, and that is said.
+    match unread(&report, "disk write rate") {
+        Some(busy) => assert!(busy["reason"].as_str().unwrap().contains(" within "), "{busy}"),
+        None => {
+            assert!(finding(&report, "disk write rate")["quantity"]["measured"].as_u64().unwrap() > 0);
+            assert!(finding(&report, "disk stall")["measured"].as_str().unwrap().ends_with(" ms"));
+        }
+    }
+    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn killed_measurement_leaves_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let mut child = doctor(home.path(), &LONG_FAT).spawn().unwrap();
+    // The file has no name; it is open while the measurement runs.
+    let fds = format!("/proc/{}/fd", child.id());
+    let is_measuring = || {
+        let open = fs::read_dir(&fds).into_iter().flatten().flatten();
+        let mut links = open.filter_map(|fd| fs::read_link(fd.path()).ok());
+        links.any(|link| link.starts_with(home.path()) && link.to_string_lossy().ends_with("(deleted)"))
+    };
+    let start = Instant::now();
+    while !is_measuring() {
+        assert!(
+            start.elapsed() < Duration::from_secs(10) && child.try_wait().unwrap().is_none(),
+            "never measured"
+        );
+        thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn directory_that_cannot_be_written_is_a_missing_reading() {
+    let home = tempfile::tempdir().unwrap();
+    let args = [&LONG_FAT[..], &["--json", "--disk", "/proc"]].concat();
+    let report = json(&doctor(home.path(), &args).output().unwrap());
+    let disk = unread(&report, "disk write rate").unwrap();
+    assert!(disk["reason"].as_str().unwrap().contains("cannot write in /proc"), "{disk}");
+    assert!(unread(&report, "Direct I/O").is_some());
+    assert_eq!(finding(&report, "tcp_rmem")["name"], "tcp_rmem");
+}

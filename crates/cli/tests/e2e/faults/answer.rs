@@ -1,0 +1,270 @@
+//! Responses of the scripted server: head, body, and injected faults.
+
+use std::borrow::Cow;
+
+use crate::faults::content::{PAGE, content};
+use crate::faults::fault::{Fault, Framing, RangeFault};
+use crate::faults::schedule::{Build, Labels, Traits};
+
+/// The head of a request.
+#[derive(Debug, Clone)]
+pub(crate) struct HttpRequest {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    /// The first byte of the requested range, and the exclusive end.
+    pub(crate) range: Option<(u64, Option<u64>)>,
+    pub(crate) if_range: Option<String>,
+}
+
+impl HttpRequest {
+    pub(crate) fn parse(head: &str) -> Self {
+        let mut words = head.split(' ');
+        let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let field = |name: &str| {
+            let mut fields = head.lines().filter_map(|line| line.split_once(':'));
+            fields.find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+        };
+        let range = field("range").and_then(|range| {
+            let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
+            Some((first.parse().ok()?, last.parse::<u64>().ok().map(|last| last + 1)))
+        });
+        let if_range = field("if-range").map(str::to_owned);
+        Self { method: method.to_owned(), path: path.to_owned(), range, if_range }
+    }
+}
+
+/// Where a response's body breaks off, by offset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BodyBreak {
+    None,
+    Close(usize),
+    Reset(usize),
+    Stall(usize, u64),
+    Drip(usize, u64),
+}
+
+/// A response to be sent.
+pub(crate) struct Answer {
+    pub(crate) head: String,
+    pub(crate) body: Cow<'static, [u8]>,
+    pub(crate) chunked: bool,
+    /// Whether the connection closes after it.
+    pub(crate) closes: bool,
+    pub(crate) breaks: BodyBreak,
+    /// The build and its first byte, if the response truthfully is of a build.
+    pub(crate) build: Option<(usize, u64)>,
+}
+
+impl Answer {
+    fn plain(status: &str, fields: &str) -> Self {
+        Self {
+            head: format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n{fields}\r\n"),
+            body: Cow::Borrowed(&[]),
+            chunked: false,
+            closes: false,
+            breaks: BodyBreak::None,
+            build: None,
+        }
+    }
+
+    pub(crate) fn redirect(to: &str) -> Self {
+        Self::plain("302 Found", &format!("Location: {to}\r\n"))
+    }
+
+    pub(crate) fn status(code: u16, retry_after: Option<u32>) -> Self {
+        let wait = retry_after.map_or_else(String::new, |wait| format!("Retry-After: {wait}\r\n"));
+        Self::plain(&format!("{code} No"), &wait)
+    }
+
+    /// A login page of `len` bytes with status 200.
+    pub(crate) fn page(framing: Framing, len: usize) -> Self {
+        let mut body = PAGE.to_vec();
+        body.resize(len.max(1), b' ');
+        Self::whole("Content-Type: text/html\r\n", Cow::Owned(body), framing)
+    }
+
+    fn whole(fields: &str, body: Cow<'static, [u8]>, framing: Framing) -> Self {
+        let delimited = match framing {
+            Framing::Length => format!("Content-Length: {}\r\n", body.len()),
+            Framing::Chunked => "Transfer-Encoding: chunked\r\n".to_owned(),
+            Framing::UntilClose => "Connection: close\r\n".to_owned(),
+        };
+        Self {
+            head: format!("HTTP/1.1 200 OK\r\n{fields}{delimited}\r\n"),
+            body,
+            chunked: framing == Framing::Chunked,
+            closes: framing == Framing::UntilClose,
+            breaks: BodyBreak::None,
+            build: None,
+        }
+    }
+}
+
+/// The served file at the time of a response.
+pub(crate) struct ServedFile {
+    pub(crate) number: usize,
+    pub(crate) build: Build,
+    pub(crate) labels: Labels,
+    pub(crate) traits: Traits,
+}
+
+impl ServedFile {
+    fn label(&self) -> String {
+        let own = self.number;
+        match self.labels {
+            Labels::OwnTags => format!("ETag: \"build-{own}\"\r\n"),
+            Labels::OwnDates => format!(
+                "Last-Modified: Mon, 05 Jan 2026 00:00:0{own} GMT\r\nDate: Tue, 06 Jan 2026 00:00:00 GMT\r\n"
+            ),
+            Labels::OwnWeakTags => format!("ETag: W/\"build-{own}\"\r\n"),
+            Labels::SharedWeakTag => "ETag: W/\"some\"\r\n".to_owned(),
+            Labels::SharedFreshDate => {
+                let date = "Tue, 06 Jan 2026 00:00:00 GMT";
+                format!("Last-Modified: {date}\r\nDate: {date}\r\n")
+            }
+            Labels::Nothing => String::new(),
+            Labels::LyingTag => "ETag: \"always\"\r\n".to_owned(),
+        }
+    }
+
+    /// Returns whether If-Range permits a partial response: a strong tag or a date of this build.
+    fn is_named(&self, if_range: &str) -> bool {
+        !if_range.starts_with("W/")
+            && self
+                .label()
+                .lines()
+                .any(|line| line.ends_with(&format!(": {if_range}")) && !line.starts_with("Date"))
+    }
+
+    /// Returns the response of a server with these traits and without faults.
+    fn sound(&self, request: &HttpRequest) -> Answer {
+        let len = self.build.len as u64;
+        let named =
+            request.if_range.as_deref().is_none_or(|named| !self.traits.if_range || self.is_named(named));
+        match request.range.filter(|_| self.traits.ranges && named) {
+            Some((start, _)) if start >= len => {
+                Answer::plain("416 No", &format!("Content-Range: bytes */{len}\r\n{}", self.label()))
+            }
+            Some((start, end)) => {
+                let end = end.unwrap_or(len).min(len);
+                self.part((start, end), &format!("Content-Range: bytes {start}-{}/{len}\r\n", end - 1))
+            }
+            None => self.all(),
+        }
+    }
+
+    fn all(&self) -> Answer {
+        let fields = format!("Content-Type: application/octet-stream\r\n{}", self.label());
+        let answer = Answer::whole(&fields, Cow::Borrowed(self.build.bytes()), self.traits.framing);
+        Answer { build: Some((self.number, 0)), ..answer }
+    }
+
+    fn part(&self, (start, end): (u64, u64), content_range: &str) -> Answer {
+        let label = if self.traits.bare_206 { String::new() } else { self.label() };
+        let body = &self.build.bytes()[start as usize..end as usize];
+        let fields = format!("Content-Type: application/octet-stream\r\n{content_range}{label}");
+        Answer {
+            head: format!("HTTP/1.1 206 Part\r\n{fields}Content-Length: {}\r\n\r\n", body.len()),
+            body: Cow::Borrowed(body),
+            chunked: false,
+            closes: false,
+            breaks: BodyBreak::None,
+            build: Some((self.number, start)),
+        }
+    }
+
+    /// Returns a response with a faulty Content-Range.
+    fn with_range(&self, request: &HttpRequest, fault: RangeFault) -> Answer {
+        let len = self.build.len as u64;
+        let (start, end) = request
+            .range
+            .filter(|(start, _)| *start < len)
+            .map_or((0, len), |(start, end)| (start, end.unwrap_or(len).min(len)));
+        let truly = |start: u64, end: u64| {
+            self.part((start, end), &format!("Content-Range: bytes {start}-{}/{len}\r\n", end - 1))
+        };
+        let labelled =
+            |content_range: String| Answer { build: None, ..self.part((start, end), &content_range) };
+        match fault {
+            RangeFault::Later(by) => truly((start + by).min(end - 1), end),
+            RangeFault::Earlier(by) => truly(start.saturating_sub(by), end),
+            RangeFault::Longer(by) => truly(start, (end + by).min(len)),
+            RangeFault::Shorter => truly(start, start + (end - start).div_ceil(2)),
+            RangeFault::Total(by) => {
+                let mut total = len.saturating_add_signed(by);
+                // This part would be the whole of a file with that size.
+                if total <= end {
+                    total = len + 1;
+                }
+                labelled(format!("Content-Range: bytes {start}-{}/{total}\r\n", end - 1))
+            }
+            RangeFault::NoTotal => {
+                let part = labelled(format!("Content-Range: bytes {start}-{}/*\r\n", end - 1));
+                Answer { build: Some((self.number, start)), ..part }
+            }
+            RangeFault::Garbage => labelled("Content-Range: bytes 12-3/x\r\n".to_owned()),
+            RangeFault::Missing => labelled(String::new()),
+        }
+    }
+
+    /// Returns the response with `fault` applied.
+    pub(crate) fn answer(&self, request: &HttpRequest, fault: Option<Fault>) -> Answer {
+        let mut answer = self.sound(request);
+        if self.traits.closes_each {
+            answer.closes = true;
+        }
+        let at = |thousandths: u64| answer.body.len() * thousandths as usize / 1000;
+        match fault {
+            None | Some(Fault::HangUp | Fault::Stray(_)) => {}
+            Some(Fault::Page { framing, as_long_as_the_file, .. }) => {
+                return Answer::page(framing, if as_long_as_the_file { self.build.len } else { PAGE.len() });
+            }
+            Some(Fault::Status { code, retry_after }) => return Answer::status(code, retry_after),
+            Some(Fault::Range(RangeFault::Shorter | RangeFault::NoTotal)) if request.range.is_none() => {}
+            Some(Fault::Range(fault)) => {
+                // A 206 to a request without a range is also a response, although a wrong one.
+                return self.with_range(request, fault);
+            }
+            Some(Fault::NotSatisfiable(difference)) => {
+                let size = difference.map(|by| (self.build.len as u64).saturating_add_signed(by));
+                let field =
+                    size.map_or_else(String::new, |size| format!("Content-Range: bytes */{size}\r\n"));
+                return Answer::plain("416 No", &field);
+            }
+            Some(Fault::Close { at: thousandths }) => answer.breaks = BodyBreak::Close(at(thousandths)),
+            Some(Fault::Reset { at: thousandths }) => answer.breaks = BodyBreak::Reset(at(thousandths)),
+            Some(Fault::Stall { at: thousandths, millis }) => {
+                answer.breaks = BodyBreak::Stall(at(thousandths), millis);
+            }
+            Some(Fault::Drip { at: thousandths, millis }) => {
+                answer.breaks = BodyBreak::Drip(at(thousandths), millis);
+            }
+            Some(Fault::Extra(more)) => {
+                let mut body = answer.body.into_owned();
+                // Chunked coding delimits the body: extra bytes follow the last chunk.
+                if !answer.chunked {
+                    body.extend(&content(2)[..more]);
+                }
+                answer.body = Cow::Owned(body);
+            }
+            Some(Fault::GarbageHead(variant)) => {
+                answer.build = None;
+                answer.head = match variant {
+                    0 => "\0\x16\x03\x01garbage\r\n\r\n".to_owned(),
+                    1 => "HTTP/1.1 2x6 Part\r\n\r\n".to_owned(),
+                    2 => format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "y".repeat(300_000)),
+                    3 => "HTTP/1.1 206 Part\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n".to_owned(),
+                    _ => "SSH-2.0-server\r\n".to_owned(),
+                };
+                answer.closes = true;
+            }
+            Some(Fault::WholeFile) => answer = self.all(),
+            Some(Fault::ChunkedPart) => {
+                let length = format!("Content-Length: {}\r\n", answer.body.len());
+                answer.head = answer.head.replace(&length, "Transfer-Encoding: chunked\r\n");
+                answer.chunked = answer.head.contains("chunked");
+            }
+        }
+        answer
+    }
+}

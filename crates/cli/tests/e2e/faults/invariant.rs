@@ -1,0 +1,277 @@
+//! The invariants of every run.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::faults::content::composition;
+use crate::faults::fault::{DiskFault, Fault};
+use crate::faults::run::{Ended, Run, Violation};
+use crate::faults::schedule::{Build, BuildChoice, GetSchedule, SOUND, Step, Traits};
+
+/// The ranges of the file that the client's journal lists as committed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Partial {
+    pub(crate) committed: Vec<(u64, u64)>,
+    /// The build of all ranges.
+    pub(crate) build: Option<usize>,
+    /// The file's size in the journal.
+    pub(crate) size: Option<u64>,
+}
+
+impl Partial {
+    /// Reads the journal and the partial file beside `target`. All ranges are of one build, unless the run `may_mix`.
+    ///
+    /// The only place that depends on a format of the program: the journal is JSON with its ranges as `committed`.
+    pub(crate) fn read(target: &Path, builds: &[Build], may_mix: bool) -> Result<Self, String> {
+        let name = |suffix: &str| {
+            target.with_file_name(format!("{}{suffix}", target.file_name().unwrap().to_str().unwrap()))
+        };
+        let Ok(text) = fs::read(name(".longhaul-journal")) else { return Ok(Self::default()) };
+        let journal: Value =
+            serde_json::from_slice(&text).map_err(|error| format!("the journal is no JSON: {error}"))?;
+        let committed: Vec<(u64, u64)> = serde_json::from_value(journal["committed"].clone())
+            .map_err(|error| format!("the journal's ranges cannot be read: {error}"))?;
+        if committed.is_empty() {
+            return Ok(Self::default());
+        }
+        // A journal without its file is harmless.
+        let Ok(part) = fs::read(name(".longhaul-part")) else { return Ok(Self::default()) };
+        let holds = |bytes: &[u8]| {
+            committed.iter().all(|&(start, end)| {
+                let range = start as usize..end as usize;
+                part.get(range.clone()).is_some_and(|found| bytes.get(range) == Some(found))
+            })
+        };
+        let build = builds.iter().position(|build| holds(build.bytes()));
+        if build.is_none() && !may_mix {
+            let found: Vec<_> = committed
+                .iter()
+                .map(|&(start, end)| {
+                    let part = part.get(start as usize..end as usize).unwrap_or_default();
+                    format!("{start}..{end}: {}", composition_at(part, start))
+                })
+                .collect();
+            return Err(format!("the journal commits what is of no single build: {}", found.join("; ")));
+        }
+        Ok(Self { committed, build, size: journal["size"].as_u64() })
+    }
+
+    pub(crate) fn total(&self) -> u64 {
+        self.committed.iter().map(|(start, end)| end - start).sum()
+    }
+
+    /// Returns the number of bytes that are in `ranges` too.
+    pub(crate) fn overlap(&self, ranges: &[(u64, u64)]) -> u64 {
+        let both = |a: &(u64, u64), b: &(u64, u64)| a.1.min(b.1).saturating_sub(a.0.max(b.0));
+        ranges.iter().flat_map(|range| self.committed.iter().map(move |own| both(own, range))).sum()
+    }
+}
+
+/// Describes the bytes at `start` of a file.
+fn composition_at(bytes: &[u8], start: u64) -> String {
+    let mut padded = vec![0; (start % 4096) as usize];
+    padded.extend(bytes);
+    if start < 4096 { composition(&padded) } else { format!("{} bytes", bytes.len()) }
+}
+
+/// Maximum bytes that a run against a sound server may request again to verify the file's identity.
+const PROBE: u64 = 64 << 10;
+
+/// Judges a run of `step`; returns what is wrong with it.
+pub(crate) fn judge(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<(), Violation> {
+    program_is_sound(run, step)?;
+    name_and_code(schedule, step, run)?;
+    let code = match run.ended {
+        Ended::Exit(code) => code,
+        Ended::Killed => return Ok(partial_survives(schedule, step, run)?),
+    };
+    if code == 0 {
+        if !run.leftovers.is_empty() {
+            return Err(format!("exit 0 leaves {:?}", run.leftovers).into());
+        }
+    } else {
+        if run.must_succeed {
+            let what = format!("exit {code}, though all that went wrong can be survived");
+            return Err(Violation::of_failed_run(run.ended, what));
+        }
+        if code != 65
+            && step.only_changes()
+            && schedule.labels.strong()
+            && schedule.can_succeed()
+            && !run.stands_in_the_way
+        {
+            let what = format!("exit {code} where the file has changed and nothing else is wrong, not 65");
+            return Err(Violation::Safety(what));
+        }
+        partial_survives(schedule, step, run)?;
+    }
+    let resumes =
+        run.before.total() > 0 && !step.no_resume && schedule.labels.strong() && !is_refuted(schedule, run);
+    let built = run
+        .found
+        .as_deref()
+        .and_then(|found| schedule.builds.iter().position(|build| build.bytes() == found));
+    if code == 0 && resumes && built != run.before.build {
+        let (bytes, was) = (run.before.total(), run.before.build);
+        return Err(format!(
+            "{bytes} bytes of build {was:?} are given up for build {built:?}, without --no-resume"
+        )
+        .into());
+    }
+    if resumes && step.is_sound() && run.before.build.map(BuildChoice::Always) == Some(step.picks) {
+        // Into a directory the file's name is in the first response, and only then the partial file is found.
+        let asked = &run.asked[usize::from(schedule.options.into_directory).min(run.asked.len())..];
+        let again = run.before.overlap(asked);
+        if again > PROBE {
+            return Err(format!(
+                "{again} bytes of {} that were committed are fetched again",
+                run.before.total()
+            )
+            .into());
+        }
+    }
+    Ok(())
+}
+
+/// Checks for crashes, panics and unknown exit codes.
+fn program_is_sound(run: &Run, step: &Step) -> Result<(), String> {
+    if let Some(line) = run.stderr.lines().find(|line| line.contains("panicked at")) {
+        return Err(format!("a thread panics: {line}"));
+    }
+    match run.ended {
+        Ended::Exit(130) if step.stop.is_none() => Err("exit 130 without an interrupt".to_owned()),
+        Ended::Exit(0 | 65..=69 | 71..=78 | 130) | Ended::Killed => Ok(()),
+        Ended::Exit(code) => Err(format!("exit {code}, which is none of a failed transfer")),
+    }
+}
+
+/// Checks that the final name holds a whole build exactly if the exit code says so, otherwise its earlier content.
+fn name_and_code(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<(), String> {
+    let untouched = run.found == run.stood;
+    let build =
+        run.found.as_ref().and_then(|found| schedule.builds.iter().position(|build| build.bytes() == found));
+    let shown = || run.found.as_ref().map_or("nothing".to_owned(), |found| composition(found));
+    match (run.ended, build) {
+        (_, Some(build)) if schedule.options.checksum.is_some_and(|wanted| wanted != build) => {
+            Err(format!("the final name holds build {build}, of another checksum"))
+        }
+        // Killed just before or after the rename.
+        (Ended::Exit(0) | Ended::Killed, Some(_)) => Ok(()),
+        // The rename succeeded, but the directory lost it: the program can only warn.
+        (Ended::Exit(0), None) if untouched && matches!(step.disk, Some(DiskFault::PowerCut { .. })) => {
+            Ok(())
+        }
+        (Ended::Exit(0), None) => Err(format!("exit 0, and the final name holds {}", shown())),
+        (Ended::Killed, None) if untouched => Ok(()),
+        (Ended::Killed, None) => Err(format!("killed, and the final name holds {}", shown())),
+        (Ended::Exit(_), _) if untouched => Ok(()),
+        (Ended::Exit(code), _) => Err(format!("exit {code}, and the final name holds {}", shown())),
+    }
+}
+
+/// Checks that committed data survives, unless the run succeeded or had to start over.
+fn partial_survives(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<(), String> {
+    let starts_over = step.no_resume
+        || is_refuted(schedule, run)
+        // Killed after the rename.
+        || (run.ended == Ended::Killed && run.found != run.stood)
+        // The server sends no ranges of this build.
+        || !step.traits.ranges
+        || !step.traits.if_range
+        || step.faults.iter().any(|(_, fault)| *fault == Fault::WholeFile);
+    let kept = run.after.overlap(&run.before.committed);
+    if !starts_over && kept < run.before.total() {
+        return Err(format!(
+            "{} bytes of build {:?} were committed before the run, {kept} of them after it",
+            run.before.total(),
+            run.before.build
+        ));
+    }
+    Ok(())
+}
+
+/// Returns whether a complete file with another checksum existed before: it is fetched again.
+fn is_refuted(schedule: &GetSchedule, run: &Run) -> bool {
+    let complete = schedule.builds.iter().any(|build| build.len as u64 == run.before.total());
+    complete && schedule.options.checksum.is_some_and(|wanted| run.before.build != Some(wanted))
+}
+
+impl Step {
+    /// Returns whether the only possible fault is a changed file.
+    fn only_changes(&self) -> bool {
+        let traits = Traits { if_range: self.traits.if_range, ..SOUND };
+        matches!(self.picks, BuildChoice::Always(_) | BuildChoice::Change { .. })
+            && *self == Self { picks: self.picks, traits, no_resume: self.no_resume, ..Self::sound(0) }
+    }
+
+    /// Returns whether a step has no faults.
+    pub(crate) fn is_sound(&self) -> bool {
+        matches!(self.picks, BuildChoice::Always(build) if *self == Self { no_resume: self.no_resume, ..Self::sound(build) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::faults::schedule::{Labels, Options};
+
+    fn verdict(ended: Ended, found: Option<&[u8]>) -> Result<(), Violation> {
+        let build = |content| Build { content, len: 9000 };
+        let options = Options {
+            streams: "4",
+            writer: "auto",
+            retries: 1,
+            app_buffer: None,
+            checksum: None,
+            into_directory: false,
+            assume_unchanged: false,
+        };
+        let (builds, steps) = (vec![build(0), build(1)], vec![Step::sound(0)]);
+        let schedule = GetSchedule {
+            builds,
+            labels: Labels::Nothing,
+            tls: false,
+            older: false,
+            options,
+            steps,
+            settled: 0,
+            mirror: None,
+        };
+        let run = Run {
+            ended,
+            must_succeed: false,
+            stands_in_the_way: false,
+            stood: None,
+            found: found.map(<[u8]>::to_vec),
+            leftovers: Vec::new(),
+            before: Partial::default(),
+            after: Partial::default(),
+            asked: Vec::new(),
+            stderr: String::new(),
+        };
+        judge(&schedule, &schedule.steps[0], &run)
+    }
+
+    #[test]
+    fn success_requires_a_whole_build_and_failure_an_unchanged_name() {
+        let (first, second) =
+            (Build { content: 0, len: 9000 }.bytes(), Build { content: 1, len: 9000 }.bytes());
+        let mixed = [&first[..4096], &second[4096..]].concat();
+        for (ended, found, holds) in [
+            (Ended::Exit(0), Some(first), true),
+            (Ended::Exit(0), Some(&mixed[..]), false),
+            (Ended::Exit(0), Some(&first[..8999]), false),
+            (Ended::Exit(0), None, false),
+            (Ended::Exit(65), None, true),
+            (Ended::Exit(65), Some(first), false),
+            (Ended::Exit(101), None, false),
+            (Ended::Killed, Some(second), true),
+            (Ended::Killed, None, true),
+            (Ended::Killed, Some(&mixed[..]), false),
+        ] {
+            assert_eq!(verdict(ended, found).is_ok(), holds, "{ended:?}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The server's end of a connection, plain or encrypted.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::thread;
+use std::time::Duration;
+
+use rustls::{ServerConnection, StreamOwned};
+
+use crate::faults::answer::{Answer, BodyBreak, HttpRequest};
+
+/// The server's end of a connection.
+pub(crate) enum Peer {
+    Plain(TcpStream),
+    Tls(Box<StreamOwned<ServerConnection, TcpStream>>),
+}
+
+impl Peer {
+    fn socket(&self) -> &TcpStream {
+        match self {
+            Self::Plain(socket) => socket,
+            Self::Tls(stream) => &stream.sock,
+        }
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => socket.read(buffer),
+            Self::Tls(stream) => stream.read(buffer),
+        }
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Plain(socket) => socket.write_all(bytes),
+            Self::Tls(stream) => stream.write_all(bytes).and_then(|()| stream.flush()),
+        }
+    }
+
+    /// Closes after draining the input: closing with unread requests would reset the connection and lose sent data.
+    pub(crate) fn close(mut self) {
+        if let Self::Tls(stream) = &mut self {
+            stream.conn.send_close_notify();
+            let _ = stream.flush();
+        }
+        let _ = self.socket().shutdown(std::net::Shutdown::Write);
+        let _ = self.socket().set_read_timeout(Some(Duration::from_millis(500)));
+        while matches!(self.read(&mut [0; 4096]), Ok(1..)) {}
+    }
+
+    pub(crate) fn reset(self) {
+        let _ = rustix::net::sockopt::set_socket_linger(self.socket(), Some(Duration::ZERO));
+    }
+
+    /// Sends a response, and counts its body's bytes; returns whether the connection remains usable.
+    pub(crate) fn answer(
+        &mut self,
+        request: &HttpRequest,
+        answer: &Answer,
+        count: &dyn Fn(u64),
+    ) -> io::Result<bool> {
+        self.send(answer.head.as_bytes())?;
+        if request.method == "HEAD" {
+            return Ok(true);
+        }
+        let (until, goes_on) = match answer.breaks {
+            BodyBreak::None => (answer.body.len(), true),
+            BodyBreak::Close(at) | BodyBreak::Reset(at) => (at, false),
+            BodyBreak::Stall(at, _) | BodyBreak::Drip(at, _) => (at, true),
+        };
+        self.send_body(&answer.body[..until], answer.chunked, count)?;
+        if !goes_on {
+            return Ok(false);
+        }
+        let mut rest = &answer.body[until..];
+        match answer.breaks {
+            BodyBreak::Stall(_, millis) => thread::sleep(Duration::from_millis(millis)),
+            BodyBreak::Drip(_, millis) => {
+                for _ in 0..millis / 50 {
+                    let (drop, after) = rest.split_at(rest.len().min(200));
+                    self.send_body(drop, answer.chunked, count)?;
+                    thread::sleep(Duration::from_millis(50));
+                    rest = after;
+                }
+            }
+            _ => {}
+        }
+        self.send_body(rest, answer.chunked, count)?;
+        if answer.chunked {
+            self.send(b"0\r\n\r\n")?;
+        }
+        Ok(true)
+    }
+
+    fn send_body(&mut self, body: &[u8], chunked: bool, count: &dyn Fn(u64)) -> io::Result<()> {
+        for piece in body.chunks(1 << 16) {
+            if chunked {
+                self.send(format!("{:x}\r\n", piece.len()).as_bytes())?;
+            }
+            self.send(piece)?;
+            if chunked {
+                self.send(b"\r\n")?;
+            }
+            count(piece.len() as u64);
+        }
+        Ok(())
+    }
+}
+
+/// Reads a request's head; `None` if the client has closed. `unread` receives the bytes behind it.
+pub(crate) fn read_head(peer: &mut Peer, unread: &mut Vec<u8>) -> Option<String> {
+    let mut buffer = [0; 4096];
+    loop {
+        if let Some(end) = unread.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
+            let head: Vec<u8> = unread.drain(..end + 4).collect();
+            return Some(String::from_utf8_lossy(&head).into_owned());
+        }
+        match peer.read(&mut buffer) {
+            Ok(read @ 1..) => unread.extend(&buffer[..read]),
+            _ => return None,
+        }
+    }
+}

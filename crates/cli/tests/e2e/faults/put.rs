@@ -1,0 +1,324 @@
+//! Executes a schedule of `put` to `longhaul serve --writable` through a relay.
+
+mod raw_client;
+
+use std::cell::RefCell;
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::faults::client::{self, RunMonitor};
+use crate::faults::content::{OLDER, composition};
+use crate::faults::disk::{self, Disk};
+use crate::faults::fault::{DiskFault, RelayFaultKind};
+use crate::faults::relay::Relay;
+use crate::faults::run::{Ended, Outcome, Violation, count, leftovers};
+use crate::faults::schedule::{Build, PutSchedule, PutStep};
+
+/// `longhaul serve --writable`, which can be killed and restarted.
+struct Site {
+    child: Child,
+    dir: PathBuf,
+    /// The files' directory, by its path outside the disk's namespace.
+    files: PathBuf,
+    /// The process in whose mount namespace the server runs.
+    namespace: Option<u32>,
+    address: SocketAddr,
+}
+
+impl Site {
+    fn start(dir: &Path, disk: Option<&Disk>) -> Self {
+        let files = disk.map_or_else(|| dir.to_owned(), Disk::path).join("files");
+        fs::create_dir(&files).unwrap();
+        fs::write(dir.join("token"), "sesame").unwrap();
+        fs::set_permissions(dir.join("token"), fs::Permissions::from_mode(0o600)).unwrap();
+        let namespace = disk.map(Disk::holder);
+        let (child, address) = Self::spawn(dir, namespace);
+        Self { child, dir: dir.to_owned(), files, namespace, address }
+    }
+
+    /// Starts the program, and waits until it listens.
+    fn spawn(dir: &Path, namespace: Option<u32>) -> (Child, SocketAddr) {
+        let program = env!("CARGO_BIN_EXE_longhaul");
+        let mut command = match namespace {
+            None => Command::new(program),
+            Some(holder) => {
+                let mut command = Command::new("nsenter");
+                command.args(["-m", "-t", &holder.to_string(), "sh", "-c", "cd \"$0\" && exec \"$@\""]);
+                command.arg(dir).arg(program);
+                command
+            }
+        };
+        let files = if namespace.is_some() { "disk/files" } else { "files" };
+        command.current_dir(dir).args([
+            "serve",
+            files,
+            "--writable",
+            "--token",
+            "token",
+            "--listen",
+            "127.0.0.1:0",
+        ]);
+        let log = dir.join("server.log");
+        command.stdin(Stdio::null()).stderr(File::options().create(true).append(true).open(&log).unwrap());
+        let before = fs::read_to_string(&log).unwrap().len();
+        let mut child = command.spawn().unwrap();
+        let began = Instant::now();
+        loop {
+            let text = fs::read_to_string(&log).unwrap();
+            let listens =
+                text[before..].lines().find(|line| line.starts_with("serving ") && text.ends_with('\n'));
+            if let Some(line) = listens {
+                let address = line.split("://").nth(1).unwrap().split('/').next().unwrap();
+                return (child, address.parse().unwrap());
+            }
+            assert!(
+                child.try_wait().unwrap().is_none() && began.elapsed().as_secs() < 20,
+                "no server: {text}"
+            );
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Restarts the server on another port: the old one may be in use.
+    fn restart(&mut self) {
+        (self.child, self.address) = Self::spawn(&self.dir, self.namespace);
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.dir.join("server.log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Executes `schedule` in the empty directory `dir`.
+pub(crate) fn play(schedule: &PutSchedule, dir: &Path) -> Outcome {
+    let disk = match schedule.small_disk.then(|| Disk::mount(dir)).transpose() {
+        Ok(disk) => disk,
+        Err(why) => return Outcome::Skipped(why),
+    };
+    let site = Site::start(dir, disk.as_ref());
+    let relay = Relay::start(site.address);
+    fs::create_dir(dir.join("logs")).unwrap();
+    fs::write(dir.join("f"), schedule.build.bytes()).unwrap();
+    if schedule.older {
+        fs::write(site.files.join("f"), OLDER).unwrap();
+    }
+    let play = ScheduleRun { schedule, dir, site: RefCell::new(site), relay, disk: RefCell::new(disk) };
+    match play.all() {
+        Ok(()) => Outcome::Held(play.site.borrow().log()),
+        Err(violation) => Outcome::Broken { violation, log: play.site.borrow().log() },
+    }
+}
+
+struct ScheduleRun<'a> {
+    schedule: &'a PutSchedule,
+    dir: &'a Path,
+    site: RefCell<Site>,
+    relay: Relay,
+    disk: RefCell<Option<Disk>>,
+}
+
+impl ScheduleRun<'_> {
+    fn all(&self) -> Result<(), Violation> {
+        for (number, step) in self.schedule.steps.iter().enumerate() {
+            let ended = self.run(&format!("run {number}"), step)?;
+            if ended == Ended::Exit(0) {
+                return Ok(());
+            }
+        }
+        let sound = PutStep {
+            relayed: Vec::new(),
+            stop: None,
+            server_dies: None,
+            source_changes: None,
+            disk: None,
+            no_resume: false,
+        };
+        let mut ended = self.run("last run", &sound)?;
+        if ended == Ended::Exit(65) && self.schedule.steps.iter().any(PutStep::spoils) {
+            // The digest has revealed wrong bytes of an earlier run, which the server then discards.
+            ended = self.run("last run", &sound)?;
+        }
+        if ended != Ended::Exit(0) {
+            let what = format!("the last run: {ended:?}\n{}", client::messages(&self.dir.join("logs")));
+            return Err(Violation::of_failed_run(ended, what));
+        }
+        let left = leftovers(&self.site.borrow().files);
+        // A flip may have started an upload with another name.
+        if !left.is_empty() && !self.schedule.steps.iter().any(PutStep::flips) {
+            return Err(Violation::Safety(format!("the last run leaves {left:?}")));
+        }
+        Ok(())
+    }
+
+    fn run(&self, name: &str, step: &PutStep) -> Result<Ended, Violation> {
+        let files = self.site.borrow().files.clone();
+        if let Some(disk) = self.disk.borrow().as_ref().filter(|_| step.disk.is_some()) {
+            disk.sync();
+        }
+        let stood = fs::read(files.join("f")).ok();
+        self.relay.begin(&step.relayed);
+        let logs = self.dir.join("logs");
+        let context =
+            |what: String| format!("{name}: {what}\n  stderr: {}", client::messages(&logs).trim_end());
+        let ended = self.run_monitored(step).map_err(context)?;
+        if let Some(disk) = self.disk.borrow_mut().as_mut() {
+            let cuts = step.disk.is_some_and(DiskFault::cuts_power);
+            if cuts {
+                self.site.borrow_mut().kill();
+            }
+            disk.recover(step.disk);
+            if cuts {
+                self.restart();
+            }
+        }
+        if step.source_changes.is_some() {
+            fs::write(self.dir.join("f"), self.schedule.build.bytes()).unwrap();
+        }
+        let context = |what: String| {
+            format!("{name}, {ended:?}: {what}\n  stderr: {}", client::messages(&logs).trim_end())
+        };
+        self.judge(step, ended, stood, &files).map_err(|violation| violation.map(context))?;
+        count(format!("put {ended:?}{}", if self.schedule.must_succeed(step) { ", as it must" } else { "" }));
+        Ok(ended)
+    }
+
+    fn restart(&self) {
+        let mut site = self.site.borrow_mut();
+        site.restart();
+        self.relay.redirect_to(site.address);
+    }
+
+    /// Runs the client through `step`, and kills and restarts the server.
+    fn run_monitored(&self, step: &PutStep) -> Result<Ended, String> {
+        let (mut dies, mut changes) = (step.server_dies, step.source_changes);
+        let mut restarts: Option<Duration> = None;
+        let moved = || self.relay.moved();
+        let ended = disk::during(self.disk.borrow().as_ref(), step.disk, |is_disturbed| {
+            let mut tick = |moved: u64, time: Duration| {
+                if let Some((when, down)) = &mut dies
+                    && when.is_reached(moved, time)
+                {
+                    let down = *down;
+                    self.site.borrow_mut().kill();
+                    (dies, restarts) = (None, Some(time + Duration::from_millis(down)));
+                }
+                if changes.as_mut().is_some_and(|when| when.is_reached(moved, time)) {
+                    changes = None;
+                    fs::write(self.dir.join("f"), self.schedule.other_build().bytes()).unwrap();
+                }
+                let is_disturbed = is_disturbed(moved);
+                // A server cannot start on a hung disk.
+                if restarts.is_some_and(|at| time >= at) && !is_disturbed {
+                    self.restart();
+                    restarts = None;
+                }
+                is_disturbed
+            };
+            let watch = RunMonitor { moved: &moved, activity: &moved, tick: &mut tick };
+            client::run(&mut self.command(step), step.stop, watch)
+        });
+        if restarts.is_some() {
+            self.restart();
+        }
+        ended
+    }
+
+    fn command(&self, step: &PutStep) -> Command {
+        let mut command = client::longhaul(self.dir, &self.dir.join("logs"));
+        let retries = self.schedule.retries.to_string();
+        command.args(["put", "--stall-timeout", "1s", "--connect-timeout", "5s", "--retries", &retries]);
+        let PutSchedule { reader, streams, .. } = *self.schedule;
+        command.args(["--reader", reader, "--streams", streams, "--token", "token"]);
+        if step.no_resume {
+            command.arg("--no-resume");
+        }
+        command.arg("f").arg(format!("http://{}/f", self.relay.address()));
+        command
+    }
+
+    /// Returns what is wrong with the server's directory after a run.
+    fn judge(
+        &self,
+        step: &PutStep,
+        ended: Ended,
+        stood: Option<Vec<u8>>,
+        files: &Path,
+    ) -> Result<(), Violation> {
+        let bytes = self.schedule.build.bytes();
+        let messages = client::messages(&self.dir.join("logs")) + &self.site.borrow().log();
+        if let Some(line) = messages.lines().find(|line| line.contains("panicked at")) {
+            return Err(format!("a thread panics: {line}").into());
+        }
+        if !matches!(ended, Ended::Exit(0 | 65..=69 | 71..=78 | 130) | Ended::Killed) {
+            return Err(Violation::Safety("a code that is none of a failed transfer".to_owned()));
+        }
+        let names =
+            fs::read_dir(files).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        // A flip may have changed the name; the file must still be whole.
+        for name in names.filter(|name| !name.contains(".longhaul-") && name != "f") {
+            let found = fs::read(files.join(&name)).unwrap();
+            if found != bytes {
+                return Err(format!("{name:?} holds {}", composition(&found)).into());
+            }
+        }
+        let found = fs::read(files.join("f")).ok();
+        let is_other =
+            step.source_changes.is_some() && found.as_deref() == Some(self.schedule.other_build().bytes());
+        let there = found.as_deref() == Some(bytes) || is_other;
+        let shown = || found.as_ref().map_or("nothing".to_owned(), |found| composition(found));
+        match ended {
+            Ended::Exit(0) if !there => Err(format!("exit 0, and the server holds {}", shown()).into()),
+            // The response to a completed upload may be lost.
+            _ if !there && found != stood => Err(format!("the server holds {}", shown()).into()),
+            Ended::Exit(0) | Ended::Killed => Ok(()),
+            // Wrong bytes of an earlier run are detected at the end.
+            Ended::Exit(65) if self.schedule.steps.iter().any(PutStep::spoils) => Ok(()),
+            Ended::Exit(_) if self.schedule.must_succeed(step) => {
+                let what = "fails, though all that went wrong can be survived".to_owned();
+                Err(Violation::of_failed_run(ended, what))
+            }
+            Ended::Exit(_) => Ok(()),
+        }
+    }
+}
+
+impl PutStep {
+    fn flips(&self) -> bool {
+        self.relayed.iter().any(|relayed| matches!(relayed.what, RelayFaultKind::Flip(_)))
+    }
+
+    /// Returns whether the server may keep bytes that differ from the source.
+    fn spoils(&self) -> bool {
+        self.flips() || self.source_changes.is_some()
+    }
+}
+
+impl PutSchedule {
+    /// Returns the temporary replacement of the source.
+    fn other_build(&self) -> Build {
+        Build { content: 1, ..self.build }
+    }
+
+    /// Returns whether `step` must succeed.
+    fn must_succeed(&self, step: &PutStep) -> bool {
+        // A server that is down for up to 400 ms may cause several failures.
+        let failures = step.relayed.len() + step.server_dies.map_or(0, |_| 4);
+        step.stop.is_none() && step.disk.is_none() && !step.spoils() && failures <= self.retries as usize
+    }
+}

@@ -1,0 +1,170 @@
+//! A relay between client and server that flips bits, closes, resets, stalls and refuses.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread;
+use std::time::Duration;
+
+use crate::faults::fault::{RelayFault, RelayFaultKind};
+
+/// A port in front of a server's.
+pub(crate) struct Relay {
+    address: SocketAddr,
+    shared: Arc<RelayState>,
+    closed: Arc<AtomicBool>,
+}
+
+struct RelayState {
+    to: Mutex<SocketAddr>,
+    plan: Mutex<RelayPlan>,
+    /// Bytes relayed in this step, in both directions.
+    moved: AtomicU64,
+}
+
+#[derive(Default)]
+struct RelayPlan {
+    relayed: Vec<RelayFault>,
+    connections: usize,
+    sockets: Vec<Weak<TcpStream>>,
+}
+
+impl Relay {
+    pub(crate) fn start(to: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, closed) = (listener.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
+        let shared =
+            Arc::new(RelayState { to: Mutex::new(to), plan: Mutex::default(), moved: AtomicU64::new(0) });
+        let (relay, ended) = (Arc::clone(&shared), Arc::clone(&closed));
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                if ended.load(Ordering::SeqCst) {
+                    return;
+                }
+                // A server that is down refuses; the relay closes instead.
+                if let (Ok(client), Ok(server)) = (client, TcpStream::connect(relay.to())) {
+                    relay.connect(client, server);
+                }
+            }
+        });
+        Self { address, shared, closed }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Begins a step: closes open connections, and restarts their numbers at 0.
+    pub(crate) fn begin(&self, relayed: &[RelayFault]) {
+        let mut plan = self.shared.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        for socket in plan.sockets.iter().filter_map(Weak::upgrade) {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+        *plan = RelayPlan { relayed: relayed.to_vec(), ..RelayPlan::default() };
+        self.shared.moved.store(0, Ordering::SeqCst);
+    }
+
+    /// Directs later connections to a restarted server on another port.
+    pub(crate) fn redirect_to(&self, address: SocketAddr) {
+        *self.shared.to.lock().unwrap_or_else(PoisonError::into_inner) = address;
+    }
+
+    pub(crate) fn moved(&self) -> u64 {
+        self.shared.moved.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.closed.store(true, Ordering::SeqCst);
+        // Wakes the accepting thread.
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+impl RelayState {
+    fn to(&self) -> SocketAddr {
+        *self.to.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn connect(self: &Arc<Self>, client: TcpStream, server: TcpStream) {
+        let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = plan.connections;
+        plan.connections += 1;
+        let of = |to_client| {
+            let mine = |r: &&RelayFault| r.connection == number && r.to_client == to_client;
+            let mut relayed: Vec<_> = plan.relayed.iter().filter(mine).copied().collect();
+            relayed.sort_by_key(|relayed| relayed.at);
+            relayed
+        };
+        let (up, down) = (of(false), of(true));
+        let (client, server) = (Arc::new(client), Arc::new(server));
+        plan.sockets.extend([Arc::downgrade(&client), Arc::downgrade(&server)]);
+        drop(plan);
+        for (from, to, relayed) in [(&client, &server, up), (&server, &client, down)] {
+            let (from, to, shared) = (Arc::clone(from), Arc::clone(to), Arc::clone(self));
+            thread::spawn(move || shared.pump(&from, &to, &relayed));
+        }
+    }
+
+    /// Copies one direction until it ends.
+    fn pump(&self, mut from: &TcpStream, mut to: &TcpStream, relayed: &[RelayFault]) {
+        let mut relayed = relayed.iter();
+        let mut next = relayed.next();
+        let mut buffer = vec![0; 1 << 16];
+        let mut at = 0;
+        loop {
+            let Ok(read) = from.read(&mut buffer) else {
+                // The peer has reset the connection, so the relay resets too.
+                return reset(to);
+            };
+            let piece = &mut buffer[..read];
+            let end = at + read as u64;
+            let mut sent = 0;
+            while let Some(meddling) = next.filter(|next| next.at < end) {
+                let place = (meddling.at.max(at) - at) as usize;
+                next = relayed.next();
+                if let RelayFaultKind::Flip(bit) = meddling.what {
+                    piece[place] ^= 1 << bit;
+                    continue;
+                }
+                let _ = to.write_all(&piece[sent..place.max(sent)]);
+                sent = place.max(sent);
+                match meddling.what {
+                    RelayFaultKind::Stall(millis) => thread::sleep(Duration::from_millis(millis)),
+                    RelayFaultKind::Close | RelayFaultKind::Refuse(_) => {
+                        if let RelayFaultKind::Refuse(status) = meddling.what {
+                            let mut client = if meddling.to_client { to } else { from };
+                            let head = "Retry-After: 0\r\nContent-Length: 0\r\nConnection: close";
+                            let _ = write!(client, "HTTP/1.1 {status} Refused\r\n{head}\r\n\r\n");
+                        }
+                        let _ = to.shutdown(Shutdown::Both);
+                        let _ = from.shutdown(Shutdown::Both);
+                        return;
+                    }
+                    _ => {
+                        reset(from);
+                        return reset(to);
+                    }
+                }
+            }
+            if read == 0 {
+                let _ = to.shutdown(Shutdown::Write);
+                return;
+            }
+            if to.write_all(&piece[sent..]).is_err() {
+                return reset(from);
+            }
+            at = end;
+            self.moved.fetch_add(read as u64, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Closes with a reset.
+fn reset(socket: &TcpStream) {
+    // Unread input at close also causes a reset.
+    let _ = rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO));
+    let _ = socket.shutdown(Shutdown::Both);
+}

@@ -1,0 +1,274 @@
+//! The events of one seed, as plain, printable data.
+
+use crate::faults::fault::{DiskFault, Fault, Framing, RelayFault, Stop, When};
+
+/// A build of the served file: a prefix of one of the fixed contents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Build {
+    pub(crate) content: usize,
+    pub(crate) len: usize,
+}
+
+/// The validators of the file's builds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Labels {
+    /// Each build has its own strong ETag.
+    OwnTags,
+    /// Each build has its own Last-Modified, a day before Date.
+    OwnDates,
+    /// Each build has its own weak ETag.
+    OwnWeakTags,
+    /// All builds share one weak ETag.
+    SharedWeakTag,
+    /// All builds share one Last-Modified equal to Date (RFC 9110, section 8.8.2.2: weak).
+    SharedFreshDate,
+    /// No validator.
+    Nothing,
+    /// All builds share one strong ETag: wrong, and detected only by a checksum.
+    LyingTag,
+}
+
+impl Labels {
+    /// Returns whether ranges of several responses may be combined with this validator.
+    pub(crate) fn strong(self) -> bool {
+        matches!(self, Self::OwnTags | Self::OwnDates)
+    }
+}
+
+/// A redirect to a target that serves a limited number of requests, after which the URL redirects to a fresh target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Redirect {
+    /// Requests that a target serves; at least one.
+    pub(crate) serves: u32,
+    /// Number of targets that expire in a run; a later one does not.
+    pub(crate) expiries: u32,
+    /// The status of an expired target; `None` if its port is closed.
+    pub(crate) expired: Option<u16>,
+}
+
+/// The server's behaviour during one run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Traits {
+    pub(crate) ranges: bool,
+    pub(crate) if_range: bool,
+    /// Whether a 206 has no validator.
+    pub(crate) bare_206: bool,
+    pub(crate) framing: Framing,
+    pub(crate) closes_each: bool,
+    pub(crate) redirect: Option<Redirect>,
+}
+
+/// Traits of a fault-free server.
+pub(crate) const SOUND: Traits = Traits {
+    ranges: true,
+    if_range: true,
+    bare_206: false,
+    framing: Framing::Length,
+    closes_each: false,
+    redirect: None,
+};
+
+/// Selects the build of a response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BuildChoice {
+    Always(usize),
+    EachConnection,
+    EachRequest,
+    /// From this request on another build, permanently.
+    Change {
+        at: u32,
+        to: usize,
+    },
+}
+
+/// One run of the client, with its faults.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub(crate) traits: Traits,
+    pub(crate) picks: BuildChoice,
+    /// Faults by number of the request, from 0.
+    pub(crate) faults: Vec<(u32, Fault)>,
+    pub(crate) relayed: Vec<RelayFault>,
+    pub(crate) disk: Option<DiskFault>,
+    pub(crate) stop: Option<Stop>,
+    pub(crate) no_resume: bool,
+}
+
+impl Step {
+    /// A run against a fault-free server, disk and network.
+    pub(crate) fn sound(build: usize) -> Self {
+        Self {
+            traits: SOUND,
+            picks: BuildChoice::Always(build),
+            faults: Vec::new(),
+            relayed: Vec::new(),
+            disk: None,
+            stop: None,
+            no_resume: false,
+        }
+    }
+}
+
+/// Options of `get` for all runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Options {
+    pub(crate) streams: &'static str,
+    pub(crate) writer: &'static str,
+    pub(crate) retries: u32,
+    pub(crate) app_buffer: Option<&'static str>,
+    /// The build whose checksum is required.
+    pub(crate) checksum: Option<usize>,
+    /// `-o DIR/`, where nothing is replaced, instead of `-o FILE`.
+    pub(crate) into_directory: bool,
+    /// `--assume-unchanged`: the file then never changes.
+    pub(crate) assume_unchanged: bool,
+}
+
+/// A second, fault-free server of the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mirror {
+    /// No server listens.
+    Down,
+    /// The mirror has this build with a strong ETag; the first server may have another build.
+    Has(usize),
+}
+
+/// Runs of `get`, of which the last is fault-free.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct GetSchedule {
+    pub(crate) builds: Vec<Build>,
+    pub(crate) labels: Labels,
+    pub(crate) tls: bool,
+    /// Whether another file exists under the final name.
+    pub(crate) older: bool,
+    pub(crate) options: Options,
+    pub(crate) steps: Vec<Step>,
+    /// The build of the final, sound server.
+    pub(crate) settled: usize,
+    pub(crate) mirror: Option<Mirror>,
+}
+
+impl GetSchedule {
+    pub(crate) fn builds_are_of_one_size(&self) -> bool {
+        self.builds.iter().all(|build| build.len == self.builds[0].len)
+    }
+
+    /// Returns whether the sound server's file can get the final name.
+    pub(crate) fn can_succeed(&self) -> bool {
+        self.options.checksum.is_none_or(|wanted| wanted == self.settled)
+            && !(self.older && self.options.into_directory)
+    }
+
+    /// Returns whether `step` must succeed, if the data left by earlier runs is of build `partial`.
+    pub(crate) fn must_succeed(&self, step: &Step, partial: Option<usize>) -> bool {
+        let BuildChoice::Always(build) = step.picks else { return false };
+        let expiries = step.traits.redirect.map_or(0, |redirect| redirect.expiries);
+        let failures = step.faults.len() + step.relayed.len() + expiries as usize;
+        let mut strays = step.faults.iter().filter(|(_, fault)| matches!(fault, Fault::Stray(_)));
+        let named_by =
+            |n: u32| step.faults.iter().all(|(other, fault)| *other != n || fault.names_the_file());
+        let settled_before = |number: u32| (0..number).any(named_by);
+        // A mapping requires a size.
+        let sizeless = step.traits.framing != Framing::Length
+            || step.faults.iter().any(|(_, fault)| *fault == Fault::ChunkedPart);
+        let past_the_handshake = |relayed: &RelayFault| relayed.at >= 1 << 14;
+        step.stop.is_none()
+            && self.can_succeed()
+            // A mirror with another build may answer before a slow server.
+            && self.mirror.is_none_or(|mirror| matches!(mirror, Mirror::Down) || mirror == Mirror::Has(self.settled))
+            && build == self.settled
+            && partial.is_none_or(|partial| partial == build)
+            && !matches!(step.disk, Some(DiskFault::Full { .. } | DiskFault::PowerCut { .. }))
+            && self.labels != Labels::LyingTag
+            && !(step.traits.bare_206 && self.labels != Labels::Nothing)
+            && failures <= self.options.retries as usize
+            && step.faults.iter().all(|(_, fault)| fault.survivable())
+            && strays.all(|(number, _)| self.labels == Labels::OwnTags && settled_before(*number))
+            && !(self.options.writer == "mmap" && sizeless)
+            && step.relayed.iter().all(past_the_handshake)
+    }
+}
+
+/// One run of `put`, with its faults.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PutStep {
+    pub(crate) relayed: Vec<RelayFault>,
+    pub(crate) stop: Option<Stop>,
+    /// The server is killed, and restarted this many milliseconds later.
+    pub(crate) server_dies: Option<(When, u64)>,
+    /// The source is overwritten with other content of equal length, and restored after the run.
+    pub(crate) source_changes: Option<When>,
+    /// A fault of the server's disk.
+    pub(crate) disk: Option<DiskFault>,
+    pub(crate) no_resume: bool,
+}
+
+/// Runs of `put` to `longhaul serve --writable`, of which the last is fault-free.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PutSchedule {
+    pub(crate) build: Build,
+    pub(crate) older: bool,
+    pub(crate) reader: &'static str,
+    pub(crate) streams: &'static str,
+    pub(crate) retries: u32,
+    /// Whether the server's directory is a separate file system of 64 MiB.
+    pub(crate) small_disk: bool,
+    pub(crate) steps: Vec<PutStep>,
+}
+
+/// The schedule of a seed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Schedule {
+    Get(GetSchedule),
+    Put(PutSchedule),
+}
+
+impl Schedule {
+    /// Formats the schedule: a line of common properties, then one line per run.
+    pub(crate) fn shown(&self) -> String {
+        match self {
+            Self::Get(get) => {
+                let GetSchedule { builds, labels, tls, older, options, steps, settled, mirror } = get;
+                let sizes: Vec<_> = builds.iter().map(|build| build.len).collect();
+                let mut text = format!(
+                    "get: builds of {sizes:?} bytes, labels {labels:?}, tls {tls}, older file {older}, at last build {settled}, mirror {mirror:?}\n  {options:?}"
+                );
+                for (number, step) in steps.iter().enumerate() {
+                    text += &format!("\n  run {number}: {}", step.shown());
+                }
+                text
+            }
+            Self::Put(put) => {
+                let PutSchedule { build, older, reader, streams, retries, small_disk, steps } = put;
+                let mut text = format!(
+                    "put: {} bytes, older file {older}, reader {reader}, streams {streams}, retries {retries}, small disk {small_disk}",
+                    build.len
+                );
+                for (number, step) in steps.iter().enumerate() {
+                    text += &format!("\n  run {number}: {step:?}");
+                }
+                text
+            }
+        }
+    }
+}
+
+impl Step {
+    /// Formats the differences from a sound step.
+    fn shown(&self) -> String {
+        let Self { traits, picks, faults, relayed, disk, stop, no_resume } = self;
+        let mut text = format!("{picks:?}");
+        if *traits != SOUND {
+            text += &format!(", {traits:?}");
+        }
+        if !faults.is_empty() {
+            text += &format!(", faults by request {faults:?}");
+        }
+        for relayed in relayed {
+            text += &format!(", {relayed:?}");
+        }
+        let parts = [disk.map(|disk| format!(", disk {disk:?}")), stop.map(|stop| format!(", {stop:?}"))];
+        text += &parts.into_iter().flatten().collect::<String>();
+        if *no_resume { text + ", --no-resume" } else { text }
+    }
+}

@@ -1,0 +1,338 @@
+//! Connection options shared with curl: proxies, addresses, names.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use crate::get::environment::private;
+use crate::support::{File, Peer, Serve, Server, content, get, same};
+
+/// Connects a SOCKS 5 client to `port`, and copies in both directions.
+fn relay(peer: &mut Peer, port: u16) {
+    let server = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    peer.stream.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
+    let (mut up, mut down) = (peer.stream.try_clone().unwrap(), server.try_clone().unwrap());
+    std::thread::spawn(move || std::io::copy(&mut up, &mut down));
+    let _ = std::io::copy(&mut &server, &mut peer.stream);
+}
+
+/// A SOCKS 5 proxy that reaches only `port` of 127.0.0.1, by address.
+fn socks_of_addresses(peer: &mut Peer, port: u16) {
+    let mut read = |n: usize| {
+        let mut bytes = vec![0; n];
+        peer.stream.read_exact(&mut bytes).map(|()| bytes)
+    };
+    if read(3).is_err() {
+        return;
+    }
+    peer.stream.write_all(&[5, 0]).unwrap();
+    let mut request = [0; 10];
+    peer.stream.read_exact(&mut request).unwrap();
+    assert_eq!(request[..4], [5, 1, 0, 1]);
+    if request[4..8] != [127, 0, 0, 1] {
+        // The host is unreachable.
+        peer.stream.write_all(&[5, 4, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
+        return;
+    }
+    relay(peer, port);
+}
+
+#[test]
+fn socks_proxy_tries_each_address_of_the_server() {
+    let server = Server::of(File::new(content(100_000, 66)));
+    let port = server.address.port();
+    let proxy = Server::new(move |peer| socks_of_addresses(peer, port));
+    let rule = format!("far.test:{port}:192.0.2.1,127.0.0.1");
+    let url = format!("http://far.test:{port}/f");
+    let run = get().args(["-x", &format!("socks5://{}", proxy.address), "--resolve", &rule, &url]);
+    run.run().ok();
+    let none = format!("far.test:{port}:192.0.2.1,192.0.2.2");
+    let run = get().args(["-x", &format!("socks5://{}", proxy.address), "--resolve", &none, &url]);
+    run.args(["--retries", "0"]).run().fails(69, &["the proxy of"]);
+}
+
+#[test]
+fn proxy_without_an_address_is_named_as_the_proxy() {
+    let run = get().args(["-x", "http://proxy.invalid:3128", "http://host.invalid/f"]);
+    run.run().fails(68, &["proxy.invalid, the proxy"]);
+}
+
+#[test]
+fn proxy_for_all_protocols_that_ftp_does_not_use_is_warned_of() {
+    let run = get().env("ALL_PROXY", "http://127.0.0.1:1");
+    let ended = run.args(["--retries", "0", "ftp://127.0.0.1:1/f"]).run().fails(69, &["cannot connect"]);
+    assert!(ended.stderr.contains("ALL_PROXY applies to http:// and https:// only"), "{ended:?}");
+}
+
+/// A SOCKS 5 proxy that accepts the login ann:secret, and connects to `port` for any name.
+fn socks(peer: &mut Peer, port: u16) {
+    let mut read = |n: usize| {
+        let mut bytes = vec![0; n];
+        peer.stream.read_exact(&mut bytes).map(|()| bytes)
+    };
+    let Ok(greeting) = read(4) else { return };
+    assert_eq!(greeting, [5, 2, 0, 2]);
+    peer.stream.write_all(&[5, 2]).unwrap();
+    let mut login = [0; 12];
+    peer.stream.read_exact(&mut login).unwrap();
+    assert_eq!(&login, b"\x01\x03ann\x06secret");
+    peer.stream.write_all(&[1, 0]).unwrap();
+    let mut request = [0; 18];
+    peer.stream.read_exact(&mut request).unwrap();
+    assert_eq!(&request[..16], b"\x05\x01\x00\x03\x0bfar.invalid");
+    relay(peer, port);
+}
+
+#[test]
+fn socks_proxy_looks_up_the_name() {
+    let file = File::new(content(3 << 20, 60));
+    let server = Server::of(file.clone());
+    let port = server.address.port();
+    let proxy = Server::new(move |peer| socks(peer, port));
+    let url = format!("socks5h://ann:secret@{}", proxy.address);
+    let run = get().args(["--proxy", &url, "--streams", "2", "http://far.invalid/f"]);
+    run.run().ok();
+    same(run.path("f"), &file.bytes);
+    assert_eq!(server.requests()[0].target, "/f");
+    assert_eq!(server.requests()[0].field("host"), Some("far.invalid"));
+    // The proxy can also be set in the environment.
+    get().env("all_proxy", &url).args(["http://far.invalid/f"]).run().ok();
+    // Not a SOCKS server.
+    let other = Server::new(|peer| {
+        peer.send("HTTP/1.1 400 No\r\n\r\n");
+    });
+    let run = get().args(["-x", &format!("socks5://{}", other.address), "http://127.0.0.1:1/f"]);
+    run.run().fails(76, &["the proxy of", "not SOCKS 5"]);
+}
+
+#[test]
+fn proxy_option_overrides_the_environment() {
+    let file = File::new(content(1000, 61));
+    let proxy = Server::of(file.clone());
+    let run = get().env("http_proxy", "http://127.0.0.1:1");
+    let run = run.args(["--proxy", &proxy.address.to_string(), "http://far.invalid/f"]);
+    run.run().ok();
+    assert_eq!(proxy.requests()[0].target, "http://far.invalid/f");
+    let near = Server::of(file);
+    get().env("http_proxy", "http://127.0.0.1:1").args(["--proxy", "", &near.url("/f")]).run().ok();
+    get().args(["--proxy", "https://h", "http://h/f"]).run().fails(64, &["--proxy", "socks5h://"]);
+    get().args(["--proxy", "http://h", "ftp://h/f"]).run().fails(64, &["--proxy", "FTP"]);
+}
+
+#[test]
+fn host_has_the_address_that_is_given() {
+    let server = Server::of(File::new(content(1000, 62)));
+    let port = server.address.port();
+    let rule = format!("far.invalid:{port}:127.0.0.1");
+    let url = format!("http://far.invalid:{port}/f");
+    get().args(["--resolve", &rule, &url]).run().ok();
+    get().args(["-4", "--resolve", &rule, &url]).run().ok();
+    get().args(["--resolve", &rule.replace("invalid:", "invalid.:"), &url]).run().ok();
+    get().args(["--resolve", &rule, &url.replace("invalid:", "invalid.:")]).run().ok();
+    get().args(["-6", "--resolve", &rule, &url]).run().fails(68, &["far.invalid", "no IPv6 address"]);
+    get().args(["--resolve", "far.invalid", &url]).run().status.code().filter(|code| *code == 64).unwrap();
+}
+
+#[test]
+fn insecure_trusts_anyone_with_a_warning_and_pins_still_count() {
+    let site = Serve::start();
+    let bytes = content(100_000, 63);
+    site.file("f", &bytes);
+    let run = get().args(["-k", &site.tls_url("/f")]);
+    let ended = run.run().ok();
+    assert!(ended.stderr.contains("--insecure"), "{ended:?}");
+    same(run.path("f"), &bytes);
+    let pin = "0".repeat(64);
+    get().args(["-k", "--pin", &pin, &site.tls_url("/f")]).run().fails(76, &["--pin"]);
+}
+
+#[test]
+fn user_agent_and_referer_are_sent() {
+    let server = Server::of(File::new(content(1000, 64)));
+    get().args(["-A", "me/1", "-e", "http://page/", &server.url("/f")]).run().ok();
+    let ask = &server.requests()[0];
+    assert_eq!((ask.field("user-agent"), ask.field("referer")), (Some("me/1"), Some("http://page/")));
+}
+
+#[test]
+fn logins_come_from_the_file_that_is_named() {
+    let server = private();
+    let run = get().args(["--netrc-file", "logins", &server.url("/f")]);
+    fs::write(run.path("logins"), "machine 127.0.0.1 login ann password secret\n").unwrap();
+    fs::write(run.path(".netrc"), "machine 127.0.0.1 login ann password wrong\n").unwrap();
+    run.run().ok();
+}
+
+#[test]
+fn login_does_not_go_in_clear_beyond_loopback() {
+    // 0.0.0.0 is not in 127.0.0.0/8, but reaches only this host.
+    let far = "http://0.0.0.0:1/f";
+    let run = |args: &[&str]| {
+        let run = get().args(args).args(["--retries", "0"]);
+        fs::write(run.path("token"), "secret\n").unwrap();
+        fs::write(run.path("list"), "http://ann:secret@0.0.0.0:1/f\n").unwrap();
+        let ended = run.run();
+        assert!(!ended.stderr.contains("secret"), "{ended:?}");
+        ended
+    };
+    for args in [
+        &["--user", "ann:secret", far][..],
+        &["--token", "token", far],
+        &["--token", "token", "-r", "http://0.0.0.0:1/d/"],
+        &["http://ann:secret@0.0.0.0:1/f"],
+        &["ftp://ann:secret@0.0.0.0:1/f"],
+        &["-i", "list"],
+    ] {
+        run(args).fails(64, &["unencrypted", "https://", "--allow-cleartext"]);
+    }
+    for args in [
+        &["--allow-cleartext", "--user", "ann:secret", far][..],
+        &["--allow-cleartext", "ftp://ann:secret@0.0.0.0:1/f"],
+        &["--allow-cleartext", "-i", "list"],
+        &["--user", "ann:secret", "http://127.0.0.1:1/f"],
+        &["--user", "ann:secret", "https://0.0.0.0:1/f"],
+        &["ftp://anonymous:me@0.0.0.0:1/f"],
+        &[far],
+    ] {
+        run(args).fails(69, &["cannot connect"]);
+    }
+    for args in [&["-H", "Authorization: Bearer secret", far][..], &["-b", "a=secret", far]] {
+        let ended = run(args).fails(69, &["cannot connect"]);
+        assert!(ended.stderr.contains("unencrypted: use https://"), "{ended:?}");
+    }
+}
+
+/// The address of the connection decides, not the host of the URL: here 0.0.0.0 is beyond loopback.
+#[test]
+fn login_does_not_go_in_clear_to_a_proxy_or_fixed_address_beyond_loopback() {
+    let server = Server::of(File::new(content(1000, 131)));
+    let port = server.address.port();
+    let proxy = format!("http://0.0.0.0:{port}");
+    let with_login = proxy.replace("//", "//u:secret@");
+    let far = format!("0.0.0.0:{port}");
+    let (named, numbered) = (format!("localhost:{port}:0.0.0.0"), format!("127.0.0.1:{port}:0.0.0.0"));
+    let (of_name, of_ftp) =
+        (format!("http://localhost:{port}/f"), format!("ftp://ann:secret@localhost:{port}/f"));
+    let run = |args: &[&str]| {
+        let run = get().args(args).args(["--retries", "0"]);
+        fs::write(run.path("token"), "secret\n").unwrap();
+        let ended = run.run();
+        assert!(!ended.stderr.contains("secret"), "{ended:?}");
+        ended
+    };
+    for args in [
+        &["-x", &proxy, "--token", "token", "http://127.0.0.1:1/f"][..],
+        &["-x", &proxy, "-u", "ann", "--password-file", "token", "http://localhost:1/f"],
+        &["-x", &proxy, "http://ann:secret@127.0.0.1:1/f"],
+        &["--resolve", &named, "--token", "token", &of_name],
+        &["--resolve", &numbered, "--token", "token", &server.url("/f")],
+        &["--resolve", &numbered, "--token", "token", "-r", &server.url("/d/")],
+        &["--resolve", &named, &of_ftp],
+    ] {
+        run(args).fails(64, &["unencrypted", &far, "--allow-cleartext"]);
+    }
+    assert!(server.requests().is_empty());
+    // Within a tunnel the origin's TLS protects the token; the scripted server opens no tunnel.
+    let ended = run(&["-x", &proxy, "--token", "token", "https://127.0.0.1:1/f"]);
+    assert!(!ended.stderr.contains("unencrypted") && server.requests().len() == 1, "{ended:?}");
+    // The login of the proxy itself is sent, as there may be no other way.
+    let ended = run(&["-x", &with_login, "http://example.org/f"]).ok();
+    assert_eq!(ended.stderr.matches("proxy's login").count(), 1, "{ended:?}");
+    for args in [
+        &["-x", &proxy, "--token", "token", "http://127.0.0.1:1/f"][..],
+        &["-x", &with_login, "http://example.org/f"],
+        &["--resolve", &named, "--token", "token", &of_name],
+    ] {
+        run(&[&["--allow-cleartext"], args].concat()).ok();
+    }
+}
+
+#[test]
+fn login_of_netrc_does_not_go_in_clear_to_a_proxy_beyond_loopback() {
+    let server = private();
+    let proxy = format!("http://0.0.0.0:{}", server.address.port());
+    let run = get().args(["-x", &proxy, "http://127.0.0.1:1/f"]);
+    fs::write(run.path(".netrc"), "machine 127.0.0.1 login ann password secret\n").unwrap();
+    run.run().fails(64, &["unencrypted", "0.0.0.0", "--allow-cleartext"]);
+    assert!(server.requests().iter().all(|ask| ask.field("authorization").is_none()));
+}
+
+#[test]
+fn pin_without_tls_is_refused() {
+    let server = Server::of(File::new(content(1000, 132)));
+    let pin = "0".repeat(64);
+    let ftp = server.url("/f").replace("http", "ftp");
+    for url in [&server.url("/f"), &ftp, &ftp.replace("ftp", "gsiftp")] {
+        get().args(["--pin", &pin, url]).run().fails(64, &["--pin", "use "]);
+    }
+    get().args(["--pin", &pin, "-r", &server.url("/d/")]).run().fails(64, &["--pin"]);
+    assert!(server.requests().is_empty());
+}
+
+#[test]
+fn named_netrc_that_is_missing_is_an_error() {
+    let server = Server::of(File::new(content(1000, 130)));
+    get().args(["--netrc-file", "nosuch", &server.url("/f")]).run().fails(66, &["nosuch"]);
+    assert!(server.requests().is_empty());
+}
+
+#[test]
+fn login_of_netrc_does_not_go_in_clear_beyond_loopback() {
+    let server = private();
+    let port = server.address.port();
+    let url = format!("http://far.test:{port}/f");
+    let run = get().args(["--resolve", &format!("far.test:{port}:127.0.0.1"), &url]);
+    fs::write(run.path(".netrc"), "machine far.test login ann password secret\n").unwrap();
+    run.run().fails(64, &["unencrypted", "--allow-cleartext"]);
+    assert!(server.requests().iter().all(|ask| ask.field("authorization").is_none()));
+    run.args(["--allow-cleartext"]).run().ok();
+}
+
+#[test]
+fn login_of_netrc_goes_with_the_first_request() {
+    let server = private();
+    let run = get().args(["-n", &server.url("/f")]);
+    fs::write(run.path(".netrc"), "machine 127.0.0.1 login ann password secret\n").unwrap();
+    run.run().ok();
+    assert_eq!(server.requests().len(), 1);
+    assert!(server.requests()[0].field("authorization").is_some());
+}
+
+#[test]
+fn max_time_ends_the_command_resumably() {
+    let bytes = content(4 << 20, 65);
+    let slow = Server::new({
+        let file = File::new(bytes.clone());
+        move |peer| {
+            let Some(ask) = peer.read_request() else { return };
+            let (head, body) = file.answer(&ask);
+            peer.send(head);
+            peer.send(&body[..body.len() / 2]);
+            std::thread::sleep(std::time::Duration::from_secs(30));
+        }
+    });
+    let run = get().args(["--max-time", "1500ms", "--json", "--streams", "1", &slow.url("/f")]);
+    let ended = run.run();
+    assert!(ended.time < std::time::Duration::from_secs(10), "{ended:?}");
+    let ended = ended.fails(75, &["--max-time is over"]);
+    assert_eq!(ended.json().last().unwrap()["exit_code"], 75);
+    slow.mend(File::new(bytes.clone()));
+    let run = run.again(["--max-time", "30s", "--json", &slow.url("/f")]);
+    let ended = run.run().ok();
+    assert!(ended.done()["resumed"].as_u64() > Some(0), "{ended:?}");
+    same(run.path("f"), &bytes);
+}
+
+#[test]
+fn time_that_ends_before_a_file_is_begun_promises_no_resumption() {
+    let silent = Server::new(|peer| {
+        peer.read_request();
+        std::thread::sleep(std::time::Duration::from_secs(20));
+    });
+    let url = silent.url("/f/");
+    for args in [&["-o", "f"][..], &["-r"]] {
+        let ended = get().args(["--max-time", "500ms", &url]).args(args).run();
+        let ended = ended.fails(75, &["--max-time is over"]);
+        assert!(!ended.stderr.contains("resume") && !ended.stderr.contains("cancelled"), "{ended:?}");
+    }
+}

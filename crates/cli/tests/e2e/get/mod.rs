@@ -1,0 +1,33 @@
+//! End-to-end tests of `longhaul get` against real servers, and against scripted servers with behaviour that no real
+//! server shows on demand.
+
+mod answers;
+mod bodies;
+mod checksum_file;
+mod config_file;
+mod connecting;
+mod connection_options;
+mod cookies;
+mod environment;
+mod expired;
+mod full_output;
+mod if_newer;
+mod interface;
+mod mirrors;
+mod named_files;
+mod names;
+mod other_file;
+mod outputs;
+mod pace;
+mod page_faults;
+mod real_servers;
+mod recording;
+mod resuming;
+mod several_streams;
+mod stdout;
+mod terminals;
+mod tls_broken;
+mod tuned;
+mod unread;
+mod validators;
+mod wrong_bytes;

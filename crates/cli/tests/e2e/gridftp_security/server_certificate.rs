@@ -1,0 +1,110 @@
+//! The server's certificate: every reason to refuse it has its own message, and no credentials are sent.
+//!
+//! Globus does not start with an expired certificate: the verifier's unit tests cover that.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::gridftp_security::credentials::get_with;
+use crate::support::{Authority, GsiSite, content, same};
+
+const SIZE: usize = (1 << 20) + 5;
+
+/// Fetches with the authorities of `trusted`; the server must not learn the user's identity.
+#[track_caller]
+fn refused(site: &GsiSite, trusted: &Path, words: &[&str]) {
+    let mut env = site.env();
+    env[0].1 = trusted.to_str().unwrap().to_owned();
+    let run = get_with(env, &[], &site.url("f"));
+    run.run().fails(76, words);
+    assert!(!run.path("f").exists());
+    assert!(!site.globus.log().contains("Ann User"), "{}", site.globus.log());
+}
+
+#[test]
+fn a_certificate_of_another_host_is_refused() {
+    let Some(site) = GsiSite::with(|authority| authority.issue("other.example", "DNS:other.example")) else {
+        return;
+    };
+    refused(&site, &site.trusted, &["localhost", "other.example", "impostor"]);
+}
+
+#[test]
+fn a_common_name_counts_where_there_is_no_other() {
+    let by_name = |authority: &Authority| {
+        authority.issue_with("host", "/O=Longhaul Test/CN=host\\/localhost", "", "20")
+    };
+    let Some(site) = GsiSite::with(by_name) else { return };
+    let bytes = content(SIZE, 1);
+    site.globus.file("f", &bytes);
+    let run = get_with(site.env(), &[], &site.url("f"));
+    run.run().ok();
+    same(run.path("f"), &bytes);
+}
+
+/// Returns the policy file of the only authority in `trusted`.
+fn policy_in(trusted: &Path) -> PathBuf {
+    let mut files = fs::read_dir(trusted).unwrap().map(|entry| entry.unwrap().path());
+    files.find(|path| path.extension().is_some_and(|kind| kind == "signing_policy")).unwrap()
+}
+
+#[test]
+fn only_authorities_that_are_trusted_count_and_only_for_what_they_may_sign() {
+    let Some(site) = GsiSite::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let place = |name: &str| dir.path().join(name);
+
+    Authority::new(dir.path(), "Other CA").trust_in(&place("other"), "/O=Longhaul Test/*");
+    refused(&site, &place("other"), &["unknown authority", "/O=Longhaul Test/CN=Test CA"]);
+
+    // Another authority with an equal name is not trusted.
+    Authority::new(dir.path(), "Test CA").trust_in(&place("same"), "/O=Longhaul Test/*");
+    refused(&site, &place("same"), &["localhost"]);
+
+    site.authority.trust_in(&place("elsewhere"), "/O=Elsewhere/*");
+    let words = ["signing policy", "/O=Longhaul Test/CN=localhost", "elsewhere", "signing_policy"];
+    refused(&site, &place("elsewhere"), &words);
+
+    site.authority.trust_in(&place("missing"), "/O=Longhaul Test/*");
+    fs::remove_file(policy_in(&place("missing"))).unwrap();
+    refused(&site, &place("missing"), &["no signing policy", "does not exist"]);
+
+    site.authority.trust_in(&place("broken"), "/O=Longhaul Test/*");
+    fs::write(policy_in(&place("broken")), "neg_rights globus CA:sign\n").unwrap();
+    refused(&site, &place("broken"), &["no signing policy", "line 1"]);
+
+    fs::create_dir(place("empty")).unwrap();
+    let mut env = site.env();
+    env[0].1 = place("empty").to_str().unwrap().to_owned();
+    get_with(env, &[], &site.url("f")).run().fails(64, &["HASH.0", "X509_CERT_DIR"]);
+}
+
+#[test]
+fn a_revoked_certificate_is_refused() {
+    let Some(site) = GsiSite::start() else { return };
+    let authority = site.authority.certificate();
+    let dir = authority.parent().unwrap();
+    fs::write(dir.join("index.txt"), "").unwrap();
+    fs::write(dir.join("number"), "01\n").unwrap();
+    let config = "[ca]\ndefault_ca=d\n[d]\ndatabase=index.txt\ndefault_md=sha256\ndefault_crl_days=1\n\
+                  certificate=ca.pem\nprivate_key=ca.key\ncrlnumber=number\n";
+    fs::write(dir.join("ca.cnf"), config).unwrap();
+    let list = policy_in(&site.trusted).with_extension("r0");
+    let openssl = |words: &[&str]| {
+        let output =
+            Command::new("openssl").args(["ca", "-config", "ca.cnf"]).args(words).current_dir(dir).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    let bytes = content(SIZE, 2);
+    site.globus.file("f", &bytes);
+    openssl(&["-gencrl", "-out", list.to_str().unwrap()]);
+    let run = get_with(site.env(), &[], &site.url("f"));
+    run.run().ok();
+    same(run.path("f"), &bytes);
+
+    openssl(&["-revoke", "localhost.pem"]);
+    openssl(&["-gencrl", "-out", list.to_str().unwrap()]);
+    get_with(site.env(), &[], &site.url("f")).run().fails(76, &["revoked"]);
+}

@@ -1,0 +1,24 @@
+//! The program as a user runs it: child processes, real and scripted servers over loopback, both browsers.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod agent;
+mod aria2;
+mod browser;
+mod dashboard;
+mod doctor;
+mod faults;
+mod get;
+mod gridftp;
+mod gridftp_put;
+mod gridftp_security;
+mod jobs;
+mod native_host;
+mod packaging;
+mod put;
+mod report;
+mod serve;
+mod trees;

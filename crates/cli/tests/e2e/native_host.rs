@@ -1,0 +1,158 @@
+//! `longhaul browser host`: valid and malformed messages on stdin; and `install` and `uninstall`.
+use std::fs;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const CHROMIUM: &str = "chrome-extension://ogkijnhkdbnpemdfgbbbkmpdmajjjgmh/";
+/// Maximum bytes of a message.
+const MAX_MESSAGE: usize = 1 << 20;
+
+fn longhaul(home: &TempDir) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+    command.env("HOME", home.path()).env("XDG_RUNTIME_DIR", home.path());
+    ["XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"].iter().for_each(|name| {
+        command.env_remove(name);
+    });
+    command
+}
+
+/// Stops the agent that a host has started.
+fn stop_agent(home: &TempDir) {
+    let stopped = longhaul(home).args(["agent", "stop"]).output().unwrap();
+    assert!(stopped.status.success(), "{}", String::from_utf8_lossy(&stopped.stderr));
+}
+
+fn frame(body: &[u8]) -> Vec<u8> {
+    [&u32::try_from(body.len()).unwrap().to_ne_bytes(), body].concat()
+}
+
+/// Runs the host with this input to its end.
+fn host(home: &TempDir, arguments: &[&str], input: &[u8]) -> Output {
+    let mut command = longhaul(home);
+    command.args(["browser", "host"]).args(arguments);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // The host may already have closed its input.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    child.wait_with_output().unwrap()
+}
+
+/// Sends requests and returns as many replies; then closes the host's input.
+fn ask(home: &TempDir, requests: &[&[u8]]) -> Vec<Value> {
+    let mut command = longhaul(home);
+    let mut child = command
+        .args(["browser", "host", CHROMIUM])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    requests.iter().for_each(|request| stdin.write_all(&frame(request)).unwrap());
+    let read = |_: &&[u8]| {
+        let mut prefix = [0; 4];
+        stdout.read_exact(&mut prefix).unwrap();
+        let mut body = vec![0; u32::from_ne_bytes(prefix) as usize];
+        stdout.read_exact(&mut body).unwrap();
+        serde_json::from_slice(&body).unwrap()
+    };
+    let replies = requests.iter().map(read).collect();
+    drop(stdin);
+    assert!(child.wait().unwrap().success());
+    replies
+}
+
+#[test]
+fn malformed_requests_are_answered_and_the_next_one_is_served() {
+    let home = tempfile::tempdir().unwrap();
+    let bad: [&[u8]; 5] = [b"", b"{", b"[1,2]", br#"{"id":7,"type":"format-disk"}"#, b"\xff\xfe"];
+    let mut requests = bad.to_vec();
+    requests.push(br#"{"id":9,"type":"hello"}"#);
+    let replies = ask(&home, &requests);
+    for reply in &replies[..bad.len()] {
+        assert_eq!(
+            (&reply["ok"], &reply["error"]["code"]),
+            (&json!(false), &json!("bad-request")),
+            "{reply}"
+        );
+    }
+    assert_eq!(replies[3]["id"], 7);
+    assert_eq!(replies[5]["result"]["version"], env!("CARGO_PKG_VERSION"));
+    stop_agent(&home);
+}
+
+#[test]
+fn message_over_one_mebibyte_or_cut_short_ends_the_host_with_an_error() {
+    let home = tempfile::tempdir().unwrap();
+    let too_long = frame(&vec![b' '; MAX_MESSAGE + 1]);
+    let cut = &frame(br#"{"id":1,"type":"hello"}"#)[..10];
+    for (input, why) in [(&too_long[..], "at most 1048576"), (cut, "cut short"), (&cut[..2], "cut short")] {
+        let output = host(&home, &[CHROMIUM], input);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && stderr.contains(why), "{stderr}");
+    }
+}
+
+#[test]
+fn another_extension_is_not_answered() {
+    let home = tempfile::tempdir().unwrap();
+    for arguments in [&["chrome-extension://aaaabbbbccccddddeeeeffffgggghhhh/"][..], &["/m.json", "x@y"], &[]]
+    {
+        let output = host(&home, arguments, &frame(br#"{"id":1,"type":"hello"}"#));
+        assert_eq!((output.status.code(), &output.stdout[..]), (Some(77), &b""[..]), "{arguments:?}");
+    }
+}
+
+#[test]
+fn name_that_leads_out_of_the_directory_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let add = json!({"id": 1, "type": "add", "request": {"urls": ["http://127.0.0.1:9/f"], "name": "../../.bashrc"}});
+    let replies = ask(&home, &[add.to_string().as_bytes()]);
+    assert_eq!(replies[0]["ok"], false, "{replies:?}");
+    stop_agent(&home);
+}
+
+#[test]
+fn connection_for_an_expected_offer_is_made_without_a_request() {
+    let home = tempfile::tempdir().unwrap();
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", server.local_addr().unwrap());
+    let accepted = std::thread::spawn(move || server.accept().unwrap().0);
+    let connect = json!({"id": 1, "type": "connect", "url": url}).to_string();
+    let replies = ask(&home, &[connect.as_bytes(), br#"{"id":2,"type":"connect","url":"no url"}"#]);
+    let reply = |id: u64| replies.iter().find(|reply| reply["id"] == id).unwrap();
+    assert_eq!((&reply(1)["ok"], &reply(2)["ok"]), (&json!(true), &json!(false)), "{replies:?}");
+    let mut connection = accepted.join().unwrap();
+    let mut received = Vec::new();
+    connection.read_to_end(&mut received).unwrap();
+    assert!(received.is_empty(), "it is closed unused, and nothing was sent on it");
+    stop_agent(&home);
+}
+
+#[test]
+fn install_can_be_undone() {
+    let home = tempfile::tempdir().unwrap();
+    let profile = home.path().join("profile");
+    fs::create_dir_all(home.path().join(".mozilla")).unwrap();
+    let run = |verb: &str| {
+        let place = ["--user-data-dir", profile.to_str().unwrap()];
+        let output = longhaul(&home).args(["browser", verb]).args(place).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    assert_eq!(run("check").0, Some(1), "nothing is installed");
+    assert_eq!(run("install").0, Some(0));
+    let (code, shown) = run("check");
+    assert_eq!(code, Some(0), "{shown}");
+    let manifests = [
+        home.path().join(".mozilla/native-messaging-hosts/longhaul.json"),
+        profile.join("NativeMessagingHosts/longhaul.json"),
+    ];
+    assert!(manifests.iter().all(|path| path.is_file()), "{shown}");
+    assert_eq!(run("uninstall").0, Some(0));
+    assert!(!manifests.iter().any(|path| path.exists()));
+    assert!(!Path::new(&home.path().join(".local/share/longhaul/browser-host")).exists());
+    stop_agent(&home);
+}

@@ -1,0 +1,445 @@
+//! `longhaul serve` as a process: what it prints, how it stops, its exit codes.
+
+mod finishing;
+mod fuse;
+mod hung_disk;
+mod initial_window;
+mod known_path;
+mod long_path;
+mod moved_directory;
+mod odd_methods;
+mod open_files;
+mod stalls;
+mod starvation;
+mod tls;
+mod tokens;
+mod upload_ranges;
+mod uploads;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
+
+use crate::support::skip;
+
+const BIN: &str = env!("CARGO_BIN_EXE_longhaul");
+
+/// A server process; killed when dropped.
+struct Serve {
+    child: Child,
+    address: SocketAddr,
+    log: BufReader<std::process::ChildStderr>,
+    /// The log read so far.
+    logged: String,
+}
+
+impl Serve {
+    /// Runs `command` and waits for the line with its address.
+    fn start(mut command: Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let (mut line, mut logged) = (String::new(), String::new());
+        while !line.starts_with("serving ") {
+            line.clear();
+            assert!(log.read_line(&mut line).unwrap() > 0, "the server ended before it served: {logged}");
+            logged.push_str(&line);
+        }
+        let address = line.split("://").nth(1).unwrap().split('/').next().unwrap().parse().unwrap();
+        Self { child, address, log, logged }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits until a line with these words is logged.
+    fn wait_for_log(&mut self, words: &str) {
+        let until = Instant::now() + Duration::from_secs(20);
+        loop {
+            let from = self.logged.len();
+            while self.log.buffer().is_empty() {
+                assert!(Instant::now() < until, "{words}: not in {}", self.logged);
+                let mut readable = [PollFd::new(self.log.get_ref(), PollFlags::IN)];
+                if poll(&mut readable, Some(&Timespec { tv_sec: 1, tv_nsec: 0 })).unwrap() > 0 {
+                    self.log.fill_buf().unwrap();
+                }
+            }
+            assert!(self.log.read_line(&mut self.logged).unwrap() > 0, "{words}: not in {}", self.logged);
+            if self.logged[from..].contains(words) {
+                return;
+            }
+        }
+    }
+
+    /// Waits for the end; returns the exit code and the complete log.
+    fn end(mut self) -> (Option<i32>, String) {
+        let code = self.child.wait().unwrap().code();
+        self.log.read_to_string(&mut self.logged).unwrap();
+        (code, std::mem::take(&mut self.logged))
+    }
+}
+
+impl Drop for Serve {
+    fn drop(&mut self) {
+        // Both fail if the process has already ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn serve(dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(BIN);
+    command.arg("serve").arg(dir).args(["--listen", "127.0.0.1:0"]).args(args);
+    command
+}
+
+fn get(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    reply
+}
+
+#[test]
+fn prints_address_logs_requests_and_stops_on_sigterm() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("f"), "content").unwrap();
+    let server = Serve::start(serve(dir.path(), &["--pace", "1Gbit", "--congestion", "cubic"]));
+    assert!(get(server.address, "/f").ends_with("\r\n\r\ncontent"));
+    server.signal(Signal::TERM);
+    let (code, log) = server.end();
+    assert_eq!(code, Some(0));
+    for word in ["method=\"GET\"", "path=\"/f\"", "status=200", "bytes=7", "finishing"] {
+        assert!(log.contains(word), "{word} in {log}");
+    }
+}
+
+#[test]
+fn second_sigint_aborts_active_transfers() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("f"), vec![1; 32 << 20]).unwrap();
+    let server = Serve::start(serve(dir.path(), &[]));
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    stream.write_all(b"GET /f HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    stream.read_exact(&mut [0; 1]).unwrap();
+    let started = Instant::now();
+    server.signal(Signal::INT);
+    std::thread::sleep(Duration::from_millis(200));
+    server.signal(Signal::INT);
+    let (code, log) = server.end();
+    assert_eq!(code, Some(0));
+    assert!(started.elapsed() < Duration::from_secs(5) && log.contains("1 connections were cut"), "{log}");
+}
+
+#[test]
+fn listens_on_several_addresses_ipv6_too() {
+    if TcpListener::bind("[::1]:0").is_err() {
+        return skip("this host has no IPv6");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = Serve::start(serve(dir.path(), &["--listen", "[::1]:0"]));
+    let mut second = String::new();
+    // Log lines may come between.
+    while !second.contains("http://") {
+        second.clear();
+        assert!(server.log.read_line(&mut second).unwrap() > 0, "the second address is not printed");
+    }
+    let address = second.split("http://").nth(1).unwrap().split('/').next().unwrap();
+    assert!(address.starts_with("[::1]:"), "{second}");
+    assert!(get(address.parse().unwrap(), "/").starts_with("HTTP/1.1 200"));
+    assert!(get(server.address, "/").starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn few_descriptors_reduce_the_limit_of_connections() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("f"), "content").unwrap();
+    let mut command = Command::new("bash");
+    let script = format!("ulimit -Hn 100; exec {BIN} serve {} --listen 127.0.0.1:0", dir.path().display());
+    command.args(["-c", &script]);
+    let server = Serve::start(command);
+    let crowd: Vec<TcpStream> = (0..60).map(|_| TcpStream::connect(server.address).unwrap()).collect();
+    std::thread::sleep(Duration::from_millis(200));
+    drop(crowd);
+    assert!(get(server.address, "/f").ends_with("content"));
+}
+
+#[test]
+fn startup_errors_have_their_exit_codes() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "no certificate").unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let metrics = format!("--metrics={taken}");
+    let file_text = file.to_str().unwrap();
+    let missing = dir.path().join("missing");
+    for (root, args, code, named) in [
+        (missing.as_path(), vec![], 66, "missing"),
+        (file.as_path(), vec![], 66, "file"),
+        (dir.path(), vec!["--listen", &taken], 69, taken.as_str()),
+        (dir.path(), vec!["--congestion", "nonsense"], 78, "cubic"),
+        (dir.path(), vec!["--tls-cert", file_text, "--tls-key", file_text], 78, "certificate"),
+        (dir.path(), vec!["--tls-cert", file_text], 64, "--tls-key"),
+        (dir.path(), vec!["--pace", "fast"], 64, "fast"),
+        (dir.path(), vec!["--pace", "0"], 64, "off"),
+        (dir.path(), vec!["--pace", "10M"], 64, "write 10Mbit or 10MiB"),
+        (dir.path(), vec!["--measure=1G"], 64, "write 1Gbit or 1GiB"),
+        (dir.path(), vec!["--listen", "localhost:9522"], 64, "127.0.0.1:9522"),
+        (dir.path(), vec!["--grace", "5", "--listen", &taken], 69, taken.as_str()),
+        (dir.path(), vec!["--app-buffer", "1G"], 64, "write 1GB or 1GiB"),
+        (dir.path(), vec!["--writable", "--token", "t", "--upload-quota", "5G"], 64, "write 5GB or 5GiB"),
+        (dir.path(), vec!["--metrics=nonsense"], 64, "nonsense"),
+        (dir.path(), vec!["--metrics", "127.0.0.1:0"], 64, "127.0.0.1:0"),
+        (dir.path(), vec![&metrics], 69, "--metrics="),
+        (dir.path(), vec!["--record", "/dev/null"], 73, "/dev/null"),
+        (dir.path(), vec!["--record", "r", "--record-interval", "0.1ms"], 64, "1ms to 10s"),
+        (dir.path(), vec!["--record-interval", "1ms"], 64, "--record"),
+    ] {
+        let output = serve(root, &args).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {text}");
+        assert!(text.contains(named), "{args:?}: {text}");
+    }
+}
+
+#[test]
+fn metrics_have_a_loopback_address_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("metrics"), "of my own").unwrap();
+    let scraped = |address| get(address, "/metrics").contains("\nlonghaul_connections ");
+    assert!(get(Serve::start(serve(dir.path(), &[])).address, "/metrics").ends_with("of my own"));
+    let mut server = Serve::start(serve(dir.path(), &["--metrics=127.0.0.1:0"]));
+    let mut line = String::new();
+    // Log lines may come before.
+    while !line.starts_with("metrics at ") {
+        line.clear();
+        assert!(server.log.read_line(&mut line).unwrap() > 0);
+    }
+    let own = line.strip_prefix("metrics at http://").unwrap().strip_suffix("/metrics\n").unwrap();
+    assert!(scraped(own.parse().unwrap()) && get(server.address, "/metrics").ends_with("of my own"));
+    assert!(get(own.parse().unwrap(), "/").starts_with("HTTP/1.1 404"));
+    server.signal(Signal::TERM);
+    assert_eq!(server.end().0, Some(0));
+}
+
+#[test]
+fn running_out_of_descriptors_pauses_and_does_not_spin() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("f"), "content").unwrap();
+    let server = Serve::start(serve(dir.path(), &[]));
+    let pid = Pid::from_child(&server.child);
+    prlimit(Some(pid), Resource::Nofile, Rlimit { current: Some(30), maximum: Some(30) }).unwrap();
+    let crowd: Vec<TcpStream> = (0..60).map(|_| TcpStream::connect(server.address).unwrap()).collect();
+    let before = cpu_ticks(&server.child);
+    std::thread::sleep(Duration::from_millis(1000));
+    let spent = cpu_ticks(&server.child) - before;
+    assert!(spent < 20, "{spent} ticks of 10 ms were spent in a second without descriptors");
+    drop(crowd);
+    assert!(get(server.address, "/f").ends_with("content"));
+    server.signal(Signal::TERM);
+    assert!(server.end().1.contains("no connection can be accepted"));
+}
+
+#[test]
+fn request_that_finds_no_descriptor_for_its_file_waits_for_one() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("f"), "content").unwrap();
+    let mut server = Serve::start(serve(dir.path(), &[]));
+    let pid = Pid::from_child(&server.child);
+    let open = std::fs::read_dir(format!("/proc/{}/fd", server.child.id())).unwrap().count() as u64;
+    let before = getrlimit(Resource::Nofile);
+    prlimit(Some(pid), Resource::Nofile, Rlimit { current: Some(open + 3), ..before }).unwrap();
+    let mut crowd: Vec<TcpStream> = (0..10).map(|_| TcpStream::connect(server.address).unwrap()).collect();
+    server.wait_for_log("no connection can be accepted");
+    write!(crowd[0], "GET /f HTTP/1.0\r\n\r\n").unwrap();
+    crowd[0].set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    assert!(crowd[0].read(&mut [0]).is_err(), "an answer without a descriptor");
+    prlimit(Some(pid), Resource::Nofile, before).unwrap();
+    crowd[0].set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let mut reply = String::new();
+    crowd[0].read_to_string(&mut reply).unwrap();
+    assert!(reply.ends_with("content"), "{reply}");
+}
+
+/// Reads the CPU time of a process, user and system, in ticks.
+fn cpu_ticks(child: &Child) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+#[test]
+fn one_port_serves_both_families() {
+    if TcpListener::bind("[::1]:0").is_err() {
+        return skip("this host has no IPv6");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let port = TcpListener::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port();
+    let mut command = Command::new(BIN);
+    command.arg("serve").arg(dir.path());
+    command.args(["--listen", &format!("0.0.0.0:{port}"), "--listen", &format!("[::]:{port}")]);
+    let _server = Serve::start(command);
+    for host in ["127.0.0.1", "[::1]"] {
+        let address = format!("{host}:{port}").parse().unwrap();
+        assert!(get(address, "/").starts_with("HTTP/1.1 200"), "{host}");
+    }
+}
+
+#[test]
+fn unread_log_blocks_neither_serving_nor_shutdown() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("f"), "content").unwrap();
+    for closed in [false, true] {
+        let mut server = Serve::start(serve(dir.path(), &[]));
+        if closed {
+            server.log = BufReader::new(nothing());
+        }
+        // Each line contains a path of 8 kB: in total far more than a pipe holds.
+        let path = format!("/{}", "a".repeat(8000));
+        for _ in 0..40 {
+            assert!(get(server.address, &path).starts_with("HTTP/1.1 404"));
+        }
+        assert!(get(server.address, "/f").ends_with("content"));
+        server.signal(Signal::TERM);
+        let deadline = Instant::now() + Duration::from_secs(8);
+        let status = loop {
+            if let Some(status) = server.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "the server ignores SIGTERM, stderr closed: {closed}");
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        assert_eq!(status.code(), Some(0), "stderr closed: {closed}");
+    }
+}
+
+/// Creates the read end of a pipe whose writer is closed.
+fn nothing() -> std::process::ChildStderr {
+    let mut child = Command::new("true").stderr(Stdio::piped()).spawn().unwrap();
+    child.wait().unwrap();
+    child.stderr.take().unwrap()
+}
+
+/// Reads a record's lines.
+fn lines(path: &Path) -> Vec<serde_json::Value> {
+    let text = std::fs::read_to_string(path).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn a_record_follows_the_server_to_its_end() {
+    let (dir, records) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::write(dir.path().join("f"), vec![7; 32 << 20]).unwrap();
+    let path = records.path().join("r.jsonl");
+    let record = ["--record", path.to_str().unwrap(), "--record-interval", "10ms", "--pace", "200Mbit"];
+    let server = Serve::start(serve(dir.path(), &record));
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    write!(stream, "GET /f?token=secret HTTP/1.0\r\n\r\n").unwrap();
+    let got = std::io::copy(&mut stream, &mut std::io::sink()).unwrap();
+    drop(stream);
+    std::thread::sleep(Duration::from_millis(100));
+    server.signal(Signal::TERM);
+    let (code, log) = server.end();
+    assert_eq!(code, Some(0), "{log}");
+
+    let lines = lines(&path);
+    assert_eq!((&lines[0]["record"], &lines[0]["side"]), (&"longhaul".into(), &"serve".into()));
+    assert_eq!((&lines[0]["interval"], &lines[0]["what"]), (&0.01.into(), &dir.path().to_str().into()));
+    let of = |event: &str| -> Vec<&serde_json::Value> {
+        lines.iter().filter(|line| line["event"] == event).collect()
+    };
+    assert_eq!((of("connected").len(), of("closed").len()), (1, 1));
+    let replied = of("replied")[0];
+    assert_eq!((&replied["status"], &replied["sent"]), (&200.into(), &(32 << 20).into()));
+    assert!(!replied["target"].to_string().contains("secret"), "{replied}");
+    let samples = of("sample");
+    let streams = samples.iter().filter_map(|sample| sample["streams"].get(0));
+    assert!(streams.clone().all(|one| one["stream"] == 0 && one["tcp"]["tcpi_snd_cwnd"].is_u64()));
+    // At 200 Mbit/s the file takes 1.3 s; a busy machine takes four fifths of the samples.
+    assert!((107..400).contains(&streams.count()), "{} samples", samples.len());
+    let moved = samples.last().unwrap()["moved"].as_u64().unwrap();
+    // The FIN is acknowledged like a byte.
+    assert!((got..=got + 1).contains(&moved), "{moved} of {got}");
+    let end = lines.last().unwrap();
+    assert_eq!(end["event"], "end");
+    let cost = &end["telemetry"];
+    assert_eq!((&cost["dropped"], &cost["samples"]), (&0.into(), &samples.len().into()));
+}
+
+#[test]
+fn a_record_is_never_served() {
+    let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::create_dir(dir.path().join("sub")).unwrap();
+    std::fs::write(dir.path().join("old"), "").unwrap();
+    let link = other.path().join("link");
+    std::os::unix::fs::symlink(dir.path(), &link).unwrap();
+    for record in [
+        dir.path().join("r.jsonl"),
+        dir.path().join("old"),
+        dir.path().join("sub/r"),
+        dir.path().join("sub/../r"),
+        link.join("r"),
+        other.path().join("../").join(dir.path().file_name().unwrap()).join("r"),
+    ] {
+        let output = serve(dir.path(), &["--record", record.to_str().unwrap()]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(64), "{record:?}: {text}");
+        assert!(text.contains("outside") && text.contains(record.to_str().unwrap()), "{text}");
+    }
+    let output = serve(Path::new("."), &["--record", "r"]).current_dir(dir.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(64));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "a record was begun");
+    // Beside the directory, with a common name prefix.
+    let beside = tempfile::Builder::new().tempdir().unwrap();
+    let root = beside.path().join("files");
+    std::fs::create_dir(&root).unwrap();
+    let record = beside.path().join("files-r");
+    let server = Serve::start(serve(&root, &["--record", record.to_str().unwrap()]));
+    server.signal(Signal::TERM);
+    assert_eq!((server.end().0, lines(&record).len() > 1), (Some(0), true));
+}
+
+#[test]
+fn a_file_size_limit_ends_the_record_and_not_the_server() {
+    let (dir, records) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::write(dir.path().join("f"), vec![7; 1 << 20]).unwrap();
+    let path = records.path().join("r.jsonl");
+    // In blocks of 512 bytes.
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -f 64; exec \"$@\"", "sh", BIN, "serve"]).arg(dir.path());
+    command.args(["--listen", "127.0.0.1:0", "--pace", "16Mbit", "--record-interval", "1ms", "--record"]);
+    command.arg(&path);
+    let server = Serve::start(command);
+    for _ in 0..2 {
+        assert!(get(server.address, "/f").len() > 1 << 20);
+    }
+    server.signal(Signal::TERM);
+    let (code, log) = server.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("File too large"), "{log}");
+    assert!(std::fs::metadata(&path).unwrap().len() <= 64 << 10);
+}
+
+#[test]
+fn no_record_is_begun_for_a_server_that_cannot_start() {
+    let (dir, records) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let path = records.path().join("r.jsonl");
+    let record = ["--record", path.to_str().unwrap()];
+    let server = Serve::start(serve(dir.path(), &record));
+    server.signal(Signal::TERM);
+    server.end();
+    let before = std::fs::read(&path).unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let output = serve(dir.path(), &record).args(["--listen", &address]).output().unwrap();
+    assert_eq!(output.status.code(), Some(69));
+    assert!(before == std::fs::read(&path).unwrap(), "the record of before was replaced");
+}

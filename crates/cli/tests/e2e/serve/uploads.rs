@@ -1,0 +1,236 @@
+//! `longhaul serve --writable`: options, log, record, full disk, killed process.
+
+use std::fs::{self, Permissions};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::serve::{BIN, Serve, lines, serve};
+use crate::support::skip;
+
+pub(crate) const UPLOAD: &str = "?upload=00112233445566778899aabbccddeeff";
+
+/// A directory to serve, and a token beside it.
+pub(crate) struct Place {
+    pub(crate) dir: TempDir,
+    beside: TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        let place = Self { dir: tempfile::tempdir().unwrap(), beside: tempfile::tempdir().unwrap() };
+        fs::write(place.token(), "s3cret\n").unwrap();
+        fs::set_permissions(place.token(), Permissions::from_mode(0o600)).unwrap();
+        place
+    }
+
+    pub(crate) fn token(&self) -> PathBuf {
+        self.beside.path().join("token")
+    }
+
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let token = self.token();
+        let args = [&["--writable", "--token", token.to_str().unwrap()], args].concat();
+        serve(self.dir.path(), &args)
+    }
+}
+
+/// Sends a request with the token; returns status and head of the response.
+pub(crate) fn ask(address: SocketAddr, first: &str, lines: &str, body: &[u8]) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let head =
+        format!("{first} HTTP/1.1\r\nHost: h\r\nConnection: close\r\nAuthorization: Bearer s3cret\r\n");
+    stream.write_all(format!("{head}{lines}\r\n").as_bytes()).unwrap();
+    // The server may refuse before the body's end.
+    let _ = stream.write_all(body);
+    let mut reply = Vec::new();
+    stream.read_to_end(&mut reply).unwrap();
+    let reply = String::from_utf8_lossy(&reply).into_owned();
+    (reply.split(' ').nth(1).unwrap_or_else(|| panic!("{reply:?}")).parse().unwrap(), reply)
+}
+
+pub(crate) fn part(offset: usize, length: usize, size: usize, complete: bool) -> String {
+    let mark = if complete { "?1" } else { "?0" };
+    format!(
+        "Content-Type: application/partial-upload\r\nUpload-Offset: {offset}\r\nUpload-Length: {size}\r\n\
+         Upload-Complete: {mark}\r\nContent-Length: {length}\r\n"
+    )
+}
+
+/// Content that encodes its position.
+pub(crate) fn content(size: usize) -> Vec<u8> {
+    (0..size as u32 / 4).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect()
+}
+
+#[test]
+fn flags_that_cannot_work_have_their_exit_code() {
+    let place = Place::new();
+    let beside = |name: &str, text: &str| {
+        let path = place.beside.path().join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (empty, odd) = (beside("empty", " \n"), beside("odd", "two words"));
+    let inside = place.dir.path().join("token");
+    fs::write(&inside, "s3cret").unwrap();
+    let (inside, good) = (inside.to_str().unwrap(), beside("good", "s3cret"));
+    let (wide, broken) = (beside("wide", "s3cret"), beside("broken", "[[token]]\nname = 1\n"));
+    fs::set_permissions(&wide, Permissions::from_mode(0o644)).unwrap();
+    for (args, code, named) in [
+        (vec!["--writable"], 64, "--token"),
+        (vec!["--token", &good], 64, "--writable"),
+        (vec!["--require-token"], 64, "--token"),
+        (vec!["--writable", "--token", &good, "--tokens", &good], 64, "--tokens"),
+        (vec!["--writable", "--token", "/none/token"], 66, "/none/token"),
+        (vec!["--writable", "--token", &wide], 78, "chmod 600"),
+        (vec!["--writable", "--tokens", &wide], 78, "chmod 600"),
+        (vec!["--writable", "--tokens", "/none/tokens"], 78, "/none/tokens"),
+        (vec!["--writable", "--tokens", &broken], 78, "line 2"),
+        (vec!["--writable", "--tokens", inside], 64, "readable for every client"),
+        (vec!["--writable", "--token", &empty], 78, "empty"),
+        (vec!["--writable", "--token", &odd], 78, "letters, digits"),
+        (vec!["--writable", "--token", inside], 64, "readable for every client"),
+        (vec!["--writable", "--token", &good, "--upload-expiry", "3"], 64, "write 3s or 3d"),
+        (vec!["--writable", "--token", &good, "--upload-expiry", "0s"], 64, "the least is 1s"),
+        (vec!["--app-buffer", "many"], 64, "--app-buffer"),
+    ] {
+        let output = serve(place.dir.path(), &args).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {text}");
+        assert!(text.contains(named), "{args:?}: {text}");
+    }
+}
+
+#[test]
+fn an_upload_is_logged_and_recorded_with_its_buffers() {
+    let place = Place::new();
+    let record = place.beside.path().join("r.jsonl");
+    let args = ["--record", record.to_str().unwrap(), "--record-interval", "2ms", "--app-buffer", "4GiB"];
+    let server = Serve::start(place.command(&args));
+    let file = content(24 << 20);
+    let (status, _) = ask(server.address, "PUT /f", &format!("Content-Length: {}\r\n", file.len()), &file);
+    assert!(status == 201 && fs::read(place.dir.path().join("f")).unwrap() == file);
+    let (_, listing) = ask(server.address, "GET /?uploads", "", b"");
+    server.signal(Signal::TERM);
+    let (code, log) = server.end();
+    assert_eq!(code, Some(0));
+    let listed = listing.split("\r\n\r\n").nth(1).unwrap().len();
+    let logged = log.lines().find(|line| line.contains("uploads")).unwrap();
+    assert!(logged.contains(&format!("bytes={listed} ")), "{listed}: {logged}");
+    for word in ["method=\"PUT\"", "path=\"/f\"", "status=201", "bytes=25165824", "goodput="] {
+        assert!(log.contains(word), "{word} in {log}");
+    }
+    assert!(!log.contains("s3cret"));
+    let lines = lines(&record);
+    let samples: Vec<_> = lines.iter().filter(|line| line["event"] == "sample").collect();
+    let last = samples.last().unwrap();
+    assert_eq!(last["written"], 25_165_824, "{last}");
+    assert!(last["moved"].as_u64().unwrap() >= 25_165_824, "{last}");
+    assert!(samples.iter().any(|line| line["segments"]["count"] == 1024), "{last}");
+    assert!(samples.iter().any(|line| line["page_cache"].is_object() || line["host_pages"].is_object()));
+}
+
+#[test]
+fn killed_server_resumes_from_synced_data() {
+    let place = Place::new();
+    let file = content(24 << 20);
+    let server = Serve::start(place.command(&[]));
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    let head = "PATCH /f?upload=00112233445566778899aabbccddeeff HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer s3cret\r\n";
+    write!(stream, "{head}{}\r\n", part(0, file.len(), file.len(), false)).unwrap();
+    stream.write_all(&file[..18 << 20]).unwrap();
+    let journal = place.dir.path().join("f.longhaul-journal");
+    let until = Instant::now() + Duration::from_secs(20);
+    while !fs::read_to_string(&journal).is_ok_and(|text| text.contains("\"committed\":[[0,")) {
+        assert!(Instant::now() < until, "nothing is committed");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    server.signal(Signal::KILL);
+    drop(server.end());
+    assert!(!place.dir.path().join("f").exists());
+
+    let server = Serve::start(place.command(&[]));
+    let (status, there) = ask(server.address, &format!("HEAD /f{UPLOAD}"), "", b"");
+    assert_eq!(status, 204);
+    let offset = there.lines().find_map(|line| line.strip_prefix("Upload-Offset: ")).unwrap();
+    let offset: usize = offset.parse().unwrap();
+    assert!(offset > 0 && offset <= 18 << 20, "{offset}");
+    let of_part = fs::read(place.dir.path().join("f.longhaul-part")).unwrap();
+    assert!(of_part[..offset] == file[..offset], "the journal promises what is not there");
+    let rest = part(offset, file.len() - offset, file.len(), true);
+    let (status, _) = ask(server.address, &format!("PATCH /f{UPLOAD}"), &rest, &file[offset..]);
+    assert_eq!(status, 201);
+    assert!(fs::read(place.dir.path().join("f")).unwrap() == file);
+    assert_eq!(fs::read_dir(place.dir.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_disk_that_is_full_or_fills_up() {
+    let place = Place::new();
+    let flags: &[&str] = if rustix::process::geteuid().is_root() { &["-m"] } else { &["-rm"] };
+    let allowed = Command::new("unshare").args(flags).args(["mount", "-t", "tmpfs", "none", "/mnt"]).output();
+    if !allowed.is_ok_and(|output| output.status.success()) {
+        return skip("no mount namespace may be made here");
+    }
+    let (dir, token) = (place.dir.path().display(), place.token());
+    let script = format!(
+        "mount -t tmpfs -o size=6m none {dir} && \
+         exec {BIN} serve {dir} --listen 127.0.0.1:0 --writable --token {}",
+        token.display()
+    );
+    let mut command = Command::new("unshare");
+    command.args(flags).args(["sh", "-c", &script]);
+    let server = Serve::start(command);
+    let inside = PathBuf::from(format!("/proc/{}/root/{dir}", server.child.id()));
+    let file = content(12 << 20);
+    // Refused in advance, without the body.
+    let expect = "Expect: 100-continue\r\n";
+    let whole = part(0, file.len(), file.len(), true);
+    let (status, reply) = ask(server.address, &format!("PATCH /f{UPLOAD}"), &(whole + expect), b"");
+    assert_eq!(status, 507, "{reply}");
+    let length = format!("Content-Length: {}\r\n{expect}", file.len());
+    assert_eq!(ask(server.address, "PUT /f", &length, b"").0, 507);
+    // Refused midway: a chunked body has no announced size.
+    let mut chunked = format!("{:x}\r\n", file.len()).into_bytes();
+    chunked.extend_from_slice(&file);
+    chunked.extend_from_slice(b"\r\n0\r\n\r\n");
+    let (status, reply) = ask(server.address, "PUT /f", "Transfer-Encoding: chunked\r\n", &chunked);
+    assert_eq!(status, 507, "{reply}");
+    assert_eq!(fs::read_dir(&inside).unwrap().count(), 0, "something is left");
+    // A file that fits is accepted, and one that does not fit leaves no trace.
+    let (small, begun) = (&file[..4 << 20], 1 << 20);
+    let patch = |head: String, body: &[u8]| ask(server.address, &format!("PATCH /f{UPLOAD}"), &head, body).0;
+    assert_eq!(patch(part(0, begun, small.len(), false), &small[..begun]), 204);
+    assert_eq!(ask(server.address, "PUT /f", &length, b"").0, 507);
+    let rest = part(begun, small.len() - begun, small.len(), true);
+    assert_eq!(patch(rest, &small[begun..]), 201);
+    assert!(fs::read(inside.join("f")).unwrap() == small);
+    server.signal(Signal::TERM);
+    assert_eq!(server.end().0, Some(0));
+}
+
+#[test]
+fn file_size_limit_is_reported() {
+    let place = Place::new();
+    let mut command = Command::new("bash");
+    let (dir, token) = (place.dir.path().display(), place.token());
+    let serve = format!("exec {BIN} serve {dir} --listen 127.0.0.1:0 --writable --token {}", token.display());
+    command.args(["-c", &format!("ulimit -f 1024; {serve}")]);
+    let server = Serve::start(command);
+    let file = content(3 << 20);
+    let length = format!("Content-Length: {}\r\n", file.len());
+    assert_eq!(ask(server.address, "PUT /f", &length, &file).0, 413);
+    let mut chunked = format!("{:x}\r\n", file.len()).into_bytes();
+    chunked.extend_from_slice(&file);
+    chunked.extend_from_slice(b"\r\n0\r\n\r\n");
+    assert_eq!(ask(server.address, "PUT /f", "Transfer-Encoding: chunked\r\n", &chunked).0, 413);
+    assert_eq!(fs::read_dir(place.dir.path()).unwrap().count(), 0);
+}

@@ -1,0 +1,12 @@
+//! What judges rates and times on emulated paths: `make test-paths`.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod explain;
+mod explaining_cost;
+mod lab;
+mod probe;
+mod recording_cost;

@@ -1,0 +1,79 @@
+//! Helpers: the program as a child process, scripted and real servers, and content.
+
+#![allow(dead_code, unused_imports, reason = "two test programs share it, each uses a part")]
+
+mod content;
+mod damaging;
+mod globus;
+mod gsi;
+pub(crate) mod held_path;
+pub(crate) mod http;
+mod listed;
+mod memory;
+mod partial;
+mod proftpd;
+mod program;
+mod real;
+mod relay;
+pub(crate) mod running;
+pub(crate) mod scripted;
+pub(crate) mod scripted_data;
+mod scripted_dav;
+mod server_process;
+mod site;
+mod skip;
+mod terminal;
+pub(crate) mod tls;
+mod tree;
+mod vsftpd;
+mod writable;
+
+use std::fs;
+use std::path::Path;
+
+pub(crate) use content::{content, partial_files, same};
+pub(crate) use damaging::{Record, damaging};
+pub(crate) use globus::{Globus, LoggedTransfer};
+pub(crate) use gsi::{Authority, GsiSite, Identity};
+pub(crate) use http::{File, HttpRequest, Peer, Server};
+pub(crate) use listed::{ListedTarget, listing};
+pub(crate) use memory::{MEMORY, remember};
+pub(crate) use partial::{PartialFiles, partial, partial_with};
+pub(crate) use proftpd::Proftpd;
+pub(crate) use program::{Ended, Get, Get as Put, Running, get, longhaul, old_kernel, put};
+pub(crate) use real::{Apache, Nginx, Serve, Site};
+pub(crate) use relay::{RelayAction, relay, relay_as};
+pub(crate) use scripted::{FtpCommand, Scripted, Session};
+pub(crate) use scripted_data::{Data, Transfer, end};
+pub(crate) use scripted_dav::{DavAction, Files, scripted_dav};
+pub(crate) use server_process::{ServerProcess, site_dir, write_old};
+pub(crate) use site::{of_size, site, slow_site};
+pub(crate) use skip::skip;
+pub(crate) use terminal::{program, terminal};
+pub(crate) use tls::certificates;
+pub(crate) use tree::{age, assert_equal, make_tree, many_files};
+pub(crate) use vsftpd::Vsftpd;
+pub(crate) use writable::Writable;
+
+/// Returns the names below a directory, sorted.
+pub(crate) fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Returns the jobs of a run with `--json` by the ends of their URLs: those whose file was transferred, and those whose
+/// file was unchanged.
+pub(crate) fn fetched_and_unchanged(ended: &Ended) -> (Vec<String>, Vec<String>) {
+    let done = ended.json().into_iter().filter(|line| line["event"] == "done");
+    let (mut fetched, mut unchanged) = (Vec::new(), Vec::new());
+    for line in done {
+        let name = line["url"].as_str().unwrap().rsplit('/').next().unwrap().to_owned();
+        let was_there = line["resumed"] == line["bytes"] && line["streams"] == 0;
+        if was_there { unchanged.push(name) } else { fetched.push(name) }
+    }
+    fetched.sort();
+    unchanged.sort();
+    (fetched, unchanged)
+}

@@ -1,0 +1,101 @@
+//! A server as a child with its own process group, and the directory that it serves.
+
+use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tempfile::TempDir;
+
+use super::skip::skip;
+
+/// Timeout for the start of a server on a busy machine.
+const START: Duration = Duration::from_secs(20);
+
+/// A server and its forked processes; all are killed on drop.
+pub(crate) struct ServerProcess(Child);
+
+impl ServerProcess {
+    /// Starts `command` and returns the text behind `mark` in the first line of output that contains it.
+    pub(crate) fn announced(mut command: Command, mark: &str) -> (Self, String) {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let server = Self(child);
+        let found = lines.find_map(|line| line.split_once(mark).map(|(_, rest)| rest.trim().to_owned()));
+        // Drains the output: a full pipe would block the server.
+        std::thread::spawn(move || lines.for_each(drop));
+        (server, found.unwrap_or_else(|| panic!("{command:?} does not start")))
+    }
+
+    /// Starts `command` and waits until `port` accepts connections.
+    pub(crate) fn listening(mut command: Command, port: u16) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
+        let mut server = Self(command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}")));
+        let deadline = Instant::now() + START;
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            let ended = server.0.try_wait().unwrap();
+            assert!(ended.is_none(), "{command:?} ended: {ended:?}");
+            assert!(Instant::now() < deadline, "{command:?} does not start");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        server
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        // Sessions are separate processes, which would outlive the listener.
+        let _ = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
+        let _ = self.0.wait();
+    }
+}
+
+/// Returns a free port, for servers that cannot report a port chosen by the kernel.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Creates a directory with `files/`, writable by servers that drop root.
+pub(crate) fn site_dir() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    let files = dir.path().join("files");
+    fs::create_dir(&files).unwrap();
+    fs::set_permissions(&files, Permissions::from_mode(0o777)).unwrap();
+    dir
+}
+
+/// Writes a file with a modification time one hour ago, so that later changes have another time.
+pub(crate) fn write_old(path: &Path, bytes: &[u8]) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, bytes).unwrap();
+    let file = fs::File::options().write(true).open(path).unwrap();
+    file.set_modified(SystemTime::now() - Duration::from_secs(3600)).unwrap();
+}
+
+/// Returns the first existing program; otherwise reports why the test is skipped.
+pub(crate) fn installed(paths: &[&'static str]) -> Option<&'static str> {
+    let found = paths.iter().find(|path| Path::new(path).exists()).copied();
+    if found.is_none() {
+        skip(&format!("{} is not installed", paths[0]));
+    }
+    found
+}
+
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Reports that a test needs root for a server that changes its user.
+pub(crate) fn needs_root(server: &str) -> Option<()> {
+    if !is_root() {
+        skip(&format!("{server} needs root"));
+    }
+    is_root().then_some(())
+}
