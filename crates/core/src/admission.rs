@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn small_files_widen_the_limit_and_a_large_one_narrows_it() {
+    fn large_file_narrows_the_limit_while_it_runs_and_at_its_end() {
         let mut admission = JobAdmission::new(3);
         assert_eq!(admitted(&mut admission, MS(0)), 3);
         (0..3).for_each(|n| admission.end(Duration::from_nanos(n), Some(Bytes::kib(100))));
@@ -85,10 +85,7 @@ mod tests {
         assert!(admission.start(MS(600)));
         admission.end(MS(600), Some(Bytes::gib(1)));
         assert_eq!(admitted(&mut admission, MS(700)), 3);
-    }
-
-    #[test]
-    fn running_large_file_narrows_the_limit_before_its_end() {
+        // Before its end.
         let mut admission = JobAdmission::new(2);
         (0..2).for_each(|n| {
             assert!(admission.start(MS(n)));

@@ -17,9 +17,10 @@ mod recent_rates;
 mod send_buffer;
 mod shares;
 mod slow_start;
+mod verdict;
+
 #[cfg(test)]
 mod tests;
-mod verdict;
 
 use std::time::Duration;
 

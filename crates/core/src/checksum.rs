@@ -147,23 +147,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn malformed_checksums_are_refused() {
-        for text in ["", "abc", "md5:", "crc32:00000000", "md5:900150983cd24fb0d6963f7d28e17f7g", "sha256:00"]
-        {
+    fn malformed_checksums_are_refused_and_contradicting_ones_dropped() {
+        let texts = "|abc|md5:|crc32:00000000|md5:900150983cd24fb0d6963f7d28e17f7g|sha256:00";
+        for text in texts.split('|') {
             assert!(text.parse::<Checksum>().is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn algorithm_names_ignore_case_and_hyphens() {
+        // Names of algorithms ignore case and hyphens.
         for name in ["sha256", "SHA-256", "Sha-256"] {
             assert_eq!(Algorithm::named(name), Some(Algorithm::Sha256), "{name}");
         }
         assert_eq!(Algorithm::named("sha-384"), None);
-    }
-
-    #[test]
-    fn contradicting_checksums_are_dropped_and_the_strongest_comes_first() {
+        // Contradicting ones are dropped, and the strongest comes first.
         let of = |algorithm: Algorithm, byte: u8| {
             Checksum::new(algorithm, &vec![byte; algorithm.name_and_length().1]).unwrap()
         };

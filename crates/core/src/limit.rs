@@ -39,18 +39,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mean_rate_is_the_limit() {
-        let mut limiter = Limiter::new(Rate::bits_per_sec(8_000_000));
+    fn mean_rate_is_the_limit_and_idle_time_permits_no_burst() {
+        let mut limiter = Limiter::new(Rate::mbit(8));
         let mut now = Duration::ZERO;
         for _ in 0..100 {
             now += limiter.read(Bytes::new(100_000), now);
         }
         assert_eq!(now, Duration::from_secs(10));
-    }
-
-    #[test]
-    fn idle_time_permits_no_burst() {
-        let mut limiter = Limiter::new(Rate::bits_per_sec(8_000_000));
+        let mut limiter = Limiter::new(Rate::mbit(8));
         let wait = limiter.read(Bytes::new(1_000_000), Duration::from_secs(3600));
         assert_eq!(wait, Duration::from_millis(980));
     }

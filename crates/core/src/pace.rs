@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn written_paces_are_parsed_as_equal() {
+    fn written_paces_are_parsed_as_equal_and_need_a_unit() {
         for text in ["auto", "off", "860Mbit"] {
             let pace: Pace = text.parse().unwrap();
             assert_eq!(pace.to_string().replace(' ', "").parse(), Ok(pace), "{text}");
@@ -151,47 +151,29 @@ mod tests {
         for text in ["", "on", "-1Mbit", "fast"] {
             assert!(text.parse::<Pace>().is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn option_without_a_unit_is_refused_with_both_spellings() {
         let error = Pace::with_unit("10M").unwrap_err();
         assert!(error.contains("10Mbit") && error.contains("10MiB"), "{error}");
         assert!(Pace::with_unit("0").unwrap_err().contains("auto, off"));
         for text in ["auto", "off", "10Mbit", "1.25MB/s", "12345678bit"] {
             let pace: Pace = text.parse().unwrap();
-            assert_eq!(Pace::with_unit(text), Ok(pace), "{text}");
-            assert_eq!(Pace::with_unit(&pace.option()), Ok(pace), "{text}");
+            assert_eq!([text, &pace.option()].map(Pace::with_unit), [Ok(pace), Ok(pace)]);
         }
     }
 
     #[test]
     fn request_carries_the_known_rate_and_rtt() {
-        let known =
-            HeldRate { rate: Rate::bits_per_sec(930_000_000), rtt: Rtt::new(Duration::from_millis(200)) };
+        let known = HeldRate { rate: Rate::mbit(930), rtt: Rtt::new(Duration::from_millis(200)) };
         let request = PaceRequest { pace: Pace::Auto, known: Some(known) };
         assert_eq!(request.header(), "auto;held=930000000;rtt=0.2");
         assert_eq!(PaceRequest::parse(&request.header()), Ok(request));
         assert_eq!(PaceRequest::parse(" auto ; rtt=0.2 ; held=930000000;more"), Ok(request));
         let plain = PaceRequest { pace: Pace::Off, known: None };
         assert_eq!(PaceRequest::parse(&plain.header()), Ok(plain));
-    }
-
-    #[test]
-    fn invalid_known_rate_is_ignored() {
-        for memory in [
-            "",
-            "held=1",
-            "rtt=1",
-            "held=;rtt=",
-            "held=-1;rtt=1",
-            "held=1;rtt=-1",
-            "held=1;rtt=NaN",
-            "held=1;rtt=1e300",
-            "held=99999999999999999999;rtt=1",
-            "=;==;;;",
-            "held=1e9;rtt=0.1",
-        ] {
+        // What is invalid is ignored.
+        for memory in "|held=1|rtt=1|held=;rtt=|held=-1;rtt=1|held=1;rtt=-1|held=1;rtt=NaN|\
+            held=1;rtt=1e300|held=99999999999999999999;rtt=1|=;==;;;|held=1e9;rtt=0.1"
+            .split('|')
+        {
             let request = PaceRequest::parse(&format!("auto;{memory}"));
             assert_eq!(request, Ok(PaceRequest { pace: Pace::Auto, known: None }), "{memory}");
         }
@@ -200,12 +182,16 @@ mod tests {
 
     #[test]
     fn servers_rate_limits_every_requested_pace() {
-        let rate = |mbit: u64| Pace::Rate(Rate::bits_per_sec(mbit * 1_000_000));
-        assert_eq!(Pace::Off.within(rate(5)), rate(5));
-        assert_eq!(rate(9).within(rate(5)), rate(5));
-        assert_eq!(rate(3).within(rate(5)), rate(3));
-        assert_eq!(rate(3).within(Pace::Auto), rate(3));
-        assert_eq!(Pace::Off.within(Pace::Auto), Pace::Off);
-        assert_eq!(Pace::Auto.within(Pace::Off), Pace::Auto);
+        let rate = |mbit| Pace::Rate(Rate::mbit(mbit));
+        for (requested, of_server, used) in [
+            (Pace::Off, rate(5), rate(5)),
+            (rate(9), rate(5), rate(5)),
+            (rate(3), rate(5), rate(3)),
+            (rate(3), Pace::Auto, rate(3)),
+            (Pace::Off, Pace::Auto, Pace::Off),
+            (Pace::Auto, Pace::Off, Pace::Auto),
+        ] {
+            assert_eq!(requested.within(of_server), used, "{requested} within {of_server}");
+        }
     }
 }

@@ -125,37 +125,22 @@ mod tests {
     use super::*;
 
     const RTT: Rtt = Rtt::new(Duration::from_millis(200));
-    const RATE: Rate = Rate::bits_per_sec(10_000_000_000);
-
-    fn limits(tcp_rmem_max: Bytes, rmem_max: Bytes, may_force: bool) -> RecvLimits {
-        RecvLimits { tcp_rmem_max, rmem_max, may_force }
-    }
+    const RATE: Rate = Rate::mbit(10_000);
 
     #[test]
-    fn autotuning_is_kept_if_it_reaches_the_window() {
-        assert_eq!(
-            recv_buffer(limits(Bytes::gib(1), Bytes::kib(208), true), RATE, RTT),
-            RecvBuffer::Autotune
-        );
-        let short = Rtt::new(Duration::from_millis(1));
-        assert_eq!(
-            recv_buffer(limits(Bytes::mib(6), Bytes::kib(208), true), RATE, short),
-            RecvBuffer::Autotune
-        );
-    }
-
-    #[test]
-    fn stock_host_with_permission_gets_the_needed_buffer() {
-        let raised = recv_buffer(limits(Bytes::mib(6), Bytes::kib(208), true), RATE, RTT);
-        assert_eq!(raised, RecvBuffer::Set(Bytes::new(375_000_000)));
-    }
-
-    #[test]
-    fn unprivileged_setting_must_not_lower_the_autotuned_buffer() {
-        let stock = limits(Bytes::mib(6), Bytes::kib(208), false);
-        assert_eq!(recv_buffer(stock, RATE, RTT), RecvBuffer::Autotune);
-        let generous = limits(Bytes::mib(6), Bytes::mib(128), false);
-        assert_eq!(recv_buffer(generous, RATE, RTT), RecvBuffer::Set(Bytes::mib(128)));
+    fn receive_buffer_is_set_only_where_autotuning_does_not_reach_the_window() {
+        let (short, stock) = (Rtt::new(Duration::from_millis(1)), Bytes::kib(208));
+        for (tcp_rmem_max, rmem_max, may_force, rtt, expected) in [
+            (Bytes::gib(1), stock, true, RTT, RecvBuffer::Autotune),
+            (Bytes::mib(6), stock, true, short, RecvBuffer::Autotune),
+            (Bytes::mib(6), stock, true, RTT, RecvBuffer::Set(Bytes::new(375_000_000))),
+            // Without permission, a setting must not lower the autotuned buffer.
+            (Bytes::mib(6), stock, false, RTT, RecvBuffer::Autotune),
+            (Bytes::mib(6), Bytes::mib(128), false, RTT, RecvBuffer::Set(Bytes::mib(128))),
+        ] {
+            let limits = RecvLimits { tcp_rmem_max, rmem_max, may_force };
+            assert_eq!(recv_buffer(limits, RATE, rtt), expected, "{limits:?}");
+        }
     }
 
     #[test]
@@ -175,22 +160,21 @@ mod tests {
     }
 
     #[test]
-    fn segments_shrink_only_for_many_streams() {
-        let four = SegmentPlan { size: Bytes::mib(4), count: 16 };
-        assert_eq!([segments(Bytes::mib(64), 1), segments(Bytes::mib(64), 8)], [four, four]);
-        assert_eq!(segments(Bytes::mib(64), 64), SegmentPlan { size: Bytes::kib(512), count: 128 });
-        assert_eq!(segments(Bytes::ZERO, 3), SegmentPlan { size: Bytes::kib(64), count: 6 });
-    }
-
-    #[test]
-    fn segments_of_a_size_fill_the_buffer_and_are_two_for_each_stream() {
-        let plan = |size, buffer, streams| segments_of(size, buffer, streams);
-        let of = |size, count| SegmentPlan { size, count };
-        assert_eq!(plan(Bytes::kib(4), Bytes::mib(64), 1), of(Bytes::kib(4), 16_384));
-        assert_eq!(plan(Bytes::mib(64), Bytes::mib(64), 1), of(Bytes::mib(64), 2));
-        assert_eq!(plan(Bytes::mib(4), Bytes::mib(64), 32), of(Bytes::mib(4), 64));
-        assert_eq!(plan(Bytes::kib(4), Bytes::ZERO, 0), of(Bytes::kib(4), 2));
-        // An incomplete segment does not count.
-        assert_eq!(plan(Bytes::mib(4), Bytes::mib(15), 1), of(Bytes::mib(4), 3));
+    fn segments_shrink_for_many_streams_and_those_of_a_size_fill_the_buffer() {
+        for (buffer_mib, streams, size_kib, count) in
+            [(64, 1, 4096, 16), (64, 8, 4096, 16), (64, 64, 512, 128), (0, 3, 64, 6)]
+        {
+            let plan = SegmentPlan { size: Bytes::kib(size_kib), count };
+            assert_eq!(segments(Bytes::mib(buffer_mib), streams), plan, "{streams}");
+        }
+        // Segments of a given size fill the buffer, and are two for each stream.
+        // Of 15 MiB, an incomplete segment does not count.
+        for (kib, buffer_mib, streams, count) in
+            [(4, 64, 1, 16_384), (65_536, 64, 1, 2), (4096, 64, 32, 64), (4, 0, 0, 2), (4096, 15, 1, 3)]
+        {
+            let size = Bytes::kib(kib);
+            let plan = segments_of(size, Bytes::mib(buffer_mib), streams);
+            assert_eq!(plan, SegmentPlan { size, count }, "{streams}");
+        }
     }
 }

@@ -53,10 +53,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delays_double_until_the_last_failure() {
+    fn delays_double_until_the_last_failure_or_retry_after() {
         let mut backoff = Backoff::new(3);
         let waits: Vec<_> = std::iter::from_fn(|| backoff.failed(None, 1.0)).map(|w| w.as_millis()).collect();
         assert_eq!(waits, [250, 500, 1000]);
+        // Retry-After lengthens them.
+        let minutes = Duration::from_secs(600);
+        assert_eq!(Backoff::new(1).failed(Some(minutes), 0.5), Some(minutes));
+        assert_eq!(Backoff::new(1).failed(Some(minutes * 2), 0.5), None);
     }
 
     #[test]
@@ -67,12 +71,5 @@ mod tests {
         assert_eq!(backoff.failed(None, 0.0), None);
         backoff.received(Backoff::PROGRESS);
         assert!(backoff.failed(None, 0.0).is_some());
-    }
-
-    #[test]
-    fn retry_after_lengthens_the_delay() {
-        let minutes = Duration::from_secs(600);
-        assert_eq!(Backoff::new(1).failed(Some(minutes), 0.5), Some(minutes));
-        assert_eq!(Backoff::new(1).failed(Some(minutes * 2), 0.5), None);
     }
 }

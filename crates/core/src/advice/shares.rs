@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_of_the_whole_and_ranked() {
+    fn shares_are_of_the_whole_ranked_and_read_again() {
         let seconds = |n| Duration::from_secs(n);
         let shares = Shares::of([
             (LimitedBy::SlowStart, seconds(1)),
@@ -73,10 +73,7 @@ mod tests {
         assert_eq!(shares.ranked(), [(LimitedBy::Loss, 0.75), (LimitedBy::SlowStart, 0.25)]);
         assert_eq!(serde_json::to_string(&shares).unwrap(), r#"{"loss":0.75,"slow-start":0.25}"#);
         assert_eq!(Shares::of([]).ranked(), []);
-    }
-
-    #[test]
-    fn shares_are_read_again_and_unknown_limits_left_out() {
+        // Unknown limits are left out.
         let read: Shares = serde_json::from_str(r#"{"loss":0.75,"eclipse":0.2,"path":7}"#).unwrap();
         assert_eq!(read.ranked(), [(LimitedBy::Path, 1.0), (LimitedBy::Loss, 0.75)]);
         assert!(serde_json::from_str::<Shares>(r#"{"loss":"much"}"#).is_err());

@@ -3,12 +3,12 @@
 mod finding;
 mod host;
 mod loss;
-mod path;
-mod receiver;
+mod network;
 mod sender;
 
 use std::time::Duration;
 
+use super::LimitedBy::*;
 use super::*;
 use crate::units::{Bytes, Rate, Rtt};
 
@@ -21,12 +21,25 @@ struct Course {
     reading: Reading,
 }
 
+fn receiving(rtt_ms: u64) -> Course {
+    Course::at(End::Receiver, Duration::from_millis(rtt_ms))
+}
+
+fn sending(rtt_ms: u64) -> Course {
+    Course::at(End::Sender, Duration::from_millis(rtt_ms))
+}
+
 impl Course {
-    fn at(end: End, rtt_ms: u64) -> Self {
-        let rtt = Some(Rtt::new(Duration::from_millis(rtt_ms)));
-        let window = Some(Bytes::mib(600));
+    fn at(end: End, rtt: Duration) -> Self {
+        let (rtt, window) = (Some(Rtt::new(rtt)), Some(Bytes::mib(600)));
         let reading = Reading { streams: 1, min_rtt: rtt, data_rtt: rtt, window, ..Reading::default() };
         Self { attribution: Attribution::new(end), now: Duration::ZERO, reading }
+    }
+
+    /// Changes what later readings begin with.
+    fn but(mut self, change: impl FnOnce(&mut Reading)) -> Self {
+        change(&mut self.reading);
+        self
     }
 
     /// Continues for `seconds` at `mbit` Mbit/s; `change` changes each reading.
@@ -40,12 +53,17 @@ impl Course {
         self
     }
 
+    /// Continues without another change.
+    fn go(self, seconds: f64, mbit: f64) -> Self {
+        self.run(seconds, mbit, |_| ())
+    }
+
     /// Doubles the rate each round trip until it reaches `mbit` Mbit/s.
     fn slow_start(mut self, mbit: f64) -> Self {
         let rtt = self.reading.min_rtt.unwrap_or_default().get().as_secs_f64().max(0.1);
         let mut rate = 2.0;
         while rate < mbit {
-            self = self.run(rtt, rate, |_| ());
+            self = self.go(rtt, rate);
             rate *= 2.0;
         }
         self
@@ -55,10 +73,20 @@ impl Course {
         self.attribution.end();
         self.attribution.finding(&KnownLimits::default())
     }
+
+    /// Asserts what limits the transfer, for at least a share of its time.
+    #[track_caller]
+    fn assert_limit(self, limit: LimitedBy, least: f64) -> Finding {
+        let finding = self.finding();
+        assert_limit(&finding, limit, least);
+        finding
+    }
 }
 
-fn queue(reading: &mut Reading, ms: u64) {
-    reading.data_rtt = reading.min_rtt.map(|rtt| Rtt::new(rtt.get() + Duration::from_millis(ms)));
+fn queue(ms: u64) -> impl Fn(&mut Reading) {
+    move |reading| {
+        reading.data_rtt = reading.min_rtt.map(|rtt| Rtt::new(rtt.get() + Duration::from_millis(ms)))
+    }
 }
 
 fn threads(reading: &mut Reading) -> &mut ThreadTimes {
@@ -74,4 +102,10 @@ fn assert_limit(finding: &Finding, limit: LimitedBy, least: f64) {
     assert_eq!(finding.limit, limit, "{finding:?}");
     assert!(finding.shares.get(limit) >= least, "{finding:?}");
     assert!(finding.advice[0].contains(" % of the time: "), "{finding:?}");
+}
+
+/// Asserts that a line of the advice contains these words.
+#[track_caller]
+fn assert_advice(finding: &Finding, line: usize, words: &str) {
+    assert!(finding.advice[line].contains(words), "{words}: {finding:?}");
 }

@@ -112,31 +112,24 @@ fn larger_than_a_window(target: &Target) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sound_host::{sound_host, target};
-    use super::super::{Diagnosis, check};
+    use super::super::check;
+    use super::super::sound_host::{judged, judged_for, sound_host, target, target_of};
     use super::*;
-    use crate::units::Rate;
-
-    fn finding<'a>(diagnosis: &'a Diagnosis, name: &str) -> &'a Finding {
-        diagnosis.findings.iter().find(|finding| finding.name == name).unwrap()
-    }
 
     #[test]
     fn autotuning_below_twice_the_bdp_is_advice_or_a_problem_with_the_exact_fix() {
         for name in ["tcp_rmem", "tcp_wmem"] {
             let judge = |max: u64| {
-                let mut facts = sound_host();
-                let limits =
-                    AutotuneLimits { min: Bytes::kib(4), default: Bytes::kib(16), max: Bytes::new(max) };
-                facts.buffers.tcp_rmem = Ok(limits);
-                facts.buffers.tcp_wmem = Ok(limits);
-                finding(&check(&facts, &target()), name).clone()
+                let (min, default, max) = (Bytes::kib(4), Bytes::kib(16), Bytes::new(max));
+                let limits = Ok(AutotuneLimits { min, default, max });
+                judged(name, |facts| {
+                    (facts.buffers.tcp_rmem, facts.buffers.tcp_wmem) = (limits.clone(), limits);
+                })
             };
             assert_eq!(judge(500_000_000).severity, Severity::Ok);
             assert_eq!(judge(499_999_999).severity, Severity::Advice);
             let short = judge(374_999_999);
-            assert_eq!(short.severity, Severity::Problem);
-            assert_eq!(short.quantity.unwrap().needed, 500_000_000);
+            assert_eq!((short.severity, short.quantity.unwrap().needed), (Severity::Problem, 500_000_000));
             let expected = format!("sysctl -w net.ipv4.{name}=\"4096 16384 500000000\"");
             assert_eq!(short.fix.unwrap().commands, [expected]);
             assert!(short.arithmetic.starts_with("10.0 Gbit/s x 200 ms = 238.4 MiB; x 2 ("));
@@ -145,29 +138,26 @@ mod tests {
 
     #[test]
     fn limits_of_set_buffers_are_advice_below_the_bdp() {
-        let judge = |bytes: u64| {
-            let mut facts = sound_host();
-            facts.buffers.rmem_max = Ok(Bytes::new(bytes));
-            facts.buffers.wmem_max = Ok(Bytes::new(bytes));
-            let diagnosis = check(&facts, &target());
-            ["rmem_max", "wmem_max"].map(|name| finding(&diagnosis, name).clone())
-        };
-        assert!(judge(250_000_000).iter().all(|finding| finding.severity == Severity::Ok));
-        for (short, name) in judge(249_999_999).iter().zip(["rmem_max", "wmem_max"]) {
-            assert_eq!(short.severity, Severity::Advice);
-            let fix = short.fix.as_ref().unwrap();
-            assert_eq!(fix.changes[0].name, format!("net.core.{name}"));
-            assert_eq!(fix.changes[0].value, "250000000");
+        for name in ["rmem_max", "wmem_max"] {
+            let judge = |bytes: u64| {
+                let limit = Ok(Bytes::new(bytes));
+                judged(name, |facts| {
+                    (facts.buffers.rmem_max, facts.buffers.wmem_max) = (limit.clone(), limit)
+                })
+            };
+            assert_eq!(judge(250_000_000).severity, Severity::Ok);
+            let short = judge(249_999_999);
+            let change = &short.fix.as_ref().unwrap().changes[0];
+            assert_eq!((short.severity, change.value.as_str()), (Severity::Advice, "250000000"));
+            assert_eq!(change.name, format!("net.core.{name}"));
         }
     }
 
     #[test]
     fn tcp_memory_must_hold_a_full_buffer_and_never_shrinks() {
         let judge = |pressure: u64| {
-            let mut facts = sound_host();
-            facts.buffers.tcp_mem =
-                Ok(TcpMemory { low: 1000, pressure, limit: 1_000_000, page: Bytes::kib(4) });
-            finding(&check(&facts, &target()), "tcp_mem").clone()
+            let memory = TcpMemory { low: 1000, pressure, limit: 1_000_000, page: Bytes::kib(4) };
+            judged("tcp_mem", |facts| facts.buffers.tcp_mem = Ok(memory))
         };
         // 500 MB / 4096.
         assert_eq!(judge(122_071).severity, Severity::Ok);
@@ -178,12 +168,11 @@ mod tests {
 
     #[test]
     fn path_that_holds_more_than_a_window_needs_streams() {
-        let fast = Target { rate: Rate::bits_per_sec(100_000_000_000), ..target() };
-        let diagnosis = check(&sound_host(), &fast);
-        let limit = finding(&diagnosis, "window limit");
+        let fast = target_of(100_000);
+        let limit = judged_for(&fast, "window limit", |_| ());
         assert_eq!(limit.quantity.unwrap().needed, 3);
-        assert_eq!(limit.fix.as_ref().unwrap().lasting.as_ref().unwrap().lines, ["streams = \"3\""]);
-        assert_eq!(finding(&diagnosis, "tcp_rmem").quantity.unwrap().needed, 2_147_483_647);
+        assert_eq!(limit.fix.unwrap().lasting.unwrap().lines, ["streams = \"3\""]);
+        assert_eq!(judged_for(&fast, "tcp_rmem", |_| ()).quantity.unwrap().needed, 2_147_483_647);
         assert!(!check(&sound_host(), &target()).findings.iter().any(|found| found.name == "window limit"));
     }
 }

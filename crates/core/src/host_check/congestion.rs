@@ -124,26 +124,16 @@ fn allowed(congestion: &CongestionFacts, report: &mut Report) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sound_host::{names, sound_host, target};
-    use super::super::{Diagnosis, check};
+    use super::super::check;
+    use super::super::sound_host::{fix, judged, names, sound_host, target};
     use super::*;
-
-    fn diagnosed(spoil: impl FnOnce(&mut CongestionFacts)) -> Diagnosis {
-        let mut facts = sound_host();
-        spoil(&mut facts.congestion);
-        check(&facts, &target())
-    }
-
-    fn judged(name: &str, spoil: impl FnOnce(&mut CongestionFacts)) -> Finding {
-        diagnosed(spoil).findings.into_iter().find(|finding| finding.name == name).unwrap()
-    }
 
     #[test]
     fn reno_is_a_problem_and_the_cure_is_what_the_kernel_has() {
         let judge = |available: &[&str]| {
-            judged("congestion control", |congestion| {
-                congestion.current = Ok("reno".to_owned());
-                congestion.available = Ok(names(available));
+            judged("congestion control", |facts| {
+                facts.congestion.current = Ok("reno".to_owned());
+                facts.congestion.available = Ok(names(available));
             })
         };
         let finding = judge(&["reno", "cubic"]);
@@ -155,29 +145,30 @@ mod tests {
         assert_eq!(judge(&["reno"]).fix.unwrap().commands[0], "modprobe tcp_cubic");
     }
 
-    #[test]
-    fn controls_that_are_not_allowed_are_added_to_the_list() {
-        let judge = |available: &[&str]| {
-            judged("allowed controls", |congestion| {
-                congestion.allowed = Ok(names(&["reno", "bbr"]));
-                congestion.available = Ok(names(available));
-            })
-        };
-        let finding = judge(&["reno", "cubic", "bbr"]);
-        assert_eq!(finding.severity, Severity::Advice);
-        assert_eq!(finding.fix.unwrap().changes[0].value, "reno bbr cubic");
-        let commands = judge(&["reno"]).fix.unwrap().commands;
-        assert_eq!(commands[0], "modprobe tcp_cubic");
+    fn judge_allowed(
+        available: Result<&[&str], &str>,
+        allowed: &[&str],
+        modules: Result<&[&str], &str>,
+    ) -> Finding {
+        let list = |names_: Result<&[&str], &str>| names_.map(names).map_err(str::to_owned);
+        judged("allowed controls", |facts| {
+            facts.congestion.available = list(available);
+            facts.congestion.allowed = Ok(names(allowed));
+            facts.congestion.modules = list(modules);
+        })
     }
 
-    /// Debian's kernel: bbr is a module that nothing has loaded.
     #[test]
-    fn control_in_a_module_is_loaded_first_and_at_each_start() {
-        let stock = |congestion: &mut CongestionFacts| {
-            congestion.available = Ok(names(&["reno", "cubic"]));
-            congestion.allowed = Ok(names(&["reno", "cubic"]));
-        };
-        let fix = judged("allowed controls", stock).fix.unwrap();
+    fn controls_that_are_not_allowed_are_added_and_loaded_first_and_at_each_start() {
+        let both = &["tcp_bbr", "tcp_cubic"];
+        let finding = judge_allowed(Ok(&["reno", "cubic", "bbr"]), &["reno", "bbr"], Ok(both));
+        assert_eq!(finding.severity, Severity::Advice);
+        assert_eq!(finding.fix.unwrap().changes[0].value, "reno bbr cubic");
+        let commands = judge_allowed(Ok(&["reno"]), &["reno", "bbr"], Ok(both)).fix.unwrap().commands;
+        assert_eq!(commands[0], "modprobe tcp_cubic");
+        // Debian's kernel: bbr is a module that nothing has loaded.
+        let stock = ["reno", "cubic"];
+        let fix = judge_allowed(Ok(&stock), &stock, Ok(both)).fix.unwrap();
         let setting = "sysctl -w net.ipv4.tcp_allowed_congestion_control=\"reno cubic bbr\"";
         assert_eq!(fix.commands, ["modprobe tcp_bbr", setting]);
         let modules = fix.modules.unwrap();
@@ -187,34 +178,26 @@ mod tests {
         );
         assert_eq!(fix.lasting.unwrap().file, "/etc/sysctl.d/99-zz-longhaul.conf");
         // One that is not known to be missing may be in the kernel: the setting is tried.
-        let unknown = judged("allowed controls", |congestion| {
-            stock(congestion);
-            congestion.available = Err("hidden".to_owned());
-            congestion.modules = Err("hidden".to_owned());
-        });
+        let unknown = judge_allowed(Err("hidden"), &stock, Err("hidden"));
         assert_eq!(unknown.fix.unwrap().commands, [setting]);
     }
 
     #[test]
     fn control_that_this_kernel_lacks_is_no_command_but_said() {
-        let lacking = |modules: Result<Vec<String>, String>| {
-            move |congestion: &mut CongestionFacts| {
-                congestion.current = Ok("reno".to_owned());
-                congestion.available = Ok(names(&["reno"]));
-                congestion.allowed = Ok(names(&["reno"]));
-                congestion.modules = modules;
-            }
-        };
-        for name in ["allowed controls", "congestion control"] {
-            let fix = judged(name, lacking(Ok(Vec::new()))).fix.unwrap();
+        let reno = &["reno"];
+        let current = fix("congestion control", |facts| {
+            facts.congestion.current = Ok("reno".to_owned());
+            (facts.congestion.available, facts.congestion.modules) = (Ok(names(reno)), Ok(Vec::new()));
+        });
+        for fix in [current, judge_allowed(Ok(reno), reno, Ok(&[])).fix.unwrap()] {
             assert!(fix.commands.is_empty() && fix.modules.is_none() && fix.changes.is_empty(), "{fix:?}");
             assert!(fix.note.contains("this kernel has no module tcp_cubic"), "{fix:?}");
             assert!(fix.note.contains("CONFIG_TCP_CONG_CUBIC"), "{fix:?}");
         }
-        let fix = judged("allowed controls", lacking(Err("modules.dep: gone".to_owned()))).fix.unwrap();
+        let fix = judge_allowed(Ok(reno), reno, Err("modules.dep: gone")).fix.unwrap();
         assert!(fix.note.contains("tcp_bbr cannot be loaded from here (modules.dep: gone)"), "{fix:?}");
         // What can be had is set without what cannot.
-        let fix = judged("allowed controls", lacking(Ok(names(&["tcp_cubic"])))).fix.unwrap();
+        let fix = judge_allowed(Ok(reno), reno, Ok(&["tcp_cubic"])).fix.unwrap();
         let setting = "sysctl -w net.ipv4.tcp_allowed_congestion_control=\"reno cubic\"";
         assert_eq!(fix.commands, ["modprobe tcp_cubic", setting]);
         assert!(fix.note.contains("no module tcp_bbr"), "{fix:?}");
@@ -224,7 +207,9 @@ mod tests {
     fn available_controls_are_shown_or_not_read() {
         let shown = judged("available controls", |_| ());
         assert_eq!((shown.severity, shown.measured.as_str()), (Severity::Ok, "reno cubic bbr"));
-        let hidden = diagnosed(|congestion| congestion.available = Err("hidden".to_owned()));
+        let mut facts = sound_host();
+        facts.congestion.available = Err("hidden".to_owned());
+        let hidden = check(&facts, &target());
         let unread = hidden.unread.iter().find(|unread| unread.name == "available controls").unwrap();
         assert!(unread.reason == "hidden" && unread.would_show.contains("congestion controls"), "{unread:?}");
         assert!(!hidden.findings.iter().any(|finding| finding.name == "available controls"));

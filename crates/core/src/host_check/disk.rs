@@ -109,36 +109,35 @@ fn alignment(direct_io: DirectIoFact) -> Finding {
 mod tests {
     use std::time::Duration;
 
-    use super::super::check;
-    use super::super::sound_host::{sound_host, target};
+    use super::super::sound_host::{judged, severity, sound_host, target};
+    use super::super::{HostFacts, check};
     use super::*;
 
-    fn judged(name: &str, spoil: impl FnOnce(&mut DiskFacts)) -> Finding {
-        let mut facts = sound_host();
-        spoil(&mut facts.disk);
-        check(&facts, &target()).findings.into_iter().find(|finding| finding.name == name).unwrap()
-    }
-
-    fn tested(mib: u64, stall_ms: u64) -> impl Fn(&mut DiskFacts) {
+    fn tested(mib: u64, stall_ms: u64) -> impl Fn(&mut HostFacts) {
         let written = Bytes::mib(mib);
         let (took, stall) = (Duration::from_secs(1), Duration::from_millis(stall_ms));
-        move |disk| disk.write_test = Some(Ok(WriteTest { written, took, stall, direct: true }))
+        move |facts| facts.disk.write_test = Some(Ok(WriteTest { written, took, stall, direct: true }))
     }
 
     #[test]
-    fn disk_below_the_rate_is_a_problem() {
+    fn disk_below_the_rate_is_a_problem_and_one_without_a_test_is_not_judged() {
         let finding = judged("disk write rate", tested(500, 1));
         assert_eq!(finding.severity, Severity::Problem);
         assert_eq!(finding.arithmetic, "500 MiB in 1.00 s by Direct I/O in /data = 4.19 Gbit/s");
         let fix = finding.fix.unwrap();
         assert_eq!(fix.commands, ["longhaul get -o DIRECTORY/ URL"]);
         assert!(fix.note.contains("longhaul doctor --disk DIRECTORY measures"), "{fix:?}");
-        assert_eq!(judged("disk write rate", tested(1300, 1)).severity, Severity::Ok);
+        assert_eq!(severity("disk write rate", tested(1300, 1)), Severity::Ok);
+        let mut facts = sound_host();
+        facts.disk.write_test = None;
+        let diagnosis = check(&facts, &target());
+        assert!(!diagnosis.findings.iter().any(|finding| finding.name.starts_with("disk")));
+        assert!(diagnosis.unread.is_empty());
     }
 
     #[test]
     fn stall_longer_than_the_application_buffer_bridges_names_its_size() {
-        assert_eq!(judged("disk stall", tested(2000, 53)).severity, Severity::Ok);
+        assert_eq!(severity("disk stall", tested(2000, 53)), Severity::Ok);
         let finding = judged("disk stall", tested(2000, 200));
         assert_eq!(finding.severity, Severity::Advice);
         // 10 Gbit/s x 200 ms = 250 MB.
@@ -148,27 +147,13 @@ mod tests {
     }
 
     #[test]
-    fn without_a_test_nothing_is_said_of_the_disk_rate() {
-        let mut facts = sound_host();
-        facts.disk.write_test = None;
-        let diagnosis = check(&facts, &target());
-        assert!(!diagnosis.findings.iter().any(|finding| finding.name.starts_with("disk")));
-        assert!(diagnosis.unread.is_empty());
-    }
-
-    #[test]
-    fn free_space_of_less_than_a_minute_is_advice_and_none_a_problem() {
-        let judge = |bytes| judged("free space", |disk| disk.free = Ok(Bytes::new(bytes))).severity;
-        assert_eq!(judge(75_000_000_000), Severity::Ok);
-        assert_eq!(judge(74_999_999_999), Severity::Advice);
-        assert_eq!(judge(0), Severity::Problem);
-    }
-
-    #[test]
-    fn file_system_without_direct_io_is_advice() {
-        let judge = |fact| judged("Direct I/O", move |disk| disk.direct_io = Ok(fact)).severity;
-        assert_eq!(judge(DirectIoFact::Aligned(Bytes::kib(4))), Severity::Ok);
-        assert_eq!(judge(DirectIoFact::Aligned(Bytes::mib(1))), Severity::Advice);
-        assert_eq!(judge(DirectIoFact::Impossible), Severity::Advice);
+    fn free_space_and_direct_io_are_judged() {
+        let judge = |bytes| severity("free space", |facts| facts.disk.free = Ok(Bytes::new(bytes)));
+        let expected = [Severity::Ok, Severity::Advice, Severity::Problem];
+        assert_eq!([75_000_000_000, 74_999_999_999, 0].map(judge), expected);
+        use DirectIoFact::{Aligned, Impossible};
+        let judge = |fact| severity("Direct I/O", move |facts| facts.disk.direct_io = Ok(fact));
+        let expected = [Severity::Ok, Severity::Advice, Severity::Advice];
+        assert_eq!([Aligned(Bytes::kib(4)), Aligned(Bytes::mib(1)), Impossible].map(judge), expected);
     }
 }

@@ -245,15 +245,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sysctl_of_several_words_is_quoted_in_the_command_only() {
+    fn fix_of_several_words_is_quoted_in_the_command_only() {
         let fix = Fix::sysctl("net.ipv4.tcp_rmem", "4096 131072 500000000");
         assert_eq!(fix.commands, ["sysctl -w net.ipv4.tcp_rmem=\"4096 131072 500000000\""]);
         assert_eq!(fix.lasting.unwrap().lines, ["net.ipv4.tcp_rmem = 4096 131072 500000000"]);
         assert_eq!(Fix::sysctl("net.ipv4.tcp_sack", "1").commands, ["sysctl -w net.ipv4.tcp_sack=1"]);
-    }
-
-    #[test]
-    fn finding_that_all_is_well_has_no_fix() {
+        // A finding that all is well has no fix.
         let of = |severity| Finding::new("x", severity, "1", "y").fixed_by(Fix::sysctl("a.b", "1")).fix;
         assert!(of(Severity::Ok).is_none() && of(Severity::Advice).is_some());
     }

@@ -121,41 +121,31 @@ fn smaller_buffer(memory: Bytes, target: &Target) -> Fix {
 
 #[cfg(test)]
 mod tests {
-    use super::super::check;
-    use super::super::facts::ResourceFacts;
-    use super::super::sound_host::{sound_host, target};
+    use super::super::sound_host::{fix, judged, severity};
     use super::*;
 
-    fn judged(name: &str, spoil: impl FnOnce(&mut HostFacts)) -> Finding {
-        let mut facts = sound_host();
-        spoil(&mut facts);
-        check(&facts, &target()).findings.into_iter().find(|finding| finding.name == name).unwrap()
-    }
-
-    fn limited(name: &str, spoil: impl FnOnce(&mut ResourceFacts)) -> Finding {
-        judged(name, |facts| spoil(&mut facts.resources))
-    }
-
     #[test]
-    fn governor_other_than_performance_is_advice() {
+    fn governor_and_quota_of_processors_are_judged() {
         let finding = judged("CPU governor", |facts| facts.cpu.governors = Ok(vec!["powersave".to_owned()]));
         assert_eq!(finding.severity, Severity::Advice);
         let lasting = finding.fix.unwrap().lasting.unwrap();
         assert!(lasting.file.starts_with("/etc/tmpfiles.d/") && lasting.lines[0].ends_with("performance"));
+        // A quota below two processors, and below one.
+        let judge =
+            |quota| severity("cgroup CPU", |facts| facts.resources.group_cpu_thousandths = Ok(Some(quota)));
+        assert_eq!([2000, 1999, 999].map(judge), [Severity::Ok, Severity::Advice, Severity::Problem]);
     }
 
     #[test]
     fn memory_must_hold_a_socket_buffer_and_the_program() {
         let needed = 500_000_000 + (256 << 20);
-        let host = |bytes| limited("memory", |resources| resources.memory = Ok(Bytes::new(bytes))).severity;
-        assert_eq!([host(needed), host(needed - 1)], [Severity::Ok, Severity::Problem]);
+        let host = |bytes| severity("memory", |facts| facts.resources.memory = Ok(Bytes::new(bytes)));
         let group = |bytes| {
-            limited("cgroup memory", |resources| resources.group_memory = Ok(Some(Bytes::new(bytes))))
+            judged("cgroup memory", |facts| facts.resources.group_memory = Ok(Some(Bytes::new(bytes))))
         };
-        assert_eq!(
-            [needed, needed - 1].map(|bytes| group(bytes).severity),
-            [Severity::Ok, Severity::Problem]
-        );
+        let verdicts = [Severity::Ok, Severity::Problem];
+        assert_eq!([needed, needed - 1].map(host), verdicts);
+        assert_eq!([needed, needed - 1].map(|bytes| group(bytes).severity), verdicts);
         let lasting = group(0).fix.unwrap().lasting.unwrap();
         assert!(lasting.file.starts_with("/etc/systemd/system/longhaul-serve.service.d/"), "{lasting:?}");
         assert_eq!(lasting.lines, ["[Service]".to_owned(), format!("MemoryMax={}", 2 * needed)]);
@@ -163,7 +153,7 @@ mod tests {
 
     #[test]
     fn little_memory_is_cured_by_a_smaller_buffer_where_one_fits() {
-        let fix = |mib| limited("memory", |resources| resources.memory = Ok(Bytes::mib(mib))).fix.unwrap();
+        let fix = |mib| fix("memory", |facts| facts.resources.memory = Ok(Bytes::mib(mib)));
         // 100 MiB / 200 ms.
         let some = fix(356);
         assert_eq!(some.commands, ["longhaul get --recv-buffer 100MiB URL"]);
@@ -175,23 +165,14 @@ mod tests {
 
     #[test]
     fn few_files_are_a_problem_and_the_hard_limit_decides_the_cure() {
-        let judge =
-            |soft, hard| limited("open files", |resources| resources.files = Ok(FileLimits { soft, hard }));
-        assert_eq!(judge(512, 512).severity, Severity::Ok);
-        let soft = judge(511, 1024);
-        let lasts = |finding: Finding| finding.fix.unwrap().lasting.unwrap().lines;
-        assert_eq!((soft.severity, lasts(soft)), (Severity::Problem, vec!["* soft nofile 512".to_owned()]));
-        assert_eq!(lasts(judge(64, 64)), ["* - nofile 2048"]);
-    }
-
-    #[test]
-    fn quota_below_two_processors_is_advice_and_below_one_a_problem() {
-        let judge = |quota| {
-            limited("cgroup CPU", |resources| resources.group_cpu_thousandths = Ok(Some(quota))).severity
-        };
-        assert_eq!(
-            [judge(2000), judge(1999), judge(999)],
-            [Severity::Ok, Severity::Advice, Severity::Problem]
-        );
+        for (soft, hard, severity, line) in [
+            (512, 512, Severity::Ok, None),
+            (511, 1024, Severity::Problem, Some("* soft nofile 512")),
+            (64, 64, Severity::Problem, Some("* - nofile 2048")),
+        ] {
+            let finding = judged("open files", |facts| facts.resources.files = Ok(FileLimits { soft, hard }));
+            let lines = finding.fix.map(|fix| fix.lasting.unwrap().lines.join("; "));
+            assert_eq!((finding.severity, lines.as_deref()), (severity, line), "{soft}, {hard}");
+        }
     }
 }

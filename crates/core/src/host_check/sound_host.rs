@@ -4,17 +4,43 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::facts::*;
+use super::finding::{Finding, Fix};
 use super::target::{Origin, Target};
+use super::{Severity, check};
 use crate::units::{Bytes, Rate, Rtt};
 
 /// 10 Gbit/s at 200 ms: 250 MB in flight.
 pub(super) fn target() -> Target {
     Target {
-        rate: Rate::bits_per_sec(10_000_000_000),
+        rate: Rate::mbit(10_000),
         rate_origin: Origin::Given,
         rtt: Rtt::new(Duration::from_millis(200)),
         rtt_origin: Origin::Given,
     }
+}
+
+/// The same path at a lower or higher rate.
+pub(super) fn target_of(mbit: u64) -> Target {
+    Target { rate: Rate::mbit(mbit), ..target() }
+}
+
+/// Returns the finding of this name about a host that `spoil` has changed.
+pub(super) fn judged_for(target: &Target, name: &str, spoil: impl FnOnce(&mut HostFacts)) -> Finding {
+    let mut facts = sound_host();
+    spoil(&mut facts);
+    check(&facts, target).findings.into_iter().find(|finding| finding.name == name).unwrap()
+}
+
+pub(super) fn judged(name: &str, spoil: impl FnOnce(&mut HostFacts)) -> Finding {
+    judged_for(&target(), name, spoil)
+}
+
+pub(super) fn severity(name: &str, spoil: impl FnOnce(&mut HostFacts)) -> Severity {
+    judged(name, spoil).severity
+}
+
+pub(super) fn fix(name: &str, spoil: impl FnOnce(&mut HostFacts)) -> Fix {
+    judged(name, spoil).fix.unwrap()
 }
 
 pub(super) fn names(names: &[&str]) -> Vec<String> {
@@ -25,6 +51,11 @@ pub(super) fn names(names: &[&str]) -> Vec<String> {
 pub(super) fn sound_host() -> HostFacts {
     let limits = AutotuneLimits { min: Bytes::kib(4), default: Bytes::kib(128), max: Bytes::mib(512) };
     let offload = |name| Offload { name, on: true, switchable: Vec::new() };
+    let (fastest, fastest_offered) = (Some(Rate::mbit(25_000)), Some(Rate::mbit(25_000)));
+    let negotiation =
+        LinkNegotiation { is_on: true, is_possible: true, fastest, fastest_offered, fastest_of_peer: None };
+    let (took, stall) = (Duration::from_secs(2), Duration::from_millis(20));
+    let write_test = WriteTest { written: Bytes::gib(3), took, stall, direct: true };
     HostFacts {
         kernel: Ok(KernelVersion(6, 12)),
         buffers: BufferFacts {
@@ -53,14 +84,8 @@ pub(super) fn sound_host() -> HostFacts {
             is_loopback: false,
             mtu: Ok(9000),
             qdisc: Ok(Qdisc { root: "mq".to_owned(), children: names(&["fq"]), is_default: true }),
-            speed: Ok(Rate::bits_per_sec(25_000_000_000)),
-            negotiation: Ok(LinkNegotiation {
-                is_on: true,
-                is_possible: true,
-                fastest: Some(Rate::bits_per_sec(25_000_000_000)),
-                fastest_offered: Some(Rate::bits_per_sec(25_000_000_000)),
-                fastest_of_peer: None,
-            }),
+            speed: Ok(Rate::mbit(25_000)),
+            negotiation: Ok(negotiation),
             offloads: Ok(["tso", "gso", "gro", "sg", "tx", "rx"].map(offload).into()),
             rings: Ok(RingSizes { rx: 4096, rx_max: 8192, tx: 4096, tx_max: 8192 }),
             numa: Ok(NumaFacts { node: Some(0), nodes: 1, runs_elsewhere: false }),
@@ -70,12 +95,7 @@ pub(super) fn sound_host() -> HostFacts {
             path: PathBuf::from("/data"),
             free: Ok(Bytes::gib(1000)),
             direct_io: Ok(DirectIoFact::Aligned(Bytes::new(512))),
-            write_test: Some(Ok(WriteTest {
-                written: Bytes::gib(3),
-                took: Duration::from_secs(2),
-                stall: Duration::from_millis(20),
-                direct: true,
-            })),
+            write_test: Some(Ok(write_test)),
         },
         resources: ResourceFacts {
             memory: Ok(Bytes::gib(16)),

@@ -145,7 +145,7 @@ impl BufferFacts {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sound_host::{sound_host, target};
+    use super::super::sound_host::{sound_host, target_of};
     use super::*;
 
     fn share(kernel: KernelVersion, scale: i32) -> f64 {
@@ -172,18 +172,14 @@ mod tests {
     #[test]
     fn buffer_and_window_are_inverse_and_bounded() {
         let half = PayloadShare::sending();
-        assert_eq!(half.buffer_for(Bytes::new(250_000_000)), Bytes::new(500_000_000));
-        assert_eq!(half.window_of(Bytes::new(500_000_000)), Bytes::new(250_000_000));
-        assert_eq!(half.buffer_for(Bytes::gib(1)), Bytes::new(2_147_483_647));
-        assert_eq!(half.window_of(Bytes::new(2_147_483_647)), Bytes::gib(1));
+        for (window, buffer) in [(250_000_000, 500_000_000), (1 << 30, 2_147_483_647)] {
+            assert_eq!(half.buffer_for(Bytes::new(window)), Bytes::new(buffer));
+            assert_eq!(half.window_of(Bytes::new(buffer)), Bytes::new(window));
+        }
         assert_eq!(half.window_of(Bytes::gib(8)), Bytes::gib(1));
         let factor = |share| PayloadShare { share, best: share, why: "" }.factor();
         assert_eq!([factor(0.5), factor(0.75), factor(1.0)], ["x 2", "x 1.33", "x 1"]);
-    }
-
-    #[test]
-    fn window_of_one_stream_is_bounded_by_tcp() {
-        let fast = Target { rate: Rate::bits_per_sec(100_000_000_000), ..target() };
+        let fast = target_of(100_000);
         assert_eq!((fast.bdp(), fast.window()), (Bytes::new(2_500_000_000), LARGEST_WINDOW));
     }
 }

@@ -125,27 +125,15 @@ fn mtu_probing(facts: &HostFacts, report: &mut Report) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sound_host::{sound_host, target};
-    use super::super::{check, facts::TcpFacts};
+    use super::super::sound_host::{judged, judged_for, severity, target_of};
     use super::*;
-    use crate::units::Rate;
-
-    fn judged(facts: &HostFacts, target: &Target, name: &str) -> Finding {
-        check(facts, target).findings.into_iter().find(|finding| finding.name == name).unwrap()
-    }
-
-    fn with(spoil: impl FnOnce(&mut TcpFacts), name: &str) -> Finding {
-        let mut facts = sound_host();
-        spoil(&mut facts.tcp);
-        judged(&facts, &target(), name)
-    }
 
     #[test]
-    fn options_that_are_off_are_switched_on() {
+    fn options_that_slow_a_stream_are_changed() {
         let off = [
-            with(|tcp| tcp.window_scaling = Ok(false), "window scaling"),
-            with(|tcp| tcp.sack = Ok(false), "SACK"),
-            with(|tcp| tcp.timestamps = Ok(false), "timestamps"),
+            judged("window scaling", |facts| facts.tcp.window_scaling = Ok(false)),
+            judged("SACK", |facts| facts.tcp.sack = Ok(false)),
+            judged("timestamps", |facts| facts.tcp.timestamps = Ok(false)),
         ];
         for (finding, setting) in off.iter().zip(["tcp_window_scaling", "tcp_sack", "tcp_timestamps"]) {
             assert_eq!(finding.severity, Severity::Problem, "{finding:?}");
@@ -153,19 +141,10 @@ mod tests {
         }
         assert!(off[0].arithmetic.contains("65535 B / 200 ms = 2.62 Mbit/s"), "{}", off[0].arithmetic);
         assert!(off[2].arithmetic.contains("= 1.7 s"), "{}", off[2].arithmetic);
-    }
-
-    #[test]
-    fn timestamps_matter_less_where_numbers_do_not_wrap_in_time() {
-        let mut facts = sound_host();
-        facts.tcp.timestamps = Ok(false);
-        let slow = Target { rate: Rate::bits_per_sec(100_000_000), ..target() };
-        assert_eq!(judged(&facts, &slow, "timestamps").severity, Severity::Advice);
-    }
-
-    #[test]
-    fn slow_start_after_idle_is_advice_with_its_cost() {
-        let finding = with(|tcp| tcp.slow_start_after_idle = Ok(true), "slow start after idle");
+        // At 100 Mbit/s, numbers do not wrap in time.
+        let slow = judged_for(&target_of(100), "timestamps", |facts| facts.tcp.timestamps = Ok(false));
+        assert_eq!(slow.severity, Severity::Advice);
+        let finding = judged("slow start after idle", |facts| facts.tcp.slow_start_after_idle = Ok(true));
         assert_eq!((finding.severity, finding.needed.as_str()), (Severity::Advice, "off"));
         // 250 MB / (10 x 8948 B) = 2794, 12 doublings.
         assert!(finding.arithmetic.contains("= 12 round trips = 2.4 s"), "{}", finding.arithmetic);
@@ -173,14 +152,16 @@ mod tests {
 
     #[test]
     fn mtu_probing_is_asked_for_with_jumbo_frames_only() {
-        assert_eq!(with(|tcp| tcp.mtu_probing = Ok(0), "MTU probing").severity, Severity::Advice);
-        let mut facts = sound_host();
-        facts.tcp.mtu_probing = Ok(0);
-        facts.device.as_mut().unwrap().mtu = Ok(1500);
-        assert_eq!(judged(&facts, &target(), "MTU probing").severity, Severity::Ok);
-        facts.device.as_mut().unwrap().mtu = Ok(65_536);
-        facts.device.as_mut().unwrap().is_loopback = true;
-        assert_eq!(judged(&facts, &target(), "MTU probing").severity, Severity::Ok);
-        assert_eq!(with(|tcp| tcp.mtu_probing = Ok(7), "MTU probing").measured, "7");
+        for (mtu, is_loopback, expected) in
+            [(9000, false, Severity::Advice), (1500, false, Severity::Ok), (65_536, true, Severity::Ok)]
+        {
+            let judged = severity("MTU probing", |facts| {
+                facts.tcp.mtu_probing = Ok(0);
+                let device = facts.device.as_mut().unwrap();
+                (device.mtu, device.is_loopback) = (Ok(mtu), is_loopback);
+            });
+            assert_eq!(judged, expected, "{mtu}");
+        }
+        assert_eq!(judged("MTU probing", |facts| facts.tcp.mtu_probing = Ok(7)).measured, "7");
     }
 }

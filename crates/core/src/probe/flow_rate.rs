@@ -164,104 +164,79 @@ mod tests {
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
+    fn progress(at: Duration, bytes: u64) -> Progress {
+        Progress { at, bytes: Bytes::new(bytes) }
+    }
+
+    #[track_caller]
+    fn assert_rate(rate: Rate, mbit: std::ops::RangeInclusive<f64>) {
+        assert!(mbit.contains(&(rate.as_bits_per_sec() as f64 / 1e6)), "{rate} outside {mbit:?}");
+    }
+
     /// Flights of a slow start at an RTT of 100 ms across 100 Mbit/s: each twice the previous, one read per
     /// millisecond.
     fn slow_start() -> Vec<Progress> {
-        let mut course = vec![Progress { at: Duration::ZERO, bytes: Bytes::ZERO }];
-        let mut bytes = 0;
-        for flight in 0..7 {
-            let milliseconds: u64 = 1 << flight;
-            for step in 1..=milliseconds {
-                bytes += 12_500;
-                course.push(Progress { at: MS(100 * (flight + 1) + step), bytes: Bytes::new(bytes) });
-            }
-        }
-        course
+        let reads =
+            (0..7).flat_map(|flight| (1..=1_u64 << flight).map(move |step| 100 * (flight + 1) + step));
+        let course = reads.zip(1..).map(|(at, number)| progress(MS(at), 12_500 * number));
+        std::iter::once(progress(MS(0), 0)).chain(course).collect()
+    }
+
+    fn steady(bytes_per_ms: u64, milliseconds: u64) -> Vec<Progress> {
+        (0..=milliseconds).map(|at| progress(MS(at), at * bytes_per_ms)).collect()
+    }
+
+    /// Every `period` ms, `bytes` arrive within `within` ms.
+    fn bursts(count: u64, period: u64, within: u64, bytes: u64) -> Vec<Progress> {
+        let burst = |n: u64| {
+            [(0, 0), (within, 1)].map(|(at, part)| progress(MS(period * n + at), bytes * (n + part)))
+        };
+        (0..count).flat_map(burst).collect()
     }
 
     #[test]
     fn flights_of_a_slow_start_show_the_bottleneck() {
-        let rate = burst_rate(&slow_start()).unwrap().as_bits_per_sec();
-        assert!((90_000_000..=105_000_000).contains(&rate), "{rate}");
+        assert_rate(burst_rate(&slow_start()).unwrap(), 90.0..=105.0);
         // The mean rate over that time is far lower.
-        assert!(steady_rate(&slow_start()).as_bits_per_sec() < 60_000_000);
+        assert_rate(steady_rate(&slow_start()), 0.0..=60.0);
         assert!(!is_flat(&slow_start()));
+        assert_rate(supported_rate(&slow_start(), Rtt::new(MS(100))), 60.0..=105.0);
     }
 
     #[test]
     fn late_wake_ups_do_not_raise_the_burst_rate() {
         // 100 Mbit/s with two reads per millisecond; every tenth read is 2 ms late and returns all bytes since the
         // last.
-        let course = (0..2000_u64)
-            .filter(|step| step % 20 < 16)
-            .map(|step| Progress { at: Duration::from_micros(500 * step), bytes: Bytes::new(6250 * step) });
-        let rate = burst_rate(&course.collect::<Vec<_>>()).unwrap().as_bits_per_sec();
-        assert!((95_000_000..=108_000_000).contains(&rate), "{rate}");
-    }
-
-    #[test]
-    fn supported_rate_of_slow_start_is_that_of_its_flights() {
-        let rtt = Rtt::new(MS(100));
-        let rate = supported_rate(&slow_start(), rtt).as_bits_per_sec();
-        assert!((60_000_000..=105_000_000).contains(&rate), "{rate}");
-        assert_eq!(supported_rate(&[], rtt), Rate::default());
-        let rate = supported_rate(&steady(1250, 2000), rtt).as_bits_per_sec();
-        assert!((9_900_000..=10_600_000).contains(&rate), "{rate}");
+        let reads = (0..2000_u64).filter(|step| step % 20 < 16);
+        let course: Vec<_> =
+            reads.map(|step| progress(Duration::from_micros(500 * step), 6250 * step)).collect();
+        assert_rate(burst_rate(&course).unwrap(), 95.0..=108.0);
     }
 
     #[test]
     fn delayed_packets_do_not_raise_the_supported_rate() {
         // 100 Mbit/s, delayed for 200 ms at a time and delivered within 2 ms: 1 Gbit/s in windows of 20 ms.
-        let course = (0..20_u64).flat_map(|burst| {
-            let bytes = move |part| Bytes::new(2_500_000 * burst + part);
-            [(0, 0), (2, 2_500_000)]
-                .map(|(at, part)| Progress { at: MS(200 * (burst + 1) + at), bytes: bytes(part) })
-        });
-        let course: Vec<_> = course.collect();
-        assert!(burst_rate(&course).unwrap().as_bits_per_sec() > 900_000_000);
-        let rate = supported_rate(&course, Rtt::new(MS(10))).as_bits_per_sec();
-        assert!((100_000_000..=400_000_000).contains(&rate), "{rate}");
-    }
-
-    #[test]
-    fn bursts_beyond_a_rate_that_does_not_grow_are_not_supported() {
-        // 100 Mbit/s; the bytes of each 25 ms arrive within 15 ms.
-        let course: Vec<_> = (0..40_u64)
-            .flat_map(|burst| {
-                [(0, 0), (15, 312_500)].map(|(at, part)| Progress {
-                    at: MS(25 * burst + at),
-                    bytes: Bytes::new(312_500 * burst + part),
-                })
-            })
-            .collect();
-        assert!(burst_rate(&course).unwrap().as_bits_per_sec() > 120_000_000);
-        let rate = supported_rate(&course, Rtt::new(MS(50))).as_bits_per_sec();
-        assert!((95_000_000..=108_000_000).contains(&rate), "{rate}");
+        let course = bursts(20, 200, 2, 2_500_000);
+        assert_rate(burst_rate(&course).unwrap(), 900.0..=1100.0);
+        assert_rate(supported_rate(&course, Rtt::new(MS(10))), 100.0..=400.0);
+        // The rate does not grow: 100 Mbit/s; the bytes of each 25 ms arrive within 15 ms.
+        let course = bursts(40, 25, 15, 312_500);
+        assert_rate(burst_rate(&course).unwrap(), 120.0..=180.0);
+        assert_rate(supported_rate(&course, Rtt::new(MS(50))), 95.0..=108.0);
         // In a short flow, twice the sustained rate is still supported.
-        let rate = supported_rate(&course[..30], Rtt::new(MS(50))).as_bits_per_sec();
-        assert!(rate > 120_000_000, "{rate}");
-    }
-
-    fn steady(bytes_per_ms: u64, milliseconds: u64) -> Vec<Progress> {
-        (0..=milliseconds).map(|at| Progress { at: MS(at), bytes: Bytes::new(at * bytes_per_ms) }).collect()
+        assert_rate(supported_rate(&course[..30], Rtt::new(MS(50))), 120.0..=220.0);
     }
 
     #[test]
-    fn steady_flow_is_flat_and_has_one_rate() {
+    fn steady_flow_is_flat_and_has_one_rate_unless_it_is_too_short() {
         let flow = steady(1250, 1000);
         assert!(is_flat(&flow));
-        assert_eq!(steady_rate(&flow), Rate::bits_per_sec(10_000_000));
-        let burst = burst_rate(&flow).unwrap().as_bits_per_sec();
-        assert!((9_900_000..=10_100_000).contains(&burst), "{burst}");
-        let both = sum(&[flow.clone(), flow]);
-        assert_eq!(steady_rate(&both).as_bits_per_sec() / 1_000_000, 20);
-    }
-
-    #[test]
-    fn flows_too_short_have_no_burst_rate() {
-        assert_eq!(burst_rate(&steady(1_250_000, 39)), None);
-        assert_eq!(burst_rate(&[]), None);
-        assert_eq!(steady_rate(&[]), Rate::default());
+        assert_eq!(steady_rate(&flow), Rate::mbit(10));
+        assert_rate(burst_rate(&flow).unwrap(), 9.9..=10.1);
+        assert_rate(supported_rate(&steady(1250, 2000), Rtt::new(MS(100))), 9.9..=10.6);
+        assert_rate(steady_rate(&sum(&[flow.clone(), flow])), 20.0..=20.99);
+        assert_eq!((burst_rate(&steady(1_250_000, 39)), burst_rate(&[])), (None, None));
+        assert_eq!((steady_rate(&[]), supported_rate(&[], Rtt::new(MS(100)))), Default::default());
         assert!(!is_flat(&[]));
     }
 

@@ -222,16 +222,13 @@ mod tests {
         "sum_received":{"end":2.0,"seconds":2.0,"bytes":22000000,"bits_per_second":88000000}}}"#;
 
     #[test]
-    fn tcp_rate_is_that_of_the_second_half() {
+    fn tcp_rate_is_that_of_the_second_half_or_of_all_received_bytes() {
         let found = parse_tcp(TCP).unwrap();
-        assert_eq!(found.received, Rate::bits_per_sec(96_000_000));
+        assert_eq!(found.received, Rate::mbit(96));
         assert_eq!((found.retransmits, found.time), (Some(7), Duration::from_secs(2)));
         assert_eq!(found.min_rtt, Some(Duration::from_micros(10_500)));
         assert_eq!(found.bytes, Bytes::new(22_000_000));
-    }
-
-    #[test]
-    fn short_upload_has_the_rate_of_the_received_bytes() {
+        // A short upload has the rate of the received bytes.
         let json = r#"{"intervals":[{"sum":{"end":0.1,"seconds":0.1,"bytes":890520,"bits_per_second":71241600}},
             {"sum":{"end":0.17,"seconds":0.067,"bytes":1206632,"bits_per_second":144075462}}],
             "end":{"sum_sent":{"seconds":0.17,"bytes":2097152,"bits_per_second":100597907},
@@ -265,13 +262,10 @@ mod tests {
         let found = parse_udp(json, Bytes::new(1000)).unwrap();
         assert_eq!((found.packets, found.lost, found.out_of_order), (1000, 10, 2));
         assert_eq!((found.sent, found.received), (rate(8e6), rate(7.92e6)));
-    }
-
-    #[test]
-    fn wrong_counts_of_losses_are_bounded() {
+        // Wrong counts are bounded.
         for (lost, found) in [("-3", 0), ("2000", 1000)] {
-            let json =
-                format!(r#"{{"end":{{"sum":{{"seconds":1.0,"lost_packets":{lost},"packets":1000}}}}}}"#);
+            let sum = format!(r#"{{"seconds":1.0,"lost_packets":{lost},"packets":1000}}"#);
+            let json = format!(r#"{{"end":{{"sum":{sum}}}}}"#);
             let udp = parse_udp(&json, Bytes::new(1000)).unwrap();
             assert!(udp.lost == found && udp.received <= udp.sent, "{udp:?}");
         }

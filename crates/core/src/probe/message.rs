@@ -248,18 +248,16 @@ fn take_u32(bytes: &[u8]) -> Option<(u32, &[u8])> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     const NONCE: Nonce = Nonce([7; 16]);
 
     fn plan() -> TrainPlan {
-        TrainPlan { count: 9, message: Bytes::new(1472), rate: Some(Rate::bits_per_sec(5_000_000_000)) }
+        TrainPlan { count: 9, message: Bytes::new(1472), rate: Some(Rate::mbit(5000)) }
     }
 
     #[test]
-    fn requests_are_parsed_as_encoded() {
+    fn requests_are_parsed_as_encoded_and_impossible_messages_refused() {
         for request in [
             UdpRequest::Echo { number: 3 },
             UdpRequest::Train { number: 4, plan: plan() },
@@ -271,12 +269,7 @@ mod tests {
             assert_eq!(UdpRequest::parse(&bytes, Nonce([8; 16])), Err(BadDatagram::Nonce));
             assert_eq!(UdpRequest::parse(&bytes[..20], NONCE), Err(BadDatagram::Unknown));
         }
-        let echo = UdpRequest::Echo { number: 3 }.encode(NONCE, Bytes::new(1472));
-        assert_eq!(echo.len(), 1472);
-    }
-
-    #[test]
-    fn impossible_messages_are_refused() {
+        assert_eq!(UdpRequest::Echo { number: 3 }.encode(NONCE, Bytes::new(1472)).len(), 1472);
         for message in [0, 20, 65_508] {
             let plan = TrainPlan { message: Bytes::new(message), ..plan() };
             let bytes = UdpRequest::Train { number: 1, plan }.encode(NONCE, Bytes::ZERO);
@@ -285,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_parsed_as_encoded() {
+    fn packets_and_nonces_are_parsed_as_encoded() {
         let packet =
             UdpPacket { is_echo: false, train: 2, packet: 11, sent: Duration::from_nanos(123_456_789) };
         let mut buffer = [0xff; 64];
@@ -293,24 +286,9 @@ mod tests {
         assert_eq!(UdpPacket::parse(&buffer), Some(packet));
         assert_eq!(UdpPacket::parse(&buffer[..20]), None);
         assert_eq!(UdpPacket::parse(b"HTTP/1.1 200 OK, and more text after it"), None);
-    }
-
-    #[test]
-    fn nonce_is_parsed_as_encoded() {
         assert_eq!(Nonce::from_hex(&NONCE.to_hex()), Some(NONCE));
         for text in ["", "07", "zz070707070707070707070707070707", "\u{e4}7070707070707070707070707070707"] {
             assert_eq!(Nonce::from_hex(text), None, "{text}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn parsing_any_datagram_does_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
-            let _ = UdpPacket::parse(&bytes);
-            let _ = UdpRequest::parse(&bytes, NONCE);
-            let mut known = UdpRequest::Train { number: 1, plan: plan() }.encode(NONCE, Bytes::ZERO);
-            known.extend_from_slice(&bytes);
-            let _ = UdpRequest::parse(&known, NONCE);
         }
     }
 }

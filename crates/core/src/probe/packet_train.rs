@@ -275,90 +275,91 @@ mod tests {
 
     const MICRO: fn(u64) -> Duration = Duration::from_micros;
 
-    /// A train of 1500-byte packets sent back to back across 12 Mbit/s: one packet per millisecond.
-    fn train(arrived: impl Iterator<Item = u32>) -> PacketTrain {
-        let arrival = |number: u32| Arrival {
-            number,
-            sent: MICRO(1_000_000 + u64::from(number)),
-            received: MICRO(50_000 + 1000 * u64::from(number)),
+    /// A train of 1500-byte packets sent back to back across 12 Mbit/s, one packet per millisecond; `change` changes
+    /// each arrival.
+    fn changed(arrived: impl Iterator<Item = u32>, change: impl Fn(u64, &mut Arrival)) -> PacketTrain {
+        let arrival = |number: u32| {
+            let (sent, received) =
+                (MICRO(1_000_000 + u64::from(number)), MICRO(50_000 + 1000 * u64::from(number)));
+            let mut arrival = Arrival { number, sent, received };
+            change(number.into(), &mut arrival);
+            arrival
         };
         let arrivals = arrived.map(arrival).collect();
         PacketTrain { count: 100, packet: Bytes::new(1500), arrivals, dropped_here: 0 }
     }
 
+    fn train(arrived: impl Iterator<Item = u32>) -> PacketTrain {
+        changed(arrived, |_, _| ())
+    }
+
     #[test]
     fn bottleneck_spreads_a_train_to_its_own_rate() {
         let found = train(0..100).dispersion().unwrap();
-        assert_eq!((found.rate, found.time), (Rate::bits_per_sec(12_000_000), MICRO(99_000)));
+        assert_eq!((found.rate, found.time), (Rate::mbit(12), MICRO(99_000)));
         assert!(found.is_path_limited());
         // The last of 50 packets: the second from the end.
         assert_eq!(train(0..100).queueing_delay(), MICRO(98 * 999));
+        // Too few packets have no rate.
+        assert_eq!((train(0..1).dispersion(), train(0..0).dispersion()), (None, None));
+        assert_eq!(train(0..0).queueing_delay(), Duration::ZERO);
     }
 
     #[test]
-    fn slow_sender_is_detected() {
-        let mut slow = train(0..100);
-        slow.arrivals.iter_mut().for_each(|arrival| arrival.sent = arrival.received);
+    fn slow_sender_is_detected_and_its_rate_includes_lost_packets() {
+        let slow = changed(0..100, |_, arrival| arrival.sent = arrival.received);
         assert!(!slow.dispersion().unwrap().is_path_limited());
         assert_eq!(slow.queueing_delay(), Duration::ZERO);
-    }
-
-    #[test]
-    fn sending_rate_includes_lost_packets() {
         // Two packets per millisecond, of which the full queue takes one.
-        let mut lossy = train((0..100).filter(|number| number % 2 == 0));
-        for arrival in &mut lossy.arrivals {
-            arrival.sent = MICRO(500 * u64::from(arrival.number));
-            arrival.received = arrival.sent;
-        }
+        let lossy = changed((0..100).step_by(2), |number, arrival| {
+            (arrival.sent, arrival.received) = (MICRO(500 * number), MICRO(500 * number));
+        });
         let found = lossy.dispersion().unwrap();
-        assert_eq!(found.rate, Rate::bits_per_sec(12_000_000));
-        assert_eq!(found.sent_at, Rate::bits_per_sec(24_000_000));
+        assert_eq!((found.rate, found.sent_at), (Rate::mbit(12), Rate::mbit(24)));
         assert!(found.is_path_limited());
     }
 
     #[test]
-    fn losses_and_late_packets_are_counted() {
+    fn losses_and_late_packets_are_counted_and_have_an_interval() {
         let lossy = train((0..100).filter(|number| number % 10 != 3));
         assert_eq!((lossy.lost(), lossy.loss(), lossy.reordered()), (10, 0.1, 0));
         assert_eq!(PacketTrain { dropped_here: 4, ..lossy }.lost(), 6);
         assert_eq!(train([0, 2, 1, 3, 5, 4].into_iter()).reordered(), 2);
         assert_eq!(PacketTrain::default().loss(), 0.0);
+        let shares = [0.0, 1.0, 0.5066, 0.01, 0.000_103_2, 0.000_001];
+        assert_eq!(shares.map(per_cent), ["0 %", "100 %", "50.7 %", "1 %", "0.0103 %", "0.0001 %"]);
+        let found = LossShare::new(10_000, 100);
+        assert!(found.least < 0.01 && found.most > 0.01 && found.most - found.least < 0.005, "{found:?}");
+        let none = LossShare::new(1000, 0);
+        assert!(none.share == 0.0 && none.least == 0.0 && (0.003..0.005).contains(&none.most), "{none:?}");
+        assert_eq!(LossShare::new(0, 0).share, 0.0);
     }
 
     #[test]
-    fn pause_of_the_sender_does_not_lower_the_rate() {
-        let mut paused = train(0..100);
+    fn pause_of_the_sender_or_a_late_receiver_does_not_change_the_rate() {
         // 30 ms after the first 40 packets, the queue has been empty for long.
-        for arrival in &mut paused.arrivals[40..] {
-            arrival.sent += MICRO(70_000);
-            arrival.received += MICRO(30_000);
-        }
+        let paused = changed(0..100, |number, arrival| {
+            arrival.sent += MICRO(if number < 40 { 0 } else { 70_000 });
+            arrival.received += MICRO(if number < 40 { 0 } else { 30_000 });
+        });
         let found = paused.dispersion().unwrap();
-        assert_eq!((found.rate, found.time), (Rate::bits_per_sec(12_000_000), MICRO(59_000)));
+        assert_eq!((found.rate, found.time), (Rate::mbit(12), MICRO(59_000)));
         assert!(found.is_path_limited() && paused.duration() == MICRO(129_000));
-    }
-
-    #[test]
-    fn late_receiver_does_not_divide_a_train() {
-        let mut late = train(0..100);
-        let at = late.arrivals[49].received;
-        late.arrivals[30..50].iter_mut().for_each(|arrival| arrival.received = at);
+        // A late receiver does not divide a train.
+        let at = train(0..100).arrivals[49].received;
+        let late = changed(0..100, |number, arrival| {
+            arrival.received = if (30..50).contains(&number) { at } else { arrival.received };
+        });
         assert_eq!(late.dispersion().unwrap().time, MICRO(99_000));
+        // Packets with one timestamp are one group.
+        let pieces = changed(0..100, |number, arrival| {
+            arrival.received = MICRO(50_000 + 1000 * (number / 10 * 10 + 9))
+        });
+        assert_eq!(pieces.dispersion().unwrap().rate, Rate::mbit(12));
     }
 
     #[test]
-    fn packets_with_one_timestamp_are_one_group() {
-        let mut pieces = train(0..100);
-        for arrival in &mut pieces.arrivals {
-            let end = arrival.number / 10 * 10 + 9;
-            arrival.received = MICRO(50_000 + 1000 * u64::from(end));
-        }
-        assert_eq!(pieces.dispersion().unwrap().rate, Rate::bits_per_sec(12_000_000));
-    }
-
-    #[test]
-    fn full_queue_delay_is_that_of_packets_before_drops() {
+    fn full_queue_delay_is_that_of_packets_before_drops_and_of_more_than_a_few() {
         // Of each burst of ten packets, three are queued; the queue holds 20 ms. Two bursts are received late.
         let mut full = train((0..100).filter(|number| number % 10 < 3));
         for (index, arrival) in full.arrivals.iter_mut().enumerate() {
@@ -369,14 +370,10 @@ mod tests {
         }
         assert_eq!(full.full_queue_delay(None), Some(MICRO(20_000)));
         // Hosts that wake up delay the first packets by 3 ms, but not those of an earlier train at intervals.
-        let thin = PacketTrain {
-            packet: Bytes::new(96),
-            arrivals: vec![Arrival { number: 0, sent: MICRO(5), received: MICRO(5 + 64) }],
-            ..PacketTrain::default()
-        };
+        let alone = Arrival { number: 0, sent: MICRO(5), received: MICRO(5 + 64) };
+        let thin = PacketTrain { packet: Bytes::new(96), arrivals: vec![alone], ..PacketTrain::default() };
         // On 12 Mbit/s a packet of the train takes 936 us longer to send.
-        let rate = Rate::bits_per_sec(12_000_000);
-        let idle = thin.idle_transit(full.packet, rate);
+        let idle = thin.idle_transit(full.packet, Rate::mbit(12));
         assert_eq!(idle, Some(IdleTransit(1_000_000)));
         full.arrivals.iter_mut().for_each(|arrival| arrival.received += MICRO(1000));
         full.arrivals[..3].iter_mut().for_each(|arrival| arrival.received += MICRO(3000));
@@ -384,39 +381,14 @@ mod tests {
         assert_eq!(full.full_queue_delay(idle), Some(MICRO(20_000)));
         assert_eq!(PacketTrain { dropped_here: 1, ..full }.full_queue_delay(idle), None);
         assert_eq!(train(0..100).full_queue_delay(None), None);
-        assert_eq!(train(0..0).idle_transit(Bytes::new(1500), rate), None);
-    }
-
-    #[test]
-    fn few_late_packets_do_not_make_a_queue() {
-        let mut arrivals: Vec<_> = train(0..100).arrivals;
-        arrivals.iter_mut().for_each(|arrival| arrival.received = arrival.sent + MICRO(500));
+        assert_eq!(train(0..0).idle_transit(Bytes::new(1500), Rate::mbit(12)), None);
+        // A few late packets do not make a queue.
+        let mut arrivals =
+            changed(0..100, |_, arrival| arrival.received = arrival.sent + MICRO(500)).arrivals;
         arrivals[40].received += MICRO(10_000);
         assert_eq!(usual_longest_delay(&arrivals), Duration::ZERO);
         arrivals[50..60].iter_mut().for_each(|arrival| arrival.received += MICRO(700));
         assert_eq!(usual_longest_delay(&arrivals), MICRO(700));
         assert_eq!(usual_longest_delay(&[]), Duration::ZERO);
-    }
-
-    #[test]
-    fn too_few_packets_have_no_rate() {
-        assert_eq!(train(0..1).dispersion(), None);
-        assert_eq!(train(0..0).dispersion(), None);
-        assert_eq!(train(0..0).queueing_delay(), Duration::ZERO);
-    }
-
-    #[test]
-    fn shares_are_written_in_per_cent() {
-        let shares = [0.0, 1.0, 0.5066, 0.01, 0.000_103_2, 0.000_001];
-        assert_eq!(shares.map(per_cent), ["0 %", "100 %", "50.7 %", "1 %", "0.0103 %", "0.0001 %"]);
-    }
-
-    #[test]
-    fn interval_of_loss_holds_the_true_share() {
-        let found = LossShare::new(10_000, 100);
-        assert!(found.least < 0.01 && found.most > 0.01 && found.most - found.least < 0.005, "{found:?}");
-        let none = LossShare::new(1000, 0);
-        assert!(none.share == 0.0 && none.least == 0.0 && (0.003..0.005).contains(&none.most), "{none:?}");
-        assert_eq!(LossShare::new(0, 0).share, 0.0);
     }
 }

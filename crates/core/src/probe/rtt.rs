@@ -79,10 +79,7 @@ mod tests {
         // The differences are 2, 20 and 19 ms.
         assert_eq!(summary.jitter, ms(41) / 3);
         assert_eq!((summary.sent, summary.answered), (5, 4));
-    }
-
-    #[test]
-    fn one_answer_has_no_jitter_and_none_no_summary() {
+        // One answer has no jitter, and none no summary.
         let one = RttSummary::of(RttMethod::UdpEcho, &[Duration::from_millis(3)], 3).unwrap();
         assert_eq!(one.jitter, Duration::ZERO);
         assert_eq!(RttSummary::of(RttMethod::UdpEcho, &[], 3), None);

@@ -136,13 +136,12 @@ mod tests {
     use super::*;
 
     fn rates(rtt_ms: u64, one: u64, several: u64) -> ConnectionRates {
-        let mbit = |n: u64| Rate::bits_per_sec(n * 1_000_000);
         ConnectionRates {
             rtt: Rtt::new(Duration::from_millis(rtt_ms)),
-            one: mbit(one),
+            one: Rate::mbit(one),
             is_flat: true,
             connections: 4,
-            several: mbit(several),
+            several: Rate::mbit(several),
             several_are_flat: true,
             window: Some(Bytes::mib(64)),
             tcp_wmem_max: None,
@@ -152,55 +151,46 @@ mod tests {
     }
 
     #[test]
-    fn flat_rate_below_the_window_shows_the_servers_send_buffer() {
-        let found = find_limit(&rates(100, 320, 1200));
-        assert_eq!(found, ServerLimit::SendBuffer { in_flight: Bytes::new(4_000_000) });
+    fn flat_rate_is_a_usual_buffer_or_shaping() {
+        let shaped = |rate| ServerLimit::PerConnection { rate: Rate::mbit(rate) };
+        let buffer = ServerLimit::SendBuffer { in_flight: Bytes::new(4_000_000) };
+        assert_eq!(find_limit(&rates(100, 320, 1200)), buffer);
+        assert_eq!(find_limit(&rates(1, 50, 200)), shaped(50));
+        assert_eq!(find_limit(&rates(50, 8, 32)), shaped(8));
+        // 250 kB fit no usual buffer.
+        let unusual = rates(50, 40, 160);
+        let (rate, in_flight) = (Rate::mbit(40), Bytes::new(250_000));
+        assert_eq!(find_limit(&unusual), ServerLimit::SendBufferOrRate { in_flight, rate });
+        for (size, limit) in [
+            (Bytes::mib(4), shaped(40)),
+            (Bytes::kib(256), ServerLimit::SendBuffer { in_flight }),
+            (Bytes::kib(64), shaped(40)),
+            (Bytes::new(u64::MAX), shaped(40)),
+        ] {
+            let known = ConnectionRates { tcp_wmem_max: Some(size), ..unusual };
+            assert_eq!(find_limit(&known), limit, "{size}");
+        }
     }
 
     #[test]
-    fn rate_that_fits_no_buffer_shows_shaping() {
-        let shaped = |rtt, rate| find_limit(&rates(rtt, rate, rate * 4));
-        assert_eq!(shaped(1, 50), ServerLimit::PerConnection { rate: Rate::bits_per_sec(50_000_000) });
-        assert_eq!(shaped(50, 8), ServerLimit::PerConnection { rate: Rate::bits_per_sec(8_000_000) });
-    }
-
-    #[test]
-    fn flat_rate_that_fits_no_usual_buffer_has_two_possible_causes() {
-        let rate = Rate::bits_per_sec(40_000_000);
-        let shaped = rates(50, 40, 160);
-        let in_flight = Bytes::new(250_000);
-        assert_eq!(find_limit(&shaped), ServerLimit::SendBufferOrRate { in_flight, rate });
-        let known = |size| find_limit(&ConnectionRates { tcp_wmem_max: Some(size), ..shaped });
-        assert_eq!(known(Bytes::mib(4)), ServerLimit::PerConnection { rate });
-        assert_eq!(known(Bytes::kib(256)), ServerLimit::SendBuffer { in_flight });
-        assert_eq!(known(Bytes::kib(64)), ServerLimit::PerConnection { rate });
-        assert_eq!(known(Bytes::new(u64::MAX)), ServerLimit::PerConnection { rate });
-    }
-
-    #[test]
-    fn limit_of_all_connections_is_not_the_path_if_the_path_carries_more() {
-        let path = Some(Rate::bits_per_sec(900_000_000));
-        let together = ConnectionRates { path, ..rates(20, 100, 110) };
-        let rate = Rate::bits_per_sec(110_000_000);
-        assert_eq!(find_limit(&together), ServerLimit::AllConnections { rate });
+    fn other_causes_take_precedence_over_the_server_and_the_path_over_all_connections() {
+        let (path, window) = (Some(Rate::mbit(350)), Some(Bytes::mib(4)));
+        for (rates, limit) in [
+            (rates(100, 900, 950), ServerLimit::Shared),
+            (ConnectionRates { path, ..rates(100, 320, 500) }, ServerLimit::Shared),
+            (
+                ConnectionRates { window, ..rates(100, 320, 1200) },
+                ServerLimit::ReceiveWindow { window: Bytes::mib(4) },
+            ),
+            (ConnectionRates { had_losses: true, ..rates(100, 100, 400) }, ServerLimit::Loss),
+            (ConnectionRates { is_flat: false, ..rates(100, 100, 400) }, ServerLimit::Growing),
+        ] {
+            assert_eq!(find_limit(&rates), limit, "{rates:?}");
+        }
+        let together = ConnectionRates { path: Some(Rate::mbit(900)), ..rates(20, 100, 110) };
+        assert_eq!(find_limit(&together), ServerLimit::AllConnections { rate: Rate::mbit(110) });
         let growing = ConnectionRates { several_are_flat: false, ..together };
         assert_eq!(find_limit(&growing), ServerLimit::Growing);
         assert_eq!(find_limit(&ConnectionRates { path: None, ..together }), ServerLimit::Shared);
-    }
-
-    #[test]
-    fn other_causes_take_precedence_over_the_server() {
-        assert_eq!(find_limit(&rates(100, 900, 950)), ServerLimit::Shared);
-        let path = Some(Rate::bits_per_sec(350_000_000));
-        assert_eq!(find_limit(&ConnectionRates { path, ..rates(100, 320, 500) }), ServerLimit::Shared);
-        let window = Some(Bytes::mib(4));
-        assert_eq!(
-            find_limit(&ConnectionRates { window, ..rates(100, 320, 1200) }),
-            ServerLimit::ReceiveWindow { window: Bytes::mib(4) }
-        );
-        let lossy = ConnectionRates { had_losses: true, ..rates(100, 100, 400) };
-        assert_eq!(find_limit(&lossy), ServerLimit::Loss);
-        let growing = ConnectionRates { is_flat: false, ..rates(100, 100, 400) };
-        assert_eq!(find_limit(&growing), ServerLimit::Growing);
     }
 }

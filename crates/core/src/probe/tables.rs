@@ -228,7 +228,7 @@ mod tests {
     use crate::units::{Bytes, Rate};
 
     fn report() -> ProbeReport {
-        let rate_bps = Rate::bits_per_sec(1_000_000_000);
+        let rate_bps = Rate::mbit(1000);
         let rate = MeasuredRate { rate_bps, evidence: RateEvidence::UdpTrains, is_lower_bound: false };
         ProbeReport {
             target: "http://h/f".to_owned(),
@@ -241,7 +241,7 @@ mod tests {
             udp: vec![UdpRow {
                 message: Bytes::new(1472),
                 payload_bps: Rate::bits_per_sec(688_930_000),
-                sent_bps: Rate::bits_per_sec(2_000_000_000),
+                sent_bps: Rate::mbit(2000),
                 loss: 0.0,
                 reordered: 0,
                 is_path_limited: true,
@@ -250,17 +250,13 @@ mod tests {
                 streams: 1,
                 buffer: Some(Bytes::mib(2)),
                 congestion: Some("cubic".to_owned()),
-                payload_bps: Rate::bits_per_sec(600_000_000),
+                payload_bps: Rate::mbit(600),
                 seconds: Duration::from_secs(1),
                 is_flat: true,
                 out_of_order: 3,
             }],
             upload: None,
-            server: ServerFindings {
-                protocol: "http".to_owned(),
-                ranges: Some(true),
-                ..ServerFindings::default()
-            },
+            server: ServerFindings { protocol: "http".to_owned(), ranges: Some(true), ..Default::default() },
             missing: vec!["ICMP: not permitted".to_owned()],
             verdict: Verdict {
                 streams: 1,
@@ -273,79 +269,68 @@ mod tests {
         }
     }
 
+    #[track_caller]
+    fn assert_words(report: &ProbeReport, words: &[&str]) {
+        let text = text(report);
+        words.iter().for_each(|words| assert!(text.contains(words), "{words} in {text}"));
+    }
+
     #[test]
-    fn every_result_is_in_the_text() {
-        let text = text(&report());
-        for words in [
-            "min 10.50 ms",
-            "1.00 Gbit/s (UDP trains)",
-            "1500 bytes",
-            "ranges",
-            "1472 B",
-            "689 Mbit/s",
-            "2 MiB",
-            "cubic",
-            "600 Mbit/s",
-            "ICMP: not permitted",
-            "get will use   1 stream",
-            "86.0 s",
-        ] {
-            assert!(text.contains(words), "{words} in {text}");
-        }
+    fn every_result_is_in_the_text_and_numbers_are_plain_in_json() {
+        assert_words(
+            &report(),
+            &["min 10.50 ms", "1.00 Gbit/s (UDP trains)", "1500 bytes", "ranges", "1472 B"],
+        );
+        assert_words(&report(), &["689 Mbit/s", "2 MiB", "cubic", "600 Mbit/s", "ICMP: not permitted"]);
+        assert_words(&report(), &["get will use   1 stream", "86.0 s"]);
+        let json = serde_json::to_value(report()).unwrap();
+        assert_eq!(json["rtt"][0]["min"], 0.0105);
+        assert_eq!(json["path"]["rate"]["rate_bps"], 1_000_000_000);
+        assert!(json["tcp"][0]["buffer"] == 2 << 20 && json["verdict"]["seconds"] == 86.0, "{json}");
     }
 
     #[test]
     fn upload_has_a_table_and_its_forecast() {
         let tcp = vec![TcpRow { out_of_order: 77, ..report().tcp[0].clone() }];
-        let rate_bps = Rate::bits_per_sec(50_000_000);
+        let rate_bps = Rate::mbit(50);
         let rate = MeasuredRate { rate_bps, evidence: RateEvidence::TcpBursts, is_lower_bound: false };
         let upload = Some(UploadFindings { tcp, rate: Some(rate) });
-        let put = Verdict {
-            put_rate_bps: Some(rate_bps),
-            put_seconds: Some(Duration::from_secs(99)),
-            ..report().verdict
-        };
-        let text = text(&ProbeReport { upload, verdict: put, ..report() });
-        for words in ["sent again", "77", "50.0 Mbit/s (TCP bursts)", "99.0 s at 50.0 Mbit/s: put of 10 GiB"]
-        {
-            assert!(text.contains(words), "{words} in {text}");
-        }
+        let put_seconds = Some(Duration::from_secs(99));
+        let verdict = Verdict { put_rate_bps: Some(rate_bps), put_seconds, ..report().verdict };
+        let words = ["sent again", "77", "50.0 Mbit/s (TCP bursts)", "99.0 s at 50.0 Mbit/s: put of 10 GiB"];
+        assert_words(&ProbeReport { upload, verdict, ..report() }, &words);
     }
 
     #[test]
-    fn allowed_rate_of_the_server_is_a_lower_bound() {
-        let limit = Some(ServerLimit::Ceiling { rate: Rate::bits_per_sec(100_000_000) });
+    fn rates_that_the_server_allows_are_lower_bounds() {
+        let limit = Some(ServerLimit::Ceiling { rate: Rate::mbit(100) });
         let server = ServerFindings { limit, ..report().server };
-        let text = text(&ProbeReport { server, ..report() });
-        assert!(text.contains("the server allows measurements 100 Mbit/s now"), "{text}");
-        assert!(text.contains("at most 86.0 s at 1.00 Gbit/s or more"), "{text}");
+        let words =
+            ["the server allows measurements 100 Mbit/s now", "at most 86.0 s at 1.00 Gbit/s or more"];
+        assert_words(&ProbeReport { server, ..report() }, &words);
+        let server = ServerFindings { measures: true, ceiling_bps: Some(Rate::mbit(200)), ..report().server };
+        let report = ProbeReport { server, ..report() };
+        assert_words(&report, &["measurement endpoint of at most 200 Mbit/s"]);
+        assert_eq!(serde_json::to_value(&report).unwrap()["server"]["ceiling_bps"], 200_000_000);
     }
 
     #[test]
     fn ceiling_of_udp_is_stated_and_makes_the_forecast_a_bound() {
-        let rate_bps = Rate::bits_per_sec(1_000_000_000);
-        let lowest = |option| UdpCeiling::lower(option, rate_bps.scaled(40.0), CeilingSource::Server);
+        let gbit = |gbit: u64| Rate::mbit(gbit * 1000);
+        let lowest = |option| UdpCeiling::lower(Some(gbit(option)), gbit(40), CeilingSource::Server);
         let with = |udp_ceiling| ProbeReport { udp_ceiling: Some(udp_ceiling), ..report() };
-        let by_default = text(&with(lowest(Some(rate_bps.scaled(50.0)))));
-        assert!(
-            by_default.contains("UDP            at most 40.0 Gbit/s (the server's ceiling)"),
-            "{by_default}"
-        );
-        assert!(by_default.contains(" 86.0 s at 1.00 Gbit/s\n"), "{by_default}");
-        let own = lowest(Some(rate_bps));
-        assert!(own.limits(rate_bps.scaled(0.9)) && !own.limits(rate_bps.scaled(0.8)));
+        let words = ["UDP            at most 40.0 Gbit/s (the server's ceiling)", " 86.0 s at 1.00 Gbit/s\n"];
+        assert_words(&with(lowest(50)), &words);
+        let own = lowest(1);
+        assert!(own.limits(Rate::mbit(900)) && !own.limits(Rate::mbit(800)));
         let held = with(UdpCeiling { is_reached: true, ..own });
-        for words in
-            ["UDP            at most 1.00 Gbit/s (--ceiling)", "at most 86.0 s at 1.00 Gbit/s or more"]
-        {
-            assert!(text(&held).contains(words), "{words} in {}", text(&held));
-        }
+        let words =
+            ["UDP            at most 1.00 Gbit/s (--ceiling)", "at most 86.0 s at 1.00 Gbit/s or more"];
+        assert_words(&held, &words);
         let json = serde_json::to_value(&held).unwrap();
-        assert_eq!(json["udp_ceiling"]["rate_bps"], 1_000_000_000);
-        assert_eq!(
-            (&json["udp_ceiling"]["set_by"], &json["udp_ceiling"]["is_reached"]),
-            (&"option".into(), &true.into())
-        );
+        let expected =
+            serde_json::json!({ "rate_bps": 1_000_000_000, "set_by": "option", "is_reached": true });
+        assert_eq!(json["udp_ceiling"], expected);
     }
 
     #[test]
@@ -353,46 +338,21 @@ mod tests {
         let loss = Some(LossShare::new(10_000, 100));
         let report =
             ProbeReport { path: PathFindings { loss, reordered: Some(3), ..report().path }, ..report() };
-        let text = text(&report);
         let words = "loss           1 % (100 of 10000; with 95 % confidence 0.823 % to 1.21 %); 3 reordered";
-        assert!(text.contains(words), "{text}");
+        assert_words(&report, &[words]);
         let json = &serde_json::to_value(&report).unwrap()["path"]["loss"];
-        assert_eq!(
-            (&json["share"], &json["lost"], &json["sent"]),
-            (&0.01.into(), &100.into(), &10_000.into())
-        );
+        assert!(json["share"] == 0.01 && json["lost"] == 100 && json["sent"] == 10_000, "{json}");
         assert!(json["least"].as_f64().unwrap() < 0.01 && json["most"].as_f64().unwrap() > 0.01, "{json}");
     }
 
     #[test]
-    fn without_throughput_no_settings_are_named() {
-        let text = text(&ProbeReport { verdict: Verdict { streams: 1, ..Verdict::default() }, ..report() });
-        assert!(text.contains("get will use   what it measures") && !text.contains("1 stream"), "{text}");
-    }
-
-    #[test]
-    fn settings_that_are_not_stored_are_not_announced_for_get() {
-        let text =
-            text(&ProbeReport { verdict: Verdict { remembered: false, ..report().verdict }, ..report() });
-        assert!(text.contains("get would use  1 stream; this is not kept"), "{text}");
-        assert!(!text.contains("get will use"), "{text}");
-    }
-
-    #[test]
-    fn ceiling_of_the_endpoint_is_stated() {
-        let ceiling_bps = Some(Rate::bits_per_sec(200_000_000));
-        let server = ServerFindings { measures: true, ceiling_bps, ..report().server };
-        let report = ProbeReport { server, ..report() };
-        assert!(text(&report).contains("measurement endpoint of at most 200 Mbit/s"), "{}", text(&report));
-        assert_eq!(serde_json::to_value(&report).unwrap()["server"]["ceiling_bps"], 200_000_000);
-    }
-
-    #[test]
-    fn json_has_bytes_as_integers_and_times_in_seconds() {
-        let json = serde_json::to_value(report()).unwrap();
-        assert_eq!(json["rtt"][0]["min"], 0.0105);
-        assert_eq!(json["path"]["rate"]["rate_bps"], 1_000_000_000);
-        assert_eq!(json["tcp"][0]["buffer"], 2 << 20);
-        assert_eq!(json["verdict"]["seconds"], 86.0);
+    fn settings_are_named_only_if_they_are_known_and_kept() {
+        let shown = |verdict| text(&ProbeReport { verdict, ..report() });
+        let unknown = shown(Verdict { streams: 1, ..Verdict::default() });
+        assert!(unknown.contains("get will use   what it measures"), "{unknown}");
+        assert!(!unknown.contains("1 stream"), "{unknown}");
+        let lost = shown(Verdict { remembered: false, ..report().verdict });
+        assert!(lost.contains("get would use  1 stream; this is not kept"), "{lost}");
+        assert!(!lost.contains("get will use"), "{lost}");
     }
 }

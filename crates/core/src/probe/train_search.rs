@@ -252,8 +252,9 @@ mod tests {
     use super::super::packet_train::Arrival;
     use super::*;
 
-    /// The headers of IPv4 and UDP.
+    /// The headers of IPv4 and UDP, and a message that fills a packet of 1500 bytes with them.
     const HEADERS: Bytes = Bytes::new(28);
+    const MESSAGE: Bytes = Bytes::new(1472);
 
     /// A simulated bottleneck with a DropTail queue.
     struct Path {
@@ -267,9 +268,12 @@ mod tests {
 
     impl Path {
         fn mbit(rate: u64, queue: u64) -> Self {
-            let rate = Rate::bits_per_sec(rate * 1_000_000);
-            let fastest = Rate::bits_per_sec(4_000_000_000);
-            Self { rate, queue: Bytes::new(queue), fastest, lose_every: 0 }
+            Self {
+                rate: Rate::mbit(rate),
+                queue: Bytes::new(queue),
+                fastest: Rate::mbit(4000),
+                lose_every: 0,
+            }
         }
 
         fn send(&self, plan: TrainPlan) -> PacketTrain {
@@ -289,20 +293,29 @@ mod tests {
             PacketTrain { count: plan.count, packet, arrivals, dropped_here: 0 }
         }
 
-        fn search(&self) -> (TrainRate, Option<QueueSize>, u64) {
-            let message = Bytes::new(1472);
-            let mut search = TrainSearch::new(message);
+        /// Searches the rate; returns it with the trains, which `change` changes on their way.
+        fn search_rate(
+            &self,
+            change: impl Fn(&mut PacketTrain),
+        ) -> (TrainRate, Vec<(TrainPlan, PacketTrain)>) {
+            let mut search = TrainSearch::new(MESSAGE);
             let mut trains = Vec::new();
             while let Some(plan) = search.next_train() {
-                let train = self.send(plan);
+                let mut train = self.send(plan);
+                change(&mut train);
                 search.record(&train);
-                trains.push(train);
+                trains.push((plan, train));
             }
-            let found = search.rate().unwrap();
+            (search.rate().unwrap(), trains)
+        }
+
+        fn search(&self) -> (TrainRate, Option<QueueSize>, u64) {
+            let (found, trains) = self.search_rate(|_| ());
+            let mut trains: Vec<_> = trains.into_iter().map(|(_, train)| train).collect();
             let base = if self.lose_every == 0 { 0.0 } else { 1.0 / f64::from(self.lose_every) };
             let thin = self.send(loss_train(found.rate, Duration::from_secs(1), HEADERS));
             let budget = found.rate.bytes_in(Duration::from_millis(600));
-            let mut queue = QueueSearch::new(message, HEADERS, found.rate, &thin, budget);
+            let mut queue = QueueSearch::new(MESSAGE, HEADERS, found.rate, &thin, budget);
             trains.iter().for_each(|train| queue.observe(train, base));
             while let Some(plan) = queue.next_train() {
                 let train = self.send(plan);
@@ -314,8 +327,12 @@ mod tests {
         }
     }
 
-    fn near(found: f64, truth: f64) -> bool {
-        (found / truth - 1.0).abs() < 0.05
+    fn near(found: u64, truth: u64) -> bool {
+        found.abs_diff(truth) < truth / 20
+    }
+
+    fn is_near(found: TrainRate, mbit: u64) -> bool {
+        near(found.rate.as_bits_per_sec(), mbit * 1_000_000)
     }
 
     #[test]
@@ -324,17 +341,11 @@ mod tests {
             [(10, 96_000), (10, 375_000), (100, 125_000), (100, 1_250_000), (1000, 2_500_000)]
         {
             for lose_every in [0, 100] {
-                let path = Path { lose_every, ..Path::mbit(mbit, queue) };
-                let (rate, size, sent) = path.search();
+                let (rate, size, sent) = Path { lose_every, ..Path::mbit(mbit, queue) }.search();
                 let size = size.unwrap();
-                assert!(
-                    near(rate.rate.as_bits_per_sec() as f64, mbit as f64 * 1e6),
-                    "{mbit}, {queue}: {rate:?}"
-                );
-                assert!(rate.is_path_limited);
-                assert!(near(size.size.get() as f64, queue as f64), "{mbit}, {queue}: {size:?}");
-                assert!(!size.is_lower_bound);
-                assert!(sent as f64 <= mbit as f64 * 1e6 / 8.0, "{mbit}, {queue}: sent {sent}");
+                assert!(is_near(rate, mbit) && rate.is_path_limited, "{mbit}, {queue}: {rate:?}");
+                assert!(near(size.size.get(), queue) && !size.is_lower_bound, "{mbit}, {queue}: {size:?}");
+                assert!(sent <= mbit * 1_000_000 / 8, "{mbit}, {queue}: sent {sent}");
             }
         }
     }
@@ -343,22 +354,16 @@ mod tests {
     #[test]
     fn trains_stop_growing_at_the_first_that_overflows_the_queue() {
         let path = Path::mbit(1000, 625_000);
-        let mut search = TrainSearch::new(Bytes::new(1472));
-        let mut plans = Vec::new();
-        while let Some(plan) = search.next_train() {
-            let train = path.send(plan);
-            search.record(&train);
-            plans.push((plan, train.overflows(0.0)));
-        }
-        let first = plans.iter().position(|(_, overflows)| *overflows).unwrap();
+        let (_, plans) = path.search_rate(|_| ());
+        let first = plans.iter().position(|(_, train)| train.overflows(0.0)).unwrap();
         let (overflowing, paced) = (plans[first].0, &plans[first + 1..]);
-        assert!(overflowing.rate.is_none() && paced.len() == REPETITIONS, "{plans:?}");
+        assert!(overflowing.rate.is_none() && paced.len() == REPETITIONS, "{overflowing:?}");
         for (plan, _) in paced {
             let ratio = plan.rate.unwrap().as_bits_per_sec() as f64 / 1e9;
-            assert!((1.4..1.6).contains(&ratio) && plan.count == paced[0].0.count, "{plans:?}");
+            assert!((1.4..1.6).contains(&ratio) && plan.count == paced[0].0.count, "{plan:?}");
         }
         let thin = path.send(loss_train(path.rate, Duration::from_secs(1), HEADERS));
-        let mut queue = QueueSearch::new(Bytes::new(1472), HEADERS, path.rate, &thin, Bytes::mib(100));
+        let mut queue = QueueSearch::new(MESSAGE, HEADERS, path.rate, &thin, Bytes::mib(100));
         let counts: Vec<_> = std::iter::from_fn(|| {
             let plan = queue.next_train()?;
             queue.record(&path.send(plan), 0.0);
@@ -370,68 +375,46 @@ mod tests {
 
     #[test]
     fn sender_slower_than_the_path_gives_a_lower_bound() {
-        let path = Path { fastest: Rate::bits_per_sec(3_000_000_000), ..Path::mbit(10_000, 1_000_000) };
+        let path = Path { fastest: Rate::mbit(3000), ..Path::mbit(10_000, 1_000_000) };
         let (rate, size, _) = path.search();
-        assert!(!rate.is_path_limited && near(rate.rate.as_bits_per_sec() as f64, 3e9), "{rate:?}");
+        assert!(!rate.is_path_limited && is_near(rate, 3000), "{rate:?}");
         assert!(size.is_none_or(|size| size.is_lower_bound));
-    }
-
-    #[test]
-    fn train_that_arrives_as_one_group_is_followed_by_a_longer_one() {
-        let path = Path::mbit(3000, 10_000_000);
-        let mut search = TrainSearch::new(Bytes::new(1472));
-        while let Some(plan) = search.next_train() {
-            let mut train = path.send(plan);
-            // The receiving device merges packets that arrive within 100 us.
-            for arrival in &mut train.arrivals {
-                arrival.received = Duration::from_micros(arrival.received.as_micros() as u64 / 100 * 100);
-            }
-            search.record(&train);
-        }
-        let found = search.rate().unwrap();
-        assert!(near(found.rate.as_bits_per_sec() as f64, 3e9) && found.is_path_limited, "{found:?}");
-    }
-
-    #[test]
-    fn queue_that_the_budget_cannot_fill_is_a_lower_bound() {
-        let (_, size, _) = Path::mbit(100, 100_000_000).search();
-        let size = size.unwrap();
+        // A queue that the budget cannot fill is one too.
+        let size = Path::mbit(100, 100_000_000).search().1.unwrap();
         assert!(size.is_lower_bound && size.size > Bytes::mib(1), "{size:?}");
     }
 
     #[test]
+    fn train_that_arrives_as_one_group_is_followed_by_a_longer_one() {
+        // The receiving device merges packets that arrive within 100 us.
+        let (found, _) = Path::mbit(3000, 10_000_000).search_rate(|train| {
+            for arrival in &mut train.arrivals {
+                arrival.received = Duration::from_micros(arrival.received.as_micros() as u64 / 100 * 100);
+            }
+        });
+        assert!(is_near(found, 3000) && found.is_path_limited, "{found:?}");
+    }
+
+    #[test]
     fn blocked_udp_ends_the_search() {
-        let mut search = TrainSearch::new(Bytes::new(1472));
+        let mut search = TrainSearch::new(MESSAGE);
         for _ in 0..2 {
-            let plan = search.next_train().unwrap();
-            search.record(&PacketTrain {
-                count: plan.count,
-                packet: Bytes::new(1500),
-                ..PacketTrain::default()
-            });
+            let count = search.next_train().unwrap().count;
+            search.record(&PacketTrain { count, packet: Bytes::new(1500), ..PacketTrain::default() });
         }
         assert!(search.next_train().is_none() && search.is_blocked() && search.rate().is_none());
     }
 
     #[test]
-    fn loss_train_has_a_low_bounded_rate() {
-        let slow = loss_train(Rate::bits_per_sec(10_000_000), Duration::from_secs(2), HEADERS);
-        assert_eq!(slow.rate, Some(Rate::bits_per_sec(1_000_000)));
-        assert_eq!(slow.count, 2717);
-        let fast = loss_train(Rate::bits_per_sec(100_000_000_000), Duration::from_secs(2), HEADERS);
-        assert_eq!(fast.count, 100_000);
+    fn loss_train_has_a_low_bounded_rate_and_losses_are_added() {
+        let plan = |mbit, headers| loss_train(Rate::mbit(mbit), Duration::from_secs(2), headers);
+        let (slow, fast) = (plan(10, HEADERS), plan(100_000, HEADERS));
+        assert_eq!((slow.rate, slow.count, fast.count), (Some(Rate::mbit(1)), 2717, 100_000));
         assert_eq!(fast.rate.unwrap().time_for(fast.bytes(HEADERS)).as_millis(), 2000);
         // With longer headers, a tenth of the rate holds fewer packets.
-        let v6 = loss_train(Rate::bits_per_sec(10_000_000), Duration::from_secs(2), Bytes::new(48));
-        assert_eq!(v6.count, 2232);
-    }
-
-    #[test]
-    fn losses_of_several_trains_are_added() {
+        assert_eq!(plan(10, Bytes::new(48)).count, 2232);
         let path = Path { lose_every: 50, ..Path::mbit(100, 125_000) };
-        let plan =
-            TrainPlan { count: 1000, message: LOSS_MESSAGE, rate: Some(Rate::bits_per_sec(1_000_000)) };
-        let train = path.send(plan);
+        let train = path.send(TrainPlan { count: 1000, message: LOSS_MESSAGE, rate: Some(Rate::mbit(1)) });
         assert_eq!(loss_of([&train, &train]).lost, 40);
         assert_eq!(loss_of([]).sent, 0);
     }

@@ -176,42 +176,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn message_over_one_mebibyte_is_refused_either_way() {
+    fn message_over_one_mebibyte_is_refused_and_a_reply_has_a_result_or_an_error() {
         let over = u32::try_from(MAX_MESSAGE + 1).unwrap();
         assert!(matches!(message_length(over.to_ne_bytes()), Err(NativeMessageError::TooLong(_))));
         assert!(encode(&vec![b' '; MAX_MESSAGE + 1]).is_err());
         assert_eq!(encode(&vec![b' '; MAX_MESSAGE]).unwrap().len(), MAX_MESSAGE + 4);
-    }
-
-    #[test]
-    fn request_names_its_transfer() {
-        let request = HostRequest::parse(br#"{"id":7,"type":"open-folder","transfer":3}"#).unwrap();
-        assert_eq!(request, HostRequest { id: 7, kind: HostRequestKind::OpenFolder { transfer: 3 } });
-    }
-
-    #[test]
-    fn malformed_messages_are_refused() {
-        for bad in [
-            "",
-            "{",
-            "[]",
-            "{}",
-            r#"{"id":1}"#,
-            r#"{"id":-1,"type":"hello"}"#,
-            r#"{"id":1,"type":"run"}"#,
-            r#"{"id":1,"type":"pause","transfer":"1"}"#,
-            r#"{"type":"hello"}"#,
-        ] {
-            assert!(HostRequest::parse(bad.as_bytes()).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn reply_has_a_result_or_an_error() {
         let done = serde_json::to_string(&HostReply::new(1, Ok(Value::Null))).unwrap();
         assert_eq!(done, r#"{"id":1,"ok":true,"result":null}"#);
         let error = HostReplyError { code: "refused".to_owned(), message: "404".to_owned() };
         let refused = serde_json::to_string(&HostReply::new(2, Err(error))).unwrap();
         assert_eq!(refused, r#"{"id":2,"ok":false,"error":{"code":"refused","message":"404"}}"#);
+    }
+
+    #[test]
+    fn request_names_its_transfer_and_malformed_ones_are_refused() {
+        let request = HostRequest::parse(br#"{"id":7,"type":"open-folder","transfer":3}"#).unwrap();
+        assert_eq!(request, HostRequest { id: 7, kind: HostRequestKind::OpenFolder { transfer: 3 } });
+        let malformed =
+            r#"|{|[]|{}|{"id":1}|{"id":-1,"type":"hello"}|{"id":1,"type":"run"}|{"type":"hello"}"#;
+        for bad in malformed.split('|').chain([r#"{"id":1,"type":"pause","transfer":"1"}"#]) {
+            assert!(HostRequest::parse(bad.as_bytes()).is_err(), "{bad}");
+        }
     }
 }

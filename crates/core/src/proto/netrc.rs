@@ -180,10 +180,11 @@ fn quoted(text: &str) -> Option<(String, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
-    fn login(text: &str, host: &str) -> Option<(String, String)> {
-        netrc_login(text, host, true).unwrap().map(|l| (l.user, l.password))
+    #[track_caller]
+    fn assert_login(text: &str, host: &str, expected: Option<(&str, &str)>) {
+        let found = netrc_login(text, host, true).unwrap().map(|login| (login.user, login.password));
+        assert_eq!(found.as_ref().map(|(user, password)| (&user[..], &password[..])), expected, "{host}");
     }
 
     const FILE: &str = "# mine\nmachine a.example login ann password \"two words \\\"q\\\"\"\n\
@@ -191,71 +192,38 @@ mod tests {
         machine b.example\n  login bob\n  password p#1\n  account none\ndefault login guest password me@\n";
 
     #[test]
-    fn logins_are_found_by_host() {
-        let pair = |a: &str, b: &str| Some((a.to_owned(), b.to_owned()));
-        assert_eq!(login(FILE, "A.example"), pair("ann", "two words \"q\""));
-        assert_eq!(login(FILE, "b.example"), pair("bob", "p#1"));
-        assert_eq!(login(FILE, "evil"), pair("guest", "me@"));
-        assert_eq!(login("machine a login b", "c"), None);
-        assert_eq!(login("", "c"), None);
-    }
-
-    #[test]
-    fn unknown_words_are_skipped_as_curl_does() {
-        let pair = |a: &str, b: &str| Some((a.to_owned(), b.to_owned()));
+    fn logins_are_found_by_host_and_unknown_words_skipped_as_curl_does() {
+        assert_login(FILE, "A.example", Some(("ann", "two words \"q\"")));
+        assert_login(FILE, "b.example", Some(("bob", "p#1")));
+        assert_login(FILE, "evil", Some(("guest", "me@")));
+        assert_login("machine a login b", "c", None);
+        assert_login("", "c", None);
         let file = "export mine\nmachine a port 8443 protocol https\n  LOGIN ann hunter2 Password x # login evil\n\
             MACHINE b login bob password #1 macdef\nmachine c login macdef password macdef\nmachine d login dan";
-        assert_eq!(login(file, "a"), pair("ann", "x"));
-        assert_eq!(login(file, "b"), pair("bob", "#1"));
-        assert_eq!(login(file, "d"), None); // In the macro of b, which no empty line ends.
-        assert_eq!(
-            login("machine c login macdef password macdef\nmachine d login dan", "c"),
-            pair("macdef", "macdef")
-        );
-        assert_eq!(
-            login("machine c login macdef password macdef\nmachine d login dan", "d"),
-            pair("dan", "")
-        );
-        assert_eq!(login("machine a login machine password default machine b login x", "b"), pair("x", ""));
-        assert_eq!(login("machine x #\nmachine y", "y"), pair("", ""));
+        assert_login(file, "a", Some(("ann", "x")));
+        assert_login(file, "b", Some(("bob", "#1")));
+        assert_login(file, "d", None); // In the macro of b, which no empty line ends.
+        let macdef = "machine c login macdef password macdef\nmachine d login dan";
+        assert_login(macdef, "c", Some(("macdef", "macdef")));
+        assert_login(macdef, "d", Some(("dan", "")));
+        assert_login("machine a login machine password default machine b login x", "b", Some(("x", "")));
+        assert_login("machine x #\nmachine y", "y", Some(("", "")));
     }
 
     #[test]
-    fn errors_contain_the_line_but_no_secret() {
-        assert_eq!(
-            netrc_login("machine a\r\nlogin b\n\npassword", "a", true).unwrap_err().to_string(),
-            "line 4: 'password' without a value"
-        );
-        assert_eq!(
-            netrc_login("machine a\npassword \"hunter2", "a", true),
-            Err(NetrcError::Quote { line: 2 })
-        );
+    fn errors_contain_no_secret_and_the_default_entry_is_used_only_if_requested() {
+        let error = netrc_login("machine a\r\nlogin b\n\npassword", "a", true).unwrap_err().to_string();
+        assert_eq!(error, "line 4: 'password' without a value");
+        let open = netrc_login("machine a\npassword \"hunter2", "a", true);
+        assert_eq!(open, Err(NetrcError::Quote { line: 2 }));
         assert!(!format!("{:?}", netrc_login(FILE, "b.example", true)).contains("p#1"));
-    }
-
-    #[test]
-    fn default_entry_is_used_only_if_requested() {
         let text =
             "machine a login ann password x\ndefault login guest password y\nmachine b login bob password z";
-        let user =
-            |host, takes_default| netrc_login(text, host, takes_default).unwrap().map(|login| login.user);
-        assert_eq!((user("a", false).as_deref(), user("a", true).as_deref()), (Some("ann"), Some("ann")));
-        assert_eq!((user("c", false), user("c", true).as_deref()), (None, Some("guest")));
         // Entries after `default` do not count.
-        assert_eq!((user("b", false), user("b", true).as_deref()), (None, Some("guest")));
-    }
-
-    proptest! {
-        #[test]
-        fn parsing_any_text_does_not_panic(text in "((machine|login|password|macdef|default|[a\"\\\\# \n])[ \n]?){0,30}") {
-            let _ = netrc_login(&text, "a", true);
-        }
-
-        #[test]
-        fn every_quoted_login_is_found(user in "\\PC{0,20}", password in "\\PC{0,20}") {
-            let quote = |word: &str| format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\""));
-            let text = format!("machine x login y\nmachine h login {} password {}", quote(&user), quote(&password));
-            prop_assert_eq!(login(&text, "h"), Some((user, password)));
+        for (host, own, by_default) in [("a", Some("ann"), "ann"), ("c", None, "guest"), ("b", None, "guest")]
+        {
+            let user = |takes| netrc_login(text, host, takes).unwrap().map(|login| login.user);
+            assert_eq!((user(false).as_deref(), user(true).as_deref()), (own, Some(by_default)), "{host}");
         }
     }
 }

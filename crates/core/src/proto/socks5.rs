@@ -179,17 +179,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn name_is_resolved_by_the_proxy() {
+    fn request_follows_the_login_and_its_name_is_resolved_by_the_proxy() {
         let mut socks = SocksHandshake::new(SocksTarget::Name("h".into(), 80), None).unwrap();
         assert_eq!(socks.greeting(), [5, 1, 0]);
         assert_eq!(socks.receive(&[5]), Ok(SocksStep::More));
         assert_eq!(socks.receive(&[5, 0]), Ok(SocksStep::Send(2, vec![5, 1, 0, 3, 1, b'h', 0, 80])));
         assert_eq!(socks.receive(&[5, 0, 0, 1, 0, 0, 0, 0, 0]), Ok(SocksStep::More));
         assert_eq!(socks.receive(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0, 9]), Ok(SocksStep::Connected(10)));
-    }
-
-    #[test]
-    fn login_comes_before_the_request() {
+        // With a login.
         let login = Login { user: "a".into(), password: "bc".into() };
         let target = SocksTarget::Address("[::1]:1".parse().unwrap());
         let mut socks = SocksHandshake::new(target, Some(login)).unwrap();

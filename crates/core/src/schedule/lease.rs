@@ -181,6 +181,11 @@ mod tests {
         leases
     }
 
+    /// Receives ranges; returns the number of bytes of each that count.
+    fn receive(leases: &mut Leases, ranges: &[(u64, u64)]) -> Vec<u64> {
+        ranges.iter().map(|&(start, end)| leases.received(ByteRange::new(start, end), NOW).get()).collect()
+    }
+
     #[test]
     fn tail_is_taken_from_the_last_lease_first() {
         let mut three = leases(&[(0, 10), (20, 30), (50, 60)]);
@@ -191,40 +196,32 @@ mod tests {
     }
 
     #[test]
-    fn bytes_beyond_the_lease_are_not_counted() {
+    fn bytes_count_once_within_the_lease_in_any_order() {
         let mut one = leases(&[(0, 10)]);
-        assert_eq!(one.received(ByteRange::new(0, 4), NOW), Bytes::new(4));
+        assert_eq!(receive(&mut one, &[(0, 4)]), [4]);
         assert_eq!(one.shorten(6), ByteRange::new(6, 10));
         assert!(one.shorten(8).is_empty(), "it ends before");
-        assert_eq!(one.received(ByteRange::new(4, 8), NOW), Bytes::new(2));
+        assert_eq!(receive(&mut one, &[(4, 8)]), [2]);
         assert_eq!(one.front(), Some(ByteRange::new(6, 6)));
         assert_eq!((one.pop(), one.pop()), (true, false));
-        assert_eq!(one.received(ByteRange::new(8, 9), NOW), Bytes::ZERO);
-    }
-
-    #[test]
-    fn blocks_may_arrive_in_any_order() {
+        assert_eq!(receive(&mut one, &[(8, 9)]), [0]);
         let mut one = leases(&[(0, 30)]);
-        assert_eq!(one.received(ByteRange::new(10, 20), NOW), Bytes::new(10));
-        assert_eq!(one.received(ByteRange::new(25, 40), NOW), Bytes::new(5));
+        assert_eq!(receive(&mut one, &[(10, 20), (25, 40)]), [10, 5]);
         assert_eq!(one.outstanding(), (Bytes::new(15), 2));
-        assert_eq!(one.received(ByteRange::new(10, 12), NOW), Bytes::ZERO, "twice");
-        assert_eq!(one.received(ByteRange::new(0, 10), NOW), Bytes::new(10));
-        assert_eq!(one.received(ByteRange::new(20, 25), NOW), Bytes::new(5));
+        assert_eq!(receive(&mut one, &[(10, 12), (0, 10), (20, 25)]), [0, 10, 5], "the first arrives twice");
         assert_eq!(one.outstanding().0, Bytes::ZERO);
     }
 
     #[test]
     fn what_has_arrived_is_dropped_and_what_has_not_is_found() {
         let mut one = leases(&[(0, 30), (30, 50)]);
-        one.received(ByteRange::new(10, 20), NOW);
+        receive(&mut one, &[(10, 20)]);
         assert_eq!(one.holding(5), Some(ByteRange::new(5, 10)));
         assert_eq!((one.holding(10), one.holding(30)), (None, Some(ByteRange::new(30, 50))));
-        one.received(ByteRange::new(0, 10), NOW);
+        receive(&mut one, &[(0, 10)]);
         one.drop_received();
         assert_eq!(one.outstanding(), (Bytes::new(30), 2));
-        one.received(ByteRange::new(20, 30), NOW);
-        one.received(ByteRange::new(30, 50), NOW);
+        receive(&mut one, &[(20, 30), (30, 50)]);
         one.drop_received();
         assert!(one.is_empty());
     }

@@ -112,57 +112,43 @@ mod tests {
     fn load(left: Bytes, mbit: u64, silent: u64) -> Load {
         Load {
             left,
-            rate: Rate::bits_per_sec(mbit * 1_000_000),
+            rate: Rate::mbit(mbit),
             rtt: Rtt::new(Duration::from_millis(200)),
             silent: Duration::from_millis(silent),
             stalls: 0,
         }
     }
 
-    const FAST: Rate = Rate::bits_per_sec(900_000_000);
+    const FAST: Rate = Rate::mbit(900);
 
     #[test]
-    fn all_of_what_has_stalled() {
+    fn all_of_what_has_stalled_and_a_share_of_what_is_much_slower() {
         let again = Load { stalls: 2, ..load(Bytes::mib(9), 100, 6399) };
-        assert_eq!(
-            (again.is_stalled(), Load { silent: again.silent + SHORTEST, ..again }.is_stalled()),
-            (false, true)
-        );
-        assert_eq!(load(Bytes::mib(9), 100, 1599).worth_stealing(Rate::default(), false), None);
-        assert_eq!(
-            load(Bytes::mib(9), 100, 1600).worth_stealing(Rate::default(), false),
-            Some(Bytes::mib(9))
-        );
-        // That has never brought anything: the same, and not before.
-        assert_eq!(load(Bytes::new(1), 0, 60_000).worth_stealing(FAST, false), Some(Bytes::new(1)));
-        assert_eq!(load(Bytes::gib(1), 0, 900).worth_stealing(FAST, false), None);
-    }
-
-    #[test]
-    fn a_share_of_what_is_much_slower() {
-        assert_eq!(
-            load(Bytes::new(100_000_000), 100, 0).worth_stealing(FAST, false),
-            Some(Bytes::new(90_000_000))
-        );
-        // Done before the second request is answered.
-        assert_eq!(load(Bytes::mib(10), 100, 0).worth_stealing(FAST, false), None);
-        // A few bytes of one that crawls.
-        assert_eq!(load(Bytes::new(240), 0, 0).worth_stealing(FAST, false), None);
+        let later = Load { silent: again.silent + SHORTEST, ..again };
+        assert_eq!((again.is_stalled(), later.is_stalled()), (false, true));
+        let (all, hundred) = (Bytes::mib(9), Bytes::new(100_000_000));
         let crawling = Load { rate: Rate::bits_per_sec(8), ..load(Bytes::new(240), 0, 0) };
-        assert_eq!(crawling.worth_stealing(FAST, false), Some(Bytes::new(240)));
-        // As fast itself, and the connection is lost by it.
-        assert_eq!(load(Bytes::mib(900), 900, 0).worth_stealing(FAST, false), None);
-    }
-
-    #[test]
-    fn pressed_host_takes_over_only_what_is_silent_for_long() {
-        let crawling = load(Bytes::new(100_000_000), 100, 0);
-        assert_eq!(
-            (crawling.worth_stealing(FAST, true), crawling.worth_stealing(FAST, false).is_some()),
-            (None, true)
-        );
-        let silent = |ms| load(Bytes::mib(9), 100, ms).worth_stealing(FAST, true);
-        assert_eq!((silent(6399), silent(6400)), (None, Some(Bytes::mib(9))));
+        for (load, own, pressed, stolen) in [
+            (load(all, 100, 1599), Rate::default(), false, None),
+            (load(all, 100, 1600), Rate::default(), false, Some(all)),
+            // One that has never brought anything.
+            (load(Bytes::new(1), 0, 60_000), FAST, false, Some(Bytes::new(1))),
+            (load(Bytes::gib(1), 0, 900), FAST, false, None),
+            (load(hundred, 100, 0), FAST, false, Some(Bytes::new(90_000_000))),
+            // Done before the second request is answered.
+            (load(Bytes::mib(10), 100, 0), FAST, false, None),
+            // A few bytes of one that crawls.
+            (load(Bytes::new(240), 0, 0), FAST, false, None),
+            (crawling, FAST, false, Some(Bytes::new(240))),
+            // As fast itself, and the connection is lost by it.
+            (load(Bytes::mib(900), 900, 0), FAST, false, None),
+            // A pressed host takes over only what is silent for long.
+            (load(hundred, 100, 0), FAST, true, None),
+            (load(all, 100, 6399), FAST, true, None),
+            (load(all, 100, 6400), FAST, true, Some(all)),
+        ] {
+            assert_eq!(load.worth_stealing(own, pressed), stolen, "{load:?} at {own}, {pressed}");
+        }
     }
 
     #[test]

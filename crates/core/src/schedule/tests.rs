@@ -11,10 +11,16 @@ fn scheduler(gaps: Vec<ByteRange>, workers: usize) -> RangeScheduler {
     scheduler
 }
 
+/// A scheduler whose first of `workers` workers has leased the whole.
+fn leased(workers: usize) -> RangeScheduler {
+    let mut scheduler = scheduler(vec![WHOLE], workers);
+    assert_eq!(scheduler.lease(0, START), Some(WHOLE));
+    scheduler
+}
+
 #[test]
 fn released_range_is_leased_again() {
-    let mut scheduler = scheduler(vec![WHOLE], 2);
-    assert_eq!(scheduler.lease(0, START), Some(WHOLE));
+    let mut scheduler = leased(2);
     assert_eq!(scheduler.received(0, ByteRange::new(0, 4), START), Bytes::new(4));
     scheduler.leave(0);
     assert_eq!(scheduler.lease(1, START), Some(ByteRange::new(4, 10)));
@@ -39,8 +45,7 @@ fn a_chunk_whose_blocks_arrive_in_any_order_is_done_with_its_last() {
 
 #[test]
 fn idle_worker_steals_tail_of_stalled_worker() {
-    let mut scheduler = scheduler(vec![WHOLE], 2);
-    scheduler.lease(0, START);
+    let mut scheduler = leased(2);
     scheduler.received(0, ByteRange::new(0, 3), START);
     assert_eq!(scheduler.steal(1, START), Steal::Nothing);
     assert_eq!(scheduler.steal(1, LATER), Steal::All(0));
@@ -64,19 +69,10 @@ fn patience_grows_with_the_range_that_stalled() {
 }
 
 #[test]
-fn unanswered_worker_steals_nothing_while_others_are_served() {
-    let mut scheduler = scheduler(vec![WHOLE], 3);
-    scheduler.lease(0, START);
+fn stalled_range_is_stolen_by_an_answered_worker_and_reserved_for_it() {
+    let mut scheduler = leased(3);
     scheduler.update(1, |status| status.answered = true);
     assert_eq!(scheduler.steal(2, LATER), Steal::Nothing);
-    assert_eq!(scheduler.steal(1, LATER), Steal::All(0));
-}
-
-#[test]
-fn stalled_range_is_reserved_for_a_waiting_answered_worker() {
-    let mut scheduler = scheduler(vec![WHOLE], 3);
-    scheduler.lease(0, START);
-    scheduler.update(1, |status| status.answered = true);
     assert_eq!(scheduler.steal(1, LATER), Steal::All(0));
     // Worker 1 may still read the end of an answer.
     assert!(scheduler.has_work(2));
@@ -111,8 +107,7 @@ fn pause_of_the_whole_host_makes_few_connections_start_anew() {
 
 #[test]
 fn draining_worker_keeps_what_arrives_soon() {
-    let mut scheduler = scheduler(vec![WHOLE], 2);
-    scheduler.lease(0, START);
+    let mut scheduler = leased(2);
     scheduler.received(0, ByteRange::new(0, 2), START);
     for _ in 0..2 {
         scheduler.release_beyond(0, Bytes::new(3));
@@ -124,7 +119,7 @@ fn draining_worker_keeps_what_arrives_soon() {
 }
 
 #[test]
-fn budget_bounds_what_is_leased() {
+fn budget_bounds_what_is_leased_and_wrong_bytes_are_fetched_again() {
     let mut scheduler = scheduler(vec![WHOLE], 1);
     scheduler.allow(Bytes::new(4));
     assert_eq!((scheduler.lease(0, START), scheduler.lease(0, START)), (Some(ByteRange::new(0, 4)), None));
@@ -134,12 +129,8 @@ fn budget_bounds_what_is_leased() {
     assert!(scheduler.is_idle() && !scheduler.is_done());
     scheduler.allow(Bytes::new(100));
     assert_eq!(scheduler.lease(0, START), Some(ByteRange::new(4, 10)));
-}
-
-#[test]
-fn wrong_bytes_are_fetched_again() {
-    let mut scheduler = scheduler(vec![WHOLE], 1);
-    scheduler.lease(0, START);
+    // Bytes that turn out to be wrong.
+    let mut scheduler = leased(1);
     scheduler.received(0, WHOLE, START);
     scheduler.complete(0);
     assert!(scheduler.is_done());

@@ -175,116 +175,67 @@ mod tests {
     const RTT: Rtt = Rtt::new(Duration::from_millis(100));
 
     /// Runs a transfer of `left` bytes over a path of rate `line` that gives each connection at most `each`.
-    fn run(each: u64, line: u64, left: Bytes, first: usize) -> (Doubling, Duration) {
-        let remembered = Remembered { rtt: RTT, rate: Rate::bits_per_sec(line), streams: first };
-        let start = StreamTunerStart { rtt: RTT, left, most: 128, remembered: Some(remembered), bound: None };
-        let mut tuner = Doubling { wanted: first, ..Doubling::new(&start, DoublingParams::default()) };
-        let (mut left, mut now) = (left, Duration::ZERO);
+    fn run(each: Rate, line: Rate, mut left: Bytes, first: usize) -> Doubling {
+        let mut tuner = Doubling {
+            wanted: first,
+            ..started(left, Some(Remembered { rtt: RTT, rate: line, streams: first }))
+        };
+        let mut now = Duration::ZERO;
         while left > Bytes::ZERO && now < Duration::from_secs(600) {
             now += RTT.get();
-            let streams = tuner.streams();
-            let wanted = each * streams as u64;
-            let goodput = Rate::bits_per_sec(wanted.min(line));
+            let wanted = each.scaled(tuner.streams() as f64);
+            let goodput = wanted.min(line);
             left = left - goodput.bytes_in(RTT.get());
-            let queue = if wanted > line { 2 } else { 1 };
-            let data_rtt = Some(Rtt::new(RTT.get() * queue));
-            let seen = Interval {
-                goodput,
-                rtt: RTT,
-                data_rtt,
-                streams,
-                out_of_order: 0,
-                left,
-                held_back: false,
-                pressure: 0.0,
-            };
-            tuner.observe(&seen, now);
+            let data_rtt = Some(Rtt::new(RTT.get() * if wanted > line { 2 } else { 1 }));
+            tuner.observe(&Interval { left, data_rtt, ..Interval::free(goodput, RTT, tuner.streams()) }, now);
         }
-        (tuner, now)
+        tuner
+    }
+
+    fn started(left: Bytes, remembered: Option<Remembered>) -> Doubling {
+        let start = StreamTunerStart { rtt: RTT, left, most: 128, remembered, bound: None };
+        Doubling::new(&start, DoublingParams::default())
     }
 
     #[test]
-    fn number_doubles_until_the_path_is_full() {
-        let (tuner, _) = run(100_000_000, 1_000_000_000, Bytes::gib(8), 2);
-        assert_eq!(tuner.streams(), 16);
+    fn number_doubles_until_the_path_is_full_or_the_end_is_near() {
+        let line = Rate::mbit(1000);
+        let tuner = run(Rate::mbit(100), line, Bytes::gib(8), 2);
         let found = tuner.conclusion().unwrap();
-        assert_eq!((found.streams, found.rate), (16, Rate::bits_per_sec(1_000_000_000)));
+        assert_eq!((tuner.streams(), found.streams, found.rate), (16, 16, line));
+        // A connection that fills the path stays alone.
+        assert_eq!(run(Rate::mbit(2000), line, Bytes::gib(8), 1).streams(), 1);
+        assert_eq!(run(Rate::mbit(100), line, Bytes::mib(64), 2).streams(), 2);
     }
 
     #[test]
-    fn connection_that_fills_the_path_stays_alone() {
-        assert_eq!(run(2_000_000_000, 1_000_000_000, Bytes::gib(8), 1).0.streams(), 1);
-    }
-
-    #[test]
-    fn no_trial_begins_shortly_before_the_end() {
-        assert_eq!(run(100_000_000, 1_000_000_000, Bytes::mib(64), 2).0.streams(), 2);
-    }
-
-    #[test]
-    fn trial_without_a_gain_is_not_repeated() {
+    fn trial_without_a_gain_is_not_repeated_and_a_refusal_ends_doubling() {
         // The path is full without a visible queue, as with a policer.
-        let start =
-            StreamTunerStart { rtt: RTT, left: Bytes::gib(99), most: 128, remembered: None, bound: None };
-        let mut tuner = Doubling { wanted: 4, ..Doubling::new(&start, DoublingParams::default()) };
-        let mut most = 0;
-        for step in 1..3000 {
-            let seen = Interval {
-                goodput: Rate::bits_per_sec(500_000_000),
-                rtt: RTT,
-                data_rtt: Some(RTT),
-                streams: tuner.streams(),
-                out_of_order: 0,
-                left: Bytes::gib(99),
-                held_back: false,
-                pressure: 0.0,
-            };
-            most = most.max(tuner.observe(&seen, RTT.get() * step));
-        }
-        assert_eq!(most, 8);
+        let mut tuner = Doubling { wanted: 4, ..started(Bytes::gib(99), None) };
+        let most = (1..3000).map(|step| {
+            let seen = Interval::free(Rate::mbit(500), RTT, tuner.streams());
+            tuner.observe(&seen, RTT.get() * step)
+        });
+        assert_eq!(most.max(), Some(8));
+        let mut tuner = started(Bytes::gib(99), None);
+        let first = tuner.streams();
+        tuner.refused(3, None, Duration::from_secs(1));
+        let seen = Interval::free(Rate::mbit(500), RTT, first);
+        assert!((2..500).all(|step| tuner.observe(&seen, RTT.get() * step) == first));
     }
 
     #[test]
     fn only_recurring_losses_end_doubling() {
         for (lossy_every, most) in [(10_000, 128), (7, 128), (2, 4)] {
-            let start =
-                StreamTunerStart { rtt: RTT, left: Bytes::gib(99), most: 128, remembered: None, bound: None };
-            let mut tuner = Doubling { wanted: 4, ..Doubling::new(&start, DoublingParams::default()) };
+            let mut tuner = Doubling { wanted: 4, ..started(Bytes::gib(99), None) };
             for step in 1..3000_u32 {
-                let seen = Interval {
-                    goodput: Rate::bits_per_sec(100_000_000 * tuner.streams() as u64),
-                    rtt: RTT,
-                    data_rtt: Some(RTT),
-                    streams: tuner.streams(),
-                    // One loss is within the first measurement in any case.
-                    out_of_order: u64::from(step == 20 || step % lossy_every == 0),
-                    left: Bytes::gib(9999),
-                    held_back: false,
-                    pressure: 0.0,
-                };
+                let goodput = Rate::mbit(100 * tuner.streams() as u64);
+                // One loss is within the first measurement in any case.
+                let out_of_order = u64::from(step == 20 || step % lossy_every == 0);
+                let seen = Interval { out_of_order, ..Interval::free(goodput, RTT, tuner.streams()) };
                 tuner.observe(&seen, RTT.get() * step);
             }
             assert_eq!(tuner.streams(), most, "a loss in every interval of {lossy_every}");
         }
-    }
-
-    #[test]
-    fn refusal_ends_doubling() {
-        let start =
-            StreamTunerStart { rtt: RTT, left: Bytes::gib(99), most: 128, remembered: None, bound: None };
-        let mut tuner = Doubling::new(&start, DoublingParams::default());
-        let first = tuner.streams();
-        tuner.refused(3, None, Duration::from_secs(1));
-        let seen = Interval {
-            goodput: Rate::bits_per_sec(500_000_000),
-            rtt: RTT,
-            data_rtt: Some(RTT),
-            streams: first,
-            out_of_order: 0,
-            left: Bytes::gib(99),
-            held_back: false,
-            pressure: 0.0,
-        };
-        assert!((2..500).all(|step| tuner.observe(&seen, RTT.get() * step) == first));
     }
 }

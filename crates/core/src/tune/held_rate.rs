@@ -51,21 +51,18 @@ mod tests {
     use super::*;
 
     fn known(mbit: u64, ms: u64) -> HeldRate {
-        HeldRate { rate: Rate::bits_per_sec(mbit * 1_000_000), rtt: Rtt::new(Duration::from_millis(ms)) }
+        HeldRate { rate: Rate::mbit(mbit), rtt: Rtt::new(Duration::from_millis(ms)) }
     }
 
     #[test]
-    fn initial_window_is_half_of_the_paths_bdp() {
+    fn initial_window_is_half_of_the_bdp_of_the_same_path() {
         let segment = Bytes::new(1448);
         // 100 Mbit/s x 100 ms = 1.25 MB.
         assert_eq!(known(100, 100).initial_window(segment), Some(1_250_000 / 2 / 1448));
         assert_eq!(known(1, 100).initial_window(segment), None);
         assert_eq!(known(400_000, 300).initial_window(segment), Some(100_000));
         assert!(known(100, 100).initial_window(Bytes::ZERO).is_some());
-    }
-
-    #[test]
-    fn rtt_outside_half_to_twice_is_another_path() {
+        // An RTT outside half to twice is another path.
         let holds = |ms| known(100, 100).may_hold_at(Rtt::new(Duration::from_millis(ms)));
         assert_eq!([0, 49, 51, 100, 199, 201].map(holds), [false, false, true, true, true, false]);
     }

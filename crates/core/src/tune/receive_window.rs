@@ -129,14 +129,17 @@ mod tests {
     }
 
     impl SimulatedPath {
+        fn bdp(&self) -> f64 {
+            self.rate.bdp(RTT).get() as f64
+        }
+
         fn new(gbit: u64) -> Self {
-            let rate = Rate::bits_per_sec(gbit * 1_000_000_000);
-            Self { rate, window: 14_480.0, held: f64::INFINITY, others: 0.0 }
+            Self { rate: Rate::mbit(1000 * gbit), window: 14_480.0, held: f64::INFINITY, others: 0.0 }
         }
 
         /// Runs for `round_trips` RTTs; returns the data in flight, in BDPs.
         fn run(&mut self, tuner: &mut ReceiveWindowTuner, round_trips: u32) -> f64 {
-            let bdp = self.rate.bdp(RTT).get() as f64;
+            let bdp = self.bdp();
             let mut load = 0.0;
             for _ in 0..round_trips {
                 load = self.window.min(self.held) / bdp;
@@ -153,66 +156,70 @@ mod tests {
         }
     }
 
+    /// Returns a path of `gbit` Gbit/s, and its tuner after 30 round trips.
+    fn settled(gbit: u64) -> (SimulatedPath, ReceiveWindowTuner) {
+        let (mut path, mut tuner) = (SimulatedPath::new(gbit), ReceiveWindowTuner::default());
+        path.run(&mut tuner, 30);
+        (path, tuner)
+    }
+
+    #[track_caller]
+    fn assert_within(held: f64, range: std::ops::Range<f64>) {
+        assert!(range.contains(&held), "{held}");
+    }
+
     #[test]
     fn window_is_clamped_only_once_the_path_is_full() {
         let (mut path, mut tuner) = (SimulatedPath::new(10), ReceiveWindowTuner::default());
         assert!(path.run(&mut tuner, 14) < 1.0 && path.held.is_infinite());
-        let held = path.run(&mut tuner, 20);
-        assert!((1.2..1.3).contains(&held), "{held}");
+        assert_within(path.run(&mut tuner, 20), 1.2..1.3);
     }
 
     #[test]
-    fn clamp_grows_when_the_path_becomes_faster() {
-        let (mut path, mut tuner) = (SimulatedPath::new(1), ReceiveWindowTuner::default());
-        path.run(&mut tuner, 30);
-        path.rate = Rate::bits_per_sec(10_000_000_000);
-        let held = path.run(&mut tuner, 20);
-        assert!((1.05..1.35).contains(&held), "{held}");
+    fn clamp_follows_a_path_that_becomes_faster_or_slower() {
+        let (mut path, mut tuner) = settled(1);
+        path.rate = Rate::mbit(10_000);
+        assert_within(path.run(&mut tuner, 20), 1.05..1.35);
+        let (mut path, mut tuner) = settled(10);
+        path.rate = Rate::mbit(5000);
+        for _ in 0..300 {
+            path.window = 4.0 * path.bdp();
+            path.run(&mut tuner, 1);
+        }
+        assert_within(path.held / path.bdp(), 1.2..1.3);
     }
 
     #[test]
-    fn clamp_below_the_bdp_grows_again() {
+    fn clamp_below_the_bdp_grows_and_is_kept_while_unused() {
         let mut tuner = ReceiveWindowTuner::default();
-        let slow = Rate::bits_per_sec(70_000_000);
-        let noise = Rtt::new(Duration::from_millis(300));
+        let (slow, noise) = (Rate::mbit(70), Rtt::new(Duration::from_millis(300)));
         tuner.observe(slow, RTT, RTT, Bytes::ZERO);
-        assert_eq!(tuner.observe(slow, RTT, noise, Bytes::ZERO), Some(Bytes::new(2_187_500)));
-        let mut clamp = Bytes::new(2_187_500);
+        let mut clamp = tuner.observe(slow, RTT, noise, Bytes::ZERO).unwrap();
+        assert_eq!(clamp, Bytes::new(2_187_500));
         for _ in 0..40 {
-            let limited = window_ceiling(clamp, RTT);
-            clamp = tuner.observe(limited, RTT, RTT, Bytes::ZERO).unwrap();
+            clamp = tuner.observe(window_ceiling(clamp, RTT), RTT, RTT, Bytes::ZERO).unwrap();
         }
         assert_eq!(clamp, LARGEST_WINDOW);
+        // The clamp is kept while the window is unused, or other flows queue.
+        for (mbit, data_rtt_ms) in [(5000, 200), (2000, 600)] {
+            let (path, mut tuner) = settled(10);
+            let data_rtt = Rtt::new(Duration::from_millis(data_rtt_ms));
+            let clamps = (0..50).filter_map(|_| tuner.observe(Rate::mbit(mbit), RTT, data_rtt, Bytes::ZERO));
+            assert_eq!(clamps.last().map(|clamp| clamp.get() as f64), Some(path.held), "{mbit} Mbit/s");
+        }
     }
 
     #[test]
-    fn unused_window_keeps_its_clamp() {
-        let (mut path, mut tuner) = (SimulatedPath::new(10), ReceiveWindowTuner::default());
-        path.run(&mut tuner, 30);
-        let before = path.held;
-        let after = (0..50)
-            .filter_map(|_| tuner.observe(Rate::bits_per_sec(5_000_000_000), RTT, RTT, Bytes::ZERO))
-            .last();
-        assert_eq!(after.map(|clamp| clamp.get() as f64), Some(before));
-    }
-
-    #[test]
-    fn one_of_several_connections_grows_when_its_rate_does() {
+    fn one_of_several_connections_keeps_its_share_and_grows_when_its_rate_does() {
         let mut tuner = ReceiveWindowTuner::of_several(Bytes::mib(16));
         assert_eq!(tuner.clamp, Some(Bytes::mib(20)));
-        let limited = |tuner: &ReceiveWindowTuner| window_ceiling(tuner.clamp.unwrap(), RTT);
         for _ in 0..20 {
-            tuner.observe(limited(&tuner), RTT, RTT, Bytes::ZERO);
+            tuner.observe(window_ceiling(tuner.clamp.unwrap(), RTT), RTT, RTT, Bytes::ZERO);
         }
         assert_eq!(tuner.clamp, Some(LARGEST_WINDOW));
         assert_eq!(ReceiveWindowTuner::of_several(Bytes::ZERO).clamp, Some(MIN_CLAMP));
-    }
-
-    #[test]
-    fn one_of_several_connections_keeps_its_share() {
         let mut tuner = ReceiveWindowTuner::default();
-        let (slow, crowded) = (Rate::bits_per_sec(70_000_000), Rtt::new(Duration::from_millis(600)));
-        let share = Bytes::mib(20);
+        let (slow, crowded, share) = (Rate::mbit(70), Rtt::new(Duration::from_millis(600)), Bytes::mib(20));
         assert_eq!(tuner.observe(slow, RTT, RTT, share), None);
         assert_eq!(tuner.observe(slow, RTT, crowded, share), Some(Bytes::mib(25)));
         // Another connection has closed, and its share is free.
@@ -226,44 +233,17 @@ mod tests {
         // The sender's window is as large as that of the other flows.
         let run = |path: &mut SimulatedPath, tuner: &mut ReceiveWindowTuner, round_trips| {
             for _ in 0..round_trips {
-                path.window = 1.4 * path.rate.bdp(RTT).get() as f64;
+                path.window = 1.4 * path.bdp();
                 path.run(tuner, 1);
             }
         };
         run(&mut path, &mut tuner, 5);
-        assert!(path.held < path.rate.bdp(RTT).get() as f64, "{}", path.held);
+        assert!(path.held < path.bdp(), "{}", path.held);
         run(&mut path, &mut tuner, 30);
         assert_eq!(path.held, LARGEST_WINDOW.get() as f64);
         // The other flows end: after an RTT without a queue, a new queue is this connection's own.
-        path.others = 0.0;
-        path.window = 1e6;
+        (path.others, path.window) = (0.0, 1e6);
         path.run(&mut tuner, 14);
-        let held = path.held / path.rate.bdp(RTT).get() as f64;
-        assert!((1.2..1.3).contains(&held), "{held}");
-    }
-
-    #[test]
-    fn clamp_returns_after_the_path_has_become_slower() {
-        let (mut path, mut tuner) = (SimulatedPath::new(10), ReceiveWindowTuner::default());
-        path.run(&mut tuner, 30);
-        path.rate = Rate::bits_per_sec(5_000_000_000);
-        for _ in 0..300 {
-            path.window = 4.0 * path.rate.bdp(RTT).get() as f64;
-            path.run(&mut tuner, 1);
-        }
-        let held = path.held / path.rate.bdp(RTT).get() as f64;
-        assert!((1.2..1.3).contains(&held), "{held}");
-    }
-
-    #[test]
-    fn queue_of_other_flows_never_shrinks_the_clamp() {
-        let (mut path, mut tuner) = (SimulatedPath::new(10), ReceiveWindowTuner::default());
-        path.run(&mut tuner, 30);
-        let before = path.held;
-        let crowded = Rtt::new(Duration::from_millis(600));
-        let after = (0..50)
-            .filter_map(|_| tuner.observe(Rate::bits_per_sec(2_000_000_000), RTT, crowded, Bytes::ZERO))
-            .last();
-        assert_eq!(after.map(|clamp| clamp.get() as f64), Some(before));
+        assert_within(path.held / path.bdp(), 1.2..1.3);
     }
 }

@@ -57,17 +57,14 @@ mod tests {
     const SEC: fn(u64) -> Duration = Duration::from_secs;
 
     #[test]
-    fn refusal_lowers_the_limit_for_twice_as_long_when_repeated() {
+    fn refusal_lasts_twice_as_long_when_repeated_and_at_least_as_retry_after() {
         let mut limit = StreamLimit::new(64);
         limit.refused(4, None, SEC(10));
         limit.refused(3, None, SEC(11));
         assert_eq!([3, 3, 64], [SEC(12), SEC(70), SEC(71)].map(|now| limit.at(now)));
         limit.refused(0, None, SEC(80));
         assert_eq!([1, 64], [SEC(199), SEC(200)].map(|now| limit.at(now)));
-    }
-
-    #[test]
-    fn retry_after_lengthens_a_refusal_and_later_ones_do_not_shorten_it() {
+        // Retry-After lengthens a refusal, and later ones do not shorten it.
         let mut limit = StreamLimit::new(64);
         limit.refused(4, Some(SEC(1)), SEC(0));
         assert_eq!([4, 64], [SEC(59), SEC(60)].map(|now| limit.at(now)));

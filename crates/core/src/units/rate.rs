@@ -158,11 +158,19 @@ impl FromStr for Rate {
 }
 
 #[cfg(test)]
+impl Rate {
+    /// Creates a rate of a number of Mbit/s, as tests state them.
+    pub(crate) const fn mbit(rate: u64) -> Self {
+        Self(rate * 1_000_000)
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn bits_and_bytes_are_parsed() {
+    fn bits_and_bytes_are_parsed_and_other_texts_refused() {
         for (text, bits) in [
             ("10Gbit", 10_000_000_000),
             ("10Gbit/s", 10_000_000_000),
@@ -177,10 +185,6 @@ mod tests {
         ] {
             assert_eq!(text.parse(), Ok(Rate(bits)), "{text}");
         }
-    }
-
-    #[test]
-    fn texts_that_are_not_rates_are_refused() {
         for text in ["", "fast", "10Gib", "-5Mbit", "10 mb", "B", "/s", "99999999999Tbit"] {
             assert!(text.parse::<Rate>().is_err(), "{text}");
         }
@@ -204,19 +208,13 @@ mod tests {
     }
 
     #[test]
-    fn bdp_of_the_papers_path() {
-        let rtt = Rtt::new(Duration::from_millis(200));
-        assert_eq!(Rate::bits_per_sec(6_500_000_000).bdp(rtt), Bytes::new(162_500_000));
-        assert_eq!(Rate(u64::MAX).bdp(Rtt::new(Duration::MAX)), Bytes::new(u64::MAX));
-    }
-
-    #[test]
-    fn times_and_means_agree() {
-        let rate = Rate::bits_per_sec(8_000_000);
-        assert_eq!(rate.time_for(Bytes::new(500_000)), Duration::from_millis(500));
-        assert_eq!(rate.bytes_in(Duration::from_millis(500)), Bytes::new(500_000));
-        assert_eq!(Rate::over(Bytes::new(500_000), Duration::from_millis(500)), rate);
+    fn times_bdps_and_means_agree() {
+        let (rate, bytes, time) = (Rate::mbit(8), Bytes::new(500_000), Duration::from_millis(500));
+        assert_eq!((rate.time_for(bytes), rate.bytes_in(time), Rate::over(bytes, time)), (time, bytes, rate));
         assert_eq!(Rate::over(Bytes::new(1), Duration::ZERO), Rate(0));
         assert_eq!(Rate(u64::MAX).bytes_in(Duration::MAX), Bytes::new(u64::MAX));
+        let rtt = Rtt::new(Duration::from_millis(200));
+        assert_eq!(Rate::mbit(6500).bdp(rtt), Bytes::new(162_500_000));
+        assert_eq!(Rate(u64::MAX).bdp(Rtt::new(Duration::MAX)), Bytes::new(u64::MAX));
     }
 }

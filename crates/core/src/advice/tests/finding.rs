@@ -7,7 +7,7 @@ fn transfer_too_short_to_tune_has_shares_and_no_advice() {
     for (rtt, took, moved, advises) in
         [(1, 50, 185, false), (200, 700, 185, false), (1, 700, 185, true), (200, 700, 5_000_000, true)]
     {
-        let mut course = Course::at(End::Receiver, rtt);
+        let mut course = receiving(rtt);
         course.now = Duration::from_millis(took);
         course.reading.moved = Bytes::new(moved);
         threads(&mut course.reading).disk = Duration::from_millis(took - 5);
@@ -19,51 +19,34 @@ fn transfer_too_short_to_tune_has_shares_and_no_advice() {
 }
 
 #[test]
-fn transfer_without_a_reading_has_no_share() {
+fn transfer_that_moved_nothing_has_no_share_or_no_gain() {
     let finding = Attribution::new(End::Sender).finding(&KnownLimits::default());
-    assert_eq!((finding.limit, finding.advice.len()), (LimitedBy::Path, 0));
-    assert_eq!(finding.shares, Shares::default());
+    assert_eq!((finding.limit, finding.advice.len(), finding.shares), (Path, 0, Shares::default()));
+    // An empty file on a long path: all of the time goes to connect, and no interval has a rate.
+    for course in [receiving(50), sending(300)] {
+        let finding = course.go(0.3, 0.0).finding();
+        assert!(!finding.advice.join(" ").contains("->"), "{finding:?}");
+    }
 }
 
 #[test]
 fn short_transfer_and_the_time_of_fsync_have_words() {
-    let mut course = Course::at(End::Receiver, 0);
-    course.reading.min_rtt = None;
-    let finding = course.run(0.1, 0.0, |_| ()).finding();
-    assert!(
-        finding.advice[0]
-            .ends_with("of 100 ms in all, most went to connect, to the first answer and to slow start"),
-        "{finding:?}"
-    );
-    assert_eq!(finding.advice.len(), 1, "{finding:?}");
+    let finding = receiving(0).but(|reading| reading.min_rtt = None).go(0.1, 0.0).finding();
+    let [advice] = &finding.advice[..] else { panic!("{finding:?}") };
+    let words = "of 100 ms in all, most went to connect, to the first answer and to slow start";
+    assert!(advice.ends_with(words), "{finding:?}");
     let mut attribution = Attribution::new(End::Receiver);
     attribution.observe(Duration::from_millis(50), &Reading::default());
     attribution.end();
-    attribution.assign(Duration::from_millis(250), LimitedBy::Disk);
+    attribution.assign(Duration::from_millis(250), Disk);
     let finding = attribution.finding(&KnownLimits::default());
     let expected = "limited by the disk for 80 % of the time: 200 ms to make the file durable, after its last byte had arrived";
     assert_eq!(finding.advice[0], expected);
     assert!(!finding.advice.join(" ").contains("bit/s"), "{finding:?}");
 }
 
-/// An empty file on a long path: all of the time goes to connect, and no interval has a rate.
 #[test]
-fn transfer_that_moved_nothing_has_no_gain() {
-    for (end, rtt) in [(End::Receiver, 50), (End::Sender, 300)] {
-        let finding = Course::at(end, rtt).run(0.3, 0.0, |_| ()).finding();
-        assert!(!finding.advice.join(" ").contains("->"), "{finding:?}");
-    }
-}
-
-#[test]
-fn shares_sum_up_to_the_whole() {
-    let finding = Course::at(End::Receiver, 50).slow_start(100.0).run(7.3, 80.0, |r| r.lost += 1).finding();
-    let sum: f64 = finding.shares.ranked().iter().map(|(_, share)| share).sum();
-    assert!((sum - 1.0).abs() < 1e-4, "{finding:?}");
-}
-
-#[test]
-fn intervals_cover_the_time_without_gap() {
+fn intervals_cover_the_time_without_gap_and_shares_sum_up_to_the_whole() {
     let mut attribution = Attribution::new(End::Receiver);
     let mut covered = Duration::ZERO;
     let reading = |tick: u64| Reading {
@@ -81,39 +64,23 @@ fn intervals_cover_the_time_without_gap() {
     }
     assert_eq!(attribution.end().map(|span| span.from), Some(covered));
     assert_eq!(attribution.end(), None, "nothing is left");
-}
-
-#[test]
-fn time_after_the_last_reading_is_assigned() {
-    let mut course = Course::at(End::Receiver, 20).run(1.0, 100.0, |reading| queue(reading, 30));
-    let span = course.attribution.assign(Duration::from_secs(4), LimitedBy::Disk).unwrap();
-    assert_eq!(
-        (span.from, span.to, span.limit),
-        (Duration::from_secs(1), Duration::from_secs(4), LimitedBy::Disk)
-    );
-    assert_limit(&course.finding(), LimitedBy::Disk, 0.7);
+    let finding = receiving(50).slow_start(100.0).run(7.3, 80.0, |reading| reading.lost += 1).finding();
+    let sum: f64 = finding.shares.ranked().iter().map(|(_, share)| share).sum();
+    assert!((sum - 1.0).abs() < 1e-4, "{finding:?}");
 }
 
 #[test]
 fn dominant_cause_of_a_mixture_comes_first_and_the_other_is_named() {
     let lossy = |reading: &mut Reading| reading.lost += 1;
     let disk = |reading: &mut Reading| threads(reading).disk += TICK;
-    let narrow = |reading: &mut Reading| queue(reading, 30);
     let small = |reading: &mut Reading| reading.window = Some(Bytes::new(700_000));
-    type Plant<'a> = &'a dyn Fn(&mut Reading);
-    let causes: [(LimitedBy, Plant<'_>); 4] = [
-        (LimitedBy::Loss, &lossy),
-        (LimitedBy::Disk, &disk),
-        (LimitedBy::Path, &narrow),
-        (LimitedBy::ReceiveWindow, &small),
-    ];
+    let causes: [(LimitedBy, &dyn Fn(&mut Reading)); 4] =
+        [(Loss, &lossy), (Disk, &disk), (Path, &queue(30)), (ReceiveWindow, &small)];
     for (first, most) in causes {
         for (second, less) in causes.into_iter().filter(|(other, _)| *other != first) {
             // The shorter one first: what it leaves behind must not outlive it.
-            let course = Course::at(End::Receiver, 50).slow_start(90.0).run(6.0, 100.0, less);
-            let mut course = course;
-            let rtt = course.reading.min_rtt;
-            (course.reading.data_rtt, course.reading.window) = (rtt, Some(Bytes::mib(600)));
+            let course = receiving(50).slow_start(90.0).run(6.0, 100.0, less).but(queue(0));
+            let course = course.but(|reading| reading.window = Some(Bytes::mib(600)));
             let finding = course.run(34.0, 100.0, most).finding();
             assert_eq!(finding.limit, first, "{first} after {second}: {finding:?}");
             assert!(finding.shares.get(second) > 0.1, "{first} after {second}: {finding:?}");
@@ -148,80 +115,59 @@ fn limits_of_programs_have_a_cure_and_the_gain_that_intervals_or_earlier_transfe
         idle(reading);
         threads(reading);
     };
-    let (receiver, sender) = (End::Receiver, End::Sender);
     type Plant<'a> = &'a dyn Fn(&mut Reading);
-    let limits: [(End, Plant<'_>, LimitedBy, &str); 7] = [
-        (receiver, &disk, LimitedBy::Disk, "write to a faster file system, or try another --writer"),
-        (sender, &disk, LimitedBy::Disk, "read from a faster disk"),
-        (receiver, &limit, LimitedBy::Limit, "raise --limit, or leave it out"),
-        (sender, &limit, LimitedBy::Limit, "raise --limit, or leave it out"),
-        (receiver, &unread, LimitedBy::Application, "have the program read faster"),
-        (sender, &idle, LimitedBy::Application, "have the program write sooner"),
-        (sender, &late, LimitedBy::Server, "have the server read faster: its load or its disk"),
+    let limits: [(fn(u64) -> Course, Plant<'_>, LimitedBy, &str); 7] = [
+        (receiving, &disk, Disk, "write to a faster file system, or try another --writer"),
+        (sending, &disk, Disk, "read from a faster disk"),
+        (receiving, &limit, Limit, "raise --limit, or leave it out"),
+        (sending, &limit, Limit, "raise --limit, or leave it out"),
+        (receiving, &unread, Application, "have the program read faster"),
+        (sending, &idle, Application, "have the program write sooner"),
+        (sending, &late, Server, "have the server read faster: its load or its disk"),
     ];
-    for (end, plant, limit, cure) in limits {
-        let at_once = || Course::at(end, 20);
-        // Nothing else was seen, and nothing is invented.
-        assert_eq!(
-            cure_after(at_once(), None, plant, limit),
-            format!("{cure}; longhaul probe tells what the path holds")
-        );
-        assert_eq!(
-            cure_after(at_once(), Some(54), plant, limit),
-            format!("{cure}; longhaul probe tells what the path holds")
-        );
-        let earlier = format!("{cure}: 50.0 Mbit/s -> 80.0 Mbit/s, which the path held before");
-        assert_eq!(cure_after(at_once(), Some(80), plant, limit), earlier);
-        let free = at_once().run(0.5, 100.0, |_| ());
-        let shown = format!("{cure}: 50.0 Mbit/s -> 100 Mbit/s, reached while this did not limit");
-        assert_eq!(cure_after(free, Some(80), plant, limit), shown);
+    for (course, plant, limit, cure) in limits {
+        for (before, known, gain) in [
+            // No higher rate is known, and none is invented.
+            (0.0, None, "; longhaul probe tells what the path holds"),
+            (0.0, Some(54), "; longhaul probe tells what the path holds"),
+            (0.0, Some(80), ": 50.0 Mbit/s -> 80.0 Mbit/s, which the path held before"),
+            (0.5, Some(80), ": 50.0 Mbit/s -> 100 Mbit/s, reached while this did not limit"),
+        ] {
+            let course = course(20).go(before, 100.0);
+            assert_eq!(cure_after(course, known, plant, limit), format!("{cure}{gain}"));
+        }
     }
 }
 
 #[test]
 fn path_has_a_cure_by_what_is_known_of_it() {
-    let bloat = |reading: &mut Reading| queue(reading, 400);
-    assert_eq!(
-        cure_after(Course::at(End::Receiver, 20), Some(80), bloat, LimitedBy::Path),
-        "the queue slows other traffic, not this transfer: pace the sender just below 50.0 Mbit/s, which keeps the rate and empties the queue of 400 ms: RTT 420 ms -> 20 ms"
-    );
-    let queued = |reading: &mut Reading| queue(reading, 10);
-    let cure = |known| cure_after(Course::at(End::Receiver, 20), known, queued, LimitedBy::Path);
+    let cure = |known, ms| cure_after(receiving(20), known, queue(ms), Path);
+    let bloat = "the queue slows other traffic, not this transfer: pace the sender just below 50.0 Mbit/s, which keeps the rate and empties the queue of 400 ms: RTT 420 ms -> 20 ms";
     let measured = "no setting makes it faster; longhaul probe tells what the path holds";
-    assert_eq!((cure(None).as_str(), cure(Some(52)).as_str()), (measured, measured));
-    assert_eq!(
-        cure(Some(80)),
-        "no setting makes it faster, less traffic beside it may: 50.0 Mbit/s -> 80.0 Mbit/s, which the path held before"
-    );
+    let held = "no setting makes it faster, less traffic beside it may: 50.0 Mbit/s -> 80.0 Mbit/s, which the path held before";
+    for (known, ms, expected) in
+        [(Some(80), 400, bloat), (None, 10, measured), (Some(52), 10, measured), (Some(80), 10, held)]
+    {
+        assert_eq!(cure(known, ms), expected, "{known:?}, {ms} ms");
+    }
 }
 
 #[test]
-fn time_that_is_lost_at_the_start_and_at_the_end_is_what_cures_save() {
-    let late = Course::at(End::Receiver, 20).run(5.0, 0.0, |_| ()).finding();
-    assert_limit(&late, LimitedBy::Server, 0.9);
+fn time_that_is_lost_is_what_cures_save_and_no_buffer_of_a_short_path() {
+    let late = receiving(20).go(5.0, 0.0).assert_limit(Server, 0.9);
     assert!(late.advice[1].ends_with("what it does first: up to 4.9 s of 5.0 s saved"), "{late:?}");
-    let mut flush = Course::at(End::Receiver, 20).run(1.0, 100.0, |reading| queue(reading, 30));
-    flush.attribution.assign(Duration::from_secs(4), LimitedBy::Disk);
-    let flush = flush.finding();
+    let mut flush = receiving(20).run(1.0, 100.0, queue(30));
+    let span = flush.attribution.assign(Duration::from_secs(4), Disk).unwrap();
+    assert_eq!((span.from, span.to, span.limit), (Duration::from_secs(1), Duration::from_secs(4), Disk));
+    let flush = flush.assert_limit(Disk, 0.7);
     assert!(flush.advice[1].starts_with("use --writer direct"), "{flush:?}");
     assert!(flush.advice[1].ends_with("up to 3.0 s of 4.0 s saved"), "{flush:?}");
     // At 1 ms no round trips are saved, but a connection is.
-    let short = Course::at(End::Receiver, 1).run(0.1, 0.0, |_| ()).run(0.1, 100.0, |_| ()).finding();
-    assert_limit(&short, LimitedBy::SlowStart, 0.9);
-    assert!(short.advice[1].contains("share connections: up to 100 ms of 200 ms saved"), "{short:?}");
-}
-
-/// On loopback the kernel's counters name the send buffer, which no larger one cures.
-#[test]
-fn send_buffer_of_a_short_path_is_left_as_it_is() {
-    let mut course = Course::at(End::Sender, 0);
-    course.reading.min_rtt = Some(Rtt::new(Duration::from_micros(50)));
-    let full = |reading: &mut Reading| {
-        sender(reading).busy += TICK;
-        sender(reading).buffer_limited += TICK.mul_f64(0.6);
-    };
-    assert!(
-        cure_after(course, None, full, LimitedBy::SendBuffer)
-            .starts_with("a larger buffer gains nothing at an RTT of "),
-    );
+    let short = receiving(1).go(0.1, 0.0).go(0.1, 100.0).assert_limit(SlowStart, 0.9);
+    assert_advice(&short, 1, "share connections: up to 100 ms of 200 ms saved");
+    // On loopback the kernel's counters name the send buffer, which no larger one cures.
+    let rtt = Some(Rtt::new(Duration::from_micros(50)));
+    let course = sending(0).but(|reading| reading.min_rtt = rtt);
+    let cure = cure_after(course, None, super::sender::buffer_limited, SendBuffer);
+    assert!(cure.starts_with("a larger buffer gains nothing at an RTT of "), "{cure}");
 }

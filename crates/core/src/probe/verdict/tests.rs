@@ -3,7 +3,7 @@ use super::*;
 use crate::probe::packet_train::LossShare;
 
 fn path(mbit: u64) -> PathFindings {
-    let rate_bps = Rate::bits_per_sec(mbit * 1_000_000);
+    let rate_bps = Rate::mbit(mbit);
     let rate = MeasuredRate { rate_bps, evidence: RateEvidence::UdpTrains, is_lower_bound: false };
     PathFindings { rate: Some(rate), mtu: Some(Bytes::new(1500)), ..PathFindings::default() }
 }
@@ -13,7 +13,7 @@ fn row(streams: u32, mbit: u64) -> TcpRow {
         streams,
         buffer: None,
         congestion: None,
-        payload_bps: Rate::bits_per_sec(mbit * 1_000_000),
+        payload_bps: Rate::mbit(mbit),
         seconds: Duration::from_secs(1),
         is_flat: true,
         out_of_order: 0,
@@ -34,70 +34,62 @@ fn evidence<'a>(path: &'a PathFindings, tcp: &'a [TcpRow]) -> Evidence<'a> {
     }
 }
 
+/// Concludes what a path of 1 Gbit/s, a server's limit and measured rates of streams mean.
+fn concluded(limit: ServerLimit, tcp: &[TcpRow]) -> Verdict {
+    conclude(&Evidence { limit: Some(limit), ..evidence(&path(1000), tcp) })
+}
+
+#[track_caller]
+fn assert_words(lines: &[String], words: &str) {
+    assert!(lines.iter().any(|line| line.contains(words)), "{words}: {lines:?}");
+}
+
 #[test]
 fn one_stream_fills_a_path_that_nothing_else_limits() {
-    let (path, tcp) = (path(1000), [row(1, 940)]);
-    let verdict = conclude(&evidence(&path, &tcp));
-    assert_eq!(verdict.streams, 1);
+    let verdict = concluded(ServerLimit::Shared, &[row(1, 940)]);
     let rate = verdict.rate_bps.unwrap().as_bits_per_sec();
     assert!((900_000_000..970_000_000).contains(&rate), "{rate}");
     // 1 GiB at 917 Mbit/s takes 9.4 s; slow start to 12 MB ten or eleven round trips.
     let seconds = verdict.seconds.unwrap().as_secs_f64();
     assert!((10.0..11.5).contains(&seconds), "{seconds}");
-    assert!(verdict.advice.is_empty(), "{verdict:?}");
+    assert!(verdict.streams == 1 && verdict.advice.is_empty(), "{verdict:?}");
 }
 
 #[test]
 fn capped_send_buffer_needs_streams_and_a_larger_tcp_wmem() {
-    let (path, tcp) = (path(1000), [row(1, 320), row(4, 900)]);
-    let limit = Some(ServerLimit::SendBuffer { in_flight: Bytes::new(4_000_000) });
-    let verdict = conclude(&Evidence { limit, ..evidence(&path, &tcp) });
+    let limit = ServerLimit::SendBuffer { in_flight: Bytes::new(4_000_000) };
+    let verdict = concluded(limit, &[row(1, 320), row(4, 900)]);
     assert_eq!(verdict.streams, 3);
-    assert!(verdict.advice.iter().any(|advice| advice.contains("tcp_wmem")), "{verdict:?}");
-    assert!(verdict.arithmetic.iter().any(|line| line.contains("send buffer")), "{verdict:?}");
-}
-
-#[test]
-fn buffer_that_may_be_shaping_is_not_the_only_advice() {
-    let (path, tcp) = (path(1000), [row(1, 40), row(4, 160)]);
-    let rate = Rate::bits_per_sec(40_000_000);
-    let limit = Some(ServerLimit::SendBufferOrRate { in_flight: Bytes::new(250_000), rate });
-    let verdict = conclude(&Evidence { limit, ..evidence(&path, &tcp) });
-    assert_eq!(verdict.streams, 16);
+    assert_words(&verdict.advice, "tcp_wmem");
+    assert_words(&verdict.arithmetic, "send buffer");
+    // A rate that may be shaping as well needs both.
+    let rate = Rate::mbit(40);
+    let limit = ServerLimit::SendBufferOrRate { in_flight: Bytes::new(250_000), rate };
+    let verdict = concluded(limit, &[row(1, 40), row(4, 160)]);
     let [advice] = &verdict.advice[..] else { panic!("{verdict:?}") };
+    assert_eq!(verdict.streams, 16);
     assert!(advice.contains("limit_rate") && advice.contains("tcp_wmem"), "{verdict:?}");
 }
 
 #[test]
-fn shared_limit_is_the_rate_of_a_transfer() {
-    let (path, tcp) = (path(1000), [row(1, 100), row(4, 110)]);
-    let rate = Rate::bits_per_sec(110_000_000);
-    let limit = Some(ServerLimit::AllConnections { rate });
-    let verdict = conclude(&Evidence { limit, ..evidence(&path, &tcp) });
-    assert_eq!((verdict.streams, verdict.rate_bps), (1, Some(rate)));
-}
-
-#[test]
-fn without_ranges_there_is_one_stream() {
+fn limit_of_all_connections_or_of_the_only_one_is_the_rate_of_a_transfer() {
+    let (all, one) = (Rate::mbit(110), Rate::mbit(100));
+    let verdict = concluded(ServerLimit::AllConnections { rate: all }, &[row(1, 100), row(4, 110)]);
+    assert_eq!((verdict.streams, verdict.rate_bps), (1, Some(all)));
     let (path, tcp) = (path(1000), [row(1, 100)]);
-    let limit = Some(ServerLimit::PerConnection { rate: Rate::bits_per_sec(100_000_000) });
+    let limit = Some(ServerLimit::PerConnection { rate: one });
     let verdict = conclude(&Evidence { limit, ranges: false, ..evidence(&path, &tcp) });
-    assert_eq!((verdict.streams, verdict.rate_bps), (1, Some(Rate::bits_per_sec(100_000_000))));
+    assert_eq!((verdict.streams, verdict.rate_bps), (1, Some(one)));
 }
 
 #[test]
 fn window_loss_and_short_queue_give_advice() {
     let loss = Some(LossShare::new(10_000, 100));
-    let queue = Some(MeasuredQueue {
-        bytes: Bytes::new(1_000_000),
-        delay: Duration::from_millis(8),
-        is_lower_bound: false,
-    });
+    let (bytes, delay) = (Bytes::new(1_000_000), Duration::from_millis(8));
+    let queue = Some(MeasuredQueue { bytes, delay, is_lower_bound: false });
     let path = PathFindings { loss, queue, ..path(1000) };
     let verdict = conclude(&Evidence { tcp_rmem_max: Some(Bytes::mib(6)), ..evidence(&path, &[]) });
-    for word in ["tcp_rmem", "bbr", "pace"] {
-        assert!(verdict.advice.iter().any(|advice| advice.contains(word)), "{word}: {verdict:?}");
-    }
+    ["tcp_rmem", "bbr", "pace"].iter().for_each(|word| assert_words(&verdict.advice, word));
     // MSS 1448, RTT 100 ms, loss 1 %: 116 kbit/s x 12.2.
     let ceiling = loss_ceiling(Rtt::new(Duration::from_millis(100)), 0.01).unwrap().as_bits_per_sec();
     assert!((1_400_000..1_430_000).contains(&ceiling), "{ceiling}");
@@ -105,40 +97,36 @@ fn window_loss_and_short_queue_give_advice() {
 }
 
 #[test]
-fn ceiling_of_the_endpoint_is_not_the_paths_rate() {
-    let rate = Rate::bits_per_sec(100_000_000);
-    let (path, tcp) = (path(100), [row(1, 95)]);
-    let verdict = conclude(&Evidence { limit: Some(ServerLimit::Ceiling { rate }), ..evidence(&path, &tcp) });
-    assert!(verdict.arithmetic.iter().any(|line| line.contains("allows measurements 100 Mbit/s now")));
-    assert!(verdict.advice.iter().any(|line| line.contains("--measure=RATE")), "{verdict:?}");
-}
-
-#[test]
-fn ceiling_of_the_user_is_named_where_it_set_the_rate() {
-    let rate_bps = Rate::bits_per_sec(100_000_000);
-    let path = path(100);
-    let ceiling = UdpCeiling { rate_bps, set_by: CeilingSource::Option, is_reached: true };
-    let about_it = |ceiling: UdpCeiling| {
-        let verdict = conclude(&Evidence { udp_ceiling: Some(ceiling), ..evidence(&path, &[]) });
+fn ceilings_of_the_endpoint_and_of_the_user_are_named() {
+    let rate = Rate::mbit(100);
+    let (slow, tcp) = (path(100), [row(1, 95)]);
+    let verdict = conclude(&Evidence { limit: Some(ServerLimit::Ceiling { rate }), ..evidence(&slow, &tcp) });
+    assert_words(&verdict.arithmetic, "allows measurements 100 Mbit/s now");
+    assert_words(&verdict.advice, "--measure=RATE");
+    // The user's ceiling is named where it set the rate.
+    let ceiling = UdpCeiling { rate_bps: rate, set_by: CeilingSource::Option, is_reached: true };
+    for (ceiling, about_it) in [
+        (ceiling, 2),
+        (UdpCeiling { set_by: CeilingSource::Server, ..ceiling }, 0),
+        (UdpCeiling { is_reached: false, ..ceiling }, 0),
+    ] {
+        let verdict = conclude(&Evidence { udp_ceiling: Some(ceiling), ..evidence(&slow, &[]) });
         let lines = verdict.arithmetic.iter().chain(&verdict.advice);
-        lines.filter(|line| line.contains("--ceiling")).count()
-    };
-    assert_eq!(about_it(ceiling), 2);
-    let verdict = conclude(&Evidence { udp_ceiling: Some(ceiling), ..evidence(&path, &[]) });
-    let advice = "raise or leave out --ceiling (now 100 Mbit/s)";
-    assert!(verdict.advice.iter().any(|line| line.contains(advice)), "{verdict:?}");
-    assert_eq!(about_it(UdpCeiling { set_by: CeilingSource::Server, ..ceiling }), 0);
-    assert_eq!(about_it(UdpCeiling { is_reached: false, ..ceiling }), 0);
+        assert_eq!(lines.filter(|line| line.contains("--ceiling")).count(), about_it, "{ceiling:?}");
+        if about_it > 0 {
+            assert_words(&verdict.advice, "raise or leave out --ceiling (now 100 Mbit/s)");
+        }
+    }
 }
 
 #[test]
 fn put_is_limited_by_the_upload_direction() {
     let (path, tcp) = (path(1000), [row(1, 940)]);
-    let rate_bps = Rate::bits_per_sec(20_000_000);
+    let rate_bps = Rate::mbit(20);
     let rate = MeasuredRate { rate_bps, evidence: RateEvidence::TcpBursts, is_lower_bound: false };
     let upload = UploadFindings { tcp: vec![row(1, 18)], rate: Some(rate) };
     let verdict = conclude(&Evidence { upload: Some(&upload), ..evidence(&path, &tcp) });
-    assert_eq!(verdict.put_rate_bps, Some(Rate::bits_per_sec(18_000_000)));
+    assert_eq!(verdict.put_rate_bps, Some(Rate::mbit(18)));
     // 1 GiB at 18 Mbit/s.
     let seconds = verdict.put_seconds.unwrap().as_secs_f64();
     assert!((477.0..479.0).contains(&seconds), "{seconds}");
@@ -153,7 +141,7 @@ fn put_is_limited_by_the_upload_direction() {
 fn without_a_path_rate_the_best_throughput_counts() {
     let (path, tcp) = (PathFindings::default(), [row(1, 100), row(4, 300)]);
     let verdict = conclude(&Evidence { limit: Some(ServerLimit::Growing), ..evidence(&path, &tcp) });
-    assert_eq!((verdict.streams, verdict.rate_bps), (4, Some(Rate::bits_per_sec(300_000_000))));
+    assert_eq!((verdict.streams, verdict.rate_bps), (4, Some(Rate::mbit(300))));
     let nothing = conclude(&Evidence { rtt: None, limit: None, ..evidence(&path, &[]) });
     assert_eq!((nothing.rate_bps, nothing.seconds), (None, None));
 }

@@ -146,19 +146,13 @@ mod tests {
     }
 
     #[test]
-    fn body_is_one_call_or_a_batch() {
+    fn body_is_one_call_or_a_batch_or_has_a_code_of_json_rpc() {
         let one = Call { id: json!(7), method: "m".to_owned(), params: vec![json!(1)] };
         assert_eq!(call(r#"{"id":7,"method":"m","params":[1]}"#), Ok(Incoming::One(one.clone())));
         let batch = call(r#"[{"id":7,"method":"m","params":[1]},3]"#);
         assert_eq!(batch, Ok(Incoming::Batch(vec![Ok(one), Err(RpcError::NoRequest("an object expected"))])));
-        assert_eq!(
-            call(r#"{"method":"m"}"#),
-            Ok(Incoming::One(Call { id: Value::Null, method: "m".to_owned(), params: vec![] }))
-        );
-    }
-
-    #[test]
-    fn wrong_bodies_have_json_rpcs_codes() {
+        let bare = Call { id: Value::Null, method: "m".to_owned(), params: vec![] };
+        assert_eq!(call(r#"{"method":"m"}"#), Ok(Incoming::One(bare)));
         let code = |body: &str| call(body).unwrap_err().code();
         assert_eq!(code("{"), -32_700);
         for body in ["[]", "3", "{}", r#"{"method":1}"#, r#"{"method":"m","params":{}}"#] {
@@ -173,27 +167,20 @@ mod tests {
         let params = |first: &str| vec![json!(first), json!(2)];
         assert_eq!(authorize("aria2.pause", params("token:right"), "right"), Ok(vec![json!(2)]));
         for wrong in ["token:wrong", "token:righ", "token:", "right"] {
-            assert_eq!(
-                authorize("aria2.pause", params(wrong), "right"),
-                Err(RpcError::Unauthorized),
-                "{wrong}"
-            );
+            let answer = authorize("aria2.pause", params(wrong), "right");
+            assert_eq!(answer, Err(RpcError::Unauthorized), "{wrong}");
         }
         assert_eq!(authorize("aria2.pause", vec![], "right"), Err(RpcError::Unauthorized));
         assert_eq!(authorize("system.listMethods", vec![], "right"), Ok(vec![]));
     }
 
     #[test]
-    fn calls_of_a_multicall_are_parsed_separately() {
+    fn calls_of_a_multicall_are_parsed_and_answered_separately() {
         let entries = json!([{"methodName": "m", "params": ["token:a"]}, {"method": "m"}, 5]);
         let calls = Call::of_multicall(vec![entries]).unwrap();
         assert!(matches!(&calls[0], Ok(call) if call.method == "m" && call.params == [json!("token:a")]));
         assert!(calls[1].is_err() && calls[2].is_err());
         assert!(Call::of_multicall(vec![]).is_err());
-    }
-
-    #[test]
-    fn replies_have_the_calls_id() {
         let good = Reply { id: json!("x"), result: Ok(json!("OK")) };
         assert_eq!(good.to_json(), json!({"id": "x", "jsonrpc": "2.0", "result": "OK"}));
         assert_eq!(good.to_multicall_json(), json!(["OK"]));

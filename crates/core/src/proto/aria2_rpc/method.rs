@@ -290,19 +290,13 @@ mod tests {
     const GID: &str = "0000000000000007";
 
     #[test]
-    fn every_listed_method_is_parsed() {
+    fn every_listed_method_is_parsed_with_its_parameters() {
         let params = json!([GID, 1, "POS_SET"]);
-        let listed = METHODS.iter().filter(|name| **name != "system.multicall");
-        for name in listed {
-            let parsed = parse(name, &params);
-            assert!(!matches!(parsed, Err(RpcError::NoMethod(_))), "{name}");
+        for name in METHODS.iter().filter(|name| **name != "system.multicall") {
+            assert!(!matches!(parse(name, &params), Err(RpcError::NoMethod(_))), "{name}");
         }
         let error = parse("aria2.addTorrent", &params).unwrap_err();
         assert_eq!((error.code(), error.http_status()), (-32_601, 404));
-    }
-
-    #[test]
-    fn add_accepts_mirrors_options_and_position() {
         let added = parse("aria2.addUri", &json!([["http://a/", "http://b/"], {"out": "c"}, 2])).unwrap();
         let Method::AddUri { uris, options, place } = added else { panic!("{added:?}") };
         assert_eq!((uris.len(), options.out.as_deref(), place), (2, Some("c"), Some(2)));
@@ -326,10 +320,8 @@ mod tests {
             ("aria2.changePosition", json!([GID, 0, "POS_UP"]), 2),
         ] {
             let error = parse(name, &params).unwrap_err();
-            assert!(
-                matches!(error, RpcError::Parameter { position, .. } if position == place),
-                "{name} {params}: {error}"
-            );
+            let is_named = matches!(error, RpcError::Parameter { position, .. } if position == place);
+            assert!(is_named, "{name} {params}: {error}");
         }
     }
 

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_parsed_and_unknown_ones_ignored() {
+    fn options_are_parsed_in_all_forms_and_unknown_ones_ignored() {
         let sha1 = "da39a3ee5e6b4b0d3255bfef95601890afd80709";
         let options = parse(&json!({
             "dir": "/d", "out": "o", "split": "4", "header": ["A: b", "C: d"], "referer": "http://p/",
@@ -165,29 +165,22 @@ mod tests {
             "bt-seed-unverified": "true"
         }))
         .unwrap();
-        assert_eq!(
-            (options.dir.as_deref(), options.out.as_deref(), options.split),
-            (Some("/d"), Some("o"), Some(4))
-        );
-        assert_eq!((options.headers.len(), options.referer.as_deref()), (2, Some("http://p/")));
+        let texts = [&options.dir, &options.out, &options.referer].map(|text| text.as_deref());
+        assert_eq!(texts, [Some("/d"), Some("o"), Some("http://p/")]);
+        assert_eq!((options.split, options.headers.len(), options.pause), (Some(4), 2, true));
         assert_eq!(options.limit, Some(Rate::bytes_per_sec(102_400)));
         assert_eq!(options.checksum.as_ref().map(Checksum::hex), Some(sha1));
-        assert!(options.pause);
         let shown = options.to_json();
         assert_eq!((&shown["split"], &shown["max-download-limit"]), (&json!("4"), &json!("102400")));
         assert_eq!(shown.get("header"), None, "headers may hold secrets");
         assert_eq!(parse(&shown).unwrap().checksum, options.checksum);
-    }
-
-    #[test]
-    fn unquoted_values_and_single_headers_are_accepted() {
-        let options =
-            parse(&json!({"split": 99, "pause": false, "header": "A: b\nC: d", "referer": "*", "out": "",
-            "max-overall-download-limit": 0, "max-concurrent-downloads": 3}))
-            .unwrap();
+        // Values without quotes, and several headers in one text.
+        let given = json!({"split": 99, "pause": false, "header": "A: b\nC: d", "referer": "*", "out": "",
+            "max-overall-download-limit": 0, "max-concurrent-downloads": 3});
+        let options = parse(&given).unwrap();
         assert_eq!((options.split, options.headers.len(), options.concurrent), (Some(16), 2, Some(3)));
-        assert_eq!((options.referer, options.out), (None, None));
-        assert_eq!(options.overall_limit, Some(Rate::bytes_per_sec(0)));
+        let unlimited = Some(Rate::bytes_per_sec(0));
+        assert_eq!((options.referer, options.out, options.overall_limit), (None, None, unlimited));
     }
 
     #[test]
@@ -208,10 +201,7 @@ mod tests {
             ("pause", json!("perhaps")),
         ] {
             let error = parse(&json!({option: value})).unwrap_err();
-            assert!(
-                matches!(error, RpcError::Option { name, .. } if name == option),
-                "{option} {value}: {error}"
-            );
+            assert!(matches!(error, RpcError::Option { name, .. } if name == option), "{value}: {error}");
         }
     }
 }

@@ -55,22 +55,14 @@ pub fn decode_token(text: &str) -> Result<Vec<u8>, TokenError> {
 mod tests {
     use super::*;
 
-    fn reply(lines: &[&str]) -> Reply {
-        Reply { code: 335, lines: lines.iter().map(|line| (*line).to_owned()).collect() }
-    }
-
     #[test]
-    fn tokens_are_decoded_as_encoded() {
+    fn tokens_are_decoded_as_encoded_and_garbage_refused() {
         assert_eq!(encode_token(b"\x17\x03"), "FwM=");
-        assert_eq!(adat_token(&reply(&["ADAT=FwM="])), Ok(Some(b"\x17\x03".to_vec())));
-        assert_eq!(adat_token(&reply(&["GSSAPI Authentication succeeded"])), Ok(None));
-        assert_eq!(adat_token(&reply(&["some text", " ADAT=MA=="])), Ok(Some(b"0".to_vec())));
+        assert_eq!(adat_token(&Reply::of(335, &["ADAT=FwM="])), Ok(Some(b"\x17\x03".to_vec())));
+        assert_eq!(adat_token(&Reply::of(335, &["GSSAPI Authentication succeeded"])), Ok(None));
+        assert_eq!(adat_token(&Reply::of(335, &["some text", " ADAT=MA=="])), Ok(Some(b"0".to_vec())));
         assert_eq!(decode_token(" FwM= "), Ok(b"\x17\x03".to_vec()));
-    }
-
-    #[test]
-    fn garbage_is_refused() {
-        assert_eq!(adat_token(&reply(&["ADAT=%%"])), Err(TokenError::NotBase64));
+        assert_eq!(adat_token(&Reply::of(335, &["ADAT=%%"])), Err(TokenError::NotBase64));
         assert_eq!(decode_token("FwM"), Err(TokenError::NotBase64));
         assert_eq!(decode_token(&"A".repeat(MAX_TOKEN * 2)), Err(TokenError::TooLong));
     }

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_are_parsed() {
+    fn dates_are_parsed_and_formatted_up_to_9999() {
         for (text, date) in [
             ("19700101000000", at(0)),
             ("19941106084937", at(784_111_777)),
@@ -89,32 +89,13 @@ mod tests {
         ] {
             assert_eq!(parse_date(text), Some(date), "{text}");
         }
-    }
-
-    #[test]
-    fn texts_that_are_not_dates_are_refused() {
-        for text in [
-            "",
-            "20260101",
-            "20261301000000",
-            "20260230000000",
-            "19000229000000",
-            "20260101240000",
-            "20260101006000",
-            "2026010100000x",
-            "+2026010100000",
-            "20260101000000.",
-            "20260101000000.x",
-            "20260101000000.0123456789",
-            "202601010000000",
-            "2026010100\u{e9}00",
-        ] {
+        for text in "|20260101|20261301000000|20260230000000|19000229000000|20260101240000|\
+            20260101006000|2026010100000x|+2026010100000|20260101000000.|20260101000000.x|\
+            20260101000000.0123456789|202601010000000|2026010100\u{e9}00"
+            .split('|')
+        {
             assert_eq!(parse_date(text), None, "{text}");
         }
-    }
-
-    #[test]
-    fn years_beyond_9999_are_not_formatted() {
         assert_eq!(format_date(at(253_402_300_799)).as_deref(), Some("99991231235959"));
         assert_eq!(format_date(at(253_402_300_800)), None);
         assert_eq!(format_date(at(u64::MAX >> 2)), None);
@@ -125,11 +106,6 @@ mod tests {
         fn formatted_dates_are_parsed_as_equal(seconds in 0u64..253_402_300_800) {
             let text = format_date(at(seconds)).unwrap();
             prop_assert_eq!(parse_date(&text), Some(at(seconds)));
-        }
-
-        #[test]
-        fn parsing_any_digits_does_not_panic(text in "[0-9.+-]{0,30}") {
-            let _ = parse_date(&text);
         }
     }
 }

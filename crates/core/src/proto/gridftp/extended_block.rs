@@ -146,14 +146,13 @@ impl BlockHeader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     fn bytes(flags: u8, count: u64, offset: u64) -> [u8; BLOCK_HEADER] {
         BlockHeader { flags, count, offset }.encode()
     }
 
     #[test]
-    fn headers_of_globus_are_decoded() {
+    fn headers_of_globus_are_decoded_and_others_refused() {
         let data = BlockHeader::decode(&bytes(0, 262_144, 524_288)).unwrap();
         assert_eq!(data.payload(), Some(ByteRange::new(524_288, 786_432)));
         assert!(!data.ends_data() && !data.closes() && data.channels().is_none());
@@ -162,16 +161,14 @@ mod tests {
         let last = BlockHeader::decode(&bytes(72, 0, 4)).unwrap();
         assert!(last.ends_data() && last.channels() == Some(4) && last.payload().is_none());
         assert!(BlockHeader::decode(&bytes(12, 0, 0)).unwrap().closes());
-    }
-
-    #[test]
-    fn end_of_data_may_follow_a_payload() {
-        let block = BlockHeader::decode(&bytes(8, 10, 5)).unwrap();
-        assert!(block.ends_data() && block.payload() == Some(ByteRange::new(5, 15)));
-    }
-
-    #[test]
-    fn headers_that_are_not_of_mode_e_are_refused() {
+        let both = BlockHeader::decode(&bytes(8, 10, 5)).unwrap();
+        assert!(both.ends_data() && both.payload() == Some(ByteRange::new(5, 15)));
+        for range in
+            [ByteRange::new(0, 1), ByteRange::new(5, 1 << 40), ByteRange::new(u64::MAX - 1, u64::MAX)]
+        {
+            let block = BlockHeader::decode(&BlockHeader::data(range).encode()).unwrap();
+            assert!(block.payload() == Some(range) && !block.ends_data(), "{range:?}");
+        }
         for flags in [1, 2, 16, 3, 255] {
             assert_eq!(BlockHeader::decode(&bytes(flags, 0, 0)), Err(BlockError::Descriptor(flags)));
         }
@@ -181,23 +178,6 @@ mod tests {
         for (count, channels) in [(1, 1), (0, 0), (0, MAX_CHANNELS + 1), (0, u64::MAX)] {
             let refused = Err(BlockError::EndOfFile { count, channels });
             assert_eq!(BlockHeader::decode(&bytes(72, count, channels)), refused);
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn decoded_headers_survive_encoding(header in prop::array::uniform17(any::<u8>())) {
-            if let Ok(block) = BlockHeader::decode(&header) {
-                prop_assert_eq!(BlockHeader::decode(&block.encode()), Ok(block));
-                prop_assert!(block.payload().is_none_or(|range| range.len() == block.payload_len()));
-            }
-        }
-
-        #[test]
-        fn any_range_is_decoded_as_encoded(start in 0..u64::MAX / 2, len in 1..u64::MAX / 2) {
-            let range = ByteRange::with_len(start, Bytes::new(len));
-            let block = BlockHeader::decode(&BlockHeader::data(range).encode()).unwrap();
-            prop_assert!(block.payload() == Some(range) && !block.ends_data());
         }
     }
 }

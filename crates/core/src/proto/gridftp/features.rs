@@ -88,65 +88,36 @@ impl Features {
 mod tests {
     use super::*;
 
-    fn features(lines: &[&str]) -> Features {
-        let lines = [&["Extensions supported"], lines, &["End."]].concat();
-        Features::parse(&Reply { code: 211, lines: lines.into_iter().map(str::to_owned).collect() })
+    /// Parses a reply to FEAT; a bar is between the lines.
+    fn features(lines: &str) -> Features {
+        let lines = format!("Extensions supported|{lines}|End.");
+        Features::parse(&Reply::of(211, &lines.split('|').collect::<Vec<_>>()))
     }
 
     #[test]
     fn features_of_globus_are_parsed() {
-        let globus = features(&[
-            " CKSM MD5:10;ADLER32:10;SHA1:10;SHA256:11;SHA512:12;",
-            " DCSC P,D",
-            " MFMT",
-            " UTF8",
-            " DCAU",
-            " PARALLEL",
-            " SIZE",
-            " MLST Type*;Size*;Modify*;Perm*;Charset;Unique*;X.count;",
-            " ERET",
-            " ESTO",
-            " SPAS",
-            " SPOR",
-            " REST STREAM",
-            " MDTM",
-            " PASV AllowDelayed;",
-        ]);
+        let globus = features(
+            " CKSM MD5:10;ADLER32:10;SHA1:10;SHA256:11;SHA512:12;| DCSC P,D| MFMT| UTF8| DCAU| PARALLEL| SIZE|\
+            \x20MLST Type*;Size*;Modify*;Perm*;Charset;Unique*;X.count;| ERET| ESTO| SPAS| SPOR| REST STREAM|\
+            \x20MDTM| PASV AllowDelayed;",
+        );
         assert!(globus.extended_mode() && globus.partial_retrieve() && globus.adjusted_store());
         assert!(globus.restarts_streams() && globus.lists("mfmt") && !globus.authenticates_by("TLS"));
         assert!(globus.checksum(Algorithm::Md5) && globus.checksum(Algorithm::Sha512));
         assert!(!globus.checksum(Algorithm::Blake3));
         assert_eq!(globus.best_checksum(), Some(Algorithm::Sha256));
-        assert_eq!(features(&[" CKSM"]).best_checksum(), Some(Algorithm::Md5));
-        assert_eq!(features(&[" SIZE"]).best_checksum(), None);
+        let plain = features(" CKSM");
+        assert_eq!((plain.best_checksum(), features(" SIZE").best_checksum()), (Some(Algorithm::Md5), None));
+        assert!(plain.checksum(Algorithm::Md5) && !plain.checksum(Algorithm::Sha1));
     }
 
     #[test]
-    fn features_of_plain_ftp_servers_are_parsed() {
-        let vsftpd = features(&[
-            " AUTH TLS",
-            " EPRT",
-            " EPSV",
-            " MDTM",
-            " PASV",
-            " PBSZ",
-            " PROT",
-            " REST STREAM",
-            " SIZE",
-            " TVFS",
-        ]);
+    fn plain_ftp_servers_have_few_features_or_none() {
+        let vsftpd = features(" AUTH TLS| EPRT| EPSV| MDTM| PASV| PBSZ| PROT| REST STREAM| SIZE| TVFS");
         assert!(vsftpd.authenticates_by("tls") && vsftpd.restarts_streams() && !vsftpd.extended_mode());
         assert!(!vsftpd.checksum(Algorithm::Md5));
-        assert!(
-            features(&[" CKSM"]).checksum(Algorithm::Md5) && !features(&[" CKSM"]).checksum(Algorithm::Sha1)
-        );
-    }
-
-    #[test]
-    fn server_without_feat_has_no_features() {
-        let refused = Reply { code: 500, lines: vec!["a".into(), " PARALLEL".into(), "b".into()] };
+        let refused = Reply::of(500, &["a", " PARALLEL", "b"]);
         assert_eq!(Features::parse(&refused), Features::default());
-        let empty = Features::parse(&Reply { code: 211, lines: vec!["No features".into()] });
-        assert!(!empty.extended_mode());
+        assert!(!Features::parse(&Reply::of(211, &["No features"])).extended_mode());
     }
 }

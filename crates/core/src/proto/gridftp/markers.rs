@@ -33,30 +33,17 @@ fn filled(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-
-    fn reply(code: u16, lines: &[&str]) -> Reply {
-        Reply { code, lines: lines.iter().map(|line| (*line).to_owned()).collect() }
-    }
 
     #[test]
     fn range_markers_are_parsed() {
-        let marked = parse_range_marker(&reply(111, &["Range Marker 0-600,700-1000"])).unwrap();
+        let marked = parse_range_marker(&Reply::of(111, &["Range Marker 0-600,700-1000"])).unwrap();
         let ranges: Vec<_> = marked.iter().collect();
         assert_eq!(ranges, [ByteRange::new(0, 600), ByteRange::new(700, 1000)]);
-        for text in ["Range Marker", "Range Marker 5-1", "Range Marker 1-", "Range Marker 0-1,", "x +0-1", ""]
-        {
-            assert_eq!(parse_range_marker(&reply(111, &[text])), None, "{text}");
+        for text in "Range Marker|Range Marker 5-1|Range Marker 1-|Range Marker 0-1,|x +0-1|".split('|') {
+            assert_eq!(parse_range_marker(&Reply::of(111, &[text])), None, "{text}");
         }
-        assert_eq!(parse_range_marker(&reply(112, &["Range Marker 0-1"])), None);
+        assert_eq!(parse_range_marker(&Reply::of(112, &["Range Marker 0-1"])), None);
         let many = format!("Range Marker {}0-1", "0-1,".repeat(MAX_MARKED));
-        assert_eq!(parse_range_marker(&reply(111, &[&many])), None);
-    }
-
-    proptest! {
-        #[test]
-        fn parsing_any_marker_does_not_panic(text in "Range Marker [0-9,-]{0,40}") {
-            let _ = parse_range_marker(&reply(111, &[&text]));
-        }
+        assert_eq!(parse_range_marker(&Reply::of(111, &[&many])), None);
     }
 }

@@ -114,35 +114,29 @@ mod tests {
     }
 
     #[test]
-    fn all_forms_of_ranges_are_parsed() {
-        assert_eq!(parts("bytes=0-0", 10), [(0, 1)]);
-        assert_eq!(parts("bytes=3-", 10), [(3, 10)]);
-        assert_eq!(parts("Bytes = 3-99999999999999999999999", 10), [(3, 10)]);
-        assert_eq!(parts("bytes=-4", 10), [(6, 10)]);
-        assert_eq!(parts("bytes=-40", 10), [(0, 10)]);
-        assert_eq!(parts("bytes=5-6, 0-1,,9-", 10), [(5, 7), (0, 2), (9, 10)]);
-        assert_eq!(parts("bytes=0-1,20-", 10), [(0, 2)]);
+    fn all_forms_of_ranges_are_parsed_and_overlapping_ones_merged() {
+        for (header, expected) in [
+            ("bytes=0-0", &[(0, 1)][..]),
+            ("bytes=3-", &[(3, 10)]),
+            ("Bytes = 3-99999999999999999999999", &[(3, 10)]),
+            ("bytes=-4", &[(6, 10)]),
+            ("bytes=-40", &[(0, 10)]),
+            ("bytes=5-6, 0-1,,9-", &[(5, 7), (0, 2), (9, 10)]),
+            ("bytes=0-1,20-", &[(0, 2)]),
+            ("bytes=4-8,0-5", &[(0, 9)]),
+            ("bytes=0-,0-,0-,7-8", &[(0, 10)]),
+            ("bytes=0-1,2-3", &[(0, 2), (2, 4)]),
+        ] {
+            assert_eq!(parts(header, 10), expected, "{header}");
+        }
     }
 
     #[test]
-    fn overlapping_ranges_are_merged() {
-        assert_eq!(parts("bytes=4-8,0-5", 10), [(0, 9)]);
-        assert_eq!(parts("bytes=0-,0-,0-,7-8", 10), [(0, 10)]);
-        assert_eq!(parts("bytes=0-1,2-3", 10), [(0, 2), (2, 4)]);
-    }
-
-    #[test]
-    fn malformed_headers_are_ignored() {
-        for header in
-            ["", "bytes", "bytes=", "lines=0-1", "bytes=a-b", "bytes=5-4", "bytes=--1", "bytes=+1-2"]
-        {
+    fn malformed_headers_are_ignored_and_ranges_outside_the_file_unsatisfiable() {
+        for header in "|bytes|bytes=|lines=0-1|bytes=a-b|bytes=5-4|bytes=--1|bytes=+1-2".split('|') {
             assert_eq!(RangeHeader::parse(header, Bytes::new(10)), RangeHeader::Whole, "{header}");
         }
         assert_eq!(RangeHeader::parse("bytes=-1", Bytes::ZERO), RangeHeader::Whole);
-    }
-
-    #[test]
-    fn ranges_outside_the_file_are_unsatisfiable() {
         let many = format!("bytes={}", "0-0,2-2,".repeat(40));
         for (header, size) in [("bytes=10-", 10), ("bytes=-0", 10), ("bytes=0-", 0), (many.as_str(), 10)] {
             assert_eq!(RangeHeader::parse(header, Bytes::new(size)), RangeHeader::Unsatisfiable, "{header}");
@@ -161,11 +155,6 @@ mod tests {
                     }
                 }
             }
-        }
-
-        #[test]
-        fn parsing_any_header_does_not_panic(header in "\\PC{0,60}", size: u64) {
-            RangeHeader::parse(&header, Bytes::new(size));
         }
     }
 }

@@ -116,8 +116,7 @@ mod tests {
 
     fn request(lines: &[(&str, &str)]) -> RequestHead {
         let lines: String = lines.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-        let text = format!("GET / HTTP/1.1\r\nHost: h\r\n{lines}\r\n");
-        RequestHead::parse(text.as_bytes()).unwrap().unwrap().0
+        RequestHead::parse(format!("GET / HTTP/1.1\r\nHost: h\r\n{lines}\r\n").as_bytes()).unwrap().unwrap().0
     }
 
     #[test]
@@ -166,7 +165,7 @@ mod tests {
             assert_eq!(validators().range_applies(&request, now), applies, "{value}");
         }
         assert!(validators().range_applies(&request(&[]), now));
-        let fresh = request(&[("If-Range", SAME)]);
-        assert!(!validators().range_applies(&fresh, validators().modified()));
+        // A date is weak within a second of the modification.
+        assert!(!validators().range_applies(&request(&[("If-Range", SAME)]), validators().modified()));
     }
 }

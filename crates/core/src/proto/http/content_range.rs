@@ -68,10 +68,9 @@ pub(super) fn number(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     #[test]
-    fn parts_and_unsatisfied_ranges_are_parsed() {
+    fn parts_and_unsatisfied_ranges_are_parsed_and_contradictions_refused() {
         let part = |start, end, total: Option<u64>| ContentRange::Part {
             range: ByteRange::new(start, end),
             total: total.map(Bytes::new),
@@ -80,44 +79,11 @@ mod tests {
         assert_eq!(ContentRange::parse("Bytes 5-5/*"), Some(part(5, 6, None)));
         let unsatisfied = ContentRange::Unsatisfied { total: Bytes::new(7) };
         assert_eq!(ContentRange::parse("bytes */7"), Some(unsatisfied));
-    }
-
-    #[test]
-    fn contradictory_values_are_refused() {
-        for text in [
-            "",
-            "bytes",
-            "bytes 1-0/5",
-            "bytes 0-5/5",
-            "bytes */*",
-            "items 0-1/2",
-            "bytes +0-1/2",
-            "bytes 0-18446744073709551615/*",
-            "bytes 0-1",
-            "bytes -1/5",
-        ] {
+        for text in "|bytes|bytes 1-0/5|bytes 0-5/5|bytes */*|items 0-1/2|bytes +0-1/2|\
+            bytes 0-18446744073709551615/*|bytes 0-1|bytes -1/5"
+            .split('|')
+        {
             assert_eq!(ContentRange::parse(text), None, "{text}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn any_text_gives_no_contradictory_range(text in "(bytes )?[0-9*/ -]{0,40}") {
-            if let Some(ContentRange::Part { range, total }) = ContentRange::parse(&text) {
-                prop_assert!(!range.is_empty() && total.is_none_or(|total| range.end() <= total.get()));
-            }
-        }
-
-        #[test]
-        fn formatted_parts_are_parsed_as_equal(first: u32, more: u32, beyond: u32) {
-            let (first, last) = (u64::from(first), u64::from(first) + u64::from(more));
-            let total = last + 1 + u64::from(beyond);
-            let parsed = ContentRange::parse(&format!("bytes {first}-{last}/{total}"));
-            let expected = ContentRange::Part {
-                range: ByteRange::new(first, last + 1),
-                total: Some(Bytes::new(total)),
-            };
-            prop_assert_eq!(parsed, Some(expected));
         }
     }
 }

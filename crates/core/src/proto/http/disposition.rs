@@ -133,7 +133,6 @@ fn parameters(value: &[u8]) -> Vec<(String, Vec<u8>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     fn name(value: &str) -> Option<String> {
         FileName::from_disposition(value.as_bytes()).map(|n| n.0)
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_names_stay_in_the_directory() {
+    fn hostile_names_stay_in_the_directory_and_long_ones_keep_their_extension() {
         for (given, expected) in [
             ("../../etc/passwd", "passwd"),
             ("..\\..\\boot.ini", "boot.ini"),
@@ -178,40 +177,9 @@ mod tests {
         }
         assert_eq!(FileName::from_url_path("/d/..%2f..%2Fpasswd").unwrap().as_str(), "passwd");
         assert_eq!(FileName::from_url_path("/"), None);
-    }
-
-    #[test]
-    fn long_names_keep_their_extension() {
         let cut = FileName::sanitise(&format!("{}.tar.zst", "é".repeat(300))).unwrap();
         assert!(cut.0.len() <= MAX_NAME && cut.0.ends_with(".zst"));
         let cut = FileName::sanitise(&format!("{}. . .{}", "a".repeat(195), "b".repeat(100))).unwrap();
         assert_eq!(cut.0, "a".repeat(195));
-    }
-
-    proptest! {
-        #[test]
-        fn any_value_gives_a_safe_name(value in prop::collection::vec(any::<u8>(), 0..400)) {
-            let mut disposition = b"attachment; filename=\"".to_vec();
-            disposition.extend_from_slice(&value);
-            for input in [&value, &disposition] {
-                if let Some(FileName(name)) = FileName::from_disposition(input) {
-                    check(&name)?;
-                }
-            }
-        }
-
-        #[test]
-        fn any_text_gives_a_safe_name(text in "(\\PC|[./\\\\\u{0}-\u{20}]){0,300}") {
-            if let Some(FileName(name)) = FileName::sanitise(&text) {
-                check(&name)?;
-            }
-        }
-    }
-
-    fn check(name: &str) -> Result<(), TestCaseError> {
-        prop_assert!(!name.is_empty() && name.len() <= MAX_NAME);
-        prop_assert!(!name.contains(['/', '\\', '\0']) && !name.chars().any(char::is_control));
-        prop_assert!(!name.starts_with(['.', '-']));
-        Ok(())
     }
 }

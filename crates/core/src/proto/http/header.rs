@@ -92,10 +92,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn debug_output_hides_the_value() {
+    fn field_is_one_line_and_debug_output_hides_its_value() {
         let field: HeaderField = "Authorization:  Bearer a:b ".parse().unwrap();
         assert_eq!((field.name(), field.value()), ("Authorization", "Bearer a:b"));
         assert!(field.is("authorization") && !format!("{field:?}").contains("Bearer"));
+        for text in ["no colon", ": x", "a b: x", "a: x\r\nHost: evil", "a: \0", "a\n: b", "é: x"] {
+            assert!(text.parse::<HeaderField>().is_err(), "{text:?}");
+        }
     }
 
     #[test]
@@ -106,12 +109,5 @@ mod tests {
         assert_eq!(of(784_111_777).unwrap().value(), "Sun, 06 Nov 1994 08:49:37 GMT");
         assert!(of(253_402_300_799).is_some() && of(253_402_300_800).is_none());
         assert!(HeaderField::of_date("Date", SystemTime::UNIX_EPOCH - Duration::from_secs(1)).is_none());
-    }
-
-    #[test]
-    fn fields_that_would_split_the_head_are_refused() {
-        for text in ["no colon", ": x", "a b: x", "a: x\r\nHost: evil", "a: \0", "a\n: b", "é: x"] {
-            assert!(text.parse::<HeaderField>().is_err(), "{text:?}");
-        }
     }
 }

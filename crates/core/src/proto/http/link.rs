@@ -131,7 +131,6 @@ fn unquoted(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     #[test]
     fn examples_of_rfc_6249_are_parsed() {
@@ -140,39 +139,23 @@ mod tests {
             <http://example.com/example.ext.torrent>; rel=describedby; type=\"application/x-bittorrent\"; name=\"a, b; <c>\",\
             <http://example.com/example.ext.meta4>; rel=describedby; type=\"application/metalink4+xml\"";
         let links = Link::parse_all(value);
-        assert_eq!(links.len(), 4);
         let duplicates: Vec<_> = links.iter().filter_map(Link::duplicate).collect();
-        let duplicate = |url: &str, priority, location: Option<&str>, depth| DuplicateLink {
-            url: url.to_owned(),
-            priority,
-            location: location.map(str::to_owned),
-            depth,
-        };
-        assert_eq!(
-            duplicates,
-            [
-                duplicate("http://www2.example.com/example.ext", 1, None, None),
-                duplicate("ftp://ftp.example.com/example.ext", 2, Some("gb"), Some(1)),
-            ]
-        );
+        let [one, two] = &duplicates[..] else { panic!("{duplicates:?}") };
+        assert_eq!((one.url.as_str(), one.priority), ("http://www2.example.com/example.ext", 1));
+        assert_eq!((two.url.as_str(), two.priority), ("ftp://ftp.example.com/example.ext", 2));
+        assert_eq!((&one.location, one.depth), (&None, None));
+        assert_eq!((two.location.as_deref(), two.depth), (Some("gb"), Some(1)));
         assert_eq!(links[2].parameter("name"), Some("a, b; <c>"));
         let metalinks: Vec<_> = links.iter().filter(|l| l.is_metalink()).map(Link::target).collect();
-        assert_eq!(metalinks, ["http://example.com/example.ext.meta4"]);
+        assert_eq!((links.len(), &metalinks[..]), (4, &["http://example.com/example.ext.meta4"][..]));
     }
 
     #[test]
-    fn link_of_another_resource_is_not_a_duplicate() {
-        let links = Link::parse_all(
-            "<http://h/a>; rel=duplicate; anchor=\"http://h/b\", <http://h/c>; REL=\"next Duplicate\"",
-        );
-        assert_eq!(
-            links.iter().filter_map(Link::duplicate).map(|d| d.url).collect::<Vec<_>>(),
-            ["http://h/c"]
-        );
-    }
-
-    #[test]
-    fn priorities_out_of_range_count_as_the_lowest() {
+    fn link_of_another_resource_is_no_duplicate_and_a_wrong_priority_the_lowest() {
+        let value = r#"<http://h/a>; rel=duplicate; anchor="http://h/b", <http://h/c>; REL="next Duplicate""#;
+        let duplicates =
+            Link::parse_all(value).iter().filter_map(Link::duplicate).map(|d| d.url).collect::<Vec<_>>();
+        assert_eq!(duplicates, ["http://h/c"]);
         for pri in ["0", "-1", "1000000", "99999999999", "x", ""] {
             let links = Link::parse_all(&format!("<a>; rel=duplicate; pri={pri}"));
             assert_eq!(links[0].duplicate().unwrap().priority, LOWEST_PRIORITY, "{pri}");
@@ -181,31 +164,12 @@ mod tests {
 
     #[test]
     fn malformed_links_are_skipped() {
-        for value in [
-            "",
-            ",,;",
-            "http://h/a; rel=duplicate",
-            "<>; rel=duplicate",
-            "<a b>; rel=x",
-            "<a\u{1}>",
-            "<a> b; rel=x",
-            "<a",
-        ] {
+        let malformed =
+            "|,,;|http://h/a; rel=duplicate|<>; rel=duplicate|<a b>; rel=x|<a\u{1}>|<a> b; rel=x|<a";
+        for value in malformed.split('|') {
             assert_eq!(Link::parse_all(value), [], "{value}");
         }
-        assert_eq!(
-            Link::parse_all("garbage, <http://h/a,b;c>; rel=duplicate, x")[0].target(),
-            "http://h/a,b;c"
-        );
-    }
-
-    proptest! {
-        #[test]
-        fn targets_hold_neither_space_nor_control(value in "(<|>|;|,|=|\"|\\\\|rel|duplicate|pri|[0-9]| |\\PC|[\u{0}-\u{1f}]){0,60}") {
-            for link in Link::parse_all(&value) {
-                prop_assert!(!link.target().is_empty());
-                prop_assert!(!link.target().chars().any(|c| c.is_control() || c.is_whitespace()));
-            }
-        }
+        let links = Link::parse_all("garbage, <http://h/a,b;c>; rel=duplicate, x");
+        assert_eq!(links[0].target(), "http://h/a,b;c");
     }
 }

@@ -310,17 +310,18 @@ mod tests {
         String::from_utf8(Request { target: "/a?b", host: "h:81", headers, ask }.encode()).unwrap()
     }
 
-    #[test]
-    fn plain_request_is_encoded() {
-        let agent = [HeaderField::new("User-Agent", "longhaul").unwrap()];
-        assert_eq!(
-            encode(&agent, None),
-            "GET /a?b HTTP/1.1\r\nHost: h:81\r\nUser-Agent: longhaul\r\nAccept-Encoding: identity\r\n\r\n"
-        );
+    /// Asserts the method and the lines between Host and the end of the head.
+    #[track_caller]
+    fn assert_head(head: &str, method: &str, lines: &str) {
+        assert_eq!(head, format!("{method} /a?b HTTP/1.1\r\nHost: h:81\r\n{lines}\r\n"));
     }
 
     #[test]
-    fn range_is_encoded_with_its_validator() {
+    fn plain_and_range_requests_are_encoded_with_the_users_fields() {
+        let agent = [HeaderField::new("User-Agent", "longhaul").unwrap()];
+        assert_head(&encode(&agent, None), "GET", "User-Agent: longhaul\r\nAccept-Encoding: identity\r\n");
+        let head = encode(&["host: other".parse().unwrap()], None);
+        assert!(head.contains("\r\nhost: other\r\n") && !head.contains("Host"), "{head}");
         let range = RangeRequest::of(ByteRange::new(10, 20)).unwrap();
         assert!(encode(&[], Some(&range)).contains("\r\nRange: bytes=10-19\r\n"));
         let range = RangeRequest::from(Bytes::new(7)).only_if(Validator::parse("\"v1\""));
@@ -332,18 +333,13 @@ mod tests {
     fn upload_requests_are_encoded() {
         let (offset, length, whole) = (Bytes::new(5), Bytes::new(2), Bytes::new(7));
         let part = UploadPart { offset, length, whole, hash: false, expects: true };
-        assert_eq!(
-            ask(&[], Ask::Patch(part)),
-            "PATCH /a?b HTTP/1.1\r\nHost: h:81\r\nContent-Type: application/partial-upload\r\n\
-             Upload-Offset: 5\r\nUpload-Length: 7\r\nUpload-Complete: ?0\r\n\
-             Content-Length: 2\r\nExpect: 100-continue\r\n\r\n"
-        );
-        assert_eq!(
-            ask(&[], Ask::Complete { whole, digest: Some("blake3=:AA==:"), hash: false }),
-            "PATCH /a?b HTTP/1.1\r\nHost: h:81\r\nContent-Type: application/partial-upload\r\n\
-             Upload-Offset: 7\r\nUpload-Length: 7\r\nUpload-Complete: ?1\r\n\
-             Repr-Digest: blake3=:AA==:\r\nAccept: application/metalink4+xml\r\nContent-Length: 0\r\n\r\n"
-        );
+        let lines = "Content-Type: application/partial-upload\r\nUpload-Offset: 5\r\nUpload-Length: 7\r\n\
+            Upload-Complete: ?0\r\nContent-Length: 2\r\nExpect: 100-continue\r\n";
+        assert_head(&ask(&[], Ask::Patch(part)), "PATCH", lines);
+        let complete = ask(&[], Ask::Complete { whole, digest: Some("blake3=:AA==:"), hash: false });
+        let lines = "Content-Type: application/partial-upload\r\nUpload-Offset: 7\r\nUpload-Length: 7\r\nUpload-Complete: ?1\r\n\
+            Repr-Digest: blake3=:AA==:\r\nAccept: application/metalink4+xml\r\nContent-Length: 0\r\n";
+        assert_head(&complete, "PATCH", lines);
         let unasked = ask(&[], Ask::Patch(UploadPart { expects: false, ..part }));
         assert!(unasked.ends_with("\r\nContent-Length: 2\r\n\r\n"), "{unasked}");
         let hashed = ask(&[], Ask::Patch(UploadPart { hash: true, ..part }));
@@ -351,48 +347,24 @@ mod tests {
         let typed = ["Content-Type: text/plain".parse().unwrap()];
         assert_eq!(ask(&typed, Ask::Patch(part)), ask(&[], Ask::Patch(part)));
         assert!(ask(&typed, Ask::Put(Bytes::ZERO)).contains("\r\nContent-Type: text/plain\r\n"));
-        assert_eq!(
-            ask(&[], Ask::Put(Bytes::ZERO)),
-            "PUT /a?b HTTP/1.1\r\nHost: h:81\r\nContent-Length: 0\r\n\r\n"
-        );
-        assert_eq!(ask(&[], Ask::Options), "OPTIONS /a?b HTTP/1.1\r\nHost: h:81\r\n\r\n");
+        assert_head(&ask(&[], Ask::Put(Bytes::ZERO)), "PUT", "Content-Length: 0\r\n");
+        assert_head(&ask(&[], Ask::Options), "OPTIONS", "");
     }
 
     #[test]
-    fn ranges_of_an_upload_are_encoded() {
+    fn ranges_and_renaming_replace_the_users_fields() {
         let (range, whole) = (ByteRange::new(5, 7), Bytes::new(9));
-        let part = UploadRange { range, whole, hash: true };
-        assert_eq!(
-            ask(&["Content-Range: bytes 0-0/1".parse().unwrap()], Ask::PatchRange(part)),
-            "PATCH /a?b HTTP/1.1\r\nHost: h:81\r\nContent-Type: application/partial-upload\r\n\
-             Content-Range: bytes 5-6/9\r\nUpload-Complete: ?0\r\nWant-Repr-Digest: blake3=10\r\n\
-             Content-Length: 2\r\n\r\n"
-        );
-    }
-
-    #[test]
-    fn ranges_of_a_file_and_its_renaming_are_encoded() {
-        let part = FileRange { range: ByteRange::new(5, 7), whole: Bytes::new(9) };
         let own = ["Content-Range: bytes 0-0/1".parse().unwrap(), "Overwrite: T".parse().unwrap()];
-        assert_eq!(
-            ask(&own[..1], Ask::PutRange(part)),
-            "PUT /a?b HTTP/1.1\r\nHost: h:81\r\nContent-Range: bytes 5-6/9\r\nContent-Length: 2\r\n\r\n"
-        );
-        assert_eq!(
-            ask(&own[1..], Ask::Move { to: "http://h:81/c", replaces: None }),
-            "MOVE /a?b HTTP/1.1\r\nHost: h:81\r\nDestination: http://h:81/c\r\nOverwrite: F\r\n\r\n"
-        );
+        let patch = ask(&own[..1], Ask::PatchRange(UploadRange { range, whole, hash: true }));
+        let lines = "Content-Type: application/partial-upload\r\nContent-Range: bytes 5-6/9\r\nUpload-Complete: ?0\r\n\
+            Want-Repr-Digest: blake3=10\r\nContent-Length: 2\r\n";
+        assert_head(&patch, "PATCH", lines);
+        let put = ask(&own[..1], Ask::PutRange(FileRange { range, whole }));
+        assert_head(&put, "PUT", "Content-Range: bytes 5-6/9\r\nContent-Length: 2\r\n");
         let tag = ETag::parse("W/\"1-2\"");
-        assert_eq!(
-            ask(&[], Ask::Move { to: "http://h:81/c", replaces: tag.as_ref() }),
-            "MOVE /a?b HTTP/1.1\r\nHost: h:81\r\nDestination: http://h:81/c\r\nOverwrite: T\r\n\
-             If: <http://h:81/c> ([W/\"1-2\"])\r\n\r\n"
-        );
-    }
-
-    #[test]
-    fn host_header_of_the_user_replaces_the_default() {
-        let head = encode(&["host: other".parse().unwrap()], None);
-        assert!(head.contains("\r\nhost: other\r\n") && !head.contains("Host"), "{head}");
+        let rename = |own, replaces| ask(own, Ask::Move { to: "http://h:81/c", replaces });
+        assert_head(&rename(&own[1..], None), "MOVE", "Destination: http://h:81/c\r\nOverwrite: F\r\n");
+        let over = "Destination: http://h:81/c\r\nOverwrite: T\r\nIf: <http://h:81/c> ([W/\"1-2\"])\r\n";
+        assert_head(&rename(&[], tag.as_ref()), "MOVE", over);
     }
 }

@@ -224,22 +224,6 @@ fn refuse(error: httparse::Error) -> RequestError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn later_minor_version_counts_as_http_1_1() {
-        let text = "GET /f HTTP/1.2\r\nHost: h\r\n\r\nrest";
-        let (found, length) = read(text).unwrap().unwrap();
-        assert_eq!((found.is_http_1_1(), found.keeps_alive(), found.target()), (true, true, "/f"));
-        assert_eq!(&text[length..], "rest");
-        for partial in ["GET /f HTTP/1.2", "GET /f HTTP/1.2\r\n", "GET /f HTTP/1.9\r\nHost: h\r\n"] {
-            assert!(matches!(read(partial), Ok(None)), "{partial}");
-        }
-        assert_eq!(read("GET /f HTTP/1.9\r\nHost: h\r\n"), Ok(None));
-        for other in ["HTTP/2.0", "HTTP/1.x", "HTTP/1.12", "HTTP/0.9", "http/1.2"] {
-            assert!(read(&format!("GET /f {other}\r\nHost: h\r\n\r\n")).is_err(), "{other}");
-        }
-    }
 
     fn read(text: &str) -> Result<Option<(RequestHead, usize)>, RequestError> {
         RequestHead::parse(text.as_bytes())
@@ -250,20 +234,35 @@ mod tests {
     }
 
     #[test]
-    fn head_is_parsed_and_bytes_after_it_remain() {
-        let text = "GET /a%20b?c HTTP/1.1\r\nHost: h\r\nRange: bytes=0-1\r\nrange: bytes=4-\r\n\r\nGET /";
-        let (head, length) = read(text).unwrap().unwrap();
-        assert_eq!((head.method(), head.target(), length), ("GET", "/a%20b?c", text.len() - 5));
-        assert_eq!(head.header("RANGE"), Some("bytes=0-1"));
-        assert_eq!(head.list("range").as_deref(), Some("bytes=0-1, bytes=4-"));
-        assert!(head.keeps_alive() && head.body() == RequestBody::None);
-    }
-
-    #[test]
-    fn keep_alive_depends_on_version_and_connection_option() {
+    fn version_and_connection_option_decide_what_is_kept_alive() {
+        let text = "GET /f HTTP/1.2\r\nHost: h\r\n\r\nrest";
+        let (found, length) = read(text).unwrap().unwrap();
+        assert_eq!((found.is_http_1_1(), found.keeps_alive(), found.target()), (true, true, "/f"));
+        assert_eq!(&text[length..], "rest");
+        for partial in ["GET /f HTTP/1.2", "GET /f HTTP/1.2\r\n", "GET /f HTTP/1.9\r\nHost: h\r\n"] {
+            assert_eq!(read(partial), Ok(None), "{partial}");
+        }
+        for other in ["HTTP/2.0", "HTTP/1.x", "HTTP/1.12", "HTTP/0.9", "http/1.2"] {
+            assert!(read(&format!("GET /f {other}\r\nHost: h\r\n\r\n")).is_err(), "{other}");
+        }
         assert!(!head("GET / HTTP/1.1\r\nHost: h\r\nConnection: x, Close\r\n\r\n").keeps_alive());
         assert!(!head("GET / HTTP/1.0\r\n\r\n").keeps_alive());
         assert!(head("GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n").keeps_alive());
+    }
+
+    #[test]
+    fn head_is_parsed_with_its_framing_and_bytes_after_it_remain() {
+        let text = "GET /a%20b?c HTTP/1.1\r\nHost: h\r\nRange: bytes=0-1\r\nrange: bytes=4-\r\n\r\nGET /";
+        let (get, length) = read(text).unwrap().unwrap();
+        assert_eq!((get.method(), get.target(), length), ("GET", "/a%20b?c", text.len() - 5));
+        assert_eq!(get.header("RANGE"), Some("bytes=0-1"));
+        assert_eq!(get.list("range").as_deref(), Some("bytes=0-1, bytes=4-"));
+        assert!(get.keeps_alive() && get.body() == RequestBody::None);
+        (0..length).for_each(|cut| assert_eq!(read(&text[..cut]), Ok(None), "{cut}"));
+        let chunked = head("PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: Chunked\r\n\r\n");
+        assert_eq!(chunked.body(), RequestBody::Chunked);
+        let sized = head("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 12\r\n\r\n");
+        assert_eq!(sized.body(), RequestBody::Length(Bytes::new(12)));
     }
 
     #[test]
@@ -286,30 +285,7 @@ mod tests {
             (&many, 431),
             (&big, 431),
         ] {
-            assert_eq!(read(text).unwrap_err().status(), status, "{}", &text[..text.len().min(60)]);
-        }
-    }
-
-    #[test]
-    fn framing_follows_the_fields() {
-        let chunked = head("PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: Chunked\r\n\r\n");
-        assert_eq!(chunked.body(), RequestBody::Chunked);
-        let sized = head("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 12\r\n\r\n");
-        assert_eq!(sized.body(), RequestBody::Length(Bytes::new(12)));
-    }
-
-    proptest! {
-        #[test]
-        fn parsed_length_is_within_the_input(input in proptest::collection::vec(any::<u8>(), 0..400)) {
-            if let Ok(Some((_, length))) = RequestHead::parse(&input) {
-                prop_assert!(length <= input.len());
-            }
-        }
-
-        #[test]
-        fn incomplete_head_needs_more_bytes(cut in 0usize..60) {
-            let text = b"GET /some/file HTTP/1.1\r\nHost: example\r\nRange: bytes=1-\r\n\r\n";
-            prop_assert_eq!(RequestHead::parse(&text[..cut.min(text.len() - 1)]), Ok(None));
+            assert_eq!(read(text).unwrap_err().status(), status, "{text:.60}");
         }
     }
 }

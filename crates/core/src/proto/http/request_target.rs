@@ -93,22 +93,24 @@ mod tests {
     }
 
     #[test]
-    fn names_are_decoded_once() {
-        assert_eq!(names("/a%20b/%252e%252e/c?d=/e"), ["a b", "%2e%2e", "c"]);
-        assert_eq!(names("http://h:1/x/"), ["x"]);
-        assert_eq!(names("http://h"), [""; 0]);
-        assert_eq!(names("//a///./b//"), ["a", "b"]);
-        assert_eq!(names("/100%"), ["100%"]);
+    fn names_are_decoded_once_and_hidden_ones_reported() {
+        for (target, expected) in [
+            ("/a%20b/%252e%252e/c?d=/e", &["a b", "%2e%2e", "c"][..]),
+            ("http://h:1/x/", &["x"]),
+            ("http://h", &[]),
+            ("//a///./b//", &["a", "b"]),
+            ("/100%", &["100%"]),
+        ] {
+            assert_eq!(names(target), expected, "{target}");
+        }
         assert_eq!(TargetPath::parse("http://h?q").unwrap().query(), Some("q"));
-    }
-
-    #[test]
-    fn trailing_slash_is_reported() {
         for (target, trailing) in
             [("/", true), ("/a", false), ("/a/", true), ("/a/.", true), ("/a?b/", false)]
         {
             assert_eq!(TargetPath::parse(target).unwrap().has_trailing_slash(), trailing, "{target}");
         }
+        let is_hidden = |target| TargetPath::parse(target).unwrap().is_hidden();
+        assert_eq!(["/a/.git/config", "/a/b.c"].map(is_hidden), [true, false]);
     }
 
     #[test]
@@ -126,12 +128,6 @@ mod tests {
         ] {
             assert_eq!(TargetPath::parse(target), Err(error), "{target}");
         }
-    }
-
-    #[test]
-    fn hidden_names_are_reported() {
-        assert!(TargetPath::parse("/a/.git/config").unwrap().is_hidden());
-        assert!(!TargetPath::parse("/a/b.c").unwrap().is_hidden());
     }
 
     proptest! {

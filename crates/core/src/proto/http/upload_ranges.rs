@@ -70,42 +70,26 @@ mod tests {
     fn limit_of_connections_is_read_among_other_limits() {
         assert_eq!(parse_concurrent_ranges(&upload_limit(128)), Some(128));
         assert_eq!(parse_concurrent_ranges("max-size=1000, concurrent-ranges=4;x=1"), Some(4));
-        for text in [
-            "",
-            "max-size=9",
-            "concurrent-ranges",
-            "concurrent-ranges=",
-            "concurrent-ranges=0",
-            "concurrent-ranges=-1",
-            "concurrent-ranges=99999999999999999999",
-        ] {
+        for text in "|max-size=9|concurrent-ranges|concurrent-ranges=|concurrent-ranges=0|\
+            concurrent-ranges=-1|concurrent-ranges=99999999999999999999"
+            .split('|')
+        {
             assert_eq!(parse_concurrent_ranges(text), None, "{text}");
         }
     }
 
     #[test]
-    fn contradicting_ranges_are_refused() {
+    fn contradicting_ranges_are_refused_and_their_number_is_bounded() {
         let set: RangeSet = [ByteRange::new(0, 100), ByteRange::new(200, 300)].into_iter().collect();
         assert_eq!(held_ranges(&set), "bytes=0-99,200-299");
         assert_eq!(parse_held_ranges("bytes=0-99, 200-299", Bytes::new(300)), Some(set));
         assert_eq!(parse_held_ranges("bytes=", Bytes::ZERO), Some(RangeSet::new()));
-        for text in [
-            "",
-            "0-99",
-            "bytes=-99",
-            "bytes=5-",
-            "bytes=5-4",
-            "bytes=0-300",
-            "bytes=0-1,",
-            "bytes=0-18446744073709551615",
-            "bytes=+1-2",
-        ] {
+        for text in "|0-99|bytes=-99|bytes=5-|bytes=5-4|bytes=0-300|bytes=0-1,|\
+            bytes=0-18446744073709551615|bytes=+1-2"
+            .split('|')
+        {
             assert_eq!(parse_held_ranges(text, Bytes::new(300)), None, "{text}");
         }
-    }
-
-    #[test]
-    fn number_of_listed_ranges_is_bounded() {
         let many: RangeSet = (0..2000).map(|n| ByteRange::new(n * 10, n * 10 + 5)).collect();
         let text = held_ranges(&many);
         assert!(text.len() < 16 << 10, "{}", text.len());
@@ -118,14 +102,6 @@ mod tests {
         fn held_ranges_are_read_as_written(cuts in proptest::collection::vec((0u64..1 << 40, 1u64..1000), 0..50)) {
             let set: RangeSet = cuts.iter().map(|&(start, len)| ByteRange::new(start, start + len)).collect();
             prop_assert_eq!(parse_held_ranges(&held_ranges(&set), Bytes::new(1 << 41)), Some(set));
-        }
-
-        #[test]
-        fn parsing_any_header_does_not_panic(text in "(bytes=)?[0-9, -]{0,40}", limit in "(concurrent-ranges|=|,|;|[0-9]|\\PC){0,12}") {
-            if let Some(set) = parse_held_ranges(&text, Bytes::new(1000)) {
-                prop_assert!(set.end() <= 1000);
-            }
-            let _ = parse_concurrent_ranges(&limit);
         }
     }
 }

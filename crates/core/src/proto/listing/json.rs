@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn listing_of_nginx_is_parsed() {
+    fn listing_of_nginx_is_parsed_and_a_percent_encoded_name_preferred() {
         let text = b"[\n{ \"name\":\"d\", \"type\":\"directory\", \"mtime\":\"Sun, 06 Nov 1994 08:49:37 GMT\" },\n\
             { \"name\":\"a \\\"b\\\" \\u0041\xff]}\", \"type\":\"file\", \"mtime\":\"Sun, 06 Nov 1994 08:49:37 GMT\", \"size\":7 },\n\
             { \"name\":\"pipe\", \"type\":\"other\", \"mtime\":\"?\" }\n]";
@@ -218,10 +218,6 @@ mod tests {
         assert_eq!((entries[1].size, entries[1].modified), (Some(Bytes::new(7)), modified));
         assert_eq!((entries[2].kind, entries[2].modified), (ListedKind::Other, None));
         assert_eq!(read(b" [ ] \r\n").unwrap(), []);
-    }
-
-    #[test]
-    fn percent_encoded_name_takes_precedence() {
         let entry =
             read(br#"[{"name":"?","href":"%FF%2e","type":"directory","unique":"1:2"}]"#).unwrap().remove(0);
         assert_eq!((&entry.name[..], entry.unique.as_deref()), (&b"\xff."[..], Some("1:2")));
@@ -230,24 +226,11 @@ mod tests {
     #[test]
     fn incomplete_or_malformed_listings_are_refused() {
         let long = format!("[{{\"name\":\"{}\",\"type\":\"file\"}}]", "x".repeat(MAX_ENTRY));
-        for text in [
-            "",
-            "[",
-            "[{}]",
-            "[{\"name\":\"a\",\"type\":\"file\"}",
-            "[{\"name\":\"a\",\"type\":\"file\"},]",
-            "[{\"name\":\"a\",\"type\":\"file\"}] x",
-            "{}",
-            "[1]",
-            "null",
-            "<html>",
-            "[{\"name\":1,\"type\":\"file\"}]",
-            "[{\"name\":\"a\",\"type\":\"file\",\"size\":-1}]",
-            "[{\"name\":\"a\"}]",
-            "[{\"type\":\"file\"}]",
-            "[{]",
-            &long,
-        ] {
+        let short =
+            r#"|[|[{}]|{}|[1]|null|<html>|[{]|[{"name":"a"}]|[{"type":"file"}]|[{"name":1,"type":"file"}]"#;
+        let ends = ["}", "},]", "}] x", ",\"size\":-1}]"];
+        let entries = ends.map(|end| format!(r#"[{{"name":"a","type":"file"{end}"#));
+        for text in short.split('|').chain(entries.iter().chain([&long]).map(String::as_str)) {
             assert!(matches!(read(text.as_bytes()), Err(ListingError::Malformed(_))), "{text:.40}");
         }
     }

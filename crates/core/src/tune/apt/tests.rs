@@ -29,13 +29,13 @@ fn trace(parameters: Parameters, goodput: impl Fn(usize) -> f64) -> String {
         let measured = goodput(streams);
         let phase = format!("{:?}", apt.phase());
         let row = format!("{streams:>3} {:>8.1} {measured:>6.1}  {phase:<11}", size.get() as f64 / 1e3);
-        let bracket = match apt.search {
-            Search::Golden { bracket: Bracket { l, m, r }, .. } => {
-                format!("{} {} {}", l.streams, m.streams, r.streams)
+        let row = match apt.search {
+            Search::Golden { bracket: b, .. } => {
+                format!("{row}{} {} {}", b.l.streams, b.m.streams, b.r.streams)
             }
-            _ => String::new(),
+            _ => row,
         };
-        writeln!(table, "{}", format!("{row}{bracket}").trim_end()).unwrap();
+        writeln!(table, "{}", row.trim_end()).unwrap();
         if apt.converged().is_some() {
             return table;
         }
@@ -44,16 +44,16 @@ fn trace(parameters: Parameters, goodput: impl Fn(usize) -> f64) -> String {
 }
 
 /// Compares line by line, ignoring indentation.
-fn assert_trace(traced: &str, expected: &str) {
+#[track_caller]
+fn assert_trace(parameters: Parameters, goodput: impl Fn(usize) -> f64, expected: &str) {
+    let traced = &trace(parameters, goodput);
     let lines = |text: &str| text.trim().lines().map(|line| line.trim().to_owned()).collect::<Vec<_>>();
     assert_eq!(lines(traced), lines(expected), "\n{traced}");
 }
 
 #[test]
 fn parameters_are_those_of_the_paper() {
-    assert_trace(
-        &trace(published(), path),
-        "
+    let expected = "
           4   7500.0   19.2  Bracketing
           8  14400.0   38.4  Bracketing
          16  28800.0   76.8  Bracketing
@@ -67,110 +67,50 @@ fn parameters_are_those_of_the_paper() {
          20  34125.0   96.0  Golden     18 22 24
          21  35925.0   95.8  Golden     18 20 22
          19  34200.0   91.2  Golden     18 20 21
-         20  36000.0   96.0  Converged",
-    );
-}
-
-#[test]
-fn n0_is_beyond_the_optimum() {
-    assert_trace(
-        &trace(Parameters { n0: 32, ..published() }, path),
-        "
-         32  60000.0   93.6  Bracketing
-         64  70200.0   87.2  Bracketing
-         44  34200.0   91.2  Golden     0 32 64
-         12  13162.5   57.6  Golden     0 32 44
-         20  27000.0   96.0  Golden     12 32 44
-         25  35625.0   95.0  Golden     12 20 32
-         15  27000.0   72.0  Golden     12 20 25
-         22  35850.0   95.6  Golden     15 20 25
-         17  30600.0   81.6  Golden     15 20 22
-         18  32400.0   86.4  Golden     17 20 22
-         21  35925.0   95.8  Golden     18 20 22
-         19  34200.0   91.2  Golden     18 20 21
-         20  36000.0   96.0  Converged",
-    );
+         20  36000.0   96.0  Converged";
+    assert_trace(published(), path, expected);
 }
 
 #[test]
 fn one_stream_is_optimal() {
     let falling = |n: usize| 105.0 - 5.0 * n as f64;
-    assert_trace(
-        &trace(published(), falling),
-        "
+    let expected = "
           4   7500.0   85.0  Bracketing
           8  63750.0   65.0  Bracketing
           6  28125.0   75.0  Golden     0 4 8
           2  15937.5   95.0  Golden     0 4 6
           3  33750.0   90.0  Golden     0 2 4
           1  17812.5  100.0  Golden     0 2 3
-          1  37500.0  100.0  Converged",
-    );
-    assert_trace(
-        &trace(Parameters { n0: 1, ..published() }, falling),
-        "
+          1  37500.0  100.0  Converged";
+    assert_trace(published(), falling, expected);
+    let expected = "
           1   1875.0  100.0  Bracketing
           2  75000.0   95.0  Bracketing
-          1  37500.0  100.0  Converged",
-    );
+          1  37500.0  100.0  Converged";
+    assert_trace(Parameters { n0: 1, ..published() }, falling, expected);
 }
 
 #[test]
-fn bracketing_ends_at_the_limit_of_streams() {
-    assert_trace(
-        &trace(Parameters { most: 12, ..published() }, path),
-        "
+fn bracketing_ends_at_the_limit_of_streams_for_zero_goodput_too() {
+    let expected = "
           4   7500.0   19.2  Bracketing
           8  14400.0   38.4  Bracketing
          12  28800.0   57.6  Bracketing
          10  18000.0   48.0  Golden     8 12 12
          11  19800.0   52.8  Golden     10 12 12
-         12  21600.0   57.6  Converged",
-    );
-    assert_trace(
-        &trace(Parameters { most: 1, ..published() }, path),
-        "
+         12  21600.0   57.6  Converged";
+    assert_trace(Parameters { most: 12, ..published() }, path, expected);
+    let expected = "
           1   1875.0    4.8  Bracketing
-          1   1800.0    4.8  Converged",
-    );
-}
-
-#[test]
-fn plateau_is_climbed_to_its_end() {
-    let flat = |n: usize| (5.0 * n as f64).min(100.0);
-    assert_trace(
-        &trace(Parameters { most: 64, ..published() }, flat),
-        "
-          4   7500.0   20.0  Bracketing
-          8  15000.0   40.0  Bracketing
-         16  30000.0   80.0  Bracketing
-         32  60000.0  100.0  Bracketing
-         64  46875.0  100.0  Bracketing
-         44  37500.0  100.0  Golden     32 64 64
-         52  37500.0  100.0  Golden     44 64 64
-         57  37500.0  100.0  Golden     52 64 64
-         60  37500.0  100.0  Golden     57 64 64
-         62  37500.0  100.0  Golden     60 64 64
-         63  37500.0  100.0  Golden     62 64 64
-         64  37500.0  100.0  Converged",
-    );
-}
-
-#[test]
-fn zero_goodput_ends_bracketing_at_the_limit() {
-    assert_trace(
-        &trace(Parameters { most: 10, ..published() }, |_| 0.0),
-        "
+          1   1800.0    4.8  Converged";
+    assert_trace(Parameters { most: 1, ..published() }, path, expected);
+    let expected = "
           4   7500.0    0.0  Bracketing
           8     12.0    0.0  Bracketing
          10     15.0    0.0  Bracketing
           9     13.5    0.0  Golden     8 10 10
-         10     15.0    0.0  Converged",
-    );
-}
-
-#[test]
-fn goodput_after_zero_uses_alpha() {
+         10     15.0    0.0  Converged";
+    assert_trace(Parameters { most: 10, ..published() }, |_| 0.0, expected);
     let mut apt = Apt::new(published());
     apt.observe(Rate::default());
     // The ratio to zero is undefined, so X = alpha G Delta.

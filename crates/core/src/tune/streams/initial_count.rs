@@ -49,24 +49,19 @@ mod tests {
     use super::*;
     use crate::tune::MOST_STREAMS;
 
-    const fn start(rtt_ms: u64, left: Bytes) -> StreamTunerStart {
-        StreamTunerStart {
-            rtt: Rtt::new(Duration::from_millis(rtt_ms)),
-            left,
-            most: MOST_STREAMS,
-            remembered: None,
-            bound: None,
-        }
+    fn start(rtt_ms: u64, left: Bytes) -> StreamTunerStart {
+        let rtt = Rtt::new(Duration::from_millis(rtt_ms));
+        StreamTunerStart { rtt, left, most: MOST_STREAMS, remembered: None, bound: None }
     }
 
     fn remembering(rtt_ms: u64, mbit: u64, streams: usize) -> StreamTunerStart {
-        let rate = Rate::bits_per_sec(mbit * 1_000_000);
-        let path = Remembered { rtt: Rtt::new(Duration::from_millis(rtt_ms)), rate, streams };
-        StreamTunerStart { remembered: Some(path), ..start(200, Bytes::gib(8)) }
+        let rtt = Rtt::new(Duration::from_millis(rtt_ms));
+        let remembered = Some(Remembered { rtt, rate: Rate::mbit(mbit), streams });
+        StreamTunerStart { remembered, ..start(200, Bytes::gib(8)) }
     }
 
     #[test]
-    fn long_paths_with_much_to_fetch_start_with_several_streams() {
+    fn long_or_remembered_paths_with_much_to_fetch_start_with_several_streams() {
         let expected = [(1, 1), (19, 1), (20, 6), (100, 33), (200, 64), (900, 64)];
         for (rtt, streams) in expected {
             assert_eq!(super::streams(&start(rtt, Bytes::gib(8))), streams, "{rtt} ms");
@@ -75,10 +70,7 @@ mod tests {
         assert_eq!(streams(&start(200, Bytes::mib(4))), 1);
         assert_eq!(streams(&StreamTunerStart { most: 3, ..start(200, Bytes::gib(8)) }), 3);
         assert_eq!(streams(&StreamTunerStart { most: 0, ..start(0, Bytes::ZERO) }), 1);
-    }
-
-    #[test]
-    fn remembered_path_starts_with_its_last_number_of_streams() {
+        // A remembered path starts with its last number.
         assert_eq!(streams(&remembering(210, 10_000, 80)), 80);
         // One stream was enough, but slow start takes as long as before.
         assert_eq!(streams(&remembering(200, 10_000, 1)), 64);

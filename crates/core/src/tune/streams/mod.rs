@@ -29,9 +29,10 @@ mod initial_count;
 mod phases;
 mod statistics;
 mod step_backoff;
+mod trial;
+
 #[cfg(test)]
 mod tests;
-mod trial;
 
 use std::time::Duration;
 

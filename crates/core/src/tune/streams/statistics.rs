@@ -261,29 +261,24 @@ fn share(samples: &[IntervalSample], is: impl Fn(&IntervalSample) -> bool) -> f6
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::{Bytes, Rtt};
+    use crate::units::Rtt;
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
     fn interval(mbit: u64) -> Interval {
-        Interval {
-            goodput: Rate::bits_per_sec(mbit * 1_000_000),
-            rtt: Rtt::new(MS(100)),
-            data_rtt: Some(Rtt::new(MS(101))),
-            streams: 1,
-            out_of_order: 0,
-            left: Bytes::gib(1),
-            held_back: false,
-            pressure: 0.0,
-        }
+        let data_rtt = Some(Rtt::new(MS(101)));
+        Interval { data_rtt, ..Interval::free(Rate::mbit(mbit), Rtt::new(MS(100)), 1) }
     }
 
     fn meter(intervals: &[Interval]) -> IntervalStatistics {
         let mut meter = IntervalStatistics::default();
-        for (seen, at) in intervals.iter().zip(1..) {
-            meter.push(seen, MS(100 * at));
-        }
+        intervals.iter().zip(1..).for_each(|(seen, at)| meter.push(seen, MS(100 * at)));
         meter
+    }
+
+    /// Returns the view of all intervals.
+    fn view(intervals: &[Interval]) -> IntervalMean {
+        meter(intervals).view(MS(0), 9).unwrap()
     }
 
     #[test]
@@ -313,27 +308,20 @@ mod tests {
 
     #[test]
     fn queue_is_the_median_of_the_intervals() {
-        let waits = |ms| Interval { data_rtt: Some(Rtt::new(MS(100 + ms))), ..interval(100) };
-        let queue =
-            |ms: &[u64]| meter(&ms.iter().map(|&ms| waits(ms)).collect::<Vec<_>>()).view(MS(0), 9).unwrap();
-        assert!(!queue(&[2, 4, 3, 50]).has_queue());
-        let view = queue(&[60, 0, 60, 60]);
-        assert!(view.has_queue() && view.spare(20) == 0);
-        let view = queue(&[90, 60, 60, 60]);
+        let waits = |ms: u64| Interval { data_rtt: Some(Rtt::new(MS(100 + ms))), ..interval(100) };
+        assert!(!view(&[2, 4, 3, 50].map(waits)).has_queue());
+        let some = view(&[60, 0, 60, 60].map(waits));
+        assert!(some.has_queue() && some.spare(20) == 0);
+        let view = view(&[90, 60, 60, 60].map(waits));
         // 20 streams have 1.6 BDPs in flight: 12.5 of them are needed, and a fifth of the others stay.
         assert_eq!((view.spare(20), view.spare(1)), (5, 0));
     }
 
     #[test]
-    fn losses_in_a_third_of_the_intervals_are_persistent() {
+    fn losses_in_a_third_of_the_intervals_are_persistent_and_slow_growth_after_one_is_not_level() {
         let lost = |packets| Interval { out_of_order: packets, ..interval(100) };
-        assert!(meter(&[0, 40, 0].map(lost)).view(MS(0), 9).unwrap().is_losing());
-        assert!(!meter(&[0, 40, 0, 0].map(lost)).view(MS(0), 9).unwrap().is_losing());
-        assert!(!meter(&[2, 1, 2].map(lost)).view(MS(0), 9).unwrap().is_losing());
-    }
-
-    #[test]
-    fn slow_growth_after_a_loss_is_not_level() {
+        assert!(view(&[0, 40, 0].map(lost)).is_losing());
+        assert!(!view(&[0, 40, 0, 0].map(lost)).is_losing() && !view(&[2, 1, 2].map(lost)).is_losing());
         let grown = |mbit: [u64; 8], lost| {
             let seen = mbit.map(|mbit| Interval { out_of_order: lost, ..interval(mbit) });
             meter(&seen).is_level()
@@ -359,22 +347,22 @@ mod tests {
     #[test]
     fn single_held_back_interval_is_ignored_but_many_count() {
         let held = |mbit| Interval { held_back: true, ..interval(mbit) };
-        let paused = meter(&[interval(100), interval(100), held(3), interval(100), interval(100)])
-            .view(MS(0), 9)
-            .unwrap();
+        let paused = view(&[interval(100), interval(100), held(3), interval(100), interval(100)]);
         assert!(!paused.is_held_back() && paused.intervals == 4 && paused.goodput == 100e6);
-        let slow = meter(&[held(50), interval(60), held(40)]).view(MS(0), 9).unwrap();
+        let slow = view(&[held(50), interval(60), held(40)]);
         assert!(slow.is_held_back() && slow.intervals == 3 && slow.goodput == 50e6);
     }
 
     #[test]
     fn persistent_pressure_counts() {
-        let seen = |pressure| Interval { pressure, ..interval(100) };
-        let pressed = |pressures: &[f64]| {
-            let seen: Vec<_> = pressures.iter().map(|pressure| seen(*pressure)).collect();
-            meter(&seen).view(MS(0), 8).unwrap().is_pressed()
-        };
-        assert!(pressed(&[0.2, 0.9, 0.9, 0.8]) && pressed(&[1.0, 0.0, 1.0, 0.0]));
-        assert!(!pressed(&[0.7, 0.7, 1.0, 0.7]) && !pressed(&[0.0; 4]));
+        for (pressures, pressed) in [
+            ([0.2, 0.9, 0.9, 0.8], true),
+            ([1.0, 0.0, 1.0, 0.0], true),
+            ([0.7, 0.7, 1.0, 0.7], false),
+            ([0.0; 4], false),
+        ] {
+            let seen = pressures.map(|pressure| Interval { pressure, ..interval(100) });
+            assert_eq!(meter(&seen).view(MS(0), 8).unwrap().is_pressed(), pressed, "{pressures:?}");
+        }
     }
 }

@@ -6,7 +6,24 @@ mod several_sessions;
 mod simulated_path;
 mod single_session;
 
+use std::time::Duration;
+
 use simulated_path::{SimulatedPath, SimulatedSession};
+
+use super::{Interval, Remembered};
+use crate::units::{Bytes, Rate, Rtt};
+
+impl Interval {
+    /// An interval without a queue, losses or other limits, in the midst of a large transfer.
+    pub(in crate::tune) fn free(goodput: Rate, rtt: Rtt, streams: usize) -> Self {
+        let (data_rtt, left) = (Some(rtt), Bytes::gib(99));
+        Self { goodput, rtt, data_rtt, streams, out_of_order: 0, left, held_back: false, pressure: 0.0 }
+    }
+}
+
+fn remembered(rtt_ms: u64, mbit: u64, streams: usize) -> Option<Remembered> {
+    Some(Remembered { rtt: Rtt::new(Duration::from_millis(rtt_ms)), rate: Rate::mbit(mbit), streams })
+}
 
 const FOREVER: f64 = 1e15;
 const PACKET: f64 = 1500.0;
@@ -34,6 +51,18 @@ fn share(path: &mut SimulatedPath, session: &mut SimulatedSession, from: f64, en
     let before = session.received;
     path.run(std::slice::from_mut(session), end);
     (session.received - before) / (end - from) / capacity
+}
+
+/// Runs a session on a path from the start; returns its share from `from` until `end`, and the session.
+fn alone(mut path: SimulatedPath, from: f64, end: f64) -> (f64, SimulatedSession) {
+    let mut session = path.session(0.0, FOREVER);
+    (share(&mut path, &mut session, from, end), session)
+}
+
+/// Runs a session for at most `end` seconds; returns when it ended, and its numbers of streams.
+fn time(mut path: SimulatedPath, mut session: SimulatedSession, end: f64) -> (f64, Vec<(f64, usize)>) {
+    path.run(std::slice::from_mut(&mut session), end);
+    (path.now, session.trace)
 }
 
 /// Returns the largest share of the path among these fixed numbers of streams.

@@ -1,67 +1,76 @@
 //! Properties of the tuner on random paths and observations.
 
-use std::time::Duration;
-
 use proptest::prelude::*;
 
+use super::simulated_path::RandomNumbers;
 use super::*;
-use crate::tune::streams::{Interval, Remembered, StreamBound, StreamTuner, StreamTunerStart};
-use crate::units::{Bytes, Rate, Rtt};
+use crate::tune::streams::{StreamBound, StreamTuner, StreamTunerStart};
 
-fn rtts() -> impl Strategy<Value = Rtt> {
-    prop_oneof![Just(Duration::MAX), (0..2_000_000_000_u64).prop_map(Duration::from_nanos)].prop_map(Rtt::new)
-}
-
-fn rates() -> impl Strategy<Value = Rate> {
-    prop_oneof![Just(0), any::<u64>(), 0..100_000_000_000_u64].prop_map(Rate::bits_per_sec)
-}
-
-prop_compose! {
-    fn starts()(
-        rtt in rtts(),
-        left in any::<u64>(),
-        most in 0..300_usize,
-        remembered in proptest::option::of((rtts(), rates(), any::<usize>())),
-        bound in proptest::option::of((any::<u64>(), rates())),
-    ) -> StreamTunerStart {
-        let remembered = remembered.map(|(rtt, rate, streams)| Remembered { rtt, rate, streams });
-        let bound = bound.map(|(window, line)| StreamBound { window: Bytes::new(window), line });
-        StreamTunerStart { rtt, left: Bytes::new(left), most, remembered, bound }
+/// Starts and observations, often at the edges of their ranges. Sequences of one seed begin equally.
+impl RandomNumbers {
+    fn below(&mut self, end: u64) -> u64 {
+        self.bits() % end
     }
-}
 
-prop_compose! {
-    fn intervals()(
-        goodput in rates(),
-        rtt in rtts(),
-        data_rtt in proptest::option::of(rtts()),
-        streams in 0..400_usize,
-        out_of_order in prop_oneof![Just(0), any::<u64>()],
-        left in any::<u64>(),
-        held_back in any::<bool>(),
-        pressure in prop_oneof![Just(0.0), any::<f64>()],
-    ) -> Interval {
-        Interval { goodput, rtt, data_rtt, streams, out_of_order, left: Bytes::new(left), held_back, pressure }
+    fn sometimes<T>(&mut self, one_in: u64, value: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        (self.below(one_in) == 0).then(|| value(self))
+    }
+
+    fn rtt(&mut self) -> Rtt {
+        let nanos = self.sometimes(2, |draw| Duration::from_nanos(draw.below(2_000_000_000)));
+        Rtt::new(nanos.unwrap_or(Duration::MAX))
+    }
+
+    fn rate(&mut self) -> Rate {
+        Rate::bits_per_sec([0, self.bits(), self.below(100_000_000_000)][self.below(3) as usize])
+    }
+
+    fn start(&mut self) -> StreamTunerStart {
+        let remembered = |draw: &mut Self| Remembered {
+            rtt: draw.rtt(),
+            rate: draw.rate(),
+            streams: draw.bits() as usize,
+        };
+        let bound = |draw: &mut Self| StreamBound { window: Bytes::new(draw.bits()), line: draw.rate() };
+        StreamTunerStart {
+            rtt: self.rtt(),
+            left: Bytes::new(self.bits()),
+            most: self.below(300) as usize,
+            remembered: self.sometimes(2, remembered),
+            bound: self.sometimes(2, bound),
+        }
+    }
+
+    fn interval(&mut self) -> Interval {
+        let pressure =
+            self.sometimes(2, |draw| f64::from_bits(draw.bits())).filter(|number| number.is_finite());
+        Interval {
+            data_rtt: self.sometimes(2, Self::rtt),
+            out_of_order: self.sometimes(2, Self::bits).unwrap_or(0),
+            left: Bytes::new(self.bits()),
+            held_back: self.below(2) == 0,
+            pressure: pressure.unwrap_or(0.0),
+            ..Interval::free(self.rate(), self.rtt(), self.below(400) as usize)
+        }
     }
 }
 
 proptest! {
     #[test]
-    fn number_of_streams_stays_within_the_limit(
-        start in starts(),
-        seen in proptest::collection::vec((intervals(), 0..5_000_u64, proptest::option::weighted(0.02, 0..200_usize)), 1..300),
-    ) {
+    fn number_of_streams_stays_within_the_limit(seed: u64, intervals in 1..300) {
+        let mut draw = RandomNumbers::new(seed);
+        let start = draw.start();
         let mut tuner = StreamTuner::new(&start);
         let allowed = 1..=start.most.max(1);
         let mut now = Duration::ZERO;
         prop_assert!(allowed.contains(&tuner.streams()));
-        for (seen, ms, refused) in seen {
-            now += Duration::from_millis(ms);
-            if let Some(open) = refused {
+        for _ in 0..intervals {
+            now += Duration::from_millis(draw.below(5000));
+            if let Some(open) = draw.sometimes(50, |draw| draw.below(200) as usize) {
                 tuner.refused(open, None, now);
                 prop_assert!(tuner.streams() <= open.max(1));
             }
-            let wanted = tuner.observe(&seen, now);
+            let wanted = tuner.observe(&draw.interval(), now);
             prop_assert!(allowed.contains(&wanted) && wanted == tuner.streams());
             prop_assert!(tuner.conclusion().is_none_or(|found| allowed.contains(&found.streams)));
         }
@@ -80,7 +89,8 @@ proptest! {
     ) {
         let bdp = mbit * 1e6 / 8.0 * rtt_ms / 1e3;
         let window = (bdp / needed).max(16.0 * KIB);
-        let mut path = SimulatedPath::new(mbit, rtt_ms, (queue * bdp).max(50.0 * PACKET), window).but(|path| path.noise = noise);
+        let mut path = SimulatedPath::new(mbit, rtt_ms, (queue * bdp).max(50.0 * PACKET), window);
+        path.noise = noise;
         let one = best_fixed(&path, &[1], 20.0, 60.0);
         let mut session = path.session(0.0, FOREVER);
         let got = share(&mut path, &mut session, 20.0, 60.0);

@@ -1,12 +1,8 @@
 //! Several sessions that share a bottleneck.
 
-use std::time::Duration;
-
 use super::red::Red;
 use super::*;
 use crate::tune::fairness::jain_index;
-use crate::tune::streams::Remembered;
-use crate::units::{Rate, Rtt};
 
 /// Returns Jain's index of the sessions over 100 s, and their share of the path.
 fn fairness(path: &mut SimulatedPath, sessions: &mut [SimulatedSession], from: f64) -> (f64, f64) {
@@ -45,9 +41,10 @@ fn sessions_behind_red_use_few_streams_and_converge() {
             let mut sessions = [0.0, 100.0, 200.0, 300.0].map(|begins| path.session(begins, FOREVER));
             let (jain, used) = fairness(&mut path, &mut sessions, 500.0);
             let streams: usize = sessions.iter().map(|s| s.most_streams(500.0)).sum();
+            let found = format!("{jain} of {used} with {streams} at {rtt_ms} ms, {window}");
             assert!(
                 jain >= 0.95 && used > 0.95 && streams <= most,
-                "{jain} of {used} with {streams} at {rtt_ms} ms, {window}: {:?}",
+                "{found}: {:?}",
                 sessions.map(|s| s.trace)
             );
         }
@@ -56,13 +53,9 @@ fn sessions_behind_red_use_few_streams_and_converge() {
 
 #[test]
 fn session_with_many_streams_yields_to_a_new_one() {
-    for (rtt_ms, many) in [(20_u32, 16), (100, 60)] {
-        let mut path = papers(f64::from(rtt_ms));
-        let sure = Some(Remembered {
-            rtt: Rtt::new(Duration::from_millis(rtt_ms.into())),
-            rate: Rate::bits_per_sec(100_000_000),
-            streams: many,
-        });
+    for (rtt_ms, many) in [(20, 16), (100, 60)] {
+        let mut path = papers(rtt_ms as f64);
+        let sure = remembered(rtt_ms, 100, many);
         let mut sessions = [path.remembering(0.0, FOREVER, sure), path.session(20.0, FOREVER)];
         let (jain, used) = fairness(&mut path, &mut sessions, 80.0);
         assert!(jain >= 0.95 && used > 0.95, "{jain} of {used}: {:?}", sessions.map(|s| s.trace));

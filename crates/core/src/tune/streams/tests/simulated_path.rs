@@ -19,14 +19,22 @@ const BETA: f64 = 0.7;
 
 /// A generator of uniform random numbers (xorshift64*), equal in every run.
 #[derive(Debug, Clone)]
-struct RandomNumbers(u64);
+pub(super) struct RandomNumbers(u64);
 
 impl RandomNumbers {
-    fn next(&mut self) -> f64 {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    pub(super) fn bits(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 11) as f64 / (1u64 << 53) as f64
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    fn next(&mut self) -> f64 {
+        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 
@@ -55,7 +63,7 @@ pub(super) struct SimulatedPath {
     /// Whether the kernel counts the time that tasks wait for the CPU.
     pub(super) counts_pressure: bool,
     random: RandomNumbers,
-    now: f64,
+    pub(super) now: f64,
 }
 
 #[derive(Debug, Clone)]
@@ -102,7 +110,7 @@ impl SimulatedPath {
             disk: f64::INFINITY,
             cpu: (f64::INFINITY, 0.0),
             counts_pressure: true,
-            random: RandomNumbers(0x9E37_79B9_7F4A_7C15),
+            random: RandomNumbers::new(1),
             now: 0.0,
         }
     }
@@ -117,30 +125,19 @@ impl SimulatedPath {
         self.remembering(begins, left, None)
     }
 
-    pub(super) fn remembering(
-        &self,
-        begins: f64,
-        left: f64,
-        remembered: Option<Remembered>,
-    ) -> SimulatedSession {
-        self.starting(begins, StreamTunerStart { remembered, ..self.start(left) })
+    pub(super) fn remembering(&self, begins: f64, left: f64, path: Option<Remembered>) -> SimulatedSession {
+        self.starting(begins, StreamTunerStart { remembered: path, ..self.start(left) })
     }
 
     /// Returns a sending session with a known window of its streams, on a line of 10 Gbit/s.
     pub(super) fn sending(&self, begins: f64, left: f64) -> SimulatedSession {
-        let line = Rate::bits_per_sec(10_000_000_000);
-        let bound = Some(StreamBound { window: Bytes::new(self.window as u64), line });
+        let bound = Some(StreamBound { window: Bytes::new(self.window as u64), line: Rate::mbit(10_000) });
         self.starting(begins, StreamTunerStart { bound, ..self.start(left) })
     }
 
     fn start(&self, left: f64) -> StreamTunerStart {
-        StreamTunerStart {
-            rtt: seconds_rtt(self.rtt),
-            left: Bytes::new(left as u64),
-            most: MOST_STREAMS,
-            remembered: None,
-            bound: None,
-        }
+        let (rtt, left) = (seconds_rtt(self.rtt), Bytes::new(left as u64));
+        StreamTunerStart { rtt, left, most: MOST_STREAMS, remembered: None, bound: None }
     }
 
     fn starting(&self, begins: f64, start: StreamTunerStart) -> SimulatedSession {
@@ -148,12 +145,7 @@ impl SimulatedPath {
     }
 
     pub(super) fn seed(&mut self, seed: u64) {
-        self.random = RandomNumbers(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-    }
-
-    /// Returns the time.
-    pub(super) fn now(&self) -> f64 {
-        self.now
+        self.random = RandomNumbers::new(seed);
     }
 
     fn available(&self) -> f64 {
@@ -177,7 +169,7 @@ impl SimulatedPath {
     }
 
     fn pass(&mut self, sessions: &mut [SimulatedSession], step: f64) {
-        let (now, capacity) = (self.now, self.available());
+        let (now, capacity, count) = (self.now, self.available(), sessions.len());
         for session in sessions.iter_mut().filter(|s| s.left <= 0.0) {
             session.connections.clear();
         }
@@ -189,7 +181,7 @@ impl SimulatedPath {
             .collect();
         let bdp = capacity * self.rtt;
         let mut in_flight: f64 = open.iter().map(|(_, c)| c.window).sum();
-        let mut out_of_order = vec![0.0; sessions_len(&open)];
+        let mut out_of_order = vec![0.0; count];
         // DropTail: randomly chosen connections lose packets, weighted by their windows.
         while in_flight > bdp + self.buffer {
             let mut position = self.random.next() * in_flight;
@@ -207,7 +199,7 @@ impl SimulatedPath {
         let round_trip = self.rtt + queue / capacity;
         let rate = in_flight / round_trip;
         let early = self.red.as_mut().map_or(0.0, |red| red.follow(queue, rate * step));
-        let mut arrived = vec![0.0; out_of_order.len()];
+        let mut arrived = vec![0.0; count];
         for (i, connection) in &mut open {
             let bytes = connection.window / round_trip * step;
             arrived[*i] += bytes;
@@ -219,19 +211,15 @@ impl SimulatedPath {
                 out_of_order[*i] += connection.window / MSS;
                 connection.lose(now);
             } else {
-                connection.grow(
-                    bytes,
-                    now,
-                    round_trip,
-                    queue / capacity > (self.rtt / 8.0).clamp(0.004, 0.016),
-                );
+                let queue_shows = queue / capacity > (self.rtt / 8.0).clamp(0.004, 0.016);
+                connection.grow(bytes, now, round_trip, queue_shows);
                 connection.window = connection.window.min(self.window);
             }
         }
         debug_assert!(rate <= capacity * 1.001);
         drop(open);
         for (i, session) in sessions.iter_mut().enumerate() {
-            let network = arrived.get(i).copied().unwrap_or(0.0);
+            let network = arrived[i];
             let (most, costs) = self.cpu;
             let cpu = most * (1.0 - costs * session.connections.len() as f64).max(0.1);
             let bytes = network.min(self.disk * step).min(cpu * step).min(session.left);
@@ -244,7 +232,7 @@ impl SimulatedPath {
             seen.0 += bytes;
             seen.1 += queue / capacity * step;
             seen.2 += step;
-            seen.3 += out_of_order.get(i).copied().unwrap_or(0.0);
+            seen.3 += out_of_order[i];
             seen.4 |= network > self.disk * step;
         }
     }
@@ -256,17 +244,13 @@ impl SimulatedPath {
     }
 }
 
-fn sessions_len(open: &[(usize, &mut Connection)]) -> usize {
-    open.iter().map(|(i, _)| i + 1).max().unwrap_or(0)
-}
-
 impl Connection {
     fn new(opens: f64) -> Self {
-        let window = 10.0 * MSS;
+        let (window, threshold) = (10.0 * MSS, f64::INFINITY);
         Self {
             opens,
             window,
-            threshold: f64::INFINITY,
+            threshold,
             before_cut: 0.0,
             cut: 0.0,
             k: 0.0,
@@ -355,11 +339,8 @@ impl SimulatedSession {
             }
         }
         let wanted = self.streams();
-        if wanted > path.server_takes {
-            let takes = path.server_takes;
-            if let Some(tuner) = &mut self.tuner {
-                tuner.refused(takes, None, Duration::from_secs_f64(now));
-            }
+        if let Some(tuner) = self.tuner.as_mut().filter(|_| wanted > path.server_takes) {
+            tuner.refused(path.server_takes, None, Duration::from_secs_f64(now));
         }
         // The slowest connections close.
         self.connections.sort_by(|a, b| b.window.total_cmp(&a.window));

@@ -1,0 +1,93 @@
+//! Limits seen at the receiver's end: its window, queues of the path, the server, and slow start.
+
+use super::*;
+
+/// A transfer that slow start brings to 110 Mbit/s at an RTT of 200 ms.
+fn long() -> Course {
+    receiving(200).slow_start(110.0)
+}
+
+#[test]
+fn receive_window_full_without_a_queue_is_the_limit() {
+    let window = |bytes| move |reading: &mut Reading| reading.window = Some(bytes);
+    let finding = long().run(20.0, 120.0, window(Bytes::mib(3))).assert_limit(ReceiveWindow, 0.85);
+    assert_advice(&finding, 1, "128 MiB / 200 ms");
+    // No window holds the rate below what it allows.
+    let finding = long().run(20.0, 120.0, window(Bytes::kib(96))).finding();
+    assert_eq!(finding.shares.get(ReceiveWindow), 0.0, "{finding:?}");
+    // Near the BDP, behind a queue.
+    let held = long().but(window(Bytes::new(3_750_000)));
+    held.run(20.0, 120.0, queue(50)).assert_limit(Path, 0.85);
+}
+
+#[test]
+fn even_rate_with_a_stock_buffer_in_flight_is_the_servers_send_buffer_unless_it_paces_itself() {
+    let finding = long().go(20.0, 110.0).assert_limit(ServerSendBuffer, 0.8);
+    assert!(finding.advice[0].starts_with("limited by the server's send buffer for "), "{finding:?}");
+    assert_advice(&finding, 1, "tcp_wmem on the server to 256 MiB: ");
+    let mut course = receiving(200);
+    course.attribution = course.attribution.with_pacing_peer(true);
+    course.slow_start(110.0).go(20.0, 110.0).assert_limit(Path, 0.8);
+}
+
+#[test]
+fn low_rate_with_an_open_window_is_a_limit_of_the_server() {
+    let finding = receiving(20).go(20.0, 20.0).assert_limit(Server, 0.8);
+    assert_advice(&finding, 1, "--streams 4");
+    // Even on average, and bursts with gaps.
+    let (mut even, mut bursts) = (receiving(50), receiving(20));
+    for _ in 0..50 {
+        even = even.go(0.1, 70.0).go(0.1, 110.0);
+    }
+    for _ in 0..20 {
+        bursts = bursts.go(0.2, 200.0).go(0.8, 0.0);
+    }
+    even.assert_limit(Server, 0.8);
+    bursts.assert_limit(Server, 0.8);
+    // A small send buffer that is sent in bursts: 12 to 50 Mbit/s in intervals of 100 ms, and no trend.
+    let rates = [13.0, 36.0, 22.0, 19.0, 49.0, 31.0, 15.0, 24.0, 38.0, 20.0, 29.0];
+    let mut jitter = receiving(50).slow_start(24.0);
+    for round in 0..60_usize {
+        jitter = jitter.go(0.1, rates[(round * round + round) % rates.len()]);
+    }
+    jitter.assert_limit(Server, 0.6);
+}
+
+#[test]
+fn transfer_of_a_few_round_trips_is_slow_start() {
+    receiving(200).slow_start(1000.0).assert_limit(SlowStart, 0.95);
+    // Not over a short path.
+    Course::at(End::Receiver, Duration::from_micros(50)).go(1.0, 9000.0).assert_limit(Path, 0.85);
+    // A late first byte is the server, and a timely one slow start.
+    receiving(20).go(5.0, 0.0).go(1.0, 100.0).assert_limit(Server, 0.7);
+    receiving(200).go(0.6, 0.0).slow_start(500.0).assert_limit(SlowStart, 0.9);
+}
+
+#[test]
+fn bufferbloat_is_the_path_and_named_and_a_queue_that_drains_between_bursts_is_not() {
+    let finding = receiving(20).run(10.0, 50.0, queue(400)).assert_limit(Path, 0.9);
+    assert_advice(&finding, 0, "raises the RTT from 20 ms to 420");
+    // A sender that fills its small buffer in one burst a round trip: the burst waits in the queue.
+    let mut ticks = 0;
+    let bursts = |reading: &mut Reading| {
+        ticks += 1;
+        queue(if ticks % 3 == 0 { 0 } else { 15 })(reading);
+    };
+    receiving(50).run(10.0, 50.0, bursts).assert_limit(Server, 0.8);
+}
+
+/// BBR on a path of 50 Mbit/s and 50 ms: every eighth round trip it sends a quarter more, which waits in the queue.
+#[test]
+fn sender_that_probes_and_is_held_by_the_bottleneck_is_limited_by_the_path() {
+    let probing = |rate_falls: f64| {
+        let mut course = receiving(50).slow_start(48.0);
+        for _ in 0..15 {
+            course = course.run(0.3, 48.3, queue(0)).run(0.1, 48.3 * (1.0 - rate_falls), queue(11));
+        }
+        course
+    };
+    probing(0.0).assert_limit(Path, 0.75);
+    // An even sender whose data are delayed by others: as much less arrives as the delay has grown.
+    let delayed = probing(0.11).finding();
+    assert_eq!(delayed.limit, Server, "{delayed:?}");
+}
