@@ -12,7 +12,7 @@ use proptest::sample::Index;
 use proptest::test_runner::{Config, TestRunner};
 
 /// Cases an entry and kind of input: all of it takes a few seconds in a debug build.
-const CASES: u32 = 512;
+const CASES: u32 = 256;
 
 fn fuzz_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz")

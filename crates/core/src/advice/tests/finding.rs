@@ -2,6 +2,8 @@
 
 use super::*;
 
+type Plant<'a> = &'a dyn Fn(&mut Reading);
+
 #[test]
 fn transfer_too_short_to_tune_has_shares_and_no_advice() {
     for (rtt, took, moved, advises) in
@@ -74,7 +76,7 @@ fn dominant_cause_of_a_mixture_comes_first_and_the_other_is_named() {
     let lossy = |reading: &mut Reading| reading.lost += 1;
     let disk = |reading: &mut Reading| threads(reading).disk += TICK;
     let small = |reading: &mut Reading| reading.window = Some(Bytes::new(700_000));
-    let causes: [(LimitedBy, &dyn Fn(&mut Reading)); 4] =
+    let causes: [(LimitedBy, Plant<'_>); 4] =
         [(Loss, &lossy), (Disk, &disk), (Path, &queue(30)), (ReceiveWindow, &small)];
     for (first, most) in causes {
         for (second, less) in causes.into_iter().filter(|(other, _)| *other != first) {
@@ -115,8 +117,8 @@ fn limits_of_programs_have_a_cure_and_the_gain_that_intervals_or_earlier_transfe
         idle(reading);
         threads(reading);
     };
-    type Plant<'a> = &'a dyn Fn(&mut Reading);
-    let limits: [(fn(u64) -> Course, Plant<'_>, LimitedBy, &str); 7] = [
+    type Ends = fn(u64) -> Course;
+    let limits: [(Ends, Plant<'_>, LimitedBy, &str); 7] = [
         (receiving, &disk, Disk, "write to a faster file system, or try another --writer"),
         (sending, &disk, Disk, "read from a faster disk"),
         (receiving, &limit, Limit, "raise --limit, or leave it out"),
