@@ -2,8 +2,10 @@
 
 #![allow(dead_code, unused_imports, reason = "two test programs share it, each uses a part")]
 
+mod agent_home;
 mod content;
 mod damaging;
+mod ftp_relay;
 mod globus;
 mod gsi;
 pub(crate) mod held_path;
@@ -18,10 +20,10 @@ mod relay;
 pub(crate) mod running;
 pub(crate) mod scripted;
 pub(crate) mod scripted_data;
-mod scripted_dav;
 mod server_process;
 mod site;
 mod skip;
+mod sniffer;
 mod terminal;
 pub(crate) mod tls;
 mod tree;
@@ -31,10 +33,12 @@ mod writable;
 use std::fs;
 use std::path::Path;
 
+pub(crate) use agent_home::{Home, serve, text};
 pub(crate) use content::{content, partial_files, same};
 pub(crate) use damaging::{Record, damaging};
+pub(crate) use ftp_relay::{DataAction, FtpRelay};
 pub(crate) use globus::{Globus, LoggedTransfer};
-pub(crate) use gsi::{Authority, GsiSite, Identity};
+pub(crate) use gsi::{Authority, GsiSite, Identity, openssl, with_credentials};
 pub(crate) use http::{File, HttpRequest, Peer, Server};
 pub(crate) use listed::{ListedTarget, listing};
 pub(crate) use memory::{MEMORY, remember};
@@ -42,13 +46,13 @@ pub(crate) use partial::{PartialFiles, partial, partial_with};
 pub(crate) use proftpd::Proftpd;
 pub(crate) use program::{Ended, Get, Get as Put, Running, get, longhaul, old_kernel, put};
 pub(crate) use real::{Apache, Nginx, Serve, Site};
-pub(crate) use relay::{RelayAction, relay, relay_as};
+pub(crate) use relay::{RelayAction, relay, relay_as, relay_pieces};
 pub(crate) use scripted::{FtpCommand, Scripted, Session};
 pub(crate) use scripted_data::{Data, Transfer, end};
-pub(crate) use scripted_dav::{DavAction, Files, scripted_dav};
-pub(crate) use server_process::{ServerProcess, site_dir, write_old};
+pub(crate) use server_process::{FtpSite, ServerProcess, site_dir, write_old};
 pub(crate) use site::{of_size, site, slow_site};
 pub(crate) use skip::skip;
+pub(crate) use sniffer::{in_own_network, packets_with};
 pub(crate) use terminal::{program, terminal};
 pub(crate) use tls::certificates;
 pub(crate) use tree::{age, assert_equal, make_tree, many_files};

@@ -39,6 +39,12 @@ impl Scripted {
         Self::new(file, |_, _| false)
     }
 
+    /// Serves `file`; answers these verbs, of which the empty one is the greeting, with a text.
+    pub(crate) fn answering<const N: usize>(file: Vec<u8>, replies: [(&'static str, &str); N]) -> Self {
+        let replies = replies.map(|(verb, text)| (verb, text.to_owned()));
+        Self::new(file, move |session, command| session.answer(command, &replies))
+    }
+
     /// Serves `file` under every name; `play` handles commands first.
     pub(crate) fn new(
         file: Vec<u8>,
@@ -89,6 +95,11 @@ impl Scripted {
     /// Returns the number of commands with `verb`.
     pub(crate) fn count(&self, verb: &str) -> usize {
         self.commands().iter().filter(|(_, command)| command.split(' ').next() == Some(verb)).count()
+    }
+
+    /// Returns the served file.
+    pub(crate) fn file(&self) -> Arc<Vec<u8>> {
+        self.shared.file.lock().unwrap().clone()
     }
 
     /// Returns the last stored file.
@@ -151,14 +162,20 @@ impl Session {
         self.send(format!("{text}\r\n").as_bytes());
     }
 
-    /// Sends bytes on the control connection.
-    pub(crate) fn send(&mut self, bytes: &[u8]) {
-        let _ = self.control.write_all(bytes);
+    /// Answers a command that has a reply in the list; returns whether it has.
+    pub(crate) fn answer<T: AsRef<str>>(&mut self, command: &FtpCommand, replies: &[(&str, T)]) -> bool {
+        let reply = replies.iter().find(|(verb, _)| *verb == command.verb);
+        reply.map(|(_, text)| self.reply(text.as_ref())).is_some()
     }
 
-    /// Returns a handle of the control connection, for writing from another thread.
-    pub(crate) fn control(&self) -> TcpStream {
-        self.control.try_clone().unwrap()
+    /// Waits until the client closes the control connection.
+    pub(crate) fn until_closed(&mut self) {
+        let _ = self.input.read_to_end(&mut Vec::new());
+    }
+
+    /// Sends bytes on the control connection; returns whether the client accepts them.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> bool {
+        self.control.write_all(bytes).is_ok()
     }
 
     /// Closes the control connection.

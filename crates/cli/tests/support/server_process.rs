@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -53,6 +53,55 @@ impl Drop for ServerProcess {
         // Sessions are separate processes, which would outlive the listener.
         let _ = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
         let _ = self.0.wait();
+    }
+}
+
+/// A server with its directory, which contains `files/`, certificates and the server's log; stopped on drop.
+pub(crate) struct FtpSite {
+    server: ServerProcess,
+    dir: TempDir,
+    port: u16,
+    /// The URL path of `files/`, with a slash at its end.
+    root: String,
+}
+
+impl FtpSite {
+    pub(super) fn new(server: ServerProcess, dir: TempDir, port: u16, root: String) -> Self {
+        Self { server, dir, port, root }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Returns the path of `name` in `files/`.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join("files").join(name)
+    }
+
+    pub(crate) fn file(&self, name: &str, bytes: &[u8]) {
+        write_old(&self.path(name), bytes);
+    }
+
+    pub(crate) fn url(&self, name: &str) -> String {
+        format!("ftp://127.0.0.1:{}{}{name}", self.port, self.root)
+    }
+
+    pub(crate) fn tls_url(&self, name: &str) -> String {
+        format!("ftps://localhost:{}{}{name}", self.port, self.root)
+    }
+
+    /// Returns the path of the certificate of the server's issuer.
+    pub(crate) fn ca(&self) -> String {
+        self.dir.path().join("ca.pem").into_os_string().into_string().unwrap()
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("server.log")).unwrap_or_default()
     }
 }
 

@@ -6,29 +6,28 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::agent::home::{BIN, Home, skip, text};
+use crate::support::{Home, names, skip, text};
 
 #[test]
-fn second_agent_refuses_and_names_the_first() {
+fn second_agent_and_address_that_others_can_reach_are_refused() {
+    let foreground = |home: &Home, options: &[&str]| {
+        home.command().args(["agent", "--foreground"]).args(options).output().unwrap()
+    };
     let home = Home::new();
-    let pid = home.pid().unwrap().as_raw_nonzero().to_string();
-    let output = home.command().args(["agent", "--foreground"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(75));
-    assert!(text(&output).contains(&format!("process {pid}")), "{}", text(&output));
+    let first = format!("process {}", home.pid().unwrap().as_raw_nonzero());
+    let second = foreground(&home, &[]);
+    assert!(second.status.code() == Some(75) && text(&second).contains(&first), "{}", text(&second));
     assert!(text(&home.command().arg("agent").output().unwrap()).contains("runs already"));
+    let open = foreground(&Home::without_agent(), &["--listen", "0.0.0.0:0"]);
+    assert!(open.status.code() == Some(78) && text(&open).contains("loopback"), "{}", text(&open));
 }
 
 #[test]
 fn of_several_agents_started_at_once_one_serves() {
     let home = Home::without_agent();
-    let start = || {
-        home.command()
-            .args(["agent", "--foreground", "--listen", "127.0.0.1:0"])
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap()
-    };
-    let mut agents: Vec<_> = (0..5).map(|_| start()).collect();
+    let mut command = home.command();
+    command.args(["agent", "--foreground", "--listen", "127.0.0.1:0"]).stderr(Stdio::null());
+    let mut agents: Vec<_> = (0..5).map(|_| command.spawn().unwrap()).collect();
     home.queue_ok(&["list"]);
     home.queue_ok(&["add", "http://127.0.0.1:9/f", "--paused"]);
     home.kill(Signal::TERM);
@@ -44,10 +43,7 @@ fn damaged_database_is_kept_aside_and_reported() {
         .unwrap();
     home.agent(&["--listen", "127.0.0.1:0"]);
     assert!(home.list().is_empty());
-    let names: Vec<_> = fs::read_dir(home.state(""))
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
+    let names = names(&home.state(""));
     assert!(names.iter().any(|name| name.starts_with("queue.db.damaged-")), "{names:?}");
     let log = fs::read_to_string(home.state("agent.log")).unwrap();
     assert!(log.contains("damaged") && log.contains("is kept as"), "{log}");
@@ -84,14 +80,6 @@ fn agent_starts_on_demand_and_ends_on_sigterm() {
 }
 
 #[test]
-fn address_that_others_can_reach_is_refused() {
-    let home = Home::without_agent();
-    let output = home.command().args(["agent", "--foreground", "--listen", "0.0.0.0:0"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(78));
-    assert!(text(&output).contains("loopback"), "{}", text(&output));
-}
-
-#[test]
 fn unit_is_installed_and_removed() {
     let home = Home::without_agent();
     let unit = home.path("config/systemd/user/longhaul-agent.service");
@@ -110,8 +98,9 @@ fn full_disk_refuses_additions_and_the_agent_goes_on() {
     let home = Home::without_agent();
     let state = home.path("state");
     let script = format!(
-        "mount -t tmpfs -o size=4m small {} && exec {BIN} agent --foreground --listen 127.0.0.1:0",
-        state.display()
+        "mount -t tmpfs -o size=4m small {} && exec {} agent --foreground --listen 127.0.0.1:0",
+        state.display(),
+        env!("CARGO_BIN_EXE_longhaul")
     );
     let inside = home.command();
     let mut command = Command::new("unshare");

@@ -1,6 +1,8 @@
 //! An agent with its own home directory, and the commands that control it.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -9,11 +11,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-pub(crate) use crate::support::skip;
-pub(crate) use crate::support::{File, Server};
-pub(crate) use crate::support::{content, partial_files, same};
+use super::running::Running;
 
-pub(crate) const BIN: &str = env!("CARGO_BIN_EXE_longhaul");
+const BIN: &str = env!("CARGO_BIN_EXE_longhaul");
 /// Timeout for the slowest machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -25,15 +25,24 @@ pub(crate) struct Home {
 
 impl Home {
     pub(crate) fn new() -> Self {
-        Self::of(Path::new(BIN))
+        Self::with(&[])
     }
 
     /// Creates a home whose agent is another build.
     pub(crate) fn of(program: &Path) -> Self {
+        Self::started(program, &[])
+    }
+
+    /// Creates a home whose agent has these options.
+    pub(crate) fn with(options: &[&str]) -> Self {
+        Self::started(Path::new(BIN), options)
+    }
+
+    fn started(program: &Path, options: &[&str]) -> Self {
         let mut home = Self::without_agent();
         program.clone_into(&mut home.program);
         // The default port may be in use by another test.
-        home.agent(&["--listen", "127.0.0.1:0"]);
+        home.agent(&[&["--listen", "127.0.0.1:0"], options].concat());
         home
     }
 
@@ -86,9 +95,12 @@ impl Home {
 
     /// Adds a URL with the directory of files as output; returns the transfer's number.
     pub(crate) fn add(&self, url: &str, more: &[&str]) -> i64 {
-        let files = format!("{}/", self.files().display());
-        let added = self.queue_ok(&[&["add", url, "-o", &files], more].concat());
-        added.split(' ').next().unwrap().parse().unwrap()
+        self.added(&[&["add", url, "-o", &format!("{}/", self.files().display())], more].concat())
+    }
+
+    /// Runs a command that adds a transfer; returns its number.
+    pub(crate) fn added(&self, args: &[&str]) -> i64 {
+        self.queue_ok(args).split(' ').next().unwrap().parse().unwrap()
     }
 
     /// Returns a transfer.
@@ -115,10 +127,9 @@ impl Home {
         }
     }
 
-    /// Waits until a transfer has ended in this state.
-    pub(crate) fn wait_for_end(&self, id: i64, state: &str) {
-        let ended = self.wait_for(id, |transfer| transfer["ended"].is_i64());
-        assert_eq!(ended["state"], state, "{ended}");
+    /// Waits until a transfer is done.
+    pub(crate) fn done(&self, id: i64) -> Value {
+        self.wait_for_state(id, "done")
     }
 
     pub(crate) fn wait_for_state(&self, id: i64, state: &str) -> Value {
@@ -160,7 +171,7 @@ impl Home {
         (address.to_owned(), fs::read_to_string(self.state("agent.token")).unwrap())
     }
 
-    /// Sends a request with the token over the loopback address; `headers` replace the default ones.
+    /// Sends a request with the token over the loopback address; `headers` replace the default ones. Returns status and body.
     pub(crate) fn http(
         &self,
         method: &str,
@@ -168,13 +179,31 @@ impl Home {
         headers: &[(&str, &str)],
         body: Option<&Value>,
     ) -> (u16, String) {
+        let answer = self.answer(method, path, headers, &body.map(Value::to_string).unwrap_or_default());
+        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default();
+        (status, answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
+    }
+
+    /// Like [`Self::http`]; returns the whole response.
+    pub(crate) fn answer(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> String {
         let (address, token) = self.dashboard();
-        let bearer = format!("Bearer {token}");
-        let mut all =
-            vec![("Host", address.as_str()), ("Authorization", bearer.as_str()), ("Connection", "close")];
+        let (bearer, length) = (format!("Bearer {token}"), body.len().to_string());
+        let mut all = vec![
+            ("Host", address.as_str()),
+            ("Authorization", &bearer),
+            ("Connection", "close"),
+            ("Content-Type", "application/json"),
+            ("Content-Length", &length),
+        ];
         all.retain(|(name, _)| !headers.iter().any(|(other, _)| other == name));
         all.extend(headers.iter().filter(|(_, value)| !value.is_empty()));
-        send(&address, method, path, &all, body)
+        let fields: String = all.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let mut stream = TcpStream::connect(&address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(stream, "{method} {path} HTTP/1.1\r\n{fields}\r\n{body}").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
     }
 }
 
@@ -190,65 +219,15 @@ fn is_alive(pid: Pid) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
 
-/// Sends a request; returns status and body.
-pub(crate) fn send(
-    address: &str,
-    method: &str,
-    path: &str,
-    headers: &[(&str, &str)],
-    body: Option<&Value>,
-) -> (u16, String) {
-    use std::io::{Read, Write};
-    let mut stream = std::net::TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let body = body.map(Value::to_string).unwrap_or_default();
-    let mut head = format!(
-        "{method} {path} HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: {}\r\n",
-        body.len()
-    );
-    for (name, value) in headers {
-        head += &format!("{name}: {value}\r\n");
-    }
-    write!(stream, "{head}\r\n{body}").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default();
-    (status, answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
-}
-
 /// Returns the complete output of a command.
 pub(crate) fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// A `longhaul serve` on a directory; killed when dropped.
-pub(crate) struct Serve {
-    child: std::process::Child,
-    pub(crate) address: String,
-}
-
-impl Serve {
-    pub(crate) fn new(directory: &Path, args: &[&str]) -> Self {
-        use std::io::{BufRead, BufReader};
-        let mut command = Command::new(BIN);
-        command.arg("serve").arg(directory).args(["--listen", "127.0.0.1:0"]).args(args);
-        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut log = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
-        let line = log.find(|line| line.starts_with("serving ")).unwrap();
-        std::thread::spawn(move || log.for_each(drop));
-        let address = line.split("://").nth(1).unwrap().split('/').next().unwrap().to_owned();
-        Self { child, address }
-    }
-
-    pub(crate) fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.address)
-    }
-}
-
-impl Drop for Serve {
-    fn drop(&mut self) {
-        // Both fail if the process has already ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Runs `longhaul serve` on a directory; returns it and its URL.
+pub(crate) fn serve(directory: &Path, args: &[&str]) -> (Running, String) {
+    let mut command = Command::new(BIN);
+    command.arg("serve").arg(directory).args(["--listen", "127.0.0.1:0"]).args(args).stdin(Stdio::null());
+    let (server, address) = Running::server(&mut command);
+    (server, format!("http://{address}"))
 }

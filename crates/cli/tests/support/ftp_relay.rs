@@ -2,8 +2,8 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 /// The fate of bytes from the client.
@@ -18,13 +18,13 @@ pub(crate) enum DataAction {
 type DataHandler = dyn Fn(usize, u64, &mut [u8]) -> DataAction + Send + Sync;
 
 /// A relay that runs until the process ends.
-pub(crate) struct Relay {
-    pub(crate) port: u16,
-    /// Control connections; closed by [`Relay::cut_control`].
-    controls: Arc<std::sync::Mutex<Vec<TcpStream>>>,
+pub(crate) struct FtpRelay {
+    port: u16,
+    /// Control connections; closed by [`FtpRelay::cut_control`].
+    controls: Arc<Mutex<Vec<TcpStream>>>,
 }
 
-impl Relay {
+impl FtpRelay {
     /// Forwards connections to the FTP server at `to`; `handle_data` handles the client's bytes on data connections.
     pub(crate) fn new(
         to: u16,
@@ -32,7 +32,7 @@ impl Relay {
     ) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
-        let controls = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let controls = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&controls);
         let (handle_data, number) =
             (Arc::new(handle_data) as Arc<DataHandler>, Arc::new(AtomicUsize::new(0)));
