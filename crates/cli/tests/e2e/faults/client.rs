@@ -2,16 +2,59 @@
 
 use std::fs::{self, File};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::faults::fault::{Stop, When};
-use crate::faults::run::Ended;
+use crate::support::running::Running;
 
 /// Timeout without progress: retries, Retry-After and stall timeouts are shorter here.
-const HANG: Duration = Duration::from_secs(25);
+const HANG: Duration = Duration::from_secs(60);
+
+/// The end of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Exit(i32),
+    Killed,
+}
+
+/// What a run may wait for, so that no verdict depends on the speed of this machine.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Patience {
+    /// Faults may end the run: a timeout on a busy machine may, too.
+    MayGiveUp,
+    /// The verdict needs the run's own end. Nothing is silent, so that no timeout is to pass.
+    Long,
+    /// The run must succeed, and notices faults by its timeout. A busy machine may let it pass more often than the faults do.
+    Retries,
+}
+
+impl Patience {
+    /// `is_judged` is whether the exit code is determined by the schedule, `times_out` whether faults are noticed by a timeout.
+    pub(crate) fn of(is_judged: bool, times_out: bool) -> Self {
+        match (is_judged, times_out) {
+            (false, _) => Self::MayGiveUp,
+            (true, false) => Self::Long,
+            (true, true) => Self::Retries,
+        }
+    }
+
+    /// Returns the options of a run with the schedule's number of retries and its timeout in seconds.
+    pub(crate) fn options(self, retries: u32, timeout: u32) -> [String; 3] {
+        let (retries, timeout) = match self {
+            Self::MayGiveUp => (retries, timeout),
+            Self::Long => (retries, 30),
+            Self::Retries => (retries + 20, timeout),
+        };
+        [
+            "--connect-timeout=30s".to_owned(),
+            format!("--stall-timeout={timeout}s"),
+            format!("--retries={retries}"),
+        ]
+    }
+}
 
 /// Creates the command of `longhaul` in `dir`, with its output in files of `logs`.
 pub(crate) fn longhaul(dir: &Path, logs: &Path) -> Command {
@@ -32,6 +75,26 @@ pub(crate) fn longhaul(dir: &Path, logs: &Path) -> Command {
 pub(crate) fn messages(logs: &Path) -> String {
     fs::read(logs.join("stderr"))
         .map_or_else(|_| String::new(), |text| String::from_utf8_lossy(&text).into_owned())
+}
+
+/// Adds a run's name and messages to what is wrong with it.
+pub(crate) fn in_context(name: impl Into<String>, logs: &Path) -> impl Fn(String) -> String {
+    let name = name.into();
+    move |what| {
+        format!("{name}: {what}\n  stderr: {}", messages(logs).trim_end().replace('\n', "\n          "))
+    }
+}
+
+/// Checks for panics, unknown exit codes, and an end that nothing has asked for.
+pub(crate) fn check_end(ended: Ended, stop: Option<Stop>, messages: &str) -> Result<(), String> {
+    if let Some(line) = messages.lines().find(|line| line.contains("panicked at")) {
+        return Err(format!("a thread panics: {line}"));
+    }
+    match ended {
+        Ended::Exit(130) if stop.is_none() => Err("exit 130 without an interrupt".to_owned()),
+        Ended::Exit(0 | 65..=69 | 71..=78 | 130) | Ended::Killed => Ok(()),
+        Ended::Exit(code) => Err(format!("exit {code}, which is none of a failed transfer")),
+    }
 }
 
 /// Monitors a run.
@@ -74,7 +137,7 @@ impl Stop {
 /// The run hangs.
 pub(crate) fn run(command: &mut Command, stop: Option<Stop>, watch: RunMonitor<'_>) -> Result<Ended, String> {
     let began = Instant::now();
-    let mut child = KillOnDrop(command.spawn().map_err(|error| format!("cannot start: {error}"))?);
+    let mut child = Running(command.spawn().map_err(|error| format!("cannot start: {error}"))?);
     let mut stop = stop;
     let (mut active, mut last) = (Instant::now(), 0);
     let mut killed = false;
@@ -109,15 +172,5 @@ pub(crate) fn run(command: &mut Command, stop: Option<Stop>, watch: RunMonitor<'
             return Err(format!("nothing moves for {HANG:?}, and it does not end"));
         }
         std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// Kills the child on drop.
-struct KillOnDrop(Child);
-
-impl Drop for KillOnDrop {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }

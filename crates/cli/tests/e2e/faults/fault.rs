@@ -27,37 +27,31 @@ pub(crate) enum RangeFault {
     Missing,
 }
 
-/// Faults of one response; `at` is in thousandths of its body.
+/// A login page instead of the file, with status 200.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Page {
+    pub(crate) framing: Framing,
+    pub(crate) as_long_as_the_file: bool,
+    pub(crate) by_redirect: bool,
+}
+
+/// Faults of one response. Places are in thousandths of its body, times in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// A login page instead of the file, with status 200.
-    Page {
-        framing: Framing,
-        as_long_as_the_file: bool,
-        by_redirect: bool,
-    },
-    Status {
-        code: u16,
-        retry_after: Option<u32>,
-    },
+    Page(Page),
+    /// A status, and Retry-After in seconds.
+    Status(u16, Option<u32>),
     Range(RangeFault),
     /// 416 with a Content-Range whose size differs by this, or without one.
     NotSatisfiable(Option<i64>),
-    Close {
-        at: u64,
-    },
-    Reset {
-        at: u64,
-    },
-    Stall {
-        at: u64,
-        millis: u64,
-    },
-    /// A few bytes at a time, for this long.
-    Drip {
-        at: u64,
-        millis: u64,
-    },
+    /// The connection closes at this place.
+    Close(u64),
+    /// The connection is reset at this place.
+    Reset(u64),
+    /// Nothing arrives at this place for this time.
+    Stall(u64, u64),
+    /// A few bytes at a time arrive at this place for this time.
+    Drip(u64, u64),
     /// More bytes than announced, by this many.
     Extra(usize),
     /// Bytes that are no response head.
@@ -75,23 +69,16 @@ pub(crate) enum Fault {
 impl Fault {
     /// Returns whether the response's head arrives and is truthful about the file.
     pub(crate) fn names_the_file(self) -> bool {
-        matches!(self, Self::Close { .. } | Self::Stall { .. } | Self::Drip { .. } | Self::ChunkedPart)
+        matches!(self, Self::Close(_) | Self::Stall(..) | Self::Drip(..) | Self::ChunkedPart)
     }
 
     /// Returns whether a transfer with retries left must survive the fault.
     pub(crate) fn survivable(self) -> bool {
         match self {
-            Self::Close { .. }
-            | Self::Reset { .. }
-            | Self::Stall { .. }
-            | Self::Drip { .. }
-            | Self::HangUp
-            | Self::ChunkedPart
-            | Self::Range(RangeFault::Shorter | RangeFault::NoTotal) => true,
-            Self::Status { code, .. } => matches!(code, 429 | 503),
-            // If it follows a response of the right build, with a strong ETag.
-            Self::Stray(_) => true,
-            _ => false,
+            Self::Reset(_) | Self::HangUp | Self::Range(RangeFault::Shorter | RangeFault::NoTotal) => true,
+            // A stray is survived if it follows a response of the right build, with a strong ETag.
+            Self::Status(429 | 503, _) | Self::Stray(_) => true,
+            _ => self.names_the_file(),
         }
     }
 }
@@ -111,6 +98,7 @@ pub(crate) enum RelayFaultKind {
     Flip(u8),
     Close,
     Reset,
+    /// Nothing is forwarded for this many milliseconds.
     Stall(u64),
     /// The request is answered with this status, and the connection closes.
     Refuse(u16),
@@ -136,33 +124,32 @@ pub(crate) enum Stop {
     Interrupt(When),
 }
 
-/// A disk fault, after this many bytes were served.
+/// A disk fault, after `at` bytes were served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DiskFault {
+pub(crate) struct DiskFault {
+    pub(crate) at: u64,
+    pub(crate) what: DiskFaultKind,
+}
+
+/// Times are in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DiskFaultKind {
     /// The disk is filled except for this many bytes.
-    Full { at: u64, leave: u64 },
-    /// Every write blocks for this many milliseconds.
-    Hang { at: u64, millis: u64 },
-    /// Most writes block for this many milliseconds.
-    Slow { at: u64, millis: u64 },
+    Full(u64),
+    /// Every write blocks for this time.
+    Hang(u64),
+    /// Most writes block for this time.
+    Slow(u64),
     /// Every operation fails from here on (EIO); unsynced data is lost.
-    PowerCut { at: u64 },
+    PowerCut,
     /// Unsynced data is lost after the run.
     PowerCutAfter,
 }
 
 impl DiskFault {
-    /// Returns the number of bytes served before the fault.
-    pub(crate) fn at(self) -> u64 {
-        match self {
-            Self::Full { at, .. } | Self::Hang { at, .. } | Self::Slow { at, .. } | Self::PowerCut { at } => {
-                at
-            }
-            Self::PowerCutAfter => u64::MAX,
-        }
-    }
+    pub(crate) const POWER_CUT_AFTER: Self = Self { at: u64::MAX, what: DiskFaultKind::PowerCutAfter };
 
     pub(crate) fn cuts_power(self) -> bool {
-        matches!(self, Self::PowerCut { .. } | Self::PowerCutAfter)
+        matches!(self.what, DiskFaultKind::PowerCut | DiskFaultKind::PowerCutAfter)
     }
 }

@@ -7,8 +7,12 @@
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::faults::dice::{LONGEST, disk_fault, fault, flip, one_of, redirect, size, stop, traits, when};
-use crate::faults::fault::{DiskFault, Fault, Framing, RangeFault, RelayFault, RelayFaultKind, Stop, When};
+use crate::faults::dice::{
+    LONGEST, disk_fault, fault, flip, one_of, page, redirect, size, stop, traits, when,
+};
+use crate::faults::fault::{
+    DiskFault, DiskFaultKind, Fault, Framing, RangeFault, RelayFault, RelayFaultKind, Stop, When,
+};
 use crate::faults::schedule::{
     Build, BuildChoice, GetSchedule, Labels, Mirror, Options, PutSchedule, PutStep, Redirect, SOUND,
     Schedule, Step, Traits,
@@ -169,7 +173,7 @@ fn wild(rng: &mut impl Rng, schedule: &GetSchedule, disk: bool) -> Step {
     let relayed: Vec<_> = (0..flips).map(|_| flip(rng, schedule.builds[0].len)).collect();
     if !relayed.is_empty() {
         // A flip may hide the first response, after which a page may not be sent.
-        faults.retain(|(_, fault)| !matches!(fault, Fault::Page { .. }));
+        faults.retain(|(_, fault)| !matches!(fault, Fault::Page(_)));
     }
     Step {
         traits,
@@ -195,7 +199,7 @@ fn mixed(rng: &mut impl Rng, schedule: &GetSchedule) -> Step {
         closes_each: rng.random_ratio(1, 4),
         ..SOUND
     };
-    let broken = rng.random_bool(0.5).then(|| (early(rng), Fault::Reset { at: rng.random_range(0..1000) }));
+    let broken = rng.random_bool(0.5).then(|| (early(rng), Fault::Reset(rng.random_range(0..1000))));
     Step { traits, picks, faults: broken.into_iter().collect(), ..Step::sound(0) }
 }
 
@@ -210,7 +214,7 @@ fn interrupted(rng: &mut impl Rng, len: usize) -> Step {
         1 => (Stop::Kill(When::Bytes(first * at / 1000)), 600),
         _ => (Stop::Interrupt(When::Bytes(first * at / 1000)), 600),
     };
-    let faults = vec![(0, Fault::Drip { at, millis })];
+    let faults = vec![(0, Fault::Drip(at, millis))];
     Step { faults, stop: Some(stop), ..Step::sound(0) }
 }
 
@@ -221,21 +225,14 @@ fn resumed(rng: &mut impl Rng, schedule: &GetSchedule) -> Step {
     step.traits.redirect = rng.random_ratio(1, 4).then(|| redirect(rng));
     if rng.random_ratio(1, 5) {
         // Another interruption.
-        let faults = vec![(0, Fault::Drip { at: rng.random_range(0..1000), millis: 600 })];
+        let faults = vec![(0, Fault::Drip(rng.random_range(0..1000), 600))];
         let when = When::Millis(rng.random_range(50..600));
         let stop = if rng.random() { Stop::Kill(when) } else { Stop::Interrupt(when) };
         return Step { faults, stop: Some(stop), ..step };
     }
     match rng.random_range(0..6) {
         0 => step.picks = BuildChoice::Always(other),
-        1..4 => {
-            let page = Fault::Page {
-                framing: one_of(rng, &[Framing::Length, Framing::Chunked, Framing::UntilClose]),
-                as_long_as_the_file: rng.random_ratio(1, 4),
-                by_redirect: rng.random_ratio(1, 4) && !schedule.options.into_directory,
-            };
-            step.faults.push((0, page));
-        }
+        1..4 => step.faults.push((0, page(rng, schedule, true))),
         _ => step.faults.push((0, fault(rng, schedule, Framing::Length))),
     }
     if rng.random_bool(0.5) {
@@ -258,7 +255,7 @@ fn survivable(rng: &mut ChaCha8Rng, schedule: &GetSchedule) -> Step {
     let mut faults = Vec::new();
     if left > 0 && (strays || traits.redirect.is_some()) {
         // Forces a further request.
-        faults.push((0, Fault::Close { at: rng.random_range(0..900) }));
+        faults.push((0, Fault::Close(rng.random_range(0..900))));
         left -= 1;
     }
     if left > 0 && strays {
@@ -268,15 +265,12 @@ fn survivable(rng: &mut ChaCha8Rng, schedule: &GetSchedule) -> Step {
     for _ in 0..rng.random_range(0..=left) {
         let at = rng.random_range(0..1000);
         let fault = match rng.random_range(0..8) {
-            0 => Fault::Close { at },
-            1 => Fault::Reset { at },
-            2 => Fault::Stall { at, millis: 1500 },
-            3 => Fault::Drip { at, millis: 600 },
+            0 => Fault::Close(at),
+            1 => Fault::Reset(at),
+            2 => Fault::Stall(at, 1500),
+            3 => Fault::Drip(at, 600),
             4 => Fault::HangUp,
-            5 => Fault::Status {
-                code: one_of(rng, &[429, 503]),
-                retry_after: one_of(rng, &[None, Some(0), Some(1)]),
-            },
+            5 => Fault::Status(one_of(rng, &[429, 503]), one_of(rng, &[None, Some(0), Some(1)])),
             6 => Fault::Range(one_of(rng, &[RangeFault::Shorter, RangeFault::NoTotal])),
             _ => Fault::ChunkedPart,
         };
@@ -290,9 +284,15 @@ fn survivable(rng: &mut ChaCha8Rng, schedule: &GetSchedule) -> Step {
         what: RelayFaultKind::Flip(rng.random_range(0..8)),
     };
     let disk = match rng.random_range(0..8) {
-        0 => Some(DiskFault::Hang { at: rng.random_range(0..=all), millis: rng.random_range(100..2500) }),
-        1 => Some(DiskFault::Slow { at: rng.random_range(0..=all), millis: rng.random_range(300..1500) }),
-        2 => Some(DiskFault::PowerCutAfter),
+        0 => {
+            let at = rng.random_range(0..=all);
+            Some(DiskFault { at, what: DiskFaultKind::Hang(rng.random_range(100..2500)) })
+        }
+        1 => {
+            let at = rng.random_range(0..=all);
+            Some(DiskFault { at, what: DiskFaultKind::Slow(rng.random_range(300..1500)) })
+        }
+        2 => Some(DiskFault::POWER_CUT_AFTER),
         _ => None,
     };
     Step { traits, faults, relayed: (0..flips).map(|_| flip(rng)).collect(), disk, ..Step::sound(0) }

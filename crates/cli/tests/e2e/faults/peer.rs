@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use rustls::{ServerConnection, StreamOwned};
 
-use crate::faults::answer::{Answer, BodyBreak, HttpRequest};
+use crate::faults::answer::{Answer, HttpRequest};
+use crate::faults::fault::Fault;
+use crate::faults::progress::Progress;
 
 /// The server's end of a connection.
 pub(crate) enum Peer {
@@ -57,42 +59,40 @@ impl Peer {
         &mut self,
         request: &HttpRequest,
         answer: &Answer,
-        count: &dyn Fn(u64),
+        progress: &Progress,
     ) -> io::Result<bool> {
         self.send(answer.head.as_bytes())?;
         if request.method == "HEAD" {
             return Ok(true);
         }
-        let (until, goes_on) = match answer.breaks {
-            BodyBreak::None => (answer.body.len(), true),
-            BodyBreak::Close(at) | BodyBreak::Reset(at) => (at, false),
-            BodyBreak::Stall(at, _) | BodyBreak::Drip(at, _) => (at, true),
+        let place = match answer.breaks {
+            Some(Fault::Close(at) | Fault::Reset(at) | Fault::Stall(at, _) | Fault::Drip(at, _)) => at,
+            _ => 1000,
         };
-        self.send_body(&answer.body[..until], answer.chunked, count)?;
-        if !goes_on {
-            return Ok(false);
-        }
-        let mut rest = &answer.body[until..];
+        let (begun, mut rest) = answer.body.split_at(answer.body.len() * place as usize / 1000);
+        let mut send = |bytes: &[u8]| self.send_body(bytes, answer.chunked, progress);
+        send(begun)?;
         match answer.breaks {
-            BodyBreak::Stall(_, millis) => thread::sleep(Duration::from_millis(millis)),
-            BodyBreak::Drip(_, millis) => {
+            Some(Fault::Close(_) | Fault::Reset(_)) => return Ok(false),
+            Some(Fault::Stall(_, millis)) => thread::sleep(Duration::from_millis(millis)),
+            Some(Fault::Drip(_, millis)) => {
                 for _ in 0..millis / 50 {
                     let (drop, after) = rest.split_at(rest.len().min(200));
-                    self.send_body(drop, answer.chunked, count)?;
+                    send(drop)?;
                     thread::sleep(Duration::from_millis(50));
                     rest = after;
                 }
             }
             _ => {}
         }
-        self.send_body(rest, answer.chunked, count)?;
+        send(rest)?;
         if answer.chunked {
             self.send(b"0\r\n\r\n")?;
         }
         Ok(true)
     }
 
-    fn send_body(&mut self, body: &[u8], chunked: bool, count: &dyn Fn(u64)) -> io::Result<()> {
+    fn send_body(&mut self, body: &[u8], chunked: bool, progress: &Progress) -> io::Result<()> {
         for piece in body.chunks(1 << 16) {
             if chunked {
                 self.send(format!("{:x}\r\n", piece.len()).as_bytes())?;
@@ -101,7 +101,7 @@ impl Peer {
             if chunked {
                 self.send(b"\r\n")?;
             }
-            count(piece.len() as u64);
+            progress.count(piece.len() as u64);
         }
         Ok(())
     }

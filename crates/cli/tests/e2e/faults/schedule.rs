@@ -1,6 +1,6 @@
 //! The events of one seed, as plain, printable data.
 
-use crate::faults::fault::{DiskFault, Fault, Framing, RelayFault, Stop, When};
+use crate::faults::fault::{DiskFault, DiskFaultKind, Fault, Framing, RelayFault, Stop, When};
 
 /// A build of the served file: a prefix of one of the fixed contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,15 +97,26 @@ pub(crate) struct Step {
 impl Step {
     /// A run against a fault-free server, disk and network.
     pub(crate) fn sound(build: usize) -> Self {
-        Self {
-            traits: SOUND,
-            picks: BuildChoice::Always(build),
-            faults: Vec::new(),
-            relayed: Vec::new(),
-            disk: None,
-            stop: None,
-            no_resume: false,
-        }
+        let (faults, relayed, disk, stop) = (Vec::new(), Vec::new(), None, None);
+        let picks = BuildChoice::Always(build);
+        Self { traits: SOUND, picks, faults, relayed, disk, stop, no_resume: false }
+    }
+
+    /// Returns whether the only possible fault is a changed file.
+    pub(crate) fn only_changes(&self) -> bool {
+        let traits = Traits { if_range: self.traits.if_range, ..SOUND };
+        matches!(self.picks, BuildChoice::Always(_) | BuildChoice::Change { .. })
+            && *self == Self { picks: self.picks, traits, no_resume: self.no_resume, ..Self::sound(0) }
+    }
+
+    /// Returns whether a step has no faults.
+    pub(crate) fn is_sound(&self) -> bool {
+        matches!(self.picks, BuildChoice::Always(build) if *self == Self { no_resume: self.no_resume, ..Self::sound(build) })
+    }
+
+    /// Returns whether the client notices a fault by a timeout: bytes that do not arrive, or a flipped length.
+    pub(crate) fn times_out(&self) -> bool {
+        !self.relayed.is_empty() || self.faults.iter().any(|(_, fault)| matches!(fault, Fault::Stall(..)))
     }
 }
 
@@ -178,7 +189,7 @@ impl GetSchedule {
             && self.mirror.is_none_or(|mirror| matches!(mirror, Mirror::Down) || mirror == Mirror::Has(self.settled))
             && build == self.settled
             && partial.is_none_or(|partial| partial == build)
-            && !matches!(step.disk, Some(DiskFault::Full { .. } | DiskFault::PowerCut { .. }))
+            && step.disk.is_none_or(|disk| !matches!(disk.what, DiskFaultKind::Full(_) | DiskFaultKind::PowerCut))
             && self.labels != Labels::LyingTag
             && !(step.traits.bare_206 && self.labels != Labels::Nothing)
             && failures <= self.options.retries as usize
@@ -189,8 +200,8 @@ impl GetSchedule {
     }
 }
 
-/// One run of `put`, with its faults.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One run of `put`, with its faults; by default without.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct PutStep {
     pub(crate) relayed: Vec<RelayFault>,
     pub(crate) stop: Option<Stop>,
@@ -221,54 +232,4 @@ pub(crate) struct PutSchedule {
 pub(crate) enum Schedule {
     Get(GetSchedule),
     Put(PutSchedule),
-}
-
-impl Schedule {
-    /// Formats the schedule: a line of common properties, then one line per run.
-    pub(crate) fn shown(&self) -> String {
-        match self {
-            Self::Get(get) => {
-                let GetSchedule { builds, labels, tls, older, options, steps, settled, mirror } = get;
-                let sizes: Vec<_> = builds.iter().map(|build| build.len).collect();
-                let mut text = format!(
-                    "get: builds of {sizes:?} bytes, labels {labels:?}, tls {tls}, older file {older}, at last build {settled}, mirror {mirror:?}\n  {options:?}"
-                );
-                for (number, step) in steps.iter().enumerate() {
-                    text += &format!("\n  run {number}: {}", step.shown());
-                }
-                text
-            }
-            Self::Put(put) => {
-                let PutSchedule { build, older, reader, streams, retries, small_disk, steps } = put;
-                let mut text = format!(
-                    "put: {} bytes, older file {older}, reader {reader}, streams {streams}, retries {retries}, small disk {small_disk}",
-                    build.len
-                );
-                for (number, step) in steps.iter().enumerate() {
-                    text += &format!("\n  run {number}: {step:?}");
-                }
-                text
-            }
-        }
-    }
-}
-
-impl Step {
-    /// Formats the differences from a sound step.
-    fn shown(&self) -> String {
-        let Self { traits, picks, faults, relayed, disk, stop, no_resume } = self;
-        let mut text = format!("{picks:?}");
-        if *traits != SOUND {
-            text += &format!(", {traits:?}");
-        }
-        if !faults.is_empty() {
-            text += &format!(", faults by request {faults:?}");
-        }
-        for relayed in relayed {
-            text += &format!(", {relayed:?}");
-        }
-        let parts = [disk.map(|disk| format!(", disk {disk:?}")), stop.map(|stop| format!(", {stop:?}"))];
-        text += &parts.into_iter().flatten().collect::<String>();
-        if *no_resume { text + ", --no-resume" } else { text }
-    }
 }

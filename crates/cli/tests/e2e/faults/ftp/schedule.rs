@@ -7,17 +7,17 @@ use crate::faults::dice::{LONGEST, one_of, stop};
 use crate::faults::fault::Stop;
 use crate::faults::schedule::Build;
 
-/// Faults of one transfer; `at` is in thousandths of its blocks.
+/// Faults of one transfer. Places are in thousandths of its blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FtpFault {
     /// A data connection closes, and the server reports it.
-    Drop { at: u64 },
+    Drop(u64),
     /// A data connection is reset, and the server reports nothing.
-    Reset { at: u64 },
+    Reset(u64),
     /// The control connection closes, with all data connections.
-    Lost { at: u64 },
+    Lost(u64),
     /// No data for this many milliseconds.
-    Stall { at: u64, millis: u64 },
+    Stall(u64, u64),
     /// The request is refused.
     Refused(u16),
     /// Success is reported before the data is sent.
@@ -46,18 +46,9 @@ impl FtpFault {
     /// Returns whether a transfer with retries left must survive the fault.
     fn survivable(self) -> bool {
         match self {
-            Self::Drop { .. }
-            | Self::Reset { .. }
-            | Self::Lost { .. }
-            | Self::Stall { .. }
-            | Self::EarlySuccess
-            | Self::Silence
-            | Self::LateFailure
-            | Self::Missing
-            | Self::WrongCount(_)
-            | Self::Closes => true,
             Self::Refused(code) => matches!(code, 426 | 451),
             Self::WrongThenTwice | Self::WrongThenOutside | Self::AfterEnd | Self::BadHeader(_) => false,
+            _ => true,
         }
     }
 }
@@ -87,6 +78,14 @@ pub(crate) struct FtpStep {
 }
 
 impl FtpStep {
+    /// Returns whether the client notices a fault by a timeout.
+    pub(crate) fn times_out(&self) -> bool {
+        use FtpFault::{Drop, EarlySuccess, LateFailure, Lost, Refused};
+        let is_reported =
+            |fault: &FtpFault| matches!(fault, Drop(_) | EarlySuccess | LateFailure | Lost(_) | Refused(_));
+        !self.faults.iter().all(|(_, fault)| is_reported(fault))
+    }
+
     pub(crate) fn sound(build: usize) -> Self {
         let (faults, connections) = (Vec::new(), Connections::Kept);
         Self { build, change: None, connections, faults, stop: None, no_resume: false }
@@ -119,20 +118,6 @@ impl FtpSchedule {
             && partial.is_none_or(|partial| partial == step.build)
             && step.faults.len() <= self.retries as usize
             && step.faults.iter().all(|(_, fault)| fault.survivable())
-    }
-
-    /// Formats the schedule.
-    pub(crate) fn shown(&self) -> String {
-        let Self { builds, extended, restarts, older, streams, retries, steps, settled } = self;
-        let sizes: Vec<_> = builds.iter().map(|build| build.len).collect();
-        let mut text = format!(
-            "ftp: builds of {sizes:?} bytes, MODE E {extended}, REST {restarts}, older file {older}, streams {streams}, retries \
-             {retries}, at last build {settled}"
-        );
-        for (number, step) in steps.iter().enumerate() {
-            text += &format!("\n  run {number}: {step:?}");
-        }
-        text
     }
 }
 
@@ -182,10 +167,10 @@ fn step(rng: &mut ChaCha8Rng, extended: bool, len: u64) -> FtpStep {
 fn fault(rng: &mut ChaCha8Rng, extended: bool) -> FtpFault {
     let at = rng.random_range(0..1000);
     match rng.random_range(0..if extended { 18 } else { 9 }) {
-        0 | 1 => FtpFault::Drop { at },
-        2 => FtpFault::Reset { at },
-        3 => FtpFault::Lost { at },
-        4 => FtpFault::Stall { at, millis: one_of(rng, &[300, 3500]) },
+        0 | 1 => FtpFault::Drop(at),
+        2 => FtpFault::Reset(at),
+        3 => FtpFault::Lost(at),
+        4 => FtpFault::Stall(at, one_of(rng, &[300, 3500])),
         5 => FtpFault::Refused(one_of(rng, &[421, 425, 426, 451, 501, 550])),
         6 => FtpFault::EarlySuccess,
         7 => FtpFault::Silence,

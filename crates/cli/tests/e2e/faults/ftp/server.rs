@@ -1,13 +1,13 @@
 //! The scripted FTP server of a schedule: dated builds, and faults of transfers.
 
-use std::fmt::Write as _;
+use std::borrow::Cow;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::schedule::{Connections, FtpFault, FtpSchedule, FtpStep};
+use crate::faults::progress::Progress;
 use crate::faults::schedule::Build;
 use crate::support::scripted::{FtpCommand, Scripted, Session};
 use crate::support::scripted_data::{Data, Transfer, end};
@@ -26,10 +26,7 @@ struct FtpScript {
     features: String,
     restarts: bool,
     run: Mutex<RunState>,
-    served: AtomicU64,
-    /// Counts commands too.
-    activity: AtomicU64,
-    began: Instant,
+    progress: Progress,
 }
 
 /// The current step and its progress.
@@ -37,7 +34,6 @@ struct RunState {
     step: FtpStep,
     build: usize,
     transfers: u32,
-    log: String,
 }
 
 impl FtpServer {
@@ -52,10 +48,8 @@ impl FtpServer {
                 (false, false) => features(&["SIZE", "MDTM", "EPSV"]),
             },
             restarts: schedule.restarts,
-            run: Mutex::new(RunState { step, build: 0, transfers: 0, log: String::new() }),
-            served: AtomicU64::new(0),
-            activity: AtomicU64::new(0),
-            began: Instant::now(),
+            run: Mutex::new(RunState { step, build: 0, transfers: 0 }),
+            progress: Progress::new(),
         });
         let shared = Arc::clone(&script);
         // The scripted server's own file is unused.
@@ -66,27 +60,15 @@ impl FtpServer {
     pub(crate) fn begin(&self, step: &FtpStep) {
         let mut run = self.script.run();
         (run.step, run.build, run.transfers) = (step.clone(), step.build, 0);
-        self.script.served.store(0, Ordering::SeqCst);
+        self.script.progress.begin();
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.server.address
     }
 
-    pub(crate) fn served(&self) -> u64 {
-        self.script.served.load(Ordering::SeqCst)
-    }
-
-    pub(crate) fn activity(&self) -> u64 {
-        self.script.activity.load(Ordering::SeqCst)
-    }
-
-    pub(crate) fn note(&self, line: &str) {
-        self.script.note(line);
-    }
-
-    pub(crate) fn log(&self) -> String {
-        self.script.run().log.clone()
+    pub(crate) fn progress(&self) -> &Progress {
+        &self.script.progress
     }
 }
 
@@ -95,23 +77,13 @@ impl FtpScript {
         self.run.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, line: &str) {
-        let at = self.began.elapsed().as_secs_f64();
-        let _ = writeln!(self.run().log, "{at:8.3} {line}");
-    }
-
-    fn build(&self) -> (usize, Build) {
-        let build = self.run().build;
-        (build, self.builds[build])
-    }
-
     /// Answers a command; returns false to let the honest server answer.
     fn play(&self, session: &mut Session, command: &FtpCommand) -> bool {
-        self.activity.fetch_add(1, Ordering::SeqCst);
-        let (number, build) = self.build();
+        self.progress.count(0);
+        let number = self.run().build;
         match command.verb.as_str() {
             "FEAT" => session.reply(&self.features),
-            "SIZE" => session.reply(&format!("213 {}", build.len)),
+            "SIZE" => session.reply(&format!("213 {}", self.builds[number].len)),
             "MDTM" => session.reply(&format!("213 2020010203040{number}")),
             "MLST" => session.reply("500 unknown"),
             "REST" if !self.restarts => session.reply("502 not implemented"),
@@ -135,10 +107,8 @@ impl FtpScript {
             let fault = run.step.faults.iter().find(|(at, _)| *at == number).map(|(_, fault)| *fault);
             (fault, run.build, run.step.connections)
         };
-        self.note(&format!(
-            "#{} {} {}: build {build}, {fault:?}",
-            session.number, command.verb, command.rest
-        ));
+        let FtpCommand { verb, rest } = command;
+        self.progress.note(&format!("#{} {verb} {rest}: build {build}, {fault:?}", session.number));
         let bytes = self.builds[build].bytes();
         let Some(transfer) = session.transfer_of(command, bytes.len() as u64) else {
             return session.reply("501 what?");
@@ -170,7 +140,7 @@ impl FtpScript {
             drop(data);
         }
         match (fault, sent) {
-            (Some(FtpFault::EarlySuccess | FtpFault::Reset { .. } | FtpFault::Lost { .. }), _) => {}
+            (Some(FtpFault::EarlySuccess | FtpFault::Reset(_) | FtpFault::Lost(_)), _) => {}
             (Some(FtpFault::Silence), _) => thread::sleep(SILENCE),
             (Some(FtpFault::LateFailure), _) => session.reply("451 read error"),
             (_, true) => session.reply("226 complete"),
@@ -197,7 +167,7 @@ impl FtpScript {
             if !data[0].raw(payload) {
                 return false;
             }
-            self.count(payload.len() as u64);
+            self.progress.count(payload.len() as u64);
         }
         true
     }
@@ -213,13 +183,13 @@ impl FtpScript {
     ) -> Option<bool> {
         let comes = |at: u64| n == at * blocks / 1000;
         match fault? {
-            FtpFault::Drop { at } if comes(at) => data.clear(),
-            FtpFault::Reset { at } if comes(at) => data.drain(..).for_each(Data::reset),
-            FtpFault::Lost { at } if comes(at) => {
+            FtpFault::Drop(at) if comes(at) => data.clear(),
+            FtpFault::Reset(at) if comes(at) => data.drain(..).for_each(Data::reset),
+            FtpFault::Lost(at) if comes(at) => {
                 session.close();
                 data.clear();
             }
-            FtpFault::Stall { at, millis } if comes(at) => {
+            FtpFault::Stall(at, millis) if comes(at) => {
                 thread::sleep(Duration::from_millis(millis));
                 return None;
             }
@@ -238,24 +208,20 @@ impl FtpScript {
         fault: Option<FtpFault>,
     ) -> bool {
         let (blocks, connections) = (transfer.blocks(), data.len() as u64);
-        let wrong: Vec<u8>;
-        let lies = matches!(fault, Some(FtpFault::WrongThenTwice | FtpFault::WrongThenOutside));
-        let bytes = if lies {
-            wrong = bytes.iter().map(|byte| !byte).collect();
-            &wrong
-        } else {
-            bytes
-        };
+        let mut bytes = Cow::Borrowed(bytes);
+        if matches!(fault, Some(FtpFault::WrongThenTwice | FtpFault::WrongThenOutside)) {
+            bytes.to_mut().iter_mut().for_each(|byte| *byte = !*byte);
+        }
+        let bytes = &*bytes;
         let counted = |n: u64| {
             let block = transfer.block(n);
-            self.count(block.end - block.start);
+            self.progress.count(block.end - block.start);
             true
         };
         let until = match fault {
-            Some(FtpFault::Drop { at } | FtpFault::Reset { at } | FtpFault::Lost { at }) => {
+            Some(FtpFault::Drop(at) | FtpFault::Reset(at) | FtpFault::Lost(at) | FtpFault::Stall(at, _)) => {
                 at * blocks / 1000
             }
-            Some(FtpFault::Stall { at, .. }) => at * blocks / 1000,
             _ => blocks,
         };
         let leaves_out = |n: u64| fault == Some(FtpFault::Missing) && n % 5 == 2 % blocks.min(5);
@@ -263,18 +229,18 @@ impl FtpScript {
             return false;
         }
         match fault {
-            Some(FtpFault::Stall { millis, .. }) => {
+            Some(FtpFault::Stall(_, millis)) => {
                 thread::sleep(Duration::from_millis(millis));
                 if !transfer.send_blocks(bytes, data, |n| n >= until && counted(n)) {
                     return false;
                 }
             }
             // One connection only: the others remain open until the server has reported it.
-            Some(FtpFault::Drop { .. }) => {
+            Some(FtpFault::Drop(_)) => {
                 data.pop();
                 return false;
             }
-            Some(FtpFault::Reset { .. } | FtpFault::Lost { .. }) => {
+            Some(FtpFault::Reset(_) | FtpFault::Lost(_)) => {
                 return self.interrupt(session, data, fault, until, blocks).unwrap_or(false);
             }
             Some(FtpFault::WrongThenTwice) if blocks > 0 => {
@@ -291,11 +257,8 @@ impl FtpScript {
             }
             Some(FtpFault::Closes) => {
                 for (n, channel) in data.iter_mut().enumerate() {
-                    if n == 0 {
-                        channel.header(76, 0, connections)
-                    } else {
-                        channel.header(12, 0, 0)
-                    };
+                    let (descriptor, offset) = if n == 0 { (76, connections) } else { (12, 0) };
+                    channel.header(descriptor, 0, offset);
                 }
                 return true;
             }
@@ -310,10 +273,5 @@ impl FtpScript {
             data[0].block(bytes, transfer.block(0), transfer.base);
         }
         ended
-    }
-
-    fn count(&self, bytes: u64) {
-        self.served.fetch_add(bytes, Ordering::SeqCst);
-        self.activity.fetch_add(1, Ordering::SeqCst);
     }
 }
