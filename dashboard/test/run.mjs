@@ -1,29 +1,25 @@
 // Runs the dashboard in Firefox and Chromium, at the same time, against real agents and real servers: what a user does each day, or with
 // --all everything that the dashboard does.
 //
-//   LONGHAUL_BIN=target/debug/longhaul node dashboard/test/run.mjs [--all] [PICTURES]
+//   LONGHAUL=$PWD/target/release/longhaul npm run --prefix dashboard e2e
+//   LONGHAUL=$PWD/target/release/longhaul npm run --prefix dashboard e2e:all
 //
-// Exits 0 where all is well, 1 on a failure, 77 where a browser is missing.
+// Exits 0 where all is well, 1 on a failure.
 
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { Agent, serve } from "./agent.mjs";
-import { launch, program } from "./browsers.mjs";
+import { launch } from "./browsers.mjs";
 import { Dashboard } from "./dashboard.mjs";
 import { EXPIRING, Origin } from "./origin.mjs";
 
-const BROWSERS = ["chromium", "firefox"];
-const missing = BROWSERS.filter((name) => !program(name));
-if (missing.length > 0) {
-  console.log(`${missing.join(" and ")} cannot be found`);
-  process.exit(77);
-}
-const binary = process.env.LONGHAUL_BIN;
+const BROWSERS = (process.env.BROWSERS ?? "firefox,chromium").split(",");
+const binary = resolve(process.env.LONGHAUL ?? "../target/release/longhaul");
 const isAll = process.argv[2] === "--all";
-const pictures = process.argv[isAll ? 3 : 2] ?? "target/dashboard-screenshots";
+const pictures = resolve(process.env.SCREENSHOTS ?? "../target/dashboard-screenshots");
 mkdirSync(pictures, { recursive: true });
 
 /** What is fetched: at LIMIT it takes a minute, so that it runs until a step has done with it, however slow the browser is. */

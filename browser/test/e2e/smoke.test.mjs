@@ -1,6 +1,6 @@
 // What a user does each day, in one start of each browser: what `make test` runs. The other files hold the rest (`npm run e2e:all`).
 //
-//   LONGHAUL=target/release/longhaul BROWSERS=firefox,chromium npm run e2e
+//   LONGHAUL=$PWD/target/release/longhaul BROWSERS=firefox,chromium npm run --prefix browser e2e
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
 import path from "node:path";
