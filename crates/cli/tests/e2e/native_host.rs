@@ -8,15 +8,13 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 const CHROMIUM: &str = "chrome-extension://ogkijnhkdbnpemdfgbbbkmpdmajjjgmh/";
-/// Maximum bytes of a message.
-const MAX_MESSAGE: usize = 1 << 20;
 
 fn longhaul(home: &TempDir) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
     command.env("HOME", home.path()).env("XDG_RUNTIME_DIR", home.path());
-    ["XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"].iter().for_each(|name| {
+    for name in ["XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"] {
         command.env_remove(name);
-    });
+    }
     command
 }
 
@@ -33,23 +31,18 @@ fn frame(body: &[u8]) -> Vec<u8> {
 /// Runs the host with this input to its end.
 fn host(home: &TempDir, arguments: &[&str], input: &[u8]) -> Output {
     let mut command = longhaul(home);
-    command.args(["browser", "host"]).args(arguments);
-    let mut child =
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    command.args(["browser", "host"]).args(arguments).stdin(Stdio::piped());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // The host may already have closed its input.
     let _ = child.stdin.take().unwrap().write_all(input);
     child.wait_with_output().unwrap()
 }
 
-/// Sends requests and returns as many replies; then closes the host's input.
+/// Sends requests and returns as many replies; then closes the host's input, and stops the agent that it has started.
 fn ask(home: &TempDir, requests: &[&[u8]]) -> Vec<Value> {
     let mut command = longhaul(home);
-    let mut child = command
-        .args(["browser", "host", CHROMIUM])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    command.args(["browser", "host", CHROMIUM]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
     let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
     requests.iter().for_each(|request| stdin.write_all(&frame(request)).unwrap());
     let read = |_: &&[u8]| {
@@ -62,6 +55,7 @@ fn ask(home: &TempDir, requests: &[&[u8]]) -> Vec<Value> {
     let replies = requests.iter().map(read).collect();
     drop(stdin);
     assert!(child.wait().unwrap().success());
+    stop_agent(home);
     replies
 }
 
@@ -73,21 +67,16 @@ fn malformed_requests_are_answered_and_the_next_one_is_served() {
     requests.push(br#"{"id":9,"type":"hello"}"#);
     let replies = ask(&home, &requests);
     for reply in &replies[..bad.len()] {
-        assert_eq!(
-            (&reply["ok"], &reply["error"]["code"]),
-            (&json!(false), &json!("bad-request")),
-            "{reply}"
-        );
+        assert_eq!((&reply["ok"], &reply["error"]["code"]), (&false.into(), &"bad-request".into()), "{reply}");
     }
     assert_eq!(replies[3]["id"], 7);
     assert_eq!(replies[5]["result"]["version"], env!("CARGO_PKG_VERSION"));
-    stop_agent(&home);
 }
 
 #[test]
 fn message_over_one_mebibyte_or_cut_short_ends_the_host_with_an_error() {
     let home = tempfile::tempdir().unwrap();
-    let too_long = frame(&vec![b' '; MAX_MESSAGE + 1]);
+    let too_long = frame(&vec![b' '; (1 << 20) + 1]);
     let cut = &frame(br#"{"id":1,"type":"hello"}"#)[..10];
     for (input, why) in [(&too_long[..], "at most 1048576"), (cut, "cut short"), (&cut[..2], "cut short")] {
         let output = host(&home, &[CHROMIUM], input);
@@ -112,7 +101,6 @@ fn name_that_leads_out_of_the_directory_is_refused() {
     let add = json!({"id": 1, "type": "add", "request": {"urls": ["http://127.0.0.1:9/f"], "name": "../../.bashrc"}});
     let replies = ask(&home, &[add.to_string().as_bytes()]);
     assert_eq!(replies[0]["ok"], false, "{replies:?}");
-    stop_agent(&home);
 }
 
 #[test]
@@ -129,7 +117,6 @@ fn connection_for_an_expected_offer_is_made_without_a_request() {
     let mut received = Vec::new();
     connection.read_to_end(&mut received).unwrap();
     assert!(received.is_empty(), "it is closed unused, and nothing was sent on it");
-    stop_agent(&home);
 }
 
 #[test]

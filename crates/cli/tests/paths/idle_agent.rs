@@ -13,7 +13,7 @@ const MOST: u64 = 20 * 1024;
 fn idle_agent_is_small() {
     // All memory of a release build counts, if `make test-paths` names one; most of a debug build is code and is left out.
     let release = std::env::var_os("LONGHAUL_RELEASE").map(PathBuf::from);
-    let home = release.as_deref().map_or_else(Home::new, Home::of);
+    let home = release.as_deref().map_or_else(Home::new, |program| Home::of(program, &[]));
     let server = Server::of(File::new(content(30_000_000, 14)));
     home.done(home.add(&server.url("/f"), &[]));
     let status = format!("/proc/{}/status", home.pid().unwrap().as_raw_nonzero());

@@ -28,17 +28,13 @@ impl Home {
         Self::with(&[])
     }
 
-    /// Creates a home whose agent is another build.
-    pub(crate) fn of(program: &Path) -> Self {
-        Self::started(program, &[])
-    }
-
     /// Creates a home whose agent has these options.
     pub(crate) fn with(options: &[&str]) -> Self {
-        Self::started(Path::new(BIN), options)
+        Self::of(Path::new(BIN), options)
     }
 
-    fn started(program: &Path, options: &[&str]) -> Self {
+    /// Creates a home whose agent is another build with these options.
+    pub(crate) fn of(program: &Path, options: &[&str]) -> Self {
         let mut home = Self::without_agent();
         program.clone_into(&mut home.program);
         // The default port may be in use by another test.

@@ -30,21 +30,13 @@ impl FtpRelay {
         to: u16,
         handle_data: impl Fn(usize, u64, &mut [u8]) -> DataAction + Send + Sync + 'static,
     ) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let port = listener.local_addr().unwrap().port();
         let controls = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&controls);
         let (handle_data, number) =
             (Arc::new(handle_data) as Arc<DataHandler>, Arc::new(AtomicUsize::new(0)));
-        thread::spawn(move || {
-            for client in listener.incoming().map_while(Result::ok) {
-                let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, to)) else { continue };
-                client.set_nodelay(true).unwrap();
-                server.set_nodelay(true).unwrap();
-                kept.lock().unwrap().push(client.try_clone().unwrap());
-                let (handle_data, number) = (Arc::clone(&handle_data), Arc::clone(&number));
-                thread::spawn(move || control(&client, &server, &handle_data, &number));
-            }
+        let port = listen(to, move |client, server| {
+            kept.lock().unwrap().push(client.try_clone().unwrap());
+            control(client, server, &handle_data, &number);
         });
         Self { port, controls }
     }
@@ -64,6 +56,23 @@ impl FtpRelay {
     }
 }
 
+/// Forwards each connection to the server's port `to` by `forward`; returns the relay's port.
+fn listen(to: u16, forward: impl Fn(&TcpStream, &TcpStream) + Send + Sync + 'static) -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let forward = Arc::new(forward);
+    thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, to)) else { continue };
+            client.set_nodelay(true).unwrap();
+            server.set_nodelay(true).unwrap();
+            let forward = Arc::clone(&forward);
+            thread::spawn(move || forward(&client, &server));
+        }
+    });
+    port
+}
+
 /// Forwards commands unchanged, and replies with the relay's ports.
 fn control(
     client: &TcpStream,
@@ -76,21 +85,20 @@ fn control(
             let _ = io::copy(&mut &*client, &mut &*server);
             let _ = server.shutdown(Shutdown::Both);
         });
-        let mut lines = BufReader::new(server);
-        let mut line = Vec::new();
-        while lines.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
-            let text = String::from_utf8_lossy(&line).into_owned();
-            let passed = match passive_port(&text) {
+        for line in BufReader::new(server).lines().map_while(Result::ok) {
+            let passed = match passive_port(&line) {
                 Some(port) => {
-                    let own = data(port, Arc::clone(handle_data), Arc::clone(number));
-                    format!("229 Entering Extended Passive Mode (|||{own}|)\r\n").into_bytes()
+                    let (handle_data, number) = (Arc::clone(handle_data), Arc::clone(number));
+                    let own = listen(port, move |client, server| {
+                        data(client, server, &*handle_data, number.fetch_add(1, Ordering::SeqCst));
+                    });
+                    format!("229 Entering Extended Passive Mode (|||{own}|)")
                 }
-                None => line.clone(),
+                None => line,
             };
-            if (&*client).write_all(&passed).is_err() {
+            if write!(&mut &*client, "{}\r\n", passed.trim_end()).is_err() {
                 break;
             }
-            line.clear();
         }
         let _ = client.shutdown(Shutdown::Both);
         let _ = server.shutdown(Shutdown::Both);
@@ -99,35 +107,18 @@ fn control(
 
 /// Parses the port of a reply to EPSV.
 fn passive_port(line: &str) -> Option<u16> {
-    line.starts_with("229 ").then(|| line.split("|||").nth(1)?.split('|').next()?.parse().ok()).flatten()
-}
-
-/// Listens for data connections to the server's port `to`; returns the relay's port.
-fn data(to: u16, handle_data: Arc<DataHandler>, number: Arc<AtomicUsize>) -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let port = listener.local_addr().unwrap().port();
-    thread::spawn(move || {
-        for client in listener.incoming().map_while(Result::ok) {
-            let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, to)) else { continue };
-            let (handle_data, number) = (Arc::clone(&handle_data), number.fetch_add(1, Ordering::SeqCst));
-            thread::spawn(move || pass(&client, &server, &*handle_data, number));
-        }
-    });
-    port
+    line.strip_prefix("229 ")?.split("|||").nth(1)?.split('|').next()?.parse().ok()
 }
 
 /// Forwards a data connection until either end closes it.
-fn pass(client: &TcpStream, server: &TcpStream, handle_data: &DataHandler, number: usize) {
+fn data(client: &TcpStream, server: &TcpStream, handle_data: &DataHandler, number: usize) {
     thread::scope(|threads| {
         threads.spawn(|| {
             let _ = io::copy(&mut &*server, &mut &*client);
             let _ = client.shutdown(Shutdown::Both);
         });
         let (mut buffer, mut offset) = (vec![0; 64 << 10], 0);
-        while let Ok(n) = (&*client).read(&mut buffer) {
-            if n == 0 {
-                break;
-            }
+        while let Ok(n @ 1..) = (&*client).read(&mut buffer) {
             if let DataAction::Cut = handle_data(number, offset, &mut buffer[..n]) {
                 let _ = client.shutdown(Shutdown::Both);
                 break;

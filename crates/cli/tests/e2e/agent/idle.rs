@@ -22,7 +22,7 @@ fn idle_agent_sleeps() {
         std::thread::sleep(WINDOW);
         let now = activity(pid);
         // What the transfer has left ends within some windows; polling never ends.
-        if now.threads == before.threads && now.wakes <= before.wakes + 1 && now.ticks <= before.ticks + 1 {
+        if now.0 == before.0 && now.1 <= before.1 + 1 && now.2 <= before.2 + 1 {
             return;
         }
         assert!(began.elapsed() < PATIENCE, "{before:?}, then {now:?}");
@@ -30,27 +30,16 @@ fn idle_agent_sleeps() {
     }
 }
 
-/// The activity of a process since its start.
-#[derive(Debug)]
-struct Activity {
-    threads: usize,
-    /// Voluntary context switches of all threads.
-    wakes: u64,
-    /// Clock ticks of CPU time, of 10 ms each.
-    ticks: u64,
-}
-
-fn activity(pid: i32) -> Activity {
+/// Returns the threads of a process, the voluntary context switches of all of them, and its CPU time in ticks of 10 ms.
+fn activity(pid: i32) -> (usize, u64, u64) {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(|task| task.unwrap().path());
     // A thread may end during the listing.
     let statuses: Vec<_> = tasks.filter_map(|task| fs::read_to_string(task.join("status")).ok()).collect();
-    let switches = |status: &String| -> u64 {
-        let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-        count.unwrap().trim().parse().unwrap()
-    };
+    let counts = statuses.iter().flat_map(|status| status.lines());
+    let counts = counts.filter_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    let switches = counts.map(|count| count.trim().parse::<u64>().unwrap()).sum();
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     // utime and stime, fields 14 and 15 of proc_pid_stat(5); the name before field 3 ends with a parenthesis.
     let fields = stat.rsplit_once(')').unwrap().1.split_whitespace().skip(11).take(2);
-    let ticks = fields.map(|field| field.parse::<u64>().unwrap()).sum();
-    Activity { threads: statuses.len(), wakes: statuses.iter().map(switches).sum(), ticks }
+    (statuses.len(), switches, fields.map(|field| field.parse::<u64>().unwrap()).sum())
 }

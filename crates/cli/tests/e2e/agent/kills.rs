@@ -60,9 +60,7 @@ fn killed_agent_loses_nothing_and_fetches_nothing_twice() {
         if all.iter().all(|transfer| transfer["state"] == "done") {
             break;
         }
-        let failed = all
-            .iter()
-            .find(|transfer| ["failed", "waiting-link"].iter().any(|state| transfer["state"] == *state));
+        let failed = all.iter().find(|one| one["state"] == "failed" || one["state"] == "waiting-link");
         assert!(failed.is_none(), "seed {seed}: {failed:?}");
         assert!(began.elapsed() < REST, "seed {seed}: {all:?}");
         std::thread::sleep(Duration::from_millis(100));

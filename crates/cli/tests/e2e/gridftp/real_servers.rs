@@ -36,37 +36,32 @@ fn killed_and_resumed(url: &str, streams: &str, bytes: &[u8]) {
 }
 
 #[test]
-fn globus_sends_over_as_many_connections_as_were_asked_for() {
+fn globus_sends_over_as_many_connections_as_were_asked_for_and_the_digest_is_compared() {
     let Some(globus) = Globus::start() else { return };
     let bytes = content(SIZE, 1);
     globus.file("f", &bytes);
-    for streams in [1, 4] {
+    let (right, wrong) = (blake3::hash(&bytes).to_hex().to_string(), "0".repeat(64));
+    // The kernel doubles the requested buffer (socket(7)).
+    for (streams, options, buffer) in [(1, &[][..], None), (4, &["--recv-buffer", "300KiB"], Some(600 << 10))]
+    {
+        let before = globus.transfers().len();
         let run = get().args(["--json", "--streams", &streams.to_string(), "-o", "f", &globus.url("f")]);
-        let done = run.run().ok().done();
-        assert_eq!((done["bytes"].as_u64(), done["streams"].as_u64()), (Some(SIZE as u64), Some(streams)));
+        let run = run.args(["--checksum", &format!("blake3:{right}")]).args(options);
+        let ended = run.run().ok();
         same(run.path("f"), &bytes);
-        let logged =
-            globus.logged(1, |transfer| is_retrieval(transfer) && u64::from(transfer.streams) == streams);
-        assert!(logged.iter().all(|transfer| transfer.code == 226), "{logged:?}");
+        let connected = ended.json().iter().filter(|event| event["event"] == "connected").count();
+        let done = ended.done();
+        assert_eq!((connected as u64, done["streams"].as_u64()), (streams, Some(streams)));
+        assert_eq!(done["digest"].as_str(), Some(&*format!("blake3:{right}")));
+        let logged = &globus.logged(before + 1, is_retrieval)[before..];
+        let is_as_asked = |transfer: &LoggedTransfer| {
+            let is_buffer = buffer.is_none_or(|buffer| transfer.buffer == buffer);
+            transfer.code == 226 && u64::from(transfer.streams) == streams && is_buffer
+        };
+        assert!(logged.iter().all(is_as_asked), "{logged:?}");
         assert_eq!(logged.iter().map(|transfer| transfer.bytes).sum::<u64>(), SIZE as u64, "{logged:?}");
     }
-}
-
-#[test]
-fn every_data_connection_is_an_event_with_the_users_buffer_and_the_digest_is_compared() {
-    let Some(globus) = Globus::start() else { return };
-    let bytes = content(SIZE, 2);
-    globus.file("f", &bytes);
-    let digest = format!("blake3:{}", blake3::hash(&bytes).to_hex());
-    let options = ["--json", "--streams", "3", "--recv-buffer", "300KiB", "--checksum", &digest, "-o", "f"];
-    let ended = get().args(options).args([globus.url("f")]).run().ok();
-    let connected = ended.json().iter().filter(|event| event["event"] == "connected").count();
-    assert_eq!((connected, ended.done()["digest"].as_str()), (3, Some(digest.as_str())));
-    // The kernel doubles the requested size (socket(7)).
-    let logged = globus.logged(1, is_retrieval);
-    assert!(logged.iter().all(|transfer| transfer.buffer == 600 << 10), "{logged:?}");
-    let wrong = format!("blake3:{}", "0".repeat(64));
-    let run = get().args(["--checksum", &wrong, "-o", "f", &globus.url("f")]);
+    let run = get().args(["--checksum", &format!("blake3:{wrong}"), "-o", "f", &globus.url("f")]);
     run.run().fails(65, &["checksum", &wrong]);
     assert!(!run.path("f").exists());
 }

@@ -19,31 +19,6 @@ fn vsftpd_gets_files_of_any_size_within_tls() {
 }
 
 #[test]
-fn several_files_and_a_tree_go_to_proftpd_within_tls() {
-    let Some(server) = Proftpd::with_tls() else { return };
-    let url = server.tls_url("").replace("ftps://", "ftps://ann:secret%20word@");
-    let run = put(&content(3 << 20, 4));
-    std::fs::create_dir_all(run.path("t/sub")).unwrap();
-    for name in ["t/a", "t/sub/b", "t/sub/c"] {
-        std::fs::write(run.path(name), name).unwrap();
-    }
-    let run = run.args(["--cacert", &server.ca(), "f", "t/a", &url]);
-    run.run().ok();
-    same(server.path("f"), &content(3 << 20, 4));
-    run.again(["--cacert", &server.ca(), "-r", "t", &format!("{url}new/t/")]).run().ok();
-    for name in ["t/a", "t/sub/b", "t/sub/c"] {
-        same(server.path(&format!("new/{name}")), name.as_bytes());
-    }
-}
-
-#[test]
-fn unknown_authority_gets_neither_login_nor_data() {
-    let Some(server) = Vsftpd::with_tls() else { return };
-    put(b"x").args(["f", &server.tls_url("g")]).run().fails(76, &["does not trust", "--cacert"]);
-    assert!(!server.log().contains("\"USER") && !server.path("g").exists(), "{}", server.log());
-}
-
-#[test]
 fn encrypted_gsi_upload_is_compared_resumed_and_repaired() {
     let Some(site) = GsiSite::start() else { return };
     let bytes = content(16 << 20, 5);
@@ -63,16 +38,6 @@ fn encrypted_gsi_upload_is_compared_resumed_and_repaired() {
         run.args(["--encrypt", "f", &site.url("small")]).run().ok();
         same(site.globus.path("small"), &content(size, 6));
     }
-}
-
-#[test]
-fn unencrypted_protocols_are_refused() {
-    for url in ["ftp://localhost:1/f", "http://localhost:1/f"] {
-        put(b"x").args(["--encrypt", "f", url]).run().fails(64, &[url, "ftps://"]);
-    }
-    let Some(plain) = Vsftpd::start() else { return };
-    put(b"x").args(["f", &plain.tls_url("g")]).run().fails(76, &["does not encrypt"]);
-    assert!(!plain.path("g").exists());
 }
 
 #[test]

@@ -113,11 +113,8 @@ fn refused_or_wrong_checksum_is_an_error() {
 fn temporarily_refused_checksum_is_requested_again() {
     let asks = AtomicUsize::new(0);
     let server = server(BLOCKS, move |session, command| {
-        let busy = command.verb == "CKSM" && asks.fetch_add(1, Ordering::SeqCst) == 0;
-        if busy {
-            session.reply("451 busy");
-        }
-        busy
+        let is_first = command.verb == "CKSM" && asks.fetch_add(1, Ordering::SeqCst) == 0;
+        is_first && session.answer(command, &[("CKSM", "451 busy")])
     });
     assert!(has_digest(&send(&server, SIZE, &[]).ok()));
 }
@@ -187,7 +184,8 @@ fn success_with_bytes_still_in_flight_is_none() {
 #[test]
 fn store_whose_success_is_never_reported_or_that_is_refused_midway_is_an_error() {
     for features in [BLOCKS, PLAIN] {
-        fails(&storing(features, Session::take_silently), SIZE, &[75], "storing the file");
+        let unreported = storing(features, |session| assert!(session.receive(0, &mut Vec::new())));
+        fails(&unreported, SIZE, &[75], "storing the file");
         for word in ["no space left", "make room"] {
             let full = storing(features, |session| {
                 for mut data in session.data(1) {
@@ -211,11 +209,7 @@ fn passive_reply_that_names_another_host_is_refused() {
 #[test]
 fn short_file_is_no_success() {
     let server = server(PLAIN, |session, command| {
-        let is_short = command.verb == "SIZE" && !session.stored().is_empty();
-        if is_short {
-            session.reply("213 1000");
-        }
-        is_short
+        !session.stored().is_empty() && session.answer(command, &[("SIZE", "213 1000")])
     });
     fails(&server, SIZE, &[75], "");
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use super::{leftovers, put};
-use crate::support::{Globus, GsiSite, content, get, same, with_credentials};
+use crate::support::{Globus, content, get, same};
 
 #[test]
 fn file_arrives_over_as_many_connections_as_asked_with_its_time_and_a_compared_digest() {
@@ -27,12 +27,18 @@ fn file_arrives_over_as_many_connections_as_asked_with_its_time_and_a_compared_d
 }
 
 #[test]
-fn files_of_any_size_arrive_and_replace_what_is_there() {
+fn files_of_any_size_arrive_and_replace_what_is_there_and_checksums_can_be_left_out() {
     let Some(globus) = Globus::start() else { return };
-    for (size, seed) in [(0, 2), (1, 3), (100_000, 4), ((3 << 20) + 1, 5)] {
-        let bytes = content(size, seed);
-        put(&bytes).args(["f", &globus.url("g")]).run().ok();
+    let unverified: &[&str] = &["--no-verify"];
+    for (size, options) in
+        [(1, unverified), (1 << 20, unverified), (0, &[]), (100_000, &[]), ((3 << 20) + 1, &[])]
+    {
+        let bytes = content(size, size as u64);
+        let ended = put(&bytes).args(options).args(["--json", "f", &globus.url("g")]).run().ok();
         same(globus.path("g"), &bytes);
+        let is_verified = options.is_empty();
+        assert_eq!(globus.log().contains("CKSM SHA256"), is_verified, "{size} bytes");
+        assert_eq!(ended.stdout.contains("sha256:"), is_verified, "{ended:?}");
     }
 }
 
@@ -80,16 +86,6 @@ fn missing_directory_and_forbidden_one_are_named() {
 }
 
 #[test]
-fn without_verification_no_checksum_is_requested() {
-    let Some(globus) = Globus::start() else { return };
-    let bytes = content(1 << 20, 7);
-    let ended = put(&bytes).args(["--no-verify", "--json", "f", &globus.url("g")]).run().ok();
-    same(globus.path("g"), &bytes);
-    assert!(!globus.log().contains("CKSM SHA256"), "a checksum was asked for");
-    assert!(!ended.stdout.contains("sha256:"), "{ended:?}");
-}
-
-#[test]
 fn tuners_choose_the_number_of_connections() {
     let Some(globus) = Globus::start() else { return };
     let bytes = content(24 << 20, 8);
@@ -97,13 +93,4 @@ fn tuners_choose_the_number_of_connections() {
         put(&bytes).args(["--tuner", tuner, "f", &globus.url(tuner)]).run().ok();
         same(globus.path(tuner), &bytes);
     }
-}
-
-#[test]
-fn proxy_certificate_puts_over_gsi() {
-    let Some(site) = GsiSite::start() else { return };
-    let Some(env) = site.proxy_env() else { return };
-    let bytes = content(2 << 20, 9);
-    with_credentials(put(&bytes), env).args(["--streams", "2", "f", &site.url("g")]).run().ok();
-    same(site.globus.path("g"), &bytes);
 }

@@ -1,17 +1,23 @@
 //! `--encrypt`: encrypted data, or no data at all.
 
+use std::fs;
+
 use crate::gridftp_security::credentials::get_with;
-use crate::support::{Globus, GsiSite, get};
+use crate::support::{Globus, GsiSite, longhaul};
 
 #[test]
 fn unencrypted_protocols_are_refused() {
     let mirrored = ["--mirror", "http://localhost:1/f", "https://localhost:1/f"];
-    for (urls, words) in [
-        (&["ftp://localhost:1/f"][..], ["ftp://localhost:1/f", "ftps://"]),
-        (&["http://localhost:1/f"], ["http://localhost:1/f", "https://"]),
-        (&mirrored, ["http://localhost:1/f", ""]),
+    for (command, operands, words) in [
+        ("get", &["ftp://localhost:1/f"][..], ["ftp://localhost:1/f", "ftps://"]),
+        ("get", &["http://localhost:1/f"], ["http://localhost:1/f", "https://"]),
+        ("get", &mirrored, ["http://localhost:1/f", ""]),
+        ("put", &["f", "ftp://localhost:1/f"], ["ftp://localhost:1/f", "ftps://"]),
+        ("put", &["f", "http://localhost:1/f"], ["http://localhost:1/f", "ftps://"]),
     ] {
-        get().args(["--encrypt", "-o", "f"]).args(urls).run().fails(64, &words);
+        let run = longhaul(command).args(["--encrypt"]).args(operands);
+        fs::write(run.path("f"), "x").unwrap();
+        run.run().fails(64, &words);
     }
 }
 

@@ -51,29 +51,36 @@ fn policy_in(trusted: &Path) -> PathBuf {
 fn only_authorities_that_are_trusted_count_and_only_for_what_they_may_sign() {
     let Some(site) = GsiSite::start() else { return };
     let dir = tempfile::tempdir().unwrap();
-    let place = |name: &str| dir.path().join(name);
-
-    Authority::new(dir.path(), "Other CA", "other authority").trust_in(&place("other"), "/O=Longhaul Test/*");
-    refused(&site, &place("other"), &["unknown authority", "/O=Longhaul Test/CN=Test CA"]);
-
+    let own = &site.authority;
     // Another authority with an equal name is not trusted.
-    Authority::new(dir.path(), "Test CA", "other authority").trust_in(&place("same"), "/O=Longhaul Test/*");
-    refused(&site, &place("same"), &["localhost"]);
-
-    site.authority.trust_in(&place("elsewhere"), "/O=Elsewhere/*");
-    let words = ["signing policy", "/O=Longhaul Test/CN=localhost", "elsewhere", "signing_policy"];
-    refused(&site, &place("elsewhere"), &words);
-
-    site.authority.trust_in(&place("missing"), "/O=Longhaul Test/*");
-    fs::remove_file(policy_in(&place("missing"))).unwrap();
-    refused(&site, &place("missing"), &["no signing policy", "does not exist"]);
-
-    site.authority.trust_in(&place("broken"), "/O=Longhaul Test/*");
-    fs::write(policy_in(&place("broken")), "neg_rights globus CA:sign\n").unwrap();
-    refused(&site, &place("broken"), &["no signing policy", "line 1"]);
-
-    fs::create_dir(place("empty")).unwrap();
-    let env = GsiSite::env_of(&place("empty"), &site.user.certificate, &site.user.key);
+    let [other, equal] =
+        ["Other CA", "Test CA"].map(|name| Authority::new(dir.path(), name, "other authority"));
+    let (all, elsewhere) = ("/O=Longhaul Test/*", "/O=Elsewhere/*");
+    for (name, authority, signs, policy, words) in [
+        ("other", &other, all, None, &["unknown authority", "/O=Longhaul Test/CN=Test CA"][..]),
+        ("equal", &equal, all, None, &["localhost"]),
+        (
+            "elsewhere",
+            own,
+            elsewhere,
+            None,
+            &["signing policy", "/O=Longhaul Test/CN=localhost", "elsewhere", "signing_policy"],
+        ),
+        ("missing", own, all, Some(None), &["no signing policy", "does not exist"]),
+        ("broken", own, all, Some(Some("neg_rights globus CA:sign\n")), &["no signing policy", "line 1"]),
+    ] {
+        let trusted = dir.path().join(name);
+        authority.trust_in(&trusted, signs);
+        match policy {
+            Some(Some(text)) => fs::write(policy_in(&trusted), text).unwrap(),
+            Some(None) => fs::remove_file(policy_in(&trusted)).unwrap(),
+            None => {}
+        }
+        refused(&site, &trusted, words);
+    }
+    let empty = dir.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    let env = GsiSite::env_of(&empty, &site.user.certificate, &site.user.key);
     get_with(env, &[], &site.url("f")).run().fails(64, &["HASH.0", "X509_CERT_DIR"]);
 }
 

@@ -134,11 +134,7 @@ fn file_that_changes_between_two_chunks_is_not_mixed() {
 #[test]
 fn chunk_refused_after_the_first_ends_the_run_and_is_resumed() {
     let server = Scripted::new(content(SIZE, 78), |session, command| {
-        let is_later = requests_later_chunk(command);
-        if is_later {
-            session.reply("501 ERET is not permitted");
-        }
-        is_later
+        requests_later_chunk(command) && session.answer(command, &[("ERET", "501 ERET is not permitted")])
     });
     let (run, ended) = fetch(&server, "1");
     assert!(matches!(ended.status.code(), Some(76 | 77)), "{ended:?}");

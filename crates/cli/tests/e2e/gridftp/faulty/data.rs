@@ -83,7 +83,7 @@ fn fault_of_one_transfer_is_repaired() {
 
 #[test]
 fn fault_of_every_transfer_ends_the_run() {
-    let faults: [(&[i32], &str, Fault); 11] = [
+    let faults: [(&[i32], &str, Fault); 10] = [
         (&[76], "twice", |session, transfer, data| {
             let file = session.file();
             data[0].block(&file, transfer.block(0), transfer.base);
@@ -108,9 +108,6 @@ fn fault_of_every_transfer_ends_the_run() {
         }),
         (&[76], "0x03", |_, _, data| {
             data[0].header(3, 10, 0);
-        }),
-        (&[76], "0x10", |_, _, data| {
-            data[0].header(16, 10, 0);
         }),
         (&[76], "read with errors", |_, _, data| {
             data[0].header(32, 10, 0);
