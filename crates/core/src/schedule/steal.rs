@@ -31,8 +31,8 @@ const WORTH: f64 = 0.5;
 /// A smaller part is not shared, but stolen whole.
 const LEAST: Bytes = Bytes::kib(256);
 
-/// Where tasks wait for the CPU, silence is no sign of a stall before this many times the usual patience.
-const PRESSED_PATIENCE: u32 = 4;
+/// Where this host holds the workers up, silence is no sign of a stall before this many times the usual patience.
+const HELD_UP_PATIENCE: u32 = 4;
 /// This many connections that worked are taken over within a period; each costs a new connection, and its slow start.
 const MOST_TAKEOVERS: usize = 4;
 /// The period of [`MOST_TAKEOVERS`].
@@ -73,14 +73,15 @@ impl Load {
     ///
     /// All of a stalled load. Else as much as lets both finish at once, where that is much earlier.
     ///
-    /// Where this host is `pressed`, tasks wait for the CPU: a slow load is no slower than others would be, and only what has stalled
-    /// for much longer is stolen.
-    pub(super) fn worth_stealing(&self, rate: Rate, pressed: bool) -> Option<Bytes> {
+    /// Where this host has `held_up` the workers, because tasks wait for the CPU or a limit bounds the rate, a slow load is no slower
+    /// than others would be, and only what has stalled for much longer is stolen. Under a limit the rate over a round trip is that
+    /// of a burst, or of the wait after it.
+    pub(super) fn worth_stealing(&self, rate: Rate, held_up: bool) -> Option<Bytes> {
         if self.left == Bytes::ZERO {
             return None;
         }
-        if pressed {
-            let patient = Self { silent: self.silent / PRESSED_PATIENCE, ..*self };
+        if held_up {
+            let patient = Self { silent: self.silent / HELD_UP_PATIENCE, ..*self };
             return patient.is_stalled().then_some(self.left);
         }
         if self.is_stalled() {
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn pressed_host_takes_over_only_what_is_silent_for_long() {
+    fn held_up_load_is_stolen_only_after_a_long_silence() {
         let crawling = load(Bytes::new(100_000_000), 100, 0);
         assert_eq!(
             (crawling.worth_stealing(FAST, true), crawling.worth_stealing(FAST, false).is_some()),
@@ -186,9 +187,9 @@ mod tests {
     proptest! {
         /// Whatever is seen, never more than there is, and never nothing.
         #[test]
-        fn within_the_load(left: u64, rate: u64, own: u64, ms in 0u64..100_000, pressed: bool) {
+        fn within_the_load(left: u64, rate: u64, own: u64, ms in 0u64..100_000, held_up: bool) {
             let seen = Load { left: Bytes::new(left), rate: Rate::bits_per_sec(rate), ..load(Bytes::ZERO, 0, ms) };
-            if let Some(part) = seen.worth_stealing(Rate::bits_per_sec(own), pressed) {
+            if let Some(part) = seen.worth_stealing(Rate::bits_per_sec(own), held_up) {
                 prop_assert!(part > Bytes::ZERO && part <= seen.left);
             }
         }
