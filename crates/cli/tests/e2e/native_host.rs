@@ -38,7 +38,7 @@ fn host(home: &TempDir, arguments: &[&str], input: &[u8]) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// Sends requests and returns as many replies; then closes the host's input, and stops the agent that it has started.
+/// Sends requests and returns as many replies; then closes the host's input.
 fn ask(home: &TempDir, requests: &[&[u8]]) -> Vec<Value> {
     let mut command = longhaul(home);
     command.args(["browser", "host", CHROMIUM]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -55,7 +55,6 @@ fn ask(home: &TempDir, requests: &[&[u8]]) -> Vec<Value> {
     let replies = requests.iter().map(read).collect();
     drop(stdin);
     assert!(child.wait().unwrap().success());
-    stop_agent(home);
     replies
 }
 
@@ -67,10 +66,15 @@ fn malformed_requests_are_answered_and_the_next_one_is_served() {
     requests.push(br#"{"id":9,"type":"hello"}"#);
     let replies = ask(&home, &requests);
     for reply in &replies[..bad.len()] {
-        assert_eq!((&reply["ok"], &reply["error"]["code"]), (&false.into(), &"bad-request".into()), "{reply}");
+        assert_eq!(
+            (&reply["ok"], &reply["error"]["code"]),
+            (&false.into(), &"bad-request".into()),
+            "{reply}"
+        );
     }
     assert_eq!(replies[3]["id"], 7);
     assert_eq!(replies[5]["result"]["version"], env!("CARGO_PKG_VERSION"));
+    stop_agent(&home);
 }
 
 #[test]
@@ -101,6 +105,7 @@ fn name_that_leads_out_of_the_directory_is_refused() {
     let add = json!({"id": 1, "type": "add", "request": {"urls": ["http://127.0.0.1:9/f"], "name": "../../.bashrc"}});
     let replies = ask(&home, &[add.to_string().as_bytes()]);
     assert_eq!(replies[0]["ok"], false, "{replies:?}");
+    stop_agent(&home);
 }
 
 #[test]
@@ -117,6 +122,7 @@ fn connection_for_an_expected_offer_is_made_without_a_request() {
     let mut received = Vec::new();
     connection.read_to_end(&mut received).unwrap();
     assert!(received.is_empty(), "it is closed unused, and nothing was sent on it");
+    stop_agent(&home);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -105,9 +106,14 @@ impl FtpSite {
     }
 }
 
-/// Returns a free port, for servers that cannot report a port chosen by the kernel.
+/// Returns a free port, for servers that cannot report a port chosen by the kernel. The kernel chooses none of these ports before the
+/// server listens: they are below its range of 32768 to 60999 (ip_local_port_range, ip(7)).
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // Test programs that run at the same time begin at different ports.
+    let first = 10_000 + (std::process::id() % 100) as u16 * 200;
+    let mut ports = std::iter::repeat_with(|| first + NEXT.fetch_add(1, Ordering::Relaxed) % 2_000);
+    ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap()
 }
 
 /// Creates a directory with `files/`, writable by servers that drop root.

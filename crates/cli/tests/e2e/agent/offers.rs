@@ -11,6 +11,11 @@ fn offer(home: &Home, server: &Server, size: u64) -> (u16, Value) {
     (status, serde_json::from_str(&answer).unwrap())
 }
 
+/// A file whose server says that it sends ranges.
+fn with_ranges(bytes: &[u8]) -> File {
+    File { fields: "Accept-Ranges: bytes\r\n".to_owned(), ..File::new(bytes.to_vec()) }
+}
+
 fn nothing_is_kept(home: &Home) {
     assert!(home.list().is_empty());
     assert_eq!(std::fs::read_dir(home.files()).unwrap().count(), 0);
@@ -19,8 +24,7 @@ fn nothing_is_kept(home: &Home) {
 #[test]
 fn same_file_is_taken_over() {
     let (home, bytes) = (Home::new(), content(3_000_000, 1));
-    let file = File { fields: "Accept-Ranges: bytes\r\n".to_owned(), ..File::new(bytes.clone()) };
-    let (status, taken) = offer(&home, &Server::of(file), 3_000_000);
+    let (status, taken) = offer(&home, &Server::of(with_ranges(&bytes)), 3_000_000);
     assert_eq!(status, 200, "{taken}");
     home.done(taken["id"].as_i64().unwrap());
     same(home.files().join("f.bin"), &bytes);
@@ -54,7 +58,7 @@ fn page_in_place_of_the_file_or_a_refusal_refuses_the_offer_and_nothing_is_kept(
 #[test]
 fn connection_made_before_the_offer_carries_it() {
     let (home, bytes) = (Home::new(), content(3_000_000, 3));
-    let file = File { fields: "Accept-Ranges: bytes\r\n".to_owned(), ..File::new(bytes.clone()) };
+    let file = with_ranges(&bytes);
     let (accepted, accepts) = std::sync::mpsc::channel();
     // The server refuses a second connection.
     let server = Server::first(1, move |peer| {

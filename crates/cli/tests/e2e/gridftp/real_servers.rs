@@ -113,24 +113,6 @@ fn globus_and_http_mirror_share_a_file() {
 }
 
 #[test]
-fn a_file_that_changes_during_the_transfer_is_not_mixed() {
-    let Some(globus) = Globus::start() else { return };
-    let (old, new) = (content(SIZE, 6), content(SIZE, 7));
-    globus.file("f", &old);
-    let run = get().args(["--streams", "2", "--app-buffer", "1MiB", "-o", "f", &globus.url("f")]).args(SLOW);
-    let mut running = run.start();
-    running.until("anything was committed", || has_committed(run.dir()));
-    let other = globus.path("g");
-    fs::write(&other, &new).unwrap();
-    fs::rename(&other, globus.path("f")).unwrap();
-    running.end().fails(65, &["changed on the server"]);
-    assert!(!run.path("f").exists());
-    let fresh = run.again(["--no-resume", "-o", "f", &globus.url("f")]);
-    fresh.run().ok();
-    same(fresh.path("f"), &new);
-}
-
-#[test]
 fn empty_tiny_and_missing_files_and_directories_are_told_apart() {
     let Some(globus) = Globus::start() else { return };
     for (name, bytes) in [("empty", &b""[..]), ("tiny", b"x")] {

@@ -4,7 +4,6 @@ mod encrypted;
 mod faulty_server;
 mod globus;
 mod plain;
-mod repairing;
 mod resuming;
 
 use std::os::unix::fs::MetadataExt;

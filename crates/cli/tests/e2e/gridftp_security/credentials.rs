@@ -1,10 +1,10 @@
-//! The user's credentials: which are used, and which are refused before anything is sent.
+//! The user's credentials and `--encrypt`: what is used, and what is refused before anything is sent.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::support::{Get, GsiSite, content, get, openssl, same, with_credentials};
+use crate::support::{Get, Globus, GsiSite, content, get, longhaul, openssl, same, with_credentials};
 
 const SIZE: usize = (3 << 20) + 77;
 
@@ -76,4 +76,32 @@ fn unknown_user_is_refused_by_the_server() {
     let run = get_with(env, &["--retries", "1"], &site.url("f"));
     run.run().fails(77, &["530"]);
     assert!(!run.path("f").exists());
+}
+
+#[test]
+fn unencrypted_protocols_are_refused() {
+    let mirrored = ["--mirror", "http://localhost:1/f", "https://localhost:1/f"];
+    for (command, operands, words) in [
+        ("get", &["ftp://localhost:1/f"][..], ["ftp://localhost:1/f", "ftps://"]),
+        ("get", &["http://localhost:1/f"], ["http://localhost:1/f", "https://"]),
+        ("get", &mirrored, ["http://localhost:1/f", ""]),
+        ("put", &["f", "ftp://localhost:1/f"], ["ftp://localhost:1/f", "ftps://"]),
+        ("put", &["f", "http://localhost:1/f"], ["http://localhost:1/f", "ftps://"]),
+    ] {
+        let run = longhaul(command).args(["--encrypt"]).args(operands);
+        fs::write(run.path("f"), "x").unwrap();
+        run.run().fails(64, &words);
+    }
+}
+
+#[test]
+fn server_without_gsi_is_not_taken_for_one_that_has_it() {
+    let (Some(globus), Some(site)) = (Globus::start(), GsiSite::start()) else { return };
+    globus.file("f", b"hello");
+    let url = globus.url("f").replace("ftp:", "gsiftp:").replace("127.0.0.1", "localhost");
+    let run = get_with(site.env(), &["--encrypt"], &url);
+    let ended = run.run();
+    assert!(!ended.status.success(), "{ended:?}");
+    assert!(!run.path("f").exists());
+    assert!(globus.transfers().is_empty());
 }

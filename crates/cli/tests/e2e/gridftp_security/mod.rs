@@ -3,7 +3,6 @@
 mod close_notify;
 mod connect_timeout;
 mod credentials;
-mod encrypted_data;
 mod ftps;
 mod server_certificate;
 mod unseen;
