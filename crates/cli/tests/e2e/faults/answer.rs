@@ -1,12 +1,12 @@
 //! Responses of the scripted server: head, body, and injected faults.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 
 use crate::faults::content::{PAGE, content};
 use crate::faults::fault::{Fault, Framing, Page, RangeFault};
 use crate::faults::schedule::{Build, Labels, Traits};
 
-/// The head of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct HttpRequest {
     pub(crate) method: String,
@@ -33,12 +33,10 @@ impl HttpRequest {
     }
 }
 
-/// A response to be sent.
 pub(crate) struct Answer {
     pub(crate) head: String,
     pub(crate) body: Cow<'static, [u8]>,
     pub(crate) chunked: bool,
-    /// Whether the connection closes after it.
     pub(crate) closes: bool,
     /// The fault of its body, if it has one.
     pub(crate) breaks: Option<Fault>,
@@ -94,7 +92,6 @@ impl Answer {
     }
 }
 
-/// The served file at the time of a response.
 pub(crate) struct ServedFile {
     pub(crate) number: usize,
     pub(crate) build: Build,
@@ -138,7 +135,7 @@ impl ServedFile {
             }
             Some((start, end)) => {
                 let end = end.unwrap_or(len).min(len);
-                self.part((start, end), &format!("Content-Range: bytes {start}-{}/{len}\r\n", end - 1))
+                self.part((start, end), &content_range(start, end, len))
             }
             None => self.all(),
         }
@@ -157,16 +154,13 @@ impl ServedFile {
         Answer { build: Some((self.number, start)), ..Answer::new(&head, Cow::Borrowed(body)) }
     }
 
-    /// Returns a response with a faulty Content-Range.
     fn with_range(&self, request: &HttpRequest, fault: RangeFault) -> Answer {
         let len = self.build.len as u64;
         let (start, end) = request
             .range
             .filter(|(start, _)| *start < len)
             .map_or((0, len), |(start, end)| (start, end.unwrap_or(len).min(len)));
-        let truly = |start: u64, end: u64| {
-            self.part((start, end), &format!("Content-Range: bytes {start}-{}/{len}\r\n", end - 1))
-        };
+        let truly = |start, end| self.part((start, end), &content_range(start, end, len));
         let labelled =
             |content_range: String| Answer { build: None, ..self.part((start, end), &content_range) };
         match fault {
@@ -180,10 +174,10 @@ impl ServedFile {
                 if total <= end {
                     total = len + 1;
                 }
-                labelled(format!("Content-Range: bytes {start}-{}/{total}\r\n", end - 1))
+                labelled(content_range(start, end, total))
             }
             RangeFault::NoTotal => {
-                let part = labelled(format!("Content-Range: bytes {start}-{}/*\r\n", end - 1));
+                let part = labelled(content_range(start, end, "*"));
                 Answer { build: Some((self.number, start)), ..part }
             }
             RangeFault::Garbage => labelled("Content-Range: bytes 12-3/x\r\n".to_owned()),
@@ -191,7 +185,6 @@ impl ServedFile {
         }
     }
 
-    /// Returns the response with `fault` applied.
     pub(crate) fn answer(&self, request: &HttpRequest, fault: Option<Fault>) -> Answer {
         let mut answer = self.sound(request);
         answer.closes |= self.traits.closes_each;
@@ -239,4 +232,8 @@ impl ServedFile {
         }
         answer
     }
+}
+
+fn content_range(start: u64, end: u64, total: impl Display) -> String {
+    format!("Content-Range: bytes {start}-{}/{total}\r\n", end - 1)
 }

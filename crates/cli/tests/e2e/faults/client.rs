@@ -13,7 +13,6 @@ use crate::support::running::Running;
 /// Timeout without progress: retries, Retry-After and stall timeouts are shorter here.
 const HANG: Duration = Duration::from_secs(60);
 
-/// The end of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
     Exit(i32),
@@ -64,14 +63,12 @@ pub(crate) fn longhaul(dir: &Path, logs: &Path) -> Command {
     {
         command.env_remove(name);
     }
+    let file = |name| File::create(logs.join(name)).unwrap();
     command.current_dir(dir).env("HOME", logs).stdin(Stdio::null());
-    command
-        .stdout(File::create(logs.join("stdout")).unwrap())
-        .stderr(File::create(logs.join("stderr")).unwrap());
+    command.stdout(file("stdout")).stderr(file("stderr"));
     command
 }
 
-/// Returns the messages of the last run.
 pub(crate) fn messages(logs: &Path) -> String {
     fs::read(logs.join("stderr"))
         .map_or_else(|_| String::new(), |text| String::from_utf8_lossy(&text).into_owned())
@@ -97,11 +94,8 @@ pub(crate) fn check_end(ended: Ended, stop: Option<Stop>, messages: &str) -> Res
     }
 }
 
-/// Monitors a run.
 pub(crate) struct RunMonitor<'a> {
-    /// Bytes of content moved.
     pub(crate) moved: &'a dyn Fn() -> u64,
-    /// Counts all activity.
     pub(crate) activity: &'a dyn Fn() -> u64,
     /// Called periodically; returns whether something else blocks the client.
     pub(crate) tick: &'a mut dyn FnMut(u64, Duration) -> bool,
@@ -110,7 +104,7 @@ pub(crate) struct RunMonitor<'a> {
 impl When {
     /// Returns whether the moment has come; a byte count becomes a point in time once it is reached.
     pub(crate) fn is_reached(&mut self, moved: u64, time: Duration) -> bool {
-        if let Self::Later { bytes, millis } = *self
+        if let Self::Later(bytes, millis) = *self
             && moved >= bytes
         {
             *self = Self::Millis(time.as_millis() as u64 + millis);
@@ -118,29 +112,16 @@ impl When {
         match *self {
             Self::Bytes(bytes) => moved >= bytes,
             Self::Millis(millis) => time >= Duration::from_millis(millis),
-            Self::Later { .. } => false,
+            Self::Later(..) => false,
         }
     }
 }
 
-impl Stop {
-    fn when(&mut self) -> &mut When {
-        match self {
-            Self::Kill(when) | Self::Interrupt(when) => when,
-        }
-    }
-}
-
-/// Runs `command` to its end, or to the moment of `stop`.
-///
-/// # Errors
-/// The run hangs.
+/// Runs `command` to its end, or to the moment of `stop`; fails if it hangs.
 pub(crate) fn run(command: &mut Command, stop: Option<Stop>, watch: RunMonitor<'_>) -> Result<Ended, String> {
     let began = Instant::now();
     let mut child = Running(command.spawn().map_err(|error| format!("cannot start: {error}"))?);
-    let mut stop = stop;
-    let (mut active, mut last) = (Instant::now(), 0);
-    let mut killed = false;
+    let (mut active, mut last, mut stop, mut killed) = (Instant::now(), 0, stop, false);
     loop {
         if let Some(status) = child.0.try_wait().unwrap() {
             // The run ended before it was killed.
@@ -152,15 +133,11 @@ pub(crate) fn run(command: &mut Command, stop: Option<Stop>, watch: RunMonitor<'
             };
         }
         let (moved, time) = ((watch.moved)(), began.elapsed());
-        let comes = stop.as_mut().is_some_and(|stop| stop.when().is_reached(moved, time));
-        match stop.filter(|_| comes) {
-            Some(Stop::Kill(_)) => child.0.kill().unwrap(),
-            Some(Stop::Interrupt(_)) => {
-                let _ = kill_process(Pid::from_child(&child.0), Signal::INT);
-            }
-            None => {}
-        }
-        if comes {
+        if let Some(Stop::Kill(when) | Stop::Interrupt(when)) = &mut stop
+            && when.is_reached(moved, time)
+        {
+            let signal = if matches!(stop, Some(Stop::Kill(_))) { Signal::KILL } else { Signal::INT };
+            let _ = kill_process(Pid::from_child(&child.0), signal);
             (stop, killed) = (None, true);
         }
         let held_up = (watch.tick)(moved, time);

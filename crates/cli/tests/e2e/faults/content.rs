@@ -20,7 +20,6 @@ static CONTENTS: LazyLock<[Vec<u8>; 3]> = LazyLock::new(|| {
     })
 });
 
-/// Returns at least 25 MiB of a content.
 pub(crate) fn content(number: usize) -> &'static [u8] {
     &CONTENTS[number]
 }
@@ -34,7 +33,6 @@ impl Build {
 /// The content of the final name before the first run.
 pub(crate) const OLDER: &[u8] = b"an older file, of no build";
 
-/// A login page.
 pub(crate) const PAGE: &[u8] = b"<!DOCTYPE html><html><body>Please log in.</body></html>\n";
 
 /// Describes of which contents `found` consists, in pieces of 4 KiB.

@@ -8,7 +8,6 @@ use crate::faults::fault::{
 };
 use crate::faults::schedule::{GetSchedule, Redirect, SOUND, Traits};
 
-/// Maximum bytes of a file.
 pub(crate) const LONGEST: usize = 24 << 20;
 
 pub(crate) fn one_of<T: Copy>(rng: &mut impl Rng, choices: &[T]) -> T {
@@ -121,7 +120,7 @@ pub(crate) fn flip(rng: &mut impl Rng, len: usize) -> RelayFault {
 pub(crate) fn when(rng: &mut impl Rng, all: u64) -> When {
     match rng.random_range(0..3) {
         0 => When::Millis(rng.random_range(0..300)),
-        1 => When::Later { bytes: all, millis: rng.random_range(0..60) },
+        1 => When::Later(all, rng.random_range(0..60)),
         _ => When::Bytes(rng.random_range(0..=all)),
     }
 }

@@ -30,10 +30,7 @@ static NEXT_TURN: AtomicUsize = AtomicUsize::new(0);
 const HOLDER: &str = r#"while read -r line; do eval "$line" && echo done || echo failed; done"#;
 
 impl Disk {
-    /// Creates and mounts an image in `dir`.
-    ///
-    /// # Errors
-    /// Why this machine cannot.
+    /// Creates and mounts an image in `dir`; fails with the reason why this machine cannot.
     pub(crate) fn mount(dir: &Path) -> Result<Self, &'static str> {
         if !rustix::process::geteuid().is_root() {
             return Err("only root can mount a file system");
@@ -60,17 +57,14 @@ impl Disk {
         Path::new("/proc").join(self.holder.id().to_string()).join("cwd/disk")
     }
 
-    /// Returns the process that holds the mount namespace.
     pub(crate) fn holder(&self) -> u32 {
         self.holder.id()
     }
 
-    /// Syncs the file system.
     pub(crate) fn sync(&self) {
         rustix::fs::syncfs(File::open(self.path()).unwrap()).unwrap();
     }
 
-    /// Allocates all but `leave` bytes.
     fn fill(&self, leave: u64) {
         let free = statvfs(self.path()).map_or(0, |fs| fs.f_bfree * fs.f_frsize);
         let Ok(file) = File::create(self.path().join("others")) else { return };
@@ -79,7 +73,6 @@ impl Disk {
         let _ = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, taken);
     }
 
-    /// Blocks all writes for a time.
     fn freeze(&self, time: Duration) {
         let set = |how| {
             let _ = Command::new("fsfreeze").arg(how).arg(self.path()).stderr(Stdio::null()).status();
@@ -107,7 +100,6 @@ impl Disk {
         }
     }
 
-    /// Injects `fault`.
     fn inject(&self, fault: DiskFault) {
         match fault.what {
             DiskFaultKind::Full(leave) => self.fill(leave),
@@ -140,9 +132,7 @@ impl Drop for Disk {
     }
 }
 
-/// Runs `body`, and injects `fault` into `disk` at its moment.
-///
-/// `body` calls its argument with the bytes served so far; that returns whether the disk is being disturbed.
+/// Runs `body`, and injects `fault` into `disk` at its moment. `body` calls its argument with the bytes served so far; that returns whether the disk is being disturbed.
 pub(crate) fn during<T>(
     disk: Option<&Disk>,
     fault: Option<DiskFault>,

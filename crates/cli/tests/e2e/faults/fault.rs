@@ -1,6 +1,5 @@
 //! Single faults: of a response, the network, the disk, the client.
 
-/// Delimitation of the body of a 200 response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Framing {
     Length,
@@ -8,7 +7,6 @@ pub(crate) enum Framing {
     UntilClose,
 }
 
-/// Faults of a Content-Range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RangeFault {
     /// Content and label both begin later than requested by this many bytes.
@@ -44,9 +42,7 @@ pub(crate) enum Fault {
     Range(RangeFault),
     /// 416 with a Content-Range whose size differs by this, or without one.
     NotSatisfiable(Option<i64>),
-    /// The connection closes at this place.
     Close(u64),
-    /// The connection is reset at this place.
     Reset(u64),
     /// Nothing arrives at this place for this time.
     Stall(u64, u64),
@@ -62,7 +58,6 @@ pub(crate) enum Fault {
     WholeFile,
     /// A partial response with chunked coding: allowed.
     ChunkedPart,
-    /// A response of another build.
     Stray(usize),
 }
 
@@ -104,20 +99,15 @@ pub(crate) enum RelayFaultKind {
     Refuse(u16),
 }
 
-/// A moment of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum When {
     /// After this many bytes of content were served or accepted.
     Bytes(u64),
     Millis(u64),
     /// This many milliseconds after this many bytes: during the sync and rename of the file.
-    Later {
-        bytes: u64,
-        millis: u64,
-    },
+    Later(u64, u64),
 }
 
-/// How a run is stopped from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
     Kill(When),

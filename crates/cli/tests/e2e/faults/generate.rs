@@ -4,6 +4,8 @@
 //! by the server), a truncated body delimited by the connection's close, a server that ignores If-Range and sends parts
 //! without their date.
 
+use std::ops::Range;
+
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -18,13 +20,11 @@ use crate::faults::schedule::{
     Schedule, Step, Traits,
 };
 
-/// Creates the schedule of `seed`, deterministically.
 pub(crate) fn schedule(seed: u64) -> Schedule {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     if rng.random_ratio(1, 5) { Schedule::Put(put(&mut rng)) } else { Schedule::Get(get(&mut rng)) }
 }
 
-/// The theme of a schedule of `get`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ScheduleTheme {
     /// Arbitrary faults, often several at once.
@@ -107,7 +107,7 @@ fn get(rng: &mut ChaCha8Rng) -> GetSchedule {
         }
         MixedBuilds => (0..rng.random_range(1..=2)).map(|_| mixed(rng, &schedule)).collect(),
         Changed => {
-            let picks = BuildChoice::Change { at: rng.random_range(1..4), to: 1 };
+            let picks = BuildChoice::Change(rng.random_range(1..4), 1);
             // A server that ignores If-Range answers 416 beyond the end of a shorter file.
             vec![Step { picks, traits: Traits { if_range: rng.random(), ..SOUND }, ..Step::sound(0) }]
         }
@@ -157,7 +157,7 @@ fn wild(rng: &mut impl Rng, schedule: &GetSchedule, disk: bool) -> Step {
     let picks = match rng.random_range(0..8) {
         0 if schedule.builds_are_of_one_size() => BuildChoice::EachConnection,
         1 if schedule.builds_are_of_one_size() => BuildChoice::EachRequest,
-        2 => BuildChoice::Change { at: rng.random_range(1..6), to: other },
+        2 => BuildChoice::Change(rng.random_range(1..6), other),
         3 => BuildChoice::Always(other),
         _ => BuildChoice::Always(0),
     };
@@ -191,7 +191,7 @@ fn mixed(rng: &mut impl Rng, schedule: &GetSchedule) -> Step {
     let picks = match rng.random_range(0..3) {
         0 => BuildChoice::EachConnection,
         1 => BuildChoice::EachRequest,
-        _ => BuildChoice::Change { at: rng.random_range(1..4), to },
+        _ => BuildChoice::Change(rng.random_range(1..4), to),
     };
     let traits = Traits {
         if_range: rng.random(),
@@ -283,15 +283,13 @@ fn survivable(rng: &mut ChaCha8Rng, schedule: &GetSchedule) -> Step {
         at: rng.random_range(1 << 14..=(1 << 14) + all),
         what: RelayFaultKind::Flip(rng.random_range(0..8)),
     };
+    let disk_fault_at = |rng: &mut ChaCha8Rng, kind: fn(u64) -> DiskFaultKind, millis: Range<u64>| {
+        let at = rng.random_range(0..=all);
+        Some(DiskFault { at, what: kind(rng.random_range(millis)) })
+    };
     let disk = match rng.random_range(0..8) {
-        0 => {
-            let at = rng.random_range(0..=all);
-            Some(DiskFault { at, what: DiskFaultKind::Hang(rng.random_range(100..2500)) })
-        }
-        1 => {
-            let at = rng.random_range(0..=all);
-            Some(DiskFault { at, what: DiskFaultKind::Slow(rng.random_range(300..1500)) })
-        }
+        0 => disk_fault_at(rng, DiskFaultKind::Hang, 100..2500),
+        1 => disk_fault_at(rng, DiskFaultKind::Slow, 300..1500),
         2 => Some(DiskFault::POWER_CUT_AFTER),
         _ => None,
     };

@@ -47,14 +47,7 @@ impl Partial {
         };
         let build = builds.iter().position(|build| holds(build.bytes()));
         if build.is_none() && !may_mix {
-            let found: Vec<_> = committed
-                .iter()
-                .map(|&(start, end)| {
-                    let part = part.get(start as usize..end as usize).unwrap_or_default();
-                    format!("{start}..{end}: {}", composition_at(part, start))
-                })
-                .collect();
-            return Err(format!("the journal commits what is of no single build: {}", found.join("; ")));
+            return Err(format!("the journal commits what is of no single build: {committed:?}"));
         }
         Ok(Self { committed, build, size: journal["size"].as_u64() })
     }
@@ -68,13 +61,6 @@ impl Partial {
         let both = |a: &(u64, u64), b: &(u64, u64)| a.1.min(b.1).saturating_sub(a.0.max(b.0));
         ranges.iter().flat_map(|range| self.committed.iter().map(move |own| both(own, range))).sum()
     }
-}
-
-/// Describes the bytes at `start` of a file.
-fn composition_at(bytes: &[u8], start: u64) -> String {
-    let mut padded = vec![0; (start % 4096) as usize];
-    padded.extend(bytes);
-    if start < 4096 { composition(&padded) } else { format!("{} bytes", bytes.len()) }
 }
 
 /// Maximum bytes that a run against a sound server may request again to verify the file's identity.
@@ -165,10 +151,9 @@ fn partial_survives(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<()
         || step.faults.iter().any(|(_, fault)| *fault == Fault::WholeFile);
     let kept = run.after.overlap(&run.before.committed);
     if !starts_over && kept < run.before.total() {
+        let (bytes, build) = (run.before.total(), run.before.build);
         return Err(format!(
-            "{} bytes of build {:?} were committed before the run, {kept} of them after it",
-            run.before.total(),
-            run.before.build
+            "{bytes} bytes of build {build:?} were committed before the run, {kept} after it"
         ));
     }
     Ok(())

@@ -116,7 +116,6 @@ impl Kind {
         result.err().map(|what| format!("  seed {seed}: {}", what.lines().next().unwrap_or_default()))
     }
 
-    /// Plays all selected seeds.
     fn play_all(&self) {
         let single = number(self.variable);
         let is_other = |kind: &Kind| kind.variable != self.variable && number(kind.variable).is_some();

@@ -11,7 +11,6 @@ use crate::faults::answer::{Answer, HttpRequest};
 use crate::faults::fault::Fault;
 use crate::faults::progress::Progress;
 
-/// The server's end of a connection.
 pub(crate) enum Peer {
     Plain(TcpStream),
     Tls(Box<StreamOwned<ServerConnection, TcpStream>>),
@@ -107,17 +106,15 @@ impl Peer {
     }
 }
 
-/// Reads a request's head; `None` if the client has closed. `unread` receives the bytes behind it.
-pub(crate) fn read_head(peer: &mut Peer, unread: &mut Vec<u8>) -> Option<String> {
-    let mut buffer = [0; 4096];
-    loop {
-        if let Some(end) = unread.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
-            let head: Vec<u8> = unread.drain(..end + 4).collect();
-            return Some(String::from_utf8_lossy(&head).into_owned());
+/// Reads a request's head; `None` if the client has closed.
+pub(crate) fn read_head(peer: &mut Peer) -> Option<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        if !matches!(peer.read(&mut byte), Ok(1)) {
+            return None;
         }
-        match peer.read(&mut buffer) {
-            Ok(read @ 1..) => unread.extend(&buffer[..read]),
-            _ => return None,
-        }
+        head.push(byte[0]);
     }
+    Some(String::from_utf8_lossy(&head).into_owned())
 }

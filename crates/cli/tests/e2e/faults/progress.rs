@@ -18,7 +18,6 @@ impl Progress {
         Self { served, activity, log: Mutex::default(), began: Instant::now() }
     }
 
-    /// Begins a run.
     pub(crate) fn begin(&self) {
         self.served.store(0, Ordering::SeqCst);
     }
@@ -29,7 +28,6 @@ impl Progress {
         self.activity.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Bytes of content served in this run.
     pub(crate) fn served(&self) -> u64 {
         self.served.load(Ordering::SeqCst)
     }

@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::faults::client::{self, Ended, Patience, RunMonitor, check_end};
@@ -18,10 +18,11 @@ use crate::faults::relay::Relay;
 use crate::faults::run::{Outcome, count, leftovers};
 use crate::faults::schedule::{Build, PutSchedule, PutStep};
 use crate::support::names;
+use crate::support::running::Running;
 
 /// `longhaul serve --writable`, which can be killed and restarted.
 struct Site {
-    child: Child,
+    child: Running,
     dir: PathBuf,
     /// The files' directory, by its path outside the disk's namespace.
     files: PathBuf,
@@ -41,25 +42,20 @@ impl Site {
         Self { child, dir: dir.to_owned(), files, namespace, address }
     }
 
-    /// Starts the program, and waits until it listens.
-    fn spawn(dir: &Path, namespace: Option<u32>) -> (Child, SocketAddr) {
+    fn spawn(dir: &Path, namespace: Option<u32>) -> (Running, SocketAddr) {
         let program = env!("CARGO_BIN_EXE_longhaul");
-        let mut command = match namespace {
-            None => Command::new(program),
-            Some(holder) => {
-                let mut command = Command::new("nsenter");
-                command.args(["-m", "-t", &holder.to_string(), "sh", "-c", "cd \"$0\" && exec \"$@\""]);
-                command.arg(dir).arg(program);
-                command
-            }
-        };
+        let mut command = Command::new(if namespace.is_some() { "nsenter" } else { program });
+        if let Some(holder) = namespace {
+            command.args(["-m", "-t", &holder.to_string(), "sh", "-c", "cd \"$0\" && exec \"$@\""]);
+            command.arg(dir).arg(program);
+        }
         let files = if namespace.is_some() { "disk/files" } else { "files" };
         command.current_dir(dir).args(["serve", files, "--writable", "--token", "token"]);
         command.args(["--listen", "127.0.0.1:0"]);
         let log = dir.join("server.log");
         command.stdin(Stdio::null()).stderr(File::options().create(true).append(true).open(&log).unwrap());
         let before = fs::read_to_string(&log).unwrap().len();
-        let mut child = command.spawn().unwrap();
+        let mut child = Running(command.spawn().unwrap());
         let began = Instant::now();
         loop {
             let text = fs::read_to_string(&log).unwrap();
@@ -68,15 +64,15 @@ impl Site {
                 let address = line.split("://").nth(1).unwrap().split('/').next().unwrap();
                 return (child, address.parse().unwrap());
             }
-            let hangs = child.try_wait().unwrap().is_some() || began.elapsed().as_secs() > 60;
+            let hangs = child.0.try_wait().unwrap().is_some() || began.elapsed().as_secs() > 60;
             assert!(!hangs, "no server: {text}");
             std::thread::sleep(Duration::from_millis(2));
         }
     }
 
     fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        self.child.0.kill().unwrap();
+        self.child.0.wait().unwrap();
     }
 
     /// Kills and restarts the server, on another port: the old one may be in use.
@@ -90,14 +86,6 @@ impl Site {
     }
 }
 
-impl Drop for Site {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Executes `schedule` in the empty directory `dir`.
 pub(crate) fn play(schedule: &PutSchedule, dir: &Path) -> Outcome {
     let disk = match schedule.small_disk.then(|| Disk::mount(dir)).transpose() {
         Ok(disk) => disk,
@@ -148,7 +136,7 @@ impl ScheduleRun<'_> {
     }
 
     fn run(&self, name: &str, step: &PutStep) -> Result<Ended, String> {
-        let files = self.site.borrow().files.clone();
+        let files = &self.site.borrow().files.clone();
         if let Some(disk) = self.disk.borrow().as_ref().filter(|_| step.disk.is_some()) {
             disk.sync();
         }
@@ -170,7 +158,7 @@ impl ScheduleRun<'_> {
             fs::write(self.dir.join("f"), self.schedule.build.bytes()).unwrap();
         }
         let context = client::in_context(format!("{name}, {ended:?}"), &logs);
-        self.judge(step, ended, stood, &files).map_err(context)?;
+        self.judge(step, ended, stood, files).map_err(context)?;
         count(format!("put {ended:?}{}", if self.schedule.must_succeed(step) { ", as it must" } else { "" }));
         Ok(ended)
     }
@@ -229,7 +217,6 @@ impl ScheduleRun<'_> {
         command
     }
 
-    /// Returns what is wrong with the server's directory after a run.
     fn judge(
         &self,
         step: &PutStep,
@@ -285,12 +272,10 @@ impl PutStep {
 }
 
 impl PutSchedule {
-    /// Returns the temporary replacement of the source.
     fn other_build(&self) -> Build {
         Build { content: 1, ..self.build }
     }
 
-    /// Returns whether `step` must succeed.
     fn must_succeed(&self, step: &PutStep) -> bool {
         // A server that is down breaks connections, and is refused by the relay.
         let failures = step.relayed.len() + step.server_dies.map_or(0, |_| 4);

@@ -14,7 +14,6 @@ use crate::faults::listener::Listener;
 /// needs for it.
 const MAX_REFUSALS: usize = 2;
 
-/// A port in front of a server's.
 pub(crate) struct Relay {
     listener: Listener,
     shared: Arc<RelayState>,
@@ -111,7 +110,6 @@ impl RelayState {
         }
     }
 
-    /// Copies one direction until it ends.
     fn pump(&self, mut from: &TcpStream, mut to: &TcpStream, relayed: &[RelayFault]) {
         let mut relayed = relayed.iter();
         let mut next = relayed.next();
@@ -165,7 +163,6 @@ impl RelayState {
     }
 }
 
-/// Closes with a reset.
 fn reset(socket: &TcpStream) {
     // Unread input at close also causes a reset.
     let _ = rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO));

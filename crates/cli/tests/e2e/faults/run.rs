@@ -31,12 +31,10 @@ pub(crate) struct Run {
     pub(crate) leftovers: Vec<String>,
     pub(crate) before: Partial,
     pub(crate) after: Partial,
-    /// The ranges requested from the server.
     pub(crate) asked: Vec<(u64, u64)>,
     pub(crate) stderr: String,
 }
 
-/// The outcome of a schedule.
 pub(crate) enum Outcome {
     /// The violation of an invariant, if there is one, and the server's log.
     Played(Result<(), String>, String),
@@ -51,7 +49,6 @@ pub(crate) fn count(run: String) {
     *RUNS.lock().unwrap().entry(run).or_default() += 1;
 }
 
-/// Executes `schedule` in the empty directory `dir`.
 pub(crate) fn play(schedule: &GetSchedule, dir: &Path) -> Outcome {
     let disk =
         match schedule.steps.iter().any(|step| step.disk.is_some()).then(|| Disk::mount(dir)).transpose() {

@@ -22,7 +22,6 @@ pub(crate) enum Labels {
     SharedWeakTag,
     /// All builds share one Last-Modified equal to Date (RFC 9110, section 8.8.2.2: weak).
     SharedFreshDate,
-    /// No validator.
     Nothing,
     /// All builds share one strong ETag: wrong, and detected only by a checksum.
     LyingTag,
@@ -46,7 +45,6 @@ pub(crate) struct Redirect {
     pub(crate) expired: Option<u16>,
 }
 
-/// The server's behaviour during one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Traits {
     pub(crate) ranges: bool,
@@ -58,7 +56,6 @@ pub(crate) struct Traits {
     pub(crate) redirect: Option<Redirect>,
 }
 
-/// Traits of a fault-free server.
 pub(crate) const SOUND: Traits = Traits {
     ranges: true,
     if_range: true,
@@ -68,17 +65,13 @@ pub(crate) const SOUND: Traits = Traits {
     redirect: None,
 };
 
-/// Selects the build of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BuildChoice {
     Always(usize),
     EachConnection,
     EachRequest,
     /// From this request on another build, permanently.
-    Change {
-        at: u32,
-        to: usize,
-    },
+    Change(u32, usize),
 }
 
 /// One run of the client, with its faults.
@@ -105,7 +98,7 @@ impl Step {
     /// Returns whether the only possible fault is a changed file.
     pub(crate) fn only_changes(&self) -> bool {
         let traits = Traits { if_range: self.traits.if_range, ..SOUND };
-        matches!(self.picks, BuildChoice::Always(_) | BuildChoice::Change { .. })
+        matches!(self.picks, BuildChoice::Always(_) | BuildChoice::Change(..))
             && *self == Self { picks: self.picks, traits, no_resume: self.no_resume, ..Self::sound(0) }
     }
 
@@ -120,7 +113,6 @@ impl Step {
     }
 }
 
-/// Options of `get` for all runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Options {
     pub(crate) streams: &'static str,
@@ -138,7 +130,6 @@ pub(crate) struct Options {
 /// A second, fault-free server of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mirror {
-    /// No server listens.
     Down,
     /// The mirror has this build with a strong ETag; the first server may have another build.
     Has(usize),
@@ -150,7 +141,6 @@ pub(crate) struct GetSchedule {
     pub(crate) builds: Vec<Build>,
     pub(crate) labels: Labels,
     pub(crate) tls: bool,
-    /// Whether another file exists under the final name.
     pub(crate) older: bool,
     pub(crate) options: Options,
     pub(crate) steps: Vec<Step>,
@@ -209,7 +199,6 @@ pub(crate) struct PutStep {
     pub(crate) server_dies: Option<(When, u64)>,
     /// The source is overwritten with other content of equal length, and restored after the run.
     pub(crate) source_changes: Option<When>,
-    /// A fault of the server's disk.
     pub(crate) disk: Option<DiskFault>,
     pub(crate) no_resume: bool,
 }
@@ -227,7 +216,6 @@ pub(crate) struct PutSchedule {
     pub(crate) steps: Vec<PutStep>,
 }
 
-/// The schedule of a seed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Schedule {
     Get(GetSchedule),

@@ -19,7 +19,6 @@ use crate::faults::schedule::{Build, BuildChoice, Labels, Redirect, Step};
 /// Timeout of idle connections; longer than any of the client.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// The server of one schedule; dropping it closes its listeners.
 pub(crate) struct Server {
     shared: Arc<ServerState>,
     listener: Listener,
@@ -33,10 +32,8 @@ struct ServerState {
     progress: Progress,
 }
 
-/// The current step and its progress.
 struct Script {
     step: Step,
-    /// Requests for the file in this step.
     requests: u32,
     connections: usize,
     /// Whether the client has identified the file; a page can no longer pass for it.
@@ -46,7 +43,6 @@ struct Script {
     asked: Vec<(u64, u64)>,
 }
 
-/// The target of a redirect.
 struct RedirectTarget {
     listener: Listener,
     left: u32,
@@ -82,13 +78,11 @@ impl Server {
         &self.shared.progress
     }
 
-    /// Returns the ranges requested in this step.
     pub(crate) fn asked(&self) -> Vec<(u64, u64)> {
         self.shared.script().asked.clone()
     }
 }
 
-/// Serves the requests of one connection.
 fn serve(shared: &Arc<ServerState>, socket: TcpStream, expired: Option<&AtomicBool>) {
     let connection = {
         let mut script = shared.script();
@@ -104,8 +98,7 @@ fn serve(shared: &Arc<ServerState>, socket: TcpStream, expired: Option<&AtomicBo
             Peer::Tls(Box::new(StreamOwned::new(ServerConnection::new(Arc::clone(config)).unwrap(), socket)))
         }
     };
-    let mut unread = Vec::new();
-    while let Some(head) = read_head(&mut peer, &mut unread) {
+    while let Some(head) = read_head(&mut peer) {
         shared.progress.count(0);
         let request = HttpRequest::parse(&head);
         let Some(answer) = shared.answer(&request, connection, expired) else { return peer.close() };
@@ -140,7 +133,6 @@ impl ServerState {
         self.script().step.traits.redirect.is_some_and(|redirect| redirect.expired.is_none())
     }
 
-    /// Returns the response to `request`, if there is one.
     fn answer(
         self: &Arc<Self>,
         request: &HttpRequest,
@@ -189,7 +181,6 @@ impl ServerState {
         format!("{scheme}://localhost:{port}/target/{}/f", script.targets)
     }
 
-    /// Counts a request of the current target.
     fn use_up(&self, redirect: Redirect) {
         let mut script = self.script();
         let Some(target) = &mut script.target else { return };
@@ -217,8 +208,8 @@ impl ServerState {
             (BuildChoice::Always(build), _) => build,
             (BuildChoice::EachConnection, _) => connection % builds,
             (BuildChoice::EachRequest, _) => number as usize % builds,
-            (BuildChoice::Change { at, .. }, _) if number < at => 0,
-            (BuildChoice::Change { to, .. }, _) => to,
+            (BuildChoice::Change(at, _), _) if number < at => 0,
+            (BuildChoice::Change(_, to), _) => to,
         };
         let (build, labels, traits) = (self.builds[picked], self.labels, script.step.traits);
         let state = ServedFile { number: picked, build, labels, traits };

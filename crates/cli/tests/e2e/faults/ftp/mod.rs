@@ -16,7 +16,6 @@ use crate::faults::content::OLDER;
 use crate::faults::invariant::{Partial, check_name};
 use crate::faults::run::{Outcome, count, leftovers};
 
-/// Executes the schedule of `seed` in the empty directory `dir`.
 pub(crate) fn play(seed: u64, dir: &Path) -> Outcome {
     let schedule = schedule(seed);
     let play = ScheduleRun::new(&schedule, dir);
@@ -63,7 +62,6 @@ impl<'a> ScheduleRun<'a> {
         }
     }
 
-    /// Executes one run and judges it.
     fn run(&self, name: &str, step: &FtpStep) -> Result<Ended, String> {
         let before = Partial::read(&self.target, &self.schedule.builds, true)?;
         let of_size = |build: &usize| before.size == Some(self.schedule.builds[*build].len as u64);
@@ -87,7 +85,6 @@ impl<'a> ScheduleRun<'a> {
         Ok(ended)
     }
 
-    /// Returns what is wrong with a run.
     fn judge(
         &self,
         step: &FtpStep,

@@ -18,7 +18,6 @@ pub(crate) enum FtpFault {
     Lost(u64),
     /// No data for this many milliseconds.
     Stall(u64, u64),
-    /// The request is refused.
     Refused(u16),
     /// Success is reported before the data is sent.
     EarlySuccess,
@@ -38,7 +37,6 @@ pub(crate) enum FtpFault {
     WrongThenOutside,
     /// MODE E: a block follows the end of data of its connection.
     AfterEnd,
-    /// MODE E: an invalid header.
     BadHeader(u8),
 }
 
@@ -58,7 +56,6 @@ impl FtpFault {
 pub(crate) enum Connections {
     /// Open connections are reused, like Globus.
     Kept,
-    /// New connections for each transfer.
     Anew,
     /// A single connection, regardless of the request.
     Single,
@@ -96,11 +93,8 @@ impl FtpStep {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FtpSchedule {
     pub(crate) builds: Vec<Build>,
-    /// Whether the server supports MODE E.
     pub(crate) extended: bool,
-    /// Whether the server supports restart offsets.
     pub(crate) restarts: bool,
-    /// Whether another file exists under the final name.
     pub(crate) older: bool,
     /// `--streams`, or `apt` for chunks of varying length.
     pub(crate) streams: &'static str,
@@ -121,7 +115,6 @@ impl FtpSchedule {
     }
 }
 
-/// Creates the schedule of `seed`, deterministically.
 pub(crate) fn schedule(seed: u64) -> FtpSchedule {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let rng = &mut rng;

@@ -20,7 +20,6 @@ pub(crate) struct FtpServer {
     server: Scripted,
 }
 
-/// State shared by the server's sessions.
 struct FtpScript {
     builds: Vec<Build>,
     features: String,
@@ -29,7 +28,6 @@ struct FtpScript {
     progress: Progress,
 }
 
-/// The current step and its progress.
 struct RunState {
     step: FtpStep,
     build: usize,
@@ -38,15 +36,15 @@ struct RunState {
 
 impl FtpServer {
     pub(crate) fn start(schedule: &FtpSchedule) -> Self {
-        let features = |lines: &[&str]| format!("211-Extensions\r\n {}\r\n211 End", lines.join("\r\n "));
+        let features = match (schedule.extended, schedule.restarts) {
+            (true, _) => "PARALLEL,ERET,SIZE,MDTM,REST STREAM,EPRT,EPSV",
+            (false, true) => "SIZE,MDTM,REST STREAM,EPSV",
+            (false, false) => "SIZE,MDTM,EPSV",
+        };
         let step = FtpStep::sound(0);
         let script = Arc::new(FtpScript {
             builds: schedule.builds.clone(),
-            features: match (schedule.extended, schedule.restarts) {
-                (true, _) => features(&["PARALLEL", "ERET", "SIZE", "MDTM", "REST STREAM", "EPRT", "EPSV"]),
-                (false, true) => features(&["SIZE", "MDTM", "REST STREAM", "EPSV"]),
-                (false, false) => features(&["SIZE", "MDTM", "EPSV"]),
-            },
+            features: format!("211-Extensions\r\n {}\r\n211 End", features.replace(',', "\r\n ")),
             restarts: schedule.restarts,
             run: Mutex::new(RunState { step, build: 0, transfers: 0 }),
             progress: Progress::new(),
@@ -129,11 +127,7 @@ impl FtpScript {
         if data.is_empty() {
             return session.reply("425 no data connection");
         }
-        let sent = if session.extended {
-            self.send_blocks(session, &transfer, bytes, &mut data, fault)
-        } else {
-            self.send_stream(session, &transfer, bytes, &mut data, fault)
-        };
+        let sent = self.send(session, &transfer, bytes, &mut data, fault);
         if session.extended && connections == Connections::Kept && fault.is_none() {
             session.keep(data);
         } else {
@@ -148,8 +142,8 @@ impl FtpScript {
         }
     }
 
-    /// Sends in MODE S; returns whether to report success.
-    fn send_stream(
+    /// Sends the data, with its fault; returns whether to report success.
+    fn send(
         &self,
         session: &mut Session,
         transfer: &Transfer,
@@ -157,57 +151,7 @@ impl FtpScript {
         data: &mut Vec<Data>,
         fault: Option<FtpFault>,
     ) -> bool {
-        let blocks = transfer.blocks();
-        for n in 0..blocks {
-            if let Some(done) = self.interrupt(session, data, fault, n, blocks) {
-                return done;
-            }
-            let block = transfer.block(n);
-            let payload = &bytes[usize::try_from(block.start).unwrap()..usize::try_from(block.end).unwrap()];
-            if !data[0].raw(payload) {
-                return false;
-            }
-            self.progress.count(payload.len() as u64);
-        }
-        true
-    }
-
-    /// Applies a fault before block `n`; returns how the transfer ends, if it ends here.
-    fn interrupt(
-        &self,
-        session: &mut Session,
-        data: &mut Vec<Data>,
-        fault: Option<FtpFault>,
-        n: u64,
-        blocks: u64,
-    ) -> Option<bool> {
-        let comes = |at: u64| n == at * blocks / 1000;
-        match fault? {
-            FtpFault::Drop(at) if comes(at) => data.clear(),
-            FtpFault::Reset(at) if comes(at) => data.drain(..).for_each(Data::reset),
-            FtpFault::Lost(at) if comes(at) => {
-                session.close();
-                data.clear();
-            }
-            FtpFault::Stall(at, millis) if comes(at) => {
-                thread::sleep(Duration::from_millis(millis));
-                return None;
-            }
-            _ => return None,
-        }
-        Some(false)
-    }
-
-    /// Sends in MODE E; returns whether to report success.
-    fn send_blocks(
-        &self,
-        session: &mut Session,
-        transfer: &Transfer,
-        bytes: &[u8],
-        data: &mut Vec<Data>,
-        fault: Option<FtpFault>,
-    ) -> bool {
-        let (blocks, connections) = (transfer.blocks(), data.len() as u64);
+        let (blocks, connections, is_extended) = (transfer.blocks(), data.len() as u64, session.extended);
         let mut bytes = Cow::Borrowed(bytes);
         if matches!(fault, Some(FtpFault::WrongThenTwice | FtpFault::WrongThenOutside)) {
             bytes.to_mut().iter_mut().for_each(|byte| *byte = !*byte);
@@ -218,6 +162,15 @@ impl FtpScript {
             self.progress.count(block.end - block.start);
             true
         };
+        let send_blocks = |data: &mut Vec<Data>, wanted: &(dyn Fn(u64) -> bool + Sync)| {
+            if is_extended {
+                return transfer.send_blocks(bytes, data, |n| wanted(n) && counted(n));
+            }
+            (0..blocks).filter(|n| wanted(*n) && counted(*n)).all(|n| {
+                let block = transfer.block(n);
+                data[0].raw(&bytes[block.start as usize..block.end as usize])
+            })
+        };
         let until = match fault {
             Some(FtpFault::Drop(at) | FtpFault::Reset(at) | FtpFault::Lost(at) | FtpFault::Stall(at, _)) => {
                 at * blocks / 1000
@@ -225,13 +178,13 @@ impl FtpScript {
             _ => blocks,
         };
         let leaves_out = |n: u64| fault == Some(FtpFault::Missing) && n % 5 == 2 % blocks.min(5);
-        if !transfer.send_blocks(bytes, data, |n| n < until && !leaves_out(n) && counted(n)) {
+        if !send_blocks(data, &|n| n < until && !leaves_out(n)) {
             return false;
         }
         match fault {
             Some(FtpFault::Stall(_, millis)) => {
                 thread::sleep(Duration::from_millis(millis));
-                if !transfer.send_blocks(bytes, data, |n| n >= until && counted(n)) {
+                if !send_blocks(data, &|n| n >= until) {
                     return false;
                 }
             }
@@ -240,8 +193,14 @@ impl FtpScript {
                 data.pop();
                 return false;
             }
-            Some(FtpFault::Reset(_) | FtpFault::Lost(_)) => {
-                return self.interrupt(session, data, fault, until, blocks).unwrap_or(false);
+            Some(FtpFault::Reset(_)) => {
+                data.drain(..).for_each(Data::reset);
+                return false;
+            }
+            Some(FtpFault::Lost(_)) => {
+                session.close();
+                data.clear();
+                return false;
             }
             Some(FtpFault::WrongThenTwice) if blocks > 0 => {
                 thread::sleep(Duration::from_millis(400));
@@ -263,6 +222,9 @@ impl FtpScript {
                 return true;
             }
             _ => {}
+        }
+        if !is_extended {
+            return true;
         }
         let announced = match fault {
             Some(FtpFault::WrongCount(by)) => connections.saturating_add_signed(by),

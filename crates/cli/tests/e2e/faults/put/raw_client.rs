@@ -28,27 +28,15 @@ const RECOVERY: Duration = Duration::from_secs(60);
 /// A request of the client, or a fault. `build` is 0 for the declared file, 1 for another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Action {
-    /// Sends a range; its connection breaks after `cut` bytes.
-    Range {
-        range: Range<usize>,
-        build: usize,
-        cut: Option<usize>,
-    },
-    /// Sends two ranges at once: the second within the first, whose last byte follows then.
-    Nested {
-        outer: Range<usize>,
-        inner: Range<usize>,
-        builds: [usize; 2],
-    },
-    /// Declares the upload complete, with the digest of this build; the server may die meanwhile.
-    Complete {
-        build: usize,
-        is_killed: bool,
-    },
+    /// Sends a range of a build; its connection breaks after some bytes.
+    Range(Range<usize>, usize, Option<usize>),
+    /// Sends two ranges of builds at once: the second within the first, whose last byte follows then.
+    Nested([Range<usize>; 2], [usize; 2]),
+    /// Declares the upload complete, with the digest of a build; the server may be killed meanwhile.
+    Complete(usize, bool),
     Kill,
 }
 
-/// A random sequence of actions.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct RawSchedule {
     len: usize,
@@ -72,13 +60,13 @@ impl RawSchedule {
                 ranges.pop();
             }
             for range in ranges {
-                actions.push(Action::Range { range, build: 0, cut: None });
+                actions.push(Action::Range(range, 0, None));
                 if rng.random_bool(0.4) {
                     actions.push(lie(rng, len));
                 }
             }
             let build = usize::from(rng.random_bool(0.25));
-            actions.push(Action::Complete { build, is_killed: rng.random_ratio(1, 6) });
+            actions.push(Action::Complete(build, rng.random_ratio(1, 6)));
         }
         Self { len, older: rng.random(), in_passing: rng.random_bool(0.7), in_pieces: rng.random(), actions }
     }
@@ -106,17 +94,19 @@ fn lie(rng: &mut impl Rng, len: usize) -> Action {
     let outer = range(rng, &(0..len));
     let build = usize::from(rng.random_bool(0.4));
     match rng.random_range(0..6) {
-        0..3 => Action::Range { range: outer, build, cut: None },
+        0..3 => Action::Range(outer, build, None),
         3 => {
-            let cut = Some(rng.random_range(0..outer.len()));
-            Action::Range { range: outer, build, cut }
+            let cut = rng.random_range(0..outer.len());
+            Action::Range(outer, build, Some(cut))
         }
-        4 => Action::Nested { inner: range(rng, &outer), outer, builds: [build, 1 - build] },
+        4 => {
+            let inner = range(rng, &outer);
+            Action::Nested([outer, inner], [build, 1 - build])
+        }
         _ => Action::Kill,
     }
 }
 
-/// One schedule against its server.
 struct RawRun {
     schedule: RawSchedule,
     site: Site,
@@ -124,7 +114,6 @@ struct RawRun {
     stood: Option<Vec<u8>>,
 }
 
-/// Executes the schedule of `seed` in the empty directory `dir`.
 pub(crate) fn play(seed: u64, dir: &Path) -> Outcome {
     let (schedule, site) = (RawSchedule::new(seed), Site::start(dir, None));
     let stood = schedule.older.then(|| OLDER.to_vec());
@@ -144,7 +133,7 @@ pub(crate) fn play(seed: u64, dir: &Path) -> Outcome {
 impl RawRun {
     fn act(&mut self, action: &Action) -> Result<(), String> {
         let declared = match action {
-            Action::Range { range, build, cut } => {
+            Action::Range(range, build, cut) => {
                 let sent = cut.unwrap_or(range.len());
                 if let Ok(mut stream) = self.send_range(range, *build, sent) {
                     if cut.is_some() {
@@ -156,11 +145,9 @@ impl RawRun {
                 }
                 None
             }
-            Action::Nested { outer, inner, builds } => {
+            Action::Nested([outer, inner], builds) => {
                 if let Ok(mut first) = self.send_range(outer, builds[0], outer.len() - 1) {
-                    if let Ok(mut second) = self.send_range(inner, builds[1], inner.len()) {
-                        status(&mut second)?;
-                    }
+                    status_of(self.send_range(inner, builds[1], inner.len()))?;
                     let last = &self.schedule.bytes(builds[0])[outer.end - 1..outer.end];
                     if first.write_all(last).is_ok() {
                         status(&mut first)?;
@@ -168,7 +155,7 @@ impl RawRun {
                 }
                 None
             }
-            Action::Complete { build, is_killed } => {
+            Action::Complete(build, is_killed) => {
                 let stream = self.send_completion(*build);
                 if *is_killed {
                     self.site.restart();
