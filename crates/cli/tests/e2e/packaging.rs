@@ -28,7 +28,6 @@ fn run(command: &mut Command) -> String {
     text(&output.stdout)
 }
 
-/// Fails unless a packaged program runs.
 fn assert_program_works(program: &Path) {
     let version = run(Command::new(program).arg("--version"));
     assert_eq!(version.trim(), concat!("longhaul ", env!("CARGO_PKG_VERSION")));

@@ -9,29 +9,20 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::support::names;
 use crate::support::running::Running;
 
+const HEAD: &str = r#"{"record":"longhaul","version":1,"side":"get","what":"http://server/big <file>","program":"longhaul 0.1.0","started":1795219200.0,"interval":0.01,"host":{"name":"near","kernel":"6.1.0","cores":2}}"#;
+const END: &str = r#"{"at":2.0,"event":"end","outcome":{"event":"done","goodput_bps":8000000,"limited_by":"disk"},"telemetry":{"samples":200,"dropped":0,"cpu":0.001}}"#;
+
 /// Two seconds of a transfer at 8 Mbit/s, complete or truncated.
 fn record(whole: bool) -> String {
-    let mut lines = vec![
-        r#"{"record":"longhaul","version":1,"side":"get","what":"http://server/big <file>","program":"longhaul 0.1.0","started":1795219200.0,"interval":0.01,"host":{"name":"near","kernel":"6.1.0","cores":2}}"#
-            .to_owned(),
-    ];
-    for at in 0..200 {
-        lines.push(format!(
-            r#"{{"at":{},"event":"sample","moved":{},"sockets":{{"open":1,"unread":{},"retransmits":0,"out_of_order":0,"acked":0}},"streams":[]}}"#,
-            f64::from(at) / 100.0,
-            at * 10_000,
-            at * 7 % 100
-        ));
-    }
-    if whole {
-        let outcome = r#"{"event":"done","goodput_bps":8000000,"limited_by":"disk"}"#;
-        let telemetry = r#"{"samples":200,"dropped":0,"cpu":0.001}"#;
-        lines.push(format!(r#"{{"at":2.0,"event":"end","outcome":{outcome},"telemetry":{telemetry}}}"#));
-    } else {
-        lines.push(r#"{"at":2.0,"event":"sam"#.to_owned());
-    }
-    let text = lines.join("\n");
-    if whole { text + "\n" } else { text }
+    let sample = |at: u32| {
+        let (seconds, moved, unread) = (f64::from(at) / 100.0, at * 10_000, at * 7 % 100);
+        format!(
+            r#"{{"at":{seconds},"event":"sample","moved":{moved},"sockets":{{"open":1,"unread":{unread},"retransmits":0,"out_of_order":0,"acked":0}},"streams":[]}}"#
+        )
+    };
+    let samples: Vec<_> = (0..200).map(sample).collect();
+    let end = if whole { format!("{END}\n") } else { r#"{"at":2.0,"event":"sam"#.to_owned() };
+    format!("{HEAD}\n{}\n{end}", samples.join("\n"))
 }
 
 fn report(directory: &Path, args: &[&str]) -> Output {

@@ -11,8 +11,7 @@ use crate::faults::schedule::{Build, Labels, Traits};
 pub(crate) struct HttpRequest {
     pub(crate) method: String,
     pub(crate) path: String,
-    /// The first byte of the requested range, and the exclusive end.
-    pub(crate) range: Option<(u64, Option<u64>)>,
+    pub(crate) range: Option<(u64, Option<u64>)>, // The first byte of the requested range, and the exclusive end
     pub(crate) if_range: Option<String>,
 }
 
@@ -38,10 +37,8 @@ pub(crate) struct Answer {
     pub(crate) body: Cow<'static, [u8]>,
     pub(crate) chunked: bool,
     pub(crate) closes: bool,
-    /// The fault of its body, if it has one.
-    pub(crate) breaks: Option<Fault>,
-    /// The build and its first byte, if the response truthfully is of a build.
-    pub(crate) build: Option<(usize, u64)>,
+    pub(crate) breaks: Option<Fault>, // The fault of its body, if it has one
+    pub(crate) build: Option<(usize, u64)>, // The build and its first byte, if the response truthfully is of a build
 }
 
 impl Answer {

@@ -19,40 +19,22 @@ pub(crate) enum Ended {
     Killed,
 }
 
-/// What a run may wait for, so that no verdict depends on the speed of this machine.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Patience {
-    /// Faults may end the run: a timeout on a busy machine may, too.
-    MayGiveUp,
-    /// The verdict needs the run's own end. Nothing is silent, so that no timeout is to pass.
-    Long,
-    /// The run must succeed, and notices faults by its timeout. A busy machine may let it pass more often than the faults do.
-    Retries,
-}
-
-impl Patience {
-    /// `is_judged` is whether the exit code is determined by the schedule, `times_out` whether faults are noticed by a timeout.
-    pub(crate) fn of(is_judged: bool, times_out: bool) -> Self {
-        match (is_judged, times_out) {
-            (false, _) => Self::MayGiveUp,
-            (true, false) => Self::Long,
-            (true, true) => Self::Retries,
-        }
-    }
-
-    /// Returns the options of a run with the schedule's number of retries and its timeout in seconds.
-    pub(crate) fn options(self, retries: u32, timeout: u32) -> [String; 3] {
-        let (retries, timeout) = match self {
-            Self::MayGiveUp => (retries, timeout),
-            Self::Long => (retries, 30),
-            Self::Retries => (retries + 20, timeout),
-        };
-        [
-            "--connect-timeout=30s".to_owned(),
-            format!("--stall-timeout={timeout}s"),
-            format!("--retries={retries}"),
-        ]
-    }
+/// The options of a run's retries and timeouts, so that no verdict depends on the speed of this machine. `is_judged` is whether the
+/// schedule determines the exit code, `times_out` whether faults are noticed by the `timeout`, in seconds.
+pub(crate) fn patience(retries: u32, timeout: u32, is_judged: bool, times_out: bool) -> [String; 3] {
+    let (retries, timeout) = match (is_judged, times_out) {
+        // Faults may end the run: a timeout on a busy machine may, too.
+        (false, _) => (retries, timeout),
+        // Nothing is silent, so that no timeout is to pass.
+        (true, false) => (retries, 30),
+        // On a busy machine the timeout may pass more often than the faults require.
+        (true, true) => (retries + 20, timeout),
+    };
+    [
+        "--connect-timeout=30s".to_owned(),
+        format!("--stall-timeout={timeout}s"),
+        format!("--retries={retries}"),
+    ]
 }
 
 /// Creates the command of `longhaul` in `dir`, with its output in files of `logs`.

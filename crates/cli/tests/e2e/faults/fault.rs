@@ -9,18 +9,12 @@ pub(crate) enum Framing {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RangeFault {
-    /// Content and label both begin later than requested by this many bytes.
-    Later(u64),
-    /// Content and label both begin earlier by this many bytes: the response overlaps present data.
-    Earlier(u64),
-    /// Content and label end later by this many bytes.
-    Longer(u64),
-    /// Half of the requested range, labelled correctly: allowed.
-    Shorter,
-    /// The total size differs by this.
-    Total(i64),
-    /// The total size is `*`: allowed.
-    NoTotal,
+    Later(u64),   // Content and label both begin later than requested by this many bytes
+    Earlier(u64), // Content and label both begin earlier by this many bytes: the response overlaps present data
+    Longer(u64),  // Content and label end later by this many bytes
+    Shorter,      // Half of the requested range, labelled correctly: allowed
+    Total(i64),   // The total size differs by this
+    NoTotal,      // The total size is `*`: allowed
     Garbage,
     Missing,
 }
@@ -37,27 +31,18 @@ pub(crate) struct Page {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     Page(Page),
-    /// A status, and Retry-After in seconds.
-    Status(u16, Option<u32>),
+    Status(u16, Option<u32>), // A status, and Retry-After in seconds
     Range(RangeFault),
-    /// 416 with a Content-Range whose size differs by this, or without one.
-    NotSatisfiable(Option<i64>),
+    NotSatisfiable(Option<i64>), // 416 with a Content-Range whose size differs by this, or without one
     Close(u64),
     Reset(u64),
-    /// Nothing arrives at this place for this time.
-    Stall(u64, u64),
-    /// A few bytes at a time arrive at this place for this time.
-    Drip(u64, u64),
-    /// More bytes than announced, by this many.
-    Extra(usize),
-    /// Bytes that are no response head.
-    GarbageHead(u8),
-    /// The connection closes before the response.
-    HangUp,
-    /// The whole file with status 200 for any request.
-    WholeFile,
-    /// A partial response with chunked coding: allowed.
-    ChunkedPart,
+    Stall(u64, u64), // Nothing arrives at this place for this time
+    Drip(u64, u64),  // A few bytes at a time arrive at this place for this time
+    Extra(usize),    // More bytes than announced, by this many
+    GarbageHead(u8), // Bytes that are no response head
+    HangUp,          // The connection closes before the response
+    WholeFile,       // The whole file with status 200 for any request
+    ChunkedPart,     // A partial response with chunked coding: allowed
     Stray(usize),
 }
 
@@ -81,8 +66,7 @@ impl Fault {
 /// A fault of the bytes between client and server, at an offset of one direction of one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RelayFault {
-    /// Number of the connection in the run, from 0.
-    pub(crate) connection: usize,
+    pub(crate) connection: usize, // Number of the connection in the run, from 0
     pub(crate) to_client: bool,
     pub(crate) at: u64,
     pub(crate) what: RelayFaultKind,
@@ -93,19 +77,15 @@ pub(crate) enum RelayFaultKind {
     Flip(u8),
     Close,
     Reset,
-    /// Nothing is forwarded for this many milliseconds.
-    Stall(u64),
-    /// The request is answered with this status, and the connection closes.
-    Refuse(u16),
+    Stall(u64),  // Nothing is forwarded for this many milliseconds
+    Refuse(u16), // The request is answered with this status, and the connection closes
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum When {
-    /// After this many bytes of content were served or accepted.
-    Bytes(u64),
+    Bytes(u64), // After this many bytes of content were served or accepted
     Millis(u64),
-    /// This many milliseconds after this many bytes: during the sync and rename of the file.
-    Later(u64, u64),
+    Later(u64, u64), // This many milliseconds after this many bytes: during the sync and rename of the file
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,16 +104,11 @@ pub(crate) struct DiskFault {
 /// Times are in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DiskFaultKind {
-    /// The disk is filled except for this many bytes.
-    Full(u64),
-    /// Every write blocks for this time.
-    Hang(u64),
-    /// Most writes block for this time.
-    Slow(u64),
-    /// Every operation fails from here on (EIO); unsynced data is lost.
-    PowerCut,
-    /// Unsynced data is lost after the run.
-    PowerCutAfter,
+    Full(u64),     // The disk is filled except for this many bytes
+    Hang(u64),     // Every write blocks for this time
+    Slow(u64),     // Most writes block for this time
+    PowerCut,      // Every operation fails from here on (EIO); unsynced data is lost
+    PowerCutAfter, // Unsynced data is lost after the run
 }
 
 impl DiskFault {

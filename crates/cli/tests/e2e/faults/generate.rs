@@ -27,16 +27,11 @@ pub(crate) fn schedule(seed: u64) -> Schedule {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ScheduleTheme {
-    /// Arbitrary faults, often several at once.
-    Wild,
-    /// Several builds of equal size with weak or no validators.
-    MixedBuilds,
-    /// A file that changes permanently during a run, with a correct validator.
-    Changed,
-    /// A partial file, and runs that receive something other than the file.
-    Resumed,
-    /// One run, which must succeed.
-    Survivable,
+    Wild,        // Arbitrary faults, often several at once
+    MixedBuilds, // Several builds of equal size with weak or no validators
+    Changed,     // A file that changes permanently during a run, with a correct validator
+    Resumed,     // A partial file, and runs that receive something other than the file
+    Survivable,  // One run, which must succeed
 }
 
 fn get(rng: &mut ChaCha8Rng) -> GetSchedule {

@@ -15,10 +15,8 @@ use crate::faults::schedule::{Build, BuildChoice, GetSchedule, Step};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Partial {
     pub(crate) committed: Vec<(u64, u64)>,
-    /// The build of all ranges.
-    pub(crate) build: Option<usize>,
-    /// The file's size in the journal.
-    pub(crate) size: Option<u64>,
+    pub(crate) build: Option<usize>, // The build of all ranges
+    pub(crate) size: Option<u64>,    // The file's size in the journal
 }
 
 impl Partial {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::faults::client::{self, Ended, Patience, RunMonitor, check_end};
+use crate::faults::client::{self, Ended, RunMonitor, check_end, patience};
 use crate::faults::content::{OLDER, composition};
 use crate::faults::disk::{self, Disk};
 use crate::faults::fault::{DiskFault, RelayFaultKind};
@@ -24,10 +24,8 @@ use crate::support::running::Running;
 struct Site {
     child: Running,
     dir: PathBuf,
-    /// The files' directory, by its path outside the disk's namespace.
-    files: PathBuf,
-    /// The process in whose mount namespace the server runs.
-    namespace: Option<u32>,
+    files: PathBuf,         // The files' directory, by its path outside the disk's namespace
+    namespace: Option<u32>, // The process in whose mount namespace the server runs
     address: SocketAddr,
 }
 
@@ -207,12 +205,10 @@ impl ScheduleRun<'_> {
     fn command(&self, step: &PutStep) -> Command {
         let mut command = client::longhaul(self.dir, &self.dir.join("logs"));
         let PutSchedule { reader, streams, retries, .. } = *self.schedule;
-        let patience = Patience::of(self.schedule.must_succeed(step), step.times_out());
-        command.arg("put").args(patience.options(retries, 1));
+        let must_succeed = self.schedule.must_succeed(step);
+        command.arg("put").args(patience(retries, 1, must_succeed, step.times_out()));
         command.args(["--reader", reader, "--streams", streams, "--token", "token"]);
-        if step.no_resume {
-            command.arg("--no-resume");
-        }
+        command.args(step.no_resume.then_some("--no-resume"));
         command.arg("f").arg(format!("http://{}/f", self.relay.address()));
         command
     }

@@ -23,8 +23,7 @@ struct RelayState {
     to: Mutex<SocketAddr>,
     plan: Mutex<RelayPlan>,
     refusals: AtomicUsize,
-    /// Bytes relayed in this step, in both directions.
-    moved: AtomicU64,
+    moved: AtomicU64, // Bytes relayed in this step, in both directions
 }
 
 #[derive(Default)]

@@ -10,7 +10,7 @@ use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::faults::client::{self, Ended, Patience, RunMonitor};
+use crate::faults::client::{self, Ended, RunMonitor, patience};
 use crate::faults::content::OLDER;
 use crate::faults::disk::{self, Disk};
 use crate::faults::invariant::{Partial, judge};
@@ -23,10 +23,8 @@ use crate::support::{certificates, names};
 pub(crate) struct Run {
     pub(crate) ended: Ended,
     pub(crate) must_succeed: bool,
-    /// A file in the output directory is never replaced.
-    pub(crate) stands_in_the_way: bool,
-    /// Content of the final name before the run.
-    pub(crate) stood: Option<Vec<u8>>,
+    pub(crate) stands_in_the_way: bool, // A file in the output directory is never replaced
+    pub(crate) stood: Option<Vec<u8>>,  // Content of the final name before the run
     pub(crate) found: Option<Vec<u8>>,
     pub(crate) leftovers: Vec<String>,
     pub(crate) before: Partial,
@@ -38,8 +36,7 @@ pub(crate) struct Run {
 pub(crate) enum Outcome {
     /// The violation of an invariant, if there is one, and the server's log.
     Played(Result<(), String>, String),
-    /// Why this machine cannot execute the schedule.
-    Skipped(&'static str),
+    Skipped(&'static str), // Why this machine cannot execute the schedule
 }
 
 /// Number of runs by end: the coverage of the seeds.
@@ -66,8 +63,7 @@ struct ScheduleRun<'a> {
     relay: Option<Relay>,
     mirror: Option<Server>,
     disk: Option<Disk>,
-    /// The directory of the client, its messages and the final name.
-    work: PathBuf,
+    work: PathBuf, // The directory of the client, its messages and the final name
     logs: PathBuf,
     target: PathBuf,
 }
@@ -157,8 +153,8 @@ impl<'a> ScheduleRun<'a> {
         if let Some(relay) = &self.relay {
             relay.begin(&step.relayed);
         }
-        let patience = Patience::of(must_succeed || step.only_changes(), step.times_out());
-        let ended = self.run_monitored(step, patience).map_err(client::in_context(name, &self.logs))?;
+        let is_judged = must_succeed || step.only_changes();
+        let ended = self.run_monitored(step, is_judged).map_err(client::in_context(name, &self.logs))?;
         progress.note(&format!("{name} ends: {ended:?}"));
         if let Some(disk) = &mut self.disk {
             disk.recover(step.disk);
@@ -184,7 +180,7 @@ impl<'a> ScheduleRun<'a> {
     }
 
     /// Runs the client through `step`.
-    fn run_monitored(&self, step: &Step, patience: Patience) -> Result<Ended, String> {
+    fn run_monitored(&self, step: &Step, is_judged: bool) -> Result<Ended, String> {
         let progress = self.server.progress();
         let activity = || {
             let mirrored = self.mirror.as_ref().map_or(0, |mirror| mirror.progress().activity());
@@ -193,14 +189,14 @@ impl<'a> ScheduleRun<'a> {
         disk::during(self.disk.as_ref(), step.disk, |is_disturbed| {
             let mut tick = |moved: u64, _| is_disturbed(moved);
             let watch = RunMonitor { moved: &|| progress.served(), activity: &activity, tick: &mut tick };
-            client::run(&mut self.command(step, patience), step.stop, watch)
+            client::run(&mut self.command(step, is_judged), step.stop, watch)
         })
     }
 
-    fn command(&self, step: &Step, patience: Patience) -> Command {
+    fn command(&self, step: &Step, is_judged: bool) -> Command {
         let options = &self.schedule.options;
         let mut command = client::longhaul(&self.work, &self.logs);
-        command.args(["get", "--no-memory"]).args(patience.options(options.retries, 1));
+        command.args(["get", "--no-memory"]).args(patience(options.retries, 1, is_judged, step.times_out()));
         command.args(["--streams", options.streams, "--writer", options.writer]);
         if let Some(buffer) = options.app_buffer {
             command.args(["--app-buffer", buffer]);
@@ -209,12 +205,8 @@ impl<'a> ScheduleRun<'a> {
             let digest = blake3::hash(self.schedule.builds[build].bytes());
             command.args(["--checksum", &format!("blake3:{digest}")]);
         }
-        if options.assume_unchanged {
-            command.arg("--assume-unchanged");
-        }
-        if step.no_resume {
-            command.arg("--no-resume");
-        }
+        command.args(options.assume_unchanged.then_some("--assume-unchanged"));
+        command.args(step.no_resume.then_some("--no-resume"));
         command.args(["-o", if options.into_directory { "out/" } else { "out/f" }]);
         if self.schedule.mirror.is_some() {
             // Port 9 (discard) represents a server that is down.

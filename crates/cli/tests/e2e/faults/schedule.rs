@@ -12,19 +12,13 @@ pub(crate) struct Build {
 /// The validators of the file's builds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Labels {
-    /// Each build has its own strong ETag.
-    OwnTags,
-    /// Each build has its own Last-Modified, a day before Date.
-    OwnDates,
-    /// Each build has its own weak ETag.
-    OwnWeakTags,
-    /// All builds share one weak ETag.
-    SharedWeakTag,
-    /// All builds share one Last-Modified equal to Date (RFC 9110, section 8.8.2.2: weak).
-    SharedFreshDate,
+    OwnTags,         // Each build has its own strong ETag
+    OwnDates,        // Each build has its own Last-Modified, a day before Date
+    OwnWeakTags,     // Each build has its own weak ETag
+    SharedWeakTag,   // All builds share one weak ETag
+    SharedFreshDate, // All builds share one Last-Modified equal to Date (RFC 9110, section 8.8.2.2: weak)
     Nothing,
-    /// All builds share one strong ETag: wrong, and detected only by a checksum.
-    LyingTag,
+    LyingTag, // All builds share one strong ETag: wrong, and detected only by a checksum
 }
 
 impl Labels {
@@ -37,20 +31,16 @@ impl Labels {
 /// A redirect to a target that serves a limited number of requests, after which the URL redirects to a fresh target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Redirect {
-    /// Requests that a target serves; at least one.
-    pub(crate) serves: u32,
-    /// Number of targets that expire in a run; a later one does not.
-    pub(crate) expiries: u32,
-    /// The status of an expired target; `None` if its port is closed.
-    pub(crate) expired: Option<u16>,
+    pub(crate) serves: u32,          // Requests that a target serves; at least one
+    pub(crate) expiries: u32,        // Number of targets that expire in a run; a later one does not
+    pub(crate) expired: Option<u16>, // The status of an expired target; `None` if its port is closed
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Traits {
     pub(crate) ranges: bool,
     pub(crate) if_range: bool,
-    /// Whether a 206 has no validator.
-    pub(crate) bare_206: bool,
+    pub(crate) bare_206: bool, // Whether a 206 has no validator
     pub(crate) framing: Framing,
     pub(crate) closes_each: bool,
     pub(crate) redirect: Option<Redirect>,
@@ -70,8 +60,7 @@ pub(crate) enum BuildChoice {
     Always(usize),
     EachConnection,
     EachRequest,
-    /// From this request on another build, permanently.
-    Change(u32, usize),
+    Change(u32, usize), // From this request on another build, permanently
 }
 
 /// One run of the client, with its faults.
@@ -79,8 +68,7 @@ pub(crate) enum BuildChoice {
 pub(crate) struct Step {
     pub(crate) traits: Traits,
     pub(crate) picks: BuildChoice,
-    /// Faults by number of the request, from 0.
-    pub(crate) faults: Vec<(u32, Fault)>,
+    pub(crate) faults: Vec<(u32, Fault)>, // Faults by number of the request, from 0
     pub(crate) relayed: Vec<RelayFault>,
     pub(crate) disk: Option<DiskFault>,
     pub(crate) stop: Option<Stop>,
@@ -119,20 +107,16 @@ pub(crate) struct Options {
     pub(crate) writer: &'static str,
     pub(crate) retries: u32,
     pub(crate) app_buffer: Option<&'static str>,
-    /// The build whose checksum is required.
-    pub(crate) checksum: Option<usize>,
-    /// `-o DIR/`, where nothing is replaced, instead of `-o FILE`.
-    pub(crate) into_directory: bool,
-    /// `--assume-unchanged`: the file then never changes.
-    pub(crate) assume_unchanged: bool,
+    pub(crate) checksum: Option<usize>, // The build whose checksum is required
+    pub(crate) into_directory: bool,    // `-o DIR/`, where nothing is replaced, instead of `-o FILE`
+    pub(crate) assume_unchanged: bool,  // `--assume-unchanged`: the file then never changes
 }
 
 /// A second, fault-free server of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mirror {
     Down,
-    /// The mirror has this build with a strong ETag; the first server may have another build.
-    Has(usize),
+    Has(usize), // The mirror has this build with a strong ETag; the first server may have another build
 }
 
 /// Runs of `get`, of which the last is fault-free.
@@ -144,8 +128,7 @@ pub(crate) struct GetSchedule {
     pub(crate) older: bool,
     pub(crate) options: Options,
     pub(crate) steps: Vec<Step>,
-    /// The build of the final, sound server.
-    pub(crate) settled: usize,
+    pub(crate) settled: usize, // The build of the final, sound server
     pub(crate) mirror: Option<Mirror>,
 }
 
@@ -195,8 +178,7 @@ impl GetSchedule {
 pub(crate) struct PutStep {
     pub(crate) relayed: Vec<RelayFault>,
     pub(crate) stop: Option<Stop>,
-    /// The server is killed, and restarted this many milliseconds later.
-    pub(crate) server_dies: Option<(When, u64)>,
+    pub(crate) server_dies: Option<(When, u64)>, // The server is killed, and restarted this many milliseconds later
     /// The source is overwritten with other content of equal length, and restored after the run.
     pub(crate) source_changes: Option<When>,
     pub(crate) disk: Option<DiskFault>,
@@ -211,8 +193,7 @@ pub(crate) struct PutSchedule {
     pub(crate) reader: &'static str,
     pub(crate) streams: &'static str,
     pub(crate) retries: u32,
-    /// Whether the server's directory is a separate file system of 64 MiB.
-    pub(crate) small_disk: bool,
+    pub(crate) small_disk: bool, // Whether the server's directory is a separate file system of 64 MiB
     pub(crate) steps: Vec<PutStep>,
 }
 

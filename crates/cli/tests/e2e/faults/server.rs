@@ -36,8 +36,7 @@ struct Script {
     step: Step,
     requests: u32,
     connections: usize,
-    /// Whether the client has identified the file; a page can no longer pass for it.
-    known: bool,
+    known: bool, // Whether the client has identified the file; a page can no longer pass for it
     target: Option<RedirectTarget>,
     targets: u32,
     asked: Vec<(u64, u64)>,
@@ -171,9 +170,7 @@ impl ServerState {
             let expired = Arc::new(AtomicBool::new(false));
             script.targets += 1;
             let lasts = script.targets > redirect.expiries;
-            drop(script);
             let listener = self.listen(Some(Arc::clone(&expired)));
-            script = self.script();
             script.target = Some(RedirectTarget { listener, left: redirect.serves, lasts, expired });
         }
         let port = script.target.as_ref().map_or(0, |target| target.listener.address.port());

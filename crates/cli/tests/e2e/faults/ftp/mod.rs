@@ -11,7 +11,7 @@ pub(crate) use self::schedule::schedule;
 
 use self::schedule::{FtpSchedule, FtpStep};
 use self::server::FtpServer;
-use crate::faults::client::{self, Ended, Patience, RunMonitor, check_end};
+use crate::faults::client::{self, Ended, RunMonitor, check_end, patience};
 use crate::faults::content::OLDER;
 use crate::faults::invariant::{Partial, check_name};
 use crate::faults::run::{Outcome, count, leftovers};
@@ -76,9 +76,9 @@ impl<'a> ScheduleRun<'a> {
             activity: &|| progress.activity(),
             tick: &mut |_, _| false,
         };
-        let patience = Patience::of(must_succeed || *step == FtpStep::sound(step.build), step.times_out());
+        let is_judged = must_succeed || *step == FtpStep::sound(step.build);
         let context = client::in_context(name, &self.logs);
-        let ended = client::run(&mut self.command(step, patience), step.stop, watch).map_err(&context)?;
+        let ended = client::run(&mut self.command(step, is_judged), step.stop, watch).map_err(&context)?;
         progress.note(&format!("{name} ends: {ended:?}"));
         self.judge(step, ended, stood.as_deref(), must_succeed).map_err(context)?;
         count(format!("ftp {ended:?}{}", if must_succeed { ", as it must" } else { "" }));
@@ -107,17 +107,16 @@ impl<'a> ScheduleRun<'a> {
         Ok(())
     }
 
-    fn command(&self, step: &FtpStep, patience: Patience) -> Command {
+    fn command(&self, step: &FtpStep, is_judged: bool) -> Command {
         let mut command = client::longhaul(&self.work, &self.logs);
-        command.args(["get", "--no-memory", "-o", "f"]).args(patience.options(self.schedule.retries, 2));
+        command.args(["get", "--no-memory", "-o", "f"]);
+        command.args(patience(self.schedule.retries, 2, is_judged, step.times_out()));
         match self.schedule.streams {
             // The first chunk has Delta x window / RTT bytes.
             "apt" => command.args("--tuner apt --apt-n0 2 --apt-delta 20ms --recv-buffer 16KiB".split(' ')),
             streams => command.args(["--streams", streams]),
         };
-        if step.no_resume {
-            command.arg("--no-resume");
-        }
+        command.args(step.no_resume.then_some("--no-resume"));
         command.arg(format!("ftp://{}/f", self.server.address()));
         command
     }

@@ -10,33 +10,20 @@ use crate::faults::schedule::Build;
 /// Faults of one transfer. Places are in thousandths of its blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FtpFault {
-    /// A data connection closes, and the server reports it.
-    Drop(u64),
-    /// A data connection is reset, and the server reports nothing.
-    Reset(u64),
-    /// The control connection closes, with all data connections.
-    Lost(u64),
-    /// No data for this many milliseconds.
-    Stall(u64, u64),
+    Drop(u64),       // A data connection closes, and the server reports it
+    Reset(u64),      // A data connection is reset, and the server reports nothing
+    Lost(u64),       // The control connection closes, with all data connections
+    Stall(u64, u64), // No data for this many milliseconds
     Refused(u16),
-    /// Success is reported before the data is sent.
-    EarlySuccess,
-    /// No reply at the end.
-    Silence,
-    /// All data is sent, but failure is reported.
-    LateFailure,
-    /// MODE E: some blocks are omitted, and success is reported.
-    Missing,
-    /// MODE E: the announced number of connections is wrong.
-    WrongCount(i64),
-    /// MODE E: connections announce their close, and close.
-    Closes,
-    /// MODE E: all bytes are wrong, and a block is sent twice.
-    WrongThenTwice,
-    /// MODE E: all bytes are wrong, and a block lies outside the request.
-    WrongThenOutside,
-    /// MODE E: a block follows the end of data of its connection.
-    AfterEnd,
+    EarlySuccess,     // Success is reported before the data is sent
+    Silence,          // No reply at the end
+    LateFailure,      // All data is sent, but failure is reported
+    Missing,          // MODE E: some blocks are omitted, and success is reported
+    WrongCount(i64),  // MODE E: the announced number of connections is wrong
+    Closes,           // MODE E: connections announce their close, and close
+    WrongThenTwice,   // MODE E: all bytes are wrong, and a block is sent twice
+    WrongThenOutside, // MODE E: all bytes are wrong, and a block lies outside the request
+    AfterEnd,         // MODE E: a block follows the end of data of its connection
     BadHeader(u8),
 }
 
@@ -54,22 +41,18 @@ impl FtpFault {
 /// The server's use of data connections during one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Connections {
-    /// Open connections are reused, like Globus.
-    Kept,
+    Kept, // Open connections are reused, like Globus
     Anew,
-    /// A single connection, regardless of the request.
-    Single,
+    Single, // A single connection, regardless of the request
 }
 
 /// One run of the client, with its faults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FtpStep {
     pub(crate) build: usize,
-    /// From this transfer on the server has another build.
-    pub(crate) change: Option<(u32, usize)>,
+    pub(crate) change: Option<(u32, usize)>, // From this transfer on the server has another build
     pub(crate) connections: Connections,
-    /// Faults by number of the transfer, from 0.
-    pub(crate) faults: Vec<(u32, FtpFault)>,
+    pub(crate) faults: Vec<(u32, FtpFault)>, // Faults by number of the transfer, from 0
     pub(crate) stop: Option<Stop>,
     pub(crate) no_resume: bool,
 }
@@ -96,12 +79,10 @@ pub(crate) struct FtpSchedule {
     pub(crate) extended: bool,
     pub(crate) restarts: bool,
     pub(crate) older: bool,
-    /// `--streams`, or `apt` for chunks of varying length.
-    pub(crate) streams: &'static str,
+    pub(crate) streams: &'static str, // `--streams`, or `apt` for chunks of varying length
     pub(crate) retries: u32,
     pub(crate) steps: Vec<FtpStep>,
-    /// The build of the final, sound server.
-    pub(crate) settled: usize,
+    pub(crate) settled: usize, // The build of the final, sound server
 }
 
 impl FtpSchedule {

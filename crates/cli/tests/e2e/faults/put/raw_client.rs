@@ -2,7 +2,7 @@
 //! connections; a server that dies. The final name holds what stood there before, or the file whose digest was declared.
 
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Shutdown, TcpStream};
 use std::ops::Range;
 use std::path::Path;
@@ -28,8 +28,7 @@ const RECOVERY: Duration = Duration::from_secs(60);
 /// A request of the client, or a fault. `build` is 0 for the declared file, 1 for another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Action {
-    /// Sends a range of a build; its connection breaks after some bytes.
-    Range(Range<usize>, usize, Option<usize>),
+    Range(Range<usize>, usize, Option<usize>), // Sends a range of a build; its connection breaks after some bytes
     /// Sends two ranges of builds at once: the second within the first, whose last byte follows then.
     Nested([Range<usize>; 2], [usize; 2]),
     /// Declares the upload complete, with the digest of a build; the server may be killed meanwhile.
@@ -41,10 +40,8 @@ enum Action {
 pub(crate) struct RawSchedule {
     len: usize,
     older: bool,
-    /// Whether the digest is computed during reception.
-    in_passing: bool,
-    /// Whether a wrong digest is answered with digests of pieces, and the upload kept.
-    in_pieces: bool,
+    in_passing: bool, // Whether the digest is computed during reception
+    in_pieces: bool,  // Whether a wrong digest is answered with digests of pieces, and the upload kept
     actions: Vec<Action>,
 }
 
@@ -110,8 +107,7 @@ fn lie(rng: &mut impl Rng, len: usize) -> Action {
 struct RawRun {
     schedule: RawSchedule,
     site: Site,
-    /// What the final name held after the last answer.
-    stood: Option<Vec<u8>>,
+    stood: Option<Vec<u8>>, // What the final name held after the last answer
 }
 
 pub(crate) fn play(seed: u64, dir: &Path) -> Outcome {
@@ -258,23 +254,21 @@ fn status_of(sent: io::Result<TcpStream>) -> Result<Option<u16>, String> {
 
 /// Returns the status of the final answer; `None` if the server closes the connection without one, an error if it hangs.
 fn status(stream: &mut TcpStream) -> Result<Option<u16>, String> {
-    let mut text = Vec::new();
-    loop {
-        let mut byte = [0];
-        match stream.read(&mut byte) {
-            Ok(1) => text.push(byte[0]),
+    let mut code = None;
+    for line in BufReader::new(stream).lines() {
+        match line {
+            Ok(line) if line.is_empty() && !matches!(code, Some(100..200)) => return Ok(code),
+            Ok(line) if line.is_empty() => code = None,
+            Ok(line) if code.is_none() => {
+                let number = line.split(' ').nth(1).and_then(|code| code.parse().ok());
+                code = Some(number.ok_or_else(|| format!("no HTTP: {line}"))?);
+            }
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
                 return Err(format!("no answer in {TIMEOUT:?}"));
             }
-            _ => return Ok(None),
-        }
-        if text.ends_with(b"\r\n\r\n") {
-            let head = String::from_utf8_lossy(&text);
-            match head.split(' ').nth(1).and_then(|code| code.parse().ok()) {
-                Some(100..200) => text.clear(),
-                Some(code) => return Ok(Some(code)),
-                None => return Err(format!("no HTTP: {head}")),
-            }
+            Ok(_) => {}
+            Err(_) => break,
         }
     }
+    Ok(None)
 }
