@@ -62,8 +62,8 @@ fn database_of_a_newer_version_stops_the_agent_and_stays() {
         let _ = fs::remove_file(home.state(name));
     }
     let output = home.command().args(["agent", "--foreground"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(78), "{}", text(&output));
-    assert!(text(&output).contains("newer longhaul"), "{}", text(&output));
+    let is_refused = output.status.code() == Some(78) && text(&output).contains("newer longhaul");
+    assert!(is_refused, "{}", text(&output));
     assert_eq!(fs::read(&path).unwrap(), bytes);
     assert!(text(&home.queue(&["list"])).contains("newer longhaul"));
 }
@@ -120,8 +120,7 @@ fn full_disk_refuses_additions_and_the_agent_goes_on() {
     let header = format!("X: {}", "x".repeat(60_000));
     let add = || home.queue(&["add", "http://127.0.0.1:9/more", "--paused", "--header", &header]);
     let refused = (0..100).map(|_| add()).find(|output| !output.status.success()).unwrap();
-    assert_eq!(refused.status.code(), Some(74), "{}", text(&refused));
-    assert!(text(&refused).contains("full"), "{}", text(&refused));
+    assert!(refused.status.code() == Some(74) && text(&refused).contains("full"), "{}", text(&refused));
     let before = home.list().len();
     fs::remove_file(&filler).unwrap();
     assert!(add().status.success());

@@ -13,17 +13,10 @@ fn expired_link_waits_for_a_fresh_one_and_continues() {
     home.queue_ok(&["pause", &id.to_string()]);
     home.wait_for_state(id, "paused");
     server.change(move |peer| {
-        while let Some(request) = peer.read_request() {
-            let (head, body) = file.answer(&request);
-            let answered = if request.target.contains("sig=fresh") {
-                peer.send(head) && peer.send(body)
-            } else {
-                peer.send("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
-            };
-            if !answered {
-                return;
-            }
-        }
+        peer.serve_with(|request| match request.target.contains("sig=fresh") {
+            true => file.answer(&request),
+            false => ("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n".to_owned(), &[]),
+        });
     });
     home.queue_ok(&["resume", &id.to_string()]);
     let waiting = home.wait_for_state(id, "waiting-link");
