@@ -29,26 +29,19 @@ fn host_with_small_buffers_is_told_the_exact_fix() {
 }
 
 #[test]
-fn route_to_the_server_names_the_device() {
-    let home = tempfile::tempdir().unwrap();
-    let shell = "exec $LONGHAUL doctor --rate 1Gbit --rtt 1ms --no-disk-test --json http://$LAB_SERVER/";
-    let Some(output) = in_lab(home.path(), shell) else { return };
-    let report = json(&output);
-    assert_eq!(report["route"], "route to 198.18.0.2");
-    let name = report["device"].as_str().unwrap();
-    assert_eq!(finding(&report, "network device")["measured"], name);
-    assert!(finding(&report, "MTU")["quantity"]["measured"].as_u64().unwrap() >= 1280);
-    assert_unread(&report, "link rate", "is a virtual device");
-}
-
-#[test]
-fn rtt_is_that_of_a_handshake_with_the_server() {
+fn server_of_the_url_determines_route_device_and_rtt() {
     let home = tempfile::tempdir().unwrap();
     let server = format!("{} serve . --listen $LAB_SERVER:8080", env!("CARGO_BIN_EXE_longhaul"));
     let options = ["--rate", "100Mbit", "--rtt", "40ms", "--server", &server, "--server-port", "8080"];
     let shell = "exec $LONGHAUL doctor --rate 1Gbit --no-disk-test --json http://$LAB_SERVER:8080/";
     let Some(output) = in_lab_with(home.path(), &options, shell) else { return };
     let report = json(&output);
+    assert_eq!(report["route"], "route to 198.18.0.2");
+    let name = report["device"].as_str().unwrap();
+    assert_eq!(finding(&report, "network device")["measured"], name);
+    assert!(finding(&report, "MTU")["quantity"]["measured"].as_u64().unwrap() >= 1280);
+    assert_unread(&report, "link rate", "is a virtual device");
+    // That of a handshake.
     assert_eq!(report["target"]["rtt_origin"], "measured");
     let rtt = report["target"]["rtt_seconds"].as_f64().unwrap();
     assert!(rtt >= 0.04, "{rtt}");

@@ -6,31 +6,7 @@ use std::fmt::Display;
 use crate::faults::content::{PAGE, content};
 use crate::faults::fault::{Fault, Framing, Page, RangeFault};
 use crate::faults::schedule::{Build, Labels, Traits};
-
-#[derive(Debug, Clone)]
-pub(crate) struct HttpRequest {
-    pub(crate) method: String,
-    pub(crate) path: String,
-    pub(crate) range: Option<(u64, Option<u64>)>, // The first byte of the requested range, and the exclusive end
-    pub(crate) if_range: Option<String>,
-}
-
-impl HttpRequest {
-    pub(crate) fn parse(head: &str) -> Self {
-        let mut words = head.split(' ');
-        let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        let field = |name: &str| {
-            let mut fields = head.lines().filter_map(|line| line.split_once(':'));
-            fields.find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
-        };
-        let range = field("range").and_then(|range| {
-            let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
-            Some((first.parse().ok()?, last.parse::<u64>().ok().map(|last| last + 1)))
-        });
-        let if_range = field("if-range").map(str::to_owned);
-        Self { method: method.to_owned(), path: path.to_owned(), range, if_range }
-    }
-}
+use crate::support::http::HttpRequest;
 
 pub(crate) struct Answer {
     pub(crate) head: String,
@@ -121,19 +97,19 @@ impl ServedFile {
         !if_range.starts_with("W/") && self.label().lines().any(names)
     }
 
+    fn requested(&self, request: &HttpRequest) -> Option<(u64, u64)> {
+        request.range(self.build.len).map(|(start, end)| (start as u64, end as u64))
+    }
+
     /// Returns the response of a server with these traits and without faults.
     fn sound(&self, request: &HttpRequest) -> Answer {
         let len = self.build.len as u64;
-        let named =
-            request.if_range.as_deref().is_none_or(|named| !self.traits.if_range || self.is_named(named));
-        match request.range.filter(|_| self.traits.ranges && named) {
+        let named = request.field("if-range").is_none_or(|tag| !self.traits.if_range || self.is_named(tag));
+        match self.requested(request).filter(|_| self.traits.ranges && named) {
             Some((start, _)) if start >= len => {
                 Answer::plain("416 No", &format!("Content-Range: bytes */{len}\r\n{}", self.label()))
             }
-            Some((start, end)) => {
-                let end = end.unwrap_or(len).min(len);
-                self.part((start, end), &content_range(start, end, len))
-            }
+            Some((start, end)) => self.part((start, end), &content_range(start, end, len)),
             None => self.all(),
         }
     }
@@ -153,10 +129,7 @@ impl ServedFile {
 
     fn with_range(&self, request: &HttpRequest, fault: RangeFault) -> Answer {
         let len = self.build.len as u64;
-        let (start, end) = request
-            .range
-            .filter(|(start, _)| *start < len)
-            .map_or((0, len), |(start, end)| (start, end.unwrap_or(len).min(len)));
+        let (start, end) = self.requested(request).filter(|(start, _)| *start < len).unwrap_or((0, len));
         let truly = |start, end| self.part((start, end), &content_range(start, end, len));
         let labelled =
             |content_range: String| Answer { build: None, ..self.part((start, end), &content_range) };
@@ -191,7 +164,8 @@ impl ServedFile {
                 return Answer::page(framing, if as_long_as_the_file { self.build.len } else { PAGE.len() });
             }
             Some(Fault::Status(code, retry_after)) => return Answer::status(code, retry_after),
-            Some(Fault::Range(RangeFault::Shorter | RangeFault::NoTotal)) if request.range.is_none() => {}
+            Some(Fault::Range(RangeFault::Shorter | RangeFault::NoTotal))
+                if self.requested(request).is_none() => {}
             Some(Fault::Range(fault)) => {
                 // A 206 to a request without a range is also a response, although a wrong one.
                 return self.with_range(request, fault);

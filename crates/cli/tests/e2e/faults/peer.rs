@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use rustls::{ServerConnection, StreamOwned};
 
-use crate::faults::answer::{Answer, HttpRequest};
+use crate::faults::answer::Answer;
 use crate::faults::fault::Fault;
 use crate::faults::progress::Progress;
+use crate::support::http::HttpRequest;
 
 pub(crate) enum Peer {
     Plain(TcpStream),
@@ -61,7 +62,7 @@ impl Peer {
         progress: &Progress,
     ) -> io::Result<bool> {
         self.send(answer.head.as_bytes())?;
-        if request.method == "HEAD" {
+        if request.head.starts_with("HEAD ") {
             return Ok(true);
         }
         let place = match answer.breaks {
@@ -106,8 +107,8 @@ impl Peer {
     }
 }
 
-/// Reads a request's head; `None` if the client has closed.
-pub(crate) fn read_head(peer: &mut Peer) -> Option<String> {
+/// Reads a request; `None` if the client has closed.
+pub(crate) fn read_request(peer: &mut Peer) -> Option<HttpRequest> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
@@ -116,5 +117,7 @@ pub(crate) fn read_head(peer: &mut Peer) -> Option<String> {
         }
         head.push(byte[0]);
     }
-    Some(String::from_utf8_lossy(&head).into_owned())
+    let head = String::from_utf8_lossy(&head).into_owned();
+    let target = head.split(' ').nth(1).unwrap_or_default().to_owned();
+    Some(HttpRequest { head, target })
 }

@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use crate::faults::answer::{Answer, HttpRequest, ServedFile};
+use crate::faults::answer::{Answer, ServedFile};
 use crate::faults::content::PAGE;
 use crate::faults::fault::{Fault, Framing, Page};
 use crate::faults::listener::Listener;
-use crate::faults::peer::{Peer, read_head};
+use crate::faults::peer::{Peer, read_request};
 use crate::faults::progress::Progress;
 use crate::faults::schedule::{Build, BuildChoice, Labels, Redirect, Step};
+use crate::support::http::HttpRequest;
 
 /// Timeout of idle connections; longer than any of the client.
 const IDLE: Duration = Duration::from_secs(60);
@@ -97,9 +98,8 @@ fn serve(shared: &Arc<ServerState>, socket: TcpStream, expired: Option<&AtomicBo
             Peer::Tls(Box::new(StreamOwned::new(ServerConnection::new(Arc::clone(config)).unwrap(), socket)))
         }
     };
-    while let Some(head) = read_head(&mut peer) {
+    while let Some(request) = read_request(&mut peer) {
         shared.progress.count(0);
-        let request = HttpRequest::parse(&head);
         let Some(answer) = shared.answer(&request, connection, expired) else { return peer.close() };
         match peer.answer(&request, &answer, &shared.progress) {
             Ok(true) => {}
@@ -140,7 +140,7 @@ impl ServerState {
     ) -> Option<Answer> {
         let redirect = self.script().step.traits.redirect;
         let (answer, what) = match (redirect, expired) {
-            (Some(redirect), None) if request.path == "/f" => {
+            (Some(redirect), None) if request.target == "/f" => {
                 let to = self.target_url(redirect);
                 (Some(Answer::redirect(&to)), format!("302 to {to}"))
             }
@@ -148,7 +148,7 @@ impl ServerState {
                 let code = redirect.expired.unwrap_or(403);
                 (Some(Answer::status(code, None)), format!("{code}, expired"))
             }
-            _ if request.path == "/login" => {
+            _ if request.target == "/login" => {
                 (Some(Answer::page(Framing::Length, PAGE.len())), "page".to_owned())
             }
             _ => {
@@ -158,8 +158,12 @@ impl ServerState {
                 self.of_file(request, connection)
             }
         };
-        let HttpRequest { method, path, range, if_range } = request;
-        self.progress.note(&format!("#{connection} {method} {path} {range:?} if {if_range:?} -> {what}"));
+        let asked = request
+            .head
+            .lines()
+            .filter(|line| !line.contains(": ") || line.to_lowercase().contains("range: "));
+        let asked: Vec<_> = asked.collect();
+        self.progress.note(&format!("#{connection} {} -> {what}", asked.join(" ").trim_end()));
         answer
     }
 
