@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::fs;
 
-use crate::explain::command::{explain, fails, first_object, objects, text};
+use crate::explain::{explain, explained, fails};
 
 const HEADER: &str = r#"{"record":"longhaul","version":2,"side":"get","what":"http://server/big","program":"longhaul 0.1.0","started":1795219200.0,"interval":0.1,"host":{"name":"near","kernel":"6.1.0","cores":2}}"#;
 
@@ -35,14 +35,14 @@ fn record(found: bool) -> String {
 fn record_of_samples_is_explained_from_them() {
     let home = tempfile::tempdir().unwrap();
     fs::write(home.path().join("r.jsonl"), record(false)).unwrap();
-    let explained = objects(&explain(home.path(), &["r.jsonl", "--json"]));
+    let explained = explained(home.path(), &["r.jsonl"]);
     assert_eq!((explained.len(), &explained[0]["limited_by"]), (1, &"loss".into()), "{explained:?}");
     let shares = explained[0]["shares"].as_object().unwrap();
     let sum: f64 = shares.values().map(|share| share.as_f64().unwrap()).sum();
     assert!((sum - 1.0).abs() < 0.001 && shares["loss"].as_f64().unwrap() > 0.8, "{shares:?}");
     let last = explained[0]["timeline"].as_array().unwrap().last().unwrap().clone();
     assert_eq!((&last["limited_by"], &last["to"]), (&"loss".into(), &9.9.into()));
-    let words = text(&explain(home.path(), &["r.jsonl"]).stdout);
+    let words = explain(home.path(), &["r.jsonl"]).ok().stdout;
     for word in ["http://server/big", "limited by packet loss for ", "arrived out of order", "BBR"] {
         assert!(words.contains(word), "{words}");
     }
@@ -52,7 +52,7 @@ fn record_of_samples_is_explained_from_them() {
 fn recorded_diagnosis_is_printed() {
     let home = tempfile::tempdir().unwrap();
     fs::write(home.path().join("r.jsonl"), record(true)).unwrap();
-    let explained = first_object(&explain(home.path(), &["r.jsonl", "--json"]));
+    let explained = &explained(home.path(), &["r.jsonl"])[0];
     assert_eq!((&explained["limited_by"], &explained["shares"]["disk"]), (&"disk".into(), &0.6.into()));
     let spans = explained["timeline"].as_array().unwrap();
     let ends: Vec<_> = spans.iter().map(|span| (span["from"].as_f64(), span["to"].as_f64())).collect();
@@ -68,7 +68,7 @@ fn unexplainable_records_are_reported_with_a_reason() {
     fs::write(home.path().join("empty.jsonl"), format!("{HEADER}\n")).unwrap();
     let output = explain(home.path(), &["empty.jsonl"]);
     assert_eq!(output.status.code(), Some(65));
-    assert!(text(&output.stdout).contains("nothing was measured"), "{output:?}");
+    assert!(output.stdout.contains("nothing was measured"), "{output:?}");
     fails(home.path(), &[], 64, &["required"]);
     fails(home.path(), &["note.txt", "--pid", "1"], 64, &["cannot be used with"]);
 }

@@ -1,111 +1,16 @@
-//! Held links between real hosts: queue disciplines, ECN, damage, directions, pairs of hosts.
+//! Held links between real hosts: damage, directions, schedules, pairs of hosts.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{FULL, bulk, lab, measure_while_keeping_up, observed, path, udp, within};
-use longhaul_lab::{Lab, ObservationOptions, PathSpec, PathStats, QueueLimit};
+use crate::common::{FULL, path, udp};
+use crate::disciplines::round_trip;
+use crate::measuring::{measure_while_keeping_up, within};
+use longhaul_lab::{Lab, PathSpec, QueueLimit};
 
 /// Probes of which the fastest counts: the test's threads may wait for a CPU, which the path's counters do not show.
 const TRIES: u32 = 5;
-
-/// Effects of two bulk connections on the path.
-struct Load {
-    stats: PathStats,
-    /// Median RTT of small packets beside the bulk connections.
-    round_trip: Duration,
-    /// Received bits per second.
-    goodput: f64,
-}
-
-fn load(lab: &Lab) -> Load {
-    let (received, stop) = (AtomicU64::new(0), AtomicBool::new(false));
-    let (client, server) = udp(lab);
-    client.set_read_timeout(Some(Duration::from_millis(900))).unwrap();
-    server.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-    thread::scope(|scope| {
-        let sockets = bulk(lab, scope, &received, &stop);
-        let stop = &stop;
-        scope.spawn(move || {
-            let mut packet = [0; 64];
-            while !stop.load(Ordering::Relaxed) {
-                if let Ok((len, from)) = server.recv_from(&mut packet) {
-                    let _ = server.send_to(&packet[..len], from);
-                }
-            }
-        });
-        thread::sleep(Duration::from_secs(2));
-        let (before, begun) = (received.load(Ordering::Relaxed), Instant::now());
-        let mut trips: Vec<Duration> = (0..20_u32).filter_map(|number| round_trip(&client, number)).collect();
-        let goodput =
-            (received.load(Ordering::Relaxed) - before) as f64 * 8.0 / begun.elapsed().as_secs_f64();
-        let stats = lab.stats().unwrap();
-        stop.store(true, Ordering::Relaxed);
-        sockets.iter().for_each(|socket| drop(socket.shutdown(std::net::Shutdown::Both)));
-        trips.sort();
-        Load { stats, round_trip: trips.get(trips.len() / 2).copied().unwrap_or(Duration::MAX), goodput }
-    })
-}
-
-/// Sends a packet that is echoed, and pauses.
-fn round_trip(client: &UdpSocket, number: u32) -> Option<Duration> {
-    let sent = Instant::now();
-    client.send(&number.to_be_bytes()).unwrap();
-    let mut packet = [0; 64];
-    loop {
-        let len = client.recv(&mut packet).ok()?;
-        if packet[..len] == number.to_be_bytes() {
-            let trip = sent.elapsed();
-            thread::sleep(Duration::from_millis(50));
-            return Some(trip);
-        }
-    }
-}
-
-/// A path with a queue of one second, which DropTail fills.
-fn deep(aqm: &str) -> PathSpec {
-    PathSpec {
-        queue: Some(QueueLimit::Packets(1700)),
-        aqm: aqm.parse().unwrap(),
-        hosts: longhaul_lab::Hosts::Tuned,
-        ..path("20Mbit", 20)
-    }
-}
-
-#[test]
-fn codel_keeps_the_queue_short_and_the_line_busy() {
-    measure_while_keeping_up(&deep("codel"), |lab| {
-        let Load { stats, round_trip, goodput } = load(lab);
-        within("round trip in ms", round_trip.as_secs_f64() * 1e3, 20.0..=60.0)?;
-        within("goodput in Mbit/s", goodput / 1e6, 15.0..=20.0)?;
-        within("drops", stats.client_to_server.dropped_queue as f64, 1.0..=2000.0)
-    });
-    let Some(lab) = lab(deep("droptail")) else { return };
-    let standing = load(&lab).round_trip;
-    assert!(standing > Duration::from_millis(100), "DropTail has a standing queue: {standing:?}");
-}
-
-#[test]
-fn fq_codel_lets_small_flows_pass_bulk_ones() {
-    measure_while_keeping_up(&deep("fq_codel"), |lab| {
-        let Load { round_trip, goodput, .. } = load(lab);
-        within("round trip in ms", round_trip.as_secs_f64() * 1e3, 20.0..=26.0)?;
-        within("goodput in Mbit/s", goodput / 1e6, 15.0..=20.0)
-    });
-}
-
-#[test]
-fn ecn_marks_where_codel_would_drop() {
-    measure_while_keeping_up(&PathSpec { ecn: true, ..deep("codel") }, |lab| {
-        let Load { stats, goodput, .. } = load(lab);
-        within("marked packets", stats.client_to_server.marked as f64, 5.0..=5000.0)?;
-        within("goodput in Mbit/s", goodput / 1e6, 15.0..=20.0)?;
-        // Only packets without TCP data are not ECN-capable.
-        within("drops", stats.client_to_server.dropped_queue as f64, 0.0..=2.0)
-    });
-}
 
 /// Sends numbered packets to the server; returns the numbers in order of arrival.
 fn numbered(lab: &Lab, count: u32, gap: Duration) -> Vec<u32> {
@@ -127,31 +32,13 @@ fn numbered(lab: &Lab, count: u32, gap: Duration) -> Vec<u32> {
     arrived
 }
 
-/// The first packets of a burst depart when no more arrive.
-#[test]
-fn queue_that_drains_is_not_shown_as_empty() {
-    let spec = PathSpec { aqm: "codel".parse().unwrap(), ..path("2Mbit", 2) };
-    let watch = ObservationOptions { flows_and_queues: true, ..ObservationOptions::default() };
-    let Some(lab) = observed(spec, &watch) else { return };
-    let (client, server) = udp(&lab);
-    for _ in 0..20 {
-        client.send(&[0; FULL]).unwrap();
-    }
-    while server.recv(&mut [0; FULL]).is_ok() {}
-    let [to_server, _] = &lab.evidence().unwrap()[..] else { panic!("two directions") };
-    let left: Vec<_> = to_server.queue.iter().filter(|sample| !sample.sojourn.is_zero()).collect();
-    // One packet per 6 ms.
-    assert!(left.len() > 5, "{left:?}");
-    assert!(left.iter().all(|sample| sample.bytes.get() >= 1500 && sample.packets > 0), "{left:?}");
-}
-
 #[test]
 fn packets_are_duplicated_corrupted_and_reordered() {
     let gap = Duration::from_micros(500);
     // Packets of the hosts themselves, as neighbour discovery.
     let own = 3.0;
     let spec = PathSpec { duplicate: "10%".parse().unwrap(), ..path("100Mbit", 4) };
-    measure_while_keeping_up(&spec, |lab| {
+    measure_while_keeping_up("duplicated packets", &spec, |lab| {
         let arrived = numbered(lab, 1000, gap).len() as f64;
         let counted = 1000.0 + lab.stats().unwrap().client_to_server.duplicated as f64;
         within("packets with those sent twice", arrived, 1050.0..=1159.0)?;
@@ -159,7 +46,7 @@ fn packets_are_duplicated_corrupted_and_reordered() {
     });
     let spec = PathSpec { corrupt: "10%".parse().unwrap(), duplicate: "0".parse().unwrap(), ..spec };
     // The receiving kernel detects the damage by the checksum.
-    measure_while_keeping_up(&spec, |lab| {
+    measure_while_keeping_up("corrupted packets", &spec, |lab| {
         let arrived = numbered(lab, 1000, gap).len() as f64;
         let counted = 1000.0 - lab.stats().unwrap().client_to_server.corrupted as f64;
         within("undamaged packets", arrived, 840.0..=949.0)?;
@@ -167,7 +54,7 @@ fn packets_are_duplicated_corrupted_and_reordered() {
     });
     let reorder = "10%,20ms".parse().unwrap();
     let spec = PathSpec { corrupt: "0".parse().unwrap(), reorder, ..spec };
-    measure_while_keeping_up(&spec, |lab| {
+    measure_while_keeping_up("reordered packets", &spec, |lab| {
         let arrived = numbered(lab, 1000, gap);
         let late = arrived.windows(2).filter(|pair| pair[1] < pair[0]).count();
         within("packets", arrived.len() as f64, 1000.0..=1000.0)?;
@@ -181,7 +68,7 @@ fn packets_are_duplicated_corrupted_and_reordered() {
 fn directions_differ() {
     let spec = PathSpec { up: "rate=2Mbit; delay=30ms".parse().unwrap(), ..path("100Mbit", 20) };
     assert_eq!(spec.round_trip(), Duration::from_millis(40));
-    measure_while_keeping_up(&spec, |lab| {
+    measure_while_keeping_up("directions that differ", &spec, |lab| {
         let (client, server) = udp(lab);
         let (mut there, mut back) = (Duration::MAX, Duration::MAX);
         for _ in 0..TRIES {
@@ -204,7 +91,7 @@ fn directions_differ() {
 fn a_rate_follows_its_schedule() {
     let mut spec = PathSpec { queue: Some(QueueLimit::Packets(1000)), ..path("12Mbit", 2) };
     spec.set_schedule("12Mbit@0s,1.2Mbit@100ms".parse().unwrap());
-    measure_while_keeping_up(&spec, |lab| {
+    measure_while_keeping_up("a rate that follows its schedule", &spec, |lab| {
         let (client, server) = udp(lab);
         let start = Instant::now();
         for _ in 0..120 {
@@ -224,7 +111,7 @@ fn a_rate_follows_its_schedule() {
 #[test]
 fn pairs_of_hosts_have_their_own_round_trips_through_one_queue() {
     let spec = PathSpec { pairs: "10ms,60ms".parse().unwrap(), ..path("10Mbit", 0) };
-    measure_while_keeping_up(&spec, |lab| {
+    measure_while_keeping_up("pairs of hosts", &spec, |lab| {
         for (pair, expected) in [(0, 10.0), (1, 60.0)] {
             let address = SocketAddr::from((Ipv4Addr::new(198, 18, pair, 2), 5000));
             let server = lab.server().run(move || UdpSocket::bind(address).unwrap()).unwrap();
@@ -273,7 +160,7 @@ fn a_parking_lot_has_two_bottlenecks() {
     let queue = Some(QueueLimit::Packets(20));
     let pairs = "4ms,4ms@first,4ms@second".parse().unwrap();
     let spec = PathSpec { queue, pairs, second: "rate=4Mbit".parse().unwrap(), ..path("8Mbit", 0) };
-    measure_while_keeping_up(&spec, |lab| {
+    measure_while_keeping_up("a parking lot", &spec, |lab| {
         let stop = Instant::now() + Duration::from_secs(3);
         let running: Vec<_> = (0..3).map(|pair| arrives(lab, pair, stop)).collect();
         let rates: Vec<f64> = running.into_iter().map(|one| one.join().unwrap() / 1e6).collect();

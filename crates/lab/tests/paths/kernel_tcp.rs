@@ -1,14 +1,4 @@
 //! Simulated TCP against the kernel's TCP on one path in real time.
-//!
-//! A separate test program, so that nothing runs in parallel: senders that are scheduled late send bursts, and lose more.
-
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    dead_code,
-    reason = "tests fail so, and measure time; the other tests of labs need more of what they share"
-)]
 
 use std::ops::RangeInclusive;
 use std::thread;
@@ -18,12 +8,9 @@ use longhaul_core::units::Bytes;
 use longhaul_lab::model::tcp::{CongestionAlgorithm, Tcp};
 use longhaul_lab::{Lab, PathSpec, QueueLimit};
 
-#[path = "lab/common.rs"]
-mod common;
-mod simulated;
-
-use common::{first_packet, measure_while_keeping_up, path, within};
-use simulated::Seen;
+use crate::common::{first_packet, path};
+use crate::measuring::{measure_while_keeping_up, within};
+use crate::simulated::{self, Seen};
 
 /// Measured interval after slow start: several times the regrowth of a window after a loss, to limit the variance.
 const SEEN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(7));
@@ -77,9 +64,9 @@ fn the_kernels_connections_have_the_simulated_goodput() {
         for (connections, rtt_ms) in [(1, 20), (4, 40), (MANY, 40)] {
             let spec = spec(congestion, connections, rtt_ms);
             let simulated = in_virtual_time(&spec, algorithm, connections);
-            measure_while_keeping_up(&spec, |lab| {
+            let what = format!("{connections} x {congestion}, {rtt_ms} ms, of {simulated:?}");
+            measure_while_keeping_up(&what, &spec, |lab| {
                 let kernel = in_kernel(lab);
-                let what = format!("{connections} x {congestion}, {rtt_ms} ms, of {simulated:?}");
                 println!("{what}: {kernel:?}");
                 let goodput = kernel.goodput / simulated.goodput;
                 within(&format!("goodput of {what}"), goodput, 1.0 - WITHIN..=1.0 + WITHIN)?;

@@ -2,72 +2,31 @@
 //!
 //! On a busy machine the emulator is late and reports so; the measurement is then repeated.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{measure_while_keeping_up, path, udp, within};
+use crate::common::{path, udp};
+use crate::measuring::{Bulk, measure_while_keeping_up, within};
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_lab::{Hosts, Lab, PathSpec, QueueLimit};
-use longhaul_sys::send_options::set_max_pacing_rate;
-use longhaul_sys::sockopt::force_recv_buffer;
 
 const RATE: f64 = 2e9;
 /// TCP payload per 1500-byte packet: 20 bytes of IP header and 32 of TCP header with timestamps.
 const PAYLOAD_SHARE: f64 = 1448.0 / 1500.0;
 
-/// Receive window per connection: two windows fill a path of 2 Gbit/s and 40 ms and half a BDP of its queue, without
-/// overflow. TCP's own losses are not measured here.
-const WINDOW: Bytes = Bytes::new(7_500_000);
-
-/// A pace faster than any link here; the kernel reads all ones as unpaced.
-const UNPACED: Rate = Rate::bits_per_sec(u64::MAX);
-
-/// Sends from client to server on `streams` connections, each at most at `pace`, while `watch` runs with the counter of received bytes.
-fn bulk<R>(lab: &Lab, streams: usize, pace: Rate, watch: impl FnOnce(&AtomicU64) -> R) -> R {
-    let address = SocketAddr::from((lab.server().ipv4(), 4000));
-    let listener = lab.server().run(move || TcpListener::bind(address).unwrap()).unwrap();
-    // Inherited by accepted connections. The kernel doubles the value, and announces about half of that.
-    force_recv_buffer(&listener, WINDOW).unwrap();
-    let (received, stop) = (AtomicU64::new(0), AtomicBool::new(false));
-    thread::scope(|scope| {
-        let mut sockets = Vec::new();
-        for _ in 0..streams {
-            let mut sender = lab.client().run(move || TcpStream::connect(address).unwrap()).unwrap();
-            set_max_pacing_rate(&sender, pace).unwrap();
-            let (mut receiver, _) = listener.accept().unwrap();
-            sockets.push(sender.try_clone().unwrap());
-            let (received, stop) = (&received, &stop);
-            scope.spawn(move || {
-                let chunk = vec![0; 1 << 20];
-                while !stop.load(Ordering::Relaxed) && sender.write_all(&chunk).is_ok() {}
-            });
-            scope.spawn(move || {
-                let mut chunk = vec![0; 1 << 20];
-                while let Ok(len @ 1..) = receiver.read(&mut chunk) {
-                    received.fetch_add(len as u64, Ordering::Relaxed);
-                }
-            });
-        }
-        let result = watch(&received);
-        stop.store(true, Ordering::Relaxed);
-        for socket in sockets {
-            let _ = socket.shutdown(std::net::Shutdown::Both);
-        }
-        result
-    })
-}
+/// Two windows fill a path of 2 Gbit/s and 40 ms and half a BDP of its queue, without overflow. TCP's own losses are not
+/// measured here.
+const WINDOW: Option<Bytes> = Some(Bytes::new(7_500_000));
 
 #[test]
 fn round_trip_time_and_goodput_are_the_paths() {
     let queue = Some(QueueLimit::Bytes(Bytes::new(40_000_000)));
     let spec = PathSpec { hosts: Hosts::Tuned, queue, ..path("2Gbit", 40) };
-    measure_while_keeping_up(&spec, |lab| {
+    measure_while_keeping_up("round trip and goodput at 2 Gbit/s", &spec, |lab| {
         let rtt = idle_round_trip(lab).as_secs_f64();
         within("RTT in seconds", rtt, 0.040..=0.042)?;
-        let goodput = bulk(lab, 2, UNPACED, |received| {
+        let goodput = Bulk { streams: 2, pace: None, window: WINDOW }.send_while(lab, |received| {
             // After slow start.
             thread::sleep(Duration::from_millis(1500));
             let (before, begun) = (received.load(Ordering::Relaxed), Instant::now());
@@ -110,9 +69,9 @@ fn loss_applies_to_packets_of_a_super_packet() {
     // A queue that never fills, and a delay short enough for TCP to make progress at this loss.
     let queue = Some(QueueLimit::Bytes(Bytes::new(100_000_000)));
     let spec = PathSpec { hosts: Hosts::Tuned, loss: 0.001, queue, ..path("2Gbit", 4) };
-    measure_while_keeping_up(&spec, |lab| {
+    measure_while_keeping_up("random loss of super-packets", &spec, |lab| {
         let begun = Instant::now();
-        bulk(lab, 4, UNPACED, |_| {
+        Bulk { streams: 4, pace: None, window: WINDOW }.send_while(lab, |_| {
             while lab.stats().unwrap().client_to_server.packets < PACKETS
                 && begun.elapsed() < Duration::from_secs(8)
             {
@@ -134,11 +93,12 @@ fn loss_applies_to_packets_of_a_super_packet() {
 fn switch_queue_passes_paced_stream_and_drops_of_unpaced_one() {
     let queue = Some(QueueLimit::Bytes(Bytes::new(1_000_000)));
     let spec = PathSpec { hosts: Hosts::Tuned, queue, ..path("1200Mbit", 20) };
-    for (pace, is_lost) in [(Rate::bits_per_sec(800_000_000), false), (UNPACED, true)] {
-        measure_while_keeping_up(&spec, |lab| {
-            bulk(lab, 1, pace, |_| thread::sleep(Duration::from_millis(1200)));
+    for (pace, is_lost) in [(Some(Rate::bits_per_sec(800_000_000)), false), (None, true)] {
+        measure_while_keeping_up("a paced stream and an unpaced one", &spec, |lab| {
+            Bulk { streams: 1, pace, window: WINDOW }
+                .send_while(lab, |_| thread::sleep(Duration::from_millis(1200)));
             let stats = lab.stats().unwrap().client_to_server;
-            println!("{pace}: {stats}");
+            println!("{pace:?}: {stats}");
             // At least 0.1 s at the pace.
             within("packets", stats.packets as f64, 13_000.0..=f64::INFINITY)?;
             let lost = if is_lost { 1.0..=f64::INFINITY } else { 0.0..=0.0 };

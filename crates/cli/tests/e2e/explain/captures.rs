@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::explain::command::{explain, fails, first_object, text};
+use crate::explain::{explain, explained, fails};
 
 const SERVER: [u8; 4] = [192, 0, 2, 1];
 const CLIENT: [u8; 4] = [192, 0, 2, 2];
@@ -11,6 +11,9 @@ const ACK: u8 = 16;
 /// Bytes per segment.
 const MSS: usize = 1000;
 const RTT: f64 = 0.05;
+/// Offset of the first packet's protocol, behind the headers of file and packet.
+const PROTOCOL: usize = 24 + 16 + 9;
+const UDP: u8 = 17;
 
 /// A pcap file of raw IP under construction.
 struct Capture(Vec<u8>);
@@ -82,18 +85,19 @@ fn capture_of_another_program_is_explained() {
     let home = tempfile::tempdir().unwrap();
     // A capture is detected by its magic number, for any file name.
     fs::write(home.path().join("trace"), Capture::window_limited(true).0).unwrap();
-    let flow = first_object(&explain(home.path(), &["trace", "--json"]));
-    assert_eq!(
-        (&flow["from"], &flow["limited_by"]),
-        (&"192.0.2.1:80".into(), &"receive-window".into()),
-        "{flow}"
-    );
-    assert_eq!(
-        (&flow["bytes"], &flow["min_rtt"], &flow["at_sender"]),
-        (&6_000_000.into(), &0.05.into(), &true.into())
-    );
+    let flow = &explained(home.path(), &["trace"])[0];
+    for (name, expected) in [
+        ("from", "192.0.2.1:80".into()),
+        ("limited_by", "receive-window".into()),
+        ("bytes", 6_000_000.into()),
+        ("min_rtt", 0.05.into()),
+        ("at_sender", true.into()),
+    ] {
+        let expected: serde_json::Value = expected;
+        assert_eq!(flow[name], expected, "{name}: {flow}");
+    }
     assert!(flow["shares"]["receive-window"].as_f64().unwrap() > 0.8, "{flow}");
-    let words = text(&explain(home.path(), &["trace"]).stdout);
+    let words = explain(home.path(), &["trace"]).ok().stdout;
     for word in [
         "192.0.2.1:80 -> 192.0.2.2:4000",
         "captured at the sender",
@@ -105,44 +109,29 @@ fn capture_of_another_program_is_explained() {
 }
 
 #[test]
-fn one_sided_and_truncated_captures_are_reported() {
+fn one_sided_truncated_and_other_files_are_reported() {
     let home = tempfile::tempdir().unwrap();
-    fs::write(home.path().join("one.pcap"), Capture::window_limited(false).0).unwrap();
-    let output = explain(home.path(), &["one.pcap"]);
-    assert_eq!(output.status.code(), Some(65));
-    assert!(text(&output.stdout).contains("only one direction was captured"), "{output:?}");
     let whole = Capture::window_limited(true).0;
-    fs::write(home.path().join("cut.pcap"), &whole[..whole.len() / 2 + 3]).unwrap();
-    let output = explain(home.path(), &["cut.pcap"]);
-    assert!(
-        text(&output.stderr).contains("WARNING: cut.pcap is damaged: cut off after packet "),
-        "{output:?}"
-    );
-    assert!(
-        output.status.success() && text(&output.stdout).contains("limited by the receive window"),
-        "{output:?}"
-    );
-}
-
-#[test]
-fn file_other_than_capture_is_refused() {
-    let home = tempfile::tempdir().unwrap();
-    fs::write(home.path().join("text.pcap"), "no capture").unwrap();
-    fails(home.path(), &["text.pcap"], 65, &["text.pcap is no capture", "tcpdump"]);
-    fs::write(home.path().join("none.pcap"), Capture::new().0).unwrap();
-    fails(home.path(), &["none.pcap"], 65, &["no TCP connection in none.pcap has data"]);
-    fails(home.path(), &["missing.pcap"], 66, &["missing.pcap"]);
-}
-
-#[test]
-fn capture_of_another_protocol_is_refused() {
-    /// Offset of the first packet's protocol, behind the headers of file and packet.
-    const PROTOCOL: usize = 24 + 16 + 9;
-    const UDP: u8 = 17;
-    let home = tempfile::tempdir().unwrap();
     let mut datagram = Capture::new();
     datagram.add(0.0, true, (1, 1), ACK, 500);
     datagram.0[PROTOCOL] = UDP;
-    fs::write(home.path().join("udp.pcap"), &datagram.0).unwrap();
+    for (name, content) in [
+        ("one.pcap", &Capture::window_limited(false).0[..]),
+        ("cut.pcap", &whole[..whole.len() / 2 + 3]),
+        ("text.pcap", b"no capture"),
+        ("none.pcap", &Capture::new().0),
+        ("udp.pcap", &datagram.0),
+    ] {
+        fs::write(home.path().join(name), content).unwrap();
+    }
+    let one_sided = explain(home.path(), &["one.pcap"]);
+    assert_eq!(one_sided.status.code(), Some(65));
+    assert!(one_sided.stdout.contains("only one direction was captured"), "{one_sided:?}");
+    let cut = explain(home.path(), &["cut.pcap"]).ok();
+    assert!(cut.stderr.contains("WARNING: cut.pcap is damaged: cut off after packet "), "{cut:?}");
+    assert!(cut.stdout.contains("limited by the receive window"), "{cut:?}");
+    fails(home.path(), &["text.pcap"], 65, &["text.pcap is no capture", "tcpdump"]);
+    fails(home.path(), &["none.pcap"], 65, &["no TCP connection in none.pcap has data"]);
     fails(home.path(), &["udp.pcap"], 65, &["no TCP connection in udp.pcap has data"]);
+    fails(home.path(), &["missing.pcap"], 66, &["missing.pcap"]);
 }

@@ -1,22 +1,16 @@
 //! Repeating `longhaul lab run`: missing executions run, existing results are kept.
 
 use std::fs;
-use std::process::Output;
 
-use crate::lab::command::{skipped, text};
-use crate::lab::scenario::Scenario;
+use crate::support::lab::{Scenario, no_lab};
 
 const FLAKY: &str = "[path]\n\
     [[run]]\nname = 'steady'\ncommand = 'true'\nrepeat = 2\n\
     [[run]]\nname = 'flaky'\ncommand = 'test -e $LAB_DIR/now'\n";
 
-fn error(output: &Output) -> String {
-    text(&output.stderr)
-}
-
 #[test]
 fn failed_and_missing_executions_are_resumed() {
-    if skipped() {
+    if no_lab() {
         return;
     }
     let scenario = Scenario::new(FLAKY);
@@ -24,34 +18,30 @@ fn failed_and_missing_executions_are_resumed() {
     assert_eq!(scenario.executed(), ["steady 1", "flaky 1"]);
     fs::write(scenario.path("now"), "").unwrap();
     let listed = scenario.run(&["--list"]);
-    assert_eq!(text(&listed.stdout), "flaky (1)\nsteady (2)");
+    assert_eq!(listed.stdout, "flaky (1)\nsteady (2)");
     // More repetitions and a comment do not change the measurements.
     scenario.rewrite(&format!("# Again\n{FLAKY}"));
-    let output = scenario.run(&[]);
-    assert!(output.status.success(), "{}", error(&output));
+    scenario.run(&[]).ok();
     assert_eq!(scenario.executed(), ["steady 1", "flaky 1", "steady 2"]);
 
     let before = scenario.read("results.json");
     fs::remove_file(scenario.out("summary.md")).unwrap();
-    let output = scenario.run(&[]);
-    assert!(output.status.success());
-    assert!(error(&output).contains("lab: all 3 executions are done already"), "{}", error(&output));
+    let ended = scenario.run(&[]).ok();
+    assert!(ended.stderr.contains("lab: all 3 executions are done already"), "{ended:?}");
     assert_eq!(scenario.read("results.json"), before);
     assert!(scenario.read("summary.md").contains("| steady | 2/2 |"), "{}", scenario.read("summary.md"));
 }
 
 #[test]
 fn never_mixes_or_overwrites_other_results() {
-    if skipped() {
+    if no_lab() {
         return;
     }
     let scenario = Scenario::new(FLAKY);
     scenario.run(&["--only", "steady"]);
     let good = scenario.read("results.json");
     scenario.rewrite(&FLAKY.replace("'true'", "'exit 0'"));
-    let output = scenario.run(&[]);
-    assert_eq!(output.status.code(), Some(64), "{}", error(&output));
-    assert!(error(&output).contains("holds results of another scenario"), "{}", error(&output));
+    scenario.run(&[]).fails(64, &["holds results of another scenario"]);
 
     for (json, expected) in [
         (good[..good.len() / 2].to_owned(), "damaged"),
@@ -60,63 +50,43 @@ fn never_mixes_or_overwrites_other_results() {
     ] {
         fs::write(scenario.out("results.json"), &json).unwrap();
         for args in [&["--list"][..], &[]] {
-            let output = scenario.run(args);
-            assert_eq!(output.status.code(), Some(65), "{}", error(&output));
-            assert!(
-                error(&output).contains(expected) && error(&output).contains("--fresh"),
-                "{}",
-                error(&output)
-            );
+            scenario.run(args).fails(65, &[expected, "--fresh"]);
         }
         assert_eq!(scenario.read("results.json"), json);
     }
     fs::write(scenario.out("results.json"), &good).unwrap();
     assert!(scenario.out("runs/steady-2-client.out").exists());
-    let output = scenario.run(&["--fresh", "--only", "steady", "--repeat", "1"]);
-    assert!(output.status.success(), "{}", error(&output));
+    scenario.run(&["--fresh", "--only", "steady", "--repeat", "1"]).ok();
     assert_eq!(scenario.executed(), ["steady 1"]);
     assert!(!scenario.out("runs/steady-2-client.out").exists(), "thrown away");
 }
 
-/// A path that no machine holds: repeated, excluded from medians, and a failure with --strict.
+/// A path that no machine holds is repeated, excluded from medians, and a failure with --strict. A repetition that fails keeps the earlier result.
 #[test]
 fn deviating_path_is_repeated_and_excluded_from_medians() {
-    if skipped() {
+    if no_lab() {
         return;
     }
+    // Fails in later attempts where `fails` exists.
     let scenario = Scenario::new(
-        "[path]\nrate = '20Mbit'\nrtt = '4us'\n[server]\ncommand = 'exec iperf3 --server'\nport = 5201\n\
-         [[run]]\nname = 'one'\ncommand = 'echo run >> $LAB_DIR/ran; iperf3 -4 -c server -t 1 > /dev/null'\n\
-         timeout = '20s'\n",
+        "[path]\ndelay = '1us'\n[[run]]\nname = 'one'\ncommand = 'curl -s http://$LAB_SERVER:9/; echo run >> $LAB_DIR/ran; \
+         echo $(wc -l < $LAB_DIR/ran); test ! -e $LAB_DIR/fails || test $(wc -l < $LAB_DIR/ran) = 1'\n",
     );
-    let output = scenario.run(&["--retries", "1"]);
-    assert!(output.status.success(), "{}", error(&output));
-    assert_eq!(fs::read_to_string(scenario.path("ran")).unwrap().lines().count(), 2);
+    scenario.run(&["--retries", "1"]).ok();
+    assert_eq!(fs::read_to_string(scenario.path("ran")).unwrap(), "run\n".repeat(2));
     assert_eq!(scenario.results()[0]["attempts"], 2);
     let summary = scenario.read("summary.md");
     let row = |name: &str| summary.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
     assert!(row("| one ").contains("1/1 (1 marked) | -"), "{summary}");
     assert!(row("| one, marked").contains("| 1 "), "{summary}");
     // Complete, except with --strict.
-    assert!(error(&scenario.run(&[])).contains("all 1 executions are done already"));
-    let strict = scenario.run(&["--strict"]);
-    assert_eq!(strict.status.code(), Some(1), "{}", error(&strict));
-}
+    assert!(scenario.run(&[]).stderr.contains("all 1 executions are done already"));
+    assert_eq!(scenario.run(&["--strict"]).status.code(), Some(1));
 
-/// A failed repetition keeps the earlier result.
-#[test]
-fn failed_repetition_keeps_the_earlier_result() {
-    if skipped() {
-        return;
-    }
-    // No machine holds a delay of 50 ns.
-    let scenario = Scenario::new(
-        "[path]\ndelay = '1us'\n[[run]]\nname = 'one'\ncommand = 'curl -s http://$LAB_SERVER:9/; \
-         echo run >> $LAB_DIR/runs; echo $(wc -l < $LAB_DIR/runs); test $(wc -l < $LAB_DIR/runs) = 1'\n",
-    );
-    let output = scenario.run(&["--retries", "2"]);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    assert_eq!(fs::read_to_string(scenario.path("runs")).unwrap(), "run\n".repeat(3));
+    fs::write(scenario.path("fails"), "").unwrap();
+    fs::remove_file(scenario.path("ran")).unwrap();
+    scenario.run(&["--fresh", "--retries", "2"]).ok();
+    assert_eq!(fs::read_to_string(scenario.path("ran")).unwrap(), "run\n".repeat(3));
     let runs = scenario.results();
     assert!(runs.len() == 1 && runs[0]["exit_code"] == 0 && runs[0]["attempts"] == 3, "{runs:?}");
     assert!(runs[0]["remarks"][0].as_str().unwrap().contains("a repetition for the path's sake failed"));
