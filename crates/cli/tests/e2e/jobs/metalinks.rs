@@ -191,18 +191,11 @@ fn mirror_of_another_size_is_not_used_for_wrong_pieces_either() {
 }
 
 #[test]
-fn wrong_size_is_refused_before_anything_is_kept() {
-    let bytes = content(5000, 9);
-    let server = Server::of(File::new(bytes));
+fn wrong_size_and_pieces_that_do_not_cover_the_file_are_errors() {
+    let server = Server::of(File::new(content(3 * PIECE, 11)));
     let run = with(document(&[Entry::new("f").size(6000).urls(&[server.url("/f")])]));
-    run.run().fails(65, &["5000 bytes", "6000"]);
+    run.run().fails(65, &["3145728 bytes", "6000"]);
     assert!(!run.path("f").exists() && partial_files(run.dir()).is_empty());
-}
-
-#[test]
-fn pieces_that_do_not_cover_the_file_are_no_proof() {
-    let bytes = content(3 * PIECE, 11);
-    let server = Server::of(File::new(bytes.clone()));
     for covered in [content(2 * PIECE, 11), content(5 * PIECE, 11)] {
         let run = with(document(&[Entry::new("f").pieces(&covered).urls(&[server.url("/f")])]));
         run.run().fails(65, &["digest"]);

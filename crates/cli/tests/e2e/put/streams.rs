@@ -82,24 +82,28 @@ fn one_stream_and_a_server_without_ranges_get_one_request() {
 }
 
 #[test]
-fn stream_that_is_cut_or_refused_does_not_end_the_put() {
+fn stream_that_is_cut_or_refused_ends_the_put_only_on_a_full_disk() {
     let site = Writable::start();
     let bytes = content(SIZE, 8);
-    for refusal in [None, Some("503 Busy"), Some("429 Slow")] {
+    for refusal in [None, Some("503 Busy"), Some("429 Slow"), Some("507 Full")] {
         let ranges = AtomicUsize::new(0);
         let server = relay_as(site.address(), move |request, peer| {
-            if is_range(request) && ranges.fetch_add(1, Ordering::SeqCst) == 5 {
-                if let Some(refusal) = refusal {
-                    let fields = "Content-Length: 0\r\nConnection: close";
-                    peer.send(format!("HTTP/1.1 {refusal}\r\n{fields}\r\n\r\n"));
-                    peer.close();
-                }
-                return RelayAction::Cut;
+            if !is_range(request) || ranges.fetch_add(1, Ordering::SeqCst) != 5 {
+                return RelayAction::Head(request.head.clone());
             }
-            RelayAction::Head(request.head.clone())
+            if let Some(refusal) = refusal {
+                let fields = "Content-Length: 0\r\nConnection: close";
+                peer.send(format!("HTTP/1.1 {refusal}\r\n{fields}\r\n\r\n"));
+                peer.close();
+            }
+            RelayAction::Cut
         });
-        let run = put_to(&server.url("/f"), &site, &bytes).args(STREAMS).args(SLOWLY);
-        let ended = run.run().ok();
+        let ended = put_to(&server.url("/f"), &site, &bytes).args(STREAMS).args(SLOWLY).run();
+        if refusal == Some("507 Full") {
+            ended.fails(74, &["507", "disk is full"]);
+            continue;
+        }
+        let ended = ended.ok();
         assert!(ended.json().iter().any(|line| line["event"] == "retrying"), "{refusal:?}: {ended:?}");
         same(site.path("f"), &bytes);
         fs::remove_file(site.path("f")).unwrap();
@@ -123,21 +127,6 @@ fn stream_that_the_server_holds_up_is_taken_over_from() {
     put_to(&server.url("/f"), &site, &bytes).args(["--streams", "2"]).run().ok();
     same(site.path("f"), &bytes);
     drop(release);
-}
-
-#[test]
-fn full_disk_refusal_of_a_range_ends_the_put() {
-    let site = Writable::start();
-    let server = relay_as(site.address(), move |request, peer| {
-        if is_range(request) {
-            peer.send("HTTP/1.1 507 Full\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
-            peer.close();
-            return RelayAction::Cut;
-        }
-        RelayAction::Head(request.head.clone())
-    });
-    let run = put_to(&server.url("/f"), &site, &content(SIZE, 10)).args(STREAMS);
-    run.run().fails(74, &["507", "disk is full"]);
 }
 
 #[test]
