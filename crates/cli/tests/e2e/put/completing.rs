@@ -34,23 +34,6 @@ fn parts(asks: &[HttpRequest]) -> usize {
     asks.iter().filter(|request| method(request) == "PATCH" && !completes(request)).count()
 }
 
-#[test]
-fn refused_completion_is_repeated_with_the_same_digest() {
-    let site = Writable::start();
-    let bytes = content(SIZE, 1);
-    let (ended, asks) = put_past(&site, &bytes, |_, peer| {
-        peer.send("HTTP/1.1 503 Later\r\nRetry-After: 0\r\nContent-Length: 0\r\n\r\n");
-        peer.close();
-        false
-    });
-    assert!(is_verified(&ended), "{ended:?}");
-    let completing = asks.iter().filter(|request| completes(request));
-    let digests: Vec<_> = completing.map(|request| request.field("repr-digest")).collect();
-    assert!(digests.len() == 2 && digests[0] == digests[1] && digests[0].is_some(), "{digests:?}");
-    assert_eq!(parts(&asks), 1);
-    same(site.path("f"), &bytes);
-}
-
 /// Serves the completing request over a connection of its own, and loses the response.
 fn lose_response(address: SocketAddr) -> impl Fn(&HttpRequest, &mut Peer) -> bool + Send + Sync + 'static {
     move |request, _| {
@@ -63,16 +46,31 @@ fn lose_response(address: SocketAddr) -> impl Fn(&HttpRequest, &mut Peer) -> boo
     }
 }
 
+fn refuse_for_now(_: &HttpRequest, peer: &mut Peer) -> bool {
+    peer.send("HTTP/1.1 503 Later\r\nRetry-After: 0\r\nContent-Length: 0\r\n\r\n");
+    peer.close();
+    false
+}
+
 #[test]
-fn lost_completion_response_does_not_repeat_the_upload() {
-    // A token that only writes may not replace the file, which has its name since the first request.
-    for (site, size) in
-        [(Writable::start(), SIZE), (Writable::write_only(), SIZE), (Writable::write_only(), 0)]
-    {
+fn refused_or_lost_completion_is_repeated_without_the_file() {
+    for (site, size, is_lost) in [
+        (Writable::start(), SIZE, false),
+        (Writable::start(), SIZE, true),
+        // A token that only writes may not replace the file, which has its name since the first request.
+        (Writable::write_only(), SIZE, true),
+        (Writable::write_only(), 0, true),
+    ] {
         let bytes = content(size, 2);
-        let (ended, asks) = put_past(&site, &bytes, lose_response(site.address()));
+        let (ended, asks) = match is_lost {
+            true => put_past(&site, &bytes, lose_response(site.address())),
+            false => put_past(&site, &bytes, refuse_for_now),
+        };
         assert!(is_verified(&ended), "{ended:?}");
-        assert_eq!((parts(&asks), asks.iter().filter(|request| completes(request)).count()), (1, 2));
+        let completing = asks.iter().filter(|request| completes(request));
+        let digests: Vec<_> = completing.map(|request| request.field("repr-digest")).collect();
+        assert!(digests.len() == 2 && digests[0] == digests[1] && digests[0].is_some(), "{digests:?}");
+        assert_eq!(parts(&asks), 1);
         same(site.path("f"), &bytes);
         assert_eq!(site.names(), ["f"]);
     }
