@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use longhaul_core::proto::http::UploadId;
 use longhaul_core::units::Bytes;
-use longhaul_server::{Config, ServeError, Server, Token, Tokens};
+use longhaul_server::{Config, Token, Tokens};
 
 use crate::site::{Answer, Site, wait_for};
 use crate::uploads::{ID, Talk, content, names, resource};
@@ -169,55 +169,6 @@ fn ranges_of_two_tokens_do_not_mix() {
     ];
     assert_eq!(ask(&site, "anns", "PATCH", &url, &last, "").status, 201);
     assert_eq!(content(&site, "f"), b"123456789");
-}
-
-#[test]
-fn changed_tokens_are_in_force_without_a_restart() {
-    let (site, beside) = site(|_| {});
-    let path = beside.path().join("tokens");
-    fs::write(&path, TOKENS.replace("bobs", "new")).unwrap();
-    wait_for(|| put(&site, "new", "/in/g", "x") != 401);
-    assert_eq!(put(&site, "bobs", "/in/h", "x"), 401);
-    // A broken file leaves the tokens in force until it is replaced by a rename, as editors do.
-    fs::write(&path, "broken").unwrap();
-    let mut checks = 0;
-    let fresh = beside.path().join("fresh");
-    write_tokens(&fresh, &TOKENS.replace("bobs", "third"));
-    while put(&site, "new", "/in/i", "x") != 401 {
-        std::thread::sleep(Duration::from_millis(50));
-        checks += 1;
-        match checks {
-            // Longer than the interval of one second at which the server looks at the file.
-            ..30 => {}
-            30 => fs::rename(&fresh, &path).unwrap(),
-            _ => assert!(checks < 1000, "the file is not read again after a broken one"),
-        }
-    }
-    assert!(checks >= 30, "the broken file has taken the tokens away");
-    assert_ne!(put(&site, "third", "/in/j", "x"), 401);
-}
-
-#[test]
-fn tokens_that_cannot_be_read_keep_the_server_from_starting() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("tokens");
-    let bind = || {
-        let mut config = Config::new(dir.path(), "127.0.0.1:0".parse().unwrap());
-        config.tokens = Tokens::File(path.clone());
-        Server::bind(config).err().unwrap()
-    };
-    for (text, mode, named) in [
-        (None, 0, "tokens"),
-        (Some(TOKENS), 0o644, "chmod 600"),
-        (Some("[[token]]\nname = 1\n"), 0o600, "line 2"),
-    ] {
-        if let Some(text) = text {
-            write_tokens(&path, text);
-            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-        }
-        let error = bind();
-        assert!(matches!(error, ServeError::Tokens { .. }) && error.to_string().contains(named), "{error}");
-    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 
-use crate::site::{Answer, Site, curl, noise};
+use crate::site::{Answer, Site};
 
 #[test]
 fn conditions_decide_before_the_body() {
@@ -64,21 +64,5 @@ fn head_of_a_reply_is_that_of_get() {
         let (get, head) = (site.get(target, &[]), site.ask("HEAD", target, &[]));
         assert_eq!(stable(&get), stable(&head), "{target}");
         assert_eq!((head.body.as_str(), get.body.is_empty()), ("", false), "{target}");
-    }
-}
-
-#[test]
-fn curl_resumes_and_revalidates() {
-    let site = Site::start();
-    let content = noise(300_000);
-    site.write("f", &content);
-    let [out, tags] = ["out", "tags"].map(|name| site.beside.path().join(name).to_str().unwrap().to_owned());
-    std::fs::write(&out, &content[..100_000]).unwrap();
-    let url = site.url("/f");
-    let Some((code, _)) = curl(&["-C", "-", "-o", &out, &url]) else { return };
-    assert!(code == 0 && std::fs::read(out).unwrap() == content);
-    for (option, status) in [("--etag-save", "200"), ("--etag-compare", "304")] {
-        let (_, text) = curl(&[option, &tags, "-o", "/dev/null", "-w", "%{http_code}", &url]).unwrap();
-        assert_eq!(String::from_utf8_lossy(&text), status, "{option}");
     }
 }

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use longhaul_server::{Config, ServeError, Server, ServerOutcome};
+use longhaul_server::ServerOutcome;
 
 use crate::site::{Site, noise, wait_for};
 use crate::uploads::Talk;
@@ -51,24 +51,4 @@ fn reply_is_cut_at_the_end_of_the_grace_or_by_a_second_word() {
         let mut got = Vec::new();
         assert!(stream.read_to_end(&mut got).is_err() || got.len() < content.len());
     }
-}
-
-#[test]
-fn server_that_cannot_start_says_why() {
-    let site = Site::start();
-    let any = "127.0.0.1:0".parse().unwrap();
-    let file = site.write("f", b"");
-    let why = |config: Config| Server::bind(config).err().unwrap();
-    for root in [site.dir.path().join("missing"), file] {
-        let error = why(Config::new(&root, any));
-        assert!(matches!(error, ServeError::Root { .. }), "{error}");
-        assert!(error.to_string().contains(root.to_str().unwrap()));
-    }
-    let error = why(Config::new(site.dir.path(), site.address));
-    assert!(matches!(error, ServeError::Listen { .. }), "{error}");
-    assert!(error.to_string().contains(&site.address.to_string()), "{error}");
-    let mut config = Config::new(site.dir.path(), any);
-    config.congestion = Some("no-such-control".to_owned());
-    let error = why(config).to_string();
-    assert!(error.contains("no-such-control") && error.contains("cubic"), "{error}");
 }

@@ -1,6 +1,6 @@
 //! Uploads that break off: what can be resumed is kept, what cannot is gone, and nothing is ever half a file.
 
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
 use longhaul_core::proto::http::UploadId;
@@ -17,13 +17,6 @@ use crate::uploads::{
 /// A server that gives transfers much time to end.
 fn patient() -> Site {
     writable_with(|config| config.limits.grace = Duration::from_secs(100))
-}
-
-/// Makes the server finish, and gives the tasks of kept connections time to see that: a request that arrives before may still be served.
-fn finish(site: &Site) {
-    site.stopper.finish();
-    wait_for(|| TcpStream::connect(site.address).is_err());
-    std::thread::sleep(Duration::from_millis(100));
 }
 
 /// Begins an upload; returns once it is in progress.
@@ -189,37 +182,6 @@ fn finishing_server_completes_an_upload_in_progress_and_refuses_to_begin_another
     assert_eq!(running.ask("", b"67890").status, 201);
     assert_eq!(content(&site, "f"), b"1234567890");
     assert_eq!(site.ended(), ServerOutcome { cut: 0 });
-}
-
-#[test]
-fn upload_completes_by_further_requests_while_the_server_ends() {
-    let site = patient();
-    let (file, [f, g]) = (noise(2_000_000), ["f", "g"].map(|name| resource(name, ID)));
-    let [mut part, mut other] = [&f, &g].map(|url| {
-        let mut talk = Talk::to(&site);
-        assert_eq!(talk.ask(&patch(url, 0, 1_000_000, file.len(), false), &file[..1_000_000]).status, 204);
-        talk
-    });
-    finish(&site);
-    assert_eq!(other.ask(&head("GET", "/f", &[]), b"").status, 503, "it does not belong to the upload");
-    assert_eq!(part.ask(&patch(&f, 1_000_000, 1_000_000, file.len(), false), &file[1_000_000..]).status, 204);
-    assert_eq!(part.ask(&patch(&f, 2_000_000, 0, file.len(), true), b"").status, 201);
-    assert!(content(&site, "f") == file);
-    assert_eq!(site.ended(), ServerOutcome { cut: 0 });
-}
-
-#[test]
-fn further_ranges_of_a_file_are_sent_while_the_server_ends() {
-    let site = patient();
-    site.write("f", "0123456789".repeat(100).as_bytes());
-    let mut talk = Talk::to(&site);
-    let range = |range: &str| head("GET", "/f", &[&format!("Range: bytes={range}")]);
-    assert_eq!(talk.ask(&range("0-99"), b"").status, 206);
-    let started = Instant::now();
-    finish(&site);
-    assert_eq!(talk.ask(&range("100-199"), b"").status, 206);
-    assert_eq!(site.ended(), ServerOutcome { cut: 0 });
-    assert!(started.elapsed() < Duration::from_secs(60), "an idle connection is kept for the grace");
 }
 
 #[test]
