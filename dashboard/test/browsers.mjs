@@ -10,7 +10,7 @@ const PROGRAMS = {
   firefox: [process.env.FIREFOX, "/usr/bin/firefox-esr", "/usr/bin/firefox"],
 };
 
-export const program = (name) => PROGRAMS[name].find((path) => path && existsSync(path)) ?? null;
+const program = (name) => PROGRAMS[name].find((path) => path && existsSync(path)) ?? null;
 
 /** Starts a browser; `look` is the reader's language, and whether their desktop is dark. */
 export async function launch(name, look = { language: "en-GB", dark: false }) {

@@ -1,6 +1,6 @@
 // Measures what an open dashboard costs a transfer over loopback: runs in turn with the page closed and with it showing the transfer.
 //
-//   LONGHAUL_BIN=target/release/longhaul node dashboard/test/cost.mjs [RUNS] [GIB] [LIMIT_BPS]
+//   LONGHAUL=target/release/longhaul node dashboard/test/cost.mjs [RUNS] [GIB] [LIMIT_BPS]
 
 import { mkdtempSync, openSync, ftruncateSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -9,7 +9,7 @@ import { Agent, serve } from "./agent.mjs";
 import { launch } from "./browsers.mjs";
 
 const [runs, gib, limit] = [Number(process.argv[2] ?? 5), Number(process.argv[3] ?? 8), Number(process.argv[4] ?? 0)];
-const binary = process.env.LONGHAUL_BIN;
+const binary = process.env.LONGHAUL;
 const served = mkdtempSync(join(tmpdir(), "longhaul-cost-"));
 ftruncateSync(openSync(join(served, "file"), "w"), gib * 2 ** 30);
 const server = await serve(binary, served);

@@ -41,11 +41,11 @@ export class Chromium {
       args: ["--no-sandbox", "--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking"],
     });
     chromium.#page = await chromium.#browser.newPage();
-    if (extension) await chromium.#browser.waitForTarget((target) => target.type() === "service_worker", { timeout: 20_000 });
+    if (extension) await chromium.#browser.waitForTarget((target) => target.type() === "service_worker", { timeout: 60_000 });
     return chromium;
   }
 
-  async open(url, timeout = 20_000) {
+  async open(url, timeout = 60_000) {
     await this.#page.goto(url, { waitUntil: "load", timeout });
   }
 
@@ -55,7 +55,7 @@ export class Chromium {
 
   /** Clicks an element as a user does. */
   async click(selector) {
-    await this.#page.waitForSelector(selector, { visible: true, timeout: 10_000 });
+    await this.#page.waitForSelector(selector, { visible: true, timeout: 60_000 });
     await this.#page.click(selector);
   }
 

@@ -46,7 +46,7 @@ export class Firefox {
     );
     firefox.#marionette = await Marionette.connect(port);
     await firefox.#send("WebDriver:NewSession", { pageLoadStrategy: "none" });
-    await firefox.#send("WebDriver:SetTimeouts", { implicit: 10_000, script: 30_000, pageLoad: 30_000 });
+    await firefox.#send("WebDriver:SetTimeouts", { implicit: 60_000, script: 60_000, pageLoad: 60_000 });
     if (extension) {
       await firefox.#send("Addon:Install", {
         path: path.resolve(extension, "firefox"), temporary: true, allowPrivateBrowsing: true,
@@ -55,7 +55,7 @@ export class Firefox {
     return firefox;
   }
 
-  async open(url, timeout = 20_000) {
+  async open(url, timeout = 60_000) {
     // No page-load strategy waits here: the page of before is marked, so that it is not taken for the new one.
     await this.evaluate("window.leaving = true").catch(() => undefined);
     await this.#send("WebDriver:Navigate", { url });
@@ -188,7 +188,7 @@ export class Firefox {
     await ended;
   }
 
-  async #until(script, timeout = 20_000) {
+  async #until(script, timeout = 60_000) {
     const end = Date.now() + timeout;
     while (!(await this.evaluate(script).catch(() => false))) {
       if (Date.now() > end) throw new Error(`Firefox: in vain: ${script}`);

@@ -18,6 +18,7 @@ const TYPE = "application/octet-stream";
 
 export class Site {
   expired = false;
+  #isReleased = false;
   /** Requests that the application has seen, as "METHOD path". */
   requests = [];
   #nginx;
@@ -64,6 +65,9 @@ export class Site {
       if (url.pathname === "/app/other-size") {
         return sendRange(request, response, file, { name: "other-size.bin", size: isBrowser ? SIZE : SIZE / 2, rate: 40 * MIB });
       }
+      if (url.pathname === "/app/held") {
+        return sendRange(request, response, file, { name: "held.bin", rate: 40 * MIB, isHeld: () => !this.#isReleased });
+      }
       if (url.pathname === "/app/login-page") {
         if (isBrowser) return sendWhole(response, file, "login-page.bin");
         return void response.writeHead(200, { "Content-Type": "text/html" }).end("<title>Log in</title>");
@@ -97,8 +101,12 @@ export class Site {
         response.writeHead(200, { "Content-Type": "text/html" });
         return void response.end(burstPage(Number(url.searchParams.get("count")), url.searchParams.get("of")));
       }
-      if (url.pathname.startsWith("/app/small/")) return sendLate(request, response, path.basename(url.pathname), SMALL);
-      if (url.pathname.startsWith("/app/tiny/")) return sendLate(request, response, path.basename(url.pathname), TINY);
+      const [, of, name] = /^\/app\/(small|tiny)\/(.*)$/.exec(url.pathname) ?? [];
+      if (of) {
+        // So late that Chromium can pause it; the page's one link never ends in the browser, however slow it is.
+        const delay = isBrowser ? (name === "small.bin" ? 120_000 : 1_000) : 0;
+        return sendLate(request, response, { name, size: of === "small" ? SMALL : TINY, delay });
+      }
       if (url.pathname === "/app/post") {
         if (request.method !== "POST") return void response.writeHead(405).end();
         return sendWhole(response, file, "posted.bin");
@@ -126,6 +134,11 @@ export class Site {
     sendRange(request, response, file, { name, rate: (isFirst ? 4 : 40) * MIB, cut: () => isFirst && this.expired });
   }
 
+  /** Lets `/app/held` go on to its end. */
+  release() {
+    this.#isReleased = true;
+  }
+
   async stop() {
     this.#application.closeAllConnections();
     this.#application.close();
@@ -142,8 +155,11 @@ function sendWhole(response, file, name) {
   createReadStream(file).pipe(response);
 }
 
-/** Answers a range of the file's first `size` bytes at `rate` bytes a second, and breaks off once `cut` says so. */
-function sendRange(request, response, file, { name, rate, size = SIZE, cut = () => false }) {
+/**
+ * Answers a range of the file's first `size` bytes at `rate` bytes a second, a thousandth of that while `isHeld` says so, and breaks off
+ * once `cut` says so.
+ */
+function sendRange(request, response, file, { name, rate, size = SIZE, cut = () => false, isHeld = () => false }) {
   const match = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? "");
   const start = match ? Number(match[1]) : 0;
   const end = match?.[2] ? Math.min(Number(match[2]), size - 1) : size - 1;
@@ -154,13 +170,10 @@ function sendRange(request, response, file, { name, rate, size = SIZE, cut = () 
   });
   const stream = createReadStream(file, { start, end, highWaterMark: Math.round(rate / 20) });
   const timer = setInterval(() => {
-    if (cut()) response.destroy();
-    else stream.resume();
+    if (cut()) return response.destroy();
+    const data = stream.read(Math.min(Math.round(rate / 20 / (isHeld() ? 1_000 : 1)), stream.readableLength));
+    if (data) response.write(data);
   }, 50);
-  stream.on("data", (data) => {
-    stream.pause();
-    response.write(data);
-  });
   stream.on("end", () => response.end());
   response.on("close", () => {
     clearInterval(timer);
@@ -168,8 +181,8 @@ function sendRange(request, response, file, { name, rate, size = SIZE, cut = () 
   });
 }
 
-/** Answers with a file of `size` bytes, or a range of it; all but the first byte come late enough that Chromium can pause it. */
-function sendLate(request, response, name, size) {
+/** Answers with a file of `size` bytes, or a range of it; all but its beginning comes `delay` milliseconds later. */
+function sendLate(request, response, { name, size, delay }) {
   const match = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? "");
   const start = match ? Number(match[1]) : 0;
   const end = match?.[2] ? Math.min(Number(match[2]), size - 1) : size - 1;
@@ -179,8 +192,11 @@ function sendLate(request, response, name, size) {
     "Content-Disposition": `attachment; filename="${name}"`,
     ...(match ? { "Content-Range": `bytes ${start}-${end}/${size}` } : {}),
   });
-  response.write(body.subarray(0, 1));
-  setTimeout(() => response.end(body.subarray(1)), 1_000);
+  // Enough that the browser need not await more to guess the file's type.
+  const begun = Math.min(2_048, body.length / 2);
+  response.write(body.subarray(0, begun));
+  const timer = setTimeout(() => response.end(body.subarray(begun)), delay);
+  response.on("close", () => clearTimeout(timer));
 }
 
 /** A page that downloads `count` files below `/app/OF/`. */
@@ -209,11 +225,15 @@ http {
   ${temporary}
   access_log ${dir}/access.log; sendfile on; default_type ${TYPE};
   types { text/html html; }
+  # The agent repeats none of the Sec-Fetch fields.
+  map $http_sec_fetch_dest $rate_of_plain { "" 40m; default 1m; }
   server {
     listen 127.0.0.1:${port}; root ${root};
     # Slow enough that a download lasts longer than the extension needs to see it.
     limit_rate 40m;
     location = /index.html { add_header Set-Cookie "session=abc; HttpOnly; Path=/"; }
+    # Slow in the browser, which cannot complete it before the extension has seen it.
+    location = /plain.bin { limit_rate $rate_of_plain; try_files /large.bin =404; }
     location = /guarded.bin { if ($http_cookie !~ "session=abc") { return 403; } try_files /large.bin =404; }
     location = /no-ranges.bin { max_ranges 0; try_files /large.bin =404; }
     location = /slow.bin { limit_rate 8m; try_files /large.bin =404; }
@@ -254,6 +274,7 @@ const PAGE = `<!doctype html>
 <li><a id="login-page" href="/app/login-page">a page for the agent</a>
 <li><a id="small" href="/app/small/small.bin">small</a>
 <li><a id="slow" href="/slow.bin">slow</a>
+<li><a id="held" href="/app/held">held back</a>
 <li><a id="basic" href="/basic.bin">behind a password</a>
 <li><a id="blank" href="/blank.bin" target="_blank">in a new tab</a>
 <li><a id="named" href="/named.bin" download="given name.bin">with a name</a>

@@ -27,8 +27,6 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(5);
 /// The maximum number of files of one name in a directory.
 const MAX_NUMBER: u32 = 1_000;
-/// The timeout for ending a withdrawn run.
-const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A download started by a browser.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
@@ -169,10 +167,7 @@ impl Queue {
         let part = self.row(id).ok().and_then(|row| row.part);
         // It may have ended already.
         let _ = self.cancel(id);
-        let end = Instant::now() + END_TIMEOUT;
-        while self.live(id).is_some() && Instant::now() < end {
-            thread::sleep(LOOK);
-        }
+        self.wait_for_run(id);
         if let Ok(ended) = self.transfer(id)
             && ended.state == TransferState::Done
         {

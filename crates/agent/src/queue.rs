@@ -6,7 +6,7 @@ mod wake;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use longhaul_core::units::Bytes;
@@ -30,6 +30,8 @@ use crate::transfer::{Transfer, TransferState};
 
 /// The maximum number of transfers added by one request.
 const MOST_AT_ONCE: usize = 100_000;
+/// The timeout for ending a cancelled run.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The queue, shared by the API and the runner.
 pub struct Queue {
@@ -43,6 +45,8 @@ pub struct Queue {
     database: Mutex<Database>,
     settings: Mutex<Settings>,
     live: Mutex<HashMap<i64, Arc<Live>>>,
+    /// Notified when a transfer leaves `live`.
+    run_ended: Condvar,
     /// Offered, not yet accepted transfers, with the size in the browser's answer. No events are sent about them, and
     /// they do not count against `concurrent`.
     offered: Mutex<HashMap<i64, Option<Bytes>>>,
@@ -78,6 +82,7 @@ impl Queue {
             database: Mutex::new(opened.database),
             settings: Mutex::new(settings),
             live: Mutex::default(),
+            run_ended: Condvar::new(),
             offered: Mutex::default(),
             wake: Wake::default(),
             stopping: AtomicBool::new(false),
@@ -253,6 +258,13 @@ impl Queue {
 
     pub(crate) fn remove_live(&self, id: i64) {
         lock(&self.live).remove(&id);
+        self.run_ended.notify_all();
+    }
+
+    /// Waits until the cancelled run of a transfer has ended.
+    pub(crate) fn wait_for_run(&self, id: i64) {
+        let live = lock(&self.live);
+        let _ended = self.run_ended.wait_timeout_while(live, END_TIMEOUT, |live| live.contains_key(&id));
     }
 
     fn stop_live(&self, id: i64) {

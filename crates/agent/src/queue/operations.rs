@@ -152,6 +152,10 @@ impl Queue {
     /// # Errors
     /// [`QueueError`].
     pub fn remove(&self, id: i64) -> Result<(), QueueError> {
+        if self.row(id)?.transfer.state.is_ended() {
+            // A cancelled run stops a moment after its state has changed.
+            self.wait_for_run(id);
+        }
         let live = self.live(id).is_some();
         self.database(|database| {
             let state = database.get(id)?.ok_or(QueueError::NotFound(id))?.transfer.state;

@@ -5,52 +5,45 @@ use std::process::Command;
 
 use crate::support::skip;
 
-fn sources() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../browser")
+/// Returns why the scripts of a folder of this repository cannot run, if so: a program or its node packages are missing.
+pub(crate) fn missing(folder: &Path, programs: &[&str]) -> Option<String> {
+    let path = format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default());
+    let is_missing = |program: &&&str| !std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
+    if let Some(program) = programs.iter().find(is_missing) {
+        return Some(format!("{program} is missing"));
+    }
+    let packages = folder.join("node_modules");
+    (!packages.is_dir()).then(|| format!("{} is missing: run scripts/setup.sh test", packages.display()))
 }
 
-/// Directory of popup screenshots: `browser-screenshots` beside the program's build directory.
-fn pictures() -> PathBuf {
-    let binary = Path::new(env!("CARGO_BIN_EXE_longhaul"));
-    binary.ancestors().nth(2).unwrap().join("browser-screenshots")
-}
-
-/// Returns whether a requirement is missing; that is a failure under CI.
-fn skipped() -> bool {
-    let missing = ["node", "npm", "firefox-esr", "chromium", "nginx"].into_iter().find(|program| {
-        let path = format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default());
-        !std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
-    });
-    let installed = sources().join("node_modules/esbuild").is_dir();
-    let why = match missing {
-        Some(program) => format!("{program} is missing"),
-        None if installed => return false,
-        None => "browser/node_modules is missing: run scripts/setup.sh test".to_owned(),
-    };
-    skip(&why);
-    true
-}
-
-fn npm(script: &str) {
-    let output = Command::new("npm")
-        .args(["run", "--silent", script])
-        .current_dir(sources())
-        .env("LONGHAUL", env!("CARGO_BIN_EXE_longhaul"))
-        .env("SCREENSHOTS", pictures())
-        .output()
-        .unwrap();
+/// Runs a script of a folder's package.json, with the program and a directory for screenshots beside its build directory.
+pub(crate) fn npm(folder: &Path, script: &str) {
+    let program = Path::new(env!("CARGO_BIN_EXE_longhaul"));
+    let pictures = program
+        .ancestors()
+        .nth(2)
+        .unwrap()
+        .join(format!("{}-screenshots", folder.file_name().unwrap().to_str().unwrap()));
+    let mut command = Command::new("npm");
+    command.args(["run", "--silent", script]).current_dir(folder);
+    let output = command.env("LONGHAUL", program).env("SCREENSHOTS", pictures).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     println!("{text}");
     assert!(output.status.success(), "npm run {script}: {text}{}", String::from_utf8_lossy(&output.stderr));
 }
 
+pub(crate) fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name).canonicalize().unwrap()
+}
+
 /// One test, as each step depends on the previous one.
 #[test]
 fn extension_is_clean_and_takes_downloads_over_in_firefox_and_chromium() {
-    if skipped() {
-        return;
+    let folder = folder("browser");
+    if let Some(why) = missing(&folder, &["node", "npm", "firefox-esr", "chromium", "nginx"]) {
+        return skip(&why);
     }
     for script in ["check", "unit", "build", "lint", "package", "e2e"] {
-        npm(script);
+        npm(&folder, script);
     }
 }

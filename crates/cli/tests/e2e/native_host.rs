@@ -8,15 +8,13 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 const CHROMIUM: &str = "chrome-extension://ogkijnhkdbnpemdfgbbbkmpdmajjjgmh/";
-/// Maximum bytes of a message.
-const MAX_MESSAGE: usize = 1 << 20;
 
 fn longhaul(home: &TempDir) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
     command.env("HOME", home.path()).env("XDG_RUNTIME_DIR", home.path());
-    ["XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"].iter().for_each(|name| {
+    for name in ["XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"] {
         command.env_remove(name);
-    });
+    }
     command
 }
 
@@ -33,9 +31,8 @@ fn frame(body: &[u8]) -> Vec<u8> {
 /// Runs the host with this input to its end.
 fn host(home: &TempDir, arguments: &[&str], input: &[u8]) -> Output {
     let mut command = longhaul(home);
-    command.args(["browser", "host"]).args(arguments);
-    let mut child =
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    command.args(["browser", "host"]).args(arguments).stdin(Stdio::piped());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // The host may already have closed its input.
     let _ = child.stdin.take().unwrap().write_all(input);
     child.wait_with_output().unwrap()
@@ -44,12 +41,8 @@ fn host(home: &TempDir, arguments: &[&str], input: &[u8]) -> Output {
 /// Sends requests and returns as many replies; then closes the host's input.
 fn ask(home: &TempDir, requests: &[&[u8]]) -> Vec<Value> {
     let mut command = longhaul(home);
-    let mut child = command
-        .args(["browser", "host", CHROMIUM])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    command.args(["browser", "host", CHROMIUM]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
     let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
     requests.iter().for_each(|request| stdin.write_all(&frame(request)).unwrap());
     let read = |_: &&[u8]| {
@@ -75,7 +68,7 @@ fn malformed_requests_are_answered_and_the_next_one_is_served() {
     for reply in &replies[..bad.len()] {
         assert_eq!(
             (&reply["ok"], &reply["error"]["code"]),
-            (&json!(false), &json!("bad-request")),
+            (&false.into(), &"bad-request".into()),
             "{reply}"
         );
     }
@@ -87,7 +80,7 @@ fn malformed_requests_are_answered_and_the_next_one_is_served() {
 #[test]
 fn message_over_one_mebibyte_or_cut_short_ends_the_host_with_an_error() {
     let home = tempfile::tempdir().unwrap();
-    let too_long = frame(&vec![b' '; MAX_MESSAGE + 1]);
+    let too_long = frame(&vec![b' '; (1 << 20) + 1]);
     let cut = &frame(br#"{"id":1,"type":"hello"}"#)[..10];
     for (input, why) in [(&too_long[..], "at most 1048576"), (cut, "cut short"), (&cut[..2], "cut short")] {
         let output = host(&home, &[CHROMIUM], input);

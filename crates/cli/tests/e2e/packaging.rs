@@ -3,14 +3,22 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
 
-use crate::support::skip;
+use crate::support::{names, skip};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_longhaul");
 
 fn top() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
+
+/// The program without its debug information, which would be stripped and compressed for each package.
+static STRIPPED: LazyLock<PathBuf> = LazyLock::new(|| {
+    let stripped = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stripped-longhaul");
+    run(Command::new("strip").arg("--strip-unneeded").arg("-o").args([&stripped, Path::new(PROGRAM)]));
+    stripped
+});
 
 /// Runs a command to its end; returns its stdout.
 fn run(command: &mut Command) -> String {
@@ -20,16 +28,6 @@ fn run(command: &mut Command) -> String {
     text(&output.stdout)
 }
 
-/// Returns whether a program is missing; that is a failure under CI.
-fn is_missing(program: &str) -> bool {
-    let missing = Command::new(program).arg("--version").output().is_err();
-    if missing {
-        skip(&format!("{program} is not installed"));
-    }
-    missing
-}
-
-/// Fails unless a packaged program runs.
 fn assert_program_works(program: &Path) {
     let version = run(Command::new(program).arg("--version"));
     assert_eq!(version.trim(), concat!("longhaul ", env!("CARGO_PKG_VERSION")));
@@ -37,16 +35,17 @@ fn assert_program_works(program: &Path) {
 
 #[test]
 fn debian_package_installs_the_program_and_starts_nothing() {
-    if is_missing("dpkg-deb") {
-        return;
+    if Command::new("dpkg-deb").arg("--version").output().is_err() {
+        return skip("dpkg-deb is not installed");
     }
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let deb = |out: &str| {
         let mut command = Command::new(top().join("scripts/deb.sh"));
-        command.arg(PROGRAM).arg(dir.path().join(out));
-        run(command.env("DPKG_DEB_COMPRESSOR_TYPE", "gzip").env("SOURCE_DATE_EPOCH", "1700000000"))
+        command.arg(&*STRIPPED).arg(dir.path().join(out)).env("SOURCE_DATE_EPOCH", "1700000000");
+        command.env("DPKG_DEB_COMPRESSOR_TYPE", "gzip").env("DPKG_DEB_COMPRESSOR_LEVEL", "1");
+        PathBuf::from(run(&mut command).trim())
     };
-    let package = PathBuf::from(deb("one").trim());
+    let package = deb("one");
     let fields = run(Command::new("dpkg-deb").arg("-f").arg(&package));
     let version = concat!("Version: ", env!("CARGO_PKG_VERSION"));
     for field in ["Package: longhaul", version, "Depends: libc6 (>= 2.", "Recommends: ca-certificates"] {
@@ -55,11 +54,7 @@ fn debian_package_installs_the_program_and_starts_nothing() {
     // Without maintainer scripts nothing is started, enabled or applied.
     let control = dir.path().join("control");
     run(Command::new("dpkg-deb").arg("-e").args([&package, &control]));
-    let names =
-        fs::read_dir(&control).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut names: Vec<_> = names.collect();
-    names.sort();
-    assert_eq!(names, ["conffiles", "control", "md5sums"]);
+    assert_eq!(names(&control), ["conffiles", "control", "md5sums"]);
     let root = dir.path().join("root");
     run(Command::new("dpkg-deb").arg("-x").args([&package, &root]));
     assert_program_works(&root.join("usr/bin/longhaul"));
@@ -81,16 +76,16 @@ fn debian_package_installs_the_program_and_starts_nothing() {
     run(Command::new("md5sum").args(["--quiet", "-c"]).arg(control.join("md5sums")).current_dir(&root));
     // dpkg installs the package into a separate root.
     let other = dir.path().join("other");
-    fs::create_dir_all(other.join("var/lib/dpkg/updates")).unwrap();
-    fs::create_dir_all(other.join("var/lib/dpkg/info")).unwrap();
+    for name in ["updates", "info"] {
+        fs::create_dir_all(other.join("var/lib/dpkg").join(name)).unwrap();
+    }
     fs::write(other.join("var/lib/dpkg/status"), "").unwrap();
     let mut dpkg = Command::new("dpkg");
     dpkg.arg("--root").arg(&other).args(["--force-depends", "--force-not-root", "--log=/dev/null", "-i"]);
     run(dpkg.arg(&package));
     assert_program_works(&other.join("usr/bin/longhaul"));
     // Builds are reproducible: one program gives identical packages.
-    let again = PathBuf::from(deb("two").trim());
-    assert_eq!(fs::read(package).unwrap(), fs::read(again).unwrap(), "the package can be reproduced");
+    assert!(fs::read(package).unwrap() == fs::read(deb("two")).unwrap(), "the package cannot be reproduced");
 }
 
 #[test]
@@ -126,9 +121,10 @@ fn archive_has_the_name_and_the_place_that_binstall_looks_for() {
     };
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mut command = Command::new(top().join("scripts/dist.sh"));
-    let archive = run(command.arg(PROGRAM).arg(&target).arg(dir.path()));
-    let name = Path::new(archive.trim()).file_name().unwrap().to_str().unwrap().to_owned();
-    run(Command::new("tar").arg("-xzf").arg(archive.trim()).arg("-C").arg(dir.path()));
+    let archive = run(command.arg(&*STRIPPED).arg(&target).arg(dir.path()));
+    let archive = archive.trim();
+    let name = archive.rsplit('/').next().unwrap();
+    run(Command::new("tar").args(["-xzf", archive, "-C"]).arg(dir.path()));
     let gnu = &binstall["overrides"][&format!("{}-unknown-linux-gnu", std::env::consts::ARCH)];
     for place in [binstall, gnu] {
         assert!(filled(&place["pkg-url"]).ends_with(&format!("/{name}")), "{place:?}");

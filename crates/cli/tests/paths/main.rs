@@ -7,6 +7,7 @@ mod support;
 
 mod explain;
 mod explaining_cost;
+mod idle_agent;
 mod lab;
 mod probe;
 mod recording_cost;

@@ -1,21 +1,26 @@
 //! The Globus GridFTP server, and its transfer log.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::ops::Deref;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::server_process::{ServerProcess, installed, is_root, site_dir, write_old};
+use super::server_process::{FtpSite, ServerProcess, installed, is_root, site_dir};
 
 const PROGRAM: &str = "/usr/sbin/globus-gridftp-server";
 
 /// A Globus server for anonymous users, stopped on drop. Its paths are absolute paths of this machine.
-pub(crate) struct Globus {
-    server: ServerProcess,
-    dir: TempDir,
-    port: u16,
+pub(crate) struct Globus(FtpSite);
+
+impl Deref for Globus {
+    type Target = FtpSite;
+
+    fn deref(&self) -> &FtpSite {
+        &self.0
+    }
 }
 
 /// A line of the server's transfer log.
@@ -29,20 +34,13 @@ pub(crate) struct LoggedTransfer {
     pub(crate) streams: u32,
     /// Their socket buffer size in bytes.
     pub(crate) buffer: u64,
-    pub(crate) file: PathBuf,
 }
 
 impl Globus {
     /// Starts a server; `None` if it is not installed.
     pub(crate) fn start() -> Option<Self> {
-        Self::with(&[])
-    }
-
-    /// Starts a server with additional options.
-    pub(crate) fn with(options: &[&str]) -> Option<Self> {
-        let dir = site_dir();
         let anonymous: &[&str] = if is_root() { &["-aa", "-anonymous-user", "nobody"] } else { &["-aa"] };
-        Self::run(dir, &[anonymous, options].concat(), &[])
+        Self::run(site_dir(), anonymous, &[])
     }
 
     /// Starts a server on `dir` with options and environment.
@@ -58,39 +56,13 @@ impl Globus {
         command.current_dir(dir.path()).stderr(Stdio::null());
         let (server, address) = ServerProcess::announced(command, "listening at ");
         let port = address.rsplit(':').next().and_then(|port| port.parse().ok());
-        Some(Self { server, dir, port: port.unwrap_or_else(|| panic!("no port in '{address}'")) })
-    }
-
-    pub(crate) fn port(&self) -> u16 {
-        self.port
-    }
-
-    /// Returns the directory with logs, certificates and `files/`.
-    pub(crate) fn dir(&self) -> &Path {
-        self.dir.path()
-    }
-
-    /// Returns the path of `name`.
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join("files").join(name)
-    }
-
-    pub(crate) fn file(&self, name: &str, bytes: &[u8]) {
-        write_old(&self.path(name), bytes);
-    }
-
-    pub(crate) fn url(&self, name: &str) -> String {
-        format!("ftp://127.0.0.1:{}{}", self.port, self.path(name).display())
-    }
-
-    /// Returns the server's log.
-    pub(crate) fn log(&self) -> String {
-        fs::read_to_string(self.dir.path().join("server.log")).unwrap_or_default()
+        let port = port.unwrap_or_else(|| panic!("no port in '{address}'"));
+        Some(Self(FtpSite::new(server, dir, port, format!("{}/", files.display()))))
     }
 
     /// Returns all logged transfers.
     pub(crate) fn transfers(&self) -> Vec<LoggedTransfer> {
-        let log = fs::read_to_string(self.dir.path().join("transfers.log")).unwrap_or_default();
+        let log = fs::read_to_string(self.dir().join("transfers.log")).unwrap_or_default();
         log.lines().filter_map(logged).collect()
     }
 
@@ -117,6 +89,5 @@ fn logged(line: &str) -> Option<LoggedTransfer> {
         bytes: field("NBYTES")?.parse().ok()?,
         streams: field("STREAMS")?.parse().ok()?,
         buffer: field("BUFFER")?.parse().ok()?,
-        file: field("FILE")?.into(),
     })
 }

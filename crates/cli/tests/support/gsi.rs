@@ -1,13 +1,16 @@
 //! A Globus server with GSI, and a certificate authority created with openssl.
 
+use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 
 use tempfile::TempDir;
 
 use super::globus::Globus;
+use super::program::Get;
 use super::server_process::{installed, site_dir};
 
 /// A certificate authority in its own directory.
@@ -16,45 +19,38 @@ pub(crate) struct Authority {
     subject: String,
 }
 
-/// A certificate and its key, or a proxy, which contains both.
-#[derive(Debug, Clone)]
+/// A certificate and its key.
 pub(crate) struct Identity {
     pub(crate) certificate: PathBuf,
     pub(crate) key: PathBuf,
 }
 
-fn openssl(dir: &Path, words: &[&str]) {
+/// Runs openssl with these words, which have no spaces, and further arguments; returns its output.
+pub(crate) fn openssl(dir: &Path, words: &str, more: &[&str]) -> String {
     let mut command = Command::new("openssl");
-    let output = command.args(words).current_dir(dir).stdin(Stdio::null()).output().unwrap();
-    assert!(output.status.success(), "openssl {words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let output = command.args(words.split(' ')).args(more).current_dir(dir).stdin(Stdio::null()).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "openssl {words}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Returns the RSA key `name`, which is created once a program: that takes a second on a busy machine.
+fn rsa_key(name: &str) -> String {
+    static KEYS: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
+    let mut keys = KEYS.lock().unwrap();
+    keys.entry(name.to_owned()).or_insert_with(|| openssl(Path::new("/"), "genrsa 2048", &[])).clone()
 }
 
 impl Authority {
-    /// Creates an authority named `name` in `dir`.
-    pub(crate) fn new(dir: &Path, name: &str) -> Self {
+    /// Creates an authority named `name` in `dir`, with the key `key`.
+    pub(crate) fn new(dir: &Path, name: &str, key: &str) -> Self {
         let dir = dir.join(format!("authority-{name}"));
         fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("ca.key"), rsa_key(key)).unwrap();
         let subject = format!("/O=Longhaul Test/CN={name}");
-        let words = [
-            "req",
-            "-x509",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-keyout",
-            "ca.key",
-            "-out",
-            "ca.pem",
-            "-days",
-            "30",
-            "-subj",
-            &subject,
-            "-addext",
-            "basicConstraints=critical,CA:TRUE",
-            "-addext",
-            "keyUsage=critical,keyCertSign,cRLSign",
-        ];
-        openssl(&dir, &words);
+        let words = "req -x509 -key ca.key -out ca.pem -days 30 -addext basicConstraints=critical,CA:TRUE \
+                     -addext keyUsage=critical,keyCertSign,cRLSign -subj";
+        openssl(&dir, words, &[&subject]);
         Self { dir, subject }
     }
 
@@ -65,9 +61,8 @@ impl Authority {
     /// Adds the authority to a directory of trusted ones, with a policy that allows subjects matching `signs`.
     pub(crate) fn trust_in(&self, certificates: &Path, signs: &str) {
         fs::create_dir_all(certificates).unwrap();
-        let words = ["x509", "-in", "ca.pem", "-noout", "-hash"];
-        let output = Command::new("openssl").args(words).current_dir(&self.dir).output().unwrap();
-        let hash = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+        let hash = openssl(&self.dir, "x509 -in ca.pem -noout -hash", &[]);
+        let hash = hash.trim();
         fs::copy(self.certificate(), certificates.join(format!("{hash}.0"))).unwrap();
         let policy = format!(
             "access_id_CA X509 '{}'\npos_rights globus CA:sign\ncond_subjects globus '\"{signs}\"'\n",
@@ -86,51 +81,29 @@ impl Authority {
         let file = file.replace(' ', "-");
         let [key, request, extensions, certificate] =
             ["key", "csr", "ext", "pem"].map(|kind| format!("{file}.{kind}"));
-        openssl(
-            &self.dir,
-            &["req", "-newkey", "rsa:2048", "-nodes", "-keyout", &key, "-out", &request, "-subj", subject],
-        );
+        fs::write(self.dir.join(&key), rsa_key(&file)).unwrap();
+        openssl(&self.dir, &format!("req -new -key {key} -out {request} -subj"), &[subject]);
         let mut lines = "basicConstraints=CA:FALSE\nkeyUsage=digitalSignature,keyEncipherment\n".to_owned();
         if !hosts.is_empty() {
             lines += &format!("subjectAltName={hosts}\n");
         }
         fs::write(self.dir.join(&extensions), lines).unwrap();
-        let words = [
-            "x509",
-            "-req",
-            "-in",
-            &request,
-            "-CA",
-            "ca.pem",
-            "-CAkey",
-            "ca.key",
-            "-CAcreateserial",
-            "-days",
-            days,
-            "-out",
-            &certificate,
-            "-extfile",
-            &extensions,
-        ];
-        openssl(&self.dir, &words);
+        let words = format!(
+            "x509 -req -in {request} -CA ca.pem -CAkey ca.key -CAcreateserial -days {days} -out {certificate} \
+             -extfile {extensions}"
+        );
+        openssl(&self.dir, &words, &[]);
         fs::set_permissions(self.dir.join(&key), Permissions::from_mode(0o600)).unwrap();
         Identity { certificate: self.dir.join(certificate), key: self.dir.join(key) }
     }
 }
 
-impl Identity {
-    /// Creates a proxy certificate beside the certificate, valid for `valid` in hours:minutes; `None` if
-    /// `grid-proxy-init` is not installed.
-    pub(crate) fn proxy(&self, trusted: &Path, valid: &str) -> Option<PathBuf> {
-        let mut command = Command::new(installed(&["/usr/bin/grid-proxy-init"])?);
-        let proxy = self.certificate.with_extension("proxy");
-        command.env("X509_CERT_DIR", trusted);
-        command.arg("-cert").arg(&self.certificate).arg("-key").arg(&self.key);
-        command.arg("-out").arg(&proxy).args(["-valid", valid]);
-        let output = command.stdin(Stdio::null()).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-        Some(proxy)
-    }
+/// Adds credentials to the environment of a run, which then has no others.
+pub(crate) fn with_credentials(run: Get, env: impl IntoIterator<Item = (&'static str, String)>) -> Get {
+    // An empty variable counts as unset.
+    let names = ["X509_USER_PROXY", "X509_USER_CERT", "X509_USER_KEY", "X509_CERT_DIR"];
+    let run = names.into_iter().fold(run, |run, name| run.env(name, ""));
+    env.into_iter().fold(run, |run, (name, value)| run.env(name, value))
 }
 
 /// A Globus server that requires GSI, stopped on drop; its users map to the user of the test.
@@ -153,7 +126,7 @@ impl GsiSite {
     pub(crate) fn with(host: impl FnOnce(&Authority) -> Identity) -> Option<Self> {
         installed(&["/usr/bin/openssl"])?;
         let dir: TempDir = site_dir();
-        let authority = Authority::new(dir.path(), "Test CA");
+        let authority = Authority::new(dir.path(), "Test CA", "authority");
         let trusted = dir.path().join("trusted");
         authority.trust_in(&trusted, "/O=Longhaul Test/*");
         let (host, user) = (host(&authority), authority.issue("Ann User", ""));
@@ -177,18 +150,24 @@ impl GsiSite {
 
     /// Returns a client environment with Ann's certificate.
     pub(crate) fn env(&self) -> [(&'static str, String); 3] {
-        let text = |path: &Path| path.to_str().unwrap().to_owned();
-        [
-            ("X509_CERT_DIR", text(&self.trusted)),
-            ("X509_USER_CERT", text(&self.user.certificate)),
-            ("X509_USER_KEY", text(&self.user.key)),
-        ]
+        Self::env_of(&self.trusted, &self.user.certificate, &self.user.key)
     }
 
-    /// Returns a client environment with Ann's proxy; `None` if it cannot be created.
+    /// Returns a client environment with these trusted authorities and this certificate.
+    pub(crate) fn env_of(trusted: &Path, certificate: &Path, key: &Path) -> [(&'static str, String); 3] {
+        [("X509_CERT_DIR", trusted), ("X509_USER_CERT", certificate), ("X509_USER_KEY", key)]
+            .map(|(name, path)| (name, path.display().to_string()))
+    }
+
+    /// Returns a client environment with Ann's proxy; `None` if `grid-proxy-init` is not installed.
     pub(crate) fn proxy_env(&self) -> Option<[(&'static str, String); 2]> {
-        let proxy = self.user.proxy(&self.trusted, "12:00")?;
-        let text = |path: &Path| path.to_str().unwrap().to_owned();
+        let mut command = Command::new(installed(&["/usr/bin/grid-proxy-init"])?);
+        let proxy = self.user.certificate.with_extension("proxy");
+        command.env("X509_CERT_DIR", &self.trusted);
+        command.arg("-cert").arg(&self.user.certificate).arg("-key").arg(&self.user.key);
+        let output = command.arg("-out").arg(&proxy).stdin(Stdio::null()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        let text = |path: &Path| path.display().to_string();
         Some([("X509_CERT_DIR", text(&self.trusted)), ("X509_USER_PROXY", text(&proxy))])
     }
 }

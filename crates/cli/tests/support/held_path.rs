@@ -1,26 +1,33 @@
-//! Repeats a transfer where this machine did not hold the emulated path.
+//! Repeats a run where this machine did not hold the emulated path, and reports it.
 
-use std::process::Output;
+use std::io::Write;
+
+use super::program::Ended;
 
 /// EX_TEMPFAIL: `lab exec --strict` did not hold the path, or its command gave up.
 const TEMPORARY: i32 = 75;
+const MAX_ATTEMPTS: u32 = 3;
 
-/// Returns the output of `lab exec --strict`, of the third attempt at the latest where the path was not held and the output is not `is_right`.
-pub(crate) fn repeat_until_held(
-    mut attempt: impl FnMut() -> Output,
-    is_right: impl Fn(&Output) -> bool,
-) -> Output {
-    let mut output = attempt();
-    for _ in 0..2 {
-        if !is_held(&output) && !is_right(&output) {
-            output = attempt();
+/// Repeats `attempt` until the path was held or the result `is_right`; `None` if that never came about. Each other run is reported
+/// under `name`, also where the test harness captures the output.
+pub(crate) fn until_held<T>(
+    name: &str,
+    mut attempt: impl FnMut() -> T,
+    is_held: impl Fn(&T) -> bool,
+    is_right: impl Fn(&T) -> bool,
+) -> Option<T> {
+    for number in 1..=MAX_ATTEMPTS {
+        let run = attempt();
+        if is_held(&run) || is_right(&run) {
+            return Some(run);
         }
+        let then = if number < MAX_ATTEMPTS { "repeated" } else { "not judged" };
+        let _ = writeln!(std::io::stderr(), "paths: this machine did not hold a run of {name}: {then}");
     }
-    output
+    None
 }
 
 /// Whether the path was held, as far as `lab exec --strict` says.
-pub(crate) fn is_held(output: &Output) -> bool {
-    output.status.code() != Some(TEMPORARY)
-        || !String::from_utf8_lossy(&output.stderr).contains("not the path that was asked for")
+pub(crate) fn is_held(ended: &Ended) -> bool {
+    ended.status.code() != Some(TEMPORARY) || !ended.stderr.contains("not the path that was asked for")
 }

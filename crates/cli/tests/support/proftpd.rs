@@ -2,12 +2,9 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use tempfile::TempDir;
-
-use super::server_process::{ServerProcess, free_port, installed, needs_root, site_dir, write_old};
+use super::server_process::{FtpSite, ServerProcess, free_port, installed, needs_root, site_dir};
 use super::tls::certificates;
 
 /// Directory of the loadable modules, as built by Debian.
@@ -18,20 +15,16 @@ const HASH: &str =
     "$6$longhaul$ZEJEmUIgqWm/.7XxD9Qj5opkJIwJW4dIjWEeYehSM7S/sf9RebAsSe8k5glG1.o14QiO3KGCX7JR9Fkp7k8Pq1";
 
 /// A proftpd for anonymous users and for ann with the password "secret word", stopped on drop; its root is `files/`.
-pub(crate) struct Proftpd {
-    server: ServerProcess,
-    dir: TempDir,
-    port: u16,
-}
+pub(crate) struct Proftpd;
 
 impl Proftpd {
     /// Starts a server without TLS; `None` if it is not installed, or without root.
-    pub(crate) fn start() -> Option<Self> {
+    pub(crate) fn start() -> Option<FtpSite> {
         Self::with("")
     }
 
     /// Starts a server that requires TLS on control and data connections.
-    pub(crate) fn with_tls() -> Option<Self> {
+    pub(crate) fn with_tls() -> Option<FtpSite> {
         installed(&["/usr/lib/proftpd/mod_tls.so"])?;
         Self::with(&format!(
             "ModulePath {MODULES}\nLoadModule mod_tls.c\nTLSEngine on\nTLSRequired on\n\
@@ -41,7 +34,7 @@ impl Proftpd {
     }
 
     /// Starts a server with additional configuration lines, in which ROOT is replaced by its directory.
-    pub(crate) fn with(lines: &str) -> Option<Self> {
+    pub(crate) fn with(lines: &str) -> Option<FtpSite> {
         let program = installed(&["/usr/sbin/proftpd"])?;
         needs_root("proftpd")?;
         let (dir, port) = (site_dir(), free_port());
@@ -68,36 +61,6 @@ impl Proftpd {
         let mut command = Command::new(program);
         command.arg("-n").arg("-c").arg(path).stderr(Stdio::null());
         let server = ServerProcess::listening(command, port);
-        Some(Self { server, dir, port })
-    }
-
-    pub(crate) fn port(&self) -> u16 {
-        self.port
-    }
-
-    /// Returns the path of `name`.
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join("files").join(name)
-    }
-
-    pub(crate) fn file(&self, name: &str, bytes: &[u8]) {
-        write_old(&self.path(name), bytes);
-    }
-
-    pub(crate) fn url(&self, name: &str) -> String {
-        format!("ftp://127.0.0.1:{}/{name}", self.port)
-    }
-
-    pub(crate) fn tls_url(&self, name: &str) -> String {
-        format!("ftps://localhost:{}/{name}", self.port)
-    }
-
-    /// Returns the certificate of the server's issuer.
-    pub(crate) fn ca(&self) -> PathBuf {
-        self.dir.path().join("ca.pem")
-    }
-
-    pub(crate) fn log(&self) -> String {
-        fs::read_to_string(self.dir.path().join("server.log")).unwrap_or_default()
+        Some(FtpSite::new(server, dir, port, "/".to_owned()))
     }
 }

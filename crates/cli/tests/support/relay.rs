@@ -31,6 +31,15 @@ pub(crate) fn relay_as(
     to: SocketAddr,
     choose: impl Fn(&HttpRequest, &mut Peer) -> RelayAction + Send + Sync + 'static,
 ) -> Server {
+    relay_pieces(to, choose, |_, _, _| {})
+}
+
+/// Like [`relay_as`]; `seen` may change each piece of a body, which begins at this offset in the body.
+pub(crate) fn relay_pieces(
+    to: SocketAddr,
+    choose: impl Fn(&HttpRequest, &mut Peer) -> RelayAction + Send + Sync + 'static,
+    seen: impl Fn(&HttpRequest, usize, &mut [u8]) + Send + Sync + 'static,
+) -> Server {
     Server::new(move |peer| {
         let mut server = TcpStream::connect(to).unwrap();
         let (mut answers, mut client) = (server.try_clone().unwrap(), peer.stream.try_clone().unwrap());
@@ -40,7 +49,7 @@ pub(crate) fn relay_as(
         });
         while let Some(request) = peer.read_request() {
             match choose(&request, peer) {
-                RelayAction::Head(head) if pass(&request, &head, peer, &mut server) => {}
+                RelayAction::Head(head) if pass(&request, &head, peer, &mut server, &seen).is_ok() => {}
                 RelayAction::Answered => {}
                 RelayAction::Head(_) | RelayAction::Cut => break,
             }
@@ -50,9 +59,26 @@ pub(crate) fn relay_as(
     })
 }
 
-/// Forwards a request with its body; returns whether the body was complete.
-fn pass(request: &HttpRequest, head: &str, peer: &Peer, server: &mut TcpStream) -> bool {
+/// Forwards a request with its body; fails if an end closes before the body is complete.
+fn pass(
+    request: &HttpRequest,
+    head: &str,
+    peer: &Peer,
+    server: &mut TcpStream,
+    seen: impl Fn(&HttpRequest, usize, &mut [u8]),
+) -> io::Result<()> {
     let length = request.field("content-length").map_or(0, |length| length.parse().unwrap());
-    server.write_all(head.as_bytes()).is_ok()
-        && io::copy(&mut (&peer.stream).take(length), server).is_ok_and(|copied| copied == length)
+    server.write_all(head.as_bytes())?;
+    let (mut at, mut buffer) = (0, vec![0; 64 << 10]);
+    while at < length {
+        let most = buffer.len().min(length - at);
+        let count = (&peer.stream).read(&mut buffer[..most])?;
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        seen(request, at, &mut buffer[..count]);
+        server.write_all(&buffer[..count])?;
+        at += count;
+    }
+    Ok(())
 }

@@ -39,6 +39,12 @@ impl Scripted {
         Self::new(file, |_, _| false)
     }
 
+    /// Serves `file`; answers these verbs, of which the empty one is the greeting, with a text.
+    pub(crate) fn answering<const N: usize>(file: Vec<u8>, replies: [(&'static str, &str); N]) -> Self {
+        let replies = replies.map(|(verb, text)| (verb, text.to_owned()));
+        Self::new(file, move |session, command| session.answer(command, &replies))
+    }
+
     /// Serves `file` under every name; `play` handles commands first.
     pub(crate) fn new(
         file: Vec<u8>,
@@ -91,6 +97,11 @@ impl Scripted {
         self.commands().iter().filter(|(_, command)| command.split(' ').next() == Some(verb)).count()
     }
 
+    /// Returns the served file.
+    pub(crate) fn file(&self) -> Arc<Vec<u8>> {
+        self.shared.file.lock().unwrap().clone()
+    }
+
     /// Returns the last stored file.
     pub(crate) fn stored(&self) -> Vec<u8> {
         self.shared.stored.lock().unwrap().clone()
@@ -125,8 +136,7 @@ impl Session {
     }
 
     fn serve(&mut self) {
-        let greeting = FtpCommand { verb: String::new(), rest: String::new() };
-        self.play(&greeting);
+        self.play(&FtpCommand { verb: String::new(), rest: String::new() });
         loop {
             let mut line = Vec::new();
             if self.input.read_until(b'\n', &mut line).unwrap_or(0) == 0 {
@@ -151,14 +161,20 @@ impl Session {
         self.send(format!("{text}\r\n").as_bytes());
     }
 
-    /// Sends bytes on the control connection.
-    pub(crate) fn send(&mut self, bytes: &[u8]) {
-        let _ = self.control.write_all(bytes);
+    /// Answers a command that has a reply in the list; returns whether it has.
+    pub(crate) fn answer<T: AsRef<str>>(&mut self, command: &FtpCommand, replies: &[(&str, T)]) -> bool {
+        let reply = replies.iter().find(|(verb, _)| *verb == command.verb);
+        reply.map(|(_, text)| self.reply(text.as_ref())).is_some()
     }
 
-    /// Returns a handle of the control connection, for writing from another thread.
-    pub(crate) fn control(&self) -> TcpStream {
-        self.control.try_clone().unwrap()
+    /// Waits until the client closes the control connection.
+    pub(crate) fn until_closed(&mut self) {
+        let _ = self.input.read_to_end(&mut Vec::new());
+    }
+
+    /// Sends bytes on the control connection; returns whether the client accepts them.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> bool {
+        self.control.write_all(bytes).is_ok()
     }
 
     /// Closes the control connection.
@@ -202,10 +218,8 @@ impl Session {
             "SIZE" => self.reply(&format!("213 {}", self.file().len())),
             "MDTM" => self.reply(&format!("213 {MODIFIED}")),
             "MLST" => {
-                let size = self.file().len();
-                self.reply(&format!(
-                    "250-facts\r\n Type=file;Size={size};Modify={MODIFIED}; {rest}\r\n250 End"
-                ));
+                let facts = format!("Type=file;Size={};Modify={MODIFIED}", self.file().len());
+                self.reply(&format!("250-facts\r\n {facts}; {rest}\r\n250 End"));
             }
             "PORT" | "EPRT" => {
                 self.port = address(rest);
@@ -235,11 +249,10 @@ impl Session {
         let port = listener.local_addr().unwrap().port();
         (self.passive, self.port, self.kept) = (Some(listener), None, Vec::new());
         let [high, low] = port.to_be_bytes();
-        let reply = match verb {
+        self.reply(&match verb {
             "PASV" => format!("227 Entering Passive Mode (127,0,0,1,{high},{low})"),
             _ => format!("229 Entering Extended Passive Mode (|||{port}|)"),
-        };
-        self.reply(&reply);
+        });
     }
 
     /// Returns the transfer that a RETR or ERET requests; `None` for other commands.
@@ -289,61 +302,46 @@ impl Session {
         self.kept = data;
     }
 
-    /// Returns the number of data connections of the next transfer.
-    fn wanted(&self) -> usize {
-        if self.extended { self.parallelism } else { 1 }
-    }
-
     fn send_file(&mut self, command: &FtpCommand) {
         let Some(transfer) = self.transfer(command) else { return self.reply("501 what?") };
         self.reply("150 sending");
         let file = self.file();
-        let mut data = self.connections(self.wanted());
+        let mut data = self.connections(if self.extended { self.parallelism } else { 1 });
         if data.is_empty() {
             return self.reply("425 no data connection");
         }
         let sent = if self.extended {
-            transfer.send(&file, &mut data)
+            let sent = transfer.send(&file, &mut data);
+            self.kept = data;
+            sent
         } else {
             let (start, end) = (transfer.range.start, transfer.range.end);
-            data[0].raw(&file[usize::try_from(start).unwrap()..usize::try_from(end).unwrap()])
+            data.remove(0).raw(&file[usize::try_from(start).unwrap()..usize::try_from(end).unwrap()])
         };
-        if self.extended {
-            self.kept = data;
-        } else {
-            drop(data);
-        }
         self.reply(if sent { "226 complete" } else { "426 data connection closed" });
     }
 
     fn store(&mut self, command: &FtpCommand) {
-        let mut words = command.rest.split(' ').skip(1);
-        let base =
-            if command.verb == "ESTO" { words.next().and_then(|n| n.parse().ok()).unwrap_or(0) } else { 0 };
-        let base: usize = base + usize::try_from(std::mem::take(&mut self.restart)).unwrap();
+        let mut words = command.rest.split(' ').skip(1).filter(|_| command.verb == "ESTO");
+        let base: usize = words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
+        let base = base + usize::try_from(std::mem::take(&mut self.restart)).unwrap();
         self.reply("150 receiving");
-        let Some(listener) = self.passive.take() else { return self.reply("425 no data connection") };
         let mut stored = self.stored();
-        let whole = if self.extended {
-            super::scripted_data::receive_blocks(&listener, base, &mut stored)
-        } else {
-            let mut bytes = Vec::new();
-            let read = accept(&listener).is_some_and(|mut data| data.read_to_end(&mut bytes).is_ok());
-            super::scripted_data::put(&mut stored, base, &bytes);
-            read
-        };
+        let whole = self.receive(base, &mut stored);
         *self.shared.stored.lock().unwrap() = stored;
         self.reply(if whole { "226 stored" } else { "426 data connection closed" });
     }
 
-    /// Receives a stored file over one or several data connections, without a reply.
-    pub(crate) fn take_silently(&mut self) {
-        let Some(listener) = self.passive.take() else { return };
+    /// Receives a file at `base` over one or several data connections, without a reply; returns whether all of it arrived.
+    pub(crate) fn receive(&mut self, base: usize, stored: &mut Vec<u8>) -> bool {
+        let Some(listener) = self.passive.take() else { return false };
         if self.extended {
-            super::scripted_data::receive_blocks(&listener, 0, &mut Vec::new());
-        } else if let Some(mut data) = accept(&listener) {
-            let _ = data.read_to_end(&mut Vec::new());
+            return super::scripted_data::receive_blocks(&listener, base, stored);
         }
+        let mut bytes = Vec::new();
+        let read = accept(&listener).is_some_and(|mut data| data.read_to_end(&mut bytes).is_ok());
+        super::scripted_data::put(stored, base, &bytes);
+        read
     }
 
     /// Returns the bytes stored so far.

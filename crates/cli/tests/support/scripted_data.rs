@@ -3,10 +3,13 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::ops::Range;
+use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 /// Bytes per block: small, so that short files have many.
 const BLOCK: u64 = 64 << 10;
+/// The longest wait for a client: one that no longer reads or writes must not block the server forever.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A requested transfer: a range of the file, and the base of its blocks' offsets.
 #[derive(Debug, Clone)]
@@ -31,15 +34,12 @@ impl Transfer {
     ) -> bool {
         let (count, wanted) = (data.len() as u64, &wanted);
         std::thread::scope(|scope| {
-            let send = |at: u64, channel: &mut Data| {
-                let blocks = (0..self.blocks()).filter(|n| n % count == at && wanted(*n));
-                blocks.into_iter().all(|n| channel.block(file, self.block(n), self.base))
+            let send = |(channel, at): (&mut Data, u64)| {
+                let mut blocks = (0..self.blocks()).filter(|n| n % count == at && wanted(*n));
+                blocks.all(|n| channel.block(file, self.block(n), self.base))
             };
-            let threads: Vec<_> = data
-                .iter_mut()
-                .zip(0..)
-                .map(|(channel, at)| scope.spawn(move || send(at, channel)))
-                .collect();
+            let threads: Vec<_> =
+                data.iter_mut().zip(0..).map(|one| scope.spawn(move || send(one))).collect();
             // Joins all threads, even after a failed one.
             let sent: Vec<bool> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
             sent.into_iter().all(|sent| sent)
@@ -72,8 +72,7 @@ pub(crate) struct Data(pub(crate) TcpStream);
 
 impl Data {
     pub(crate) fn new(stream: TcpStream) -> Self {
-        // A client that no longer reads must not block the server forever.
-        stream.set_write_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
         Self(stream)
     }
 
@@ -106,49 +105,43 @@ pub(crate) fn accept(listener: &TcpListener) -> Option<TcpStream> {
     let deadline = Instant::now() + Duration::from_secs(10);
     while Instant::now() < deadline {
         if let Ok((stream, _)) = listener.accept() {
-            stream.set_nonblocking(false).unwrap();
-            stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-            return Some(stream);
+            return Some(as_blocking(stream));
         }
         std::thread::sleep(Duration::from_millis(2));
     }
     None
 }
 
+fn as_blocking(stream: TcpStream) -> TcpStream {
+    stream.set_nonblocking(false).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
 /// Receives one MODE E transfer over all connections that the client opens; returns whether all of them ended.
 pub(crate) fn receive_blocks(listener: &TcpListener, base: usize, stored: &mut Vec<u8>) -> bool {
-    let stored = std::sync::Mutex::new(stored);
-    let (ended, announced) = (std::sync::atomic::AtomicU64::new(0), std::sync::atomic::AtomicU64::new(0));
-    let (order, mut broken) = (std::sync::atomic::Ordering::SeqCst, false);
+    let stored = Mutex::new(stored);
+    let (sender, ends) = mpsc::channel();
+    let (mut ended, mut announced) = (0, 0);
     listener.set_nonblocking(true).unwrap();
+    let deadline = Instant::now() + PATIENCE;
     std::thread::scope(|scope| {
-        let mut channels = Vec::new();
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while !broken && (announced.load(order) == 0 || ended.load(order) < announced.load(order)) {
+        while announced == 0 || ended < announced {
             if let Ok((stream, _)) = listener.accept() {
-                stream.set_nonblocking(false).unwrap();
-                stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-                let (stored, ended, announced) = (&stored, &ended, &announced);
-                channels.push(scope.spawn(move || {
-                    let channels = receive_channel(stream, |offset, bytes| {
-                        put(&mut stored.lock().unwrap(), base + offset, bytes);
-                    })?;
-                    if channels > 0 {
-                        announced.store(channels, order);
-                    }
-                    ended.fetch_add(1, order);
-                    Some(())
-                }));
+                let (stored, sender) = (&stored, sender.clone());
+                scope.spawn(move || {
+                    let store = |offset, bytes: &[u8]| put(&mut stored.lock().unwrap(), base + offset, bytes);
+                    let _ = sender.send(receive_channel(as_blocking(stream), store));
+                });
             }
-            let (done, rest): (Vec<_>, Vec<_>) =
-                channels.into_iter().partition(|channel| channel.is_finished());
-            broken |= done.into_iter().any(|channel| channel.join().unwrap().is_none());
-            broken |= Instant::now() > deadline;
-            channels = rest;
-            std::thread::sleep(Duration::from_millis(1));
+            match ends.recv_timeout(Duration::from_millis(1)) {
+                Ok(Some(count)) => (ended, announced) = (ended + 1, announced.max(count)),
+                Err(_) if Instant::now() < deadline => {}
+                Ok(None) | Err(_) => return false,
+            }
         }
-    });
-    !broken
+        true
+    })
 }
 
 /// Receives one connection up to its end of data; returns the announced number of connections (0 for none), or `None`

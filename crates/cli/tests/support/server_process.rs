@@ -5,8 +5,9 @@ use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -56,9 +57,63 @@ impl Drop for ServerProcess {
     }
 }
 
-/// Returns a free port, for servers that cannot report a port chosen by the kernel.
+/// A server with its directory, which contains `files/`, certificates and the server's log; stopped on drop.
+pub(crate) struct FtpSite {
+    server: ServerProcess,
+    dir: TempDir,
+    port: u16,
+    /// The URL path of `files/`, with a slash at its end.
+    root: String,
+}
+
+impl FtpSite {
+    pub(super) fn new(server: ServerProcess, dir: TempDir, port: u16, root: String) -> Self {
+        Self { server, dir, port, root }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Returns the path of `name` in `files/`.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join("files").join(name)
+    }
+
+    pub(crate) fn file(&self, name: &str, bytes: &[u8]) {
+        write_old(&self.path(name), bytes);
+    }
+
+    pub(crate) fn url(&self, name: &str) -> String {
+        format!("ftp://127.0.0.1:{}{}{name}", self.port, self.root)
+    }
+
+    pub(crate) fn tls_url(&self, name: &str) -> String {
+        format!("ftps://localhost:{}{}{name}", self.port, self.root)
+    }
+
+    /// Returns the path of the certificate of the server's issuer.
+    pub(crate) fn ca(&self) -> String {
+        self.dir.path().join("ca.pem").into_os_string().into_string().unwrap()
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("server.log")).unwrap_or_default()
+    }
+}
+
+/// Returns a free port, for servers that cannot report a port chosen by the kernel. The kernel chooses none of these ports before the
+/// server listens: they are below its range of 32768 to 60999 (ip_local_port_range, ip(7)).
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // Test programs that run at the same time begin at different ports.
+    let first = 10_000 + (std::process::id() % 100) as u16 * 200;
+    let mut ports = std::iter::repeat_with(|| first + NEXT.fetch_add(1, Ordering::Relaxed) % 2_000);
+    ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap()
 }
 
 /// Creates a directory with `files/`, writable by servers that drop root.

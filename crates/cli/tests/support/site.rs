@@ -9,10 +9,12 @@ use super::{File, Server, content};
 /// Load counters of a server.
 #[derive(Default)]
 pub(crate) struct LoadCounters {
-    pub(crate) connections: AtomicUsize,
+    connections: AtomicUsize,
     now: AtomicUsize,
     /// Maximum of concurrent requests.
-    pub(crate) at_once: AtomicUsize,
+    at_once: AtomicUsize,
+    /// Bytes per second of each connection.
+    rate: AtomicUsize,
 }
 
 impl LoadCounters {
@@ -22,6 +24,11 @@ impl LoadCounters {
 
     pub(crate) fn at_once(&self) -> usize {
         self.at_once.load(Ordering::SeqCst)
+    }
+
+    /// Serves later requests at `rate`.
+    pub(crate) fn set_rate(&self, rate: usize) {
+        self.rate.store(rate, Ordering::SeqCst);
     }
 }
 
@@ -42,7 +49,7 @@ pub(crate) fn site(delay: Duration) -> (Server, Arc<LoadCounters>) {
 
 /// Serves `/SIZE/NUMBER` at `rate` bytes per second per connection.
 pub(crate) fn slow_site(delay: Duration, rate: usize) -> (Server, Arc<LoadCounters>) {
-    let load = Arc::new(LoadCounters::default());
+    let load = Arc::new(LoadCounters { rate: rate.into(), ..LoadCounters::default() });
     let seen = Arc::clone(&load);
     let server = Server::new(move |peer| {
         seen.connections.fetch_add(1, Ordering::SeqCst);
@@ -58,6 +65,7 @@ pub(crate) fn slow_site(delay: Duration, rate: usize) -> (Server, Arc<LoadCounte
             std::thread::sleep(delay);
             // Counted before the last byte: the client may request the next file as soon as it has the body.
             let (first, last) = body.split_at(body.len().saturating_sub(1));
+            let rate = seen.rate.load(Ordering::SeqCst);
             let sent = peer.send(head)
                 && if rate == usize::MAX { peer.send(first) } else { peer.trickle(first, rate) };
             seen.now.fetch_sub(1, Ordering::SeqCst);

@@ -1,29 +1,22 @@
 //! vsftpd: plain FTP and FTPS with REST, without MODE E.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use tempfile::TempDir;
-
-use super::server_process::{ServerProcess, free_port, installed, needs_root, site_dir, write_old};
+use super::server_process::{FtpSite, ServerProcess, free_port, installed, needs_root, site_dir};
 use super::tls::certificates;
 
 /// A vsftpd for anonymous users, stopped on drop; its paths begin with `files/`.
-pub(crate) struct Vsftpd {
-    server: ServerProcess,
-    dir: TempDir,
-    port: u16,
-}
+pub(crate) struct Vsftpd;
 
 impl Vsftpd {
     /// Starts a server without TLS; `None` if it is not installed, or without root.
-    pub(crate) fn start() -> Option<Self> {
+    pub(crate) fn start() -> Option<FtpSite> {
         Self::with("")
     }
 
     /// Starts a server that requires TLS on control and data connections, and session resumption on data connections.
-    pub(crate) fn with_tls() -> Option<Self> {
+    pub(crate) fn with_tls() -> Option<FtpSite> {
         Self::with(
             "ssl_enable=YES\nallow_anon_ssl=YES\nforce_anon_logins_ssl=YES\nforce_anon_data_ssl=YES\n\
              ssl_ciphers=HIGH\nrequire_ssl_reuse=YES\n",
@@ -31,7 +24,7 @@ impl Vsftpd {
     }
 
     /// Starts a server with additional configuration lines.
-    pub(crate) fn with(lines: &str) -> Option<Self> {
+    pub(crate) fn with(lines: &str) -> Option<FtpSite> {
         // Its package conflicts with proftpd, so setup.sh unpacks it.
         let program = installed(&["/opt/longhaul-test/vsftpd", "/usr/sbin/vsftpd"])?;
         needs_root("vsftpd")?;
@@ -58,37 +51,6 @@ impl Vsftpd {
         let mut command = Command::new(program);
         command.arg(path).stderr(Stdio::null());
         let server = ServerProcess::listening(command, port);
-        Some(Self { server, dir, port })
-    }
-
-    pub(crate) fn port(&self) -> u16 {
-        self.port
-    }
-
-    /// Returns the path of `name`.
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join("files").join(name)
-    }
-
-    pub(crate) fn file(&self, name: &str, bytes: &[u8]) {
-        write_old(&self.path(name), bytes);
-    }
-
-    pub(crate) fn url(&self, name: &str) -> String {
-        format!("ftp://127.0.0.1:{}/files/{name}", self.port)
-    }
-
-    pub(crate) fn tls_url(&self, name: &str) -> String {
-        format!("ftps://localhost:{}/files/{name}", self.port)
-    }
-
-    /// Returns the certificate of the server's issuer.
-    pub(crate) fn ca(&self) -> PathBuf {
-        self.dir.path().join("ca.pem")
-    }
-
-    /// Returns the server's log of all commands and replies.
-    pub(crate) fn log(&self) -> String {
-        fs::read_to_string(self.dir.path().join("server.log")).unwrap_or_default()
+        Some(FtpSite::new(server, dir, port, "/files/".to_owned()))
     }
 }

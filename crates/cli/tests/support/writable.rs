@@ -1,19 +1,21 @@
 //! `longhaul serve --writable`, which can be killed and restarted.
 
-use std::fs;
-use std::io::{BufRead, BufReader};
+use std::fs::{self, Permissions};
+use std::io::{copy, sink};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use tempfile::TempDir;
 
+use super::names;
+use super::running::Running;
 use super::tls::certificates;
 
 /// A server that accepts uploads into `files/` with the token.
 pub(crate) struct Writable {
-    child: Child,
+    server: Running,
     dir: TempDir,
     address: String,
     scheme: &'static str,
@@ -46,13 +48,13 @@ impl Writable {
         let write_only = "[[token]]\nname = \"a\"\ntoken = \"sesame\"\nrights = [\"write\"]\n";
         for (name, content) in [("token", "sesame"), ("tokens", write_only)] {
             fs::write(dir.path().join(name), content).unwrap();
-            fs::set_permissions(dir.path().join(name), fs::Permissions::from_mode(0o600)).unwrap();
+            fs::set_permissions(dir.path().join(name), Permissions::from_mode(0o600)).unwrap();
         }
         if scheme == "https" {
             certificates(dir.path());
         }
-        let (child, address) = run(dir.path(), "127.0.0.1:0", options);
-        Self { child, dir, address, scheme }
+        let (server, address) = run(dir.path(), "127.0.0.1:0", options);
+        Self { server, dir, address, scheme }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -69,8 +71,7 @@ impl Writable {
 
     pub(crate) fn url(&self, path: &str) -> String {
         let host = if self.scheme == "https" { "localhost" } else { "127.0.0.1" };
-        let port = self.address.rsplit(':').next().unwrap();
-        format!("{}://{host}:{port}{path}", self.scheme)
+        format!("{}://{host}:{}{path}", self.scheme, self.address().port())
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -79,43 +80,28 @@ impl Writable {
 
     /// Returns the names of the stored files.
     pub(crate) fn names(&self) -> Vec<String> {
-        let names = fs::read_dir(self.path("")).unwrap();
-        let mut names: Vec<_> = names.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
+        names(&self.path(""))
     }
 
     /// Kills the server with SIGKILL.
     pub(crate) fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        self.server.0.kill().unwrap();
+        self.server.0.wait().unwrap();
     }
 
     /// Restarts the server at its old address.
     pub(crate) fn restart(&mut self) {
-        let (child, address) = run(self.dir.path(), &self.address, &[]);
-        assert_eq!(address, self.address);
-        self.child = child;
+        self.server = run(self.dir.path(), &self.address, &[]).0;
     }
 }
 
-impl Drop for Writable {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn run(dir: &Path, listen: &str, options: &[&str]) -> (Child, String) {
+fn run(dir: &Path, listen: &str, options: &[&str]) -> (Running, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
     command.current_dir(dir).args(["serve", "files", "--writable", "--listen", listen]);
     let tokens: &[&str] = if options.contains(&"--tokens") { &[] } else { &["--token", "token"] };
-    let mut child =
-        command.args(tokens).args(options).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut log = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
-    let line = log.find(|line| line.starts_with("serving ")).unwrap();
+    let (mut server, address) = Running::server(command.args(tokens).args(options));
+    let mut log = server.0.stderr.take().unwrap();
     // Drains the log: a full pipe would cost log lines.
-    std::thread::spawn(move || log.for_each(drop));
-    let address = line.split("://").nth(1).unwrap().split('/').next().unwrap().to_owned();
-    (child, address)
+    std::thread::spawn(move || copy(&mut log, &mut sink()));
+    (server, address)
 }

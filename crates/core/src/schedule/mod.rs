@@ -38,6 +38,8 @@ pub struct RangeScheduler {
     takeovers: TakeoverLimit,
     /// Whether tasks of this host wait for the CPU or for memory.
     pressed: bool,
+    /// Whether a limit bounds the rate of all workers together.
+    limited: bool,
 }
 
 /// What an idle worker's attempt to steal has done.
@@ -54,8 +56,8 @@ pub enum Steal {
 impl RangeScheduler {
     /// Starts with what is to be fetched.
     pub fn new(blocks: Blocks) -> Self {
-        let takeovers = TakeoverLimit::default();
-        Self { blocks, workers: BTreeMap::new(), stalled: Vec::new(), takeovers, pressed: false }
+        let (workers, takeovers) = (BTreeMap::new(), TakeoverLimit::default());
+        Self { blocks, workers, stalled: Vec::new(), takeovers, pressed: false, limited: false }
     }
 
     /// Adds a worker.
@@ -232,6 +234,11 @@ impl RangeScheduler {
         self.pressed = pressed;
     }
 
+    /// Notes whether a limit bounds the rate of all workers together.
+    pub fn set_limited(&mut self, limited: bool) {
+        self.limited = limited;
+    }
+
     /// Plans blocks for this number of workers from now on.
     pub fn plan_for(&mut self, workers: usize) {
         self.blocks.plan_for(workers);
@@ -271,7 +278,7 @@ impl RangeScheduler {
     /// Steals for an idle worker from the one that would finish last.
     ///
     /// A worker that its server does not answer steals nothing while others are served: they will be idle too. Connections that
-    /// worked are taken over a few times in a period, and hardly ever where this host lacks CPU time.
+    /// worked are taken over a few times in a period, and hardly ever where this host lacks CPU time or a limit bounds the rate.
     pub fn steal(&mut self, idle: WorkerId, now: Duration) -> Steal {
         let Some(thief) = self.workers.get(&idle).map(|leases| leases.status) else { return Steal::Nothing };
         if !thief.answered && self.workers.values().any(|leases| leases.is_served(now)) {
@@ -280,7 +287,9 @@ impl RangeScheduler {
         let last = self.workers.iter_mut().max_by_key(|(_, leases)| leases.time_left(now));
         let Some((&victim, leases)) = last else { return Steal::Nothing };
         let load = leases.load(now);
-        let Some(part) = load.worth_stealing(thief.rate, self.pressed) else { return Steal::Nothing };
+        let Some(part) = load.worth_stealing(thief.rate, self.pressed || self.limited) else {
+            return Steal::Nothing;
+        };
         if leases.status.answered {
             if !self.takeovers.allows(now) {
                 return Steal::Nothing;

@@ -31,8 +31,8 @@ const WORTH: f64 = 0.5;
 /// A smaller part is not shared, but stolen whole.
 const LEAST: Bytes = Bytes::kib(256);
 
-/// Where tasks wait for the CPU, silence is no sign of a stall before this many times the usual patience.
-const PRESSED_PATIENCE: u32 = 4;
+/// Where this host holds the workers up, silence is no sign of a stall before this many times the usual patience.
+const HELD_UP_PATIENCE: u32 = 4;
 /// This many connections that worked are taken over within a period; each costs a new connection, and its slow start.
 const MOST_TAKEOVERS: usize = 4;
 /// The period of [`MOST_TAKEOVERS`].
@@ -73,14 +73,15 @@ impl Load {
     ///
     /// All of a stalled load. Else as much as lets both finish at once, where that is much earlier.
     ///
-    /// Where this host is `pressed`, tasks wait for the CPU: a slow load is no slower than others would be, and only what has stalled
-    /// for much longer is stolen.
-    pub(super) fn worth_stealing(&self, rate: Rate, pressed: bool) -> Option<Bytes> {
+    /// Where this host has `held_up` the workers, because tasks wait for the CPU or a limit bounds the rate, a slow load is no slower
+    /// than others would be, and only what has stalled for much longer is stolen. Under a limit the rate over a round trip is that
+    /// of a burst, or of the wait after it.
+    pub(super) fn worth_stealing(&self, rate: Rate, held_up: bool) -> Option<Bytes> {
         if self.left == Bytes::ZERO {
             return None;
         }
-        if pressed {
-            let patient = Self { silent: self.silent / PRESSED_PATIENCE, ..*self };
+        if held_up {
+            let patient = Self { silent: self.silent / HELD_UP_PATIENCE, ..*self };
             return patient.is_stalled().then_some(self.left);
         }
         if self.is_stalled() {
@@ -142,7 +143,7 @@ mod tests {
             (crawling, FAST, false, Some(Bytes::new(240))),
             // As fast itself, and the connection is lost by it.
             (load(Bytes::mib(900), 900, 0), FAST, false, None),
-            // A pressed host takes over only what is silent for long.
+            // A held-up load is stolen only after a long silence.
             (load(hundred, 100, 0), FAST, true, None),
             (load(all, 100, 6399), FAST, true, None),
             (load(all, 100, 6400), FAST, true, Some(all)),
@@ -172,9 +173,9 @@ mod tests {
     proptest! {
         /// Whatever is seen, never more than there is, and never nothing.
         #[test]
-        fn within_the_load(left: u64, rate: u64, own: u64, ms in 0u64..100_000, pressed: bool) {
+        fn within_the_load(left: u64, rate: u64, own: u64, ms in 0u64..100_000, held_up: bool) {
             let seen = Load { left: Bytes::new(left), rate: Rate::bits_per_sec(rate), ..load(Bytes::ZERO, 0, ms) };
-            if let Some(part) = seen.worth_stealing(Rate::bits_per_sec(own), pressed) {
+            if let Some(part) = seen.worth_stealing(Rate::bits_per_sec(own), held_up) {
                 prop_assert!(part > Bytes::ZERO && part <= seen.left);
             }
         }

@@ -106,6 +106,28 @@ fn pause_of_the_whole_host_makes_few_connections_start_anew() {
 }
 
 #[test]
+fn limited_transfer_steals_only_what_has_stalled() {
+    let whole = ByteRange::new(0, 100_000_000);
+    let stolen = |limited, silent| {
+        let mut scheduler = scheduler(vec![whole], 2);
+        scheduler.lease(0, START);
+        for (worker, mbit) in [(0, 1), (1, 900)] {
+            scheduler.update(worker, |status| status.rate = Rate::bits_per_sec(mbit * 1_000_000));
+        }
+        scheduler.set_limited(limited);
+        scheduler.steal(1, Duration::from_millis(silent))
+    };
+    for (limited, silent, expected) in [
+        (false, 0, Steal::Part),
+        (true, 0, Steal::Nothing),
+        (true, 3999, Steal::Nothing),
+        (true, 4000, Steal::All(0)),
+    ] {
+        assert_eq!(stolen(limited, silent), expected, "limited: {limited}, silent for {silent} ms");
+    }
+}
+
+#[test]
 fn draining_worker_keeps_what_arrives_soon() {
     let mut scheduler = leased(2);
     scheduler.received(0, ByteRange::new(0, 2), START);

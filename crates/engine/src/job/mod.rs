@@ -116,7 +116,7 @@ pub(crate) fn run(
         Verify::Passing => hashing(pipeline, expected.digests()),
         Verify::Disk => pipeline,
     };
-    let schedule = SharedSchedule::new(start, scheduler);
+    let schedule = SharedSchedule::new(start, scheduler, options.limit.clone());
     let streams = TransferState::new(start, observer, stop, schedule, options.limit.clone(), sources.len());
     let transfer = FileTransfer::new(streams, pipeline);
     let sources: Vec<&dyn Source> = sources.iter().map(|source| source.as_ref() as &dyn Source).collect();

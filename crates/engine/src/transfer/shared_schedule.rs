@@ -8,6 +8,7 @@ use longhaul_core::ranges::ByteRange;
 use longhaul_core::schedule::{RangeScheduler, Steal, WorkerId};
 
 use crate::cancel::Cancel;
+use crate::rate_limit::RateLimit;
 use crate::threads::lock;
 
 /// A [`RangeScheduler`] behind a lock, with the clock for its `now`.
@@ -15,6 +16,8 @@ pub(crate) struct SharedSchedule {
     start: Instant,
     state: Mutex<RangeScheduler>,
     changed: Condvar,
+    /// The limit of the transfer's rate: under it, a slow stream is no slower than others would be.
+    limit: Option<RateLimit>,
     /// Whether the range requested before the streams started has been leased; until then nothing
     /// counts as done.
     first_is_leased: AtomicBool,
@@ -24,11 +27,12 @@ pub(crate) struct SharedSchedule {
 const WAIT_TICK: Duration = Duration::from_millis(100);
 
 impl SharedSchedule {
-    pub(crate) fn new(start: Instant, scheduler: RangeScheduler) -> Self {
+    pub(crate) fn new(start: Instant, scheduler: RangeScheduler, limit: Option<RateLimit>) -> Self {
         Self {
             start,
             state: Mutex::new(scheduler),
             changed: Condvar::new(),
+            limit,
             first_is_leased: AtomicBool::new(false),
         }
     }
@@ -96,6 +100,7 @@ impl SharedSchedule {
                 return true;
             }
             if waited {
+                state.set_limited(self.limit.as_ref().and_then(RateLimit::rate).is_some());
                 match state.steal(stream, self.start.elapsed()) {
                     Steal::Nothing => {}
                     Steal::Part => continue,
@@ -154,7 +159,7 @@ mod tests {
     fn schedule(gaps: Vec<ByteRange>, streams: usize) -> SharedSchedule {
         let mut scheduler = RangeScheduler::new(Blocks::new(gaps, 1, false, Bytes::new(1)));
         (0..streams).for_each(|stream| scheduler.join(stream, Duration::ZERO));
-        let schedule = SharedSchedule::new(Instant::now(), scheduler);
+        let schedule = SharedSchedule::new(Instant::now(), scheduler, None);
         schedule.first_is_leased.store(true, Ordering::Relaxed);
         schedule
     }
@@ -163,7 +168,7 @@ mod tests {
     fn schedule_is_not_done_before_the_first_lease() {
         let mut scheduler = RangeScheduler::new(Blocks::new(Vec::new(), 1, false, Bytes::new(1)));
         (0..2).for_each(|stream| scheduler.join(stream, Duration::ZERO));
-        let schedule = SharedSchedule::new(Instant::now(), scheduler);
+        let schedule = SharedSchedule::new(Instant::now(), scheduler, None);
         assert!(!schedule.is_done());
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| {

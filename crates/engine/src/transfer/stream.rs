@@ -319,7 +319,7 @@ mod tests {
         let tag = JobTag::new(JobId::new(1), "http://h/f");
         let schedule = || RangeScheduler::new(Blocks::new(vec![WHOLE], 1, false, Bytes::new(1)));
         let (start, stop) = (Instant::now(), Cancel::new());
-        let shared = SharedSchedule::new(start, schedule());
+        let shared = SharedSchedule::new(start, schedule(), None);
         let transfer = TransferState::new(start, JobObserver::new(&tag, &()), stop.clone(), shared, None, 1);
         transfer.schedule.plan(schedule());
         let options = StreamOptions { retries: 0, stall: Duration::from_secs(1), hold_window: false };

@@ -87,7 +87,7 @@ impl<'a> UploadProgress<'a> {
     ) -> Self {
         let cancel = cancel.child();
         let nothing = RangeScheduler::new(Blocks::new(Vec::new(), 1, false, Bytes::new(1)));
-        let schedule = SharedSchedule::new(start, nothing);
+        let schedule = SharedSchedule::new(start, nothing, request.limit.clone());
         Self {
             transfer: TransferState::new(start, observer, cancel.child(), schedule, None, 1),
             cancel,

@@ -1,11 +1,10 @@
 //! Bodies with each kind of end, and with invalid ends.
 
-use std::net::Shutdown;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
-use longhaul_engine::source::http::{ErrorKind, HttpError, Read, Retry};
+use longhaul_engine::source::http::{Connection, ErrorKind, HttpError, Read, Retry};
 
 use crate::support::{Script, client, open, read_all};
 
@@ -19,11 +18,7 @@ fn body_of_unknown_length_ends_with_the_connection() {
 
 #[test]
 fn empty_body_ends_at_once() {
-    let server = Script::new(|_, peer| {
-        peer.read_request();
-        peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
-        peer.read_request();
-    });
+    let server = Script::replying(|_| "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_owned());
     let mut opened = open(&client(), &server.url("/")).unwrap();
     assert_eq!(opened.connection.read_body(&mut [0; 8]).unwrap(), Read::End);
     assert!(opened.connection.reusable());
@@ -43,20 +38,26 @@ fn early_close_is_an_error() {
 }
 
 #[test]
-fn truncated_chunked_body_is_an_error() {
-    for body in
-        ["5\r\nhel", "5\r\nhello", "5\r\nhello\r\n", "5\r\nhello\r\n0\r\n", "5\r\nhello\r\n0\r\nA: b\r\n"]
-    {
+fn invalid_chunked_body_is_an_error() {
+    for (body, truncated) in [
+        ("5\r\nhel", true),
+        ("5\r\nhello", true),
+        ("5\r\nhello\r\n", true),
+        ("5\r\nhello\r\n0\r\n", true),
+        ("5\r\nhello\r\n0\r\nA: b\r\n", true),
+        ("nonsense", false),
+    ] {
         let server =
             Script::answering(format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{body}"));
         let mut opened = open(&client(), &server.url("/")).unwrap();
-        let error = read_all(&mut opened.connection, 50).unwrap_err();
-        assert!(matches!(error, HttpError::ClosedEarly { expected: None, .. }), "{body:?}: {error}");
+        match read_all(&mut opened.connection, 50).unwrap_err() {
+            HttpError::ClosedEarly { expected: None, .. } => assert!(truncated, "{body:?}"),
+            error @ HttpError::Chunked { .. } => {
+                assert!(!truncated && error.kind() == ErrorKind::Protocol, "{body:?}: {error}");
+            }
+            error => panic!("{body:?}: {error}"),
+        }
     }
-    let server = Script::answering("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nnonsense");
-    let error = read_all(&mut open(&client(), &server.url("/")).unwrap().connection, 50).unwrap_err();
-    assert!(matches!(error, HttpError::Chunked { .. }), "{error}");
-    assert_eq!(error.kind(), ErrorKind::Protocol);
 }
 
 #[test]
@@ -76,6 +77,16 @@ fn chunks_arriving_byte_by_byte_are_put_together() {
     assert!(opened.connection.reusable());
 }
 
+/// Sends two requests at once.
+fn asked_twice(server: &Script) -> Connection {
+    let client = client();
+    let mut target = client.target(&server.url("/").parse().unwrap()).unwrap();
+    let mut connection = client.connect(&mut target, &Cancel::new()).unwrap();
+    connection.send_get(None).unwrap();
+    connection.send_get(None).unwrap();
+    connection
+}
+
 #[test]
 fn bytes_after_a_head_belong_to_its_answer() {
     // Two answers in one segment: the second must not become part of the first body.
@@ -85,11 +96,7 @@ fn bytes_after_a_head_belong_to_its_answer() {
         peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirstHTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecond");
         peer.read_request();
     });
-    let client = client();
-    let mut target = client.target(&server.url("/").parse().unwrap()).unwrap();
-    let mut connection = client.connect(&mut target, &Cancel::new()).unwrap();
-    connection.send_get(None).unwrap();
-    connection.send_get(None).unwrap();
+    let mut connection = asked_twice(&server);
     assert_eq!(connection.unanswered(), 2);
     for expected in [b"first".as_slice(), b"second"] {
         assert_eq!(connection.read_head().unwrap().status(), 200);
@@ -105,11 +112,7 @@ fn requests_after_a_closing_answer_are_reported_as_lost() {
         peer.read_request();
         peer.send(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok");
     });
-    let client = client();
-    let mut target = client.target(&server.url("/").parse().unwrap()).unwrap();
-    let mut connection = client.connect(&mut target, &Cancel::new()).unwrap();
-    connection.send_get(None).unwrap();
-    connection.send_get(None).unwrap();
+    let mut connection = asked_twice(&server);
     connection.read_head().unwrap();
     assert!(matches!(connection.read_head(), Err(HttpError::OutOfOrder { .. })), "the body is unread");
     assert_eq!(read_all(&mut connection, 64).unwrap(), b"ok");
@@ -124,22 +127,20 @@ fn silent_read_returns_idle_and_can_be_cancelled() {
     let server = Script::new(|_, peer| {
         peer.read_request();
         peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nsome");
-        std::thread::sleep(Duration::from_secs(2));
-        let _ = peer.stream.shutdown(Shutdown::Both);
+        peer.read_request();
     });
     let cancel = Cancel::new();
     let mut opened = client().open(&server.url("/").parse().unwrap(), None, &cancel).unwrap();
     let mut buffer = [0; 64];
-    let started = Instant::now();
     let mut got = 0;
     loop {
         match opened.connection.read_body(&mut buffer).unwrap() {
             Read::Data(n) => got += n,
-            Read::Idle => break,
+            Read::Idle if got == 4 => break,
+            Read::Idle => {}
             Read::End => panic!("the body cannot be complete"),
         }
     }
-    assert!(got == 4 && started.elapsed() < Duration::from_millis(500));
     cancel.cancel();
     assert!(matches!(opened.connection.read_body(&mut buffer), Err(HttpError::Cancelled)));
 }

@@ -6,7 +6,7 @@ use std::net::{Shutdown, TcpStream};
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::source::http::{Client, ClientConfig, ErrorKind, HttpError, ProxyPolicy};
 
-use crate::support::{Nginx, Peer, Script, open, open_error, quick, read_all};
+use crate::support::{Nginx, Peer, Script, next, open, open_error, quick, read_all};
 
 /// A proxy for one connection at a time: tunnels on CONNECT, else answers itself.
 fn proxy(login: Option<&'static str>) -> Script {
@@ -58,7 +58,7 @@ fn plain_requests_are_forwarded_in_absolute_form() {
 }
 
 #[test]
-fn proxy_login_requirement_is_reported() {
+fn proxy_that_requires_a_login_or_is_unreachable_is_reported() {
     let proxy = proxy(Some("dTpw"));
     let client = through(&[("all_proxy", proxy.address.to_string())], quick());
     let error = open_error(&client, "http://far.invalid/");
@@ -66,10 +66,7 @@ fn proxy_login_requirement_is_reported() {
     let error = open_error(&client, "https://far.invalid/");
     assert!(matches!(error, HttpError::ProxyRefused { status: 407, .. }), "{error}");
     assert_eq!(error.kind(), ErrorKind::Denied);
-}
-
-#[test]
-fn unreachable_proxy_is_reported() {
+    // One that cannot be reached is named without its password.
     let client = through(&[("http_proxy", "http://u:secret@127.0.0.1:1".to_owned())], quick());
     let text = open_error(&client, "http://far.invalid/").to_string();
     assert!(text.contains("the proxy http://127.0.0.1:1") && !text.contains("secret"), "{text}");
@@ -89,6 +86,5 @@ fn tls_uses_a_tunnel() {
     assert!(request.starts_with(&format!("CONNECT localhost:{} HTTP/1.1\r\n", nginx.tls_port)), "{request}");
     drop(opened.connection);
     let mut second = client.connect(&mut opened.target, &Cancel::new()).unwrap();
-    second.send_get(None).unwrap();
-    assert_eq!(second.read_head().unwrap().status(), 200);
+    assert_eq!(next(&mut second, None).0, 200);
 }

@@ -22,11 +22,11 @@ pub(crate) fn client() -> Client {
     Client::new(quick()).unwrap()
 }
 
-/// Settings with short timeouts.
+/// Settings with short ticks.
 pub(crate) fn quick() -> ClientConfig {
     let timeouts = Timeouts {
-        connect: Duration::from_secs(3),
-        head: Duration::from_millis(1500),
+        connect: Duration::from_secs(20),
+        head: Duration::from_secs(20),
         tick: Duration::from_millis(50),
     };
     ClientConfig { timeouts, ..ClientConfig::default() }
@@ -47,6 +47,18 @@ pub(crate) fn open_error(client: &Client, url: &str) -> HttpError {
     }
 }
 
+/// Fetches a URL and its whole body.
+pub(crate) fn body(client: &Client, url: &str) -> Vec<u8> {
+    read_all(&mut open(client, url).unwrap().connection, 1 << 16).unwrap()
+}
+
+/// Sends a further request; returns the status and the body of the answer.
+pub(crate) fn next(connection: &mut Connection, range: Option<&RangeRequest>) -> (u16, Vec<u8>) {
+    connection.send_get(range).unwrap();
+    let status = connection.read_head().unwrap().status();
+    (status, read_all(connection, 3).unwrap())
+}
+
 /// Reads the current body to its end, through a buffer of `size` bytes.
 pub(crate) fn read_all(connection: &mut Connection, size: usize) -> Result<Vec<u8>, HttpError> {
     let (mut body, mut buffer) = (Vec::new(), vec![0; size]);
@@ -54,7 +66,7 @@ pub(crate) fn read_all(connection: &mut Connection, size: usize) -> Result<Vec<u
     loop {
         match connection.read_body(&mut buffer)? {
             BodyRead::Data(n) => body.extend_from_slice(&buffer[..n]),
-            BodyRead::Idle => assert!(started.elapsed() < Duration::from_secs(5), "the body hangs"),
+            BodyRead::Idle => assert!(started.elapsed() < Duration::from_secs(40), "the body hangs"),
             BodyRead::End => return Ok(body),
         }
     }
@@ -70,7 +82,11 @@ pub(crate) struct Script {
 impl Script {
     /// Handles one connection after the other; `handle` receives the connection's number.
     pub(crate) fn new(handle: impl Fn(usize, &mut Peer) + Send + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::at("127.0.0.1:0", handle)
+    }
+
+    pub(crate) fn at(address: &str, handle: impl Fn(usize, &mut Peer) + Send + 'static) -> Self {
+        let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
         let (sender, requests) = channel();
         // Ends with the test's process; a test needs no orderly shutdown.
@@ -81,6 +97,19 @@ impl Script {
             }
         });
         Self { address, requests }
+    }
+
+    /// Answers every request of a connection, until the client closes it, with what `answer` makes of the target.
+    pub(crate) fn replying(answer: impl Fn(&str) -> String + Send + 'static) -> Self {
+        Self::new(move |_, peer| {
+            loop {
+                let request = peer.read_request();
+                if request.is_empty() {
+                    return;
+                }
+                peer.send(answer(Peer::target(&request)).as_bytes());
+            }
+        })
     }
 
     /// Answers every connection's first request with `answer`, and closes.
@@ -192,7 +221,7 @@ impl Nginx {
             .spawn()
             .unwrap();
         let nginx = Self { child, dir, port, tls_port };
-        let deadline = Instant::now() + Duration::from_secs(5);
+        let deadline = Instant::now() + Duration::from_secs(40);
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             assert!(Instant::now() < deadline, "nginx does not start");
             std::thread::sleep(Duration::from_millis(20));

@@ -1,87 +1,29 @@
-//! The path has the requested properties, measured with real sockets over the real kernel.
+//! What the path carries, drops and counts: facts that no busy machine changes.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::common::{FULL, lab, path, server_addresses, udp};
-use longhaul_core::units::{Bytes, Rate};
-use longhaul_lab::{Lab, PathSpec, QueueLimit};
+use crate::common::{FULL, lab, observed, path, udp};
+use longhaul_core::units::Bytes;
+use longhaul_lab::{DirectionStats, Lab, ObservationOptions, PathSpec, QueueLimit};
 
-#[test]
-fn round_trip_time() {
-    let Some(lab) = lab(path("100Mbit", 40)) else { return };
-    let (client, server) = udp(&lab);
-    let echo = thread::spawn(move || {
-        let mut packet = [0; 64];
-        while let Ok((len, from)) = server.recv_from(&mut packet) {
-            server.send_to(&packet[..len], from).unwrap();
+/// Returns the statistics to the server once they no longer change.
+fn settled(lab: &Lab) -> DirectionStats {
+    let mut before = lab.stats().unwrap().client_to_server;
+    loop {
+        thread::sleep(Duration::from_millis(50));
+        let now = lab.stats().unwrap().client_to_server;
+        if now == before {
+            return now;
         }
-    });
-    let mut times: Vec<Duration> = (0..15)
-        .map(|_| {
-            let sent = Instant::now();
-            client.send(b"ping").unwrap();
-            client.recv(&mut [0; 64]).unwrap();
-            sent.elapsed()
-        })
-        .collect();
-    times.sort();
-    echo.join().unwrap();
-    assert!(times[0] >= Duration::from_millis(40), "faster than light: {times:?}");
-    assert!(times[times.len() / 2] < Duration::from_millis(44), "{times:?}");
-}
-
-#[test]
-fn rate() {
-    let Some(lab) = lab(PathSpec { queue: Some(QueueLimit::Packets(2000)), ..path("20Mbit", 10) }) else {
-        return;
-    };
-    let (client, server) = udp(&lab);
-    // A burst that fits the queue leaves at the line rate. Packets are numbered: a busy receiver may miss some.
-    for number in 0..1200_u32 {
-        let mut packet = [0; FULL];
-        packet[..4].copy_from_slice(&number.to_be_bytes());
-        client.send(&packet).unwrap();
-    }
-    let mut arrivals = Vec::new();
-    let mut packet = [0; FULL];
-    while server.recv(&mut packet).is_ok() {
-        let number = u32::from_be_bytes([packet[0], packet[1], packet[2], packet[3]]);
-        arrivals.push((number, Instant::now()));
-    }
-    assert!(arrivals.is_sorted_by_key(|(number, _)| *number), "order");
-    // Skips the first hundred, which queued while the burst was sent.
-    let (first, begun) = *arrivals.iter().find(|(number, _)| *number >= 100).unwrap();
-    let (last, ended) = arrivals[arrivals.len() - 1];
-    let measured = Rate::over(Bytes::new(u64::from(last - first) * 1500), ended - begun).as_bits_per_sec();
-    assert!((19_400_000..20_600_000).contains(&measured), "{measured} bit/s");
-}
-
-#[test]
-fn queue_depth() {
-    for (queue, holds) in [("100packets", 100), ("90000", 60)] {
-        let Some(lab) = lab(PathSpec { queue: queue.parse().ok(), ..path("2Mbit", 4) }) else { return };
-        let (client, server) = udp(&lab);
-        let start = Instant::now();
-        for _ in 0..1000 {
-            client.send(&[0; FULL]).unwrap();
-        }
-        // A packet takes 6 ms; some leave during the burst.
-        let left = start.elapsed().as_millis() as u64 / 6 + 3;
-        let mut survivors = 0;
-        while server.recv(&mut [0; FULL]).is_ok() {
-            survivors += 1;
-        }
-        assert!((holds..=holds + left).contains(&survivors), "{queue}: {survivors}, {left} left");
-        let stats = lab.stats().unwrap().client_to_server;
-        assert_eq!((stats.packets, stats.dropped_queue), (survivors, 1000 - survivors));
+        before = now;
     }
 }
 
 #[test]
-fn loss_share_and_conservation() {
+fn every_packet_arrives_or_is_counted_as_lost() {
     let lost = |seed| {
         let lab = lab(PathSpec { loss: 0.05, seed, ..PathSpec::default() })?;
         let (client, _server) = udp(&lab);
@@ -99,33 +41,37 @@ fn loss_share_and_conservation() {
     assert!(first.abs_diff(1000) < 124, "{first}");
     assert_eq!(lost(1), Some(first), "the same seed");
     assert_ne!(lost(2), Some(first), "another seed");
-}
 
-/// Returns the statistics once they no longer change.
-fn settled(lab: &Lab) -> longhaul_lab::DirectionStats {
-    let mut before = lab.stats().unwrap().client_to_server;
-    loop {
-        thread::sleep(Duration::from_millis(50));
-        let now = lab.stats().unwrap().client_to_server;
-        if now == before {
-            return now;
+    for (queue, holds) in [("100packets", 100), ("90000", 60)] {
+        let Some(lab) = lab(PathSpec { queue: queue.parse().ok(), ..path("2Mbit", 4) }) else { return };
+        let (client, server) = udp(&lab);
+        for _ in 0..1000 {
+            client.send(&[0; FULL]).unwrap();
         }
-        before = now;
+        let mut arrived = 0;
+        while server.recv(&mut [0; FULL]).is_ok() {
+            arrived += 1;
+        }
+        let stats = lab.stats().unwrap().client_to_server;
+        assert_eq!((stats.packets, stats.dropped_queue), (arrived, 1000 - arrived), "{queue}");
+        assert!((holds..1000).contains(&arrived), "{queue}: {arrived}");
     }
 }
 
 /// Super-packets with losses and full queues: TCP reassembles the content.
 #[test]
 fn tcp_content_survives_split_super_packets() {
-    let spec = PathSpec { loss: 0.0003, queue: Some(QueueLimit::Packets(40)), ..path("2Gbit", 4) };
+    let spec = PathSpec { loss: 0.002, queue: Some(QueueLimit::Packets(40)), ..path("200Mbit", 4) };
     let Some(lab) = lab(spec) else { return };
-    for address in server_addresses(&lab) {
+    let server = lab.server();
+    let addresses = [Some(server.ipv4().into()), server.ipv6().map(Into::into)];
+    for address in addresses.into_iter().flatten().map(|ip| SocketAddr::new(ip, 4000)) {
         let before = lab.stats().unwrap().client_to_server;
         let listener = lab.server().run(move || TcpListener::bind(address).unwrap()).unwrap();
         let mut sender = lab.client().run(move || TcpStream::connect(address).unwrap()).unwrap();
         let (mut receiver, _) = listener.accept().unwrap();
         let content: Vec<u8> =
-            (0..16_u32 << 18).flat_map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()).collect();
+            (0..4_u32 << 20).flat_map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()).collect();
         let received = thread::scope(|scope| {
             scope.spawn(|| {
                 sender.write_all(&content).unwrap();
@@ -140,64 +86,41 @@ fn tcp_content_survives_split_super_packets() {
         assert!(after.dropped_loss > before.dropped_loss, "nothing was lost");
         assert!(after.dropped_queue > before.dropped_queue, "no queue was full");
         let mean = (after.bytes.get() - before.bytes.get()) / (after.packets - before.packets);
-        assert!(
-            (1000..=1500).contains(&mean),
-            "packets of the wire are counted, not super-packets: {mean} bytes"
-        );
+        assert!((1000..=1500).contains(&mean), "packets of the wire, not super-packets: {mean} bytes");
         assert_eq!(after.dropped_overflow, 0);
     }
 }
 
 #[test]
-fn hosts_without_delay_are_joined_directly() {
-    let Some(lab) = lab(PathSpec::default()) else { return };
-    let (client, server) = udp(&lab);
-    client.send(&[7; 100]).unwrap();
-    let mut packet = [0; 200];
-    assert_eq!(server.recv(&mut packet).unwrap(), 100);
-    assert!(lab.stats().unwrap().client_to_server.packets >= 1);
-}
-
-#[test]
-fn background_traffic_shares_the_path_and_reaches_no_host() {
+fn background_traffic_reaches_no_host_and_a_draining_queue_is_not_shown_as_empty() {
     let spec = PathSpec { background: "50%".parse().unwrap(), ..path("100Mbit", 4) };
     let Some(lab) = lab(spec) else { return };
     let (client, server) = udp(&lab);
-    let start = Instant::now();
     client.send(b"first").unwrap();
     thread::sleep(Duration::from_millis(400));
     client.send(b"last").unwrap();
-    let sent = start.elapsed();
     let mut packet = [0; FULL];
     assert_eq!((server.recv(&mut packet).unwrap(), server.recv(&mut packet).unwrap()), (5, 4));
     assert!(server.recv(&mut packet).is_err(), "nothing else comes");
     let stats = lab.stats().unwrap();
-    let offered = stats.client_to_server.background.offered as f64;
-    let mean = sent.as_secs_f64() * 50e6 / 12_000.0;
-    assert!((offered - mean).abs() < 4.0 * mean.sqrt() + 100.0, "{offered}, not {mean}");
-    assert_eq!((stats.client_to_server.background.lost, stats.client_to_server.packets), (0, 2));
+    let background = stats.client_to_server.background;
+    // At least 0.4 s of 50 Mbit/s, less four standard deviations of a Poisson distribution.
+    assert!(background.offered > 1500, "{stats}");
+    assert_eq!((background.lost, stats.client_to_server.packets), (0, 2));
     assert_eq!(stats.server_to_client.background.offered, 0, "no packet has begun that direction");
     assert!(stats.to_string().contains("0 of them dropped (0.00 %)"), "{stats}");
-}
 
-#[test]
-fn acknowledgements_depart_together() {
-    let spec = PathSpec { ack_compression: "100ms".parse().unwrap(), ..path("100Mbit", 2) };
-    let Some(lab) = lab(spec) else { return };
+    // The first packets of a burst depart when no more arrive, one per 6 ms.
+    let spec = PathSpec { aqm: "codel".parse().unwrap(), ..path("2Mbit", 2) };
+    let watch = ObservationOptions { flows_and_queues: true, ..ObservationOptions::default() };
+    let Some(lab) = observed(spec, &watch) else { return };
     let (client, server) = udp(&lab);
-    // Packets with the spacing and size of acknowledgements.
-    let sender = thread::spawn(move || {
-        for _ in 0..60 {
-            client.send(&[0; 24]).unwrap();
-            thread::sleep(Duration::from_millis(5));
-        }
-    });
-    let mut arrivals = Vec::new();
-    while server.recv(&mut [0; 64]).is_ok() {
-        arrivals.push(Instant::now());
+    for _ in 0..20 {
+        client.send(&[0; FULL]).unwrap();
     }
-    sender.join().unwrap();
-    assert_eq!(arrivals.len(), 60);
-    let clumps = 1 + arrivals.windows(2).filter(|pair| pair[1] - pair[0] > Duration::from_millis(50)).count();
-    assert!((3..=6).contains(&clumps), "{clumps} clumps in 300 ms and a little more");
+    while server.recv(&mut [0; FULL]).is_ok() {}
+    let [to_server, _] = &lab.evidence().unwrap()[..] else { panic!("two directions") };
+    let left: Vec<_> = to_server.queue.iter().filter(|sample| !sample.sojourn.is_zero()).collect();
+    assert!(left.len() > 5, "{left:?}");
+    assert!(left.iter().all(|sample| sample.bytes.get() >= 1500 && sample.packets > 0), "{left:?}");
 }

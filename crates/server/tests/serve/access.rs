@@ -2,11 +2,14 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Duration;
 
-use longhaul_server::{Config, ServeError, Server, Token, Tokens};
+use longhaul_core::proto::http::UploadId;
+use longhaul_core::units::Bytes;
+use longhaul_server::{Config, Token, Tokens};
 
-use crate::site::{Answer, Site};
+use crate::site::{Answer, Site, wait_for};
 use crate::uploads::{ID, Talk, content, names, resource};
 
 const TOKENS: &str = r#"
@@ -39,12 +42,16 @@ const TOKENS: &str = r#"
     expires = 2020-01-01T00:00:00Z
 "#;
 
+fn write_tokens(path: &Path, text: &str) {
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
+}
+
 /// A writable server with [`TOKENS`], and the directory that holds their file.
 fn site(change: impl FnOnce(&mut Config)) -> (Site, tempfile::TempDir) {
     let beside = tempfile::tempdir().unwrap();
     let path = beside.path().join("tokens");
-    fs::write(&path, TOKENS).unwrap();
-    fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    write_tokens(&path, TOKENS);
     let site = Site::with(|config| {
         fs::create_dir(config.root.join("in")).unwrap();
         config.writable = true;
@@ -119,7 +126,7 @@ fn reading_may_need_a_token() {
 fn paused_upload_of_another_token_is_neither_seen_nor_restarted() {
     let (site, _beside) = site(|_| {});
     let url = resource("f", ID);
-    let other = resource("f", longhaul_core::proto::http::UploadId::new([1; 16]));
+    let other = resource("f", UploadId::new([1; 16]));
     assert_eq!(begin(&site, "anns", &url), 204);
     let kept = content(&site, "f.longhaul-journal");
     let status = |token: &str| ask(&site, token, "HEAD", &url, &[], "");
@@ -147,14 +154,13 @@ fn paused_upload_of_another_token_is_neither_seen_nor_restarted() {
 fn ranges_of_two_tokens_do_not_mix() {
     let (site, _beside) = site(|_| {});
     let url = resource("f", ID);
-    let range = |token: &str, range: &str, body: &str| {
+    for (token, range, body, status) in
+        [("anns", "0-4", "12345", 202), ("bobs", "5-8", "6789", 423), ("anns", "5-8", "6789", 202)]
+    {
         let range = format!("Content-Range: bytes {range}/9");
         let lines = ["Content-Type: application/partial-upload", &range, "Upload-Complete: ?0"];
-        ask(&site, token, "PATCH", &url, &lines, body).status
-    };
-    assert_eq!(range("anns", "0-4", "12345"), 202);
-    assert_eq!(range("bobs", "5-8", "6789"), 423);
-    assert_eq!(range("anns", "5-8", "6789"), 202);
+        assert_eq!(ask(&site, token, "PATCH", &url, &lines, body).status, status, "{token} {range}");
+    }
     let last = [
         "Content-Type: application/partial-upload",
         "Upload-Offset: 9",
@@ -163,51 +169,6 @@ fn ranges_of_two_tokens_do_not_mix() {
     ];
     assert_eq!(ask(&site, "anns", "PATCH", &url, &last, "").status, 201);
     assert_eq!(content(&site, "f"), b"123456789");
-}
-
-#[test]
-fn changed_tokens_are_in_force_without_a_restart() {
-    let (site, beside) = site(|_| {});
-    let path = beside.path().join("tokens");
-    fs::write(&path, TOKENS.replace("bobs", "new")).unwrap();
-    let until = Instant::now() + Duration::from_secs(10);
-    while put(&site, "new", "/in/g", "x") == 401 {
-        assert!(Instant::now() < until, "the new token is not taken");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    assert_eq!(put(&site, "bobs", "/in/h", "x"), 401);
-    fs::write(&path, "broken").unwrap();
-    std::thread::sleep(Duration::from_millis(1500));
-    assert_eq!(put(&site, "new", "/in/i", "x"), 201, "a broken file leaves the tokens in force");
-    // Replaced by a rename, as editors do.
-    let fresh = beside.path().join("fresh");
-    fs::write(&fresh, TOKENS.replace("bobs", "third")).unwrap();
-    fs::set_permissions(&fresh, Permissions::from_mode(0o600)).unwrap();
-    fs::rename(&fresh, &path).unwrap();
-    let until = Instant::now() + Duration::from_secs(10);
-    while put(&site, "third", "/in/j", "x") == 401 {
-        assert!(Instant::now() < until, "the file is read again after a broken one");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    assert_eq!(put(&site, "new", "/in/k", "x"), 401);
-}
-
-#[test]
-fn tokens_that_cannot_be_read_keep_the_server_from_starting() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("tokens");
-    let bind = || {
-        let mut config = Config::new(dir.path(), "127.0.0.1:0".parse().unwrap());
-        config.tokens = Tokens::File(path.clone());
-        Server::bind(config).err().unwrap()
-    };
-    assert!(matches!(bind(), ServeError::Tokens { .. }), "missing");
-    fs::write(&path, TOKENS).unwrap();
-    fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
-    assert!(bind().to_string().contains("chmod 600"));
-    fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
-    fs::write(&path, "[[token]]\nname = 1\n").unwrap();
-    assert!(bind().to_string().contains("line 2"));
 }
 
 #[test]
@@ -235,8 +196,16 @@ fn paused_uploads_are_listed_for_their_token() {
     assert_eq!((&upload["name"], &upload["token"]), (&"f".into(), &"eve".into()), "{listing}");
     assert_eq!((&upload["size"], &upload["received"]), (&9.into(), &5.into()), "{listing}");
     assert!(upload["expires"].is_string() && listing["used"] == 18, "{listing}");
-    assert_eq!((list("drops", "/?uploads").status, list("none", "/?uploads").status), (403, 401));
-    assert_eq!((list("drops", "/in/?uploads").status, list("anns", "/none/?uploads").status), (200, 409));
+    fs::create_dir(site.dir.path().join(".private")).unwrap();
+    for (token, target, status) in [
+        ("drops", "/?uploads", 403),
+        ("none", "/?uploads", 401),
+        ("drops", "/in/?uploads", 200),
+        ("anns", "/none/?uploads", 409),
+        ("anns", "/.private/?uploads", 409),
+    ] {
+        assert_eq!(list(token, target).status, status, "{token} {target}");
+    }
 }
 
 #[test]
@@ -249,7 +218,7 @@ fn token_with_the_right_to_delete_administers_the_uploads_of_all() {
     // A token that is gone leaves its uploads.
     let gone = TOKENS.replace("name = \"bob\"", "name = \"new\"").replace("bobs", "news");
     fs::write(beside.path().join("tokens"), gone).unwrap();
-    crate::uploads_refused::wait_for(|| put(&site, "news", "/in/f", "x") == 201);
+    wait_for(|| put(&site, "news", "/in/f", "x") == 201);
     let listing = ask(&site, "anns", "GET", "/?uploads", &[], "").body;
     let listing: serde_json::Value = serde_json::from_str(&listing).unwrap();
     let uploads = listing["uploads"].as_array().unwrap();
@@ -274,25 +243,16 @@ fn token_with_the_right_to_delete_administers_the_uploads_of_all() {
 #[test]
 fn quota_of_a_token_is_kept() {
     let (site, _beside) = site(|_| {});
-    let [f, g] = ["f", "g"].map(|name| resource(name, ID));
-    assert_eq!((begin(&site, "eves", &f), begin(&site, "anns", &resource("h", ID))), (204, 204));
+    let [f, g, h] = ["f", "g", "h"].map(|name| resource(name, ID));
+    assert_eq!((begin(&site, "eves", &f), begin(&site, "anns", &h)), (204, 204));
     let refused = ask(&site, "eves", "PUT", "/g", &[], "longer than six bytes");
     assert!(refused.status == 507 && refused.body.contains("of this token"), "{refused:?}");
     assert_eq!((begin(&site, "eves", &g), put(&site, "eves", "/g", "small")), (507, 201));
 }
 
 #[test]
-fn paused_uploads_of_hidden_directories_are_not_listed() {
-    let (site, _beside) = site(|_| {});
-    fs::create_dir(site.dir.path().join(".private")).unwrap();
-    let list = |target: &str| ask(&site, "anns", "GET", target, &[], "").status;
-    assert_eq!((list("/?uploads"), list("/.private/?uploads")), (200, 409));
-}
-
-#[test]
 fn quota_of_paused_uploads_is_kept() {
-    let (site, _beside) =
-        site(|config| config.limits.upload_quota = Some(longhaul_core::units::Bytes::new(20)));
+    let (site, _beside) = site(|config| config.limits.upload_quota = Some(Bytes::new(20)));
     let [f, g, h] = ["f", "g", "h"].map(|name| resource(name, ID));
     assert_eq!((begin(&site, "anns", &f), begin(&site, "bobs", &g)), (204, 204));
     assert_eq!(begin(&site, "anns", &h), 507);
@@ -315,6 +275,6 @@ fn paused_upload_expires() {
     let (site, _beside) = site(|config| config.limits.upload_expiry = Some(Duration::from_secs(1)));
     let url = resource("f", ID);
     assert_eq!(begin(&site, "anns", &url), 204);
-    crate::uploads_refused::wait_for(|| names(&site) == ["in"]);
+    wait_for(|| names(&site) == ["in"]);
     assert_eq!(ask(&site, "anns", "HEAD", &url, &[], "").status, 404);
 }

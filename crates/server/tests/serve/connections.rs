@@ -1,28 +1,29 @@
-//! How connections are kept, shared, limited and ended.
+//! How connections are kept, shared, limited and ended, and which requests are refused.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
 use longhaul_core::units::Rate;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::site::{Answer, Site, noise};
+use crate::metrics::{value, with_metrics};
+use crate::site::{Answer, Site, noise, wait_for};
+use crate::uploads::{Talk, content, names, writable};
+
+const KEPT: &[u8] = b"GET /f HTTP/1.1\r\nHost: h\r\n\r\n";
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Reads until the peer closes; gives what came and how long it took.
-fn to_the_end(mut stream: TcpStream) -> (String, Duration) {
-    let started = Instant::now();
+/// Reads until the peer closes or resets the connection.
+fn to_the_end(mut stream: TcpStream) -> String {
     let mut all = Vec::new();
-    match stream.read_to_end(&mut all) {
-        Ok(_) => {}
-        Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
-        Err(error) => panic!("{error}"),
+    if let Err(error) = stream.read_to_end(&mut all) {
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
     }
-    (String::from_utf8_lossy(&all).into_owned(), started.elapsed())
+    String::from_utf8_lossy(&all).into_owned()
 }
 
 #[test]
@@ -31,23 +32,19 @@ fn pipelined_requests_are_answered_in_order() {
     let content = noise(1 << 20);
     site.write("f", &content);
     let block = 64 << 10;
-    let requests: String = (0..16)
-        .map(|i| {
-            format!(
-                "GET /f HTTP/1.1\r\nHost: h\r\nRange: bytes={}-{}\r\n\r\n",
-                i * block,
-                (i + 1) * block - 1
-            )
-        })
-        .collect();
+    let request = |i| {
+        let range = format!("bytes={}-{}", i * block, (i + 1) * block - 1);
+        format!("GET /f HTTP/1.1\r\nHost: h\r\nRange: {range}\r\n\r\n")
+    };
+    let requests: String = (0..16).map(request).collect();
     let mut stream = site.connect();
-    // Cut anywhere: a head that is split must wait for its other half.
+    // A head that is split must wait for its other half: the first replies arrive before it does.
     let (first, rest) = requests.as_bytes().split_at(500);
     stream.write_all(first).unwrap();
-    std::thread::sleep(ms(20));
+    let mut all = vec![0; block];
+    stream.read_exact(&mut all).unwrap();
     stream.write_all(rest).unwrap();
-    stream.shutdown(std::net::Shutdown::Write).unwrap();
-    let mut all = Vec::new();
+    stream.shutdown(Shutdown::Write).unwrap();
     stream.read_to_end(&mut all).unwrap();
     for i in 0..16 {
         let end = all.windows(4).position(|w| w == b"\r\n\r\n").unwrap() + 4;
@@ -63,12 +60,15 @@ fn pipelined_requests_are_answered_in_order() {
 fn versions_and_the_connection_header_decide_whether_it_is_kept() {
     let site = Site::start();
     site.write("f", b"x");
-    let twice = |head: &str| site.raw(&head.repeat(2)).matches("HTTP/1.1 200").count();
-    assert_eq!(twice("GET /f HTTP/1.1\r\nHost: h\r\n\r\n"), 2);
-    assert_eq!(twice("\r\nGET /f HTTP/1.1\r\nHost: h\r\n\r\n"), 2);
-    assert_eq!(twice("GET /f HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"), 1);
-    assert_eq!(twice("GET /f HTTP/1.0\r\n\r\n"), 1);
-    assert_eq!(twice("GET /f HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"), 2);
+    for (head, replies) in [
+        ("GET /f HTTP/1.1\r\nHost: h\r\n\r\n", 2),
+        ("\r\nGET /f HTTP/1.1\r\nHost: h\r\n\r\n", 2),
+        ("GET /f HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", 1),
+        ("GET /f HTTP/1.0\r\n\r\n", 1),
+        ("GET /f HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", 2),
+    ] {
+        assert_eq!(site.raw(&head.repeat(2)).matches("HTTP/1.1 200").count(), replies, "{head}");
+    }
 }
 
 #[test]
@@ -78,6 +78,8 @@ fn what_is_not_served_is_refused_clearly() {
     let long = format!("GET /{} HTTP/1.1\r\nHost: h\r\n\r\n", "a".repeat(9000));
     let many = format!("GET / HTTP/1.1\r\nHost: h\r\n{}\r\n", "a: b\r\n".repeat(200));
     let big = format!("GET / HTTP/1.1\r\nHost: h\r\nX: {}\r\n\r\n", "b".repeat(1 << 20));
+    // A body larger than any buffer still meets its answer, not a reset.
+    let huge = format!("PUT /f HTTP/1.1\r\nHost: h\r\nContent-Length: 900000\r\n\r\n{}", "x".repeat(900_000));
     for (text, status) in [
         ("PUT /f HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nGET ", 405),
         ("POST /f HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n", 405),
@@ -90,27 +92,70 @@ fn what_is_not_served_is_refused_clearly() {
         (&long, 414),
         (&many, 431),
         (&big, 431),
+        (&huge, 405),
+        ("G\u{e4}T /f HTTP/1.1\r\nHost: h\r\n\r\n", 400),
+        ("GET /f HTTP/1.1\r\nHost: h\r\nX\u{e4}: y\r\n\r\n", 400),
+        ("GET /f HTTP/1.1\r\nHost: h\r\nX Y: z\r\n\r\n", 400),
+        ("GET /f HTTP/1.1\r\nHost: h\r\nX\u{0}: y\r\n\r\n", 400),
+        ("GET /f HTTP/1.1\r\nHost: h\r\n: y\r\n\r\n", 400),
     ] {
         let answer = Answer::read(&site.raw(text));
-        assert_eq!(answer.status, status, "{}", &text[..text.len().min(50)]);
+        let start: String = text.chars().take(50).collect();
+        assert_eq!(answer.status, status, "{start}");
         if matches!(status, 405 | 204) {
-            assert_eq!(answer.header("Allow"), Some("GET, HEAD, OPTIONS"));
+            assert_eq!(answer.header("Allow"), Some("GET, HEAD, OPTIONS"), "{start}");
         }
         // What follows a refused body is never read as a request.
         assert!(!answer.body.contains("\r\nDate:"), "{}", answer.body);
     }
-    // A body larger than any buffer still meets its answer, not a reset.
-    let huge = format!("PUT /f HTTP/1.1\r\nHost: h\r\nContent-Length: 900000\r\n\r\n{}", "x".repeat(900_000));
-    assert_eq!(Answer::read(&site.raw(&huge)).status, 405);
+    // Garbage behind a request ends the connection after the reply.
+    let request = String::from_utf8_lossy(KEPT);
+    let reply = site.raw(&format!("{request}\u{1}\u{2}garbage\r\n\r\n{request}"));
+    let replies = ["HTTP/1.1 200", "HTTP/1.1 400"].map(|status| reply.matches(status).count());
+    assert_eq!(replies, [1, 1], "{reply}");
 }
 
 #[test]
-fn a_slow_head_ends_in_408() {
+fn methods_of_webdav_and_of_proxies_are_refused_and_change_nothing() {
+    for (site, allowed) in [(Site::start(), "HEAD"), (writable(), "PUT")] {
+        site.write("f", b"content");
+        for request in [
+            "LOCK /f",
+            "UNLOCK /f",
+            "PROPPATCH /f",
+            "PROPFIND /",
+            "COPY /f",
+            "MOVE /f",
+            "TRACE /f",
+            "CONNECT example.org:443",
+            "POST /f",
+            "get /f",
+            "B\u{e9}LOCK /f",
+        ] {
+            let (method, target) = request.split_once(' ').unwrap();
+            let lines = "Authorization: Bearer s3cret\r\nDestination: /g\r\nLock-Token: <urn:x>\r\nDepth: infinity\r\nContent-Length: 0";
+            let answer = site.ask(method, target, &[lines]);
+            let allow = answer.header("allow").unwrap_or_default();
+            assert!(
+                answer.status == 400
+                    || answer.status == 405 && allow.starts_with("GET") && allow.contains(allowed),
+                "{request}: {answer:?}"
+            );
+            assert!(!format!("{answer:?}").contains("Destination"), "{request}: {answer:?}");
+        }
+        assert_eq!(names(&site), ["f"]);
+        assert_eq!(content(&site, "f"), b"content");
+    }
+}
+
+/// One byte at a time never lets an idle timeout strike; only a deadline ends it.
+#[test]
+fn slow_head_ends_in_408() {
     let site = Site::with(|config| config.limits.head = ms(300));
     let mut stream = site.connect();
     let mut writer = stream.try_clone().unwrap();
+    let started = Instant::now();
     let drip = std::thread::spawn(move || {
-        // One byte at a time never lets an idle timeout strike; only a deadline ends it.
         for byte in "GET / HTTP/1.1\r\nHost: h\r\n".bytes().cycle() {
             if writer.write_all(&[byte]).is_err() {
                 return;
@@ -118,74 +163,53 @@ fn a_slow_head_ends_in_408() {
             std::thread::sleep(ms(20));
         }
     });
-    let started = Instant::now();
     let mut reply = String::new();
     // The last drops may meet a closed connection and reset it after the reply.
     let _ = stream.read_to_string(&mut reply);
     assert!(reply.starts_with("HTTP/1.1 408"), "{reply}");
-    assert!(started.elapsed() > ms(250));
-    stream.shutdown(std::net::Shutdown::Both).ok();
+    assert!(started.elapsed() >= ms(300));
+    stream.shutdown(Shutdown::Both).ok();
     drip.join().unwrap();
 }
 
 #[test]
-fn a_silent_connection_is_closed_without_a_word() {
+fn silent_connection_is_closed_without_a_word() {
     let site = Site::with(|config| config.limits.idle = ms(200));
     site.write("f", b"x");
-    let (reply, took) = to_the_end(site.connect());
-    assert_eq!(reply, "");
-    assert!(took > ms(150) && took < ms(10_000), "{took:?}");
-    let mut kept = site.connect();
-    kept.write_all(b"GET /f HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
-    let (reply, took) = to_the_end(kept);
-    assert!(reply.ends_with("\r\n\r\nx") && took > ms(150) && took < ms(10_000), "{took:?}");
+    for (request, reply) in [(&b""[..], ""), (KEPT, "\r\n\r\nx")] {
+        let started = Instant::now();
+        let mut stream = site.connect();
+        stream.write_all(request).unwrap();
+        let got = to_the_end(stream);
+        assert!(got.ends_with(reply) && got.is_empty() == reply.is_empty(), "{got}");
+        assert!(started.elapsed() >= ms(200));
+    }
 }
 
+/// The server closes a stopped reply: what is on the way by then is less than the file. A slow reader gets all of it.
 #[test]
-fn a_reader_that_stops_is_cut_and_a_slow_one_is_not() {
-    let site = Site::with(|config| config.limits.stall = ms(500));
+fn reader_that_stops_is_cut_and_a_slow_one_is_not() {
+    let site = Site::with(|config| {
+        with_metrics(config);
+        config.limits.stall = ms(1500);
+    });
     let content = noise(24 << 20);
     site.write("f", &content);
-    let request = b"GET /f HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
-
-    let mut stopped = site.connect();
-    stopped.write_all(request).unwrap();
-    std::thread::sleep(ms(2000));
+    let mut stopped = site.begin("/f");
+    let mut slow = site.begin("/f");
+    let (mut got, mut part) = (Vec::new(), vec![0; 1 << 20]);
+    while let length @ 1.. = slow.read(&mut part).unwrap() {
+        got.extend_from_slice(&part[..length]);
+        // Far slower than the server sends, for longer than the stall time.
+        if got.len() < 16 << 20 {
+            std::thread::sleep(ms(110));
+        }
+    }
+    assert!(got.ends_with(&content));
+    wait_for(|| value(&site, "longhaul_connections") == 0.0);
     let mut got = Vec::new();
     let end = stopped.read_to_end(&mut got);
     assert!(end.is_err() || got.len() < content.len(), "the whole file came to a reader that had stopped");
-
-    let mut slow = site.connect();
-    slow.write_all(request).unwrap();
-    let mut got = Vec::new();
-    let mut part = vec![0; 1 << 20];
-    loop {
-        match slow.read(&mut part).unwrap() {
-            0 => break,
-            length => got.extend_from_slice(&part[..length]),
-        }
-        // Far slower than the server sends, never a whole stall time without a byte.
-        if got.len() < 16 << 20 {
-            std::thread::sleep(ms(60));
-        }
-    }
-    let start = got.len() - content.len();
-    assert!(got[start..] == content);
-}
-
-#[test]
-fn a_file_rewritten_while_it_is_sent_ends_short() {
-    let site = Site::start();
-    let content = noise(24 << 20);
-    let path = site.write("f", &content);
-    let mut stream = site.connect();
-    stream.write_all(b"GET /f HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
-    stream.read_exact(&mut [0; 1]).unwrap();
-    let mut changed = std::fs::File::options().write(true).open(path).unwrap();
-    changed.write_all(&noise(24 << 20)[1..]).unwrap();
-    let mut got = Vec::new();
-    stream.read_to_end(&mut got).unwrap();
-    assert!(got.len() < content.len(), "two versions were sent as one");
 }
 
 #[test]
@@ -201,52 +225,42 @@ fn thousands_of_idle_connections_cost_no_threads() {
     let site = Site::start();
     site.write("f", b"x");
     assert_eq!(site.get("/f", &[]).status, 200);
-    let (threads, memory) = (status("Threads:"), status("VmRSS:"));
-    let mut idle: Vec<TcpStream> = (0..COUNT).map(|_| site.connect()).collect();
-    for stream in &mut idle {
-        stream.write_all(b"HEAD /f HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    let before = threads();
+    let mut idle: Vec<Talk> = (0..COUNT).map(|_| Talk::to(&site)).collect();
+    for talk in &mut idle {
+        talk.send("HEAD /f HTTP/1.1\r\nHost: h\r\n\r\n", b"");
     }
-    for stream in &mut idle {
-        assert!(stream.read(&mut [0; 2000]).unwrap() > 100);
+    for talk in &mut idle {
+        assert_eq!(talk.answer_head().status, 200);
     }
-    println!(
-        "{COUNT} idle connections: {} KiB each, {} more threads",
-        status("VmRSS:").saturating_sub(memory) / COUNT as u64,
-        status("Threads:").saturating_sub(threads)
-    );
     // The pool that opens files may grow to its bound, and other tests run beside this one.
-    assert!(status("Threads:") < threads + 300);
+    assert!(threads() < before + COUNT as u64 / 3);
     assert_eq!(site.get("/f", &[]).status, 200);
-    for stream in idle.iter_mut().step_by(97) {
-        stream.write_all(b"GET /f HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
-        assert!(stream.read(&mut [0; 2000]).unwrap() > 100);
+    for talk in idle.iter_mut().step_by(97) {
+        talk.fetch("/f");
     }
 }
 
-/// Reads a number from /proc/self/status.
-fn status(field: &str) -> u64 {
+/// Counts the threads of this process.
+fn threads() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix(field)).unwrap();
-    line.split_whitespace().next().unwrap().parse().unwrap()
+    text.lines().find_map(|line| line.strip_prefix("Threads:")).unwrap().trim().parse().unwrap()
 }
-
-const KEPT: &[u8] = b"GET /f HTTP/1.1\r\nHost: h\r\n\r\n";
 
 #[test]
 fn at_the_limit_the_longest_idle_makes_room() {
-    let site = Site::with(|config| config.limits.connections = 2);
+    let site = Site::with(|config| {
+        with_metrics(config);
+        config.limits.connections = 2;
+    });
     site.write("f", b"x");
-    let mut first = site.connect();
-    std::thread::sleep(ms(50));
-    let mut second = site.connect();
-    std::thread::sleep(ms(50));
-    // Now the second is the one that has waited longer.
-    first.write_all(KEPT).unwrap();
-    assert!(first.read(&mut [0; 1000]).unwrap() > 0);
+    let [mut first, mut second] = [Talk::to(&site), Talk::to(&site)];
+    wait_for(|| value(&site, "longhaul_connections") == 2.0);
+    first.fetch("/f");
     assert_eq!(site.get("/f", &[]).status, 200);
-    assert_eq!(second.read(&mut [0; 1]).unwrap(), 0);
-    first.write_all(KEPT).unwrap();
-    assert!(first.read(&mut [0; 1000]).unwrap() > 0, "more room was made than needed");
+    assert_eq!(second.0.read(&mut [0; 1]).unwrap(), 0);
+    // No more room was made than needed.
+    first.fetch("/f");
 }
 
 #[test]
@@ -255,11 +269,12 @@ fn fast_reply_keeps_its_slot_until_it_ends() {
     let content = noise(24 << 20);
     site.write("f", &content);
     site.write("g", b"x");
-    let mut busy: Vec<TcpStream> = (0..2).map(|_| site.connect()).collect();
-    for stream in &mut busy {
+    let mut busy = [(); 2].map(|()| {
+        let mut stream = site.connect();
         stream.write_all(KEPT).unwrap();
         stream.read_exact(&mut [0; 1]).unwrap();
-    }
+        stream
+    });
     let mut third = site.connect();
     third.write_all(b"GET /g HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
     third.set_read_timeout(Some(ms(300))).unwrap();
@@ -268,27 +283,27 @@ fn fast_reply_keeps_its_slot_until_it_ends() {
     let mut got = Vec::new();
     busy[0].read_to_end(&mut got).unwrap();
     assert!(got.ends_with(&content));
-    third.set_read_timeout(Some(ms(5000))).unwrap();
-    assert!(to_the_end(third).0.starts_with("HTTP/1.1 200"));
+    third.set_read_timeout(Some(ms(40_000))).unwrap();
+    assert!(to_the_end(third).starts_with("HTTP/1.1 200"));
 }
 
 #[test]
-fn a_reader_far_too_slow_is_cut() {
+fn reader_far_too_slow_is_cut() {
     let site = Site::with(|config| {
         config.limits.stall = ms(200);
         config.limits.slowest = Rate::bits_per_sec(800_000_000);
     });
     let content = noise(48 << 20);
     site.write("f", &content);
-    let mut slow = site.connect();
-    slow.write_all(KEPT).unwrap();
-    let (mut part, mut got, started) = (vec![0; 256 << 10], 0, Instant::now());
+    let started = Instant::now();
+    let mut slow = site.begin("/f");
+    let (mut part, mut got) = (vec![0; 256 << 10], 0);
     while let Ok(length @ 1..) = slow.read(&mut part) {
         got += length;
         std::thread::sleep(ms(20));
     }
     assert!(got < content.len(), "all came to a reader at a tenth of the least rate");
-    assert!(started.elapsed() > ms(600), "it was cut before its rate could be told");
+    assert!(started.elapsed() >= ms(600), "it was cut before its rate was known");
 }
 
 #[test]
@@ -298,15 +313,12 @@ fn connection_that_gets_no_slot_is_told_so() {
         config.limits.per_client = 1;
     });
     site.write("f", &noise(32 << 20));
-    let mut replying = site.connect();
-    replying.write_all(b"GET /f HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
-    replying.read_exact(&mut [0; 1]).unwrap();
+    let _replying = site.begin("/f");
     let _waiting: Vec<TcpStream> = (0..8).map(|_| site.connect()).collect();
     let mut refused = site.connect();
-    refused.write_all(b"GET /f HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
-    let (text, took) = to_the_end(refused);
+    refused.write_all(KEPT).unwrap();
+    let text = to_the_end(refused);
     let answer = Answer::read(&text);
     assert_eq!((answer.status, answer.header("retry-after")), (503, Some("5")), "{text}");
     assert_eq!(Some(answer.body.len().to_string().as_str()), answer.header("content-length"));
-    assert!(took < ms(5000), "it waits for no slot: {took:?}");
 }

@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 
 mod access;
-mod bad_input;
 mod conditions;
 mod connections;
 mod content;
@@ -15,12 +14,11 @@ mod pace;
 mod pages;
 mod paths;
 mod ranges;
-mod replicas;
 mod shutdown;
 mod site;
 mod tls;
+mod upload_ranges;
 mod uploads;
 mod uploads_broken;
-mod uploads_measured;
 mod uploads_refused;
 mod uploads_verified;

@@ -9,10 +9,9 @@ use longhaul_core::units::Rate;
 
 use crate::site::{Answer, Site, noise};
 
-const SIZE: usize = 8 << 20;
-/// 8 MiB at 80 Mbit/s take 0.84 s: the kernel starts with a burst.
-const AT_80_MBIT: Duration = Duration::from_millis(700);
-const AT_40_MBIT: Duration = Duration::from_millis(1400);
+/// 4 MiB at 40 Mbit/s take 0.84 s, but the kernel starts with a burst. A busy machine only lengthens it.
+const SIZE: usize = 4 << 20;
+const AT_40_MBIT: Duration = Duration::from_millis(700);
 
 /// Serves `/large` and `/small` at this pace.
 fn site(pace: Pace) -> Site {
@@ -22,8 +21,8 @@ fn site(pace: Pace) -> Site {
     site
 }
 
-/// Gets `target` on a connection that stays; returns the reply's head and how long all of it took.
-fn get(stream: &mut TcpStream, target: &str, pace: Option<&str>) -> (Answer, Duration) {
+/// Gets `target` on a connection that stays; returns the pace in force by the reply's head, and how long all of it took.
+fn get(stream: &mut TcpStream, target: &str, pace: Option<&str>) -> (Option<String>, Duration) {
     let pace = pace.map_or_else(String::new, |pace| format!("{PACE_HEADER}: {pace}\r\n"));
     let started = Instant::now();
     stream.write_all(format!("GET {target} HTTP/1.1\r\nHost: h\r\n{pace}\r\n").as_bytes()).unwrap();
@@ -35,33 +34,26 @@ fn get(stream: &mut TcpStream, target: &str, pace: Option<&str>) -> (Answer, Dur
     }
     let answer = Answer::read(std::str::from_utf8(&head).unwrap());
     assert_eq!(answer.status, 200, "{answer:?}");
-    let length: usize = answer.header("content-length").unwrap().parse().unwrap();
-    let mut body = vec![0; length];
+    let mut body = vec![0; answer.header("content-length").unwrap().parse().unwrap()];
     stream.read_exact(&mut body).unwrap();
-    assert!(body == noise(length), "{target} arrived changed");
-    (answer, started.elapsed())
+    assert!(body == noise(body.len()), "{target} arrived changed");
+    (answer.header(PACE_HEADER).map(str::to_owned), started.elapsed())
 }
 
 /// Returns what the server says is in force on a large reply, and how long the reply took.
 fn large(site: &Site, pace: Option<&str>) -> (Option<String>, Duration) {
-    let (answer, took) = get(&mut site.connect(), "/large", pace);
-    (answer.header(PACE_HEADER).map(str::to_owned), took)
+    get(&mut site.connect(), "/large", pace)
 }
 
 #[test]
-fn a_rate_asked_for_is_told_and_held() {
-    let (told, took) = large(&site(Pace::Auto), Some("80Mbit"));
-    assert_eq!(told.as_deref(), Some("80000000"));
-    assert!(took >= AT_80_MBIT, "{took:?}");
-}
-
-#[test]
-fn nobody_is_sent_more_than_the_servers_own_rate() {
-    let site = site(Pace::Rate(Rate::bits_per_sec(40_000_000)));
-    for asked in ["80Mbit", "off"] {
-        let (told, took) = large(&site, Some(asked));
-        assert_eq!(told.as_deref(), Some("40000000"), "asked for {asked}");
-        assert!(took >= AT_40_MBIT, "asked for {asked}: {took:?}");
+fn lower_of_the_rates_asked_for_and_configured_is_told_and_held() {
+    let rate = |mbit: u64| Pace::Rate(Rate::bits_per_sec(mbit * 1_000_000));
+    for (own, asked) in
+        [(Pace::Auto, Some("40Mbit")), (rate(40), Some("80Mbit")), (rate(40), Some("off")), (rate(40), None)]
+    {
+        let (told, took) = large(&site(own), asked);
+        assert_eq!(told.as_deref(), Some("40000000"), "asked for {asked:?}");
+        assert!(took >= AT_40_MBIT, "asked for {asked:?}: {took:?}");
     }
 }
 
@@ -78,6 +70,11 @@ fn what_is_no_pace_asks_for_nothing() {
     }
 }
 
+/// A rate would bound every reply; a busy machine delays some.
+fn is_unbounded(mut try_once: impl FnMut() -> Duration) -> bool {
+    (0..20).any(|_| try_once() < AT_40_MBIT / 2)
+}
+
 #[test]
 fn what_cannot_be_remembered_of_this_path_bounds_nothing() {
     let site = site(Pace::Auto);
@@ -89,54 +86,47 @@ fn what_cannot_be_remembered_of_this_path_bounds_nothing() {
         "held=0;rtt=0",
         "held=1;rtt=NaN",
     ] {
-        // A rate would bound every reply; a busy machine delays some.
-        let is_unbounded = (0..5).any(|_| {
+        let unbounded = is_unbounded(|| {
             let (told, took) = large(&site, Some(&format!("auto;{memory}")));
             assert_eq!(told.as_deref(), Some("auto"), "{memory}");
-            took < AT_40_MBIT
+            took
         });
-        assert!(is_unbounded, "{memory}");
+        assert!(unbounded, "{memory}");
     }
     assert_eq!(large(&site, Some("80Mbit;held=1;rtt=1")).0.as_deref(), Some("80000000"));
 }
 
 #[test]
-fn a_short_reply_is_not_paced() {
+fn short_reply_is_not_paced() {
     let site = site(Pace::Rate(Rate::bits_per_sec(40_000_000)));
     for asked in [None, Some("80Mbit"), Some("off"), Some("fast")] {
-        let (answer, _) = get(&mut site.connect(), "/small", asked);
-        assert_eq!(answer.header(PACE_HEADER), None, "asked for {asked:?}");
+        assert_eq!(get(&mut site.connect(), "/small", asked).0, None, "asked for {asked:?}");
     }
 }
 
 #[test]
-fn a_rate_ends_with_its_reply() {
+fn rate_ends_with_its_reply() {
     let site = site(Pace::Auto);
     for then in ["auto", "off"] {
         let mut stream = site.connect();
         // Each try is the first reply after a paced one.
-        let is_faster = (0..5).any(|_| {
-            let (_, slow) = get(&mut stream, "/large", Some("80Mbit"));
-            assert!(slow >= AT_80_MBIT, "{slow:?} before {then}");
-            let (answer, fast) = get(&mut stream, "/large", Some(then));
-            assert_eq!(answer.header(PACE_HEADER), Some(then));
-            fast < slow / 2
+        let unbounded = is_unbounded(|| {
+            let (told, slow) = get(&mut stream, "/large", Some("40Mbit"));
+            assert_eq!(told.as_deref(), Some("40000000"));
+            assert!(slow >= AT_40_MBIT, "{slow:?} before {then}");
+            let (told, took) = get(&mut stream, "/large", Some(then));
+            assert_eq!(told.as_deref(), Some(then));
+            took
         });
-        assert!(is_faster, "80 Mbit/s outlast their reply, before {then}");
+        assert!(unbounded, "40 Mbit/s outlast their reply, before {then}");
         // And the other way round.
-        let (answer, slow) = get(&mut stream, "/large", Some("80Mbit"));
-        assert_eq!(answer.header(PACE_HEADER), Some("80000000"));
-        assert!(slow >= AT_80_MBIT, "{slow:?} after {then}");
+        let (_, slow) = get(&mut stream, "/large", Some("40Mbit"));
+        assert!(slow >= AT_40_MBIT, "{slow:?} after {then}");
     }
 }
 
 #[test]
-fn off_is_off_where_the_server_allows_it() {
-    assert_eq!(large(&site(Pace::Auto), Some("off")).0.as_deref(), Some("off"));
-}
-
-#[test]
-fn a_congestion_control_that_paces_itself_serves_too() {
+fn congestion_control_that_paces_itself_serves_too() {
     let available = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
     if !available.split_whitespace().any(|name| name == "bbr") {
         assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "bbr is needed");

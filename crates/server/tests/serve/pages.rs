@@ -1,9 +1,10 @@
-//! The pages of directories.
+//! The pages of directories, and the headers of pages that are files.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use crate::site::Site;
+use crate::uploads::writable;
 
 #[test]
 fn names_are_escaped_in_text_and_in_links() {
@@ -12,11 +13,17 @@ fn names_are_escaped_in_text_and_in_links() {
     site.write("a:b #?%", b"2");
     std::fs::write(site.dir.path().join(OsStr::from_bytes(b"bad\xff\nname")), b"3").unwrap();
     let page = site.get("/", &[]);
-    assert!(page.body.contains("&lt;img src=x onerror=alert(1)&gt;&amp;&quot;&#39;"));
-    assert!(!page.body.contains("<img"));
-    assert!(page.body.contains("href=\"./a%3Ab%20%23%3F%25\"") && page.body.contains("bad%FF%0Aname"));
+    for part in [
+        "&lt;img src=x onerror=alert(1)&gt;&amp;&quot;&#39;",
+        "href=\"./a%3Ab%20%23%3F%25\"",
+        "bad%FF%0Aname",
+    ] {
+        assert!(page.body.contains(part), "{part} in {page:?}");
+    }
+    for part in ["<img", "<script", "http://"] {
+        assert!(!page.body.contains(part), "{part} in {page:?}");
+    }
     assert!(page.header("Content-Security-Policy").unwrap().starts_with("default-src 'none'"));
-    assert!(!page.body.contains("<script") && !page.body.contains("http://"));
     for (link, content) in [("/a%3Ab%20%23%3F%25", "2"), ("/bad%FF%0Aname", "3")] {
         assert_eq!(site.get(link, &[]).body, content);
     }
@@ -25,10 +32,9 @@ fn names_are_escaped_in_text_and_in_links() {
 #[test]
 fn entries_are_sorted_as_asked_directories_first() {
     let site = Site::start();
-    site.write("B", &[0; 10]);
-    site.write("a", &[0; 300]);
-    site.write("c", &[0; 2]);
-    site.write("z/inner", b"");
+    for (name, size) in [("B", 10), ("a", 300), ("c", 2), ("z/inner", 0)] {
+        site.write(name, &vec![0; size]);
+    }
     for (query, order) in [
         ("", ["z/", "a", "B", "c"]),
         ("?sort=name&order=desc", ["z/", "c", "B", "a"]),
@@ -45,40 +51,48 @@ fn entries_are_sorted_as_asked_directories_first() {
 }
 
 #[test]
-fn a_page_shows_the_way_up_and_what_is_there() {
+fn page_shows_the_way_up_and_what_is_there() {
     let site = Site::start();
     site.write("x & y/sub/f.bin", &vec![0; 3 << 20]);
     let page = site.get("/x%20%26%20y/sub/", &[]).body;
-    assert!(page.contains("<a href=\"/x%20%26%20y/\">x &amp; y</a>"));
-    assert!(page.contains("href=\"../\"") && page.contains("title=\"3145728 bytes\">3 MiB<"));
-    assert!(page.contains("0 directories, 1 file, 3 MiB"));
+    for part in [
+        "<a href=\"/x%20%26%20y/\">x &amp; y</a>",
+        "href=\"../\"",
+        "title=\"3145728 bytes\">3 MiB<",
+        "0 directories, 1 file, 3 MiB",
+    ] {
+        assert!(page.contains(part), "{part} in {page}");
+    }
 }
 
 #[test]
-fn an_index_takes_the_pages_place() {
+fn index_takes_the_place_of_the_page() {
     let site = Site::start();
     site.write("d/index.html", b"<p>mine");
     let answer = site.get("/d/", &[]);
-    assert_eq!(
-        (answer.body.as_str(), answer.header("Content-Type")),
-        ("<p>mine", Some("text/html; charset=utf-8"))
-    );
+    let media = answer.header("Content-Type");
+    assert_eq!((answer.body.as_str(), media), ("<p>mine", Some("text/html; charset=utf-8")));
     assert!(answer.header("ETag").is_some());
+    // Also where it leads nowhere: the names are not uncovered.
+    site.write("e/secret-name", b"");
+    std::os::unix::fs::symlink("index.html", site.dir.path().join("e/index.html")).unwrap();
+    let answer = site.get("/e/", &[]);
+    assert!(answer.status == 404 && !answer.body.contains("secret-name"), "{answer:?}");
 }
 
 #[test]
-fn a_huge_directory_is_bounded() {
+fn huge_directory_is_sorted_then_bounded() {
     let site = Site::with(|config| config.limits.listing = 100);
     for i in 0..350 {
-        site.write(&format!("f{i:03}"), b"");
+        std::fs::write(site.dir.path().join(format!("f{i:03}")), b"").unwrap();
     }
-    let page = site.get("/", &[]).body;
-    assert_eq!(page.matches("href=\"./f").count(), 100);
-    assert!(page.contains("250 more names are not shown here"));
-    // Sorted before it is cut.
-    assert!(page.contains("./f000\"") && page.contains("./f099\"") && !page.contains("./f100\""));
-    let page = site.get("/?order=desc", &[]).body;
-    assert!(page.contains("./f349\"") && page.contains("./f250\"") && !page.contains("./f249\""));
+    for (target, first, last, beyond) in [("/", 0, 99, 100), ("/?order=desc", 349, 250, 249)] {
+        let page = site.get(target, &[]).body;
+        assert_eq!(page.matches("href=\"./f").count(), 100);
+        assert!(page.contains("250 more names are not shown here"));
+        let shown = [first, last, beyond].map(|number| page.contains(&format!("./f{number:03}\"")));
+        assert_eq!(shown, [true, true, false], "{target}");
+    }
 }
 
 #[test]
@@ -97,13 +111,18 @@ fn media_types_follow_names() {
 }
 
 #[test]
-fn an_index_that_leads_nowhere_good_does_not_uncover_the_names() {
-    let site = Site::start();
-    site.write("d/secret-name", b"");
-    std::os::unix::fs::symlink("index.html", site.dir.path().join("d/index.html")).unwrap();
-    let answer = site.get("/d/", &[]);
-    assert_eq!(answer.status, 404);
-    assert!(!answer.body.contains("secret-name"));
+fn uploaded_page_runs_no_scripts() {
+    for (site, sandboxed) in [(writable(), true), (Site::start(), false)] {
+        for name in ["page.html", "image.svg", "page.xhtml"] {
+            site.write(name, b"<script>");
+            let answer = site.get(&format!("/{name}"), &[]);
+            let policy = answer.header("Content-Security-Policy");
+            assert_eq!(policy, sandboxed.then_some("sandbox"), "{name}");
+            assert_eq!(answer.header("Content-Disposition"), sandboxed.then_some("attachment"), "{name}");
+        }
+        site.write("f.bin", b"x");
+        assert_eq!(site.get("/f.bin", &[]).header("Content-Disposition"), None);
+    }
 }
 
 #[test]

@@ -6,14 +6,18 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use longhaul_server::{Config, Server, ServerOutcome, Stopper, Telemetry};
 use tempfile::TempDir;
 
+use crate::tls;
+
 /// A running server; it ends when dropped.
 pub(crate) struct Site {
     pub(crate) dir: TempDir,
+    /// Files that are not served.
+    pub(crate) beside: TempDir,
     pub(crate) address: SocketAddr,
     pub(crate) metrics: Option<SocketAddr>,
     pub(crate) stopper: Stopper,
@@ -29,19 +33,29 @@ impl Site {
         Self::observed(change, None)
     }
 
-    pub(crate) fn observed(change: impl FnOnce(&mut Config), telemetry: Option<Telemetry>) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let mut config = Config::new(dir.path(), "127.0.0.1:0".parse().unwrap());
+    /// Starts a server with TLS, and returns the file of its certificate.
+    pub(crate) fn encrypted(change: impl FnOnce(&mut Config)) -> (Self, String) {
+        let beside = tempfile::tempdir().unwrap();
+        let files = tls::files(beside.path());
+        let cert = files.cert.to_str().unwrap().to_owned();
+        let (dir, mut config) = served();
+        config.tls = Some(files);
         change(&mut config);
-        Self::run(dir, config, telemetry)
+        (Self::run(dir, beside, config, None), cert)
+    }
+
+    pub(crate) fn observed(change: impl FnOnce(&mut Config), telemetry: Option<Telemetry>) -> Self {
+        let (dir, mut config) = served();
+        change(&mut config);
+        Self::run(dir, tempfile::tempdir().unwrap(), config, telemetry)
     }
 
     /// Starts a server of another directory than the site's own.
     pub(crate) fn of(config: Config) -> Self {
-        Self::run(tempfile::tempdir().unwrap(), config, None)
+        Self::run(tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), config, None)
     }
 
-    fn run(dir: TempDir, config: Config, telemetry: Option<Telemetry>) -> Self {
+    fn run(dir: TempDir, beside: TempDir, config: Config, telemetry: Option<Telemetry>) -> Self {
         let mut server = Server::bind(config).unwrap();
         let (address, stopper) = (server.addresses()[0], server.stopper());
         let metrics = server.metrics_address();
@@ -54,7 +68,7 @@ impl Site {
                 .unwrap();
             runtime.block_on(server.run()).unwrap()
         });
-        Self { dir, address, metrics, stopper, thread: Some(thread) }
+        Self { dir, beside, address, metrics, stopper, thread: Some(thread) }
     }
 
     /// Writes a file as it is an hour after it was written: its entity tag is strong.
@@ -73,7 +87,15 @@ impl Site {
 
     pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(40))).unwrap();
+        stream
+    }
+
+    /// Requests a file and reads the first byte of the reply, which the server cannot complete yet if the file is large.
+    pub(crate) fn begin(&self, target: &str) -> TcpStream {
+        let mut stream = self.connect();
+        write!(stream, "GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
+        stream.read_exact(&mut [0; 1]).unwrap();
         stream
     }
 
@@ -99,16 +121,6 @@ impl Site {
         self.ask("GET", target, lines)
     }
 
-    /// Reads the metrics at their own address.
-    pub(crate) fn metrics_page(&self) -> String {
-        let mut stream = TcpStream::connect(self.metrics.unwrap()).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        Answer::read(&text).body
-    }
-
     /// Waits for the server's end.
     pub(crate) fn ended(mut self) -> ServerOutcome {
         self.thread.take().unwrap().join().unwrap()
@@ -122,6 +134,23 @@ impl Drop for Site {
             // A panic there is reported by its own message.
             let _ = thread.join();
         }
+    }
+}
+
+/// Creates a directory to serve and the default settings for it.
+fn served() -> (TempDir, Config) {
+    let dir = tempfile::tempdir().unwrap();
+    let config = Config::new(dir.path(), "127.0.0.1:0".parse().unwrap());
+    (dir, config)
+}
+
+/// Waits until `happened`.
+#[track_caller]
+pub(crate) fn wait_for(happened: impl Fn() -> bool) {
+    let until = Instant::now() + Duration::from_secs(40);
+    while !happened() {
+        assert!(Instant::now() < until, "it does not happen");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

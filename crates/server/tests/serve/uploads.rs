@@ -2,16 +2,15 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::ops::Range;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use longhaul_core::proto::http::UploadId;
 use longhaul_server::{Config, Token, Tokens};
 
-use crate::site::{Answer, Site, curl, noise};
-use crate::tls;
+use crate::site::{Answer, Site, curl, noise, wait_for};
 
 pub(crate) const TOKEN: &str = "Authorization: Bearer s3cret";
 pub(crate) const ID: UploadId = UploadId::new([0xa5; 16]);
@@ -24,10 +23,22 @@ pub(crate) fn writable() -> Site {
 
 pub(crate) fn writable_with(change: impl FnOnce(&mut Config)) -> Site {
     Site::with(|config| {
-        config.writable = true;
-        config.tokens = Tokens::One(Token::new("s3cret").unwrap());
+        allow_writing(config);
         change(config);
     })
+}
+
+/// Starts a server that takes files over TLS; returns the file of its certificate too.
+fn encrypted(change: impl FnOnce(&mut Config)) -> (Site, String) {
+    Site::encrypted(|config| {
+        allow_writing(config);
+        change(config);
+    })
+}
+
+fn allow_writing(config: &mut Config) {
+    config.writable = true;
+    config.tokens = Tokens::One(Token::new("s3cret").unwrap());
 }
 
 /// Writes the head of a request that shows the token.
@@ -49,12 +60,51 @@ pub(crate) fn patch(target: &str, offset: usize, length: usize, size: usize, com
     head("PATCH", target, &[TYPE, &offset, &size, &complete, &format!("Content-Length: {length}")])
 }
 
+/// Writes the head of a PATCH with a range of a file of `size` bytes.
+pub(crate) fn range(target: &str, range: Range<usize>, size: usize) -> String {
+    let bytes = format!("Content-Range: bytes {}-{}/{size}", range.start, range.end - 1);
+    head("PATCH", target, &[TYPE, &bytes, "Upload-Complete: ?0", &format!("Content-Length: {}", range.len())])
+}
+
+/// Adds a field to a head.
+pub(crate) fn with_field(head: &str, field: &str) -> String {
+    head.replacen("\r\n\r\n", &format!("\r\n{field}\r\n\r\n"), 1)
+}
+
+pub(crate) fn expect(head: &str) -> String {
+    with_field(head, "Expect: 100-continue")
+}
+
+/// Sends one request over a new connection; returns the status of the answer.
+pub(crate) fn status(site: &Site, head: &str, body: &[u8]) -> u16 {
+    Talk::to(site).ask(head, body).status
+}
+
+/// Uploads a whole file; returns the status of the answer.
+pub(crate) fn put(site: &Site, target: &str, body: &[u8]) -> u16 {
+    status(site, &head("PUT", target, &[&format!("Content-Length: {}", body.len())]), body)
+}
+
+/// Asks how far an upload has come; an empty text where the server knows of none.
+pub(crate) fn offset(site: &Site, target: &str) -> String {
+    let answer = Talk::to(site).ask(&head("HEAD", target, &[]), b"");
+    answer.header("upload-offset").unwrap_or_default().to_owned()
+}
+
 /// One connection that stays open from request to request.
 pub(crate) struct Talk(pub(crate) TcpStream);
 
 impl Talk {
     pub(crate) fn to(site: &Site) -> Self {
         Self(site.connect())
+    }
+
+    /// Whether an answer has begun, or the connection has ended.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.0.set_nonblocking(true).unwrap();
+        let peeked = self.0.peek(&mut [0]);
+        self.0.set_nonblocking(false).unwrap();
+        peeked.is_ok()
     }
 
     pub(crate) fn send(&mut self, head: &str, body: &[u8]) {
@@ -72,7 +122,7 @@ impl Talk {
         answer
     }
 
-    fn answer_head(&mut self) -> Answer {
+    pub(crate) fn answer_head(&mut self) -> Answer {
         let mut text = Vec::new();
         while !text.ends_with(b"\r\n\r\n") {
             let mut byte = [0];
@@ -82,6 +132,15 @@ impl Talk {
             text.push(byte[0]);
         }
         Answer::read(&String::from_utf8(text).unwrap())
+    }
+
+    /// Fetches a file; returns the bytes received, those of the head included.
+    pub(crate) fn fetch(&mut self, target: &str) -> usize {
+        self.send(&head("GET", target, &[]), b"");
+        let head = self.answer_head();
+        let length: usize = head.header("content-length").unwrap().parse().unwrap();
+        self.0.read_exact(&mut vec![0; length]).unwrap();
+        head.head.len() + 4 + length
     }
 
     pub(crate) fn ask(&mut self, head: &str, body: &[u8]) -> Answer {
@@ -109,7 +168,7 @@ pub(crate) fn blake3_field(content: &[u8]) -> String {
 }
 
 #[test]
-fn an_upload_in_parts_becomes_a_file() {
+fn upload_in_parts_becomes_a_file() {
     let (site, file, url) = (writable(), noise(9_000_001), resource("sub/f", ID));
     std::fs::create_dir(site.dir.path().join("sub")).unwrap();
     let mut talk = Talk::to(&site);
@@ -137,8 +196,7 @@ fn an_upload_in_parts_becomes_a_file() {
     }
     assert!(!site.get("/sub/", &[]).body.contains("longhaul-"), "partial files are listed");
     let end = patch(&url, file.len(), 0, file.len(), true);
-    let end = end.replacen("\r\n\r\n", &format!("\r\n{}\r\n\r\n", blake3_field(&file)), 1);
-    assert_eq!(talk.ask(&end, b"").status, 201);
+    assert_eq!(talk.ask(&with_field(&end, &blake3_field(&file)), b"").status, 201);
     assert!(content(&site, "sub/f") == file);
     assert_eq!(std::fs::read_dir(site.dir.path().join("sub")).unwrap().count(), 1);
     // Another file by the same ID replaces it.
@@ -147,56 +205,43 @@ fn an_upload_in_parts_becomes_a_file() {
     assert_eq!(content(&site, "sub/f"), b"new");
 }
 
+/// An upload between two ranges is kept for 3 s, or for 0.7 s after its last connection has closed.
 #[test]
 fn upload_whose_connections_have_closed_makes_way_sooner_than_one_between_ranges() {
-    let (site, file) = (writable(), noise(2_000_000));
-    let range = |id, text: &str| {
-        let lines = ["Content-Type: application/partial-upload", "Upload-Complete: ?0", text];
-        head("PATCH", &resource("f", id), &[lines.as_slice(), &["Content-Length: 1000000"]].concat())
-    };
-    let first = "Content-Range: bytes 0-999999/2000000";
-    let (mut open, other) = (Talk::to(&site), UploadId::new([0x5a; 16]));
-    for (closes, at_least, at_most) in [(false, 2000, 10_000), (true, 500, 2000)] {
-        assert_eq!(open.ask(&range(if closes { other } else { ID }, first), &file[..1_000_000]).status, 202);
-        if closes {
-            open = Talk::to(&site);
-        }
-        let began = Instant::now();
-        let next = if closes { ID } else { other };
-        assert_eq!(Talk::to(&site).ask(&range(next, first), &file[..1_000_000]).status, 202);
-        let waited = began.elapsed().as_millis();
-        assert!((at_least..at_most).contains(&waited), "closes: {closes}, {waited} ms");
+    let (site, file, other) = (writable(), noise(2_000_000), UploadId::new([0x5a; 16]));
+    let first = |name, id| range(&resource(name, id), 0..1_000_000, 2_000_000);
+    let [mut open, mut closed] = [Talk::to(&site), Talk::to(&site)];
+    for (talk, name) in [(&mut open, "open"), (&mut closed, "closed")] {
+        assert_eq!(talk.ask(&first(name, ID), &file[..1_000_000]).status, 202);
     }
+    drop(closed);
+    let mut slower = Talk::to(&site);
+    slower.send(&first("open", other), &file[..1_000_000]);
+    assert_eq!(status(&site, &first("closed", other), &file[..1_000_000]), 202);
+    assert!(!slower.is_answered());
+    assert_eq!(slower.answer().status, 202);
 }
 
 #[test]
 fn client_that_connects_anew_at_once_keeps_its_upload() {
-    let (site, file) = (writable(), noise(2_000_000));
-    let range = |id, text: &str| {
-        let lines = ["Content-Type: application/partial-upload", "Upload-Complete: ?0", text];
-        head("PATCH", &resource("f", id), &[lines.as_slice(), &["Content-Length: 1000000"]].concat())
-    };
-    let (first, second) =
-        ("Content-Range: bytes 0-999999/2000000", "Content-Range: bytes 1000000-1999999/2000000");
+    let (site, file, url) = (writable(), noise(2_000_000), resource("f", ID));
     let mut talk = Talk::to(&site);
-    assert_eq!(talk.ask(&range(ID, first), &file[..1_000_000]).status, 202);
+    assert_eq!(talk.ask(&range(&url, 0..1_000_000, 2_000_000), &file[..1_000_000]).status, 202);
     // Longer than a client needs to connect anew: what counts is when the connection closed.
-    std::thread::sleep(Duration::from_millis(1200));
+    std::thread::sleep(Duration::from_millis(800));
     drop(talk);
     let mut rival = Talk::to(&site);
-    rival.send(&range(UploadId::new([0x5a; 16]), first), &file[..1_000_000]);
-    std::thread::sleep(Duration::from_millis(200));
-    let mut talk = Talk::to(&site);
-    assert_eq!(talk.ask(&range(ID, second), &file[1_000_000..]).status, 202);
-    let held = talk.ask(&head("HEAD", &resource("f", ID), &[]), b"");
-    assert_eq!(held.header("upload-offset"), Some("2000000"));
+    let other = resource("f", UploadId::new([0x5a; 16]));
+    rival.send(&range(&other, 0..1_000_000, 2_000_000), &file[..1_000_000]);
+    assert_eq!(status(&site, &range(&url, 1_000_000..2_000_000, 2_000_000), &file[1_000_000..]), 202);
+    assert_eq!(offset(&site, &url), "2000000");
 }
 
 #[test]
-fn an_empty_file_is_an_upload_too() {
-    let (site, url) = (writable(), resource("f", ID));
-    assert_eq!(Talk::to(&site).ask(&patch(&url, 0, 0, 0, true), b"").status, 201);
-    assert_eq!(Talk::to(&site).ask(&head("PUT", "/g", &["Content-Length: 0"]), b"").status, 201);
+fn empty_file_is_an_upload_too() {
+    let site = writable();
+    assert_eq!(status(&site, &patch(&resource("f", ID), 0, 0, 0, true), b""), 201);
+    assert_eq!(put(&site, "/g", b""), 201);
     assert_eq!(
         (names(&site), content(&site, "f"), content(&site, "g")),
         (vec!["f".into(), "g".into()], vec![], vec![])
@@ -208,23 +253,32 @@ fn another_state_of_the_source_starts_over_and_an_upload_can_be_dropped() {
     let site = writable();
     let (old, new) = (resource("f", ID), resource("f", UploadId::new([1; 16])));
     let mut talk = Talk::to(&site);
-    assert_eq!(talk.ask(&patch(&old, 0, 4, 9, false), b"olds").status, 204);
-    assert_eq!(talk.ask(&head("HEAD", &new, &[]), b"").status, 404);
-    assert_eq!(talk.ask(&head("DELETE", &new, &[]), b"").status, 404);
-    // What makes no sense takes nothing away from the first.
-    let bad = patch(&new, 0, 0, 5, false).replace("Upload-Length: 5\r\n", "");
-    assert_eq!(talk.ask(&bad, b"").status, 400);
-    assert_eq!(talk.ask(&patch(&new, 2, 0, 5, false), b"").status, 409);
-    assert_eq!(talk.ask(&head("HEAD", &old, &[]), b"").header("upload-offset"), Some("4"));
-    assert_eq!(talk.ask(&patch(&new, 0, 3, 5, false), b"new").status, 204);
-    assert_eq!(talk.ask(&head("HEAD", &old, &[]), b"").status, 404);
-    assert_eq!(talk.ask(&head("DELETE", &new, &[]), b"").status, 204);
-    assert_eq!((talk.ask(&head("HEAD", &new, &[]), b"").status, names(&site).len()), (404, 0));
-    assert_eq!(talk.ask(&head("DELETE", &new, &[]), b"").status, 404);
+    let of = |method, url: &str| head(method, url, &[]);
+    for (request, body, status) in [
+        (patch(&old, 0, 4, 9, false), "olds", 204),
+        (of("HEAD", &new), "", 404),
+        (of("DELETE", &new), "", 404),
+        // What makes no sense takes nothing away from the first.
+        (patch(&new, 0, 0, 5, false).replace("Upload-Length: 5\r\n", ""), "", 400),
+        (patch(&new, 2, 0, 5, false), "", 409),
+        (of("HEAD", &old), "", 204),
+        (patch(&new, 0, 3, 5, false), "new", 204),
+        (of("HEAD", &old), "", 404),
+        (of("DELETE", &new), "", 204),
+        (of("HEAD", &new), "", 404),
+        (of("DELETE", &new), "", 404),
+    ] {
+        let answer = talk.ask(&request, body.as_bytes());
+        assert_eq!(answer.status, status, "{request}");
+        if status == 204 && request.starts_with("HEAD") {
+            assert_eq!(answer.header("upload-offset"), Some("4"));
+        }
+    }
+    assert_eq!(names(&site).len(), 0);
 }
 
 #[test]
-fn a_whole_file_comes_by_length_or_in_chunks() {
+fn whole_file_comes_by_length_or_in_chunks() {
     let (site, file) = (writable(), noise(6_000_001));
     let mut talk = Talk::to(&site);
     let length = format!("Content-Length: {}", file.len());
@@ -248,52 +302,55 @@ fn a_whole_file_comes_by_length_or_in_chunks() {
 }
 
 #[test]
-fn an_existing_file_is_kept_where_the_client_says_so() {
+fn existing_file_is_kept_or_replaced_as_the_client_says() {
     let site = writable();
     site.write("f", b"old");
-    let new = head("PUT", "/f", &["If-None-Match: *", "Content-Length: 3"]);
-    assert_eq!(Talk::to(&site).ask(&new, b"new").status, 412);
+    let tag = site.get("/f", &[]).header("ETag").unwrap().to_owned();
+    let put_if = |condition: &str, name: &str, body: &str| {
+        let length = format!("Content-Length: {}", body.len());
+        status(&site, &head("PUT", name, &[condition, &length]), body.as_bytes())
+    };
+    let keep = |request: String| with_field(&request, "If-None-Match: *");
+    for condition in ["If-None-Match: *", "If-None-Match: \"a\"", "If-Match: \"other\""] {
+        assert_eq!(put_if(condition, "/f", "new"), 412, "{condition}");
+    }
+    assert_eq!(put_if("If-Match: *", "/missing", "new"), 412);
+    assert_eq!(status(&site, &keep(patch(&resource("f", ID), 0, 3, 3, true)), b"new"), 412);
     assert_eq!((content(&site, "f"), names(&site)), (b"old".to_vec(), vec!["f".to_owned()]));
-    let other = head("PUT", "/f", &["If-None-Match: \"a\"", "Content-Length: 3"]);
-    assert_eq!(Talk::to(&site).ask(&other, b"new").status, 412);
-    let url = resource("f", ID);
-    let keep = |request: String| request.replacen("\r\n\r\n", "\r\nIf-None-Match: *\r\n\r\n", 1);
-    assert_eq!(Talk::to(&site).ask(&keep(patch(&url, 0, 3, 3, true)), b"new").status, 412);
-    assert_eq!((content(&site, "f"), names(&site)), (b"old".to_vec(), vec!["f".to_owned()]));
-    assert_eq!(Talk::to(&site).ask(&head("PUT", "/f", &["Content-Length: 3"]), b"new").status, 204);
+    let named = format!("If-Match: {tag}");
+    assert_eq!((put_if(&named, "/f", "second"), put_if(&named, "/f", "third")), (204, 412));
+    assert_eq!(content(&site, "f"), b"second");
+    assert_eq!(put(&site, "/f", b"new"), 204);
     assert_eq!(content(&site, "f"), b"new");
     // A file that comes meanwhile is kept too.
+    let g = resource("g", ID);
     let mut late = Talk::to(&site);
-    late.send(&keep(patch(&resource("g", ID), 0, 3, 3, true)), b"la");
-    while names(&site).len() < 3 {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    late.send(&keep(patch(&g, 0, 3, 3, true)), b"la");
+    wait_for(|| names(&site).len() == 3);
     site.write("g", b"first");
     assert_eq!((late.ask("", b"t").status, content(&site, "g")), (412, b"first".to_vec()));
-    let delete = keep(head("DELETE", &resource("g", ID), &[]));
-    assert_eq!(Talk::to(&site).ask(&delete, b"").status, 412);
-    assert_eq!(Talk::to(&site).ask(&head("DELETE", &resource("g", ID), &[]), b"").status, 204);
+    let delete = head("DELETE", &g, &[]);
+    assert_eq!((status(&site, &keep(delete.clone()), b""), status(&site, &delete, b"")), (412, 204));
     assert_eq!(names(&site), ["f", "g"]);
 }
 
 #[test]
-fn who_waits_to_be_asked_is_asked_once_there_is_space() {
+fn client_that_waits_for_100_continue_gets_it_once_there_is_space() {
     let site = writable();
     let mut talk = Talk::to(&site);
-    let put = head("PUT", "/f", &["Content-Length: 5", "Expect: 100-continue"]);
-    assert_eq!(talk.ask(&put, b"").status, 100);
+    assert_eq!(talk.ask(&expect(&head("PUT", "/f", &["Content-Length: 5"])), b"").status, 100);
     assert_eq!(std::fs::metadata(site.dir.path().join("f.longhaul-part")).unwrap().len(), 5);
     assert_eq!(talk.ask("", b"hello").status, 201);
     assert_eq!(content(&site, "f"), b"hello");
 }
 
 #[test]
-fn a_long_verification_is_no_silence() {
-    let site = writable_with(|config| config.limits.processing = Duration::from_millis(5));
-    let (file, url) = (noise(64 << 20), resource("f", ID));
+fn long_verification_is_no_silence() {
+    let file = noise(64 << 20);
+    let site = writable_with(|config| config.limits.processing = Duration::from_millis(1));
     let mut talk = Talk::to(&site);
-    let put = patch(&url, 0, file.len(), file.len(), true);
-    talk.send(&put.replacen("\r\n\r\n", &format!("\r\n{}\r\n\r\n", blake3_field(&file)), 1), &file);
+    let part = patch(&resource("f", ID), 0, file.len(), file.len(), true);
+    talk.send(&with_field(&part, &blake3_field(&file)), &file);
     let mut interim = 0;
     loop {
         match talk.answer().status {
@@ -303,18 +360,9 @@ fn a_long_verification_is_no_silence() {
     }
     assert!(interim > 1, "{interim} interim answers");
     assert!(content(&site, "f") == file);
-}
 
-#[test]
-fn a_long_verification_is_no_silence_over_tls_either() {
-    let (certs, file) = (tempfile::tempdir().unwrap(), noise(64 << 20));
-    let tls = tls::files(certs.path());
-    let cert = tls.cert.to_str().unwrap().to_owned();
-    let site = writable_with(|config| {
-        config.tls = Some(tls);
-        config.limits.processing = Duration::from_millis(5);
-    });
-    let source = certs.path().join("source");
+    let (site, cert) = encrypted(|config| config.limits.processing = Duration::from_millis(1));
+    let source = site.beside.path().join("source");
     std::fs::write(&source, &file).unwrap();
     let (source, url) = (source.to_str().unwrap(), format!("https://{}/f", site.address));
     for framing in ["Transfer-Encoding: chunked", "X: by length"] {
@@ -331,33 +379,33 @@ fn a_long_verification_is_no_silence_over_tls_either() {
 
 #[test]
 fn curl_puts_files_plain_and_encrypted() {
-    let (certs, file) = (tempfile::tempdir().unwrap(), noise(20_000_001));
-    let tls = tls::files(certs.path());
-    let cert = tls.cert.to_str().unwrap().to_owned();
-    let source: PathBuf = certs.path().join("source");
-    std::fs::write(&source, &file).unwrap();
-    let source = source.to_str().unwrap();
-    for (scheme, site) in [("http", writable()), ("https", writable_with(|config| config.tls = Some(tls)))] {
+    let file = noise(20_000_001);
+    let (encrypted, cert) = encrypted(|_| {});
+    for (scheme, site) in [("http", writable()), ("https", encrypted)] {
+        let source = site.beside.path().join("source");
+        std::fs::write(&source, &file).unwrap();
+        let source = source.to_str().unwrap();
         let url = |name: &str| format!("{scheme}://{}/{name}", site.address);
         let common = ["--cacert", &cert, "-H", TOKEN, "-w", "%{http_code} ", "-o", "/dev/null"];
-        let run = |args: &[&str]| curl(&[&common, args].concat());
-        for expected in ["201 ", "204 "] {
-            let Some((code, text)) = run(&["-T", source, &url("whole")]) else { return };
-            assert_eq!((code, String::from_utf8_lossy(&text).as_ref()), (0, expected), "{scheme}");
-            assert!(content(&site, "whole") == file);
-        }
-        let (code, text) = run(&["-T", source, "-H", "Transfer-Encoding: chunked", &url("chunked")]).unwrap();
-        assert_eq!((code, String::from_utf8_lossy(&text).as_ref()), (0, "201 "), "{scheme}");
-        assert!(content(&site, "chunked") == file);
+        let run = |args: &[&str]| {
+            let (code, text) = curl(&[&common, args].concat())?;
+            Some((code, String::from_utf8_lossy(&text).into_owned()))
+        };
         let (half, size) = (format!("@{source}"), format!("Upload-Length: {}", 2 * file.len()));
-        for (offset, complete, status) in [(0, "?0", "204 "), (file.len(), "?1", "201 ")] {
-            let (offset, complete) =
-                (format!("Upload-Offset: {offset}"), format!("Upload-Complete: {complete}"));
-            let lines = ["-H", TYPE, "-H", &offset, "-H", &size, "-H", &complete];
-            let part = ["-X", "PATCH", "--data-binary", &half, &url(&format!("twice?upload={ID}"))];
-            let (code, text) = run(&[lines.as_slice(), &part].concat()).unwrap();
-            assert_eq!((code, String::from_utf8_lossy(&text).as_ref()), (0, status), "{scheme}");
+        let second = format!("Upload-Offset: {}", file.len());
+        let part = ["-X", "PATCH", "--data-binary", &half, "-H", TYPE, "-H", &size, "-H"];
+        let twice = &url(&format!("twice?upload={ID}"));
+        for (args, status) in [
+            (vec!["-T", source, &url("whole")], "201 "),
+            (vec!["-T", source, &url("whole")], "204 "),
+            (vec!["-T", source, "-H", "Transfer-Encoding: chunked", &url("chunked")], "201 "),
+            ([&part[..], &["Upload-Offset: 0", "-H", "Upload-Complete: ?0", twice]].concat(), "204 "),
+            ([&part[..], &[&second, "-H", "Upload-Complete: ?1", twice]].concat(), "201 "),
+        ] {
+            let Some(outcome) = run(&args) else { return };
+            assert_eq!(outcome, (0, status.to_owned()), "{scheme}: {args:?}");
         }
+        assert!(content(&site, "whole") == file && content(&site, "chunked") == file);
         assert!(content(&site, "twice") == [file.as_slice(), &file].concat());
     }
 }

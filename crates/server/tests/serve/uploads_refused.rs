@@ -1,12 +1,14 @@
 //! What is not taken: told before the body comes, with nothing written.
 
 use std::os::unix::fs::symlink;
-use std::time::{Duration, Instant};
 
 use longhaul_core::proto::http::UploadId;
 
-use crate::site::{Site, noise};
-use crate::uploads::{ID, TOKEN, Talk, content, head, names, patch, resource, writable, writable_with};
+use crate::site::{Answer, Site, noise, wait_for};
+use crate::uploads::{
+    ID, TOKEN, Talk, content, expect, head, names, offset, patch, put, range, resource, status, writable,
+    writable_with,
+};
 
 #[test]
 fn without_the_token_nothing_is_written_nor_told() {
@@ -25,14 +27,11 @@ fn without_the_token_nothing_is_written_nor_told() {
             ("PUT", "/../g"),
         ] {
             let body =
-                if method == "HEAD" { "" } else { "Content-Length: 1000000\r\nExpect: 100-continue\r\n" };
-            let text = format!("{method} {target} HTTP/1.1\r\nHost: h\r\n{line}\r\n{body}\r\n");
+                if method == "HEAD" { "X: y" } else { "Content-Length: 1000000\r\nExpect: 100-continue" };
+            let text = format!("{method} {target} HTTP/1.1\r\nHost: h\r\n{line}\r\n{body}\r\n\r\n");
             let answer = Talk::to(&site).ask(&text, b"");
-            assert_eq!(
-                (answer.status, answer.header("www-authenticate")),
-                (401, Some("Bearer")),
-                "{method} {line}"
-            );
+            let scheme = answer.header("www-authenticate");
+            assert_eq!((answer.status, scheme), (401, Some("Bearer")), "{method} {line}");
         }
     }
     // Reading and asking need none.
@@ -88,21 +87,16 @@ fn targets_that_are_no_place_for_a_file() {
         (&long, 414),
         ("etc/f", 400),
     ] {
-        for (method, query) in [("PUT", String::new()), ("PATCH", format!("?upload={ID}"))] {
-            let target = format!("{target}{query}");
-            let request = if method == "PUT" {
-                head("PUT", &target, &["Content-Length: 5", "Expect: 100-continue"])
-            } else {
-                patch(&target, 0, 5, 5, true).replacen("\r\n\r\n", "\r\nExpect: 100-continue\r\n\r\n", 1)
-            };
-            assert_eq!(Talk::to(&site).ask(&request, b"").status, status, "{method} {target}");
+        let part = patch(&format!("{target}?upload={ID}"), 0, 5, 5, true);
+        for request in [head("PUT", target, &["Content-Length: 5"]), part] {
+            assert_eq!(self::status(&site, &expect(&request), b""), status, "{request}");
         }
     }
     assert_eq!(names(&site), before);
     assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 0);
     assert_eq!(std::fs::read_dir(site.dir.path().join("dir")).unwrap().count(), 0);
     // A link that stays inside is a way like any other.
-    assert_eq!(Talk::to(&site).ask(&head("PUT", "/in/f", &["Content-Length: 2"]), b"ok").status, 201);
+    assert_eq!(put(&site, "/in/f", b"ok"), 201);
     assert_eq!(content(&site, "dir/f"), b"ok");
 }
 
@@ -110,8 +104,7 @@ fn targets_that_are_no_place_for_a_file() {
 fn parts_that_do_not_follow_what_is_there() {
     let (site, url) = (writable(), resource("f", ID));
     let mut talk = Talk::to(&site);
-    let at =
-        |answer: &crate::site::Answer| (answer.status, answer.header("upload-offset").map(str::to_owned));
+    let at = |answer: &Answer| (answer.status, answer.header("upload-offset").map(str::to_owned));
     let ask = |request: String| at(&Talk::to(&site).ask(&request, b"12345"));
     assert_eq!(ask(patch(&url, 3, 5, 9, false)), (409, Some("0".into())));
     assert_eq!(ask(patch(&url, 0, 5, 4, false)).0, 400);
@@ -132,21 +125,6 @@ fn parts_that_do_not_follow_what_is_there() {
 }
 
 #[test]
-fn a_digest_that_does_not_match_drops_the_upload() {
-    let (site, url) = (writable(), resource("f", ID));
-    site.write("f", b"old");
-    let mut talk = Talk::to(&site);
-    let wrong = crate::uploads::blake3_field(b"something else");
-    for request in [
-        patch(&url, 0, 3, 3, true).replacen("\r\n\r\n", &format!("\r\n{wrong}\r\n\r\n"), 1),
-        head("PUT", "/f", &["Content-Length: 3", &wrong]),
-    ] {
-        assert_eq!(talk.ask(&request, b"new").status, 422);
-        assert_eq!((content(&site, "f"), names(&site)), (b"old".to_vec(), vec!["f".to_owned()]));
-    }
-}
-
-#[test]
 fn two_uploads_to_one_name() {
     let (site, url) = (writable(), resource("f", ID));
     let mut first = Talk::to(&site);
@@ -159,7 +137,7 @@ fn two_uploads_to_one_name() {
         head("PUT", "/f", &["Content-Length: 5"]),
         head("DELETE", &url, &[]),
     ] {
-        assert_eq!(Talk::to(&site).ask(&request, b"").status, 423);
+        assert_eq!(status(&site, &request, b""), 423);
     }
     assert_eq!(first.ask("", b"67890").status, 201);
     assert_eq!((content(&site, "f"), names(&site)), (b"1234567890".to_vec(), vec!["f".to_owned()]));
@@ -180,61 +158,41 @@ fn more_uploads_than_there_are_places_for() {
     let second = Talk::to(&site).ask(&head("PUT", "/g", &["Content-Length: 5"]), b"");
     assert!(second.status == 503 && second.header("retry-after").is_some());
     assert_eq!(first.ask("", b"67890").status, 201);
-    assert_eq!(Talk::to(&site).ask(&head("PUT", "/g", &["Content-Length: 5"]), b"12345").status, 201);
+    assert_eq!(put(&site, "/g", b"12345"), 201);
+}
+
+/// The body is more than the sockets hold: the server reads all of it, so that no reset overtakes the answer.
+#[test]
+fn client_that_sends_at_once_still_receives_the_refusal() {
+    assert_eq!(put(&writable(), "/none/f", &noise(32 << 20)), 409);
 }
 
 #[test]
-fn who_sends_without_being_asked_still_hears_why_not() {
-    let (site, body) = (writable(), noise(32 << 20));
-    let length = format!("Content-Length: {}", body.len());
-    let mut talk = Talk::to(&site);
-    // More than the sockets hold: the server reads it off, so that no reset overtakes its answer.
-    talk.send(&head("PUT", "/none/f", &[&length]), &body);
-    assert_eq!(talk.answer().status, 409);
-}
-
-#[test]
-fn a_file_larger_than_the_disk_is_refused_before_its_first_byte() {
+fn file_larger_than_the_disk_is_refused_before_its_first_byte() {
     let (site, url) = (writable(), resource("f", ID));
+    let paused = resource("f", UploadId::new([1; 16]));
     let size = 900_000_000_000_000usize;
-    let expect = |request: String| request.replacen("\r\n\r\n", "\r\nExpect: 100-continue\r\n\r\n", 1);
-    for request in [
-        expect(patch(&url, 0, 5, size, false)),
-        expect(head("PUT", "/f", &[&format!("Content-Length: {size}")])),
-    ] {
-        let status = Talk::to(&site).ask(&request, b"").status;
-        // Too much for the disk, or for one file of this file system.
-        assert!(matches!(status, 507 | 413), "{status}");
-    }
-    // No file has a size of more than 63 bits.
-    for size in [1 << 63, u64::MAX] {
-        let (whole, range) = (format!("Content-Length: {size}"), format!("Content-Range: bytes 0-4/{size}"));
-        let part = ["Content-Type: application/partial-upload", "Upload-Complete: ?0", "Content-Length: 5"];
-        for request in [head("PUT", "/f", &[&whole]), head("PATCH", &url, &[&part[..], &[&range]].concat())] {
-            assert_eq!(Talk::to(&site).ask(&expect(request), b"").status, 413, "{size}");
+    let put = |size: u64| head("PUT", "/f", &[&format!("Content-Length: {size}")]);
+    for is_paused in [false, true] {
+        for request in [patch(&url, 0, 5, size, false), put(size as u64)] {
+            // Too much for the disk, or for one file of this file system.
+            let status = status(&site, &expect(&request), b"");
+            assert!(matches!(status, 507 | 413), "{status}");
+            // It takes nothing away from an upload that is paused.
+            assert_eq!(offset(&site, &paused), if is_paused { "5" } else { "" });
+        }
+        if !is_paused {
+            // No file has a size of more than 63 bits.
+            for size in [1 << 63, u64::MAX] {
+                let of_that = range(&url, 0..5, 9).replace("0-4/9", &format!("0-4/{size}"));
+                for request in [put(size), of_that] {
+                    assert_eq!(status(&site, &expect(&request), b""), 413, "{size}");
+                }
+            }
+            assert_eq!(names(&site).len(), 0);
+            assert_eq!(status(&site, &patch(&paused, 0, 5, 9, false), b"12345"), 204);
         }
     }
-    assert_eq!(names(&site).len(), 0);
-    // What does not fit takes nothing away from an upload that is paused.
-    let paused = resource("f", UploadId::new([1; 16]));
-    assert_eq!(Talk::to(&site).ask(&patch(&paused, 0, 5, 9, false), b"12345").status, 204);
-    for request in [
-        expect(patch(&url, 0, 5, size, false)),
-        expect(head("PUT", "/f", &[&format!("Content-Length: {size}")])),
-    ] {
-        assert!(matches!(Talk::to(&site).ask(&request, b"").status, 507 | 413));
-        let there = Talk::to(&site).ask(&head("HEAD", &paused, &[]), b"");
-        assert_eq!(there.header("upload-offset"), Some("5"));
-    }
-    assert_eq!(Talk::to(&site).ask(&patch(&paused, 5, 4, 9, true), b"6789").status, 201);
+    assert_eq!(status(&site, &patch(&paused, 5, 4, 9, true), b"6789"), 201);
     assert_eq!(content(&site, "f"), b"123456789");
-}
-
-/// Waits until something has happened that nobody tells of.
-pub(crate) fn wait_for(happened: impl Fn() -> bool) {
-    let until = Instant::now() + Duration::from_secs(10);
-    while !happened() {
-        assert!(Instant::now() < until, "it does not happen");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }

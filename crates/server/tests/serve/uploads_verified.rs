@@ -1,8 +1,6 @@
 //! Digests of uploads: compared while the bytes arrive, or read back from the disk.
 
-use std::io::Write;
 use std::os::unix::fs::FileExt;
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,14 +8,10 @@ use longhaul_core::checksum::Algorithm;
 use longhaul_core::proto::metalink::Metalink;
 use longhaul_engine::digest::{PrefixDigest, WantedDigests};
 
-use crate::site::noise;
-use crate::uploads::{ID, Talk, blake3_field, content, head, names, patch, resource, writable};
-use crate::uploads_refused::wait_for;
-
-/// Adds a field to a head.
-fn with_field(head: &str, field: &str) -> String {
-    head.replacen("\r\n\r\n", &format!("\r\n{field}\r\n\r\n"), 1)
-}
+use crate::site::{noise, wait_for};
+use crate::uploads::{
+    ID, Talk, blake3_field, content, head, names, offset, patch, range, resource, with_field, writable,
+};
 
 /// A byte that changes on the disk is found only where the server reads the file back.
 #[test]
@@ -56,29 +50,23 @@ fn sha256_field(bytes: &[u8]) -> String {
     format!("Repr-Digest: sha-256=:{}:", STANDARD.encode(bytes))
 }
 
-/// A byte that changes on the disk goes unnoticed: the server hashes what it receives, and reads nothing back.
+/// The server hashes what it receives, and reads nothing back: a byte that changes on the disk goes unnoticed.
+///
+/// The file is changed only after its last byte was written; the answer waits for the rest of the chunked body.
 #[test]
 fn whole_file_with_sha_256_is_hashed_as_it_comes() {
-    for (digest_of_file, status) in [(true, 201), (false, 422)] {
+    for (is_digest_of_file, status) in [(true, 201), (false, 422)] {
         let (site, file) = (writable(), noise(12_000_001));
-        let field = sha256_field(if digest_of_file { &file } else { &file[1..] });
+        let field = sha256_field(if is_digest_of_file { &file } else { &file[1..] });
         let mut talk = Talk::to(&site);
-        talk.send(
-            &head("PUT", "/f", &[&format!("Content-Length: {}", file.len()), &field]),
-            &file[..10_000_000],
-        );
+        talk.send(&head("PUT", "/f", &["Transfer-Encoding: chunked", &field]), b"");
+        talk.send(&format!("{:x}\r\n", file.len()), &file);
         let path = site.dir.path().join("f.longhaul-part");
-        let written = || {
-            std::fs::read(&path)
-                .is_ok_and(|found| found.len() > 4_000_000 && found[..4_000_000] == file[..4_000_000])
-        };
-        wait_for(written);
-        // The segment is hashed, or will be within moments.
-        std::thread::sleep(Duration::from_millis(300));
+        let first = |end: usize| std::fs::read(&path).is_ok_and(|there| there.get(..end) == file.get(..end));
+        wait_for(|| first(8 << 20));
         let partial = std::fs::File::options().write(true).open(&path).unwrap();
         partial.write_all_at(&[file[1_000_000] ^ 1], 1_000_000).unwrap();
-        talk.0.write_all(&file[10_000_000..]).unwrap();
-        assert_eq!(talk.answer().status, status);
+        assert_eq!(talk.ask("\r\n0\r\n\r\n", b"").status, status);
         assert_eq!(names(&site).len(), usize::from(status == 201));
     }
 }
@@ -98,30 +86,40 @@ fn client_that_takes_digests_of_pieces_gets_those_of_what_the_server_has() {
         wrong.chunks(1 << 20).map(|piece| blake3::hash(piece).to_hex().to_string()).collect();
     assert_eq!(pieces.digests.iter().map(|digest| digest.hex()).collect::<Vec<_>>(), hashes);
     // It is kept, to be mended.
-    assert_eq!(talk.ask(&head("HEAD", &url, &[]), b"").header("upload-offset"), Some("5000001"));
-    let lines =
-        ["Content-Type: application/partial-upload", "Upload-Complete: ?0", "Content-Length: 1048576"];
-    let range = "Content-Range: bytes 2097152-3145727/5000001";
-    let mend = head("PATCH", &url, &[lines.as_slice(), &[range]].concat());
-    assert_eq!(talk.ask(&mend, &file[2_097_152..3_145_728]).status, 202);
+    assert_eq!(offset(&site, &url), "5000001");
+    let piece = 2_097_152..3_145_728;
+    assert_eq!(talk.ask(&range(&url, piece.clone(), file.len()), &file[piece]).status, 202);
     assert_eq!(talk.ask(&complete, b"").status, 201);
     assert!(content(&site, "f") == file);
 }
 
 #[test]
-fn a_wrong_part_of_an_upload_that_is_hashed_in_passing_is_found() {
+fn digest_that_does_not_match_drops_the_upload() {
     let (site, file, url) = (writable(), noise(5_000_001), resource("f", ID));
+    site.write("f", b"old");
     let mut wrong = file.clone();
     wrong[4_999_999] ^= 1;
-    let mut talk = Talk::to(&site);
-    let part = patch(&url, 0, file.len(), file.len(), false);
-    let want = "Want-Repr-Digest: blake3=10";
-    let part = with_field(&part, want);
-    assert_eq!(talk.ask(&part, &wrong).status, 204);
-    let complete = patch(&url, file.len(), 0, file.len(), true);
-    let complete = with_field(&with_field(&complete, want), &blake3_field(&file));
-    assert_eq!(talk.ask(&complete, b"").status, 422);
-    assert_eq!(names(&site), [""; 0]);
+    let (mut talk, field) = (Talk::to(&site), blake3_field(&file));
+    // At once, whole, or hashed in passing and completed by a request of its own.
+    let whole = head("PUT", "/f", &[&format!("Content-Length: {}", file.len()), &field]);
+    let passing = |length, offset, complete| {
+        let part = patch(&url, offset, length, file.len(), complete);
+        with_field(&part, "Want-Repr-Digest: blake3=10")
+    };
+    for (first, last) in [
+        (None, with_field(&patch(&url, 0, file.len(), file.len(), true), &field)),
+        (None, whole),
+        (Some(passing(file.len(), 0, false)), with_field(&passing(0, file.len(), true), &field)),
+    ] {
+        let body = if let Some(first) = first {
+            assert_eq!(talk.ask(&first, &wrong).status, 204);
+            &[]
+        } else {
+            wrong.as_slice()
+        };
+        assert_eq!(talk.ask(&last, body).status, 422, "{last}");
+        assert_eq!((content(&site, "f"), names(&site)), (b"old".to_vec(), vec!["f".to_owned()]));
+    }
 }
 
 /// Sends a whole file as one part, and does not complete the upload.
@@ -131,7 +129,7 @@ fn send_part(talk: &mut Talk, url: &str, file: &[u8]) {
 
 /// A client that has lost the answer repeats the request.
 #[test]
-fn completing_request_may_be_repeated_until_the_file_changes() {
+fn completing_request_may_be_repeated_until_its_digest_or_the_file_changes() {
     let (site, file, url) = (writable(), noise(100_001), resource("f", ID));
     let mut talk = Talk::to(&site);
     send_part(&mut talk, &url, &file);
@@ -145,25 +143,18 @@ fn completing_request_may_be_repeated_until_the_file_changes() {
         assert_eq!(answer.header("upload-offset"), Some("100001"));
         assert_eq!(talk.ask(&of(&file), b"").status, 204);
     }
+    // Another digest, another file, or an ID in use again: the upload starts over.
+    let answer = talk.ask(&of(&file[1..]), b"");
+    assert_eq!((answer.status, answer.header("upload-offset")), (409, Some("0")));
+    assert_eq!(offset(&site, &url), "");
+    send_part(&mut talk, &url, &file);
+    assert_eq!(talk.ask(&of(&file), b"").status, 204);
     let mut other = file.clone();
     other[0] ^= 1;
     std::fs::write(site.dir.path().join("f"), &other).unwrap();
-    assert_eq!(talk.ask(&head("HEAD", &url, &[]), b"").status, 404);
+    assert_eq!(offset(&site, &url), "");
     assert_eq!(talk.ask(&of(&file), b"").status, 409);
     assert!(content(&site, "f") == other && names(&site) == ["f"]);
-}
-
-#[test]
-fn repeated_completing_request_with_another_digest_starts_over() {
-    let (site, file, url) = (writable(), noise(100_001), resource("f", ID));
-    let mut talk = Talk::to(&site);
-    send_part(&mut talk, &url, &file);
-    let complete = patch(&url, file.len(), 0, file.len(), true);
-    assert_eq!(talk.ask(&with_field(&complete, &blake3_field(&file)), b"").status, 201);
-    let answer = talk.ask(&with_field(&complete, &blake3_field(&file[1..])), b"");
-    assert_eq!((answer.status, answer.header("upload-offset")), (409, Some("0")));
-    assert_eq!(talk.ask(&head("HEAD", &url, &[]), b"").status, 404);
-    assert!(content(&site, "f") == file && names(&site) == ["f"]);
 }
 
 /// Also where the second upload's partial file is then removed, as by its expiry.
@@ -187,7 +178,7 @@ fn complete_upload_is_forgotten_when_its_id_is_used_again() {
         for name in names(&site).iter().filter(|name| *name != "f") {
             std::fs::remove_file(site.dir.path().join(name)).unwrap();
         }
-        assert_eq!(talk.ask(&head("HEAD", &url, &[]), b"").status, 404, "{begin}");
+        assert_eq!(offset(&site, &url), "", "{begin}");
         assert_eq!(talk.ask(&complete, b"").status, 409, "{begin}");
     }
     assert!(content(&site, "f") == file && names(&site) == ["f"]);

@@ -6,29 +6,28 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::agent::home::{BIN, Home, skip, text};
+use crate::support::{Home, names, skip, text};
 
 #[test]
-fn second_agent_refuses_and_names_the_first() {
+fn second_agent_and_address_that_others_can_reach_are_refused() {
+    let foreground = |home: &Home, options: &[&str]| {
+        home.command().args(["agent", "--foreground"]).args(options).output().unwrap()
+    };
     let home = Home::new();
-    let pid = home.pid().unwrap().as_raw_nonzero().to_string();
-    let output = home.command().args(["agent", "--foreground"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(75));
-    assert!(text(&output).contains(&format!("process {pid}")), "{}", text(&output));
+    let first = format!("process {}", home.pid().unwrap().as_raw_nonzero());
+    let second = foreground(&home, &[]);
+    assert!(second.status.code() == Some(75) && text(&second).contains(&first), "{}", text(&second));
     assert!(text(&home.command().arg("agent").output().unwrap()).contains("runs already"));
+    let open = foreground(&Home::without_agent(), &["--listen", "0.0.0.0:0"]);
+    assert!(open.status.code() == Some(78) && text(&open).contains("loopback"), "{}", text(&open));
 }
 
 #[test]
 fn of_several_agents_started_at_once_one_serves() {
     let home = Home::without_agent();
-    let start = || {
-        home.command()
-            .args(["agent", "--foreground", "--listen", "127.0.0.1:0"])
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap()
-    };
-    let mut agents: Vec<_> = (0..5).map(|_| start()).collect();
+    let mut command = home.command();
+    command.args(["agent", "--foreground", "--listen", "127.0.0.1:0"]).stderr(Stdio::null());
+    let mut agents: Vec<_> = (0..5).map(|_| command.spawn().unwrap()).collect();
     home.queue_ok(&["list"]);
     home.queue_ok(&["add", "http://127.0.0.1:9/f", "--paused"]);
     home.kill(Signal::TERM);
@@ -44,10 +43,7 @@ fn damaged_database_is_kept_aside_and_reported() {
         .unwrap();
     home.agent(&["--listen", "127.0.0.1:0"]);
     assert!(home.list().is_empty());
-    let names: Vec<_> = fs::read_dir(home.state(""))
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
+    let names = names(&home.state(""));
     assert!(names.iter().any(|name| name.starts_with("queue.db.damaged-")), "{names:?}");
     let log = fs::read_to_string(home.state("agent.log")).unwrap();
     assert!(log.contains("damaged") && log.contains("is kept as"), "{log}");
@@ -62,12 +58,12 @@ fn database_of_a_newer_version_stops_the_agent_and_stays() {
     // The database's user version (sqlite.org/fileformat2.html, 1.3), big-endian at offset 60.
     bytes[60..64].copy_from_slice(&99_u32.to_be_bytes());
     fs::write(&path, &bytes).unwrap();
-    for suffix in ["-wal", "-shm"] {
-        let _ = fs::remove_file(home.state(&format!("queue.db{suffix}")));
+    for name in ["queue.db-wal", "queue.db-shm"] {
+        let _ = fs::remove_file(home.state(name));
     }
     let output = home.command().args(["agent", "--foreground"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(78), "{}", text(&output));
-    assert!(text(&output).contains("newer longhaul"), "{}", text(&output));
+    let is_refused = output.status.code() == Some(78) && text(&output).contains("newer longhaul");
+    assert!(is_refused, "{}", text(&output));
     assert_eq!(fs::read(&path).unwrap(), bytes);
     assert!(text(&home.queue(&["list"])).contains("newer longhaul"));
 }
@@ -84,22 +80,15 @@ fn agent_starts_on_demand_and_ends_on_sigterm() {
 }
 
 #[test]
-fn address_that_others_can_reach_is_refused() {
-    let home = Home::without_agent();
-    let output = home.command().args(["agent", "--foreground", "--listen", "0.0.0.0:0"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(78));
-    assert!(text(&output).contains("loopback"), "{}", text(&output));
-}
-
-#[test]
 fn unit_is_installed_and_removed() {
     let home = Home::without_agent();
     let unit = home.path("config/systemd/user/longhaul-agent.service");
-    assert!(home.command().args(["agent", "install"]).output().unwrap().status.success());
+    let agent = |verb: &str| home.command().args(["agent", verb]).output().unwrap().status.code();
+    assert_eq!(agent("install"), Some(0));
     assert!(fs::read_to_string(&unit).unwrap().contains("agent --foreground"));
-    assert!(home.command().args(["agent", "uninstall"]).output().unwrap().status.success());
+    assert_eq!(agent("uninstall"), Some(0));
     assert!(!unit.exists());
-    assert_eq!(home.command().args(["agent", "uninstall"]).output().unwrap().status.code(), Some(66));
+    assert_eq!(agent("uninstall"), Some(66));
 }
 
 #[test]
@@ -110,8 +99,9 @@ fn full_disk_refuses_additions_and_the_agent_goes_on() {
     let home = Home::without_agent();
     let state = home.path("state");
     let script = format!(
-        "mount -t tmpfs -o size=4m small {} && exec {BIN} agent --foreground --listen 127.0.0.1:0",
-        state.display()
+        "mount -t tmpfs -o size=4m small {} && exec {} agent --foreground --listen 127.0.0.1:0",
+        state.display(),
+        env!("CARGO_BIN_EXE_longhaul")
     );
     let inside = home.command();
     let mut command = Command::new("unshare");
@@ -130,8 +120,7 @@ fn full_disk_refuses_additions_and_the_agent_goes_on() {
     let header = format!("X: {}", "x".repeat(60_000));
     let add = || home.queue(&["add", "http://127.0.0.1:9/more", "--paused", "--header", &header]);
     let refused = (0..100).map(|_| add()).find(|output| !output.status.success()).unwrap();
-    assert_eq!(refused.status.code(), Some(74), "{}", text(&refused));
-    assert!(text(&refused).contains("full"), "{}", text(&refused));
+    assert!(refused.status.code() == Some(74) && text(&refused).contains("full"), "{}", text(&refused));
     let before = home.list().len();
     fs::remove_file(&filler).unwrap();
     assert!(add().status.success());

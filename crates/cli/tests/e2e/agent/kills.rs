@@ -8,24 +8,23 @@ use std::time::{Duration, Instant};
 use rand::{Rng, SeedableRng};
 use rustix::process::Signal;
 
-use crate::agent::home::{Home, Serve, content, partial_files, same};
+use crate::support::{Home, content, names, same, serve};
 
-/// Default number of kills; LONGHAUL_KILLS overrides it.
+/// Default number of kills, and seed of what is fetched and when it is killed; LONGHAUL_KILLS and LONGHAUL_KILL_SEED override them.
 const KILLS: usize = 6;
+const SEED: u64 = 1;
 /// Maximum time for the queue to complete after the last kill.
 const REST: Duration = Duration::from_secs(300);
 
 #[test]
 fn killed_agent_loses_nothing_and_fetches_nothing_twice() {
     let kills = std::env::var("LONGHAUL_KILLS").map_or(KILLS, |text| text.parse().unwrap());
-    let seed =
-        std::env::var("LONGHAUL_KILL_SEED").map_or_else(|_| rand::random(), |text| text.parse().unwrap());
-    eprintln!("LONGHAUL_KILL_SEED={seed}");
+    let seed = std::env::var("LONGHAUL_KILL_SEED").map_or(SEED, |text| text.parse().unwrap());
     let mut dice = rand_chacha::ChaCha8Rng::seed_from_u64(seed);
     let home = Home::new();
     let site = home.path("site");
     fs::create_dir(&site).unwrap();
-    let server = Serve::new(&site, &[]);
+    let (_server, url) = serve(&site, &[]);
     let mut expected: HashMap<String, Vec<u8>> = HashMap::new();
     // The inode of each file when it was first complete.
     let mut complete: HashMap<String, u64> = HashMap::new();
@@ -35,7 +34,7 @@ fn killed_agent_loses_nothing_and_fetches_nothing_twice() {
             let name = format!("f{round}-{number}");
             let bytes = content(dice.random_range(0..6_000_000), (round * 2 + number) as u64);
             fs::write(site.join(&name), &bytes).unwrap();
-            home.add(&server.url(&format!("/{name}")), &["--limit", "200Mbit"]);
+            home.add(&format!("{url}/{name}"), &["--limit", "200Mbit"]);
             expected.insert(name, bytes);
         }
         std::thread::sleep(Duration::from_millis(dice.random_range(0..400)));
@@ -45,8 +44,7 @@ fn killed_agent_loses_nothing_and_fetches_nothing_twice() {
             fs::write(site.join(&name), &bytes).unwrap();
             let files = format!("{}/", home.files().display());
             let mut add = home.command();
-            let mut add =
-                add.args(["queue", "add", &server.url(&format!("/{name}")), "-o", &files]).spawn().unwrap();
+            let mut add = add.args(["queue", "add", &format!("{url}/{name}"), "-o", &files]).spawn().unwrap();
             expected.insert(name, bytes);
             std::thread::sleep(Duration::from_millis(dice.random_range(0..30)));
             home.kill(Signal::KILL);
@@ -62,9 +60,7 @@ fn killed_agent_loses_nothing_and_fetches_nothing_twice() {
         if all.iter().all(|transfer| transfer["state"] == "done") {
             break;
         }
-        let failed = all
-            .iter()
-            .find(|transfer| ["failed", "waiting-link"].iter().any(|state| transfer["state"] == *state));
+        let failed = all.iter().find(|one| one["state"] == "failed" || one["state"] == "waiting-link");
         assert!(failed.is_none(), "seed {seed}: {failed:?}");
         assert!(began.elapsed() < REST, "seed {seed}: {all:?}");
         std::thread::sleep(Duration::from_millis(100));
@@ -73,12 +69,8 @@ fn killed_agent_loses_nothing_and_fetches_nothing_twice() {
     for (name, bytes) in &expected {
         same(home.files().join(name), bytes);
     }
-    assert_eq!(
-        fs::read_dir(home.files()).unwrap().count(),
-        expected.len(),
-        "no file twice: {:?}",
-        partial_files(&home.files())
-    );
+    let names = names(&home.files());
+    assert_eq!(names.len(), expected.len(), "no file twice: {names:?}");
 }
 
 /// Records the complete files: a later replacement would be a second fetch.

@@ -1,7 +1,6 @@
 //! `longhaul agent` and `longhaul queue` as processes.
 
 mod databases;
-mod home;
 mod idle;
 mod kills;
 mod limits;

@@ -2,13 +2,18 @@
 
 use serde_json::{Value, json};
 
-use crate::agent::home::{File, Home, Server, content, same};
+use crate::support::{File, Home, Server, content, same};
 
 fn offer(home: &Home, server: &Server, size: u64) -> (u16, Value) {
     home.set(&json!({ "directory": home.files() }));
     let body = json!({ "urls": [server.url("/f")], "name": "f.bin", "size": size });
     let (status, answer) = home.http("POST", "/api/v1/transfers/offer", &[], Some(&body));
     (status, serde_json::from_str(&answer).unwrap())
+}
+
+/// A file whose server says that it sends ranges.
+fn with_ranges(bytes: &[u8]) -> File {
+    File { fields: "Accept-Ranges: bytes\r\n".to_owned(), ..File::new(bytes.to_vec()) }
 }
 
 fn nothing_is_kept(home: &Home) {
@@ -19,10 +24,9 @@ fn nothing_is_kept(home: &Home) {
 #[test]
 fn same_file_is_taken_over() {
     let (home, bytes) = (Home::new(), content(3_000_000, 1));
-    let file = File { fields: "Accept-Ranges: bytes\r\n".to_owned(), ..File::new(bytes.clone()) };
-    let (status, taken) = offer(&home, &Server::of(file), 3_000_000);
+    let (status, taken) = offer(&home, &Server::of(with_ranges(&bytes)), 3_000_000);
     assert_eq!(status, 200, "{taken}");
-    home.wait_for_state(taken["id"].as_i64().unwrap(), "done");
+    home.done(taken["id"].as_i64().unwrap());
     same(home.files().join("f.bin"), &bytes);
 }
 
@@ -34,36 +38,27 @@ fn file_of_another_size_is_refused_and_nothing_is_kept() {
         let (status, refused) = offer(&home, &Server::of(File::new(content(size, 2))), 80_000_000);
         assert_eq!((status, &refused["error"]["code"]), (409, &"refused".into()), "{refused}");
         // The transfer has the size from the start, as have its prepared streams.
-        assert!(
-            refused["error"]["message"].as_str().unwrap().contains("80000000 bytes that are expected"),
-            "{refused}"
-        );
+        let message = refused["error"]["message"].as_str().unwrap();
+        assert!(message.contains("80000000 bytes that are expected"), "{message}");
         nothing_is_kept(&home);
     }
 }
 
 #[test]
-fn page_in_place_of_the_file_is_refused_and_nothing_is_kept() {
-    let home = Home::new();
+fn page_in_place_of_the_file_or_a_refusal_refuses_the_offer_and_nothing_is_kept() {
     let page = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n\r\n<title>Log in</title>";
-    let (status, refused) = offer(&home, &Server::answering(page), 80_000_000);
-    assert_eq!(status, 409, "{refused}");
-    nothing_is_kept(&home);
-}
-
-#[test]
-fn refusal_by_the_server_refuses_the_offer() {
-    let home = Home::new();
-    let gone = "HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n";
-    let (status, refused) = offer(&home, &Server::answering(gone), 80_000_000);
-    assert_eq!(status, 409, "{refused}");
-    nothing_is_kept(&home);
+    for answer in [page, "HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n"] {
+        let home = Home::new();
+        let (status, refused) = offer(&home, &Server::answering(answer), 80_000_000);
+        assert_eq!(status, 409, "{answer}: {refused}");
+        nothing_is_kept(&home);
+    }
 }
 
 #[test]
 fn connection_made_before_the_offer_carries_it() {
     let (home, bytes) = (Home::new(), content(3_000_000, 3));
-    let file = File { fields: "Accept-Ranges: bytes\r\n".to_owned(), ..File::new(bytes.clone()) };
+    let file = with_ranges(&bytes);
     let (accepted, accepts) = std::sync::mpsc::channel();
     // The server refuses a second connection.
     let server = Server::first(1, move |peer| {
@@ -73,11 +68,11 @@ fn connection_made_before_the_offer_carries_it() {
     let expected = json!({ "url": server.url("/") });
     let (status, answer) = home.http("POST", "/api/v1/connections", &[], Some(&expected));
     assert_eq!(status, 202, "{answer}");
-    accepts.recv_timeout(std::time::Duration::from_secs(10)).unwrap();
+    accepts.recv_timeout(std::time::Duration::from_secs(40)).unwrap();
     assert!(server.requests().is_empty(), "nothing is asked for before the offer");
     let (status, taken) = offer(&home, &server, 3_000_000);
     assert_eq!(status, 200, "{taken}");
-    home.wait_for_state(taken["id"].as_i64().unwrap(), "done");
+    home.done(taken["id"].as_i64().unwrap());
     same(home.files().join("f.bin"), &bytes);
 }
 

@@ -11,28 +11,40 @@ pub(crate) use crate::support::skip;
 /// The path that the tests ask about: 250 MB in flight.
 pub(crate) const LONG_FAT: [&str; 4] = ["--rate", "10Gbit", "--rtt", "200ms"];
 
-/// Prepares the command, with state of its own.
-pub(crate) fn doctor(home: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
-    command.arg("doctor").args(args).env("HOME", home).env_remove("XDG_STATE_HOME").current_dir(home);
+/// Prepares a command of the program, with state of its own.
+pub(crate) fn longhaul(home: &Path) -> Command {
+    let program = env!("CARGO_BIN_EXE_longhaul");
+    let mut command = Command::new(program);
+    command.env("LONGHAUL", program).env("HOME", home).env_remove("XDG_STATE_HOME").current_dir(home);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
-/// Runs a shell command on the client of a lab, where `$LONGHAUL` is the program; `None`, with the reason printed,
-/// where no lab can be made.
-pub(crate) fn in_lab(home: &Path, shell: &str) -> Option<Output> {
-    let program = env!("CARGO_BIN_EXE_longhaul");
-    let mut command = Command::new(program);
-    // Veth devices, and the kernel's defaults.
-    command.args(["lab", "exec", "--hosts", "stock", "--", "sh", "-c", shell]);
-    command.env("LONGHAUL", program).env("HOME", home).env_remove("XDG_STATE_HOME").current_dir(home);
-    let output = command.stdin(Stdio::null()).output().unwrap();
+pub(crate) fn doctor(home: &Path, args: &[&str]) -> Output {
+    longhaul(home).arg("doctor").args(args).output().unwrap()
+}
+
+/// Asks about the path, without measuring the disk.
+pub(crate) fn about_path(home: &Path, args: &[&str]) -> Output {
+    doctor(home, &[&LONG_FAT[..], &["--no-disk-test"], args].concat())
+}
+
+/// Runs a shell command on the client of a lab with these options, where `$LONGHAUL` is the program; `None`, with the reason printed, where
+/// no lab can be made.
+pub(crate) fn in_lab_with(home: &Path, options: &[&str], shell: &str) -> Option<Output> {
+    let mut command = longhaul(home);
+    let output =
+        command.args(["lab", "exec"]).args(options).args(["--", "sh", "-c", shell]).output().unwrap();
     if output.status.code() == Some(77) && text(&output.stderr).contains("CAP_") {
         skip(&text(&output.stderr));
         return None;
     }
     Some(output)
+}
+
+/// As [`in_lab_with`] veth devices and the kernel's defaults.
+pub(crate) fn in_lab(home: &Path, shell: &str) -> Option<Output> {
+    in_lab_with(home, &["--hosts", "stock"], shell)
 }
 
 pub(crate) fn text(bytes: &[u8]) -> String {
@@ -44,15 +56,32 @@ pub(crate) fn json(output: &Output) -> Value {
         .unwrap_or_else(|error| panic!("{error}: {} {}", text(&output.stdout), text(&output.stderr)))
 }
 
+fn named<'a>(report: &'a Value, list: &str, name: &str) -> Option<&'a Value> {
+    report[list].as_array().unwrap().iter().find(|item| item["name"] == name)
+}
+
 /// Returns the finding of a name.
 pub(crate) fn finding<'a>(report: &'a Value, name: &str) -> &'a Value {
-    let findings = report["findings"].as_array().unwrap();
-    findings.iter().find(|finding| finding["name"] == name).unwrap_or_else(|| panic!("no {name} in {report}"))
+    named(report, "findings", name).unwrap_or_else(|| panic!("no {name} in {report}"))
+}
+
+/// Returns the change of a setting.
+pub(crate) fn change<'a>(report: &'a Value, name: &str) -> Option<&'a Value> {
+    named(report, "changes", name)
 }
 
 /// Returns the reading of a name that is missing.
 pub(crate) fn unread<'a>(report: &'a Value, name: &str) -> Option<&'a Value> {
-    report["unread"].as_array().unwrap().iter().find(|unread| unread["name"] == name)
+    named(report, "unread", name)
+}
+
+/// Asserts that the reading of a name is missing, for a reason that contains `why`, and that what it would show is said.
+pub(crate) fn assert_unread(report: &Value, name: &str, why: &str) {
+    let missing = unread(report, name).unwrap_or_else(|| panic!("{name} was read: {report}"));
+    assert!(
+        missing["reason"].as_str().unwrap().contains(why) && missing["would_show"].is_string(),
+        "{missing}"
+    );
 }
 
 /// Runs `job` in network and mount namespaces of its own, as root, with `home` as its home; not at all, with the reason printed, where
@@ -68,9 +97,8 @@ pub(crate) fn in_namespaces(job: impl FnOnce(&Path) + Send + 'static) {
     std::thread::spawn(work).join().unwrap();
 }
 
-/// Runs a command that must succeed.
-pub(crate) fn run(command: &str) {
-    let mut words = command.split(' ');
-    let status = Command::new(words.next().unwrap()).args(words).status().unwrap();
-    assert!(status.success(), "{command}: {status}");
+/// Runs commands that must succeed, one a line.
+pub(crate) fn run(commands: &str) {
+    let output = Command::new("sh").args(["-ec", commands]).output().unwrap();
+    assert!(output.status.success(), "{commands}: {}", text(&output.stderr));
 }

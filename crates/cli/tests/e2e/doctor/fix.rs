@@ -2,140 +2,46 @@
 
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::doctor::command::{doctor, in_lab, text};
+use crate::doctor::command::{change, doctor, in_lab, text};
 
 const STATE: &str = ".local/state/longhaul/doctor-undo.json";
+const BEFORE: &str = "4096 131072 6291456 4096 16384 4194304 1";
+const AFTER: &str = "4096 131072 500000000 4096 16384 500000000 0";
 
 /// Prepares small buffers, and defines `fix` and `limits`.
 const PREPARED: &str = "set -e
     cd /proc/sys/net/ipv4
     echo '4096 131072 6291456' > tcp_rmem; echo '4096 16384 4194304' > tcp_wmem; echo 1 > tcp_slow_start_after_idle
     fix() { $LONGHAUL doctor --rate 10Gbit --rtt 200ms --no-disk-test --disk \"$HOME\" --fix --yes \"$@\" || [ $? = 77 ]; }
-    limits() { cat tcp_rmem tcp_wmem tcp_slow_start_after_idle | tr '\\t\\n' '  '; echo; }
+    limits() { cat tcp_rmem tcp_wmem tcp_slow_start_after_idle | tr '\\t\\n' '  ' | sed 's/ $//'; echo; }
     ";
 
+/// Runs a shell command in a lab; returns what it prints.
 fn in_prepared_lab(home: &Path, shell: &str) -> Option<String> {
     let output = in_lab(home, &format!("{PREPARED}{shell}"))?;
-    assert!(
-        output.status.success(),
-        "{:?}: {}\n{}",
-        output.status,
-        text(&output.stdout),
-        text(&output.stderr)
-    );
-    Some(text(&output.stdout))
+    let (shown, error) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{:?}: {shown}\n{error}", output.status);
+    Some(shown)
 }
 
-fn saved(home: &Path) -> Vec<Value> {
-    let text = std::fs::read(home.join(STATE)).unwrap();
-    serde_json::from_slice::<Value>(&text).unwrap()["settings"].as_array().unwrap().clone()
+fn read(home: &Path, name: &str) -> String {
+    std::fs::read_to_string(home.join(name)).unwrap()
 }
 
-#[test]
-fn settings_are_written_saved_and_restored() {
-    let home = tempfile::tempdir().unwrap();
-    let shell = "limits; fix > out; limits; fix > /dev/null; $LONGHAUL doctor --undo; limits";
-    let shell = shell.replace("> out", "> $HOME/out");
-    let Some(said) = in_prepared_lab(home.path(), &shell) else { return };
-    let lines: Vec<_> = said.lines().collect();
-    let (before, after) =
-        ("4096 131072 6291456 4096 16384 4194304 1", "4096 131072 500000000 4096 16384 500000000 0");
-    assert_eq!((lines[0].trim(), lines[1].trim()), (before, after));
-    assert_eq!(lines.last().unwrap().trim(), before, "a second --fix has not replaced the old values");
-    assert!(said.contains("net.ipv4.tcp_rmem: 4096 131072 500000000 -> 4096 131072 6291456"), "{said}");
-    assert!(!home.path().join(STATE).exists(), "nothing is left to undo");
-    let shown = std::fs::read_to_string(home.path().join("out")).unwrap();
-    assert!(shown.contains("net.ipv4.tcp_wmem: 4096 16384 4194304 -> 4096 16384 500000000"), "{shown}");
+/// Returns the saved settings.
+fn saved(home: &Path) -> Value {
+    serde_json::from_str::<Value>(&read(home, STATE)).unwrap()["settings"].clone()
 }
 
-#[test]
-fn value_that_was_changed_since_is_left_alone() {
-    let home = tempfile::tempdir().unwrap();
-    let shell = "fix > /dev/null; echo '4096 131072 7000000' > tcp_rmem; $LONGHAUL doctor --undo; limits";
-    let Some(said) = in_prepared_lab(home.path(), shell) else { return };
-    assert!(said.contains("net.ipv4.tcp_rmem: left at 4096 131072 7000000"), "{said}");
-    assert!(said.ends_with("4096 131072 7000000 4096 16384 4194304 1"), "{said}");
-}
-
-#[test]
-fn other_namespaces_keep_their_old_values() {
-    let home = tempfile::tempdir().unwrap();
-    if in_prepared_lab(home.path(), "fix > /dev/null").is_none() {
-        return;
-    }
-    let first = saved(home.path());
-    assert!(first.iter().any(|setting| setting["name"] == "net.ipv4.tcp_rmem"));
-    // This host is another namespace: nothing here is restored.
-    let output = doctor(home.path(), &["--undo"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(66));
-    assert!(
-        text(&output.stderr).contains("no old values of this network namespace"),
-        "{}",
-        text(&output.stderr)
-    );
-    assert_eq!(saved(home.path()), first);
-}
-
-#[test]
-fn json_names_each_change_and_why_one_was_skipped() {
-    let home = tempfile::tempdir().unwrap();
-    let Some(said) = in_prepared_lab(home.path(), "fix --json 2> $HOME/shown") else { return };
-    let report: Value = serde_json::from_str(&said).unwrap();
-    let changes = report["changes"].as_array().unwrap();
-    let of = |name: &str| changes.iter().find(|change| change["name"] == name);
-    let rmem = of("net.ipv4.tcp_rmem").unwrap();
-    assert_eq!((&rmem["written"], &rmem["new"]), (&true.into(), &"4096 131072 500000000".into()));
-    // Belongs to the whole machine, and cannot be written here; absent where the machine's suffices.
-    if let Some(refused) = of("net.core.rmem_max") {
-        assert!(refused["written"] == false && refused["reason"].is_string(), "{refused}");
-    }
-    let shown = std::fs::read_to_string(home.path().join("shown")).unwrap();
-    assert!(shown.contains("net.ipv4.tcp_rmem: 4096 131072 6291456 -> "), "{shown}");
-    assert!(saved(home.path()).iter().all(|setting| setting["name"] != "net.core.rmem_max"));
-}
-
-#[test]
-fn damaged_state_stops_before_anything_is_written() {
-    let home = tempfile::tempdir().unwrap();
-    let state = home.path().join(STATE);
-    std::fs::create_dir_all(state.parent().unwrap()).unwrap();
-    std::fs::write(&state, "{").unwrap();
-    let shell = "$LONGHAUL doctor --rate 10Gbit --rtt 200ms --no-disk-test --disk $HOME --fix --yes > /dev/null || echo $?; limits";
-    let Some(said) = in_prepared_lab(home.path(), shell) else { return };
-    assert_eq!(said, "65\n4096 131072 6291456 4096 16384 4194304 1");
-    assert_eq!(std::fs::read_to_string(&state).unwrap(), "{");
-}
-
-/// `script` gives the command a terminal.
-#[test]
-fn question_on_a_terminal_decides() {
-    let home = tempfile::tempdir().unwrap();
-    let ask = "ask() { echo $1 | script -qec \"$LONGHAUL doctor --rate 10Gbit --rtt 200ms --no-disk-test --disk $HOME --fix\" /dev/null > $HOME/$1 || true; }";
-    let shell = format!("{ask}; ask n; limits; ask y; limits");
-    let Some(said) = in_prepared_lab(home.path(), &shell) else { return };
-    let (before, after) =
-        ("4096 131072 6291456 4096 16384 4194304 1", "4096 131072 500000000 4096 16384 500000000 0");
-    assert_eq!(said.lines().map(str::trim).collect::<Vec<_>>(), [before, after]);
-    let shown = |answer: &str| std::fs::read_to_string(home.path().join(answer)).unwrap();
-    assert!(
-        shown("n").contains("settings? [y/N]") && shown("n").contains("Nothing was changed."),
-        "{}",
-        shown("n")
-    );
-    assert!(shown("y").contains("settings were written"), "{}", shown("y"));
-}
-
-/// Replaces the saved modules by one that was loaded since a start of the host.
-fn save_module(home: &Path, boot: &str, name: &str) {
+/// Saves settings, and a module that was loaded since the start `boot` of the host.
+pub(super) fn save(home: &Path, settings: &[Value], module: Option<(&str, &str)>) {
     let state = home.join(STATE);
-    let mut saved: Value = std::fs::read(&state).map_or_else(
-        |_| serde_json::json!({ "version": 1, "settings": [] }),
-        |saved| serde_json::from_slice(&saved).unwrap(),
-    );
-    saved["boot"] = boot.into();
-    saved["modules"] = serde_json::json!([{ "name": name }]);
+    let mut saved = json!({ "version": 1, "settings": settings });
+    if let Some((boot, name)) = module {
+        (saved["boot"], saved["modules"]) = (boot.into(), json!([{ "name": name }]));
+    }
     std::fs::create_dir_all(state.parent().unwrap()).unwrap();
     std::fs::write(&state, saved.to_string()).unwrap();
 }
@@ -144,42 +50,98 @@ fn boot() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim().to_owned()
 }
 
+/// Undoes on this host, another namespace than the lab's; returns the exit code, and what is printed.
+fn undo(home: &Path) -> (Option<i32>, String) {
+    let output = doctor(home, &["--undo"]);
+    (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+}
+
+#[test]
+fn settings_are_written_saved_and_restored_unless_changed_since() {
+    let home = tempfile::tempdir().unwrap();
+    let shell = format!(
+        "limits; fix --json > $HOME/json 2> $HOME/shown; limits; cp $HOME/{STATE} $HOME/saved; fix > /dev/null; $LONGHAUL doctor --undo; limits
+        [ ! -e $HOME/{STATE} ] && fix > /dev/null; echo '4096 131072 7000000' > tcp_rmem; $LONGHAUL doctor --undo; limits"
+    );
+    let Some(said) = in_prepared_lab(home.path(), &shell) else { return };
+    let lines: Vec<_> = said.lines().collect();
+    assert_eq!((lines[0], lines[1]), (BEFORE, AFTER));
+    assert!(lines[2..].contains(&BEFORE), "a second --fix has not replaced the old values: {said}");
+    assert!(said.contains("net.ipv4.tcp_rmem: 4096 131072 500000000 -> 4096 131072 6291456"), "{said}");
+    assert!(said.contains("net.ipv4.tcp_rmem: left at 4096 131072 7000000"), "{said}");
+    assert_eq!(*lines.last().unwrap(), "4096 131072 7000000 4096 16384 4194304 1");
+    assert!(!home.path().join(STATE).exists(), "nothing is left to undo");
+    let shown = read(home.path(), "shown");
+    assert!(shown.contains("net.ipv4.tcp_wmem: 4096 16384 4194304 -> 4096 16384 500000000"), "{shown}");
+    let report: Value = serde_json::from_str(&read(home.path(), "json")).unwrap();
+    let rmem = change(&report, "net.ipv4.tcp_rmem").unwrap();
+    assert_eq!((&rmem["written"], &rmem["new"]), (&true.into(), &"4096 131072 500000000".into()));
+    // Belongs to the whole machine, and cannot be written here; absent where the machine's suffices.
+    if let Some(refused) = change(&report, "net.core.rmem_max") {
+        assert!(refused["written"] == false && refused["reason"].is_string(), "{refused}");
+    }
+    let saved = read(home.path(), "saved");
+    assert!(saved.contains("net.ipv4.tcp_rmem") && !saved.contains("net.core.rmem_max"), "{saved}");
+}
+
+#[test]
+fn damaged_state_stops_before_anything_is_written() {
+    let home = tempfile::tempdir().unwrap();
+    save(home.path(), &[], None);
+    std::fs::write(home.path().join(STATE), "{").unwrap();
+    let shell = "$LONGHAUL doctor --rate 10Gbit --rtt 200ms --no-disk-test --disk $HOME --fix --yes > /dev/null || echo $?; limits";
+    let Some(said) = in_prepared_lab(home.path(), shell) else { return };
+    assert_eq!(said, format!("65\n{BEFORE}"));
+    assert_eq!(read(home.path(), STATE), "{");
+}
+
+/// `script` gives the command a terminal.
+#[test]
+fn question_on_a_terminal_decides() {
+    let home = tempfile::tempdir().unwrap();
+    let ask = "ask() { echo $1 | script -qec \"$LONGHAUL doctor --rate 10Gbit --rtt 200ms --no-disk-test --disk $HOME --fix\" /dev/null > $HOME/$1 || true; }";
+    let Some(said) = in_prepared_lab(home.path(), &format!("{ask}; ask n; limits; ask y; limits")) else {
+        return;
+    };
+    assert_eq!(said, format!("{BEFORE}\n{AFTER}"));
+    let (no, yes) = (read(home.path(), "n"), read(home.path(), "y"));
+    assert!(no.contains("settings? [y/N]") && no.contains("Nothing was changed."), "{no}");
+    assert!(yes.contains("settings were written"), "{yes}");
+}
+
 #[test]
 fn module_of_this_start_is_undone_and_that_of_another_forgotten() {
     let home = tempfile::tempdir().unwrap();
-    save_module(home.path(), "an earlier one", "tcp_other");
-    assert_eq!(doctor(home.path(), &["--undo"]).output().unwrap().status.code(), Some(66));
-    save_module(home.path(), &boot(), "tcp_none");
-    let output = doctor(home.path(), &["--undo"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    assert_eq!(text(&output.stdout), "module tcp_none: was not loaded");
+    save(home.path(), &[], Some(("an earlier one", "tcp_other")));
+    assert_eq!(undo(home.path()).0, Some(66));
+    save(home.path(), &[], Some((&boot(), "tcp_none")));
+    assert_eq!(undo(home.path()), (Some(0), "module tcp_none: was not loaded".to_owned()));
     assert!(!home.path().join(STATE).exists());
 }
 
 #[test]
 fn setting_that_is_gone_is_exit_code_77_and_stays_saved() {
     let home = tempfile::tempdir().unwrap();
-    let state = home.path().join(STATE);
     let own = std::fs::read_link("/proc/self/ns/net").unwrap();
-    let setting =
-        serde_json::json!({ "namespace": own, "name": "net.ipv4.tcp_none", "old": "1", "new": "0" });
-    let document = serde_json::json!({ "version": 1, "settings": [setting] });
-    std::fs::create_dir_all(state.parent().unwrap()).unwrap();
-    std::fs::write(&state, document.to_string()).unwrap();
-    let output = doctor(home.path(), &["--undo"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(77), "{}", text(&output.stderr));
-    assert!(text(&output.stdout).starts_with("net.ipv4.tcp_none: not restored: No such file"));
+    save(
+        home.path(),
+        &[json!({ "namespace": own, "name": "net.ipv4.tcp_none", "old": "1", "new": "0" })],
+        None,
+    );
+    let (code, shown) = undo(home.path());
+    assert_eq!(code, Some(77), "{shown}");
+    assert!(shown.starts_with("net.ipv4.tcp_none: not restored: No such file"), "{shown}");
     assert_eq!(saved(home.path())[0]["name"], "net.ipv4.tcp_none");
-    let help = doctor(home.path(), &["--help"]).output().unwrap();
     // Lines are wrapped.
-    let help = text(&help.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+    let help = text(&doctor(home.path(), &["--help"]).stdout);
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(help.contains("77 if one could not be, for whatever reason"), "{help}");
 }
 
 /// Defines `with_module REFCNT COMMAND`: shows the module tcp_none in /sys, and has a modprobe(8) that knows it alone. A kernel that has
 /// no modules has nothing else to try this with.
 const MODULE: &str = r#"
-    mkdir $HOME/bin
+    mkdir -p $HOME/bin
     cat > $HOME/bin/modprobe <<'END'
 #!/bin/sh
 shown=/sys/module/tcp_none
@@ -198,45 +160,42 @@ END
 fn module_in_use_stays_loaded_and_a_second_undo_has_nothing_to_do() {
     let home = tempfile::tempdir().unwrap();
     let modules = r#""modules": [{ "name": "tcp_none" }]"#;
-    let save = format!(
-        r#"fix > /dev/null; sed -i 's/"modules": \[\]/{modules}/' $HOME/{STATE}; grep -c tcp_none $HOME/{STATE}"#
+    let shell = format!(
+        r#"{MODULE}fix > /dev/null; sed -i 's/"modules": \[\]/{modules}/' $HOME/{STATE}; grep -c tcp_none $HOME/{STATE}
+        with_module 1 $LONGHAUL doctor --undo; limits; $LONGHAUL doctor --undo 2>&1 || echo $?"#
     );
-    let undo = "with_module 1 $LONGHAUL doctor --undo; limits; $LONGHAUL doctor --undo 2>&1 || echo $?";
-    let Some(said) = in_prepared_lab(home.path(), &format!("{MODULE}{save}; {undo}")) else { return };
-    assert!(said.contains("net.ipv4.tcp_rmem: 4096 131072 500000000 -> 4096 131072 6291456"), "{said}");
-    let stays = "module tcp_none: stays loaded: it is in use; modprobe -r unloads it later";
-    assert!(said.contains(stays), "{said}");
-    assert!(said.contains("4096 131072 6291456 4096 16384 4194304 1"), "all else is restored: {said}");
-    assert!(said.contains("nothing is to be undone") && said.ends_with("66"), "{said}");
-    assert!(!home.path().join(STATE).exists());
+    let Some(said) = in_prepared_lab(home.path(), &shell) else { return };
+    for line in [
+        "net.ipv4.tcp_rmem: 4096 131072 500000000 -> 4096 131072 6291456",
+        "module tcp_none: stays loaded: it is in use; modprobe -r unloads it later",
+        BEFORE,
+        "nothing is to be undone",
+    ] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+    assert!(said.ends_with("66") && !home.path().join(STATE).exists(), "{said}");
 }
 
 #[test]
 fn module_is_unloaded_once_no_saved_value_of_any_namespace_names_it() {
     let home = tempfile::tempdir().unwrap();
-    let state = home.path().join(STATE);
-    let setting = |name: &str, old: &str, new: &str| serde_json::json!({ "namespace": "net:[1]", "name": name, "old": old, "new": new, "before": null });
+    let setting = |name: &str, old: &str, new: &str| json!({ "namespace": "net:[1]", "name": name, "old": old, "new": new, "before": null });
     let buffer = setting("net.ipv4.tcp_rmem", "4096 131072 6291456", "4096 131072 500000000");
     let control = setting("net.ipv4.tcp_congestion_control", "cubic", "none");
-    let save = |settings: &[&Value]| {
-        std::fs::create_dir_all(state.parent().unwrap()).unwrap();
-        std::fs::write(&state, serde_json::json!({ "version": 1, "settings": settings }).to_string())
-            .unwrap();
-        save_module(home.path(), &boot(), "tcp_none");
-    };
-    save(&[&buffer, &control]);
-    let undo = "with_module 0 $LONGHAUL doctor --undo";
-    let shell = format!("{MODULE} fix > /dev/null; {undo}; limits");
+    let both = [buffer.clone(), control];
+    let module = boot();
+    save(home.path(), &both, Some((&module, "tcp_none")));
+    let undone = "with_module 0 $LONGHAUL doctor --undo";
+    let shell = format!("{MODULE}fix > /dev/null; {undone}; limits");
     let Some(said) = in_prepared_lab(home.path(), &shell) else { return };
     let stays = "module tcp_none: stays loaded: a saved value, which is not restored, names it";
-    assert!(said.contains(stays), "{said}");
-    assert!(said.ends_with("4096 131072 6291456 4096 16384 4194304 1"), "{said}");
-    assert_eq!(saved(home.path()), [buffer.clone(), control]);
-    // Nothing is left of this namespace.
-    assert_eq!(doctor(home.path(), &["--undo"]).output().unwrap().status.code(), Some(66));
-    save(&[&buffer]);
-    let module = MODULE.replace("mkdir $HOME/bin", "");
-    let said = in_prepared_lab(home.path(), &format!("{module}{undo}")).unwrap();
+    assert!(said.contains(stays) && said.ends_with(BEFORE), "{said}");
+    // Other namespaces keep their old values: nothing is left of this one.
+    let (code, shown) = undo(home.path());
+    assert!(code == Some(66) && shown.contains("no old values of this network namespace"), "{shown}");
+    assert_eq!(saved(home.path()), json!(both));
+    save(home.path(), &both[..1], Some((&module, "tcp_none")));
+    let said = in_prepared_lab(home.path(), &format!("{MODULE}{undone}")).unwrap();
     assert_eq!(said, "module tcp_none: unloaded");
-    assert_eq!(saved(home.path()), [buffer]);
+    assert_eq!(saved(home.path()), json!([buffer]));
 }

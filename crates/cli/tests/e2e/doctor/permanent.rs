@@ -3,12 +3,13 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Output;
 
 use longhaul_sys::ethtool::Ethtool;
 use longhaul_sys::link;
 use serde_json::Value;
 
-use crate::doctor::command::{LONG_FAT, doctor, in_namespaces, json, run, text};
+use crate::doctor::command::{about_path, doctor, in_namespaces, json, run, text};
 
 const SYSCTLS: &str = "/etc/sysctl.d/99-zz-longhaul.conf";
 const RULES: &str = "/etc/udev/rules.d/90-longhaul.rules";
@@ -16,22 +17,33 @@ const RECEIVE: &str = "net.ipv4.tcp_rmem = 4096 131072 500000000";
 
 /// Makes an empty /etc, and a device with an offload that is off the one of the default route. /usr/sbin holds nothing any more.
 fn prepare_device() {
-    run("ip link add v0 type veth peer v1");
-    run("ip link set v0 up");
-    run("ip addr add 198.51.100.1/24 dev v0");
-    run("ip route add default dev v0");
+    run("ip link add v0 type veth peer v1; ip link set v0 up
+        ip addr add 198.51.100.1/24 dev v0; ip route add default dev v0");
     let device = link::named("v0").unwrap().index;
     Ethtool::open().unwrap().set_feature(device, "tx-tcp-segmentation", false).unwrap();
-    run("mount -t tmpfs none /etc");
-    run("mount -t tmpfs none /usr/sbin");
+    run("mount -t tmpfs none /etc; mount -t tmpfs none /usr/sbin");
+}
+
+/// Makes the receive buffer small.
+fn shrink() {
+    fs::write("/proc/sys/net/ipv4/tcp_rmem", "4096 131072 6291456").unwrap();
+}
+
+fn fix(home: &Path, more: &[&str]) -> Output {
+    about_path(home, &[&["--fix", "--yes"], more].concat())
+}
+
+/// Fixes for good; returns the exit code, and what is printed.
+fn fix_permanently(home: &Path) -> (Option<i32>, String) {
+    let output = fix(home, &["--permanent"]);
+    (output.status.code(), text(&output.stdout))
 }
 
 #[test]
 fn rule_whose_program_is_not_installed_is_refused() {
     in_namespaces(|home| {
         prepare_device();
-        let args = [&LONG_FAT[..], &["--no-disk-test", "--fix", "--yes", "--permanent", "--json"]].concat();
-        let output = doctor(home, &args).output().unwrap();
+        let output = fix(home, &["--permanent", "--json"]);
         let report = json(&output);
         let rules = report["files"].as_array().unwrap().iter().find(|file| file["name"] == RULES).unwrap();
         let reason = "/usr/sbin/ethtool is not installed: the rule would do nothing";
@@ -45,15 +57,9 @@ fn settings_that_are_written_last_until_undo() {
     in_namespaces(|home| {
         prepare_device();
         fs::write("/usr/sbin/ethtool", "").unwrap();
-        let small = || fs::write("/proc/sys/net/ipv4/tcp_rmem", "4096 131072 6291456").unwrap();
-        small();
+        shrink();
         // Of this thread and its programs alone. What is read at the start is not only root's.
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
-        let fix = |home: &Path, more: &[&str]| {
-            doctor(home, &[&LONG_FAT[..], &["--no-disk-test", "--fix", "--yes"], more].concat())
-                .output()
-                .unwrap()
-        };
         let report = json(&fix(home, &["--permanent", "--json"]));
         let written = fs::read_to_string(SYSCTLS).unwrap();
         assert!(written.lines().any(|line| line == RECEIVE), "{written}");
@@ -61,8 +67,8 @@ fn settings_that_are_written_last_until_undo() {
         let sysctls = Path::new(SYSCTLS);
         assert_eq!((mode(sysctls), mode(sysctls.parent().unwrap())), (0o644, 0o755));
         // Only what was written lasts: other settings are the host's alone, and MTUs the user's.
-        for change in report["changes"].as_array().unwrap().iter().filter(|change| change["written"] == false)
-        {
+        let changes = report["changes"].as_array().unwrap();
+        for change in changes.iter().filter(|change| change["written"] == false) {
             assert!(!written.contains(change["name"].as_str().unwrap()), "{change}: {written}");
         }
         let rules = fs::read_to_string(RULES).unwrap();
@@ -71,30 +77,24 @@ fn settings_that_are_written_last_until_undo() {
             report["files"].as_array().unwrap().iter().map(|file| &file["name"]).collect();
         assert!(files.contains(&&SYSCTLS.into()) && files.contains(&&RULES.into()), "{report}");
         // Lines that are there are not added again, and those of others stay.
-        small();
-        let again = text(&fix(home, &["--permanent"]).stdout);
-        assert!(
-            !again.contains(&format!("+ {RECEIVE}")) && !again.contains("end with the next start"),
-            "{again}"
-        );
+        shrink();
+        let (_, again) = fix_permanently(home);
+        assert!(!again.contains(&format!("+ {RECEIVE}")), "{again}");
+        assert!(!again.contains("end with the next start"), "{again}");
         assert_eq!(fs::read_to_string(SYSCTLS).unwrap(), written);
         fs::write(SYSCTLS, written + "net.ipv4.tcp_none = 1").unwrap();
-        let undone = doctor(home, &["--undo"]).output().unwrap();
-        assert!(
-            text(&undone.stdout).contains(&format!("{SYSCTLS}: lines removed: ")),
-            "{}",
-            text(&undone.stdout)
-        );
+        let undone = text(&doctor(home, &["--undo"]).stdout);
+        assert!(undone.contains(&format!("{SYSCTLS}: lines removed: ")), "{undone}");
         assert_eq!(fs::read_to_string(SYSCTLS).unwrap(), "net.ipv4.tcp_none = 1\n");
         assert!(!Path::new(RULES).exists());
         let limits = fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem").unwrap();
         assert_eq!(limits.split_whitespace().collect::<Vec<_>>(), ["4096", "131072", "6291456"]);
-        assert_eq!(doctor(home, &["--undo"]).output().unwrap().status.code(), Some(66));
+        assert_eq!(doctor(home, &["--undo"]).status.code(), Some(66));
         // Without it nothing lasts.
         assert!(text(&fix(home, &[]).stdout).contains("until the next start"));
         assert_eq!(fs::read_to_string(SYSCTLS).unwrap(), "net.ipv4.tcp_none = 1\n");
         // It needs an undo to last.
-        let late = text(&fix(home, &["--permanent"]).stdout);
+        let (_, late) = fix_permanently(home);
         assert!(late.contains("end with the next start: run longhaul doctor --undo, then --fix"), "{late}");
     });
 }
@@ -103,21 +103,15 @@ fn settings_that_are_written_last_until_undo() {
 fn setting_that_a_later_file_sets_does_not_count_as_lasting() {
     in_namespaces(|home| {
         run("mount -t tmpfs none /etc");
-        for (name, value) in [("tcp_rmem", "4096 131072 6291456"), ("tcp_wmem", "4096 16384 4194304")] {
-            fs::write(format!("/proc/sys/net/ipv4/{name}"), value).unwrap();
-        }
-        let fix = || {
-            let args = [&LONG_FAT[..], &["--no-disk-test", "--fix", "--yes", "--permanent"]].concat();
-            let output = doctor(home, &args).output().unwrap();
-            (output.status.code(), text(&output.stdout))
-        };
+        shrink();
+        fs::write("/proc/sys/net/ipv4/tcp_wmem", "4096 16384 4194304").unwrap();
         // Read before, and to the same value.
         fs::create_dir("/etc/sysctl.d").unwrap();
         fs::write("/etc/sysctl.d/99-sysctl.conf", "net.ipv4.tcp_rmem=1 2 3").unwrap();
         fs::write("/etc/sysctl.d/zz.conf", "-net/ipv4/tcp_rmem=4096\t131072 500000000").unwrap();
         fs::write("/etc/sysctl.conf", "#net.ipv4.tcp_rmem = 1\nnet.ipv4.tcp_wmem = 4096 16384 4194304")
             .unwrap();
-        let (code, shown) = fix();
+        let (code, shown) = fix_permanently(home);
         let reason = "/etc/sysctl.conf sets net.ipv4.tcp_wmem to another value later: change it there";
         assert!(shown.contains(&format!("{SYSCTLS}: skipped: {reason}")) && code == Some(77), "{shown}");
         let written = fs::read_to_string(SYSCTLS).unwrap();
@@ -128,8 +122,8 @@ fn setting_that_a_later_file_sets_does_not_count_as_lasting() {
         assert!(numbers[1] >= 1 && numbers[1] < numbers[0], "{summary}");
         assert!(summary.contains("of them last; longhaul doctor --undo"), "{summary}");
         // Lines that are there count.
-        fs::write("/proc/sys/net/ipv4/tcp_rmem", "4096 131072 6291456").unwrap();
-        let (_, shown) = fix();
+        shrink();
+        let (_, shown) = fix_permanently(home);
         assert!(shown.contains("1 settings were written, 1 of them last"), "{shown}");
     });
 }
@@ -137,13 +131,10 @@ fn setting_that_a_later_file_sets_does_not_count_as_lasting() {
 #[test]
 fn directory_that_cannot_be_written_is_said_and_the_settings_are_written() {
     in_namespaces(|home| {
-        run("mount -t tmpfs none /etc");
-        run("mount -o remount,ro /etc");
-        fs::write("/proc/sys/net/ipv4/tcp_rmem", "4096 131072 6291456").unwrap();
-        let args = [&LONG_FAT[..], &["--no-disk-test", "--fix", "--yes", "--permanent"]].concat();
-        let output = doctor(home, &args).output().unwrap();
-        let shown = text(&output.stdout);
-        assert_eq!(output.status.code(), Some(77), "{shown}");
+        run("mount -t tmpfs none /etc; mount -o remount,ro /etc");
+        shrink();
+        let (code, shown) = fix_permanently(home);
+        assert_eq!(code, Some(77), "{shown}");
         assert!(shown.contains(&format!("{SYSCTLS}: skipped: Read-only file system")), "{shown}");
         assert!(shown.contains("settings were written, until the next start"), "{shown}");
     });

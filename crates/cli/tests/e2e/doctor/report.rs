@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 
-use crate::doctor::command::{doctor, finding, in_lab, json, skip, text, unread};
+use crate::doctor::command::{assert_unread, doctor, finding, in_lab, in_lab_with, json, text};
 
 #[test]
 fn host_with_small_buffers_is_told_the_exact_fix() {
@@ -25,42 +25,26 @@ fn host_with_small_buffers_is_told_the_exact_fix() {
     assert_eq!(report["ceilings"]["send"]["after_bps"], 10_000_000_000_u64);
     // The lab's hosts have no default route.
     assert_eq!((report["device"].as_str(), report["route"].as_str()), (None, Some("default route")));
-    let device = unread(&report, "network device").unwrap();
-    assert!(device["reason"].as_str().unwrap().contains("no default route"), "{device}");
+    assert_unread(&report, "network device", "no default route");
 }
 
 #[test]
-fn route_to_the_server_names_the_device() {
+fn server_of_the_url_determines_route_device_and_rtt() {
     let home = tempfile::tempdir().unwrap();
-    let shell = "exec $LONGHAUL doctor --rate 1Gbit --rtt 1ms --no-disk-test --json http://$LAB_SERVER/";
-    let Some(output) = in_lab(home.path(), shell) else { return };
+    let server = format!("{} serve . --listen $LAB_SERVER:8080", env!("CARGO_BIN_EXE_longhaul"));
+    let options = ["--rate", "100Mbit", "--rtt", "40ms", "--server", &server, "--server-port", "8080"];
+    let shell = "exec $LONGHAUL doctor --rate 1Gbit --no-disk-test --json http://$LAB_SERVER:8080/";
+    let Some(output) = in_lab_with(home.path(), &options, shell) else { return };
     let report = json(&output);
     assert_eq!(report["route"], "route to 198.18.0.2");
     let name = report["device"].as_str().unwrap();
     assert_eq!(finding(&report, "network device")["measured"], name);
     assert!(finding(&report, "MTU")["quantity"]["measured"].as_u64().unwrap() >= 1280);
-    let speed = unread(&report, "link rate").unwrap();
-    assert!(speed["reason"].as_str().unwrap().contains("is a virtual device"), "{speed}");
-}
-
-#[test]
-fn rtt_is_that_of_a_handshake_with_the_server() {
-    let home = tempfile::tempdir().unwrap();
-    let shell = "exec $LONGHAUL doctor --rate 1Gbit --no-disk-test --json http://$LAB_SERVER:8080/";
-    let program = env!("CARGO_BIN_EXE_longhaul");
-    let mut command = std::process::Command::new(program);
-    let server = format!("{program} serve . --listen $LAB_SERVER:8080");
-    command.args(["lab", "exec", "--rate", "100Mbit", "--rtt", "40ms"]);
-    command.args(["--server", &server, "--server-port", "8080"]);
-    command.args(["--", "sh", "-c", shell]).env("LONGHAUL", program).current_dir(home.path());
-    let output = command.env("HOME", home.path()).env_remove("XDG_STATE_HOME").output().unwrap();
-    if output.status.code() == Some(77) {
-        return skip(&text(&output.stderr));
-    }
-    let report = json(&output);
+    assert_unread(&report, "link rate", "is a virtual device");
+    // That of a handshake.
     assert_eq!(report["target"]["rtt_origin"], "measured");
     let rtt = report["target"]["rtt_seconds"].as_f64().unwrap();
-    assert!((0.04..0.5).contains(&rtt), "{rtt}");
+    assert!(rtt >= 0.04, "{rtt}");
 }
 
 #[test]
@@ -68,16 +52,15 @@ fn server_that_refuses_leaves_the_assumed_rtt_and_says_so() {
     let home = tempfile::tempdir().unwrap();
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let url = format!("http://127.0.0.1:{port}/");
-    let report = json(&doctor(home.path(), &["--no-disk-test", "--json", &url]).output().unwrap());
+    let report = json(&doctor(home.path(), &["--no-disk-test", "--json", &url]));
     assert_eq!((&report["target"]["rtt_origin"], &report["device"]), (&"assumed".into(), &"lo".into()));
-    let rtt = unread(&report, "RTT").unwrap();
-    assert!(rtt["reason"].as_str().unwrap().contains("refused") && rtt["would_show"].is_string(), "{rtt}");
+    assert_unread(&report, "RTT", "refused");
 }
 
 #[test]
 fn available_controls_are_shown() {
     let home = tempfile::tempdir().unwrap();
-    let report = json(&doctor(home.path(), &["--no-disk-test", "--json"]).output().unwrap());
+    let report = json(&doctor(home.path(), &["--no-disk-test", "--json"]));
     let available = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
     assert_eq!(finding(&report, "available controls")["measured"], available.trim());
 }
@@ -98,12 +81,9 @@ fn arguments_that_cannot_work_are_refused() {
         (&["--disk", "none"], 66, "--disk none: No such file"),
         (&["--undo"], 66, "nothing is to be undone"),
     ] {
-        let output = doctor(home.path(), args).output().unwrap();
+        let output = doctor(home.path(), args);
         let error = text(&output.stderr);
-        assert!(
-            output.status.code() == Some(code) && error.contains(expected),
-            "{args:?}: {:?} {error}",
-            output.status
-        );
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {error}");
+        assert!(error.contains(expected), "{args:?}: {error}");
     }
 }

@@ -1,70 +1,31 @@
 //! Responses of the scripted server: head, body, and injected faults.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 
 use crate::faults::content::{PAGE, content};
-use crate::faults::fault::{Fault, Framing, RangeFault};
+use crate::faults::fault::{Fault, Framing, Page, RangeFault};
 use crate::faults::schedule::{Build, Labels, Traits};
+use crate::support::http::HttpRequest;
 
-/// The head of a request.
-#[derive(Debug, Clone)]
-pub(crate) struct HttpRequest {
-    pub(crate) method: String,
-    pub(crate) path: String,
-    /// The first byte of the requested range, and the exclusive end.
-    pub(crate) range: Option<(u64, Option<u64>)>,
-    pub(crate) if_range: Option<String>,
-}
-
-impl HttpRequest {
-    pub(crate) fn parse(head: &str) -> Self {
-        let mut words = head.split(' ');
-        let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        let field = |name: &str| {
-            let mut fields = head.lines().filter_map(|line| line.split_once(':'));
-            fields.find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
-        };
-        let range = field("range").and_then(|range| {
-            let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
-            Some((first.parse().ok()?, last.parse::<u64>().ok().map(|last| last + 1)))
-        });
-        let if_range = field("if-range").map(str::to_owned);
-        Self { method: method.to_owned(), path: path.to_owned(), range, if_range }
-    }
-}
-
-/// Where a response's body breaks off, by offset.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum BodyBreak {
-    None,
-    Close(usize),
-    Reset(usize),
-    Stall(usize, u64),
-    Drip(usize, u64),
-}
-
-/// A response to be sent.
 pub(crate) struct Answer {
     pub(crate) head: String,
     pub(crate) body: Cow<'static, [u8]>,
     pub(crate) chunked: bool,
-    /// Whether the connection closes after it.
     pub(crate) closes: bool,
-    pub(crate) breaks: BodyBreak,
-    /// The build and its first byte, if the response truthfully is of a build.
-    pub(crate) build: Option<(usize, u64)>,
+    pub(crate) breaks: Option<Fault>, // The fault of its body, if it has one
+    pub(crate) build: Option<(usize, u64)>, // The build and its first byte, if the response truthfully is of a build
 }
 
 impl Answer {
+    /// A response of these head lines, delimited by its length.
+    fn new(head: &str, body: Cow<'static, [u8]>) -> Self {
+        let head = format!("HTTP/1.1 {head}Content-Length: {}\r\n\r\n", body.len());
+        Self { head, body, chunked: false, closes: false, breaks: None, build: None }
+    }
+
     fn plain(status: &str, fields: &str) -> Self {
-        Self {
-            head: format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n{fields}\r\n"),
-            body: Cow::Borrowed(&[]),
-            chunked: false,
-            closes: false,
-            breaks: BodyBreak::None,
-            build: None,
-        }
+        Self::new(&format!("{status}\r\n{fields}"), Cow::Borrowed(&[]))
     }
 
     pub(crate) fn redirect(to: &str) -> Self {
@@ -84,23 +45,26 @@ impl Answer {
     }
 
     fn whole(fields: &str, body: Cow<'static, [u8]>, framing: Framing) -> Self {
-        let delimited = match framing {
-            Framing::Length => format!("Content-Length: {}\r\n", body.len()),
-            Framing::Chunked => "Transfer-Encoding: chunked\r\n".to_owned(),
-            Framing::UntilClose => "Connection: close\r\n".to_owned(),
-        };
-        Self {
-            head: format!("HTTP/1.1 200 OK\r\n{fields}{delimited}\r\n"),
-            body,
-            chunked: framing == Framing::Chunked,
-            closes: framing == Framing::UntilClose,
-            breaks: BodyBreak::None,
-            build: None,
+        let answer = Self::new(&format!("200 OK\r\n{fields}"), body);
+        match framing {
+            Framing::Length => answer,
+            Framing::Chunked => answer.in_chunks(),
+            Framing::UntilClose => {
+                let head = format!("HTTP/1.1 200 OK\r\n{fields}Connection: close\r\n\r\n");
+                Self { head, closes: true, ..answer }
+            }
         }
+    }
+
+    /// Replaces the length of the body by chunked coding.
+    fn in_chunks(mut self) -> Self {
+        let length = format!("Content-Length: {}\r\n", self.body.len());
+        self.head = self.head.replace(&length, "Transfer-Encoding: chunked\r\n");
+        self.chunked = self.head.contains("chunked");
+        self
     }
 }
 
-/// The served file at the time of a response.
 pub(crate) struct ServedFile {
     pub(crate) number: usize,
     pub(crate) build: Build,
@@ -129,26 +93,23 @@ impl ServedFile {
 
     /// Returns whether If-Range permits a partial response: a strong tag or a date of this build.
     fn is_named(&self, if_range: &str) -> bool {
-        !if_range.starts_with("W/")
-            && self
-                .label()
-                .lines()
-                .any(|line| line.ends_with(&format!(": {if_range}")) && !line.starts_with("Date"))
+        let names = |line: &str| line.ends_with(&format!(": {if_range}")) && !line.starts_with("Date");
+        !if_range.starts_with("W/") && self.label().lines().any(names)
+    }
+
+    fn requested(&self, request: &HttpRequest) -> Option<(u64, u64)> {
+        request.range(self.build.len).map(|(start, end)| (start as u64, end as u64))
     }
 
     /// Returns the response of a server with these traits and without faults.
     fn sound(&self, request: &HttpRequest) -> Answer {
         let len = self.build.len as u64;
-        let named =
-            request.if_range.as_deref().is_none_or(|named| !self.traits.if_range || self.is_named(named));
-        match request.range.filter(|_| self.traits.ranges && named) {
+        let named = request.field("if-range").is_none_or(|tag| !self.traits.if_range || self.is_named(tag));
+        match self.requested(request).filter(|_| self.traits.ranges && named) {
             Some((start, _)) if start >= len => {
                 Answer::plain("416 No", &format!("Content-Range: bytes */{len}\r\n{}", self.label()))
             }
-            Some((start, end)) => {
-                let end = end.unwrap_or(len).min(len);
-                self.part((start, end), &format!("Content-Range: bytes {start}-{}/{len}\r\n", end - 1))
-            }
+            Some((start, end)) => self.part((start, end), &content_range(start, end, len)),
             None => self.all(),
         }
     }
@@ -162,27 +123,14 @@ impl ServedFile {
     fn part(&self, (start, end): (u64, u64), content_range: &str) -> Answer {
         let label = if self.traits.bare_206 { String::new() } else { self.label() };
         let body = &self.build.bytes()[start as usize..end as usize];
-        let fields = format!("Content-Type: application/octet-stream\r\n{content_range}{label}");
-        Answer {
-            head: format!("HTTP/1.1 206 Part\r\n{fields}Content-Length: {}\r\n\r\n", body.len()),
-            body: Cow::Borrowed(body),
-            chunked: false,
-            closes: false,
-            breaks: BodyBreak::None,
-            build: Some((self.number, start)),
-        }
+        let head = format!("206 Part\r\nContent-Type: application/octet-stream\r\n{content_range}{label}");
+        Answer { build: Some((self.number, start)), ..Answer::new(&head, Cow::Borrowed(body)) }
     }
 
-    /// Returns a response with a faulty Content-Range.
     fn with_range(&self, request: &HttpRequest, fault: RangeFault) -> Answer {
         let len = self.build.len as u64;
-        let (start, end) = request
-            .range
-            .filter(|(start, _)| *start < len)
-            .map_or((0, len), |(start, end)| (start, end.unwrap_or(len).min(len)));
-        let truly = |start: u64, end: u64| {
-            self.part((start, end), &format!("Content-Range: bytes {start}-{}/{len}\r\n", end - 1))
-        };
+        let (start, end) = self.requested(request).filter(|(start, _)| *start < len).unwrap_or((0, len));
+        let truly = |start, end| self.part((start, end), &content_range(start, end, len));
         let labelled =
             |content_range: String| Answer { build: None, ..self.part((start, end), &content_range) };
         match fault {
@@ -196,10 +144,10 @@ impl ServedFile {
                 if total <= end {
                     total = len + 1;
                 }
-                labelled(format!("Content-Range: bytes {start}-{}/{total}\r\n", end - 1))
+                labelled(content_range(start, end, total))
             }
             RangeFault::NoTotal => {
-                let part = labelled(format!("Content-Range: bytes {start}-{}/*\r\n", end - 1));
+                let part = labelled(content_range(start, end, "*"));
                 Answer { build: Some((self.number, start)), ..part }
             }
             RangeFault::Garbage => labelled("Content-Range: bytes 12-3/x\r\n".to_owned()),
@@ -207,20 +155,17 @@ impl ServedFile {
         }
     }
 
-    /// Returns the response with `fault` applied.
     pub(crate) fn answer(&self, request: &HttpRequest, fault: Option<Fault>) -> Answer {
         let mut answer = self.sound(request);
-        if self.traits.closes_each {
-            answer.closes = true;
-        }
-        let at = |thousandths: u64| answer.body.len() * thousandths as usize / 1000;
+        answer.closes |= self.traits.closes_each;
         match fault {
             None | Some(Fault::HangUp | Fault::Stray(_)) => {}
-            Some(Fault::Page { framing, as_long_as_the_file, .. }) => {
+            Some(Fault::Page(Page { framing, as_long_as_the_file, .. })) => {
                 return Answer::page(framing, if as_long_as_the_file { self.build.len } else { PAGE.len() });
             }
-            Some(Fault::Status { code, retry_after }) => return Answer::status(code, retry_after),
-            Some(Fault::Range(RangeFault::Shorter | RangeFault::NoTotal)) if request.range.is_none() => {}
+            Some(Fault::Status(code, retry_after)) => return Answer::status(code, retry_after),
+            Some(Fault::Range(RangeFault::Shorter | RangeFault::NoTotal))
+                if self.requested(request).is_none() => {}
             Some(Fault::Range(fault)) => {
                 // A 206 to a request without a range is also a response, although a wrong one.
                 return self.with_range(request, fault);
@@ -231,13 +176,8 @@ impl ServedFile {
                     size.map_or_else(String::new, |size| format!("Content-Range: bytes */{size}\r\n"));
                 return Answer::plain("416 No", &field);
             }
-            Some(Fault::Close { at: thousandths }) => answer.breaks = BodyBreak::Close(at(thousandths)),
-            Some(Fault::Reset { at: thousandths }) => answer.breaks = BodyBreak::Reset(at(thousandths)),
-            Some(Fault::Stall { at: thousandths, millis }) => {
-                answer.breaks = BodyBreak::Stall(at(thousandths), millis);
-            }
-            Some(Fault::Drip { at: thousandths, millis }) => {
-                answer.breaks = BodyBreak::Drip(at(thousandths), millis);
+            Some(Fault::Close(_) | Fault::Reset(_) | Fault::Stall(..) | Fault::Drip(..)) => {
+                answer.breaks = fault
             }
             Some(Fault::Extra(more)) => {
                 let mut body = answer.body.into_owned();
@@ -259,12 +199,12 @@ impl ServedFile {
                 answer.closes = true;
             }
             Some(Fault::WholeFile) => answer = self.all(),
-            Some(Fault::ChunkedPart) => {
-                let length = format!("Content-Length: {}\r\n", answer.body.len());
-                answer.head = answer.head.replace(&length, "Transfer-Encoding: chunked\r\n");
-                answer.chunked = answer.head.contains("chunked");
-            }
+            Some(Fault::ChunkedPart) => answer = answer.in_chunks(),
         }
         answer
     }
+}
+
+fn content_range(start: u64, end: u64, total: impl Display) -> String {
+    format!("Content-Range: bytes {start}-{}/{total}\r\n", end - 1)
 }

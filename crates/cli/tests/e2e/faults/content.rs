@@ -20,7 +20,6 @@ static CONTENTS: LazyLock<[Vec<u8>; 3]> = LazyLock::new(|| {
     })
 });
 
-/// Returns at least 25 MiB of a content.
 pub(crate) fn content(number: usize) -> &'static [u8] {
     &CONTENTS[number]
 }
@@ -34,31 +33,25 @@ impl Build {
 /// The content of the final name before the first run.
 pub(crate) const OLDER: &[u8] = b"an older file, of no build";
 
-/// A login page.
 pub(crate) const PAGE: &[u8] = b"<!DOCTYPE html><html><body>Please log in.</body></html>\n";
 
-/// Describes of which contents `found` consists.
+/// Describes of which contents `found` consists, in pieces of 4 KiB.
 pub(crate) fn composition(found: &[u8]) -> String {
-    const PIECE: usize = 4096;
-    let mut runs: Vec<(&str, usize, usize)> = Vec::new();
-    for start in (0..found.len()).step_by(PIECE) {
-        let end = (start + PIECE).min(found.len());
-        let piece = &found[start..end];
-        let of = |number: usize| content(number).get(start..end) == Some(piece);
-        let what = match (0..CONTENTS.len()).find(|number| of(*number)) {
-            Some(0) => "build 0",
-            Some(1) => "build 1",
-            Some(_) => "build 2",
-            None if piece.iter().all(|byte| *byte == 0) => "zeros",
-            None if piece.starts_with(PAGE) => "a login page",
-            None => "other bytes",
+    let mut runs: Vec<(String, usize)> = Vec::new();
+    for (number, piece) in found.chunks(4096).enumerate() {
+        let start = number * 4096;
+        let build =
+            CONTENTS.iter().position(|all| all.get(start..).is_some_and(|rest| rest.starts_with(piece)));
+        let what = match build {
+            Some(build) => format!("build {build}"),
+            None if piece.iter().all(|byte| *byte == 0) => "zeros".to_owned(),
+            None if piece.starts_with(PAGE) => "a login page".to_owned(),
+            None => "other bytes".to_owned(),
         };
-        match runs.last_mut() {
-            Some((last, _, until)) if *last == what => *until = end,
-            _ => runs.push((what, start, end)),
+        if runs.last().is_none_or(|(last, _)| *last != what) {
+            runs.push((what, start));
         }
     }
-    let shown: Vec<_> =
-        runs.iter().take(12).map(|(what, start, end)| format!("{start}..{end} {what}")).collect();
-    format!("{} bytes: {}{}", found.len(), shown.join(", "), if runs.len() > 12 { ", ..." } else { "" })
+    let shown: Vec<_> = runs.iter().take(12).map(|(what, start)| format!("{what} from {start}")).collect();
+    format!("{} bytes: {}", found.len(), shown.join(", "))
 }

@@ -3,10 +3,11 @@
 use rand::Rng;
 use rand::seq::IndexedRandom;
 
-use crate::faults::fault::{DiskFault, Fault, Framing, RangeFault, RelayFault, RelayFaultKind, Stop, When};
+use crate::faults::fault::{
+    DiskFault, DiskFaultKind, Fault, Framing, Page, RangeFault, RelayFault, RelayFaultKind, Stop, When,
+};
 use crate::faults::schedule::{GetSchedule, Redirect, SOUND, Traits};
 
-/// Maximum bytes of a file.
 pub(crate) const LONGEST: usize = 24 << 20;
 
 pub(crate) fn one_of<T: Copy>(rng: &mut impl Rng, choices: &[T]) -> T {
@@ -57,16 +58,11 @@ pub(crate) fn fault(rng: &mut impl Rng, schedule: &GetSchedule, framing: Framing
     let strong = schedule.labels.strong();
     match rng.random_range(0..18) {
         // Only a validator distinguishes a page with the file's size, or a body of unknown size, from the file.
-        0..3 if strong || framing == Framing::Length => Fault::Page {
-            framing: one_of(rng, &[Framing::Length, Framing::Chunked, Framing::UntilClose]),
-            as_long_as_the_file: strong && rng.random_ratio(1, 4),
-            // Into a directory the redirect's path would name the file, and no partial file of that name exists.
-            by_redirect: rng.random_ratio(1, 4) && !schedule.options.into_directory,
-        },
-        3 => Fault::Status {
-            code: one_of(rng, &[429, 503, 503, 500, 404, 403, 401, 410]),
-            retry_after: one_of(rng, &[None, Some(0), Some(1)]),
-        },
+        0..3 if strong || framing == Framing::Length => page(rng, schedule, strong),
+        3 => Fault::Status(
+            one_of(rng, &[429, 503, 503, 500, 404, 403, 401, 410]),
+            one_of(rng, &[None, Some(0), Some(1)]),
+        ),
         4 => Fault::Range(match rng.random_range(0..8) {
             0 => RangeFault::Later(small),
             1 => RangeFault::Earlier(small),
@@ -78,10 +74,10 @@ pub(crate) fn fault(rng: &mut impl Rng, schedule: &GetSchedule, framing: Framing
             _ => RangeFault::Missing,
         }),
         5 => Fault::NotSatisfiable(one_of(rng, &[None, Some(0), Some(-1), Some(4096)])),
-        6 | 7 if framing != Framing::UntilClose => Fault::Close { at },
-        8 | 9 => Fault::Reset { at },
-        10 => Fault::Stall { at, millis: one_of(rng, &[200, 1500]) },
-        11 => Fault::Drip { at, millis: one_of(rng, &[300, 900]) },
+        6 | 7 if framing != Framing::UntilClose => Fault::Close(at),
+        8 | 9 => Fault::Reset(at),
+        10 => Fault::Stall(at, one_of(rng, &[200, 1500])),
+        11 => Fault::Drip(at, one_of(rng, &[300, 900])),
         12 if framing != Framing::UntilClose => Fault::Extra(small as usize),
         13 => Fault::GarbageHead(rng.random_range(0..5)),
         14 => Fault::HangUp,
@@ -90,8 +86,18 @@ pub(crate) fn fault(rng: &mut impl Rng, schedule: &GetSchedule, framing: Framing
         17 if strong || schedule.builds_are_of_one_size() => {
             Fault::Stray(rng.random_range(1..schedule.builds.len()))
         }
-        _ => Fault::Reset { at },
+        _ => Fault::Reset(at),
     }
+}
+
+/// A login page; one as long as the file only where `may_be_as_long`.
+pub(crate) fn page(rng: &mut impl Rng, schedule: &GetSchedule, may_be_as_long: bool) -> Fault {
+    Fault::Page(Page {
+        framing: one_of(rng, &[Framing::Length, Framing::Chunked, Framing::UntilClose]),
+        as_long_as_the_file: may_be_as_long && rng.random_ratio(1, 4),
+        // Into a directory the redirect's path would name the file, and no partial file of that name exists.
+        by_redirect: rng.random_ratio(1, 4) && !schedule.options.into_directory,
+    })
 }
 
 /// A flipped bit, usually after the handshake.
@@ -114,7 +120,7 @@ pub(crate) fn flip(rng: &mut impl Rng, len: usize) -> RelayFault {
 pub(crate) fn when(rng: &mut impl Rng, all: u64) -> When {
     match rng.random_range(0..3) {
         0 => When::Millis(rng.random_range(0..300)),
-        1 => When::Later { bytes: all, millis: rng.random_range(0..60) },
+        1 => When::Later(all, rng.random_range(0..60)),
         _ => When::Bytes(rng.random_range(0..=all)),
     }
 }
@@ -126,11 +132,12 @@ pub(crate) fn stop(rng: &mut impl Rng, all: u64) -> Stop {
 
 pub(crate) fn disk_fault(rng: &mut impl Rng, all: u64) -> DiskFault {
     let at = rng.random_range(0..=all);
-    match rng.random_range(0..5) {
-        0 => DiskFault::Full { at: one_of(rng, &[0, at]), leave: rng.random_range(0..=all) },
-        1 => DiskFault::Hang { at, millis: rng.random_range(100..1500) },
-        2 => DiskFault::Slow { at, millis: rng.random_range(300..1500) },
-        3 => DiskFault::PowerCut { at },
-        _ => DiskFault::PowerCutAfter,
-    }
+    let (at, what) = match rng.random_range(0..5) {
+        0 => (one_of(rng, &[0, at]), DiskFaultKind::Full(rng.random_range(0..=all))),
+        1 => (at, DiskFaultKind::Hang(rng.random_range(100..1500))),
+        2 => (at, DiskFaultKind::Slow(rng.random_range(300..1500))),
+        3 => (at, DiskFaultKind::PowerCut),
+        _ => return DiskFault::POWER_CUT_AFTER,
+    };
+    DiskFault { at, what }
 }

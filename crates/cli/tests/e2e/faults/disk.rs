@@ -4,14 +4,14 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::statvfs;
 
-use crate::faults::fault::DiskFault;
+use crate::faults::fault::{DiskFault, DiskFaultKind};
 use crate::support::skip;
 
 /// A mounted image of 64 MiB; dropping it ends its mount namespace.
@@ -19,56 +19,28 @@ pub(crate) struct Disk {
     holder: Child,
     commands: ChildStdin,
     answers: BufReader<ChildStdout>,
-    _turn: MountPermit,
+    _turn: MutexGuard<'static, ()>,
 }
 
-/// Maximum of mounted images: loop devices are scarce.
-const AT_ONCE: usize = 3;
-
-static MOUNTED: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
-
-/// A permit to mount an image.
-struct MountPermit;
-
-impl MountPermit {
-    fn take() -> Self {
-        let (mounted, freed) = &MOUNTED;
-        let mut count = mounted.lock().unwrap_or_else(PoisonError::into_inner);
-        while *count >= AT_ONCE {
-            count = freed.wait(count).unwrap_or_else(PoisonError::into_inner);
-        }
-        *count += 1;
-        Self
-    }
-}
-
-impl Drop for MountPermit {
-    fn drop(&mut self) {
-        *MOUNTED.0.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
-        MOUNTED.1.notify_one();
-    }
-}
+/// One for each mounted image: loop devices are scarce.
+static TURNS: [Mutex<()>; 3] = [const { Mutex::new(()) }; 3];
+static NEXT_TURN: AtomicUsize = AtomicUsize::new(0);
 
 /// Executes each line of its input, and prints the result.
 const HOLDER: &str = r#"while read -r line; do eval "$line" && echo done || echo failed; done"#;
 
 impl Disk {
-    /// Creates and mounts an image in `dir`.
-    ///
-    /// # Errors
-    /// Why this machine cannot.
+    /// Creates and mounts an image in `dir`; fails with the reason why this machine cannot.
     pub(crate) fn mount(dir: &Path) -> Result<Self, &'static str> {
         if !rustix::process::geteuid().is_root() {
             return Err("only root can mount a file system");
         }
-        let turn = MountPermit::take();
+        let turn = &TURNS[NEXT_TURN.fetch_add(1, Ordering::SeqCst) % TURNS.len()];
+        let turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", HOLDER]).current_dir(dir);
-        let mut holder = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|_| "there is no unshare")?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut holder = command.spawn().map_err(|_| "there is no unshare")?;
         let (commands, answers) =
             (holder.stdin.take().unwrap(), BufReader::new(holder.stdout.take().unwrap()));
         let mut disk = Self { holder, commands, answers, _turn: turn };
@@ -85,34 +57,22 @@ impl Disk {
         Path::new("/proc").join(self.holder.id().to_string()).join("cwd/disk")
     }
 
-    /// Returns the process that holds the mount namespace.
     pub(crate) fn holder(&self) -> u32 {
         self.holder.id()
     }
 
-    /// Syncs the file system.
     pub(crate) fn sync(&self) {
         rustix::fs::syncfs(File::open(self.path()).unwrap()).unwrap();
     }
 
-    /// Allocates all but `leave` bytes.
     fn fill(&self, leave: u64) {
         let free = statvfs(self.path()).map_or(0, |fs| fs.f_bfree * fs.f_frsize);
         let Ok(file) = File::create(self.path().join("others")) else { return };
-        // Root can also use the reserved blocks. Allocates in steps, as the free space may change.
-        let _ = rustix::fs::fallocate(
-            &file,
-            rustix::fs::FallocateFlags::empty(),
-            0,
-            free.saturating_sub(leave).max(1),
-        );
+        // Root can also use the reserved blocks.
+        let taken = free.saturating_sub(leave).max(1);
+        let _ = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, taken);
     }
 
-    fn make_room(&self) {
-        let _ = fs::remove_file(self.path().join("others"));
-    }
-
-    /// Blocks all writes for a time.
     fn freeze(&self, time: Duration) {
         let set = |how| {
             let _ = Command::new("fsfreeze").arg(how).arg(self.path()).stderr(Stdio::null()).status();
@@ -130,34 +90,28 @@ impl Disk {
 
     /// Reverts `fault`, once the disk is unused.
     pub(crate) fn recover(&mut self, fault: Option<DiskFault>) {
-        self.make_room();
-        if fault == Some(DiskFault::PowerCutAfter) {
+        let _ = fs::remove_file(self.path().join("others"));
+        if fault == Some(DiskFault::POWER_CUT_AFTER) {
             self.cut_power();
         }
         if fault.is_some_and(DiskFault::cuts_power) {
-            self.remount();
+            assert!(self.run("umount disk"), "the image is in use");
+            assert!(self.run(MOUNT), "the image cannot be mounted again");
         }
     }
 
-    /// Mounts the image again.
-    fn remount(&mut self) {
-        assert!(self.run("umount disk"), "the image is in use");
-        assert!(self.run(MOUNT), "the image cannot be mounted again");
-    }
-
-    /// Injects `fault`.
     fn inject(&self, fault: DiskFault) {
-        match fault {
-            DiskFault::Full { leave, .. } => self.fill(leave),
-            DiskFault::Hang { millis, .. } => self.freeze(Duration::from_millis(millis)),
-            DiskFault::Slow { millis, .. } => {
+        match fault.what {
+            DiskFaultKind::Full(leave) => self.fill(leave),
+            DiskFaultKind::Hang(millis) => self.freeze(Duration::from_millis(millis)),
+            DiskFaultKind::Slow(millis) => {
                 let until = Instant::now() + Duration::from_millis(millis);
                 while Instant::now() < until {
                     self.freeze(Duration::from_millis(80));
                     thread::sleep(Duration::from_millis(15));
                 }
             }
-            DiskFault::PowerCut { .. } | DiskFault::PowerCutAfter => self.cut_power(),
+            DiskFaultKind::PowerCut | DiskFaultKind::PowerCutAfter => self.cut_power(),
         }
     }
 
@@ -178,9 +132,7 @@ impl Drop for Disk {
     }
 }
 
-/// Runs `body`, and injects `fault` into `disk` at its moment.
-///
-/// `body` calls its argument with the bytes served so far; that returns whether the disk is being disturbed.
+/// Runs `body`, and injects `fault` into `disk` at its moment. `body` calls its argument with the bytes served so far; that returns whether the disk is being disturbed.
 pub(crate) fn during<T>(
     disk: Option<&Disk>,
     fault: Option<DiskFault>,
@@ -190,7 +142,7 @@ pub(crate) fn during<T>(
     let (mut left, is_disturbed) = (fault, &suffering);
     thread::scope(|scope| {
         body(&mut |moved| {
-            if let (Some(fault), Some(disk)) = (left.filter(|fault| moved >= fault.at()), disk) {
+            if let (Some(fault), Some(disk)) = (left.filter(|fault| moved >= fault.at), disk) {
                 left = None;
                 is_disturbed.store(true, Ordering::SeqCst);
                 scope.spawn(move || {
@@ -213,7 +165,7 @@ fn a_power_cut_loses_what_was_not_synced_and_keeps_what_was() {
     fs::write(disk.path().join("synced"), "synced").unwrap();
     disk.sync();
     fs::write(disk.path().join("lost"), "lost").unwrap();
-    disk.recover(Some(DiskFault::PowerCutAfter));
+    disk.recover(Some(DiskFault::POWER_CUT_AFTER));
     assert_eq!(fs::read(disk.path().join("synced")).unwrap(), b"synced");
     assert!(!disk.path().join("lost").exists());
 }

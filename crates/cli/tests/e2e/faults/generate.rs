@@ -4,35 +4,34 @@
 //! by the server), a truncated body delimited by the connection's close, a server that ignores If-Range and sends parts
 //! without their date.
 
+use std::ops::Range;
+
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::faults::dice::{LONGEST, disk_fault, fault, flip, one_of, redirect, size, stop, traits, when};
-use crate::faults::fault::{DiskFault, Fault, Framing, RangeFault, RelayFault, RelayFaultKind, Stop, When};
+use crate::faults::dice::{
+    LONGEST, disk_fault, fault, flip, one_of, page, redirect, size, stop, traits, when,
+};
+use crate::faults::fault::{
+    DiskFault, DiskFaultKind, Fault, Framing, RangeFault, RelayFault, RelayFaultKind, Stop, When,
+};
 use crate::faults::schedule::{
     Build, BuildChoice, GetSchedule, Labels, Mirror, Options, PutSchedule, PutStep, Redirect, SOUND,
     Schedule, Step, Traits,
 };
 
-/// Creates the schedule of `seed`, deterministically.
 pub(crate) fn schedule(seed: u64) -> Schedule {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     if rng.random_ratio(1, 5) { Schedule::Put(put(&mut rng)) } else { Schedule::Get(get(&mut rng)) }
 }
 
-/// The theme of a schedule of `get`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ScheduleTheme {
-    /// Arbitrary faults, often several at once.
-    Wild,
-    /// Several builds of equal size with weak or no validators.
-    MixedBuilds,
-    /// A file that changes permanently during a run, with a correct validator.
-    Changed,
-    /// A partial file, and runs that receive something other than the file.
-    Resumed,
-    /// One run, which must succeed.
-    Survivable,
+    Wild,        // Arbitrary faults, often several at once
+    MixedBuilds, // Several builds of equal size with weak or no validators
+    Changed,     // A file that changes permanently during a run, with a correct validator
+    Resumed,     // A partial file, and runs that receive something other than the file
+    Survivable,  // One run, which must succeed
 }
 
 fn get(rng: &mut ChaCha8Rng) -> GetSchedule {
@@ -103,7 +102,7 @@ fn get(rng: &mut ChaCha8Rng) -> GetSchedule {
         }
         MixedBuilds => (0..rng.random_range(1..=2)).map(|_| mixed(rng, &schedule)).collect(),
         Changed => {
-            let picks = BuildChoice::Change { at: rng.random_range(1..4), to: 1 };
+            let picks = BuildChoice::Change(rng.random_range(1..4), 1);
             // A server that ignores If-Range answers 416 beyond the end of a shorter file.
             vec![Step { picks, traits: Traits { if_range: rng.random(), ..SOUND }, ..Step::sound(0) }]
         }
@@ -153,7 +152,7 @@ fn wild(rng: &mut impl Rng, schedule: &GetSchedule, disk: bool) -> Step {
     let picks = match rng.random_range(0..8) {
         0 if schedule.builds_are_of_one_size() => BuildChoice::EachConnection,
         1 if schedule.builds_are_of_one_size() => BuildChoice::EachRequest,
-        2 => BuildChoice::Change { at: rng.random_range(1..6), to: other },
+        2 => BuildChoice::Change(rng.random_range(1..6), other),
         3 => BuildChoice::Always(other),
         _ => BuildChoice::Always(0),
     };
@@ -169,7 +168,7 @@ fn wild(rng: &mut impl Rng, schedule: &GetSchedule, disk: bool) -> Step {
     let relayed: Vec<_> = (0..flips).map(|_| flip(rng, schedule.builds[0].len)).collect();
     if !relayed.is_empty() {
         // A flip may hide the first response, after which a page may not be sent.
-        faults.retain(|(_, fault)| !matches!(fault, Fault::Page { .. }));
+        faults.retain(|(_, fault)| !matches!(fault, Fault::Page(_)));
     }
     Step {
         traits,
@@ -187,7 +186,7 @@ fn mixed(rng: &mut impl Rng, schedule: &GetSchedule) -> Step {
     let picks = match rng.random_range(0..3) {
         0 => BuildChoice::EachConnection,
         1 => BuildChoice::EachRequest,
-        _ => BuildChoice::Change { at: rng.random_range(1..4), to },
+        _ => BuildChoice::Change(rng.random_range(1..4), to),
     };
     let traits = Traits {
         if_range: rng.random(),
@@ -195,7 +194,7 @@ fn mixed(rng: &mut impl Rng, schedule: &GetSchedule) -> Step {
         closes_each: rng.random_ratio(1, 4),
         ..SOUND
     };
-    let broken = rng.random_bool(0.5).then(|| (early(rng), Fault::Reset { at: rng.random_range(0..1000) }));
+    let broken = rng.random_bool(0.5).then(|| (early(rng), Fault::Reset(rng.random_range(0..1000))));
     Step { traits, picks, faults: broken.into_iter().collect(), ..Step::sound(0) }
 }
 
@@ -210,7 +209,7 @@ fn interrupted(rng: &mut impl Rng, len: usize) -> Step {
         1 => (Stop::Kill(When::Bytes(first * at / 1000)), 600),
         _ => (Stop::Interrupt(When::Bytes(first * at / 1000)), 600),
     };
-    let faults = vec![(0, Fault::Drip { at, millis })];
+    let faults = vec![(0, Fault::Drip(at, millis))];
     Step { faults, stop: Some(stop), ..Step::sound(0) }
 }
 
@@ -221,21 +220,14 @@ fn resumed(rng: &mut impl Rng, schedule: &GetSchedule) -> Step {
     step.traits.redirect = rng.random_ratio(1, 4).then(|| redirect(rng));
     if rng.random_ratio(1, 5) {
         // Another interruption.
-        let faults = vec![(0, Fault::Drip { at: rng.random_range(0..1000), millis: 600 })];
+        let faults = vec![(0, Fault::Drip(rng.random_range(0..1000), 600))];
         let when = When::Millis(rng.random_range(50..600));
         let stop = if rng.random() { Stop::Kill(when) } else { Stop::Interrupt(when) };
         return Step { faults, stop: Some(stop), ..step };
     }
     match rng.random_range(0..6) {
         0 => step.picks = BuildChoice::Always(other),
-        1..4 => {
-            let page = Fault::Page {
-                framing: one_of(rng, &[Framing::Length, Framing::Chunked, Framing::UntilClose]),
-                as_long_as_the_file: rng.random_ratio(1, 4),
-                by_redirect: rng.random_ratio(1, 4) && !schedule.options.into_directory,
-            };
-            step.faults.push((0, page));
-        }
+        1..4 => step.faults.push((0, page(rng, schedule, true))),
         _ => step.faults.push((0, fault(rng, schedule, Framing::Length))),
     }
     if rng.random_bool(0.5) {
@@ -258,7 +250,7 @@ fn survivable(rng: &mut ChaCha8Rng, schedule: &GetSchedule) -> Step {
     let mut faults = Vec::new();
     if left > 0 && (strays || traits.redirect.is_some()) {
         // Forces a further request.
-        faults.push((0, Fault::Close { at: rng.random_range(0..900) }));
+        faults.push((0, Fault::Close(rng.random_range(0..900))));
         left -= 1;
     }
     if left > 0 && strays {
@@ -268,15 +260,12 @@ fn survivable(rng: &mut ChaCha8Rng, schedule: &GetSchedule) -> Step {
     for _ in 0..rng.random_range(0..=left) {
         let at = rng.random_range(0..1000);
         let fault = match rng.random_range(0..8) {
-            0 => Fault::Close { at },
-            1 => Fault::Reset { at },
-            2 => Fault::Stall { at, millis: 1500 },
-            3 => Fault::Drip { at, millis: 600 },
+            0 => Fault::Close(at),
+            1 => Fault::Reset(at),
+            2 => Fault::Stall(at, 1500),
+            3 => Fault::Drip(at, 600),
             4 => Fault::HangUp,
-            5 => Fault::Status {
-                code: one_of(rng, &[429, 503]),
-                retry_after: one_of(rng, &[None, Some(0), Some(1)]),
-            },
+            5 => Fault::Status(one_of(rng, &[429, 503]), one_of(rng, &[None, Some(0), Some(1)])),
             6 => Fault::Range(one_of(rng, &[RangeFault::Shorter, RangeFault::NoTotal])),
             _ => Fault::ChunkedPart,
         };
@@ -289,10 +278,14 @@ fn survivable(rng: &mut ChaCha8Rng, schedule: &GetSchedule) -> Step {
         at: rng.random_range(1 << 14..=(1 << 14) + all),
         what: RelayFaultKind::Flip(rng.random_range(0..8)),
     };
+    let disk_fault_at = |rng: &mut ChaCha8Rng, kind: fn(u64) -> DiskFaultKind, millis: Range<u64>| {
+        let at = rng.random_range(0..=all);
+        Some(DiskFault { at, what: kind(rng.random_range(millis)) })
+    };
     let disk = match rng.random_range(0..8) {
-        0 => Some(DiskFault::Hang { at: rng.random_range(0..=all), millis: rng.random_range(100..2500) }),
-        1 => Some(DiskFault::Slow { at: rng.random_range(0..=all), millis: rng.random_range(300..1500) }),
-        2 => Some(DiskFault::PowerCutAfter),
+        0 => disk_fault_at(rng, DiskFaultKind::Hang, 100..2500),
+        1 => disk_fault_at(rng, DiskFaultKind::Slow, 300..1500),
+        2 => Some(DiskFault::POWER_CUT_AFTER),
         _ => None,
     };
     Step { traits, faults, relayed: (0..flips).map(|_| flip(rng)).collect(), disk, ..Step::sound(0) }

@@ -5,19 +5,18 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::faults::client::{Ended, check_end};
 use crate::faults::content::composition;
-use crate::faults::fault::{DiskFault, Fault};
-use crate::faults::run::{Ended, Run, Violation};
-use crate::faults::schedule::{Build, BuildChoice, GetSchedule, SOUND, Step, Traits};
+use crate::faults::fault::{DiskFaultKind, Fault};
+use crate::faults::run::Run;
+use crate::faults::schedule::{Build, BuildChoice, GetSchedule, Step};
 
 /// The ranges of the file that the client's journal lists as committed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Partial {
     pub(crate) committed: Vec<(u64, u64)>,
-    /// The build of all ranges.
-    pub(crate) build: Option<usize>,
-    /// The file's size in the journal.
-    pub(crate) size: Option<u64>,
+    pub(crate) build: Option<usize>, // The build of all ranges
+    pub(crate) size: Option<u64>,    // The file's size in the journal
 }
 
 impl Partial {
@@ -46,14 +45,7 @@ impl Partial {
         };
         let build = builds.iter().position(|build| holds(build.bytes()));
         if build.is_none() && !may_mix {
-            let found: Vec<_> = committed
-                .iter()
-                .map(|&(start, end)| {
-                    let part = part.get(start as usize..end as usize).unwrap_or_default();
-                    format!("{start}..{end}: {}", composition_at(part, start))
-                })
-                .collect();
-            return Err(format!("the journal commits what is of no single build: {}", found.join("; ")));
+            return Err(format!("the journal commits what is of no single build: {committed:?}"));
         }
         Ok(Self { committed, build, size: journal["size"].as_u64() })
     }
@@ -69,106 +61,80 @@ impl Partial {
     }
 }
 
-/// Describes the bytes at `start` of a file.
-fn composition_at(bytes: &[u8], start: u64) -> String {
-    let mut padded = vec![0; (start % 4096) as usize];
-    padded.extend(bytes);
-    if start < 4096 { composition(&padded) } else { format!("{} bytes", bytes.len()) }
-}
-
 /// Maximum bytes that a run against a sound server may request again to verify the file's identity.
 const PROBE: u64 = 64 << 10;
 
 /// Judges a run of `step`; returns what is wrong with it.
-pub(crate) fn judge(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<(), Violation> {
-    program_is_sound(run, step)?;
-    name_and_code(schedule, step, run)?;
+pub(crate) fn judge(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<(), String> {
+    check_end(run.ended, step.stop, &run.stderr)?;
+    let may_lose_name = step.disk.is_some_and(|disk| disk.what == DiskFaultKind::PowerCut);
+    let [stood, found] = [&run.stood, &run.found].map(Option::as_deref);
+    let build = check_name(run.ended, stood, found, &schedule.builds, may_lose_name)?;
+    if let (Some(build), Some(wanted)) = (build, schedule.options.checksum)
+        && build != wanted
+    {
+        return Err(format!("the final name holds build {build}, of another checksum"));
+    }
     let code = match run.ended {
         Ended::Exit(code) => code,
-        Ended::Killed => return Ok(partial_survives(schedule, step, run)?),
+        Ended::Killed => return partial_survives(schedule, step, run),
     };
     if code == 0 {
         if !run.leftovers.is_empty() {
-            return Err(format!("exit 0 leaves {:?}", run.leftovers).into());
+            return Err(format!("exit 0 leaves {:?}", run.leftovers));
         }
     } else {
         if run.must_succeed {
-            let what = format!("exit {code}, though all that went wrong can be survived");
-            return Err(Violation::of_failed_run(run.ended, what));
+            return Err(format!("exit {code}, though all that went wrong can be survived"));
         }
-        if code != 65
-            && step.only_changes()
+        let must_refuse = step.only_changes()
             && schedule.labels.strong()
             && schedule.can_succeed()
-            && !run.stands_in_the_way
-        {
-            let what = format!("exit {code} where the file has changed and nothing else is wrong, not 65");
-            return Err(Violation::Safety(what));
+            && !run.stands_in_the_way;
+        if code != 65 && must_refuse {
+            return Err(format!("exit {code} where the file has changed and nothing else is wrong, not 65"));
         }
         partial_survives(schedule, step, run)?;
     }
     let resumes =
         run.before.total() > 0 && !step.no_resume && schedule.labels.strong() && !is_refuted(schedule, run);
-    let built = run
-        .found
-        .as_deref()
-        .and_then(|found| schedule.builds.iter().position(|build| build.bytes() == found));
-    if code == 0 && resumes && built != run.before.build {
+    if code == 0 && resumes && build != run.before.build {
         let (bytes, was) = (run.before.total(), run.before.build);
         return Err(format!(
-            "{bytes} bytes of build {was:?} are given up for build {built:?}, without --no-resume"
-        )
-        .into());
+            "{bytes} bytes of build {was:?} are given up for build {build:?}, without --no-resume"
+        ));
     }
     if resumes && step.is_sound() && run.before.build.map(BuildChoice::Always) == Some(step.picks) {
         // Into a directory the file's name is in the first response, and only then the partial file is found.
         let asked = &run.asked[usize::from(schedule.options.into_directory).min(run.asked.len())..];
         let again = run.before.overlap(asked);
         if again > PROBE {
-            return Err(format!(
-                "{again} bytes of {} that were committed are fetched again",
-                run.before.total()
-            )
-            .into());
+            let all = run.before.total();
+            return Err(format!("{again} bytes of {all} that were committed are fetched again"));
         }
     }
     Ok(())
 }
 
-/// Checks for crashes, panics and unknown exit codes.
-fn program_is_sound(run: &Run, step: &Step) -> Result<(), String> {
-    if let Some(line) = run.stderr.lines().find(|line| line.contains("panicked at")) {
-        return Err(format!("a thread panics: {line}"));
-    }
-    match run.ended {
-        Ended::Exit(130) if step.stop.is_none() => Err("exit 130 without an interrupt".to_owned()),
-        Ended::Exit(0 | 65..=69 | 71..=78 | 130) | Ended::Killed => Ok(()),
-        Ended::Exit(code) => Err(format!("exit {code}, which is none of a failed transfer")),
-    }
-}
-
-/// Checks that the final name holds a whole build exactly if the exit code says so, otherwise its earlier content.
-fn name_and_code(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<(), String> {
-    let untouched = run.found == run.stood;
-    let build =
-        run.found.as_ref().and_then(|found| schedule.builds.iter().position(|build| build.bytes() == found));
-    let shown = || run.found.as_ref().map_or("nothing".to_owned(), |found| composition(found));
-    match (run.ended, build) {
-        (_, Some(build)) if schedule.options.checksum.is_some_and(|wanted| wanted != build) => {
-            Err(format!("the final name holds build {build}, of another checksum"))
-        }
+/// Checks that the final name holds a whole build exactly if the exit code says so, otherwise what `stood` there before. Returns the
+/// build that it holds.
+pub(crate) fn check_name(
+    ended: Ended,
+    stood: Option<&[u8]>,
+    found: Option<&[u8]>,
+    builds: &[Build],
+    may_lose_name: bool,
+) -> Result<Option<usize>, String> {
+    let build = found.and_then(|found| builds.iter().position(|build| build.bytes() == found));
+    let holds = match ended {
+        // The rename may succeed and the directory lose it: the program can only warn.
+        Ended::Exit(0) => build.is_some() || (may_lose_name && found == stood),
         // Killed just before or after the rename.
-        (Ended::Exit(0) | Ended::Killed, Some(_)) => Ok(()),
-        // The rename succeeded, but the directory lost it: the program can only warn.
-        (Ended::Exit(0), None) if untouched && matches!(step.disk, Some(DiskFault::PowerCut { .. })) => {
-            Ok(())
-        }
-        (Ended::Exit(0), None) => Err(format!("exit 0, and the final name holds {}", shown())),
-        (Ended::Killed, None) if untouched => Ok(()),
-        (Ended::Killed, None) => Err(format!("killed, and the final name holds {}", shown())),
-        (Ended::Exit(_), _) if untouched => Ok(()),
-        (Ended::Exit(code), _) => Err(format!("exit {code}, and the final name holds {}", shown())),
-    }
+        Ended::Killed => build.is_some() || found == stood,
+        Ended::Exit(_) => found == stood,
+    };
+    let shown = || found.map_or("nothing".to_owned(), composition);
+    if holds { Ok(build) } else { Err(format!("{ended:?}, and the final name holds {}", shown())) }
 }
 
 /// Checks that committed data survives, unless the run succeeded or had to start over.
@@ -183,10 +149,9 @@ fn partial_survives(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<()
         || step.faults.iter().any(|(_, fault)| *fault == Fault::WholeFile);
     let kept = run.after.overlap(&run.before.committed);
     if !starts_over && kept < run.before.total() {
+        let (bytes, build) = (run.before.total(), run.before.build);
         return Err(format!(
-            "{} bytes of build {:?} were committed before the run, {kept} of them after it",
-            run.before.total(),
-            run.before.build
+            "{bytes} bytes of build {build:?} were committed before the run, {kept} after it"
         ));
     }
     Ok(())
@@ -198,80 +163,25 @@ fn is_refuted(schedule: &GetSchedule, run: &Run) -> bool {
     complete && schedule.options.checksum.is_some_and(|wanted| run.before.build != Some(wanted))
 }
 
-impl Step {
-    /// Returns whether the only possible fault is a changed file.
-    fn only_changes(&self) -> bool {
-        let traits = Traits { if_range: self.traits.if_range, ..SOUND };
-        matches!(self.picks, BuildChoice::Always(_) | BuildChoice::Change { .. })
-            && *self == Self { picks: self.picks, traits, no_resume: self.no_resume, ..Self::sound(0) }
-    }
-
-    /// Returns whether a step has no faults.
-    pub(crate) fn is_sound(&self) -> bool {
-        matches!(self.picks, BuildChoice::Always(build) if *self == Self { no_resume: self.no_resume, ..Self::sound(build) })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::faults::schedule::{Labels, Options};
-
-    fn verdict(ended: Ended, found: Option<&[u8]>) -> Result<(), Violation> {
-        let build = |content| Build { content, len: 9000 };
-        let options = Options {
-            streams: "4",
-            writer: "auto",
-            retries: 1,
-            app_buffer: None,
-            checksum: None,
-            into_directory: false,
-            assume_unchanged: false,
-        };
-        let (builds, steps) = (vec![build(0), build(1)], vec![Step::sound(0)]);
-        let schedule = GetSchedule {
-            builds,
-            labels: Labels::Nothing,
-            tls: false,
-            older: false,
-            options,
-            steps,
-            settled: 0,
-            mirror: None,
-        };
-        let run = Run {
-            ended,
-            must_succeed: false,
-            stands_in_the_way: false,
-            stood: None,
-            found: found.map(<[u8]>::to_vec),
-            leftovers: Vec::new(),
-            before: Partial::default(),
-            after: Partial::default(),
-            asked: Vec::new(),
-            stderr: String::new(),
-        };
-        judge(&schedule, &schedule.steps[0], &run)
-    }
-
-    #[test]
-    fn success_requires_a_whole_build_and_failure_an_unchanged_name() {
-        let (first, second) =
-            (Build { content: 0, len: 9000 }.bytes(), Build { content: 1, len: 9000 }.bytes());
-        let mixed = [&first[..4096], &second[4096..]].concat();
-        for (ended, found, holds) in [
-            (Ended::Exit(0), Some(first), true),
-            (Ended::Exit(0), Some(&mixed[..]), false),
-            (Ended::Exit(0), Some(&first[..8999]), false),
-            (Ended::Exit(0), None, false),
-            (Ended::Exit(65), None, true),
-            (Ended::Exit(65), Some(first), false),
-            (Ended::Exit(101), None, false),
-            (Ended::Killed, Some(second), true),
-            (Ended::Killed, None, true),
-            (Ended::Killed, Some(&mixed[..]), false),
-        ] {
-            assert_eq!(verdict(ended, found).is_ok(), holds, "{ended:?}");
-        }
+#[test]
+fn success_requires_a_whole_build_and_failure_an_unchanged_name() {
+    let builds = [0, 1].map(|content| Build { content, len: 9000 });
+    let (first, second) = (builds[0].bytes(), builds[1].bytes());
+    let mixed = [&first[..4096], &second[4096..]].concat();
+    for (ended, found, holds) in [
+        (Ended::Exit(0), Some(first), true),
+        (Ended::Exit(0), Some(&mixed[..]), false),
+        (Ended::Exit(0), Some(&first[..8999]), false),
+        (Ended::Exit(0), None, false),
+        (Ended::Exit(65), None, true),
+        (Ended::Exit(65), Some(first), false),
+        (Ended::Exit(101), None, false),
+        (Ended::Killed, Some(second), true),
+        (Ended::Killed, None, true),
+        (Ended::Killed, Some(&mixed[..]), false),
+    ] {
+        let verdict =
+            check_end(ended, None, "").and_then(|()| check_name(ended, None, found, &builds, false));
+        assert_eq!(verdict.is_ok(), holds, "{ended:?}: {verdict:?}");
     }
 }

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use rustls::{ServerConnection, StreamOwned};
 
-use crate::faults::answer::{Answer, BodyBreak, HttpRequest};
+use crate::faults::answer::Answer;
+use crate::faults::fault::Fault;
+use crate::faults::progress::Progress;
+use crate::support::http::HttpRequest;
 
-/// The server's end of a connection.
 pub(crate) enum Peer {
     Plain(TcpStream),
     Tls(Box<StreamOwned<ServerConnection, TcpStream>>),
@@ -57,42 +59,40 @@ impl Peer {
         &mut self,
         request: &HttpRequest,
         answer: &Answer,
-        count: &dyn Fn(u64),
+        progress: &Progress,
     ) -> io::Result<bool> {
         self.send(answer.head.as_bytes())?;
-        if request.method == "HEAD" {
+        if request.head.starts_with("HEAD ") {
             return Ok(true);
         }
-        let (until, goes_on) = match answer.breaks {
-            BodyBreak::None => (answer.body.len(), true),
-            BodyBreak::Close(at) | BodyBreak::Reset(at) => (at, false),
-            BodyBreak::Stall(at, _) | BodyBreak::Drip(at, _) => (at, true),
+        let place = match answer.breaks {
+            Some(Fault::Close(at) | Fault::Reset(at) | Fault::Stall(at, _) | Fault::Drip(at, _)) => at,
+            _ => 1000,
         };
-        self.send_body(&answer.body[..until], answer.chunked, count)?;
-        if !goes_on {
-            return Ok(false);
-        }
-        let mut rest = &answer.body[until..];
+        let (begun, mut rest) = answer.body.split_at(answer.body.len() * place as usize / 1000);
+        let mut send = |bytes: &[u8]| self.send_body(bytes, answer.chunked, progress);
+        send(begun)?;
         match answer.breaks {
-            BodyBreak::Stall(_, millis) => thread::sleep(Duration::from_millis(millis)),
-            BodyBreak::Drip(_, millis) => {
+            Some(Fault::Close(_) | Fault::Reset(_)) => return Ok(false),
+            Some(Fault::Stall(_, millis)) => thread::sleep(Duration::from_millis(millis)),
+            Some(Fault::Drip(_, millis)) => {
                 for _ in 0..millis / 50 {
                     let (drop, after) = rest.split_at(rest.len().min(200));
-                    self.send_body(drop, answer.chunked, count)?;
+                    send(drop)?;
                     thread::sleep(Duration::from_millis(50));
                     rest = after;
                 }
             }
             _ => {}
         }
-        self.send_body(rest, answer.chunked, count)?;
+        send(rest)?;
         if answer.chunked {
             self.send(b"0\r\n\r\n")?;
         }
         Ok(true)
     }
 
-    fn send_body(&mut self, body: &[u8], chunked: bool, count: &dyn Fn(u64)) -> io::Result<()> {
+    fn send_body(&mut self, body: &[u8], chunked: bool, progress: &Progress) -> io::Result<()> {
         for piece in body.chunks(1 << 16) {
             if chunked {
                 self.send(format!("{:x}\r\n", piece.len()).as_bytes())?;
@@ -101,23 +101,23 @@ impl Peer {
             if chunked {
                 self.send(b"\r\n")?;
             }
-            count(piece.len() as u64);
+            progress.count(piece.len() as u64);
         }
         Ok(())
     }
 }
 
-/// Reads a request's head; `None` if the client has closed. `unread` receives the bytes behind it.
-pub(crate) fn read_head(peer: &mut Peer, unread: &mut Vec<u8>) -> Option<String> {
-    let mut buffer = [0; 4096];
-    loop {
-        if let Some(end) = unread.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
-            let head: Vec<u8> = unread.drain(..end + 4).collect();
-            return Some(String::from_utf8_lossy(&head).into_owned());
+/// Reads a request; `None` if the client has closed.
+pub(crate) fn read_request(peer: &mut Peer) -> Option<HttpRequest> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        if !matches!(peer.read(&mut byte), Ok(1)) {
+            return None;
         }
-        match peer.read(&mut buffer) {
-            Ok(read @ 1..) => unread.extend(&buffer[..read]),
-            _ => return None,
-        }
+        head.push(byte[0]);
     }
+    let head = String::from_utf8_lossy(&head).into_owned();
+    let target = head.split(' ').nth(1).unwrap_or_default().to_owned();
+    Some(HttpRequest { head, target })
 }

@@ -1,31 +1,31 @@
 //! Executes a schedule of `put` to `longhaul serve --writable` through a relay.
 
-mod raw_client;
+pub(super) mod raw_client;
 
 use std::cell::RefCell;
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::faults::client::{self, RunMonitor};
+use crate::faults::client::{self, Ended, RunMonitor, check_end, patience};
 use crate::faults::content::{OLDER, composition};
 use crate::faults::disk::{self, Disk};
 use crate::faults::fault::{DiskFault, RelayFaultKind};
 use crate::faults::relay::Relay;
-use crate::faults::run::{Ended, Outcome, Violation, count, leftovers};
+use crate::faults::run::{Outcome, count, leftovers};
 use crate::faults::schedule::{Build, PutSchedule, PutStep};
+use crate::support::names;
+use crate::support::running::Running;
 
 /// `longhaul serve --writable`, which can be killed and restarted.
 struct Site {
-    child: Child,
+    child: Running,
     dir: PathBuf,
-    /// The files' directory, by its path outside the disk's namespace.
-    files: PathBuf,
-    /// The process in whose mount namespace the server runs.
-    namespace: Option<u32>,
+    files: PathBuf,         // The files' directory, by its path outside the disk's namespace
+    namespace: Option<u32>, // The process in whose mount namespace the server runs
     address: SocketAddr,
 }
 
@@ -40,56 +40,42 @@ impl Site {
         Self { child, dir: dir.to_owned(), files, namespace, address }
     }
 
-    /// Starts the program, and waits until it listens.
-    fn spawn(dir: &Path, namespace: Option<u32>) -> (Child, SocketAddr) {
+    fn spawn(dir: &Path, namespace: Option<u32>) -> (Running, SocketAddr) {
         let program = env!("CARGO_BIN_EXE_longhaul");
-        let mut command = match namespace {
-            None => Command::new(program),
-            Some(holder) => {
-                let mut command = Command::new("nsenter");
-                command.args(["-m", "-t", &holder.to_string(), "sh", "-c", "cd \"$0\" && exec \"$@\""]);
-                command.arg(dir).arg(program);
-                command
-            }
-        };
+        let mut command = Command::new(if namespace.is_some() { "nsenter" } else { program });
+        if let Some(holder) = namespace {
+            command.args(["-m", "-t", &holder.to_string(), "sh", "-c", "cd \"$0\" && exec \"$@\""]);
+            command.arg(dir).arg(program);
+        }
         let files = if namespace.is_some() { "disk/files" } else { "files" };
-        command.current_dir(dir).args([
-            "serve",
-            files,
-            "--writable",
-            "--token",
-            "token",
-            "--listen",
-            "127.0.0.1:0",
-        ]);
+        command.current_dir(dir).args(["serve", files, "--writable", "--token", "token"]);
+        command.args(["--listen", "127.0.0.1:0"]);
         let log = dir.join("server.log");
         command.stdin(Stdio::null()).stderr(File::options().create(true).append(true).open(&log).unwrap());
         let before = fs::read_to_string(&log).unwrap().len();
-        let mut child = command.spawn().unwrap();
+        let mut child = Running(command.spawn().unwrap());
         let began = Instant::now();
         loop {
             let text = fs::read_to_string(&log).unwrap();
-            let listens =
-                text[before..].lines().find(|line| line.starts_with("serving ") && text.ends_with('\n'));
-            if let Some(line) = listens {
+            let mut lines = text[before..].lines().filter(|_| text.ends_with('\n'));
+            if let Some(line) = lines.find(|line| line.starts_with("serving ")) {
                 let address = line.split("://").nth(1).unwrap().split('/').next().unwrap();
                 return (child, address.parse().unwrap());
             }
-            assert!(
-                child.try_wait().unwrap().is_none() && began.elapsed().as_secs() < 20,
-                "no server: {text}"
-            );
+            let hangs = child.0.try_wait().unwrap().is_some() || began.elapsed().as_secs() > 60;
+            assert!(!hangs, "no server: {text}");
             std::thread::sleep(Duration::from_millis(2));
         }
     }
 
     fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        self.child.0.kill().unwrap();
+        self.child.0.wait().unwrap();
     }
 
-    /// Restarts the server on another port: the old one may be in use.
+    /// Kills and restarts the server, on another port: the old one may be in use.
     fn restart(&mut self) {
+        self.kill();
         (self.child, self.address) = Self::spawn(&self.dir, self.namespace);
     }
 
@@ -98,14 +84,6 @@ impl Site {
     }
 }
 
-impl Drop for Site {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Executes `schedule` in the empty directory `dir`.
 pub(crate) fn play(schedule: &PutSchedule, dir: &Path) -> Outcome {
     let disk = match schedule.small_disk.then(|| Disk::mount(dir)).transpose() {
         Ok(disk) => disk,
@@ -119,10 +97,8 @@ pub(crate) fn play(schedule: &PutSchedule, dir: &Path) -> Outcome {
         fs::write(site.files.join("f"), OLDER).unwrap();
     }
     let play = ScheduleRun { schedule, dir, site: RefCell::new(site), relay, disk: RefCell::new(disk) };
-    match play.all() {
-        Ok(()) => Outcome::Held(play.site.borrow().log()),
-        Err(violation) => Outcome::Broken { violation, log: play.site.borrow().log() },
-    }
+    let result = play.all();
+    Outcome::Played(result, play.site.borrow().log())
 }
 
 struct ScheduleRun<'a> {
@@ -134,49 +110,38 @@ struct ScheduleRun<'a> {
 }
 
 impl ScheduleRun<'_> {
-    fn all(&self) -> Result<(), Violation> {
+    fn all(&self) -> Result<(), String> {
         for (number, step) in self.schedule.steps.iter().enumerate() {
-            let ended = self.run(&format!("run {number}"), step)?;
-            if ended == Ended::Exit(0) {
+            if self.run(&format!("run {number}"), step)? == Ended::Exit(0) {
                 return Ok(());
             }
         }
-        let sound = PutStep {
-            relayed: Vec::new(),
-            stop: None,
-            server_dies: None,
-            source_changes: None,
-            disk: None,
-            no_resume: false,
-        };
+        let sound = PutStep::default();
         let mut ended = self.run("last run", &sound)?;
         if ended == Ended::Exit(65) && self.schedule.steps.iter().any(PutStep::spoils) {
             // The digest has revealed wrong bytes of an earlier run, which the server then discards.
             ended = self.run("last run", &sound)?;
         }
         if ended != Ended::Exit(0) {
-            let what = format!("the last run: {ended:?}\n{}", client::messages(&self.dir.join("logs")));
-            return Err(Violation::of_failed_run(ended, what));
+            return Err(client::in_context("the last run", &self.dir.join("logs"))(format!("{ended:?}")));
         }
         let left = leftovers(&self.site.borrow().files);
         // A flip may have started an upload with another name.
         if !left.is_empty() && !self.schedule.steps.iter().any(PutStep::flips) {
-            return Err(Violation::Safety(format!("the last run leaves {left:?}")));
+            return Err(format!("the last run leaves {left:?}"));
         }
         Ok(())
     }
 
-    fn run(&self, name: &str, step: &PutStep) -> Result<Ended, Violation> {
-        let files = self.site.borrow().files.clone();
+    fn run(&self, name: &str, step: &PutStep) -> Result<Ended, String> {
+        let files = &self.site.borrow().files.clone();
         if let Some(disk) = self.disk.borrow().as_ref().filter(|_| step.disk.is_some()) {
             disk.sync();
         }
         let stood = fs::read(files.join("f")).ok();
         self.relay.begin(&step.relayed);
         let logs = self.dir.join("logs");
-        let context =
-            |what: String| format!("{name}: {what}\n  stderr: {}", client::messages(&logs).trim_end());
-        let ended = self.run_monitored(step).map_err(context)?;
+        let ended = self.run_monitored(step).map_err(client::in_context(name, &logs))?;
         if let Some(disk) = self.disk.borrow_mut().as_mut() {
             let cuts = step.disk.is_some_and(DiskFault::cuts_power);
             if cuts {
@@ -190,10 +155,8 @@ impl ScheduleRun<'_> {
         if step.source_changes.is_some() {
             fs::write(self.dir.join("f"), self.schedule.build.bytes()).unwrap();
         }
-        let context = |what: String| {
-            format!("{name}, {ended:?}: {what}\n  stderr: {}", client::messages(&logs).trim_end())
-        };
-        self.judge(step, ended, stood, &files).map_err(|violation| violation.map(context))?;
+        let context = client::in_context(format!("{name}, {ended:?}"), &logs);
+        self.judge(step, ended, stood, files).map_err(context)?;
         count(format!("put {ended:?}{}", if self.schedule.must_succeed(step) { ", as it must" } else { "" }));
         Ok(ended)
     }
@@ -241,57 +204,47 @@ impl ScheduleRun<'_> {
 
     fn command(&self, step: &PutStep) -> Command {
         let mut command = client::longhaul(self.dir, &self.dir.join("logs"));
-        let retries = self.schedule.retries.to_string();
-        command.args(["put", "--stall-timeout", "1s", "--connect-timeout", "5s", "--retries", &retries]);
-        let PutSchedule { reader, streams, .. } = *self.schedule;
+        let PutSchedule { reader, streams, retries, .. } = *self.schedule;
+        let must_succeed = self.schedule.must_succeed(step);
+        command.arg("put").args(patience(retries, 1, must_succeed, step.times_out()));
         command.args(["--reader", reader, "--streams", streams, "--token", "token"]);
-        if step.no_resume {
-            command.arg("--no-resume");
-        }
+        command.args(step.no_resume.then_some("--no-resume"));
         command.arg("f").arg(format!("http://{}/f", self.relay.address()));
         command
     }
 
-    /// Returns what is wrong with the server's directory after a run.
     fn judge(
         &self,
         step: &PutStep,
         ended: Ended,
         stood: Option<Vec<u8>>,
         files: &Path,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), String> {
         let bytes = self.schedule.build.bytes();
         let messages = client::messages(&self.dir.join("logs")) + &self.site.borrow().log();
-        if let Some(line) = messages.lines().find(|line| line.contains("panicked at")) {
-            return Err(format!("a thread panics: {line}").into());
-        }
-        if !matches!(ended, Ended::Exit(0 | 65..=69 | 71..=78 | 130) | Ended::Killed) {
-            return Err(Violation::Safety("a code that is none of a failed transfer".to_owned()));
-        }
-        let names =
-            fs::read_dir(files).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        check_end(ended, step.stop, &messages)?;
         // A flip may have changed the name; the file must still be whole.
-        for name in names.filter(|name| !name.contains(".longhaul-") && name != "f") {
-            let found = fs::read(files.join(&name)).unwrap();
+        for name in names(files).iter().filter(|name| !name.contains(".longhaul-") && *name != "f") {
+            let found = fs::read(files.join(name)).unwrap();
             if found != bytes {
-                return Err(format!("{name:?} holds {}", composition(&found)).into());
+                return Err(format!("{name:?} holds {}", composition(&found)));
             }
         }
         let found = fs::read(files.join("f")).ok();
         let is_other =
             step.source_changes.is_some() && found.as_deref() == Some(self.schedule.other_build().bytes());
         let there = found.as_deref() == Some(bytes) || is_other;
-        let shown = || found.as_ref().map_or("nothing".to_owned(), |found| composition(found));
+        // The response to a completed upload may be lost.
+        if !there && (ended == Ended::Exit(0) || found != stood) {
+            let shown = found.map_or("nothing".to_owned(), |found| composition(&found));
+            return Err(format!("the server holds {shown}"));
+        }
         match ended {
-            Ended::Exit(0) if !there => Err(format!("exit 0, and the server holds {}", shown()).into()),
-            // The response to a completed upload may be lost.
-            _ if !there && found != stood => Err(format!("the server holds {}", shown()).into()),
             Ended::Exit(0) | Ended::Killed => Ok(()),
             // Wrong bytes of an earlier run are detected at the end.
             Ended::Exit(65) if self.schedule.steps.iter().any(PutStep::spoils) => Ok(()),
             Ended::Exit(_) if self.schedule.must_succeed(step) => {
-                let what = "fails, though all that went wrong can be survived".to_owned();
-                Err(Violation::of_failed_run(ended, what))
+                Err("fails, though all that went wrong can be survived".to_owned())
             }
             Ended::Exit(_) => Ok(()),
         }
@@ -303,6 +256,11 @@ impl PutStep {
         self.relayed.iter().any(|relayed| matches!(relayed.what, RelayFaultKind::Flip(_)))
     }
 
+    /// Returns whether the client notices a fault by a timeout.
+    fn times_out(&self) -> bool {
+        self.relayed.iter().any(|relayed| matches!(relayed.what, RelayFaultKind::Stall(_)))
+    }
+
     /// Returns whether the server may keep bytes that differ from the source.
     fn spoils(&self) -> bool {
         self.flips() || self.source_changes.is_some()
@@ -310,14 +268,12 @@ impl PutStep {
 }
 
 impl PutSchedule {
-    /// Returns the temporary replacement of the source.
     fn other_build(&self) -> Build {
         Build { content: 1, ..self.build }
     }
 
-    /// Returns whether `step` must succeed.
     fn must_succeed(&self, step: &PutStep) -> bool {
-        // A server that is down for up to 400 ms may cause several failures.
+        // A server that is down breaks connections, and is refused by the relay.
         let failures = step.relayed.len() + step.server_dies.map_or(0, |_| 4);
         step.stop.is_none() && step.disk.is_none() && !step.spoils() && failures <= self.retries as usize
     }

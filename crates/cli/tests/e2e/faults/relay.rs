@@ -1,26 +1,29 @@
 //! A relay between client and server that flips bits, closes, resets, stalls and refuses.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
 use crate::faults::fault::{RelayFault, RelayFaultKind};
+use crate::faults::listener::Listener;
 
-/// A port in front of a server's.
+/// Connections that a server refuses while it is down in a step. Further ones wait for its restart, which takes as long as the machine
+/// needs for it.
+const MAX_REFUSALS: usize = 2;
+
 pub(crate) struct Relay {
-    address: SocketAddr,
+    listener: Listener,
     shared: Arc<RelayState>,
-    closed: Arc<AtomicBool>,
 }
 
 struct RelayState {
     to: Mutex<SocketAddr>,
     plan: Mutex<RelayPlan>,
-    /// Bytes relayed in this step, in both directions.
-    moved: AtomicU64,
+    refusals: AtomicUsize,
+    moved: AtomicU64, // Bytes relayed in this step, in both directions
 }
 
 #[derive(Default)]
@@ -32,27 +35,19 @@ struct RelayPlan {
 
 impl Relay {
     pub(crate) fn start(to: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (address, closed) = (listener.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
-        let shared =
-            Arc::new(RelayState { to: Mutex::new(to), plan: Mutex::default(), moved: AtomicU64::new(0) });
-        let (relay, ended) = (Arc::clone(&shared), Arc::clone(&closed));
-        thread::spawn(move || {
-            for client in listener.incoming() {
-                if ended.load(Ordering::SeqCst) {
-                    return;
-                }
-                // A server that is down refuses; the relay closes instead.
-                if let (Ok(client), Ok(server)) = (client, TcpStream::connect(relay.to())) {
-                    relay.connect(client, server);
-                }
+        let (refusals, moved) = (AtomicUsize::new(0), AtomicU64::new(0));
+        let shared = Arc::new(RelayState { to: Mutex::new(to), plan: Mutex::default(), refusals, moved });
+        let relay = Arc::clone(&shared);
+        let listener = Listener::start(move |client, closed| {
+            if let Some(server) = relay.reach(closed) {
+                relay.connect(client, server);
             }
         });
-        Self { address, shared, closed }
+        Self { listener, shared }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+        self.listener.address
     }
 
     /// Begins a step: closes open connections, and restarts their numbers at 0.
@@ -63,6 +58,7 @@ impl Relay {
         }
         *plan = RelayPlan { relayed: relayed.to_vec(), ..RelayPlan::default() };
         self.shared.moved.store(0, Ordering::SeqCst);
+        self.shared.refusals.store(0, Ordering::SeqCst);
     }
 
     /// Directs later connections to a restarted server on another port.
@@ -75,17 +71,22 @@ impl Relay {
     }
 }
 
-impl Drop for Relay {
-    fn drop(&mut self) {
-        self.closed.store(true, Ordering::SeqCst);
-        // Wakes the accepting thread.
-        let _ = TcpStream::connect(self.address);
-    }
-}
-
 impl RelayState {
     fn to(&self) -> SocketAddr {
         *self.to.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Connects to the server. Where it is down, the relay closes instead ([`MAX_REFUSALS`] times), and then waits for it.
+    fn reach(&self, closed: &AtomicBool) -> Option<TcpStream> {
+        loop {
+            if let Ok(server) = TcpStream::connect(self.to()) {
+                return Some(server);
+            }
+            if self.refusals.fetch_add(1, Ordering::SeqCst) < MAX_REFUSALS || closed.load(Ordering::SeqCst) {
+                return None;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 
     fn connect(self: &Arc<Self>, client: TcpStream, server: TcpStream) {
@@ -108,7 +109,6 @@ impl RelayState {
         }
     }
 
-    /// Copies one direction until it ends.
     fn pump(&self, mut from: &TcpStream, mut to: &TcpStream, relayed: &[RelayFault]) {
         let mut relayed = relayed.iter();
         let mut next = relayed.next();
@@ -162,7 +162,6 @@ impl RelayState {
     }
 }
 
-/// Closes with a reset.
 fn reset(socket: &TcpStream) {
     // Unread input at close also causes a reset.
     let _ = rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO));

@@ -1,97 +1,42 @@
 //! Executes a schedule of `get`: consecutive runs of the client, each judged.
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Display};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, Mutex};
 
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::faults::client::{self, RunMonitor};
+use crate::faults::client::{self, Ended, RunMonitor, patience};
 use crate::faults::content::OLDER;
 use crate::faults::disk::{self, Disk};
 use crate::faults::invariant::{Partial, judge};
 use crate::faults::relay::Relay;
 use crate::faults::schedule::{GetSchedule, Labels, Mirror, Step};
 use crate::faults::server::Server;
-use crate::support::tls::certificates;
-
-/// The end of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
-    Exit(i32),
-    Killed,
-}
+use crate::support::{certificates, names};
 
 /// A run, with the state before and after it.
 pub(crate) struct Run {
     pub(crate) ended: Ended,
     pub(crate) must_succeed: bool,
-    /// A file in the output directory is never replaced.
-    pub(crate) stands_in_the_way: bool,
-    /// Content of the final name before the run.
-    pub(crate) stood: Option<Vec<u8>>,
+    pub(crate) stands_in_the_way: bool, // A file in the output directory is never replaced
+    pub(crate) stood: Option<Vec<u8>>,  // Content of the final name before the run
     pub(crate) found: Option<Vec<u8>>,
     pub(crate) leftovers: Vec<String>,
     pub(crate) before: Partial,
     pub(crate) after: Partial,
-    /// The ranges requested from the server.
     pub(crate) asked: Vec<(u64, u64)>,
     pub(crate) stderr: String,
 }
 
-/// The outcome of a schedule.
 pub(crate) enum Outcome {
-    /// The invariant held; with the server's log.
-    Held(String),
-    /// Why this machine cannot execute the schedule.
-    Skipped(&'static str),
-    /// The violation, and the server's log.
-    Broken { violation: Violation, log: String },
-}
-
-/// A broken invariant.
-#[derive(Debug)]
-pub(crate) enum Violation {
-    /// What must never be: wrong bytes, lost data, a crash.
-    Safety(String),
-    /// A run that had to succeed gave up; a busy machine may be the cause, as clients wait a second or two for data.
-    Liveness(String),
-}
-
-impl Violation {
-    /// Returns the violation of a run that had to succeed: only giving up (EX_UNAVAILABLE, EX_TEMPFAIL) may be a busy machine's fault.
-    pub(crate) fn of_failed_run(ended: Ended, what: String) -> Self {
-        match ended {
-            Ended::Exit(69 | 75) => Self::Liveness(what),
-            _ => Self::Safety(what),
-        }
-    }
-
-    /// Adds the context of the run.
-    pub(crate) fn map(self, context: impl FnOnce(String) -> String) -> Self {
-        match self {
-            Self::Safety(what) => Self::Safety(context(what)),
-            Self::Liveness(what) => Self::Liveness(context(what)),
-        }
-    }
-}
-
-impl From<String> for Violation {
-    fn from(what: String) -> Self {
-        Self::Safety(what)
-    }
-}
-
-impl Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Safety(what) | Self::Liveness(what)) = self;
-        f.write_str(what)
-    }
+    /// The violation of an invariant, if there is one, and the server's log.
+    Played(Result<(), String>, String),
+    Skipped(&'static str), // Why this machine cannot execute the schedule
 }
 
 /// Number of runs by end: the coverage of the seeds.
@@ -101,7 +46,6 @@ pub(crate) fn count(run: String) {
     *RUNS.lock().unwrap().entry(run).or_default() += 1;
 }
 
-/// Executes `schedule` in the empty directory `dir`.
 pub(crate) fn play(schedule: &GetSchedule, dir: &Path) -> Outcome {
     let disk =
         match schedule.steps.iter().any(|step| step.disk.is_some()).then(|| Disk::mount(dir)).transpose() {
@@ -109,10 +53,8 @@ pub(crate) fn play(schedule: &GetSchedule, dir: &Path) -> Outcome {
             Err(why) => return Outcome::Skipped(why),
         };
     let mut play = ScheduleRun::new(schedule, dir, disk);
-    match play.all() {
-        Ok(()) => Outcome::Held(play.server.log()),
-        Err(violation) => Outcome::Broken { violation, log: play.server.log() },
-    }
+    let result = play.all();
+    Outcome::Played(result, play.server.progress().log())
 }
 
 struct ScheduleRun<'a> {
@@ -121,8 +63,7 @@ struct ScheduleRun<'a> {
     relay: Option<Relay>,
     mirror: Option<Server>,
     disk: Option<Disk>,
-    /// The directory of the client, its messages and the final name.
-    work: PathBuf,
+    work: PathBuf, // The directory of the client, its messages and the final name
     logs: PathBuf,
     target: PathBuf,
 }
@@ -152,11 +93,10 @@ impl<'a> ScheduleRun<'a> {
         Self { schedule, server, relay, mirror, disk, work, logs, target }
     }
 
-    fn all(&mut self) -> Result<(), Violation> {
+    fn all(&mut self) -> Result<(), String> {
         let schedule = self.schedule;
         for (number, step) in schedule.steps.iter().enumerate() {
-            let ended = self.run(&format!("run {number}"), step)?;
-            if ended == Ended::Exit(0) {
+            if self.run(&format!("run {number}"), step)? == Ended::Exit(0) {
                 return Ok(());
             }
         }
@@ -164,7 +104,7 @@ impl<'a> ScheduleRun<'a> {
     }
 
     /// Runs against the sound server, which must succeed if possible.
-    fn settle(&mut self) -> Result<(), Violation> {
+    fn settle(&mut self) -> Result<(), String> {
         let settled = self.schedule.settled;
         let stands = self.target.exists() && self.schedule.options.into_directory;
         let before = self.partial()?;
@@ -172,20 +112,21 @@ impl<'a> ScheduleRun<'a> {
         // Data of another build is discarded only with --no-resume.
         let of_size = before.size == Some(self.schedule.builds[settled].len as u64);
         let foreign = before.total() > 0 && (before.build != Some(settled) || !of_size);
-        let mut code = ended;
-        if foreign && ended == Ended::Exit(65) {
-            code = self.run("last run", &Step { no_resume: true, ..Step::sound(settled) })?;
-        }
-        match code {
+        let ended = match ended {
+            Ended::Exit(65) if foreign => {
+                self.run("last run", &Step { no_resume: true, ..Step::sound(settled) })?
+            }
+            other => other,
+        };
+        match ended {
             Ended::Exit(0) if !self.schedule.can_succeed() => {
-                Err(Violation::Safety("the last run cannot succeed, and exits 0".to_owned()))
+                Err("the last run cannot succeed, and exits 0".to_owned())
             }
             Ended::Exit(0) => Ok(()),
             _ if stands || !self.schedule.can_succeed() => Ok(()),
             other => {
-                let messages = client::messages(&self.logs);
-                let what = format!("the last run: {other:?}, though nothing goes wrong any more\n{messages}");
-                Err(Violation::of_failed_run(other, what))
+                let context = client::in_context("the last run", &self.logs);
+                Err(context(format!("{other:?}, though nothing goes wrong any more")))
             }
         }
     }
@@ -195,7 +136,7 @@ impl<'a> ScheduleRun<'a> {
         Partial::read(&self.target, &self.schedule.builds, may_mix)
     }
 
-    fn run(&mut self, name: &str, step: &Step) -> Result<Ended, Violation> {
+    fn run(&mut self, name: &str, step: &Step) -> Result<Ended, String> {
         if let Some(disk) = self.disk.as_ref().filter(|_| step.disk.is_some()) {
             // Only data written by this run may be lost.
             disk.sync();
@@ -203,33 +144,22 @@ impl<'a> ScheduleRun<'a> {
         let before = self.partial()?;
         let stood = fs::read(&self.target).ok();
         let stands_in_the_way = self.schedule.options.into_directory && stood.is_some();
-        let must_succeed = self
-            .schedule
-            .must_succeed(step, before.build.or(if before.total() > 0 { Some(usize::MAX) } else { None }))
-            && !stands_in_the_way;
-        self.server
+        let partial = before.build.or((before.total() > 0).then_some(usize::MAX));
+        let must_succeed = self.schedule.must_succeed(step, partial) && !stands_in_the_way;
+        let progress = self.server.progress();
+        progress
             .note(&format!("{name} begins; committed {:?} of build {:?}", before.committed, before.build));
         self.server.begin(step, before.total() > 0 && !step.no_resume);
         if let Some(relay) = &self.relay {
             relay.begin(&step.relayed);
         }
-        let context = |what: String| {
-            format!(
-                "{name}: {what}\n  stderr: {}",
-                client::messages(&self.logs).trim_end().replace('\n', "\n          ")
-            )
-        };
-        let ended = self.run_monitored(step).map_err(context)?;
-        self.server.note(&format!("{name} ends: {ended:?}"));
+        let is_judged = must_succeed || step.only_changes();
+        let ended = self.run_monitored(step, is_judged).map_err(client::in_context(name, &self.logs))?;
+        progress.note(&format!("{name} ends: {ended:?}"));
         if let Some(disk) = &mut self.disk {
             disk.recover(step.disk);
         }
-        let context = |what: String| {
-            format!(
-                "{name}, {ended:?}: {what}\n  stderr: {}",
-                client::messages(&self.logs).trim_end().replace('\n', "\n          ")
-            )
-        };
+        let context = client::in_context(format!("{name}, {ended:?}"), &self.logs);
         let run = Run {
             ended,
             must_succeed,
@@ -238,11 +168,11 @@ impl<'a> ScheduleRun<'a> {
             found: fs::read(&self.target).ok(),
             leftovers: leftovers(&self.work.join("out")),
             before,
-            after: self.partial().map_err(context)?,
+            after: self.partial().map_err(&context)?,
             asked: self.server.asked(),
             stderr: client::messages(&self.logs),
         };
-        judge(self.schedule, step, &run).map_err(|violation| violation.map(context))?;
+        judge(self.schedule, step, &run).map_err(context)?;
         let resumed = if run.before.total() > 0 { ", resumed" } else { "" };
         let asked = if run.must_succeed { ", as it must" } else { "" };
         count(format!("get {ended:?}{asked}{resumed}"));
@@ -250,31 +180,23 @@ impl<'a> ScheduleRun<'a> {
     }
 
     /// Runs the client through `step`.
-    fn run_monitored(&self, step: &Step) -> Result<Ended, String> {
-        let others =
-            || self.relay.as_ref().map_or(0, Relay::moved) + self.mirror.as_ref().map_or(0, Server::activity);
-        let activity = || self.server.activity() + others();
+    fn run_monitored(&self, step: &Step, is_judged: bool) -> Result<Ended, String> {
+        let progress = self.server.progress();
+        let activity = || {
+            let mirrored = self.mirror.as_ref().map_or(0, |mirror| mirror.progress().activity());
+            progress.activity() + mirrored + self.relay.as_ref().map_or(0, Relay::moved)
+        };
         disk::during(self.disk.as_ref(), step.disk, |is_disturbed| {
             let mut tick = |moved: u64, _| is_disturbed(moved);
-            let watch = RunMonitor { moved: &|| self.server.served(), activity: &activity, tick: &mut tick };
-            client::run(&mut self.command(step), step.stop, watch)
+            let watch = RunMonitor { moved: &|| progress.served(), activity: &activity, tick: &mut tick };
+            client::run(&mut self.command(step, is_judged), step.stop, watch)
         })
     }
 
-    fn command(&self, step: &Step) -> Command {
+    fn command(&self, step: &Step, is_judged: bool) -> Command {
         let options = &self.schedule.options;
         let mut command = client::longhaul(&self.work, &self.logs);
-        let retries = options.retries.to_string();
-        command.args([
-            "get",
-            "--no-memory",
-            "--stall-timeout",
-            "1s",
-            "--connect-timeout",
-            "5s",
-            "--retries",
-            &retries,
-        ]);
+        command.args(["get", "--no-memory"]).args(patience(options.retries, 1, is_judged, step.times_out()));
         command.args(["--streams", options.streams, "--writer", options.writer]);
         if let Some(buffer) = options.app_buffer {
             command.args(["--app-buffer", buffer]);
@@ -283,12 +205,8 @@ impl<'a> ScheduleRun<'a> {
             let digest = blake3::hash(self.schedule.builds[build].bytes());
             command.args(["--checksum", &format!("blake3:{digest}")]);
         }
-        if options.assume_unchanged && *ASSUMES {
-            command.arg("--assume-unchanged");
-        }
-        if step.no_resume {
-            command.arg("--no-resume");
-        }
+        command.args(options.assume_unchanged.then_some("--assume-unchanged"));
+        command.args(step.no_resume.then_some("--no-resume"));
         command.args(["-o", if options.into_directory { "out/" } else { "out/f" }]);
         if self.schedule.mirror.is_some() {
             // Port 9 (discard) represents a server that is down.
@@ -296,21 +214,14 @@ impl<'a> ScheduleRun<'a> {
             command.arg("--mirror").arg(format!("http://127.0.0.1:{port}/f"));
         }
         let port = self.relay.as_ref().map_or_else(|| self.server.address(), Relay::address).port();
+        let scheme = if self.schedule.tls { "https" } else { "http" };
         if self.schedule.tls {
             command.arg("--cacert").arg(self.logs.parent().unwrap().join("ca.pem"));
-            command.arg(format!("https://localhost:{port}/f"));
-        } else {
-            command.arg(format!("http://localhost:{port}/f"));
         }
+        command.arg(format!("{scheme}://localhost:{port}/f"));
         command
     }
 }
-
-/// Whether the program has --assume-unchanged.
-static ASSUMES: LazyLock<bool> = LazyLock::new(|| {
-    let help = Command::new(env!("CARGO_BIN_EXE_longhaul")).args(["get", "--help"]).output().unwrap();
-    String::from_utf8_lossy(&help.stdout).contains("--assume-unchanged")
-});
 
 fn tls_config(dir: &Path) -> Arc<ServerConfig> {
     let files = certificates(dir);
@@ -324,9 +235,6 @@ fn tls_config(dir: &Path) -> Arc<ServerConfig> {
 
 /// Returns the names of files that a transfer leaves for the next run.
 pub(crate) fn leftovers(dir: &Path) -> Vec<String> {
-    let names = fs::read_dir(dir)
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    names.filter(|name| name.contains(".longhaul-")).collect()
+    let all = if dir.exists() { names(dir) } else { Vec::new() };
+    all.into_iter().filter(|name| name.contains(".longhaul-")).collect()
 }

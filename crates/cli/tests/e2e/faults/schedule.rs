@@ -1,6 +1,6 @@
 //! The events of one seed, as plain, printable data.
 
-use crate::faults::fault::{DiskFault, Fault, Framing, RelayFault, Stop, When};
+use crate::faults::fault::{DiskFault, DiskFaultKind, Fault, Framing, RelayFault, Stop, When};
 
 /// A build of the served file: a prefix of one of the fixed contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,20 +12,13 @@ pub(crate) struct Build {
 /// The validators of the file's builds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Labels {
-    /// Each build has its own strong ETag.
-    OwnTags,
-    /// Each build has its own Last-Modified, a day before Date.
-    OwnDates,
-    /// Each build has its own weak ETag.
-    OwnWeakTags,
-    /// All builds share one weak ETag.
-    SharedWeakTag,
-    /// All builds share one Last-Modified equal to Date (RFC 9110, section 8.8.2.2: weak).
-    SharedFreshDate,
-    /// No validator.
+    OwnTags,         // Each build has its own strong ETag
+    OwnDates,        // Each build has its own Last-Modified, a day before Date
+    OwnWeakTags,     // Each build has its own weak ETag
+    SharedWeakTag,   // All builds share one weak ETag
+    SharedFreshDate, // All builds share one Last-Modified equal to Date (RFC 9110, section 8.8.2.2: weak)
     Nothing,
-    /// All builds share one strong ETag: wrong, and detected only by a checksum.
-    LyingTag,
+    LyingTag, // All builds share one strong ETag: wrong, and detected only by a checksum
 }
 
 impl Labels {
@@ -38,27 +31,21 @@ impl Labels {
 /// A redirect to a target that serves a limited number of requests, after which the URL redirects to a fresh target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Redirect {
-    /// Requests that a target serves; at least one.
-    pub(crate) serves: u32,
-    /// Number of targets that expire in a run; a later one does not.
-    pub(crate) expiries: u32,
-    /// The status of an expired target; `None` if its port is closed.
-    pub(crate) expired: Option<u16>,
+    pub(crate) serves: u32,          // Requests that a target serves; at least one
+    pub(crate) expiries: u32,        // Number of targets that expire in a run; a later one does not
+    pub(crate) expired: Option<u16>, // The status of an expired target; `None` if its port is closed
 }
 
-/// The server's behaviour during one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Traits {
     pub(crate) ranges: bool,
     pub(crate) if_range: bool,
-    /// Whether a 206 has no validator.
-    pub(crate) bare_206: bool,
+    pub(crate) bare_206: bool, // Whether a 206 has no validator
     pub(crate) framing: Framing,
     pub(crate) closes_each: bool,
     pub(crate) redirect: Option<Redirect>,
 }
 
-/// Traits of a fault-free server.
 pub(crate) const SOUND: Traits = Traits {
     ranges: true,
     if_range: true,
@@ -68,17 +55,12 @@ pub(crate) const SOUND: Traits = Traits {
     redirect: None,
 };
 
-/// Selects the build of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BuildChoice {
     Always(usize),
     EachConnection,
     EachRequest,
-    /// From this request on another build, permanently.
-    Change {
-        at: u32,
-        to: usize,
-    },
+    Change(u32, usize), // From this request on another build, permanently
 }
 
 /// One run of the client, with its faults.
@@ -86,8 +68,7 @@ pub(crate) enum BuildChoice {
 pub(crate) struct Step {
     pub(crate) traits: Traits,
     pub(crate) picks: BuildChoice,
-    /// Faults by number of the request, from 0.
-    pub(crate) faults: Vec<(u32, Fault)>,
+    pub(crate) faults: Vec<(u32, Fault)>, // Faults by number of the request, from 0
     pub(crate) relayed: Vec<RelayFault>,
     pub(crate) disk: Option<DiskFault>,
     pub(crate) stop: Option<Stop>,
@@ -97,40 +78,45 @@ pub(crate) struct Step {
 impl Step {
     /// A run against a fault-free server, disk and network.
     pub(crate) fn sound(build: usize) -> Self {
-        Self {
-            traits: SOUND,
-            picks: BuildChoice::Always(build),
-            faults: Vec::new(),
-            relayed: Vec::new(),
-            disk: None,
-            stop: None,
-            no_resume: false,
-        }
+        let (faults, relayed, disk, stop) = (Vec::new(), Vec::new(), None, None);
+        let picks = BuildChoice::Always(build);
+        Self { traits: SOUND, picks, faults, relayed, disk, stop, no_resume: false }
+    }
+
+    /// Returns whether the only possible fault is a changed file.
+    pub(crate) fn only_changes(&self) -> bool {
+        let traits = Traits { if_range: self.traits.if_range, ..SOUND };
+        matches!(self.picks, BuildChoice::Always(_) | BuildChoice::Change(..))
+            && *self == Self { picks: self.picks, traits, no_resume: self.no_resume, ..Self::sound(0) }
+    }
+
+    /// Returns whether a step has no faults.
+    pub(crate) fn is_sound(&self) -> bool {
+        matches!(self.picks, BuildChoice::Always(build) if *self == Self { no_resume: self.no_resume, ..Self::sound(build) })
+    }
+
+    /// Returns whether the client notices a fault by a timeout: bytes that do not arrive, or a flipped length.
+    pub(crate) fn times_out(&self) -> bool {
+        !self.relayed.is_empty() || self.faults.iter().any(|(_, fault)| matches!(fault, Fault::Stall(..)))
     }
 }
 
-/// Options of `get` for all runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Options {
     pub(crate) streams: &'static str,
     pub(crate) writer: &'static str,
     pub(crate) retries: u32,
     pub(crate) app_buffer: Option<&'static str>,
-    /// The build whose checksum is required.
-    pub(crate) checksum: Option<usize>,
-    /// `-o DIR/`, where nothing is replaced, instead of `-o FILE`.
-    pub(crate) into_directory: bool,
-    /// `--assume-unchanged`: the file then never changes.
-    pub(crate) assume_unchanged: bool,
+    pub(crate) checksum: Option<usize>, // The build whose checksum is required
+    pub(crate) into_directory: bool,    // `-o DIR/`, where nothing is replaced, instead of `-o FILE`
+    pub(crate) assume_unchanged: bool,  // `--assume-unchanged`: the file then never changes
 }
 
 /// A second, fault-free server of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mirror {
-    /// No server listens.
     Down,
-    /// The mirror has this build with a strong ETag; the first server may have another build.
-    Has(usize),
+    Has(usize), // The mirror has this build with a strong ETag; the first server may have another build
 }
 
 /// Runs of `get`, of which the last is fault-free.
@@ -139,12 +125,10 @@ pub(crate) struct GetSchedule {
     pub(crate) builds: Vec<Build>,
     pub(crate) labels: Labels,
     pub(crate) tls: bool,
-    /// Whether another file exists under the final name.
     pub(crate) older: bool,
     pub(crate) options: Options,
     pub(crate) steps: Vec<Step>,
-    /// The build of the final, sound server.
-    pub(crate) settled: usize,
+    pub(crate) settled: usize, // The build of the final, sound server
     pub(crate) mirror: Option<Mirror>,
 }
 
@@ -178,7 +162,7 @@ impl GetSchedule {
             && self.mirror.is_none_or(|mirror| matches!(mirror, Mirror::Down) || mirror == Mirror::Has(self.settled))
             && build == self.settled
             && partial.is_none_or(|partial| partial == build)
-            && !matches!(step.disk, Some(DiskFault::Full { .. } | DiskFault::PowerCut { .. }))
+            && step.disk.is_none_or(|disk| !matches!(disk.what, DiskFaultKind::Full(_) | DiskFaultKind::PowerCut))
             && self.labels != Labels::LyingTag
             && !(step.traits.bare_206 && self.labels != Labels::Nothing)
             && failures <= self.options.retries as usize
@@ -189,16 +173,14 @@ impl GetSchedule {
     }
 }
 
-/// One run of `put`, with its faults.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One run of `put`, with its faults; by default without.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct PutStep {
     pub(crate) relayed: Vec<RelayFault>,
     pub(crate) stop: Option<Stop>,
-    /// The server is killed, and restarted this many milliseconds later.
-    pub(crate) server_dies: Option<(When, u64)>,
+    pub(crate) server_dies: Option<(When, u64)>, // The server is killed, and restarted this many milliseconds later
     /// The source is overwritten with other content of equal length, and restored after the run.
     pub(crate) source_changes: Option<When>,
-    /// A fault of the server's disk.
     pub(crate) disk: Option<DiskFault>,
     pub(crate) no_resume: bool,
 }
@@ -211,64 +193,12 @@ pub(crate) struct PutSchedule {
     pub(crate) reader: &'static str,
     pub(crate) streams: &'static str,
     pub(crate) retries: u32,
-    /// Whether the server's directory is a separate file system of 64 MiB.
-    pub(crate) small_disk: bool,
+    pub(crate) small_disk: bool, // Whether the server's directory is a separate file system of 64 MiB
     pub(crate) steps: Vec<PutStep>,
 }
 
-/// The schedule of a seed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Schedule {
     Get(GetSchedule),
     Put(PutSchedule),
-}
-
-impl Schedule {
-    /// Formats the schedule: a line of common properties, then one line per run.
-    pub(crate) fn shown(&self) -> String {
-        match self {
-            Self::Get(get) => {
-                let GetSchedule { builds, labels, tls, older, options, steps, settled, mirror } = get;
-                let sizes: Vec<_> = builds.iter().map(|build| build.len).collect();
-                let mut text = format!(
-                    "get: builds of {sizes:?} bytes, labels {labels:?}, tls {tls}, older file {older}, at last build {settled}, mirror {mirror:?}\n  {options:?}"
-                );
-                for (number, step) in steps.iter().enumerate() {
-                    text += &format!("\n  run {number}: {}", step.shown());
-                }
-                text
-            }
-            Self::Put(put) => {
-                let PutSchedule { build, older, reader, streams, retries, small_disk, steps } = put;
-                let mut text = format!(
-                    "put: {} bytes, older file {older}, reader {reader}, streams {streams}, retries {retries}, small disk {small_disk}",
-                    build.len
-                );
-                for (number, step) in steps.iter().enumerate() {
-                    text += &format!("\n  run {number}: {step:?}");
-                }
-                text
-            }
-        }
-    }
-}
-
-impl Step {
-    /// Formats the differences from a sound step.
-    fn shown(&self) -> String {
-        let Self { traits, picks, faults, relayed, disk, stop, no_resume } = self;
-        let mut text = format!("{picks:?}");
-        if *traits != SOUND {
-            text += &format!(", {traits:?}");
-        }
-        if !faults.is_empty() {
-            text += &format!(", faults by request {faults:?}");
-        }
-        for relayed in relayed {
-            text += &format!(", {relayed:?}");
-        }
-        let parts = [disk.map(|disk| format!(", disk {disk:?}")), stop.map(|stop| format!(", {stop:?}"))];
-        text += &parts.into_iter().flatten().collect::<String>();
-        if *no_resume { text + ", --no-resume" } else { text }
-    }
 }

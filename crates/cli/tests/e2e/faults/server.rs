@@ -1,24 +1,25 @@
 //! A scripted HTTP/1.1 server on loopback, one blocking thread per connection.
 
-use std::fmt::Write as _;
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use crate::faults::answer::{Answer, BodyBreak, HttpRequest, ServedFile};
+use crate::faults::answer::{Answer, ServedFile};
 use crate::faults::content::PAGE;
-use crate::faults::fault::{Fault, Framing};
-use crate::faults::peer::{Peer, read_head};
+use crate::faults::fault::{Fault, Framing, Page};
+use crate::faults::listener::Listener;
+use crate::faults::peer::{Peer, read_request};
+use crate::faults::progress::Progress;
 use crate::faults::schedule::{Build, BuildChoice, Labels, Redirect, Step};
+use crate::support::http::HttpRequest;
 
-/// Timeout of idle connections.
-const IDLE: Duration = Duration::from_secs(30);
+/// Timeout of idle connections; longer than any of the client.
+const IDLE: Duration = Duration::from_secs(60);
 
-/// The server of one schedule; dropping it closes its listeners.
 pub(crate) struct Server {
     shared: Arc<ServerState>,
     listener: Listener,
@@ -29,27 +30,19 @@ struct ServerState {
     labels: Labels,
     tls: Option<Arc<ServerConfig>>,
     script: Mutex<Script>,
-    served: AtomicU64,
-    /// Counts all activity; a client without activity hangs.
-    activity: AtomicU64,
-    began: Instant,
+    progress: Progress,
 }
 
-/// The current step and its progress.
 struct Script {
     step: Step,
-    /// Requests for the file in this step.
     requests: u32,
     connections: usize,
-    /// Whether the client has identified the file; a page can no longer pass for it.
-    known: bool,
+    known: bool, // Whether the client has identified the file; a page can no longer pass for it
     target: Option<RedirectTarget>,
     targets: u32,
     asked: Vec<(u64, u64)>,
-    log: String,
 }
 
-/// The target of a redirect.
 struct RedirectTarget {
     listener: Listener,
     left: u32,
@@ -57,110 +50,39 @@ struct RedirectTarget {
     expired: Arc<AtomicBool>,
 }
 
+impl Script {
+    fn new(step: Step, known: bool) -> Self {
+        Self { step, requests: 0, connections: 0, known, target: None, targets: 0, asked: Vec::new() }
+    }
+}
+
 impl Server {
     pub(crate) fn start(builds: Vec<Build>, labels: Labels, tls: Option<Arc<ServerConfig>>) -> Self {
-        let script = Script {
-            step: Step::sound(0),
-            requests: 0,
-            connections: 0,
-            known: false,
-            target: None,
-            targets: 0,
-            asked: Vec::new(),
-            log: String::new(),
-        };
-        let shared = Arc::new(ServerState {
-            builds,
-            labels,
-            tls,
-            script: Mutex::new(script),
-            served: AtomicU64::new(0),
-            activity: AtomicU64::new(0),
-            began: Instant::now(),
-        });
-        let listener = Listener::start(&shared, None);
+        let script = Mutex::new(Script::new(Step::sound(0), false));
+        let shared = Arc::new(ServerState { builds, labels, tls, script, progress: Progress::new() });
+        let listener = shared.listen(None);
         Self { shared, listener }
     }
 
     /// Begins a step; `known` is whether the client holds a part of the file.
     pub(crate) fn begin(&self, step: &Step, known: bool) {
-        let mut script = self.shared.script();
-        let log = std::mem::take(&mut script.log);
-        *script = Script {
-            step: step.clone(),
-            requests: 0,
-            connections: 0,
-            known,
-            target: None,
-            targets: 0,
-            asked: Vec::new(),
-            log,
-        };
-        drop(script);
-        self.shared.served.store(0, Ordering::SeqCst);
+        *self.shared.script() = Script::new(step.clone(), known);
+        self.shared.progress.begin();
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.listener.address
     }
 
-    pub(crate) fn served(&self) -> u64 {
-        self.shared.served.load(Ordering::SeqCst)
+    pub(crate) fn progress(&self) -> &Progress {
+        &self.shared.progress
     }
 
-    pub(crate) fn activity(&self) -> u64 {
-        self.shared.activity.load(Ordering::SeqCst)
-    }
-
-    /// Returns the ranges requested in this step.
     pub(crate) fn asked(&self) -> Vec<(u64, u64)> {
         self.shared.script().asked.clone()
     }
-
-    pub(crate) fn log(&self) -> String {
-        self.shared.script().log.clone()
-    }
-
-    pub(crate) fn note(&self, line: &str) {
-        self.shared.note(line);
-    }
 }
 
-/// A listening port; closed when dropped.
-struct Listener {
-    address: SocketAddr,
-    closed: Arc<AtomicBool>,
-}
-
-impl Listener {
-    fn start(shared: &Arc<ServerState>, expired: Option<Arc<AtomicBool>>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (address, closed) = (listener.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
-        let (shared, ended) = (Arc::clone(shared), Arc::clone(&closed));
-        thread::spawn(move || {
-            for stream in listener.incoming() {
-                if ended.load(Ordering::SeqCst) {
-                    return;
-                }
-                let (Ok(stream), shared, expired) = (stream, Arc::clone(&shared), expired.clone()) else {
-                    continue;
-                };
-                thread::spawn(move || serve(&shared, stream, expired.as_deref()));
-            }
-        });
-        Self { address, closed }
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        self.closed.store(true, Ordering::SeqCst);
-        // Wakes the accepting thread.
-        let _ = TcpStream::connect(self.address);
-    }
-}
-
-/// Serves the requests of one connection.
 fn serve(shared: &Arc<ServerState>, socket: TcpStream, expired: Option<&AtomicBool>) {
     let connection = {
         let mut script = shared.script();
@@ -176,18 +98,12 @@ fn serve(shared: &Arc<ServerState>, socket: TcpStream, expired: Option<&AtomicBo
             Peer::Tls(Box::new(StreamOwned::new(ServerConnection::new(Arc::clone(config)).unwrap(), socket)))
         }
     };
-    let count = |bytes| {
-        shared.served.fetch_add(bytes, Ordering::SeqCst);
-        shared.activity.fetch_add(1, Ordering::SeqCst);
-    };
-    let mut unread = Vec::new();
-    while let Some(head) = read_head(&mut peer, &mut unread) {
-        shared.activity.fetch_add(1, Ordering::SeqCst);
-        let request = HttpRequest::parse(&head);
+    while let Some(request) = read_request(&mut peer) {
+        shared.progress.count(0);
         let Some(answer) = shared.answer(&request, connection, expired) else { return peer.close() };
-        match peer.answer(&request, &answer, &count) {
+        match peer.answer(&request, &answer, &shared.progress) {
             Ok(true) => {}
-            Ok(false) if matches!(answer.breaks, BodyBreak::Reset(_)) => return peer.reset(),
+            Ok(false) if matches!(answer.breaks, Some(Fault::Reset(_))) => return peer.reset(),
             Ok(false) | Err(_) => return peer.close(),
         }
         let refused =
@@ -203,16 +119,19 @@ impl ServerState {
         self.script.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, line: &str) {
-        let at = self.began.elapsed().as_secs_f64();
-        let _ = writeln!(self.script().log, "{at:8.3} {line}");
+    /// Listens; with `expired` as the target of a redirect.
+    fn listen(self: &Arc<Self>, expired: Option<Arc<AtomicBool>>) -> Listener {
+        let shared = Arc::clone(self);
+        Listener::start(move |stream, _| {
+            let (shared, expired) = (Arc::clone(&shared), expired.clone());
+            thread::spawn(move || serve(&shared, stream, expired.as_deref()));
+        })
     }
 
     fn refuses_when_expired(&self) -> bool {
         self.script().step.traits.redirect.is_some_and(|redirect| redirect.expired.is_none())
     }
 
-    /// Returns the response to `request`, if there is one.
     fn answer(
         self: &Arc<Self>,
         request: &HttpRequest,
@@ -221,7 +140,7 @@ impl ServerState {
     ) -> Option<Answer> {
         let redirect = self.script().step.traits.redirect;
         let (answer, what) = match (redirect, expired) {
-            (Some(redirect), None) if request.path == "/f" => {
+            (Some(redirect), None) if request.target == "/f" => {
                 let to = self.target_url(redirect);
                 (Some(Answer::redirect(&to)), format!("302 to {to}"))
             }
@@ -229,7 +148,7 @@ impl ServerState {
                 let code = redirect.expired.unwrap_or(403);
                 (Some(Answer::status(code, None)), format!("{code}, expired"))
             }
-            _ if request.path == "/login" => {
+            _ if request.target == "/login" => {
                 (Some(Answer::page(Framing::Length, PAGE.len())), "page".to_owned())
             }
             _ => {
@@ -239,8 +158,12 @@ impl ServerState {
                 self.of_file(request, connection)
             }
         };
-        let HttpRequest { method, path, range, if_range } = request;
-        self.note(&format!("#{connection} {method} {path} {range:?} if {if_range:?} -> {what}"));
+        let asked = request
+            .head
+            .lines()
+            .filter(|line| !line.contains(": ") || line.to_lowercase().contains("range: "));
+        let asked: Vec<_> = asked.collect();
+        self.progress.note(&format!("#{connection} {} -> {what}", asked.join(" ").trim_end()));
         answer
     }
 
@@ -251,9 +174,7 @@ impl ServerState {
             let expired = Arc::new(AtomicBool::new(false));
             script.targets += 1;
             let lasts = script.targets > redirect.expiries;
-            drop(script);
-            let listener = Listener::start(self, Some(Arc::clone(&expired)));
-            script = self.script();
+            let listener = self.listen(Some(Arc::clone(&expired)));
             script.target = Some(RedirectTarget { listener, left: redirect.serves, lasts, expired });
         }
         let port = script.target.as_ref().map_or(0, |target| target.listener.address.port());
@@ -261,7 +182,6 @@ impl ServerState {
         format!("{scheme}://localhost:{port}/target/{}/f", script.targets)
     }
 
-    /// Counts a request of the current target.
     fn use_up(&self, redirect: Redirect) {
         let mut script = self.script();
         let Some(target) = &mut script.target else { return };
@@ -282,41 +202,34 @@ impl ServerState {
         script.requests += 1;
         let fault = script.step.faults.iter().find(|(at, _)| *at == number).map(|(_, fault)| *fault);
         // As the first response a page would be the file.
-        let fault = fault.filter(|fault| script.known || !matches!(fault, Fault::Page { .. }));
+        let fault = fault.filter(|fault| script.known || !matches!(fault, Fault::Page(_)));
         let builds = self.builds.len();
         let picked = match (script.step.picks, fault) {
             (_, Some(Fault::Stray(build))) => build,
             (BuildChoice::Always(build), _) => build,
             (BuildChoice::EachConnection, _) => connection % builds,
             (BuildChoice::EachRequest, _) => number as usize % builds,
-            (BuildChoice::Change { at, to }, _) => {
-                if number < at {
-                    0
-                } else {
-                    to
-                }
-            }
+            (BuildChoice::Change(at, _), _) if number < at => 0,
+            (BuildChoice::Change(_, to), _) => to,
         };
-        let state = ServedFile {
-            number: picked,
-            build: self.builds[picked],
-            labels: self.labels,
-            traits: script.step.traits,
-        };
+        let (build, labels, traits) = (self.builds[picked], self.labels, script.step.traits);
+        let state = ServedFile { number: picked, build, labels, traits };
         let what = format!(
             "request {number}: build {picked}{}",
             fault.map_or_else(String::new, |f| format!(", {f:?}"))
         );
         match fault {
             Some(Fault::HangUp) => return (None, what),
-            Some(Fault::Page { by_redirect: true, .. }) => return (Some(Answer::redirect("/login")), what),
+            Some(Fault::Page(Page { by_redirect: true, .. })) => {
+                return (Some(Answer::redirect("/login")), what);
+            }
             _ => {}
         }
         let answer = state.answer(request, fault);
         if let Some((_, start)) = answer.build {
             script.asked.push((start, start + answer.body.len() as u64));
             // A reset may discard even the head.
-            script.known |= !matches!(answer.breaks, BodyBreak::Reset(_));
+            script.known |= !matches!(answer.breaks, Some(Fault::Reset(_)));
         }
         (Some(answer), what)
     }

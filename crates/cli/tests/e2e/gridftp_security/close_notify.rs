@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
+use std::thread::{sleep, spawn};
 use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject;
@@ -15,6 +16,8 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use crate::support::{certificates, content, get, same};
 
 const SIZE: usize = (1 << 20) + 55;
+/// The time after which a late server answers: usually after the client has received what was sent before.
+const LATE: Duration = Duration::from_millis(400);
 
 /// How the server treats its data connections.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -66,10 +69,10 @@ pub(crate) fn serve(dir: &Path, bytes: Vec<u8>, data_tls: DataTls) -> SocketAddr
     let settings = Arc::new(settings.with_no_client_auth().with_single_cert(chain, key).unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
+    spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
             let (settings, bytes) = (Arc::clone(&settings), bytes.clone());
-            std::thread::spawn(move || {
+            spawn(move || {
                 // A client that closes ends the session.
                 let _ = session(stream, &settings, &bytes, data_tls);
             });
@@ -86,67 +89,59 @@ fn session(
     data_tls: DataTls,
 ) -> std::io::Result<()> {
     clear.write_all(b"220 scripted\r\n")?;
-    let mut auth = String::new();
-    BufReader::new(clear.try_clone()?).read_line(&mut auth)?;
+    BufReader::new(clear.try_clone()?).read_line(&mut String::new())?;
     clear.write_all(b"234 begin TLS\r\n")?;
     let tls = |socket| StreamOwned::new(ServerConnection::new(Arc::clone(settings)).unwrap(), socket);
     let mut control = BufReader::new(tls(clear));
-    let mut listener = None;
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let passive = format!("229 passive (|||{}|)", listener.local_addr()?.port());
     loop {
         let mut line = String::new();
         if control.read_line(&mut line)? == 0 {
             return Ok(());
         }
-        let verb = line.split([' ', '\r']).next().unwrap_or_default();
-        let reply = match verb {
-            "USER" => "331 password".to_owned(),
-            "PASS" => "230 in".to_owned(),
-            "TYPE" | "PBSZ" | "PROT" => "200 done".to_owned(),
-            "REST" => "350 go on".to_owned(),
-            "EPSV" => {
-                let data = TcpListener::bind("127.0.0.1:0")?;
-                let port = data.local_addr()?.port();
-                listener = Some(data);
-                format!("229 passive (|||{port}|)")
-            }
+        let mut reply = |text: &str| control.get_mut().write_all(format!("{text}\r\n").as_bytes());
+        match line.split([' ', '\r']).next().unwrap_or_default() {
+            "USER" => reply("331 password")?,
+            "PASS" => reply("230 in")?,
+            "TYPE" | "PBSZ" | "PROT" => reply("200 done")?,
+            "REST" => reply("350 go on")?,
+            "EPSV" => reply(&passive)?,
             "RETR" => {
-                control.get_mut().write_all(b"150 sending\r\n")?;
-                if let Some(listener) = listener.take() {
-                    let mut data = listener.accept()?.0;
-                    if data_tls == DataTls::IsReset {
+                reply("150 sending")?;
+                let mut data = listener.accept()?.0;
+                match data_tls {
+                    DataTls::IsReset => {
                         // Unread bytes, those of the client's first message, make the kernel reset it.
                         data.read_exact(&mut [0])?;
                         drop(data);
-                        std::thread::sleep(Duration::from_millis(300));
-                        control.get_mut().write_all(format!("{REFUSAL}\r\n").as_bytes())?;
+                        sleep(LATE);
+                        reply(REFUSAL)?;
                         continue;
                     }
-                    if matches!(data_tls, DataTls::IsSilent | DataTls::IsRefused) {
-                        if data_tls == DataTls::IsRefused {
-                            control.get_mut().write_all(format!("{REFUSAL}\r\n").as_bytes())?;
-                        }
-                        // Until the client closes it.
-                        data.read_to_end(&mut Vec::new())?;
-                        return Ok(());
+                    DataTls::IsRefused => reply(REFUSAL)?,
+                    DataTls::IsLate => {
+                        reply("226 complete")?;
+                        sleep(LATE);
                     }
-                    if data_tls == DataTls::IsLate {
-                        control.get_mut().write_all(b"226 complete\r\n")?;
-                        std::thread::sleep(Duration::from_millis(500));
-                    }
-                    let mut data = tls(data);
-                    data.write_all(bytes)?;
-                    if data_tls != DataTls::BreaksOff {
-                        data.conn.send_close_notify();
-                    }
-                    data.flush()?;
-                    if data_tls == DataTls::IsLate {
-                        continue;
-                    }
+                    DataTls::Closes | DataTls::BreaksOff | DataTls::IsSilent => {}
                 }
-                "226 complete".to_owned()
+                if matches!(data_tls, DataTls::IsSilent | DataTls::IsRefused) {
+                    // Until the client closes it.
+                    data.read_to_end(&mut Vec::new())?;
+                    return Ok(());
+                }
+                let mut data = tls(data);
+                data.write_all(bytes)?;
+                if data_tls != DataTls::BreaksOff {
+                    data.conn.send_close_notify();
+                }
+                data.flush()?;
+                if data_tls != DataTls::IsLate {
+                    reply("226 complete")?;
+                }
             }
-            _ => "500 unknown".to_owned(),
-        };
-        control.get_mut().write_all(format!("{reply}\r\n").as_bytes())?;
+            _ => reply("500 unknown")?,
+        }
     }
 }

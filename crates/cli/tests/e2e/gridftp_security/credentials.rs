@@ -1,38 +1,31 @@
-//! The user's credentials: which are used, and which are refused before anything is sent.
+//! The user's credentials and `--encrypt`: what is used, and what is refused before anything is sent.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::support::{Get, GsiSite, content, get, same};
+use crate::support::{Get, Globus, GsiSite, content, get, longhaul, openssl, same, with_credentials};
 
 const SIZE: usize = (3 << 20) + 77;
 
 /// Creates a `get` of `url` with only these credentials in its environment.
 pub(crate) fn get_with<const N: usize>(env: [(&'static str, String); N], args: &[&str], url: &str) -> Get {
-    // An empty variable counts as unset.
-    let names = ["X509_USER_PROXY", "X509_USER_CERT", "X509_USER_KEY", "X509_CERT_DIR"];
-    let run = names.into_iter().fold(get(), |run, name| run.env(name, ""));
-    let run = env.into_iter().fold(run, |run, (name, value)| run.env(name, value));
-    run.args(args).args(["-o", "f", url])
+    with_credentials(get(), env).args(args).args(["-o", "f", url])
 }
 
 #[test]
-fn a_proxy_and_a_user_certificate_fetch_a_file() {
+fn proxy_and_user_certificate_fetch_a_file() {
     let Some(site) = GsiSite::start() else { return };
+    let Some(proxy) = site.proxy_env() else { return };
     let bytes = content(SIZE, 1);
     site.globus.file("f", &bytes);
-    let run = get_with(site.env(), &[], &site.url("f"));
-    run.run().ok();
-    same(run.path("f"), &bytes);
-    let Some(proxy) = site.proxy_env() else { return };
-    let run = get_with(proxy, &["--streams", "3"], &site.url("f"));
-    run.run().ok();
-    same(run.path("f"), &bytes);
+    for run in
+        [get_with(site.env(), &[], &site.url("f")), get_with(proxy, &["--streams", "3"], &site.url("f"))]
+    {
+        run.run().ok();
+        same(run.path("f"), &bytes);
+    }
     site.globus.logged(1, |transfer| transfer.streams == 3 && transfer.code == 226);
-    // PROT is never sent: the data would cross the network in clear anyway.
-    let log = site.globus.log();
-    assert!(log.contains("DCAU N") && !log.contains("PROT P"), "{log}");
 }
 
 #[test]
@@ -50,35 +43,28 @@ fn files_of_the_home_directory_are_found() {
     same(run.path("f"), &bytes);
 }
 
-/// Fails with `words` before a connection is made.
-#[track_caller]
-fn refused_at_home(site: &GsiSite, certificate: &Path, key: &Path, words: &[&str]) {
-    let mut env = site.env();
-    env[1].1 = certificate.to_str().unwrap().to_owned();
-    env[2].1 = key.to_str().unwrap().to_owned();
-    let before = site.globus.log().matches("New connection").count();
-    get_with(env, &[], &site.url("f")).run().fails(77, words);
-    assert_eq!(site.globus.log().matches("New connection").count(), before);
-}
-
 #[test]
 fn credentials_of_no_use_are_refused_before_connecting() {
     let Some(site) = GsiSite::start() else { return };
+    let refused = |certificate: &Path, key: &Path, words: &[&str]| {
+        let env = GsiSite::env_of(&site.trusted, certificate, key);
+        get_with(env, &[], &site.url("f")).run().fails(77, words);
+    };
     let user = &site.user;
     let old = site.authority.issue_with("old", "/O=Longhaul Test/CN=Ann User", "", "-1");
-    refused_at_home(&site, &old.certificate, &old.key, &["old.pem", "expired", "certificate authority"]);
-    refused_at_home(&site, &user.certificate, &old.key, &["old.key", "not that of the certificate"]);
-    refused_at_home(&site, Path::new("/nonexistent"), &user.key, &["/nonexistent"]);
+    refused(&old.certificate, &old.key, &["old.pem", "expired", "certificate authority"]);
+    refused(&user.certificate, &old.key, &["old.key", "not that of the certificate"]);
+    refused(Path::new("/nonexistent"), &user.key, &["/nonexistent"]);
     let encrypted = user.key.with_extension("encrypted");
-    let mut openssl = std::process::Command::new("openssl");
-    openssl.args(["pkey", "-aes256", "-passout", "pass:secret", "-in"]).arg(&user.key);
-    assert!(openssl.arg("-out").arg(&encrypted).status().unwrap().success());
+    let keys = [user.key.to_str().unwrap(), "-out", encrypted.to_str().unwrap()];
+    openssl(Path::new("/"), "pkey -aes256 -passout pass:secret -in", &keys);
     fs::set_permissions(&encrypted, Permissions::from_mode(0o600)).unwrap();
-    refused_at_home(&site, &user.certificate, &encrypted, &["encrypted", "grid-proxy-init"]);
+    refused(&user.certificate, &encrypted, &["encrypted", "grid-proxy-init"]);
     fs::set_permissions(&user.key, Permissions::from_mode(0o644)).unwrap();
-    refused_at_home(&site, &user.certificate, &user.key, &["other users", "chmod 600"]);
+    refused(&user.certificate, &user.key, &["other users", "chmod 600"]);
     let [trusted, ..] = site.env();
     get_with([trusted], &[], &site.url("f")).run().fails(77, &["no credentials", "grid-proxy-init"]);
+    assert!(!site.globus.log().contains("New connection"), "{}", site.globus.log());
 }
 
 #[test]
@@ -86,10 +72,36 @@ fn unknown_user_is_refused_by_the_server() {
     let Some(site) = GsiSite::start() else { return };
     site.globus.file("f", b"secret");
     let bob = site.authority.issue("Bob User", "");
-    let mut env = site.env();
-    env[1].1 = bob.certificate.to_str().unwrap().to_owned();
-    env[2].1 = bob.key.to_str().unwrap().to_owned();
+    let env = GsiSite::env_of(&site.trusted, &bob.certificate, &bob.key);
     let run = get_with(env, &["--retries", "1"], &site.url("f"));
     run.run().fails(77, &["530"]);
     assert!(!run.path("f").exists());
+}
+
+#[test]
+fn unencrypted_protocols_are_refused() {
+    let mirrored = ["--mirror", "http://localhost:1/f", "https://localhost:1/f"];
+    for (command, operands, words) in [
+        ("get", &["ftp://localhost:1/f"][..], ["ftp://localhost:1/f", "ftps://"]),
+        ("get", &["http://localhost:1/f"], ["http://localhost:1/f", "https://"]),
+        ("get", &mirrored, ["http://localhost:1/f", ""]),
+        ("put", &["f", "ftp://localhost:1/f"], ["ftp://localhost:1/f", "ftps://"]),
+        ("put", &["f", "http://localhost:1/f"], ["http://localhost:1/f", "ftps://"]),
+    ] {
+        let run = longhaul(command).args(["--encrypt"]).args(operands);
+        fs::write(run.path("f"), "x").unwrap();
+        run.run().fails(64, &words);
+    }
+}
+
+#[test]
+fn server_without_gsi_is_not_taken_for_one_that_has_it() {
+    let (Some(globus), Some(site)) = (Globus::start(), GsiSite::start()) else { return };
+    globus.file("f", b"hello");
+    let url = globus.url("f").replace("ftp:", "gsiftp:").replace("127.0.0.1", "localhost");
+    let run = get_with(site.env(), &["--encrypt"], &url);
+    let ended = run.run();
+    assert!(!ended.status.success(), "{ended:?}");
+    assert!(!run.path("f").exists());
+    assert!(globus.transfers().is_empty());
 }

@@ -1,10 +1,8 @@
 //! Authentication and encryption: gsiftp:// and ftps:// against real servers.
 
-mod sniffer;
-
 mod close_notify;
 mod connect_timeout;
 mod credentials;
-mod encrypted_data;
 mod ftps;
 mod server_certificate;
+mod unseen;

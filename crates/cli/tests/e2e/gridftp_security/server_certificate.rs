@@ -4,18 +4,16 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use crate::gridftp_security::credentials::get_with;
-use crate::support::{Authority, GsiSite, content, same};
+use crate::support::{Authority, GsiSite, content, openssl, same};
 
 const SIZE: usize = (1 << 20) + 5;
 
 /// Fetches with the authorities of `trusted`; the server must not learn the user's identity.
 #[track_caller]
 fn refused(site: &GsiSite, trusted: &Path, words: &[&str]) {
-    let mut env = site.env();
-    env[0].1 = trusted.to_str().unwrap().to_owned();
+    let env = GsiSite::env_of(trusted, &site.user.certificate, &site.user.key);
     let run = get_with(env, &[], &site.url("f"));
     run.run().fails(76, words);
     assert!(!run.path("f").exists());
@@ -23,7 +21,7 @@ fn refused(site: &GsiSite, trusted: &Path, words: &[&str]) {
 }
 
 #[test]
-fn a_certificate_of_another_host_is_refused() {
+fn certificate_of_another_host_is_refused() {
     let Some(site) = GsiSite::with(|authority| authority.issue("other.example", "DNS:other.example")) else {
         return;
     };
@@ -31,7 +29,7 @@ fn a_certificate_of_another_host_is_refused() {
 }
 
 #[test]
-fn a_common_name_counts_where_there_is_no_other() {
+fn common_name_counts_where_there_is_no_other() {
     let by_name = |authority: &Authority| {
         authority.issue_with("host", "/O=Longhaul Test/CN=host\\/localhost", "", "20")
     };
@@ -53,35 +51,41 @@ fn policy_in(trusted: &Path) -> PathBuf {
 fn only_authorities_that_are_trusted_count_and_only_for_what_they_may_sign() {
     let Some(site) = GsiSite::start() else { return };
     let dir = tempfile::tempdir().unwrap();
-    let place = |name: &str| dir.path().join(name);
-
-    Authority::new(dir.path(), "Other CA").trust_in(&place("other"), "/O=Longhaul Test/*");
-    refused(&site, &place("other"), &["unknown authority", "/O=Longhaul Test/CN=Test CA"]);
-
+    let own = &site.authority;
     // Another authority with an equal name is not trusted.
-    Authority::new(dir.path(), "Test CA").trust_in(&place("same"), "/O=Longhaul Test/*");
-    refused(&site, &place("same"), &["localhost"]);
-
-    site.authority.trust_in(&place("elsewhere"), "/O=Elsewhere/*");
-    let words = ["signing policy", "/O=Longhaul Test/CN=localhost", "elsewhere", "signing_policy"];
-    refused(&site, &place("elsewhere"), &words);
-
-    site.authority.trust_in(&place("missing"), "/O=Longhaul Test/*");
-    fs::remove_file(policy_in(&place("missing"))).unwrap();
-    refused(&site, &place("missing"), &["no signing policy", "does not exist"]);
-
-    site.authority.trust_in(&place("broken"), "/O=Longhaul Test/*");
-    fs::write(policy_in(&place("broken")), "neg_rights globus CA:sign\n").unwrap();
-    refused(&site, &place("broken"), &["no signing policy", "line 1"]);
-
-    fs::create_dir(place("empty")).unwrap();
-    let mut env = site.env();
-    env[0].1 = place("empty").to_str().unwrap().to_owned();
+    let [other, equal] =
+        ["Other CA", "Test CA"].map(|name| Authority::new(dir.path(), name, "other authority"));
+    let (all, elsewhere) = ("/O=Longhaul Test/*", "/O=Elsewhere/*");
+    for (name, authority, signs, policy, words) in [
+        ("other", &other, all, None, &["unknown authority", "/O=Longhaul Test/CN=Test CA"][..]),
+        ("equal", &equal, all, None, &["localhost"]),
+        (
+            "elsewhere",
+            own,
+            elsewhere,
+            None,
+            &["signing policy", "/O=Longhaul Test/CN=localhost", "elsewhere", "signing_policy"],
+        ),
+        ("missing", own, all, Some(None), &["no signing policy", "does not exist"]),
+        ("broken", own, all, Some(Some("neg_rights globus CA:sign\n")), &["no signing policy", "line 1"]),
+    ] {
+        let trusted = dir.path().join(name);
+        authority.trust_in(&trusted, signs);
+        match policy {
+            Some(Some(text)) => fs::write(policy_in(&trusted), text).unwrap(),
+            Some(None) => fs::remove_file(policy_in(&trusted)).unwrap(),
+            None => {}
+        }
+        refused(&site, &trusted, words);
+    }
+    let empty = dir.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    let env = GsiSite::env_of(&empty, &site.user.certificate, &site.user.key);
     get_with(env, &[], &site.url("f")).run().fails(64, &["HASH.0", "X509_CERT_DIR"]);
 }
 
 #[test]
-fn a_revoked_certificate_is_refused() {
+fn revoked_certificate_is_refused() {
     let Some(site) = GsiSite::start() else { return };
     let authority = site.authority.certificate();
     let dir = authority.parent().unwrap();
@@ -91,20 +95,15 @@ fn a_revoked_certificate_is_refused() {
                   certificate=ca.pem\nprivate_key=ca.key\ncrlnumber=number\n";
     fs::write(dir.join("ca.cnf"), config).unwrap();
     let list = policy_in(&site.trusted).with_extension("r0");
-    let openssl = |words: &[&str]| {
-        let output =
-            Command::new("openssl").args(["ca", "-config", "ca.cnf"]).args(words).current_dir(dir).output();
-        let output = output.unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    };
     let bytes = content(SIZE, 2);
     site.globus.file("f", &bytes);
-    openssl(&["-gencrl", "-out", list.to_str().unwrap()]);
+    let publish = || openssl(dir, "ca -config ca.cnf -gencrl -out", &[list.to_str().unwrap()]);
+    publish();
     let run = get_with(site.env(), &[], &site.url("f"));
     run.run().ok();
     same(run.path("f"), &bytes);
 
-    openssl(&["-revoke", "localhost.pem"]);
-    openssl(&["-gencrl", "-out", list.to_str().unwrap()]);
+    openssl(dir, "ca -config ca.cnf -revoke localhost.pem", &[]);
+    publish();
     get_with(site.env(), &[], &site.url("f")).run().fails(76, &["revoked"]);
 }

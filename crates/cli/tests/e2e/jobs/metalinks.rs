@@ -2,13 +2,11 @@
 
 use std::fmt::Write;
 use std::fs;
-use std::sync::Arc;
 
-use crate::support::{File, Get, HttpRequest, Server, content, get, partial_files, same, site};
+use super::{SHARED, nowhere, requested, sharing};
+use crate::support::{Ended, File, Get, HttpRequest, Server, content, get, partial_files, same, site};
 
 const PIECE: usize = 1 << 20;
-const SIZE: usize = 24 * PIECE;
-const RATE: usize = 8 << 20;
 
 /// Returns the SHA-256 digest used by these tests.
 fn hex(bytes: &[u8]) -> String {
@@ -65,20 +63,11 @@ fn with(document: impl AsRef<[u8]>) -> Get {
     run.args(["m.meta4"])
 }
 
-fn slow(bytes: &[u8]) -> Server {
-    let file = File::new(bytes.to_vec());
-    Server::new(move |peer| peer.serve_at(RATE, &file))
-}
-
 /// Returns `bytes` with one wrong byte in the middle of each of these pieces.
 fn damaged(bytes: &[u8], pieces: impl IntoIterator<Item = usize>) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     pieces.into_iter().for_each(|piece| bytes[piece * PIECE + PIECE / 2] ^= 1);
     bytes
-}
-
-fn requested(server: &Server) -> usize {
-    server.requests().iter().filter_map(|request| request.range(SIZE)).map(|(start, end)| end - start).sum()
 }
 
 #[test]
@@ -87,56 +76,56 @@ fn each_file_of_a_metalink_is_fetched_under_its_name() {
     let (one, two) = (content(5000, 1), content(70_000, 2));
     let run = with(document(&[
         Entry::new("a.bin").size(5000).whole(&one).urls(&[server.url("/5000/1")]),
-        Entry::new("dir/b.bin").whole(&two).urls(&[server.url("/70000/2")]),
+        Entry::new("dir/b.bin").urls(&[server.url("/70000/2")]),
     ]));
     run.run().ok();
     same(run.path("a.bin"), &one);
     same(run.path("b.bin"), &two);
+    for (output, path) in [("named", "named"), ("into/", "into/a")] {
+        let text = document(&[Entry::new("a").whole(&one).urls(&[server.url("/5000/1")])]);
+        let run = with(&text).args(["-o", output]);
+        fs::create_dir(run.path("into")).unwrap();
+        run.run().ok();
+        same(run.path(path), &one);
+    }
 }
 
-#[test]
-fn output_names_a_file_or_a_directory() {
-    let (server, _) = site(std::time::Duration::ZERO);
-    let one = content(5000, 1);
-    let text = document(&[Entry::new("a").whole(&one).urls(&[server.url("/5000/1")])]);
-    let run = with(&text).args(["-o", "named"]);
-    run.run().ok();
-    same(run.path("named"), &one);
-    let run = with(&text).args(["-o", "into/"]);
-    fs::create_dir(run.path("into")).unwrap();
-    run.run().ok();
-    same(run.path("into/a"), &one);
-}
-
-#[test]
-fn two_mirrors_with_a_digest_share_the_file() {
-    let bytes = content(SIZE, 3);
-    let (one, two) = (slow(&bytes), slow(&bytes));
-    let run =
-        with(document(&[Entry::new("f").size(SIZE).whole(&bytes).urls(&[one.url("/f"), two.url("/f")])]));
+/// Fetches a file from two sources, of which the one at `liar` has wrong pieces; returns the end, the liar's URL, and the
+/// number of bytes requested.
+fn fetch_of_two(liar: usize, wrong: &[usize], with_pieces: bool) -> (Ended, String, usize) {
+    let bytes = content(SHARED, 4);
+    let mut files = [File::new(bytes.clone()), File::new(damaged(&bytes, wrong.iter().copied()))];
+    if liar == 0 {
+        files.reverse();
+    }
+    let servers = sharing(&files[0], &files[1]);
+    let urls = servers.each_ref().map(|server| server.url("/f"));
+    let entry = Entry::new("f").size(SHARED).whole(&bytes).urls(&urls);
+    let run = with(document(&[if with_pieces { entry.pieces(&bytes) } else { entry }]));
     let ended = run.run().ok();
     same(run.path("f"), &bytes);
-    assert!(requested(&two) > SIZE / 4, "{} {ended:?}", requested(&two));
+    assert!(requested(&servers[1], SHARED) > PIECE, "the second source shares the file: {ended:?}");
+    let all = servers.iter().map(|server| requested(server, SHARED)).sum();
+    (ended, urls[liar].clone(), all)
 }
 
 #[test]
 fn corrupt_pieces_of_a_mirror_are_named_and_fetched_again() {
-    let bytes = content(SIZE, 4);
-    let lies = damaged(&bytes, (0..24).filter(|piece| piece % 5 == 2));
-    for liar_first in [true, false] {
-        let (honest, liar) = (slow(&bytes), slow(&lies));
-        let urls = if liar_first { [&liar, &honest] } else { [&honest, &liar] };
-        let run = with(document(&[Entry::new("f")
-            .size(SIZE)
-            .whole(&bytes)
-            .pieces(&bytes)
-            .urls(&urls.map(|server| server.url("/f")))]));
-        let ended = run.run().ok();
-        same(run.path("f"), &bytes);
-        let named = ended.stderr.lines().filter(|line| line.contains("another digest"));
-        assert!(named.clone().any(|line| line.contains(&liar.url("/f"))), "{ended:?}");
-        let all = requested(&honest) + requested(&liar);
-        assert!(all < SIZE + SIZE / 2 + (1 << 20), "{all} bytes of {SIZE} requested");
+    for liar in [0, 1] {
+        // The second source begins at the 16th MiB.
+        let (ended, url, requested) = fetch_of_two(liar, &[2, 7, 12, 16, 17, 22], true);
+        let mut named = ended.stderr.lines().filter(|line| line.contains("another digest"));
+        assert!(named.any(|line| line.contains(&url)), "{ended:?}");
+        assert!(requested < SHARED + SHARED / 2 + PIECE, "{requested} bytes of {SHARED} requested");
+    }
+}
+
+#[test]
+fn corrupt_mirror_is_detected_by_the_file_digest() {
+    let all: Vec<_> = (0..SHARED / PIECE).collect();
+    for liar in [0, 1] {
+        let (ended, url, _) = fetch_of_two(liar, &all, false);
+        assert!(ended.stderr.contains(&format!("going on without {url}")), "{ended:?}");
     }
 }
 
@@ -166,44 +155,23 @@ fn corrupt_pieces_of_the_only_source_are_fetched_again() {
 }
 
 #[test]
-fn corrupt_mirror_is_detected_by_the_file_digest() {
-    let bytes = content(SIZE, 5);
-    let lies = damaged(&bytes, 0..24);
-    for liar_first in [true, false] {
-        let (honest, liar) = (slow(&bytes), slow(&lies));
-        let urls = if liar_first { [&liar, &honest] } else { [&honest, &liar] };
-        let urls = urls.map(|server| server.url("/f"));
-        let run = with(document(&[Entry::new("f").size(SIZE).whole(&bytes).urls(&urls)]));
-        let ended = run.run().ok();
-        same(run.path("f"), &bytes);
-        assert!(ended.stderr.contains(&format!("going on without {}", liar.url("/f"))), "{ended:?}");
-    }
-}
-
-#[test]
 fn unused_mirror_replaces_a_corrupt_first_source() {
     let bytes = content(3 * PIECE, 6);
     for with_pieces in [true, false] {
-        let (honest, liar) =
-            (Server::of(File::new(bytes.clone())), Server::of(File::new(damaged(&bytes, [1]))));
-        let entry = Entry::new("f").whole(&bytes).urls(&[liar.url("/f"), honest.url("/f")]);
-        let run = with(document(&[if with_pieces { entry.pieces(&bytes) } else { entry }]));
-        run.run().ok();
-        same(run.path("f"), &bytes);
-    }
-}
-
-#[test]
-fn transfer_fails_if_every_source_is_corrupt() {
-    let bytes = content(3 * PIECE, 7);
-    for with_pieces in [true, false] {
-        let lies = [damaged(&bytes, [1]), damaged(&bytes, [0, 1, 2])];
-        let servers = lies.map(|lie| Server::of(File::new(lie)));
-        let urls = [servers[0].url("/f"), servers[1].url("/f")];
-        let entry = Entry::new("f").whole(&bytes).urls(&urls);
-        let run = with(document(&[if with_pieces { entry.pieces(&bytes) } else { entry }]));
-        run.run().fails(65, &["digest"].map(|word| if with_pieces { word } else { "checksum" }));
-        assert!(!run.path("f").exists());
+        for mirror_is_wrong in [false, true] {
+            let wrong = damaged(&bytes, if mirror_is_wrong { 0..3 } else { 0..0 });
+            let servers = [damaged(&bytes, [1]), wrong].map(|file| Server::of(File::new(file)));
+            let entry =
+                Entry::new("f").whole(&bytes).urls(&servers.each_ref().map(|server| server.url("/f")));
+            let run = with(document(&[if with_pieces { entry.pieces(&bytes) } else { entry }]));
+            if mirror_is_wrong {
+                run.run().fails(65, &[if with_pieces { "digest" } else { "checksum" }]);
+                assert!(!run.path("f").exists());
+            } else {
+                run.run().ok();
+                same(run.path("f"), &bytes);
+            }
+        }
     }
 }
 
@@ -223,27 +191,11 @@ fn mirror_of_another_size_is_not_used_for_wrong_pieces_either() {
 }
 
 #[test]
-fn wrong_size_is_refused_before_anything_is_kept() {
-    let bytes = content(5000, 9);
-    let server = Server::of(File::new(bytes));
+fn wrong_size_and_pieces_that_do_not_cover_the_file_are_errors() {
+    let server = Server::of(File::new(content(3 * PIECE, 11)));
     let run = with(document(&[Entry::new("f").size(6000).urls(&[server.url("/f")])]));
-    run.run().fails(65, &["5000 bytes", "6000"]);
+    run.run().fails(65, &["3145728 bytes", "6000"]);
     assert!(!run.path("f").exists() && partial_files(run.dir()).is_empty());
-}
-
-#[test]
-fn document_without_hashes_or_size_gives_the_file() {
-    let bytes = content(5000, 10);
-    let server = Server::of(File::new(bytes.clone()));
-    let run = with(document(&[Entry::new("f").urls(&[server.url("/x")])]));
-    run.run().ok();
-    same(run.path("f"), &bytes);
-}
-
-#[test]
-fn pieces_that_do_not_cover_the_file_are_no_proof() {
-    let bytes = content(3 * PIECE, 11);
-    let server = Server::of(File::new(bytes.clone()));
     for covered in [content(2 * PIECE, 11), content(5 * PIECE, 11)] {
         let run = with(document(&[Entry::new("f").pieces(&covered).urls(&[server.url("/f")])]));
         run.run().fails(65, &["digest"]);
@@ -253,15 +205,15 @@ fn pieces_that_do_not_cover_the_file_are_no_proof() {
 
 #[test]
 fn unusable_documents_are_refused_with_a_reason() {
-    let url = "http://127.0.0.1:1/f".to_owned();
-    let good = document(&[Entry::new("f").urls(std::slice::from_ref(&url))]);
-    let rsync = "rsync://127.0.0.1/f".to_owned();
+    let url = "http://127.0.0.1:1/f";
+    let entry = |name, url: &str| document(&[Entry::new(name).urls(&[url.to_owned()])]).into_bytes();
+    let good = entry("f", url);
     let cases: [(Vec<u8>, &str); 8] = [
         (good[..good.len() - 12].into(), "cut off"),
-        (document(&[Entry::new("../x").urls(std::slice::from_ref(&url))]).into(), "'../x'"),
-        (document(&[Entry::new("/etc/x").urls(std::slice::from_ref(&url))]).into(), "'/etc/x'"),
+        (entry("../x", url), "'../x'"),
+        (entry("/etc/x", url), "'/etc/x'"),
         (document(&[Entry::new("f")]).into(), "no URL that can be fetched"),
-        (document(&[Entry::new("f").urls(&[rsync])]).into(), "no URL that can be fetched"),
+        (entry("f", "rsync://127.0.0.1/f"), "no URL that can be fetched"),
         (document(&[]).into(), "names no file"),
         (vec![b' '; 100 << 20], "larger than"),
         (Vec::new(), "not a Metalink"),
@@ -276,10 +228,8 @@ fn unusable_documents_are_refused_with_a_reason() {
 
 #[test]
 fn first_url_that_is_down_is_named_and_the_next_is_used() {
-    let bytes = Arc::new(content(5000, 12));
-    let server = Server::of(File::new(bytes.to_vec()));
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let down = format!("http://{closed}/f");
+    let bytes = content(5000, 12);
+    let (down, server) = (nowhere(), Server::of(File::new(bytes.clone())));
     let urls = [down.clone(), "rsync://x.test/f".to_owned(), server.url("/f")];
     let run = with(document(&[Entry::new("f").size(5000).whole(&bytes).urls(&urls)]));
     let ended = run.run().ok();

@@ -2,33 +2,27 @@
 
 use std::time::Duration;
 
-use crate::support::{content, get, of_size, partial_files, site, slow_site};
+use crate::support::{content, get, partial_files, slow_site};
 
 #[test]
 fn second_url_of_one_name_fails_and_replaces_nothing() {
-    for (size, rate) in [(1000, usize::MAX), (3 << 20, 2 << 20)] {
-        let (server, _) = slow_site(Duration::from_millis(50), rate);
-        let (other, _) = slow_site(Duration::from_millis(50), rate);
-        let run = get().args([server.url(&format!("/{size}/7")), other.url(&format!("/{}/7", size + 1))]);
-        let ended = run.run();
-        assert_eq!(ended.status.code(), Some(73), "{ended:?}");
-        let there = std::fs::read(run.path("7")).unwrap();
-        assert!(there == of_size(size, 7) || there == content(size + 1, 7), "{} bytes", there.len());
-        assert!(partial_files(run.dir()).is_empty(), "{:?}", partial_files(run.dir()));
-        assert_eq!(
-            ended.stderr.lines().filter(|line| line.starts_with("longhaul: ")).count(),
-            1,
-            "{ended:?}"
-        );
-    }
-}
-
-#[test]
-fn one_name_of_two_urls_gives_one_file_and_one_failure_however_often() {
-    // Both files have equal size and entity tag.
-    let [(server, _), (other, _)] = [Duration::ZERO; 2].map(site);
-    let run = get().args(["--parallel", "1", &server.url("/1000/3"), &other.url("/1000/3")]);
-    for _ in 0..2 {
-        run.run().fails(73, &["3 exists"]);
+    for (options, size, rate, runs, error) in [
+        (&[][..], 1000, usize::MAX, 1, "/7"),
+        (&[], 3 << 20, 2 << 20, 1, "/7"),
+        // Files of equal size and entity tag, one after the other.
+        (&["--parallel", "1"], 1000, usize::MAX, 2, "7 exists"),
+    ] {
+        let [(server, _), (other, _)] = [Duration::from_millis(50); 2].map(|delay| slow_site(delay, rate));
+        let other_size = if options.is_empty() { size + 1 } else { size };
+        let urls = [server.url(&format!("/{size}/7")), other.url(&format!("/{other_size}/7"))];
+        let run = get().args(options).args(urls);
+        for _ in 0..runs {
+            let ended = run.run().fails(73, &[error]);
+            let there = std::fs::read(run.path("7")).unwrap();
+            assert!(there == content(size, 7) || there == content(other_size, 7), "{} bytes", there.len());
+            assert_eq!(partial_files(run.dir()), [""; 0]);
+            let errors = ended.stderr.lines().filter(|line| line.starts_with("longhaul: ")).count();
+            assert_eq!(errors, 1, "{ended:?}");
+        }
     }
 }

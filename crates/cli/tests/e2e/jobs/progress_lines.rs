@@ -1,26 +1,18 @@
 //! Progress of several files on a terminal.
 
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::support::{get, slow_site};
+use crate::support::{get, program, slow_site, terminal};
 
 const COLUMNS: usize = 140;
 
 #[test]
 fn each_file_has_a_line_and_all_have_a_total_that_is_gone_at_the_end() {
-    let (server, _) = slow_site(Duration::ZERO, 4 << 20);
-    let run = get().args((1..=3).map(|number| server.url(&format!("/{}/{number}", 8 << 20))));
-    let program = run.command();
-    let mut words = vec![program.get_program()];
-    words.extend(program.get_args());
-    let line: Vec<_> = words.iter().map(|word| format!("'{}'", word.to_str().unwrap())).collect();
-    let mut script = Command::new("script");
-    script.args(["-qec", &format!("stty cols {COLUMNS} rows 30; {}", line.join(" ")), "/dev/null"]);
-    script.current_dir(run.dir()).env("HOME", run.dir()).env("TERM", "xterm").stdin(Stdio::null());
-    let Ok(output) = script.output() else { return crate::support::skip("script(1) is not installed") };
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{text}");
+    let (server, _) = slow_site(Duration::ZERO, 8 << 20);
+    let urls: Vec<_> = (1..=3).map(|number| server.url(&format!("/{}/{number}", 8 << 20))).collect();
+    let line = format!("stty cols {COLUMNS}; {}", program(&format!("get {}", urls.join(" "))));
+    let Some(ended) = terminal(&get(), &line, &[], None) else { return };
+    let text = ended.ok().stdout;
     assert!(text.contains("of 3 files done"), "{text}");
     for number in 1..=3 {
         // Each file's line has the name, a bar and a percentage.

@@ -5,7 +5,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::support::{Ended, HttpRequest, Peer, Put, Writable, content, put, relay, same};
+use super::{is_verified, method, put_of, put_to, to};
+use crate::support::{Ended, HttpRequest, Peer, Writable, content, relay, same};
 
 /// More than the hasher's block size.
 const SIZE: usize = (5 << 20) + 77;
@@ -24,41 +25,13 @@ fn put_past(
     let server = relay(site.address(), move |request, peer| {
         !completes(request) || done.swap(true, Ordering::SeqCst) || meddle(request, peer)
     });
-    let run = to(&server.url("/f"), site, bytes);
-    let ended = run.run();
+    let ended = put_to(&server.url("/f"), site, bytes).run().ok();
     (ended, server.requests())
-}
-
-fn to(url: &str, site: &Writable, bytes: &[u8]) -> Put {
-    let run = put().args(["--json", "--token"]).args([site.token()]).args(["f", url]);
-    fs::write(run.path("f"), bytes).unwrap();
-    run
 }
 
 /// Returns the number of requests with a body.
 fn parts(asks: &[HttpRequest]) -> usize {
-    asks.iter().filter(|request| request.head.starts_with("PATCH") && !completes(request)).count()
-}
-
-#[test]
-fn refused_completion_is_repeated_with_the_same_digest() {
-    let site = Writable::start();
-    let bytes = content(SIZE, 1);
-    let (ended, asks) = put_past(&site, &bytes, |_, peer| {
-        peer.send("HTTP/1.1 503 Later\r\nRetry-After: 0\r\nContent-Length: 0\r\n\r\n");
-        peer.close();
-        false
-    });
-    let done = ended.ok().done();
-    assert!(done["digest"].as_str().unwrap().starts_with("blake3:"), "{done}");
-    let digests: Vec<_> = asks
-        .iter()
-        .filter(|request| completes(request))
-        .map(|request| request.field("repr-digest"))
-        .collect();
-    assert!(digests.len() == 2 && digests[0] == digests[1] && digests[0].is_some(), "{digests:?}");
-    assert_eq!(parts(&asks), 1);
-    same(site.path("f"), &bytes);
+    asks.iter().filter(|request| method(request) == "PATCH" && !completes(request)).count()
 }
 
 /// Serves the completing request over a connection of its own, and loses the response.
@@ -73,17 +46,31 @@ fn lose_response(address: SocketAddr) -> impl Fn(&HttpRequest, &mut Peer) -> boo
     }
 }
 
+fn refuse_for_now(_: &HttpRequest, peer: &mut Peer) -> bool {
+    peer.send("HTTP/1.1 503 Later\r\nRetry-After: 0\r\nContent-Length: 0\r\n\r\n");
+    peer.close();
+    false
+}
+
 #[test]
-fn lost_completion_response_does_not_repeat_the_upload() {
-    // A token that only writes may not replace the file, which has its name since the first request.
-    for (site, size) in
-        [(Writable::start(), SIZE), (Writable::write_only(), SIZE), (Writable::write_only(), 0)]
-    {
+fn refused_or_lost_completion_is_repeated_without_the_file() {
+    for (site, size, is_lost) in [
+        (Writable::start(), SIZE, false),
+        (Writable::start(), SIZE, true),
+        // A token that only writes may not replace the file, which has its name since the first request.
+        (Writable::write_only(), SIZE, true),
+        (Writable::write_only(), 0, true),
+    ] {
         let bytes = content(size, 2);
-        let (ended, asks) = put_past(&site, &bytes, lose_response(site.address()));
-        let done = ended.ok().done();
-        assert!(done["digest"].as_str().unwrap().starts_with("blake3:"), "{done}");
-        assert_eq!((parts(&asks), asks.iter().filter(|request| completes(request)).count()), (1, 2));
+        let (ended, asks) = match is_lost {
+            true => put_past(&site, &bytes, lose_response(site.address())),
+            false => put_past(&site, &bytes, refuse_for_now),
+        };
+        assert!(is_verified(&ended), "{ended:?}");
+        let completing = asks.iter().filter(|request| completes(request));
+        let digests: Vec<_> = completing.map(|request| request.field("repr-digest")).collect();
+        assert!(digests.len() == 2 && digests[0] == digests[1] && digests[0].is_some(), "{digests:?}");
+        assert_eq!(parts(&asks), 1);
         same(site.path("f"), &bytes);
         assert_eq!(site.names(), ["f"]);
     }
@@ -93,8 +80,7 @@ fn lost_completion_response_does_not_repeat_the_upload() {
 fn another_run_sends_the_file_again() {
     let site = Writable::start();
     let server = relay(site.address(), |_, _| true);
-    let run = put().args(["--token"]).args([site.token()]).args(["f", &server.url("/f")]);
-    fs::write(run.path("f"), content(SIZE, 7)).unwrap();
+    let run = put_to(&server.url("/f"), &site, &content(SIZE, 7));
     for runs in 1..=2 {
         run.run().ok();
         assert_eq!(parts(&server.requests()), runs);
@@ -106,26 +92,19 @@ fn another_run_sends_the_file_again() {
 fn completion_after_another_put_starts_over() {
     let site = Writable::start();
     let (first, second) = (content(SIZE, 3), content(SIZE, 4));
-    let (url, token, other) = (site.url("/f"), site.token(), second.clone());
-    let (ended, asks) = put_past(&site, &first, move |_, _| {
-        let run = put().args(["--token"]).args([&token]).args(["f", &url]);
-        fs::write(run.path("f"), &other).unwrap();
-        run.run().ok();
-        true
-    });
-    ended.ok();
+    let other = to(&site, "/f", &second);
+    let (_, asks) = put_past(&site, &first, move |_, _| other.run().status.success());
     assert_eq!(parts(&asks), 2);
     same(site.path("f"), &first);
     assert_eq!(site.names(), ["f"]);
-    to(&site.url("/f"), &site, &second).run().ok();
+    to(&site, "/f", &second).run().ok();
     same(site.path("f"), &second);
 }
 
 #[test]
 fn source_that_changes_before_the_completion_is_noticed_without_a_digest() {
     let site = Writable::start();
-    let run = put().args(["--no-verify", "--streams", "1", "--token"]).args([site.token()]);
-    fs::write(run.path("f"), content(SIZE, 5)).unwrap();
+    let run = put_of(&content(SIZE, 5), &["--no-verify", "--streams", "1", "--token"]).args([site.token()]);
     let (path, other) = (run.path("f"), content(SIZE, 6));
     let server = relay(site.address(), move |request, _| {
         if completes(request) {

@@ -4,48 +4,71 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use serde_json::Value;
 
-use super::serve::to;
-use crate::support::{Ended, Peer, Put, Server, Writable, content, damaging, put, same};
+use super::{MADE, RESUMABLE, answering, body, keep_waiting, method, moved, put_of, put_to, requests_of, to};
+use crate::support::{Ended, Peer, Put, Running, Server, Writable, content, damaging, same};
 
-const SIZE: usize = 48 << 20;
+const SIZE: usize = 24 << 20;
 
-/// Waits until the server has synced a good part of a put at 12 MB/s: it syncs every 2 s.
-fn halfway() {
-    std::thread::sleep(Duration::from_millis(2800));
+/// Options of a put that is interrupted before it ends.
+pub(super) const SLOWLY: [&str; 2] = ["--limit", "6MB/s"];
+/// Much less than an interrupted put sends.
+const MIN_SYNCED: u64 = 1 << 20;
+
+/// Waits until the server has synced a part of `f`; returns its size.
+pub(super) fn synced(running: &mut Running, site: &Writable) -> u64 {
+    let mut size = 0;
+    running.until("a part is synced", || {
+        let journal = fs::read(site.path("f.longhaul-journal")).unwrap_or_default();
+        let journal: Value = serde_json::from_slice(&journal).unwrap_or_default();
+        let ranges = journal["committed"].as_array().into_iter().flatten();
+        size = ranges.map(|range| range[1].as_u64().unwrap() - range[0].as_u64().unwrap()).sum();
+        size > MIN_SYNCED
+    });
+    size
 }
 
-/// Creates the second run of a put.
-fn again(run: Put, site: &Writable) -> Put {
+/// Creates the next run of a put.
+pub(super) fn again(run: Put, site: &Writable) -> Put {
     run.again(["--json", "--token"]).args([site.token()]).args(["f", &site.url("/f")])
+}
+
+/// Starts a put, and interrupts it once a part is synced.
+fn interrupted(site: &Writable, bytes: &[u8], streams: &str) -> Put {
+    let run = to(site, "/f", bytes).args(SLOWLY).args(["--streams", streams]);
+    let mut running = run.start();
+    synced(&mut running, site);
+    running.signal(Signal::INT);
+    running.end().fails(130, &["run the same command to resume"]);
+    assert!(!site.path("f").exists());
+    again(run, site)
 }
 
 #[test]
 fn upload_resumes_after_a_server_restart() {
     let mut site = Writable::start();
     let bytes = content(SIZE, 1);
-    for reader in ["sendfile", "direct"] {
-        let run = to(&site, "/f", &bytes).args(["--limit", "12MB/s", "--reader", reader]);
-        let running = run.start();
-        halfway();
+    for (streams, reader) in [("1", "sendfile"), ("1", "direct"), ("4", "auto")] {
+        let options = ["--streams", streams, "--reader", reader, "--limit", "12MB/s"];
+        let run = to(&site, "/f", &bytes).args(options);
+        let mut running = run.start();
+        synced(&mut running, &site);
         site.kill();
-        std::thread::sleep(Duration::from_millis(300));
         site.restart();
         let ended = running.end().ok();
-        let lines = ended.json();
-        assert!(lines.iter().any(|line| line["event"] == "retrying"), "{ended:?}");
-        let moved = lines.iter().rfind(|line| line["event"] == "progress").unwrap()["received"].as_u64();
-        assert!(moved < Some(SIZE as u64 * 3 / 2), "{moved:?} bytes for {SIZE}");
+        assert!(ended.json().iter().any(|line| line["event"] == "retrying"), "{ended:?}");
+        assert!(moved(&ended) < SIZE as u64 * 3 / 2, "{ended:?}");
         same(site.path("f"), &bytes);
         assert_eq!(site.names(), ["f"]);
+        fs::remove_file(site.path("f")).unwrap();
     }
 }
 
 #[test]
-fn a_bit_that_flips_on_the_way_costs_one_connection() {
+fn bit_that_flips_on_the_way_costs_one_connection() {
     let site = Writable::encrypted();
     let bytes = content(SIZE, 7);
     for (from_server, number) in [(false, 1000), (true, 3)] {
@@ -53,10 +76,7 @@ fn a_bit_that_flips_on_the_way_costs_one_connection() {
             record.connection == 0 && record.from_server == from_server && record.number == number
         });
         let url = format!("https://localhost:{}/f", relay.address.port());
-        let run = put().args(["--json", "--token"]).args([site.token()]).args(["--cacert"]).args([site.ca()]);
-        let run = run.args(["f", &url]);
-        fs::write(run.path("f"), &bytes).unwrap();
-        let ended = run.run().ok();
+        let ended = put_to(&url, &site, &bytes).args(["--cacert"]).args([site.ca()]).run().ok();
         let count = |event| ended.json().iter().filter(|line| line["event"] == event).count();
         // A response damaged before its upload has begun costs a connection, but is no retry of the upload.
         assert!(count("retrying") <= 1 && count("connected") >= 2, "{ended:?}");
@@ -69,97 +89,84 @@ fn a_bit_that_flips_on_the_way_costs_one_connection() {
 fn killed_put_resumes_in_the_next_run() {
     let mut site = Writable::start();
     let bytes = content(SIZE, 2);
-    for server_too in [false, true] {
-        let run = to(&site, "/f", &bytes).args(["--limit", "12MB/s"]);
-        let running = run.start();
-        halfway();
+    for (streams, server_too, then) in
+        [("1", false, "1"), ("1", true, "1"), ("4", false, "4"), ("4", true, "4"), ("4", true, "1")]
+    {
+        let run = to(&site, "/f", &bytes).args(SLOWLY).args(["--streams", streams]);
+        let mut running = run.start();
+        let stored = synced(&mut running, &site);
         drop(running);
         if server_too {
             site.kill();
             site.restart();
         }
-        let done = again(run, &site).run().ok().done();
-        assert!(done["resumed"].as_u64() > Some(10 << 20), "{done}");
+        // Under a limit no stream takes over from a slow one, which would send bytes twice.
+        let ended = again(run, &site).args(["--streams", then, "--limit", "48MB/s"]).run().ok();
+        let resumed = ended.done()["resumed"].as_u64().unwrap();
+        let case = format!("{streams} {server_too} {then}: {ended:?}");
+        assert!(resumed >= stored && moved(&ended) <= SIZE as u64 - resumed, "{case}");
+        same(site.path("f"), &bytes);
+        assert_eq!(site.names(), ["f"], "{case}");
+        fs::remove_file(site.path("f")).unwrap();
+    }
+}
+
+#[test]
+fn interrupted_put_says_how_to_resume() {
+    let site = Writable::start();
+    let bytes = content(SIZE, 3);
+    for streams in ["1", "4"] {
+        let ended = interrupted(&site, &bytes, streams).run().ok();
+        assert!(ended.done()["resumed"].as_u64() > Some(MIN_SYNCED), "{ended:?}");
         same(site.path("f"), &bytes);
         fs::remove_file(site.path("f")).unwrap();
     }
 }
 
-#[test]
-fn interrupt_prints_how_to_resume() {
-    let site = Writable::start();
-    let bytes = content(SIZE, 3);
-    let run = to(&site, "/f", &bytes).args(["--limit", "12MB/s"]);
-    let running = run.start();
-    halfway();
-    running.signal(Signal::INT);
-    running.end().fails(130, &["run the same command to resume"]);
-    let run = again(run, &site);
-    assert!(run.run().ok().done()["resumed"].as_u64() > Some(10 << 20));
-    same(site.path("f"), &bytes);
-}
-
-#[test]
-fn another_source_and_no_resume_start_over() {
-    let site = Writable::start();
-    let bytes = content(SIZE, 4);
-    for starts_over in ["--no-resume", "another"] {
-        let mut run = to(&site, "/f", &bytes).args(["--limit", "12MB/s"]);
-        let running = run.start();
-        halfway();
-        running.signal(Signal::INT);
-        running.end().fails(130, &["resume"]);
-        run = again(run, &site);
-        let mut expected = bytes.clone();
-        if starts_over == "another" {
-            expected[5] ^= 1;
-            fs::write(run.path("f"), &expected).unwrap();
-        } else {
-            run = run.args([starts_over]);
-        }
-        assert_eq!(run.run().ok().done()["resumed"], 0);
-        same(site.path("f"), &expected);
-        fs::remove_file(site.path("f")).unwrap();
-    }
-}
-
-#[test]
-fn file_put_over_a_paused_upload_wins_and_the_upload_restarts() {
-    let site = Writable::start();
-    let bytes = content(SIZE, 6);
-    let run = to(&site, "/f", &bytes).args(["--limit", "12MB/s"]);
-    let running = run.start();
-    halfway();
-    running.signal(Signal::INT);
-    running.end().fails(130, &["resume"]);
+/// Puts a small file over the paused upload.
+fn replace(site: &Writable) {
     let mut other = TcpStream::connect(site.address()).unwrap();
-    other
-        .write_all(
-            b"PUT /f HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer sesame\r\nContent-Length: 5\r\n\r\nother",
-        )
-        .unwrap();
+    let head = "PUT /f HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer sesame\r\nContent-Length: 5\r\n\r\n";
+    other.write_all(format!("{head}other").as_bytes()).unwrap();
     let mut status = [0; 12];
     other.read_exact(&mut status).unwrap();
     assert_eq!(status, *b"HTTP/1.1 201");
     same(site.path("f"), b"other");
-    assert_eq!(again(run, &site).run().ok().done()["resumed"], 0);
-    same(site.path("f"), &bytes);
-    assert_eq!(site.names(), ["f"]);
+}
+
+#[test]
+fn another_source_another_file_and_no_resume_start_over() {
+    let site = Writable::start();
+    let bytes = content(SIZE, 4);
+    for starts_over in ["--no-resume", "another source", "another file"] {
+        let mut run = interrupted(&site, &bytes, "1");
+        let mut expected = bytes.clone();
+        match starts_over {
+            "--no-resume" => run = run.args([starts_over]),
+            "another source" => {
+                expected[5] ^= 1;
+                fs::write(run.path("f"), &expected).unwrap();
+            }
+            _ => replace(&site),
+        }
+        assert_eq!(run.run().ok().done()["resumed"], 0, "{starts_over}");
+        same(site.path("f"), &expected);
+        assert_eq!(site.names(), ["f"], "{starts_over}");
+        fs::remove_file(site.path("f")).unwrap();
+    }
 }
 
 #[test]
 fn upload_to_a_stopped_server_fails_and_resumes_in_the_next_run() {
     let mut site = Writable::start();
     let bytes = content(SIZE, 5);
-    let run = to(&site, "/f", &bytes).args(["--limit", "12MB/s", "--retries", "2"]);
-    let running = run.start();
-    halfway();
+    let run = to(&site, "/f", &bytes).args(SLOWLY).args(["--retries", "2"]);
+    let mut running = run.start();
+    let stored = synced(&mut running, &site);
     site.kill();
-    let began = Instant::now();
     running.end().fails(69, &["cannot connect"]);
-    assert!(began.elapsed() < Duration::from_secs(10));
     site.restart();
-    assert!(again(run, &site).run().ok().done()["resumed"].as_u64() > Some(10 << 20));
+    assert!(again(run, &site).run().ok().done()["resumed"].as_u64() >= Some(stored));
     same(site.path("f"), &bytes);
 }
 
@@ -171,70 +178,36 @@ fn inconsistent_upload_state_is_not_resumed() {
         ("Upload-Length: 3", "unknown number"),
         ("Upload-Offset: -1", "unknown number"),
     ] {
-        let server = Server::new(move |peer| {
-            while let Some(request) = peer.read_request() {
-                let patch = "Accept-Patch: application/partial-upload";
-                let fields = if request.head.starts_with("OPTIONS") { patch } else { answer };
-                peer.send(format!("HTTP/1.1 204 There\r\n{fields}\r\n\r\n"));
-            }
+        let server = answering(move |_, request| match method(request) {
+            "OPTIONS" => RESUMABLE.to_owned(),
+            _ => format!("204 There\r\n{answer}"),
         });
-        let run = put().args(["f", &server.url("/f")]);
-        fs::write(run.path("f"), "abc").unwrap();
-        run.run().fails(76, &[word]);
+        put_of(b"abc", &["f", &server.url("/f")]).run().fails(76, &[word]);
     }
 }
 
-/// A server that accepts parts of "abc"; `complete` answers the final request.
-fn scripted(complete: impl Fn(&mut Peer) + Send + Sync + 'static) -> Server {
-    // It reports nothing stored at first, then two bytes.
+/// Puts "abc" to a server that reports nothing stored at first, then two bytes; `complete` answers the final request.
+fn put_abc(args: &[&str], complete: impl Fn(&mut Peer) -> String + Send + Sync + 'static) -> (Ended, Server) {
     let asked = AtomicUsize::new(0);
-    Server::new(move |peer| {
-        while let Some(request) = peer.read_request() {
-            let method = request.head.split(' ').next().unwrap_or_default().to_owned();
-            let first = || asked.fetch_add(1, Ordering::SeqCst) == 0;
-            let answer = match method.as_str() {
-                "OPTIONS" => "204 Yes\r\nAccept-Patch: application/partial-upload",
-                "HEAD" if first() => "404 Nothing\r\nContent-Length: 0",
-                "HEAD" => "204 There\r\nUpload-Offset: 2\r\nUpload-Length: 3\r\nUpload-Complete: ?0",
-                "PATCH" if request.field("upload-complete") == Some("?1") => {
-                    complete(peer);
-                    continue;
-                }
-                "PATCH" if request.field("upload-offset") == Some("0") => {
-                    "409 No\r\nUpload-Offset: 2\r\nContent-Length: 0"
-                }
-                _ => {
-                    peer.send("HTTP/1.1 100 Continue\r\n\r\n");
-                    let mut byte = [0];
-                    (&peer.stream).read_exact(&mut byte).unwrap();
-                    if &byte == b"c" {
-                        "204 Got\r\nUpload-Offset: 3"
-                    } else {
-                        "500 Wrong\r\nContent-Length: 0"
-                    }
-                }
-            };
-            if !peer.send(format!("HTTP/1.1 {answer}\r\n\r\n")) {
-                return;
-            }
+    let server = answering(move |peer, request| match method(request) {
+        "OPTIONS" => RESUMABLE.to_owned(),
+        "HEAD" if asked.fetch_add(1, Ordering::SeqCst) == 0 => "404 Nothing\r\nContent-Length: 0".to_owned(),
+        "HEAD" => "204 There\r\nUpload-Offset: 2\r\nUpload-Length: 3\r\nUpload-Complete: ?0".to_owned(),
+        _ if request.field("upload-complete") == Some("?1") => complete(peer),
+        _ if request.field("upload-offset") == Some("0") => {
+            "409 No\r\nUpload-Offset: 2\r\nContent-Length: 0".to_owned()
         }
-    })
-}
-
-fn abc(server: &Server, args: &[&str]) -> Ended {
-    let run = put().args(args).args(["f", &server.url("/f")]);
-    fs::write(run.path("f"), "abc").unwrap();
-    run.run()
+        _ if body(peer, request) == b"c" => "204 Got\r\nUpload-Offset: 3".to_owned(),
+        _ => "500 Wrong\r\nContent-Length: 0".to_owned(),
+    });
+    (put_of(b"abc", &["f", &server.url("/f")]).args(args).run(), server)
 }
 
 #[test]
 fn upload_continues_from_a_larger_offset_of_the_server() {
-    let server = scripted(|peer| {
-        peer.send("HTTP/1.1 201 Made\r\nContent-Length: 0\r\n\r\n");
-    });
-    abc(&server, &[]).ok();
-    let parts: Vec<_> =
-        server.requests().into_iter().filter(|request| request.head.starts_with("PATCH")).collect();
+    let (ended, server) = put_abc(&[], |_| MADE.to_owned());
+    ended.ok();
+    let parts = requests_of(&server, "PATCH");
     let fields = |name| parts.iter().map(|part| part.field(name)).collect::<Vec<_>>();
     assert_eq!(fields("upload-offset"), [Some("0"), Some("2"), Some("3")]);
     assert_eq!(fields("content-length"), [Some("3"), Some("1"), Some("0")]);
@@ -245,20 +218,15 @@ fn upload_continues_from_a_larger_offset_of_the_server() {
 
 #[test]
 fn digest_mismatch_is_reported() {
-    let server = scripted(|peer| {
-        peer.send("HTTP/1.1 422 Differs\r\nContent-Length: 0\r\n\r\n");
-    });
-    abc(&server, &[]).fails(65, &["422", "not what was sent"]);
+    let (ended, _) = put_abc(&[], |_| "422 Differs\r\nContent-Length: 0".to_owned());
+    ended.fails(65, &["422", "not what was sent"]);
 }
 
 #[test]
 fn interim_responses_extend_the_wait_for_verification() {
-    let server = scripted(|peer| {
-        for _ in 0..6 {
-            std::thread::sleep(Duration::from_millis(300));
-            peer.send("HTTP/1.1 102 Processing\r\n\r\n");
-        }
-        peer.send("HTTP/1.1 201 Made\r\nContent-Length: 0\r\n\r\n");
+    let (ended, _) = put_abc(&["--stall-timeout", "1s", "--retries", "1"], |peer| {
+        keep_waiting(peer);
+        MADE.to_owned()
     });
-    abc(&server, &["--stall-timeout", "1s", "--retries", "1"]).ok();
+    ended.ok();
 }

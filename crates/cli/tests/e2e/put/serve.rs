@@ -1,17 +1,10 @@
 //! `longhaul serve --writable`: verified, refused and concurrent uploads.
 
-use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, symlink};
-use std::time::Duration;
+use std::fs;
+use std::os::unix::fs::symlink;
 
-use crate::support::{Put, Writable, content, old_kernel, put, same};
-
-/// Creates a put of `f` to `path`, with the server's token.
-pub(crate) fn to(site: &Writable, path: &str, bytes: &[u8]) -> Put {
-    let run = put().args(["--json", "--token"]).args([site.token()]).args(["f", &site.url(path)]);
-    fs::write(run.path("f"), bytes).unwrap();
-    run
-}
+use super::{holding, is_verified, put_of, put_to, to};
+use crate::support::{Writable, content, old_kernel, put, same};
 
 #[test]
 fn every_size_arrives_by_either_reader_and_is_verified() {
@@ -19,9 +12,10 @@ fn every_size_arrives_by_either_reader_and_is_verified() {
     let bytes = content((9 << 20) + 4097, 1);
     for reader in ["sendfile", "direct"] {
         for size in [0, 1, 4095, 4096, 4097, 4 << 20, (4 << 20) + 1, bytes.len()] {
-            let done = to(&site, "/", &bytes[..size]).args(["--reader", reader]).run().ok().done();
+            let ended = to(&site, "/", &bytes[..size]).args(["--reader", reader]).run().ok();
+            let done = ended.done();
             assert_eq!((done["bytes"].as_u64(), done["resumed"].as_u64()), (Some(size as u64), Some(0)));
-            assert!(done["digest"].as_str().unwrap().starts_with("blake3:"), "{done}");
+            assert!(is_verified(&ended), "{done}");
             same(site.path("f"), &bytes[..size]);
         }
     }
@@ -31,41 +25,23 @@ fn every_size_arrives_by_either_reader_and_is_verified() {
 }
 
 #[test]
-fn a_large_file_arrives_whole() {
-    let site = Writable::start();
-    for reader in ["sendfile", "direct"] {
-        let run = to(&site, "/large", b"").args(["--reader", reader]);
-        let file = File::create(run.path("f")).unwrap();
-        let piece = content(16 << 20, 2);
-        (0..64u64).for_each(|n| file.write_all_at(&piece[n as usize..], n * (16 << 20)).unwrap());
-        file.set_len((1 << 30) + 4097).unwrap();
-        drop(file);
-        let done = run.run().ok().done();
-        assert_eq!(done["bytes"], (1u64 << 30) + 4097);
-        // The server's digest of its stored file was equal.
-        let equal = std::process::Command::new("cmp").arg(run.path("f")).arg(site.path("large")).status();
-        assert!(equal.unwrap().success());
-    }
-}
-
-#[test]
-fn over_tls() {
+fn file_arrives_over_tls() {
     let site = Writable::encrypted();
     let bytes = content((20 << 20) + 77, 3);
-    for reader in ["sendfile", "direct"] {
-        let run = to(&site, "/", &bytes).args(["--reader", reader, "--cacert"]).args([site.ca()]);
-        run.run().ok();
+    for (streams, reader) in [("1", "sendfile"), ("1", "direct"), ("4", "auto")] {
+        let run = to(&site, "/", &bytes).args(["--streams", streams, "--reader", reader, "--cacert"]);
+        assert_eq!(run.args([site.ca()]).run().ok().done()["streams"].to_string(), streams);
         same(site.path("f"), &bytes);
     }
 }
 
 #[test]
-fn a_file_system_without_direct_io_is_read_through_the_cache() {
+fn file_system_without_direct_io_is_read_through_the_cache() {
     let Some(old_kernel) = old_kernel() else { return };
     let site = Writable::start();
     // A tmpfs, on a kernel without cachestat(2).
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let bytes = content(40 << 20, 10);
+    let bytes = content(20 << 20, 10);
     let path = dir.path().join("f");
     fs::write(&path, &bytes).unwrap();
     let run = put().through(&[&old_kernel]).args(["--json", "--token"]).args([site.token()]);
@@ -81,8 +57,7 @@ fn a_file_system_without_direct_io_is_read_through_the_cache() {
 #[test]
 fn without_the_right_token_nothing_is_written() {
     let site = Writable::start();
-    let run = put().args(["f", &site.url("/")]);
-    fs::write(run.path("f"), content(1 << 20, 4)).unwrap();
+    let run = put_of(&content(1 << 20, 4), &["f", &site.url("/")]);
     run.run().fails(77, &["401", "--token"]);
     let run = run.again(["--token", "wrong", "f", &site.url("/")]);
     fs::write(run.path("wrong"), "open").unwrap();
@@ -115,33 +90,18 @@ fn targets_that_may_not_be_written_are_refused() {
 fn two_puts_to_one_name_do_not_mix() {
     let site = Writable::start();
     let (first, second) = (content(16 << 20, 5), content(16 << 20, 6));
-    let run = to(&site, "/f", &first).args(["--limit", "8MB/s"]);
-    let mut running = run.start();
-    running.until("it has begun", || !site.names().is_empty());
-    to(&site, "/f", &second).run().fails(75, &["423", "being written by another upload"]);
-    running.end().ok();
-    same(site.path("f"), &first);
-    to(&site, "/f", &second).run().ok();
-    same(site.path("f"), &second);
-}
-
-#[test]
-fn changed_source_never_gets_its_name() {
-    let site = Writable::start();
-    for shrinks in [false, true] {
-        for reader in ["sendfile", "direct"] {
-            let run = to(&site, "/f", &content(16 << 20, 7)).args(["--limit", "16MB/s", "--reader", reader]);
-            let mut running = run.start();
-            running.until("it has begun", || !site.names().is_empty());
-            std::thread::sleep(Duration::from_millis(300));
-            let file = File::options().write(true).open(run.path("f")).unwrap();
-            if shrinks {
-                file.set_len(5).unwrap()
-            } else {
-                file.write_all_at(b"new", 5).unwrap()
-            }
-            running.end().fails(65, &["f changed while it was sent"]);
-            assert!(!site.path("f").exists());
-        }
+    for streams in ["1", "4"] {
+        let (relay, midway, release) = holding(site.address());
+        let run = put_to(&relay.url("/f"), &site, &first).args(["--streams", streams]);
+        let mut running = run.start();
+        running.until("it is midway", || midway.try_recv().is_ok());
+        let other = to(&site, "/f", &second).args(["--streams", streams]);
+        other.run().fails(75, &["423", "being written by another upload"]);
+        drop(release);
+        running.end().ok();
+        same(site.path("f"), &first);
+        other.run().ok();
+        same(site.path("f"), &second);
+        fs::remove_file(site.path("f")).unwrap();
     }
 }

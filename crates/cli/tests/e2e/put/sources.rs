@@ -1,44 +1,30 @@
 //! Sources that cannot be sent, or that change.
 
-use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::support::{Nginx, Put, Running, Writable, content, put, same, skip};
-
-/// A put of a file of 32 MiB, slow enough to be modified midway.
-fn slow(reader: &str, url: &str) -> Put {
-    let run = put().args(["--limit", "16MB/s", "--reader", reader, "f", url]);
-    fs::write(run.path("f"), content(32 << 20, 1)).unwrap();
-    run
-}
-
-/// Starts the put and waits until data was sent.
-fn in_the_midst(run: &Put) -> Running {
-    let mut running = run.start();
-    let began = Instant::now();
-    running.until("some is sent", || began.elapsed() > Duration::from_millis(500));
-    running
-}
+use super::{address_of, holding, is_verified, midway, put_of, to};
+use crate::support::{Nginx, Writable, content, put, same, skip};
 
 #[test]
 fn unreadable_source_is_refused_before_a_request() {
     let url = "http://127.0.0.1:1/";
-    let run = put().args(["none", url]);
-    run.run().fails(66, &["none", "No such file"]);
+    let mut run = put();
     fs::create_dir(run.path("dir")).unwrap();
-    let run = run.again(["dir", url]);
-    run.run().fails(66, &["dir", "a directory", "-r"]);
     assert!(Command::new("mkfifo").arg(run.path("pipe")).status().unwrap().success());
-    let run = run.again(["pipe", url]);
-    run.run().fails(66, &["pipe", "a pipe"]);
-    let run = run.again(["/dev/null", url]);
-    run.run().fails(66, &["/dev/null", "a device"]);
-    let run = run.again(["/proc/cpuinfo", url]);
-    run.run().fails(66, &["/proc/cpuinfo", "states a size of 0", "copy it"]);
-    run.again(["/", url]).run().fails(64, &["has no name"]);
+    for (path, code, words) in [
+        ("none", 66, &["none", "No such file"][..]),
+        ("dir", 66, &["dir", "a directory", "-r"]),
+        ("pipe", 66, &["pipe", "a pipe"]),
+        ("/dev/null", 66, &["/dev/null", "a device"]),
+        ("/proc/cpuinfo", 66, &["/proc/cpuinfo", "states a size of 0", "copy it"]),
+        ("/", 64, &["has no name"]),
+    ] {
+        run = run.again([path, url]);
+        run.run().fails(code, words);
+    }
 }
 
 #[test]
@@ -46,17 +32,16 @@ fn unreadable_file_of_another_user_is_refused() {
     if !rustix::process::geteuid().is_root() {
         return skip("only root can become another user");
     }
-    let run = put().args(["f", "http://127.0.0.1:1/"]);
-    fs::write(run.path("f"), "secret").unwrap();
-    fs::set_permissions(run.path("f"), Permissions::from_mode(0o600)).unwrap();
     // In a world-readable directory: a private one would be refused itself.
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
-    fs::copy(env!("CARGO_BIN_EXE_longhaul"), dir.path().join("longhaul")).unwrap();
-    fs::copy(run.path("f"), dir.path().join("f")).unwrap();
+    let (program, file) = (dir.path().join("longhaul"), dir.path().join("f"));
+    fs::copy(env!("CARGO_BIN_EXE_longhaul"), &program).unwrap();
+    fs::write(&file, "secret").unwrap();
+    fs::set_permissions(file, Permissions::from_mode(0o600)).unwrap();
     let output = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
-        .arg(dir.path().join("longhaul"))
+        .arg(program)
         .args(["put", "f", "http://127.0.0.1:1/"])
         .current_dir(dir.path())
         .output()
@@ -67,60 +52,59 @@ fn unreadable_file_of_another_user_is_refused() {
 }
 
 #[test]
-fn modified_source_is_reported() {
-    let Some(site) = Nginx::start() else { return };
-    for reader in ["sendfile", "direct"] {
-        let run = slow(reader, &site.url("/dav/"));
-        let running = in_the_midst(&run);
-        File::options().write(true).open(run.path("f")).unwrap().write_all_at(b"new", 5).unwrap();
-        running.end().fails(65, &["f changed while it was sent", "run again"]);
+fn changed_source_never_gets_its_name() {
+    let writable = Writable::start();
+    let nginx = Nginx::start();
+    let mut servers = vec![(writable.address(), "/f", "1"), (writable.address(), "/f", "4")];
+    servers.extend(nginx.iter().map(|site| (address_of(site), "/dav/f", "1")));
+    for (address, target, streams) in servers {
+        for (reader, shrinks) in
+            [("sendfile", false), ("sendfile", true), ("direct", false), ("direct", true)]
+        {
+            let run = put_of(&content(24 << 20, 7), &["--reader", reader, "--streams", streams, "--token"]);
+            let path = run.path("f");
+            let relay = midway(address, move || {
+                let file = File::options().write(true).open(&path).unwrap();
+                if shrinks { file.set_len(1 << 20).unwrap() } else { file.write_all_at(b"new", 5).unwrap() }
+            });
+            let run = run.args([writable.token()]).args(["f", &relay.url(target)]);
+            run.run().fails(65, &["f changed while it was sent", "run again"]);
+            assert!(!writable.path("f").exists(), "{target} {streams} {reader} {shrinks}");
+        }
     }
 }
 
 #[test]
-fn a_source_is_read_for_its_digest_only_where_that_is_compared() {
+fn source_is_read_for_its_digest_only_where_that_is_compared() {
     let Some(plain) = Nginx::start() else { return };
     let resumable = Writable::start();
-    for (url, token, hashes) in
-        [(plain.url("/dav/"), None, false), (resumable.url("/"), Some(resumable.token()), true)]
+    for (address, target, hashes) in
+        [(address_of(&plain), "/dav/f", false), (resumable.address(), "/f", true)]
     {
-        let mut run = slow("sendfile", &url);
-        if let Some(token) = token {
-            run = run.args([OsStr::new("--token"), token.as_os_str()]);
-        }
-        let running = in_the_midst(&run);
+        let (relay, midway, _release) = holding(address);
+        let run = put_of(&content(32 << 20, 1), &["--limit", "16MB/s", "--token"]).args([resumable.token()]);
+        let run = run.args(["f", &relay.url(target)]);
+        let mut running = run.start();
+        running.until("it is midway", || midway.try_recv().is_ok());
         let threads = running.threads();
         assert_eq!(threads.iter().any(|name| name == "hasher"), hashes, "{threads:?}");
     }
 }
 
 #[test]
-fn shrunk_source_is_reported() {
-    let Some(site) = Nginx::start() else { return };
-    for reader in ["sendfile", "direct"] {
-        let run = slow(reader, &site.url("/dav/"));
-        let running = in_the_midst(&run);
-        File::options().write(true).open(run.path("f")).unwrap().set_len(1 << 20).unwrap();
-        running.end().fails(65, &["f changed while it was sent"]);
-    }
-}
-
-#[test]
 fn file_read_with_direct_io_is_read_and_hashed_once() {
-    const SIZE: usize = (64 << 20) + 4097;
+    const SIZE: usize = (48 << 20) + 4097;
     let site = Writable::start();
     let bytes = content(SIZE, 11);
     for streams in ["1", "3"] {
-        let run =
-            crate::put::serve::to(&site, "/f", &bytes).args(["--reader", "direct", "--streams", streams]);
+        let run = to(&site, "/f", &bytes).args(["--reader", "direct", "--streams", streams]);
         let (mut running, mut read) = (run.start(), 0);
         // The counter is gone when the process ends, so the last reading counts.
         while !running.has_ended() {
             read = running.bytes_read().unwrap_or(read);
             std::thread::sleep(Duration::from_millis(1));
         }
-        let ended = running.end().ok();
-        assert!(ended.done()["digest"].as_str().unwrap().starts_with("blake3:"), "{ended:?}");
+        assert!(is_verified(&running.end().ok()));
         same(site.path("f"), &bytes);
         assert!(read < SIZE * 5 / 4, "{read} bytes of {SIZE} were read over {streams} streams");
     }

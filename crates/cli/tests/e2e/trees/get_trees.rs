@@ -1,112 +1,98 @@
 //! Directory trees of real servers.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
+use rustix::process::Signal;
+
+use super::{fetch_all, tree_without};
 use crate::support::{
-    Apache, Nginx, Site, Writable, assert_equal, content, fetched_and_unchanged, get, make_tree, many_files,
-    same,
+    Apache, Nginx, Writable, age, assert_equal, content, fetched_and_unchanged, get, many_files, same,
 };
 
-fn modified(path: &Path) -> i64 {
-    fs::metadata(path).unwrap().mtime()
-}
+/// nginx and Apache list no hidden files, and serve an index file instead of a listing.
+const UNLISTED: [&str; 3] = [".hidden", "...", "index.html"];
 
 #[test]
 fn serve_with_every_awkward_name() {
     let server = Writable::hidden();
-    make_tree(&server.path("t"));
+    let files = tree_without(&server.path("t"), &[]);
+    fetch_all(&server.url("/t/"), &server.path("t"), files);
     let run = get().args(["-r", &server.url("/t/")]);
     run.run().ok();
-    assert_equal(&server.path("t"), &run.path("t"));
-    assert_eq!(modified(&run.path("t/a b")), 1_000_000_000);
-
-    // A repeated run fetches only missing and changed files.
-    fs::remove_file(run.path("t/...")).unwrap();
     fs::write(server.path("t/a b"), "other").unwrap();
-    let run = run.again(["-r", "--json", &server.url("/t/"), "-o", "t"]);
+    let run = run.again(["-r", "--json", &server.url("/t/")]);
     let (fetched, unchanged) = fetched_and_unchanged(&run.run().ok());
-    assert_eq!(fetched, ["...", "a%20b"]);
-    assert_eq!(unchanged.len(), 18);
+    assert_eq!((fetched, unchanged.len()), (vec!["a%20b".to_owned()], files - 1));
     assert_equal(&server.path("t"), &run.path("t"));
     let run = run.again(["-r", "--json", "--no-resume", &server.url("/t/")]);
-    assert_eq!(fetched_and_unchanged(&run.run().ok()).0.len(), 20);
-}
-
-#[test]
-fn directory_of_several_pages_and_a_name_that_is_no_text() {
-    use std::os::unix::ffi::OsStrExt;
-    let server = Writable::start();
-    fs::create_dir(server.path("t")).unwrap();
-    // More than the 10,000 entries of a page, most of them links to one file.
-    fs::write(server.path("t/0"), "x").unwrap();
-    (1..=10_050)
-        .for_each(|number| fs::hard_link(server.path("t/0"), server.path(&format!("t/{number}"))).unwrap());
-    fs::write(server.path("t").join(std::ffi::OsStr::from_bytes(b"\xff\n")), "y").unwrap();
-    let run = get().args(["-r", "-q", &server.url("/t"), "--parallel", "64"]);
-    fs::create_dir(run.path("t")).unwrap();
-    // All but a few exist locally.
-    for number in 0..=10_040 {
-        let path = run.path(format!("t/{number}"));
-        fs::write(&path, "x").unwrap();
-        let time = fs::metadata(server.path("t/0")).unwrap().modified().unwrap();
-        fs::File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
-    }
+    assert_eq!(fetched_and_unchanged(&run.run().ok()).0.len(), files);
+    // A file without -r has the time of its fetching.
+    let run = get().args([server.url("/t/100%2525")]);
     run.run().ok();
-    assert_equal(&server.path("t"), &run.path("t"));
-}
-
-#[test]
-fn thousand_small_files() {
-    let server = Writable::start();
-    many_files(&server.path("t"), 1000);
-    let run = get().args(["-r", &server.url("/t/"), "-o", "here/there"]);
-    run.run().ok();
-    assert_equal(&server.path("t"), &run.path("here/there"));
-}
-
-fn fetch_all(site: &Site, path: &str, tree: &Path) {
-    let run = get().args(["-r", "-o", "t", &site.url(path)]);
-    run.run().ok();
-    assert_equal(tree, &run.path("t"));
-    assert_eq!(modified(&run.path("t/a b")), 1_000_000_000);
-    let run = run.again(["-r", "--json", "-o", "t", &site.url(path)]);
-    let (fetched, unchanged) = fetched_and_unchanged(&run.run().ok());
-    assert!(fetched.is_empty() && unchanged.len() > 10, "{fetched:?} {unchanged:?}");
+    assert!(fs::metadata(run.path("100%25")).unwrap().mtime() > 1_000_000_000);
+    same(run.path("100%25"), &content(1000, 1));
 }
 
 #[test]
 fn nginx_by_json_and_by_its_pages() {
     let Some(site) = Nginx::start() else { return };
-    let tree = site.path("tree");
-    make_tree(&tree);
-    // nginx lists no hidden files, and serves an index file instead of a listing.
-    for directory in [tree.clone(), tree.join("dir with space & \u{fc}")] {
-        [".hidden", "...", "index.html"]
-            .iter()
-            .for_each(|name| fs::remove_file(directory.join(name)).unwrap());
+    let files = tree_without(&site.path("tree"), &UNLISTED);
+    for path in ["/tree/", "/pages/"] {
+        fetch_all(&site.url(path), &site.path("tree"), files);
     }
-    fetch_all(&site, "/tree/", &tree);
-    fetch_all(&site, "/pages/", &tree);
 }
 
 #[test]
 fn apache_by_its_pages() {
     let Some(site) = Apache::start() else { return };
-    let tree = site.path("tree");
-    make_tree(&tree);
-    for directory in [tree.clone(), tree.join("dir with space & \u{fc}")] {
-        // IndexIgnore omits hidden files.
-        [".hidden", "...", "index.html"]
-            .iter()
-            .for_each(|name| fs::remove_file(directory.join(name)).unwrap());
-    }
-    fetch_all(&site, "/tree/", &tree);
+    let files = tree_without(&site.path("tree"), &UNLISTED);
+    fetch_all(&site.url("/tree/"), &site.path("tree"), files);
 }
 
 #[test]
-fn file_behind_a_url_is_no_directory() {
+fn directory_of_several_pages_and_a_name_that_is_no_text() {
+    let server = Writable::start();
+    let run = get().args(["-r", "-q", &server.url("/t"), "--parallel", "64"]);
+    // More than the 10,000 entries of a page, most of them links to one file. All but a few exist locally.
+    for (directory, last) in [(server.path("t"), 10_050), (run.path("t"), 10_040)] {
+        fs::create_dir(&directory).unwrap();
+        fs::write(directory.join("0"), "x").unwrap();
+        age(&directory, 1_000_000_000);
+        for number in 1..=last {
+            fs::hard_link(directory.join("0"), directory.join(number.to_string())).unwrap();
+        }
+    }
+    fs::write(server.path("t").join(OsStr::from_bytes(b"\xff\n")), "y").unwrap();
+    run.run().ok();
+    assert_equal(&server.path("t"), &run.path("t"));
+}
+
+#[test]
+fn many_files_arrive_although_the_run_is_killed_and_interrupted() {
+    let server = Writable::start();
+    many_files(&server.path("t"), 400);
+    fs::write(server.path("t/large"), content(48 << 20, 5)).unwrap();
+    let run = get().args(["-r", "--limit", "100Mbit", &server.url("/t/"), "-o", "here/there"]);
+    for (stops, signal) in [Signal::KILL, Signal::KILL, Signal::INT].into_iter().enumerate() {
+        let mut running = run.start();
+        running.until("some files are there", || {
+            let count = |name| fs::read_dir(run.path("here/there").join(name)).map_or(0, Iterator::count);
+            ["d0", "d1", "d2"].map(count).iter().sum::<usize>() > 50 * stops
+        });
+        running.signal(signal);
+        let code = running.end().status.code();
+        assert_eq!(code, if signal == Signal::INT { Some(130) } else { None });
+    }
+    let run = run.again(["-r", &server.url("/t/"), "-o", "here/there"]);
+    run.run().ok();
+    assert_equal(&server.path("t"), &run.path("here/there"));
+}
+
+#[test]
+fn url_without_a_listing_is_no_directory() {
     let server = Writable::start();
     fs::write(server.path("f"), content(100, 1)).unwrap();
     let run = get().args(["-r", &server.url("/f"), "-o", "t"]);
@@ -117,20 +103,12 @@ fn file_behind_a_url_is_no_directory() {
 }
 
 #[test]
-fn file_without_r_has_the_time_of_its_fetching() {
-    let server = Writable::start();
-    make_tree(&server.path("t"));
-    let run = get().args([server.url("/t/a%20b")]);
-    run.run().ok();
-    assert!(modified(&run.path("a b")) > 1_000_000_000);
-    same(run.path("a b"), b"");
-}
-
-#[test]
 fn options_that_do_not_fit_are_refused() {
-    let run = get().args(["-r", "http://h/a/", "http://h/b/"]);
-    run.run().fails(64, &["one directory"]);
-    let run = run.again(["-r", "--record", "r", "http://h/a/"]);
-    run.run().fails(64, &["--record is for one file"]);
-    run.again(["-r", "http://h/..%2f/"]).run().fails(64, &["-o"]);
+    for (args, word) in [
+        (&["http://h/a/", "http://h/b/"][..], "one directory"),
+        (&["--record", "r", "http://h/a/"], "--record is for one file"),
+        (&["http://h/..%2f/"], "-o"),
+    ] {
+        get().args(["-r"]).args(args).run().fails(64, &[word]);
+    }
 }

@@ -2,14 +2,29 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
-use crate::support::{Ended, Get, ListedTarget, get, listing, names, same};
+use crate::support::{Ended, Get, ListedTarget, Scripted, Server, get, listing, names, same};
 
-fn fetch(server: &crate::support::Server) -> (Get, Ended) {
-    let run = get().args(["-r", "-o", "in/t", &server.url("/d/")]);
+fn file(text: &str) -> ListedTarget {
+    ListedTarget::File(text.into())
+}
+
+fn json(text: &str) -> ListedTarget {
+    ListedTarget::Json(text.into())
+}
+
+fn fetch(url: &str) -> (Get, Ended) {
+    let run = get().args(["-r", "-o", "in/t", url]);
     fs::create_dir(run.path("in")).unwrap();
     let ended = run.run();
     (run, ended)
+}
+
+fn fetch_from(server: &Server) -> (Get, Ended) {
+    fetch(&server.url("/d/"))
 }
 
 fn refuses(ended: &Ended, code: i32, words: &[&str]) {
@@ -17,6 +32,12 @@ fn refuses(ended: &Ended, code: i32, words: &[&str]) {
     for word in words {
         assert!(ended.stderr.contains(word), "'{word}' is missing: {ended:?}");
     }
+}
+
+/// Checks that nothing was written beyond these entries of the output.
+fn only_holds(run: &Get, entries: &[&str]) {
+    assert_eq!(names(&run.path("in/t")), entries);
+    assert_eq!((names(&run.path("in")), names(run.dir())), (vec!["t".to_owned()], vec!["in".to_owned()]));
 }
 
 #[test]
@@ -36,34 +57,59 @@ fn names_that_lead_elsewhere() {
     ];
     let mut entries: Vec<_> = bad.iter().map(|name| (*name, "file")).collect();
     entries.extend([("..", "directory"), ("../..", "directory"), ("good", "file")]);
-    let server =
-        ListedTarget::serve([("/d/", listing(&entries)), ("/d/good", ListedTarget::File(b"good".to_vec()))]);
-    let (run, ended) = fetch(&server);
-    refuses(
-        &ended,
-        65,
-        &["'../up'", "'/etc/x'", "'..'", "'a/b'", "nul\\x00", "longer than 255", "good.longhaul-part"],
-    );
+    let server = ListedTarget::serve([("/d/", listing(&entries)), ("/d/good", file("good"))]);
+    let (run, ended) = fetch_from(&server);
+    let words = ["'../up'", "'/etc/x'", "'..'", "'a/b'", "nul\\x00", "longer than 255", "good.longhaul-part"];
+    refuses(&ended, 65, &words);
     assert_eq!(ended.stderr.lines().filter(|line| line.contains("refused '")).count(), 12, "{ended:?}");
-    assert_eq!(names(&run.path("in/t")), ["good"]);
-    assert_eq!(names(&run.path("in")), ["t"]);
-    assert_eq!(names(run.dir()), ["in"]);
+    only_holds(&run, &["good"]);
     assert!(server.requests().iter().all(|request| ["/d/", "/d/good"].contains(&request.target.as_str())));
-}
 
-#[test]
-fn links_of_a_page_that_lead_elsewhere() {
     let page = "<title>Index of /d/</title><a href='../'>up</a><a href='/etc/passwd'>x</a><a href='..%2f..%2fx'>x</a>\
         <a href='http://elsewhere/d/x'>x</a><a href='?C=N'>x</a><a href='good'>x</a><a href='sub/'>x</a><a href='sub/f'>x</a>";
     let server = ListedTarget::serve([
         ("/d/", ListedTarget::Html(page.into())),
         ("/d/sub/", ListedTarget::Html("<title>Index of</title>".into())),
-        ("/d/good", ListedTarget::File(b"good".to_vec())),
+        ("/d/good", file("good")),
     ]);
-    let (run, ended) = fetch(&server);
+    let (run, ended) = fetch_from(&server);
     refuses(&ended, 65, &["'../../x'"]);
-    assert_eq!(names(&run.path("in/t")), ["good", "sub"]);
-    assert_eq!(names(run.dir()), ["in"]);
+    only_holds(&run, &["good", "sub"]);
+}
+
+#[test]
+fn names_of_ftp_servers_that_lead_elsewhere() {
+    let mut lines = String::new();
+    for (kind, name) in [
+        ("cdir", "."),
+        ("pdir", ".."),
+        ("file;size=4", "../up"),
+        ("file;size=4", "/etc/x"),
+        ("file;size=4", ".."),
+        ("file;size=4", "a/b"),
+        ("file;size=4", "../../d/x"),
+        ("file;size=4", "good.longhaul-part"),
+        ("dir", "../sub"),
+        ("OS.unix=symlink", "link"),
+        ("file;size=4", "good"),
+    ] {
+        lines += &format!("type={kind};modify=20200102030405; {name}\r\n");
+    }
+    let server = Scripted::new(b"good".to_vec(), move |session, command| {
+        if command.verb != "MLSD" {
+            return false;
+        }
+        session.reply("150 listing");
+        let sent = session.data(1).iter_mut().all(|data| data.raw(lines.as_bytes()));
+        session.reply(if sent { "226 complete" } else { "426 closed" });
+        true
+    });
+    let (run, ended) = fetch(&format!("ftp://{}/d/", server.address));
+    refuses(&ended, 65, &["../up", "/etc/x", "a/b", "../../d/x", "good.longhaul-part", "../sub"]);
+    only_holds(&run, &["good"]);
+    let mut fetched: Vec<_> = server.commands().into_iter().map(|(_, command)| command).collect();
+    fetched.retain(|command| command.starts_with("RETR") || command.starts_with("ERET"));
+    assert!(!fetched.is_empty() && fetched.iter().all(|command| command.ends_with("/d/good")), "{fetched:?}");
 }
 
 #[test]
@@ -71,12 +117,12 @@ fn two_entries_of_one_name() {
     let entries = "[{\"name\":\"a\",\"type\":\"file\"},{\"name\":\"b\",\"type\":\"directory\"},{\"name\":\"x\",\"href\":\"%61\",\"type\":\"file\"},\
         {\"name\":\"a\",\"type\":\"directory\"},{\"name\":\"b\",\"type\":\"file\"}]";
     let server = ListedTarget::serve([
-        ("/d/", ListedTarget::Json(entries.into())),
-        ("/d/a", ListedTarget::File(b"first".to_vec())),
+        ("/d/", json(entries)),
+        ("/d/a", file("first")),
         ("/d/b/", listing(&[("c", "file")])),
-        ("/d/b/c", ListedTarget::File(b"c".to_vec())),
+        ("/d/b/c", file("c")),
     ]);
-    let (run, ended) = fetch(&server);
+    let (run, ended) = fetch_from(&server);
     refuses(&ended, 65, &["a second 'a'", "a second 'b'"]);
     same(run.path("in/t/a"), b"first");
     same(run.path("in/t/b/c"), b"c");
@@ -84,22 +130,15 @@ fn two_entries_of_one_name() {
 
 #[test]
 fn links_in_the_output_are_not_followed() {
+    let kinds =
+        [("link", "directory"), ("file", "directory"), ("final", "file"), ("dir", "file"), ("good", "file")];
     let server = ListedTarget::serve([
-        (
-            "/d/",
-            listing(&[
-                ("link", "directory"),
-                ("file", "directory"),
-                ("final", "file"),
-                ("dir", "file"),
-                ("good", "file"),
-            ]),
-        ),
+        ("/d/", listing(&kinds)),
         ("/d/link/", listing(&[("owned", "file")])),
-        ("/d/link/owned", ListedTarget::File(b"bad".to_vec())),
-        ("/d/final", ListedTarget::File(b"bad".to_vec())),
-        ("/d/dir", ListedTarget::File(b"bad".to_vec())),
-        ("/d/good", ListedTarget::File(b"good".to_vec())),
+        ("/d/link/owned", file("bad")),
+        ("/d/final", file("bad")),
+        ("/d/dir", file("bad")),
+        ("/d/good", file("good")),
     ]);
     let run = get().args(["-r", "-o", "t", &server.url("/d/")]);
     fs::create_dir_all(run.path("t/dir")).unwrap();
@@ -108,8 +147,7 @@ fn links_in_the_output_are_not_followed() {
     fs::write(run.path("t/file"), "mine").unwrap();
     symlink("../outside", run.path("t/link")).unwrap();
     symlink("../outside/precious", run.path("t/final")).unwrap();
-    let ended = run.run();
-    refuses(&ended, 73, &["t/link", "symbolic link", "t/file", "t/final", "t/dir"]);
+    refuses(&run.run(), 73, &["t/link", "symbolic link", "t/file", "t/final", "t/dir"]);
     assert_eq!(names(&run.path("outside")), ["precious"]);
     same(run.path("outside/precious"), b"precious");
     same(run.path("t/file"), b"mine");
@@ -118,153 +156,95 @@ fn links_in_the_output_are_not_followed() {
 
 #[test]
 fn loops_end() {
-    let unique = |id: &str| {
-        ListedTarget::Json(format!("[{{\"name\":\"l\",\"type\":\"directory\",\"unique\":\"{id}\"}}]"))
-    };
+    let unique = |id: &str| json(&format!("[{{\"name\":\"l\",\"type\":\"directory\",\"unique\":\"{id}\"}}]"));
+    let entries = [("l", "directory"), ("moved", "directory"), ("up", "directory"), ("good", "file")];
     let server = ListedTarget::serve([
-        (
-            "/d/",
-            listing(&[("l", "directory"), ("moved", "directory"), ("up", "directory"), ("good", "file")]),
-        ),
+        ("/d/", listing(&entries)),
         ("/d/l/", unique("1")),
         ("/d/l/l/", unique("1")),
         ("/d/moved/", ListedTarget::Moved("/d/")),
         ("/d/up/", ListedTarget::Moved("/")),
         ("/", listing(&[("d", "directory")])),
-        ("/d/good", ListedTarget::File(b"good".to_vec())),
+        ("/d/good", file("good")),
     ]);
-    let (run, ended) = fetch(&server);
+    let (run, ended) = fetch_from(&server);
     refuses(&ended, 65, &["/d/l/l/l/", "a directory that it lies in", "/d/moved/", "is not below it"]);
     same(run.path("in/t/good"), b"good");
     assert!(run.path("in/t/l/l").is_dir());
-}
 
-#[test]
-fn endless_depth_ends() {
-    let server = crate::support::Server::new(|peer| {
-        while let Some(_ask) = peer.read_request() {
-            let text = "[{\"name\":\"n\",\"type\":\"directory\"}]";
-            let length = text.len();
-            let head = format!(
-                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{text}"
-            );
-            if !peer.send(head) {
-                return;
-            }
-        }
-    });
-    let (_, ended) = fetch(&server);
-    refuses(&ended, 65, &["more than 100 directories deep"]);
+    let server = ListedTarget::serve_by(|_| listing(&[("n", "directory")]));
+    refuses(&fetch_from(&server).1, 65, &["more than 100 directories deep"]);
 }
 
 #[test]
 fn unusable_listing_fails_only_its_directory() {
+    let entries = [
+        ("cut", "directory"),
+        ("page", "directory"),
+        ("denied", "directory"),
+        ("pipe", "other"),
+        ("good", "file"),
+    ];
     let server = ListedTarget::serve([
-        (
-            "/d/",
-            listing(&[
-                ("cut", "directory"),
-                ("page", "directory"),
-                ("denied", "directory"),
-                ("pipe", "other"),
-                ("good", "file"),
-            ]),
-        ),
-        ("/d/cut/", ListedTarget::Json("[{\"name\":\"first\",\"type\":\"file\"},".into())),
-        ("/d/cut/first", ListedTarget::File(b"first".to_vec())),
+        ("/d/", listing(&entries)),
+        ("/d/cut/", json("[{\"name\":\"first\",\"type\":\"file\"},")),
+        ("/d/cut/first", file("first")),
         ("/d/page/", ListedTarget::Html("<title>Welcome</title><a href='x'>x</a>".into())),
         ("/d/denied/", ListedTarget::Refused(403)),
-        ("/d/good", ListedTarget::File(b"good".to_vec())),
+        ("/d/good", file("good")),
     ]);
-    let (run, ended) = fetch(&server);
+    let (run, ended) = fetch_from(&server);
     refuses(&ended, 65, &["cut off", "no index", "403", "pipe"]);
     same(run.path("in/t/good"), b"good");
     same(run.path("in/t/cut/first"), b"first");
 }
 
-#[test]
-fn next_page_must_be_of_the_same_directory() {
-    for next in ["/other/", "http://elsewhere/d/?after=a", "", "//h/d/?x", "<"] {
-        let server = crate::support::Server::new(move |peer| {
-            while peer.read_request().is_some() {
-                let head = format!(
-                    "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nLink: <{next}>; rel=next\r\nContent-Length: 2\r\n\r\n[]"
-                );
-                if !peer.send(head) {
-                    return;
-                }
-            }
-        });
-        let (_, ended) = fetch(&server);
-        // A value that is no link is ignored.
-        let expected = if next.is_empty() { 0 } else { 65 };
-        assert_eq!(ended.status.code(), Some(expected), "{next}: {ended:?}");
-        assert!(server.requests().len() <= 2, "{next}");
-    }
-}
-
-/// Serves empty pages; `next` returns the page after the one with a query.
-fn empty_pages(next: impl Fn(&str) -> String + Send + Sync + 'static) -> crate::support::Server {
-    crate::support::Server::new(move |peer| {
-        while let Some(request) = peer.read_request() {
-            let query = request.target.split('?').nth(1).unwrap_or_default();
-            let head = format!(
-                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nLink: <?{}>; rel=next\r\nContent-Length: 2\r\n\r\n[]",
-                next(query)
-            );
-            if !peer.send(head) {
-                return;
-            }
-        }
+/// Serves empty pages; `next` returns the link to the page after the one with a query.
+fn empty_pages(next: impl Fn(&str) -> String + Send + Sync + 'static) -> Server {
+    ListedTarget::serve_by(move |target| {
+        let link = next(target.split('?').nth(1).unwrap_or_default());
+        ListedTarget::JsonWith("[]".into(), format!("Link: <{link}>; rel=next"))
     })
 }
 
 #[test]
-fn pages_that_lead_in_a_circle_end() {
-    let server = empty_pages(|query| if query == "a" { "b".into() } else { "a".into() });
-    let (_, ended) = fetch(&server);
-    refuses(&ended, 65, &["a page of it before"]);
-    assert!(server.requests().len() <= 4);
-}
-
-#[test]
-fn empty_pages_without_end_end() {
-    let server = empty_pages(|query| format!("{query}x"));
-    let (_, ended) = fetch(&server);
-    refuses(&ended, 65, &["its last pages had no entries"]);
-    assert!(server.requests().len() <= 110);
+fn next_pages_must_be_of_the_same_directory_and_end() {
+    for next in ["/other/", "http://elsewhere/d/?after=a", "", "//h/d/?x", "<"] {
+        let server = empty_pages(|_| next.to_owned());
+        let (_, ended) = fetch_from(&server);
+        // A value that is no link is ignored.
+        refuses(&ended, if next.is_empty() { 0 } else { 65 }, &[]);
+        assert!(server.requests().len() <= 2, "{next}");
+    }
+    let circle = empty_pages(|query| if query == "a" { "?b" } else { "?a" }.to_owned());
+    let endless = empty_pages(|query| format!("?{query}x"));
+    for (server, word, most) in
+        [(circle, "a page of it before", 4), (endless, "its last pages had no entries", 110)]
+    {
+        refuses(&fetch_from(&server).1, 65, &[word]);
+        assert!(server.requests().len() <= most, "{word}: {}", server.requests().len());
+    }
 }
 
 #[test]
 fn listings_under_way_are_few_however_deep_the_tree() {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (now, most) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
     let highest = Arc::clone(&most);
-    let server = crate::support::Server::new(move |peer| {
-        while let Some(request) = peer.read_request() {
-            let names: Vec<String> = (0..20).map(|n| format!("d{n:02}")).collect();
-            let entries: Vec<_> = names.iter().map(|name| (name.as_str(), "directory")).collect();
-            let depth = request.target.matches('/').count();
-            let ListedTarget::Json(text) = listing(if depth < 4 { &entries } else { &[] }) else { return };
-            most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-            // The first directory of each level leads to the next level while the others are still being listed.
-            let is_first = request.target.split('/').skip(2).all(|name| matches!(name, "" | "d00"));
-            if !is_first {
-                std::thread::sleep(std::time::Duration::from_millis(150));
-            }
-            now.fetch_sub(1, Ordering::SeqCst);
-            let length = text.len();
-            let head = format!(
-                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{text}"
-            );
-            if !peer.send(head) {
-                return;
-            }
+    let server = ListedTarget::serve_by(move |target| {
+        most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        // The first directory of each level leads to the next level while the others are still being listed.
+        let is_first = target.split('/').skip(2).all(|name| matches!(name, "" | "d0"));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !is_first && most.load(Ordering::SeqCst) < 4 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
         }
+        std::thread::sleep(Duration::from_millis(if is_first { 0 } else { 50 }));
+        now.fetch_sub(1, Ordering::SeqCst);
+        let names: Vec<_> = (0..10).map(|n| format!("d{n}")).collect();
+        let entries: Vec<_> = names.iter().map(|name| (name.as_str(), "directory")).collect();
+        listing(if target.matches('/').count() < 4 { &entries } else { &[] })
     });
-    let (_, ended) = fetch(&server);
-    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    refuses(&fetch_from(&server).1, 0, &[]);
     let highest = highest.load(Ordering::SeqCst);
     assert!((4..=17).contains(&highest), "{highest} listings at once");
 }

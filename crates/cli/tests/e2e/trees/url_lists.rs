@@ -4,14 +4,18 @@ use std::fs;
 use std::io::Write;
 use std::process::Stdio;
 
-use crate::support::{ListedTarget, get, same};
+use crate::support::{Get, ListedTarget, Server, get, same};
 
-fn site() -> crate::support::Server {
-    ListedTarget::serve([
-        ("/a", ListedTarget::File(b"one".to_vec())),
-        ("/b", ListedTarget::File(b"two".to_vec())),
-        ("/c", ListedTarget::File(b"three".to_vec())),
-    ])
+fn site() -> Server {
+    let files = [("/a", "one"), ("/b", "two"), ("/c", "three")];
+    ListedTarget::serve(files.map(|(target, text)| (target, ListedTarget::File(text.into()))))
+}
+
+/// A run with this list.
+fn with_list(list: &str, args: &[&str]) -> Get {
+    let run = get().args(["-i", "list"]).args(args);
+    fs::write(run.path("list"), list).unwrap();
+    run
 }
 
 #[test]
@@ -22,8 +26,7 @@ fn list_with_comments_and_options() {
         server.url("/a"),
         server.url("/b")
     );
-    let run = get().args(["-i", "list", "-o", "to", &server.url("/c")]);
-    fs::write(run.path("list"), list).unwrap();
+    let run = with_list(&list, &["-o", "to", &server.url("/c")]);
     fs::create_dir(run.path("to")).unwrap();
     run.run().ok();
     same(run.path("to/a"), b"one");
@@ -34,9 +37,8 @@ fn list_with_comments_and_options() {
 #[test]
 fn directories_of_a_list_are_made() {
     let server = site();
-    let run = get().args(["-i", "list", "-o", "new/sub/"]);
-    fs::write(run.path("list"), format!("{}\n{}\n  dir=own/place\n", server.url("/a"), server.url("/b")))
-        .unwrap();
+    let list = format!("{}\n{}\n  dir=own/place\n", server.url("/a"), server.url("/b"));
+    let run = with_list(&list, &["-o", "new/sub/"]);
     run.run().ok();
     same(run.path("new/sub/a"), b"one");
     same(run.path("own/place/b"), b"two");
@@ -59,8 +61,7 @@ fn list_as_aria2_writes_it() {
         server.url("/a"),
         server.url("/b")
     );
-    let run = get().args(["-i", "list", "-H", "X-All: 2"]);
-    fs::write(run.path("list"), list).unwrap();
+    let run = with_list(&list, &["-H", "X-All: 2"]);
     let ended = run.run().ok();
     same(run.path("first"), b"one");
     same(run.path("b"), b"two");
@@ -79,9 +80,7 @@ fn list_as_aria2_writes_it() {
 fn logins_of_the_command_stay_with_its_first_server() {
     let (first, other) = (site(), site());
     let list = format!("{}\n{}\n  header=Authorization: Own 1\n", first.url("/a"), other.url("/b"));
-    let run = get().args(["-i", "list", "-b", "all=1"]);
-    fs::write(run.path("list"), list).unwrap();
-    run.run().ok();
+    with_list(&list, &["-b", "all=1"]).run().ok();
     assert_eq!(first.requests()[0].field("cookie"), Some("all=1"));
     let request = &other.requests()[0];
     assert_eq!((request.field("cookie"), request.field("authorization")), (None, Some("Own 1")));
@@ -102,8 +101,7 @@ fn list_from_stdin() {
 #[test]
 fn bad_line_is_named_before_anything_is_fetched() {
     let server = site();
-    let run = get().args(["-i", "list"]);
-    fs::write(run.path("list"), format!("{}\n\nnonsense\n", server.url("/a"))).unwrap();
+    let run = with_list(&format!("{}\n\nnonsense\n", server.url("/a")), &[]);
     run.run().fails(64, &["line 3", "list"]);
     assert!(server.requests().is_empty() && !run.path("a").exists());
     run.again(["-i", "missing"]).run().fails(66, &["missing"]);
@@ -112,9 +110,7 @@ fn bad_line_is_named_before_anything_is_fetched() {
 #[test]
 fn failed_file_of_a_list_costs_only_itself() {
     let server = site();
-    let run = get().args(["-i", "list"]);
-    fs::write(run.path("list"), format!("{}\n{}\n{}", server.url("/a"), server.url("/no"), server.url("/c")))
-        .unwrap();
+    let run = with_list(&["/a", "/no", "/c"].map(|target| server.url(target)).join("\n"), &[]);
     run.run().fails(66, &["404"]);
     same(run.path("a"), b"one");
     same(run.path("c"), b"three");

@@ -1,98 +1,24 @@
-//! GridFTP-APT's scenarios at a small scale, and the tool for their sessions.
+//! GridFTP-APT's scenarios at a small scale.
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::lab::command::{skipped, text};
-use crate::lab::own_scenarios::{data_of, own_scenario, root};
-use crate::lab::scenario::Scenario;
-
-/// Runs the sessions of a command, half a second apart.
-fn sessions(count: &str, command: &str) -> Output {
-    let tool = root().join("scenarios/tools/sessions");
-    Command::new(tool).args([count, "0.5", "sh", "-c", command]).output().unwrap()
-}
-
-#[test]
-fn sessions_are_compared_over_the_last_of_their_times() {
-    // A session has 7 bytes until the last half second of all sessions, which begins 1.5, 1 and 0.5 s after its own
-    // start; then it receives its number times 8000 bit/s. The command reports a minute at once, so that the speed of
-    // the shell loop does not matter.
-    let command = r#"at=0; while [ $at -le 600 ]; do
-        [ $at -ge $((20 - 5 * {})) ] && received=$((at * 100 * {})) || received=7
-        echo "{\"at\":$((at / 10)).$((at % 10)),\"event\":\"progress\",\"received\":$received,\"rtt\":0.1}"
-        echo '{"event":"warning"}'; at=$((at + 1)); done; exec sleep 60"#;
-    let output = sessions("3", command);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let printed: Value = serde_json::from_str(&text(&output.stdout)).unwrap();
-    for (name, expected) in [
-        ("session_1_bps", 8e3),
-        ("session_2_bps", 16e3),
-        ("session_3_bps", 24e3),
-        ("sum_bps", 48e3),
-        // (1 + 2 + 3)^2 / (3 (1 + 4 + 9))
-        ("jain", 0.8571),
-    ] {
-        assert_eq!(printed[name].as_f64(), Some(expected), "{name}: {printed}");
-    }
-}
-
-#[test]
-fn sessions_without_progress_or_with_an_early_end_fail() {
-    for (command, expected) in [
-        ("echo 'no space left'; exit 3", "no space left"),
-        ("exec sleep 60", "session 1 told nothing of its progress"),
-    ] {
-        let output = sessions("2", command);
-        let error = text(&output.stderr);
-        assert!(!output.status.success() && error.contains(expected), "{error}");
-    }
-}
-
-fn run(scenario: &Scenario, args: &[&str]) -> Vec<Value> {
-    let output = scenario.run(args);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let runs = scenario.results();
-    assert!(runs.iter().all(|run| run["remarks"].as_array().is_some_and(Vec::is_empty)), "{runs:?}");
-    assert!(!scenario.out("file").exists() && !data_of(scenario).exists(), "all is removed");
-    runs
-}
-
-/// Runs a scenario, up to three times where a figure is wrong and this machine did not hold the path.
-fn run_held(name: &str, args: &[&str], is_right: impl Fn(&Value) -> bool) -> (Scenario, Vec<Value>) {
-    let attempt = || {
-        let scenario = own_scenario(name);
-        let runs = run(&scenario, args);
-        (scenario, runs)
-    };
-    let is_held = |run: &Value| run["infidelities"].as_array().is_some_and(Vec::is_empty);
-    let mut measured = attempt();
-    for _ in 0..2 {
-        if !measured.1.iter().all(|run| is_right(run) || is_held(run)) {
-            measured = attempt();
-        }
-    }
-    measured
-}
-
-fn value(run: &Value, name: &str) -> f64 {
-    run["values"][name].as_f64().unwrap_or_else(|| panic!("{name}: {run}"))
-}
+use crate::lab::measure;
+use crate::support::lab::{Scenario, no_lab, value};
 
 #[test]
 fn the_sweeps_in_small() {
-    if skipped() {
+    if no_lab() {
         return;
     }
     // The first chunk, N0 W Delta / R, is 8 x 7.8 MB with N0 = 8, more than the file, and also with 4 unless Delta = 1
     // s. Then the second chunk uses alpha = 2 times as many streams.
     for (name, set, streams, figure) in [
-        ("apt-alpha.toml", "alpha=2", 4.0, "mean-transfer-rate-by-alpha-tau-10-ms.svg"),
-        ("apt-delta.toml", "delta=1s", 8.0, "mean-transfer-rate-by-delta-tau-10-ms.svg"),
-        ("apt-n0.toml", "n0=8", 8.0, "streams-at-the-end-by-n0.svg"),
+        ("apt-alpha", "alpha=2", 4.0, "mean-transfer-rate-by-alpha-tau-10-ms.svg"),
+        ("apt-delta", "delta=1s", 8.0, "mean-transfer-rate-by-delta-tau-10-ms.svg"),
+        ("apt-n0", "n0=8", 8.0, "streams-at-the-end-by-n0.svg"),
     ] {
         // One stream reaches 26 Mbit/s with its window per RTT; four fill the path, which Longhaul's tuner detects.
         let is_right = |run: &Value| {
@@ -100,7 +26,7 @@ fn the_sweeps_in_small() {
             expected.contains(&value(run, "streams")) && (10e6..97e6).contains(&value(run, "goodput_bps"))
         };
         let args = ["--set", "size=20MB", "--set", set, "--set", "path.rtt=20ms"];
-        let (scenario, runs) = run_held(name, &args, is_right);
+        let Some((scenario, runs)) = measure(name, &args, |runs| runs.iter().all(is_right)) else { continue };
         assert_eq!(congestion(&scenario), "reno");
         let [apt, own] = &runs[..] else { panic!("{runs:?}") };
         assert_eq!((&apt["name"], &own["name"]), (&"apt".into(), &"longhaul".into()));
@@ -115,16 +41,19 @@ fn the_sweeps_in_small() {
 
 #[test]
 fn the_background_in_small() {
-    if skipped() {
+    if no_lab() {
         return;
     }
-    let scenario = own_scenario("apt-background.toml");
-    let runs = run(&scenario, &["--set", "size=6MB", "--set", "path.background=20M"]);
+    // A window allows 5.2 Mbit/s; 80 Mbit/s are left.
+    let is_right = |run: &Value| (3e6..80e6).contains(&value(run, "goodput_bps"));
+    let args = ["--set", "size=6MB", "--set", "path.background=20M"];
+    let Some((scenario, runs)) = measure("apt-background", &args, |runs| runs.iter().all(is_right)) else {
+        return;
+    };
     assert_eq!(congestion(&scenario), "reno");
     let [apt, own] = &runs[..] else { panic!("{runs:?}") };
     for run in [apt, own] {
-        // A window allows 5.2 Mbit/s; 80 Mbit/s are left.
-        assert!((3e6..80e6).contains(&value(run, "goodput_bps")), "{run}");
+        assert!(is_right(run), "{run}");
         assert_eq!(value(run, "path_queue_packets"), 100.0);
         assert!(value(run, "background_server_to_client_packets") > 1000.0, "{run}");
     }
@@ -167,14 +96,15 @@ fn congestion(scenario: &Scenario) -> String {
 
 #[test]
 fn the_sessions_in_small() {
-    if skipped() {
+    if no_lab() {
         return;
     }
-    for name in ["apt-fairness-droptail.toml", "apt-fairness-red.toml"] {
+    for name in ["apt-fairness-droptail", "apt-fairness-red"] {
         let is_right = |run: &Value| {
             (0.4..=1.0).contains(&value(run, "jain")) && (60e6..97e6).contains(&value(run, "sum_bps"))
         };
-        let (scenario, runs) = run_held(name, &["--set", "apart=3", "--set", "size=1GB"], is_right);
+        let args = ["--set", "apart=3", "--set", "size=1GB"];
+        let Some((scenario, runs)) = measure(name, &args, |runs| runs.iter().all(is_right)) else { continue };
         let [apt, own] = &runs[..] else { panic!("{runs:?}") };
         for run in [apt, own] {
             assert!(is_right(run), "{run}");

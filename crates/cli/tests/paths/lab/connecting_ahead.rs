@@ -2,69 +2,35 @@
 
 use std::fs;
 
-use serde_json::Value;
-
-use crate::lab::command::{exec, skipped};
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_longhaul");
+use crate::support::lab::{exec_in, no_lab, objects, ran};
 
 /// In seconds.
 const RTT: f64 = 0.3;
 /// In bytes.
 const SIZE: usize = 64 << 20;
 
-/// Runs a transfer with `longhaul serve`; returns the times at which its connections were reported.
-fn connected(serve: &str, transfer: &str) -> Vec<f64> {
-    let options = ["--rate", "1Gbit", "--rtt", "300ms", "--server-port", "80", "--server", serve];
-    let output = exec(&options, transfer).output().unwrap();
-    let stdout = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{stdout}{}", String::from_utf8_lossy(&output.stderr));
-    let events = stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let connected = events.filter(|event| event["event"] == "connected");
-    connected.map(|event| event["at"].as_f64().unwrap()).collect()
-}
-
-/// Creates a file to serve; returns its directory, and the command that serves it.
-fn served() -> (tempfile::TempDir, String) {
-    let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join("file"), vec![7; SIZE]).unwrap();
-    let serve = format!("{PROGRAM} serve {} --pace off --listen $LAB_SERVER:80", dir.path().display());
-    (dir, serve)
-}
-
-/// Checks that all connections were ready at the first response.
-#[track_caller]
-fn all_at_once(connected: &[f64]) {
-    assert_eq!(connected.len(), 8, "{connected:?}");
-    // The first connection is reported at its response; a connection started only then takes another RTT.
-    let (first, last) = (connected[0], connected[connected.len() - 1]);
-    assert!(last - first < RTT / 2.0, "{connected:?}");
-}
-
 #[test]
 fn further_streams_are_connected_when_the_first_answer_comes() {
-    if skipped() {
+    if no_lab() {
         return;
     }
-    let (dir, serve) = served();
-    let at = dir.path().display();
-    let get = format!("{PROGRAM} get --streams 8 --no-memory --json -o {at}/copy http://$LAB_SERVER/file");
-    all_at_once(&connected(&serve, &get));
-}
-
-#[test]
-fn streams_of_a_file_of_known_size_are_connected_when_the_first_answer_comes() {
-    if skipped() {
-        return;
-    }
-    let (dir, serve) = served();
-    let at = dir.path().display();
+    let home = tempfile::tempdir().unwrap();
+    fs::write(home.path().join("file"), vec![7; SIZE]).unwrap();
     let metalink = format!(
         "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"copy\"><size>{SIZE}</size><url>http://198.18.0.2/file</url>\
          </file></metalink>"
     );
-    fs::write(dir.path().join("file.meta4"), metalink).unwrap();
-    // Eight streams: one for each 8 MiB.
-    let get = format!("{PROGRAM} get --no-memory --json -o {at}/copy {at}/file.meta4");
-    all_at_once(&connected(&serve, &get));
+    fs::write(home.path().join("file.meta4"), metalink).unwrap();
+    let serve = "exec longhaul serve . --pace off --listen $LAB_SERVER:80";
+    let path = ["--rate", "1Gbit", "--rtt", "300ms", "--server-port", "80", "--server", serve];
+    // A file whose size is known in advance has a stream for each 8 MiB.
+    for what in ["--streams 8 http://$LAB_SERVER/file", "file.meta4"] {
+        let get = format!("longhaul get --no-memory --no-resume --json -o copy {what} && rm copy");
+        let events = objects(&ran(exec_in(home.path(), &path, &get)).ok());
+        let connected = events.iter().filter(|event| event["event"] == "connected");
+        let times: Vec<_> = connected.map(|event| event["at"].as_f64().unwrap()).collect();
+        assert_eq!(times.len(), 8, "{what}: {times:?}");
+        // The first connection is reported at its response; a connection started only then takes another RTT.
+        assert!(times[7] - times[0] < RTT / 2.0, "{what}: {times:?}");
+    }
 }

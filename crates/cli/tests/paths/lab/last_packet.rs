@@ -5,8 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::lab::command::{exec, text};
-use crate::lab::own_scenarios::skipped_servers;
+use crate::support::lab::{exec_in, no_lab_with, objects, ran};
 
 /// The first connection leases a third; enough is left for the others.
 const SIZE: usize = 48 << 20;
@@ -38,24 +37,17 @@ http {{
 
 /// Fetches the file with four streams; returns the events, and the ranges requested on each connection.
 fn fetch(directives: &str, server: &str) -> Option<(Vec<Value>, String)> {
-    if skipped_servers(&["nginx"]) {
+    if no_lab_with(&["nginx"]) {
         return None;
     }
-    let dir = tempfile::tempdir().unwrap();
-    let content = configure(dir.path(), directives, server);
-    let at = dir.path().display();
-    let server = format!("PATH=$PATH:/usr/sbin exec nginx -p {at} -c {at}/nginx.conf");
-    let options = [&PATH[..], &["--hosts", "tuned", "--server", &server, "--server-port", "80"]].concat();
-    let get = format!(
-        "{} get --streams 4 --no-memory --json -o {at}/copy http://$LAB_SERVER/file",
-        env!("CARGO_BIN_EXE_longhaul")
-    );
-    let output = exec(&options, &get).output().unwrap();
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(fs::read(dir.path().join("copy")).unwrap() == content, "other bytes");
-    let lines = text(&output.stdout);
-    let events = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    Some((events, fs::read_to_string(dir.path().join("access.log")).unwrap()))
+    let home = tempfile::tempdir().unwrap();
+    let content = configure(home.path(), directives, server);
+    let server = "PATH=$PATH:/usr/sbin exec nginx -p $PWD -c $PWD/nginx.conf";
+    let options = [&PATH[..], &["--hosts", "tuned", "--server", server, "--server-port", "80"]].concat();
+    let get = "longhaul get --streams 4 --no-memory --json -o copy http://$LAB_SERVER/file";
+    let ended = ran(exec_in(home.path(), &options, get)).ok();
+    assert!(fs::read(home.path().join("copy")).unwrap() == content, "other bytes");
+    Some((objects(&ended), fs::read_to_string(home.path().join("access.log")).unwrap()))
 }
 
 fn connected(events: &[Value]) -> usize {
@@ -73,9 +65,7 @@ fn last_packet_of_each_connection_is_filled_by_a_trailing_answer() {
 /// A stream that has sent its trailing request takes over from a slow one on its own connection.
 #[test]
 fn stream_that_requests_more_after_its_trailing_request_keeps_its_connection() {
-    let Some((events, asked)) = fetch(TWO_ARE_SLOW, "") else {
-        return;
-    };
+    let Some((events, asked)) = fetch(TWO_ARE_SLOW, "") else { return };
     let lines: Vec<_> = asked.lines().filter_map(|line| line.split_once(' ')).collect();
     let goes_on = |(at, (connection, range)): (usize, &(&str, &str))| {
         *range == TRAILING && lines[at + 1..].iter().any(|(other, _)| other == connection)

@@ -1,7 +1,39 @@
-//! `longhaul probe` as a process.
-mod bad_input;
-mod command;
-mod endpoint;
+//! Probes find what a path and a server hold.
+mod emulated;
 mod iperf3;
-mod lab;
-mod other_servers;
+mod loopback;
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::support::held_path::{is_held, until_held};
+use crate::support::lab::{exec_in, no_lab, ran};
+
+/// Serves a file.
+const SERVE: &str = "exec longhaul serve . --listen $LAB_SERVER:8080";
+/// Serves a file and the measurement endpoint.
+const MEASURE: &str = "exec longhaul serve . --listen $LAB_SERVER:8080 --measure";
+const PROBE: &str = "exec longhaul probe http://$LAB_SERVER:8080/f --json --no-memory";
+
+/// Runs a command on the client of a path beside one on the server, which listens on port 8080, in a directory with the file `f`
+/// of `size` bytes; returns the client's output. Repeats it where this machine did not hold the path; `None` if it never did.
+fn on_path(path: &str, server: &str, size: usize, client: &str) -> Option<Value> {
+    if no_lab() {
+        return None;
+    }
+    let attempt = || {
+        let home = tempfile::tempdir().unwrap();
+        fs::write(home.path().join("f"), vec![7; size]).unwrap();
+        let options = ["--strict", "--hosts", "tuned", "--server-port", "8080", "--server", server];
+        let options: Vec<_> = path.split(' ').chain(options).collect();
+        ran(exec_in(home.path(), &options, client))
+    };
+    let ended = until_held(&format!("a probe over {path}"), attempt, is_held, |_| false)?.ok();
+    Some(serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}")))
+}
+
+/// Whether a value lies within bounds.
+fn within(value: &Value, bounds: std::ops::Range<f64>) -> bool {
+    value.as_f64().is_some_and(|value| bounds.contains(&value))
+}

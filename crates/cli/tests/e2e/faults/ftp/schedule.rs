@@ -7,38 +7,23 @@ use crate::faults::dice::{LONGEST, one_of, stop};
 use crate::faults::fault::Stop;
 use crate::faults::schedule::Build;
 
-/// Faults of one transfer; `at` is in thousandths of its blocks.
+/// Faults of one transfer. Places are in thousandths of its blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FtpFault {
-    /// A data connection closes, and the server reports it.
-    Drop { at: u64 },
-    /// A data connection is reset, and the server reports nothing.
-    Reset { at: u64 },
-    /// The control connection closes, with all data connections.
-    Lost { at: u64 },
-    /// No data for this many milliseconds.
-    Stall { at: u64, millis: u64 },
-    /// The request is refused.
+    Drop(u64),       // A data connection closes, and the server reports it
+    Reset(u64),      // A data connection is reset, and the server reports nothing
+    Lost(u64),       // The control connection closes, with all data connections
+    Stall(u64, u64), // No data for this many milliseconds
     Refused(u16),
-    /// Success is reported before the data is sent.
-    EarlySuccess,
-    /// No reply at the end.
-    Silence,
-    /// All data is sent, but failure is reported.
-    LateFailure,
-    /// MODE E: some blocks are omitted, and success is reported.
-    Missing,
-    /// MODE E: the announced number of connections is wrong.
-    WrongCount(i64),
-    /// MODE E: connections announce their close, and close.
-    Closes,
-    /// MODE E: all bytes are wrong, and a block is sent twice.
-    WrongThenTwice,
-    /// MODE E: all bytes are wrong, and a block lies outside the request.
-    WrongThenOutside,
-    /// MODE E: a block follows the end of data of its connection.
-    AfterEnd,
-    /// MODE E: an invalid header.
+    EarlySuccess,     // Success is reported before the data is sent
+    Silence,          // No reply at the end
+    LateFailure,      // All data is sent, but failure is reported
+    Missing,          // MODE E: some blocks are omitted, and success is reported
+    WrongCount(i64),  // MODE E: the announced number of connections is wrong
+    Closes,           // MODE E: connections announce their close, and close
+    WrongThenTwice,   // MODE E: all bytes are wrong, and a block is sent twice
+    WrongThenOutside, // MODE E: all bytes are wrong, and a block lies outside the request
+    AfterEnd,         // MODE E: a block follows the end of data of its connection
     BadHeader(u8),
 }
 
@@ -46,18 +31,9 @@ impl FtpFault {
     /// Returns whether a transfer with retries left must survive the fault.
     fn survivable(self) -> bool {
         match self {
-            Self::Drop { .. }
-            | Self::Reset { .. }
-            | Self::Lost { .. }
-            | Self::Stall { .. }
-            | Self::EarlySuccess
-            | Self::Silence
-            | Self::LateFailure
-            | Self::Missing
-            | Self::WrongCount(_)
-            | Self::Closes => true,
             Self::Refused(code) => matches!(code, 426 | 451),
             Self::WrongThenTwice | Self::WrongThenOutside | Self::AfterEnd | Self::BadHeader(_) => false,
+            _ => true,
         }
     }
 }
@@ -65,28 +41,31 @@ impl FtpFault {
 /// The server's use of data connections during one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Connections {
-    /// Open connections are reused, like Globus.
-    Kept,
-    /// New connections for each transfer.
+    Kept, // Open connections are reused, like Globus
     Anew,
-    /// A single connection, regardless of the request.
-    Single,
+    Single, // A single connection, regardless of the request
 }
 
 /// One run of the client, with its faults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FtpStep {
     pub(crate) build: usize,
-    /// From this transfer on the server has another build.
-    pub(crate) change: Option<(u32, usize)>,
+    pub(crate) change: Option<(u32, usize)>, // From this transfer on the server has another build
     pub(crate) connections: Connections,
-    /// Faults by number of the transfer, from 0.
-    pub(crate) faults: Vec<(u32, FtpFault)>,
+    pub(crate) faults: Vec<(u32, FtpFault)>, // Faults by number of the transfer, from 0
     pub(crate) stop: Option<Stop>,
     pub(crate) no_resume: bool,
 }
 
 impl FtpStep {
+    /// Returns whether the client notices a fault by a timeout.
+    pub(crate) fn times_out(&self) -> bool {
+        use FtpFault::{Drop, EarlySuccess, LateFailure, Lost, Refused};
+        let is_reported =
+            |fault: &FtpFault| matches!(fault, Drop(_) | EarlySuccess | LateFailure | Lost(_) | Refused(_));
+        !self.faults.iter().all(|(_, fault)| is_reported(fault))
+    }
+
     pub(crate) fn sound(build: usize) -> Self {
         let (faults, connections) = (Vec::new(), Connections::Kept);
         Self { build, change: None, connections, faults, stop: None, no_resume: false }
@@ -97,18 +76,13 @@ impl FtpStep {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FtpSchedule {
     pub(crate) builds: Vec<Build>,
-    /// Whether the server supports MODE E.
     pub(crate) extended: bool,
-    /// Whether the server supports restart offsets.
     pub(crate) restarts: bool,
-    /// Whether another file exists under the final name.
     pub(crate) older: bool,
-    /// `--streams`, or `apt` for chunks of varying length.
-    pub(crate) streams: &'static str,
+    pub(crate) streams: &'static str, // `--streams`, or `apt` for chunks of varying length
     pub(crate) retries: u32,
     pub(crate) steps: Vec<FtpStep>,
-    /// The build of the final, sound server.
-    pub(crate) settled: usize,
+    pub(crate) settled: usize, // The build of the final, sound server
 }
 
 impl FtpSchedule {
@@ -120,23 +94,8 @@ impl FtpSchedule {
             && step.faults.len() <= self.retries as usize
             && step.faults.iter().all(|(_, fault)| fault.survivable())
     }
-
-    /// Formats the schedule.
-    pub(crate) fn shown(&self) -> String {
-        let Self { builds, extended, restarts, older, streams, retries, steps, settled } = self;
-        let sizes: Vec<_> = builds.iter().map(|build| build.len).collect();
-        let mut text = format!(
-            "ftp: builds of {sizes:?} bytes, MODE E {extended}, REST {restarts}, older file {older}, streams {streams}, retries \
-             {retries}, at last build {settled}"
-        );
-        for (number, step) in steps.iter().enumerate() {
-            text += &format!("\n  run {number}: {step:?}");
-        }
-        text
-    }
 }
 
-/// Creates the schedule of `seed`, deterministically.
 pub(crate) fn schedule(seed: u64) -> FtpSchedule {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let rng = &mut rng;
@@ -182,10 +141,10 @@ fn step(rng: &mut ChaCha8Rng, extended: bool, len: u64) -> FtpStep {
 fn fault(rng: &mut ChaCha8Rng, extended: bool) -> FtpFault {
     let at = rng.random_range(0..1000);
     match rng.random_range(0..if extended { 18 } else { 9 }) {
-        0 | 1 => FtpFault::Drop { at },
-        2 => FtpFault::Reset { at },
-        3 => FtpFault::Lost { at },
-        4 => FtpFault::Stall { at, millis: one_of(rng, &[300, 3500]) },
+        0 | 1 => FtpFault::Drop(at),
+        2 => FtpFault::Reset(at),
+        3 => FtpFault::Lost(at),
+        4 => FtpFault::Stall(at, one_of(rng, &[300, 3500])),
         5 => FtpFault::Refused(one_of(rng, &[421, 425, 426, 451, 501, 550])),
         6 => FtpFault::EarlySuccess,
         7 => FtpFault::Silence,

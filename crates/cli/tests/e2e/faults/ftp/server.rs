@@ -1,13 +1,13 @@
 //! The scripted FTP server of a schedule: dated builds, and faults of transfers.
 
-use std::fmt::Write as _;
+use std::borrow::Cow;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::schedule::{Connections, FtpFault, FtpSchedule, FtpStep};
+use crate::faults::progress::Progress;
 use crate::faults::schedule::Build;
 use crate::support::scripted::{FtpCommand, Scripted, Session};
 use crate::support::scripted_data::{Data, Transfer, end};
@@ -20,42 +20,34 @@ pub(crate) struct FtpServer {
     server: Scripted,
 }
 
-/// State shared by the server's sessions.
 struct FtpScript {
     builds: Vec<Build>,
     features: String,
     restarts: bool,
     run: Mutex<RunState>,
-    served: AtomicU64,
-    /// Counts commands too.
-    activity: AtomicU64,
-    began: Instant,
+    progress: Progress,
 }
 
-/// The current step and its progress.
 struct RunState {
     step: FtpStep,
     build: usize,
     transfers: u32,
-    log: String,
 }
 
 impl FtpServer {
     pub(crate) fn start(schedule: &FtpSchedule) -> Self {
-        let features = |lines: &[&str]| format!("211-Extensions\r\n {}\r\n211 End", lines.join("\r\n "));
+        let features = match (schedule.extended, schedule.restarts) {
+            (true, _) => "PARALLEL,ERET,SIZE,MDTM,REST STREAM,EPRT,EPSV",
+            (false, true) => "SIZE,MDTM,REST STREAM,EPSV",
+            (false, false) => "SIZE,MDTM,EPSV",
+        };
         let step = FtpStep::sound(0);
         let script = Arc::new(FtpScript {
             builds: schedule.builds.clone(),
-            features: match (schedule.extended, schedule.restarts) {
-                (true, _) => features(&["PARALLEL", "ERET", "SIZE", "MDTM", "REST STREAM", "EPRT", "EPSV"]),
-                (false, true) => features(&["SIZE", "MDTM", "REST STREAM", "EPSV"]),
-                (false, false) => features(&["SIZE", "MDTM", "EPSV"]),
-            },
+            features: format!("211-Extensions\r\n {}\r\n211 End", features.replace(',', "\r\n ")),
             restarts: schedule.restarts,
-            run: Mutex::new(RunState { step, build: 0, transfers: 0, log: String::new() }),
-            served: AtomicU64::new(0),
-            activity: AtomicU64::new(0),
-            began: Instant::now(),
+            run: Mutex::new(RunState { step, build: 0, transfers: 0 }),
+            progress: Progress::new(),
         });
         let shared = Arc::clone(&script);
         // The scripted server's own file is unused.
@@ -66,27 +58,15 @@ impl FtpServer {
     pub(crate) fn begin(&self, step: &FtpStep) {
         let mut run = self.script.run();
         (run.step, run.build, run.transfers) = (step.clone(), step.build, 0);
-        self.script.served.store(0, Ordering::SeqCst);
+        self.script.progress.begin();
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.server.address
     }
 
-    pub(crate) fn served(&self) -> u64 {
-        self.script.served.load(Ordering::SeqCst)
-    }
-
-    pub(crate) fn activity(&self) -> u64 {
-        self.script.activity.load(Ordering::SeqCst)
-    }
-
-    pub(crate) fn note(&self, line: &str) {
-        self.script.note(line);
-    }
-
-    pub(crate) fn log(&self) -> String {
-        self.script.run().log.clone()
+    pub(crate) fn progress(&self) -> &Progress {
+        &self.script.progress
     }
 }
 
@@ -95,23 +75,13 @@ impl FtpScript {
         self.run.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, line: &str) {
-        let at = self.began.elapsed().as_secs_f64();
-        let _ = writeln!(self.run().log, "{at:8.3} {line}");
-    }
-
-    fn build(&self) -> (usize, Build) {
-        let build = self.run().build;
-        (build, self.builds[build])
-    }
-
     /// Answers a command; returns false to let the honest server answer.
     fn play(&self, session: &mut Session, command: &FtpCommand) -> bool {
-        self.activity.fetch_add(1, Ordering::SeqCst);
-        let (number, build) = self.build();
+        self.progress.count(0);
+        let number = self.run().build;
         match command.verb.as_str() {
             "FEAT" => session.reply(&self.features),
-            "SIZE" => session.reply(&format!("213 {}", build.len)),
+            "SIZE" => session.reply(&format!("213 {}", self.builds[number].len)),
             "MDTM" => session.reply(&format!("213 2020010203040{number}")),
             "MLST" => session.reply("500 unknown"),
             "REST" if !self.restarts => session.reply("502 not implemented"),
@@ -135,10 +105,8 @@ impl FtpScript {
             let fault = run.step.faults.iter().find(|(at, _)| *at == number).map(|(_, fault)| *fault);
             (fault, run.build, run.step.connections)
         };
-        self.note(&format!(
-            "#{} {} {}: build {build}, {fault:?}",
-            session.number, command.verb, command.rest
-        ));
+        let FtpCommand { verb, rest } = command;
+        self.progress.note(&format!("#{} {verb} {rest}: build {build}, {fault:?}", session.number));
         let bytes = self.builds[build].bytes();
         let Some(transfer) = session.transfer_of(command, bytes.len() as u64) else {
             return session.reply("501 what?");
@@ -159,18 +127,14 @@ impl FtpScript {
         if data.is_empty() {
             return session.reply("425 no data connection");
         }
-        let sent = if session.extended {
-            self.send_blocks(session, &transfer, bytes, &mut data, fault)
-        } else {
-            self.send_stream(session, &transfer, bytes, &mut data, fault)
-        };
+        let sent = self.send(session, &transfer, bytes, &mut data, fault);
         if session.extended && connections == Connections::Kept && fault.is_none() {
             session.keep(data);
         } else {
             drop(data);
         }
         match (fault, sent) {
-            (Some(FtpFault::EarlySuccess | FtpFault::Reset { .. } | FtpFault::Lost { .. }), _) => {}
+            (Some(FtpFault::EarlySuccess | FtpFault::Reset(_) | FtpFault::Lost(_)), _) => {}
             (Some(FtpFault::Silence), _) => thread::sleep(SILENCE),
             (Some(FtpFault::LateFailure), _) => session.reply("451 read error"),
             (_, true) => session.reply("226 complete"),
@@ -178,8 +142,8 @@ impl FtpScript {
         }
     }
 
-    /// Sends in MODE S; returns whether to report success.
-    fn send_stream(
+    /// Sends the data, with its fault; returns whether to report success.
+    fn send(
         &self,
         session: &mut Session,
         transfer: &Transfer,
@@ -187,95 +151,56 @@ impl FtpScript {
         data: &mut Vec<Data>,
         fault: Option<FtpFault>,
     ) -> bool {
-        let blocks = transfer.blocks();
-        for n in 0..blocks {
-            if let Some(done) = self.interrupt(session, data, fault, n, blocks) {
-                return done;
-            }
-            let block = transfer.block(n);
-            let payload = &bytes[usize::try_from(block.start).unwrap()..usize::try_from(block.end).unwrap()];
-            if !data[0].raw(payload) {
-                return false;
-            }
-            self.count(payload.len() as u64);
+        let (blocks, connections, is_extended) = (transfer.blocks(), data.len() as u64, session.extended);
+        let mut bytes = Cow::Borrowed(bytes);
+        if matches!(fault, Some(FtpFault::WrongThenTwice | FtpFault::WrongThenOutside)) {
+            bytes.to_mut().iter_mut().for_each(|byte| *byte = !*byte);
         }
-        true
-    }
-
-    /// Applies a fault before block `n`; returns how the transfer ends, if it ends here.
-    fn interrupt(
-        &self,
-        session: &mut Session,
-        data: &mut Vec<Data>,
-        fault: Option<FtpFault>,
-        n: u64,
-        blocks: u64,
-    ) -> Option<bool> {
-        let comes = |at: u64| n == at * blocks / 1000;
-        match fault? {
-            FtpFault::Drop { at } if comes(at) => data.clear(),
-            FtpFault::Reset { at } if comes(at) => data.drain(..).for_each(Data::reset),
-            FtpFault::Lost { at } if comes(at) => {
-                session.close();
-                data.clear();
-            }
-            FtpFault::Stall { at, millis } if comes(at) => {
-                thread::sleep(Duration::from_millis(millis));
-                return None;
-            }
-            _ => return None,
-        }
-        Some(false)
-    }
-
-    /// Sends in MODE E; returns whether to report success.
-    fn send_blocks(
-        &self,
-        session: &mut Session,
-        transfer: &Transfer,
-        bytes: &[u8],
-        data: &mut Vec<Data>,
-        fault: Option<FtpFault>,
-    ) -> bool {
-        let (blocks, connections) = (transfer.blocks(), data.len() as u64);
-        let wrong: Vec<u8>;
-        let lies = matches!(fault, Some(FtpFault::WrongThenTwice | FtpFault::WrongThenOutside));
-        let bytes = if lies {
-            wrong = bytes.iter().map(|byte| !byte).collect();
-            &wrong
-        } else {
-            bytes
-        };
+        let bytes = &*bytes;
         let counted = |n: u64| {
             let block = transfer.block(n);
-            self.count(block.end - block.start);
+            self.progress.count(block.end - block.start);
             true
         };
+        let send_blocks = |data: &mut Vec<Data>, wanted: &(dyn Fn(u64) -> bool + Sync)| {
+            if is_extended {
+                return transfer.send_blocks(bytes, data, |n| wanted(n) && counted(n));
+            }
+            (0..blocks).filter(|n| wanted(*n) && counted(*n)).all(|n| {
+                let block = transfer.block(n);
+                data[0].raw(&bytes[block.start as usize..block.end as usize])
+            })
+        };
         let until = match fault {
-            Some(FtpFault::Drop { at } | FtpFault::Reset { at } | FtpFault::Lost { at }) => {
+            Some(FtpFault::Drop(at) | FtpFault::Reset(at) | FtpFault::Lost(at) | FtpFault::Stall(at, _)) => {
                 at * blocks / 1000
             }
-            Some(FtpFault::Stall { at, .. }) => at * blocks / 1000,
             _ => blocks,
         };
         let leaves_out = |n: u64| fault == Some(FtpFault::Missing) && n % 5 == 2 % blocks.min(5);
-        if !transfer.send_blocks(bytes, data, |n| n < until && !leaves_out(n) && counted(n)) {
+        if !send_blocks(data, &|n| n < until && !leaves_out(n)) {
             return false;
         }
         match fault {
-            Some(FtpFault::Stall { millis, .. }) => {
+            Some(FtpFault::Stall(_, millis)) => {
                 thread::sleep(Duration::from_millis(millis));
-                if !transfer.send_blocks(bytes, data, |n| n >= until && counted(n)) {
+                if !send_blocks(data, &|n| n >= until) {
                     return false;
                 }
             }
             // One connection only: the others remain open until the server has reported it.
-            Some(FtpFault::Drop { .. }) => {
+            Some(FtpFault::Drop(_)) => {
                 data.pop();
                 return false;
             }
-            Some(FtpFault::Reset { .. } | FtpFault::Lost { .. }) => {
-                return self.interrupt(session, data, fault, until, blocks).unwrap_or(false);
+            Some(FtpFault::Reset(_)) => {
+                data.drain(..).for_each(Data::reset);
+                return false;
+            }
+            Some(FtpFault::Lost(_)) => {
+                session.close();
+                data.clear();
+                return false;
             }
             Some(FtpFault::WrongThenTwice) if blocks > 0 => {
                 thread::sleep(Duration::from_millis(400));
@@ -291,15 +216,15 @@ impl FtpScript {
             }
             Some(FtpFault::Closes) => {
                 for (n, channel) in data.iter_mut().enumerate() {
-                    if n == 0 {
-                        channel.header(76, 0, connections)
-                    } else {
-                        channel.header(12, 0, 0)
-                    };
+                    let (descriptor, offset) = if n == 0 { (76, connections) } else { (12, 0) };
+                    channel.header(descriptor, 0, offset);
                 }
                 return true;
             }
             _ => {}
+        }
+        if !is_extended {
+            return true;
         }
         let announced = match fault {
             Some(FtpFault::WrongCount(by)) => connections.saturating_add_signed(by),
@@ -310,10 +235,5 @@ impl FtpScript {
             data[0].block(bytes, transfer.block(0), transfer.base);
         }
         ended
-    }
-
-    fn count(&self, bytes: u64) {
-        self.served.fetch_add(bytes, Ordering::SeqCst);
-        self.activity.fetch_add(1, Ordering::SeqCst);
     }
 }

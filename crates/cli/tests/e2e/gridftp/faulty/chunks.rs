@@ -1,33 +1,36 @@
 //! Faults between the chunks of a file, each of which is a transfer of its own.
 
-use std::io::Write;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
-use super::{faulty, fetch, is_right, transfer_of};
-use crate::support::{Scripted, content, end, same};
+use super::{fetch, fetch_in, is_right, transfer_of};
+use crate::support::{Data, Scripted, Session, Transfer, content, end, get, same};
+
+/// More than the first chunk of 64 MiB.
+const SIZE: usize = (80 << 20) + 77;
+
+/// Returns whether a command requests a chunk after the first.
+fn requests_later_chunk(command: &crate::support::FtpCommand) -> bool {
+    command.verb == "ERET" && !command.rest.starts_with("P 0 ")
+}
 
 #[test]
 fn connections_opened_anew_for_each_chunk_are_used() {
-    // More than the first chunk of 64 MiB.
-    let bytes = content((80 << 20) + 77, 73);
-    let server = Scripted::new(bytes.clone(), |session, command| {
+    let server = Scripted::new(content(SIZE, 73), |session, command| {
         let Some(transfer) = transfer_of(session, command) else { return false };
         session.reply("150 sending");
         let mut data = session.data(session.parallelism);
-        let file = session.file();
-        let sent = transfer.send(&file, &mut data);
+        let sent = transfer.send(&session.file(), &mut data);
         drop(data);
         session.reply(if sent { "226 complete" } else { "426 data connection closed" });
         true
     });
-    is_right(&server, "4", &bytes);
+    is_right("opened anew", &server);
     assert!(server.count("ERET") >= 2, "{:?}", server.commands());
 }
 
 #[test]
 fn connections_that_announce_their_close_are_not_read_behind_it() {
-    let bytes = content((80 << 20) + 78, 79);
-    let server = Scripted::new(bytes.clone(), |session, command| {
+    let server = Scripted::new(content(SIZE, 79), |session, command| {
         let Some(transfer) = transfer_of(session, command) else { return false };
         session.reply("150 sending");
         let (file, mut data) = (session.file(), session.data(session.parallelism + 1));
@@ -46,111 +49,99 @@ fn connections_that_announce_their_close_are_not_read_behind_it() {
         session.reply("226 complete");
         true
     });
-    is_right(&server, "4", &bytes);
+    is_right("announced close", &server);
 }
 
-/// Serves each chunk over `connections` new ones; delays the last block of a chunk and its replies, so that a chunk
-/// requested ahead arrives first.
-fn opening_anew(bytes: Vec<u8>, connections: usize) -> Scripted {
-    const LATE: std::time::Duration = std::time::Duration::from_millis(500);
-    let late_replies = Arc::new(Mutex::new(Vec::<u8>::new()));
-    Scripted::new(bytes, move |session, command| {
+/// A chunk of which the last block, the ends, and all replies since its request are still to be sent.
+struct HeldChunk {
+    transfer: Transfer,
+    data: Vec<Data>,
+    replies: String,
+}
+
+impl HeldChunk {
+    fn finish(mut self, session: &mut Session) {
+        let (last, connections) = (self.transfer.blocks() - 1, self.data.len());
+        let at = usize::try_from(last).unwrap() % connections;
+        self.data[at].block(&session.file(), self.transfer.block(last), self.transfer.base);
+        end(&mut self.data, connections as u64);
+        drop(self.data);
+        session.send(self.replies.as_bytes());
+    }
+}
+
+/// Serves each chunk over new connections; on the first control connection the end of a chunk is held until a part of the next
+/// one, which is requested ahead, has been sent.
+fn opening_anew() -> Scripted {
+    let held = Mutex::new(None::<HeldChunk>);
+    Scripted::new(content(SIZE, 80), move |session, command| {
+        let mut held = held.lock().unwrap();
         if let Some(transfer) = transfer_of(session, command) {
-            let (file, mut data) = (session.file(), session.data(connections));
-            let last = transfer.blocks() - 1;
-            transfer.send_blocks(&file, &mut data, |n| n < last);
-            late_replies.lock().unwrap().extend(b"226 complete\r\n");
-            let (late_replies, mut control) = (Arc::clone(&late_replies), session.control());
-            std::thread::spawn(move || {
-                std::thread::sleep(LATE);
-                let at = usize::try_from(last).unwrap() % data.len();
-                data[at].block(&file, transfer.block(last), transfer.base);
-                let announced = data.len() as u64;
-                end(&mut data, announced);
-                drop(data);
-                std::thread::sleep(LATE / 2);
-                let mut late_replies = late_replies.lock().unwrap();
-                let _ = control.write_all(&late_replies);
-                late_replies.clear();
-            });
+            let (file, mut data) = (session.file(), session.data(session.parallelism));
+            let (first, last) = (data.len() as u64, transfer.blocks() - 1);
+            transfer.send_blocks(&file, &mut data, |n| n < first);
+            if let Some(held) = held.take() {
+                held.finish(session);
+            }
+            transfer.send_blocks(&file, &mut data, |n| (first..last).contains(&n));
+            let has_next = transfer.range.end < file.len() as u64;
+            let chunk = HeldChunk { transfer, data, replies: "226 complete\r\n".to_owned() };
+            if session.number == 0 && has_next {
+                *held = Some(chunk);
+            } else {
+                chunk.finish(session);
+            }
             return true;
         }
-        let reply = match command.verb.as_str() {
-            "SIZE" => format!("213 {}\r\n", session.file().len()),
-            "MDTM" => "213 20200102030405\r\n".to_owned(),
-            "MLST" => format!(
-                "250-x\r\n Type=file;Size={};Modify=20200102030405; f\r\n250 End\r\n",
-                session.file().len()
-            ),
-            _ => return false,
-        };
-        let mut late_replies = late_replies.lock().unwrap();
-        let is_late = !late_replies.is_empty();
-        if is_late {
-            late_replies.extend(reply.as_bytes());
-        }
-        is_late
+        let Some(held) = held.as_mut().filter(|_| session.number == 0) else { return false };
+        assert_eq!(command.verb, "MLST", "the state after a chunk");
+        let size = session.file().len();
+        held.replies += &format!("250-x\r\n Type=file;Size={size};Modify=20200102030405; f\r\n250 End\r\n");
+        true
     })
 }
 
 #[test]
 fn connections_opened_anew_while_the_chunk_before_is_sent_are_not_mistaken_for_its_own() {
-    let bytes = content((80 << 20) + 78, 80);
-    for connections in [1, 4] {
-        let server = opening_anew(bytes.clone(), connections);
-        is_right(&server, "4", &bytes);
-        assert!(server.count("ERET") >= 2, "{:?}", server.commands());
+    for streams in ["1", "4"] {
+        let server = opening_anew();
+        let (run, ended) = fetch_in(get(), &server, &["--streams", streams]);
+        ended.ok();
+        same(run.path("f"), &server.file());
+        let ahead = |(session, command): &&(usize, String)| *session == 0 && command.starts_with("ERET ");
+        assert!(server.commands().iter().filter(ahead).count() >= 2, "{:?}", server.commands());
     }
 }
 
 #[test]
-fn a_file_that_changes_between_two_chunks_is_not_mixed() {
-    let (old, new) = (content(80 << 20, 75), content((80 << 20) + 1, 76));
-    let replaced = new.clone();
-    let server = Scripted::new(old, move |session, command| {
+fn file_that_changes_between_two_chunks_is_not_mixed() {
+    let new = content(SIZE + 1, 76);
+    let server = Scripted::new(content(SIZE, 75), move |session, command| {
         // After the first chunk and its check of the file's state.
-        if command.verb == "ERET" && !command.rest.starts_with("P 0 ") {
-            session.replace_file(replaced.clone());
+        if requests_later_chunk(command) {
+            session.replace_file(new.clone());
         }
         false
     });
-    let (run, ended) = fetch(&server, "4", "1");
+    let (run, ended) = fetch(&server, "1");
     ended.fails(65, &["changed"]);
     assert!(!run.path("f").exists());
-    let run = run.again(["--streams", "4", "--no-resume", "-o", "f", &server.url()]);
-    run.run().ok();
-    same(run.path("f"), &new);
+    let (run, ended) = fetch_in(run, &server, &["--streams", "4", "--no-resume"]);
+    ended.ok();
+    same(run.path("f"), &server.file());
 }
 
 #[test]
-fn a_chunk_refused_after_the_first_ends_the_run_and_is_resumed() {
-    let bytes = content((80 << 20) + 5, 78);
-    let server = Scripted::new(bytes.clone(), |session, command| {
-        let later = command.verb == "ERET" && !command.rest.starts_with("P 0 ");
-        if later {
-            session.reply("501 ERET is not permitted");
-        }
-        later
+fn chunk_refused_after_the_first_ends_the_run_and_is_resumed() {
+    let server = Scripted::new(content(SIZE, 78), |session, command| {
+        requests_later_chunk(command) && session.answer(command, &[("ERET", "501 ERET is not permitted")])
     });
-    let (run, ended) = fetch(&server, "4", "1");
+    let (run, ended) = fetch(&server, "1");
     assert!(matches!(ended.status.code(), Some(76 | 77)), "{ended:?}");
     assert!(ended.error().contains("501"), "{ended:?}");
     server.change(|_, _| false);
-    let run = run.again(["--streams", "4", "--json", "-o", "f", &server.url()]);
-    let resumed = run.run().ok().done()["resumed"].as_u64().unwrap();
-    same(run.path("f"), &bytes);
+    let (run, ended) = fetch_in(run, &server, &["--streams", "4"]);
+    same(run.path("f"), &server.file());
+    let resumed = ended.ok().done()["resumed"].as_u64().unwrap();
     assert!(resumed > 0, "what was received of the first chunk is kept");
-}
-
-#[test]
-fn half_of_a_chunk_is_no_file() {
-    let (server, _) = faulty(|session, transfer, data| {
-        let file = session.file();
-        transfer.send_blocks(&file, data, |n| n < 10);
-        session.close();
-        data.clear();
-    });
-    let (run, ended) = fetch(&server, "4", "0");
-    assert_eq!(ended.status.code(), Some(75), "{ended:?}");
-    assert!(!run.path("f").exists());
 }

@@ -236,13 +236,15 @@ impl Exchange<'_, '_, '_, '_> {
         if self.stream.front().is_none() && self.chunks.iter().any(Chunk::lacks_bytes) {
             return Err(SourceError::stolen(self.context.worker.source.shown()).into());
         }
+        // No longer than the user waits for a connection or a reply.
+        let patience = CONNECT_PATIENCE.min(self.context.access.handshake_limit());
         let reached = self.session.data.as_ref().is_none_or(DataPath::is_reached);
         if let Some(first) = self.chunks.front().filter(|_| !reached)
-            && first.requested.elapsed() >= CONNECT_PATIENCE
+            && first.requested.elapsed() >= patience
         {
             let local =
                 self.session.data.as_ref().map_or(self.session.control.local, |data| data.listener.address);
-            return Err(FtpError::NotConnected { at: self.at(), local, waited: CONNECT_PATIENCE }.into());
+            return Err(FtpError::NotConnected { at: self.at(), local, waited: patience }.into());
         }
         let (since, bytes) = self.progress;
         let stall = self.stream.stall_timeout();

@@ -1,0 +1,146 @@
+//! Longhaul's own scenarios, and their tools.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::Ended;
+use crate::support::lab::{Scenario, exec, no_lab_with, ran, root, scenario_tool};
+
+/// Returns the example of the documentation.
+fn documented() -> String {
+    let page = fs::read_to_string(root().join("docs/scenarios.md")).unwrap();
+    page.split("```").nth(1).unwrap().strip_prefix("toml\n").unwrap().to_owned()
+}
+
+/// Their transfers must also keep no state: a repetition would start from what the last one found.
+#[test]
+fn own_scenarios_are_valid_and_keep_no_state() {
+    let files = fs::read_dir(root().join("scenarios")).unwrap().map(|entry| entry.unwrap().path());
+    let files = files.filter(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    let mut scenarios: Vec<_> = files
+        .map(|path| {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            (Scenario::own(name), fs::read_to_string(&path).unwrap())
+        })
+        .collect();
+    scenarios.push((Scenario::new(&documented()), documented()));
+    let mut fetches = 0;
+    for (scenario, toml) in scenarios {
+        assert!(!scenario.run(&["--list"]).ok().stdout.is_empty());
+        let commands = toml.lines().filter(|line| !line.starts_with('#'));
+        for fetch in commands.flat_map(|line| line.split("longhaul get ").skip(1)) {
+            assert!(fetch.split(' ').any(|word| word == "--no-memory"), "longhaul get {fetch}");
+            fetches += 1;
+        }
+    }
+    assert!(fetches > 30, "{fetches}");
+}
+
+#[test]
+fn short_forms_match_their_scenarios() {
+    for (name, args, first, executions) in [
+        ("usadafox-table2", "--repeat 1", "longhaul size=8G recv_buffer=25MB (1)", 6),
+        (
+            "usadafox-table2",
+            "size=1G recv_buffer=25MB --repeat 1",
+            "longhaul size=1G recv_buffer=25MB (1)",
+            1,
+        ),
+        ("usadafox-buffers", "size=4G --only direct", "direct size=4G (1)", 1),
+        ("icdc-1g-pseudo-lfn", "size=1G pace=off,auto", "longhaul size=1G pace=off (1)", 2),
+        (
+            "icdc-1g-background",
+            "size=1G path.congestion=cubic",
+            "longhaul size=1G path.rate=1G path.rtt=302ms path.background=0@0s,20%@8s,50%@16s \
+             path.congestion=cubic pace=off (1)",
+            2,
+        ),
+        ("apt-alpha", "size=20MB alpha=2 path.rtt=20ms", "apt size=20MB path.rtt=20ms alpha=2 (1)", 2),
+        ("apt-delta", "size=20MB delta=1s path.rtt=20ms", "apt size=20MB path.rtt=20ms delta=1s (1)", 2),
+        ("apt-n0", "size=20MB n0=4 path.rtt=20ms", "apt size=20MB path.rtt=20ms n0=4 (1)", 2),
+        ("apt-background", "size=20MB path.background=20M", "apt size=20MB path.background=20M (1)", 2),
+        ("apt-fairness-droptail", "apart=3 size=1GB", "apt apart=3 size=1GB (1)", 2),
+        ("apt-fairness-red", "apart=3 size=1GB", "apt apart=3 size=1GB (1)", 2),
+        ("apt-gridftp-n", "size=20MB n=8 path.rtt=20ms", "fixed size=20MB path.rtt=20ms n=8 (1)", 6),
+        ("apt-gridftp-evolution", "size=20MB alpha=2 n0=8", "by-alpha size=20MB alpha=2 (1)", 6),
+        (
+            "apt-gridftp-background",
+            "size=20MB path.background=20M",
+            "apt size=20MB path.background=20M (1)",
+            3,
+        ),
+        ("apt-gridftp-fairness-droptail", "apart=3 size=1GB", "apt apart=3 size=1GB (1)", 3),
+        ("apt-gridftp-fairness-red", "apart=3 size=1GB", "apt apart=3 size=1GB (1)", 3),
+        ("icdc-10g", "--only to-disk size=30G", "to-disk size=30G pace=7.4Gbit (1)", 1),
+    ] {
+        let words =
+            args.split(' ').flat_map(|word| word.contains('=').then_some("--set").into_iter().chain([word]));
+        let args: Vec<_> = words.chain(["--list"]).collect();
+        let listed = Scenario::own(&format!("{name}.toml")).run(&args).ok().stdout;
+        assert_eq!((listed.lines().next(), listed.lines().count()), (Some(first), executions), "{listed}");
+    }
+}
+
+#[test]
+fn both_servers_answer() {
+    if no_lab_with(&["apache2", "nginx", "curl"]) {
+        return;
+    }
+    for (kind, directive) in [("apache", "EnableSendfile On"), ("nginx", "sndbuf=400000")] {
+        let out = tempfile::tempdir().unwrap();
+        let data = scenario_tool(out.path(), &["data"]);
+        fs::write(Path::new(&data).join("file"), "what was asked for").unwrap();
+        let server = root().join("scenarios/tools/server");
+        let server = format!("exec {} {kind} . 80 '{directive}'", server.display());
+        let client = "curl --silent --fail --max-time 30 http://$LAB_SERVER/file";
+        let mut command = exec(&["--server", &server, "--server-port", "80"], client);
+        command.env("LAB_OUT", out.path());
+        let ended = ran(command);
+        scenario_tool(out.path(), &["source", "remove"]);
+        assert_eq!(ended.ok().stdout, "what was asked for", "{kind}");
+        assert!(!Path::new(&data).exists());
+    }
+}
+
+/// Runs the sessions of a command, half a second apart.
+fn sessions(count: &str, command: &str) -> Ended {
+    let mut tool = Command::new(root().join("scenarios/tools/sessions"));
+    tool.args([count, "0.5", "sh", "-c", command]);
+    ran(tool)
+}
+
+#[test]
+fn sessions_are_compared_over_the_last_of_their_times() {
+    // A session has 7 bytes until the last half second of all sessions, which begins 1.5, 1 and 0.5 s after its own
+    // start; then it receives its number times 8000 bit/s. The command reports a minute at once, so that the speed of
+    // the shell loop does not matter.
+    let command = r#"at=0; while [ $at -le 600 ]; do
+        [ $at -ge $((20 - 5 * {})) ] && received=$((at * 100 * {})) || received=7
+        echo "{\"at\":$((at / 10)).$((at % 10)),\"event\":\"progress\",\"received\":$received,\"rtt\":0.1}"
+        echo '{"event":"warning"}'; at=$((at + 1)); done; exec sleep 60"#;
+    let printed: Value = serde_json::from_str(&sessions("3", command).ok().stdout).unwrap();
+    for (name, expected) in [
+        ("session_1_bps", 8e3),
+        ("session_2_bps", 16e3),
+        ("session_3_bps", 24e3),
+        ("sum_bps", 48e3),
+        // (1 + 2 + 3)^2 / (3 (1 + 4 + 9))
+        ("jain", 0.8571),
+    ] {
+        assert_eq!(printed[name].as_f64(), Some(expected), "{name}: {printed}");
+    }
+}
+
+#[test]
+fn sessions_without_progress_or_with_an_early_end_fail() {
+    for (command, expected) in [
+        ("echo 'no space left'; exit 3", "no space left"),
+        ("exec sleep 60", "session 1 told nothing of its progress"),
+    ] {
+        let ended = sessions("2", command);
+        assert!(!ended.status.success() && ended.stderr.contains(expected), "{ended:?}");
+    }
+}

@@ -1,0 +1,108 @@
+//! Paths at rates that need super-packets, measured with bulk TCP between tuned hosts.
+//!
+//! On a busy machine the emulator is late and reports so; the measurement is then repeated.
+
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::common::{path, udp};
+use crate::measuring::{Bulk, measure_while_keeping_up, within};
+use longhaul_core::units::{Bytes, Rate};
+use longhaul_lab::{Hosts, Lab, PathSpec, QueueLimit};
+
+const RATE: f64 = 2e9;
+/// TCP payload per 1500-byte packet: 20 bytes of IP header and 32 of TCP header with timestamps.
+const PAYLOAD_SHARE: f64 = 1448.0 / 1500.0;
+
+/// Two windows fill a path of 2 Gbit/s and 40 ms and half a BDP of its queue, without overflow. TCP's own losses are not
+/// measured here.
+const WINDOW: Option<Bytes> = Some(Bytes::new(7_500_000));
+
+#[test]
+fn round_trip_time_and_goodput_are_the_paths() {
+    let queue = Some(QueueLimit::Bytes(Bytes::new(40_000_000)));
+    let spec = PathSpec { hosts: Hosts::Tuned, queue, ..path("2Gbit", 40) };
+    measure_while_keeping_up("round trip and goodput at 2 Gbit/s", &spec, |lab| {
+        let rtt = idle_round_trip(lab).as_secs_f64();
+        within("RTT in seconds", rtt, 0.040..=0.042)?;
+        let goodput = Bulk { streams: 2, pace: None, window: WINDOW }.send_while(lab, |received| {
+            // After slow start.
+            thread::sleep(Duration::from_millis(1500));
+            let (before, begun) = (received.load(Ordering::Relaxed), Instant::now());
+            thread::sleep(Duration::from_millis(1500));
+            let bytes = received.load(Ordering::Relaxed) - before;
+            bytes as f64 * 8.0 / begun.elapsed().as_secs_f64()
+        });
+        let expected = RATE * PAYLOAD_SHARE;
+        println!(
+            "RTT {:.2} ms, goodput {:.1} % of what the rate allows; {}",
+            rtt * 1e3,
+            goodput / expected * 100.0,
+            lab.stats().unwrap()
+        );
+        within("goodput in bit/s", goodput, expected * 0.95..=expected * 1.01)
+    });
+}
+
+/// Returns the median of a few RTTs on an idle path.
+fn idle_round_trip(lab: &Lab) -> Duration {
+    let (client, server) = udp(lab);
+    client.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    let mut times: Vec<Duration> = (0..7)
+        .map(|_| {
+            let (mut packet, sent) = ([0; 64], Instant::now());
+            client.send(b"ping").unwrap();
+            let (len, from) = server.recv_from(&mut packet).unwrap();
+            server.send_to(&packet[..len], from).unwrap();
+            client.recv(&mut packet).unwrap();
+            sent.elapsed()
+        })
+        .collect();
+    times.sort();
+    times[times.len() / 2]
+}
+
+#[test]
+fn loss_applies_to_packets_of_a_super_packet() {
+    const PACKETS: u64 = 150_000;
+    // A queue that never fills, and a delay short enough for TCP to make progress at this loss.
+    let queue = Some(QueueLimit::Bytes(Bytes::new(100_000_000)));
+    let spec = PathSpec { hosts: Hosts::Tuned, loss: 0.001, queue, ..path("2Gbit", 4) };
+    measure_while_keeping_up("random loss of super-packets", &spec, |lab| {
+        let begun = Instant::now();
+        Bulk { streams: 4, pace: None, window: WINDOW }.send_while(lab, |_| {
+            while lab.stats().unwrap().client_to_server.packets < PACKETS
+                && begun.elapsed() < Duration::from_secs(8)
+            {
+                thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let stats = lab.stats().unwrap().client_to_server;
+        let all = (stats.packets + stats.dropped_loss) as f64;
+        println!("lost {} of {all} in {:.1?}", stats.dropped_loss, begun.elapsed());
+        within("packets", all, PACKETS as f64..=f64::INFINITY)?;
+        // Four standard deviations of a binomial distribution.
+        let slack = 4.0 * (0.001 * 0.999 * all).sqrt();
+        within("packets lost", stats.dropped_loss as f64, 0.001 * all - slack..=0.001 * all + slack)
+    });
+}
+
+/// A super-packet enters a switch's queue of 1 MB packet by packet, and does not harm a sender below the rate.
+#[test]
+fn switch_queue_passes_paced_stream_and_drops_of_unpaced_one() {
+    let queue = Some(QueueLimit::Bytes(Bytes::new(1_000_000)));
+    let spec = PathSpec { hosts: Hosts::Tuned, queue, ..path("1200Mbit", 20) };
+    for (pace, is_lost) in [(Some(Rate::bits_per_sec(800_000_000)), false), (None, true)] {
+        measure_while_keeping_up("a paced stream and an unpaced one", &spec, |lab| {
+            Bulk { streams: 1, pace, window: WINDOW }
+                .send_while(lab, |_| thread::sleep(Duration::from_millis(1200)));
+            let stats = lab.stats().unwrap().client_to_server;
+            println!("{pace:?}: {stats}");
+            // At least 0.1 s at the pace.
+            within("packets", stats.packets as f64, 13_000.0..=f64::INFINITY)?;
+            let lost = if is_lost { 1.0..=f64::INFINITY } else { 0.0..=0.0 };
+            within("packets that met a full queue", stats.dropped_queue as f64, lost)
+        });
+    }
+}
