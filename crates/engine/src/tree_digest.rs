@@ -206,6 +206,11 @@ mod tests {
 
     use super::*;
 
+    /// Adds a range of `bytes`, which are the whole file.
+    fn add(tree: &TreeDigest, bytes: &[u8], range: ByteRange) {
+        tree.add(range.start(), &bytes[range.start() as usize..range.end() as usize]);
+    }
+
     fn content(size: usize) -> Vec<u8> {
         (0..size).map(|at| (at * 31 % 251) as u8).collect()
     }
@@ -222,7 +227,7 @@ mod tests {
         }
         for gap in tree.missing() {
             assert_eq!(tree.root(), None);
-            tree.add(gap.start(), &bytes[gap.start() as usize..gap.end() as usize]);
+            add(&tree, bytes, gap);
         }
         tree.root().unwrap()
     }
@@ -272,9 +277,7 @@ mod tests {
         tree.forget(ByteRange::new(200_000, 500_000));
         let gaps = tree.missing();
         assert!(gaps.iter().all(|gap| gap.start() <= 200_000 && gap.end() >= 500_000), "{gaps:?}");
-        for gap in gaps {
-            tree.add(gap.start(), &bytes[gap.start() as usize..gap.end() as usize]);
-        }
+        gaps.into_iter().for_each(|gap| add(&tree, &bytes, gap));
         assert_eq!(tree.root(), Some(blake3::hash(&bytes)));
     }
 
@@ -290,13 +293,11 @@ mod tests {
             let mut parts = 0;
             while let Some(part) = tree.missing_in(&written, Bytes::mib(1)) {
                 prop_assert!(written.contains(part) && part.len() <= Bytes::mib(1), "{part}");
-                tree.add(part.start(), &bytes[part.start() as usize..part.end() as usize]);
+                add(&tree, &bytes, part);
                 parts += 1;
                 prop_assert!(parts <= 50);
             }
-            for gap in tree.missing() {
-                tree.add(gap.start(), &bytes[gap.start() as usize..gap.end() as usize]);
-            }
+            tree.missing().into_iter().for_each(|gap| add(&tree, &bytes, gap));
             prop_assert_eq!(tree.root(), Some(blake3::hash(&bytes)));
         }
 

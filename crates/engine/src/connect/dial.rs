@@ -141,6 +141,14 @@ mod tests {
         (listener, address)
     }
 
+    fn dialled(
+        addresses: &[SocketAddr],
+        settings: SocketSettings<'_>,
+        limit: Duration,
+    ) -> Result<TcpStream, ConnectError> {
+        dial("h", addresses, settings, &Deadline::new(&Cancel::new(), limit)).map(|(stream, _)| stream)
+    }
+
     /// A listener whose queue is full, so that the kernel drops every SYN.
     fn black_hole() -> (Socket, Vec<Socket>, SocketAddr) {
         let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
@@ -160,64 +168,37 @@ mod tests {
     }
 
     #[test]
-    fn refusing_first_address_costs_no_stagger() {
-        let (listener, dead) = listen("127.0.0.1:0");
-        drop(listener);
+    fn refusing_addresses_cost_no_stagger() {
         let (_alive, alive) = listen("127.0.0.1:0");
-        let cancel = Cancel::new();
-        let deadline = Deadline::new(&cancel, Duration::from_secs(5));
-        let started = Instant::now();
-        let (stream, _) = dial("h", &[dead, alive], SETTINGS, &deadline).unwrap();
+        let refusing = (1..=200).map(|host| SocketAddr::from(([127, 0, 1, host], alive.port())));
+        let addresses: Vec<_> =
+            std::iter::once("[::1]:1".parse().unwrap()).chain(refusing).chain([alive]).collect();
+        // The staggers of all would take 50 s.
+        let stream = dialled(&addresses, SETTINGS, Duration::from_secs(30)).unwrap();
         assert_eq!(stream.peer_addr().unwrap(), alive);
-        assert!(started.elapsed() < Duration::from_millis(200), "a refusal must not cost the stagger");
     }
 
     #[test]
     fn silent_first_address_costs_one_stagger() {
         let (_listener, _fill, silent) = black_hole();
         let (_alive, alive) = listen("127.0.0.1:0");
-        let cancel = Cancel::new();
-        let deadline = Deadline::new(&cancel, Duration::from_secs(5));
         let started = Instant::now();
-        let (stream, _) = dial("h", &[silent, alive], SETTINGS, &deadline).unwrap();
+        let stream = dialled(&[silent, alive], SETTINGS, Duration::from_secs(30)).unwrap();
         assert_eq!(stream.peer_addr().unwrap(), alive);
-        assert!((240..900).contains(&started.elapsed().as_millis()), "{:?}", started.elapsed());
+        assert!(started.elapsed() >= Duration::from_millis(240), "{:?}", started.elapsed());
     }
 
     #[test]
-    fn alternates_address_families() {
-        let (_v4, v4) = listen("127.0.0.1:0");
-        let dead = "[::1]:1".parse().unwrap();
-        let cancel = Cancel::new();
-        let deadline = Deadline::new(&cancel, Duration::from_secs(5));
-        let (stream, _) = dial("h", &[dead, v4], SETTINGS, &deadline).unwrap();
-        assert_eq!(stream.peer_addr().unwrap(), v4);
-    }
-
-    #[test]
-    fn timeout_names_every_address() {
+    fn connecting_ends_by_a_timeout_that_names_every_address_or_when_cancelled() {
         let (_listener, _fill, silent) = black_hole();
         let dead: SocketAddr = "127.0.0.1:1".parse().unwrap();
-        let cancel = Cancel::new();
-        let deadline = Deadline::new(&cancel, Duration::from_millis(400));
-        let error = dial("h", &[silent, dead], SETTINGS, &deadline).unwrap_err();
+        let error = dialled(&[silent, dead], SETTINGS, Duration::from_millis(400)).unwrap_err();
         let text = error.to_string();
         assert!(matches!(error, ConnectError::Timeout { .. }), "{text}");
         assert!(text.contains(&silent.to_string()) && text.contains(&dead.to_string()), "{text}");
-    }
-
-    #[test]
-    fn cancels_while_connecting() {
-        let (_listener, _fill, silent) = black_hole();
-        let cancel = Cancel::new();
-        let flag = cancel.clone();
-        let helper = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(50));
-            flag.cancel();
-        });
-        let deadline = Deadline::new(&cancel, Duration::from_secs(5));
+        let cancel = Cancel::new().child_until(Instant::now() + Duration::from_millis(50));
+        let deadline = Deadline::new(&cancel, Duration::from_secs(60));
         assert!(matches!(dial("h", &[silent], SETTINGS, &deadline), Err(ConnectError::Cancelled)));
-        helper.join().unwrap();
     }
 
     #[test]
@@ -237,10 +218,8 @@ mod tests {
     #[test]
     fn buffer_has_requested_size_and_sufficient_scale() {
         let (_listener, address) = listen("127.0.0.1:0");
-        let cancel = Cancel::new();
         let settings = SocketSettings { recv_buffer: Some(Bytes::mib(20)), ..SETTINGS };
-        let (stream, _) =
-            dial("h", &[address], settings, &Deadline::new(&cancel, Duration::from_secs(5))).unwrap();
+        let stream = dialled(&[address], settings, Duration::from_secs(30)).unwrap();
         let scale = longhaul_sys::tcp_info::read(&stream).unwrap().tcpi_rcv_wscale().unwrap();
         let size = Socket::from(stream).recv_buffer_size().unwrap();
         if longhaul_sys::sockopt::may_force_recv_buffer() {

@@ -141,12 +141,4 @@ mod tests {
         assert_eq!(parse("iperf3://h"), "iperf3://h:5201");
         assert!(matches!(ProbeTarget::parse("gsiftp://h/"), Ok(ProbeTarget::Ftp(_))));
     }
-
-    #[test]
-    fn other_targets_are_refused() {
-        for text in ["", "a b", "/etc/passwd", "gopher://h/", "http://", "h:99999"] {
-            let error = ProbeTarget::parse(text).unwrap_err();
-            assert!(error.to_string().contains("write a host"), "{error}");
-        }
-    }
 }

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn no_directory_is_opened_or_created_through_a_link() {
+    fn nothing_is_opened_or_created_through_a_link() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("a/b")).unwrap();
         std::os::unix::fs::symlink("a", dir.path().join("link")).unwrap();
@@ -274,14 +274,8 @@ mod tests {
         directory.make_beneath(Path::new("a/c")).unwrap();
         directory.make_beneath(Path::new("a/c")).unwrap();
         assert!(dir.path().join("a/c").is_dir() && !dir.path().join("a/new").exists());
-    }
-
-    #[test]
-    fn no_file_is_opened_through_a_link() {
-        let dir = tempfile::tempdir().unwrap();
-        std::os::unix::fs::symlink("elsewhere", dir.path().join("link")).unwrap();
-        let directory = Directory::open(dir.path()).unwrap();
-        assert!(directory.open_file(OsStr::new("link"), OFlags::CREATE).is_err());
+        std::os::unix::fs::symlink("elsewhere", dir.path().join("lost")).unwrap();
+        assert!(directory.open_file(OsStr::new("lost"), OFlags::CREATE).is_err());
         assert!(!dir.path().join("elsewhere").exists());
     }
 

@@ -31,18 +31,6 @@ fn journal_reads_as_written() {
 }
 
 #[test]
-fn journal_of_version_1_is_one_source_with_its_validator() {
-    let text = format!(
-        r#"{{"version":1,"url":"http://h/f","url_digest":"{}","size":100,"validator":"\"a\"","committed":[[0,9]]}}"#,
-        blake3::hash(URL.as_bytes()).to_hex()
-    );
-    let read = Journal::decode(text.as_bytes()).unwrap();
-    assert_eq!(read.sources(), [source(URL, "\"a\"")]);
-    assert_eq!(read.committed(), &[ByteRange::new(0, 9)].into_iter().collect());
-    assert_eq!(read.match_source(URL, SIZE, Some(&identity("\"a\"")), None), SourceMatch::Same);
-}
-
-#[test]
 fn damaged_journal_is_distinguished_from_a_later_version() {
     let good = r#"{"version":2,"size":9,"sources":[{"url":"u","url_digest":"d","identity":{"kind":"etag","value":"\"a\""}}],"committed":[[0,9]]}"#;
     assert!(Journal::decode(good.as_bytes()).is_ok());

@@ -135,10 +135,11 @@ mod tests {
         let stop = Cancel::new();
         let stream = StreamWriter::new(&writer, stop.clone()).unwrap();
         let write = std::thread::spawn(move || stream.write(0, &vec![0; 2 * PIPE]));
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        while rustix::io::ioctl_fionread(&reader).unwrap() == 0 {
+            std::thread::yield_now();
+        }
         stop.cancel();
         assert!(write.join().unwrap().is_err());
-        drop(reader);
     }
 
     #[test]

@@ -288,15 +288,16 @@ mod tests {
     #[test]
     fn chooses_by_scheme_as_curl_does() {
         let vars = [("http_proxy", "p1:3128"), ("HTTPS_PROXY", "http://p2:8080/"), ("all_proxy", "p3:1")];
-        assert_eq!(chosen(&vars, "http://h/").as_deref(), Some("p1:3128"));
-        assert_eq!(chosen(&vars, "https://h/").as_deref(), Some("p2:8080"));
-        assert_eq!(chosen(&vars[2..], "https://h/").as_deref(), Some("p3:1"));
-        assert_eq!(chosen(&[("HTTP_PROXY", "evil:1")], "http://h/"), None);
-        assert_eq!(chosen(&[("http_proxy", ""), ("all_proxy", "p3:1")], "http://h/"), None);
-        assert_eq!(
-            chosen(&[("http_proxy", "http://[::1]:8080")], "http://h/").as_deref(),
-            Some("[::1]:8080")
-        );
+        for (vars, url, proxy) in [
+            (&vars[..], "http://h/", Some("p1:3128")),
+            (&vars, "https://h/", Some("p2:8080")),
+            (&vars[2..], "https://h/", Some("p3:1")),
+            (&[("HTTP_PROXY", "evil:1")], "http://h/", None),
+            (&[("http_proxy", ""), ("all_proxy", "p3:1")], "http://h/", None),
+            (&[("http_proxy", "http://[::1]:8080")], "http://h/", Some("[::1]:8080")),
+        ] {
+            assert_eq!(chosen(vars, url).as_deref(), proxy, "{vars:?}, {url}");
+        }
     }
 
     #[test]
@@ -304,10 +305,8 @@ mod tests {
         let none = |name: &str| (name == "no_proxy").then(|| "near".to_owned());
         let given = ProxyPolicy::given("socks5h://127.0.0.1", none);
         let found = given.for_url(&"https://far/".parse().unwrap()).unwrap().unwrap();
-        assert_eq!(
-            (found.kind, found.host, found.port),
-            (ProxyKind::Socks5h, Host::Ipv4([127, 0, 0, 1].into()), 1080)
-        );
+        let local = Host::Ipv4([127, 0, 0, 1].into());
+        assert_eq!((found.kind, found.host, found.port), (ProxyKind::Socks5h, local, 1080));
         assert_eq!(given.for_url(&"http://near/".parse().unwrap()).unwrap(), None);
         let off = ProxyPolicy::given("", |_| Some("http://p".to_owned()));
         assert_eq!(off.for_url(&"http://h/".parse().unwrap()).unwrap(), None);

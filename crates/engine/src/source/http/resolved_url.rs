@@ -280,36 +280,16 @@ mod tests {
     fn secrets_stay_within_the_origin() {
         let first = target("https://h/a", &["X: y", "Cookie: c", "Host: v"]);
         let to = |url: &str| first.redirected(&url.parse().unwrap()).unwrap();
-        assert_eq!(names(&to("https://h/b")), ["X", "Cookie", "Host", "Authorization"]);
-        for other in ["https://h:444/b", "http://h/b", "https://sub.h/b"] {
-            assert_eq!(names(&to(other)), ["X"], "{other}");
+        for (url, sent) in [
+            ("https://h/b", &["X", "Cookie", "Host", "Authorization"][..]),
+            ("https://h:444/b", &["X"]),
+            ("http://h/b", &["X"]),
+            ("https://sub.h/b", &["X"]),
+            ("http://u:p@other/b", &["X"]),
+        ] {
+            assert_eq!(names(&to(url)), sent, "{url}");
         }
-    }
-
-    #[test]
-    fn login_in_a_redirect_is_not_sent() {
-        let first = target("https://h/a", &[]);
-        let to = |url: &str| first.redirected(&url.parse().unwrap()).unwrap();
-        assert_eq!(names(&to("http://u:p@other/b")), [""; 0]);
-        assert_eq!(to("https://u:p@h/b").headers, first.headers);
-    }
-
-    #[test]
-    fn cookies_of_a_jar_follow_redirects_to_their_own_server_only() {
-        let jar =
-            CookieJar::parse(b"h.example\tFALSE\t/\tFALSE\t0\ta\t1\no.example\tFALSE\t/\tFALSE\t0\tb\t2\n")
-                .jar;
-        let first = target("http://h.example/", &["Cookie: own=0"]).with_cookies(Some(Arc::new(jar)));
-        let cookies = |target: &ResolvedUrl| {
-            let line = target.request_line(None, false);
-            let fields = line.headers.into_iter().filter(|header| header.is("cookie"));
-            fields.map(|field| field.value().to_owned()).collect::<Vec<_>>()
-        };
-        let to = |url: &str| first.redirected(&url.parse().unwrap()).unwrap();
-        assert_eq!(cookies(&first), ["own=0; a=1"]);
-        assert_eq!(cookies(&to("http://h.example/x")), ["own=0; a=1"]);
-        assert_eq!(cookies(&to("http://o.example/")), ["b=2"]);
-        assert_eq!(cookies(&to("http://other.example/")), [""; 0]);
+        assert_eq!(to("https://u:p@h/b").headers, first.headers, "the login of a redirect is not sent");
     }
 
     #[test]
