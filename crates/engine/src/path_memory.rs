@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_file_is_replaced_and_a_later_version_is_not() {
+    fn damaged_file_is_replaced_a_later_version_is_not_and_an_invalid_path_is_skipped() {
         let (_dir, file) = memory();
         let endpoint = path("h", 1).endpoint;
         let large = vec![b' '; LARGEST.as_usize() + 1];
@@ -368,11 +368,6 @@ mod tests {
         assert!(matches!(recall(&file, &endpoint), Err(MemoryError::Version { version: 2, .. })));
         assert!(keep(&file, path("h", 1)).is_err());
         assert_eq!(fs::read(&file).unwrap(), later);
-    }
-
-    #[test]
-    fn invalid_path_is_skipped() {
-        let (_dir, file) = memory();
         let paths = vec![
             KnownPath { streams: 0, ..path("none", 1) },
             KnownPath { rtt_us: 0, ..path("near", 1) },

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn in_order_writes_keep_few_subtrees() {
+    fn in_order_writes_keep_few_subtrees_and_repeated_bytes_are_not_hashed_again() {
         let bytes = content(8 << 20);
         let tree = TreeDigest::new(Bytes::new(1 << 40)).unwrap();
         for round in 0..64 {
@@ -250,11 +250,6 @@ mod tests {
         }
         assert_eq!(lock(&tree.subtrees).len(), 1);
         assert_eq!(tree.missing(), [ByteRange::new(512 << 20, 1 << 40)]);
-    }
-
-    #[test]
-    fn repeated_bytes_are_not_hashed_again() {
-        let bytes = content(8 << 20);
         let tree = TreeDigest::new(Bytes::mib(16)).unwrap();
         tree.add_missing(0, &bytes);
         // This range overlaps a merged subtree, which stays.

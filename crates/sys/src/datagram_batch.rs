@@ -202,10 +202,8 @@ mod tests {
         near.send(&[1; 50]).unwrap();
         let mut batch = DatagramBatch::new(20);
         batch.receive(&far).unwrap();
-        assert_eq!(
-            batch.datagrams().map(|(datagram, at)| (datagram.len(), at)).collect::<Vec<_>>(),
-            [(20, None)]
-        );
+        let seen: Vec<_> = batch.datagrams().map(|(datagram, at)| (datagram.len(), at)).collect();
+        assert_eq!(seen, [(20, None)]);
         assert_eq!(batch.receive(&far).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         assert_eq!(batch.datagrams().count(), 0);
     }

@@ -266,12 +266,12 @@ mod tests {
     fn missing_directory_is_reported_at_once() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("file"), "").unwrap();
-        for name in ["missing", "file", "file/"] {
-            let output = Output::Directory(dir.path().join(name));
-            assert!(matches!(output.prepare(), Err(OutputError::Create { .. })), "{name}");
-        }
-        for name in ["missing/f", "file/f", &"x".repeat(256)] {
-            assert!(matches!(file(dir.path().join(name)), Err(OutputError::Create { .. })), "{name}");
+        let long = "x".repeat(256);
+        let directories = ["missing", "file", "file/"].map(|name| Output::Directory(dir.path().join(name)));
+        let files = ["missing/f", "file/f", &long].map(|name| Output::File(dir.path().join(name)));
+        for output in directories.into_iter().chain(files) {
+            let prepared = output.prepare();
+            assert!(matches!(prepared, Err(OutputError::Create { .. })), "{prepared:?}");
         }
     }
 

@@ -49,7 +49,7 @@ fn oversized_file_is_refused_before_the_first_byte_and_leaves_an_earlier_part_un
 }
 
 #[test]
-fn files_of_another_transfer_are_not_removed() {
+fn only_own_files_are_removed() {
     let (_dir, target, first) = opened();
     finish(&first);
     let second = open(&target).unwrap();
@@ -57,10 +57,6 @@ fn files_of_another_transfer_are_not_removed() {
     assert!(second.path().exists() && second.identity().unwrap() != first.identity().unwrap());
     second.discard();
     assert!(!second.path().exists());
-}
-
-#[test]
-fn discard_removes_only_its_own_journal() {
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("file");
     let (size, ranges) = (Bytes::new(3), [ByteRange::new(0, 2)].into_iter().collect());
@@ -87,7 +83,7 @@ fn discard_removes_only_its_own_journal() {
 }
 
 #[test]
-fn only_a_stray_journal_is_removed() {
+fn stray_and_incomplete_journals_are_removed() {
     let (dir, _, part) = opened();
     let directory = Directory::open(dir.path()).unwrap();
     part.store(&journal(Bytes::ZERO), &RangeSet::new()).unwrap();
@@ -96,10 +92,6 @@ fn only_a_stray_journal_is_removed() {
     fs::remove_file(part.path()).unwrap();
     remove_stray_journal(&directory, OsStr::new("file"));
     assert_eq!(entries(&dir), 0);
-}
-
-#[test]
-fn incomplete_journal_is_removed() {
     let (dir, _, part) = opened();
     let half = dir.path().join("file.longhaul-journal~");
     let journal = journal(Bytes::ZERO);

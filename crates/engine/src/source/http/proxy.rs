@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn chooses_by_scheme_as_curl_does() {
+    fn proxy_is_chosen_by_scheme_and_exceptions_as_curl_does() {
         let vars = [("http_proxy", "p1:3128"), ("HTTPS_PROXY", "http://p2:8080/"), ("all_proxy", "p3:1")];
         for (vars, url, proxy) in [
             (&vars[..], "http://h/", Some("p1:3128")),
@@ -298,6 +298,17 @@ mod tests {
         ] {
             assert_eq!(chosen(vars, url).as_deref(), proxy, "{vars:?}, {url}");
         }
+        let except =
+            |list: &str, url: &str| chosen(&[("all_proxy", "p:1"), ("no_proxy", list)], url).is_none();
+        assert!(except("*", "http://h/"));
+        for url in ["http://example.org/", "http://a.EXAMPLE.org/", "http://example.org.:81/"] {
+            assert!(except("x, .example.org", url) && except("example.org", url), "{url}");
+        }
+        assert!(!except("example.org", "http://notexample.org/") && !except(".", "http://h/"));
+        assert!(except("10.0.0.0/8 ::1", "http://10.9.8.7/") && except("10.0.0.0/8 ::1", "http://[::1]/"));
+        assert!(except("192.0.2.1", "http://192.0.2.1/") && !except("192.0.2.1", "http://192.0.2.2/"));
+        assert!(except("[fe80::]/10", "http://[fe80::1]/") || except("fe80::/10", "http://[fe80::1]/"));
+        assert!(!except("10.0.0.0/x", "http://10.0.0.0/") && !except("0.0.0.1/0", "http://[::1]/"));
     }
 
     #[test]
@@ -310,21 +321,6 @@ mod tests {
         assert_eq!(given.for_url(&"http://near/".parse().unwrap()).unwrap(), None);
         let off = ProxyPolicy::given("", |_| Some("http://p".to_owned()));
         assert_eq!(off.for_url(&"http://h/".parse().unwrap()).unwrap(), None);
-    }
-
-    #[test]
-    fn honours_exceptions() {
-        let except =
-            |list: &str, url: &str| chosen(&[("all_proxy", "p:1"), ("no_proxy", list)], url).is_none();
-        assert!(except("*", "http://h/"));
-        for url in ["http://example.org/", "http://a.EXAMPLE.org/", "http://example.org.:81/"] {
-            assert!(except("x, .example.org", url) && except("example.org", url), "{url}");
-        }
-        assert!(!except("example.org", "http://notexample.org/") && !except(".", "http://h/"));
-        assert!(except("10.0.0.0/8 ::1", "http://10.9.8.7/") && except("10.0.0.0/8 ::1", "http://[::1]/"));
-        assert!(except("192.0.2.1", "http://192.0.2.1/") && !except("192.0.2.1", "http://192.0.2.2/"));
-        assert!(except("[fe80::]/10", "http://[fe80::1]/") || except("fe80::/10", "http://[fe80::1]/"));
-        assert!(!except("10.0.0.0/x", "http://10.0.0.0/") && !except("0.0.0.1/0", "http://[::1]/"));
     }
 
     #[test]

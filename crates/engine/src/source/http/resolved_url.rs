@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn moves_the_login_into_a_header() {
+    fn login_moves_into_a_header_and_only_http_is_requested() {
         let with_login = target("http://u:p@h:81/a?b#c", &["X: y"]);
         assert_eq!(with_login.url().as_str(), "http://h:81/a?b");
         assert_eq!(names(&with_login), ["X", "Authorization"]);
@@ -264,6 +264,9 @@ mod tests {
         assert_eq!((line.target.as_str(), line.host.as_str()), ("/a?b", "h:81"));
         assert_eq!(with_login.request_line(None, true).target, "http://h:81/a?b");
         assert_eq!(target("http://[::1]/", &[]).request_line(None, false).host, "[::1]");
+        for url in ["ftp://h/a", "file:///etc/passwd", "data:x"] {
+            assert!(ResolvedUrl::new(&url.parse().unwrap(), Vec::new(), None).is_err(), "{url}");
+        }
     }
 
     #[test]
@@ -321,12 +324,5 @@ mod tests {
         target.avoid(a);
         assert_eq!(target.candidates(), [b, a]);
         assert!(target.allows(a));
-    }
-
-    #[test]
-    fn refuses_other_schemes() {
-        for url in ["ftp://h/a", "file:///etc/passwd", "data:x"] {
-            assert!(ResolvedUrl::new(&url.parse().unwrap(), Vec::new(), None).is_err(), "{url}");
-        }
     }
 }
