@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_stored_concurrently_are_all_kept_up_to_a_limit() {
+    fn paths_stored_concurrently_are_all_kept_and_the_wait_for_the_lock_times_out() {
         let (_dir, file) = memory();
         std::thread::scope(|scope| {
             for thread in 0..8 {
@@ -340,10 +340,6 @@ mod tests {
         (0..MOST as u64 + 5).for_each(|n| keep(&file, path(&format!("h{n}"), 2000 + n)).unwrap());
         let Paths(known) = Paths::read(&file).unwrap();
         assert_eq!((known.len(), known.last().unwrap().at), (MOST, 2005), "the oldest are dropped");
-    }
-
-    #[test]
-    fn wait_for_a_held_lock_times_out() {
         let (_dir, file) = memory();
         let held = lock(&file, Duration::ZERO).unwrap();
         let error = lock(&file, Duration::from_millis(20)).unwrap_err();

@@ -135,8 +135,8 @@ mod tests {
     const SETTINGS: SocketSettings<'_> =
         SocketSettings { recv_buffer: None, congestion: None, tick: Duration::from_millis(20) };
 
-    fn listen(address: &str) -> (TcpListener, SocketAddr) {
-        let listener = TcpListener::bind(address).unwrap();
+    fn listen() -> (TcpListener, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         (listener, address)
     }
@@ -155,21 +155,14 @@ mod tests {
         listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
         listener.listen(0).unwrap();
         let address = listener.local_addr().unwrap().as_socket().unwrap();
-        let fill = (0..8)
-            .map(|_| {
-                let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-                socket.set_nonblocking(true).unwrap();
-                let _ = socket.connect(&address.into());
-                socket
-            })
-            .collect();
-        std::thread::sleep(Duration::from_millis(20));
+        let fill: Vec<_> = (0..8).map(|_| start(address, SETTINGS).unwrap()).collect();
+        poll(&mut [PollFd::new(&fill[0], PollFlags::OUT)], None).unwrap();
         (listener, fill, address)
     }
 
     #[test]
     fn refusing_addresses_cost_no_stagger() {
-        let (_alive, alive) = listen("127.0.0.1:0");
+        let (_alive, alive) = listen();
         let refusing = (1..=200).map(|host| SocketAddr::from(([127, 0, 1, host], alive.port())));
         let addresses: Vec<_> =
             std::iter::once("[::1]:1".parse().unwrap()).chain(refusing).chain([alive]).collect();
@@ -181,7 +174,7 @@ mod tests {
     #[test]
     fn silent_first_address_costs_one_stagger() {
         let (_listener, _fill, silent) = black_hole();
-        let (_alive, alive) = listen("127.0.0.1:0");
+        let (_alive, alive) = listen();
         let started = Instant::now();
         let stream = dialled(&[silent, alive], SETTINGS, Duration::from_secs(30)).unwrap();
         assert_eq!(stream.peer_addr().unwrap(), alive);
@@ -203,7 +196,7 @@ mod tests {
 
     #[test]
     fn buffer_has_requested_size_and_sufficient_scale_or_is_clamped() {
-        let (_listener, address) = listen("127.0.0.1:0");
+        let (_listener, address) = listen();
         let settings = SocketSettings { recv_buffer: Some(Bytes::mib(20)), ..SETTINGS };
         let stream = dialled(&[address], settings, Duration::from_secs(30)).unwrap();
         let scale = longhaul_sys::tcp_info::read(&stream).unwrap().tcpi_rcv_wscale().unwrap();

@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_ranges_with_unaligned_edges() {
+    fn ranges_with_unaligned_edges_are_read_and_hashed() {
         let dir = tempfile::tempdir_in(".").unwrap();
         let block = BLOCK.as_usize();
         let bytes: Vec<u8> = (0..5 * block + 1).map(|n| ((n * n) >> 7) as u8).collect();
@@ -324,10 +324,6 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn blocks_are_hashed_in_any_order_of_ranges() {
         let dir = tempfile::tempdir_in(".").unwrap();
         let length = 3 * BLOCK.get() + 77_777;
         let bytes: Vec<u8> = (0..length).map(|n| ((n * n) >> 9) as u8).collect();

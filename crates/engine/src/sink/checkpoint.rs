@@ -195,16 +195,6 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_committed_after_a_failed_write() {
-        let checkpoint = Checkpoint::new(RangeSet::new());
-        checkpoint.wrote(ByteRange::new(0, 60));
-        checkpoint.write_failed();
-        checkpoint.end();
-        let never = |_: &RangeSet| Err(io::Error::other("stored"));
-        checkpoint.run(&tempfile::tempfile().unwrap(), never).unwrap();
-    }
-
-    #[test]
     fn forgotten_range_leaves_the_journal_before_its_rewrite() {
         let checkpoint = Checkpoint::new(ranges(&[(0, 60)]));
         let stored = Mutex::new(RangeSet::new());

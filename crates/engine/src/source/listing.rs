@@ -264,10 +264,6 @@ mod tests {
         // No root, as for a login without rights: each directory is requested once.
         let (result, requested) = made(&mut HashSet::new(), "http://h/a/b/");
         assert!(result.unwrap() && requested == ["/a/b/", "/a/", "/", "/a/", "/a/b/"]);
-    }
-
-    #[test]
-    fn missing_parent_is_created_once_even_if_another_client_has_created_it() {
         let (mut requested, url) = (Vec::new(), "http://h/a/b/".parse().unwrap());
         let mut make = |parent: fn() -> MadeDirectory, child: fn(usize) -> MadeDirectory| {
             requested.clear();

@@ -144,17 +144,13 @@ fn journal_of_a_later_version_is_an_error_and_is_kept() {
 }
 
 #[test]
-fn longest_names_fit() {
+fn longest_names_fit_and_a_pipe_under_the_temporary_name_is_not_opened() {
     let dir = tempfile::tempdir().unwrap();
     let (one, other) = ("x".repeat(254) + "1", "x".repeat(254) + "2");
     let first = open(&dir.path().join(&one)).unwrap();
     let second = open(&dir.path().join(&other)).unwrap();
     assert_ne!(first.path(), second.path());
     assert_eq!(second.finish(true).unwrap().path, dir.path().join(other));
-}
-
-#[test]
-fn pipe_under_the_temporary_name_is_not_opened() {
     let dir = tempfile::tempdir().unwrap();
     let (pipe, mode) = (dir.path().join("file.longhaul-part"), rustix::fs::Mode::RWXU);
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();

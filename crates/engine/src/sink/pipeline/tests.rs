@@ -203,7 +203,14 @@ fn failed_writer_does_not_block_receivers_or_commit() {
 }
 
 #[test]
-fn panic_in_a_writer_prevents_the_final_name() {
+fn file_with_a_hole_or_a_failed_writer_gets_no_final_name() {
+    for size in [Some(Bytes::new(300_000)), None] {
+        let (_dir, target, pipeline) = fresh(size);
+        assert_eq!(run(&pipeline, ByteRange::new(100_000, 300_000)), [""; 0]);
+        let error = pipeline.finish(true).unwrap_err();
+        assert!(matches!(error, PipelineError::Hole { lacking: 1, .. }), "{error}");
+        assert!(!target.exists());
+    }
     // With an unknown size, only the failure shows the hole.
     for size in [Some(Bytes::new(20_000)), None] {
         let (_dir, target, pipeline) = fresh(size);
@@ -214,17 +221,6 @@ fn panic_in_a_writer_prevents_the_final_name() {
         let failures = run_with(&pipeline, TestWriter(2, panics));
         assert!(matches!(failures[..], [PipelineError::Panicked("a writer")]), "{failures:?}");
         assert!(matches!(pipeline.finish(true), Err(PipelineError::Failed(_))));
-        assert!(!target.exists());
-    }
-}
-
-#[test]
-fn file_with_a_hole_gets_no_final_name() {
-    for size in [Some(Bytes::new(300_000)), None] {
-        let (_dir, target, pipeline) = fresh(size);
-        assert_eq!(run(&pipeline, ByteRange::new(100_000, 300_000)), [""; 0]);
-        let error = pipeline.finish(true).unwrap_err();
-        assert!(matches!(error, PipelineError::Hole { lacking: 1, .. }), "{error}");
         assert!(!target.exists());
     }
 }

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn blocked_write_ends_with_the_transfer() {
+    fn blocked_write_ends_with_the_transfer_and_a_closed_reader_is_an_error() {
         let (reader, writer) = pipe();
         let stop = Cancel::new();
         let stream = StreamWriter::new(&writer, stop.clone()).unwrap();
@@ -140,10 +140,6 @@ mod tests {
         }
         stop.cancel();
         assert!(write.join().unwrap().is_err());
-    }
-
-    #[test]
-    fn closed_reader_is_an_error() {
         let (reader, writer) = pipe();
         drop(reader);
         let stream = StreamWriter::new(&writer, Cancel::new()).unwrap();

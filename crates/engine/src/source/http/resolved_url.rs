@@ -270,13 +270,21 @@ mod tests {
     }
 
     #[test]
-    fn part_of_the_query_is_added_and_removed() {
+    fn query_and_original_url_are_kept_through_redirects() {
         for (plain, with) in [("http://h/f", "http://h/f?u=1"), ("http://h/f?a=b", "http://h/f?a=b&u=1")] {
             assert_eq!(target(plain, &[]).with_query("u=1").url().as_str(), with);
             assert_eq!(target(with, &[]).without_query("u=1").url().as_str(), plain);
             assert_eq!(target(plain, &[]).without_query("u=1").url().as_str(), plain);
         }
         assert_eq!(target("http://h/f?u=1&s", &[]).without_query("u=1").url().as_str(), "http://h/f?s");
+        let first = target("http://u:p@h/a", &[]);
+        assert!(!first.is_redirected());
+        let next = first.redirected(&"http://o/b?signed=1".parse().unwrap()).unwrap();
+        let next = next.redirected(&"http://o/c".parse().unwrap()).unwrap();
+        let next = next.with_credentials(&Credentials::from_login("a:b")).unwrap();
+        assert!(next.is_redirected());
+        assert_eq!((next.original().as_str(), next.url().as_str()), ("http://u:p@h/a", "http://o/c"));
+        assert!(!format!("{first:?}").contains("u:p"));
     }
 
     #[test]
@@ -293,18 +301,6 @@ mod tests {
             assert_eq!(names(&to(url)), sent, "{url}");
         }
         assert_eq!(to("https://u:p@h/b").headers, first.headers, "the login of a redirect is not sent");
-    }
-
-    #[test]
-    fn redirected_url_keeps_the_original_url() {
-        let first = target("http://u:p@h/a", &[]);
-        assert!(!first.is_redirected());
-        let next = first.redirected(&"http://o/b?signed=1".parse().unwrap()).unwrap();
-        let next = next.redirected(&"http://o/c".parse().unwrap()).unwrap();
-        let next = next.with_credentials(&Credentials::from_login("a:b")).unwrap();
-        assert!(next.is_redirected());
-        assert_eq!((next.original().as_str(), next.url().as_str()), ("http://u:p@h/a", "http://o/c"));
-        assert!(!format!("{first:?}").contains("u:p"));
     }
 
     #[test]
