@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn path_is_remembered_until_it_expires_or_its_rtt_changes() {
+    fn path_is_remembered_until_it_expires_or_a_lower_bound_is_larger() {
         let mut clients = ClientPaths::default();
         assert_eq!(starting_mbit(&clients, 100, 0), None);
         clients.record(HOST, known(400), AT(1));
@@ -167,6 +167,23 @@ mod tests {
         assert_eq!(clients.record(HOST, HeldRate { rtt: MS(2), ..known(400) }, AT(3)), None, "too short");
         clients.record(HOST, known(1), AT(3));
         assert_eq!(starting_mbit(&clients, 100, 3), None, "slower than slow start begins");
+        let mut clients = ClientPaths::default();
+        (0..4).for_each(|_| clients.sending_started(HOST));
+        for left in [4, 3, 2, 1] {
+            assert_eq!(clients.record_lower_bound(HOST, known(40), AT(1)), Some(known(160)), "{left}");
+            clients.sending_ended(HOST);
+        }
+        let (end, longer) = (CLIENT_PATH_LIFETIME.as_secs(), HeldRate { rtt: MS(300), ..known(30) });
+        // A higher rate replaces it at once; a lower one only after it has expired, or on another path.
+        for (measured, at, recorded) in [
+            (known(200), 2, Some(known(200))),
+            (known(40), 2 + end, Some(known(200))),
+            (known(40), 3 + end, Some(known(40))),
+            (longer, 4 + end, Some(longer)),
+            (HeldRate { rtt: MS(2), ..known(400) }, 0, None),
+        ] {
+            assert_eq!(clients.record_lower_bound(HOST, measured, AT(at)), recorded, "{measured:?} at {at}");
+        }
     }
 
     #[test]
@@ -193,27 +210,6 @@ mod tests {
         clients.record(HOST, known(400), AT(0));
         assert_eq!(asks(&clients, 300, 100, 1), Some(200));
         assert_eq!(asks(&clients, 300, 100, CLIENT_PATH_LIFETIME.as_secs() + 1), Some(150));
-    }
-
-    #[test]
-    fn lower_bound_replaces_smaller_and_expired_values_only() {
-        let mut clients = ClientPaths::default();
-        (0..4).for_each(|_| clients.sending_started(HOST));
-        for left in [4, 3, 2, 1] {
-            assert_eq!(clients.record_lower_bound(HOST, known(40), AT(1)), Some(known(160)), "{left}");
-            clients.sending_ended(HOST);
-        }
-        let (end, longer) = (CLIENT_PATH_LIFETIME.as_secs(), HeldRate { rtt: MS(300), ..known(30) });
-        // A higher rate replaces it at once; a lower one only after it has expired, or on another path.
-        for (measured, at, recorded) in [
-            (known(200), 2, Some(known(200))),
-            (known(40), 2 + end, Some(known(200))),
-            (known(40), 3 + end, Some(known(40))),
-            (longer, 4 + end, Some(longer)),
-            (HeldRate { rtt: MS(2), ..known(400) }, 0, None),
-        ] {
-            assert_eq!(clients.record_lower_bound(HOST, measured, AT(at)), recorded, "{measured:?} at {at}");
-        }
     }
 
     #[test]

@@ -315,7 +315,7 @@ mod tests {
         for waiting in waiting {
             assert!(waiting.await.is_ok());
         }
-        let (waits, disk) = waiting(1);
+        let (waits, disk) = self::waiting(1);
         let held = waits.acquire_owned().await.unwrap();
         assert_eq!(disk.run_in_place(|place| place.lend(|| 5)).await.ok(), Some(Lent::Crowded));
         drop(held);

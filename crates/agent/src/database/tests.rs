@@ -112,7 +112,7 @@ fn pages_contain_every_transfer_once_despite_additions() {
 }
 
 #[test]
-fn only_a_queued_transfer_starts() {
+fn only_a_queued_transfer_starts_and_its_end_keeps_the_users_state_unless_the_file_is_complete() {
     let (_dir, _path, mut database) = fresh();
     let id = add(&mut database, "a");
     database.set_state(id, TransferState::Paused, 1).unwrap();
@@ -120,10 +120,6 @@ fn only_a_queued_transfer_starts() {
     database.requeue(id, TransferState::Queued).unwrap();
     assert!(database.begin(id, 3).unwrap() && !database.begin(id, 4).unwrap());
     assert_eq!(database.get(id).unwrap().unwrap().transfer.started, Some(3));
-}
-
-#[test]
-fn end_of_a_run_keeps_the_users_state_unless_the_file_is_complete() {
     let (_dir, _path, mut database) = fresh();
     let error = TransferFailure { message: "reset".to_owned(), exit_code: 75 };
     let end = RunEnd { bytes: 7, error: Some(error), retry_at: Some(99), ..RunEnd::default() };

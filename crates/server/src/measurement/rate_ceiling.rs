@@ -261,7 +261,7 @@ mod tests {
         assert_eq!([ONE, OTHER].map(|client| mbit(ceiling.allowed_to(client))), [45, 45]);
         drop((first, train));
         assert_eq!((mbit(second.rate()), mbit(ceiling.total())), (90, 90));
-        let ceiling = ceiling();
+        let ceiling = self::ceiling();
         let slow = ceiling.join_paced(ONE, Some(Rate::bits_per_sec(9_000_000)));
         let fast = ceiling.join_paced(OTHER, None);
         assert_eq!((mbit(slow.rate()), mbit(fast.rate())), (9, 81));

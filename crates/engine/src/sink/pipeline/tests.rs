@@ -75,9 +75,7 @@ fn run_through(pipeline: &Pipeline, writer: &Arc<dyn Writer>, range: ByteRange) 
 fn changed(size: Option<Bytes>, change: impl FnOnce(&std::path::Path)) -> String {
     let dir = tempfile::tempdir_in(".").unwrap();
     let target = dir.path().join("file");
-    let journal = Journal::new(SIZE, vec![source("u")], None);
-    let part = open(&target).unwrap();
-    let pipeline = Pipeline::new(part, Some(journal), size, RangeSet::new(), WriterChoice::Buffered, pool());
+    let pipeline = Pipeline { size, choice: WriterChoice::Buffered, ..pipeline(&target, SIZE) };
     assert_eq!(run(&pipeline, ByteRange::new(0, 100_000)), [""; 0]);
     let writer = pipeline.prepare().unwrap();
     change(pipeline.part().path());
@@ -114,8 +112,6 @@ fn partial_file_that_another_program_changes_is_not_completed() {
 #[test]
 fn digest_in_passing_reads_back_only_ranges_of_an_earlier_run() {
     const SIZE: Bytes = Bytes::mib(9);
-    let dir = tempfile::tempdir_in(".").unwrap();
-    let target = dir.path().join("file");
     let wanted = blake3::hash(&vec![7; SIZE.as_usize()]).to_hex();
     for (in_passing, before, after, found) in [
         (true, None, Some(5 << 20), true),
@@ -123,12 +119,10 @@ fn digest_in_passing_reads_back_only_ranges_of_an_earlier_run() {
         (false, None, Some(5 << 20), false),
     ] {
         let change = |pipeline: &Pipeline, at: Option<u64>| {
-            if let Some(at) = at {
-                pipeline.part().file().write_all_at(&[8], at).unwrap();
-            }
+            at.into_iter().for_each(|at| pipeline.part().file().write_all_at(&[8], at).unwrap());
         };
-        let _ = std::fs::remove_dir_all(dir.path());
-        std::fs::create_dir(dir.path()).unwrap();
+        let dir = tempfile::tempdir_in(".").unwrap();
+        let target = dir.path().join("file");
         assert_eq!(run(&pipeline(&target, SIZE), ByteRange::new(0, 1_000_000)), [""; 0]);
         let tree = TreeDigest::new(SIZE).filter(|_| in_passing).map(Arc::new);
         let second = pipeline(&target, SIZE).hashing(tree);

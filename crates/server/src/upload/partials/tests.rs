@@ -7,7 +7,7 @@ use super::*;
 use crate::disks::DiskLimits;
 
 const DISK: DiskLimits = DiskLimits {
-    deadline: Duration::from_secs(5),
+    deadline: Duration::from_secs(60),
     uploads: 1,
     uploads_in_all: 1,
     first_uploads: 0,

@@ -62,20 +62,6 @@ fn holding(url: &Url) -> Arc<Client> {
 }
 
 #[test]
-fn early_connection_carries_the_first_request() {
-    let (url, accepted) = accepting();
-    let client = holding(&url);
-    let mut server = accepted.recv().unwrap();
-    let mut connection = client.connect(&mut client.target(&url).unwrap(), &Cancel::new()).unwrap();
-    assert_eq!(connection.socket().local_addr().unwrap(), server.peer_addr().unwrap());
-    connection.send_get(None).unwrap();
-    let mut request = [0; 3];
-    server.read_exact(&mut request).unwrap();
-    assert_eq!(&request, b"GET");
-    assert!(accepted.try_recv().is_err(), "there is no second connection");
-}
-
-#[test]
 fn early_connection_closed_by_the_server_is_replaced() {
     let (url, accepted) = accepting();
     let client = holding(&url);
