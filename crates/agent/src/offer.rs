@@ -205,7 +205,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn existing_name_gets_a_number() {
+    fn only_the_same_file_with_ranges_is_accepted_under_a_free_name() {
+        let opened = |size, resumable| OpenedFile { size, resumable };
+        assert_eq!(opened(Some(5), true).refusal(Some(5)), None);
+        assert_eq!(opened(Some(5), true).refusal(None), None);
+        assert!(opened(Some(6), true).refusal(Some(5)).unwrap().contains("announces 6"));
+        assert!(opened(Some(5), false).refusal(Some(5)).unwrap().contains("no ranges"));
         let directory = tempfile::tempdir().unwrap();
         for name in ["set.tar", "set (1).tar", ".hidden", "part.bin.longhaul-part"] {
             fs::write(directory.path().join(name), "").unwrap();
@@ -215,14 +220,5 @@ mod tests {
         assert_eq!(free(".hidden"), ".hidden (1)");
         assert_eq!(free("part.bin"), "part (1).bin");
         assert_eq!(free("other"), "other");
-    }
-
-    #[test]
-    fn only_the_same_file_with_ranges_is_accepted() {
-        let opened = |size, resumable| OpenedFile { size, resumable };
-        assert_eq!(opened(Some(5), true).refusal(Some(5)), None);
-        assert_eq!(opened(Some(5), true).refusal(None), None);
-        assert!(opened(Some(6), true).refusal(Some(5)).unwrap().contains("announces 6"));
-        assert!(opened(Some(5), false).refusal(Some(5)).unwrap().contains("no ranges"));
     }
 }

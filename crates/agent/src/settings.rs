@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patch_changes_given_fields_and_null_removes_a_limit() {
+    fn patch_changes_given_fields_and_refuses_invalid_values() {
         let patch = |text: &str| Settings::default().with(serde_json::from_str(text).unwrap());
         let limited = patch(r#"{"limit_bps": 8000000, "concurrent": 2}"#).unwrap();
         assert_eq!((limited.limit_bps, limited.concurrent), (Some(8_000_000), 2));
@@ -165,10 +165,6 @@ mod tests {
         assert_eq!((again.limit_bps, again.directory), (Some(8_000_000), "/d".into()));
         let freed = limited.with(serde_json::from_str(r#"{"limit_bps": null}"#).unwrap()).unwrap();
         assert_eq!(freed.limit_bps, None);
-    }
-
-    #[test]
-    fn invalid_settings_are_refused() {
         for text in [
             r#"{"concurrent": 0}"#,
             r#"{"concurrent": 1000}"#,

@@ -355,10 +355,6 @@ mod tests {
         set.sort();
         assert_eq!(set, [""; 0]);
         assert_eq!(words("quiet = true\n[get]\nquiet = false\n", &["http://h/f"]), [""; 0]);
-    }
-
-    #[test]
-    fn option_that_the_command_line_excludes_is_left_out() {
         assert_eq!(words("ipv6 = true\ntoken = \"t\"\n", &["-4", "--user", "a", "http://h/f"]), [""; 0]);
     }
 

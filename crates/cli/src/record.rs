@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_to_one_file_are_equal() {
+    fn paths_to_one_file_are_equal_and_the_interval_is_bounded() {
         let dir = tempfile::tempdir().unwrap();
         let (file, link) = (dir.path().join("file"), dir.path().join("link"));
         assert!(is_same(&file, &dir.path().join("./file")) && !is_same(&file, &link));
@@ -89,10 +89,6 @@ mod tests {
         std::os::unix::fs::symlink(&file, &link).unwrap();
         assert!(is_same(&file, &link));
         assert!(!is_same(Path::new("none/file"), Path::new("none/file2")));
-    }
-
-    #[test]
-    fn bounds_the_interval() {
         for text in ["0.9ms", "11s", "0s", "10", "often"] {
             assert!(interval(text).is_err(), "{text}");
         }

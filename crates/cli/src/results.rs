@@ -179,9 +179,8 @@ mod tests {
     #[test]
     fn table_has_a_row_for_each_file_and_one_for_all() {
         let mut results = Results::begin();
-        assert!(
-            results.lines_after(Duration::ZERO).is_empty() && results.total_after(Duration::ZERO).is_none()
-        );
+        assert!(results.lines_after(Duration::ZERO).is_empty());
+        assert_eq!(results.total_after(Duration::ZERO), None);
         results.unchanged();
         assert_eq!(results.total_after(Duration::ZERO).as_deref(), Some("1 file unchanged"));
         results.unchanged();
@@ -199,15 +198,13 @@ mod tests {
             "gone                             failed",
             "2 files, 1 unchanged, 1 failed  210 MiB  4.0 s   440 Mbit/s",
         ];
-        assert_eq!(
-            results.total_after(Duration::from_secs(4)).as_deref(),
-            Some("2 files, 1 unchanged, 1 failed: 210 MiB in 4.0 s, 440 Mbit/s")
-        );
+        let total = "2 files, 1 unchanged, 1 failed: 210 MiB in 4.0 s, 440 Mbit/s";
+        assert_eq!(results.total_after(Duration::from_secs(4)).as_deref(), Some(total));
         assert_eq!(results.lines_after(Duration::from_secs(4)), expected);
     }
 
     #[test]
-    fn advice_below_the_table_is_that_of_one_file_which_is_named() {
+    fn advice_below_the_table_is_that_of_one_file_and_a_long_list_is_counted() {
         let mut results = Results::begin();
         for seconds in [2, 3, 1] {
             let advice = vec![format!("limited by loss for {seconds}"), "lower the rate".to_owned()];
@@ -219,10 +216,6 @@ mod tests {
         let advice = ["f3:", "  limited by loss for 3", "  lower the rate"];
         assert_eq!(&lines[lines.len() - 4..][1..], advice, "{lines:#?}");
         assert!(lines[lines.len() - 4].starts_with("4 files"), "{lines:#?}");
-    }
-
-    #[test]
-    fn long_list_is_counted() {
         let mut results = Results::begin();
         (0..250).for_each(|number| results.complete(&number.to_string(), &done(1)));
         let lines = results.lines_after(Duration::from_secs(1));

@@ -83,16 +83,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bare_time_is_of_seconds() {
+    fn times_and_periods_have_a_unit_or_are_of_seconds() {
         assert_eq!((time("5"), time("0.5")), (Ok(Duration::from_secs(5)), Ok(Duration::from_millis(500))));
         assert_eq!(time("200ms"), Ok(Duration::from_millis(200)));
         for text in ["", "0", ".", "1.2.3", "-1", "5x"] {
             assert!(time(text).is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn period_has_a_unit() {
+        assert_eq!((time_or_zero("0"), time_or_zero("5")), (Ok(Duration::ZERO), Ok(Duration::from_secs(5))));
+        assert!(time("0").is_err() && time_or_zero("5x").is_err());
         assert_eq!(period("90s"), Ok(Duration::from_secs(90)));
         assert_eq!(period("7d"), Ok(Duration::from_secs(604_800)));
         for text in ["", "7", "0d", "-1d", "1.5h", "d", "7\u{fc}", "7dd"] {
@@ -100,12 +98,6 @@ mod tests {
         }
         assert!(period("3").unwrap_err().contains("write 3s or 3d"));
         assert_eq!(period("0s").unwrap_err(), "the least is 1s");
-    }
-
-    #[test]
-    fn zero_is_a_time_only_where_it_makes_sense() {
-        assert_eq!((time_or_zero("0"), time_or_zero("5")), (Ok(Duration::ZERO), Ok(Duration::from_secs(5))));
-        assert!(time("0").is_err() && time_or_zero("5x").is_err());
     }
 
     #[test]

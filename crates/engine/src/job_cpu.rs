@@ -120,35 +120,32 @@ impl Drop for Counted<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::hint::black_box;
-    use std::time::Instant;
+    use std::sync::Barrier;
+
+    use longhaul_sys::host::thread_cpu_time;
 
     use super::*;
 
-    fn spin(time: Duration) {
-        let until = Instant::now() + time;
-        while Instant::now() < until {
-            black_box(0);
-        }
-    }
-
     #[test]
-    fn only_busiest_thread_counts() {
-        let cpu = JobCpu::default();
+    fn only_the_busiest_of_the_jobs_own_threads_counts() {
+        const WORK: Duration = Duration::from_millis(60);
+        let (cpu, other, barrier) = (JobCpu::default(), JobCpu::default(), Barrier::new(3));
+        let work = || {
+            let before = thread_cpu_time();
+            while thread_cpu_time() - before < WORK {}
+            barrier.wait();
+            barrier.wait();
+        };
         std::thread::scope(|threads| {
-            let spins = (0..2).map(|_| threads.spawn(|| cpu.count(|| spin(Duration::from_millis(200)))));
-            let spins: Vec<_> = spins.collect();
-            std::thread::sleep(Duration::from_millis(100));
-            // If no core is free, the threads wait for one, which counts as busy.
-            let busiest = cpu.take_busiest().sum();
-            assert!(busiest >= Duration::from_millis(25), "{busiest:?}");
-            spins.into_iter().for_each(|spin| spin.join().unwrap());
+            (0..2).for_each(|_| drop(threads.spawn(|| cpu.count(work))));
+            barrier.wait();
+            let busiest = cpu.take_busiest().ran;
+            assert!((WORK..WORK * 2).contains(&busiest), "{busiest:?}");
+            assert!(cpu.take_busiest().ran < WORK / 2, "the threads wait");
+            barrier.wait();
         });
-        std::thread::scope(|threads| {
-            threads.spawn(|| cpu.count(|| std::thread::sleep(Duration::from_millis(50))));
-            std::thread::sleep(Duration::from_millis(40));
-            assert!(cpu.take_busiest().ran < Duration::from_millis(30));
-        });
+        other.count(|| ());
+        assert!(cpu.total() >= WORK * 2 && other.total() < WORK, "{:?} {:?}", cpu.total(), other.total());
     }
 
     #[test]
@@ -158,17 +155,5 @@ mod tests {
         for bad in [&b""[..], b"2000", b"2000 x", b"\xff 1 2"] {
             assert_eq!(core_times(bad), None);
         }
-    }
-
-    #[test]
-    fn only_the_threads_of_a_job_are_counted() {
-        let (busy, other) = (JobCpu::default(), JobCpu::default());
-        std::thread::scope(|threads| {
-            threads.spawn(|| busy.count(|| spin(Duration::from_millis(100))));
-            threads.spawn(|| other.count(|| std::thread::sleep(Duration::from_millis(20))));
-        });
-        // Other processes may take the core for a part of the time.
-        assert!(busy.total() > Duration::from_millis(5), "{:?}", busy.total());
-        assert!(other.total() < busy.total(), "{:?} {:?}", other.total(), busy.total());
     }
 }

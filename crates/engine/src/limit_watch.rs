@@ -122,23 +122,6 @@ mod tests {
 
     use super::*;
 
-    /// The monitor observes ten times a second and may use 0.5 % of a core: 0.5 ms per observation.
-    #[test]
-    fn observation_takes_less_than_half_a_percent_of_a_core() {
-        const LOOKS: u32 = 1000;
-        let (cpu, mut watch) = (crate::job_cpu::JobCpu::default(), LimitWatch::new(End::Receiver, false));
-        let spent = cpu.count(|| {
-            let before = host::thread_cpu_time();
-            for look in 1..=LOOKS {
-                let snapshot = Snapshot { received: Bytes::mib(look.into()), ..Snapshot::default() };
-                let now = Duration::from_millis(100) * look;
-                watch.observe(now, &snapshot, &Waits::default(), cpu.take_busiest(), |_| ());
-            }
-            host::thread_cpu_time() - before
-        });
-        assert!(spent < Duration::from_micros(500) * LOOKS, "{spent:?}");
-    }
-
     #[test]
     fn each_change_is_reported_once_and_the_end_is_attributed_to_the_disk() {
         let events = RefCell::new(Vec::new());

@@ -296,13 +296,19 @@ mod tests {
         KnownPath { at, ..KnownPath::new(endpoint, found, Bytes::mib(64), Bytes::mib(20)) }
     }
 
+    fn memory() -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("paths.json");
+        (dir, file)
+    }
+
     fn recall(file: &Path, endpoint: &Endpoint) -> Result<Option<KnownPath>, MemoryError> {
         Paths::read(file).map(|paths| paths.to(endpoint).cloned())
     }
 
     #[test]
     fn path_is_found_by_host_and_port_until_it_expires() {
-        let dir = tempfile::tempdir().unwrap();
+        let (dir, _) = memory();
         let file = dir.path().join("state/longhaul/paths.json");
         let endpoint = Endpoint::of(&"http://h/a?b".parse().unwrap()).unwrap();
         assert_eq!(recall(&file, &endpoint).unwrap(), None);
@@ -318,31 +324,23 @@ mod tests {
         let known = HeldRate { rate: Rate::bits_per_sec(1_000_000_000), rtt: MS(100) };
         assert_eq!((newer.pace(), newer.paced().pace()), (None, Some(known)));
         assert_eq!(path("h", 0).paced().pace(), None, "too old");
-        let left = fs::read_dir(file.parent().unwrap()).unwrap().count();
-        assert_eq!(left, 2, "nothing but the file and its lock");
+        assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 2, "the file and its lock");
     }
 
     #[test]
-    fn paths_stored_concurrently_are_all_kept() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("paths.json");
-        let name = |thread: u64, n: u64| format!("h{thread}-{n}");
+    fn paths_stored_concurrently_are_all_kept_and_the_wait_for_the_lock_times_out() {
+        let (_dir, file) = memory();
         std::thread::scope(|scope| {
             for thread in 0..8 {
-                let file = &file;
-                scope.spawn(move || {
-                    (0..10).for_each(|n| keep(file, path(&name(thread, n), 1000 + n)).unwrap())
-                });
+                let (file, name) = (&file, move |n| format!("h{thread}-{n}"));
+                scope.spawn(move || (0..10).for_each(|n| keep(file, path(&name(n), 1000 + n)).unwrap()));
             }
         });
+        assert_eq!(Paths::read(&file).unwrap().0.len(), 80);
+        (0..MOST as u64 + 5).for_each(|n| keep(&file, path(&format!("h{n}"), 2000 + n)).unwrap());
         let Paths(known) = Paths::read(&file).unwrap();
-        assert_eq!(known.len(), 80);
-    }
-
-    #[test]
-    fn wait_for_a_held_lock_times_out() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("paths.json");
+        assert_eq!((known.len(), known.last().unwrap().at), (MOST, 2005), "the oldest are dropped");
+        let (_dir, file) = memory();
         let held = lock(&file, Duration::ZERO).unwrap();
         let error = lock(&file, Duration::from_millis(20)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
@@ -351,18 +349,8 @@ mod tests {
     }
 
     #[test]
-    fn oldest_paths_are_dropped() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("paths.json");
-        (0..MOST as u64 + 5).for_each(|n| keep(&file, path(&format!("h{n}"), 1000 + n)).unwrap());
-        let Paths(known) = Paths::read(&file).unwrap();
-        assert_eq!((known.len(), known.last().unwrap().at), (MOST, 1005));
-    }
-
-    #[test]
-    fn damaged_file_is_replaced_and_a_later_version_is_not() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("paths.json");
+    fn damaged_file_is_replaced_a_later_version_is_not_and_an_invalid_path_is_skipped() {
+        let (_dir, file) = memory();
         let endpoint = path("h", 1).endpoint;
         let large = vec![b' '; LARGEST.as_usize() + 1];
         for text in [&b""[..], b"{", b"[]", b"\xff", br#"{"version":1}"#, &large] {
@@ -376,12 +364,6 @@ mod tests {
         assert!(matches!(recall(&file, &endpoint), Err(MemoryError::Version { version: 2, .. })));
         assert!(keep(&file, path("h", 1)).is_err());
         assert_eq!(fs::read(&file).unwrap(), later);
-    }
-
-    #[test]
-    fn invalid_path_is_skipped() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("paths.json");
         let paths = vec![
             KnownPath { streams: 0, ..path("none", 1) },
             KnownPath { rtt_us: 0, ..path("near", 1) },
@@ -391,13 +373,5 @@ mod tests {
         fs::write(&file, serde_json::to_vec(&Document { version: VERSION, paths }).unwrap()).unwrap();
         // No warning is given, and the other paths remain valid.
         assert_eq!(Paths::read(&file).unwrap(), Paths(vec![path("sound", 1)]));
-    }
-
-    #[test]
-    fn failed_write_is_an_error_and_leaves_no_file() {
-        let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("file"), "").unwrap();
-        let error = keep(&dir.path().join("file/paths.json"), path("h", 1)).unwrap_err();
-        assert!(error.to_string().contains("paths.json"), "{error}");
     }
 }

@@ -206,6 +206,11 @@ mod tests {
 
     use super::*;
 
+    /// Adds a range of `bytes`, which are the whole file.
+    fn add(tree: &TreeDigest, bytes: &[u8], range: ByteRange) {
+        tree.add(range.start(), &bytes[range.start() as usize..range.end() as usize]);
+    }
+
     fn content(size: usize) -> Vec<u8> {
         (0..size).map(|at| (at * 31 % 251) as u8).collect()
     }
@@ -222,7 +227,7 @@ mod tests {
         }
         for gap in tree.missing() {
             assert_eq!(tree.root(), None);
-            tree.add(gap.start(), &bytes[gap.start() as usize..gap.end() as usize]);
+            add(&tree, bytes, gap);
         }
         tree.root().unwrap()
     }
@@ -237,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn in_order_writes_keep_few_subtrees() {
+    fn in_order_writes_keep_few_subtrees_and_repeated_bytes_are_not_hashed_again() {
         let bytes = content(8 << 20);
         let tree = TreeDigest::new(Bytes::new(1 << 40)).unwrap();
         for round in 0..64 {
@@ -245,11 +250,6 @@ mod tests {
         }
         assert_eq!(lock(&tree.subtrees).len(), 1);
         assert_eq!(tree.missing(), [ByteRange::new(512 << 20, 1 << 40)]);
-    }
-
-    #[test]
-    fn repeated_bytes_are_not_hashed_again() {
-        let bytes = content(8 << 20);
         let tree = TreeDigest::new(Bytes::mib(16)).unwrap();
         tree.add_missing(0, &bytes);
         // This range overlaps a merged subtree, which stays.
@@ -272,9 +272,7 @@ mod tests {
         tree.forget(ByteRange::new(200_000, 500_000));
         let gaps = tree.missing();
         assert!(gaps.iter().all(|gap| gap.start() <= 200_000 && gap.end() >= 500_000), "{gaps:?}");
-        for gap in gaps {
-            tree.add(gap.start(), &bytes[gap.start() as usize..gap.end() as usize]);
-        }
+        gaps.into_iter().for_each(|gap| add(&tree, &bytes, gap));
         assert_eq!(tree.root(), Some(blake3::hash(&bytes)));
     }
 
@@ -290,13 +288,11 @@ mod tests {
             let mut parts = 0;
             while let Some(part) = tree.missing_in(&written, Bytes::mib(1)) {
                 prop_assert!(written.contains(part) && part.len() <= Bytes::mib(1), "{part}");
-                tree.add(part.start(), &bytes[part.start() as usize..part.end() as usize]);
+                add(&tree, &bytes, part);
                 parts += 1;
                 prop_assert!(parts <= 50);
             }
-            for gap in tree.missing() {
-                tree.add(gap.start(), &bytes[gap.start() as usize..gap.end() as usize]);
-            }
+            tree.missing().into_iter().for_each(|gap| add(&tree, &bytes, gap));
             prop_assert_eq!(tree.root(), Some(blake3::hash(&bytes)));
         }
 

@@ -39,6 +39,12 @@ fn take(pool: &SegmentPool) -> Segment {
     pool.take(ByteRange::new(0, u64::MAX), patience, Flow::default()).unwrap().unwrap()
 }
 
+/// Starts a thread that waits for a segment.
+fn receiver(pool: &Arc<SegmentPool>) -> thread::JoinHandle<Segment> {
+    let pool = Arc::clone(pool);
+    thread::spawn(move || take(&pool))
+}
+
 fn budget(segments: u64) -> MemoryBudget {
     MemoryBudget::new(AppBuffer::Fixed(SEGMENT * segments))
 }
@@ -90,10 +96,7 @@ fn freed_segment_for_two_receivers_wakes_both() {
         let [first, second] = [take(&pool), take(&pool)];
         // From two segments of 128 KiB to four of 64 KiB.
         pool.serve(2);
-        let receivers = [(); 2].map(|()| {
-            let pool = Arc::clone(&pool);
-            thread::spawn(move || take(&pool))
-        });
+        let receivers = [(); 2].map(|()| receiver(&pool));
         drop(first);
         let taken = receivers.map(|receiver| receiver.join().unwrap());
         drop((second, taken));
@@ -140,14 +143,11 @@ fn growth_or_end_of_another_job_wakes_a_waiting_receiver() {
             let pool = Arc::new(SegmentPool::new(&budget, Some(LARGE), 1));
             let other = SegmentPool::new(&budget, None, 1);
             let held = [take(&pool), take(&pool)];
-            let receiver = {
-                let pool = Arc::clone(&pool);
-                thread::spawn(move || drop(take(&pool)))
-            };
+            let receiver = receiver(&pool);
             change(&pool, other);
             // If the host has no memory for growth, this wakes the receiver.
             drop(held);
-            receiver.join().unwrap();
+            drop(receiver.join().unwrap());
             assert_eq!(budget.used(), Bytes::ZERO);
         });
     }

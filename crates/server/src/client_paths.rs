@@ -146,6 +146,10 @@ mod tests {
         HeldRate { rate: Rate::bits_per_sec(mbit * 1_000_000), rtt: MS(100) }
     }
 
+    fn host(n: u32) -> IpAddr {
+        std::net::Ipv4Addr::from_bits(n).into()
+    }
+
     fn starting_mbit(clients: &ClientPaths, ms: u64, at: u64) -> Option<u64> {
         clients
             .starting_rate(HOST, None, MS(ms), SEGMENT, AT(at))
@@ -153,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn path_is_remembered_until_it_expires_or_its_rtt_changes() {
+    fn path_is_remembered_until_it_expires_or_a_lower_bound_is_larger() {
         let mut clients = ClientPaths::default();
         assert_eq!(starting_mbit(&clients, 100, 0), None);
         clients.record(HOST, known(400), AT(1));
@@ -163,10 +167,27 @@ mod tests {
         assert_eq!(clients.record(HOST, HeldRate { rtt: MS(2), ..known(400) }, AT(3)), None, "too short");
         clients.record(HOST, known(1), AT(3));
         assert_eq!(starting_mbit(&clients, 100, 3), None, "slower than slow start begins");
+        let mut clients = ClientPaths::default();
+        (0..4).for_each(|_| clients.sending_started(HOST));
+        for left in [4, 3, 2, 1] {
+            assert_eq!(clients.record_lower_bound(HOST, known(40), AT(1)), Some(known(160)), "{left}");
+            clients.sending_ended(HOST);
+        }
+        let (end, longer) = (CLIENT_PATH_LIFETIME.as_secs(), HeldRate { rtt: MS(300), ..known(30) });
+        // A higher rate replaces it at once; a lower one only after it has expired, or on another path.
+        for (measured, at, recorded) in [
+            (known(200), 2, Some(known(200))),
+            (known(40), 2 + end, Some(known(200))),
+            (known(40), 3 + end, Some(known(40))),
+            (longer, 4 + end, Some(longer)),
+            (HeldRate { rtt: MS(2), ..known(400) }, 0, None),
+        ] {
+            assert_eq!(clients.record_lower_bound(HOST, measured, AT(at)), recorded, "{measured:?} at {at}");
+        }
     }
 
     #[test]
-    fn starting_rate_is_divided_among_sending_connections() {
+    fn starting_rate_is_divided_among_sending_connections_also_if_it_is_claimed() {
         let mut clients = ClientPaths::default();
         clients.sending_started(HOST);
         clients.sending_started(HOST);
@@ -174,45 +195,8 @@ mod tests {
         assert_eq!((clients.sending_connections(HOST), starting_mbit(&clients, 100, 1)), (2, Some(200)));
         clients.sending_started(HOST);
         assert_eq!(starting_mbit(&clients, 100, 1), Some(133));
-        clients.sending_ended(HOST);
-        clients.sending_ended(HOST);
-        clients.sending_ended(HOST);
-        clients.sending_ended(HOST);
+        (0..4).for_each(|_| clients.sending_ended(HOST));
         assert_eq!((clients.sending_connections(HOST), starting_mbit(&clients, 100, 1)), (0, Some(400)));
-    }
-
-    #[test]
-    fn lower_bound_replaces_smaller_and_expired_values_only() {
-        let mut clients = ClientPaths::default();
-        (0..4).for_each(|_| clients.sending_started(HOST));
-        for left in [4, 3, 2, 1] {
-            assert_eq!(clients.record_lower_bound(HOST, known(40), AT(1)), Some(known(160)), "{left}");
-            clients.sending_ended(HOST);
-        }
-        // A higher rate replaces it at once; a lower one only after it has expired, or on another path.
-        assert_eq!(clients.record_lower_bound(HOST, known(200), AT(2)), Some(known(200)));
-        assert_eq!(
-            clients.record_lower_bound(HOST, known(40), AT(2 + CLIENT_PATH_LIFETIME.as_secs())),
-            Some(known(200))
-        );
-        assert_eq!(
-            clients.record_lower_bound(HOST, known(40), AT(3 + CLIENT_PATH_LIFETIME.as_secs())),
-            Some(known(40))
-        );
-        let longer = HeldRate { rtt: MS(300), ..known(30) };
-        assert_eq!(
-            clients.record_lower_bound(HOST, longer, AT(4 + CLIENT_PATH_LIFETIME.as_secs())),
-            Some(longer)
-        );
-        assert_eq!(
-            clients.record_lower_bound(HOST, HeldRate { rtt: MS(2), ..known(400) }, AT(0)),
-            None,
-            "too short"
-        );
-    }
-
-    #[test]
-    fn claimed_rate_is_used_where_none_is_remembered() {
         let mut clients = ClientPaths::default();
         let asks = |clients: &ClientPaths, mbit: u64, ms: u64, at: u64| {
             let rate = clients.starting_rate(HOST, Some(known(mbit)), MS(ms), SEGMENT, AT(at));
@@ -229,23 +213,11 @@ mod tests {
     }
 
     #[test]
-    fn oldest_path_is_removed_at_the_limit_and_clients_without_one_are_not_kept() {
+    fn oldest_path_is_removed_at_the_limit_even_while_its_client_is_sending() {
         let mut clients = ClientPaths::default();
-        let host = |n: u32| IpAddr::from(std::net::Ipv4Addr::from_bits(n));
         clients.sending_started(host(0));
         clients.sending_ended(host(0));
-        assert!(clients.clients.is_empty());
-        for n in 0..MAX_CLIENT_PATHS as u32 + 5 {
-            clients.record(host(n), known(100), Duration::from_millis(n.into()));
-        }
-        assert_eq!(clients.clients.len(), MAX_CLIENT_PATHS);
-        assert!(!clients.clients.contains_key(&host(4)) && clients.clients.contains_key(&host(5)));
-    }
-
-    #[test]
-    fn oldest_path_is_removed_while_its_client_is_sending() {
-        let mut clients = ClientPaths::default();
-        let host = |n: u32| IpAddr::from(std::net::Ipv4Addr::from_bits(n));
+        assert!(clients.clients.is_empty(), "a client without a path is not kept");
         for n in 0..MAX_CLIENT_PATHS as u32 + 5 {
             clients.sending_started(host(n));
             clients.record(host(n), known(100), Duration::from_millis(n.into()));
@@ -253,10 +225,11 @@ mod tests {
                 clients.sending_ended(host(n));
             }
         }
+        let is_known = |n| clients.clients.get(&host(n)).is_some_and(|client| client.known.is_some());
+        assert!(!is_known(4) && is_known(5));
         let known_ones = clients.clients.values().filter(|client| client.known.is_some()).count();
-        assert_eq!(known_ones, MAX_CLIENT_PATHS);
         // The first five paths are removed; two of their clients are still sending.
-        assert_eq!(clients.clients.len(), MAX_CLIENT_PATHS + 2);
+        assert_eq!((known_ones, clients.clients.len()), (MAX_CLIENT_PATHS, MAX_CLIENT_PATHS + 2));
         (0..5).for_each(|n| clients.sending_ended(host(n)));
         assert_eq!(clients.clients.len(), MAX_CLIENT_PATHS);
     }

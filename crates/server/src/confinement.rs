@@ -207,17 +207,17 @@ mod tests {
             // A renewal replaces the file.
             assert_eq!(fs::read(beside.path().join("f")).unwrap(), b"content");
             assert!(File::open("/proc/self/mountinfo").is_ok());
-            let refused =
-                |outcome: io::Result<File>| outcome.unwrap_err().kind() == ErrorKind::PermissionDenied;
-            assert!(refused(File::open(elsewhere.path().join("f"))));
-            assert!(refused(File::open(served.path().join("out"))), "through a symbolic link");
-            assert!(refused(File::open("/etc/passwd")));
-            assert!(refused(File::create(served.path().join("new"))), "it is only read");
-            assert!(refused(File::create(beside.path().join("f"))));
-            // A thread that this one starts is confined too.
-            let started = std::thread::spawn(|| File::open("/etc/passwd").is_err());
-            assert!(started.join().unwrap());
-            assert!(refused(File::open(beside.path())), "only its files are read");
+            for (opened, what) in [
+                (File::open(elsewhere.path().join("f")), "elsewhere"),
+                (File::open(served.path().join("out")), "through a symbolic link"),
+                (File::open("/etc/passwd"), "a file of the host"),
+                (File::create(served.path().join("new")), "it is only read"),
+                (File::create(beside.path().join("f")), "it is only read"),
+                (File::open(beside.path()), "only its files are read"),
+                (std::thread::spawn(|| File::open("/etc/passwd")).join().unwrap(), "in a further thread"),
+            ] {
+                assert_eq!(opened.unwrap_err().kind(), ErrorKind::PermissionDenied, "{what}");
+            }
             if has_network_rules {
                 let connected = std::net::TcpStream::connect("127.0.0.1:9");
                 assert_eq!(connected.unwrap_err().kind(), ErrorKind::PermissionDenied);

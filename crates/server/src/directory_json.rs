@@ -83,17 +83,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_sent_only_where_it_is_asked_for() {
+    fn json_is_sent_only_where_it_is_asked_for_and_begins_after_a_name() {
         let wanted = |accept: &str| {
             let head = format!("GET / HTTP/1.1\r\nHost: h\r\nAccept: {accept}\r\n\r\n");
             is_wanted(&RequestHead::parse(head.as_bytes()).unwrap().unwrap().0)
         };
         assert!(wanted("application/json") && wanted("text/html;q=0.5, Application/JSON ; q=1"));
         assert!(!wanted("text/html, */*;q=0.8") && !wanted("application/json;q=0") && !wanted(""));
-    }
-
-    #[test]
-    fn page_begins_after_a_name_of_any_bytes() {
         assert_eq!(after(Some("x=1&after=a%26%FF")), b"a&\xff");
         assert_eq!(after(None), b"");
     }

@@ -281,19 +281,24 @@ impl Disk {
 mod tests {
     use super::*;
 
-    fn disk(deadline: Duration) -> Disk {
-        Disk::new(&shared(deadline), false)
-    }
+    const LIMITS: DiskLimits = DiskLimits {
+        deadline: Duration::from_secs(60),
+        uploads: 2,
+        uploads_in_all: 3,
+        first_uploads: 0,
+        listings: 1,
+    };
 
-    fn shared(deadline: Duration) -> SharedLimits {
-        let limits = DiskLimits { deadline, uploads: 2, uploads_in_all: 3, first_uploads: 0, listings: 1 };
-        SharedLimits::new(limits)
+    /// A disk whose operations may wait at so many places.
+    fn waiting(places: usize) -> (Arc<Semaphore>, Disk) {
+        let waits = Arc::new(Semaphore::new(places));
+        let shared = SharedLimits { waits: Arc::clone(&waits), ..SharedLimits::new(LIMITS) };
+        (waits, Disk::new(&shared, false))
     }
 
     #[tokio::test]
-    async fn operation_that_waits_for_a_socket_lends_its_place() {
-        let waits = Arc::new(Semaphore::new(OPERATIONS));
-        let disk = Disk::new(&SharedLimits { waits, ..shared(Duration::from_secs(5)) }, false);
+    async fn operation_that_waits_for_a_socket_lends_its_place_if_few_wait() {
+        let (_waits, disk) = waiting(OPERATIONS);
         let (release, held) = crossbeam_channel::bounded::<()>(0);
         let waiting: Vec<_> = (0..OPERATIONS)
             .map(|_| {
@@ -310,14 +315,8 @@ mod tests {
         for waiting in waiting {
             assert!(waiting.await.is_ok());
         }
-    }
-
-    #[tokio::test]
-    async fn place_is_kept_where_too_many_wait_and_lost_where_another_has_it() {
-        let waits = Arc::new(Semaphore::new(1));
-        let own = Arc::clone(&waits);
-        let disk = Disk::new(&SharedLimits { waits: own, ..shared(Duration::from_secs(5)) }, false);
-        let held = Arc::clone(&waits).acquire_owned().await.unwrap();
+        let (waits, disk) = self::waiting(1);
+        let held = waits.acquire_owned().await.unwrap();
         assert_eq!(disk.run_in_place(|place| place.lend(|| 5)).await.ok(), Some(Lent::Crowded));
         drop(held);
         assert_eq!(disk.run_in_place(|place| place.lend(|| 5)).await.ok(), Some(Lent::Waited(5)));
@@ -333,7 +332,7 @@ mod tests {
 
     #[tokio::test]
     async fn uploads_are_bounded_by_file_system_and_in_all() {
-        let disks = Disks::new(Path::new("/"), shared(Duration::from_secs(5)).limits);
+        let disks = Disks::new(Path::new("/"), LIMITS);
         let (one, other) = (&disks.of(&[]), disks.links());
         let mut slots = [one, one, other].map(Disk::upload_slot);
         assert!(slots.iter().all(Option::is_some) && one.upload_slot().is_none());
@@ -349,8 +348,7 @@ mod tests {
 
     #[tokio::test]
     async fn hung_file_systems_leave_an_upload_to_another_up_to_a_bound() {
-        let some = shared(Duration::from_secs(5)).limits;
-        let limits = DiskLimits { uploads: 8, uploads_in_all: 16, first_uploads: 37, ..some };
+        let limits = DiskLimits { uploads: 8, uploads_in_all: 16, first_uploads: 37, ..LIMITS };
         let shared = SharedLimits::new(limits);
         let take_all = |disk: &Disk| std::iter::from_fn(|| disk.upload_slot()).collect::<Vec<_>>();
         let hung: Vec<Disk> = (0..40).map(|_| Disk::new(&shared, false)).collect();
@@ -368,7 +366,8 @@ mod tests {
 
     #[tokio::test]
     async fn hung_operations_do_not_hold_up_another_file_system() {
-        let (hung, sound) = (disk(Duration::from_millis(100)), disk(Duration::from_secs(5)));
+        let short = DiskLimits { deadline: Duration::from_millis(50), ..LIMITS };
+        let [hung, sound] = [short, LIMITS].map(|limits| Disk::new(&SharedLimits::new(limits), false));
         let (release, held) = crossbeam_channel::bounded::<()>(0);
         for _ in 0..OPERATIONS + 2 {
             let held = held.clone();

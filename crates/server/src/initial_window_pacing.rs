@@ -164,53 +164,32 @@ mod tests {
     #[test]
     fn reply_pace_is_capped_until_the_window_is_delivered() {
         for (asked, first, after) in [
-            (Pace::Off, WINDOW_RATE, None),
-            (Pace::Rate(MORE), WINDOW_RATE, Some(MORE)),
-            (Pace::Rate(LESS), LESS, Some(LESS)),
+            (vec![Pace::Off], WINDOW_RATE, None),
+            (vec![Pace::Rate(MORE)], WINDOW_RATE, Some(MORE)),
+            (vec![Pace::Rate(LESS)], LESS, Some(LESS)),
+            // A pacer between two replies does not lift the cap.
+            (vec![Pace::Auto, Pace::Off], WINDOW_RATE, None),
+            (vec![Pace::Auto, Pace::Rate(MORE)], WINDOW_RATE, Some(MORE)),
+            (vec![], WINDOW_RATE, None),
         ] {
             let mut connection = TestConnection::new();
-            connection.begin(asked);
+            asked.iter().for_each(|pace| connection.begin(*pace));
             connection.send(1);
-            assert_eq!(connection.pace_in_force(), Some(first), "{asked}");
+            assert_eq!(connection.pace_in_force(), Some(first), "{asked:?}");
             connection.send(5);
-            assert_eq!(connection.pace_in_force(), after, "{asked}");
+            assert_eq!(connection.pace_in_force(), after, "{asked:?}");
             connection.begin(Pace::Off);
             assert_eq!(connection.pace_in_force(), None, "the cap is gone");
         }
     }
 
     #[test]
-    fn pacer_without_a_known_rate_starts_at_the_windows_rate() {
+    fn pacer_without_a_known_rate_starts_at_the_windows_rate_unless_that_is_the_default() {
         let mut connection = TestConnection::new();
         connection.begin(Pace::Auto);
         assert_eq!(connection.pace_in_force(), Some(WINDOW_RATE));
         connection.send(5);
         assert_eq!(connection.pacing.rate(), None, "the window has arrived");
-    }
-
-    #[test]
-    fn pacer_between_two_replies_does_not_lift_the_cap() {
-        for (asked, after) in [(Pace::Off, None), (Pace::Rate(MORE), Some(MORE))] {
-            let mut connection = TestConnection::new();
-            connection.begin(Pace::Auto);
-            connection.begin(asked);
-            assert_eq!(connection.pace_in_force(), Some(WINDOW_RATE), "{asked}");
-            connection.send(6);
-            assert_eq!(connection.pace_in_force(), after, "{asked}");
-        }
-    }
-
-    #[test]
-    fn pace_is_removed_when_no_reply_set_another() {
-        let mut connection = TestConnection::new();
-        connection.send(1);
-        assert_eq!(connection.pace_in_force(), Some(WINDOW_RATE));
-        connection.send(5);
-        assert_eq!(connection.pace_in_force(), None);
-    }
-
-    #[test]
-    fn default_window_is_not_paced() {
         let tcp = |segments: u32| {
             let connection = TestConnection::new();
             let mut bytes = [0; longhaul_core::tcp_info::SIZE];

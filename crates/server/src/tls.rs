@@ -152,6 +152,10 @@ mod tests {
 
     use super::*;
 
+    fn files(dir: &tempfile::TempDir) -> TlsFiles {
+        TlsFiles { cert: dir.path().join("cert.pem"), key: dir.path().join("key.pem"), client_ca: None }
+    }
+
     fn write(files: &TlsFiles, until: i32) -> CertificateDer<'static> {
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         params.not_after = rcgen::date_time_ymd(until, 1, 1);
@@ -165,8 +169,7 @@ mod tests {
     #[test]
     fn encrypted_key_is_named_as_such() {
         let dir = tempfile::tempdir().unwrap();
-        let files =
-            TlsFiles { cert: dir.path().join("cert.pem"), key: dir.path().join("key.pem"), client_ca: None };
+        let files = files(&dir);
         write(&files, 4096);
         for head in [
             "EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,F46A\n\n",
@@ -182,8 +185,7 @@ mod tests {
     #[test]
     fn renewed_certificate_is_used_and_a_broken_or_expired_one_is_not() {
         let dir = tempfile::tempdir().unwrap();
-        let files =
-            TlsFiles { cert: dir.path().join("cert.pem"), key: dir.path().join("key.pem"), client_ca: None };
+        let files = files(&dir);
         let first = write(&files, 4096);
         let certificate = RenewedCertificate::read(&files).unwrap();
         let used = || {

@@ -124,7 +124,7 @@ mod tests {
     const BLOCK: usize = LEN / Chunk::BLOCKS;
 
     #[test]
-    fn pieces_are_aligned_and_never_overlap() {
+    fn pieces_are_aligned_powers_of_two_that_never_overlap() {
         let chunk = Chunk::new(LEN).unwrap();
         let sizes = [BLOCK, 4 * BLOCK, BLOCK, 32 * BLOCK, 16 * BLOCK, BLOCK];
         let mut pieces: Vec<_> = sizes.map(|size| chunk.lend(size).unwrap()).into();
@@ -138,6 +138,11 @@ mod tests {
         assert!(chunk.lend(32 * BLOCK).is_none() && !chunk.is_free());
         drop(pieces);
         assert!(chunk.is_free() && chunk.lend(LEN).is_some());
+        let chunk = Chunk::new(LEN).unwrap();
+        for len in [0, 1, BLOCK / 2, 3 * BLOCK, BLOCK + 1, 2 * LEN] {
+            assert!(chunk.lend(len).is_none(), "{len}");
+        }
+        assert!(Chunk::new(0).is_err() && Chunk::new(100).is_err());
     }
 
     #[test]
@@ -151,15 +156,6 @@ mod tests {
         drop(chunk);
         sixth[BLOCK - 1] = 7;
         assert_eq!((sixth.as_ptr(), sixth[BLOCK - 1]), (at, 7));
-    }
-
-    #[test]
-    fn only_powers_of_two_of_its_blocks_are_lent() {
-        let chunk = Chunk::new(LEN).unwrap();
-        for len in [0, 1, BLOCK / 2, 3 * BLOCK, BLOCK + 1, 2 * LEN] {
-            assert!(chunk.lend(len).is_none(), "{len}");
-        }
-        assert!(Chunk::new(0).is_err() && Chunk::new(100).is_err());
     }
 
     #[test]

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reported_alignment_can_be_written() {
+    fn reported_alignment_can_be_written_and_a_pipe_has_none() {
         let file = tempfile::tempfile_in(".").unwrap();
         if let Some(align) = alignment(&file) {
             let direct = reopen(&file).unwrap();
@@ -79,10 +79,6 @@ mod tests {
             let mut back = crate::memory::AlignedBuf::new(align as usize).unwrap();
             reopen_for_reading(&file).unwrap().read_exact_at(&mut back, align).unwrap();
         }
-    }
-
-    #[test]
-    fn pipe_has_no_direct_io() {
         let (reader, _writer) = std::io::pipe().unwrap();
         let file = File::from(std::os::fd::OwnedFd::from(reader));
         assert_eq!(alignment(&file), None);

@@ -342,21 +342,17 @@ mod tests {
     }
 
     #[test]
-    fn unknown_speed_is_none() {
-        for unknown in [None, Some(0), Some(u32::MAX)] {
-            assert_eq!(known_speed(unknown).unwrap_err().kind(), io::ErrorKind::NotFound);
-        }
-        assert_eq!(known_speed(Some(400_000)).unwrap(), Rate::bits_per_sec(400_000_000_000));
-    }
-
-    #[test]
-    fn bitset_is_a_list_or_has_values() {
+    fn bitset_is_a_list_or_has_values_and_an_unknown_speed_is_none() {
         assert_eq!(bit_names(&bitset(true, &[("a", false), ("b", false)])), ["a", "b"]);
         assert_eq!(bit_names(&bitset(false, &[("a", false), ("b", true)])), ["b"]);
         let whole = bitset(true, &[("tx-tcp-segmentation", false)]);
         for end in 0..whole.len() {
             assert!(bit_names(&whole[..end]).len() <= 1);
         }
+        for unknown in [None, Some(0), Some(u32::MAX)] {
+            assert_eq!(known_speed(unknown).unwrap_err().kind(), io::ErrorKind::NotFound);
+        }
+        assert_eq!(known_speed(Some(400_000)).unwrap(), Rate::bits_per_sec(400_000_000_000));
     }
 
     #[test]

@@ -135,26 +135,6 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn qdisc_is_replaced_and_reset() {
-        assert_eq!(of_device(crate::link::named("lo").unwrap().index).unwrap().kinds, ["noqueue"]);
-        with_veth(1, |device| {
-            let is = |kind: &str, is_default: bool| {
-                let now = of_device(device).unwrap();
-                assert!(now.kinds == [kind] && now.is_default == is_default, "{now:?}");
-            };
-            is("noqueue", true);
-            assert_eq!(reset(device).unwrap_err().raw_os_error(), Some(libc::ENOENT));
-            for kind in ["pfifo", "bfifo"] {
-                replace(device, kind).unwrap();
-                is(kind, false);
-            }
-            assert_eq!(replace(device, "none").unwrap_err().raw_os_error(), Some(libc::ENOENT));
-            reset(device).unwrap();
-            is("noqueue", true);
-        });
-    }
-
-    #[test]
     fn each_queue_of_a_device_gets_the_qdisc() {
         with_veth(4, |device| {
             let listed = || of_device(device).unwrap();

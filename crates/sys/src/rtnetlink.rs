@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn written_attributes_are_read_back() {
+    fn attributes_are_read_back_until_a_truncated_one() {
         let mut request = Request::new(1, 0);
         request.attribute(3, b"odd");
         request.nested(4, |inner| inner.attribute(1, &7u32.to_ne_bytes()));
@@ -296,6 +296,20 @@ mod tests {
         assert_eq!(attributes.get(3), Some(&b"odd"[..]));
         assert_eq!(Attributes::after(attributes.get(4).unwrap(), 0).number(1), Some(7));
         assert_eq!(attributes.get(5), None);
+        let whole = [8, 0, 1, 0, 1, 2, 3, 4, 8, 0, 2, 0, 1, 2, 3, 4];
+        for end in 0..whole.len() {
+            assert!(Attributes::after(&whole[..end], 0).count() <= end / 8);
+        }
+        // A length smaller than its own header.
+        for length in 0..4 {
+            assert_eq!(Attributes(&[length, 0, 1, 0, 9, 9, 9, 9]).count(), 0);
+        }
+        assert_eq!(Attributes::after(&whole, 99).count(), 0);
+        let two = [[20, 0, 0, 0, 24, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]; 2].concat();
+        for end in 0..=two.len() {
+            assert_eq!(messages(&two[..end]).count(), end / 20);
+        }
+        assert_eq!(messages(&[0; 64]).count(), 0);
     }
 
     /// A message of a kind with a number.
@@ -318,23 +332,5 @@ mod tests {
             assert_eq!(code(bad), Err(None), "{bad:?}");
         }
         assert!(is_last(&carrying(NLMSG_DONE, i32::MIN)).is_err());
-    }
-
-    #[test]
-    fn truncated_attribute_ends_the_iteration() {
-        let whole = [8, 0, 1, 0, 1, 2, 3, 4, 8, 0, 2, 0, 1, 2, 3, 4];
-        for end in 0..whole.len() {
-            assert!(Attributes::after(&whole[..end], 0).count() <= end / 8);
-        }
-        // A length smaller than its own header.
-        for length in 0..4 {
-            assert_eq!(Attributes(&[length, 0, 1, 0, 9, 9, 9, 9]).count(), 0);
-        }
-        assert_eq!(Attributes::after(&whole, 99).count(), 0);
-        let two = [[20, 0, 0, 0, 24, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]; 2].concat();
-        for end in 0..=two.len() {
-            assert_eq!(messages(&two[..end]).count(), end / 20);
-        }
-        assert_eq!(messages(&[0; 64]).count(), 0);
     }
 }

@@ -13,6 +13,7 @@ struct Api {
 
 const TOKEN: &str = "the-token";
 const HOST: &str = "127.0.0.1:6777";
+const TRANSFERS: &str = "/api/v1/transfers";
 
 /// A queue without a runner, so that nothing is fetched.
 fn api() -> Api {
@@ -34,13 +35,26 @@ async fn answer(router: Router, request: Request<Body>) -> (StatusCode, Value) {
 }
 
 impl Api {
+    async fn get(&self, path: &str) -> (StatusCode, Value) {
+        self.send(Method::GET, path, Value::Null).await
+    }
+
+    async fn post(&self, body: Value) -> (StatusCode, Value) {
+        self.send(Method::POST, TRANSFERS, body).await
+    }
+
+    async fn post_as(&self, kind: &str, body: &'static str) -> (StatusCode, Value) {
+        let request = Request::builder().method(Method::POST).uri(TRANSFERS).header("content-type", kind);
+        answer(unix(self.state.clone()), request.body(Body::from(body)).unwrap()).await
+    }
+
     async fn send(&self, method: Method, path: &str, body: Value) -> (StatusCode, Value) {
         let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
         answer(unix(self.state.clone()), request.body(Body::from(body.to_string())).unwrap()).await
     }
 
     async fn add(&self, body: Value) -> i64 {
-        let (status, added) = self.send(Method::POST, "/api/v1/transfers", body).await;
+        let (status, added) = self.post(body).await;
         assert_eq!(status, StatusCode::CREATED, "{added}");
         added["transfers"][0]["id"].as_i64().unwrap()
     }
@@ -116,10 +130,7 @@ async fn login_sets_a_valid_cookie() {
         assert_eq!(answered.status(), status, "{query}");
     }
     let response = loopback(api.state.clone(), false).oneshot(login("token=the-token")).await.unwrap();
-    assert_eq!(
-        (response.status(), &response.headers()["location"]),
-        (StatusCode::SEE_OTHER, &"/".parse().unwrap())
-    );
+    assert_eq!((response.status().as_u16(), response.headers()["location"].as_bytes()), (303, &b"/"[..]));
     let cookie = response.headers()["set-cookie"].to_str().unwrap().to_owned();
     assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict") && !cookie.contains(TOKEN));
     let pair = format!("other=1; {}", cookie.split(';').next().unwrap());
@@ -145,6 +156,7 @@ async fn transfer_is_added_controlled_and_removed() {
         assert!(status != 200 || body["state"] == state, "{verb}: {body}");
     }
     assert_eq!(api.send(Method::DELETE, &at(""), json!({})).await.0, StatusCode::CONFLICT);
+    assert_eq!(api.send(Method::POST, &at("/move"), json!({ "before": 99 })).await.0, StatusCode::NOT_FOUND);
     let (_, patched) = api.send(Method::PATCH, &at(""), json!({ "priority": 7, "limit_bps": 8000 })).await;
     assert_eq!((&patched["priority"], &patched["limit_bps"]), (&json!(7), &json!(8000)));
     let (_, freed) = api.send(Method::PATCH, &at(""), json!({ "limit_bps": null })).await;
@@ -168,23 +180,16 @@ async fn bad_requests_are_refused_and_add_nothing() {
         json!({ "urls_text": "" }),
         json!([]),
     ] {
-        let (status, answer) = api.send(Method::POST, "/api/v1/transfers", body.clone()).await;
-        assert_eq!(
-            (status, &answer["error"]["code"]),
-            (StatusCode::BAD_REQUEST, &json!("invalid")),
-            "{body}"
-        );
+        let (status, answer) = api.post(body.clone()).await;
+        assert_eq!((status.as_u16(), &answer["error"]["code"]), (400, &json!("invalid")), "{body}");
         assert!(!answer.to_string().contains("secret"), "{answer}");
     }
-    let form =
-        Request::builder().method(Method::POST).uri("/api/v1/transfers").header("content-type", "text/plain");
-    let (status, _) =
-        answer(unix(api.state.clone()), form.body(Body::from("{\"urls\":[\"http://h/\"]}")).unwrap()).await;
+    let (status, _) = api.post_as("text/plain", r#"{"urls":["http://h/"]}"#).await;
     assert_eq!(status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
     for path in ["/api/v1/transfers?state=odd", "/api/v1/transfers?after=odd"] {
-        assert_eq!(api.send(Method::GET, path, json!({})).await.0, StatusCode::BAD_REQUEST, "{path}");
+        assert_eq!(api.get(path).await.0, StatusCode::BAD_REQUEST, "{path}");
     }
-    assert_eq!(api.send(Method::GET, "/api/v1/transfers", json!({})).await.1["total"], 0);
+    assert_eq!(api.get(TRANSFERS).await.1["total"], 0);
     assert_eq!(api.send(Method::PUT, "/api/v1/transfers", json!({})).await.0, StatusCode::METHOD_NOT_ALLOWED);
 }
 
@@ -199,7 +204,7 @@ async fn secrets_are_not_in_answers_or_files() {
     let fresh = json!({ "url": "https://h/b?sig=hunter2", "headers": ["X: hunter2"] });
     api.send(Method::POST, &format!("/api/v1/transfers/{id}/refresh"), fresh).await;
     for path in ["/api/v1/transfers", &format!("/api/v1/transfers/{id}"), "/metrics", "/api/v1/settings"] {
-        let (status, answer) = api.send(Method::GET, path, json!({})).await;
+        let (status, answer) = api.get(path).await;
         assert!(status.is_success() && !answer.to_string().contains("hunter2"), "{path}: {answer}");
     }
     for entry in std::fs::read_dir(api.dir.path().join("state")).unwrap() {
@@ -212,17 +217,25 @@ async fn secrets_are_not_in_answers_or_files() {
 }
 
 #[tokio::test]
-async fn lines_and_metalinks_become_transfers() {
+async fn lines_metalinks_and_arrays_become_transfers() {
     let api = api();
     let lines = json!({ "urls_text": "http://h/a\n# no\nhttp://h/b\n" });
-    let (_, added) = api.send(Method::POST, "/api/v1/transfers", lines).await;
+    let (_, added) = api.post(lines).await;
     assert_eq!(added["transfers"].as_array().unwrap().len(), 2);
     let metalink = r#"<metalink xmlns="urn:ietf:params:xml:ns:metalink"><file name="f.iso"><url>http://h/f</url></file></metalink>"#;
-    let request = Request::builder().method(Method::POST).uri("/api/v1/transfers");
-    let request =
-        request.header("content-type", "application/metalink4+xml").body(Body::from(metalink)).unwrap();
-    let (status, added) = answer(unix(api.state.clone()), request).await;
+    let (status, added) = api.post_as("application/metalink4+xml", metalink).await;
     assert_eq!((status, &added["transfers"][0]["name"]), (StatusCode::CREATED, &json!("f.iso")));
+    let api = self::api();
+    let total = async || api.get(TRANSFERS).await.1["total"].clone();
+    let bad = json!([{ "urls": ["http://h/a"] }, { "urls": ["no url"] }]);
+    assert_eq!(api.post(bad).await.0, StatusCode::BAD_REQUEST);
+    assert_eq!(total().await, 0);
+    let good = json!([{ "urls": ["http://h/a"], "key": "k-0" }, { "urls": ["http://h/b"], "key": "k-1" }]);
+    for _ in 0..2 {
+        let (status, added) = api.post(good.clone()).await;
+        assert_eq!((status, added["transfers"].as_array().map(Vec::len)), (StatusCode::CREATED, Some(2)));
+    }
+    assert_eq!(total().await, 2);
 }
 
 #[tokio::test]
@@ -244,14 +257,8 @@ async fn description_covers_every_path_and_metrics_use_the_text_format() {
     let api = api();
     let (_, description) = api.send(Method::GET, "/api/v1/openapi.json", json!({})).await;
     let paths = description["paths"].as_object().unwrap();
-    for path in [
-        "transfers",
-        "transfers/{id}",
-        "transfers/{id}/pause",
-        "transfers/{id}/refresh",
-        "settings",
-        "events",
-    ] {
+    let of_transfers = ["transfers", "transfers/{id}", "transfers/{id}/pause", "transfers/{id}/refresh"];
+    for path in of_transfers.into_iter().chain(["settings", "events"]) {
         assert!(paths.contains_key(&format!("/api/v1/{path}")), "{path}");
     }
     assert!(description["components"]["schemas"]["TransferRequest"]["properties"]["urls"].is_object());
@@ -264,45 +271,11 @@ async fn description_covers_every_path_and_metrics_use_the_text_format() {
 }
 
 #[tokio::test]
-async fn order_of_the_queue_can_be_changed() {
-    let api = api();
-    let mut ids = Vec::new();
-    for name in ["a", "b", "c"] {
-        ids.push(api.add(json!({ "urls": [format!("http://h/{name}")] })).await);
-    }
-    let path = format!("/api/v1/transfers/{}/move", ids[2]);
-    assert_eq!(api.send(Method::POST, &path, json!({ "before": ids[0] })).await.0, StatusCode::OK);
-    let (_, page) = api.send(Method::GET, "/api/v1/transfers", json!({})).await;
-    let names: Vec<_> =
-        page["transfers"].as_array().unwrap().iter().map(|transfer| transfer["name"].clone()).collect();
-    assert_eq!(names, ["c", "a", "b"]);
-    assert_eq!(api.send(Method::POST, &path, json!({ "before": 99 })).await.0, StatusCode::NOT_FOUND);
-}
-
-#[tokio::test]
 async fn full_disk_is_answered_507() {
-    let full = rusqlite::ffi::Error {
-        code: rusqlite::ErrorCode::DiskFull,
-        extended_code: rusqlite::ffi::SQLITE_FULL,
-    };
+    let (code, extended_code) = (rusqlite::ErrorCode::DiskFull, rusqlite::ffi::SQLITE_FULL);
+    let full = rusqlite::ffi::Error { code, extended_code };
     let source = rusqlite::Error::SqliteFailure(full, None);
     let error = crate::database::DatabaseError::Use { operation: "add to", source };
-    let response =
-        axum::response::IntoResponse::into_response(ApiError::from(crate::error::QueueError::from(error)));
-    assert_eq!(response.status(), StatusCode::INSUFFICIENT_STORAGE);
-}
-
-#[tokio::test]
-async fn array_of_requests_is_added_completely_or_not_at_all() {
-    let api = api();
-    let total = async || api.send(Method::GET, "/api/v1/transfers", Value::Null).await.1["total"].clone();
-    let bad = json!([{ "urls": ["http://h/a"] }, { "urls": ["no url"] }]);
-    assert_eq!(api.send(Method::POST, "/api/v1/transfers", bad).await.0, StatusCode::BAD_REQUEST);
-    assert_eq!(total().await, 0);
-    let good = json!([{ "urls": ["http://h/a"], "key": "k-0" }, { "urls": ["http://h/b"], "key": "k-1" }]);
-    for _ in 0..2 {
-        let (status, added) = api.send(Method::POST, "/api/v1/transfers", good.clone()).await;
-        assert_eq!((status, added["transfers"].as_array().map(Vec::len)), (StatusCode::CREATED, Some(2)));
-    }
-    assert_eq!(total().await, 2);
+    let error = ApiError::from(crate::error::QueueError::from(error));
+    assert_eq!(axum::response::IntoResponse::into_response(error).status(), 507);
 }

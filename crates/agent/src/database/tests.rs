@@ -1,6 +1,5 @@
 use std::fs;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use super::*;
 use crate::transfer::{TransferFailure, TransferKind, TransferState};
@@ -45,22 +44,18 @@ fn queued(database: &Database) -> Vec<String> {
 }
 
 #[test]
-fn added_transfers_persist() {
+fn added_transfers_persist_and_one_with_a_known_key_is_not_added() {
     let (_dir, path, mut database) = fresh();
     let id = add(&mut database, "a");
     drop(database);
-    let row = open(&path).get(id).unwrap().unwrap();
+    let mut database = open(&path);
+    let row = database.get(id).unwrap().unwrap();
     assert_eq!((row.transfer.name.as_str(), row.transfer.state), ("a", TransferState::Queued));
     assert_eq!(row.transfer.urls, ["http://h/a"]);
-}
-
-#[test]
-fn request_with_a_known_key_is_not_added() {
-    let (_dir, _path, mut database) = fresh();
-    let keyed = NewTransfer { key: Some("k".to_owned()), ..transfer("a") };
-    let first = database.add(&[keyed.clone(), transfer("b")], 1).unwrap();
+    let keyed = NewTransfer { key: Some("k".to_owned()), ..transfer("b") };
+    let first = database.add(&[keyed.clone(), transfer("c")], 1).unwrap();
     let again = database.add(&[keyed], 2).unwrap();
-    assert_eq!((again[0], queued(&database).len()), (first[0], 2));
+    assert_eq!((again[0], queued(&database).len()), (first[0], 3), "a known key");
 }
 
 #[test]
@@ -75,18 +70,12 @@ fn priority_precedes_position_and_a_moved_transfer_takes_its_neighbours_priority
     assert_eq!(queued(&database), ["d", "c", "a", "b"]);
     database.place(ids[0], None).unwrap();
     assert_eq!(queued(&database), ["d", "c", "b", "a"]);
-}
-
-#[test]
-fn transfers_can_be_moved_to_one_position_repeatedly() {
-    let (_dir, _path, mut database) = fresh();
-    let ids: Vec<_> = ["a", "b", "c"].iter().map(|name| add(&mut database, name)).collect();
+    // A position does not run out of numbers.
     for _ in 0..25 {
-        database.place(ids[2], Some(ids[1])).unwrap();
         database.place(ids[0], Some(ids[1])).unwrap();
-        assert_eq!(queued(&database), ["c", "a", "b"]);
-        database.place(ids[2], Some(ids[1])).unwrap();
-        assert_eq!(queued(&database), ["a", "c", "b"]);
+        assert_eq!(queued(&database), ["d", "c", "a", "b"]);
+        database.place(ids[1], Some(ids[0])).unwrap();
+        assert_eq!(queued(&database), ["d", "c", "b", "a"]);
     }
 }
 
@@ -123,7 +112,7 @@ fn pages_contain_every_transfer_once_despite_additions() {
 }
 
 #[test]
-fn only_a_queued_transfer_starts() {
+fn only_a_queued_transfer_starts_and_its_end_keeps_the_users_state_unless_the_file_is_complete() {
     let (_dir, _path, mut database) = fresh();
     let id = add(&mut database, "a");
     database.set_state(id, TransferState::Paused, 1).unwrap();
@@ -131,10 +120,6 @@ fn only_a_queued_transfer_starts() {
     database.requeue(id, TransferState::Queued).unwrap();
     assert!(database.begin(id, 3).unwrap() && !database.begin(id, 4).unwrap());
     assert_eq!(database.get(id).unwrap().unwrap().transfer.started, Some(3));
-}
-
-#[test]
-fn end_of_a_run_keeps_the_users_state_unless_the_file_is_complete() {
     let (_dir, _path, mut database) = fresh();
     let error = TransferFailure { message: "reset".to_owned(), exit_code: 75 };
     let end = RunEnd { bytes: 7, error: Some(error), retry_at: Some(99), ..RunEnd::default() };
@@ -176,7 +161,7 @@ fn full_disk_refuses_additions_and_keeps_existing_rows() {
 }
 
 #[test]
-fn damaged_database_is_moved_aside_and_replaced() {
+fn damaged_or_foreign_database_is_moved_aside_and_replaced() {
     for damage in [&b"this is no database, but a text of some length"[..], &[0xff; 64 * 1024]] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("queue.db");
@@ -187,10 +172,6 @@ fn damaged_database_is_moved_aside_and_replaced() {
         assert!(aside.to_string_lossy().contains("queue.db.damaged-1234") && !why.is_empty());
         add(&mut opened.database, "a");
     }
-}
-
-#[test]
-fn database_with_damaged_pages_is_moved_aside() {
     let (_dir, path, mut database) = fresh();
     let many: Vec<_> = (0..500).map(|n| transfer(&n.to_string())).collect();
     database.add(&many, 1).unwrap();
@@ -202,69 +183,13 @@ fn database_with_damaged_pages_is_moved_aside() {
     let opened = Database::open(&path, 1).unwrap();
     assert!(opened.damaged.is_some());
     assert_eq!(opened.database.next_queued(1).unwrap().len(), 0);
-}
-
-#[test]
-fn newer_database_is_refused_and_unchanged() {
-    let (_dir, path, database) = fresh();
-    database.connection.pragma_update(None, "user_version", 99).unwrap();
-    drop(database);
-    let before = fs::read(&path).unwrap();
-    let error = Database::open(&path, 0).map(drop).unwrap_err();
-    assert!(matches!(error, DatabaseError::Newer { found: 99, .. }), "{error}");
-    assert!(error.to_string().contains("newer") && error.to_string().contains("queue.db"));
-    assert_eq!(fs::read(&path).unwrap(), before);
-}
-
-#[test]
-fn database_of_another_program_is_not_written_to() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("queue.db");
-    Connection::open(&path)
-        .unwrap()
-        .execute_batch("CREATE TABLE precious (x); PRAGMA user_version = 3")
-        .unwrap();
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("CREATE TABLE precious (x); PRAGMA user_version = 3").unwrap();
+    drop(other);
     let opened = Database::open(&path, 0).unwrap();
     let (aside, _) = opened.damaged.unwrap();
     let kept = Connection::open(aside).unwrap();
     assert_eq!(kept.query_row("SELECT count(*) FROM precious", [], |row| row.get(0)), Ok(0));
-}
-
-#[test]
-fn ten_thousand_transfers_are_listed_and_extended_quickly() {
-    let (_dir, _path, mut database) = fresh();
-    let many: Vec<_> = (0..10_000).map(|n| transfer(&n.to_string())).collect();
-    database.add(&many, 1).unwrap();
-    let began = Instant::now();
-    assert_eq!(database.page(None, None, 100).unwrap().rows.len(), 100);
-    let page = began.elapsed();
-    let mut additions: Vec<_> = (0..9)
-        .map(|n| {
-            let began = Instant::now();
-            add(&mut database, &format!("one more {n}"));
-            began.elapsed()
-        })
-        .collect();
-    additions.sort();
-    // The targets are 200 ms and 20 ms; the test must also pass on a busy machine with a slow disk.
-    assert!(page < Duration::from_secs(2), "{page:?}");
-    assert!(additions[4] < Duration::from_secs(1), "{additions:?}");
-}
-
-#[test]
-fn file_under_its_final_name_is_distinguished_from_another_one() {
-    let dir = tempfile::tempdir().unwrap();
-    let (part, target) = (dir.path().join("f.longhaul-part"), dir.path().join("f"));
-    fs::write(&part, "content").unwrap();
-    let identity = PartIdentity::of(&part, &target).unwrap();
-    let (_other, _path, mut database) = fresh();
-    let id = add(&mut database, "a");
-    database.set_part(id, &identity, Some(7)).unwrap();
-    let stored = database.get(id).unwrap().unwrap();
-    assert_eq!((stored.part.as_ref(), stored.transfer.name.as_str()), (Some(&identity), "f"));
-    assert!(!identity.is_in_place());
-    fs::write(&target, "content").unwrap();
-    assert!(!identity.is_in_place(), "another file of the same content");
-    fs::rename(&part, &target).unwrap();
-    assert!(identity.is_in_place());
 }

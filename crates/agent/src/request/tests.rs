@@ -47,16 +47,22 @@ fn invalid_request_is_refused_with_a_reason_and_without_secrets() {
 }
 
 #[test]
-fn shown_urls_contain_no_login_or_query() {
+fn shown_urls_and_pages_contain_no_secret() {
     let given = request(r#"{"urls": ["https://u:secret@h/a%20b.tar?key=secret", "http://m/b"]}"#);
     let shown = given.shown_urls();
     assert_eq!(shown.len(), 2);
     assert!(!shown.join(" ").contains("secret"), "{shown:?}");
     assert_eq!(given.shown_name(), "a b.tar");
+    let page = |url: &str| {
+        TransferRequest { page_url: Some(url.to_owned()), ..TransferRequest::default() }.shown_page()
+    };
+    assert_eq!(page("https://u:secret@h/p?key=secret#secret").unwrap(), "https://h/p");
+    assert_eq!(page("javascript:alert(1)"), None);
+    assert_eq!(page("no url"), None);
 }
 
 #[test]
-fn each_line_is_a_file_and_errors_name_the_line() {
+fn lines_and_metalinks_are_requests() {
     let requests = of_text("# files\n\nhttp://h/a\n  https://h/b?x=1 \r\n").unwrap();
     assert_eq!(
         requests.iter().map(|r| r.urls[0].as_str()).collect::<Vec<_>>(),
@@ -64,10 +70,6 @@ fn each_line_is_a_file_and_errors_name_the_line() {
     );
     assert!(of_text("http://h/a\nsecret").unwrap_err().to_string().starts_with("line 2:"));
     assert!(of_text("\n#").is_err());
-}
-
-#[test]
-fn metalink_keeps_sources_digests_and_pieces() {
     let hex = "a".repeat(64);
     let text = format!(
         r#"<metalink xmlns="urn:ietf:params:xml:ns:metalink"><file name="f.iso"><size>10</size><hash type="sha-256">{hex}</hash>
@@ -85,17 +87,13 @@ fn metalink_keeps_sources_digests_and_pieces() {
 }
 
 #[test]
-fn refreshed_link_replaces_the_first_url_and_keeps_mirrors() {
+fn refreshed_link_replaces_the_first_url_and_another_server_gets_no_secrets() {
     let mut given = request(r#"{"urls": ["http://h/a?old", "http://m/a"], "headers": ["A: 1"]}"#);
     given.refresh("http://h/a?new", None).unwrap();
     assert_eq!(given.urls, ["http://h/a?new", "http://m/a"]);
     given.refresh("http://h/b", Some(vec!["B: 2".to_owned()])).unwrap();
     assert_eq!((given.urls[0].as_str(), given.headers[0].as_str()), ("http://h/b", "B: 2"));
     assert!(given.refresh("nonsense", None).is_err());
-}
-
-#[test]
-fn refreshed_link_to_another_server_gets_no_secrets_of_the_old_one() {
     let given = request(
         r#"{"urls": ["https://h/a"], "headers": ["A: 1"], "token": "t", "cookies": "c=1", "referrer": "https://p/"}"#,
     );
@@ -113,14 +111,4 @@ fn refreshed_link_to_another_server_gets_no_secrets_of_the_old_one() {
     }
     let fresh = refreshed("https://h/b", Some(vec!["B: 2".to_owned()]));
     assert_eq!((fresh.token, fresh.cookies, fresh.headers), (None, None, vec!["B: 2".to_owned()]));
-}
-
-#[test]
-fn shown_page_contains_no_secret_and_is_openable() {
-    let page = |url: &str| {
-        TransferRequest { page_url: Some(url.to_owned()), ..TransferRequest::default() }.shown_page()
-    };
-    assert_eq!(page("https://u:secret@h/p?key=secret#secret").unwrap(), "https://h/p");
-    assert_eq!(page("javascript:alert(1)"), None);
-    assert_eq!(page("no url"), None);
 }

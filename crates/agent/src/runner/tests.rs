@@ -4,7 +4,6 @@ use super::*;
 use crate::database::PartIdentity;
 use crate::paths::Paths;
 use crate::request::TransferRequest;
-use crate::transfer::Transfer;
 
 fn queue() -> (tempfile::TempDir, Arc<Queue>) {
     let dir = tempfile::tempdir().unwrap();
@@ -12,6 +11,10 @@ fn queue() -> (tempfile::TempDir, Arc<Queue>) {
     paths.make().unwrap();
     let queue = Arc::new(Queue::open(paths).unwrap());
     (dir, queue)
+}
+
+fn request(at: Option<i64>) -> TransferRequest {
+    TransferRequest { urls: vec!["http://127.0.0.1:9/f".to_owned()], at, ..TransferRequest::default() }
 }
 
 /// Adds a transfer that a killed agent had started, with this partial file.
@@ -32,29 +35,21 @@ fn begun(queue: &Queue, directory: &std::path::Path, name: &str) -> (i64, std::p
     (id, part)
 }
 
-fn after_recovery(queue: &Queue, id: i64) -> Transfer {
-    recover(queue).unwrap();
-    queue.transfer(id).unwrap()
-}
-
 #[test]
-fn file_renamed_before_the_kill_is_done_and_its_leftovers_are_removed() {
+fn file_renamed_or_linked_before_the_kill_is_done_and_its_leftovers_are_removed() {
     let (dir, queue) = queue();
-    let (id, part) = begun(&queue, dir.path(), "f");
+    let (renamed, part) = begun(&queue, dir.path(), "f");
     fs::rename(&part, dir.path().join("f")).unwrap();
     fs::write(dir.path().join("f.longhaul-journal"), "").unwrap();
-    let transfer = after_recovery(&queue, id);
-    assert_eq!((transfer.state, transfer.bytes), (TransferState::Done, 7));
-    assert!(!dir.path().join("f.longhaul-journal").exists() && dir.path().join("f").exists());
-}
-
-#[test]
-fn file_killed_between_link_and_unlink_is_done_under_one_name() {
-    let (dir, queue) = queue();
-    let (id, part) = begun(&queue, dir.path(), "f");
-    fs::hard_link(&part, dir.path().join("f")).unwrap();
-    assert_eq!(after_recovery(&queue, id).state, TransferState::Done);
-    assert!(!part.exists() && dir.path().join("f").exists());
+    let (linked, part) = begun(&queue, dir.path(), "g");
+    fs::hard_link(&part, dir.path().join("g")).unwrap();
+    recover(&queue).unwrap();
+    for (id, name) in [(renamed, "f"), (linked, "g")] {
+        let transfer = queue.transfer(id).unwrap();
+        assert_eq!((transfer.state, transfer.bytes), (TransferState::Done, 7), "{name}");
+        assert!(dir.path().join(name).exists());
+    }
+    assert!(!dir.path().join("f.longhaul-journal").exists() && !part.exists());
 }
 
 #[test]
@@ -63,7 +58,8 @@ fn partial_file_is_requeued_and_another_file_is_not_mistaken_for_it() {
     let (unfinished, _) = begun(&queue, dir.path(), "a");
     let (other, _) = begun(&queue, dir.path(), "b");
     fs::write(dir.path().join("b"), "content").unwrap();
-    assert_eq!(after_recovery(&queue, unfinished).state, TransferState::Queued);
+    recover(&queue).unwrap();
+    assert_eq!(queue.transfer(unfinished).unwrap().state, TransferState::Queued);
     assert_eq!(queue.transfer(other).unwrap().state, TransferState::Queued);
     assert_eq!(fs::read(dir.path().join("b")).unwrap(), b"content");
 }
@@ -71,18 +67,9 @@ fn partial_file_is_requeued_and_another_file_is_not_mistaken_for_it() {
 #[test]
 fn retry_is_due_after_the_clock_is_set_back_but_a_requested_time_is_not() {
     let (_dir, queue) = queue();
-    let request = |at| TransferRequest {
-        urls: vec!["http://127.0.0.1:9/f".to_owned()],
-        at,
-        ..TransferRequest::default()
-    };
     let now = unix_now();
-    let ids: Vec<_> = queue
-        .add(vec![request(None), request(Some(now + 1_000_000))])
-        .unwrap()
-        .iter()
-        .map(|t| t.id)
-        .collect();
+    let added = queue.add(vec![request(None), request(Some(now + 1_000_000))]).unwrap();
+    let ids: Vec<_> = added.iter().map(|transfer| transfer.id).collect();
     let end = crate::database::RunEnd { retry_at: Some(now + 300), ..Default::default() };
     queue.database(|database| {
         assert!(database.begin(ids[0], now).unwrap());
@@ -102,9 +89,7 @@ fn retry_is_due_after_the_clock_is_set_back_but_a_requested_time_is_not() {
 #[test]
 fn nothing_starts_while_the_agent_stops() {
     let (_dir, queue) = queue();
-    let request =
-        TransferRequest { urls: vec!["http://127.0.0.1:9/f".to_owned()], ..TransferRequest::default() };
-    let id = queue.add(vec![request]).unwrap()[0].id;
+    let id = queue.add(vec![request(None)]).unwrap()[0].id;
     queue.stop();
     assert!(start_run(&queue, queue.row(id).unwrap()).unwrap().is_none());
     assert!(queue.live(id).is_none());

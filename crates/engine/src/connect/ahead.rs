@@ -72,35 +72,22 @@ mod tests {
         SocketSettings { recv_buffer: None, congestion: None, tick: Duration::from_millis(20) };
 
     #[test]
-    fn connection_opened_ahead_carries_bytes() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let ahead = AheadConnection::start(listener.local_addr().unwrap(), SETTINGS).unwrap();
-        let (cancel, limit) = (Cancel::new(), Duration::from_secs(5));
-        let mut stream = ahead.finish(SETTINGS, &Deadline::new(&cancel, limit)).unwrap();
-        let (mut peer, _) = listener.accept().unwrap();
-        peer.write_all(b"x").unwrap();
-        stream.read_exact(&mut [0]).unwrap();
-    }
-
-    #[test]
-    fn closed_connection_is_none() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let ahead = AheadConnection::start(listener.local_addr().unwrap(), SETTINGS).unwrap();
-        drop(listener.accept().unwrap());
-        std::thread::sleep(Duration::from_millis(50));
-        let (cancel, limit) = (Cancel::new(), Duration::from_secs(5));
-        assert!(ahead.finish(SETTINGS, &Deadline::new(&cancel, limit)).is_none());
-    }
-
-    #[test]
-    fn refused_connection_is_none() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    fn only_an_open_and_silent_connection_is_used() {
+        let (listener, cancel) = (TcpListener::bind("127.0.0.1:0").unwrap(), Cancel::new());
         let address = listener.local_addr().unwrap();
+        let start = || AheadConnection::start(address, SETTINGS);
+        let finish =
+            |ahead: AheadConnection| ahead.finish(SETTINGS, &Deadline::new(&cancel, Duration::from_secs(30)));
+        let mut stream = finish(start().unwrap()).unwrap();
+        listener.accept().unwrap().0.write_all(b"x").unwrap();
+        stream.read_exact(&mut [0]).unwrap();
+
+        let closed = start().unwrap();
+        drop(listener.accept().unwrap());
+        poll(&mut [PollFd::new(&closed.socket, PollFlags::RDHUP)], None).unwrap();
+        assert!(finish(closed).is_none(), "closed");
+
         drop(listener);
-        let (cancel, limit) = (Cancel::new(), Duration::from_secs(5));
-        let refused = AheadConnection::start(address, SETTINGS)
-            .ok()
-            .and_then(|ahead| ahead.finish(SETTINGS, &Deadline::new(&cancel, limit)));
-        assert!(refused.is_none());
+        assert!(start().ok().and_then(finish).is_none(), "refused");
     }
 }

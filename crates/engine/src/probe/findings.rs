@@ -305,15 +305,18 @@ mod tests {
         }
     }
 
-    fn conclude_after(failure: Option<&ProbeError>) -> ProbeReport {
-        let (target, options) = (ProbeTarget::parse("192.0.2.1").unwrap(), options());
-        let address = SocketAddr::from(([192, 0, 2, 1], 80));
-        let mut findings = Findings::new(&target, address, Instant::now(), &options);
+    const MBIT: fn(u64) -> Rate = |mbit| Rate::bits_per_sec(mbit * 1_000_000);
+
+    /// Concludes from what `measure` has found on a path of 30 ms.
+    fn conclude(
+        options: &ProbeOptions,
+        failure: Option<&ProbeError>,
+        measure: impl FnOnce(&mut Findings<'_>),
+    ) -> ProbeReport {
+        let (target, address) = (ProbeTarget::parse("192.0.2.1").unwrap(), ([192, 0, 2, 1], 80).into());
+        let mut findings = Findings::new(&target, address, Instant::now(), options);
         findings.rtt.extend(RttSummary::of(RttMethod::TcpHandshake, &[Duration::from_millis(30)], 1));
-        findings.path.loss = Some(LossShare::new(10_000, 3000));
-        let rate_bps = Rate::bits_per_sec(100_000_000);
-        let evidence = RateEvidence::UdpTrains;
-        findings.path.rate = Some(MeasuredRate { rate_bps, evidence, is_lower_bound: false });
+        measure(&mut findings);
         findings.conclude(failure)
     }
 
@@ -321,46 +324,42 @@ mod tests {
     fn rate_of_trains_at_the_ceiling_is_a_lower_bound_that_is_not_remembered() {
         let place = tempfile::tempdir().unwrap();
         let memory = place.path().join("paths.json");
-        let target = ProbeTarget::parse("192.0.2.1").unwrap();
-        let mbit = |rate: u64| Rate::bits_per_sec(rate * 1_000_000);
-        let options = ProbeOptions { memory: Some(memory.clone()), ceiling: Some(mbit(100)), ..options() };
-        let conclude = |rate, is_path_limited, tcp: Option<Rate>| {
-            let address = SocketAddr::from(([192, 0, 2, 1], 80));
-            let mut findings = Findings::new(&target, address, Instant::now(), &options);
-            findings.rtt.extend(RttSummary::of(RttMethod::TcpHandshake, &[Duration::from_millis(30)], 1));
-            findings.udp_ceiling =
-                Some(UdpCeiling::lower(options.ceiling, mbit(40_000), CeilingSource::Server));
-            findings.take_train_rate(rate, is_path_limited);
-            findings.tcp.extend(tcp.map(|payload_bps| TcpRow {
-                streams: 4,
-                buffer: None,
-                congestion: None,
-                payload_bps,
-                seconds: Duration::from_secs(1),
-                is_flat: true,
-                out_of_order: 0,
-            }));
-            findings.conclude(None)
-        };
+        let options = ProbeOptions { memory: Some(memory.clone()), ceiling: Some(MBIT(100)), ..options() };
         // TCP may be held by the server, and nothing else shows what the path carries.
-        for tcp in [None, Some(mbit(300))] {
-            let held = conclude(mbit(98), false, tcp);
-            assert!(
-                held.udp_ceiling.unwrap().is_reached && held.path.rate.unwrap().is_lower_bound,
-                "{held:?}"
-            );
-            assert!(!held.verdict.remembered && !memory.exists(), "{held:?}");
+        for (rate, is_path_limited, tcp) in
+            [(98, false, None), (98, false, Some(MBIT(300))), (60, true, None)]
+        {
+            let found = conclude(&options, None, |findings| {
+                findings.udp_ceiling =
+                    Some(UdpCeiling::lower(options.ceiling, MBIT(40_000), CeilingSource::Server));
+                findings.take_train_rate(MBIT(rate), is_path_limited);
+                findings.tcp.extend(tcp.map(|payload_bps| TcpRow {
+                    streams: 4,
+                    buffer: None,
+                    congestion: None,
+                    payload_bps,
+                    seconds: Duration::from_secs(1),
+                    is_flat: true,
+                    out_of_order: 0,
+                }));
+            });
+            let is_bounded = (found.udp_ceiling.unwrap().is_reached, found.path.rate.unwrap().is_lower_bound);
+            let is_kept = (found.verdict.remembered, memory.exists());
+            let (expected, kept) = ((!is_path_limited, !is_path_limited), (is_path_limited, is_path_limited));
+            assert_eq!((is_bounded, is_kept), (expected, kept), "{rate}, {tcp:?}");
         }
-        let below = conclude(mbit(60), true, None);
-        assert!(
-            !below.udp_ceiling.unwrap().is_reached && !below.path.rate.unwrap().is_lower_bound,
-            "{below:?}"
-        );
-        assert!(below.verdict.remembered && memory.exists(), "{below:?}");
     }
 
     #[test]
     fn interrupted_measurements_yield_no_conclusion() {
+        let conclude_after = |failure| {
+            conclude(&options(), failure, |findings| {
+                findings.path.loss = Some(LossShare::new(10_000, 3000));
+                let evidence = RateEvidence::UdpTrains;
+                findings.path.rate =
+                    Some(MeasuredRate { rate_bps: MBIT(100), evidence, is_lower_bound: false });
+            })
+        };
         let whole = conclude_after(None);
         assert!(whole.verdict.advice.iter().any(|line| line.contains("faulty link")), "{whole:?}");
         let failure = ProbeError::Stalled { at: "http://h/".to_owned(), waited: Duration::from_secs(1) };

@@ -14,7 +14,7 @@ mod error;
 mod outgoing;
 mod read_ahead;
 mod reader;
-mod source_file;
+pub(crate) mod source_file;
 mod supply;
 
 pub use error::SendError;

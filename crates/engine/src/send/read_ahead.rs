@@ -280,35 +280,37 @@ fn read_block(file: &File, memory: &mut [u8], at: u64, alignment: u64) -> io::Re
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::send::source_file::tests::overwrite;
 
     fn source(dir: &std::path::Path, bytes: &[u8]) -> Option<(Arc<SourceFile>, u64)> {
         let path = dir.join("f");
         std::fs::write(&path, bytes).unwrap();
-        std::thread::sleep(Duration::from_millis(20));
         let source = SourceFile::new(File::open(&path).unwrap(), path).unwrap();
         let alignment = direct_io::alignment(source.file());
         if alignment.is_none() {
-            assert!(
-                std::env::var_os("CI").is_none_or(|ci| ci != "true"),
-                "a file system with O_DIRECT is needed"
-            );
+            assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "O_DIRECT is needed");
             println!("skipped: this file system does not tell of Direct I/O");
         }
         Some((Arc::new(source), alignment?))
     }
 
-    fn read(source: &Arc<SourceFile>, alignment: u64, range: ByteRange) -> Result<Vec<u8>, SendError> {
-        let mut ahead = ReadAhead::start(Arc::clone(source), alignment, range, None).unwrap();
+    fn read(
+        source: &Arc<SourceFile>,
+        alignment: u64,
+        range: ByteRange,
+        tree: Option<&Arc<TreeDigest>>,
+    ) -> Vec<u8> {
+        let mut ahead = ReadAhead::start(Arc::clone(source), alignment, range, tree).unwrap();
         let mut all = Vec::new();
-        while ahead.left > Bytes::ZERO {
-            ahead.fill(&mut all, Bytes::new(1_000_003))?;
+        while !ahead.is_done() {
+            ahead.fill(&mut all, Bytes::new(1_000_003)).unwrap();
         }
         assert_eq!(ahead.usage().read().in_use, 0);
-        Ok(all)
+        all
     }
 
     #[test]
-    fn reads_ranges_with_unaligned_edges() {
+    fn ranges_with_unaligned_edges_are_read_and_hashed() {
         let dir = tempfile::tempdir_in(".").unwrap();
         let block = BLOCK.as_usize();
         let bytes: Vec<u8> = (0..5 * block + 1).map(|n| ((n * n) >> 7) as u8).collect();
@@ -317,15 +319,11 @@ mod tests {
             for start in [0, 1, 4096, 5000, block - 1, block, 2 * block + 77] {
                 for end in [len, len.saturating_sub(3)] {
                     let range = ByteRange::new(start.min(end) as u64, end as u64);
-                    let found = read(&source, alignment, range).unwrap();
+                    let found = read(&source, alignment, range, None);
                     assert!(found == bytes[start.min(end)..end], "{start}..{end} of {len}");
                 }
             }
         }
-    }
-
-    #[test]
-    fn blocks_are_hashed_in_any_order_of_ranges() {
         let dir = tempfile::tempdir_in(".").unwrap();
         let length = 3 * BLOCK.get() + 77_777;
         let bytes: Vec<u8> = (0..length).map(|n| ((n * n) >> 9) as u8).collect();
@@ -336,11 +334,7 @@ mod tests {
             let tree = Arc::new(TreeDigest::new(Bytes::new(length)).unwrap());
             for cut in cuts.windows(2).rev() {
                 let range = ByteRange::new(cut[0], cut[1]);
-                let mut ahead = ReadAhead::start(Arc::clone(&source), alignment, range, Some(&tree)).unwrap();
-                let mut sent = Vec::new();
-                while !ahead.is_done() {
-                    ahead.fill(&mut sent, Bytes::new(1_000_003)).unwrap();
-                }
+                let sent = read(&source, alignment, range, Some(&tree));
                 assert!(sent == bytes[cut[0] as usize..cut[1] as usize]);
             }
             let missing = tree.missing();
@@ -366,13 +360,9 @@ mod tests {
             if shrinks {
                 file.set_len(len / 2).unwrap()
             } else {
-                file.write_all_at(b"x", len - 1).unwrap()
+                overwrite(&file, b"x")
             }
-            let error = loop {
-                if let Err(error) = ahead.fill(&mut all, BLOCK) {
-                    break error;
-                }
-            };
+            let error = std::iter::repeat_with(|| ahead.fill(&mut all, BLOCK)).find_map(Result::err).unwrap();
             assert!(matches!(error, SendError::Changed { .. }), "{error}");
         }
     }

@@ -63,10 +63,20 @@ impl SourceFile {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::fs::FileTimes;
-    use std::time::Duration;
+    use std::os::unix::fs::{FileExt, MetadataExt};
+
+    /// Writes `bytes` to the start of the file until the kernel's timestamp clock, which advances every few milliseconds,
+    /// shows a change.
+    pub(crate) fn overwrite(file: &File, bytes: &[u8]) {
+        let changed = || file.metadata().map(|found| (found.ctime(), found.ctime_nsec())).unwrap();
+        let before = changed();
+        while changed() == before {
+            file.write_all_at(bytes, 0).unwrap();
+        }
+    }
 
     #[test]
     fn only_writing_is_a_change() {
@@ -74,8 +84,6 @@ mod tests {
         let path = dir.path().join("f");
         let open = || {
             std::fs::write(&path, "old").unwrap();
-            // The kernel's timestamp clock advances every few milliseconds.
-            std::thread::sleep(Duration::from_millis(20));
             SourceFile::new(File::open(&path).unwrap(), path.clone()).unwrap()
         };
         let source = open();
@@ -86,9 +94,9 @@ mod tests {
 
         let source = open();
         let written = source.metadata().modified().unwrap();
-        std::fs::write(&path, "new").unwrap();
-        let times = FileTimes::new().set_modified(written);
-        File::options().write(true).open(&path).unwrap().set_times(times).unwrap();
+        let file = File::options().write(true).open(&path).unwrap();
+        overwrite(&file, b"new");
+        file.set_times(FileTimes::new().set_modified(written)).unwrap();
         assert!(matches!(source.check(), Err(SendError::Changed { .. })));
     }
 }

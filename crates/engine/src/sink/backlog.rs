@@ -63,6 +63,11 @@ impl Backlog {
         lock(&self.state).failed
     }
 
+    #[cfg(test)]
+    pub(super) fn epoch(&self) -> u64 {
+        lock(&self.state).epoch
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         lock(&self.state).segments.is_empty()
     }

@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_stay_in_a_renamed_directory() {
+    fn names_stay_in_a_renamed_directory_and_no_rename_overwrites() {
         let above = tempfile::tempdir().unwrap();
         let (here, there) = (above.path().join("here"), above.path().join("there"));
         fs::create_dir(&here).unwrap();
@@ -255,10 +255,22 @@ mod tests {
         drop(directory.open_file(OsStr::new("a"), OFlags::CREATE).unwrap());
         let taken = directory.rename_new(OsStr::new("a"), OsStr::new("b")).unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
+        let dir = tempfile::tempdir().unwrap();
+        let (part, file) = (dir.path().join("part"), dir.path().join("file"));
+        let directory = Directory::open(dir.path()).unwrap();
+        let link = || directory.link_new(OsStr::new("part"), OsStr::new("file"));
+        fs::write(&part, "new").unwrap();
+        fs::write(&file, "made meanwhile").unwrap();
+        assert_eq!(link().unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(&file).unwrap(), b"made meanwhile");
+        fs::remove_file(&file).unwrap();
+        link().unwrap();
+        assert_eq!(fs::read(&file).unwrap(), b"new");
+        assert!(!part.exists());
     }
 
     #[test]
-    fn no_directory_is_opened_or_created_through_a_link() {
+    fn nothing_is_opened_or_created_through_a_link() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("a/b")).unwrap();
         std::os::unix::fs::symlink("a", dir.path().join("link")).unwrap();
@@ -274,30 +286,8 @@ mod tests {
         directory.make_beneath(Path::new("a/c")).unwrap();
         directory.make_beneath(Path::new("a/c")).unwrap();
         assert!(dir.path().join("a/c").is_dir() && !dir.path().join("a/new").exists());
-    }
-
-    #[test]
-    fn no_file_is_opened_through_a_link() {
-        let dir = tempfile::tempdir().unwrap();
-        std::os::unix::fs::symlink("elsewhere", dir.path().join("link")).unwrap();
-        let directory = Directory::open(dir.path()).unwrap();
-        assert!(directory.open_file(OsStr::new("link"), OFlags::CREATE).is_err());
+        std::os::unix::fs::symlink("elsewhere", dir.path().join("lost")).unwrap();
+        assert!(directory.open_file(OsStr::new("lost"), OFlags::CREATE).is_err());
         assert!(!dir.path().join("elsewhere").exists());
-    }
-
-    #[test]
-    fn link_in_place_of_a_rename_overwrites_nothing() {
-        let dir = tempfile::tempdir().unwrap();
-        let (part, file) = (dir.path().join("part"), dir.path().join("file"));
-        let directory = Directory::open(dir.path()).unwrap();
-        let link = || directory.link_new(OsStr::new("part"), OsStr::new("file"));
-        fs::write(&part, "new").unwrap();
-        fs::write(&file, "made meanwhile").unwrap();
-        assert_eq!(link().unwrap_err().kind(), io::ErrorKind::AlreadyExists);
-        assert_eq!(fs::read(&file).unwrap(), b"made meanwhile");
-        fs::remove_file(&file).unwrap();
-        link().unwrap();
-        assert_eq!(fs::read(&file).unwrap(), b"new");
-        assert!(!part.exists());
     }
 }

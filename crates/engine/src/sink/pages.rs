@@ -83,10 +83,13 @@ impl HostCounter {
 mod tests {
     use super::*;
 
+    fn counter() -> PageCounter {
+        PageCounter::new(tempfile::tempfile().unwrap())
+    }
+
     #[test]
-    fn unsupported_counting_is_tried_once() {
-        let mut pages = PageCounter::new(tempfile::tempfile().unwrap());
-        let mut requested = 0;
+    fn unsupported_counting_is_tried_once_and_other_errors_are_retried() {
+        let (mut pages, mut requested) = (counter(), 0);
         for second in 0..1000 {
             let counted = pages.count(Duration::from_secs(second), |_| {
                 requested += 1;
@@ -95,11 +98,7 @@ mod tests {
             assert_eq!(counted, None);
         }
         assert_eq!(requested, 1);
-    }
-
-    #[test]
-    fn other_errors_are_retried() {
-        let mut pages = PageCounter::new(tempfile::tempfile().unwrap());
+        let mut pages = counter();
         assert_eq!(pages.count(Duration::ZERO, |_| Err(io::ErrorKind::PermissionDenied.into())), None);
         let counted = pages.count(Duration::from_secs(1000), |_| Ok(PageCache::default()));
         assert_eq!(counted, Some(PageCache::default()));
@@ -107,7 +106,7 @@ mod tests {
 
     #[test]
     fn only_cpu_time_is_charged() {
-        let mut pages = PageCounter::new(tempfile::tempfile().unwrap());
+        let mut pages = counter();
         let waits = |_: &File| {
             std::thread::sleep(Duration::from_millis(100));
             Ok(PageCache::default())

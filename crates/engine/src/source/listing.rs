@@ -264,50 +264,31 @@ mod tests {
         // No root, as for a login without rights: each directory is requested once.
         let (result, requested) = made(&mut HashSet::new(), "http://h/a/b/");
         assert!(result.unwrap() && requested == ["/a/b/", "/a/", "/", "/a/", "/a/b/"]);
-    }
-
-    #[test]
-    fn server_that_always_reports_a_missing_parent_is_asked_twice() {
-        let mut requested = 0;
-        let result = make_with_parents(&"http://h/a/b/".parse().unwrap(), |url| {
-            requested += 1;
-            Ok(match url.path() {
-                "/a/b/" => MadeDirectory::LacksParent(SourceError::interrupted()),
-                _ => MadeDirectory::New,
-            })
-        });
-        assert!(result.is_err() && requested == 3);
-    }
-
-    #[test]
-    fn directory_created_by_another_client_is_not_an_error() {
-        let (mut parents, mut children) = (0, 0);
-        let result = make_with_parents(&"http://h/a/b/".parse().unwrap(), |url| {
-            let (count, missing) =
-                if url.path() == "/a/" { (&mut parents, false) } else { (&mut children, true) };
-            *count += 1;
-            Ok(match *count {
-                1 if missing => MadeDirectory::LacksParent(SourceError::interrupted()),
-                // The other client has created the parent first.
-                _ => {
-                    if missing {
-                        MadeDirectory::New
-                    } else {
-                        MadeDirectory::Exists
-                    }
-                }
-            })
-        });
-        assert!(result.unwrap() && (parents, children) == (1, 2));
+        let (mut requested, url) = (Vec::new(), "http://h/a/b/".parse().unwrap());
+        let mut make = |parent: fn() -> MadeDirectory, child: fn(usize) -> MadeDirectory| {
+            requested.clear();
+            let result = make_with_parents(&url, |url| {
+                let is_child = url.path() == "/a/b/";
+                requested.push(is_child);
+                let requests = requested.iter().filter(|of| **of == is_child).count();
+                Ok(if is_child { child(requests) } else { parent() })
+            });
+            (result.ok(), requested.len())
+        };
+        fn lacks<T>(_: T) -> MadeDirectory {
+            MadeDirectory::LacksParent(SourceError::interrupted())
+        }
+        assert_eq!(make(|| MadeDirectory::New, lacks), (None, 3), "it is asked twice");
+        // Another client has created the parent first.
+        let lacks_once = |request| if request == 1 { lacks(()) } else { MadeDirectory::New };
+        assert_eq!(make(|| MadeDirectory::Exists, lacks_once), (Some(true), 3));
     }
 
     #[test]
     fn child_url_encodes_every_byte() {
         let directory: Url = "http://ann@h/d%20e/?key=1".parse().unwrap();
-        assert_eq!(
-            child_url(&directory, b"a/b?#%\xff", false).as_str(),
-            "http://ann@h/d%20e/a%2Fb%3F%23%25%FF"
-        );
-        assert_eq!(child_url(&directory, b"sub", true).as_str(), "http://ann@h/d%20e/sub/");
+        let child = |name, is_directory| String::from(child_url(&directory, name, is_directory));
+        assert_eq!(child(b"a/b?#%\xff", false), "http://ann@h/d%20e/a%2Fb%3F%23%25%FF");
+        assert_eq!(child(b"sub", true), "http://ann@h/d%20e/sub/");
     }
 }

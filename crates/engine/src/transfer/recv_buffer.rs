@@ -69,10 +69,7 @@ mod tests {
             let set = open_at_once(HeldRate { rate: Rate::bits_per_sec(mbit * 1_000_000), rtt });
             let (reached, unknown) = (host::tcp_rmem_max().unwrap(), larger_than_kernels(rtt, 1));
             assert!(set.is_none_or(|set| set * 2 >= reached), "{mbit} Mbit/s x {ms} ms: {set:?}, {reached}");
-            assert!(
-                set.is_none_or(|set| Some(set) >= unknown),
-                "{mbit} Mbit/s x {ms} ms: {set:?}, {unknown:?}"
-            );
+            assert!(set.is_none_or(|set| Some(set) >= unknown), "{mbit} x {ms}: {set:?}, {unknown:?}");
             let granted = sockopt::may_force_recv_buffer();
             assert!(set.is_some() == worth_it || !granted, "{mbit} Mbit/s x {ms} ms: {set:?}");
         }

@@ -156,19 +156,17 @@ mod tests {
 
     const WHOLE: ByteRange = ByteRange::new(0, 10);
 
-    fn schedule(gaps: Vec<ByteRange>, streams: usize) -> SharedSchedule {
+    fn schedule(gaps: Vec<ByteRange>, streams: usize, first_is_leased: bool) -> SharedSchedule {
         let mut scheduler = RangeScheduler::new(Blocks::new(gaps, 1, false, Bytes::new(1)));
         (0..streams).for_each(|stream| scheduler.join(stream, Duration::ZERO));
         let schedule = SharedSchedule::new(Instant::now(), scheduler, None);
-        schedule.first_is_leased.store(true, Ordering::Relaxed);
+        schedule.first_is_leased.store(first_is_leased, Ordering::Relaxed);
         schedule
     }
 
     #[test]
     fn schedule_is_not_done_before_the_first_lease() {
-        let mut scheduler = RangeScheduler::new(Blocks::new(Vec::new(), 1, false, Bytes::new(1)));
-        (0..2).for_each(|stream| scheduler.join(stream, Duration::ZERO));
-        let schedule = SharedSchedule::new(Instant::now(), scheduler, None);
+        let schedule = schedule(Vec::new(), 2, false);
         assert!(!schedule.is_done());
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| {
@@ -187,7 +185,7 @@ mod tests {
 
     #[test]
     fn waiting_stream_leases_what_another_releases() {
-        let schedule = schedule(vec![WHOLE], 2);
+        let schedule = schedule(vec![WHOLE], 2, true);
         schedule.with(|s, now| s.lease(0, now));
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| {
@@ -207,7 +205,7 @@ mod tests {
 
     #[test]
     fn waiting_stream_steals_from_a_silent_one() {
-        let schedule = schedule(vec![WHOLE], 2);
+        let schedule = schedule(vec![WHOLE], 2, true);
         schedule.with(|s, now| s.lease(0, now));
         let began = Instant::now();
         let interrupted = std::cell::Cell::new(None);
@@ -218,7 +216,7 @@ mod tests {
 
     #[test]
     fn rest_ends_with_the_last_byte() {
-        let schedule = schedule(Vec::new(), 1);
+        let schedule = schedule(Vec::new(), 1, true);
         schedule.with(|s, now| s.lease_requested(0, ByteRange::new(0, 1), now));
         let began = Instant::now();
         std::thread::scope(|scope| {

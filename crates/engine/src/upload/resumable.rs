@@ -286,9 +286,9 @@ fn offset_of(head: &ResponseHead) -> Option<Bytes> {
 #[cfg(test)]
 mod tests {
     use std::fs::{File, FileTimes};
-    use std::time::Duration;
 
     use super::*;
+    use crate::send::source_file::tests::overwrite;
 
     #[test]
     fn upload_name_depends_on_source_state_and_target() {
@@ -304,9 +304,8 @@ mod tests {
         assert_ne!(first, named("http://h/b", true));
         // Changed content with the time set back.
         let written = std::fs::metadata(&path).unwrap().modified().unwrap();
-        std::thread::sleep(Duration::from_millis(20));
-        std::fs::write(&path, "b").unwrap();
         let file = File::options().write(true).open(&path).unwrap();
+        overwrite(&file, b"b");
         file.set_times(FileTimes::new().set_modified(written)).unwrap();
         assert_eq!(first, named("http://h/a", true), "for the digests to tell");
         assert_ne!(unverified, named("http://h/a", false));

@@ -43,7 +43,7 @@ fn ipv6_network_is_one_client() {
 }
 
 #[test]
-fn slowest_reply_of_the_largest_holder_ends_for_another_client() {
+fn slow_reply_of_the_largest_holder_ends_before_others() {
     let mut model = Model::new(4, 4);
     model.reply("10.0.0.1", 0);
     let slow = [9_000, 2_000, 5_000].map(|sent| model.reply("10.0.0.2", sent));
@@ -51,29 +51,6 @@ fn slowest_reply_of_the_largest_holder_ends_for_another_client() {
     // The clients hold 1, 2 and 1 connections: no further eviction makes that fairer.
     assert_eq!(model.arrive("10.0.0.3").1, Admitted::Now { evicted: Some(4) }, "its own idle one");
     assert_eq!(model.arrive("10.0.0.2").1, Admitted::Later);
-}
-
-#[test]
-fn idle_connection_ends_before_a_reply() {
-    let mut model = Model::new(3, 3);
-    model.reply("10.0.0.2", 0);
-    let idle = model.arrive("10.0.0.2").0;
-    model.reply("10.0.0.2", 0);
-    assert_eq!(model.arrive("10.0.0.1").1, Admitted::Now { evicted: Some(idle) });
-}
-
-#[test]
-fn idle_connection_of_another_client_ends_before_a_fast_reply() {
-    let mut model = Model::new(4, 4);
-    model.reply("10.0.0.2", 1 << 30);
-    model.reply("10.0.0.2", 1 << 30);
-    let idle = model.arrive("10.0.0.1").0;
-    model.arrive("10.0.0.3");
-    assert_eq!(model.arrive("10.0.0.4").1, Admitted::Now { evicted: Some(idle) });
-}
-
-#[test]
-fn slow_reply_of_the_largest_holder_ends_before_an_idle_connection_of_another_client() {
     let mut model = Model::new(3, 3);
     let slow = model.reply("10.0.0.2", 10_000);
     model.reply("10.0.0.2", 1 << 30);
@@ -83,7 +60,22 @@ fn slow_reply_of_the_largest_holder_ends_before_an_idle_connection_of_another_cl
 }
 
 #[test]
-fn uploads_of_the_largest_holder_do_not_keep_idle_connections_of_others_open() {
+fn idle_connection_ends_before_a_reply() {
+    let mut model = Model::new(3, 3);
+    model.reply("10.0.0.2", 0);
+    let idle = model.arrive("10.0.0.2").0;
+    model.reply("10.0.0.2", 0);
+    assert_eq!(model.arrive("10.0.0.1").1, Admitted::Now { evicted: Some(idle) });
+    let mut model = Model::new(4, 4);
+    model.reply("10.0.0.2", 1 << 30);
+    model.reply("10.0.0.2", 1 << 30);
+    let idle = model.arrive("10.0.0.1").0;
+    model.arrive("10.0.0.3");
+    assert_eq!(model.arrive("10.0.0.4").1, Admitted::Now { evicted: Some(idle) });
+}
+
+#[test]
+fn upload_is_not_evicted_and_keeps_no_idle_connection_of_others_open() {
     let mut model = Model::new(3, 3);
     for _ in 0..2 {
         let upload = model.arrive("10.0.0.2").0;
@@ -91,10 +83,6 @@ fn uploads_of_the_largest_holder_do_not_keep_idle_connections_of_others_open() {
     }
     let idle = model.arrive("10.0.0.1").0;
     assert_eq!(model.arrive("10.0.0.3").1, Admitted::Now { evicted: Some(idle) });
-}
-
-#[test]
-fn upload_is_not_evicted() {
     let mut model = Model::new(2, 2);
     let upload = model.arrive("10.0.0.2").0;
     model.admission.receiving(upload);

@@ -243,11 +243,15 @@ mod tests {
         rate.as_bits_per_sec() / 1_000_000
     }
 
+    fn ceiling() -> Arc<RateCeiling> {
+        RateCeiling::new(Rate::bits_per_sec(90_000_000))
+    }
+
     #[test]
-    fn clients_have_equal_parts_however_many_streams_they_have() {
+    fn clients_have_equal_parts_and_what_a_paced_train_leaves() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let [one, two] = [(); 2].map(|()| TcpStream::connect(listener.local_addr().unwrap()).unwrap());
-        let ceiling = RateCeiling::new(Rate::bits_per_sec(90_000_000));
+        let ceiling = ceiling();
         assert_eq!(mbit(ceiling.allowed_to(ONE)), 90);
         let first = ceiling.join_stream(ONE, one.as_fd()).unwrap();
         assert_eq!(mbit(first.rate()), 90);
@@ -255,14 +259,9 @@ mod tests {
         let train = ceiling.join_paced(OTHER, None);
         assert_eq!([&first, &second, &train].map(|share| mbit(share.rate())), [22, 22, 45]);
         assert_eq!([ONE, OTHER].map(|client| mbit(ceiling.allowed_to(client))), [45, 45]);
-        drop(first);
-        drop(train);
+        drop((first, train));
         assert_eq!((mbit(second.rate()), mbit(ceiling.total())), (90, 90));
-    }
-
-    #[test]
-    fn what_a_paced_train_leaves_goes_to_the_others() {
-        let ceiling = RateCeiling::new(Rate::bits_per_sec(90_000_000));
+        let ceiling = self::ceiling();
         let slow = ceiling.join_paced(ONE, Some(Rate::bits_per_sec(9_000_000)));
         let fast = ceiling.join_paced(OTHER, None);
         assert_eq!((mbit(slow.rate()), mbit(fast.rate())), (9, 81));
@@ -272,34 +271,29 @@ mod tests {
     }
 
     #[test]
-    fn client_that_makes_numbers_up_leaves_room_for_the_others() {
-        let ceiling = RateCeiling::new(Rate::bits_per_sec(90_000_000));
+    fn clients_that_make_numbers_up_or_share_bits_still_have_a_rate() {
+        let ceiling = ceiling();
         (1..=2 * MOST_KEPT as u64).for_each(|number| drop(ceiling.join_paced(probe(1, number), None)));
         let honest = probe(2, 7);
         let both = [probe(1, 1), honest].map(|probe| ceiling.join_paced(probe, None));
         drop(both);
         assert_eq!(mbit(ceiling.allowed_to(honest)), 45);
+        let ceiling = RateCeiling::new(Rate::bits_per_sec(1));
+        let both = [ONE, OTHER].map(|client| ceiling.join_paced(client, None));
+        assert_eq!(both.map(|share| share.rate()), [Rate::bits_per_sec(1); 2]);
     }
 
     #[test]
     fn probes_of_one_client_share_its_part_and_learn_the_least() {
-        let ceiling = RateCeiling::new(Rate::bits_per_sec(90_000_000));
+        let ceiling = ceiling();
         let [first, second] = [1, 2].map(|number| probe(1, number));
         let flows = [first, first, second].map(|probe| ceiling.join_paced(probe, None));
         assert_eq!(flows.each_ref().map(|share| mbit(share.rate())), [22, 22, 45]);
         let other = ceiling.join_paced(OTHER, None);
         assert_eq!([first, second, OTHER].map(|probe| mbit(ceiling.allowed_to(probe))), [22, 22, 45]);
-        drop(other);
-        drop(flows);
+        drop((other, flows));
         // What was measured while the others shared is bounded by what was allowed then.
         assert_eq!([first, second, OTHER].map(|probe| mbit(ceiling.allowed_to(probe))), [22, 22, 90]);
         assert_eq!(mbit(ceiling.allowed_to(probe(1, 3))), 90);
-    }
-
-    #[test]
-    fn more_flows_than_bits_still_have_a_rate() {
-        let ceiling = RateCeiling::new(Rate::bits_per_sec(1));
-        let both = [ONE, OTHER].map(|client| ceiling.join_paced(client, None));
-        assert_eq!(both.map(|share| share.rate()), [Rate::bits_per_sec(1); 2]);
     }
 }

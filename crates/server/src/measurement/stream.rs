@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn query_is_read_and_bounded() {
+    fn query_is_read_and_bounded_and_the_reply_has_as_many_bytes() {
         let parse = |query: &str| StreamRequest::parse(&format!("/x?{query}"), Bytes::mib(1));
         let all = parse("bytes=1000&congestion=cubic&send_buffer=65536").unwrap();
         assert_eq!((all.bytes, all.send_buffer), (Bytes::new(1000), Some(Bytes::kib(64))));
@@ -106,10 +106,6 @@ mod tests {
         for bad in ["", "bytes=0", "bytes=1048577", "bytes=-1", "bytes=1&congestion=a;b", "bytes=1&size=2"] {
             assert!(parse(bad).is_err(), "{bad}");
         }
-    }
-
-    #[test]
-    fn reply_has_as_many_bytes_as_asked_for() {
         let source = StreamSource::new().unwrap();
         for bytes in [Bytes::new(1), BLOCK, BLOCK * 3 + Bytes::new(5)] {
             assert_eq!(source.reply(bytes).length(), bytes);

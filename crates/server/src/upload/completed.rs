@@ -85,19 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn number_of_uploads_is_bounded() {
-        let (uploads, file) =
-            (CompletedUploads::default(), FileVersion::of(File::open("/").unwrap()).unwrap());
-        let id = |number: usize| UploadId::new((number as u128).to_le_bytes());
-        for number in 0..=MOST {
-            uploads.add(CompletedUpload { id: id(number), file, digest: None });
-        }
-        assert_eq!(uploads.lock().len(), MOST);
-        assert!(uploads.find(id(0), file).is_none() && uploads.find(id(MOST), file).is_some());
-    }
-
-    #[test]
-    fn changed_file_is_not_that_of_the_upload() {
+    fn upload_is_known_until_its_file_changes_or_too_many_have_followed() {
         let dir = tempfile::tempdir().unwrap();
         let version = |name: &str, content: &str, seconds| {
             let path = dir.path().join(name);
@@ -115,5 +103,13 @@ mod tests {
         assert!(uploads.find(id, version("f", "a", 1)).is_some());
         uploads.forget(id);
         assert!(uploads.find(id, file).is_none());
+        let (uploads, file) =
+            (CompletedUploads::default(), FileVersion::of(File::open("/").unwrap()).unwrap());
+        let id = |number: usize| UploadId::new((number as u128).to_le_bytes());
+        for number in 0..=MOST {
+            uploads.add(CompletedUpload { id: id(number), file, digest: None });
+        }
+        assert_eq!(uploads.lock().len(), MOST);
+        assert!(uploads.find(id(0), file).is_none() && uploads.find(id(MOST), file).is_some());
     }
 }

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn digest_continues_from_request_to_request() {
+    fn digest_continues_from_request_to_request_unless_one_does_not_want_it() {
         let (digests, bytes) = (UploadDigests::default(), vec![3; 1 << 20]);
         of(&digests, (5, 1), 0, true).unwrap().add(0, &bytes[..700_000]);
         let whole = [ByteRange::new(0, 1 << 20)];
@@ -89,19 +89,10 @@ mod tests {
         assert_eq!(tree.missing(), [ByteRange::new(512 << 10, 1 << 20)]);
         tree.add(512 << 10, &bytes[512 << 10..]);
         assert_eq!(of(&digests, (5, 1), 1024, true).unwrap().root(), Some(blake3::hash(&bytes)));
-    }
-
-    #[test]
-    fn request_that_does_not_want_the_digest_drops_it() {
         let digests = UploadDigests::default();
         of(&digests, (5, 1), 0, true).unwrap().add(0, &vec![3; 1 << 20]);
         assert!(of(&digests, (5, 1), 1024, false).is_none());
         assert_eq!(of(&digests, (5, 1), 1024, true).unwrap().root(), None);
-    }
-
-    #[test]
-    fn number_of_digests_is_bounded() {
-        let digests = UploadDigests::default();
         for id in 0..=MOST as u8 {
             of(&digests, (5, id), 0, true);
         }

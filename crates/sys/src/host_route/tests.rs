@@ -53,6 +53,19 @@ fn route(kind: u16, to: IpAddr, bits: u8, metrics: impl FnOnce(&mut Request)) ->
     request
 }
 
+/// Adds a foreign route to exactly this host, with a window of 20 segments.
+fn add_foreign(others: &Netlink, host: IpAddr) {
+    let theirs = |metrics: &mut Request| metrics.attribute(RTAX_INITCWND, &20u32.to_ne_bytes());
+    others.ask(route(RTM_NEWROUTE, host, 8 * octets(host).len() as u8, theirs)).unwrap();
+}
+
+fn made(routes: &HostRoutes, host: IpAddr, local: IpAddr, mtu: Option<u32>) -> HostRoute {
+    match routes.add(host, local, 500, mtu).unwrap() {
+        Added::Made(made) => made,
+        Added::LeftAlone(why) => panic!("{host}: {why}"),
+    }
+}
+
 /// Returns the initial window and the MTU of the route to a host.
 fn metrics(routes: &HostRoutes, host: IpAddr) -> (Option<u32>, Option<u32>) {
     let head = Rtmsg { flags: RTM_F_FIB_MATCH, ..Rtmsg::default() };
@@ -63,12 +76,10 @@ fn metrics(routes: &HostRoutes, host: IpAddr) -> (Option<u32>, Option<u32>) {
 }
 
 #[test]
-fn route_is_created_and_removed() {
+fn route_is_created_and_removed_except_to_this_host_and_unreachable_ones() {
     in_network(|routes, _| {
         for (host, local) in HOSTS.into_iter().zip(LOCAL) {
-            let Added::Made(made) = routes.add(host, local, 500, Some(1400)).unwrap() else {
-                panic!("no route to {host}")
-            };
+            let made = made(routes, host, local, Some(1400));
             assert_eq!(metrics(routes, host), (Some(500), Some(1400)), "{host}");
             assert!(!routes.changes().concern(host), "our own changes are none");
             assert!(matches!(routes.add(host, local, 700, None), Ok(Added::Made(_))), "{host} twice");
@@ -77,6 +88,12 @@ fn route_is_created_and_removed() {
             assert_eq!(metrics(routes, host), (None, None), "{host}");
             routes.remove(&made).unwrap();
         }
+    });
+    in_network(|routes, _| {
+        for local in LOCAL {
+            assert!(matches!(routes.add(local, local, 500, None), Ok(Added::LeftAlone(_))), "{local}");
+        }
+        assert!(routes.add([203, 0, 113, 1].into(), LOCAL[0], 500, None).is_err());
     });
 }
 
@@ -92,10 +109,8 @@ fn removal_command_names_protocol_and_table() {
 fn foreign_routes_are_not_changed() {
     in_network(|routes, others| {
         for (host, local) in HOSTS.into_iter().zip(LOCAL) {
-            let bits = 8 * octets(host).len() as u8;
-            let Added::Made(ours) = routes.add(host, local, 500, None).unwrap() else { panic!("{host}") };
-            let theirs = |metrics: &mut Request| metrics.attribute(RTAX_INITCWND, &20u32.to_ne_bytes());
-            others.ask(route(RTM_NEWROUTE, host, bits, theirs)).unwrap();
+            let ours = made(routes, host, local, None);
+            add_foreign(others, host);
             assert!(routes.changes().concern(host), "{host}");
             assert!(!routes.changes().concern(host), "{host}, once");
             assert_eq!(metrics(routes, host).0, Some(20), "theirs comes first");
@@ -113,7 +128,7 @@ fn foreign_routes_are_not_changed() {
 fn removal_of_our_route_by_another_program_is_a_change() {
     in_network(|routes, others| {
         for (host, local) in HOSTS.into_iter().zip(LOCAL) {
-            let Added::Made(made) = routes.add(host, local, 500, None).unwrap() else { panic!("{host}") };
+            let made = made(routes, host, local, None);
             assert!(!routes.changes().concern(host), "{host}");
             remove(others, &made).unwrap();
             assert!(routes.changes().concern(host), "{host}");
@@ -139,35 +154,17 @@ fn only_routes_of_a_killed_process_are_removed() {
         assert!(HOSTS.iter().all(|host| metrics(routes, *host).0.is_none()));
     });
     in_network(|_, others| {
-        for host in HOSTS {
-            let bits = 8 * octets(host).len() as u8;
-            let theirs = |metrics: &mut Request| metrics.attribute(RTAX_INITCWND, &20u32.to_ne_bytes());
-            others.ask(route(RTM_NEWROUTE, host, bits, theirs)).unwrap();
-        }
+        HOSTS.into_iter().for_each(|host| add_foreign(others, host));
         assert!(left_over().unwrap().is_empty());
     });
 }
 
 #[test]
-fn this_host_and_unreachable_hosts_get_no_route() {
-    in_network(|routes, _| {
-        for local in LOCAL {
-            assert!(matches!(routes.add(local, local, 500, None), Ok(Added::LeftAlone(_))), "{local}");
-        }
-        assert!(routes.add([203, 0, 113, 1].into(), LOCAL[0], 500, None).is_err());
-    });
-}
-
-#[test]
-fn network_contains_its_hosts() {
+fn networks_contain_their_hosts_and_other_messages_are_ignored() {
     let [v4, v6] = HOSTS;
     assert!(contains([198, 51, 100, 0].into(), 24, v4) && contains([0; 4].into(), 0, v4));
     assert!(!contains([198, 51, 101, 0].into(), 24, v4) && !contains([0; 4].into(), 0, v6));
     assert!(contains(v6, 128, v6) && !contains(LOCAL[1], 128, v6) && contains(v4, 200, v4));
-}
-
-#[test]
-fn message_that_is_not_a_route_is_ignored() {
     let mut changes = Changes::default();
     for message in
         [&[][..], &[0; 3], &[0xff; 40], &[16, 0, 0, 0, 24, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[0; 64]]

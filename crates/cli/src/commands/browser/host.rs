@@ -238,24 +238,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_read_one_by_one_up_to_the_end() {
-        let input = [encode(b"{}").unwrap(), encode(b"[1]").unwrap()].concat();
-        let mut input = &input[..];
-        assert_eq!(read_message(&mut input).unwrap().unwrap(), b"{}");
-        assert_eq!(read_message(&mut input).unwrap().unwrap(), b"[1]");
-        assert!(read_message(&mut input).unwrap().is_none());
-    }
-
-    #[test]
-    fn message_cut_short_or_too_long_is_an_error() {
-        let whole = encode(b"{\"id\":1}").unwrap();
-        for cut in 1..whole.len() {
-            assert!(read_message(&mut &whole[..cut]).is_err(), "{cut}");
-        }
-        assert!(read_message(&mut &u32::MAX.to_ne_bytes()[..]).is_err());
-    }
-
-    #[test]
     fn fresh_link_sends_cookies_as_a_header() {
         let request = json!({ "urls": ["http://h/f"], "cookies": "a=1", "headers": ["X: y"] });
         let expected = json!({ "url": "http://h/f", "headers": ["X: y", "Cookie: a=1"] });

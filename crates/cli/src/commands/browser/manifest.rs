@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_those_of_the_extension() {
+    fn ids_and_keys_are_those_of_the_extension() {
         use base64::Engine as _;
         let text = include_str!("../../../../../browser/src/manifest.json");
         let manifest: Value = serde_json::from_str(text).unwrap();
@@ -85,12 +85,8 @@ mod tests {
             .map(|nibble| char::from(b'a' + nibble))
             .collect();
         assert_eq!(id, CHROMIUM_ID);
-    }
-
-    #[test]
-    fn each_family_has_only_its_own_key() {
         let [firefox, chromium] =
-            [Family::Firefox, Family::Chromium].map(|f| manifest(f, Path::new("/host")));
+            [Family::Firefox, Family::Chromium].map(|f| super::manifest(f, Path::new("/host")));
         assert!(firefox.get("allowed_origins").is_none() && chromium.get("allowed_extensions").is_none());
     }
 

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_of_no_property_are_refused() {
+    fn values_of_no_property_are_refused_and_rings_may_be_larger_than_asked_for() {
         for (property, value) in
             [(RINGS, "512"), (RINGS, "rx 1 tx"), (RINGS, "rx -1 tx 1"), ("rx-gro", "maybe"), ("none", "on")]
         {
@@ -102,10 +102,6 @@ mod tests {
         }
         assert!(read("lo", "none").is_err() && read("lo", RINGS).is_err());
         assert_eq!(read("lo", "tx-tcp-segmentation").unwrap(), "on");
-    }
-
-    #[test]
-    fn rings_may_be_larger_than_asked_for() {
         assert!(is_taken(RINGS, "rx 512 tx 1024", "rx 278 tx 1024"));
         for now in ["rx 256 tx 1024", "rx 512 tx 512", "512"] {
             assert!(!is_taken(RINGS, now, "rx 278 tx 1024"), "{now}");

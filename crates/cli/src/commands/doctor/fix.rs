@@ -252,12 +252,8 @@ mod tests {
     use super::super::setting;
     use super::*;
 
-    #[test]
-    fn only_a_clear_yes_is_one() {
-        assert!(is_yes("y\n") && is_yes(" YES\n"));
-        for no in ["", "\n", "n\n", "yesterday\n", "yy\n"] {
-            assert!(!is_yes(no), "{no}");
-        }
+    fn shown(code: impl Into<ExitCode>) -> String {
+        format!("{:?}", code.into())
     }
 
     fn change_of(name: &str, refused: Option<&str>) -> FixStep<Change> {
@@ -266,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_are_loaded_once_and_for_settings_that_can_be_written() {
+    fn modules_are_loaded_for_settings_that_can_be_written_and_not_saved_if_that_fails() {
         let fix = |name: &str| Fix::sysctl(name, "1").after_module("tcp_none".to_owned());
         let fixes = [fix("net.a"), fix("net.b"), Fix::sysctl("net.c", "1")];
         let refused = |a, b| {
@@ -279,21 +275,13 @@ mod tests {
             assert_eq!(refused(a, b), root);
         }
         assert_eq!(refused(Some("no"), Some("no")).unwrap(), "the setting that needs it cannot be written");
-    }
-
-    /// A module that is not there: what needs it is tried all the same, and nothing is left to undo of it.
-    #[test]
-    fn module_that_cannot_be_loaded_is_refused_and_not_saved() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("doctor-undo.json");
         let modules = vec![FixStep::new(Module("tcp_none".to_owned()), None)];
         let mut fixed = Fixed { modules, ..Fixed::default() };
         apply(&mut fixed, &[], &file).unwrap();
         assert!(fixed.modules[0].failure().is_some() && !file.exists());
-        assert_eq!(
-            format!("{:?}", fixed.exit_code(Severity::Ok)),
-            format!("{:?}", ExitCode::from(exit::NO_PERMISSION))
-        );
+        assert_eq!(shown(fixed.exit_code(Severity::Ok)), shown(exit::NO_PERMISSION));
         let mut object = Value::Object(serde_json::Map::new());
         fixed.add_to_json(&mut object);
         assert_eq!(object["modules"][0]["loaded"], false);
@@ -325,16 +313,20 @@ mod tests {
     }
 
     #[test]
-    fn refused_setting_is_an_exit_code_and_a_declined_fix_that_of_the_findings() {
+    fn refused_setting_is_an_exit_code_and_only_a_clear_yes_is_one() {
         let change = |refused| change_of("net.ipv4.tcp_sack", refused);
-        let code = |changes, is_declined| {
+        for (changes, is_declined, code) in [
+            (vec![change(None)], false, ExitCode::SUCCESS),
+            (vec![change(None), change(Some("no"))], false, exit::NO_PERMISSION.into()),
+            (Vec::new(), true, exit::FOUND.into()),
+        ] {
             let fixed = Fixed { changes, is_declined, ..Fixed::default() };
-            format!("{:?}", fixed.exit_code(Severity::Problem))
-        };
-        let expected = |code: exit::Code| format!("{:?}", ExitCode::from(code));
-        assert_eq!(code(vec![change(None)], false), format!("{:?}", ExitCode::SUCCESS));
-        assert_eq!(code(vec![change(None), change(Some("no"))], false), expected(exit::NO_PERMISSION));
-        assert_eq!(code(Vec::new(), true), expected(exit::FOUND));
+            assert_eq!(shown(fixed.exit_code(Severity::Problem)), shown(code));
+        }
+        assert!(is_yes("y\n") && is_yes(" YES\n"));
+        for no in ["", "\n", "n\n", "yesterday\n", "yy\n"] {
+            assert!(!is_yes(no), "{no}");
+        }
     }
 
     #[test]
@@ -347,11 +339,8 @@ mod tests {
         let fixes = [fix("MTU"), fix("rule of a").changing_device("none0", "a", "1"), both, service];
         let fixes: Vec<&Fix> = fixes.iter().collect();
         let lines = |b| {
-            let changes = vec![
-                change_of("none0 a", None),
-                change_of("none0 b", b),
-                change_of("net.ipv4.tcp_none", None),
-            ];
+            let changes = [("none0 a", None), ("none0 b", b), ("net.ipv4.tcp_none", None)];
+            let changes = changes.map(|(name, refused)| change_of(name, refused)).into();
             let files = Fixed { changes, ..Fixed::default() }.lines_for(&fixes);
             assert_eq!((files.len(), files[0].what.file.as_str()), (1, file));
             files[0].what.lines.clone()

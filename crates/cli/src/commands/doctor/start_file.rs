@@ -154,20 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn line_counts_unless_a_later_one_sets_the_same() {
-        let is_in_force = |text: &str| is_in_force(SYSCTL_FILE, text, "net.a = 2");
-        assert!(is_in_force("net.a = 1\nnet.b = 1\nnet.a = 2\n# net.a = 3"));
-        assert!(!is_in_force("net.a = 2\nnet.b = 1\nnet/a=1") && !is_in_force(""));
-        // Rules add up.
-        assert!(super::is_in_force(
-            "/etc/udev/rules.d/90-longhaul.rules",
-            "NAME==\"a\", x\nNAME==\"a\", y",
-            "NAME==\"a\", x"
-        ));
-    }
-
-    #[test]
-    fn later_rule_for_the_rings_of_a_device_replaces_the_earlier_one() {
+    fn last_line_for_a_setting_counts_and_a_later_rule_for_rings_replaces_the_earlier_one() {
         let rule = |command: &str| format!("NAME==\"a\", RUN+=\"/usr/sbin/ethtool {command}\"");
         let [old, other, offload, new] =
             ["-G a rx 512 tx 256", "-G b rx 512 tx 256", "-K a rx on", "-G a rx 4096 tx 256"].map(rule);
@@ -178,6 +165,12 @@ mod tests {
         assert_eq!(text, format!("{other}\n{offload}\n{new}\n"));
         assert!(is_in_force("rules", &text, &new) && !is_in_force("rules", &text, &old));
         assert_eq!(with_lines("net.a = 1", &["net.a = 2".to_owned()]), "net.a = 1\nnet.a = 2\n");
+        let is_in_force = |text: &str| is_in_force(SYSCTL_FILE, text, "net.a = 2");
+        assert!(is_in_force("net.a = 1\nnet.b = 1\nnet.a = 2\n# net.a = 3"));
+        assert!(!is_in_force("net.a = 2\nnet.b = 1\nnet/a=1") && !is_in_force(""));
+        // Rules add up.
+        let rules = "NAME==\"a\", x\nNAME==\"a\", y";
+        assert!(super::is_in_force("/etc/udev/rules.d/90-longhaul.rules", rules, "NAME==\"a\", x"));
     }
 
     #[test]

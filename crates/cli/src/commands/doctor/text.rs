@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_that_make_fixes_last_are_gathered_by_file() {
+    fn lines_that_make_fixes_last_are_gathered_by_file_and_text_is_wrapped() {
         let fixes = [
             Fix::sysctl("net.a", "1").after_module("tcp_bbr".to_owned()),
             Fix::command("x").lasting_in_service(&["MemoryMax=1".to_owned()]),
@@ -181,10 +181,6 @@ mod tests {
         let lines: Vec<_> = files.into_iter().map(|(_, lines)| lines).collect();
         let service = vec!["[Service]", "MemoryMax=1", "CPUQuota=200%"];
         assert_eq!(lines, [vec!["tcp_bbr"], vec!["net.a = 1", "net.b = 2"], service]);
-    }
-
-    #[test]
-    fn text_is_wrapped_at_words() {
         assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
         assert_eq!(wrapped("a-very-long-word b", 5), ["a-very-long-word", "b"]);
         assert_eq!(wrapped("", 5), [""]);

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn first_old_value_is_kept_unless_another_hand_has_changed_it() {
+    fn first_old_value_is_kept_unless_it_was_changed_by_another_program_or_the_driver() {
         let mut settings = vec![saved("a", "1", "2")];
         add(&mut settings, saved("a", "2", "3"));
         assert_eq!(settings, [saved("a", "1", "3")]);
@@ -211,11 +211,6 @@ mod tests {
         let elsewhere = SavedSetting { namespace: "net:[2]".to_owned(), ..saved("a", "8", "9") };
         add(&mut settings, elsewhere.clone());
         assert_eq!(settings, [saved("a", "7", "8"), elsewhere]);
-    }
-
-    /// As it is if the process was killed after the first save.
-    #[test]
-    fn sizes_that_the_driver_rounded_before_they_were_read_are_own_ones() {
         let rings = saved("none0 rings", "rx 256 tx 256", "rx 278 tx 278");
         let unread = SavedSetting { before: Some("rx 256 tx 256".to_owned()), ..rings.clone() };
         for (now, is_own, is_own_unread) in [
@@ -232,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn second_process_that_would_replace_the_file_is_refused() {
+    fn file_is_locked_and_a_damaged_one_is_left_as_it_is() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("state/doctor-undo.json");
         assert!(lock(&file).unwrap().is_none());
@@ -242,10 +237,6 @@ mod tests {
         assert!(message.contains("another longhaul doctor") && code == exit::TEMPORARY, "{message}");
         drop(held);
         assert!(lock(&file).unwrap().is_some());
-    }
-
-    #[test]
-    fn damaged_file_is_refused_and_left_as_it_is() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("doctor-undo.json");
         for text in ["", "{", "[]", r#"{"version":1}"#, r#"{"version":2,"settings":[]}"#] {
@@ -253,11 +244,8 @@ mod tests {
             let (message, code) = read(&file).unwrap_err();
             assert!(message.contains("doctor-undo.json is damaged") && code == exit::DATA, "{message}");
         }
-        let (message, _) = write(
-            &dir.path().join("doctor-undo.json/x"),
-            &UndoRecord { settings: vec![saved("a", "1", "2")], ..UndoRecord::default() },
-        )
-        .unwrap_err();
+        let some = UndoRecord { settings: vec![saved("a", "1", "2")], ..UndoRecord::default() };
+        let (message, _) = write(&dir.path().join("doctor-undo.json/x"), &some).unwrap_err();
         assert!(message.contains("cannot write"), "{message}");
     }
 }

@@ -256,10 +256,8 @@ mod tests {
         let is_directory = |output: Option<&str>, several| {
             matches!(file(None, None).target(output.map(Path::new), several), Output::Directory(_))
         };
-        assert!(
-            is_directory(None, false) && is_directory(Some("a/"), false) && is_directory(Some("a"), true)
-        );
-        assert!(!is_directory(Some("a"), false));
+        let outputs = [(None, false), (Some("a/"), false), (Some("a"), true), (Some("a"), false)];
+        assert_eq!(outputs.map(|(output, several)| is_directory(output, several)), [true, true, true, false]);
         let named = |dir| match file(Some("b"), dir).target(Some(Path::new("a")), true) {
             Output::File(path) => path,
             other => panic!("{other:?}"),

@@ -149,17 +149,12 @@ mod tests {
         assert_eq!(terminal.line(ExecutionPhase::Prepare, seconds(41)), "prepare 41 s");
         terminal.now = "2/3 curl (1)".to_owned();
         terminal.left = Some(seconds(60));
-        assert_eq!(
-            terminal.line(ExecutionPhase::Setup, seconds(5)),
-            "2/3 curl (1) · setup 5 s · about 60 s left"
-        );
-        assert_eq!(
-            terminal.line(ExecutionPhase::Command, seconds(5)),
-            "2/3 curl (1) · 5 s · about 55 s left"
-        );
-        assert_eq!(
-            terminal.line(ExecutionPhase::Command, seconds(99)),
-            "2/3 curl (1) · 99 s · about 0 s left"
-        );
+        for (phase, passed, line) in [
+            (ExecutionPhase::Setup, 5, "2/3 curl (1) · setup 5 s · about 60 s left"),
+            (ExecutionPhase::Command, 5, "2/3 curl (1) · 5 s · about 55 s left"),
+            (ExecutionPhase::Command, 99, "2/3 curl (1) · 99 s · about 0 s left"),
+        ] {
+            assert_eq!(terminal.line(phase, seconds(passed)), line);
+        }
     }
 }

@@ -18,7 +18,7 @@ fn checksum(digit: char) -> Checksum {
 }
 
 #[test]
-fn journal_reads_as_written() {
+fn journal_reads_as_written_with_a_source_per_url_up_to_a_limit() {
     let ranges: RangeSet = [ByteRange::new(0, 10), ByteRange::new(50, 100)].into_iter().collect();
     let time = Identity::ModificationTime("20260101000000".into());
     let sources = vec![source(URL, "\"a\""), JournalSource::new("ftp://h/f", "ftp://h/f".into(), time)];
@@ -28,18 +28,11 @@ fn journal_reads_as_written() {
     assert_eq!(read.committed(), &ranges);
     assert_eq!((read.sources(), read.digest()), (journal.sources(), Some(&checksum('a'))));
     assert_eq!(read.refuted(), Some(&checksum('b')));
-}
-
-#[test]
-fn journal_of_version_1_is_one_source_with_its_validator() {
-    let text = format!(
-        r#"{{"version":1,"url":"http://h/f","url_digest":"{}","size":100,"validator":"\"a\"","committed":[[0,9]]}}"#,
-        blake3::hash(URL.as_bytes()).to_hex()
-    );
-    let read = Journal::decode(text.as_bytes()).unwrap();
-    assert_eq!(read.sources(), [source(URL, "\"a\"")]);
-    assert_eq!(read.committed(), &[ByteRange::new(0, 9)].into_iter().collect());
-    assert_eq!(read.match_source(URL, SIZE, Some(&identity("\"a\"")), None), SourceMatch::Same);
+    let mut journal = Journal::new(SIZE, vec![source(URL, "\"a\"")], None);
+    journal.add_source(source(URL, "\"b\""));
+    assert_eq!(journal.sources(), [source(URL, "\"b\"")]);
+    (0..MOST_SOURCES).for_each(|n| journal.add_source(source(&format!("http://h/{n}"), "\"b\"")));
+    assert_eq!((journal.sources().len(), journal.source(URL)), (MOST_SOURCES, None));
 }
 
 #[test]
@@ -48,19 +41,18 @@ fn damaged_journal_is_distinguished_from_a_later_version() {
     assert!(Journal::decode(good.as_bytes()).is_ok());
     let later = r#"{"version":3,"pieces":"elsewhere"}"#;
     assert_eq!(Journal::decode(later.as_bytes()), Err(DecodeError::Version(3)));
+    let changes = [
+        (":2,", ":0,"),
+        (":2,", ":1,"),
+        ("[0,9]", "[0,10]"),
+        ("[0,9]", "[9,3]"),
+        (r#"\"a\""#, "a"),
+        (r#""size""#, r#""digest":"md5:0","size""#),
+        (r#""size""#, r#""more":1,"size""#),
+    ];
+    let changed = changes.map(|(from, to)| good.replace(from, to));
     let no_source = r#"{"version":2,"size":9,"sources":[],"committed":[]}"#;
-    for text in [
-        good[..40].to_owned(),
-        good.replace(":2,", ":0,"),
-        good.replace(":2,", ":1,"),
-        good.replace("[0,9]", "[0,10]"),
-        good.replace("[0,9]", "[9,3]"),
-        good.replace(r#"\"a\""#, "a"),
-        good.replace(r#""size""#, r#""digest":"md5:0","size""#),
-        good.replace(r#""size""#, r#""more":1,"size""#),
-        no_source.to_owned(),
-        String::new(),
-    ] {
+    for text in changed.into_iter().chain([&good[..40], no_source, ""].map(str::to_owned)) {
         assert!(matches!(Journal::decode(text.as_bytes()), Err(DecodeError::Damaged(_))), "{text}");
     }
 }
@@ -99,15 +91,6 @@ fn only_a_known_url_and_identity_needs_no_comparison() {
         let result = journal.match_source(url, size, identity.as_ref(), digest.as_ref());
         assert_eq!(result, found, "{url} {size} {identity:?} {digest:?}");
     }
-}
-
-#[test]
-fn source_is_kept_once_per_url_and_oldest_are_dropped() {
-    let mut journal = Journal::new(SIZE, vec![source(URL, "\"a\"")], None);
-    journal.add_source(source(URL, "\"b\""));
-    assert_eq!(journal.sources(), [source(URL, "\"b\"")]);
-    (0..MOST_SOURCES).for_each(|n| journal.add_source(source(&format!("http://h/{n}"), "\"b\"")));
-    assert_eq!((journal.sources().len(), journal.source(URL)), (MOST_SOURCES, None));
 }
 
 proptest! {

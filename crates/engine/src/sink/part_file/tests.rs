@@ -11,85 +11,52 @@ fn open(target: &Path) -> Result<PartFile, OutputError> {
     PartFile::open_in(Directory::open(target.parent().unwrap()).unwrap(), target.file_name().unwrap())
 }
 
+/// Opens the partial file of `file` in a new directory; returns the path of `file`, too.
+fn opened() -> (tempfile::TempDir, PathBuf, PartFile) {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("file");
+    let part = open(&target).unwrap();
+    (dir, target, part)
+}
+
+fn finish(part: &PartFile) {
+    assert!(part.finish(true).unwrap().warnings.is_empty());
+}
+
+fn entries(dir: &tempfile::TempDir) -> usize {
+    fs::read_dir(dir.path()).unwrap().count()
+}
+
 fn journal(size: Bytes) -> Journal {
     let tag = Identity::from(Validator::parse("\"a\"").unwrap());
     Journal::new(size, vec![JournalSource::new("u", "u".into(), tag)], None)
 }
 
 #[test]
-fn finish_renames_atomically_and_leaves_no_other_file() {
-    let dir = tempfile::tempdir().unwrap();
-    let target = dir.path().join("file");
-    fs::write(&target, "old").unwrap();
-    let part = open(&target).unwrap();
-    part.reserve(Bytes::new(3)).unwrap();
-    fs::write(part.path(), "new").unwrap();
-    let journal = journal(Bytes::new(3));
-    part.store(&journal, &RangeSet::new()).unwrap();
-    assert_eq!(fs::read(&target).unwrap(), b"old");
-    assert_eq!(part.finish(true).unwrap().path, target);
-    assert_eq!(fs::read(&target).unwrap(), b"new");
-    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
-}
-
-#[test]
-fn suggested_name_does_not_replace_a_file() {
-    let dir = tempfile::tempdir().unwrap();
-    let target = dir.path().join("file");
-    let part = open(&target).unwrap();
-    fs::write(&target, "precious").unwrap();
-    assert!(matches!(part.finish(false), Err(OutputError::Exists(_))));
-    assert_eq!(fs::read(&target).unwrap(), b"precious");
-}
-
-#[test]
-fn second_transfer_to_one_name_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let target = dir.path().join("file");
-    let first = open(&target).unwrap();
-    assert!(matches!(open(&target), Err(OutputError::Busy(_))));
-    drop(first);
-    assert!(open(&target).is_ok());
-}
-
-#[test]
-fn oversized_file_is_refused_before_the_first_byte() {
-    let dir = tempfile::tempdir().unwrap();
-    let part = open(&dir.path().join("file")).unwrap();
+fn oversized_file_is_refused_before_the_first_byte_and_leaves_an_earlier_part_unchanged() {
+    let (dir, _, part) = opened();
     for size in [Bytes::new(1 << 50), Bytes::new(u64::MAX)] {
         assert!(matches!(part.reserve(size), Err(OutputError::Reserve { .. })), "{size}");
     }
-    part.discard();
-    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
-}
-
-#[test]
-fn oversized_file_leaves_an_earlier_part_unchanged() {
-    let dir = tempfile::tempdir().unwrap();
-    let part = open(&dir.path().join("file")).unwrap();
     part.reserve(Bytes::new(100)).unwrap();
-    let journal = journal(Bytes::new(100));
-    part.store(&journal, &[ByteRange::new(0, 10)].into_iter().collect()).unwrap();
+    part.store(&journal(Bytes::new(100)), &[ByteRange::new(0, 10)].into_iter().collect()).unwrap();
     let before = part.journal().unwrap().sound();
     assert!(part.reserve(Bytes::new(1 << 50)).is_err());
     part.abandon();
     assert!(before.is_some() && part.journal().unwrap().sound() == before);
+    part.discard();
+    assert_eq!(entries(&dir), 0);
 }
 
 #[test]
-fn files_of_another_transfer_are_not_removed() {
-    let dir = tempfile::tempdir().unwrap();
-    let first = open(&dir.path().join("file")).unwrap();
-    assert!(first.finish(true).unwrap().warnings.is_empty());
-    let second = open(&dir.path().join("file")).unwrap();
+fn only_own_files_are_removed() {
+    let (_dir, target, first) = opened();
+    finish(&first);
+    let second = open(&target).unwrap();
     first.discard();
     assert!(second.path().exists() && second.identity().unwrap() != first.identity().unwrap());
     second.discard();
     assert!(!second.path().exists());
-}
-
-#[test]
-fn discard_removes_only_its_own_journal() {
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("file");
     let (size, ranges) = (Bytes::new(3), [ByteRange::new(0, 2)].into_iter().collect());
@@ -116,22 +83,16 @@ fn discard_removes_only_its_own_journal() {
 }
 
 #[test]
-fn only_a_stray_journal_is_removed() {
-    let dir = tempfile::tempdir().unwrap();
+fn stray_and_incomplete_journals_are_removed() {
+    let (dir, _, part) = opened();
     let directory = Directory::open(dir.path()).unwrap();
-    let part = open(&dir.path().join("file")).unwrap();
     part.store(&journal(Bytes::ZERO), &RangeSet::new()).unwrap();
     remove_stray_journal(&directory, OsStr::new("file"));
     assert!(part.journal_path().exists());
     fs::remove_file(part.path()).unwrap();
     remove_stray_journal(&directory, OsStr::new("file"));
-    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
-}
-
-#[test]
-fn incomplete_journal_is_removed() {
-    let dir = tempfile::tempdir().unwrap();
-    let part = open(&dir.path().join("file")).unwrap();
+    assert_eq!(entries(&dir), 0);
+    let (dir, _, part) = opened();
     let half = dir.path().join("file.longhaul-journal~");
     let journal = journal(Bytes::ZERO);
     // A directory obstructs the rename.
@@ -142,14 +103,13 @@ fn incomplete_journal_is_removed() {
     part.start_over().unwrap();
     assert!(!half.exists());
     fs::write(&half, "{").unwrap();
-    assert!(part.finish(true).unwrap().warnings.is_empty());
+    finish(&part);
     assert!(!half.exists());
 }
 
 #[test]
 fn journal_is_read_as_stored_and_only_with_its_file() {
-    let dir = tempfile::tempdir().unwrap();
-    let part = open(&dir.path().join("file")).unwrap();
+    let (dir, _, part) = opened();
     let ranges: RangeSet = [ByteRange::new(0, 10), ByteRange::new(50, 100)].into_iter().collect();
     let journal = journal(Bytes::new(100));
     part.store(&journal, &ranges).unwrap();
@@ -163,15 +123,14 @@ fn journal_is_read_as_stored_and_only_with_its_file() {
     assert_eq!(found.clone().sound().unwrap().committed(), &ranges);
     let directory = Directory::open(dir.path()).unwrap();
     assert_eq!(journal_of(&directory, OsStr::new("file")).unwrap(), found);
-    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+    assert_eq!(entries(&dir), 2);
     part.discard();
     assert_eq!(journal_of(&directory, OsStr::new("file")).unwrap(), StoredJournal::Absent);
 }
 
 #[test]
 fn journal_of_a_later_version_is_an_error_and_is_kept() {
-    let dir = tempfile::tempdir().unwrap();
-    let part = open(&dir.path().join("file")).unwrap();
+    let (dir, _, part) = opened();
     let later = br#"{"version":3}"#;
     fs::write(part.journal_path(), later).unwrap();
     let error = part.journal().unwrap_err().to_string();
@@ -181,27 +140,17 @@ fn journal_of_a_later_version_is_an_error_and_is_kept() {
     fs::write(part.journal_path(), "{").unwrap();
     assert!(matches!(part.journal().unwrap(), StoredJournal::Damaged { .. }));
     part.abandon();
-    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    assert_eq!(entries(&dir), 0);
 }
 
 #[test]
-fn longest_names_fit() {
+fn longest_names_fit_and_a_pipe_under_the_temporary_name_is_not_opened() {
     let dir = tempfile::tempdir().unwrap();
     let (one, other) = ("x".repeat(254) + "1", "x".repeat(254) + "2");
     let first = open(&dir.path().join(&one)).unwrap();
     let second = open(&dir.path().join(&other)).unwrap();
     assert_ne!(first.path(), second.path());
     assert_eq!(second.finish(true).unwrap().path, dir.path().join(other));
-}
-
-#[test]
-fn directory_is_refused_as_target() {
-    let dir = tempfile::tempdir().unwrap();
-    assert!(matches!(open(dir.path()), Err(OutputError::IsDirectory(_))));
-}
-
-#[test]
-fn pipe_under_the_temporary_name_is_not_opened() {
     let dir = tempfile::tempdir().unwrap();
     let (pipe, mode) = (dir.path().join("file.longhaul-part"), rustix::fs::Mode::RWXU);
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
@@ -212,27 +161,24 @@ fn pipe_under_the_temporary_name_is_not_opened() {
 #[test]
 fn mode_is_that_of_the_replaced_file_or_the_umask() {
     use std::os::unix::fs::PermissionsExt;
-    let dir = tempfile::tempdir().unwrap();
-    let target = dir.path().join("file");
+    let (_dir, target, part) = opened();
     let mode = || fs::metadata(&target).unwrap().permissions().mode() & 0o7777;
-    assert!(open(&target).unwrap().finish(true).unwrap().warnings.is_empty());
+    finish(&part);
     let fresh = mode();
     // No set-user-ID bit for downloaded content.
     for (before, after) in [(0o600, 0o600), (0o4751, 0o751), (0o444, 0o444)] {
         fs::set_permissions(&target, fs::Permissions::from_mode(before)).unwrap();
-        assert!(open(&target).unwrap().finish(true).unwrap().warnings.is_empty());
+        finish(&open(&target).unwrap());
         assert_eq!(mode(), after, "{before:o}");
     }
     fs::remove_file(&target).unwrap();
-    assert!(open(&target).unwrap().finish(true).unwrap().warnings.is_empty());
+    finish(&open(&target).unwrap());
     assert_eq!(mode(), fresh);
 }
 
 #[test]
 fn partial_name_of_a_complete_file_is_not_written_to() {
-    let dir = tempfile::tempdir().unwrap();
-    let target = dir.path().join("file");
-    let part = open(&target).unwrap();
+    let (_dir, target, part) = opened();
     fs::write(part.path(), "complete").unwrap();
     // The state after a run that was killed between link and unlink.
     fs::hard_link(part.path(), &target).unwrap();
@@ -269,10 +215,8 @@ fn unreadable_directory_accepts_files() {
 
 #[test]
 fn failed_directory_sync_is_a_warning() {
-    let dir = tempfile::tempdir().unwrap();
-    let target = dir.path().join("file");
-    let finished = open(&target).unwrap().finish_with(true, || Err(Errno::IO.into())).unwrap();
-    assert_eq!(finished.path, target);
-    assert!(matches!(finished.warnings[..], [FinishWarning::Sync { .. }]), "{finished:?}");
-    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    let (dir, target, part) = opened();
+    let finished = part.finish_with(true, || Err(Errno::IO.into())).unwrap();
+    assert_eq!((finished.path, entries(&dir)), (target, 1));
+    assert!(matches!(finished.warnings[..], [FinishWarning::Sync { .. }]), "{:?}", finished.warnings);
 }

@@ -5,16 +5,13 @@ use std::thread;
 use std::time::Instant;
 
 use longhaul_core::checksum::Algorithm;
-use longhaul_core::identity::Identity;
-use longhaul_core::proto::http::Validator;
 use sha2::Digest as _;
 
+use super::tests::{filled, open, source};
 use super::*;
 use crate::cancel::Cancel;
 use crate::digest::FileDigests;
 use crate::sink::memory_budget::{AppBuffer, MemoryBudget};
-use crate::sink::output::Output;
-use crate::sink::segment_pool::Flow;
 
 const SEGMENT: u64 = 64 << 10;
 const SEGMENTS: u64 = 60;
@@ -26,15 +23,25 @@ fn pipeline(target: &Path, wanted: WantedDigests, tree: bool) -> Pipeline {
     pipeline_with(target, wanted, tree, (Bytes::mib(4), Bytes::new(SEGMENT)))
 }
 
+/// Creates the pipeline of a new file.
+fn fresh(wanted: WantedDigests) -> (tempfile::TempDir, Pipeline) {
+    let dir = tempfile::tempdir_in(".").unwrap();
+    let pipeline = pipeline(&dir.path().join("file"), wanted, false);
+    (dir, pipeline)
+}
+
+#[track_caller]
+fn verify(pipeline: &Pipeline) {
+    assert_eq!(digests(pipeline, SHA256).whole, sha256(&whole(pipeline)));
+}
+
 /// Creates the pipeline with these sizes of the application buffer and its segments.
 fn pipeline_with(target: &Path, wanted: WantedDigests, tree: bool, buffer: (Bytes, Bytes)) -> Pipeline {
     let size = Bytes::new(SEGMENT * SEGMENTS - 5);
-    let tag = Identity::from(Validator::parse("\"a\"").unwrap());
-    let journal = Journal::new(size, vec![JournalSource::new("u", "u".to_owned(), tag)], None);
-    let part = Output::File(target.to_owned()).prepare().unwrap().open(None).unwrap();
+    let journal = Journal::new(size, vec![source("u")], None);
+    let part = open(target).unwrap();
     let committed = part.journal().unwrap().sound().map(|journal| journal.committed().clone());
-    let budget = MemoryBudget::new(AppBuffer::Fixed(buffer.0));
-    let pool = SegmentPool::new(&budget, Some(buffer.1), 1);
+    let pool = SegmentPool::new(&MemoryBudget::new(AppBuffer::Fixed(buffer.0)), Some(buffer.1), 1);
     let committed = committed.unwrap_or_default();
     let pipeline = Pipeline::new(part, Some(journal), Some(size), committed, WriterChoice::Auto, pool);
     pipeline.hashing_in_order(wanted, tree.then(|| Arc::new(TreeDigest::new(size).unwrap())))
@@ -61,11 +68,7 @@ fn write(pipeline: &Pipeline, segments: impl IntoIterator<Item = u64>, meanwhile
         for number in segments {
             let end = ((number + 1) * SEGMENT).min(pipeline.size().unwrap().get());
             let range = ByteRange::new(number * SEGMENT, end);
-            let mut segment = inlet.take(range, Duration::from_secs(10), Flow::default()).unwrap().unwrap();
-            let spare = segment.spare();
-            spare.copy_from_slice(&content(range.start(), spare.len()));
-            segment.fill(range.len().as_usize());
-            inlet.hand_over(segment);
+            inlet.hand_over(filled(&inlet, range, &content(range.start(), range.len().as_usize())));
         }
         assert!(pipeline.drain());
         meanwhile();
@@ -92,8 +95,7 @@ fn digests_in_order_of_segments_in_any_order() {
     let orders: [fn(u64) -> u64; 3] = [|n| n, |n| SEGMENTS - 1 - n, |n| n * 37 % SEGMENTS];
     let wanted = WantedDigests { pieces: Some((Algorithm::Sha256, PIECE)), ..SHA256 };
     for order in orders {
-        let dir = tempfile::tempdir_in(".").unwrap();
-        let pipeline = pipeline(&dir.path().join("file"), wanted, false);
+        let (_dir, pipeline) = fresh(wanted);
         write(&pipeline, (0..SEGMENTS).map(order), || ());
         let bytes = whole(&pipeline);
         let found = digests(&pipeline, wanted);
@@ -106,8 +108,7 @@ fn digests_in_order_of_segments_in_any_order() {
 /// Several streams each deliver their own range of the file.
 #[test]
 fn only_the_last_bytes_are_hashed_after_the_end() {
-    let dir = tempfile::tempdir_in(".").unwrap();
-    let pipeline = pipeline(&dir.path().join("file"), SHA256, false);
+    let (_dir, pipeline) = fresh(SHA256);
     let (first, second) = (0..SEGMENTS / 2, SEGMENTS / 2..SEGMENTS - 1);
     let side_by_side = first.zip(second).flat_map(|(a, b)| [a, b]).chain([SEGMENTS / 2 - 1]);
     let all_but_last = (SEGMENTS - 1) * SEGMENT;
@@ -116,8 +117,7 @@ fn only_the_last_bytes_are_hashed_after_the_end() {
     });
     write(&pipeline, [SEGMENTS - 1], || ());
     let before = pipeline.follower.bytes_read_back();
-    let found = digests(&pipeline, SHA256);
-    assert_eq!(found.whole, sha256(&whole(&pipeline)));
+    verify(&pipeline);
     assert!(pipeline.follower.bytes_read_back() - before <= SEGMENT);
 }
 
@@ -146,8 +146,7 @@ fn ranges_of_an_earlier_run_are_hashed_during_the_transfer() {
 
 #[test]
 fn forgotten_range_is_hashed_when_rewritten() {
-    let dir = tempfile::tempdir_in(".").unwrap();
-    let pipeline = pipeline(&dir.path().join("file"), SHA256, false);
+    let (_dir, pipeline) = fresh(SHA256);
     let wrong = ByteRange::new(3 * SEGMENT, 5 * SEGMENT);
     write(&pipeline, 0..SEGMENTS, || ());
     digests(&pipeline, SHA256);
@@ -156,7 +155,7 @@ fn forgotten_range_is_hashed_when_rewritten() {
     pipeline.forget(wrong).unwrap();
     assert!(pipeline.follower.hashed() <= wrong.start());
     write(&pipeline, 3..5, || ());
-    assert_eq!(digests(&pipeline, SHA256).whole, sha256(&whole(&pipeline)));
+    verify(&pipeline);
     // The change is on the disk only.
     pipeline.part().file().write_all_at(&[0; 1000], wrong.start()).unwrap();
     let on_disk = pipeline.read_back(SHA256, &Cancel::new()).unwrap().unwrap();
@@ -167,16 +166,13 @@ fn forgotten_range_is_hashed_when_rewritten() {
 fn offer(pipeline: &Pipeline, number: u64) {
     let (inlet, _queue) = pipeline.inlet();
     let range = ByteRange::with_len(number * SEGMENT, Bytes::new(SEGMENT));
-    let mut segment = inlet.take(range, Duration::from_secs(10), Flow::default()).unwrap().unwrap();
-    segment.spare().copy_from_slice(&content(range.start(), SEGMENT as usize));
-    segment.fill(SEGMENT as usize);
+    let segment = filled(&inlet, range, &content(range.start(), SEGMENT as usize));
     pipeline.follower.offer(segment, || pipeline.pool.usage());
 }
 
 #[test]
 fn parked_segments_are_bounded_and_hashed_without_reading() {
-    let dir = tempfile::tempdir_in(".").unwrap();
-    let pipeline = pipeline(&dir.path().join("file"), SHA256, false);
+    let (_dir, pipeline) = fresh(SHA256);
     let offer = |number| offer(&pipeline, number);
     // No thread would take the segment.
     offer(0);
@@ -206,25 +202,23 @@ fn fragments_in_large_segments_leave_memory_for_the_missing_front() {
     assert_eq!(pipeline.pool.usage().in_use, 4);
     drop(round);
     write(&pipeline, (1..SEGMENTS).chain([0]), || ());
-    assert_eq!(digests(&pipeline, SHA256).whole, sha256(&whole(&pipeline)));
+    verify(&pipeline);
 }
 
 #[test]
 fn parked_segments_are_freed_if_the_front_stays_missing() {
-    let dir = tempfile::tempdir_in(".").unwrap();
-    let pipeline = pipeline(&dir.path().join("file"), SHA256, false);
+    let (_dir, pipeline) = fresh(SHA256);
     write(&pipeline, 1..10, || {
         until("parked segments are freed", || pipeline.pool.usage().in_use == 0);
     });
     write(&pipeline, (10..SEGMENTS).chain([0]), || ());
-    assert_eq!(digests(&pipeline, SHA256).whole, sha256(&whole(&pipeline)));
+    verify(&pipeline);
 }
 
 /// The state if the file cannot be opened again, or the thread cannot be started.
 #[test]
 fn no_segment_stays_parked_without_the_hashing_thread() {
-    let dir = tempfile::tempdir_in(".").unwrap();
-    let pipeline = pipeline(&dir.path().join("file"), SHA256, false);
+    let (_dir, pipeline) = fresh(SHA256);
     write(&pipeline, 0..SEGMENTS, || ());
     pipeline.follower.forget(ByteRange::new(0, SEGMENT));
     let round = pipeline.follower.begin();
@@ -232,7 +226,7 @@ fn no_segment_stays_parked_without_the_hashing_thread() {
     offer(&pipeline, 1);
     assert_eq!(pipeline.pool.usage().in_use, 2);
     // The digest does not wait for parked segments: all bytes are in the file.
-    assert_eq!(digests(&pipeline, SHA256).whole, sha256(&whole(&pipeline)));
+    verify(&pipeline);
     assert_eq!(pipeline.pool.usage().in_use, 0);
     pipeline.follower.forget(ByteRange::new(0, SEGMENT));
     offer(&pipeline, 1);

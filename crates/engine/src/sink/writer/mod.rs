@@ -101,14 +101,10 @@ mod tests {
     }
 
     #[test]
-    fn mapping_requires_a_known_size() {
+    fn mapping_without_a_size_and_direct_io_without_support_are_refused() {
         let file = tempfile::tempfile_in(".").unwrap();
         assert!(open(WriterChoice::Mmap, &file, None).is_err());
-    }
-
-    /// /proc/version cannot be opened with O_DIRECT.
-    #[test]
-    fn unsupported_direct_io_is_refused_with_the_kernels_reason() {
+        // /proc/version cannot be opened with O_DIRECT.
         let file = File::open("/proc/version").unwrap();
         let Err(error) = open(WriterChoice::Direct, &file, None) else { panic!("/proc/version is written") };
         assert!(error.to_string().contains("refuses O_DIRECT"), "{error}");

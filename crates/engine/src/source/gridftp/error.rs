@@ -343,14 +343,8 @@ mod tests {
             ("SIZE", 550, "f: No such file or directory", FailureKind::NotFound, false),
             ("RETR", 550, "Failed to open file.", FailureKind::NotFound, false),
             ("RETR", 550, "f: Permission denied", FailureKind::Denied, false),
-            (
-                "ERET",
-                500,
-                "Command failed. : open error: No such file or directory",
-                FailureKind::NotFound,
-                false,
-            ),
-            ("ERET", 500, "Command failed. : an end-of-file was reached", FailureKind::Protocol, true),
+            ("ERET", 500, "open error: No such file or directory", FailureKind::NotFound, false),
+            ("ERET", 500, "an end-of-file was reached", FailureKind::Protocol, true),
             ("RETR", 451, "Local error", FailureKind::Temporary, true),
             ("TYPE", 504, "no", FailureKind::Protocol, false),
         ] {

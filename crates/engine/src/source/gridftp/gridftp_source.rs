@@ -310,11 +310,8 @@ mod tests {
             ("fd00::1", "2001:db8::1", true),
             ("2001:db8::1", "2001:db8::2", false),
         ] {
-            assert_eq!(
-                is_behind_nat(local.parse().unwrap(), peer.parse().unwrap()),
-                behind,
-                "{local} {peer}"
-            );
+            let found = is_behind_nat(local.parse().unwrap(), peer.parse().unwrap());
+            assert_eq!(found, behind, "{local} {peer}");
         }
     }
 }

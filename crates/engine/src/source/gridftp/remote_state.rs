@@ -151,21 +151,17 @@ mod tests {
         let mlst = reply(250, &["status", " Type=file;Size=7;Modify=20260101000000.5; f", "End"]);
         let (size, time) = (reply(213, &["7"]), reply(213, &["20260101000000"]));
         let unknown = reply(500, &["unknown"]);
-        let (state, commands) = RemoteState::first(&mlst, &unknown, &unknown, "ftp://h/f").unwrap();
-        assert_eq!(
-            (state.to_string().as_str(), commands),
-            ("7 bytes of 20260101000000.5", StateCommands::Mlst)
-        );
-        let (state, commands) = RemoteState::first(&unknown, &size, &time, "ftp://h/f").unwrap();
-        assert_eq!(
-            (state.to_string().as_str(), commands),
-            ("7 bytes of 20260101000000", StateCommands::SizeAndTime)
-        );
-        let (state, _) = RemoteState::first(&unknown, &unknown, &unknown, "ftp://h/f").unwrap();
+        let first = |mlst, size, time| RemoteState::first(mlst, size, time, "ftp://h/f");
+        let found = |(state, commands): (RemoteState, _)| (state.to_string(), commands);
+        let of_mlst = ("7 bytes of 20260101000000.5".to_owned(), StateCommands::Mlst);
+        assert_eq!(found(first(&mlst, &unknown, &unknown).unwrap()), of_mlst);
+        let of_size = ("7 bytes of 20260101000000".to_owned(), StateCommands::SizeAndTime);
+        assert_eq!(found(first(&unknown, &size, &time).unwrap()), of_size);
+        let (state, _) = first(&unknown, &unknown, &unknown).unwrap();
         assert_eq!((state.size, state.identity()), (None, None));
         let missing = reply(550, &["f: No such file or directory"]);
-        assert!(RemoteState::first(&unknown, &missing, &missing, "ftp://h/f").is_err());
+        assert!(first(&unknown, &missing, &missing).is_err());
         let directory = reply(250, &["status", " Type=dir;Modify=20260101000000; d", "End"]);
-        assert!(RemoteState::first(&directory, &missing, &missing, "ftp://h/d").is_err());
+        assert!(first(&directory, &missing, &missing).is_err());
     }
 }

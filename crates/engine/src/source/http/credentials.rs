@@ -76,16 +76,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writes_basic_and_bearer() {
+    fn credentials_are_those_of_a_url_and_written_as_basic_or_bearer() {
         // The example of RFC 7617, section 2.
         let basic = Credentials::from_login("Aladdin:open sesame").field("Authorization").unwrap();
         assert_eq!(basic.value(), "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
         assert_eq!(Credentials::Bearer("t".into()).field("Authorization").unwrap().value(), "Bearer t");
         assert!(Credentials::Bearer("t\r\nX: y".into()).field("Authorization").is_err());
-    }
-
-    #[test]
-    fn takes_the_login_of_a_url() {
         let of = |url: &str| Credentials::of_url(&url.parse().unwrap());
         assert_eq!(of("http://a%40b:c%3Ad@h/"), Some(Credentials::from_login("a@b:c:d")));
         assert_eq!(of("http://a@h/"), Some(Credentials::from_login("a")));

@@ -173,25 +173,23 @@ mod tests {
             url: SafeUrl::of(&"http://h/".parse().unwrap()),
             peer: ([127, 0, 0, 1], 80).into(),
         };
-        let status = |status| HttpError::Status {
-            at: at(),
-            status,
-            reason: Box::default(),
-            explanation: None,
-            retry_after: None,
+        let status = |status| {
+            let reason = Box::default();
+            HttpError::Status { at: at(), status, reason, explanation: None, retry_after: None }
         };
-        for expired in [400, 401, 403, 404, 410] {
-            assert!(status(expired).may_be_expired(), "{expired}");
-        }
-        for other in [402, 416, 429, 500, 503] {
-            assert!(!status(other).may_be_expired(), "{other}");
+        for (statuses, is_expired) in
+            [(&[400, 401, 403, 404, 410], true), (&[402, 416, 429, 500, 503], false)]
+        {
+            for code in statuses {
+                assert_eq!(status(*code).may_be_expired(), is_expired, "{code}");
+            }
         }
         let refused = ConnectError::Refused { host: "h".into(), attempts: Attempts::default() };
-        let refused = HttpError::Connect(refused);
         let unknown = ConnectError::Resolve { host: "h".into(), source: io::Error::other("no such host") };
-        let unknown = HttpError::Connect(unknown);
         let untrusted = HttpError::Tls { at: at(), why: "expired".into() };
-        assert!(refused.may_be_expired() && unknown.may_be_expired() && untrusted.may_be_expired());
+        for error in [HttpError::Connect(refused), HttpError::Connect(unknown), untrusted] {
+            assert!(error.may_be_expired(), "{error}");
+        }
         let broken = HttpError::ClosedEarly { at: at(), got: Bytes::ZERO, expected: None };
         assert!(!broken.may_be_expired() && !HttpError::Cancelled.may_be_expired());
     }

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn explanation_is_one_line_without_control_characters() {
+    fn explanation_is_one_line_of_text_or_json_without_control_characters() {
         let head = ResponseHead::parse(b"HTTP/1.1 507 Full\r\n\r\n").unwrap();
         for (text, shown) in [
             ("507 Full: the server's disk\n", Some("the server's disk")),
@@ -81,10 +81,6 @@ mod tests {
             assert_eq!(one_line(&head, text, false).as_deref(), shown);
         }
         assert_eq!(one_line(&head, "a long st", true).as_deref(), Some("a long st ..."));
-    }
-
-    #[test]
-    fn only_text_and_json_are_shown() {
         for (fields, shown) in [
             ("Content-Type: text/plain; charset=utf-8", true),
             ("Content-Type: Application/JSON", true),

@@ -62,15 +62,10 @@ mod tests {
         let pin = KeyPin::of_key(b"key");
         let hex: String = pin.0.iter().map(|byte| format!("{byte:02x}")).collect();
         let colons: Vec<_> = pin.0.iter().map(|byte| format!("{byte:02X}")).collect();
-        for text in [pin.to_string(), hex, colons.join(":")] {
+        let whole = pin.to_string();
+        for text in [&whole, &hex, &colons.join(":")] {
             assert_eq!(text.parse(), Ok(pin.clone()), "{text}");
         }
-    }
-
-    #[test]
-    fn malformed_pin_is_refused() {
-        let whole = KeyPin::of_key(b"key").to_string();
-        let hex = "0".repeat(64);
         for text in [
             "",
             "sha256//",
@@ -79,8 +74,8 @@ mod tests {
             &whole.replace("sha256//", ""),
             &hex[1..],
             &format!("{hex}00"),
-            &hex.replace('0', "g"),
-            &hex.replace('0', "\u{e9}"),
+            &"g".repeat(64),
+            &"\u{e9}".repeat(64),
         ] {
             assert_eq!(text.parse::<KeyPin>(), Err(KeyPinError), "{text}");
         }

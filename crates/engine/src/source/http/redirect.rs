@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn follows_relative_and_absolute() {
+    fn follows_relative_and_absolute_but_no_unsafe_redirects() {
         for (location, to) in [
             ("b?c", "http://h/d/b?c"),
             ("/x", "http://h/x"),
@@ -97,10 +97,6 @@ mod tests {
         ] {
             assert_eq!(follow("http://h/d/a", location, false).unwrap(), to);
         }
-    }
-
-    #[test]
-    fn refuses_unsafe_redirects() {
         for location in ["file:///etc/passwd", "javascript:x", "http://", "http://o/"] {
             assert!(follow("https://h/", location, false).is_err(), "{location}");
         }
@@ -109,14 +105,5 @@ mod tests {
         assert!(Redirects::new(&from, 5, false).location(&from, &head("")).is_err());
         let error = follow("https://h/", "http://u:secret@o/?secret", false).unwrap_err().to_string();
         assert!(error.contains("http://o/") && !error.contains("secret"), "{error}");
-    }
-
-    #[test]
-    fn names_the_loop() {
-        let a: Url = "http://h/a".parse().unwrap();
-        let mut redirects = Redirects::new(&a, 5, false);
-        let b = redirects.location(&a, &head("Location: /b\r\n")).unwrap();
-        let error = redirects.location(&b, &head("Location: /a\r\n")).unwrap_err();
-        assert!(error.to_string().contains("http://h/a -> http://h/b -> http://h/a"), "{error}");
     }
 }

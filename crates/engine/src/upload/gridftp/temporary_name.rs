@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn name_is_stable_per_upload_and_differs_between_uploads() {
+    fn name_is_stable_per_upload_and_differs_between_uploads_and_concurrent_runs() {
         let dir = tempfile::tempdir().unwrap();
         let (a, b) = (dir.path().join("a"), dir.path().join("b"));
         fs::write(&a, "same").unwrap();
@@ -90,10 +90,6 @@ mod tests {
         let before = name(&a);
         fs::write(&a, "longer").unwrap();
         assert_ne!(name(&a), before);
-    }
-
-    #[test]
-    fn concurrent_run_gets_its_own_name() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         fs::write(&path, "x").unwrap();

@@ -72,15 +72,19 @@ fn results(scenario: &Scenario) -> Results {
     results
 }
 
+/// Draws a plot of `text`.
+fn drawn(text: &str, plot: usize) -> Chart {
+    let scenario = scenario(text);
+    chart(&scenario, &scenario.plots[plot], &results(&scenario).groups())
+}
+
 fn points(series: &Series) -> Vec<(f64, f64)> {
     series.points.iter().map(|point| (point.x, point.y / 1e9)).collect()
 }
 
 #[test]
 fn a_line_for_each_run_and_choice_with_its_spread() {
-    let scenario = scenario(SCENARIO);
-    let results = results(&scenario);
-    let chart = chart(&scenario, &scenario.plots[0], &results.groups());
+    let chart = drawn(SCENARIO, 0);
     assert_eq!((chart.x.unit, chart.y.unit), (Unit::Bytes, Unit::BitsPerSecond));
     assert_eq!(chart.x.scale, Scale::Linear);
     let drawn: Vec<_> = chart.series.iter().map(|s| (s.name.as_str(), s.mark, points(s))).collect();
@@ -105,8 +109,7 @@ fn two_values_of_one_line_have_colours_of_their_own() {
         "y = [\"steady_bps\", \"path_rate_bps\"]",
     );
     let text = SCENARIO.replace(one, both);
-    let scenario = scenario(&text);
-    let chart = chart(&scenario, &scenario.plots[0], &results(&scenario).groups());
+    let chart = drawn(&text, 0);
     let colours: Vec<_> =
         chart.series.iter().filter(|s| s.mark == Mark::Measured).map(|s| s.colour).collect();
     assert!(
@@ -117,33 +120,25 @@ fn two_values_of_one_line_have_colours_of_their_own() {
 
 #[test]
 fn words_and_runs_stand_side_by_side() {
-    let scenario = scenario(SCENARIO);
-    let results = results(&scenario);
-    let by_run = chart(&scenario, &scenario.plots[1], &results.groups());
+    let by_run = drawn(SCENARIO, 1);
     assert_eq!(by_run.x.scale, Scale::Names(["longhaul", "other", "curl"].map(str::to_owned).to_vec()));
     let curl = by_run.series.iter().find(|series| points(series) == [(2.0, 4.0)]);
     assert_eq!(curl.map(|series| series.name.as_str()), Some(""));
-    let by_writer = chart(&scenario, &scenario.plots[2], &results.groups());
+    let by_writer = drawn(SCENARIO, 2);
     assert_eq!(by_writer.x.scale, Scale::Names(vec!["direct".to_owned(), "mmap".to_owned()]));
     let small = by_writer.series.iter().find(|series| series.name == "longhaul buffer=25MB").unwrap();
     assert_eq!(points(small), [(0.0, 2.5), (1.0, 1.0)]);
 }
 
 #[test]
-fn a_plot_of_some_values_leaves_the_others_out() {
+fn plots_of_some_values_or_runs_leave_the_others_out() {
     let text = SCENARIO.replace("reference =", "only = { writer = [\"mmap\"], pool = [2] }\n    reference =");
-    let scenario = scenario(&text);
-    let chart = chart(&scenario, &scenario.plots[0], &results(&scenario).groups());
+    let chart = drawn(&text, 0);
     let names = chart.series.iter().map(|series| series.name.as_str());
     let measured: Vec<_> = names.filter(|name| name.ends_with("steady")).collect();
     assert_eq!(measured, ["curl: steady", "longhaul writer=mmap: steady"], "whom it does not concern stays");
-}
-
-#[test]
-fn a_plot_of_some_runs_leaves_the_others_out() {
     let text = SCENARIO.replace("reference =", "only = { run = [\"longhaul\"] }\n    reference =");
-    let scenario = scenario(&text);
-    let chart = chart(&scenario, &scenario.plots[0], &results(&scenario).groups());
+    let chart = drawn(&text, 0);
     let measured: Vec<_> =
         chart.series.iter().filter(|s| s.mark == Mark::Measured).map(|s| s.name.as_str()).collect();
     assert_eq!(measured, ["writer=direct: steady", "writer=mmap: steady"]);
@@ -194,21 +189,7 @@ fn published_results_are_rings_at_the_swept_values() {
 }
 
 #[test]
-fn values_that_grow_by_factors_have_a_logarithmic_axis() {
-    assert_eq!(scale(&[65536.0, 16_777_216.0]), Scale::Logarithmic);
-    assert_eq!(scale(&[25.0, 150.0]), Scale::Linear);
-    assert_eq!(scale(&[0.0, 1e9]), Scale::Linear, "no logarithm of 0");
-}
-
-#[test]
-fn empty_plot_is_drawn() {
-    let scenario = scenario(SCENARIO);
-    let chart = chart(&scenario, &scenario.plots[0], &Results::new(&scenario).groups());
-    assert!(chart.series.is_empty());
-}
-
-#[test]
-fn reference_covers_its_known_points() {
+fn reference_covers_its_known_points_and_an_empty_plot_is_drawn() {
     let scenario = scenario(SCENARIO);
     let mut results = results(&scenario);
     // The last result of the axis lacks the reference's value.
@@ -217,14 +198,19 @@ fn reference_covers_its_known_points() {
     let chart = chart(&scenario, &scenario.plots[0], &results.groups());
     let limit = chart.series.iter().find(|series| series.name == "path rate").unwrap();
     assert_eq!((points(limit), limit.colour), (vec![(25e6, 10.0)], NEUTRAL));
+    let empty = super::chart(&scenario, &scenario.plots[0], &Results::new(&scenario).groups());
+    assert!(empty.series.is_empty());
 }
 
 #[test]
-fn path_values_are_parsed_by_the_path_rules() {
+fn axis_follows_the_values_and_the_rules_of_paths() {
     let text = SCENARIO.replace("pool = [1, 2]", "pool = [1, 2]\n\"path.rate\" = [\"100M\", \"200M\"]");
     let text = text.replace("x = \"writer\"", "x = \"path.rate\"");
     let text = text.replace("sweep = [\"pool\"]", "sweep = [\"pool\", \"path.rate\"]");
     let scenario = scenario(&text);
     let x = HorizontalAxis::of(&scenario, &scenario.plots[2]);
     assert_eq!((x.axis.unit, x.ends()), (Unit::BitsPerSecond, [1e8, 2e8]));
+    assert_eq!(scale(&[65536.0, 16_777_216.0]), Scale::Logarithmic);
+    assert_eq!(scale(&[25.0, 150.0]), Scale::Linear);
+    assert_eq!(scale(&[0.0, 1e9]), Scale::Linear, "no logarithm of 0");
 }

@@ -225,6 +225,11 @@ mod tests {
     }
 
     impl CredentialFiles {
+        /// Writes credentials that are valid for an hour.
+        fn valid() -> Self {
+            Self::until(SystemTime::now() + HOUR)
+        }
+
         /// Writes a proxy in one file, and a certificate and key in two, all valid until `until`.
         fn until(until: SystemTime) -> Self {
             let dir = tempfile::tempdir().unwrap();
@@ -248,6 +253,7 @@ mod tests {
 
         fn write(&self, name: &str, text: &str, mode: u32) {
             let path = self.path(name);
+            let _ = std::fs::remove_file(&path);
             std::fs::write(&path, text).unwrap();
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
         }
@@ -270,83 +276,45 @@ mod tests {
         }
     }
 
-    fn error(places: &CredentialPlaces, now: SystemTime) -> String {
-        Credentials::find(places, now).unwrap_err().to_string()
+    fn error(places: &CredentialPlaces) -> String {
+        Credentials::find(places, SystemTime::now()).unwrap_err().to_string()
     }
 
     #[test]
     fn proxy_and_pair_of_files_are_read() {
-        let now = SystemTime::now();
-        let made = CredentialFiles::until(now + HOUR);
+        let made = CredentialFiles::valid();
         let default =
             CredentialPlaces { default_proxy: made.path("proxy.pem"), ..CredentialPlaces::default() };
         for (places, certificates) in [(made.proxy(), 2), (made.pair(), 1), (default, 2)] {
-            let found = Credentials::find(&places, now).unwrap();
+            let found = Credentials::find(&places, SystemTime::now()).unwrap();
             assert!(found.subject().ends_with("/CN=Ann User"), "{}", found.subject());
             assert_eq!(found.certified_key().cert.len(), certificates);
         }
+        let early = Credentials::find(&made.pair(), UNIX_EPOCH).unwrap_err().to_string();
+        assert!(early.contains("clock"), "{early}");
     }
 
     #[test]
     fn expired_credentials_name_the_file_and_the_remedy() {
-        let now = SystemTime::now();
-        let made = CredentialFiles::until(now - 3 * HOUR);
-        let proxy = error(&made.proxy(), now);
-        assert!(
-            proxy.contains("proxy certificate in") && proxy.contains("proxy.pem expired 3 hours ago"),
-            "{proxy}"
-        );
-        assert!(proxy.contains("grid-proxy-init"), "{proxy}");
-        let plain = error(&made.pair(), now);
+        let made = CredentialFiles::until(SystemTime::now() - 3 * HOUR);
+        let proxy = error(&made.proxy());
+        for part in ["proxy certificate in", "proxy.pem expired 3 hours ago", "grid-proxy-init"] {
+            assert!(proxy.contains(part), "{part}: {proxy}");
+        }
+        let plain = error(&made.pair());
         assert!(plain.contains("cert.pem expired") && plain.contains("certificate authority"), "{plain}");
     }
 
     #[test]
-    fn key_readable_by_others_is_refused() {
-        let now = SystemTime::now();
-        let made = CredentialFiles::until(now + HOUR);
-        let key = std::fs::read_to_string(made.path("key.pem")).unwrap();
-        std::fs::remove_file(made.path("key.pem")).unwrap();
-        made.write("key.pem", &key, 0o640);
-        assert!(error(&made.pair(), now).contains("chmod 600"));
-    }
-
-    #[test]
-    fn encrypted_key_is_reported() {
-        let now = SystemTime::now();
-        let made = CredentialFiles::until(now + HOUR);
-        std::fs::remove_file(made.path("key.pem")).unwrap();
-        for text in [
-            "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n",
-            "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\nAAAA\n-----END RSA PRIVATE KEY-----\n",
-        ] {
-            made.write("key.pem", text, 0o600);
-            assert!(error(&made.pair(), now).contains("encrypted"));
-        }
-    }
-
-    #[test]
-    fn key_of_another_certificate_is_refused() {
-        let now = SystemTime::now();
-        let (made, other) = (CredentialFiles::until(now + HOUR), CredentialFiles::until(now + HOUR));
-        let places = CredentialPlaces {
-            pair_variables: Some((made.path("cert.pem"), other.path("key.pem"))),
-            ..made.places()
-        };
-        assert!(error(&places, now).contains("is not that of the certificate"));
-    }
-
-    #[test]
-    fn missing_and_damaged_files_are_errors() {
-        let now = SystemTime::now();
-        let made = CredentialFiles::until(now + HOUR);
-        assert!(error(&made.places(), now).contains("grid-proxy-init"));
+    fn unusable_credentials_are_refused_with_a_reason() {
+        let made = CredentialFiles::valid();
         made.write("proxy.pem", "hello", 0o600);
-        assert!(error(&made.proxy(), now).contains("no certificate"));
+        assert!(error(&made.proxy()).contains("no certificate"));
         let directory =
             CredentialPlaces { proxy_variable: Some(made.dir.path().to_owned()), ..made.places() };
-        assert!(error(&directory, now).contains("no regular file"));
-        let early = CredentialFiles::until(now + HOUR);
-        assert!(error(&early.pair(), UNIX_EPOCH).contains("clock"));
+        assert!(error(&directory).contains("no regular file"));
+        let text = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\nAAAA\n-----END RSA PRIVATE KEY-----\n";
+        made.write("key.pem", text, 0o600);
+        assert!(error(&made.pair()).contains("encrypted"));
     }
 }

@@ -218,14 +218,7 @@ mod tests {
 
     #[test]
     fn ages_are_shown_by_their_largest_unit() {
-        for (seconds, shown) in [
-            (0, "0 seconds"),
-            (119, "119 seconds"),
-            (120, "2 minutes"),
-            (7200, "2 hours"),
-            (864_000, "10 days"),
-        ] {
-            assert_eq!(shown_age(Duration::from_secs(seconds)), shown);
-        }
+        let shown = [0, 119, 120, 7200, 864_000].map(|seconds| shown_age(Duration::from_secs(seconds)));
+        assert_eq!(shown, ["0 seconds", "119 seconds", "2 minutes", "2 hours", "10 days"]);
     }
 }

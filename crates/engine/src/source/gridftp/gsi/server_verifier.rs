@@ -240,9 +240,7 @@ mod tests {
     impl Chain {
         fn new(until: SystemTime, policies: &str) -> Self {
             let dir = tempfile::tempdir().unwrap();
-            let keys =
-                [KeyPair::generate().unwrap(), KeyPair::generate().unwrap(), KeyPair::generate().unwrap()];
-            let [root_key, below_key, host_key] = keys;
+            let [root_key, below_key, host_key] = [(); 3].map(|()| KeyPair::generate().unwrap());
             let root = authority("Root").self_signed(&root_key).unwrap();
             let root_issuer = Issuer::new(authority("Root"), root_key);
             let below = authority("Below").signed_by(&below_key, &root_issuer).unwrap();
@@ -278,28 +276,36 @@ mod tests {
     fn every_authority_of_the_chain_requires_a_policy() {
         let now = SystemTime::now();
         let root = policy("/O=Grid/CN=Root", "/O=Grid/*");
-        let both = |subjects| root.clone() + &policy("/O=Grid/CN=Below", subjects);
-        Chain::new(now + HOUR, &both("/O=Grid/CN=a.example")).verify("a.example", now).unwrap();
-        let denied =
-            Chain::new(now + HOUR, &both("/O=Grid/CN=b.example")).verify("a.example", now).unwrap_err();
-        assert!(denied.contains("/O=Grid/CN=Below does not let it certify /O=Grid/CN=a.example"), "{denied}");
-        let missing = Chain::new(now + HOUR, &root).verify("a.example", now).unwrap_err();
-        assert!(missing.contains("no signing policy for /O=Grid/CN=Below"), "{missing}");
-        let narrow = policy("/O=Grid/CN=Root", "/O=Other/*") + &policy("/O=Grid/CN=Below", "/O=Grid/*");
-        let denied = Chain::new(now + HOUR, &narrow).verify("a.example", now).unwrap_err();
-        assert!(denied.contains("/O=Grid/CN=Root does not let it certify /O=Grid/CN=Below"), "{denied}");
+        let below = |subjects| policy("/O=Grid/CN=Below", subjects);
+        let verify = |policies: &str| Chain::new(now + HOUR, policies).verify("a.example", now);
+        verify(&(root.clone() + &below("/O=Grid/CN=a.example"))).unwrap();
+        for (policies, why) in [
+            (
+                root.clone() + &below("/O=Grid/CN=b.example"),
+                "/O=Grid/CN=Below does not let it certify /O=Grid/CN=a.example",
+            ),
+            (root, "no signing policy for /O=Grid/CN=Below"),
+            (
+                policy("/O=Grid/CN=Root", "/O=Other/*") + &below("/O=Grid/*"),
+                "/O=Grid/CN=Root does not let it certify /O=Grid/CN=Below",
+            ),
+        ] {
+            let refused = verify(&policies).unwrap_err();
+            assert!(refused.contains(why), "{refused}");
+        }
     }
 
     #[test]
     fn validity_and_host_errors_have_their_own_messages() {
         let now = SystemTime::now();
         let policies = policy("/O=Grid/CN=Root", "/O=Grid/*") + &policy("/O=Grid/CN=Below", "/O=Grid/*");
-        let expired = Chain::new(now - HOUR, &policies).verify("a.example", now).unwrap_err();
-        assert!(expired.contains("the certificate of a.example is expired"), "{expired}");
-        let early =
-            Chain::new(now + HOUR, &policies).verify("a.example", SystemTime::UNIX_EPOCH).unwrap_err();
-        assert!(early.contains("not valid yet"), "{early}");
-        let other = Chain::new(now + HOUR, &policies).verify("b.example", now).unwrap_err();
-        assert!(other.contains("b.example is for /O=Grid/CN=a.example (a.example)"), "{other}");
+        for (until, host, at, why) in [
+            (now - HOUR, "a.example", now, "the certificate of a.example is expired"),
+            (now + HOUR, "a.example", SystemTime::UNIX_EPOCH, "not valid yet"),
+            (now + HOUR, "b.example", now, "b.example is for /O=Grid/CN=a.example (a.example)"),
+        ] {
+            let refused = Chain::new(until, &policies).verify(host, at).unwrap_err();
+            assert!(refused.contains(why), "{refused}");
+        }
     }
 }

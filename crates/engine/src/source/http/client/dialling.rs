@@ -139,20 +139,3 @@ impl Client {
         Ok(Connection::new(transport, Arc::new(key), request, timeouts, cancel))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cancel::Cancel;
-    use crate::source::http::{ClientConfig, ProxyPolicy};
-
-    #[test]
-    fn unknown_host_of_a_proxy_is_named_as_such() {
-        let variable = |name: &str| (name == "http_proxy").then(|| "no-such-proxy.invalid".to_owned());
-        let proxies = ProxyPolicy::from_vars(variable);
-        let client = Client::new(ClientConfig { proxies, ..ClientConfig::default() }).unwrap();
-        let opened = client.open(&"http://192.0.2.1/f".parse().unwrap(), None, &Cancel::new());
-        let error = opened.err().unwrap().to_string();
-        assert!(error.contains("no-such-proxy.invalid, the proxy of http_proxy"), "{error}");
-    }
-}
