@@ -67,7 +67,9 @@ pub(crate) async fn accept(listener: TcpListener, context: ServerContext) {
                 }
             }
             Err(error) if is_resource_exhaustion(&error) => {
-                if !std::mem::replace(&mut exhausted, true) {
+                if std::mem::replace(&mut exhausted, true) {
+                    tracing::debug!(%error, "still no connection can be accepted");
+                } else {
                     tracing::warn!(%error, "no connection can be accepted; raise the limit of open files (ulimit -n)");
                 }
                 tokio::time::sleep(RESOURCE_RETRY).await;

@@ -5,9 +5,9 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod costs;
 mod explain;
-mod explaining_cost;
 mod idle_agent;
 mod lab;
 mod probe;
-mod recording_cost;
+mod serve;

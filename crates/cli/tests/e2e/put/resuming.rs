@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{MADE, RESUMABLE, answering, body, keep_waiting, method, moved, put_of, put_to, requests_of, to};
-use crate::support::{Ended, Peer, Put, Running, Server, Writable, content, damaging, same};
+use crate::support::{Put, Running, Writable, content, damaging, same};
 
 const SIZE: usize = 24 << 20;
 
@@ -104,7 +104,9 @@ fn killed_put_resumes_in_the_next_run() {
         let ended = again(run, &site).args(["--streams", then, "--limit", "48MB/s"]).run().ok();
         let resumed = ended.done()["resumed"].as_u64().unwrap();
         let case = format!("{streams} {server_too} {then}: {ended:?}");
-        assert!(resumed >= stored && moved(&ended) <= SIZE as u64 - resumed, "{case}");
+        assert!(resumed >= stored, "{case}");
+        // A server that goes on takes what the killed put has left in the sockets, and may refuse a part meanwhile.
+        assert!(!server_too || moved(&ended) <= SIZE as u64 - resumed, "{case}");
         same(site.path("f"), &bytes);
         assert_eq!(site.names(), ["f"], "{case}");
         fs::remove_file(site.path("f")).unwrap();
@@ -186,47 +188,42 @@ fn inconsistent_upload_state_is_not_resumed() {
     }
 }
 
-/// Puts "abc" to a server that reports nothing stored at first, then two bytes; `complete` answers the final request.
-fn put_abc(args: &[&str], complete: impl Fn(&mut Peer) -> String + Send + Sync + 'static) -> (Ended, Server) {
-    let asked = AtomicUsize::new(0);
-    let server = answering(move |peer, request| match method(request) {
-        "OPTIONS" => RESUMABLE.to_owned(),
-        "HEAD" if asked.fetch_add(1, Ordering::SeqCst) == 0 => "404 Nothing\r\nContent-Length: 0".to_owned(),
-        "HEAD" => "204 There\r\nUpload-Offset: 2\r\nUpload-Length: 3\r\nUpload-Complete: ?0".to_owned(),
-        _ if request.field("upload-complete") == Some("?1") => complete(peer),
-        _ if request.field("upload-offset") == Some("0") => {
-            "409 No\r\nUpload-Offset: 2\r\nContent-Length: 0".to_owned()
-        }
-        _ if body(peer, request) == b"c" => "204 Got\r\nUpload-Offset: 3".to_owned(),
-        _ => "500 Wrong\r\nContent-Length: 0".to_owned(),
-    });
-    (put_of(b"abc", &["f", &server.url("/f")]).args(args).run(), server)
-}
-
 #[test]
-fn upload_continues_from_a_larger_offset_of_the_server() {
-    let (ended, server) = put_abc(&[], |_| MADE.to_owned());
-    ended.ok();
-    let parts = requests_of(&server, "PATCH");
-    let fields = |name| parts.iter().map(|part| part.field(name)).collect::<Vec<_>>();
-    assert_eq!(fields("upload-offset"), [Some("0"), Some("2"), Some("3")]);
-    assert_eq!(fields("content-length"), [Some("3"), Some("1"), Some("0")]);
-    // The digest of "abc".
-    let digest = "blake3=:ZDezrDhGUTP/tjt1JzqNtUjFWEZdedsD/TWcbNW9nYU=:";
-    assert_eq!(fields("repr-digest"), [None, None, Some(digest)]);
-}
-
-#[test]
-fn digest_mismatch_is_reported() {
-    let (ended, _) = put_abc(&[], |_| "422 Differs\r\nContent-Length: 0".to_owned());
-    ended.fails(65, &["422", "not what was sent"]);
-}
-
-#[test]
-fn interim_responses_extend_the_wait_for_verification() {
-    let (ended, _) = put_abc(&["--stall-timeout", "1s", "--retries", "1"], |peer| {
-        keep_waiting(peer);
-        MADE.to_owned()
-    });
-    ended.ok();
+fn upload_continues_from_a_larger_offset_and_awaits_the_verification() {
+    let (made, differs) = (MADE, "422 Differs\r\nContent-Length: 0");
+    for (answer, waits) in [(made, false), (made, true), (differs, false)] {
+        // It reports nothing stored at first, then two bytes.
+        let asked = AtomicUsize::new(0);
+        let server = answering(move |peer, request| match method(request) {
+            "OPTIONS" => RESUMABLE.to_owned(),
+            "HEAD" if asked.fetch_add(1, Ordering::SeqCst) == 0 => {
+                "404 Nothing\r\nContent-Length: 0".to_owned()
+            }
+            "HEAD" => "204 There\r\nUpload-Offset: 2\r\nUpload-Length: 3\r\nUpload-Complete: ?0".to_owned(),
+            _ if request.field("upload-complete") == Some("?1") => {
+                if waits {
+                    keep_waiting(peer);
+                }
+                answer.to_owned()
+            }
+            _ if request.field("upload-offset") == Some("0") => {
+                "409 No\r\nUpload-Offset: 2\r\nContent-Length: 0".to_owned()
+            }
+            _ if body(peer, request) == b"c" => "204 Got\r\nUpload-Offset: 3".to_owned(),
+            _ => "500 Wrong\r\nContent-Length: 0".to_owned(),
+        });
+        let args = ["--stall-timeout", "1s", "--retries", "1", "f", &server.url("/f")];
+        let ended = put_of(b"abc", &args).run();
+        match answer {
+            MADE => ended.ok(),
+            _ => ended.fails(65, &["422", "not what was sent"]),
+        };
+        let parts = requests_of(&server, "PATCH");
+        let fields = |name| parts.iter().map(|part| part.field(name)).collect::<Vec<_>>();
+        assert_eq!(fields("upload-offset"), [Some("0"), Some("2"), Some("3")]);
+        assert_eq!(fields("content-length"), [Some("3"), Some("1"), Some("0")]);
+        // The digest of "abc".
+        let digest = "blake3=:ZDezrDhGUTP/tjt1JzqNtUjFWEZdedsD/TWcbNW9nYU=:";
+        assert_eq!(fields("repr-digest"), [None, None, Some(digest)]);
+    }
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use super::{holding, is_verified, put_of, put_to, to};
+use super::{holding, is_verified, put_to, to};
 use crate::support::{Writable, content, old_kernel, put, same};
 
 #[test]
@@ -52,17 +52,6 @@ fn file_system_without_direct_io_is_read_through_the_cache() {
     same(site.path("f"), &bytes);
     let direct = put().args(["--reader", "direct"]).args([path.as_os_str(), site.url("/").as_ref()]);
     direct.run().fails(64, &["Direct I/O", "--reader auto"]);
-}
-
-#[test]
-fn without_the_right_token_nothing_is_written() {
-    let site = Writable::start();
-    let run = put_of(&content(1 << 20, 4), &["f", &site.url("/")]);
-    run.run().fails(77, &["401", "--token"]);
-    let run = run.again(["--token", "wrong", "f", &site.url("/")]);
-    fs::write(run.path("wrong"), "open").unwrap();
-    run.run().fails(77, &["401", "--token"]);
-    assert!(site.names().is_empty());
 }
 
 #[test]

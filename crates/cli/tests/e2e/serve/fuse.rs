@@ -6,12 +6,13 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use tempfile::TempDir;
 
 use crate::support::skip;
 
@@ -33,11 +34,23 @@ pub(crate) enum Daemon {
     Ends,
 }
 
+/// What the daemon's thread and the test share.
+#[derive(Default)]
+struct SharedState {
+    mode: AtomicU8,
+    /// The mode by which the daemon works.
+    seen: AtomicU8,
+    /// Requests that the daemon has read and does not answer.
+    unanswered: AtomicUsize,
+}
+
 /// A mounted file system.
 pub(crate) struct FuseMount {
     point: PathBuf,
-    mode: Arc<AtomicU8>,
+    shared: Arc<SharedState>,
     daemon: Option<JoinHandle<()>>,
+    /// Where the kernel shows the connections of all FUSE file systems.
+    control: TempDir,
 }
 
 impl FuseMount {
@@ -54,10 +67,13 @@ impl FuseMount {
         });
         match mounted {
             Ok(device) => {
-                let mode = Arc::new(AtomicU8::new(daemon as u8));
-                let (now, files) = (Arc::clone(&mode), Files::default());
-                let daemon = std::thread::spawn(move || files.answer(device, &now));
-                Some(Self { point: point.to_owned(), mode, daemon: Some(daemon) })
+                let control = tempfile::tempdir().unwrap();
+                mount("test", control.path(), "fusectl", MountFlags::empty(), None).unwrap();
+                let mode = AtomicU8::new(daemon as u8);
+                let shared = Arc::new(SharedState { mode, ..SharedState::default() });
+                let (of_daemon, files) = (Arc::clone(&shared), Files::default());
+                let daemon = std::thread::spawn(move || files.answer(device, &of_daemon));
+                Some(Self { point: point.to_owned(), shared, daemon: Some(daemon), control })
             }
             Err(error) => {
                 skip(&format!("cannot mount FUSE: {error}"));
@@ -66,10 +82,32 @@ impl FuseMount {
         }
     }
 
+    /// Changes the mode; returns once the daemon works by it.
     pub(crate) fn set(&self, daemon: Daemon) {
-        self.mode.store(daemon as u8, Ordering::Relaxed);
-        // The daemon checks its mode every 10 ms.
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        self.shared.mode.store(daemon as u8, Ordering::Release);
+        if daemon != Daemon::Ends {
+            super::eventually("the daemon works by its new mode", || {
+                self.shared.seen.load(Ordering::Acquire) == daemon as u8
+            });
+        }
+    }
+
+    /// Waits until the daemon has read a request and not answered it.
+    pub(crate) fn wait_for_unanswered(&self) {
+        super::eventually("a request is read", || self.shared.unanswered.load(Ordering::Relaxed) > 0);
+    }
+
+    /// Waits until this many requests wait for their answers, or for the daemon to begin.
+    pub(crate) fn wait_for_requests(&self, count: usize) {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let point = self.point.to_str().unwrap().replace(' ', "\\040");
+        let mount = mounts.lines().find(|line| line.split(' ').nth(4) == Some(&point)).unwrap();
+        let number = mount.split(' ').nth(2).unwrap().split(':').nth(1).unwrap();
+        let waiting = self.control.path().join(number).join("waiting");
+        super::eventually("requests wait for the daemon", || {
+            let waiting = std::fs::read_to_string(&waiting).unwrap();
+            waiting.trim().parse::<usize>().unwrap() >= count
+        });
     }
 }
 
@@ -77,6 +115,7 @@ impl Drop for FuseMount {
     fn drop(&mut self) {
         self.set(Daemon::Ends);
         unmount(&self.point, UnmountFlags::DETACH).unwrap();
+        unmount(self.control.path(), UnmountFlags::DETACH).unwrap();
         self.daemon.take().unwrap().join().unwrap();
     }
 }
@@ -109,11 +148,12 @@ fn words(numbers: &[u32]) -> Vec<u8> {
 
 impl Files {
     /// Answers requests until the mode is [`Daemon::Ends`]; closing the device fails pending requests.
-    fn answer(mut self, mut device: File, mode: &AtomicU8) {
+    fn answer(mut self, mut device: File, shared: &SharedState) {
         const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
         let mut request = vec![0; 1 << 20];
         loop {
-            let mode = mode.load(Ordering::Relaxed);
+            let mode = shared.mode.load(Ordering::Acquire);
+            shared.seen.store(mode, Ordering::Release);
             if mode == Daemon::Ends as u8 {
                 return;
             }
@@ -138,6 +178,7 @@ impl Files {
                 (number::<4>(request, 4), number::<8>(request, 8), number::<8>(request, 16));
             let begins = operation == INIT;
             if mode == Daemon::AnswersNothing as u8 && !begins {
+                shared.unanswered.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
             if mode == Daemon::ListsNothing as u8 && operation == READDIR {

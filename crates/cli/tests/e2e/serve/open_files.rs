@@ -8,9 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-use rustix::process::Signal;
 
-use crate::serve::starvation::without_attack;
 use crate::serve::uploads::{Place, UPLOAD};
 use crate::serve::{Serve, get};
 use crate::support::skip;
@@ -26,6 +24,7 @@ struct Tmpfs(PathBuf);
 impl Tmpfs {
     /// Mounts at `point`; `None`, with a word why, where that is not permitted.
     fn new(point: &Path) -> Option<Self> {
+        create_dir(point).unwrap();
         match mount("test", point, "tmpfs", MountFlags::empty(), c"size=64m") {
             Ok(()) => Some(Self(point.to_owned())),
             Err(error) => {
@@ -67,16 +66,10 @@ fn begin(server: &Serve, path: &str) -> (TcpStream, String) {
 
 #[test]
 fn uploads_to_many_file_systems_leave_descriptors_to_connections() {
-    let _alone = without_attack();
     let place = Place::new();
     write(place.dir.path().join("f"), "content").unwrap();
-    let mut mounts = Vec::new();
-    for number in 0..FILE_SYSTEMS {
-        let point = place.dir.path().join(number.to_string());
-        create_dir(&point).unwrap();
-        let Some(mount) = Tmpfs::new(&point) else { return };
-        mounts.push(mount);
-    }
+    let mount = |number: usize| Tmpfs::new(&place.dir.path().join(number.to_string()));
+    let Some(_mounts) = (0..FILE_SYSTEMS).map(mount).collect::<Option<Vec<_>>>() else { return };
     let server = Serve::start(with_open_files(LIMIT, &place.command(&[])));
     let paths =
         (0..UPLOADS_OF_EACH).flat_map(|file| (0..FILE_SYSTEMS).map(move |fs| format!("/{fs}/{file}")));
@@ -94,11 +87,11 @@ fn uploads_to_many_file_systems_leave_descriptors_to_connections() {
     assert!((6..FILE_SYSTEMS).contains(&begun.len()), "{} uploads were begun", begun.len());
     // As many more connections as the server allows, which hold a descriptor each.
     let idle: Vec<_> = (0..LIMIT).map(|_| TcpStream::connect(server.address).unwrap()).collect();
-    std::thread::sleep(Duration::from_millis(300));
+    // Accepted after them.
+    assert!(get(server.address, "/f").ends_with("content"));
     let open = read_dir(format!("/proc/{}/fd", server.child.id())).unwrap().count();
     assert!(open < LIMIT, "{open} descriptors are open");
     drop(idle);
-    assert!(get(server.address, "/f").ends_with("content"));
     for stream in &mut begun {
         stream.write_all(&[7; 900_000]).unwrap();
         let mut reply = [0; 13];
@@ -106,8 +99,6 @@ fn uploads_to_many_file_systems_leave_descriptors_to_connections() {
         assert_eq!(String::from_utf8_lossy(&reply), "HTTP/1.1 201 ");
     }
     drop(begun);
-    server.signal(Signal::TERM);
-    let (code, log) = server.end();
-    assert_eq!(code, Some(0), "{log}");
+    let log = server.stop();
     assert!(!log.contains("no connection can be accepted") && !log.contains("out of resources"), "{log}");
 }

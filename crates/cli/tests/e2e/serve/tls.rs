@@ -81,27 +81,23 @@ impl Site {
 }
 
 #[test]
-fn self_signed_certificate_of_openssl_is_trusted_where_it_is_given() {
+fn certificate_is_trusted_where_it_or_its_key_is_given() {
     let Some(site) = Site::new() else { return };
     let server = site.serve(&[]);
-    let (code, messages) = site.get(&server, &["--cacert", &site.key("server.pem")]);
-    assert_eq!(code, Some(0), "{messages}");
-    let (code, messages) = site.get(&server, &[]);
-    assert!(code == Some(76) && messages.contains("--cacert"), "{code:?} {messages}");
-}
-
-#[test]
-fn pin_accepts_the_key_that_it_names_and_no_other() {
-    let Some(site) = Site::new() else { return };
-    let server = site.serve(&[]);
-    let (code, messages) = site.get(&server, &["--pin", &format!("sha256//{}", site.pin)]);
-    assert_eq!(code, Some(0), "{messages}");
+    let (given, own) = (site.key("server.pem"), format!("sha256//{}", site.pin));
     let other = format!("sha256//{}=", "A".repeat(43));
-    let (code, messages) = site.get(&server, &["--pin", &other]);
-    assert!(code == Some(76) && messages.contains(&site.pin), "{code:?} {messages}");
-    // The certificate is valid, but the key is not the pinned one.
-    let (code, messages) = site.get(&server, &["--cacert", &site.key("server.pem"), "--pin", &other]);
-    assert!(code == Some(76) && messages.contains(&site.pin), "{code:?} {messages}");
+    for (args, code, word) in [
+        (vec!["--cacert", &given], 0, ""),
+        (vec![], 76, "--cacert"),
+        (vec!["--pin", &own], 0, ""),
+        (vec!["--pin", &other, "--pin", &own], 0, ""),
+        (vec!["--pin", &other], 76, &site.pin),
+        // The certificate is valid, but the key is not the pinned one.
+        (vec!["--cacert", &given, "--pin", &other], 76, &site.pin),
+    ] {
+        let outcome = site.get(&server, &args);
+        assert!(outcome.0 == Some(code) && outcome.1.contains(word), "{args:?}: {outcome:?}");
+    }
 }
 
 #[test]
@@ -110,28 +106,25 @@ fn only_clients_with_a_certificate_of_the_authority_are_served() {
     site.client("authority", "known");
     site.client("stranger", "foreign");
     let server = site.serve(&["--client-ca", &site.key("authority.pem")]);
-    let get = |name: Option<&str>| {
-        let (trusted, keys) =
-            (site.key("server.pem"), name.map(|name| ["pem", "key"].map(|kind| format!("{name}.{kind}"))));
-        let keys = keys.map(|keys| keys.map(|file| site.key(&file)));
+    let trusted = site.key("server.pem");
+    for (name, code, word) in
+        [(Some("known"), 0, ""), (None, 76, "--cert"), (Some("foreign"), 76, "certificate of --cert")]
+    {
+        let keys = name.map(|name| ["pem", "key"].map(|kind| site.key(&format!("{name}.{kind}"))));
         let mut args = vec!["--cacert", &trusted];
         if let Some([cert, key]) = &keys {
             args.extend(["--cert", cert, "--key", key]);
         }
-        site.get(&server, &args)
-    };
-    let (code, messages) = get(Some("known"));
-    assert_eq!(code, Some(0), "{messages}");
-    let (code, messages) = get(None);
-    assert!(code == Some(76) && messages.contains("--cert"), "{code:?} {messages}");
+        let outcome = site.get(&server, &args);
+        assert!(outcome.0 == Some(code) && outcome.1.contains(word), "{name:?}: {outcome:?}");
+    }
+    let port = server.address.port();
     let put = Command::new(BIN)
-        .args(["put", "-q", "--retries", "0", "--no-memory", "--cacert", &site.key("server.pem")])
-        .args([&site.key("server.pem"), &format!("https://localhost:{}/g", server.address.port())])
-        .args(["--resolve", &format!("localhost:{}:127.0.0.1", server.address.port())])
+        .args(["put", "-q", "--retries", "0", "--no-memory", "--cacert", &trusted, &trusted])
+        .args([format!("https://localhost:{port}/g"), "--resolve".to_owned()])
+        .arg(format!("localhost:{port}:127.0.0.1"))
         .output()
         .unwrap();
     let messages = String::from_utf8_lossy(&put.stderr);
     assert!(put.status.code() == Some(76) && messages.contains("--cert"), "{put:?}");
-    let (code, messages) = get(Some("foreign"));
-    assert!(code == Some(76) && messages.contains("certificate of --cert"), "{code:?} {messages}");
 }

@@ -1,14 +1,14 @@
 //! Tokens and privileges of `serve` as a process, with `get` and curl as clients.
 
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
-use std::process::Command;
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
 use crate::serve::long_path::LongPath;
 use crate::serve::uploads::{Place, ask};
-use crate::serve::{BIN, Serve};
+use crate::serve::{BIN, Serve, assert_refused, eventually, get, lines, serve, site};
 use crate::support::skip;
 
 #[test]
@@ -43,7 +43,7 @@ fn token_in_clear_from_another_host_is_refused_unless_allowed() {
         let script = format!(
             "ip link set lo up && ip addr add 10.9.9.1/32 dev lo || exit 9
              {BIN} serve {} --listen 0.0.0.0:8080 --writable --token {} {option} 2>log & pid=$!
-             for n in $(seq 100); do grep -q ^serving log 2>/dev/null && break; sleep 0.05; done
+             for n in $(seq 800); do grep -q ^serving log 2>/dev/null && break; sleep 0.05; done
              for host in 10.9.9.1 127.0.0.1; do
                  curl -s --noproxy '*' -T log -H 'Authorization: Bearer s3cret' http://$host:8080/$host -w ' %{{http_code}}\\n'
              done; kill $pid; wait $pid",
@@ -100,25 +100,21 @@ fn upload_with_changed_tokens(place: &Place, args: &[&str]) -> Vec<String> {
     let tokens = place.token().with_file_name("tokens");
     replace_tokens(&tokens, "first");
     let record = tokens.with_extension("jsonl");
-    let mut command = crate::serve::serve(place.dir.path(), args);
+    let mut command = serve(place.dir.path(), args);
     command.arg("--writable").arg("--tokens").arg(&tokens).arg("--record").arg(&record);
     let server = Serve::start(command);
     replace_tokens(&tokens, "s3cret");
-    let until = Instant::now() + Duration::from_secs(10);
-    while ask(server.address, "PUT /f", "Content-Length: 1\r\n", b"x").0 == 401 {
-        assert!(Instant::now() < until, "the changed tokens are not read");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    eventually("the changed tokens are read", || {
+        ask(server.address, "PUT /f", "Content-Length: 1\r\n", b"x").0 != 401
+    });
     assert_eq!(fs::read(place.dir.path().join("f")).unwrap(), b"x");
     // The upload has started further threads.
     let statuses = statuses(server.child.id());
     assert!(statuses.len() > 4, "{statuses:?}");
-    server.signal(rustix::process::Signal::TERM);
-    let (code, log) = server.end();
-    assert!(code == Some(0) && log.contains("status=201"), "{code:?} {log}");
+    let log = server.stop();
     let uploaded = log.lines().find(|line| line.contains("status=201")).unwrap();
     assert!(uploaded.contains("token=\"a\""), "{uploaded}");
-    let events = crate::serve::lines(&record);
+    let events = lines(&record);
     assert!(events.len() > 2, "{events:?}");
     statuses
 }
@@ -160,21 +156,19 @@ fn assert_no_new_privileges(status: &str) {
 
 #[test]
 fn every_thread_of_a_server_that_is_only_read_may_at_most_read_more() {
-    let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join("f"), "content").unwrap();
-    let server = Serve::start(crate::serve::serve(dir.path(), &[]));
-    assert!(crate::serve::get(server.address, "/f").ends_with("content"));
-    // The log's thread drops its capabilities once it has written what is there.
-    std::thread::sleep(Duration::from_millis(300));
-    let statuses = statuses(server.child.id());
-    assert!(statuses.iter().any(|status| status.starts_with("Name:\tlog\n")), "{statuses:?}");
-    for status in statuses {
-        for name in ["CapPrm:", "CapEff:", "CapInh:"] {
-            // DAC_READ_SEARCH.
-            assert_eq!(capabilities(&status, name) & !0b100, 0, "{status}");
-        }
-        assert_no_new_privileges(&status);
-    }
+    let dir = site("content");
+    let server = Serve::start(serve(dir.path(), &[]));
+    assert!(get(server.address, "/f").ends_with("content"));
+    // DAC_READ_SEARCH. The log's thread drops its capabilities once it has written what is there.
+    let may_at_most_read_more = |status: &String| {
+        ["CapPrm:", "CapEff:", "CapInh:"].iter().all(|name| capabilities(status, name) & !0b100 == 0)
+    };
+    eventually("every thread has dropped its capabilities", || {
+        let statuses = statuses(server.child.id());
+        let has_log = statuses.iter().any(|status| status.starts_with("Name:\tlog\n"));
+        has_log && statuses.iter().all(may_at_most_read_more)
+    });
+    statuses(server.child.id()).iter().for_each(|status| assert_no_new_privileges(status));
 }
 
 #[test]
@@ -198,24 +192,20 @@ fn files_that_another_user_cannot_read_again_are_named_at_the_start() {
     }
     let [cert, key, tokens] = [&cert, &key, &tokens].map(|path| path.to_str().unwrap());
     let args = ["--run-as", "nobody", "--writable", "--tls-cert", cert, "--tls-key", key, "--tokens", tokens];
-    let server = Serve::start(crate::serve::serve(place.dir.path(), &args));
-    server.signal(rustix::process::Signal::TERM);
-    let log = server.end().1;
+    let server = Serve::start(serve(place.dir.path(), &args));
+    let log = server.stop();
     let warned = |path: &str| log.lines().any(|line| line.contains(path) && line.contains("read again"));
     assert!(warned(key) && warned(tokens) && !warned(cert), "{log}");
 }
 
 #[test]
-fn renewed_certificate_is_read_by_a_confined_server() {
-    let place = Place::new();
-    let beside = place.token().parent().unwrap().join("tls");
-    fs::create_dir(&beside).unwrap();
-    fs::write(place.dir.path().join("f"), "content").unwrap();
-    let at = |name: &str| beside.join(name).to_str().unwrap().to_owned();
+fn renewed_certificate_is_read_by_a_confined_server_and_transfers_go_on() {
+    let dir = site(vec![7; 48 << 20]);
+    let beside = tempfile::tempdir().unwrap();
+    let at = |name: &str| beside.path().join(name).to_str().unwrap().to_owned();
     // Each renewal replaces the files by a rename, and has its own authority.
     let renew = |trusted: &str| {
-        let names = vec!["127.0.0.1".to_owned()];
-        let certified = rcgen::generate_simple_self_signed(names).unwrap();
+        let certified = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
         fs::write(at(trusted), certified.cert.pem()).unwrap();
         fs::write(at("fresh.key"), certified.signing_key.serialize_pem()).unwrap();
         fs::copy(at(trusted), at("fresh.pem")).unwrap();
@@ -223,22 +213,24 @@ fn renewed_certificate_is_read_by_a_confined_server() {
         fs::rename(at("fresh.pem"), at("server.pem")).unwrap();
     };
     renew("first");
-    let server = Serve::start(crate::serve::serve(
-        place.dir.path(),
-        &["--tls-cert", &at("server.pem"), "--tls-key", &at("server.key")],
-    ));
-    let get = |trusted: &str| {
+    let args = ["--tls-cert", &at("server.pem"), "--tls-key", &at("server.key")];
+    let server = Serve::start(serve(dir.path(), &args));
+    let curl = |trusted: &str, range: &str| {
         let mut curl = Command::new("curl");
-        curl.args(["-s", "--noproxy", "*", "--cacert", &at(trusted)]);
-        curl.arg(format!("https://{}/f", server.address)).output().unwrap().stdout
+        curl.args(["-s", "--noproxy", "*", "-r", range, "--cacert", &at(trusted)]);
+        curl.arg(format!("https://{}/f", server.address)).stdout(Stdio::piped());
+        curl
     };
-    assert_eq!(get("first"), b"content");
+    // Its output is read only after the renewal.
+    let mut running = curl("first", "0-").spawn().unwrap();
+    let mut output = running.stdout.take().unwrap();
+    output.read_exact(&mut [0]).unwrap();
     renew("second");
-    let until = Instant::now() + Duration::from_secs(10);
-    while get("second") != b"content" {
-        assert!(Instant::now() < until, "the renewed certificate is not read");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    eventually("the renewed certificate is read", || {
+        curl("second", "0-6").output().unwrap().stdout == [7; 7]
+    });
+    let rest = std::io::copy(&mut output, &mut std::io::sink()).unwrap();
+    assert!(rest == (48 << 20) - 1 && running.wait().unwrap().success(), "{rest} bytes");
 }
 
 #[test]
@@ -249,8 +241,8 @@ fn server_becomes_another_user() {
     let place = Place::new();
     fs::write(place.dir.path().join("f"), "content").unwrap();
     fs::set_permissions(place.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let server = Serve::start(crate::serve::serve(place.dir.path(), &["--run-as", "nobody"]));
-    assert!(crate::serve::get(server.address, "/f").ends_with("content"));
+    let server = Serve::start(serve(place.dir.path(), &["--run-as", "nobody"]));
+    assert!(get(server.address, "/f").ends_with("content"));
     drop(server);
     fs::remove_file(place.dir.path().join("f")).unwrap();
     let token_place = place.token().parent().unwrap().to_owned();
@@ -270,9 +262,7 @@ fn server_becomes_another_user() {
         assert!(statuses.iter().all(|status| status.contains("\nGid:\t65534\t65534")), "{statuses:?}");
     }
     for unknown in ["no-such-user-here", "2000000001"] {
-        let output = crate::serve::serve(place.dir.path(), &["--run-as", unknown]).output().unwrap();
-        assert_eq!(output.status.code(), Some(77));
-        assert!(String::from_utf8_lossy(&output.stderr).contains("UID:GID"));
+        assert_refused(serve(place.dir.path(), &["--run-as", unknown]), 77, "UID:GID");
     }
 }
 
@@ -288,15 +278,10 @@ fn pipe_without_a_writer_in_place_of_a_file_does_not_hold_up_the_start() {
         (vec!["--writable", "--tokens", pipe], 78),
         (vec!["--tls-cert", pipe, "--tls-key", pipe], 78),
     ] {
+        let plain = serve(place.dir.path(), &args);
         let mut command = Command::new("timeout");
-        command
-            .args(["20", BIN, "serve"])
-            .arg(place.dir.path())
-            .args(["--listen", "127.0.0.1:0"])
-            .args(&args);
-        let output = command.output().unwrap();
-        let messages = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(code) && messages.contains("pipe"), "{args:?}: {messages}");
+        command.args(["40", BIN]).args(plain.get_args());
+        assert_refused(command, code, "pipe");
     }
 }
 
@@ -306,20 +291,16 @@ fn token_file_that_may_not_be_read_is_named() {
     let token = place.token();
     fs::set_permissions(&token, fs::Permissions::from_mode(0o000)).unwrap();
     let token = token.to_str().unwrap();
-    for (option, code) in [("--token", 77), ("--tokens", 78)] {
+    for (option, code, named) in
+        [("--token", 77, token), ("--token", 77, "ermission denied"), ("--tokens", 78, token)]
+    {
+        let mut command = serve(place.dir.path(), &["--writable", option, token]);
         // Root can read any file unless these capabilities are dropped.
-        let mut command = if rustix::process::geteuid().is_root() {
-            let mut command = Command::new("setpriv");
+        if rustix::process::geteuid().is_root() {
+            let plain = std::mem::replace(&mut command, Command::new("setpriv"));
             command.args(["--bounding-set", "-dac_override,-dac_read_search"]);
-            command.args(["--inh-caps", "-dac_override,-dac_read_search", BIN]);
-            command
-        } else {
-            Command::new(BIN)
-        };
-        command.arg("serve").arg(place.dir.path()).args(["--listen", "127.0.0.1:0", "--writable"]);
-        let output = command.args([option, token]).output().unwrap();
-        let messages = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{option}: {messages}");
-        assert!(messages.contains(token) && messages.contains("ermission denied"), "{option}: {messages}");
+            command.args(["--inh-caps", "-dac_override,-dac_read_search", BIN]).args(plain.get_args());
+        }
+        assert_refused(command, code, named);
     }
 }

@@ -3,15 +3,16 @@
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::serve::{BIN, Serve, lines, serve};
+use crate::serve::{BIN, Serve, assert_refused, eventually, lines, serve};
 use crate::support::skip;
 
 pub(crate) const UPLOAD: &str = "?upload=00112233445566778899aabbccddeeff";
@@ -102,10 +103,7 @@ fn flags_that_cannot_work_have_their_exit_code() {
         (vec!["--writable", "--token", &good, "--upload-expiry", "0s"], 64, "the least is 1s"),
         (vec!["--app-buffer", "many"], 64, "--app-buffer"),
     ] {
-        let output = serve(place.dir.path(), &args).output().unwrap();
-        let text = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{args:?}: {text}");
-        assert!(text.contains(named), "{args:?}: {text}");
+        assert_refused(serve(place.dir.path(), &args), code, named);
     }
 }
 
@@ -119,9 +117,7 @@ fn an_upload_is_logged_and_recorded_with_its_buffers() {
     let (status, _) = ask(server.address, "PUT /f", &format!("Content-Length: {}\r\n", file.len()), &file);
     assert!(status == 201 && fs::read(place.dir.path().join("f")).unwrap() == file);
     let (_, listing) = ask(server.address, "GET /?uploads", "", b"");
-    server.signal(Signal::TERM);
-    let (code, log) = server.end();
-    assert_eq!(code, Some(0));
+    let log = server.stop();
     let listed = listing.split("\r\n\r\n").nth(1).unwrap().len();
     let logged = log.lines().find(|line| line.contains("uploads")).unwrap();
     assert!(logged.contains(&format!("bytes={listed} ")), "{listed}: {logged}");
@@ -132,44 +128,78 @@ fn an_upload_is_logged_and_recorded_with_its_buffers() {
     let lines = lines(&record);
     let samples: Vec<_> = lines.iter().filter(|line| line["event"] == "sample").collect();
     let last = samples.last().unwrap();
+    for counter in ["moved", "written"] {
+        assert!(samples.is_sorted_by_key(|sample| sample[counter].as_u64()), "{counter}");
+    }
+    assert!(last["segments"].is_null() && samples.iter().any(|line| line["streams"][0]["tcp"].is_object()));
     assert_eq!(last["written"], 25_165_824, "{last}");
     assert!(last["moved"].as_u64().unwrap() >= 25_165_824, "{last}");
     assert!(samples.iter().any(|line| line["segments"]["count"] == 1024), "{last}");
     assert!(samples.iter().any(|line| line["page_cache"].is_object() || line["host_pages"].is_object()));
 }
 
+/// Begins an upload with the first bytes of its file, or of a range of it.
+fn begin(address: SocketAddr, lines: &str, body: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let head = format!("PATCH /f{UPLOAD} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer s3cret\r\n{lines}\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(body).unwrap();
+    stream
+}
+
+/// Data beyond the first 4 MiB of a range lets them be written. What the journal names is on the disk, and is not sent again.
 #[test]
 fn killed_server_resumes_from_synced_data() {
-    let place = Place::new();
-    let file = content(24 << 20);
-    let server = Serve::start(place.command(&[]));
-    let mut stream = TcpStream::connect(server.address).unwrap();
-    let head = "PATCH /f?upload=00112233445566778899aabbccddeeff HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer s3cret\r\n";
-    write!(stream, "{head}{}\r\n", part(0, file.len(), file.len(), false)).unwrap();
-    stream.write_all(&file[..18 << 20]).unwrap();
-    let journal = place.dir.path().join("f.longhaul-journal");
-    let until = Instant::now() + Duration::from_secs(20);
-    while !fs::read_to_string(&journal).is_ok_and(|text| text.contains("\"committed\":[[0,")) {
-        assert!(Instant::now() < until, "nothing is committed");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    server.signal(Signal::KILL);
-    drop(server.end());
-    assert!(!place.dir.path().join("f").exists());
+    const MIB: usize = 1 << 20;
+    const SIZE: usize = 24 * MIB;
+    let file = content(SIZE);
+    let range = |first: usize, end: usize| {
+        let (last, length) = (end - 1, end - first);
+        format!(
+            "Content-Type: application/partial-upload\r\nContent-Range: bytes {first}-{last}/{SIZE}\r\n\
+             Upload-Complete: ?0\r\nContent-Length: {length}\r\n"
+        )
+    };
+    for (begun, starts) in [
+        (vec![(part(0, SIZE, SIZE, false), 0..18 * MIB)], vec![0]),
+        (vec![(range(0, 6 * MIB), 0..5 * MIB), (range(7 * MIB, SIZE), 7 * MIB..13 * MIB)], vec![0, 7 * MIB]),
+    ] {
+        let place = Place::new();
+        let server = Serve::start(place.command(&[]));
+        let begin = |(lines, bytes): (String, Range<usize>)| begin(server.address, &lines, &file[bytes]);
+        let streams: Vec<TcpStream> = begun.into_iter().map(begin).collect();
+        let journal = place.dir.path().join("f.longhaul-journal");
+        eventually("each range is committed", || {
+            let journal = fs::read_to_string(&journal).unwrap_or_default();
+            let ranges = journal.split("\"committed\":[").nth(1).unwrap_or_default();
+            starts.iter().all(|start| ranges.contains(&format!("[{start},")))
+        });
+        server.signal(Signal::KILL);
+        drop((server.end(), streams));
+        assert!(!place.dir.path().join("f").exists());
 
-    let server = Serve::start(place.command(&[]));
-    let (status, there) = ask(server.address, &format!("HEAD /f{UPLOAD}"), "", b"");
-    assert_eq!(status, 204);
-    let offset = there.lines().find_map(|line| line.strip_prefix("Upload-Offset: ")).unwrap();
-    let offset: usize = offset.parse().unwrap();
-    assert!(offset > 0 && offset <= 18 << 20, "{offset}");
-    let of_part = fs::read(place.dir.path().join("f.longhaul-part")).unwrap();
-    assert!(of_part[..offset] == file[..offset], "the journal promises what is not there");
-    let rest = part(offset, file.len() - offset, file.len(), true);
-    let (status, _) = ask(server.address, &format!("PATCH /f{UPLOAD}"), &rest, &file[offset..]);
-    assert_eq!(status, 201);
-    assert!(fs::read(place.dir.path().join("f")).unwrap() == file);
-    assert_eq!(fs::read_dir(place.dir.path()).unwrap().count(), 1);
+        let server = Serve::start(place.command(&[]));
+        let (status, there) = ask(server.address, &format!("HEAD /f{UPLOAD}"), "", b"");
+        assert_eq!(status, 204);
+        let field = |name: &str| there.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        let offset: usize = field("Upload-Offset: ").parse().unwrap();
+        assert!((1..=18 * MIB).contains(&offset), "{offset}");
+        let of_part = fs::read(place.dir.path().join("f.longhaul-part")).unwrap();
+        let named = field("Upload-Ranges: bytes=");
+        assert_eq!(named.matches('-').count(), starts.len(), "{named}");
+        for range in named.split(',') {
+            let (first, last) = range.split_once('-').unwrap();
+            let (first, last): (usize, usize) = (first.parse().unwrap(), last.parse().unwrap());
+            assert!(
+                of_part[first..=last] == file[first..=last],
+                "the journal promises what is not there: {named}"
+            );
+        }
+        let rest = part(offset, SIZE - offset, SIZE, true);
+        assert_eq!(ask(server.address, &format!("PATCH /f{UPLOAD}"), &rest, &file[offset..]).0, 201);
+        assert!(fs::read(place.dir.path().join("f")).unwrap() == file);
+        assert_eq!(fs::read_dir(place.dir.path()).unwrap().count(), 1);
+    }
 }
 
 #[test]
@@ -199,10 +229,7 @@ fn a_disk_that_is_full_or_fills_up() {
     let length = format!("Content-Length: {}\r\n{expect}", file.len());
     assert_eq!(ask(server.address, "PUT /f", &length, b"").0, 507);
     // Refused midway: a chunked body has no announced size.
-    let mut chunked = format!("{:x}\r\n", file.len()).into_bytes();
-    chunked.extend_from_slice(&file);
-    chunked.extend_from_slice(b"\r\n0\r\n\r\n");
-    let (status, reply) = ask(server.address, "PUT /f", "Transfer-Encoding: chunked\r\n", &chunked);
+    let (status, reply) = ask(server.address, "PUT /f", CHUNKED, &one_chunk(&file));
     assert_eq!(status, 507, "{reply}");
     assert_eq!(fs::read_dir(&inside).unwrap().count(), 0, "something is left");
     // A file that fits is accepted, and one that does not fit leaves no trace.
@@ -213,24 +240,26 @@ fn a_disk_that_is_full_or_fills_up() {
     let rest = part(begun, small.len() - begun, small.len(), true);
     assert_eq!(patch(rest, &small[begun..]), 201);
     assert!(fs::read(inside.join("f")).unwrap() == small);
-    server.signal(Signal::TERM);
-    assert_eq!(server.end().0, Some(0));
+    server.stop();
+}
+
+const CHUNKED: &str = "Transfer-Encoding: chunked\r\n";
+
+/// Encodes a file as one chunk.
+fn one_chunk(file: &[u8]) -> Vec<u8> {
+    [format!("{:x}\r\n", file.len()).as_bytes(), file, b"\r\n0\r\n\r\n"].concat()
 }
 
 #[test]
 fn file_size_limit_is_reported() {
     let place = Place::new();
+    let plain = place.command(&[]);
     let mut command = Command::new("bash");
-    let (dir, token) = (place.dir.path().display(), place.token());
-    let serve = format!("exec {BIN} serve {dir} --listen 127.0.0.1:0 --writable --token {}", token.display());
-    command.args(["-c", &format!("ulimit -f 1024; {serve}")]);
+    command.args(["-c", "ulimit -f 1024; exec \"$@\"", "bash", BIN]).args(plain.get_args());
     let server = Serve::start(command);
     let file = content(3 << 20);
     let length = format!("Content-Length: {}\r\n", file.len());
     assert_eq!(ask(server.address, "PUT /f", &length, &file).0, 413);
-    let mut chunked = format!("{:x}\r\n", file.len()).into_bytes();
-    chunked.extend_from_slice(&file);
-    chunked.extend_from_slice(b"\r\n0\r\n\r\n");
-    assert_eq!(ask(server.address, "PUT /f", "Transfer-Encoding: chunked\r\n", &chunked).0, 413);
+    assert_eq!(ask(server.address, "PUT /f", CHUNKED, &one_chunk(&file)).0, 413);
     assert_eq!(fs::read_dir(place.dir.path()).unwrap().count(), 0);
 }

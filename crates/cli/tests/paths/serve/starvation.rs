@@ -1,17 +1,18 @@
 //! A client that uses all available connections does not starve others.
 
+use std::fs::{self, Permissions};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, Socket, Type};
 
-use crate::serve::Serve;
-use crate::serve::uploads::Place;
+use crate::support::running::Running;
 
 /// Descriptors besides those of the attack's connections.
 const SPARE: u64 = 200;
@@ -99,12 +100,6 @@ fn attack(address: SocketAddr, connections: usize, ready: &AtomicBool, over: &At
     }
 }
 
-/// Waits until no attack runs, and prevents attacks until the guard is dropped: each uses most of two cores.
-pub(crate) fn without_attack() -> MutexGuard<'static, ()> {
-    static ATTACKS: Mutex<()> = Mutex::new(());
-    ATTACKS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Raises the limit of open files of this process and its children; returns it.
 fn descriptors() -> u64 {
     let limit = getrlimit(Resource::Nofile);
@@ -119,14 +114,23 @@ fn descriptors() -> u64 {
 }
 
 fn survives(args: &[&str]) {
-    let _alone = without_attack();
     let connections = descriptors().saturating_sub(SPARE).min(MOST) as usize;
-    let place = Place::new();
+    let place = tempfile::tempdir().unwrap();
+    let (root, token) = (place.path().join("files"), place.path().join("token"));
+    fs::create_dir(&root).unwrap();
+    fs::write(&token, "s3cret").unwrap();
+    fs::set_permissions(&token, Permissions::from_mode(0o600)).unwrap();
     for (name, _, size) in [PACED, UNPACED] {
-        std::fs::File::create(place.dir.path().join(name)).unwrap().set_len(size).unwrap();
+        fs::File::create(root.join(name)).unwrap().set_len(size).unwrap();
     }
-    let server = Serve::start(place.command(args));
-    let address = server.address;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+    command
+        .args(["serve", "--listen", "127.0.0.1:0", "--writable", "--token"])
+        .arg(&token)
+        .arg(&root)
+        .args(args);
+    let (_server, address) = Running::server(&mut command);
+    let address = address.parse().unwrap();
     // Loads the file into the page cache.
     goodput(address, UNPACED);
     let undisturbed = [PACED, UNPACED].map(|file| goodput(address, file).1);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_lab::Host;
 
-use crate::serve::long_path::{LongPath, connect};
+use super::long_path::{LongPath, connect};
 
 /// The minimum relevant rate: half of it is eleven segments per RTT, one more than the kernel's initial window.
 const HELD: Rate = Rate::bits_per_sec(1_300_000);
