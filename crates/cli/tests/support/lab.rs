@@ -39,8 +39,13 @@ pub(crate) fn exec(options: &[&str], shell: &str) -> Command {
 
 /// Runs a command to its end.
 pub(crate) fn ran(mut command: Command) -> Ended {
+    ended(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+}
+
+/// Waits for the end of a command.
+pub(crate) fn ended(child: Child) -> Ended {
     let started = Instant::now();
-    let output = command.output().unwrap();
+    let output = child.wait_with_output().unwrap();
     let [stdout, stderr] =
         [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
     Ended { status: output.status, stdout, stderr, time: started.elapsed() }
@@ -114,6 +119,20 @@ pub(crate) fn send_until_end(child: &mut Child, signal: Signal) {
         let _ = kill_process(Pid::from_child(child), signal);
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// Returns a shell command that runs nginx with these directives of `http`, whose relative paths begin in the command's directory.
+pub(crate) fn nginx(user: &str, http: &str) -> String {
+    format!(
+        "cat > nginx.conf <<'END'
+daemon off; user {user}; pid pid; error_log stderr; events {{ }}
+http {{
+  client_body_temp_path t1; proxy_temp_path t2; fastcgi_temp_path t3; uwsgi_temp_path t4; scgi_temp_path t5;
+  {http}
+}}
+END
+PATH=$PATH:/usr/sbin exec nginx -p $PWD -c $PWD/nginx.conf"
+    )
 }
 
 /// The repository.

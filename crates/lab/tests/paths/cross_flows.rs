@@ -1,4 +1,4 @@
-//! Cross flows, background traffic and acknowledgements at their times.
+//! Cross flows and acknowledgements at their times.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -27,23 +27,6 @@ fn cross_flows_start_and_end_on_time() {
         pause(200);
         let before = after.server_to_client.packets as f64;
         within("packets after the end", packets() - before, 0.0..=0.0)
-    });
-}
-
-#[test]
-fn background_traffic_has_its_rate() {
-    let spec = PathSpec { background: "50%".parse().unwrap(), ..path("100Mbit", 4) };
-    measure_while_keeping_up("background traffic", &spec, |lab| {
-        let (client, server) = udp(lab);
-        let start = Instant::now();
-        client.send(b"first").unwrap();
-        thread::sleep(Duration::from_millis(400));
-        client.send(b"last").unwrap();
-        let mean = start.elapsed().as_secs_f64() * 50e6 / 12_000.0;
-        while server.recv(&mut [0; 64]).is_ok() {}
-        let offered = lab.stats().unwrap().client_to_server.background.offered as f64;
-        let slack = 4.0 * mean.sqrt() + 100.0;
-        within("packets", offered, mean - slack..=mean + slack)
     });
 }
 

@@ -19,25 +19,29 @@ const PAUSE: Duration = Duration::from_secs(15);
 
 /// CPU time of this machine since its start, in clock ticks.
 struct CpuTime {
-    all: u64,
-    stolen: u64,
+    all: f64,
+    idle: f64,
+    stolen: f64,
 }
 
 impl CpuTime {
     /// Reads the first line of /proc/stat (proc_stat(5)): the eighth number is the time that other guests of the hypervisor took.
     fn now() -> Self {
         let text = std::fs::read_to_string("/proc/stat").unwrap();
-        let ticks: Vec<u64> =
-            text.lines().next().unwrap().split_whitespace().skip(1).map(|n| n.parse().unwrap()).collect();
-        Self { all: ticks[..8].iter().sum(), stolen: ticks[7] }
+        let numbers = text.lines().next().unwrap().split_whitespace().skip(1);
+        let ticks: Vec<f64> = numbers.map(|number| number.parse().unwrap()).collect();
+        Self { all: ticks[..8].iter().sum(), idle: ticks[3] + ticks[4], stolen: ticks[7] }
     }
 
-    /// Returns the stolen share since `before` if it disturbs a measurement.
-    fn stolen_since(&self, before: &Self) -> Option<String> {
-        // Both counters may run backwards where a guest is moved to another host.
-        let since = |now: u64, then: u64| now.saturating_sub(then) as f64;
-        let share = since(self.stolen, before.stolen) / since(self.all, before.all).max(1.0);
-        (share > 0.01).then(|| format!("the hypervisor took {:.1} % of the CPU time", share * 100.0))
+    /// Returns what disturbed a measurement since `before`. Senders that wait for a CPU send bursts, which the path's counters do not show.
+    fn disturbance_since(&self, before: &Self) -> Option<String> {
+        // Counters may run backwards where a guest is moved to another host.
+        let all = (self.all - before.all).max(1.0);
+        let (stolen, idle) = ((self.stolen - before.stolen) / all, (self.idle - before.idle) / all);
+        if stolen > 0.01 {
+            return Some(format!("the hypervisor took {:.1} % of the CPU time", stolen * 100.0));
+        }
+        (idle < 0.1).then(|| format!("CPUs were busy for {:.0} % of the time", 100.0 - idle * 100.0))
     }
 }
 
@@ -54,7 +58,7 @@ pub(crate) fn measure_while_keeping_up(
         let Err(failure) = measure(&lab) else { return };
         let stats = lab.stats().unwrap();
         let mut excuses = stats.infidelities(spec);
-        excuses.extend(CpuTime::now().stolen_since(&before));
+        excuses.extend(CpuTime::now().disturbance_since(&before));
         assert!(!excuses.is_empty(), "{name}: {failure}, and the machine kept up: {stats}");
         let then = if attempt < MAX_ATTEMPTS { "repeated" } else { "not judged" };
         let why = excuses.join("; ");

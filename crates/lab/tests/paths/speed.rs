@@ -63,31 +63,6 @@ fn idle_round_trip(lab: &Lab) -> Duration {
     times[times.len() / 2]
 }
 
-#[test]
-fn loss_applies_to_packets_of_a_super_packet() {
-    const PACKETS: u64 = 150_000;
-    // A queue that never fills, and a delay short enough for TCP to make progress at this loss.
-    let queue = Some(QueueLimit::Bytes(Bytes::new(100_000_000)));
-    let spec = PathSpec { hosts: Hosts::Tuned, loss: 0.001, queue, ..path("2Gbit", 4) };
-    measure_while_keeping_up("random loss of super-packets", &spec, |lab| {
-        let begun = Instant::now();
-        Bulk { streams: 4, pace: None, window: WINDOW }.send_while(lab, |_| {
-            while lab.stats().unwrap().client_to_server.packets < PACKETS
-                && begun.elapsed() < Duration::from_secs(8)
-            {
-                thread::sleep(Duration::from_millis(5));
-            }
-        });
-        let stats = lab.stats().unwrap().client_to_server;
-        let all = (stats.packets + stats.dropped_loss) as f64;
-        println!("lost {} of {all} in {:.1?}", stats.dropped_loss, begun.elapsed());
-        within("packets", all, PACKETS as f64..=f64::INFINITY)?;
-        // Four standard deviations of a binomial distribution.
-        let slack = 4.0 * (0.001 * 0.999 * all).sqrt();
-        within("packets lost", stats.dropped_loss as f64, 0.001 * all - slack..=0.001 * all + slack)
-    });
-}
-
 /// A super-packet enters a switch's queue of 1 MB packet by packet, and does not harm a sender below the rate.
 #[test]
 fn switch_queue_passes_paced_stream_and_drops_of_unpaced_one() {

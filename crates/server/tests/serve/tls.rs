@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use longhaul_server::{Config, ServeError, Server, TlsFiles};
+use longhaul_server::TlsFiles;
 use rcgen::CertifiedKey;
 
 use crate::site::{Site, curl, noise, same};
@@ -47,29 +47,4 @@ fn plain_http_and_slow_handshakes_are_dropped() {
     let ended = stream.read(&mut [0; 10]);
     let is_reset = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ConnectionReset;
     assert!(matches!(&ended, Ok(0)) || ended.as_ref().is_err_and(is_reset), "{ended:?}");
-}
-
-#[test]
-fn bad_files_are_named() {
-    let dir = tempfile::tempdir().unwrap();
-    let good = files(dir.path());
-    let [empty, missing] = ["empty", "missing"].map(|name| dir.path().join(name));
-    std::fs::write(&empty, "nothing").unwrap();
-    let bind = |tls: TlsFiles| {
-        let mut config = Config::new(dir.path(), "127.0.0.1:0".parse().unwrap());
-        config.tls = Some(tls);
-        Server::bind(config).err()
-    };
-    assert!(bind(good.clone()).is_none());
-    for (tls, named) in [
-        (TlsFiles { cert: missing.clone(), ..good.clone() }, "missing"),
-        (TlsFiles { cert: empty.clone(), ..good.clone() }, "empty"),
-        (TlsFiles { key: empty.clone(), ..good.clone() }, "empty"),
-        (TlsFiles { key: missing, ..good.clone() }, "missing"),
-        (TlsFiles { client_ca: Some(empty), ..good }, "client authority"),
-    ] {
-        let error = bind(tls).unwrap();
-        let is_named = error.to_string().contains(named) && matches!(error, ServeError::TlsFile { .. });
-        assert!(is_named, "{named}: {error}");
-    }
 }

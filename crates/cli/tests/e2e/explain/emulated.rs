@@ -5,7 +5,7 @@ use std::fs;
 use crate::explain::explained;
 use crate::support::lab::{exec_in, last_object, no_lab, objects, ran};
 
-/// The user's limit is a fifth of the path's rate.
+/// The user's limit is a fifth of the path's rate, and the queue holds the whole file.
 #[test]
 fn transfer_below_the_rate_loses_nothing_and_names_its_limit() {
     const SIZE: u64 = 4_000_000;
@@ -15,7 +15,7 @@ fn transfer_below_the_rate_loses_nothing_and_names_its_limit() {
     let home = tempfile::tempdir().unwrap();
     fs::create_dir(home.path().join("served")).unwrap();
     fs::write(home.path().join("served/file"), vec![7; SIZE as usize]).unwrap();
-    let path = ["--rate", "100Mbit", "--rtt", "20ms", "--json", "--server-port", "8080"];
+    let path = ["--rate", "100Mbit", "--rtt", "20ms", "--queue", "8MB", "--json", "--server-port", "8080"];
     let serve = "exec longhaul serve served --listen $LAB_SERVER:8080";
     let get = "longhaul get --json --no-memory --limit 20Mbit --record r.jsonl --record-interval 50ms -o got http://$LAB_SERVER:8080/file";
     let ended = ran(exec_in(home.path(), &[&path[..], &["--server", serve]].concat(), get)).ok();

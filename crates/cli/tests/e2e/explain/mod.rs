@@ -1,5 +1,4 @@
 //! `longhaul explain` as a process.
-mod captures;
 mod emulated;
 mod processes;
 mod records;

@@ -60,11 +60,14 @@ fn recorded_diagnosis_is_printed() {
 }
 
 #[test]
-fn unexplainable_records_are_reported_with_a_reason() {
+fn unexplainable_files_are_reported_with_a_reason() {
     let home = tempfile::tempdir().unwrap();
     fails(home.path(), &["none.jsonl"], 66, &["none.jsonl"]);
     fs::write(home.path().join("note.txt"), "no record").unwrap();
     fails(home.path(), &["note.txt"], 65, &["note.txt is no record of longhaul"]);
+    fs::write(home.path().join("text.pcap"), "no capture").unwrap();
+    fails(home.path(), &["text.pcap"], 65, &["text.pcap is no capture", "tcpdump"]);
+    fails(home.path(), &["missing.pcap"], 66, &["missing.pcap"]);
     fs::write(home.path().join("empty.jsonl"), format!("{HEADER}\n")).unwrap();
     let output = explain(home.path(), &["empty.jsonl"]);
     assert_eq!(output.status.code(), Some(65));

@@ -1,18 +1,19 @@
 //! Evidence of `longhaul lab exec`: captures, flows, queues over time, and deviations of the path.
 
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::lab::{exec, last_object, longhaul_in, no_lab, no_lab_with, ran};
+use crate::support::lab::{exec, last_object, longhaul_in, no_lab, no_lab_with, objects, ran};
 
 const PATH: [&str; 6] = ["--rate", "20Mbit", "--rtt", "10ms", "--queue", "60packets"];
 
-/// A transfer of 3 MiB that overflows the queue: its flows, its queue over time, and its captures agree.
+/// A transfer of 4 MiB that overflows the queue: its flows, its queue over time, and its captures agree.
 #[test]
 fn flows_queues_and_captures_of_a_path_agree() {
+    // iperf3 ends when all is written: the last bytes may stay in the socket's buffer.
+    const MOST: u64 = 2 << 20;
     if no_lab_with(&["iperf3", "tcpdump"]) {
         return;
     }
@@ -23,7 +24,7 @@ fn flows_queues_and_captures_of_a_path_agree() {
     let mut options =
         [&PATH[..], &["--json", "--server", "exec iperf3 --server", "--server-port", "5201"]].concat();
     options.extend(files.flat_map(|(option, file)| [option, file.to_str().unwrap()]));
-    let ended = ran(exec(&options, "iperf3 -4 -c server -n 3M > /dev/null; exit 3"));
+    let ended = ran(exec(&options, "iperf3 -4 -c server -n 4M > /dev/null; exit 3"));
     assert_eq!(ended.status.code(), Some(3), "{ended:?}");
     for direction in ["lab: client -> server: ", "lab: server -> client: "] {
         let line = ended.stderr.lines().find(|line| line.starts_with(direction)).unwrap_or_default();
@@ -43,7 +44,7 @@ fn flows_queues_and_captures_of_a_path_agree() {
     assert!(sum("dropped_queue") == dropped && dropped > 0, "{up}");
     let bulk = flows.iter().max_by_key(|flow| flow["bytes"].as_u64()).unwrap();
     assert!(bulk["to"] == "198.18.0.2:5201" && bulk["protocol"] == "tcp", "{bulk}");
-    assert!(bulk["bytes"].as_u64() > Some(3 << 20) && bulk["rate_bps"].as_f64() > Some(0.0), "{bulk}");
+    assert!(bulk["bytes"].as_u64() > Some(MOST) && bulk["rate_bps"].as_f64() > Some(0.0), "{bulk}");
 
     let whole = fs::read_to_string(evidence.join("path.json")).unwrap();
     let whole: Value = serde_json::from_str(&whole).unwrap();
@@ -57,18 +58,46 @@ fn flows_queues_and_captures_of_a_path_agree() {
         assert!(picture.contains(words), "{words}");
     }
 
-    let captured = |file: &Path| {
+    let tcpdump = |args: &[&str]| {
         let mut command = Command::new("tcpdump");
-        command.arg("-nr").arg(file).arg("src host 198.18.0.1");
+        command.args(args).current_dir(dir.path());
         ran(command).ok().stdout.lines().count() as u64
     };
-    let (sent, arrived) = (captured(&client), captured(&server));
+    let sent = tcpdump(&["-nr", "client.pcap", "src host 198.18.0.1"]);
     assert!(sent.abs_diff(carried + dropped) <= 10, "{sent}, not {carried} and {dropped}");
     // Packets in flight at the end are not captured at the receiver.
+    let arrived = tcpdump(&["-nr", "server.pcap", "src host 198.18.0.1"]);
     assert!((carried - 100..=carried + 10).contains(&arrived), "{arrived} of {carried}");
-    let mut explain = longhaul_in(dir.path());
-    explain.arg("explain").arg(&server);
-    ran(explain).ok();
+
+    let explain = |capture: &str, options: &[&str]| {
+        let mut command = longhaul_in(dir.path());
+        command.args(["explain", capture]).args(options);
+        ran(command)
+    };
+    for (capture, at_sender, words) in
+        [("client.pcap", true, "captured at the sender"), ("server.pcap", false, "captured at the receiver")]
+    {
+        let flow = objects(&explain(capture, &["--json"]).ok()).remove(0);
+        assert_eq!(
+            (&flow["to"], &flow["at_sender"]),
+            (&"198.18.0.2:5201".into(), &at_sender.into()),
+            "{flow}"
+        );
+        assert!(flow["bytes"].as_u64() > Some(MOST) && !flow["limited_by"].is_null(), "{flow}");
+        let shown = explain(capture, &[]).ok().stdout;
+        assert!(shown.contains(words) && shown.contains("limited by "), "{shown}");
+    }
+    // A capture is detected by its magic number, for any file name.
+    let whole = fs::read(&server).unwrap();
+    fs::write(dir.path().join("cut"), &whole[..whole.len() / 2 + 3]).unwrap();
+    let cut = explain("cut", &[]).ok();
+    assert!(cut.stderr.contains("WARNING: cut is damaged: cut off after packet "), "{cut:?}");
+    tcpdump(&["-r", "server.pcap", "-w", "one.pcap", "src host 198.18.0.1"]);
+    let one_sided = explain("one.pcap", &[]);
+    assert_eq!(one_sided.status.code(), Some(65));
+    assert!(one_sided.stdout.contains("only one direction was captured"), "{one_sided:?}");
+    tcpdump(&["-r", "server.pcap", "-w", "none.pcap", "udp"]);
+    explain("none.pcap", &[]).fails(65, &["no TCP connection in none.pcap has data"]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::process::Command;
 use rustix::process::Signal;
 
 use crate::support::lab::{
-    exec, longhaul_in, no_lab, no_lab_with, processes_with, ran, send, send_until_end, wait_until,
+    exec, longhaul_in, nginx, no_lab, no_lab_with, processes_with, ran, send, send_until_end, wait_until,
 };
 
 /// Returns whether any process is in the network namespace `name` ("net:[4026532000]").
@@ -45,7 +45,6 @@ fn commands_run_on_their_hosts_and_the_exit_status_is_passed_on() {
             "",
             "nothing listens on port 80 of the server host",
         ),
-        (&["--congestion", "warp"], "true", 71, "", "'warp'"),
     ] {
         let mut command = exec(options, shell);
         let ended = ran({
@@ -174,16 +173,12 @@ fn root_without_the_capability_gains_it_or_learns_its_name() {
     ran(command).ok();
     assert!(dir.path().join("awk.used").exists());
 
-    let (conf, base) = (dir.path().join("nginx.conf"), dir.path().display());
-    let text = format!(
-        "user www-data;\ndaemon off;\npid {base}/pid;\nerror_log stderr;\nevents {{}}\nhttp {{\n access_log off;\n \
-         client_body_temp_path {base}/b; proxy_temp_path {base}/p; fastcgi_temp_path {base}/f; \
-         uwsgi_temp_path {base}/u; scgi_temp_path {base}/s;\n server {{ listen 8080; location / {{ return 200 hello; }} }}\n}}\n"
-    );
-    fs::write(&conf, text).unwrap();
-    let server = format!("PATH=$PATH:/usr/sbin exec nginx -c {}", conf.display());
+    let server =
+        nginx("www-data", "access_log off; server { listen 8080; location / { return 200 hello; } }");
     let client = "curl -s http://server:8080/; ps -eo user:20,args | grep '[n]ginx: worker'";
     let args = ["--server-port", "8080", "--server", &server, "--", "sh", "-c", client];
-    let ended = ran(without_capability(&args));
+    let mut command = without_capability(&args);
+    command.current_dir(dir.path());
+    let ended = ran(command);
     assert!(ended.stdout.starts_with("hello") && ended.stdout.contains("www-data"), "{ended:?}");
 }

@@ -71,25 +71,22 @@ fn sweeps_over_real_transfers_and_draws_them() {
         }
     }
     let csv = scenario.read("results.csv");
-    let mut lines = csv.lines();
-    assert!(
-        lines.next().unwrap().starts_with("run,path.rtt,streams,repetition,seed,ok,marked,remarks,wall_s,")
-    );
-    assert!(lines.next().unwrap().starts_with("longhaul,2ms,1,1,5,1,"), "{csv}");
-    assert_eq!(lines.count(), 11);
+    let columns = "run,path.rtt,streams,repetition,seed,ok,marked,remarks,wall_s,";
+    let is_table = csv.starts_with(columns) && csv.contains("\nlonghaul,2ms,1,1,5,1,");
+    assert!(is_table && csv.lines().count() == 13, "{csv}");
     let summary = scenario.read("summary.md");
     assert!(summary.contains(" | 20ms     | 2       | 2/2"), "{summary}");
     assert!(summary.contains("goodput [Mbit/s]") && summary.contains("![By run](by-run.svg)"), "{summary}");
-    for (file, beginning) in [
+    for (file, mark) in [
         ("goodput-by-rtt.svg", "<svg"),
         ("by-streams.svg", "<svg"),
         ("by-run.png", "\u{fffd}PNG"),
         ("plots.html", "<!doctype html"),
         ("records.html", "<!doctype html"),
     ] {
-        let content = String::from_utf8_lossy(&fs::read(scenario.out(file)).unwrap()).into_owned();
-        let begins = content.to_lowercase().starts_with(&beginning.to_lowercase());
-        assert!(begins || content.contains(beginning), "{file}: {content:.100}");
+        let content = fs::read(scenario.out(file)).unwrap();
+        let content = String::from_utf8_lossy(&content);
+        assert!(content.contains(mark), "{file}: {content:.100}");
     }
     assert!(!scenario.path("files").exists() && !scenario.out("got").exists(), "all is cleaned up");
     assert!(ended.stderr.contains("lab: 12/12 longhaul path.rtt=20ms streams=2 (2): "));
@@ -198,8 +195,13 @@ fn executions_and_failures_around_them_are_recorded() {
     }
     let rows = ended.stdout.lines().map(|line| line.split('|').map(str::trim).collect::<Vec<_>>());
     let counts: Vec<_> = rows.filter(|cells| cells.len() > 2).map(|cells| (cells[1], cells[2])).collect();
-    for row in [("good", "2/2"), ("endless", "0/1"), ("no-record", "1/1 (1 remarked)")] {
-        assert!(counts.contains(&row), "{row:?}: {}", ended.stdout);
+    for (name, count, more) in
+        [("good", "2/2", ""), ("endless", "0/1", ""), ("no-record", "1/1", "1 remarked")]
+    {
+        let is_it = |counted: &str| counted.starts_with(count) && counted.contains(more);
+        // A busy machine may not hold the path: "1 marked" may be there, too.
+        let is_counted = counts.iter().any(|(run, counted)| *run == name && is_it(counted));
+        assert!(is_counted, "{name}: {}", ended.stdout);
     }
 
     let broken = Scenario::new(

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::serve::{BIN, Serve, serve};
+use crate::serve::{BIN, Serve, assert_refused, serve};
 use crate::support::skip;
 
 /// Runs a shell script in `dir`; `None`, with the reason printed, if openssl is missing.
@@ -127,4 +127,26 @@ fn only_clients_with_a_certificate_of_the_authority_are_served() {
         .unwrap();
     let messages = String::from_utf8_lossy(&put.stderr);
     assert!(put.status.code() == Some(76) && messages.contains("--cert"), "{put:?}");
+}
+
+#[test]
+fn unusable_files_are_named() {
+    let keys = tempfile::tempdir().unwrap();
+    let at = |name: &str| keys.path().join(name).to_str().unwrap().to_owned();
+    let [cert, key, empty, missing] = ["cert", "key", "empty", "missing"].map(at);
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    fs::write(&cert, made.cert.pem()).unwrap();
+    fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    fs::write(&empty, "nothing").unwrap();
+    for (cert, key, more, named) in [
+        (&missing, &key, vec![], "missing"),
+        (&empty, &key, vec![], "empty"),
+        (&cert, &empty, vec![], "empty"),
+        (&cert, &missing, vec![], "missing"),
+        (&cert, &key, vec!["--client-ca", &empty], "client authority"),
+    ] {
+        let mut command = serve(keys.path(), &["--tls-cert", cert, "--tls-key", key]);
+        command.args(more);
+        assert_refused(command, 78, named);
+    }
 }

@@ -1,12 +1,9 @@
 //! Transfers of curl: by captures of either side, and of the running process.
 
-use std::process::{Command, Stdio};
-
 use serde_json::Value;
 
 use super::{SERVE, transfer_home};
 use crate::support::lab::{exec_in, longhaul_in, no_lab_with, objects, ran};
-use crate::support::running::Running;
 
 /// A receive buffer of 256 KiB.
 const SMALL_WINDOW: &str = "sysctl -qw net.ipv4.tcp_rmem='4096 131072 262144';";
@@ -56,22 +53,4 @@ fn running_curl_with_a_small_window_is_limited_by_it() {
     let flow = objects(&ran(exec_in(home.path(), &options, &client)).ok()).remove(0);
     assert_eq!((&flow["sends"], &flow["limited_by"]), (&false.into(), &"receive-window".into()), "{flow}");
     assert!(flow["advice"].to_string().contains("tcp_rmem"), "{flow}");
-}
-
-#[test]
-fn running_curl_with_a_rate_limit_is_the_limit_of_its_own_download() {
-    if no_lab_with(&["curl"]) {
-        return;
-    }
-    let home = transfer_home(1 << 30);
-    let mut serve = longhaul_in(home.path());
-    serve.args(["serve", "served", "--listen", "127.0.0.1:0"]);
-    let (_server, address) = Running::server(&mut serve);
-    let mut curl = Command::new("curl");
-    curl.args(["-sS", "--limit-rate", "1M", "-o", "/dev/null", &format!("http://{address}/file")]);
-    let curl = Running(curl.stdin(Stdio::null()).spawn().unwrap());
-    let mut explain = longhaul_in(home.path());
-    explain.args(["explain", "--pid", &curl.0.id().to_string(), "--for", "4s", "--json"]);
-    let flow = objects(&ran(explain).ok()).remove(0);
-    assert_eq!((&flow["sends"], &flow["limited_by"]), (&false.into(), &"application".into()), "{flow}");
 }

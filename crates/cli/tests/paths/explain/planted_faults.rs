@@ -87,13 +87,6 @@ fn planted_fault_is_named() {
             size: 1_000_000,
             limit: "slow-start",
         },
-        PlantedFault {
-            path: "--rate 200Mbit --rtt 20ms",
-            server,
-            client: "--limit 20Mbit",
-            size: 8_000_000,
-            limit: "limit",
-        },
         PlantedFault { path: long, server: WRITABLE, client: PUT, size: 8_000_000, limit: "send-buffer" },
     ] {
         fault.check();

@@ -1,11 +1,10 @@
 //! The end of a transfer over several streams from a stock nginx on a long path.
 
 use std::fs;
-use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::lab::{exec_in, no_lab_with, objects, ran};
+use crate::support::lab::{exec_in, nginx, no_lab_with, objects, ran};
 
 /// The first connection leases a third; enough is left for the others.
 const SIZE: usize = 48 << 20;
@@ -14,36 +13,20 @@ const TRAILING: &str = "bytes=0-4095";
 /// With two slow streams, at least one takeover is by a stream that has sent its trailing request, for any order of ends.
 const TWO_ARE_SLOW: &str = "map $connection $most { ~[23]$ 400k; default 0; } limit_rate $most;";
 
-/// Writes the file and an nginx configuration with `directives` and `server` directives, otherwise with Debian's settings.
-fn configure(dir: &Path, directives: &str, server: &str) -> Vec<u8> {
-    let content: Vec<u8> = (0..SIZE).map(|at| (at * 7 % 251) as u8).collect();
-    fs::write(dir.join("file"), &content).unwrap();
-    let dir = dir.display();
-    let text = format!(
-        "daemon off; master_process off; user root; pid {dir}/pid; error_log {dir}/error.log;
-events {{ }}
-http {{
-  sendfile on; tcp_nopush on; log_format asked '$connection $http_range'; access_log {dir}/access.log asked;
-  client_body_temp_path {dir}/t1; proxy_temp_path {dir}/t2; fastcgi_temp_path {dir}/t3;
-  uwsgi_temp_path {dir}/t4; scgi_temp_path {dir}/t5;
-  {directives}
-  server {{ listen 80; root {dir}; {server} }}
-}}
-"
-    );
-    fs::write(Path::new(&dir.to_string()).join("nginx.conf"), text).unwrap();
-    content
-}
-
-/// Fetches the file with four streams; returns the events, and the ranges requested on each connection.
+/// Fetches the file with four streams from an nginx with `directives` and `server` directives, otherwise with Debian's settings; returns
+/// the events, and the ranges requested on each connection.
 fn fetch(directives: &str, server: &str) -> Option<(Vec<Value>, String)> {
     if no_lab_with(&["nginx"]) {
         return None;
     }
     let home = tempfile::tempdir().unwrap();
-    let content = configure(home.path(), directives, server);
-    let server = "PATH=$PATH:/usr/sbin exec nginx -p $PWD -c $PWD/nginx.conf";
-    let options = [&PATH[..], &["--hosts", "tuned", "--server", server, "--server-port", "80"]].concat();
+    let content: Vec<u8> = (0..SIZE).map(|at| (at * 7 % 251) as u8).collect();
+    fs::write(home.path().join("file"), &content).unwrap();
+    let log = "log_format asked '$connection $http_range'; access_log access.log asked;";
+    let http =
+        format!("sendfile on; tcp_nopush on; {log} {directives} server {{ listen 80; root .; {server} }}");
+    let server = nginx("root", &http);
+    let options = [&PATH[..], &["--hosts", "tuned", "--server", &server, "--server-port", "80"]].concat();
     let get = "longhaul get --streams 4 --no-memory --json -o copy http://$LAB_SERVER/file";
     let ended = ran(exec_in(home.path(), &options, get)).ok();
     assert!(fs::read(home.path().join("copy")).unwrap() == content, "other bytes");

@@ -11,12 +11,21 @@ use crate::support::held_path::until_held;
 use crate::support::lab::Scenario;
 
 /// Runs one of Longhaul's scenarios until its results are right or this machine held their paths.
-fn measure(name: &str, args: &[&str], is_right: impl Fn(&[Value]) -> bool) -> Option<(Scenario, Vec<Value>)> {
+fn measure(
+    name: &str,
+    args: &[&str],
+    is_right: impl Fn(&Scenario, &[Value]) -> bool,
+) -> Option<(Scenario, Vec<Value>)> {
     let attempt = || {
         let scenario = Scenario::own(&format!("{name}.toml"));
         let runs = scenario.measure(args);
         (scenario, runs)
     };
     let is_held = |run: &Value| run["infidelities"].as_array().is_some_and(Vec::is_empty);
-    until_held(name, attempt, |(_, runs)| runs.iter().all(is_held), |(_, runs)| is_right(runs))
+    until_held(
+        name,
+        attempt,
+        |(_, runs)| runs.iter().all(is_held),
+        |(scenario, runs)| is_right(scenario, runs),
+    )
 }

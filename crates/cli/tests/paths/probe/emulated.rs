@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use super::{MEASURE, PROBE, SERVE, on_path, within};
-use crate::support::lab::no_lab_with;
+use crate::support::lab::{nginx, no_lab_with};
 use crate::support::misses;
 
 #[test]
@@ -163,15 +163,7 @@ fn sweep_over_nginx_shows_the_buffer_that_the_path_needs() {
     if no_lab_with(&["nginx"]) {
         return;
     }
-    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
-    let temporary = temporary.map(|name| format!("{name}_temp_path $PWD/{name}; ")).concat();
-    let server = format!(
-        "cat > nginx.conf <<END
-daemon off; master_process off; pid $PWD/pid; error_log stderr; user root; events {{ }}
-http {{ access_log off; sendfile on; {temporary} server {{ listen $LAB_SERVER:8080; root $PWD; }} }}
-END
-PATH=$PATH:/usr/sbin exec nginx -p $PWD -c $PWD/nginx.conf"
-    );
+    let server = nginx("root", "access_log off; sendfile on; server { listen 8080; root .; }");
     // A queue that slow start does not overflow: losses would lower some rows.
     let path = "--rate 50Mbit --rtt 40ms --queue 2000kB --loss 0";
     let Some(report) = on_path(path, &server, 64 << 20, &format!("{PROBE} --full")) else { return };
