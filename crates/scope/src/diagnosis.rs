@@ -201,9 +201,7 @@ mod tests {
         };
         record.events.push(synthetic_record::event(4, Event::Done(Box::new(done))));
         let complete = of_record(&record).unwrap();
-        assert_eq!(
-            (complete.finding.limit, complete.finding.advice),
-            (LimitedBy::Cpu, vec!["busy".to_owned()])
-        );
+        assert_eq!(complete.finding.limit, LimitedBy::Cpu);
+        assert_eq!(complete.finding.advice, ["busy"]);
     }
 }

@@ -263,15 +263,4 @@ mod tests {
         connections.read(at * 3).unwrap();
         assert!(!connections.known.iter().any(|known| known.local == local));
     }
-
-    #[test]
-    fn missing_and_idle_processes_are_reported() {
-        let none = observe(u32::MAX, Duration::ZERO, || false).unwrap_err();
-        assert_eq!(none.to_string(), "there is no process 4294967295");
-        let mut child = std::process::Command::new("sleep").arg("5").spawn().unwrap();
-        let idle = observe(child.id(), Duration::ZERO, || false).unwrap_err();
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert!(matches!(idle, LiveError::Idle(..)) && idle.to_string().contains("--for"), "{idle}");
-    }
 }

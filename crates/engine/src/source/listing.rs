@@ -213,7 +213,6 @@ impl Spool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
     use std::path::Path;
 
     use super::*;
@@ -235,53 +234,34 @@ mod tests {
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
-    /// Creates a directory in a set of existing ones, in which its parent must be.
-    fn made(there: &mut HashSet<String>, directory: &str) -> (Result<bool, SourceError>, Vec<String>) {
-        let mut requested = Vec::new();
-        let result = make_with_parents(&directory.parse().unwrap(), |url| {
-            requested.push(url.path().to_owned());
-            let refused = || SourceError::stalled(url.path(), Bytes::new(1), Duration::ZERO);
-            Ok(match parent(url) {
-                _ if there.contains(url.path()) => MadeDirectory::Exists,
-                Some(above) if !there.contains(above.path()) => MadeDirectory::LacksParent(refused()),
-                _ => {
-                    there.insert(url.path().to_owned());
-                    MadeDirectory::New
-                }
-            })
-        });
-        (result, requested)
-    }
-
     #[test]
     fn missing_parents_are_created_once_each() {
-        let mut there = HashSet::from(["/".to_owned()]);
-        let (result, requested) = made(&mut there, "http://h/a/b/c/");
-        assert!(result.unwrap());
-        assert_eq!(requested, ["/a/b/c/", "/a/b/", "/a/", "/a/b/", "/a/b/c/"]);
-        let (result, requested) = made(&mut there, "http://h/a/b/c/");
-        assert!(!result.unwrap() && requested.len() == 1);
-        // No root, as for a login without rights: each directory is requested once.
-        let (result, requested) = made(&mut HashSet::new(), "http://h/a/b/");
-        assert!(result.unwrap() && requested == ["/a/b/", "/a/", "/", "/a/", "/a/b/"]);
-        let (mut requested, url) = (Vec::new(), "http://h/a/b/".parse().unwrap());
-        let mut make = |parent: fn() -> MadeDirectory, child: fn(usize) -> MadeDirectory| {
-            requested.clear();
+        // The answer to each request: a new directory, an existing one, or a missing parent.
+        for (directory, answers, is_new, requested) in [
+            ("/a/b/c/", "MMNNN", Some(true), &["/a/b/c/", "/a/b/", "/a/", "/a/b/", "/a/b/c/"][..]),
+            ("/a/b/c/", "E", Some(false), &["/a/b/c/"]),
+            // No root, as for a login without rights.
+            ("/a/b/", "MMNNN", Some(true), &["/a/b/", "/a/", "/", "/a/", "/a/b/"]),
+            // Another client has created the parent first.
+            ("/a/b/", "MEN", Some(true), &["/a/b/", "/a/", "/a/b/"]),
+            ("/a/b/", "MNM", None, &["/a/b/", "/a/", "/a/b/"]),
+        ] {
+            let (mut paths, mut answers) = (Vec::new(), answers.chars());
+            let url = format!("http://h{directory}").parse().unwrap();
             let result = make_with_parents(&url, |url| {
-                let is_child = url.path() == "/a/b/";
-                requested.push(is_child);
-                let requests = requested.iter().filter(|of| **of == is_child).count();
-                Ok(if is_child { child(requests) } else { parent() })
+                paths.push(url.path().to_owned());
+                Ok(match answers.next().unwrap() {
+                    'N' => MadeDirectory::New,
+                    'E' => MadeDirectory::Exists,
+                    _ => MadeDirectory::LacksParent(SourceError::interrupted()),
+                })
             });
-            (result.ok(), requested.len())
-        };
-        fn lacks<T>(_: T) -> MadeDirectory {
-            MadeDirectory::LacksParent(SourceError::interrupted())
+            assert_eq!(
+                (result.ok(), paths.iter().map(String::as_str).collect()),
+                (is_new, requested.to_vec()),
+                "{directory}"
+            );
         }
-        assert_eq!(make(|| MadeDirectory::New, lacks), (None, 3), "it is asked twice");
-        // Another client has created the parent first.
-        let lacks_once = |request| if request == 1 { lacks(()) } else { MadeDirectory::New };
-        assert_eq!(make(|| MadeDirectory::Exists, lacks_once), (Some(true), 3));
     }
 
     #[test]

@@ -76,45 +76,45 @@ impl Download {
 
     /// Returns the three packets of the handshake.
     fn handshake(&self) -> Vec<Packet> {
-        let (to, back) = if self.at_sender { (self.rtt / 2.0, self.rtt) } else { (self.rtt / 2.0, 0.0) };
-        let first = if self.at_sender { to } else { 0.0 };
+        let half = self.rtt / 2.0;
+        let [first, answered, last] =
+            if self.at_sender { [half, half, half + self.rtt] } else { [0.0, self.rtt, self.rtt] };
         let syn = Packet { syn: true, sequence: 100, acknowledgment: None, ..self.packet(first, false) };
-        let answered = if self.at_sender { first } else { self.rtt };
         let answer = Packet { syn: true, sequence: SERVER_START, ..self.packet(answered, true) };
-        let last = self.packet(if self.at_sender { first + back } else { self.rtt }, false);
-        vec![syn, answer, last]
+        vec![syn, answer, self.packet(last, false)]
     }
 
     /// Returns the packets after the handshake, by time.
     fn data(&self) -> Vec<Packet> {
+        let stamp = |at: f64| (at * 1000.0) as u32;
         let mut packets = Vec::new();
         let (mut round, mut number, mut flight) = (1.5 * self.rtt, 0usize, 10usize);
         while round < self.seconds {
             let count = flight.min(self.in_flight);
             for index in 0..count {
-                let sent = round + self.rtt * index as f64 / count as f64;
-                let lost = self.lost.is_some_and(|each| number % each == each - 1);
-                for again in 0..=usize::from(lost) {
-                    let sent = sent + self.rtt * again as f64;
+                let is_lost = self.lost.is_some_and(|each| number % each == each - 1);
+                let sequence = (SERVER_START + 1).wrapping_add((number * MSS) as u32);
+                for attempt in 0..=usize::from(is_lost) {
+                    let arrives = attempt == usize::from(is_lost);
+                    let sent = round + self.rtt * (attempt as f64 + index as f64 / count as f64);
                     let arrived = sent + self.rtt / 2.0 + self.queue;
-                    let is_seen = self.at_sender || again == usize::from(lost);
-                    let sequence = (SERVER_START + 1).wrapping_add((number * MSS) as u32);
-                    // The latest acknowledgement that has reached the server.
-                    let echoed = sent - self.rtt / 2.0;
-                    if is_seen {
+                    if self.at_sender || arrives {
                         packets.push(Packet {
                             sequence,
                             payload: MSS,
-                            stamps: ((sent * 1000.0) as u32, (echoed * 1000.0) as u32),
+                            // Echoes the latest acknowledgement that has reached the server.
+                            stamps: (stamp(sent), stamp(sent - self.rtt / 2.0)),
                             ..self.packet(if self.at_sender { sent } else { arrived }, true)
                         });
                     }
-                    if again == usize::from(lost) {
-                        let seen = if self.at_sender { arrived + self.rtt / 2.0 } else { arrived };
+                    if arrives {
                         packets.push(Packet {
                             acknowledgment: Some(sequence.wrapping_add(MSS as u32)),
-                            stamps: ((arrived * 1000.0) as u32, (sent * 1000.0) as u32),
-                            ..self.packet(seen, false)
+                            stamps: (stamp(arrived), stamp(sent)),
+                            ..self.packet(
+                                if self.at_sender { arrived + self.rtt / 2.0 } else { arrived },
+                                false,
+                            )
                         });
                     }
                 }
@@ -140,22 +140,33 @@ struct Format {
     v6: bool,
     pcapng: bool,
     nanoseconds: bool,
-    /// Captured bytes of each packet.
+    /// Captured bytes of each packet, at most its headers.
     snap: usize,
 }
 
-const FORMAT: Format = Format { link: 1, v6: false, pcapng: false, nanoseconds: false, snap: usize::MAX };
+const FORMAT: Format = Format { link: 1, v6: false, pcapng: false, nanoseconds: false, snap: 128 };
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// A block of pcapng.
+fn block(kind: u32, body: &[u8]) -> Vec<u8> {
+    let length = (body.len() as u32 + 12).to_le_bytes();
+    [&kind.to_le_bytes()[..], &length, body, &length].concat()
+}
 
 impl Format {
-    fn ip(self, packet: &Packet) -> Vec<u8> {
+    /// Returns the headers of a packet.
+    fn frame(self, packet: &Packet) -> Vec<u8> {
         let ends = [(1u8, 80u16), (2, packet.client_port)];
         let ((from, source), (to, destination)) =
             if packet.from_server { (ends[0], ends[1]) } else { (ends[1], ends[0]) };
         let v6 = |last: u8| [0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last];
-        let builder = if self.v6 {
-            PacketBuilder::ipv6(v6(from), v6(to), 64)
+        let (builder, length_at) = if self.v6 {
+            (PacketBuilder::ipv6(v6(from), v6(to), 64), 4)
         } else {
-            PacketBuilder::ipv4([192, 0, 2, from], [192, 0, 2, to], 64)
+            (PacketBuilder::ipv4([192, 0, 2, from], [192, 0, 2, to], 64), 2)
         };
         let mut tcp = builder.tcp(source, destination, packet.sequence, packet.window);
         if packet.syn {
@@ -165,15 +176,12 @@ impl Format {
             tcp = tcp.ack(number);
         }
         let stamps = TcpOptionElement::Timestamp(packet.stamps.0, packet.stamps.1);
-        let options: &[_] =
-            if packet.syn { &[stamps, TcpOptionElement::WindowScale(SCALE)] } else { &[stamps] };
-        let tcp = tcp.options(options).unwrap();
-        let mut bytes = Vec::new();
-        tcp.write(&mut bytes, &vec![0; packet.payload]).unwrap();
-        bytes
-    }
-
-    fn frame(self, packet: &Packet) -> Vec<u8> {
+        let options = [stamps, TcpOptionElement::WindowScale(SCALE)];
+        let tcp = tcp.options(&options[..1 + usize::from(packet.syn)]).unwrap();
+        let mut ip = Vec::new();
+        tcp.write(&mut ip, &[]).unwrap();
+        let length = u16::from_be_bytes([ip[length_at], ip[length_at + 1]]) + packet.payload as u16;
+        ip[length_at..length_at + 2].copy_from_slice(&length.to_be_bytes());
         let ether_type: [u8; 2] = if self.v6 { [0x86, 0xdd] } else { [8, 0] };
         let before = match self.link {
             1 => [&[2; 12][..], &ether_type].concat(),
@@ -182,62 +190,40 @@ impl Format {
             0 => vec![if self.v6 { 30 } else { 2 }, 0, 0, 0],
             _ => Vec::new(),
         };
-        [before, self.ip(packet)].concat()
-    }
-
-    /// Writes frames as a capture file.
-    fn file(self, frames: &[(f64, Vec<u8>)]) -> Vec<u8> {
-        let mut file = self.header();
-        for (at, frame) in frames {
-            let captured = &frame[..frame.len().min(self.snap)];
-            file.extend(self.record(*at, captured, frame.len() as u32));
-        }
-        file
+        [before, ip].concat()
     }
 
     fn header(self) -> Vec<u8> {
         if !self.pcapng {
-            let magic = if self.nanoseconds { 0xa1b2_3c4d_u32 } else { 0xa1b2_c3d4 };
-            let words = [magic, 2 | 4 << 16, 0, 0, 262_144, self.link];
-            return words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let magic = if self.nanoseconds { 0xa1b2_3c4d } else { 0xa1b2_c3d4 };
+            return words(&[magic, 2 | 4 << 16, 0, 0, 262_144, self.link]);
         }
-        let mut file =
-            block(0x0a0d_0d0a, &[&0x1a2b_3c4du32.to_le_bytes()[..], &[1, 0, 0, 0], &[0xff; 8]].concat());
         // if_tsresol is option 9: ten to the power of minus nine.
-        let resolution: &[u8] = if self.nanoseconds { &[9, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0] } else { &[] };
-        let link = (self.link as u16).to_le_bytes();
-        file.extend(block(1, &[&link[..], &[0, 0], &[0; 4], resolution].concat()));
-        file
+        let resolution = if self.nanoseconds { words(&[9 | 1 << 16, 9, 0]) } else { Vec::new() };
+        let section = block(0x0a0d_0d0a, &words(&[0x1a2b_3c4d, 1, u32::MAX, u32::MAX]));
+        [section, block(1, &[words(&[self.link, 0]), resolution].concat())].concat()
     }
 
-    fn record(self, at: f64, captured: &[u8], length: u32) -> Vec<u8> {
-        let per_second = if self.nanoseconds { 1e9 } else { 1e6 };
-        let units = ((1_700_000_000.0 * per_second) as u64) + (at * per_second).round() as u64;
-        let taken = captured.len() as u32;
+    fn record(self, packet: &Packet) -> Vec<u8> {
+        let frame = self.frame(packet);
+        let captured = &frame[..frame.len().min(self.snap)];
+        let (taken, length) = (captured.len() as u32, (frame.len() + packet.payload) as u32);
+        let per_second: u64 = if self.nanoseconds { 1_000_000_000 } else { 1_000_000 };
+        let units = 1_700_000_000 * per_second + (packet.at * per_second as f64).round() as u64;
         if self.pcapng {
-            let words = [0, (units >> 32) as u32, units as u32, taken, length];
-            let mut body: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let mut body = words(&[0, (units >> 32) as u32, units as u32, taken, length]);
             body.extend(captured);
             body.resize(body.len().next_multiple_of(4), 0);
             return block(6, &body);
         }
-        let (seconds, rest) = (units / per_second as u64, units % per_second as u64);
-        let words = [seconds as u32, rest as u32, taken, length];
-        let mut record: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        record.extend(captured);
-        record
+        let (seconds, rest) = (units / per_second, units % per_second);
+        [&words(&[seconds as u32, rest as u32, taken, length]), captured].concat()
     }
 
     fn capture(self, packets: &[Packet]) -> Vec<u8> {
-        let frames: Vec<_> = packets.iter().map(|packet| (packet.at, self.frame(packet))).collect();
-        self.file(&frames)
+        let records = packets.iter().flat_map(|packet| self.record(packet));
+        self.header().into_iter().chain(records).collect()
     }
-}
-
-/// A block of pcapng.
-fn block(kind: u32, body: &[u8]) -> Vec<u8> {
-    let length = (body.len() as u32 + 12).to_le_bytes();
-    [&kind.to_le_bytes()[..], &length, body, &length].concat()
 }
 
 fn read(file: &[u8]) -> Result<Capture, CaptureError> {
@@ -265,10 +251,27 @@ fn assert_limit(download: &Download, limit: LimitedBy, least: f64) {
     }
 }
 
+/// Fills a window of 100 segments.
+const SMALL_WINDOW: Download = Download { window: Bytes::new(100 * MSS as u64), ..DOWNLOAD };
+
 #[test]
-fn full_window_of_the_receiver_is_the_limit() {
-    let small = Download { window: Bytes::new(100 * MSS as u64), ..DOWNLOAD };
-    assert_limit(&small, LimitedBy::ReceiveWindow, 0.8);
+fn limit_is_named_from_the_packets_of_either_side() {
+    assert_limit(&SMALL_WINDOW, LimitedBy::ReceiveWindow, 0.8);
+    // An even rate with little in flight, and a short file.
+    assert_limit(&DOWNLOAD, LimitedBy::Server, 0.7);
+    assert_limit(&Download { in_flight: 100_000, seconds: 0.9, ..DOWNLOAD }, LimitedBy::SlowStart, 0.9);
+    let lossy = Download { lost: Some(150), ..DOWNLOAD };
+    assert_limit(&lossy, LimitedBy::Loss, 0.7);
+    assert!(only_flow(&lossy.packets()).retransmits > 30);
+    // The handshake samples the RTT of the empty path.
+    assert_limit(&Download { queue: 0.06, ..DOWNLOAD }, LimitedBy::Path, 0.8);
+    let flow = only_flow(&SMALL_WINDOW.data());
+    assert!(!flow.has_handshake && flow.min_rtt.is_some(), "{flow:?}");
+    assert_ne!(
+        flow.diagnosis.unwrap().finding.limit,
+        LimitedBy::ReceiveWindow,
+        "the window scale is unknown"
+    );
 }
 
 #[test]
@@ -278,27 +281,8 @@ fn full_stock_buffer_is_server_limit() {
 }
 
 #[test]
-fn even_rate_with_little_in_flight_is_server_limit() {
-    assert_limit(&DOWNLOAD, LimitedBy::Server, 0.7);
-}
-
-#[test]
-fn loss_without_a_queue_is_loss_and_a_queue_is_the_path() {
-    let lossy = Download { lost: Some(150), ..DOWNLOAD };
-    assert_limit(&lossy, LimitedBy::Loss, 0.7);
-    assert!(only_flow(&lossy.packets()).retransmits > 30);
-    // The handshake samples the RTT of the empty path.
-    assert_limit(&Download { queue: 0.06, ..DOWNLOAD }, LimitedBy::Path, 0.8);
-}
-
-#[test]
-fn short_file_is_slow_start() {
-    assert_limit(&Download { in_flight: 100_000, seconds: 0.9, ..DOWNLOAD }, LimitedBy::SlowStart, 0.9);
-}
-
-#[test]
 fn every_format_has_the_same_diagnosis() {
-    let packets = Download { seconds: 2.0, ..DOWNLOAD }.packets();
+    let packets = Download { seconds: 1.0, ..DOWNLOAD }.packets();
     let of = |format: Format| {
         let capture = read(&format.capture(&packets)).unwrap();
         let flow = capture.flows[0].clone();
@@ -308,7 +292,7 @@ fn every_format_has_the_same_diagnosis() {
     for link in [0, 1, 101, 113, 276] {
         for v6 in [false, true] {
             for (pcapng, nanoseconds) in [(false, false), (false, true), (true, false), (true, true)] {
-                let format = Format { link, v6, pcapng, nanoseconds, snap: 128 };
+                let format = Format { link, v6, pcapng, nanoseconds, ..FORMAT };
                 let found = of(format);
                 assert_eq!((found.0, found.1, &found.4), (expected.0, expected.1, &expected.4), "{format:?}");
                 let near = found.3.abs_diff(expected.3) < Duration::from_micros(2);
@@ -319,28 +303,15 @@ fn every_format_has_the_same_diagnosis() {
 }
 
 #[test]
-fn connection_without_a_handshake_has_no_window_but_is_explained() {
-    let small = Download { window: Bytes::new(100 * MSS as u64), ..DOWNLOAD };
-    let flow = only_flow(&small.data());
-    assert!(!flow.has_handshake && flow.min_rtt.is_some(), "{flow:?}");
-    assert_ne!(flow.diagnosis.unwrap().finding.limit, LimitedBy::ReceiveWindow);
-}
-
-#[test]
 fn one_direction_is_reported_without_diagnosis() {
-    for from_server in [true, false] {
-        let mut packets = DOWNLOAD.packets();
-        packets.retain(|packet| packet.from_server == from_server);
-        match read(&FORMAT.capture(&packets)) {
-            Ok(capture) => {
-                let why = capture.flows[0].diagnosis.clone().unwrap_err();
-                assert_eq!(why, Unexplained::OneDirection);
-                assert!(why.to_string().contains("without src or dst"));
-            }
-            // Acknowledgements alone carry no data.
-            Err(error) => assert!(!from_server && matches!(error, CaptureError::NoData { .. }), "{error}"),
-        }
-    }
+    let of_server = |is_wanted: bool| {
+        let packets = DOWNLOAD.packets().into_iter().filter(|packet| packet.from_server == is_wanted);
+        read(&FORMAT.capture(&packets.collect::<Vec<_>>()))
+    };
+    let why = of_server(true).unwrap().flows[0].diagnosis.clone().unwrap_err();
+    assert!(why == Unexplained::OneDirection && why.to_string().contains("without src or dst"), "{why}");
+    // Acknowledgements alone carry no data.
+    assert!(matches!(of_server(false), Err(CaptureError::NoData { others: 0, .. })));
 }
 
 #[test]
@@ -355,46 +326,25 @@ fn largest_connection_comes_first() {
 }
 
 #[test]
-fn truncated_capture_keeps_earlier_packets() {
+fn damaged_and_other_files_are_refused_with_reason_or_read_up_to_the_damage() {
     for pcapng in [false, true] {
         let whole = Format { pcapng, ..FORMAT }.capture(&DOWNLOAD.packets());
-        let cut = read(&whole[..whole.len() - 730]).unwrap();
-        assert!(
-            cut.damage.as_ref().is_some_and(|damage| damage.contains("cut off after packet ")),
-            "{cut:?}"
-        );
+        let cut = read(&whole[..whole.len() - 30]).unwrap();
+        assert!(cut.damage.as_ref().unwrap().contains("cut off after packet "), "{cut:?}");
         assert!(cut.flows[0].diagnosis.is_ok());
     }
-}
-
-#[test]
-fn capture_of_another_protocol_has_no_data() {
-    let mut udp = Vec::new();
-    let ends = PacketBuilder::ethernet2([2; 6], [3; 6]).ipv4([192, 0, 2, 1], [192, 0, 2, 2], 64).udp(53, 54);
-    ends.write(&mut udp, &[7; 100]).unwrap();
-    let frames: Vec<_> = (0..9).map(|at| (f64::from(at), udp.clone())).collect();
-    let error = read(&FORMAT.file(&frames)).unwrap_err();
-    assert!(matches!(error, CaptureError::NoData { packets: 9, others: 9, .. }), "{error}");
-    assert!(error.to_string().contains("of 9 packets 9 are of another protocol"), "{error}");
-    // Truncated headers are not TCP either.
-    let cut = read(&Format { snap: 40, ..FORMAT }.capture(&DOWNLOAD.packets())).unwrap_err();
-    assert!(cut.to_string().contains("-s 128"), "{cut}");
-}
-
-#[test]
-fn file_other_than_capture_is_refused_with_reason() {
+    let within_headers = read(&Format { snap: 40, ..FORMAT }.capture(&DOWNLOAD.handshake())).unwrap_err();
+    let reason = "of 3 packets 3 are of another protocol, or cut within their headers";
+    assert!(within_headers.to_string().contains(reason), "{within_headers}");
+    let wifi = Format { link: 105, ..FORMAT }.capture(&DOWNLOAD.handshake());
+    assert!(matches!(read(&wifi), Err(CaptureError::UnknownLink { link: 105, .. })));
     for (file, word) in [(&b""[..], "empty"), (b"{\"record\":\"longhaul\"}", "neither as pcap nor as pcapng")]
     {
         let error = read(file).unwrap_err();
-        assert_eq!(error.kind(), CaptureErrorKind::Data);
-        assert!(error.to_string().contains(word), "{error}");
+        assert!(error.kind() == CaptureErrorKind::Data && error.to_string().contains(word), "{error}");
     }
-    let wifi = Format { link: 105, ..FORMAT }.capture(&DOWNLOAD.handshake());
-    assert!(matches!(read(&wifi), Err(CaptureError::UnknownLink { link: 105, .. })));
-    let dir = tempfile::tempdir().unwrap();
-    for path in [dir.path().to_owned(), dir.path().join("none")] {
-        assert_eq!(Capture::load(&path).unwrap_err().kind(), CaptureErrorKind::NoInput);
-    }
+    let directory = tempfile::tempdir().unwrap();
+    assert_eq!(Capture::load(directory.path()).unwrap_err().kind(), CaptureErrorKind::NoInput);
 }
 
 proptest! {
@@ -407,7 +357,7 @@ proptest! {
     #[test]
     fn any_changed_byte_is_read_or_refused(at in any::<prop::sample::Index>(), byte in any::<u8>(), pcapng in any::<bool>()) {
         let packets = Download { seconds: 0.4, ..DOWNLOAD }.packets();
-        let mut file = Format { pcapng, snap: 80, ..FORMAT }.capture(&packets);
+        let mut file = Format { pcapng, ..FORMAT }.capture(&packets);
         let at = at.index(file.len());
         file[at] = byte;
         let _ = read(&file);

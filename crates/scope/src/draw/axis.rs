@@ -178,6 +178,14 @@ mod tests {
         assert_eq!((texts(&ruler), ruler.high), (vec!["0", "20", "40", "60", "80", "100"], 113.0));
         let ruler = linear(Unit::Number, &[60_000.0], End::AtTick);
         assert_eq!(texts(&ruler)[1], "10,000");
+        let ruler = linear(Unit::Number, &[-3.0, 7.0], End::AtTick);
+        assert_eq!(texts(&ruler), ["\u{2212}4", "\u{2212}2", "0", "2", "4", "6", "8"]);
+        let range =
+            |values, end| (linear(Unit::Bytes, values, end).low, linear(Unit::Bytes, values, end).high);
+        for values in [&[][..], &[0.0], &[-0.0]] {
+            assert_eq!(range(values, End::AtTick), (0.0, 1.0));
+        }
+        assert_eq!(range(&[-5.0], End::AtValue), (-5.0, 0.0));
     }
 
     #[test]
@@ -192,18 +200,6 @@ mod tests {
     }
 
     #[test]
-    fn zero_and_negative_values_have_a_range() {
-        for values in [&[][..], &[0.0], &[-0.0]] {
-            let ruler = linear(Unit::Bytes, values, End::AtTick);
-            assert_eq!((ruler.low, ruler.high), (0.0, 1.0));
-        }
-        let ruler = linear(Unit::Number, &[-3.0, 7.0], End::AtTick);
-        assert_eq!(texts(&ruler), ["\u{2212}4", "\u{2212}2", "0", "2", "4", "6", "8"]);
-        let ruler = linear(Unit::Number, &[-5.0], End::AtValue);
-        assert_eq!((ruler.low, ruler.high), (-5.0, 0.0));
-    }
-
-    #[test]
     fn powers_of_two_for_bytes_and_of_ten_for_all_else() {
         let ruler = |unit, values: &[f64]| {
             DrawnAxis::new(&axis(unit, Scale::Logarithmic), values.iter().copied(), End::AtTick, 8)
@@ -214,9 +210,7 @@ mod tests {
         assert_eq!(texts(&ruler(Unit::Seconds, &[0.002, 2.0])), ["1 ms", "10 ms", "100 ms", "1 s", "10 s"]);
         let sparse = ruler(Unit::Bytes, &[1.0, 1e12]);
         assert!(sparse.ticks.len() <= 9, "{:?}", texts(&sparse));
-        assert_eq!(sparse.place(0.0), None);
-        assert_eq!(sparse.place(-1.0), None);
-        assert_eq!(sparse.place(1.0), Some(0.0));
+        assert_eq!([0.0, -1.0, 1.0].map(|value| sparse.place(value)), [None, None, Some(0.0)]);
         assert_eq!(texts(&ruler(Unit::Number, &[-1.0, 0.0])), ["1", "10"]);
         assert_eq!(texts(&ruler(Unit::Number, &[1e-5, 0.01])), ["1e-5", "1e-4", "0.001", "0.01"]);
     }

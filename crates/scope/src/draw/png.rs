@@ -166,11 +166,11 @@ mod tests {
         let mut pixels = Pixels::new(2, 1);
         let half = Element::Area { path: "M0 0h0.25v1h-0.25z".to_owned(), colour: "#ff8000" };
         pixels.paint(&half);
-        assert_eq!(pixels.colours[3..], [255, 255, 255]);
+        let wanted = [255u8, 191, 127, 255, 255, 255];
         assert!(
-            pixels.colours[0] == 255
-                && pixels.colours[1].abs_diff(191) <= 1
-                && pixels.colours[2].abs_diff(127) <= 1
+            pixels.colours.iter().zip(wanted).all(|(found, wanted)| found.abs_diff(wanted) <= 1),
+            "{:?}",
+            pixels.colours
         );
     }
 }

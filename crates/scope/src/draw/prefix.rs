@@ -106,27 +106,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_largest_value_chooses_the_prefix() {
-        let name = |unit, largest| decimal(unit, largest).name;
-        assert_eq!(name(Unit::Bytes, 68.8e6), "MB");
-        assert_eq!(name(Unit::Bytes, 999.0), "bytes");
-        assert_eq!(name(Unit::Bytes, 0.0), "bytes");
-        assert_eq!(name(Unit::BitsPerSecond, 6.5e9), "Gbit/s");
-        assert_eq!(name(Unit::BitsPerSecond, 1e9), "Gbit/s");
-        assert_eq!(name(Unit::BitsPerSecond, 0.1), "bit/s");
-        assert_eq!(name(Unit::Seconds, 113.0), "s");
-        assert_eq!(name(Unit::Seconds, 0.2), "ms");
-        assert_eq!(name(Unit::Seconds, 0.1 + 0.2 - 0.3 + 1e-6), "µs");
-        assert_eq!(name(Unit::Seconds, 0.0), "s");
-        assert_eq!(name(Unit::Seconds, 1e-12), "ns");
-        assert_eq!(name(Unit::Number, 22_636.0), "");
-        assert_eq!(name(Unit::Number, -2e9), "billions");
+    fn prefix_is_that_of_the_largest_value_and_text_has_three_significant_digits() {
+        for (unit, largest, name) in [
+            (Unit::Bytes, 68.8e6, "MB"),
+            (Unit::Bytes, 999.0, "bytes"),
+            (Unit::Bytes, 0.0, "bytes"),
+            (Unit::BitsPerSecond, 6.5e9, "Gbit/s"),
+            (Unit::BitsPerSecond, 1e9, "Gbit/s"),
+            (Unit::BitsPerSecond, 0.1, "bit/s"),
+            (Unit::Seconds, 113.0, "s"),
+            (Unit::Seconds, 0.2, "ms"),
+            (Unit::Seconds, 0.1 + 0.2 - 0.3 + 1e-6, "µs"),
+            (Unit::Seconds, 0.0, "s"),
+            (Unit::Seconds, 1e-12, "ns"),
+            (Unit::Number, 22_636.0, ""),
+            (Unit::Number, -2e9, "billions"),
+        ] {
+            assert_eq!(decimal(unit, largest).name, name, "{largest}");
+        }
         assert_eq!(of_power(Unit::Bytes, 65536.0).name, "KiB");
         assert_eq!(of_power(Unit::BitsPerSecond, 1e6).name, "Mbit/s");
-    }
-
-    #[test]
-    fn text_has_three_significant_digits() {
         assert_eq!(format_value(Unit::Bytes, 68_800_000.0), "68.8 MB");
         assert_eq!(format_value(Unit::Seconds, 113.4), "113 s");
         assert_eq!(format_value(Unit::Seconds, 0.0), "0 s");

@@ -140,13 +140,12 @@ mod tests {
     }
 
     #[test]
-    fn an_even_flow_has_one_rate() {
+    fn an_even_flow_has_one_rate_and_a_restarted_counter_is_added() {
         let counter = even(9);
-        for bin in counter.bins() {
-            assert!((counter.rate(bin) - 1000.0).abs() < 1e-6);
-        }
-        assert_eq!(counter.steady(), Some((6.0, 9.0)));
-        assert_eq!(even(200).steady(), Some((170.0, 200.0)));
+        assert!(counter.bins().iter().all(|bin| (counter.rate(*bin) - 1000.0).abs() < 1e-6));
+        assert_eq!((counter.steady(), even(200).steady()), (Some((6.0, 9.0)), Some((170.0, 200.0))));
+        let restarted = Counter::new(0.0, [(1.0, 100), (2.0, 30), (3.0, 40)].into_iter());
+        assert_eq!(restarted.total(), 140.0);
     }
 
     #[test]
@@ -156,11 +155,5 @@ mod tests {
         assert_eq!(counter.growing(), Some((2.0, 5.0)));
         assert_eq!(Counter::new(0.0, [(1.0, 0)].into_iter()).growing(), None);
         assert_eq!(Counter::default().growing(), None);
-    }
-
-    #[test]
-    fn restarted_counter_is_added() {
-        let counter = Counter::new(0.0, [(1.0, 100), (2.0, 30), (3.0, 40)].into_iter());
-        assert_eq!(counter.total(), 140.0);
     }
 }

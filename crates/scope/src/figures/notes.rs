@@ -179,39 +179,29 @@ mod tests {
     #[test]
     fn notes_hold_object_time_host_rate_and_cost() {
         let mut record = synthetic_record::record(2.0, |at| synthetic_record::moved(at * 1e9));
-        record.end = Some(End {
-            at: 2.0,
-            telemetry: Telemetry { samples: 201, dropped: 3, cpu: 0.01 },
-            outcome: None,
-        });
+        let telemetry = Telemetry { samples: 201, dropped: 3, cpu: 0.01 };
+        record.end = Some(End { at: 2.0, telemetry, outcome: None });
         record.damage = Some("goes on after its end, in line 9".to_owned());
-        record.events = (0..5)
-            .map(|at| {
-                let message = format!("warning {at}");
-                synthetic_record::event(at, Event::Warning(Warning::Recorded { message }))
-            })
-            .collect();
+        let warning = |at| Event::Warning(Warning::Recorded { message: format!("warning {at}") });
+        record.events = (0..5).map(|at| synthetic_record::event(at, warning(at))).collect();
         let goodput = Rate::bits_per_sec(8_000_000_000);
         let done = Done { goodput, limited_by: LimitedBy::Disk, ..Done::default() };
         record.events.push(synthetic_record::event(2, Event::Done(Box::new(done))));
-        let notes = of_record(&record);
-        assert_eq!(
-            notes[..3],
-            [
-                "Sat, 21 Nov 2026 00:00:00 GMT · longhaul 0.1.0 on near (Linux 6.1.0, 2 cores)",
-                "2.00 GB in 2.00 s · goodput 8.00 Gbit/s · 8.00 Gbit/s at steady speed · limited by disk · 0 packets out of order",
-                "201 samples, one every 10.0 ms · telemetry took 0.50 % of a core · 3 lines were dropped: the \
-                 record's disk was too slow · the record is damaged: goes on after its end, in line 9",
-            ]
-        );
-        assert_eq!(
-            notes[3..],
-            ["0 s: warning 0", "1.00 s: warning 1", "2.00 s: warning 2", "... and 2 more warnings"]
-        );
+        let expected = [
+            "Sat, 21 Nov 2026 00:00:00 GMT · longhaul 0.1.0 on near (Linux 6.1.0, 2 cores)",
+            "2.00 GB in 2.00 s · goodput 8.00 Gbit/s · 8.00 Gbit/s at steady speed · limited by disk · 0 packets out of order",
+            "201 samples, one every 10.0 ms · telemetry took 0.50 % of a core · 3 lines were dropped: the \
+             record's disk was too slow · the record is damaged: goes on after its end, in line 9",
+            "0 s: warning 0",
+            "1.00 s: warning 1",
+            "2.00 s: warning 2",
+            "... and 2 more warnings",
+        ];
+        assert_eq!(of_record(&record), expected);
     }
 
     #[test]
-    fn evidence_and_cure_follow_the_result() {
+    fn evidence_and_cure_follow_the_result_which_may_be_a_failure() {
         let mut record = synthetic_record::record(2.0, |at| synthetic_record::moved(at * 1e9));
         let advice = vec!["limited by the disk: <slow>".to_owned(), "x".repeat(100_000)];
         let done = Done { limited_by: LimitedBy::Disk, advice, ..Done::default() };
@@ -223,17 +213,9 @@ mod tests {
         assert!(page.contains("<p>limited by the disk: &lt;slow&gt;</p>"));
         let limited = Event::Limited { by: LimitedBy::Disk, ago: Duration::from_secs(1) };
         record.events = vec![synthetic_record::event(1, limited)];
-        assert!(
-            of_record(&record)[2].contains("samples"),
-            "the samples show another limit than the transfer found"
-        );
-    }
-
-    #[test]
-    fn failure_is_in_notes() {
-        let mut record = synthetic_record::record(0.0, |_| Sample::default());
+        assert!(of_record(&record)[2].contains("samples"), "they show another limit than the transfer found");
         let error = Event::Error { message: "the server is gone".to_owned(), exit_code: 69 };
-        record.events.push(synthetic_record::event(1, error));
+        record.events = vec![synthetic_record::event(1, error)];
         assert!(of_record(&record)[1].starts_with("FAILED: the server is gone"));
     }
 

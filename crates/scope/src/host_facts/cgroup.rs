@@ -140,10 +140,13 @@ mod tests {
     }
 
     #[test]
-    fn groups_without_limits_have_none() {
+    fn groups_without_limits_and_quotas_that_make_no_sense_are_none() {
         let (_dir, found) =
             tree(&[("proc/self/cgroup", "0::/\n"), ("sys/fs/cgroup/cgroup.controllers", "cpu memory\n")]);
         assert_eq!((memory_left(&found), cpu_thousandths(&found)), (Ok(None), Ok(None)));
+        for text in ["max 100000", "-1 100000", "", "100000", "x y", "1 0"] {
+            assert_eq!(quota(text), None, "{text}");
+        }
     }
 
     #[test]
@@ -175,12 +178,5 @@ mod tests {
         assert!(memory_left(&old).unwrap_err().contains("memory: not mounted"));
         let (_dir, unmounted) = tree(&[("proc/self/cgroup", "0::/\n")]);
         assert!(memory_left(&unmounted).unwrap_err().contains("no cgroup2 file system"));
-    }
-
-    #[test]
-    fn quotas_that_make_no_sense_are_none() {
-        for text in ["max 100000", "-1 100000", "", "100000", "x y", "1 0"] {
-            assert_eq!(quota(text), None, "{text}");
-        }
     }
 }

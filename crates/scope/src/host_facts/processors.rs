@@ -87,14 +87,8 @@ mod tests {
     use super::*;
 
     fn link() -> Link {
-        Link {
-            index: 2,
-            name: "eth0".to_owned(),
-            mtu: None,
-            is_loopback: false,
-            kind: None,
-            address: vec![2, 0, 0, 0, 0, 0xfe],
-        }
+        let (name, address) = ("eth0".to_owned(), vec![2, 0, 0, 0, 0, 0xfe]);
+        Link { index: 2, name, mtu: None, is_loopback: false, kind: None, address }
     }
 
     const NET: [(&str, &str); 2] =
@@ -113,18 +107,18 @@ mod tests {
     #[test]
     fn node_of_a_device_and_of_the_process_are_compared() {
         let files = |allowed: &'static str| {
-            let mut files = NET.to_vec();
-            files.push(("sys/class/net/eth0/device/numa_node", "1\n"));
-            files.push(("sys/devices/system/node/node0/cpulist", "0-3\n"));
-            files.push(("sys/devices/system/node/node1/cpulist", "4-7\n"));
-            files.push(("proc/self/status", allowed));
-            files
+            let nodes = [
+                ("sys/class/net/eth0/device/numa_node", "1\n"),
+                ("sys/devices/system/node/node0/cpulist", "0-3\n"),
+                ("sys/devices/system/node/node1/cpulist", "4-7\n"),
+                ("proc/self/status", allowed),
+            ];
+            [&NET[..], &nodes].concat()
         };
         let (_dir, bound) = tree(&files("Name: x\nCpus_allowed_list:\t4-5,7\n"));
-        let numa_of = |tree| numa(tree, &link());
-        assert_eq!(numa_of(&bound), Ok(NumaFacts { node: Some(1), nodes: 2, runs_elsewhere: false }));
+        assert_eq!(numa(&bound, &link()), Ok(NumaFacts { node: Some(1), nodes: 2, runs_elsewhere: false }));
         let (_dir, free) = tree(&files("Cpus_allowed_list:\t0-7\n"));
-        assert!(numa_of(&free).unwrap().runs_elsewhere);
+        assert!(numa(&free, &link()).unwrap().runs_elsewhere);
     }
 
     #[test]

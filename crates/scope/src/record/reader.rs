@@ -111,10 +111,6 @@ mod tests {
     const PAGES: &str =
         r#","page_cache":{"cached":9,"dirty":8,"writeback":7,"evicted":0,"recently_evicted":0}"#;
 
-    fn kept(sample: &Sample, name: &str) -> Option<u64> {
-        sample.streams[0].tcp.as_ref()?.get(name)
-    }
-
     /// A header, an event, three samples and an end: six lines.
     fn whole() -> String {
         let opened = r#"{"at":0.5,"event":"opened","path":"/f","resumed":0,"writer":"direct"}"#.to_owned();
@@ -131,33 +127,23 @@ mod tests {
         Record::read(from, Path::new(path)).map(|mut jobs| jobs.swap_remove(0))
     }
 
-    #[track_caller]
-    fn fails(bytes: impl AsRef<[u8]>, words: &[&str]) {
-        let error = read(bytes).unwrap_err();
-        assert_eq!(error.kind(), RecordErrorKind::Data, "{error}");
-        let text = error.to_string();
-        assert!(words.iter().all(|word| text.contains(word)) && text.contains("r.jsonl"), "{text}");
-    }
-
-    /// Reads a damaged record; returns the number of samples before the damage.
-    #[track_caller]
-    fn damaged(bytes: impl AsRef<[u8]>, word: &str) -> usize {
-        let record = read(bytes).unwrap();
-        let damage = record.damage.unwrap();
-        assert!(damage.contains(word), "{damage}");
-        record.samples.len()
-    }
-
     #[test]
-    fn reads_a_whole_one() {
+    fn reads_a_whole_record_and_ignores_what_a_later_program_adds() {
         let record = read(whole()).unwrap();
         assert_eq!((record.damage, record.samples.len(), record.events.len()), (None, 3, 1));
         assert_eq!(record.end.unwrap().telemetry.samples, 3);
         let (at, last) = &record.samples[2];
-        assert_eq!((*at, kept(last, "tcpi_bytes_acked")), (3.0, Some(8)));
+        let acked = last.streams[0].tcp.as_ref().unwrap().get("tcpi_bytes_acked");
+        assert_eq!((*at, acked), (3.0, Some(8)));
         // Only the second sample has a new count.
         let pages: Vec<_> = record.samples.iter().map(|(_, s)| s.page_cache.map(|p| p.dirty.get())).collect();
         assert_eq!(pages, [None, Some(8), None]);
+        let more = HEADER.replace("\"side\"", "\"colour\":\"red\",\"side\"");
+        let later = r#"{"at":1,"event":"eclipse","of":"the sun"}"#;
+        let closed = r#"{"at":1,"event":"closed","stream":0,"why":"done"}"#;
+        let record =
+            read(format!("{more}\n{later}\n{closed}\n{}\n{END}\n", sample(2.0, r#","heat":1"#))).unwrap();
+        assert_eq!((record.damage, record.samples.len(), record.events.len()), (None, 1, 1));
     }
 
     #[test]
@@ -209,40 +195,37 @@ mod tests {
     }
 
     #[test]
-    fn ignores_what_a_later_program_adds() {
-        let more = HEADER.replace("\"side\"", "\"colour\":\"red\",\"side\"");
-        let later = r#"{"at":1,"event":"eclipse","of":"the sun"}"#;
-        let closed = r#"{"at":1,"event":"closed","stream":0,"why":"done"}"#;
-        let record =
-            read(format!("{more}\n{later}\n{closed}\n{}\n{END}\n", sample(2.0, r#","heat":1"#))).unwrap();
-        assert_eq!((record.damage, record.samples.len(), record.events.len()), (None, 1, 1));
-    }
-
-    #[test]
-    fn file_other_than_record_is_refused() {
-        fails("", &["empty", "has written nothing"]);
-        fails([0x7f, b'E', b'L', b'F', 0, 1, 2], &["no record"]);
-        fails([0; 100_000], &["no record"]);
-        fails("{\"event\":\"done\"}\n", &["no record"]);
-        fails("{\"record\":\"of a court\",\"version\":1}\n", &["no record"]);
-        fails(HEADER.replace("\"side\":\"get\",", "") + "\n", &["no record", "side"]);
-        fails(&HEADER[..50], &["cut off in its first line"]);
-        fails(format!("{}{}", &HEADER[..50], "x".repeat(100_000)), &["first line is too long"]);
-    }
-
-    #[test]
-    fn newer_version_is_refused_with_advice() {
-        let newer = r#"{"record":"longhaul","version":7,"all":"different"}"#;
-        fails(format!("{newer}\nanything"), &["version 7", "up to version 2", "update"]);
-        for version in ["3", "2.5", "2.1", "4294967296", "4294967297", "18446744073709551617", "1e300"] {
-            let newer = HEADER.replace("\"version\":1", &format!("\"version\":{version}"));
-            fails(newer + "\n", &["version ", "update longhaul"]);
+    fn file_other_than_record_and_newer_version_are_refused() {
+        let begin = &HEADER[..50];
+        let version = |text: &str| HEADER.replace("\"version\":1", &format!("\"version\":{text}")) + "\n";
+        let mut cases: Vec<(Vec<u8>, String)> = [
+            ("", "is empty: the transfer has written nothing"),
+            ("\x7fELF\0\x01\x02", "is no record"),
+            (&"\0".repeat(100_000), "is no record"),
+            ("{\"record\":\"of a court\",\"version\":1}\n", "is no record"),
+            (&(HEADER.replace("\"side\":\"get\",", "") + "\n"), "missing field `side`"),
+            (begin, "cut off in its first line"),
+            (&(begin.to_owned() + &"x".repeat(100_000)), "first line is too long"),
+            (
+                "{\"record\":\"longhaul\",\"version\":7,\"all\":\"different\"}\nanything",
+                "version 7, and this program reads up to version 2: update longhaul",
+            ),
+        ]
+        .map(|(text, words)| (text.into(), words.to_owned()))
+        .into();
+        for newer in ["3", "2.5", "2.1", "4294967296", "4294967297", "18446744073709551617", "1e300"] {
+            cases.push((version(newer).into(), "update longhaul".to_owned()));
         }
-        for version in ["0", "-1", "0.5", "\"2\"", "null", "[1]", "true"] {
-            let none = HEADER.replace("\"version\":1", &format!("\"version\":{version}"));
-            fails(none + "\n", &[&format!("there is no version {version}")]);
+        for none in ["0", "-1", "0.5", "\"2\"", "null", "[1]", "true"] {
+            cases.push((version(none).into(), format!("there is no version {none}")));
         }
-        let long = HEADER.replace("\"version\":1", &format!("\"version\":\"{}\"", "9".repeat(1000)));
+        for (text, words) in cases {
+            let error = read(&text).unwrap_err();
+            let message = error.to_string();
+            assert_eq!(error.kind(), RecordErrorKind::Data, "{message}");
+            assert!(message.contains(&words) && message.contains("r.jsonl"), "{words}: {message}");
+        }
+        let long = version(&format!("\"{}\"", "9".repeat(1000)));
         assert!(read(long).unwrap_err().to_string().len() < 200);
     }
 
@@ -273,35 +256,40 @@ mod tests {
     fn reads_up_to_the_damage() {
         let whole = whole();
         let lines: Vec<_> = whole.split_inclusive('\n').collect();
-        let without = |end: usize, tail: &str| lines[..end].concat() + tail;
-        assert_eq!(damaged(without(4, "{\"at\":3,\"ev"), "cut off in line 5"), 2);
-        assert_eq!(damaged(without(5, ""), "without an end"), 3);
-        assert_eq!(damaged(without(1, ""), "without an end"), 0);
-        assert_eq!(damaged(without(4, "rubbish\n") + END, "line 5 is no line"), 2);
-        assert_eq!(damaged(without(4, "\n") + END, "line 5 is no line"), 2);
-        assert_eq!(damaged(without(4, "{\"at\":3}\n") + END, "line 5 is no line"), 2);
-        assert_eq!(
-            damaged(without(4, "{\"at\":-3,\"event\":\"verifying\"}\n") + END, "line 5 is no line"),
-            2
-        );
-        assert_eq!(damaged(without(4, &"\0".repeat(5000)), "cut off in line 5"), 2);
-        assert_eq!(damaged(without(5, &(sample(1.5, "") + "\n")) + END, "line 6 is older"), 3);
         let year = 365.0 * 86400.0;
-        assert_eq!(damaged(without(5, &(sample(1e12, "") + "\n")) + END, "line 6 is more than ten years"), 3);
-        assert_eq!(damaged(without(5, "{\"at\":1e9,\"event\":\"verifying\"}\n"), "more than ten years"), 3);
-        assert_eq!(damaged(without(5, &(sample(9.9 * year, "") + "\n")), "without an end"), 4);
+        let at = |time: f64| sample(time, "") + "\n";
         let unknown = format!("{{\"at\":3,\"event\":\"new\",\"all\":[{}0]}}\n", "0,".repeat(600_000));
-        assert_eq!(damaged(without(5, &unknown) + END, "line 6 is longer"), 3);
         let streams = r#"{"stream":0,"unread":5},"#.repeat(50_000);
-        let wide = sample(3.0, "").replace(r#""streams":["#, &format!(r#""streams":[{streams}"#));
-        assert_eq!(damaged(without(5, &(wide + "\n")), "without an end"), 4);
+        let wide = at(3.0).replace(r#""streams":["#, &format!(r#""streams":[{streams}"#));
         let deep = format!(r#""sockets":{{"new":[{}0],"#, "0,".repeat(600_000));
-        let deep = sample(3.0, "").replace(r#""sockets":{"#, &deep);
-        assert_eq!(damaged(without(5, &(deep + "\n")) + END, "line 6 is longer"), 3);
-        assert_eq!(damaged(whole.clone() + HEADER, "goes on after its end, in line 7"), 3);
+        let deep = at(3.0).replace(r#""sockets":{"#, &deep);
+        // Lines of the whole record, what follows, the damage, and the samples before it.
+        for (kept, tail, word, samples) in [
+            (4, "{\"at\":3,\"ev", "cut off in line 5", 2),
+            (4, &"\0".repeat(5000), "cut off in line 5", 2),
+            (1, "", "without an end", 0),
+            (5, "", "without an end", 3),
+            (4, "rubbish\n", "line 5 is no line", 2),
+            (4, "\n", "line 5 is no line", 2),
+            (4, "{\"at\":3}\n", "line 5 is no line", 2),
+            (4, "{\"at\":-3,\"event\":\"verifying\"}\n", "line 5 is no line", 2),
+            (5, &at(1.5), "line 6 is older", 3),
+            (5, &at(1e12), "line 6 is more than ten years", 3),
+            (5, "{\"at\":1e9,\"event\":\"verifying\"}\n", "more than ten years", 3),
+            (5, &at(9.9 * year), "without an end", 4),
+            (5, &unknown, "line 6 is longer", 3),
+            (5, &wide, "without an end", 4),
+            (5, &deep, "line 6 is longer", 3),
+            (6, HEADER, "goes on after its end, in line 7", 3),
+        ] {
+            let end = if word.starts_with("line") { END } else { "" };
+            let record = read(lines[..kept].concat() + tail + end).unwrap();
+            assert!(record.damage.as_ref().unwrap().contains(word), "{word}: {:?}", record.damage);
+            assert_eq!(record.samples.len(), samples, "{word}");
+        }
         // Two bytes of invalid UTF-8 in a name.
-        let bad = [without(4, "{\"at\":3,\"event\":\"").as_bytes(), b"\xff\xfe\"}\n"].concat();
-        assert_eq!(damaged(bad, "line 5 is no line"), 2);
+        let bad = [lines[..4].concat().as_bytes(), b"{\"at\":3,\"event\":\"\xff\xfe\"}\n"].concat();
+        assert!(read(bad).unwrap().damage.unwrap().contains("line 5 is no line"));
     }
 
     #[test]
@@ -329,15 +317,12 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_file_is_named() {
+    fn file_is_read_as_its_content_and_a_directory_is_named() {
         let dir = tempfile::tempdir().unwrap();
-        for (path, word) in [(dir.path().join("none"), "No such file"), (dir.path().to_owned(), "directory")]
-        {
-            let error = Record::load(&path).unwrap_err();
-            assert_eq!(error.kind(), RecordErrorKind::NoInput);
-            let text = error.to_string();
-            assert!(text.contains(word) && text.contains(path.to_str().unwrap()), "{text}");
-        }
+        let error = Record::load(dir.path()).unwrap_err();
+        assert_eq!(error.kind(), RecordErrorKind::NoInput);
+        let text = error.to_string();
+        assert!(text.contains("directory") && text.contains(dir.path().to_str().unwrap()), "{text}");
         let path = dir.path().join("r");
         fs::write(&path, whole()).unwrap();
         assert_eq!(Record::load(&path).unwrap(), read(whole()).unwrap());

@@ -129,21 +129,6 @@ fn journal_is_read_as_stored_and_only_with_its_file() {
 }
 
 #[test]
-fn journal_of_a_later_version_is_an_error_and_is_kept() {
-    let (dir, _, part) = opened();
-    let later = br#"{"version":3}"#;
-    fs::write(part.journal_path(), later).unwrap();
-    let error = part.journal().unwrap_err().to_string();
-    assert!(error.contains("version 3") && error.contains("--no-resume"), "{error}");
-    part.abandon();
-    assert!(part.path().exists() && fs::read(part.journal_path()).unwrap() == later);
-    fs::write(part.journal_path(), "{").unwrap();
-    assert!(matches!(part.journal().unwrap(), StoredJournal::Damaged { .. }));
-    part.abandon();
-    assert_eq!(entries(&dir), 0);
-}
-
-#[test]
 fn longest_names_fit_and_a_pipe_under_the_temporary_name_is_not_opened() {
     let dir = tempfile::tempdir().unwrap();
     let (one, other) = ("x".repeat(254) + "1", "x".repeat(254) + "2");

@@ -7,7 +7,7 @@ use std::time::Instant;
 use longhaul_core::checksum::Algorithm;
 use sha2::Digest as _;
 
-use super::tests::{filled, open, source};
+use super::tests::{filled, open, source, writing};
 use super::*;
 use crate::cancel::Cancel;
 use crate::digest::FileDigests;
@@ -61,20 +61,16 @@ fn sha256(bytes: &[u8]) -> Option<Checksum> {
 
 /// Passes the numbered segments to the writers, then calls `meanwhile` before the pipeline ends.
 fn write(pipeline: &Pipeline, segments: impl IntoIterator<Item = u64>, meanwhile: impl FnOnce()) {
-    let fail = |error: PipelineError| panic!("{error}");
-    thread::scope(|threads| {
-        let (inlet, queue) = pipeline.inlet();
-        let running = pipeline.start(threads, &pipeline.prepare().unwrap(), &queue, &fail);
+    let failures = writing(pipeline, &pipeline.prepare().unwrap(), |inlet| {
         for number in segments {
             let end = ((number + 1) * SEGMENT).min(pipeline.size().unwrap().get());
             let range = ByteRange::new(number * SEGMENT, end);
-            inlet.hand_over(filled(&inlet, range, &content(range.start(), range.len().as_usize())));
+            inlet.hand_over(filled(inlet, range, &content(range.start(), range.len().as_usize())));
         }
         assert!(pipeline.drain());
         meanwhile();
-        drop(inlet);
-        running.end();
     });
+    assert!(failures.is_empty(), "{failures:?}");
 }
 
 #[track_caller]

@@ -46,28 +46,40 @@ fn fresh(size: Option<Bytes>) -> (tempfile::TempDir, PathBuf, Pipeline) {
     (dir, target, pipeline)
 }
 
+/// Runs the writers while `pass` passes segments to them; returns the failures.
+pub(super) fn writing(
+    pipeline: &Pipeline,
+    writer: &Arc<dyn Writer>,
+    pass: impl FnOnce(&Inlet<'_>),
+) -> Vec<PipelineError> {
+    let failures = Mutex::new(Vec::new());
+    let fail = |error: PipelineError| failures.lock().unwrap().push(error);
+    thread::scope(|threads| {
+        let (inlet, segments) = pipeline.inlet();
+        let running = pipeline.start(threads, writer, &segments, &fail);
+        pass(&inlet);
+        drop(inlet);
+        running.end();
+    });
+    failures.into_inner().unwrap()
+}
+
 /// Fills `range` with the byte 7; returns the failures.
 fn run(pipeline: &Pipeline, range: ByteRange) -> Vec<String> {
     run_through(pipeline, &pipeline.prepare().unwrap(), range)
 }
 
 fn run_through(pipeline: &Pipeline, writer: &Arc<dyn Writer>, range: ByteRange) -> Vec<String> {
-    let failures = Mutex::new(Vec::new());
-    let fail = |error: PipelineError| failures.lock().unwrap().push(error.to_string());
-    thread::scope(|threads| {
-        let (inlet, segments) = pipeline.inlet();
-        let running = pipeline.start(threads, writer, &segments, &fail);
+    let failures = writing(pipeline, writer, |inlet| {
         let mut start = range.start();
         while start < range.end() {
             // A segment ends at a multiple of its size.
             let end = (start + 1).next_multiple_of(64 << 10).min(range.end());
-            hand_over(&inlet, ByteRange::new(start, end), 7);
+            hand_over(inlet, ByteRange::new(start, end), 7);
             start = end;
         }
-        drop(inlet);
-        running.end();
     });
-    failures.into_inner().unwrap()
+    failures.iter().map(PipelineError::to_string).collect()
 }
 
 /// Applies `change` to the partial file after its first bytes, and continues writing; returns the reason why the file
@@ -135,25 +147,21 @@ fn digest_in_passing_reads_back_only_ranges_of_an_earlier_run() {
     }
 }
 
-/// Passes 20 segments of 1,000 bytes to `writer`; returns the failures.
-fn run_with(pipeline: &Pipeline, writer: impl Writer + 'static) -> Vec<PipelineError> {
+/// Passes 20 segments of 1,000 bytes to two threads that write by `write`; returns the failures.
+fn run_with(
+    pipeline: &Pipeline,
+    write: impl Fn(u64, &[u8]) -> io::Result<()> + Send + Sync + 'static,
+) -> Vec<PipelineError> {
     pipeline.prepare().unwrap();
     if pipeline.size().is_none() {
         // The length that a real writer would produce.
         pipeline.part().file().set_len(20_000).unwrap();
     }
-    let failures = Mutex::new(Vec::new());
-    let fail = |error: PipelineError| failures.lock().unwrap().push(error);
-    let writer: Arc<dyn Writer> = Arc::new(writer);
-    thread::scope(|threads| {
-        let (inlet, segments) = pipeline.inlet();
-        let running = pipeline.start(threads, &writer, &segments, &fail);
-        (0..20).for_each(|n| hand_over(&inlet, ByteRange::new(n * 1000, (n + 1) * 1000), 7));
+    let writer: Arc<dyn Writer> = Arc::new(TestWriter(2, write));
+    writing(pipeline, &writer, |inlet| {
+        (0..20).for_each(|n| hand_over(inlet, ByteRange::new(n * 1000, (n + 1) * 1000), 7));
         assert!(!pipeline.drain());
-        drop(inlet);
-        running.end();
-    });
-    failures.into_inner().unwrap()
+    })
 }
 
 /// Passes one segment, which must hold all of `range`, to the writers.
@@ -191,7 +199,7 @@ fn failed_writer_does_not_block_receivers_or_commit() {
     };
     let dir = tempfile::tempdir().unwrap();
     let pipeline = pipeline(&dir.path().join("file"), SIZE);
-    let failures = run_with(&pipeline, TestWriter(2, full));
+    let failures = run_with(&pipeline, full);
     assert!(failures[0].to_string().contains("No space left"));
     assert!(!pipeline.is_resumable() && matches!(pipeline.part().journal(), Ok(StoredJournal::Absent)));
 }
@@ -212,7 +220,7 @@ fn file_with_a_hole_or_a_failed_writer_gets_no_final_name() {
             assert!(offset != 3000, "as this test has it");
             Ok(())
         };
-        let failures = run_with(&pipeline, TestWriter(2, panics));
+        let failures = run_with(&pipeline, panics);
         assert!(matches!(failures[..], [PipelineError::Panicked("a writer")]), "{failures:?}");
         assert!(matches!(pipeline.finish(true), Err(PipelineError::Failed(_))));
         assert!(!target.exists());
@@ -227,12 +235,9 @@ fn forgotten_range_is_received_again_and_reads_as_written_last() {
         let target = dir.path().join("file");
         let size = Bytes::kib(256);
         let pipeline = Pipeline { choice, ..pipeline(&target, size) };
-        let fail = |error: PipelineError| panic!("{error}");
-        thread::scope(|threads| {
-            let (inlet, segments) = pipeline.inlet();
-            let running = pipeline.start(threads, &pipeline.prepare().unwrap(), &segments, &fail);
+        let failures = writing(&pipeline, &pipeline.prepare().unwrap(), |inlet| {
             for content in [1, 2] {
-                (0..4).for_each(|n| hand_over(&inlet, ByteRange::with_len(n << 16, Bytes::kib(64)), content));
+                (0..4).for_each(|n| hand_over(inlet, ByteRange::with_len(n << 16, Bytes::kib(64)), content));
                 assert!(pipeline.drain() && pipeline.is_complete());
                 let sample = pipeline.read_at(ByteRange::new(65_000, 66_000)).unwrap();
                 assert_eq!(sample, [content; 1000], "{choice:?}");
@@ -242,9 +247,8 @@ fn forgotten_range_is_received_again_and_reads_as_written_last() {
                     assert!(pipeline.read_at(ByteRange::new(0, 1)).is_err(), "its bytes are wrong");
                 }
             }
-            drop(inlet);
-            running.end();
         });
+        assert!(failures.is_empty(), "{failures:?}");
         assert!(pipeline.finish(true).unwrap().warnings.is_empty());
         assert_eq!(std::fs::read(&target).unwrap(), vec![2; size.as_usize()], "{choice:?}");
     }
@@ -269,23 +273,21 @@ fn drain_waits_for_earlier_segments_only() {
     let (open, gate) = crossbeam_channel::unbounded::<()>();
     let gated = move |_, _: &[u8]| gate.recv().map_err(io::Error::other);
     let writer: Arc<dyn Writer> = Arc::new(TestWriter(1, gated));
-    let fail = |error| panic!("{error}");
-    thread::scope(|threads| {
-        let (inlet, segments) = pipeline.inlet();
-        let running = pipeline.start(threads, &writer, &segments, &fail);
-        hand_over(&inlet, ByteRange::new(0, 10), 1);
+    let failures = writing(&pipeline, &writer, |inlet| {
+        hand_over(inlet, ByteRange::new(0, 10), 1);
         let epoch = pipeline.backlog.epoch();
-        let drained = threads.spawn(|| pipeline.drain());
-        while pipeline.backlog.epoch() == epoch {
-            thread::yield_now();
-        }
-        assert!(!drained.is_finished());
-        hand_over(&inlet, ByteRange::new(10, 20), 1);
-        open.send(()).unwrap();
-        assert!(drained.join().unwrap() && pipeline.written() == Bytes::new(10));
+        thread::scope(|threads| {
+            let drained = threads.spawn(|| pipeline.drain());
+            while pipeline.backlog.epoch() == epoch {
+                thread::yield_now();
+            }
+            assert!(!drained.is_finished());
+            hand_over(inlet, ByteRange::new(10, 20), 1);
+            open.send(()).unwrap();
+            assert!(drained.join().unwrap() && pipeline.written() == Bytes::new(10));
+        });
         open.send(()).unwrap();
         assert!(pipeline.drain() && pipeline.written() == Bytes::new(20));
-        drop(inlet);
-        running.end();
     });
+    assert!(failures.is_empty(), "{failures:?}");
 }

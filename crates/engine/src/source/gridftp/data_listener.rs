@@ -92,11 +92,11 @@ mod tests {
     const SETTINGS: SocketSettings<'_> =
         SocketSettings { recv_buffer: None, congestion: None, tick: Duration::from_millis(20) };
 
+    /// Waits for an accepted connection.
     fn accepted(listener: &DataListener) -> Option<SocketAddr> {
-        (0..100).find_map(|_| {
-            std::thread::sleep(Duration::from_millis(5));
-            listener.accept().unwrap().map(|(_, from)| from)
-        })
+        let began = std::time::Instant::now();
+        let mut accept = || listener.accept().unwrap().map(|(_, from)| from);
+        std::iter::from_fn(|| (began.elapsed() < Duration::from_secs(60)).then(&mut accept)).flatten().next()
     }
 
     #[test]

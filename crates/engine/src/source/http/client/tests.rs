@@ -4,6 +4,12 @@ use std::net::{TcpListener, TcpStream};
 use super::*;
 use crate::source::http::Read as BodyRead;
 
+const EMPTY: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+
+fn client() -> Client {
+    Client::new(ClientConfig::default()).unwrap()
+}
+
 /// Answers the first request of each connection, and keeps all connections open.
 fn serve(listener: TcpListener) {
     std::thread::spawn(move || {
@@ -11,7 +17,7 @@ fn serve(listener: TcpListener) {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             let _ = stream.read(&mut [0; 1024]);
-            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+            let _ = stream.write_all(EMPTY);
             open.push(stream);
         }
     });
@@ -23,7 +29,7 @@ fn kept_connection_to_an_avoided_address_is_used_only_without_alternatives() {
     let other = TcpListener::bind(("127.0.0.2", one.local_addr().unwrap().port())).unwrap();
     let addresses = [&one, &other].map(|listener| listener.local_addr().unwrap());
     [one, other].into_iter().for_each(serve);
-    let (client, cancel) = (Client::new(ClientConfig::default()).unwrap(), Cancel::new());
+    let (client, cancel) = (client(), Cancel::new());
     let mut target = client.target(&"http://two.test/".parse().unwrap()).unwrap();
     target.set_addresses(addresses.to_vec());
     let mut peers = Vec::new();
@@ -53,18 +59,12 @@ fn accepting() -> (Url, std::sync::mpsc::Receiver<TcpStream>) {
     (url, accepted)
 }
 
-/// A client that holds an early connection to `url`.
-fn holding(url: &Url) -> Arc<Client> {
-    let client = Arc::new(Client::new(ClientConfig::default()).unwrap());
-    let (holder, url) = (Arc::clone(&client), url.clone());
-    std::thread::spawn(move || holder.hold_early(&url).unwrap());
-    client
-}
-
 #[test]
 fn early_connection_closed_by_the_server_is_replaced() {
     let (url, accepted) = accepting();
-    let client = holding(&url);
+    let client = Arc::new(client());
+    let (holder, held) = (Arc::clone(&client), url.clone());
+    std::thread::spawn(move || holder.hold_early(&held).unwrap());
     let server = accepted.recv().unwrap();
     std::thread::spawn(move || {
         // The request has arrived; the connection ends instead of an answer.
@@ -72,7 +72,7 @@ fn early_connection_closed_by_the_server_is_replaced() {
         drop(server);
         let mut second = accepted.recv().unwrap();
         let _ = second.read(&mut [0; 1024]);
-        second.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+        second.write_all(EMPTY).unwrap();
     });
     assert_eq!(client.open(&url, None, &Cancel::new()).unwrap().head.status(), 200);
 }
@@ -81,7 +81,7 @@ fn early_connection_closed_by_the_server_is_replaced() {
 fn early_connection_with_a_hanging_handshake_is_dropped() {
     let (mut url, accepted) = accepting();
     url.set_scheme("https").unwrap();
-    let client = Client::new(ClientConfig::default()).unwrap();
+    let client = client();
     let start = std::time::Instant::now();
     client.hold_early(&url).unwrap();
     let _silent = accepted.recv().unwrap();
@@ -92,7 +92,7 @@ fn early_connection_with_a_hanging_handshake_is_dropped() {
 #[test]
 fn handshakes_in_progress_are_awaited_until_they_fail() {
     let (early, cancel) = (Arc::new(EarlyConnections::default()), Cancel::new());
-    let client = Client::new(ClientConfig::default()).unwrap();
+    let client = client();
     let (key, _) = client.key(&client.target(&"http://h.test/".parse().unwrap()).unwrap()).unwrap();
     let (begun, begins) = std::sync::mpsc::channel();
     let has_failed = std::sync::atomic::AtomicBool::new(false);
