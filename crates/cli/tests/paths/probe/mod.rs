@@ -4,9 +4,11 @@ mod iperf3;
 mod loopback;
 
 use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde_json::Value;
 
+use crate::support::Ended;
 use crate::support::held_path::{is_held, until_held};
 use crate::support::lab::{exec_in, no_lab, ran};
 
@@ -17,10 +19,10 @@ const MEASURE: &str = "exec longhaul serve . --listen $LAB_SERVER:8080 --measure
 const PROBE: &str = "exec longhaul probe http://$LAB_SERVER:8080/f --json --no-memory";
 
 /// Runs a command on the client of a path beside one on the server, which listens on port 8080, in a directory with the file `f`
-/// of `size` bytes; returns the client's output. Repeats it where this machine did not hold the path; `None` if it never did.
-fn on_path(path: &str, server: &str, size: usize, client: &str) -> Option<Value> {
+/// of `size` bytes, and judges the client's output. Repeats a run that is wrong where this machine did not hold the path.
+fn on_path(path: &str, server: &str, size: usize, client: &str, judge: impl Fn(&Value)) {
     if no_lab() {
-        return None;
+        return;
     }
     let attempt = || {
         let home = tempfile::tempdir().unwrap();
@@ -29,8 +31,13 @@ fn on_path(path: &str, server: &str, size: usize, client: &str) -> Option<Value>
         let options: Vec<_> = path.split(' ').chain(options).collect();
         ran(exec_in(home.path(), &options, client))
     };
-    let ended = until_held(&format!("a probe over {path}"), attempt, is_held, |_| false)?.ok();
-    Some(serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}")))
+    let judge = |ended: &Ended| {
+        assert!(ended.status.success() || !is_held(ended), "{ended:?}");
+        judge(&serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}")));
+    };
+    let is_right = |ended: &Ended| catch_unwind(AssertUnwindSafe(|| judge(ended))).is_ok();
+    let ended = until_held(&format!("a probe over {path}"), attempt, is_held, is_right);
+    ended.iter().for_each(judge);
 }
 
 /// Whether a value lies within bounds.
