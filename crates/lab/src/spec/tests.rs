@@ -122,11 +122,14 @@ fn every_key_sets_its_value() {
     );
 }
 
+/// A key, a part of all its errors, and texts with a part of the error of each.
+type KeyErrors<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)]);
+
 /// Each error starts with the key, names the problem, and shows how the value is written.
 #[test]
 fn errors_name_key_problem_and_alternatives() {
     let many_pairs = vec!["1ms"; 65].join(",");
-    let cases: [(&str, &str, &[(&str, &str)]); 16] = [
+    let cases: [KeyErrors<'_>; 16] = [
         (
             "aqm",
             "as in red:min_th=5,max_th=15",
